@@ -1,0 +1,38 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/shape.h"
+#include "base/types.h"
+#include "schedule/schedule.h"
+
+namespace whorl {
+
+/// What a schedule costs, as factors for the cost model. The vector is the larger side of the
+/// operation, n bytes.
+struct Cost {
+  double rounds = 0;   ///< messages on the critical path of one window
+  double volume = 0;   ///< bytes that the busiest rank sends, divided by n
+  double reduced = 0;  ///< bytes that the busiest rank reduces, divided by n
+  double messages = 0; ///< messages that the busiest rank sends in one window
+};
+
+/// One algorithm for one collective. All functions are pure.
+struct Algorithm {
+  std::string_view name; ///< as in WHORL_ALGO: "ring", "tree", …
+  Collective collective;
+  bool (*supports)(const Shape& shape);
+  Schedule (*build)(const Shape& shape, int rank);
+  Cost (*cost)(const Shape& shape);
+};
+
+/// Every algorithm, grouped by collective; a later one with the same cost loses.
+std::span<const Algorithm> all_algorithms();
+/// nullptr if there is none of that name.
+const Algorithm* find_algorithm(Collective collective, std::string_view name);
+/// The schedules of all ranks.
+std::vector<Schedule> build_all(const Algorithm& algorithm, const Shape& shape);
+
+} // namespace whorl

@@ -1,0 +1,390 @@
+/// @file whorl.h
+/// The C API of whorl: collective communication over host memory, with NCCL's names and rules.
+///
+/// Every function, type and enumerator that NCCL has is spelt as in NCCL with `nccl` replaced by
+/// `whorl`, so porting is one `sed`. What whorl adds is marked "beyond NCCL".
+///
+/// **Errors.** Every function returns a ::whorlResult_t. ::whorlInvalidArgument means that the call
+/// had no effect and the communicator is as good as before. After any other error during a
+/// collective the communicator is dead: only whorlGetLastError(), whorlCommGetAsyncError(),
+/// whorlCommAbort() and whorlCommDestroy() do anything useful with it. whorlGetLastError() gives a
+/// sentence that names the rank, the operation, the field and the remedy.
+///
+/// **Threads.** Different communicators may be used from different threads at the same time. One
+/// communicator may be used by one thread at a time; only whorlCommAbort(),
+/// whorlCommGetAsyncError() and whorlGetLastError() may be called from any thread at any time.
+///
+/// **Order.** All ranks of a communicator make the same collective calls in the same order.
+///
+/// **Counts** are in elements, never bytes. A count of 0 is legal everywhere and then buffers may
+/// be NULL. **Buffers** belong to the operation until it is complete: until the call returns when
+/// `stream` is NULL, until the stream has passed it otherwise.
+///
+/// **Streams.** `stream` is NULL (the call returns when this rank's part is complete), or a
+/// ::whorlStream_t from whorlStreamCreate() (the call returns at once). It is an untyped pointer so
+/// that a `cudaStream_t` passes without a cast where device buffers are supported.
+#ifndef WHORL_WHORL_H_
+#define WHORL_WHORL_H_
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WHORL_MAJOR 0
+#define WHORL_MINOR 1
+#define WHORL_PATCH 0
+/// Version as one number: major·10000 + minor·100 + patch, as whorlGetVersion() reports it.
+#define WHORL_VERSION_CODE (WHORL_MAJOR * 10000 + WHORL_MINOR * 100 + WHORL_PATCH)
+
+#if defined(__GNUC__)
+#define WHORL_API __attribute__((visibility("default")))
+#else
+#define WHORL_API
+#endif
+
+/// A rank's membership in a group of ranks. Opaque; owned by the library.
+typedef struct whorlComm* whorlComm_t;
+
+/// An in-order queue of asynchronous operations on host memory (beyond NCCL). Opaque.
+typedef struct whorlStream* whorlStream_t;
+
+#define WHORL_UNIQUE_ID_BYTES 128
+/// Names one communicator that is about to be created. Made by whorlGetUniqueId() in one process
+/// and carried to all others by the caller. It contains a 32-byte secret that authenticates every
+/// connection of the communicator: do not print or publish it.
+typedef struct {
+  char internal[WHORL_UNIQUE_ID_BYTES]; ///< version, job id, addresses, secret, checksum
+} whorlUniqueId;
+
+/// What a call came to.
+typedef enum {
+  whorlSuccess = 0,            ///< done, or (on a stream) accepted
+  whorlUnhandledCudaError = 1, ///< a CUDA call failed
+  whorlSystemError = 2,        ///< a system call failed: memory, permissions, sockets
+  whorlInternalError = 3,      ///< a defect of whorl
+  whorlInvalidArgument = 4,    ///< an argument is wrong; nothing happened
+  whorlInvalidUsage = 5, ///< calls do not fit together: ranks disagree, wrong order, dead comm
+  whorlRemoteError = 6,  ///< another rank died, is absent, cannot be reached, or failed
+  whorlInProgress = 7,   ///< a nonblocking call is still under way
+  whorlNumResults = 8
+} whorlResult_t;
+
+/// Element type of a buffer.
+typedef enum {
+  whorlInt8 = 0,
+  whorlChar = 0,
+  whorlUint8 = 1,
+  whorlInt32 = 2,
+  whorlInt = 2,
+  whorlUint32 = 3,
+  whorlInt64 = 4,
+  whorlUint64 = 5,
+  whorlFloat16 = 6, ///< IEEE 754 binary16
+  whorlHalf = 6,
+  whorlFloat32 = 7,
+  whorlFloat = 7,
+  whorlFloat64 = 8,
+  whorlDouble = 8,
+  whorlBfloat16 = 9,    ///< upper half of a float32
+  whorlFloat8e4m3 = 10, ///< OCP E4M3: no infinities, largest finite value 448
+  whorlFloat8e5m2 = 11, ///< OCP E5M2: IEEE-like, largest finite value 57344
+  whorlNumTypes = 12
+} whorlDataType_t;
+
+typedef enum { whorlNumOps_dummy = 5 } whorlRedOp_dummy_t;
+/// Reduction operator. 16- and 8-bit floating types are accumulated in float32. Integer sums and
+/// products wrap. Averages of integers are the wrapped sum divided by the number of ranks, rounded
+/// towards zero. For floating types, min and max return NaN if any operand is NaN.
+/// Values from whorlNumOps on are made by whorlRedOpCreatePreMulSum().
+typedef enum {
+  whorlSum = 0,
+  whorlProd = 1,
+  whorlMax = 2,
+  whorlMin = 3,
+  whorlAvg = 4,
+  whorlNumOps = 5,
+  whorlMaxRedOp = 0x7fffffff >> (32 - 8 * sizeof(whorlRedOp_dummy_t))
+} whorlRedOp_t;
+
+/// Where the scalar of whorlRedOpCreatePreMulSum() lives and when it is read.
+typedef enum {
+  whorlScalarDevice = 0,       ///< dereferenced when an operation runs
+  whorlScalarHostImmediate = 1 ///< dereferenced before whorlRedOpCreatePreMulSum() returns
+} whorlScalarResidence_t;
+
+#define WHORL_CONFIG_UNDEF_INT INT_MIN
+#define WHORL_CONFIG_UNDEF_PTR NULL
+/// Colour for whorlCommSplit() of a rank that joins no new communicator.
+#define WHORL_SPLIT_NOCOLOR (-1)
+
+/// Options of one communicator. Start from #WHORL_CONFIG_INITIALIZER; a field left at
+/// `WHORL_CONFIG_UNDEF_*` takes its default. The fields up to `nvlinkCentricSched` are NCCL's;
+/// those that have no meaning on host memory are accepted and ignored.
+typedef struct {
+  size_t size;          ///< set by the initializer; do not touch
+  unsigned int magic;   ///< set by the initializer; do not touch
+  unsigned int version; ///< set by the initializer; do not touch
+  int blocking;        ///< 0: creation returns whorlInProgress at once; poll whorlCommGetAsyncError
+  int cgaClusterSize;  ///< ignored on host memory
+  int minCTAs;         ///< least number of channels; default 1
+  int maxCTAs;         ///< largest number of channels; default WHORL_MAX_CHANNELS
+  const char* netName; ///< transport between hosts: "tcp"; NULL chooses
+  int splitShare;      ///< accepted; resources are not shared between communicators
+  int trafficClass;    ///< ignored on host memory
+  const char* commName;    ///< name in messages, copied; NULL means none
+  int collnetEnable;       ///< ignored on host memory
+  int CTAPolicy;           ///< ignored on host memory
+  int shrinkShare;         ///< ignored on host memory
+  int nvlsCTAs;            ///< ignored on host memory
+  int nChannelsPerNetPeer; ///< sockets for each peer on another host; default WHORL_MAX_CHANNELS
+  int nvlinkCentricSched;  ///< ignored on host memory
+  int timeoutMs; ///< beyond NCCL: an operation or a connection set-up fails after this many
+                 ///< milliseconds without progress; default WHORL_TIMEOUT_MS
+} whorlConfig_t;
+
+#define WHORL_CONFIG_MAGIC 0xcafebeefu
+/// Value every ::whorlConfig_t starts from.
+#define WHORL_CONFIG_INITIALIZER                                                           \
+  {                                                                                        \
+    sizeof(whorlConfig_t), WHORL_CONFIG_MAGIC, WHORL_VERSION_CODE, WHORL_CONFIG_UNDEF_INT, \
+        WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
+        WHORL_CONFIG_UNDEF_PTR, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
+        WHORL_CONFIG_UNDEF_PTR, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
+        WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
+        WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT                                     \
+  }
+
+/// @name Library
+/// @{
+
+/// Writes #WHORL_VERSION_CODE of the library that is running to `*version`.
+WHORL_API whorlResult_t whorlGetVersion(int* version);
+/// A fixed English text for a result code; never NULL, never to be freed.
+WHORL_API const char* whorlGetErrorString(whorlResult_t result);
+/// The last error as a full sentence: of `comm` if it is not NULL, else of this thread. The text
+/// stays valid until the next whorl call of this thread. Empty if there was none.
+WHORL_API const char* whorlGetLastError(whorlComm_t comm);
+/// @}
+
+/// @name Creating and ending communicators
+/// @{
+
+/// Makes the id of one new communicator. Called in one process, which then serves the meeting of
+/// the ranks from a background thread until all of them have met. The id is carried to the other
+/// ranks by the caller and used for one communicator only. `WHORL_HOST_ADDRESS` chooses the address
+/// that other hosts use.
+WHORL_API whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId);
+
+/// Joins rank `rank` of `nranks` to the communicator named by `commId`. Returns when all ranks have
+/// joined. If a rank does not come, or cannot be reached, every rank that did come gets
+/// whorlRemoteError within the timeout and whorlGetLastError(NULL) names the missing rank.
+WHORL_API whorlResult_t whorlCommInitRank(whorlComm_t* comm, int nranks, whorlUniqueId commId,
+                                          int rank);
+/// As whorlCommInitRank() with options; `config` may be NULL. With `blocking = 0`, `*comm` is set
+/// and the call returns whorlInProgress; the communicator may be used once
+/// whorlCommGetAsyncError() reports whorlSuccess.
+WHORL_API whorlResult_t whorlCommInitRankConfig(whorlComm_t* comm, int nranks, whorlUniqueId commId,
+                                                int rank, whorlConfig_t* config);
+/// Makes `ndev` communicators in this process at once: `comms[i]` is rank i. On host memory
+/// `devlist` may be NULL or name any devices: it is not used.
+WHORL_API whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist);
+
+/// Divides a communicator: ranks of equal `color` (≥ 0) form a new one, ordered by `key`, then by
+/// old rank. A rank with #WHORL_SPLIT_NOCOLOR takes part in the call and gets `*newcomm = NULL`.
+/// Collective over `comm`. `config` may be NULL: the parent's options are inherited.
+WHORL_API whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
+                                       whorlConfig_t* config);
+
+/// Waits until all operations of this rank are complete; afterwards only destroy is allowed.
+WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);
+/// Frees a communicator. Not collective; never waits for a dead or absent rank. Operations still
+/// queued are completed first if all ranks take part, within the timeout. NULL is allowed.
+WHORL_API whorlResult_t whorlCommDestroy(whorlComm_t comm);
+/// Ends all operations of the communicator at once, on every rank, and frees it. From any thread,
+/// also while another thread is inside a call on `comm`: that call returns an error first.
+WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
+
+/// Writes the state of the communicator: whorlSuccess, whorlInProgress while a nonblocking call is
+/// under way, or the error that killed it. Does not wait.
+WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError);
+/// Number of ranks.
+WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
+/// CUDA device of this rank; -1 for a communicator on host memory.
+WHORL_API whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device);
+/// This rank, 0 … count − 1.
+WHORL_API whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank);
+/// @}
+
+/// @name Creating communicators by other means (beyond NCCL)
+/// @{
+
+/// All ranks agree on one `"host:port"`: rank 0 listens there, the others connect. The secret is
+/// read from the file that `WHORL_SECRET_FILE` names (mode 0600). Without one, a loopback address
+/// is accepted; any other is refused unless `WHORL_INSECURE=1`.
+WHORL_API whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* hostPort,
+                                             int rank, whorlConfig_t* config);
+
+/// A key-value store that all ranks reach. Functions return 0 for success. Values are at most 1024
+/// bytes; keys are unique for each communicator as long as `prefix` is.
+typedef struct {
+  void* context;      ///< passed back to the functions
+  const char* prefix; ///< put in front of every key; NULL means none
+  /// Stores `size` bytes under `key`.
+  int (*set)(void* context, const char* key, const void* value, size_t size);
+  /// Waits at most `timeoutMs` for `key`, then writes at most `capacity` bytes to `value` and the
+  /// value's size to `*size`.
+  int (*get)(void* context, const char* key, void* value, size_t capacity, size_t* size,
+             int timeoutMs);
+} whorlStore_t;
+/// The ranks find each other through a key-value store.
+WHORL_API whorlResult_t whorlCommInitStore(whorlComm_t* comm, int nranks, const whorlStore_t* store,
+                                           int rank, whorlConfig_t* config);
+
+/// An all-gather that the ranks can already do, for instance by MPI. Returns 0 for success.
+typedef struct {
+  void* context; ///< passed back to the function
+  /// Every rank passes `size` bytes at `in` and gets the bytes of all ranks, in rank order, at
+  /// `out`.
+  int (*allgather)(void* context, const void* in, void* out, size_t size);
+} whorlOob_t;
+/// The ranks find each other through an all-gather of the caller's.
+WHORL_API whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* oob,
+                                         int rank, whorlConfig_t* config);
+
+/// Takes rank, size and meeting point from the launcher that started this process: WHORL_RANK and
+/// WHORL_NRANKS with WHORL_ADDRESS, torchrun, PMIx, PMI-1 (MPICH), Open MPI, Slurm; a process
+/// without a launcher is rank 0 of 1. docs/launchers.md lists the variables.
+WHORL_API whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* config);
+/// @}
+
+/// @name Groups
+/// @{
+
+/// Starts a group: calls of this thread up to the matching whorlGroupEnd() are collected and issued
+/// together. Needed where one thread drives several ranks, and for sends and receives that must
+/// proceed at the same time. Groups nest.
+WHORL_API whorlResult_t whorlGroupStart(void);
+/// Ends a group. The outermost one issues the calls; operations without a stream are complete when
+/// it returns. Errors of the collected calls are reported here.
+WHORL_API whorlResult_t whorlGroupEnd(void);
+/// @}
+
+/// @name Collectives
+/// Sizes: "vector" is `count` elements. In place means the stated relation of the two pointers; any
+/// other overlap is whorlInvalidArgument.
+/// @{
+
+/// recvbuff[i] = sum over ranks of sendbuff[i], on every rank. In place: `sendbuff == recvbuff`.
+WHORL_API whorlResult_t whorlAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                       whorlDataType_t datatype, whorlRedOp_t op, whorlComm_t comm,
+                                       void* stream);
+/// As allreduce, the result on `root` only; `recvbuff` is ignored elsewhere. In place:
+/// `sendbuff == recvbuff`.
+WHORL_API whorlResult_t whorlReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                    whorlDataType_t datatype, whorlRedOp_t op, int root,
+                                    whorlComm_t comm, void* stream);
+/// Copies root's `sendbuff` to everyone's `recvbuff`; `sendbuff` is ignored elsewhere. In place:
+/// `sendbuff == recvbuff`.
+WHORL_API whorlResult_t whorlBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                                       whorlDataType_t datatype, int root, whorlComm_t comm,
+                                       void* stream);
+/// Broadcast in place of one buffer (NCCL's old name).
+WHORL_API whorlResult_t whorlBcast(void* buff, size_t count, whorlDataType_t datatype, int root,
+                                   whorlComm_t comm, void* stream);
+/// Reduces `nranks·recvcount` elements and leaves block `rank` in `recvbuff` (`recvcount`
+/// elements). In place: `recvbuff == sendbuff + rank·recvcount`.
+WHORL_API whorlResult_t whorlReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                           whorlDataType_t datatype, whorlRedOp_t op,
+                                           whorlComm_t comm, void* stream);
+/// Concatenates every rank's `sendcount` elements, in rank order, in everyone's `recvbuff`
+/// (`nranks·sendcount` elements). In place: `sendbuff == recvbuff + rank·sendcount`.
+WHORL_API whorlResult_t whorlAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                       whorlDataType_t datatype, whorlComm_t comm, void* stream);
+/// Sends block j of `sendbuff` (`count` elements each) to rank j and puts what rank j sent into
+/// block j of `recvbuff`. Not in place.
+WHORL_API whorlResult_t whorlAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                                      whorlDataType_t datatype, whorlComm_t comm, void* stream);
+/// Concatenates every rank's `count` elements on `root` (`nranks·count`); `recvbuff` is ignored
+/// elsewhere. In place: `sendbuff == recvbuff + root·count` on root.
+WHORL_API whorlResult_t whorlGather(const void* sendbuff, void* recvbuff, size_t count,
+                                    whorlDataType_t datatype, int root, whorlComm_t comm,
+                                    void* stream);
+/// Gives block j of root's `sendbuff` (`nranks·count`) to rank j (`count`); `sendbuff` is ignored
+/// elsewhere. In place: `recvbuff == sendbuff + root·count` on root.
+WHORL_API whorlResult_t whorlScatter(const void* sendbuff, void* recvbuff, size_t count,
+                                     whorlDataType_t datatype, int root, whorlComm_t comm,
+                                     void* stream);
+/// Returns (or lets the stream pass) when every rank has entered it (beyond NCCL).
+WHORL_API whorlResult_t whorlBarrier(whorlComm_t comm, void* stream);
+/// @}
+
+/// @name Point to point
+/// The k-th send of rank a to rank b meets the k-th receive of b from a; count and datatype are
+/// equal on both sides. Sends and receives outside a group are complete, on this rank, when they
+/// return: a pair of ranks that both send first must use a group.
+/// @{
+
+/// Sends `count` elements to `peer`.
+WHORL_API whorlResult_t whorlSend(const void* sendbuff, size_t count, whorlDataType_t datatype,
+                                  int peer, whorlComm_t comm, void* stream);
+/// Receives `count` elements from `peer`.
+WHORL_API whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t datatype, int peer,
+                                  whorlComm_t comm, void* stream);
+/// @}
+
+/// @name Operators
+/// @{
+
+/// Makes an operator that multiplies this rank's input by `*scalar` (of type `datatype`) and then
+/// sums. Valid for operations of `datatype` on `comm` until whorlRedOpDestroy(); ranks may use
+/// different scalars.
+WHORL_API whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar,
+                                                  whorlDataType_t datatype,
+                                                  whorlScalarResidence_t residence,
+                                                  whorlComm_t comm);
+/// Ends an operator. Operations already issued are not affected.
+WHORL_API whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm);
+/// @}
+
+/// @name Memory
+/// @{
+
+/// Allocates `size` bytes, 4096-aligned and zeroed, from a heap that the other ranks of this host
+/// can map: operations on it move without a staging copy. Not usable across fork().
+WHORL_API whorlResult_t whorlMemAlloc(void** ptr, size_t size);
+/// Frees memory of whorlMemAlloc(). NULL is allowed. All operations on it must be complete.
+WHORL_API whorlResult_t whorlMemFree(void* ptr);
+/// Declares a buffer that will be used often. The whole pages inside it are moved, at the same
+/// address, into memory that the other ranks of this host can map. No other thread may touch the
+/// buffer during this call and whorlCommDeregister(), the buffer must be deregistered before it is
+/// freed, and a child of fork() shares the pages instead of getting a copy. `*handle` may be NULL
+/// afterwards if there was nothing to move; it is still valid for whorlCommDeregister().
+WHORL_API whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size,
+                                          void** handle);
+/// Ends a registration: the pages become private again, with their contents.
+WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle);
+/// @}
+
+/// @name Host streams (beyond NCCL)
+/// @{
+
+/// Makes a stream. Operations on it run in the order of issue, on the progress thread of their
+/// communicator.
+WHORL_API whorlResult_t whorlStreamCreate(whorlStream_t* stream);
+/// Waits until all operations issued on the stream are complete; returns the first error among
+/// them.
+WHORL_API whorlResult_t whorlStreamSynchronize(whorlStream_t stream);
+/// whorlSuccess if all operations are complete, whorlInProgress if not, else the first error.
+WHORL_API whorlResult_t whorlStreamQuery(whorlStream_t stream);
+/// Synchronizes, then frees the stream. NULL is allowed.
+WHORL_API whorlResult_t whorlStreamDestroy(whorlStream_t stream);
+/// @}
+
+#ifdef __cplusplus
+}
+#endif
+#endif // WHORL_WHORL_H_

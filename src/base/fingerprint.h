@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace whorl {
+
+/// What every message says about the operation it belongs to. The receiver compares it with its own
+/// before it touches user memory; because neighbours in a schedule form a connected graph, equality
+/// of neighbours means that all ranks agree, without a message of its own. All fields are readable
+/// on their own, so a mismatch is described in full by the one that finds it.
+struct Fingerprint {
+  std::uint32_t sequence = 0;   ///< operation number in the communicator; for send and recv, number
+                                ///< of the transfer between the two ranks
+  std::uint8_t collective = 0;  ///< Collective; both halves of a transfer say kSend
+  std::uint8_t types = 0;       ///< DataType, plus 16·ReduceOp where the collective reduces
+  std::uint16_t root = 0;       ///< 0 where there is none
+  std::uint64_t count_plan = 0; ///< count (48 bits), then 16 bits of hash of communicator and plan
+
+  static constexpr std::uint64_t kMaxCount = (std::uint64_t{1} << 48) - 1;
+
+  constexpr std::uint64_t count() const noexcept { return count_plan & kMaxCount; }
+  constexpr std::uint16_t plan() const noexcept {
+    return static_cast<std::uint16_t>(count_plan >> 48);
+  }
+  constexpr DataType data_type() const noexcept { return static_cast<DataType>(types & 15U); }
+  constexpr ReduceOp reduce_op() const noexcept { return static_cast<ReduceOp>(types >> 4U); }
+
+  friend constexpr bool operator==(const Fingerprint&, const Fingerprint&) = default;
+};
+static_assert(sizeof(Fingerprint) == 16);
+
+} // namespace whorl

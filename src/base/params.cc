@@ -1,0 +1,89 @@
+#include "base/params.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+namespace whorl {
+namespace {
+
+constexpr std::array kParams{
+    ParamInfo{Param::kAlgo, "WHORL_ALGO", "",
+              "Algorithm for each collective, for instance \"allreduce:ring,allgather:circulant\", "
+              "or one name for all. Empty: the cost model chooses."},
+    ParamInfo{Param::kChannels, "WHORL_CHANNELS", "1",
+              "Channels of a ring schedule, 1 to WHORL_MAX_CHANNELS. More overlap more messages; "
+              "each costs slots of memory for every pair of ranks."},
+    ParamInfo{Param::kMaxChannels, "WHORL_MAX_CHANNELS", "2",
+              "Channels that every pair of ranks is connected by, 2 to 16; over TCP, sockets."},
+    ParamInfo{Param::kSlots, "WHORL_SLOTS", "4",
+              "Slots of each FIFO, 2 to 64. More: longer bursts without waiting, more memory."},
+    ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "65536",
+              "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message."},
+    ParamInfo{Param::kTimeoutMs, "WHORL_TIMEOUT_MS", "30000",
+              "An operation or a connection set-up fails after this many milliseconds without "
+              "progress."},
+    ParamInfo{Param::kSpins, "WHORL_SPINS", "",
+              "Attempts before a wait yields the core. Empty: 20 if a host has more ranks than "
+              "cores, else 2000."},
+    ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,tcp",
+              "Transports that may be used, best first."},
+    ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",
+              "Ranks with the same text count as being on one host. Empty: boot id and network "
+              "namespace."},
+    ParamInfo{Param::kHostAddress, "WHORL_HOST_ADDRESS", "",
+              "Address of this host for other ranks. Empty: all addresses, ranked."},
+    ParamInfo{Param::kHeapBytes, "WHORL_HEAP_BYTES", "",
+              "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes. "
+              "Empty: the size of the memory."},
+    ParamInfo{Param::kZeroCopy, "WHORL_ZERO_COPY", "1",
+              "0: always copy through slots, even where a peer could read the source."},
+    ParamInfo{Param::kSimd, "WHORL_SIMD", "",
+              "Instruction set of the reduction kernels: scalar, avx2, avx512, neon. Empty: the "
+              "best one that the processor has."},
+    ParamInfo{Param::kVerify, "WHORL_VERIFY", "",
+              "1: prove every schedule before its first use, 0: do not. Empty: in debug builds."},
+    ParamInfo{Param::kDims, "WHORL_DIMS", "",
+              "Dimensions of the hierarchical algorithms, innermost first, for instance "
+              "\"4:twoshot,2:ring\". Empty: ranks of a host, then hosts."},
+    ParamInfo{Param::kSecretFile, "WHORL_SECRET_FILE", "",
+              "File with the secret of an address or launcher rendezvous; mode 0600."},
+    ParamInfo{Param::kInsecure, "WHORL_INSECURE", "0",
+              "1: allow a rendezvous on a non-loopback address without a secret."},
+    ParamInfo{Param::kLog, "WHORL_LOG", "warn", "Messages on stderr: off, error, warn, info."},
+};
+
+const ParamInfo& info(Param param) noexcept { return kParams[static_cast<std::size_t>(param)]; }
+
+} // namespace
+
+std::span<const ParamInfo> all_params() noexcept { return kParams; }
+
+std::string param_text(Param param) {
+  const char* const value = std::getenv(info(param).name);
+  return value != nullptr ? value : info(param).default_value;
+}
+
+Result<std::int64_t> param_int(Param param, std::int64_t low, std::int64_t high) {
+  const std::string text = param_text(param);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    return Status::error(Code::kInvalidUsage,
+                         fmt::format("{}=\"{}\" is not a whole number from {} to {}",
+                                     info(param).name, text, low, high));
+  }
+  return value;
+}
+
+Result<bool> param_bool(Param param) {
+  const std::string text = param_text(param);
+  if (text == "1" || text == "true" || text == "on") return true;
+  if (text == "0" || text == "false" || text == "off") return false;
+  return Status::error(Code::kInvalidUsage,
+                       fmt::format("{}=\"{}\" is neither 1 nor 0", info(param).name, text));
+}
+
+} // namespace whorl

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace whorl {
+
+/// What a call came to. The values are those of `whorlResult_t`.
+enum class Code : int {
+  kOk = 0,
+  kCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7,
+};
+
+/// Success, or a code with an English sentence. Success is a null pointer, so passing it costs
+/// nothing. Copies share the text. Set-up code returns it; the data path does not.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  static Status error(Code code, std::string message) {
+    Status status;
+    status.error_ = std::make_shared<const Error>(Error{code, std::move(message)});
+    return status;
+  }
+  bool ok() const noexcept { return error_ == nullptr; }
+  Code code() const noexcept { return error_ ? error_->code : Code::kOk; }
+  /// Empty for success.
+  const std::string& message() const noexcept {
+    static const std::string empty;
+    return error_ ? error_->message : empty;
+  }
+  /// The same error with "`context`: " in front; success stays success.
+  Status with_context(const std::string& context) const {
+    return ok() ? Status() : error(error_->code, context + ": " + error_->message);
+  }
+
+ private:
+  struct Error {
+    Code code;
+    std::string message;
+  };
+  std::shared_ptr<const Error> error_;
+};
+
+/// A value or the error that prevented it.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status status) : status_(std::move(status)) {}
+  bool ok() const noexcept { return value_.has_value(); }
+  const Status& status() const noexcept { return status_; }
+  T& operator*() & noexcept { return *value_; }
+  const T& operator*() const& noexcept { return *value_; }
+  T&& operator*() && noexcept { return std::move(*value_); }
+  T* operator->() noexcept { return &*value_; }
+  const T* operator->() const noexcept { return &*value_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+/// Returns from the enclosing function if `expression` is an error.
+#define WHORL_TRY(expression)                                                                 \
+  do {                                                                                        \
+    if (::whorl::Status whorl_status = (expression); !whorl_status.ok()) return whorl_status; \
+  } while (false)
+
+} // namespace whorl

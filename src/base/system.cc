@@ -1,0 +1,185 @@
+#include "base/system.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+
+namespace whorl {
+namespace {
+
+/// Repeats `call` while it is interrupted; turns its failure into −errno.
+template <class Call>
+auto retry(Call&& call) noexcept {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result < 0 ? static_cast<decltype(result)>(-errno) : result;
+}
+
+timespec to_timespec(std::uint64_t ns) noexcept {
+  return {.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
+          .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
+}
+
+int checked(long result) noexcept { return result < 0 ? -errno : static_cast<int>(result); }
+
+std::atomic<System*> current{nullptr};
+
+} // namespace
+
+std::uint64_t System::now_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+int System::random_bytes(std::span<std::byte> out) noexcept {
+  while (!out.empty()) {
+    const ssize_t got = retry([&] { return ::getrandom(out.data(), out.size(), 0); });
+    if (got < 0) return static_cast<int>(got);
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
+  return 0;
+}
+
+void System::sleep_ns(std::uint64_t duration_ns) noexcept {
+  timespec left = to_timespec(duration_ns);
+  while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
+void System::yield() noexcept { ::sched_yield(); }
+
+int System::memfd_create(const char* name) noexcept {
+  return checked(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+}
+
+int System::seal_size(int fd) noexcept {
+  return checked(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
+}
+
+int System::ftruncate(int fd, std::size_t size) noexcept {
+  return retry([&] { return ::ftruncate(fd, static_cast<off_t>(size)); });
+}
+
+int System::fallocate(int fd, std::size_t offset, std::size_t size) noexcept {
+  return retry(
+      [&] { return ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)); });
+}
+
+int System::punch_hole(int fd, std::size_t offset, std::size_t size) noexcept {
+  return retry([&] {
+    return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                       static_cast<off_t>(size));
+  });
+}
+
+int System::mmap(void* hint, std::size_t size, int protection, int flags, int fd,
+                 std::size_t offset, void** address) noexcept {
+  void* const mapped = ::mmap(hint, size, protection, flags, fd, static_cast<off_t>(offset));
+  if (mapped == MAP_FAILED) return -errno;
+  *address = mapped;
+  return 0;
+}
+
+int System::munmap(void* address, std::size_t size) noexcept {
+  return checked(::munmap(address, size));
+}
+
+int System::futex_wait(const std::atomic<std::uint32_t>* word, std::uint32_t expected,
+                       std::uint64_t timeout_ns) noexcept {
+  const timespec timeout = to_timespec(timeout_ns);
+  return checked(::syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0));
+}
+
+int System::futex_wake(std::atomic<std::uint32_t>* word) noexcept {
+  return checked(::syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0));
+}
+
+int System::pidfd_open(int pid) noexcept { return checked(::syscall(SYS_pidfd_open, pid, 0)); }
+
+int System::close(int fd) noexcept { return checked(::close(fd)); }
+
+int System::socket(int domain, int type) noexcept {
+  return checked(::socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+int System::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
+  return checked(::bind(fd, address, size));
+}
+
+int System::listen(int fd, int backlog) noexcept { return checked(::listen(fd, backlog)); }
+
+int System::accept(int fd) noexcept {
+  return retry([&] { return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+}
+
+int System::connect(int fd, const sockaddr* address, socklen_t size) noexcept {
+  return checked(::connect(fd, address, size));
+}
+
+int System::getsockname(int fd, sockaddr* address, socklen_t* size) noexcept {
+  return checked(::getsockname(fd, address, size));
+}
+
+int System::setsockopt(int fd, int level, int option, int value) noexcept {
+  return checked(::setsockopt(fd, level, option, &value, sizeof value));
+}
+
+int System::getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept {
+  return checked(::getsockopt(fd, level, option, value, size));
+}
+
+ssize_t System::sendmsg(int fd, const msghdr* message) noexcept {
+  return retry([&] { return ::sendmsg(fd, message, MSG_NOSIGNAL | MSG_DONTWAIT); });
+}
+
+ssize_t System::recvmsg(int fd, msghdr* message) noexcept {
+  return retry([&] { return ::recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+}
+
+int System::shutdown(int fd) noexcept { return checked(::shutdown(fd, SHUT_RDWR)); }
+
+int System::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
+  const timespec timeout = to_timespec(timeout_ns);
+  return retry([&] { return ::ppoll(fds.data(), fds.size(), &timeout, nullptr); });
+}
+
+int System::epoll_create() noexcept { return checked(::epoll_create1(EPOLL_CLOEXEC)); }
+
+int System::epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = data;
+  return checked(::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
+}
+
+int System::epoll_wait(int epoll_fd, std::span<epoll_event> events,
+                       std::uint64_t timeout_ns) noexcept {
+  const timespec timeout = to_timespec(timeout_ns);
+  return retry([&] {
+    return ::epoll_pwait2(epoll_fd, events.data(), static_cast<int>(events.size()), &timeout,
+                          nullptr);
+  });
+}
+
+System& sys() noexcept {
+  // Constant-initialised storage and no destructor: safe to use while the process exits.
+  alignas(System) static std::byte storage[sizeof(System)];
+  static System* const real = new (storage) System;
+  System* const replaced = current.load(std::memory_order_acquire);
+  return replaced != nullptr ? *replaced : *real;
+}
+
+ScopedSystem::ScopedSystem(System* replacement) noexcept
+    : previous_(current.exchange(replacement)) {}
+ScopedSystem::~ScopedSystem() { current.store(previous_); }
+
+} // namespace whorl

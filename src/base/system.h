@@ -1,0 +1,110 @@
+#pragma once
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace whorl {
+
+/// Everything whorl asks of the operating system: time, randomness, system calls. One object, which
+/// tests replace (see ScopedSystem) to inject failures and to drive time.
+///
+/// Calls that can fail return a value ≥ 0 or −errno, and never touch `errno`. Interrupted calls
+/// (EINTR) are repeated inside. No call raises SIGPIPE. File descriptors are close-on-exec.
+class System {
+ public:
+  virtual ~System() = default;
+
+  // Time and randomness.
+  virtual std::uint64_t now_ns() noexcept; ///< monotonic clock
+  virtual int random_bytes(std::span<std::byte> out) noexcept;
+  virtual void sleep_ns(std::uint64_t duration_ns) noexcept;
+  virtual void yield() noexcept; ///< sched_yield
+
+  // Memory.
+  virtual int memfd_create(const char* name) noexcept; ///< sealable
+  virtual int seal_size(int fd) noexcept;              ///< no shrinking from now on
+  virtual int ftruncate(int fd, std::size_t size) noexcept;
+  virtual int fallocate(int fd, std::size_t offset, std::size_t size) noexcept;
+  virtual int punch_hole(int fd, std::size_t offset, std::size_t size) noexcept;
+  /// Writes the address to `*address`. `hint` with MAP_FIXED replaces what is mapped there.
+  virtual int mmap(void* hint, std::size_t size, int protection, int flags, int fd,
+                   std::size_t offset, void** address) noexcept;
+  virtual int munmap(void* address, std::size_t size) noexcept;
+
+  // Threads of this and other processes.
+  /// Sleeps while `*word == expected`, at most `timeout_ns`. `word` may be in shared memory.
+  virtual int futex_wait(const std::atomic<std::uint32_t>* word, std::uint32_t expected,
+                         std::uint64_t timeout_ns) noexcept;
+  virtual int futex_wake(std::atomic<std::uint32_t>* word) noexcept; ///< wakes all
+  virtual int pidfd_open(int pid) noexcept;
+
+  // Files and sockets.
+  virtual int close(int fd) noexcept;
+  virtual int socket(int domain, int type) noexcept; ///< nonblocking
+  virtual int bind(int fd, const sockaddr* address, socklen_t size) noexcept;
+  virtual int listen(int fd, int backlog) noexcept;
+  virtual int accept(int fd) noexcept; ///< the new socket is nonblocking
+  virtual int connect(int fd, const sockaddr* address, socklen_t size) noexcept;
+  virtual int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept;
+  virtual int setsockopt(int fd, int level, int option, int value) noexcept;
+  virtual int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept;
+  virtual ::ssize_t sendmsg(int fd, const msghdr* message) noexcept;
+  virtual ::ssize_t recvmsg(int fd, msghdr* message) noexcept;
+  virtual int shutdown(int fd) noexcept; ///< both directions
+  virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;
+  virtual int epoll_create() noexcept;
+  virtual int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept;
+  virtual int epoll_wait(int epoll_fd, std::span<epoll_event> events,
+                         std::uint64_t timeout_ns) noexcept;
+};
+
+/// The system in force.
+System& sys() noexcept;
+
+/// Replaces the system for the lifetime of the object. For tests; one at a time.
+class ScopedSystem {
+ public:
+  explicit ScopedSystem(System* replacement) noexcept;
+  ~ScopedSystem();
+  ScopedSystem(const ScopedSystem&) = delete;
+  ScopedSystem& operator=(const ScopedSystem&) = delete;
+
+ private:
+  System* previous_;
+};
+
+/// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) noexcept : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  ~Fd() { reset(); }
+  int get() const noexcept { return fd_; }
+  bool valid() const noexcept { return fd_ >= 0; }
+  int release() noexcept {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset(int fd = -1) noexcept {
+    if (fd_ >= 0) sys().close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+} // namespace whorl

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace whorl {
+
+/// Element types; the values are those of `whorlDataType_t`.
+enum class DataType : std::uint8_t {
+  kInt8 = 0,
+  kUint8 = 1,
+  kInt32 = 2,
+  kUint32 = 3,
+  kInt64 = 4,
+  kUint64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBfloat16 = 9,
+  kFloat8e4m3 = 10,
+  kFloat8e5m2 = 11,
+};
+inline constexpr int kNumDataTypes = 12;
+
+/// Reduction operators; the values of the first five are those of `whorlRedOp_t`. A premultiplied
+/// sum is kSum over inputs that the executor has scaled.
+enum class ReduceOp : std::uint8_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
+inline constexpr int kNumReduceOps = 5;
+
+/// What an operation does. kSend and kRecv are the two halves of a point-to-point transfer.
+enum class Collective : std::uint8_t {
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kGather,
+  kScatter,
+  kBarrier,
+  kSend,
+  kRecv,
+};
+inline constexpr int kNumCollectives = 11;
+
+constexpr std::size_t size_of(DataType type) noexcept {
+  constexpr std::array<std::uint8_t, kNumDataTypes> kSizes{1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  return kSizes[static_cast<std::size_t>(type)];
+}
+
+constexpr std::string_view name_of(DataType type) noexcept {
+  constexpr std::array<std::string_view, kNumDataTypes> kNames{
+      "int8",    "uint8",   "int32",   "uint32",   "int64",      "uint64",
+      "float16", "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+  return kNames[static_cast<std::size_t>(type)];
+}
+
+constexpr std::string_view name_of(ReduceOp op) noexcept {
+  constexpr std::array<std::string_view, kNumReduceOps> kNames{"sum", "prod", "max", "min", "avg"};
+  return kNames[static_cast<std::size_t>(op)];
+}
+
+constexpr std::string_view name_of(Collective collective) noexcept {
+  constexpr std::array<std::string_view, kNumCollectives> kNames{
+      "allreduce", "reduce",  "broadcast", "allgather", "reducescatter", "alltoall",
+      "gather",    "scatter", "barrier",   "send",      "recv"};
+  return kNames[static_cast<std::size_t>(collective)];
+}
+
+/// Whether the collective combines elements, so that datatype and operator matter.
+constexpr bool reduces(Collective collective) noexcept {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
+
+/// Whether one rank has a part of its own.
+constexpr bool has_root(Collective collective) noexcept {
+  return collective == Collective::kReduce || collective == Collective::kBroadcast ||
+         collective == Collective::kGather || collective == Collective::kScatter;
+}
+
+} // namespace whorl

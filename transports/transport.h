@@ -1,0 +1,156 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fingerprint.h"
+#include "base/status.h"
+#include "base/verdict.h"
+#include "base/wait.h"
+
+namespace whorl {
+
+/// A received message, valid until it is released. `data == nullptr` means that there is none.
+struct Message {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  Fingerprint fingerprint;
+  explicit operator bool() const noexcept { return data != nullptr; }
+};
+
+/// What an attempt to send without a copy came to.
+enum class Publish : std::uint8_t {
+  kSent,        ///< on its way; the source must stay unchanged until the peer has released it
+  kBusy,        ///< every slot is taken; try again
+  kUnreachable, ///< this source cannot be sent without a copy; use try_reserve()
+};
+
+/// One end of a connected, in-order, bidirectional FIFO between two ranks. Each direction has a
+/// fixed number of slots; a message occupies one from commit() until the peer's release(). Owned by
+/// one channel: never called by two threads at once. No call blocks or allocates; only progress()
+/// and, where a transport says so, try_peek() and commit() enter the kernel.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+
+  // --- sending ---
+  /// The next free send slot, slot_bytes() long and 64-byte aligned; empty if the peer owns all.
+  /// Repeated calls without commit() give the same slot.
+  virtual std::span<std::byte> try_reserve() noexcept = 0;
+  /// Hands the slot of try_reserve(), with `bytes` of payload (0 is legal), to the peer.
+  virtual void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept = 0;
+  /// Sends `source` without copying it, where the transport can; takes one slot.
+  virtual Publish try_publish(std::span<const std::byte> source,
+                              const Fingerprint& fingerprint) noexcept {
+    static_cast<void>(source), static_cast<void>(fingerprint);
+    return Publish::kUnreachable;
+  }
+  /// Messages handed over so far (commit() and kSent).
+  virtual std::uint64_t sent() const noexcept = 0;
+  /// How many of them no longer need their source: message k (from 1) may have its source changed
+  /// once `released() >= k`. Never larger than sent().
+  virtual std::uint64_t released() noexcept = 0;
+
+  // --- receiving ---
+  /// Says where the payload of the next message is wanted, if its fingerprint is `expected` and its
+  /// size `destination.size()`. The transport may then receive it there directly; try_peek() shows
+  /// that by returning `data == destination.data()`. Valid until the next release(); the transport
+  /// writes to it only after it has compared the fingerprint. May be called repeatedly.
+  virtual void offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept {
+    static_cast<void>(destination), static_cast<void>(expected);
+  }
+  /// The oldest message that was not released; complete, and the same until release().
+  virtual Message try_peek() noexcept = 0;
+  /// Gives the slot of the peeked message back to the peer.
+  virtual void release() noexcept = 0;
+
+  // --- both ---
+  /// Moves bytes where the transport needs the caller's processor for it (TCP). kFailed: the error
+  /// has been raised in the verdict.
+  virtual Progress progress() noexcept { return Progress::kIdle; }
+};
+
+inline constexpr std::size_t kMaxAddressBytes = 192;
+
+/// What one rank tells all others about itself before connections are made. Fixed size, sent as it
+/// is; every field comes from another process and is checked before use.
+struct RankCard {
+  std::uint32_t rank = 0;
+  std::uint32_t process_id = 0;
+  std::uint64_t host_key = 0;       ///< equal on ranks that can share memory
+  std::uint64_t process_key = 0;    ///< random, equal on ranks of one process
+  std::array<char, 64> host_name{}; ///< zero-terminated, for messages
+  std::uint32_t slots = 0;
+  std::uint32_t slot_bytes = 0;
+  std::uint32_t channels = 0;
+  std::uint32_t version = 0;
+  struct Address {
+    std::uint32_t size = 0;
+    std::array<std::byte, kMaxAddressBytes> bytes{};
+  };
+  std::array<Address, 4>
+      addresses{}; ///< indexed by the transport's place in the communicator's list
+};
+
+/// What authenticates the members of one communicator to each other.
+struct Identity {
+  std::array<std::byte, 16> job{};    ///< public: names the communicator on the wire
+  std::array<std::byte, 32> secret{}; ///< never sent
+};
+
+/// A communicator as its transports see it. Outlives them.
+struct Membership {
+  int rank = 0;
+  int nranks = 1;
+  Identity identity;
+  std::vector<RankCard> cards;               ///< of all ranks, in rank order
+  int channels = 2;                          ///< endpoints for each pair of ranks
+  int slots = 4;                             ///< of each direction of an endpoint
+  std::size_t slot_bytes = 65536;            ///< multiple of 64
+  std::uint64_t timeout_ns = 30'000'000'000; ///< for connect()
+  Verdict* verdict = nullptr;
+
+  /// "rank 3 (host node7, pid 4242)".
+  std::string describe(int rank) const;
+};
+
+/// Cost of reaching a peer. Both ranks of a pair must come to the same answer from the two cards.
+struct Reach {
+  bool reachable = false;
+  double alpha_us = 0;        ///< time for an empty message
+  double beta_us_per_kib = 0; ///< time for each further KiB
+};
+
+/// Moves messages between this rank and some of its peers. Life: listen(), then connect(), then
+/// endpoints; destruction closes everything without waiting for anyone.
+class Transport : public Napper {
+ public:
+  virtual std::string_view name() const noexcept = 0;
+  /// Prepares to be connected to. Returns the address for this rank's card (at most
+  /// kMaxAddressBytes; may be empty).
+  virtual Result<std::vector<std::byte>> listen(const Identity& identity) = 0;
+  /// Whether and how well two ranks can be connected. `index` is this transport's place in
+  /// RankCard::addresses.
+  virtual Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const = 0;
+  /// Connects to all of `peers` (each of which does the same) and stops listening. An error names
+  /// the peer. `membership` outlives the transport.
+  virtual Status connect(const Membership& membership, std::span<const int> peers,
+                         std::size_t index) = 0;
+  /// The endpoint to a connected peer, 0 ≤ channel < membership.channels. Owned by the transport.
+  virtual Endpoint* endpoint(int peer, int channel) noexcept = 0;
+  /// Tells the connected peers why this rank has given up. Bounded, does not wait for anyone. Any
+  /// thread.
+  virtual void tell(const Status& verdict) noexcept = 0;
+  /// nap() and look_around() as in Napper: look_around() notices dead peers and what they tell().
+};
+
+/// Limits on what is accepted in a card from another rank.
+Status check_card(const RankCard& card, int rank, int nranks);
+
+} // namespace whorl
