@@ -45,6 +45,12 @@ class Endpoint {
   virtual std::span<std::byte> try_reserve() noexcept = 0;
   /// Hands the slot of try_reserve(), with `bytes` of payload (0 is legal), to the peer.
   virtual void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept = 0;
+  /// Whether try_publish() would take `source`, so that it pays to have the data there rather than
+  /// to write it into a slot.
+  virtual bool can_publish(std::span<const std::byte> source) const noexcept {
+    static_cast<void>(source);
+    return false;
+  }
   /// Sends `source` without copying it, where the transport can; takes one slot.
   virtual Publish try_publish(std::span<const std::byte> source,
                               const Fingerprint& fingerprint) noexcept {
@@ -56,6 +62,8 @@ class Endpoint {
   /// How many of them no longer need their source: message k (from 1) may have its source changed
   /// once `released() >= k`. Never larger than sent().
   virtual std::uint64_t released() noexcept = 0;
+  /// Whether everything sent will reach the peer without further calls of this side.
+  virtual bool flushed() noexcept { return true; }
 
   // --- receiving ---
   /// Says where the payload of the next message is wanted, if its fingerprint is `expected` and its
