@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/status.h"
+#include "exec/chunk_map.h"
+#include "kernels/reduce.h"
+#include "schedule/schedule.h"
+
+namespace whorl {
+
+/// Memory of one rank for run_reference(). Unused buffers may be null.
+struct ReferenceBuffers {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+};
+
+/// Executes the schedules of all ranks in this thread, one window after the other, messages in
+/// unbounded queues: slow, simple, and the bit-exact oracle for every other executor on the same
+/// schedules and chunk map. `reduce` should be a scalar kernel. An error (a lane that can never go
+/// on, a message of the wrong size) is a defect of the schedules.
+Status run_reference(std::span<const Schedule> schedules, const ChunkMap& map,
+                     std::size_t element_size, ReduceKernel reduce, int divisor,
+                     std::span<const ReferenceBuffers> buffers);
+
+} // namespace whorl
