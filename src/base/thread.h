@@ -1,0 +1,14 @@
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "base/status.h"
+
+namespace whorl {
+
+/// Starts a thread that receives no signals. `name` has at most 15 characters. An error where the
+/// system has no thread left.
+Result<std::thread> start_thread(const char* name, std::function<void()> body);
+
+}  // namespace whorl

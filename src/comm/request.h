@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "base/fingerprint.h"
+#include "base/types.h"
+
+namespace whorl {
+
+/// One call on a communicator, its arguments already checked.
+struct Request {
+  Collective collective = Collective::kBarrier;
+  DataType type = DataType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int peer = 0;           ///< root, or partner of send and recv
+  std::size_t count = 0;  ///< elements, of a block where ranks have blocks
+  const void* send = nullptr;
+  void* recv = nullptr;
+  /// Factor of a premultiplied sum: read at `scalar_source` when the operation starts, else the
+  /// bytes of `scalar`.
+  bool scaled = false;
+  const void* scalar_source = nullptr;
+  std::array<std::byte, 8> scalar{};
+
+  bool point_to_point() const noexcept {
+    return collective == Collective::kSend || collective == Collective::kRecv;
+  }
+};
+
+/// Bytes of the input and output buffers of `request` on `rank`; 0 where the buffer is not used.
+std::size_t input_bytes(const Request& request, int rank, int nranks) noexcept;
+std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept;
+
+/// "allreduce of 1024 float32 (sum)", "broadcast of 8 int64 from root 2", "send of 4 int8 to rank 1".
+std::string describe(const Request& request);
+/// The same for what a message says about its operation, with the number: "allreduce number 7 of …".
+std::string describe(const Fingerprint& fingerprint);
+/// The names and values of the fields in which the two differ: "datatype (float32 here, int32
+/// there)".
+std::string difference(const Fingerprint& here, const Fingerprint& there);
+
+}  // namespace whorl

@@ -1,0 +1,154 @@
+#include "comm/selector.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <map>
+
+namespace whorl {
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+std::size_t size_class(std::size_t bytes) noexcept {
+  return std::min<std::size_t>(bytes <= 1 ? 0 : static_cast<std::size_t>(std::bit_width(bytes - 1)),
+                               Selector::kClasses - 1);
+}
+
+std::string algorithm_names(Collective collective) {
+  std::vector<std::string_view> names;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective == collective) names.push_back(algorithm.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// The overrides as collective → algorithm name.
+Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shape,
+                                                               std::string_view text) {
+  std::map<Collective, const Algorithm*> chosen;
+  for (const std::string_view part : split(text, ',')) {
+    const std::size_t colon = part.find(':');
+    const std::string_view name = colon == std::string_view::npos ? part : part.substr(colon + 1);
+    bool known = false;
+    for (int c = 0; c < kNumCollectives; ++c) {
+      const auto collective = static_cast<Collective>(c);
+      if (colon != std::string_view::npos && part.substr(0, colon) != name_of(collective)) continue;
+      const Algorithm* const algorithm = find_algorithm(collective, name);
+      if (algorithm == nullptr) {
+        if (colon == std::string_view::npos) continue;  // one name for all: where it exists
+        return Status::error(
+            Code::kInvalidUsage,
+            fmt::format("WHORL_ALGO: there is no algorithm \"{}\" for {}; there are {}", name,
+                        name_of(collective), algorithm_names(collective)));
+      }
+      known = true;
+      if (algorithm->supports(shape)) {
+        chosen[collective] = algorithm;
+      } else if (colon != std::string_view::npos) {
+        return Status::error(Code::kInvalidUsage,
+                             fmt::format("WHORL_ALGO: {} of {} does not support {} ranks in this "
+                                         "arrangement; leave it out or set WHORL_DIMS",
+                                         name, name_of(collective), shape.nranks));
+      }
+    }
+    if (!known) {
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("WHORL_ALGO: \"{}\" is neither an algorithm nor "
+                                       "collective:algorithm; allreduce has {}",
+                                       part, algorithm_names(Collective::kAllReduce)));
+    }
+  }
+  return chosen;
+}
+
+}  // namespace
+
+Result<Selector> Selector::make(const Shape& shape, const LinkCosts& links,
+                                std::string_view overrides) {
+  const auto chosen = parse_overrides(shape, overrides);
+  if (!chosen.ok()) return chosen.status();
+  Selector selector;
+  const auto all = all_algorithms();
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    for (std::size_t k = 0; k < kClasses; ++k) {
+      const auto forced = chosen->find(collective);
+      const Algorithm* const algorithm =
+          forced != chosen->end()
+              ? forced->second
+              : choose_algorithm(collective, shape, std::size_t{1} << k, links);
+      if (algorithm == nullptr) {
+        return Status::error(Code::kInternalError,
+                             fmt::format("no algorithm for {} of {} ranks", name_of(collective),
+                                         shape.nranks));
+      }
+      selector.table_[static_cast<std::size_t>(c)][k] =
+          static_cast<std::uint8_t>(algorithm - all.data());
+    }
+  }
+  return selector;
+}
+
+const Algorithm& Selector::pick(Collective collective, std::size_t bytes) const noexcept {
+  return all_algorithms()[table_[static_cast<std::size_t>(collective)][size_class(bytes)]];
+}
+
+bool Selector::valid() const noexcept {
+  const auto all = all_algorithms();
+  for (std::size_t c = 0; c < table_.size(); ++c) {
+    for (const std::uint8_t index : table_[c]) {
+      if (index >= all.size() || all[index].collective != static_cast<Collective>(c)) return false;
+    }
+  }
+  return true;
+}
+
+Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks) {
+  const auto bad = [&](std::string_view why) {
+    return Status::error(Code::kInvalidUsage,
+                         fmt::format("WHORL_DIMS=\"{}\": {}; write sizes whose product is the "
+                                     "number of ranks ({}), for instance \"4:twoshot,2:ring\"",
+                                     text, why, nranks));
+  };
+  std::vector<Dimension> dims;
+  std::int64_t product = 1;
+  for (const std::string_view part : split(text, ',')) {
+    Dimension dim;
+    const char* const end = part.data() + part.size();
+    const auto [rest, error] = std::from_chars(part.data(), end, dim.size);
+    if (error != std::errc() || dim.size < 1) return bad("a size is not a whole number from 1 on");
+    if (rest != end) {
+      if (*rest != ':') return bad("a size is followed by something else than \":algorithm\"");
+      dim.algorithm.assign(rest + 1, end);
+    }
+    product *= dim.size;
+    if (product > nranks) return bad("the product of the sizes is too large");
+    dims.push_back(std::move(dim));
+  }
+  if (!dims.empty() && product != nranks) return bad("the product of the sizes is too small");
+  return dims;
+}
+
+std::string format_dims(const std::vector<Dimension>& dims) {
+  std::string text;
+  for (const Dimension& dim : dims) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(dim.size);
+    if (!dim.algorithm.empty()) text += ':' + dim.algorithm;
+  }
+  return text;
+}
+
+}  // namespace whorl

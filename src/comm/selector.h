@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "algorithms/cost_model.h"
+#include "base/status.h"
+
+namespace whorl {
+
+/// Which algorithm each collective uses at each size. Rank 0 makes it and all ranks use it, so ranks
+/// cannot disagree. Plain bytes: it is sent as it is.
+class Selector {
+ public:
+  static constexpr std::size_t kClasses = 48;  ///< class k: up to 2^k bytes; the last: the rest
+
+  /// From the cost model and `overrides` in the syntax of WHORL_ALGO. The error names what is wrong
+  /// with the text, or an algorithm that does not support the shape.
+  static Result<Selector> make(const Shape& shape, const LinkCosts& links,
+                               std::string_view overrides);
+  /// The choice for an operation whose larger side has `bytes` bytes.
+  const Algorithm& pick(Collective collective, std::size_t bytes) const noexcept;
+  /// Whether every entry is an algorithm of its collective: for a table that came from another rank.
+  bool valid() const noexcept;
+
+ private:
+  std::array<std::array<std::uint8_t, kClasses>, kNumCollectives> table_{};
+};
+
+/// Reads "4:twoshot,2:ring" (innermost first); the algorithm may be left out.
+Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks);
+std::string format_dims(const std::vector<Dimension>& dims);
+
+}  // namespace whorl

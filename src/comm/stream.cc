@@ -1,0 +1,76 @@
+#include "comm/stream.h"
+
+#include <unordered_map>
+
+namespace whorl {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<void*, std::shared_ptr<Stream>> streams;
+};
+
+Registry& registry() {
+  static Registry* const instance = new Registry;  // never destroyed: streams may outlive main()
+  return *instance;
+}
+
+}  // namespace
+
+void Stream::complete(std::uint64_t number, const Status& status) {
+  if (!status.ok()) {
+    const std::lock_guard lock(mutex_);
+    if (error_.ok()) error_ = status;
+  }
+  completed_.store(number, std::memory_order_release);  // pairs with may_start() and idle()
+  event_.notify();
+}
+
+Status Stream::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+Status Stream::synchronize() {
+  Verdict nobody;
+  Event::Waiter waiter(event_);
+  // Operations end by themselves, with an error if need be: each has its own deadline.
+  const WaitPolicy policy{.timeout_ns = UINT64_MAX, .spins = 200, .yield_ns = 50'000,
+                          .nap_ns = 1'000'000'000};
+  static_cast<void>(wait_until([&] { return idle() ? Progress::kDone : Progress::kIdle; }, policy,
+                               nobody, waiter));
+  return error();
+}
+
+void Ticket::complete_part(const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_.ok()) error_ = status;
+    if (--parts_ > 0) return;
+  }
+  stream_->complete(number_, error_);
+}
+
+void* create_stream() {
+  auto stream = std::make_shared<Stream>();
+  void* const handle = stream.get();
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.streams.emplace(handle, std::move(stream));
+  return handle;
+}
+
+std::shared_ptr<Stream> find_stream(void* handle) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.streams.find(handle);
+  return found == all.streams.end() ? nullptr : found->second;
+}
+
+void destroy_stream(void* handle) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.streams.erase(handle);
+}
+
+}  // namespace whorl
