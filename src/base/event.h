@@ -7,13 +7,13 @@
 
 namespace whorl {
 
-/// Lets threads of this process sleep until something has happened. No wake-up is lost: a Waiter that
-/// was made before the condition was looked at sees every notify() after that.
+/// Lets threads of this process sleep until something has happened. No wake-up is lost: a Waiter
+/// that was made before the condition was looked at sees every notify() after that.
 class Event {
  public:
   /// After the condition has been changed. Any thread; a system call only if somebody sleeps.
   void notify() noexcept {
-    count_.fetch_add(1, std::memory_order_seq_cst);  // pairs with the loads of Waiter::nap()
+    count_.fetch_add(1, std::memory_order_seq_cst); // pairs with the loads of Waiter::nap()
     if (sleepers_.load(std::memory_order_seq_cst) != 0) sys().futex_wake(&count_);
   }
 
@@ -42,4 +42,4 @@ class Event {
   std::atomic<std::uint32_t> sleepers_{0};
 };
 
-}  // namespace whorl
+} // namespace whorl

@@ -27,4 +27,4 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   }
 }
 
-}  // namespace whorl
+} // namespace whorl

@@ -11,4 +11,4 @@ namespace whorl {
 /// system has no thread left.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
-}  // namespace whorl
+} // namespace whorl

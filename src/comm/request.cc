@@ -69,11 +69,11 @@ std::string what(Collective collective, std::uint64_t count, DataType type, Redu
 }
 
 bool known(const Fingerprint& fingerprint) noexcept {
-  return fingerprint.collective < kNumCollectives &&
-         (fingerprint.types & 15U) < kNumDataTypes && (fingerprint.types >> 4U) < kNumReduceOps;
+  return fingerprint.collective < kNumCollectives && (fingerprint.types & 15U) < kNumDataTypes &&
+         (fingerprint.types >> 4U) < kNumReduceOps;
 }
 
-}  // namespace
+} // namespace
 
 std::size_t input_bytes(const Request& request, int rank, int nranks) noexcept {
   return blocks_in(request, rank, nranks) * request.count * size_of(request.type);
@@ -84,9 +84,9 @@ std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept 
 }
 
 std::string describe(const Request& request) {
-  std::string text = std::string(name_of(request.collective)) +
-                     what(request.collective, request.count, request.type, request.op,
-                          request.peer);
+  std::string text =
+      std::string(name_of(request.collective)) +
+      what(request.collective, request.count, request.type, request.op, request.peer);
   if (request.collective == Collective::kSend) text += fmt::format(" to rank {}", request.peer);
   if (request.collective == Collective::kRecv) text += fmt::format(" from rank {}", request.peer);
   return text;
@@ -95,8 +95,7 @@ std::string describe(const Request& request) {
 std::string describe(const Fingerprint& fingerprint) {
   if (!known(fingerprint)) return "an operation that this version does not know";
   const auto collective = static_cast<Collective>(fingerprint.collective);
-  const std::string_view name =
-      collective == Collective::kSend ? "send/recv" : name_of(collective);
+  const std::string_view name = collective == Collective::kSend ? "send/recv" : name_of(collective);
   return fmt::format("{} number {}{}", name, fingerprint.sequence,
                      what(collective, fingerprint.count(), fingerprint.data_type(),
                           fingerprint.reduce_op(), fingerprint.root));
@@ -125,4 +124,4 @@ std::string difference(const Fingerprint& here, const Fingerprint& there) {
   return fmt::format("{}", fmt::join(fields, ", "));
 }
 
-}  // namespace whorl
+} // namespace whorl

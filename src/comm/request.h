@@ -14,8 +14,8 @@ struct Request {
   Collective collective = Collective::kBarrier;
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
-  int peer = 0;           ///< root, or partner of send and recv
-  std::size_t count = 0;  ///< elements, of a block where ranks have blocks
+  int peer = 0;          ///< root, or partner of send and recv
+  std::size_t count = 0; ///< elements, of a block where ranks have blocks
   const void* send = nullptr;
   void* recv = nullptr;
   /// Factor of a premultiplied sum: read at `scalar_source` when the operation starts, else the
@@ -33,12 +33,14 @@ struct Request {
 std::size_t input_bytes(const Request& request, int rank, int nranks) noexcept;
 std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept;
 
-/// "allreduce of 1024 float32 (sum)", "broadcast of 8 int64 from root 2", "send of 4 int8 to rank 1".
+/// "allreduce of 1024 float32 (sum)", "broadcast of 8 int64 from root 2", "send of 4 int8 to rank
+/// 1".
 std::string describe(const Request& request);
-/// The same for what a message says about its operation, with the number: "allreduce number 7 of …".
+/// The same for what a message says about its operation, with the number: "allreduce number 7 of
+/// …".
 std::string describe(const Fingerprint& fingerprint);
 /// The names and values of the fields in which the two differ: "datatype (float32 here, int32
 /// there)".
 std::string difference(const Fingerprint& here, const Fingerprint& there);
 
-}  // namespace whorl
+} // namespace whorl

@@ -47,7 +47,7 @@ Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shap
       if (colon != std::string_view::npos && part.substr(0, colon) != name_of(collective)) continue;
       const Algorithm* const algorithm = find_algorithm(collective, name);
       if (algorithm == nullptr) {
-        if (colon == std::string_view::npos) continue;  // one name for all: where it exists
+        if (colon == std::string_view::npos) continue; // one name for all: where it exists
         return Status::error(
             Code::kInvalidUsage,
             fmt::format("WHORL_ALGO: there is no algorithm \"{}\" for {}; there are {}", name,
@@ -73,7 +73,7 @@ Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shap
   return chosen;
 }
 
-}  // namespace
+} // namespace
 
 Result<Selector> Selector::make(const Shape& shape, const LinkCosts& links,
                                 std::string_view overrides) {
@@ -86,13 +86,11 @@ Result<Selector> Selector::make(const Shape& shape, const LinkCosts& links,
     for (std::size_t k = 0; k < kClasses; ++k) {
       const auto forced = chosen->find(collective);
       const Algorithm* const algorithm =
-          forced != chosen->end()
-              ? forced->second
-              : choose_algorithm(collective, shape, std::size_t{1} << k, links);
+          forced != chosen->end() ? forced->second
+                                  : choose_algorithm(collective, shape, std::size_t{1} << k, links);
       if (algorithm == nullptr) {
-        return Status::error(Code::kInternalError,
-                             fmt::format("no algorithm for {} of {} ranks", name_of(collective),
-                                         shape.nranks));
+        return Status::error(Code::kInternalError, fmt::format("no algorithm for {} of {} ranks",
+                                                               name_of(collective), shape.nranks));
       }
       selector.table_[static_cast<std::size_t>(c)][k] =
           static_cast<std::uint8_t>(algorithm - all.data());
@@ -151,4 +149,4 @@ std::string format_dims(const std::vector<Dimension>& dims) {
   return text;
 }
 
-}  // namespace whorl
+} // namespace whorl

@@ -13,11 +13,11 @@
 
 namespace whorl {
 
-/// Which algorithm each collective uses at each size. Rank 0 makes it and all ranks use it, so ranks
-/// cannot disagree. Plain bytes: it is sent as it is.
+/// Which algorithm each collective uses at each size. Rank 0 makes it and all ranks use it, so
+/// ranks cannot disagree. Plain bytes: it is sent as it is.
 class Selector {
  public:
-  static constexpr std::size_t kClasses = 48;  ///< class k: up to 2^k bytes; the last: the rest
+  static constexpr std::size_t kClasses = 48; ///< class k: up to 2^k bytes; the last: the rest
 
   /// From the cost model and `overrides` in the syntax of WHORL_ALGO. The error names what is wrong
   /// with the text, or an algorithm that does not support the shape.
@@ -25,7 +25,8 @@ class Selector {
                                std::string_view overrides);
   /// The choice for an operation whose larger side has `bytes` bytes.
   const Algorithm& pick(Collective collective, std::size_t bytes) const noexcept;
-  /// Whether every entry is an algorithm of its collective: for a table that came from another rank.
+  /// Whether every entry is an algorithm of its collective: for a table that came from another
+  /// rank.
   bool valid() const noexcept;
 
  private:
@@ -36,4 +37,4 @@ class Selector {
 Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks);
 std::string format_dims(const std::vector<Dimension>& dims);
 
-}  // namespace whorl
+} // namespace whorl

@@ -11,18 +11,18 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry* const instance = new Registry;  // never destroyed: streams may outlive main()
+  static Registry* const instance = new Registry; // never destroyed: streams may outlive main()
   return *instance;
 }
 
-}  // namespace
+} // namespace
 
 void Stream::complete(std::uint64_t number, const Status& status) {
   if (!status.ok()) {
     const std::lock_guard lock(mutex_);
     if (error_.ok()) error_ = status;
   }
-  completed_.store(number, std::memory_order_release);  // pairs with may_start() and idle()
+  completed_.store(number, std::memory_order_release); // pairs with may_start() and idle()
   event_.notify();
 }
 
@@ -35,8 +35,8 @@ Status Stream::synchronize() {
   Verdict nobody;
   Event::Waiter waiter(event_);
   // Operations end by themselves, with an error if need be: each has its own deadline.
-  const WaitPolicy policy{.timeout_ns = UINT64_MAX, .spins = 200, .yield_ns = 50'000,
-                          .nap_ns = 1'000'000'000};
+  const WaitPolicy policy{
+      .timeout_ns = UINT64_MAX, .spins = 200, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
   static_cast<void>(wait_until([&] { return idle() ? Progress::kDone : Progress::kIdle; }, policy,
                                nobody, waiter));
   return error();
@@ -73,4 +73,4 @@ void destroy_stream(void* handle) {
   all.streams.erase(handle);
 }
 
-}  // namespace whorl
+} // namespace whorl

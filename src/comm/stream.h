@@ -28,11 +28,11 @@ class Stream {
   Status error() const;
   /// Waits until the stream is idle; returns error().
   Status synchronize();
-  Event& event() noexcept { return event_; }  ///< notified at each completion
+  Event& event() noexcept { return event_; } ///< notified at each completion
 
  private:
   std::atomic<std::uint64_t> issued_{0};
-  std::atomic<std::uint64_t> completed_{0};  // release in complete() pairs with acquire above
+  std::atomic<std::uint64_t> completed_{0}; // release in complete() pairs with acquire above
   Event event_;
   mutable std::mutex mutex_;
   Status error_;
@@ -56,11 +56,11 @@ class Ticket {
   Status error_;
 };
 
-/// The streams that exist. Handles are pointers that users pass around, so they are looked up, never
-/// trusted. Any thread.
+/// The streams that exist. Handles are pointers that users pass around, so they are looked up,
+/// never trusted. Any thread.
 void* create_stream();
 /// nullptr if `handle` is not a stream (any more).
 std::shared_ptr<Stream> find_stream(void* handle);
 void destroy_stream(void* handle);
 
-}  // namespace whorl
+} // namespace whorl

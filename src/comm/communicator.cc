@@ -1,0 +1,239 @@
+#include "comm/communicator.h"
+
+#include <fmt/core.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/thread.h"
+
+namespace whorl {
+namespace {
+
+/// Numbers of operators are not reused, so that one of another communicator is noticed.
+std::atomic<int> next_operator{static_cast<int>(kNumReduceOps)};
+
+std::string seconds(std::uint64_t ns) {
+  return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
+}
+
+} // namespace
+
+Communicator::Communicator(Setup setup) : setup_(std::move(setup)), napper_(*this) {
+  engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
+                                                    .shape = setup_.shape,
+                                                    .selector = setup_.selector,
+                                                    .verify = setup_.verify,
+                                                    .endpoints = setup_.endpoints()});
+}
+
+Communicator::~Communicator() {
+  if (progress_thread_.joinable()) {
+    stop_.store(true, std::memory_order_release); // pairs with acquire in serve()
+    queue_event_.notify();
+    progress_thread_.join();
+  }
+}
+
+Status Communicator::run(std::span<const Request> batch) {
+  if (pending_.load(std::memory_order_acquire) > 0) WHORL_TRY(drain());
+  return execute(batch);
+}
+
+Status Communicator::execute(std::span<const Request> batch) {
+  WHORL_TRY(begin(batch));
+  return finish(
+      wait_until([this] { return engine_->advance(); }, setup_.policy, *setup_.verdict, napper_));
+}
+
+Status Communicator::begin(std::span<const Request> batch) {
+  if (setup_.verdict->raised()) return setup_.verdict->status();
+  return engine_->start(batch);
+}
+
+Status Communicator::finish(WaitResult result) {
+  if (result == WaitResult::kReady) return {};
+  if (result == WaitResult::kTimedOut) {
+    setup_.verdict->raise(time_out_error());
+  } else if (const Status failure = engine_->failure(); !failure.ok()) {
+    setup_.verdict->raise(failure);
+  }
+  tell_peers();
+  return setup_.verdict->status();
+}
+
+Status Communicator::time_out_error() const {
+  return Status::error(
+      Code::kRemoteError,
+      fmt::format(
+          "no progress for {}. {}. That rank may be dead, stopped, busy elsewhere or may not "
+          "have made this call; if it needs longer, raise WHORL_TIMEOUT_MS or timeoutMs",
+          seconds(setup_.policy.timeout_ns), engine_->waiting()));
+}
+
+void Communicator::tell_peers() noexcept {
+  if (!setup_.verdict->raised() || told_.exchange(true)) return;
+  const Status verdict = setup_.verdict->status();
+  for (const auto& transport : setup_.transports) transport->tell(verdict);
+}
+
+void Communicator::look_at_peers() noexcept {
+  const std::unique_lock lock(look_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (const auto& transport : setup_.transports) transport->look_around(0);
+}
+
+void Communicator::PeerNapper::nap(std::uint64_t max_ns) noexcept { comm_.setup_.nap(max_ns); }
+
+void Communicator::PeerNapper::look_around(std::uint64_t waited_ns) noexcept {
+  constexpr std::uint64_t kWarnNs = 1'000'000'000;
+  comm_.look_at_peers();
+  if (waited_ns < warned_ns_) warned_ns_ = 0; // a new wait
+  if (waited_ns >= kWarnNs && warned_ns_ == 0) {
+    warned_ns_ = waited_ns;
+    if (log_enabled(LogLevel::kInfo)) {
+      log(LogLevel::kInfo,
+          fmt::format("no progress for {}. {}", seconds(waited_ns), comm_.engine_->waiting()));
+    }
+  }
+}
+
+void Communicator::abort(Status why) {
+  setup_.verdict->raise(std::move(why));
+  tell_peers();
+  queue_event_.notify();
+}
+
+Status Communicator::state() {
+  look_at_peers();
+  return setup_.verdict->status();
+}
+
+Status Communicator::submit(std::vector<Request> batch,
+                            std::vector<std::shared_ptr<Ticket>> tickets) {
+  if (!progress_thread_.joinable()) {
+    auto thread = start_thread("whorl-progress", [this] { serve(); });
+    if (!thread.ok()) {
+      for (const auto& ticket : tickets) ticket->complete_part(thread.status());
+      return thread.status();
+    }
+    progress_thread_ = *std::move(thread);
+  }
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(queue_mutex_);
+    queue_.push_back({std::move(batch), std::move(tickets)});
+  }
+  queue_event_.notify();
+  return {};
+}
+
+Status Communicator::drain() {
+  Event::Waiter waiter(queue_event_);
+  Verdict nobody; // also a dead communicator's tasks end, each with the verdict
+  const WaitPolicy policy{
+      .timeout_ns = UINT64_MAX, .spins = 200, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
+  static_cast<void>(wait_until(
+      [this] {
+        // pairs with release in serve(): the engine is this thread's again
+        return pending_.load(std::memory_order_acquire) == 0 ? Progress::kDone : Progress::kIdle;
+      },
+      policy, nobody, waiter));
+  return setup_.verdict->status();
+}
+
+void Communicator::serve() {
+  Verdict nobody;
+  const WaitPolicy policy{.timeout_ns = UINT64_MAX,
+                          .spins = setup_.policy.spins,
+                          .yield_ns = 50'000,
+                          .nap_ns = 1'000'000'000};
+  for (;;) {
+    Event::Waiter waiter(queue_event_);
+    std::optional<Task> task;
+    static_cast<void>(wait_until(
+        [&] {
+          const std::lock_guard lock(queue_mutex_);
+          if (!queue_.empty()) {
+            task = std::move(queue_.front());
+            queue_.pop_front();
+            return Progress::kDone;
+          }
+          return stop_.load(std::memory_order_acquire) ? Progress::kDone : Progress::kIdle;
+        },
+        policy, nobody, waiter));
+    if (!task) return;
+    const Status status = run_task(*task);
+    pending_.fetch_sub(1, std::memory_order_release); // pairs with acquire in run() and drain()
+    for (const auto& ticket : task->tickets) ticket->complete_part(status);
+    queue_event_.notify();
+  }
+}
+
+/// Waits for the operations before this one in its streams, then carries it out.
+Status Communicator::run_task(const Task& task) {
+  for (const auto& ticket : task.tickets) {
+    Event::Waiter waiter(ticket->stream().event());
+    const WaitPolicy policy{
+        .timeout_ns = UINT64_MAX, .spins = 200, .yield_ns = 50'000, .nap_ns = 10'000'000};
+    // A stream is always waited for, also by a dead communicator: its tickets complete in order.
+    Verdict nobody;
+    static_cast<void>(
+        wait_until([&] { return ticket->may_start() ? Progress::kDone : Progress::kIdle; }, policy,
+                   nobody, waiter));
+  }
+  try {
+    return execute(task.batch);
+  } catch (const std::bad_alloc&) {
+    abort(Status::error(Code::kSystemError, fmt::format("{}: out of memory in an operation on a "
+                                                        "stream",
+                                                        membership().describe(rank()))));
+    return setup_.verdict->status();
+  }
+}
+
+Identity Communicator::derive_identity(int color) {
+  ++splits_;
+  const auto digest = [&](std::string_view label) {
+    std::vector<std::byte> input;
+    const Identity& parent = membership().identity;
+    input.insert(input.end(), parent.secret.begin(), parent.secret.end());
+    input.insert(input.end(), parent.job.begin(), parent.job.end());
+    const std::string text = fmt::format("{} {} {}", label, splits_, color);
+    const auto bytes = std::as_bytes(std::span(text));
+    input.insert(input.end(), bytes.begin(), bytes.end());
+    std::array<std::byte, SHA256_DIGEST_LENGTH> out;
+    SHA256(reinterpret_cast<const unsigned char*>(input.data()), input.size(),
+           reinterpret_cast<unsigned char*>(out.data()));
+    return out;
+  };
+  Identity child;
+  child.secret = digest("split secret");
+  const auto job = digest("split job");
+  std::copy_n(job.begin(), child.job.size(), child.job.begin());
+  return child;
+}
+
+int Communicator::add_scale(const Scale& scale) {
+  const std::lock_guard lock(scales_mutex_);
+  const int op = next_operator.fetch_add(1, std::memory_order_relaxed);
+  scales_.emplace_back(op, scale);
+  return op;
+}
+
+std::optional<Communicator::Scale> Communicator::find_scale(int op) const {
+  const std::lock_guard lock(scales_mutex_);
+  for (const auto& [number, scale] : scales_) {
+    if (number == op) return scale;
+  }
+  return std::nullopt;
+}
+
+bool Communicator::remove_scale(int op) {
+  const std::lock_guard lock(scales_mutex_);
+  return std::erase_if(scales_, [op](const auto& entry) { return entry.first == op; }) > 0;
+}
+
+} // namespace whorl

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/event.h"
+#include "base/status.h"
+#include "comm/engine.h"
+#include "comm/request.h"
+#include "comm/setup.h"
+#include "comm/stream.h"
+
+namespace whorl {
+
+/// A rank's membership in a group of ranks: what a whorlComm_t stands for once it has been created.
+class Communicator {
+ public:
+  /// Takes over what set_up() has made.
+  explicit Communicator(Setup setup);
+  /// Ends the communicator on this rank without waiting for any other.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const noexcept { return setup_.membership->rank; }
+  int nranks() const noexcept { return setup_.membership->nranks; }
+  const Membership& membership() const noexcept { return *setup_.membership; }
+  const Options& options() const noexcept { return setup_.options; }
+
+  /// Carries out a batch; returns when this rank's part is complete. After an error other than
+  /// kInvalidArgument the communicator is dead.
+  Status run(std::span<const Request> batch);
+  /// Queues a batch for the progress thread. It starts when all tickets may, and completes a part
+  /// of each.
+  Status submit(std::vector<Request> batch, std::vector<std::shared_ptr<Ticket>> tickets);
+  /// Waits until all queued batches are complete.
+  Status drain();
+
+  // A batch of several communicators that this thread drives at the same time: begin() on each,
+  // then advance() all until each is done, then finish().
+  Status begin(std::span<const Request> batch);
+  Progress advance() { return engine_->advance(); }
+  Status finish(WaitResult result);
+  Napper& napper() noexcept { return napper_; }
+  const WaitPolicy& policy() const noexcept { return setup_.policy; }
+  const Verdict& verdict() const noexcept { return *setup_.verdict; }
+
+  /// Kills the communicator on all ranks. Any thread.
+  void abort(Status why);
+  /// What killed the communicator; looks for news of peers. Any thread.
+  Status state();
+
+  /// What this rank knows to make the next communicator out of this one: alike on all ranks,
+  /// different each time.
+  Identity derive_identity(int color);
+
+  /// Premultiplied sums of this communicator, by the value of their whorlRedOp_t.
+  struct Scale {
+    DataType type;
+    const void* source; ///< read when an operation runs; null: `value`
+    std::array<std::byte, 8> value;
+  };
+  int add_scale(const Scale& scale);
+  std::optional<Scale> find_scale(int op) const;
+  bool remove_scale(int op);
+
+ private:
+  struct Task {
+    std::vector<Request> batch;
+    std::vector<std::shared_ptr<Ticket>> tickets;
+  };
+  /// Blocks in the transports, and watches the peers of this communicator while waiting.
+  class PeerNapper final : public Napper {
+   public:
+    explicit PeerNapper(Communicator& comm) : comm_(comm) {}
+    void nap(std::uint64_t max_ns) noexcept override;
+    void look_around(std::uint64_t waited_ns) noexcept override;
+
+   private:
+    Communicator& comm_;
+    std::uint64_t warned_ns_ = 0;
+  };
+
+  void serve();
+  Status run_task(const Task& task);
+  Status execute(std::span<const Request> batch);
+  void look_at_peers() noexcept;
+  void tell_peers() noexcept;
+  Status time_out_error() const;
+
+  Setup setup_;
+  std::unique_ptr<Engine> engine_;
+  PeerNapper napper_;
+  std::mutex look_mutex_; ///< look_around() of the transports: one thread at a time
+  std::atomic<bool> told_{false};
+  std::uint32_t splits_ = 0;
+
+  std::mutex queue_mutex_;
+  std::deque<Task> queue_;
+  std::atomic<std::size_t> pending_{0}; ///< queued or running; 0 means the engine is the caller's
+  std::atomic<bool> stop_{false};
+  Event queue_event_; ///< notified when queue_, pending_ or stop_ changes
+  std::thread progress_thread_;
+
+  mutable std::mutex scales_mutex_;
+  std::vector<std::pair<int, Scale>> scales_;
+};
+
+} // namespace whorl

@@ -1,0 +1,177 @@
+#include "comm/create.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/thread.h"
+
+namespace whorl {
+namespace {
+
+/// Counts the rounds that have been made, successful or not.
+class CountingOob final : public Oob {
+ public:
+  explicit CountingOob(Oob& oob) : oob_(oob) {}
+  Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    ++rounds_;
+    return oob_.allgather(mine, all);
+  }
+  int rounds() const noexcept { return rounds_; }
+
+ private:
+  Oob& oob_;
+  int rounds_ = 0;
+};
+
+/// Meets, connects and fills in the handle. Never throws: it may be the whole of a thread.
+Status fill(whorlComm& handle, const Options& options,
+            const std::function<Result<Meeting>()>& meet) noexcept {
+  try {
+    const auto attempt = [&]() -> Status {
+      auto meeting = meet();
+      if (!meeting.ok()) return meeting.status();
+      auto setup =
+          set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options);
+      if (!setup.ok()) return setup.status();
+      handle.communicator = std::make_unique<Communicator>(*std::move(setup));
+      return {};
+    };
+    Status status = attempt();
+    if (!status.ok()) handle.set_error(status);
+    return status;
+  } catch (const std::bad_alloc&) {
+    Status status =
+        Status::error(Code::kSystemError, "out of memory while creating a communicator");
+    handle.set_error(status);
+    return status;
+  }
+}
+
+} // namespace
+
+bool blocking(const whorlConfig_t* config) noexcept {
+  return config == nullptr || config->blocking == WHORL_CONFIG_UNDEF_INT || config->blocking != 0;
+}
+
+Result<Options> make_options(const whorlConfig_t* config) {
+  auto options = Options::from_environment();
+  if (!options.ok() || config == nullptr) return options;
+  whorlConfig_t given = WHORL_CONFIG_INITIALIZER;
+  if (config->magic != WHORL_CONFIG_MAGIC ||
+      config->size < offsetof(whorlConfig_t, cgaClusterSize)) {
+    return Status::error(Code::kInvalidArgument,
+                         "config was not initialised; start from WHORL_CONFIG_INITIALIZER");
+  }
+  // A caller that was built with an older header has a shorter structure.
+  std::memcpy(&given, config, std::min(config->size, sizeof given));
+
+  const auto bounded = [](const char* field, int value, int low, int high, auto& out) -> Status {
+    if (value == WHORL_CONFIG_UNDEF_INT) return {};
+    if (value < low || value > high) {
+      return Status::error(
+          Code::kInvalidArgument,
+          fmt::format("config.{} is {}; it must be from {} to {}", field, value, low, high));
+    }
+    out = value;
+    return {};
+  };
+  int timeout_ms = 0;
+  int min_channels = 1;
+  WHORL_TRY(bounded("blocking", given.blocking, 0, 1, min_channels));
+  min_channels = 1;
+  WHORL_TRY(bounded("maxCTAs", given.maxCTAs, 1, 1024, options->max_channels));
+  WHORL_TRY(
+      bounded("nChannelsPerNetPeer", given.nChannelsPerNetPeer, 1, 16, options->max_channels));
+  options->max_channels = std::clamp(options->max_channels, 2, 16);
+  WHORL_TRY(bounded("minCTAs", given.minCTAs, 1, 1024, min_channels));
+  options->channels = std::min(std::max(options->channels, min_channels), options->max_channels);
+  WHORL_TRY(bounded("timeoutMs", given.timeoutMs, 1, INT_MAX, timeout_ms));
+  if (timeout_ms > 0) options->timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
+  if (given.netName != nullptr && std::string_view(given.netName) != "tcp") {
+    return Status::error(Code::kInvalidArgument,
+                         fmt::format("config.netName is \"{}\"; there is \"tcp\"", given.netName));
+  }
+  if (given.commName != nullptr) options->name = given.commName;
+  return options;
+}
+
+Status create(whorlComm_t* out, const Options& options, bool blocking,
+              std::function<Result<Meeting>()> meet) {
+  auto handle = std::make_unique<whorlComm>();
+  if (blocking) {
+    const Status status = fill(*handle, options, meet);
+    *out = status.ok() ? handle.release() : nullptr;
+    return status;
+  }
+  handle->created.store(Code::kInProgress);
+  auto thread =
+      start_thread("whorl-create", [self = handle.get(), options, meet = std::move(meet)] {
+        const Status status = fill(*self, options, meet);
+        // pairs with acquire in whorlCommGetAsyncError: the communicator is visible with the code
+        self->created.store(status.code(), std::memory_order_release);
+      });
+  if (!thread.ok()) return thread.status();
+  handle->creator = *std::move(thread);
+  *out = handle.release();
+  return {};
+}
+
+Status create_all(whorlComm_t* out, int nranks, const Options& options) {
+  auto meetings = meet_in_process(nranks, options.timeout_ns);
+  if (!meetings.ok()) return meetings.status();
+  const auto count = static_cast<std::size_t>(nranks);
+  std::vector<Status> outcomes(count);
+  std::vector<std::thread> threads;
+  std::fill(out, out + nranks, nullptr);
+  Status failed;
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    auto thread = start_thread("whorl-create", [&, rank] {
+      outcomes[rank] = create(out + rank, options, true, [&, rank]() -> Result<Meeting> {
+        return std::move((*meetings)[rank]);
+      });
+    });
+    if (!thread.ok()) {
+      failed = thread.status();
+      break; // those that have been started give up after the timeout
+    }
+    threads.push_back(*std::move(thread));
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) {
+    if (failed.ok()) failed = outcome;
+  }
+  if (!failed.ok()) {
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      delete out[rank];
+      out[rank] = nullptr;
+    }
+  }
+  return failed;
+}
+
+Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
+                    const Options& options) {
+  *out = nullptr;
+  Communicator& communicator = *parent.communicator;
+  auto meeting = meet_by_split(communicator, color, key);
+  if (!meeting.ok()) return meeting.status();
+  CountingOob oob(*meeting->oob);
+  Status status;
+  if (color >= 0) {
+    auto handle = std::make_unique<whorlComm>();
+    auto setup = set_up(oob, meeting->nranks, meeting->rank, meeting->identity, options);
+    if (setup.ok()) {
+      handle->communicator = std::make_unique<Communicator>(*std::move(setup));
+      *out = handle.release();
+    } else {
+      status = setup.status();
+    }
+  }
+  const Status attended = sit_out(oob, meeting->nranks, oob.rounds());
+  return status.ok() ? attended : status;
+}
+
+} // namespace whorl

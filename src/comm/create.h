@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/handle.h"
+#include "comm/meeting.h"
+#include "comm/setup.h"
+#include "whorl/whorl.h"
+
+namespace whorl {
+
+/// Options from the environment, overridden by the fields of `config` that are set; `config` may be
+/// null. The error names the field.
+Result<Options> make_options(const whorlConfig_t* config);
+/// Whether the caller wants to wait for the creation.
+bool blocking(const whorlConfig_t* config) noexcept;
+
+/// Makes a communicator of the ranks that `meet` brings together and writes its handle to `*out`.
+/// Blocking: returns when it is ready, or with the error and `*out == nullptr`. Otherwise `*out` is
+/// set at once and the rest happens in a thread.
+Status create(whorlComm_t* out, const Options& options, bool blocking,
+              std::function<Result<Meeting>()> meet);
+/// One communicator for each rank, all in this process.
+Status create_all(whorlComm_t* out, int nranks, const Options& options);
+/// A part of an existing communicator; `*out` is null for a rank without a color.
+Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
+                    const Options& options);
+
+} // namespace whorl

@@ -1,0 +1,333 @@
+#include "comm/engine.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "schedule/verify.h"
+
+namespace whorl {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+std::uint16_t hash_plan(const Identity& identity, const Algorithm& algorithm, const Shape& shape) {
+  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+  const auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  for (const std::byte b : identity.job) mix(std::to_integer<std::uint64_t>(b));
+  for (const char c : algorithm.name) mix(static_cast<unsigned char>(c));
+  mix(static_cast<std::uint64_t>(shape.channels));
+  for (const Dimension& dim : shape.dims) {
+    mix(static_cast<std::uint64_t>(dim.size));
+    for (const char c : dim.algorithm) mix(static_cast<unsigned char>(c));
+  }
+  for (const int rank : shape.ring) mix(static_cast<std::uint64_t>(rank));
+  return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
+}
+
+Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::uint16_t plan) {
+  const auto collective =
+      request.collective == Collective::kRecv ? Collective::kSend : request.collective;
+  const auto op = reduces(collective) ? static_cast<unsigned>(request.op) : 0U;
+  return {.sequence = sequence,
+          .collective = static_cast<std::uint8_t>(collective),
+          .types = static_cast<std::uint8_t>(static_cast<unsigned>(request.type) | (op << 4U)),
+          .root = static_cast<std::uint16_t>(has_root(collective) ? request.peer : 0),
+          .count_plan =
+              (request.count & Fingerprint::kMaxCount) | (static_cast<std::uint64_t>(plan) << 48U)};
+}
+
+/// Proves the schedules of all ranks, out of place and in place.
+Status prove(const Algorithm& algorithm, const Shape& shape) {
+  const std::vector<Schedule> all = build_all(algorithm, shape);
+  for (const bool in_place : {false, true}) {
+    if (in_place && algorithm.collective == Collective::kAllToAll) continue;
+    const auto report =
+        verify(all, {.collective = algorithm.collective, .root = shape.root, .in_place = in_place});
+    if (!report.ok()) {
+      return report.status().with_context(fmt::format("the schedule {} of {} for {} ranks is wrong",
+                                                      algorithm.name, name_of(algorithm.collective),
+                                                      shape.nranks));
+    }
+  }
+  return {};
+}
+
+} // namespace
+
+void Workspace::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete (memory, std::align_val_t{kAlignment});
+}
+
+std::byte* Workspace::reserve(std::size_t bytes) {
+  if (bytes > bytes_) {
+    memory_.reset();
+    bytes_ = 0;
+    memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
+    bytes_ = bytes;
+  }
+  return memory_.get();
+}
+
+Engine::Engine(Config config)
+    : config_(std::move(config)),
+      transfers_(2 * static_cast<std::size_t>(config_.membership->nranks)),
+      sent_(static_cast<std::size_t>(config_.membership->nranks)),
+      received_(static_cast<std::size_t>(config_.membership->nranks)) {
+  endpoints_.table = &config_.endpoints;
+}
+
+Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm& algorithm,
+                                         int root) {
+  const auto index = static_cast<std::uint64_t>(&algorithm - all_algorithms().data());
+  const std::uint64_t key =
+      index << 32U | (has_root(collective) ? static_cast<std::uint64_t>(root) : 0);
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+
+  Shape shape = config_.shape;
+  int rank = config_.membership->rank;
+  if (collective == Collective::kSend || collective == Collective::kRecv) {
+    shape = Shape{.nranks = 2}; // rank 0 sends to rank 1, whoever they are
+    rank = collective == Collective::kSend ? 0 : 1;
+  } else if (has_root(collective)) {
+    shape.root = root;
+  }
+  if (config_.verify) WHORL_TRY(prove(algorithm, shape));
+  auto made = std::make_unique<Plan>();
+  made->schedule = algorithm.build(shape, rank);
+  made->hash = hash_plan(config_.membership->identity, algorithm, shape);
+  return plans_.emplace(key, std::move(made)).first->second.get();
+}
+
+Status Engine::start(std::span<const Request> batch) {
+  batch_ = batch;
+  next_ = 0;
+  collective_active_ = false;
+  failure_ = {};
+  active_transfers_.clear();
+  return queue_transfers(batch);
+}
+
+Engine::Transfer& Engine::transfer(bool sends, int peer) {
+  auto& slot = transfers_[2 * static_cast<std::size_t>(peer) + (sends ? 1 : 0)];
+  if (slot == nullptr) {
+    slot = std::make_unique<Transfer>();
+    slot->peer = peer;
+    slot->endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
+  }
+  return *slot;
+}
+
+/// Sorts the sends and receives of a batch into one queue for each peer and direction. Those of
+/// this rank with itself are done at once.
+Status Engine::queue_transfers(std::span<const Request> batch) {
+  const int self = config_.membership->rank;
+  std::vector<const Request*> self_sends, self_receives;
+  for (const Request& request : batch) {
+    if (!request.point_to_point()) continue;
+    const bool sends = request.collective == Collective::kSend;
+    if (request.peer == self) {
+      (sends ? self_sends : self_receives).push_back(&request);
+      continue;
+    }
+    Transfer& queue = transfer(sends, request.peer);
+    if (std::find(active_transfers_.begin(), active_transfers_.end(), &queue) ==
+        active_transfers_.end()) {
+      queue.queue.clear();
+      queue.next = 0;
+      active_transfers_.push_back(&queue);
+    }
+    queue.queue.push_back(&request);
+  }
+  if (self_sends.size() != self_receives.size()) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format(
+            "rank {} sends {} messages to itself and receives {} from itself in this group; "
+            "put both halves of each into one group",
+            self, self_sends.size(), self_receives.size()));
+  }
+  for (std::size_t i = 0; i < self_sends.size(); ++i) {
+    const Request& from = *self_sends[i];
+    const Request& to = *self_receives[i];
+    if (from.count != to.count || from.type != to.type) {
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("rank {}: {} meets {}; count and datatype must be equal",
+                                       self, describe(from), describe(to)));
+    }
+  }
+  for (std::size_t i = 0; i < self_sends.size(); ++i) {
+    const std::size_t bytes = self_sends[i]->count * size_of(self_sends[i]->type);
+    if (bytes > 0) std::memmove(self_receives[i]->recv, self_sends[i]->send, bytes);
+  }
+  for (Transfer* const queue : active_transfers_) WHORL_TRY(start_transfer(*queue));
+  return {};
+}
+
+/// Begins the next request of a queue.
+Status Engine::start_transfer(Transfer& queue) {
+  const Request& request = *queue.queue[queue.next];
+  const Algorithm& algorithm = config_.selector.pick(request.collective, 0);
+  const auto made = plan(request.collective, algorithm, 0);
+  if (!made.ok()) return made.status();
+  const Schedule& schedule = (*made)->schedule;
+  const std::size_t element = size_of(request.type);
+  auto map = ChunkMap::make(schedule, request.count, element, config_.membership->slot_bytes);
+  if (!map.ok()) return map.status();
+  auto& number =
+      (request.collective == Collective::kSend ? sent_
+                                               : received_)[static_cast<std::size_t>(request.peer)];
+  // The two ranks of a transfer build their plans from different algorithms of the registry.
+  queue.fingerprint = fingerprint_of(request, ++number, 0);
+  queue.execution.start({.schedule = &schedule,
+                         .map = *map,
+                         .element_size = element,
+                         .input = static_cast<const std::byte*>(request.send),
+                         .output = static_cast<std::byte*>(request.recv),
+                         .fingerprint = queue.fingerprint},
+                        queue);
+  ++queue.next;
+  return {};
+}
+
+Status Engine::start_collective(const Request& request) {
+  const Membership& members = *config_.membership;
+  const std::size_t larger = std::max(input_bytes(request, members.rank, members.nranks),
+                                      output_bytes(request, members.rank, members.nranks));
+  // Every rank must come to the same size: where only one rank has the larger side, from its
+  // blocks.
+  const bool blocks =
+      request.collective == Collective::kGather || request.collective == Collective::kScatter;
+  const std::size_t bytes =
+      blocks ? request.count * size_of(request.type) * static_cast<std::size_t>(members.nranks)
+      : has_root(request.collective) ? request.count * size_of(request.type)
+                                     : larger;
+  const auto made =
+      plan(request.collective, config_.selector.pick(request.collective, bytes), request.peer);
+  if (!made.ok()) return made.status();
+  const Plan& chosen = **made;
+  const std::size_t element = size_of(request.type);
+  auto map = ChunkMap::make(chosen.schedule, request.count, element, members.slot_bytes);
+  if (!map.ok()) return map.status();
+
+  fingerprint_ = fingerprint_of(request, ++sequence_, chosen.hash);
+  Binding binding{.schedule = &chosen.schedule,
+                  .map = *map,
+                  .element_size = element,
+                  .input = static_cast<const std::byte*>(request.send),
+                  .output = static_cast<std::byte*>(request.recv),
+                  .divisor = request.op == ReduceOp::kAvg ? members.nranks : 1,
+                  .fingerprint = fingerprint_};
+  if (reduces(request.collective)) {
+    binding.reduce = reduce_kernel(request.type, request.op, default_simd());
+  }
+  if (const std::size_t scratch = binding.scratch_bytes(); scratch > 0) {
+    binding.scratch = scratch_.reserve(scratch);
+  }
+  if (request.scaled) {
+    const std::size_t size = input_bytes(request, members.rank, members.nranks);
+    std::byte* const scaled = scaled_.reserve(size);
+    const void* const factor =
+        request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();
+    scale_kernel(request.type, default_simd())(request.send, scaled, size / element, factor);
+    binding.input = scaled;
+  }
+  collective_.start(binding, endpoints_);
+  collective_active_ = true;
+  return {};
+}
+
+Progress Engine::advance() {
+  bool moved = false;
+  const Progress collectives = advance_collectives();
+  if (collectives == Progress::kFailed) return Progress::kFailed;
+  moved |= collectives == Progress::kAdvanced;
+  for (std::size_t i = 0; i < active_transfers_.size();) {
+    switch (advance_transfer(*active_transfers_[i])) {
+      case Progress::kFailed:
+        return Progress::kFailed;
+      case Progress::kDone:
+        active_transfers_[i] = active_transfers_.back();
+        active_transfers_.pop_back();
+        moved = true;
+        continue;
+      case Progress::kAdvanced:
+        moved = true;
+        break;
+      case Progress::kIdle:
+        break;
+    }
+    ++i;
+  }
+  if (collectives == Progress::kDone && active_transfers_.empty()) return Progress::kDone;
+  return moved ? Progress::kAdvanced : Progress::kIdle;
+}
+
+Progress Engine::advance_collectives() {
+  for (;;) {
+    if (!collective_active_) {
+      while (next_ < batch_.size() && batch_[next_].point_to_point()) ++next_;
+      if (next_ == batch_.size()) return Progress::kDone;
+      failure_ = start_collective(batch_[next_++]);
+      if (!failure_.ok()) return Progress::kFailed;
+    }
+    const Progress progress = collective_.advance();
+    if (progress == Progress::kFailed) failure_ = fail_on(collective_, fingerprint_);
+    if (progress != Progress::kDone) return progress;
+    collective_active_ = false;
+  }
+}
+
+Progress Engine::advance_transfer(Transfer& queue) {
+  for (;;) {
+    const Progress progress = queue.execution.advance();
+    if (progress == Progress::kFailed) failure_ = fail_on(queue.execution, queue.fingerprint);
+    if (progress != Progress::kDone) return progress;
+    if (queue.next == queue.queue.size()) return Progress::kDone;
+    failure_ = start_transfer(queue);
+    if (!failure_.ok()) return Progress::kFailed;
+  }
+}
+
+/// The error of a failed execution; success where an endpoint failed (the verdict has the error).
+Status Engine::fail_on(const Execution& execution, const Fingerprint& ours) const {
+  const Execution::Mismatch& mismatch = execution.mismatch();
+  if (mismatch.peer < 0) return {};
+  const Membership& members = *config_.membership;
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format(
+          "ranks disagree on an operation: {} calls {}, {} calls {}; they differ in {}. All "
+          "ranks must make the same calls in the same order",
+          members.describe(members.rank), describe(ours), members.describe(mismatch.peer),
+          describe(mismatch.theirs), difference(ours, mismatch.theirs)));
+}
+
+Status Engine::failure() const { return failure_; }
+
+int Engine::waiting_peer() const noexcept {
+  if (collective_active_) return collective_.waiting().peer;
+  return active_transfers_.empty() ? -1 : active_transfers_.front()->peer;
+}
+
+std::string Engine::waiting() const {
+  const Membership& members = *config_.membership;
+  if (collective_active_) {
+    const Execution::Waiting at = collective_.waiting();
+    const std::string peer = at.peer < 0 ? std::string("nobody") : members.describe(at.peer);
+    return fmt::format("{} in {}: waiting for {} while {} (channel {}, window {}, step {})",
+                       members.describe(members.rank), describe(fingerprint_), peer, at.phase,
+                       at.channel, at.window, at.step);
+  }
+  if (!active_transfers_.empty()) {
+    const Transfer& queue = *active_transfers_.front();
+    return fmt::format("{}: waiting for {} in {} ({} transfers under way)",
+                       members.describe(members.rank), members.describe(queue.peer),
+                       describe(*queue.queue[queue.next - 1]), active_transfers_.size());
+  }
+  return fmt::format("{} is idle", members.describe(members.rank));
+}
+
+} // namespace whorl

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "base/status.h"
+#include "comm/request.h"
+#include "comm/selector.h"
+#include "exec/execution.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// Memory that only grows, for scratch chunks and scaled inputs. 64-byte aligned.
+class Workspace {
+ public:
+  /// At least `bytes` bytes; invalidates what it returned before.
+  std::byte* reserve(std::size_t bytes);
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t bytes_ = 0;
+};
+
+/// Carries out batches of requests on one communicator: collectives one after the other, in order;
+/// sends and receives of the batch at the same time, in order for each peer. Used by one thread at
+/// a time: the caller's, or the progress thread.
+class Engine {
+ public:
+  struct Config {
+    const Membership* membership = nullptr;
+    Shape shape;
+    Selector selector;
+    bool verify = false; ///< prove each schedule before its first use
+    /// Endpoints by [channel][peer]; the last channel is for sends and receives.
+    std::vector<std::vector<Endpoint*>> endpoints;
+  };
+  explicit Engine(Config config);
+
+  /// Begins a batch; `batch` and the buffers in it outlive it. An error means that nothing was
+  /// sent.
+  Status start(std::span<const Request> batch);
+  Progress advance();
+
+  /// After kFailed without a verdict: the error.
+  Status failure() const;
+  /// "waiting for rank 2 (host …) while receiving (channel 0, step 3) in allreduce number 7 of …".
+  std::string waiting() const;
+  /// The rank waited for; −1 if none.
+  int waiting_peer() const noexcept;
+  /// Number of collectives begun so far.
+  std::uint32_t sequence() const noexcept { return sequence_; }
+
+ private:
+  struct Plan {
+    Schedule schedule;
+    std::uint16_t hash;
+  };
+  /// All transfers of a batch with one peer in one direction.
+  struct Transfer final : Execution::Endpoints {
+    Endpoint* find(std::uint32_t, std::uint16_t) noexcept override { return endpoint; }
+    Endpoint* endpoint = nullptr;
+    int peer = 0;
+    std::vector<const Request*> queue;
+    std::size_t next = 0; ///< in queue; the one before it is under way
+    Execution execution;
+    Fingerprint fingerprint;
+  };
+  struct CollectiveEndpoints final : Execution::Endpoints {
+    Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept override {
+      return (*table)[channel][peer];
+    }
+    std::vector<std::vector<Endpoint*>>* table = nullptr;
+  };
+
+  Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
+  Status start_collective(const Request& request);
+  Status start_transfer(Transfer& transfer);
+  Status queue_transfers(std::span<const Request> batch);
+  Transfer& transfer(bool sends, int peer);
+  Progress advance_collectives();
+  Progress advance_transfer(Transfer& transfer);
+  Status fail_on(const Execution& execution, const Fingerprint& ours) const;
+
+  Config config_;
+  CollectiveEndpoints endpoints_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
+  Workspace scratch_, scaled_;
+
+  std::span<const Request> batch_;
+  std::size_t next_ = 0; ///< in batch_: the next collective to look for
+  bool collective_active_ = false;
+  Execution collective_;
+  Fingerprint fingerprint_;
+  std::uint32_t sequence_ = 0;
+
+  std::vector<std::unique_ptr<Transfer>> transfers_; ///< indexed by transfer_index
+  std::vector<Transfer*> active_transfers_;
+  std::vector<std::uint32_t> sent_, received_; ///< transfers with each peer so far
+  Status failure_;
+};
+
+} // namespace whorl

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "comm/handle.h"
+#include "comm/request.h"
+
+namespace whorl {
+
+/// One checked call.
+struct Call {
+  whorlComm* handle = nullptr;
+  Request request;
+  void* stream = nullptr; ///< null, or a stream that exists
+};
+
+/// The group of the calling thread: calls collected between whorlGroupStart() and whorlGroupEnd().
+class Group {
+ public:
+  static Group& current() noexcept;
+
+  bool open() const noexcept { return depth_ > 0; }
+  void start() noexcept { ++depth_; }
+  /// Ends one level; the outermost one issues everything. If a collected call was in error nothing
+  /// is issued and that error is returned.
+  Status end();
+
+  void add(Call call);
+  /// A creation of a communicator; all of a group run at the same time, because they wait for each
+  /// other.
+  void add_job(std::function<Status()> job);
+  /// Remembers the error of a call that could not be added.
+  void spoil(const Status& error);
+
+ private:
+  int depth_ = 0;
+  std::vector<Call> calls_;
+  std::vector<std::function<Status()>> jobs_;
+  Status error_;
+};
+
+/// Issues calls together: those of one communicator form a batch, different communicators run at
+/// the same time. Returns when the batches without a stream are complete. Each error is also kept
+/// in the handle it belongs to.
+Status issue(std::span<const Call> calls);
+
+} // namespace whorl

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+
+/// What a whorlComm_t points to: a communicator, or one that is being created in the background.
+struct whorlComm {
+  static constexpr std::uint64_t kAlive = 0x776f726c636f6d6d;
+  static constexpr std::uint64_t kDead = 0xdeadc0edeadc0ede;
+
+  /// Guards against handles that were destroyed or never were one; best effort.
+  std::atomic<std::uint64_t> magic{kAlive};
+  /// Calls of other threads that are inside; abort waits for them to leave.
+  std::atomic<int> inside{0};
+
+  /// kInProgress while a nonblocking creation runs; then its outcome.
+  std::atomic<whorl::Code> created{whorl::Code::kOk};
+  std::thread creator;
+  std::unique_ptr<whorl::Communicator> communicator; ///< null until created
+  bool finalized = false;
+
+  void set_error(const whorl::Status& status);
+  whorl::Status error() const; ///< the last error, for whorlGetLastError()
+
+ private:
+  mutable std::mutex mutex_;
+  whorl::Status error_;
+};

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// Fills in what a card says about this process and its host: process_id, host_key, process_key,
+/// host_name.
+void describe_local_host(RankCard& card);
+
+} // namespace whorl

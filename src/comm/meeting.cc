@@ -1,0 +1,157 @@
+#include "comm/meeting.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "base/event.h"
+
+namespace whorl {
+namespace {
+
+/// All-gather of a subset of an existing communicator's ranks. Every rank of the parent takes part
+/// in each round, also those that have no place in the new communicator.
+class SplitOob final : public Oob {
+ public:
+  SplitOob(Communicator& parent, std::vector<int> members)
+      : parent_(parent), members_(std::move(members)) {}
+
+  Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    std::vector<std::byte> everyone(mine.size() * static_cast<std::size_t>(parent_.nranks()));
+    const Request request{.collective = Collective::kAllGather,
+                          .type = DataType::kUint8,
+                          .count = mine.size(),
+                          .send = mine.data(),
+                          .recv = everyone.data()};
+    WHORL_TRY(parent_.run({&request, 1}));
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      std::memcpy(all.data() + i * mine.size(),
+                  everyone.data() + static_cast<std::size_t>(members_[i]) * mine.size(),
+                  mine.size());
+    }
+    return {};
+  }
+
+ private:
+  Communicator& parent_;
+  std::vector<int> members_;
+};
+
+/// Where the threads of one process meet: a table of contributions for each round.
+class Room {
+ public:
+  Room(int nranks, std::uint64_t timeout_ns)
+      : nranks_(static_cast<std::size_t>(nranks)), timeout_ns_(timeout_ns) {}
+
+  Status allgather(std::size_t rank, std::size_t round, std::span<const std::byte> mine,
+                   std::span<std::byte> all) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (rounds_.size() <= round) rounds_.resize(round + 1);
+      Round& table = rounds_[round];
+      if (table.bytes.empty()) table.bytes.resize(mine.size() * nranks_);
+      std::memcpy(table.bytes.data() + rank * mine.size(), mine.data(), mine.size());
+      ++table.arrived;
+    }
+    arrival_.notify();
+    Event::Waiter waiter(arrival_);
+    const Verdict nobody;
+    const WaitPolicy policy{.timeout_ns = timeout_ns_, .spins = 0, .yield_ns = 0};
+    const WaitResult result = wait_until(
+        [&] {
+          const std::lock_guard lock(mutex_);
+          if (rounds_[round].arrived < nranks_) return Progress::kIdle;
+          std::memcpy(all.data(), rounds_[round].bytes.data(), all.size());
+          return Progress::kDone;
+        },
+        policy, nobody, waiter);
+    if (result == WaitResult::kReady) return {};
+    return Status::error(Code::kInternalError,
+                         fmt::format("rank {}: the ranks of this process did not meet", rank));
+  }
+
+ private:
+  struct Round {
+    std::vector<std::byte> bytes;
+    std::size_t arrived = 0;
+  };
+  std::size_t nranks_;
+  std::uint64_t timeout_ns_;
+  std::mutex mutex_;
+  Event arrival_;
+  std::vector<Round> rounds_;
+};
+
+class RoomOob final : public Oob {
+ public:
+  RoomOob(std::shared_ptr<Room> room, int rank)
+      : room_(std::move(room)), rank_(static_cast<std::size_t>(rank)) {}
+  Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    return room_->allgather(rank_, round_++, mine, all);
+  }
+
+ private:
+  std::shared_ptr<Room> room_;
+  std::size_t rank_;
+  std::size_t round_ = 0;
+};
+
+} // namespace
+
+Result<Identity> make_identity() {
+  Identity identity;
+  for (const std::span<std::byte> part :
+       {std::span<std::byte>(identity.job), std::span<std::byte>(identity.secret)}) {
+    if (const int error = sys().random_bytes(part); error != 0) {
+      return Status::error(Code::kSystemError, fmt::format("no random bytes from the system: {}",
+                                                           std::strerror(-error)));
+    }
+  }
+  return identity;
+}
+
+Result<Meeting> meet_by_split(Communicator& parent, int color, int key) {
+  struct Choice {
+    std::int32_t color, key, rank;
+  };
+  const Choice mine{color, key, parent.rank()};
+  std::vector<Choice> all(static_cast<std::size_t>(parent.nranks()));
+  const Request request{.collective = Collective::kAllGather,
+                        .type = DataType::kUint8,
+                        .count = sizeof(Choice),
+                        .send = &mine,
+                        .recv = all.data()};
+  WHORL_TRY(parent.run({&request, 1}));
+
+  std::erase_if(all, [&](const Choice& choice) { return choice.color != color; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Choice& a, const Choice& b) { return a.key < b.key; });
+  Meeting meeting;
+  std::vector<int> members;
+  for (const Choice& choice : all) {
+    if (choice.rank == parent.rank()) meeting.rank = static_cast<int>(members.size());
+    members.push_back(choice.rank);
+  }
+  meeting.nranks = static_cast<int>(members.size());
+  meeting.identity = parent.derive_identity(color);
+  meeting.oob = std::make_unique<SplitOob>(parent, std::move(members));
+  return meeting;
+}
+
+Result<std::vector<Meeting>> meet_in_process(int nranks, std::uint64_t timeout_ns) {
+  const auto identity = make_identity();
+  if (!identity.ok()) return identity.status();
+  const auto room = std::make_shared<Room>(nranks, timeout_ns);
+  std::vector<Meeting> meetings;
+  for (int rank = 0; rank < nranks; ++rank) {
+    meetings.push_back({.oob = std::make_unique<RoomOob>(room, rank),
+                        .identity = *identity,
+                        .rank = rank,
+                        .nranks = nranks});
+  }
+  return meetings;
+}
+
+} // namespace whorl

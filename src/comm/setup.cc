@@ -1,0 +1,427 @@
+#include "comm/setup.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "base/log.h"
+#include "base/params.h"
+#include "comm/local_host.h"
+#include "transports/inproc/transport.h"
+#include "transports/shm/transport.h"
+#include "transports/tcp/transport.h"
+
+namespace whorl {
+namespace {
+
+constexpr std::uint32_t kWireVersion = 1;
+
+/// What ranks tell each other in one round of the set-up. Fixed size, sent as it is.
+template <class Content>
+struct Report {
+  std::uint32_t code = 0; ///< Code; anything but kOk: `text` says why this rank has given up
+  std::array<char, 508> text{};
+  Content content{};
+
+  void set(const Status& status) {
+    code = static_cast<std::uint32_t>(status.code());
+    const std::size_t size = std::min(status.message().size(), text.size() - 1);
+    std::memcpy(text.data(), status.message().data(), size);
+    text[size] = '\0';
+  }
+};
+
+/// Exchanges one report with every rank. The first failure among them, by rank, becomes the result.
+template <class Content>
+Result<std::vector<Content>> exchange(Oob& oob, int nranks, const Report<Content>& mine) {
+  std::vector<Report<Content>> all(static_cast<std::size_t>(nranks));
+  WHORL_TRY(
+      oob.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  std::vector<Content> contents;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    all[rank].text.back() = '\0';
+    if (all[rank].code != 0) {
+      const auto code = std::clamp<std::uint32_t>(all[rank].code, 1, 6);
+      return Status::error(static_cast<Code>(code),
+                           fmt::format("rank {} could not join: {}", rank, all[rank].text.data()));
+    }
+    contents.push_back(all[rank].content);
+  }
+  return contents;
+}
+
+/// Takes part in a round without looking at what comes.
+template <class Content>
+Status attend(Oob& oob, int nranks) {
+  const Report<Content> nothing;
+  std::vector<Report<Content>> all(static_cast<std::size_t>(nranks));
+  return oob.allgather(std::as_bytes(std::span(&nothing, 1)),
+                       std::as_writable_bytes(std::span(all)));
+}
+
+/// Rank 0's decisions, which hold for all.
+struct Decisions {
+  Selector selector;
+  std::int32_t channels = 1;
+  std::array<char, 252> dims{};
+};
+
+std::unique_ptr<Transport> make_transport(std::string_view name) {
+  if (name == "inproc") return make_inproc_transport();
+  if (name == "shm") return make_shm_transport();
+  if (name == "tcp") return make_tcp_transport();
+  return nullptr;
+}
+
+/// This rank's card; opens what the transports listen on.
+Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
+  RankCard card;
+  card.rank = static_cast<std::uint32_t>(rank);
+  card.version = kWireVersion;
+  card.slots = static_cast<std::uint32_t>(setup.options.slots);
+  card.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
+  card.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
+  describe_local_host(card);
+  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+    const auto address = setup.transports[i]->listen(identity);
+    if (!address.ok()) {
+      return address.status().with_context(
+          fmt::format("the {} transport cannot be reached", setup.transports[i]->name()));
+    }
+    card.addresses[i].size = static_cast<std::uint32_t>(address->size());
+    std::copy(address->begin(), address->end(), card.addresses[i].bytes.begin());
+  }
+  return card;
+}
+
+/// Checks the cards and makes the membership of them.
+Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity& identity,
+                       int rank) {
+  const int nranks = static_cast<int>(cards.size());
+  auto members = std::make_unique<Membership>();
+  members->rank = rank;
+  members->nranks = nranks;
+  members->identity = identity;
+  members->slots = setup.options.slots;
+  members->slot_bytes = setup.options.slot_bytes;
+  members->channels = setup.options.max_channels + 1;
+  members->timeout_ns = setup.options.timeout_ns;
+  members->verdict = setup.verdict.get();
+  for (int r = 0; r < nranks; ++r) {
+    const RankCard& card = cards[static_cast<std::size_t>(r)];
+    WHORL_TRY(check_card(card, r, nranks));
+    if (card.version != kWireVersion) {
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("rank {} speaks wire version {}, rank {} speaks {}; use the "
+                                       "same whorl everywhere",
+                                       r, card.version, rank, kWireVersion));
+    }
+    // What a pair shares must suit both: the smallest of each.
+    members->slots = std::min(members->slots, static_cast<int>(card.slots));
+    members->slot_bytes = std::min(members->slot_bytes, static_cast<std::size_t>(card.slot_bytes));
+    members->channels = std::min(members->channels, static_cast<int>(card.channels));
+  }
+  members->cards = std::move(cards);
+  setup.membership = std::move(members);
+  return {};
+}
+
+/// For every peer the first transport that reaches it.
+Status choose_transports(Setup& setup) {
+  const Membership& members = *setup.membership;
+  const RankCard& self = members.cards[static_cast<std::size_t>(members.rank)];
+  setup.transport_of.assign(static_cast<std::size_t>(members.nranks), -1);
+  for (int peer = 0; peer < members.nranks; ++peer) {
+    if (peer == members.rank) continue;
+    int& chosen = setup.transport_of[static_cast<std::size_t>(peer)];
+    for (std::size_t i = 0; i < setup.transports.size() && chosen < 0; ++i) {
+      const RankCard& card = members.cards[static_cast<std::size_t>(peer)];
+      if (setup.transports[i]->reach(self, card, i).reachable) chosen = static_cast<int>(i);
+    }
+    if (chosen < 0) {
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format("{} cannot reach {} by any of the transports {}; allow another one in "
+                      "WHORL_TRANSPORTS",
+                      members.describe(members.rank), members.describe(peer),
+                      fmt::join(setup.options.transports, ",")));
+    }
+  }
+  return {};
+}
+
+/// Ranks of each host, for hosts with the same number of consecutive ranks; else empty.
+std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
+  const auto per_host =
+      static_cast<std::size_t>(std::count_if(cards.begin(), cards.end(), [&](const RankCard& card) {
+        return card.host_key == cards.front().host_key;
+      }));
+  std::set<std::uint64_t> hosts;
+  if (cards.size() % per_host != 0) return {};
+  for (std::size_t first = 0; first < cards.size(); first += per_host) {
+    if (!hosts.insert(cards[first].host_key).second) return {};
+    for (std::size_t r = first; r < first + per_host; ++r) {
+      if (cards[r].host_key != cards[first].host_key) return {};
+    }
+  }
+  if (per_host == 1 || hosts.size() == 1) return {};
+  return {{.size = static_cast<int>(per_host), .algorithm = {}},
+          {.size = static_cast<int>(hosts.size()), .algorithm = {}}};
+}
+
+/// Ring order: hosts in the order of their lowest rank, ranks in order within each.
+std::vector<int> ring_of_hosts(const std::vector<RankCard>& cards) {
+  std::vector<int> order(cards.size());
+  std::map<std::uint64_t, int> first_rank;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    order[r] = static_cast<int>(r);
+    first_rank.emplace(cards[r].host_key, static_cast<int>(r));
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return first_rank[cards[static_cast<std::size_t>(a)].host_key] <
+           first_rank[cards[static_cast<std::size_t>(b)].host_key];
+  });
+  if (std::is_sorted(order.begin(), order.end())) order.clear();
+  return order;
+}
+
+int ranks_on_this_host(const Membership& members) {
+  const std::uint64_t self = members.cards[static_cast<std::size_t>(members.rank)].host_key;
+  return static_cast<int>(
+      std::count_if(members.cards.begin(), members.cards.end(),
+                    [self](const RankCard& card) { return card.host_key == self; }));
+}
+
+LinkCosts link_costs(const Setup& setup, bool crowded) {
+  const Membership& members = *setup.membership;
+  LinkCosts costs;
+  costs.message_bytes = members.slot_bytes;
+  const RankCard& self = members.cards[static_cast<std::size_t>(members.rank)];
+  for (int peer = 0; peer < members.nranks; ++peer) {
+    const int index = setup.transport_of[static_cast<std::size_t>(peer)];
+    if (index < 0) continue;
+    const auto i = static_cast<std::size_t>(index);
+    const Reach reach =
+        setup.transports[i]->reach(self, members.cards[static_cast<std::size_t>(peer)], i);
+    costs.alpha_us = std::max(costs.alpha_us, reach.alpha_us);
+    costs.beta_us_per_kib = std::max(costs.beta_us_per_kib, reach.beta_us_per_kib);
+  }
+  // With more ranks than cores a message costs a hand-over of the core.
+  constexpr double kHandOverUs = 3.0;
+  if (crowded) costs.alpha_us += kHandOverUs;
+  return costs;
+}
+
+/// What rank 0 decides for all, from its own options.
+Result<Decisions> decide(const Setup& setup, bool crowded) {
+  const Membership& members = *setup.membership;
+  Decisions decisions;
+  decisions.channels = std::min(setup.options.channels, members.channels - 1);
+  auto dims = parse_dims(setup.options.dims, members.nranks);
+  if (!dims.ok()) return dims.status();
+  if (dims->empty()) *dims = dims_of_hosts(members.cards);
+  const std::string text = format_dims(*dims);
+  if (text.size() >= decisions.dims.size()) {
+    return Status::error(Code::kInvalidUsage, "WHORL_DIMS is longer than 251 characters");
+  }
+  std::copy(text.begin(), text.end(), decisions.dims.begin());
+  const Shape shape{.nranks = members.nranks,
+                    .channels = decisions.channels,
+                    .ring = setup.shape.ring,
+                    .dims = *dims};
+  auto selector = Selector::make(shape, link_costs(setup, crowded), setup.options.algorithms);
+  if (!selector.ok()) return selector.status();
+  decisions.selector = *selector;
+  return decisions;
+}
+
+Status apply(Setup& setup, Decisions decisions) {
+  const Membership& members = *setup.membership;
+  decisions.dims.back() = '\0';
+  auto dims = parse_dims(decisions.dims.data(), members.nranks);
+  if (!dims.ok() || !decisions.selector.valid() || decisions.channels < 1 ||
+      decisions.channels >= members.channels) {
+    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
+  }
+  setup.shape.nranks = members.nranks;
+  setup.shape.channels = decisions.channels;
+  setup.shape.dims = *std::move(dims);
+  setup.selector = decisions.selector;
+  return {};
+}
+
+Status connect_all(Setup& setup) {
+  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+    std::vector<int> peers;
+    for (int peer = 0; peer < setup.membership->nranks; ++peer) {
+      if (setup.transport_of[static_cast<std::size_t>(peer)] == static_cast<int>(i)) {
+        peers.push_back(peer);
+      }
+    }
+    if (peers.empty()) {
+      setup.transports[i].reset();
+      continue;
+    }
+    WHORL_TRY(setup.transports[i]->connect(*setup.membership, peers, i));
+  }
+  return {};
+}
+
+} // namespace
+
+Result<Options> Options::from_environment() {
+  Options options;
+  const auto number = [&](Param param, std::int64_t low, std::int64_t high, auto& out) -> Status {
+    const auto value = param_int(param, low, high);
+    if (!value.ok()) return value.status();
+    out = static_cast<std::remove_reference_t<decltype(out)>>(*value);
+    return {};
+  };
+  std::int64_t timeout_ms = 0;
+  WHORL_TRY(number(Param::kMaxChannels, 2, 16, options.max_channels));
+  WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels));
+  WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
+  WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
+  options.slot_bytes = round_up(options.slot_bytes, 64);
+  options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
+  options.algorithms = param_text(Param::kAlgo);
+  options.dims = param_text(Param::kDims);
+
+  const std::string list = param_text(Param::kTransports);
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    options.transports.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (param_text(Param::kVerify).empty()) {
+#ifdef NDEBUG
+    options.verify = false;
+#else
+    options.verify = true;
+#endif
+  } else {
+    const auto verify = param_bool(Param::kVerify);
+    if (!verify.ok()) return verify.status();
+    options.verify = *verify;
+  }
+  return options;
+}
+
+std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
+  std::vector<std::vector<Endpoint*>> table(static_cast<std::size_t>(membership->channels));
+  for (int channel = 0; channel < membership->channels; ++channel) {
+    for (int peer = 0; peer < membership->nranks; ++peer) {
+      const int index = transport_of[static_cast<std::size_t>(peer)];
+      table[static_cast<std::size_t>(channel)].push_back(
+          index < 0 ? nullptr
+                    : transports[static_cast<std::size_t>(index)]->endpoint(peer, channel));
+    }
+  }
+  return table;
+}
+
+void Setup::nap(std::uint64_t max_ns) const noexcept {
+  // Only one transport can be blocked in. With several, sleep briefly in each in turn, so that news
+  // of any of them is seen soon.
+  constexpr std::uint64_t kShortNs = 50'000;
+  if (transports.empty()) {
+    sys().sleep_ns(std::min(max_ns, kShortNs));
+    return;
+  }
+  for (const auto& transport : transports) {
+    transport->nap(transports.size() == 1 ? max_ns : std::min(max_ns, kShortNs));
+  }
+}
+
+Status sit_out(Oob& oob, int nranks, int done) {
+  if (done < 1) WHORL_TRY(attend<RankCard>(oob, nranks));
+  if (done < 2) WHORL_TRY(attend<Decisions>(oob, nranks));
+  return {};
+}
+
+Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
+                     const Options& options) {
+  Setup setup;
+  setup.options = options;
+  setup.verdict = std::make_unique<Verdict>();
+
+  // Round 1: cards.
+  Report<RankCard> first;
+  const auto prepare = [&]() -> Status {
+    for (const std::string& name : options.transports) {
+      auto transport = make_transport(name);
+      if (transport == nullptr || setup.transports.size() == RankCard{}.addresses.size()) {
+        return Status::error(
+            Code::kInvalidUsage,
+            fmt::format("WHORL_TRANSPORTS: \"{}\" is not a transport, or there are "
+                        "more than {}; there are inproc, shm and tcp",
+                        name, RankCard{}.addresses.size()));
+      }
+      setup.transports.push_back(std::move(transport));
+    }
+    const auto card = make_card(setup, identity, rank);
+    if (!card.ok()) return card.status();
+    first.content = *card;
+    return {};
+  };
+  if (nranks > 1) {
+    first.set(prepare());
+  } else {
+    describe_local_host(first.content);
+    first.content.slots = 2;
+    first.content.slot_bytes = static_cast<std::uint32_t>(options.slot_bytes);
+    first.content.channels = static_cast<std::uint32_t>(options.max_channels) + 1;
+    first.content.version = kWireVersion;
+  }
+  auto cards = exchange(oob, nranks, first);
+  if (!cards.ok()) return cards.status();
+
+  // Round 2: connections, and rank 0's decisions.
+  Report<Decisions> second;
+  bool crowded = false;
+  const auto connect = [&]() -> Status {
+    WHORL_TRY(make_membership(setup, *std::move(cards), identity, rank));
+    WHORL_TRY(choose_transports(setup));
+    setup.shape.ring = ring_of_hosts(setup.membership->cards);
+    crowded = ranks_on_this_host(*setup.membership) > ::sysconf(_SC_NPROCESSORS_ONLN);
+    if (rank == 0) {
+      auto decisions = decide(setup, crowded);
+      if (!decisions.ok()) return decisions.status();
+      second.content = *decisions;
+    }
+    return connect_all(setup);
+  };
+  second.set(connect());
+  const auto decisions = exchange(oob, nranks, second);
+  if (!decisions.ok()) return decisions.status();
+  WHORL_TRY(apply(setup, decisions->front()));
+
+  // Transports without peers have been closed; the rest moves up.
+  std::vector<int> new_index(setup.transports.size(), -1);
+  int kept = 0;
+  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+    if (setup.transports[i] != nullptr) new_index[i] = kept++;
+  }
+  for (int& index : setup.transport_of) {
+    if (index >= 0) index = new_index[static_cast<std::size_t>(index)];
+  }
+  std::erase(setup.transports, nullptr);
+
+  setup.policy.timeout_ns = options.timeout_ns;
+  setup.policy.spins = crowded ? 20 : 2000;
+  if (!param_text(Param::kSpins).empty()) {
+    const auto spins = param_int(Param::kSpins, 0, 1'000'000'000);
+    if (!spins.ok()) return spins.status();
+    setup.policy.spins = static_cast<std::uint32_t>(*spins);
+  }
+  setup.verify = options.verify;
+  return setup;
+}
+
+} // namespace whorl

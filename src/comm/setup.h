@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/shape.h"
+#include "base/status.h"
+#include "base/wait.h"
+#include "comm/bootstrap.h"
+#include "comm/selector.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// Options of one communicator, from whorlConfig_t and the environment.
+struct Options {
+  std::string name;     ///< in messages; may be empty
+  int channels = 1;     ///< lanes of a ring
+  int max_channels = 2; ///< endpoints for each pair, without the one for sends and receives
+  int slots = 4;
+  std::size_t slot_bytes = 65536;
+  std::uint64_t timeout_ns = 30'000'000'000;
+  std::vector<std::string> transports; ///< names, best first
+  std::string algorithms;              ///< as in WHORL_ALGO
+  std::string dims;                    ///< as in WHORL_DIMS
+  bool verify = false;
+
+  /// From the environment alone. The error names the variable.
+  static Result<Options> from_environment();
+};
+
+/// A communicator that is connected, ready for an engine.
+struct Setup {
+  Options options;
+  std::unique_ptr<Verdict> verdict;
+  std::unique_ptr<Membership> membership;
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<int> transport_of; ///< for each rank an index into transports; −1 for this rank
+  Shape shape;
+  Selector selector;
+  WaitPolicy policy{};
+  bool verify = false;
+
+  /// The endpoints by [channel][peer]; null for this rank.
+  std::vector<std::vector<Endpoint*>> endpoints() const;
+  /// Blocks until something may have come from any peer.
+  void nap(std::uint64_t max_ns) const noexcept;
+};
+
+/// Meets the other ranks through `oob` and connects to them: cards are exchanged, each pair takes
+/// the best transport that reaches it, rank 0's choice of algorithms goes to everyone, and at the
+/// end every rank learns whether every other succeeded. The error of any rank becomes everyone's.
+/// `identity` is that of the communicator, alike on all ranks.
+Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
+                     const Options& options);
+
+/// Takes part in the rounds of a set_up() of other ranks from round `done` on, with nothing to say.
+/// Where one all-gather serves several set-ups (a split), ranks without a part, and those that have
+/// given up early, owe this to the others.
+Status sit_out(Oob& oob, int nranks, int done);
+
+} // namespace whorl
