@@ -9,23 +9,31 @@
 
 namespace whorl {
 
-/// destinations[*][i] = finish(sources[0][i] ⊕ sources[1][i] ⊕ …), combined from left to right.
+/// destinations[*][i] = sources[0][i] ⊕ sources[1][i] ⊕ …, combined from left to right.
 ///
 /// At least one source and one destination, any number of them. A destination may be the same
-/// memory as a source, but not overlap one otherwise. Pointers need no alignment. Sum, product and
-/// average of 16- and 8-bit floating types are accumulated in float32 and rounded once, to nearest
-/// even; results are the same bits on every instruction set. Integers wrap.
-/// `divisor` divides the result before it is rounded (for kAvg where all contributions are
-/// present); 1 for none. Integer division rounds towards zero.
+/// memory as a source, but not overlap one otherwise; destinations do not overlap each other.
+/// Pointers need no alignment. Any thread, any number at a time.
+///
+/// Integers wrap. 16- and 8-bit floating types are combined in float32 and rounded once, to nearest
+/// even; too large becomes infinity, in float8e4m3 the largest finite number. Min and max take -0
+/// to be below +0 and return NaN if any operand is NaN. Every NaN result is the positive quiet NaN
+/// without payload. So results are the same bits on every instruction set (in the default
+/// floating-point environment).
+///
+/// For kSum and kAvg, which are one kernel, a `divisor` above 1 divides the result before it is
+/// rounded (where all contributions are present); integers round towards zero. Other operators
+/// ignore it.
 using ReduceKernel = void (*)(std::span<const void* const> sources,
                               std::span<void* const> destinations, std::size_t count,
                               int divisor) noexcept;
 
-/// destination[i] = source[i]·*scalar, in float32 for 16- and 8-bit types; may be in place.
+/// destination[i] = source[i]·*scalar, of one type and rounded as above; may be in place. The
+/// scalar needs no alignment either.
 using ScaleKernel = void (*)(const void* source, void* destination, std::size_t count,
                              const void* scalar) noexcept;
 
-/// Instruction sets that kernels are compiled for.
+/// Instruction sets that kernels are compiled for. kScalar is the baseline of the build.
 enum class Simd : std::uint8_t { kScalar, kAvx2, kAvx512, kNeon };
 std::string_view name_of(Simd simd) noexcept;
 /// Whether this build has kernels for it and this processor can run them.
@@ -33,6 +41,7 @@ bool supported(Simd simd) noexcept;
 /// The best supported one, or the one that WHORL_SIMD names if supported. Decided once.
 Simd default_simd() noexcept;
 
+/// Never null; where `simd` is not supported, the kernel of kScalar.
 ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept;
 ScaleKernel scale_kernel(DataType type, Simd simd) noexcept;
 

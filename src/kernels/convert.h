@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+/// Marks functions that are also meant for a device compiler. On the host they are always inlined:
+/// the files that use them are compiled for several instruction sets, and an out-of-line copy made
+/// for one of these must never be the one that the linker keeps for all.
+#if defined(__CUDACC__)
+#define WHORL_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define WHORL_HOST_DEVICE [[gnu::always_inline]] inline
+#endif
+
+namespace whorl {
+
+/// A floating format of one sign bit, `kExponentBits` and `kMantissaBits`, in 16 or 8 bits. With
+/// `kIeee` the largest exponent means infinity and NaN; without, as in OCP E4M3, only the code of
+/// all ones is NaN and there is no infinity.
+template <int kExponentBits, int kMantissaBits, bool kIeee>
+struct SmallFloat {
+  using Bits = std::conditional_t<kExponentBits + kMantissaBits == 15, std::uint16_t, std::uint8_t>;
+
+  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+  /// All bits but the sign. Ordered as integers, magnitudes are ordered as numbers.
+  static constexpr std::uint32_t kMagnitude = (1u << (kExponentBits + kMantissaBits)) - 1;
+  static constexpr std::uint32_t kExponent = kMagnitude >> kMantissaBits << kMantissaBits;
+  /// Magnitudes from here on are NaN.
+  static constexpr std::uint32_t kFirstNan = kIeee ? kExponent + 1 : kMagnitude;
+  /// The NaN that every operation returns: positive and quiet.
+  static constexpr std::uint32_t kNan =
+      kIeee ? kExponent | (1u << (kMantissaBits - 1)) : kMagnitude;
+  /// What a number too large for the format becomes: infinity, or the largest finite number.
+  static constexpr std::uint32_t kOverflow = kFirstNan - 1;
+
+  /// Exact.
+  WHORL_HOST_DEVICE static float decode(Bits bits) {
+    const std::uint32_t magnitude = bits & kMagnitude;
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & ~kMagnitude) << kSignShift;
+    if constexpr (kExponentBits == 8) {
+      return __builtin_bit_cast(float, sign | (magnitude << kShift));
+    } else {
+      const float subnormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * kUnit;
+      std::uint32_t wide = (magnitude << kShift) + kRebias;
+      if constexpr (kIeee) {
+        wide = magnitude >= kExponent ? wide + kRebias : wide;
+      } else {
+        wide = magnitude >= kFirstNan ? kFloatNan : wide;
+      }
+      wide = magnitude >> kMantissaBits == 0 ? __builtin_bit_cast(std::uint32_t, subnormal) : wide;
+      return __builtin_bit_cast(float, sign | wide);
+    }
+  }
+
+  /// To nearest, ties to even. Too large (infinity included): kOverflow. NaN: kNan.
+  WHORL_HOST_DEVICE static Bits encode(float value) {
+    const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value);
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    const std::uint32_t sign = (bits & 0x80000000u) >> kSignShift;
+    // Half a unit in the last place, less one, plus the last bit that stays: a carry out of the
+    // dropped bits is the rounding, and a carry into the exponent is right as it is.
+    const std::uint32_t last = (magnitude >> kShift) & 1u;
+    std::uint32_t narrow;
+    if constexpr (kExponentBits == 8) {
+      narrow = (magnitude + (kHalf - 1) + last) >> kShift;
+    } else {
+      narrow = (magnitude - kRebias + (kHalf - 1) + last) >> kShift;
+      narrow = magnitude >= kTooLarge ? kOverflow : narrow;
+      // Below the normal range, adding a number whose last place is the format's smallest unit
+      // lets the processor round.
+      const float shifted = __builtin_bit_cast(float, magnitude) + kMagic;
+      const std::uint32_t subnormal =
+          __builtin_bit_cast(std::uint32_t, shifted) - __builtin_bit_cast(std::uint32_t, kMagic);
+      narrow = magnitude < kFirstNormal ? subnormal : narrow;
+    }
+    narrow = magnitude > 0x7f800000u ? kNan : (narrow | sign);
+    return static_cast<Bits>(narrow);
+  }
+
+ private:
+  static constexpr float power_of_two(int exponent) {
+    return __builtin_bit_cast(float, static_cast<std::uint32_t>(exponent + 127) << 23);
+  }
+  static constexpr int kShift = 23 - kMantissaBits;
+  static constexpr int kSignShift = 31 - kExponentBits - kMantissaBits;
+  static constexpr std::uint32_t kHalf = 1u << (kShift - 1);
+  static constexpr std::uint32_t kFloatNan = 0x7fc00000u;
+  static constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kBias) << 23;
+  static constexpr std::uint32_t kFirstNormal = kRebias + (1u << 23);
+  /// The float32 above which even the exponent is too large; below, rounding may still overflow.
+  static constexpr std::uint32_t kTooLarge = (kOverflow << kShift) + kRebias;
+  static constexpr float kUnit = power_of_two(kExponentBits == 8 ? 0 : 1 - kBias - kMantissaBits);
+  static constexpr float kMagic = power_of_two(1 - kBias - kMantissaBits + 23);
+};
+
+using Float16 = SmallFloat<5, 10, true>;
+using Bfloat16 = SmallFloat<8, 7, true>;
+using Float8e4m3 = SmallFloat<4, 3, false>;
+using Float8e5m2 = SmallFloat<5, 2, true>;
+
+} // namespace whorl

@@ -1,0 +1,101 @@
+#include <array>
+#include <string>
+
+#include "base/log.h"
+#include "base/params.h"
+#include "kernels/kernel_table.h"
+#include "kernels/reduce.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <fmt/format.h>
+
+namespace whorl {
+namespace {
+
+constexpr std::array<std::string_view, 4> kSimdNames{"scalar", "avx2", "avx512", "neon"};
+constexpr std::array<Simd, 4> kBestFirst{Simd::kAvx512, Simd::kAvx2, Simd::kNeon, Simd::kScalar};
+
+/// Null if this build has none.
+const kernels::KernelTable* table_of(Simd simd) noexcept {
+  switch (simd) {
+    case Simd::kScalar:
+      return &kernels::kScalarKernels;
+#if defined(__x86_64__)
+    case Simd::kAvx2:
+      return &kernels::kAvx2Kernels;
+    case Simd::kAvx512:
+      return &kernels::kAvx512Kernels;
+#elif defined(__aarch64__)
+    case Simd::kNeon:
+      return &kernels::kNeonKernels;
+#endif
+    default:
+      return nullptr;
+  }
+}
+
+const kernels::KernelTable& supported_table(Simd simd) noexcept {
+  return supported(simd) ? *table_of(simd) : kernels::kScalarKernels;
+}
+
+#if defined(__x86_64__)
+bool has_f16c() noexcept {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
+Simd choose_simd() {
+  const std::string wanted = param_text(Param::kSimd);
+  Simd best = Simd::kScalar;
+  for (auto simd = kBestFirst.rbegin(); simd != kBestFirst.rend(); ++simd) {
+    if (supported(*simd)) best = *simd;
+  }
+  if (wanted.empty()) return best;
+  for (const Simd simd : kBestFirst) {
+    if (name_of(simd) == wanted && supported(simd)) return simd;
+  }
+  log(LogLevel::kWarn,
+      fmt::format("WHORL_SIMD=\"{}\" names no instruction set that this build and processor have; "
+                  "using {}. Set it to one of scalar, avx2, avx512, neon, or unset it.",
+                  wanted, name_of(best)));
+  return best;
+}
+
+} // namespace
+
+std::string_view name_of(Simd simd) noexcept { return kSimdNames[static_cast<std::size_t>(simd)]; }
+
+bool supported(Simd simd) noexcept {
+  if (table_of(simd) == nullptr) return false;
+#if defined(__x86_64__)
+  // The builtins also ask whether the operating system saves the wide registers.
+  if (simd == Simd::kAvx2) return __builtin_cpu_supports("avx2") != 0 && has_f16c();
+  if (simd == Simd::kAvx512) {
+    return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+           __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
+           supported(Simd::kAvx2);
+  }
+#endif
+  return true;
+}
+
+Simd default_simd() noexcept {
+  static const Simd simd = choose_simd();
+  return simd;
+}
+
+ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept {
+  return supported_table(simd)
+      .rows[static_cast<std::size_t>(type)]
+      .reduce[static_cast<std::size_t>(op)];
+}
+
+ScaleKernel scale_kernel(DataType type, Simd simd) noexcept {
+  return supported_table(simd).rows[static_cast<std::size_t>(type)].scale;
+}
+
+} // namespace whorl

@@ -1,0 +1,139 @@
+#pragma once
+
+// How kernels see the elements of a buffer. A format has
+//   Storage                 the type in memory
+//   Value                   the type that is combined
+//   load(Storage) -> Value, store(Value) -> Storage
+//   divide(Value, divisor)  where averages exist
+// Everything is in an unnamed namespace and inlined, because each instruction set compiles its own.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/convert.h"
+
+namespace whorl::kernels {
+namespace {
+
+/// Values as they are: integers under min and max, and partial results.
+template <class T>
+struct Plain {
+  using Storage = T;
+  using Value = T;
+  WHORL_HOST_DEVICE static T load(T value) { return value; }
+  WHORL_HOST_DEVICE static T store(T value) { return value; }
+};
+
+/// Integers under sum and product, which wrap; unsigned arithmetic does so by definition.
+template <class T>
+struct Wrapping {
+  using Storage = T;
+  using Value = std::make_unsigned_t<T>;
+  WHORL_HOST_DEVICE static Value load(T value) { return static_cast<Value>(value); }
+  WHORL_HOST_DEVICE static T store(Value value) { return static_cast<T>(value); }
+  /// Rounds towards zero. Processors have no vector division of integers, but the quotient of two
+  /// integers of w bits in a floating type of 2w bits of precision never rounds up to the next
+  /// integer.
+  WHORL_HOST_DEVICE static Value divide(Value value, int divisor) {
+    if constexpr (sizeof(T) == 8) {
+      return static_cast<Value>(static_cast<T>(value) / static_cast<T>(divisor));
+    } else {
+      using Wide = std::conditional_t<sizeof(T) == 1, float, double>;
+      return static_cast<Value>(
+          static_cast<T>(static_cast<Wide>(static_cast<T>(value)) / static_cast<Wide>(divisor)));
+    }
+  }
+};
+
+/// float and double. Which payload and sign a NaN gets depends on the processor and on the order
+/// of the operands, which compilers swap; one NaN for all makes the bits the same everywhere.
+template <class T>
+struct Real {
+  using Storage = T;
+  using Value = T;
+  WHORL_HOST_DEVICE static T load(T value) { return value; }
+  WHORL_HOST_DEVICE static T store(T value) {
+    return value != value ? (sizeof(T) == 4 ? T(__builtin_nanf("")) : T(__builtin_nan(""))) : value;
+  }
+  WHORL_HOST_DEVICE static T divide(T value, int divisor) {
+    return value / static_cast<T>(divisor);
+  }
+};
+
+/// SmallFloat, combined in float32.
+template <class Float>
+struct Widened {
+  using Storage = typename Float::Bits;
+  using Value = float;
+  WHORL_HOST_DEVICE static float load(Storage bits) { return Float::decode(bits); }
+  WHORL_HOST_DEVICE static Storage store(float value) { return Float::encode(value); }
+  WHORL_HOST_DEVICE static float divide(float value, int divisor) {
+    return value / static_cast<float>(divisor);
+  }
+};
+
+/// The constants of SmallFloat that Ordered needs, for float and double.
+template <class BitsType, BitsType kInfinity, int kMantissaBits>
+struct WideFloat {
+  using Bits = BitsType;
+  static constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
+  static constexpr Bits kFirstNan = kInfinity + 1;
+  static constexpr Bits kNan = kInfinity | (Bits{1} << (kMantissaBits - 1));
+};
+using Float32 = WideFloat<std::uint32_t, 0x7f800000u, 23>;
+using Float64 = WideFloat<std::uint64_t, 0x7ff0000000000000u, 52>;
+
+/// Any floating type under min and max: as signed integers in the same order, so that nothing is
+/// converted and -0 is below +0. Negative numbers have their magnitude bits flipped, which is its
+/// own inverse. The extreme integer, which no number maps to, stands for NaN and wins.
+template <class Float, bool kIsMax>
+struct Ordered {
+  using Storage = typename Float::Bits;
+  using Value = std::make_signed_t<Storage>;
+  static constexpr Storage kMagnitude = static_cast<Storage>(Float::kMagnitude);
+  static constexpr Value kNanKey =
+      kIsMax ? static_cast<Value>(kMagnitude) : static_cast<Value>(kMagnitude + 1u);
+
+  WHORL_HOST_DEVICE static Value load(Storage bits) {
+    const Storage magnitude = bits & kMagnitude;
+    const Value key = flip(static_cast<Value>(bits));
+    return magnitude >= static_cast<Storage>(Float::kFirstNan) ? kNanKey : key;
+  }
+  WHORL_HOST_DEVICE static Storage store(Value key) {
+    return key == kNanKey ? static_cast<Storage>(Float::kNan) : static_cast<Storage>(flip(key));
+  }
+
+ private:
+  WHORL_HOST_DEVICE static Value flip(Value value) {
+    return value < 0 ? static_cast<Value>(value ^ static_cast<Value>(kMagnitude)) : value;
+  }
+};
+
+struct Sum {
+  template <class V>
+  WHORL_HOST_DEVICE static V apply(V a, V b) {
+    return static_cast<V>(a + b);
+  }
+};
+struct Prod {
+  template <class V>
+  WHORL_HOST_DEVICE static V apply(V a, V b) {
+    return static_cast<V>(a * b);
+  }
+};
+struct Max {
+  template <class V>
+  WHORL_HOST_DEVICE static V apply(V a, V b) {
+    return a > b ? a : b;
+  }
+};
+struct Min {
+  template <class V>
+  WHORL_HOST_DEVICE static V apply(V a, V b) {
+    return a < b ? a : b;
+  }
+};
+
+} // namespace
+} // namespace whorl::kernels

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "base/types.h"
+#include "kernels/reduce.h"
+
+namespace whorl::kernels {
+
+/// All kernels of one instruction set, in the order of DataType and ReduceOp.
+struct KernelTable {
+  struct Row {
+    ReduceKernel reduce[kNumReduceOps];
+    ScaleKernel scale;
+  };
+  Row rows[kNumDataTypes];
+};
+
+// Each is defined in the file reduce_<name>.cc; a build has those of its processor family.
+extern const KernelTable kScalarKernels;
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+extern const KernelTable kNeonKernels;
+
+} // namespace whorl::kernels

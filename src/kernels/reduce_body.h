@@ -1,0 +1,172 @@
+// The kernels, once for all instruction sets. Each reduce_<simd>.cc defines WHORL_KERNEL_TABLE,
+// the name of its table, and includes this file; its compiler flags do the rest. Only the table is
+// visible outside: an inline function with external linkage, compiled here for AVX-512, could
+// become the one copy that the linker keeps for the whole program. tests/unit/kernels checks that
+// there is none.
+//
+//   one destination, up to four sources, no division:
+//       sources ──load, combine, store──▶ destination              one loop, nothing in between
+//   otherwise, for each block of elements:
+//       first four sources ──▶ partial ◀── four more … ──divide, store──▶ destination 0
+//       destination 0 ──copy──▶ destinations 1, 2, …               from the first-level cache
+//
+// A loop loads its element of every source before it stores it, so a destination may be a source;
+// all sources of a block are loaded before the block of any later destination is written.
+
+#include "kernels/formats.h"
+#include "kernels/kernel_table.h"
+
+#if defined(__clang__)
+#define WHORL_VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define WHORL_VECTOR_LOOP _Pragma("GCC ivdep")
+#endif
+
+namespace whorl::kernels {
+namespace {
+
+/// Elements of partial results: at 8 bytes each, 4 KiB, so that they and as much of a few sources
+/// stay in a first-level cache of 32 KiB. Smaller costs calls, larger evicts.
+constexpr std::size_t kBlock = 512;
+/// Sources in one loop. More would need more pointers than there are registers.
+constexpr std::size_t kFan = 4;
+
+template <class T>
+struct [[gnu::packed, gnu::may_alias]] Unaligned {
+  T value;
+};
+
+template <class Format>
+struct Input {
+  const Unaligned<typename Format::Storage>* data;
+  WHORL_HOST_DEVICE auto operator[](std::size_t i) const { return Format::load(data[i].value); }
+};
+template <class Format>
+[[gnu::always_inline]] inline Input<Format> input(const void* data, std::size_t offset) {
+  return {static_cast<const Unaligned<typename Format::Storage>*>(data) + offset};
+}
+
+template <class Format>
+struct Output {
+  Unaligned<typename Format::Storage>* data;
+};
+template <class Format>
+[[gnu::always_inline]] inline Output<Format> output(void* data, std::size_t offset) {
+  return {static_cast<Unaligned<typename Format::Storage>*>(data) + offset};
+}
+
+/// out[i] = first[i] ⊕ rest[i] ⊕ …
+template <class Op, class Out, class First, class... Rest>
+void combine(std::size_t count, Output<Out> out, Input<First> first, Input<Rest>... rest) {
+  WHORL_VECTOR_LOOP
+  for (std::size_t i = 0; i < count; ++i) {
+    auto value = first[i];
+    ((value = Op::apply(value, rest[i])), ...);
+    out.data[i].value = Out::store(value);
+  }
+}
+
+/// combine() of what `lead` holds and of `n` sources, 1 to kFan.
+template <class Format, class Op, class Out, class... Lead>
+void combine_sources(std::size_t count, Output<Out> out, const void* const* sources, std::size_t n,
+                     std::size_t offset, Lead... lead) {
+  const auto source = [=](std::size_t k) { return input<Format>(sources[k], offset); };
+  switch (n) {
+    case 1:
+      return combine<Op>(count, out, lead..., source(0));
+    case 2:
+      return combine<Op>(count, out, lead..., source(0), source(1));
+    case 3:
+      return combine<Op>(count, out, lead..., source(0), source(1), source(2));
+    default:
+      return combine<Op>(count, out, lead..., source(0), source(1), source(2), source(3));
+  }
+}
+
+template <class Format>
+void divide(std::size_t count, typename Format::Value* values, int divisor) {
+  WHORL_VECTOR_LOOP
+  for (std::size_t i = 0; i < count; ++i) values[i] = Format::divide(values[i], divisor);
+}
+
+/// One block through partial results.
+template <class Format, class Op, bool kMayDivide>
+void reduce_block(const void* const* sources, std::size_t n, std::size_t offset, std::size_t count,
+                  void* destination, [[maybe_unused]] int divisor) {
+  using Partial = Plain<typename Format::Value>;
+  alignas(64) typename Format::Value values[kBlock];
+  const Output<Partial> to_partial = output<Partial>(values, 0);
+  const Input<Partial> partial = input<Partial>(values, 0);
+
+  std::size_t done = n < kFan ? n : kFan;
+  combine_sources<Format, Op>(count, to_partial, sources, done, offset);
+  while (done < n) {
+    const std::size_t more = n - done < kFan ? n - done : kFan;
+    combine_sources<Format, Op>(count, to_partial, sources + done, more, offset, partial);
+    done += more;
+  }
+  if constexpr (kMayDivide) {
+    if (divisor > 1) divide<Format>(count, values, divisor);
+  }
+  combine<Op>(count, output<Format>(destination, offset), partial);
+}
+
+template <class Format, class Op, bool kMayDivide = false>
+void reduce(std::span<const void* const> sources, std::span<void* const> destinations,
+            std::size_t count, int divisor) noexcept {
+  const void* const* const from = sources.data();
+  void* const* const to = destinations.data();
+  const std::size_t n = sources.size();
+  const bool direct = n <= kFan && (!kMayDivide || divisor <= 1);
+  if (direct && destinations.size() == 1) {
+    return combine_sources<Format, Op>(count, output<Format>(to[0], 0), from, n, 0);
+  }
+  constexpr std::size_t kSize = sizeof(typename Format::Storage);
+  for (std::size_t offset = 0; offset < count; offset += kBlock) {
+    const std::size_t block = count - offset < kBlock ? count - offset : kBlock;
+    if (direct) {
+      combine_sources<Format, Op>(block, output<Format>(to[0], offset), from, n, offset);
+    } else {
+      reduce_block<Format, Op, kMayDivide>(from, n, offset, block, to[0], divisor);
+    }
+    const char* const result = static_cast<const char*>(to[0]) + offset * kSize;
+    for (std::size_t d = 1; d < destinations.size(); ++d) {
+      __builtin_memcpy(static_cast<char*>(to[d]) + offset * kSize, result, block * kSize);
+    }
+  }
+}
+
+template <class Format>
+void scale(const void* source, void* destination, std::size_t count, const void* scalar) noexcept {
+  const auto factor = input<Format>(scalar, 0)[0];
+  const Input<Format> in = input<Format>(source, 0);
+  const Output<Format> out = output<Format>(destination, 0);
+  WHORL_VECTOR_LOOP
+  for (std::size_t i = 0; i < count; ++i) {
+    out.data[i].value = Format::store(Prod::apply(in[i], factor));
+  }
+}
+
+/// Sum and average are one kernel: the divisor tells them apart.
+template <class Arithmetic, class ForMax, class ForMin>
+constexpr KernelTable::Row kRow{
+    {reduce<Arithmetic, Sum, true>, reduce<Arithmetic, Prod>, reduce<ForMax, Max>,
+     reduce<ForMin, Min>, reduce<Arithmetic, Sum, true>},
+    scale<Arithmetic>};
+template <class T>
+constexpr KernelTable::Row kIntegerRow = kRow<Wrapping<T>, Plain<T>, Plain<T>>;
+template <class T, class Float>
+constexpr KernelTable::Row kRealRow = kRow<Real<T>, Ordered<Float, true>, Ordered<Float, false>>;
+template <class Float>
+constexpr KernelTable::Row kSmallRow =
+    kRow<Widened<Float>, Ordered<Float, true>, Ordered<Float, false>>;
+
+} // namespace
+
+constexpr KernelTable WHORL_KERNEL_TABLE{
+    {kIntegerRow<std::int8_t>, kIntegerRow<std::uint8_t>, kIntegerRow<std::int32_t>,
+     kIntegerRow<std::uint32_t>, kIntegerRow<std::int64_t>, kIntegerRow<std::uint64_t>,
+     kSmallRow<Float16>, kRealRow<float, Float32>, kRealRow<double, Float64>, kSmallRow<Bfloat16>,
+     kSmallRow<Float8e4m3>, kSmallRow<Float8e5m2>}};
+
+} // namespace whorl::kernels
