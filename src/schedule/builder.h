@@ -12,27 +12,30 @@ namespace whorl {
 
 class ScheduleBuilder;
 
-/// A range of chunks inside a buffer that a lane treats as a circle: indices given to the lane are
-/// taken modulo `size`, multiplied by `scale` and moved by `base`. The whole buffer by default.
+/// A range of chunks inside a buffer that a lane treats as a circle: index i given to the lane is
+/// chunk base + scale·(i mod size). The default is the whole buffer of each step.
 struct ChunkRange {
   int base = 0;
-  int size = 0;
-  int scale = 1; ///< chunks of the schedule for each index; steps then move `count`·scale chunks
+  int size = 0;  ///< indices on the circle; 0: as many as the buffer has room for
+  int scale = 1; ///< chunks for each index; a step moves count·scale chunks as one message
 };
 
-/// Writes the steps of one lane. Chunk indices are signed and taken modulo the range; peers are
-/// ranks. Each call adds one step; repeat() and from()/to() change the step added last.
+/// Writes the steps of one lane. Indices of input and output chunks are signed and taken modulo the
+/// range. Scratch indices are absolute; only counts and strides are multiplied by the range's
+/// scale. Peers are ranks. Each call adds one step; repeat(), count() and final() change the step
+/// added last; peers(), read(), write() and range() hold for the steps added later.
 class LaneBuilder {
  public:
-  /// Default partner of later steps. Ranks outside the communicator may be given where unused.
+  /// One partner each way. Ranks outside the communicator may be given where no step uses them.
   LaneBuilder& peers(int tx, int rx);
-  /// Partners for steps with fan; ascending ranks.
+  /// Several partners at once, in any order: `rx` are used by reducing receives, `tx` by sends of
+  /// finished data. A step that uses both needs as many of one as of the other.
   LaneBuilder& peers(std::span<const int> tx, std::span<const int> rx);
-  /// Buffer that sends and reductions read from here on; default kInput.
+  /// Buffer that sends, copies and reductions read; default kInput.
   LaneBuilder& read(Buffer buffer);
-  /// Buffer that copies write to from here on; default kOutput.
+  /// Buffer that copies and local reductions write; default kOutput.
   LaneBuilder& write(Buffer buffer);
-  /// Circle for chunk indices from here on.
+  /// Circle for chunk indices.
   LaneBuilder& range(ChunkRange range);
 
   LaneBuilder& send(int chunk);
@@ -43,30 +46,35 @@ class LaneBuilder {
   LaneBuilder& recv_reduce_send(int chunk);
   LaneBuilder& recv_reduce_copy(int chunk, int dst_chunk);
   LaneBuilder& recv_reduce_copy_send(int chunk, int dst_chunk);
-  /// Waits until step `step` of lane `lane` is finished in this window.
+  /// Waits until step `step` of lane `lane` is finished in this window. Both are numbered as they
+  /// were added to the builder, from 0 on; build() finds the step's number in the schedule.
   LaneBuilder& wait(int lane, int step);
 
   /// The last step is done `times` times in all (0 removes it), its indices moving by `stride`.
-  /// Split into several steps where the indices wrap inside a range.
+  /// build() makes several steps of it where the indices wrap inside a range.
   LaneBuilder& repeat(int times, int stride);
-  /// The last step moves `count` consecutive indices as one message; split where they wrap.
+  /// The last step moves `count` consecutive indices as one message. Where they wrap, it becomes
+  /// several steps with a message each: if the partner of such a step names the same indices of an
+  /// equal range, its step is cut at the same places. Where it does not (it keeps them in scratch,
+  /// say), the verifier reports messages of different length.
   LaneBuilder& count(int count);
   /// The result of the last step has the contributions of all ranks.
   LaneBuilder& final();
 
  private:
   friend class ScheduleBuilder;
-  /// A step before it is cut into encodable pieces.
+  /// A step before it is cut into pieces that can be encoded.
   struct Draft {
-    std::uint8_t ops;
-    Buffer src, dst;
+    std::uint8_t ops = 0;
+    Buffer src = Buffer::kInput, dst = Buffer::kOutput;
     std::vector<int> tx, rx;
     ChunkRange range;
-    int chunk, dst_chunk;
+    int chunk = 0, dst_chunk = 0;
     int stride = 0, count = 1, repeat = 1;
   };
-  LaneBuilder(int channel, ChunkRange range) : channel_(channel), range_(range) {}
+  explicit LaneBuilder(int channel) : channel_(channel) {}
   LaneBuilder& add(int ops, int chunk, int dst_chunk);
+  Draft& last();
 
   int channel_;
   ChunkRange range_;
@@ -75,11 +83,12 @@ class LaneBuilder {
   std::vector<Draft> drafts_;
 };
 
-/// Builds the schedule of one rank. Aborts (a defect of the algorithm) where a schedule cannot be
-/// encoded: more than 255 peers in a lane, more than 65,535 chunks.
+/// Builds the schedule of one rank. Aborts with a message (a defect of the algorithm) where a
+/// schedule cannot be encoded: partners outside the communicator, more than 255 of them in a lane,
+/// more than 65,535 chunks, a range or scratch index outside its buffer.
 class ScheduleBuilder {
  public:
-  /// `chunks_per_block` as in Schedule. Buffers have `chunks_per_block` chunks unless blocks() says
+  /// `chunks_per_block` as in Schedule. Input and output have one block each unless blocks() says
   /// otherwise.
   ScheduleBuilder(int nranks, int rank, int chunks_per_block);
   /// Number of blocks in this rank's input and output: 1, or nranks; 0 where it has none.
@@ -88,14 +97,20 @@ class ScheduleBuilder {
   /// holds. Returns the index of the first one.
   int scratch(std::span<const std::uint16_t> holds);
   int scratch(std::initializer_list<std::uint16_t> holds);
-  /// A new lane on the endpoints of `channel`. The reference stays valid.
+  /// A new lane on the endpoints of `channel`. The reference stays valid until build(). A lane that
+  /// ends up without steps is left out of the schedule.
   LaneBuilder& lane(int channel);
   /// Largest count of any rank's steps; must be the same on all ranks. Default: of this rank.
   ScheduleBuilder& message_chunks(int chunks);
   Schedule build() &&;
 
  private:
+  std::vector<std::uint32_t> collect_peers(LaneBuilder& lane) const;
+  std::vector<Step> encode(const LaneBuilder::Draft& draft,
+                           std::vector<std::uint32_t>& peers) const;
+
   Schedule schedule_;
+  int message_chunks_ = 0; ///< 0: find it
   std::vector<std::unique_ptr<LaneBuilder>> lanes_;
 };
 
