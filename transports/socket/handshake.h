@@ -32,13 +32,13 @@ struct ConnectionName {
 /// Why a handshake failed; sent to the other side where it is not a secret.
 enum class HandshakeFailure : std::uint8_t {
   kNone = 0,
-  kProtocol = 1,  ///< the bytes are not whorl's
-  kVersion = 2,   ///< another wire version
-  kJob = 3,       ///< another communicator
-  kName = 4,      ///< not the rank, role or channel that is expected here
-  kSecret = 5,    ///< the proof is wrong
-  kClosed = 6,    ///< closed or broken in the middle
-  kSlow = 7,      ///< not finished in time
+  kProtocol = 1, ///< the bytes are not whorl's
+  kVersion = 2,  ///< another wire version
+  kJob = 3,      ///< another communicator
+  kName = 4,     ///< not the rank, role or channel that is expected here
+  kSecret = 5,   ///< the proof is wrong
+  kClosed = 6,   ///< closed or broken in the middle
+  kSlow = 7,     ///< not finished in time
 };
 
 /// Mutual authentication of a fresh stream socket (TCP or unix), as a state machine that never

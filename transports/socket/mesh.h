@@ -34,8 +34,8 @@ struct MeshPlan {
   const Identity* identity = nullptr;
   std::vector<MeshTarget> targets;
   std::vector<MeshExpected> expected;
-  std::uint64_t deadline_ns = 0;                ///< on sys().now_ns()'s clock
-  const Verdict* verdict = nullptr;             ///< if raised, give up; may be null
+  std::uint64_t deadline_ns = 0;                 ///< on sys().now_ns()'s clock
+  const Verdict* verdict = nullptr;              ///< if raised, give up; may be null
   std::function<std::string(int rank)> describe; ///< names a rank in errors; may be empty
 };
 
