@@ -147,6 +147,8 @@ ssize_t System::recvmsg(int fd, msghdr* message) noexcept {
 
 int System::shutdown(int fd) noexcept { return checked(::shutdown(fd, SHUT_RDWR)); }
 
+int System::shutdown_send(int fd) noexcept { return checked(::shutdown(fd, SHUT_WR)); }
+
 int System::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
   const timespec timeout = to_timespec(timeout_ns);
   return retry([&] { return ::ppoll(fds.data(), fds.size(), &timeout, nullptr); });
