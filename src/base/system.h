@@ -30,6 +30,8 @@ class System {
   // Memory.
   virtual int memfd_create(const char* name) noexcept; ///< sealable
   virtual int seal_size(int fd) noexcept;              ///< no shrinking from now on
+  virtual int size_sealed(int fd) noexcept;            ///< 1: seal_size() was called on the memfd
+  virtual int file_size(int fd, std::size_t* size) noexcept;
   virtual int ftruncate(int fd, std::size_t size) noexcept;
   virtual int fallocate(int fd, std::size_t offset, std::size_t size) noexcept;
   virtual int punch_hole(int fd, std::size_t offset, std::size_t size) noexcept;
