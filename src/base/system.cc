@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,6 +64,18 @@ int System::memfd_create(const char* name) noexcept {
 
 int System::seal_size(int fd) noexcept {
   return checked(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
+}
+
+int System::size_sealed(int fd) noexcept {
+  const int seals = checked(::fcntl(fd, F_GET_SEALS));
+  return seals < 0 ? seals : (seals & F_SEAL_SHRINK) != 0;
+}
+
+int System::file_size(int fd, std::size_t* size) noexcept {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return -errno;
+  *size = static_cast<std::size_t>(status.st_size);
+  return 0;
 }
 
 int System::ftruncate(int fd, std::size_t size) noexcept {
@@ -146,6 +159,8 @@ ssize_t System::recvmsg(int fd, msghdr* message) noexcept {
 }
 
 int System::shutdown(int fd) noexcept { return checked(::shutdown(fd, SHUT_RDWR)); }
+
+int System::shutdown_send(int fd) noexcept { return checked(::shutdown(fd, SHUT_WR)); }
 
 int System::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
   const timespec timeout = to_timespec(timeout_ns);

@@ -30,6 +30,8 @@ class System {
   // Memory.
   virtual int memfd_create(const char* name) noexcept; ///< sealable
   virtual int seal_size(int fd) noexcept;              ///< no shrinking from now on
+  virtual int size_sealed(int fd) noexcept;            ///< 1: seal_size() was called on the memfd
+  virtual int file_size(int fd, std::size_t* size) noexcept;
   virtual int ftruncate(int fd, std::size_t size) noexcept;
   virtual int fallocate(int fd, std::size_t offset, std::size_t size) noexcept;
   virtual int punch_hole(int fd, std::size_t offset, std::size_t size) noexcept;
@@ -57,7 +59,8 @@ class System {
   virtual int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept;
   virtual ::ssize_t sendmsg(int fd, const msghdr* message) noexcept;
   virtual ::ssize_t recvmsg(int fd, msghdr* message) noexcept;
-  virtual int shutdown(int fd) noexcept; ///< both directions
+  virtual int shutdown(int fd) noexcept;      ///< both directions
+  virtual int shutdown_send(int fd) noexcept; ///< the peer reads to the end, then sees the end
   virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;
   virtual int epoll_create() noexcept;
   virtual int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept;

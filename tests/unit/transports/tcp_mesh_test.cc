@@ -1,0 +1,259 @@
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transports/socket/mesh.h"
+
+namespace whorl {
+namespace {
+
+Identity identity_of(int job, int secret) {
+  Identity identity;
+  identity.job.fill(static_cast<std::byte>(job));
+  identity.secret.fill(static_cast<std::byte>(secret));
+  return identity;
+}
+
+const SocketAddress kLoopback = SocketAddress::ipv4({127, 0, 0, 1}, 0);
+
+struct Listening {
+  Fd socket;
+  SocketAddress address;
+};
+
+Listening listen_on(const SocketAddress& address = kLoopback) {
+  Result<Fd> socket = listen_at(address);
+  EXPECT_TRUE(socket.ok()) << socket.status().message();
+  Listening out;
+  out.socket = *std::move(socket);
+  out.address = *bound_address(out.socket.get());
+  return out;
+}
+
+std::uint64_t in_seconds(double seconds) {
+  return sys().now_ns() + static_cast<std::uint64_t>(seconds * 1e9);
+}
+
+/// A port of this host at which nobody listens.
+SocketAddress closed_port() { return listen_on().address; }
+
+Fd connect_raw(const SocketAddress& address) {
+  Fd fd(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(0, ::connect(fd.get(), address.data(), address.size()));
+  return fd;
+}
+
+/// All ranks connect to each other, `lanes` times for each pair; each link is proved to lead to
+/// the rank and channel that it says.
+void full_mesh(int nranks, std::uint32_t lanes, std::vector<Listening> listening) {
+  const Identity identity = identity_of(1, 2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < nranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      MeshPlan plan;
+      plan.rank = rank;
+      plan.identity = &identity;
+      plan.deadline_ns = in_seconds(20);
+      for (int peer = 0; peer < nranks; ++peer) {
+        for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+          if (peer < rank) {
+            plan.targets.push_back({peer,
+                                    SocketRole::kData,
+                                    lane,
+                                    {listening[static_cast<std::size_t>(peer)].address}});
+          } else if (peer > rank) {
+            plan.expected.push_back({peer, SocketRole::kData, lane});
+          }
+        }
+      }
+      Result<std::vector<MeshLink>> links =
+          connect_mesh(listening[static_cast<std::size_t>(rank)].socket, plan);
+      ASSERT_TRUE(links.ok()) << links.status().message();
+      ASSERT_EQ(static_cast<std::size_t>(nranks - 1) * lanes, links->size());
+      for (const MeshLink& link : *links) {
+        const std::uint32_t mine[2] = {static_cast<std::uint32_t>(rank), link.channel};
+        ASSERT_EQ(static_cast<ssize_t>(sizeof mine),
+                  ::send(link.socket.get(), mine, sizeof mine, MSG_NOSIGNAL));
+      }
+      for (const MeshLink& link : *links) {
+        std::uint32_t theirs[2] = {};
+        pollfd ready{link.socket.get(), POLLIN, 0};
+        ASSERT_EQ(1, ::poll(&ready, 1, 20'000));
+        ASSERT_EQ(static_cast<ssize_t>(sizeof theirs),
+                  ::recv(link.socket.get(), theirs, sizeof theirs, MSG_WAITALL));
+        EXPECT_EQ(static_cast<std::uint32_t>(link.rank), theirs[0]);
+        EXPECT_EQ(link.channel, theirs[1]);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Mesh, ConnectsEightRanks) {
+  std::vector<Listening> listening;
+  for (int rank = 0; rank < 8; ++rank) listening.push_back(listen_on());
+  full_mesh(8, 3, std::move(listening));
+}
+
+TEST(Mesh, ConnectsOverUnixSockets) {
+  std::vector<Listening> listening;
+  for (int rank = 0; rank < 4; ++rank) {
+    listening.push_back(listen_on(
+        SocketAddress::unix_name("wm" + std::to_string(::getpid()) + "." + std::to_string(rank))));
+  }
+  full_mesh(4, 2, std::move(listening));
+}
+
+TEST(Mesh, StrangersDelayNobody) {
+  std::vector<Listening> listening;
+  for (int rank = 0; rank < 4; ++rank) listening.push_back(listen_on());
+  std::vector<Fd> strangers;
+  for (const Listening& target : listening) {
+    for (int i = 0; i < 100; ++i) strangers.push_back(connect_raw(target.address)); // silent
+    strangers.push_back(connect_raw(target.address));
+    ASSERT_EQ(5, ::send(strangers.back().get(), "GET /", 5, MSG_NOSIGNAL));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  full_mesh(4, 1, std::move(listening));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+TEST(Mesh, TriesTheNextAddressAndWaitsForALateListener) {
+  const Identity identity = identity_of(1, 2);
+  const SocketAddress later = closed_port();
+  const Listening silent = listen_on(); // accepts in the kernel, never answers
+  std::thread acceptor([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    Result<Fd> socket = listen_at(later);
+    ASSERT_TRUE(socket.ok()) << socket.status().message();
+    MeshPlan plan;
+    plan.rank = 1;
+    plan.identity = &identity;
+    plan.expected.push_back({0, SocketRole::kControl, 0});
+    plan.deadline_ns = in_seconds(20);
+    const Result<std::vector<MeshLink>> links = connect_mesh(*socket, plan);
+    EXPECT_TRUE(links.ok()) << links.status().message();
+  });
+  MeshPlan plan;
+  plan.rank = 0;
+  plan.identity = &identity;
+  plan.targets.push_back({1, SocketRole::kControl, 0, {closed_port(), silent.address, later}});
+  plan.deadline_ns = in_seconds(20);
+  const Result<std::vector<MeshLink>> links = connect_mesh(Fd(), plan);
+  acceptor.join();
+  ASSERT_TRUE(links.ok()) << links.status().message();
+  EXPECT_EQ(later.text(), links->front().via);
+}
+
+TEST(Mesh, NamesWhoIsMissingAndWhereItWasLookedFor) {
+  const Identity identity = identity_of(1, 2);
+  const Listening mine = listen_on();
+  const Listening silent = listen_on();
+  const SocketAddress closed = closed_port();
+  MeshPlan plan;
+  plan.rank = 3;
+  plan.identity = &identity;
+  plan.targets.push_back({1, SocketRole::kData, 0, {closed, silent.address}});
+  plan.expected.push_back({5, SocketRole::kData, 0});
+  plan.describe = [](int rank) { return "rank " + std::to_string(rank) + " (host h)"; };
+  plan.deadline_ns = in_seconds(0.3);
+  const Result<std::vector<MeshLink>> links = connect_mesh(mine.socket, plan);
+  ASSERT_FALSE(links.ok());
+  EXPECT_EQ(Code::kRemoteError, links.status().code());
+  const std::string& text = links.status().message();
+  for (const std::string& part :
+       {std::string("rank 1 (host h) could not be reached"),
+        closed.text() + " (Connection refused)",
+        silent.address.text() + " (connected, but no answer to the handshake)",
+        std::string("rank 5 (host h) has not connected")}) {
+    EXPECT_NE(std::string::npos, text.find(part)) << part << " is not in: " << text;
+  }
+}
+
+TEST(Mesh, AWrongSecretFailsAtOnce) {
+  const Identity right = identity_of(1, 2);
+  const Identity wrong = identity_of(1, 3);
+  const Listening mine = listen_on();
+  Verdict stop;
+  std::thread acceptor([&] {
+    MeshPlan plan;
+    plan.rank = 1;
+    plan.identity = &right;
+    plan.expected.push_back({0, SocketRole::kData, 0});
+    plan.deadline_ns = in_seconds(20);
+    plan.verdict = &stop;
+    const Result<std::vector<MeshLink>> links = connect_mesh(mine.socket, plan);
+    ASSERT_FALSE(links.ok());
+    EXPECT_EQ("stop", links.status().message()); // a stranger's failure is not its own
+  });
+  MeshPlan plan;
+  plan.rank = 0;
+  plan.identity = &wrong;
+  plan.targets.push_back({1, SocketRole::kData, 0, {mine.address}});
+  plan.deadline_ns = in_seconds(20);
+  const Result<std::vector<MeshLink>> links = connect_mesh(Fd(), plan);
+  stop.raise(Status::error(Code::kInternalError, "stop"));
+  acceptor.join();
+  ASSERT_FALSE(links.ok());
+  EXPECT_NE(std::string::npos, links.status().message().find("wrong secret"));
+}
+
+TEST(Mesh, NothingToDoIsDone) {
+  const Identity identity = identity_of(1, 2);
+  MeshPlan plan;
+  plan.identity = &identity;
+  const Result<std::vector<MeshLink>> links = connect_mesh(Fd(), plan);
+  ASSERT_TRUE(links.ok());
+  EXPECT_TRUE(links->empty());
+}
+
+TEST(Address, ParsesAndPrints) {
+  EXPECT_EQ("127.0.0.1:80", parse_address("127.0.0.1:80")->front().text());
+  EXPECT_EQ("[::1]:65535", parse_address("[::1]:65535")->front().text());
+  EXPECT_TRUE(parse_address("127.0.0.1:80")->front().is_loopback());
+  for (const char* bad :
+       {"", ":", "a", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536",
+        "127.0.0.1:8x", "::1:80", "[::1]", "[]:80", "1.2.3.4:-1"}) {
+    const Result<std::vector<SocketAddress>> parsed = parse_address(bad);
+    ASSERT_FALSE(parsed.ok()) << bad;
+    EXPECT_EQ(Code::kInvalidArgument, parsed.status().code());
+  }
+}
+
+TEST(Address, EncodesAndDecodes) {
+  for (const SocketAddress& address :
+       {SocketAddress::ipv4({10, 1, 2, 3}, 4000), SocketAddress::ipv6({0xfd, 1, 2}, 4000),
+        SocketAddress::unix_name("x"), SocketAddress::unix_name("123456789012345678")}) {
+    EXPECT_TRUE(address.valid());
+    EXPECT_EQ(address.text(), SocketAddress::decode(address.encode()).text());
+  }
+  EXPECT_FALSE(SocketAddress::unix_name("1234567890123456789").valid());
+  EXPECT_FALSE(SocketAddress::unix_name("").valid());
+  EXPECT_FALSE(SocketAddress::decode(std::array<std::byte, 19>{}).valid());
+}
+
+TEST(Address, ListsLoopbackLast) {
+  const Result<std::vector<SocketAddress>> addresses = local_addresses();
+  ASSERT_TRUE(addresses.ok());
+  ASSERT_FALSE(addresses->empty());
+  bool loopback = false;
+  for (const SocketAddress& address : *addresses) {
+    EXPECT_TRUE(address.is_loopback() || !loopback);
+    loopback = address.is_loopback();
+  }
+}
+
+TEST(Address, ABusyPortNamesItselfAndTheRemedy) {
+  const Listening first = listen_on();
+  const Result<Fd> second = listen_at(first.address);
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(std::string::npos, second.status().message().find(first.address.text()));
+  EXPECT_NE(std::string::npos, second.status().message().find("choose another port"));
+}
+
+} // namespace
+} // namespace whorl

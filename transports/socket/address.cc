@@ -1,0 +1,347 @@
+#include "transports/socket/address.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include "base/params.h"
+
+namespace whorl {
+namespace {
+
+constexpr std::byte kIpv4{4};
+constexpr std::byte kIpv6{6};
+constexpr std::byte kUnix{1};
+
+/// Copies between the general and a specific address structure: no aliasing, no alignment question.
+template <class T>
+T view(const sockaddr_storage& storage) noexcept {
+  T out;
+  std::memcpy(&out, &storage, sizeof out);
+  return out;
+}
+
+Status resolve(const std::string& host, const std::string& port, std::vector<SocketAddress>* out) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int error =
+      ::getaddrinfo(host.c_str(), port.empty() ? nullptr : port.c_str(), &hints, &list);
+  if (error != 0) {
+    return Status::error(
+        Code::kInvalidArgument,
+        fmt::format("the host name \"{}\" cannot be resolved: {}", host,
+                    error == EAI_SYSTEM ? errno_text(errno) : gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, &::freeaddrinfo);
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    const SocketAddress address = SocketAddress::from(entry->ai_addr, entry->ai_addrlen);
+    if (address.valid() && std::find(out->begin(), out->end(), address) == out->end()) {
+      out->push_back(address);
+    }
+  }
+  return {};
+}
+
+/// Lower is better: 0 looks physical, 1 is a bridge or tunnel that other hosts seldom reach, 2 is
+/// loopback.
+int interface_class(std::string_view name, unsigned flags) noexcept {
+  if ((flags & IFF_LOOPBACK) != 0) return 2;
+  for (const std::string_view prefix : {"docker", "veth", "virbr", "br-", "cni", "flannel", "cali",
+                                        "tun", "tap", "podman", "lxc"}) {
+    if (name.starts_with(prefix)) return 1;
+  }
+  return 0;
+}
+
+} // namespace
+
+SocketAddress SocketAddress::ipv4(std::array<std::uint8_t, 4> address,
+                                  std::uint16_t port) noexcept {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  std::memcpy(&in.sin_addr, address.data(), address.size());
+  return from(reinterpret_cast<const sockaddr*>(&in), sizeof in);
+}
+
+SocketAddress SocketAddress::ipv6(std::array<std::uint8_t, 16> address,
+                                  std::uint16_t port) noexcept {
+  sockaddr_in6 in{};
+  in.sin6_family = AF_INET6;
+  in.sin6_port = htons(port);
+  std::memcpy(&in.sin6_addr, address.data(), address.size());
+  return from(reinterpret_cast<const sockaddr*>(&in), sizeof in);
+}
+
+SocketAddress SocketAddress::unix_name(std::string_view name) noexcept {
+  if (name.empty() || name.size() > kMaxUnixNameBytes ||
+      name.find('\0') != std::string_view::npos) {
+    return {};
+  }
+  sockaddr_un un{};
+  un.sun_family = AF_UNIX;
+  std::memcpy(un.sun_path + 1, name.data(), name.size()); // the leading NUL makes it abstract
+  return from(reinterpret_cast<const sockaddr*>(&un),
+              static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
+}
+
+SocketAddress SocketAddress::from(const sockaddr* address, socklen_t size) noexcept {
+  SocketAddress out;
+  const bool fits = (address->sa_family == AF_INET && size == sizeof(sockaddr_in)) ||
+                    (address->sa_family == AF_INET6 && size == sizeof(sockaddr_in6)) ||
+                    (address->sa_family == AF_UNIX && size > offsetof(sockaddr_un, sun_path) + 1 &&
+                     size <= offsetof(sockaddr_un, sun_path) + 1 + kMaxUnixNameBytes);
+  if (!fits) return out;
+  std::memcpy(&out.storage_, address, size);
+  out.size_ = size;
+  return out;
+}
+
+std::array<std::byte, SocketAddress::kEncodedBytes> SocketAddress::encode() const noexcept {
+  std::array<std::byte, kEncodedBytes> out{};
+  if (family() == AF_INET) {
+    const auto in = view<sockaddr_in>(storage_);
+    out[0] = kIpv4;
+    std::memcpy(&out[1], &in.sin_port, 2); // network byte order on the wire
+    std::memcpy(&out[3], &in.sin_addr, 4);
+  } else if (family() == AF_INET6) {
+    const auto in = view<sockaddr_in6>(storage_);
+    out[0] = kIpv6;
+    std::memcpy(&out[1], &in.sin6_port, 2);
+    std::memcpy(&out[3], &in.sin6_addr, 16);
+  } else if (family() == AF_UNIX) {
+    const auto un = view<sockaddr_un>(storage_);
+    out[0] = kUnix;
+    std::memcpy(&out[1], un.sun_path + 1, size_ - offsetof(sockaddr_un, sun_path) - 1);
+  }
+  return out;
+}
+
+SocketAddress SocketAddress::decode(std::span<const std::byte, kEncodedBytes> bytes) noexcept {
+  std::uint16_t port = 0;
+  std::memcpy(&port, &bytes[1], 2);
+  port = ntohs(port);
+  if (bytes[0] == kIpv4) {
+    std::array<std::uint8_t, 4> address{};
+    std::memcpy(address.data(), &bytes[3], address.size());
+    return ipv4(address, port);
+  }
+  if (bytes[0] == kIpv6) {
+    std::array<std::uint8_t, 16> address{};
+    std::memcpy(address.data(), &bytes[3], address.size());
+    return ipv6(address, port);
+  }
+  if (bytes[0] == kUnix) {
+    const auto* const name = reinterpret_cast<const char*>(&bytes[1]);
+    const std::size_t size = ::strnlen(name, kMaxUnixNameBytes);
+    return unix_name({name, size});
+  }
+  return {};
+}
+
+bool SocketAddress::is_loopback() const noexcept {
+  if (family() == AF_UNIX) return true;
+  if (family() == AF_INET) return (ntohl(view<sockaddr_in>(storage_).sin_addr.s_addr) >> 24) == 127;
+  if (family() == AF_INET6) {
+    const auto in = view<sockaddr_in6>(storage_);
+    return IN6_IS_ADDR_LOOPBACK(&in.sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&in.sin6_addr) && in.sin6_addr.s6_addr[12] == 127);
+  }
+  return false;
+}
+
+std::uint16_t SocketAddress::port() const noexcept {
+  if (family() == AF_INET) return ntohs(view<sockaddr_in>(storage_).sin_port);
+  if (family() == AF_INET6) return ntohs(view<sockaddr_in6>(storage_).sin6_port);
+  return 0;
+}
+
+void SocketAddress::set_port(std::uint16_t port) noexcept {
+  if (family() == AF_INET) {
+    auto in = view<sockaddr_in>(storage_);
+    in.sin_port = htons(port);
+    std::memcpy(&storage_, &in, sizeof in);
+  } else if (family() == AF_INET6) {
+    auto in = view<sockaddr_in6>(storage_);
+    in.sin6_port = htons(port);
+    std::memcpy(&storage_, &in, sizeof in);
+  }
+}
+
+std::string SocketAddress::text() const {
+  std::array<char, INET6_ADDRSTRLEN> number{};
+  if (family() == AF_INET) {
+    const auto in = view<sockaddr_in>(storage_);
+    ::inet_ntop(AF_INET, &in.sin_addr, number.data(), number.size());
+    return fmt::format("{}:{}", number.data(), port());
+  }
+  if (family() == AF_INET6) {
+    const auto in = view<sockaddr_in6>(storage_);
+    ::inet_ntop(AF_INET6, &in.sin6_addr, number.data(), number.size());
+    return fmt::format("[{}]:{}", number.data(), port());
+  }
+  if (family() == AF_UNIX) {
+    const auto un = view<sockaddr_un>(storage_);
+    return fmt::format(
+        "unix:{}", std::string_view(un.sun_path + 1, size_ - offsetof(sockaddr_un, sun_path) - 1));
+  }
+  return "no address";
+}
+
+Result<std::vector<SocketAddress>> parse_address(std::string_view text) {
+  const auto bad = [&](std::string_view what) {
+    return Status::error(Code::kInvalidArgument,
+                         fmt::format("\"{}\" is not an address of the form host:port or "
+                                     "[IPv6]:port: {}",
+                                     text, what));
+  };
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return bad("there is no port");
+  std::string_view host = text.substr(0, colon);
+  const std::string_view digits = text.substr(colon + 1);
+  unsigned port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (error != std::errc() || end != digits.data() + digits.size() || port == 0 || port > 65535) {
+    return bad("the port is not a number from 1 to 65535");
+  }
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return bad("an IPv6 address needs brackets");
+  }
+  if (host.empty()) return bad("the host is empty");
+  if (host.find('\0') != std::string_view::npos) return bad("the host contains a NUL byte");
+  std::vector<SocketAddress> out;
+  WHORL_TRY(resolve(std::string(host), std::to_string(port), &out));
+  if (out.empty()) return bad("the host has no IPv4 or IPv6 address");
+  return out;
+}
+
+Result<std::vector<SocketAddress>> local_addresses() {
+  std::vector<SocketAddress> out;
+  if (const std::string chosen = param_text(Param::kHostAddress); !chosen.empty()) {
+    WHORL_TRY(resolve(chosen, "", &out).with_context("WHORL_HOST_ADDRESS"));
+    return out;
+  }
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) {
+    return Status::error(
+        Code::kSystemError,
+        fmt::format("the network interfaces cannot be listed: {}", errno_text(errno)));
+  }
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &::freeifaddrs);
+  struct Candidate {
+    int rank;
+    SocketAddress address;
+  };
+  std::vector<Candidate> candidates;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const SocketAddress address = SocketAddress::from(
+        entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    if (family == AF_INET6) {
+      const auto* const in = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+      if (IN6_IS_ADDR_LINKLOCAL(&in->sin6_addr)) continue;
+    }
+    const int kind = interface_class(entry->ifa_name, entry->ifa_flags);
+    candidates.push_back({2 * kind + (family == AF_INET6 ? 1 : 0), address});
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
+  for (const Candidate& candidate : candidates) out.push_back(candidate.address);
+  if (out.empty()) out.push_back(SocketAddress::ipv4({127, 0, 0, 1}, 0));
+  return out;
+}
+
+Result<Fd> listen_at(const SocketAddress& address) {
+  // Room for a burst of all ranks at once; the kernel caps it at net.core.somaxconn. A connection
+  // that finds the queue full is tried again by TCP only after a second.
+  constexpr int kBacklog = 4096;
+  Fd socket(sys().socket(address.family(), SOCK_STREAM));
+  int result = socket.get();
+  if (result >= 0 && address.family() != AF_UNIX) {
+    // A port whose last connections are in TIME_WAIT is free; one that is listened to is not.
+    result = sys().setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  }
+  if (result >= 0 && address.family() == AF_INET6) {
+    const sockaddr_in6* const in = reinterpret_cast<const sockaddr_in6*>(address.data());
+    const bool any = IN6_IS_ADDR_UNSPECIFIED(&in->sin6_addr);
+    result = sys().setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
+  }
+  if (result >= 0) result = sys().bind(socket.get(), address.data(), address.size());
+  if (result >= 0) result = sys().listen(socket.get(), kBacklog);
+  if (result >= 0) return socket;
+  std::string_view remedy;
+  if (result == -EADDRINUSE) {
+    remedy = "; another process listens there: choose another port, or end that process";
+  } else if (result == -EADDRNOTAVAIL) {
+    remedy = "; this host does not have that address";
+  } else if (result == -EACCES) {
+    remedy = "; ports below 1024 need privileges: choose a higher one";
+  } else if (result == -EMFILE || result == -ENFILE) {
+    remedy = "; raise the limit on open files (ulimit -n)";
+  }
+  return Status::error(Code::kSystemError, fmt::format("cannot listen at {}: {}{}", address.text(),
+                                                       errno_text(result), remedy));
+}
+
+Result<Listener> listen_for_peers() {
+  Result<std::vector<SocketAddress>> local = local_addresses();
+  if (!local.ok()) return local.status();
+  Listener listener;
+  listener.addresses = std::move(*local);
+  Status failure;
+  const auto try_at = [&](const SocketAddress& address) {
+    Result<Fd> socket = listen_at(address);
+    if (socket.ok()) {
+      listener.socket = *std::move(socket);
+    } else {
+      failure = socket.status();
+    }
+    return listener.socket.valid();
+  };
+  const bool chosen = !param_text(Param::kHostAddress).empty();
+  const bool listening = (chosen && try_at(listener.addresses.front())) ||
+                         try_at(SocketAddress::ipv6({}, 0)) || try_at(SocketAddress::ipv4({}, 0));
+  if (!listening) return failure;
+  const Result<SocketAddress> bound = bound_address(listener.socket.get());
+  if (!bound.ok()) return bound.status();
+  if (bound->family() == AF_INET) { // no IPv6 on this socket
+    std::erase_if(listener.addresses,
+                  [](const SocketAddress& address) { return address.family() == AF_INET6; });
+  }
+  for (SocketAddress& address : listener.addresses) address.set_port(bound->port());
+  return listener;
+}
+
+Result<SocketAddress> bound_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  const int result = sys().getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size);
+  if (result < 0) {
+    return Status::error(Code::kSystemError,
+                         fmt::format("getsockname failed: {}", errno_text(result)));
+  }
+  return SocketAddress::from(reinterpret_cast<const sockaddr*>(&storage), size);
+}
+
+std::string errno_text(int error) {
+  return std::generic_category().message(error < 0 ? -error : error);
+}
+
+} // namespace whorl

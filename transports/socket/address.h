@@ -1,0 +1,84 @@
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/system.h"
+
+namespace whorl {
+
+/// Where a stream socket listens: IPv4, IPv6 or an abstract unix name.
+class SocketAddress {
+ public:
+  /// Encoded form: 1 byte of family, then port (2) and address (4 or 16), or a unix name (≤ 18).
+  static constexpr std::size_t kEncodedBytes = 19;
+  static constexpr std::size_t kMaxUnixNameBytes = kEncodedBytes - 1;
+
+  SocketAddress() = default; ///< no address; family() is AF_UNSPEC
+  static SocketAddress ipv4(std::array<std::uint8_t, 4> address, std::uint16_t port) noexcept;
+  static SocketAddress ipv6(std::array<std::uint8_t, 16> address, std::uint16_t port) noexcept;
+  /// An abstract unix socket: 1 to 18 bytes without NUL, visible in this network namespace only.
+  static SocketAddress unix_name(std::string_view name) noexcept;
+  static SocketAddress from(const sockaddr* address, socklen_t size) noexcept;
+  /// Decodes what encode() wrote. The bytes may come from anyone: family() is AF_UNSPEC if they
+  /// make no sense.
+  static SocketAddress decode(std::span<const std::byte, kEncodedBytes> bytes) noexcept;
+  std::array<std::byte, kEncodedBytes> encode() const noexcept;
+
+  int family() const noexcept { return storage_.ss_family; }
+  bool valid() const noexcept { return family() != AF_UNSPEC; }
+  bool is_loopback() const noexcept; ///< unix counts as loopback
+  std::uint16_t port() const noexcept;
+  void set_port(std::uint16_t port) noexcept;
+  const sockaddr* data() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const noexcept { return size_; }
+  /// "10.0.0.1:4242", "[::1]:4242", "unix:name".
+  std::string text() const;
+
+  friend bool operator==(const SocketAddress& a, const SocketAddress& b) noexcept {
+    return a.encode() == b.encode();
+  }
+
+ private:
+  sockaddr_storage storage_{};
+  socklen_t size_ = 0;
+};
+
+/// Resolves "host:port" or "[v6]:port"; every address that the name has, in the resolver's order.
+/// May block on the name service. The error says what is wrong with the text or the name.
+Result<std::vector<SocketAddress>> parse_address(std::string_view text);
+
+/// The addresses of this host that other hosts may reach, best first, with port 0: interfaces that
+/// look physical, then bridges and tunnels (docker, veth, virbr, …), IPv4 before IPv6 within each;
+/// loopback last. Link-local addresses are left out: they mean nothing on another host. With
+/// `WHORL_HOST_ADDRESS`, only what that name or number resolves to.
+Result<std::vector<SocketAddress>> local_addresses();
+
+/// A nonblocking socket that listens at `address` (port 0: any). The error names the address, the
+/// errno and what to do about it.
+Result<Fd> listen_at(const SocketAddress& address);
+/// A socket that listens for ranks of this and other hosts at a port of the kernel's choice, and
+/// where they can reach it (local_addresses() with that port).
+struct Listener {
+  Fd socket;
+  std::vector<SocketAddress> addresses;
+};
+/// Listens on all interfaces, IPv6 and IPv4 on one socket where the host has both; with
+/// `WHORL_HOST_ADDRESS`, on that address alone, unless it is not one of this host's own (behind
+/// address translation).
+Result<Listener> listen_for_peers();
+/// The address a socket is bound to.
+Result<SocketAddress> bound_address(int fd);
+
+/// "Connection refused" for ECONNREFUSED; the parameter is an errno value or its negative.
+std::string errno_text(int error);
+
+} // namespace whorl

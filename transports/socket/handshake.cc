@@ -1,0 +1,376 @@
+#include "transports/socket/handshake.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "transports/socket/address.h"
+#include "transports/socket/secret.h"
+
+namespace whorl {
+namespace {
+
+// Different, so that a socket that TCP has connected to itself does not take its own hello for an
+// answer.
+constexpr std::uint32_t kHelloMagic = 0x68726877;     // "whrh"
+constexpr std::uint32_t kChallengeMagic = 0x63726877; // "whrc"
+constexpr std::uint16_t kWireVersion = 1;
+
+// Layouts, little-endian:
+//   hello      magic 4, version 2, role 2, job 16, from 4, to 4, channel 4, 0000, nonce 32
+//   challenge  magic 4, version 2, failure 2, nonce 32, mac 32
+//   proof      failure 1, 000, mac 32
+//   accepted   failure 1, 000
+
+template <class T>
+std::byte* put(std::byte* out, const T& value) noexcept {
+  std::memcpy(out, &value, sizeof value);
+  return out + sizeof value;
+}
+
+HandshakeFailure to_failure(std::uint8_t value) noexcept {
+  return value <= static_cast<std::uint8_t>(HandshakeFailure::kSlow)
+             ? static_cast<HandshakeFailure>(value)
+             : HandshakeFailure::kProtocol;
+}
+
+} // namespace
+
+Handshake Handshake::connecting(Fd socket, const Identity& identity, const ConnectionName& name) {
+  Handshake h;
+  h.socket_ = std::move(socket);
+  h.identity_ = identity;
+  h.name_ = name;
+  std::array<std::byte, kNonceBytes> nonce{};
+  if (const int result = sys().random_bytes(nonce); result < 0) {
+    h.fail(HandshakeFailure::kClosed, result);
+    return h;
+  }
+  std::byte* out = h.hello_.data();
+  out = put(out, kHelloMagic);
+  out = put(out, kWireVersion);
+  out = put(out, static_cast<std::uint16_t>(name.role));
+  out = put(out, identity.job);
+  out = put(out, name.from);
+  out = put(out, name.to);
+  out = put(out, name.channel);
+  out = put(out, std::uint32_t{0});
+  put(out, nonce);
+  h.start_sending(State::kSendHello, h.hello_);
+  return h;
+}
+
+Handshake Handshake::accepting(Fd socket, const Identity& identity, std::uint32_t rank) {
+  Handshake h;
+  h.socket_ = std::move(socket);
+  h.identity_ = identity;
+  h.rank_ = rank;
+  h.deadline_ns_ = sys().now_ns() + kPatienceNs;
+  h.start_reading(State::kReadHello);
+  return h;
+}
+
+short Handshake::events() const noexcept {
+  switch (state_) {
+    case State::kReadChallenge:
+    case State::kReadAccepted:
+    case State::kReadHello:
+    case State::kReadProof:
+      return POLLIN;
+    case State::kSendHello:
+    case State::kSendProof:
+    case State::kSendChallenge:
+    case State::kSendAccepted:
+      return POLLOUT;
+    default:
+      return 0;
+  }
+}
+
+void Handshake::start_sending(State state, std::span<const std::byte> message) noexcept {
+  state_ = state;
+  std::copy(message.begin(), message.end(), buffer_.begin());
+  size_ = message.size();
+  moved_ = 0;
+}
+
+void Handshake::start_reading(State state) noexcept {
+  state_ = state;
+  moved_ = 0;
+  size_ = state == State::kReadHello       ? kHelloBytes
+          : state == State::kReadChallenge ? kChallengeBytes
+          : state == State::kReadProof     ? kProofBytes
+                                           : kAcceptedBytes;
+}
+
+Progress Handshake::fail(HandshakeFailure failure, int error) noexcept {
+  if (state_ != State::kFailed) {
+    state_ = State::kFailed;
+    failure_ = failure;
+    error_ = error;
+  }
+  return Progress::kFailed;
+}
+
+Progress Handshake::send() noexcept {
+  while (moved_ < size_) {
+    iovec part{buffer_.data() + moved_, size_ - moved_};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const ssize_t sent = sys().sendmsg(socket_.get(), &message);
+    // A socket that is still connecting says ENOTCONN or EAGAIN.
+    if (sent == -EAGAIN || sent == -ENOTCONN) return Progress::kIdle;
+    if (sent < 0) return fail(HandshakeFailure::kClosed, static_cast<int>(sent));
+    moved_ += static_cast<std::size_t>(sent);
+  }
+  return Progress::kDone;
+}
+
+Progress Handshake::receive(std::size_t size) noexcept {
+  while (moved_ < size) {
+    // Never past the end of this message: what follows belongs to the owner of the socket.
+    iovec part{buffer_.data() + moved_, size - moved_};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const ssize_t got = sys().recvmsg(socket_.get(), &message);
+    if (got == -EAGAIN) return Progress::kIdle;
+    if (got <= 0) return fail(HandshakeFailure::kClosed, static_cast<int>(got));
+    moved_ += static_cast<std::size_t>(got);
+    // Garbage is recognised by its first bytes, without waiting for the rest of the message.
+    const bool has_magic = state_ == State::kReadHello || state_ == State::kReadChallenge;
+    const std::uint32_t magic = state_ == State::kReadHello ? kHelloMagic : kChallengeMagic;
+    if (has_magic && std::memcmp(buffer_.data(), &magic, std::min(moved_, sizeof magic)) != 0) {
+      return fail(HandshakeFailure::kProtocol);
+    }
+  }
+  return Progress::kDone;
+}
+
+Progress Handshake::step() noexcept {
+  for (;;) {
+    switch (state_) {
+      case State::kNone:
+      case State::kFailed:
+        return Progress::kFailed;
+      case State::kDone:
+        return Progress::kDone;
+      case State::kDecide:
+        return Progress::kIdle;
+      default:
+        break;
+    }
+    if (sys().now_ns() > deadline_ns_) return fail(HandshakeFailure::kSlow);
+    const Progress moved = events() == POLLOUT ? send() : receive(size_);
+    if (moved != Progress::kDone) return moved;
+    const Progress decided = next();
+    if (decided != Progress::kAdvanced) return decided;
+    if (state_ == State::kDecide) return Progress::kAdvanced;
+  }
+}
+
+/// A whole message has been moved: what is next. kAdvanced: go on.
+Progress Handshake::next() noexcept {
+  switch (state_) {
+    case State::kSendHello:
+      start_reading(State::kReadChallenge);
+      return Progress::kAdvanced;
+    case State::kReadChallenge: {
+      if (!check_challenge()) return Progress::kFailed;
+      Digest proof{};
+      if (!mac("whorl connect", accept_nonce_, proof)) return fail(HandshakeFailure::kProtocol);
+      std::array<std::byte, kProofBytes> message{};
+      std::memcpy(message.data() + 4, proof.data(), proof.size());
+      start_sending(State::kSendProof, message);
+      return Progress::kAdvanced;
+    }
+    case State::kSendProof:
+      start_reading(State::kReadAccepted);
+      return Progress::kAdvanced;
+    case State::kReadAccepted:
+      if (const auto failure = to_failure(static_cast<std::uint8_t>(buffer_[0]));
+          failure != HandshakeFailure::kNone) {
+        told_by_peer_ = true;
+        return fail(failure);
+      }
+      state_ = State::kDone;
+      return Progress::kDone;
+    case State::kReadHello:
+      check_hello();
+      return state_ == State::kFailed ? Progress::kFailed : Progress::kAdvanced;
+    case State::kSendChallenge:
+      start_reading(State::kReadProof);
+      return Progress::kAdvanced;
+    case State::kReadProof:
+      if (!check_proof()) return Progress::kFailed;
+      start_sending(State::kSendAccepted, std::array<std::byte, kAcceptedBytes>{});
+      return Progress::kAdvanced;
+    case State::kSendAccepted:
+      state_ = State::kDone;
+      return Progress::kDone;
+    default:
+      return Progress::kFailed;
+  }
+}
+
+void Handshake::check_hello() noexcept {
+  std::copy_n(buffer_.begin(), kHelloBytes, hello_.begin());
+  ByteReader in(hello_);
+  in.get<std::uint32_t>(); // magic, compared on arrival
+  peer_version_ = in.get<std::uint16_t>();
+  const auto role = in.get<std::uint16_t>();
+  const auto job = in.get<std::array<std::byte, 16>>();
+  name_.from = in.get<std::uint32_t>();
+  name_.to = in.get<std::uint32_t>();
+  name_.channel = in.get<std::uint32_t>();
+  // The version first: another version may lay out the rest in another way.
+  if (peer_version_ != kWireVersion) return refuse(HandshakeFailure::kVersion);
+  if (job != identity_.job) return refuse(HandshakeFailure::kJob);
+  if (role < static_cast<std::uint16_t>(SocketRole::kBootstrap) ||
+      role > static_cast<std::uint16_t>(SocketRole::kShm) || name_.to != rank_) {
+    return refuse(HandshakeFailure::kName);
+  }
+  name_.role = static_cast<SocketRole>(role);
+  state_ = State::kDecide;
+}
+
+void Handshake::admit() noexcept {
+  if (state_ == State::kDecide) answer_hello();
+}
+
+void Handshake::answer_hello() noexcept {
+  Digest proof{};
+  if (sys().random_bytes(accept_nonce_) < 0 || !mac("whorl accept", accept_nonce_, proof)) {
+    fail(HandshakeFailure::kProtocol);
+    return;
+  }
+  std::array<std::byte, kChallengeBytes> message{};
+  std::byte* out = message.data();
+  out = put(out, kChallengeMagic);
+  out = put(out, kWireVersion);
+  out = put(out, std::uint16_t{0});
+  out = put(out, accept_nonce_);
+  put(out, proof);
+  start_sending(State::kSendChallenge, message);
+}
+
+void Handshake::refuse(HandshakeFailure failure) noexcept {
+  std::array<std::byte, kChallengeBytes> message{};
+  std::byte* out = message.data();
+  out = put(out, kChallengeMagic);
+  out = put(out, kWireVersion);
+  put(out, static_cast<std::uint16_t>(failure));
+  // One attempt: a fresh socket has room for it. Nothing of ours is lost if not.
+  start_sending(State::kSendChallenge, message);
+  static_cast<void>(send());
+  fail(failure);
+}
+
+bool Handshake::check_challenge() noexcept {
+  ByteReader in(std::span<const std::byte>(buffer_).first(kChallengeBytes));
+  in.get<std::uint32_t>();
+  peer_version_ = in.get<std::uint16_t>();
+  const auto failure = in.get<std::uint16_t>();
+  accept_nonce_ = in.get<std::array<std::byte, kNonceBytes>>();
+  const auto theirs = in.get<Digest>();
+  if (peer_version_ != kWireVersion) {
+    fail(HandshakeFailure::kVersion);
+    return false;
+  }
+  if (failure != 0) {
+    told_by_peer_ = true;
+    fail(failure <= UINT8_MAX ? to_failure(static_cast<std::uint8_t>(failure))
+                              : HandshakeFailure::kProtocol);
+    return false;
+  }
+  Digest ours{};
+  if (!mac("whorl accept", accept_nonce_, ours)) {
+    fail(HandshakeFailure::kProtocol);
+    return false;
+  }
+  if (!equal_in_constant_time(ours, theirs)) {
+    // Says so before hanging up, so that both sides can name the cause.
+    std::array<std::byte, kProofBytes> message{};
+    message[0] = static_cast<std::byte>(HandshakeFailure::kSecret);
+    start_sending(State::kSendProof, message);
+    static_cast<void>(send());
+    fail(HandshakeFailure::kSecret);
+    return false;
+  }
+  return true;
+}
+
+bool Handshake::check_proof() noexcept {
+  if (buffer_[0] != std::byte{0}) {
+    told_by_peer_ = true;
+    fail(to_failure(static_cast<std::uint8_t>(buffer_[0])));
+    return false;
+  }
+  Digest ours{};
+  if (mac("whorl connect", accept_nonce_, ours) &&
+      equal_in_constant_time(ours, std::span<const std::byte>(buffer_).subspan(4, kMacBytes))) {
+    return true;
+  }
+  std::array<std::byte, kAcceptedBytes> message{};
+  message[0] = static_cast<std::byte>(HandshakeFailure::kSecret);
+  start_sending(State::kSendAccepted, message);
+  static_cast<void>(send());
+  fail(HandshakeFailure::kSecret);
+  return false;
+}
+
+bool Handshake::mac(std::string_view label, std::span<const std::byte> accept_nonce,
+                    std::span<std::byte, kMacBytes> out) const noexcept {
+  Digest digest{};
+  if (!hmac_sha256(identity_.secret, label, {hello_, accept_nonce}, &digest)) return false;
+  std::copy(digest.begin(), digest.end(), out.begin());
+  return true;
+}
+
+Status Handshake::status() const {
+  const char* const by = told_by_peer_ ? " (says the other side)" : "";
+  switch (failure_) {
+    case HandshakeFailure::kNone:
+      return {};
+    case HandshakeFailure::kProtocol:
+      return Status::error(Code::kRemoteError,
+                           fmt::format("what answers does not speak whorl's protocol{}: another "
+                                       "program uses this port",
+                                       by));
+    case HandshakeFailure::kVersion:
+      return Status::error(Code::kRemoteError,
+                           fmt::format("wire version {} meets {}{}: all ranks must use the same "
+                                       "release of whorl",
+                                       kWireVersion, peer_version_, by));
+    case HandshakeFailure::kJob:
+      return Status::error(Code::kRemoteError,
+                           fmt::format("wrong job{}: the two sides belong to different "
+                                       "communicators, one of them perhaps to an earlier run",
+                                       by));
+    case HandshakeFailure::kName:
+      return Status::error(Code::kRemoteError,
+                           fmt::format("wrong rank, role or channel{}: another process of this job "
+                                       "listens there, or the connection exists already",
+                                       by));
+    case HandshakeFailure::kSecret:
+      return Status::error(Code::kRemoteError,
+                           fmt::format("wrong secret{}: the two sides have different secrets; all "
+                                       "ranks need the same unique id or WHORL_SECRET_FILE",
+                                       by));
+    case HandshakeFailure::kClosed:
+      return Status::error(Code::kRemoteError,
+                           error_ == 0 ? std::string("closed by the other side in the handshake")
+                                       : errno_text(error_));
+    case HandshakeFailure::kSlow:
+      return Status::error(Code::kRemoteError, "the handshake was not finished within 2 s");
+  }
+  return {};
+}
+
+} // namespace whorl

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "base/system.h"
+#include "base/wait.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// What a connection is for. The two sides must agree.
+enum class SocketRole : std::uint8_t {
+  kBootstrap = 1, ///< a rank and the root of the rendezvous
+  kControl = 2,   ///< verdicts and goodbyes of the TCP transport
+  kData = 3,      ///< messages of one channel of the TCP transport
+  kShm = 4,       ///< passes shared memory; its hang-up means death
+};
+
+/// Names one connection. `from` is the side that connects, `to` the side that accepts.
+struct ConnectionName {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  SocketRole role = SocketRole::kData;
+  std::uint32_t channel = 0;
+  friend bool operator==(const ConnectionName&, const ConnectionName&) = default;
+};
+
+/// Why a handshake failed; sent to the other side where it is not a secret.
+enum class HandshakeFailure : std::uint8_t {
+  kNone = 0,
+  kProtocol = 1, ///< the bytes are not whorl's
+  kVersion = 2,  ///< another wire version
+  kJob = 3,      ///< another communicator
+  kName = 4,     ///< not the rank, role or channel that is expected here
+  kSecret = 5,   ///< the proof is wrong
+  kClosed = 6,   ///< closed or broken in the middle
+  kSlow = 7,     ///< not finished in time
+};
+
+/// Mutual authentication of a fresh stream socket (TCP or unix), as a state machine that never
+/// blocks, so that one loop drives any number of connections and a silent one stalls nobody.
+///
+///     connecting side                        accepting side
+///     hello {magic, version, job, name, nonce} ─▶
+///                     ◀─ challenge {magic, version, failure, nonce, HMAC over both}
+///     proof {failure, HMAC over both} ─▶
+///                                   ◀─ accepted {failure}
+///
+/// Both HMAC-SHA256 are keyed with the secret and cover the whole hello and the accepting side's
+/// nonce, with different labels, so neither can be replayed or reflected. Every message has a fixed
+/// size; exactly its bytes are read, so what follows the handshake stays in the socket.
+class Handshake {
+ public:
+  /// A connection that has not authenticated itself is dropped after this time and these bytes.
+  static constexpr std::uint64_t kPatienceNs = 2'000'000'000;
+  static constexpr std::size_t kMaxUnauthenticatedBytes = 256;
+
+  Handshake() = default;
+  /// The connecting side. The socket may still be connecting.
+  static Handshake connecting(Fd socket, const Identity& identity, const ConnectionName& name);
+  /// The accepting side. `rank` is the one that must be meant by `to`. Fails kPatienceNs from now.
+  static Handshake accepting(Fd socket, const Identity& identity, std::uint32_t rank);
+
+  /// Moves as many bytes as possible. kDone: authenticated, take() the socket. kFailed: see
+  /// failure() and status(). On the accepting side, kAdvanced is returned exactly once, after the
+  /// hello: the caller then looks at name() and either calls admit(), or refuse().
+  Progress step() noexcept;
+  void admit() noexcept;
+  /// Tells the other side that it is not expected here. Best effort.
+  void refuse(HandshakeFailure failure) noexcept;
+
+  int fd() const noexcept { return socket_.get(); }
+  short events() const noexcept; ///< what to poll() for
+  /// When this connection is given up (accepting side only; else the end of time).
+  std::uint64_t deadline_ns() const noexcept { return deadline_ns_; }
+  /// On the accepting side valid once step() has returned kAdvanced.
+  const ConnectionName& name() const noexcept { return name_; }
+  HandshakeFailure failure() const noexcept { return failure_; }
+  /// One sentence, without saying who the peer is: the caller knows better.
+  Status status() const;
+  /// On the connecting side: whether the peer has proved that it knows the secret, so that this
+  /// connection is the one to keep among several attempts. From then on the accepting side may hold
+  /// it for established.
+  bool peer_proved() const noexcept { return state_ == State::kSendProof || late(); }
+  Fd take() noexcept { return std::move(socket_); }
+
+ private:
+  enum class State : std::uint8_t {
+    kNone,
+    kSendHello,
+    kReadChallenge,
+    kSendProof,
+    kReadAccepted,
+    kReadHello,
+    kDecide,
+    kSendChallenge,
+    kReadProof,
+    kSendAccepted,
+    kDone,
+    kFailed,
+  };
+  static constexpr std::size_t kNonceBytes = 32;
+  static constexpr std::size_t kMacBytes = 32;
+  static constexpr std::size_t kHelloBytes = 4 + 4 + 16 + 16 + kNonceBytes;
+  static constexpr std::size_t kChallengeBytes = 4 + 4 + kNonceBytes + kMacBytes;
+  static constexpr std::size_t kProofBytes = 4 + kMacBytes;
+  static constexpr std::size_t kAcceptedBytes = 4;
+  static_assert(kHelloBytes + kProofBytes <= kMaxUnauthenticatedBytes);
+
+  bool late() const noexcept { return state_ == State::kReadAccepted || state_ == State::kDone; }
+  Progress send() noexcept;
+  Progress receive(std::size_t size) noexcept;
+  Progress next() noexcept;
+  Progress fail(HandshakeFailure failure, int error = 0) noexcept;
+  void start_sending(State state, std::span<const std::byte> message) noexcept;
+  void start_reading(State state) noexcept;
+  void check_hello() noexcept;
+  void answer_hello() noexcept;
+  bool check_challenge() noexcept;
+  bool check_proof() noexcept;
+  bool mac(std::string_view label, std::span<const std::byte> accept_nonce,
+           std::span<std::byte, kMacBytes> out) const noexcept;
+
+  Fd socket_;
+  Identity identity_;
+  ConnectionName name_;
+  State state_ = State::kNone;
+  HandshakeFailure failure_ = HandshakeFailure::kNone;
+  int error_ = 0;             ///< errno that goes with kClosed
+  bool told_by_peer_ = false; ///< failure_ is what the other side says
+  std::uint32_t peer_version_ = 0;
+  std::uint32_t rank_ = 0;
+  std::uint64_t deadline_ns_ = UINT64_MAX;
+  std::array<std::byte, kHelloBytes> hello_{};
+  std::array<std::byte, kNonceBytes> accept_nonce_{};
+  std::array<std::byte, kMaxUnauthenticatedBytes> buffer_{}; ///< the message under way
+  std::size_t size_ = 0;                                     ///< of that message
+  std::size_t moved_ = 0;                                    ///< bytes of it so far
+};
+
+} // namespace whorl

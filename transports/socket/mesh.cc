@@ -1,0 +1,345 @@
+#include "transports/socket/mesh.h"
+
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace whorl {
+namespace {
+
+// How much later than the one before an address is tried. Smaller: an unreachable first choice
+// costs less. Larger: a good but slow first choice wins more often.
+constexpr std::uint64_t kStaggerNs = 100'000'000;
+// Refused connections are tried again after a time that doubles from kFirstRetryNs to kLastRetryNs.
+constexpr std::uint64_t kFirstRetryNs = 2'000'000;
+constexpr std::uint64_t kLastRetryNs = 200'000'000;
+// How often the verdict is looked at.
+constexpr std::uint64_t kLookNs = 10'000'000;
+// Sockets that strangers may hold at a time. When there are more, the oldest is dropped: members
+// need well under a millisecond for a handshake, so it is hardly ever one of theirs.
+constexpr std::size_t kMaxStrangers = 256;
+
+/// One address of one target.
+struct Attempt {
+  std::size_t target = 0;
+  const SocketAddress* address = nullptr;
+  std::uint64_t due_ns = 0; ///< when to connect next, while neither socket nor handshake is there
+  std::uint64_t retry_ns = kFirstRetryNs;
+  Fd connecting;
+  Handshake handshake; ///< has the socket once it is connected
+  Status last;         ///< why the last try failed
+  int tries = 0;
+  bool idle() const noexcept { return !connecting.valid() && handshake.fd() < 0; }
+  void stop() noexcept {
+    connecting.reset();
+    handshake = Handshake();
+  }
+};
+
+struct Stranger {
+  Handshake handshake;
+  std::size_t expected = SIZE_MAX; ///< index, once the hello is there
+};
+
+class MeshLoop {
+ public:
+  MeshLoop(const Fd& listener, const MeshPlan& plan) : listener_(listener), plan_(plan) {}
+
+  Result<std::vector<MeshLink>> run() {
+    prepare();
+    while (open_ > 0) {
+      const std::uint64_t now = sys().now_ns();
+      if (plan_.verdict != nullptr && plan_.verdict->raised()) return plan_.verdict->status();
+      if (now >= plan_.deadline_ns) return timed_out();
+      if (fatal_.ok()) start_due(now);
+      if (!fatal_.ok()) return fatal_;
+      poll_all(now);
+      if (!fatal_.ok()) return fatal_;
+    }
+    for (MeshLink& link : links_) { // refused where the socket is not TCP
+      static_cast<void>(sys().setsockopt(link.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1));
+    }
+    return std::move(links_);
+  }
+
+ private:
+  void prepare() {
+    const std::uint64_t now = sys().now_ns();
+    for (std::size_t t = 0; t < plan_.targets.size(); ++t) {
+      const MeshTarget& target = plan_.targets[t];
+      links_.push_back({target.rank, target.role, target.channel, Fd(), ""});
+      for (std::size_t a = 0; a < target.addresses.size(); ++a) {
+        Attempt& attempt = attempts_.emplace_back();
+        attempt.target = t;
+        attempt.address = &target.addresses[a];
+        attempt.due_ns = now + a * kStaggerNs;
+      }
+    }
+    for (const MeshExpected& expected : plan_.expected) {
+      links_.push_back({expected.rank, expected.role, expected.channel, Fd(), ""});
+    }
+    open_ = links_.size();
+  }
+
+  std::string describe(int rank) const {
+    return plan_.describe ? plan_.describe(rank) : fmt::format("rank {}", rank);
+  }
+
+  bool established(std::size_t target) const { return links_[target].socket.valid(); }
+
+  /// Whether some attempt at the target has seen the peer's proof, so that the others must wait.
+  bool decided(std::size_t target) const {
+    return established(target) ||
+           std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& attempt) {
+             return attempt.target == target && attempt.handshake.peer_proved();
+           });
+  }
+
+  void start_due(std::uint64_t now) {
+    for (Attempt& attempt : attempts_) {
+      if (attempt.idle() && attempt.due_ns <= now && !decided(attempt.target)) start(attempt);
+    }
+  }
+
+  void start(Attempt& attempt) {
+    ++attempt.tries;
+    Fd socket(sys().socket(attempt.address->family(), SOCK_STREAM));
+    int result = socket.get();
+    if (result == -EMFILE || result == -ENFILE) return out_of_files(result);
+    if (result >= 0) {
+      result = sys().connect(socket.get(), attempt.address->data(), attempt.address->size());
+    }
+    if (result == -EINPROGRESS) {
+      attempt.connecting = std::move(socket);
+    } else if (result >= 0) {
+      begin_handshake(attempt, std::move(socket));
+    } else {
+      failed(attempt, Status::error(Code::kRemoteError, errno_text(result)));
+    }
+  }
+
+  void out_of_files(int error) {
+    fatal_ = Status::error(
+        Code::kSystemError,
+        fmt::format("rank {} cannot open the sockets that it needs to reach {} connections: {}; "
+                    "raise the limit on open files (ulimit -n)",
+                    plan_.rank, links_.size(), errno_text(error)));
+  }
+
+  void begin_handshake(Attempt& attempt, Fd socket) {
+    const MeshTarget& target = plan_.targets[attempt.target];
+    attempt.handshake = Handshake::connecting(
+        std::move(socket), *plan_.identity,
+        {static_cast<std::uint32_t>(plan_.rank), static_cast<std::uint32_t>(target.rank),
+         target.role, target.channel});
+    step(attempt);
+  }
+
+  void failed(Attempt& attempt, Status why) {
+    attempt.stop();
+    attempt.last = std::move(why);
+    attempt.due_ns = sys().now_ns() + attempt.retry_ns;
+    attempt.retry_ns = std::min(2 * attempt.retry_ns, kLastRetryNs);
+    // The next choice need not wait for its turn any longer.
+    for (Attempt& other : attempts_) {
+      if (other.target == attempt.target && other.tries == 0) {
+        other.due_ns = 0;
+        break;
+      }
+    }
+  }
+
+  void connected(Attempt& attempt) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    const int result =
+        sys().getsockopt(attempt.connecting.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (result < 0) error = -result;
+    if (error != 0) {
+      failed(attempt, Status::error(Code::kRemoteError, errno_text(error)));
+    } else {
+      begin_handshake(attempt, std::move(attempt.connecting));
+    }
+  }
+
+  void step(Attempt& attempt) {
+    const MeshTarget& target = plan_.targets[attempt.target];
+    switch (attempt.handshake.step()) {
+      case Progress::kDone: {
+        MeshLink& link = links_[attempt.target];
+        link.socket = attempt.handshake.take();
+        link.via = attempt.address->text();
+        attempt.handshake = Handshake();
+        --open_;
+        stop_others(attempt);
+        break;
+      }
+      case Progress::kFailed: {
+        const HandshakeFailure why = attempt.handshake.failure();
+        const Status status = attempt.handshake.status();
+        failed(attempt, status);
+        // Trying again does not help against these.
+        if (why == HandshakeFailure::kVersion || why == HandshakeFailure::kSecret) {
+          fatal_ = status.with_context(fmt::format("rank {} cannot connect to {} at {}", plan_.rank,
+                                                   describe(target.rank), attempt.address->text()));
+        }
+        break;
+      }
+      default:
+        if (attempt.handshake.peer_proved()) stop_others(attempt);
+    }
+  }
+
+  void stop_others(const Attempt& winner) {
+    for (Attempt& other : attempts_) {
+      if (&other != &winner && other.target == winner.target) other.stop();
+    }
+  }
+
+  void poll_all(std::uint64_t now) {
+    std::uint64_t wake_ns = plan_.deadline_ns;
+    if (plan_.verdict != nullptr) wake_ns = std::min(wake_ns, now + kLookNs);
+    fds_.clear();
+    fds_.push_back(
+        {listener_.valid() && !plan_.expected.empty() ? listener_.get() : -1, POLLIN, 0});
+    for (const Attempt& attempt : attempts_) {
+      if (attempt.connecting.valid()) {
+        fds_.push_back({attempt.connecting.get(), POLLOUT, 0});
+      } else {
+        fds_.push_back({attempt.handshake.fd(), attempt.handshake.events(), 0});
+        if (attempt.idle() && !decided(attempt.target)) wake_ns = std::min(wake_ns, attempt.due_ns);
+      }
+    }
+    for (const Stranger& stranger : strangers_) {
+      fds_.push_back({stranger.handshake.fd(), stranger.handshake.events(), 0});
+      wake_ns = std::min(wake_ns, stranger.handshake.deadline_ns() + 1);
+    }
+    static_cast<void>(sys().poll(fds_, wake_ns > now ? wake_ns - now : 0));
+
+    std::size_t at = 1;
+    for (Attempt& attempt : attempts_) {
+      const bool ready = fds_[at++].revents != 0;
+      if (!ready || !fatal_.ok()) continue;
+      if (attempt.connecting.valid()) {
+        connected(attempt);
+      } else if (attempt.handshake.fd() >= 0) { // not stopped by a winner in this round
+        step(attempt);
+      }
+    }
+    for (Stranger& stranger : strangers_) {
+      const bool ready = fds_[at++].revents != 0;
+      if (ready || sys().now_ns() > stranger.handshake.deadline_ns()) step(stranger);
+    }
+    if (fds_[0].revents != 0) accept_all();
+    std::erase_if(strangers_, [](const Stranger& stranger) { return stranger.handshake.fd() < 0; });
+  }
+
+  void accept_all() {
+    // A bound for each round, so that a flood of connections cannot keep the others waiting.
+    for (int i = 0; i < 64; ++i) {
+      Fd socket(sys().accept(listener_.get()));
+      if (socket.get() == -EMFILE || socket.get() == -ENFILE) return out_of_files(socket.get());
+      if (!socket.valid()) return; // EAGAIN, or a connection that is gone again
+      if (strangers_.size() >= kMaxStrangers) strangers_.erase(strangers_.begin());
+      strangers_.push_back({Handshake::accepting(std::move(socket), *plan_.identity,
+                                                 static_cast<std::uint32_t>(plan_.rank)),
+                            SIZE_MAX});
+      step(strangers_.back());
+    }
+  }
+
+  std::size_t find_expected(const ConnectionName& name) const {
+    for (std::size_t i = 0; i < plan_.expected.size(); ++i) {
+      const MeshExpected& expected = plan_.expected[i];
+      if (static_cast<std::uint32_t>(expected.rank) == name.from && expected.role == name.role &&
+          expected.channel == name.channel) {
+        return i;
+      }
+    }
+    return SIZE_MAX;
+  }
+
+  void step(Stranger& stranger) {
+    Progress progress = stranger.handshake.step();
+    if (progress == Progress::kAdvanced) {
+      stranger.expected = find_expected(stranger.handshake.name());
+      if (stranger.expected == SIZE_MAX) {
+        stranger.handshake.refuse(HandshakeFailure::kName);
+      } else {
+        stranger.handshake.admit();
+      }
+      progress = stranger.handshake.step();
+    }
+    if (progress == Progress::kFailed) {
+      if (log_enabled(LogLevel::kInfo)) {
+        log(LogLevel::kInfo, fmt::format("rank {}: a connection was turned away: {}", plan_.rank,
+                                         stranger.handshake.status().message()));
+      }
+      stranger.handshake = Handshake();
+    }
+    if (progress == Progress::kDone) {
+      // A peer makes a second connection only after the first has broken: the newer one counts.
+      MeshLink& link = links_[plan_.targets.size() + stranger.expected];
+      if (!link.socket.valid()) --open_;
+      link.socket = stranger.handshake.take();
+    }
+  }
+
+  Status timed_out() const {
+    constexpr int kMaxNamed = 8;
+    std::string text;
+    int missing = 0;
+    const auto add = [&](const std::string& sentence) {
+      if (++missing > kMaxNamed) return;
+      text += text.empty() ? "" : "; ";
+      text += sentence;
+    };
+    for (std::size_t t = 0; t < plan_.targets.size(); ++t) {
+      if (established(t)) continue;
+      std::string tried;
+      for (const Attempt& attempt : attempts_) {
+        if (attempt.target != t) continue;
+        const std::string why = !attempt.last.ok() ? attempt.last.message()
+                                : attempt.handshake.fd() >= 0
+                                    ? "connected, but no answer to the handshake"
+                                    : "no answer";
+        tried += fmt::format("{}{} ({})", tried.empty() ? "" : ", ", attempt.address->text(), why);
+      }
+      add(fmt::format("{} could not be reached at {}", describe(plan_.targets[t].rank),
+                      tried.empty() ? "any address: it has given none" : tried));
+    }
+    for (std::size_t e = 0; e < plan_.expected.size(); ++e) {
+      if (established(plan_.targets.size() + e)) continue;
+      add(fmt::format("{} has not connected to this rank", describe(plan_.expected[e].rank)));
+    }
+    if (missing > kMaxNamed) text += fmt::format("; and {} more connections", missing - kMaxNamed);
+    return Status::error(
+        Code::kRemoteError,
+        fmt::format("rank {} has {} of its {} connections at the deadline: {}. Check that these "
+                    "ranks run and that no firewall is between the hosts; WHORL_HOST_ADDRESS "
+                    "chooses the address of a host",
+                    plan_.rank, links_.size() - open_, links_.size(), text));
+  }
+
+  const Fd& listener_;
+  const MeshPlan& plan_;
+  std::vector<MeshLink> links_; ///< targets, then expected
+  std::vector<Attempt> attempts_;
+  std::vector<Stranger> strangers_;
+  std::vector<pollfd> fds_;
+  std::size_t open_ = 0; ///< links without a socket
+  Status fatal_;
+};
+
+} // namespace
+
+Result<std::vector<MeshLink>> connect_mesh(const Fd& listener, const MeshPlan& plan) {
+  return MeshLoop(listener, plan).run();
+}
+
+} // namespace whorl

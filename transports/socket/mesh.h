@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/system.h"
+#include "base/verdict.h"
+#include "transports/socket/address.h"
+#include "transports/socket/handshake.h"
+
+namespace whorl {
+
+/// A connection that this rank makes.
+struct MeshTarget {
+  int rank = 0;
+  SocketRole role = SocketRole::kData;
+  std::uint32_t channel = 0;
+  std::vector<SocketAddress> addresses; ///< best first
+};
+
+/// A connection that a peer makes to this rank.
+struct MeshExpected {
+  int rank = 0;
+  SocketRole role = SocketRole::kData;
+  std::uint32_t channel = 0;
+};
+
+/// What connect_mesh() shall do. Pointers are borrowed for the call.
+struct MeshPlan {
+  int rank = 0;
+  const Identity* identity = nullptr;
+  std::vector<MeshTarget> targets;
+  std::vector<MeshExpected> expected;
+  std::uint64_t deadline_ns = 0;                 ///< on sys().now_ns()'s clock
+  const Verdict* verdict = nullptr;              ///< if raised, give up; may be null
+  std::function<std::string(int rank)> describe; ///< names a rank in errors; may be empty
+};
+
+/// An authenticated, nonblocking connection.
+struct MeshLink {
+  int rank = 0;
+  SocketRole role = SocketRole::kData;
+  std::uint32_t channel = 0;
+  Fd socket;
+  std::string via; ///< the address that was connected to; empty for an accepted connection
+};
+
+/// Makes all connections of a plan at the same time and returns them: first the targets, in their
+/// order, then the expected ones, in theirs. `listener` is a nonblocking listening socket, or
+/// invalid if nothing is expected; it stays open.
+///
+/// A target's addresses are tried in order, each a little after the one before, without waiting for
+/// that one to fail; the first on which the peer proves its identity wins. A refused connection is
+/// tried again until the deadline: the peer may not listen yet. Strangers on the listener cost a
+/// bounded number of sockets, each for a bounded time, and disturb nobody.
+///
+/// This is the set-up counterpart of wait_until(): its loop is one poll() over everything, which
+/// ends at the deadline or when the verdict is raised. The error of a failure names every missing
+/// rank and, for each address that was tried, what came of it.
+Result<std::vector<MeshLink>> connect_mesh(const Fd& listener, const MeshPlan& plan);
+
+} // namespace whorl
