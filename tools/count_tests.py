@@ -13,15 +13,21 @@ import sys
 import xml.etree.ElementTree as ET
 
 
+def short(name):
+    """The name of a test without project and suites: meson writes `project:suites / name`."""
+    return name.split(" / ")[-1].split(":")[-1]
+
+
 def read_cases(junit):
     """Yields (program, case, outcome, reason) for every test case in meson's JUnit file."""
     for suite in ET.parse(junit).getroot().iter("testsuite"):
         for case in suite.iter("testcase"):
-            words = suite.get("name", "").split(".")
-            if len(words) >= 3:  # project.program.Suite, from GoogleTest
-                program, name = words[1], f"{'.'.join(words[2:])}.{case.get('name')}"
+            _, _, rest = suite.get("name", "").partition(".")
+            program, _, group = short(rest).partition(".")
+            if group:  # project.program.Group, from GoogleTest
+                name = f"{group}.{case.get('name')}"
             else:
-                program = name = case.get("name", "")
+                program = name = short(case.get("name", ""))
             skipped = case.find("skipped")
             if case.find("failure") is not None or case.find("error") is not None:
                 yield program, name, "failed", ""
@@ -38,8 +44,7 @@ def read_programs(log):
     """Yields (program, result, output) for every program in meson's test log."""
     for line in log.read_text(errors="replace").splitlines():
         entry = json.loads(line)
-        name = entry["name"].split(" / ")[-1].split(":")[-1]
-        yield name, entry["result"], (entry.get("stdout") or "") + (entry.get("stderr") or "")
+        yield short(entry["name"]), entry["result"], (entry.get("stdout") or "") + (entry.get("stderr") or "")
 
 
 def count(logs):
@@ -57,7 +62,8 @@ def count(logs):
         if outcome == "failed":
             failed_programs.add(program)
         if outcome != "passed":
-            lines.append(f"{outcome}: {program}: {name}" + (f": {reason}" if reason else ""))
+            words = [outcome, program, *([name] if name != program else []), *([reason] if reason else [])]
+            lines.append(": ".join(words))
     for program, (result, _) in programs.items():
         if result not in ("OK", "SKIP", "EXPECTEDFAIL") and program not in failed_programs:
             counts["failed"] += 1
