@@ -37,6 +37,7 @@ void log(LogLevel level, std::string_view message) noexcept {
     const std::string line =
         fmt::format("{:%H:%M:%S} {}:{} whorl {}: {}\n", fmt::localtime(std::time(nullptr)),
                     host.data(), ::getpid(), kNames[static_cast<std::size_t>(level)], message);
+    // lint: stderr is also there while sys() is replaced
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   } catch (...) { // a message that cannot be formatted must not end the program
   }

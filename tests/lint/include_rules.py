@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Who may include whom. Each room of the house sees only the rooms named here; see docs/hacking.md."""
+import re
+import sys
+
+from sources import SUFFIXES, read, tracked
+
+# room: (rooms that it may include, other libraries that it may include)
+ROOMS = {
+    "include": ({"include"}, set()),
+    "src/base": ({"src/base"}, {"fmt"}),
+    "src/schedule": ({"src/schedule", "src/base"}, {"fmt", "nlohmann"}),
+    "src/kernels": ({"src/kernels", "src/base"}, {"fmt"}),
+    "src/exec": ({"src/exec", "src/base", "src/schedule", "src/kernels"}, {"fmt"}),
+    "src/comm": (None, {"fmt", "nlohmann", "openssl", "pmix"}),
+    "topology": ({"topology", "src/base"}, {"fmt", "hwloc"}),
+    "algorithms": ({"algorithms", "src/base", "src/schedule"}, {"fmt"}),
+    "transports": ({"transports", "src/base"}, {"fmt", "openssl"}),
+    "bindings": ({"bindings", "include"}, None),
+    "perf": ({"perf", "include"}, None),
+    "examples": ({"examples", "include"}, None),
+    "tools": (None, None),
+    "tests": (None, None),
+}
+# Single headers that a room may include besides.
+HEADERS = {
+    "src/exec": {"transports/transport.h"},
+    "algorithms": {"topology/graph.h"},
+    "transports": {"topology/graph.h"},
+}
+LIBRARIES = {"fmt", "nlohmann", "openssl", "hwloc", "pmix", "CLI", "benchmark", "gtest", "gmock",
+             "mpi", "infiniband", "ucp", "torch", "nccl"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+
+
+def room_of(path):
+    """The room that a file of the repository lies in."""
+    parts = str(path).split("/")
+    return "/".join(parts[:2]) if parts[0] == "src" else parts[0]
+
+
+def resolve(name, exists):
+    """The file of the repository that `#include "name"` means, or None."""
+    for prefix in ("", "src/", "include/"):
+        if exists(prefix + name):
+            return prefix + name
+    return None
+
+
+def violations(path, text, exists):
+    """Sentences about the includes of one file that its room does not allow."""
+    room = room_of(path)
+    rooms, libraries = ROOMS.get(room, (None, None))
+    for match in INCLUDE.finditer(text):
+        quote, name = match.groups()
+        where = f"{path}:{text.count(chr(10), 0, match.start(2)) + 1}"
+        target = resolve(name, exists)
+        if target is None:
+            beside = str(path).rsplit("/", 1)[0] + "/" + name
+            if quote == '"' and exists(beside):
+                yield (f"{where}: \"{name}\" is written relative to its own folder; the rule: "
+                       f"includes are relative to src/ or to the root of the repository")
+            library = re.split(r"[/.]", name)[0].split("_")[0]
+            if libraries is not None and library in LIBRARIES - libraries:
+                yield (f"{where}: <{name}> is a library that {room} may not use; the rule: "
+                       f"{room} -> {', '.join(sorted(libraries)) or 'the standard library only'}")
+            continue
+        target_room = room_of(target)
+        if target_room == room or name in HEADERS.get(room, ()):
+            continue
+        if rooms is not None and target_room not in rooms:
+            allowed = sorted((rooms - {room}) | HEADERS.get(room, set()))
+            yield (f"{where}: {room} may not include \"{name}\" ({target_room}); the rule: "
+                   f"{room} -> {', '.join(allowed) or 'nothing else'}")
+
+
+def main():
+    files = tracked(SUFFIXES)
+    known = {str(path) for path in files}
+    problems = [line for path in files
+                for line in violations(path, read(path), known.__contains__)]
+    for path in files:
+        if room_of(path) not in ROOMS:
+            problems.append(f"{path}: no rule for this folder; add it to tests/lint/include_rules.py")
+    print("\n".join(problems) or f"{len(files)} files keep the include rules")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

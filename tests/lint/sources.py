@@ -1,0 +1,43 @@
+"""What the lint tests share: the source files of the repository, without comments if wanted."""
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUFFIXES = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
+TEXT_SUFFIXES = SUFFIXES | {".py", ".sh", ".md", ".build", ".txt", ".in"}
+
+
+def tracked(suffixes, root=ROOT):
+    """Paths, relative to the root, of the files with these suffixes; tracked ones if git is there."""
+    git = subprocess.run(["git", "-C", root, "ls-files", "-z", "-co", "--exclude-standard"],
+                         capture_output=True, text=True)
+    if git.returncode == 0:
+        names = [name for name in git.stdout.split("\0") if name]
+    else:
+        names = [str(path.relative_to(root)) for path in root.rglob("*")
+                 if path.is_file() and not path.relative_to(root).parts[0].startswith((".", "build"))]
+    return sorted(pathlib.Path(name) for name in names
+                  if pathlib.Path(name).suffix in suffixes and (root / name).exists())
+
+
+def read(path, root=ROOT):
+    return (root / path).read_text(encoding="utf-8", errors="replace")
+
+
+_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def blank_comments(text):
+    """The text with comments and the insides of string literals turned into spaces; lines stay."""
+
+    def blank(match):
+        token = match.group()
+        if token[0] == '"':
+            return '"' + " " * (len(token) - 2) + '"'
+        if token[0] == "'":
+            # A digit separator (65'536) is no character literal.
+            return token if match.start() and text[match.start() - 1].isalnum() else "' '"
+        return re.sub(r"[^\n]", " ", token)
+
+    return _TOKEN.sub(blank, text)
