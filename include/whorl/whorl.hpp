@@ -1,0 +1,548 @@
+/// @file whorl.hpp
+/// C++20 over the C API of whorl: handles that free themselves, datatypes deduced from element
+/// types, sizes checked, errors as exceptions. Header-only; everything it does goes through
+/// whorl.h, whose rules on errors, threads, order and buffers hold unchanged.
+///
+/// ```cpp
+/// auto comm = whorl::Communicator::from_env();
+/// std::vector<float> gradients = ...;
+/// comm.all_reduce(gradients, whorlAvg);
+/// ```
+///
+/// Collectives come in two forms: on contiguous ranges (vector, array, span,
+/// ::whorl::MemoryBuffer), whose sizes are checked before the call, and on pointers with a count,
+/// as in C. The last argument is a ::whorl::Stream, or nothing for an operation that is complete
+/// when the call returns.
+///
+/// The classes live in the inline namespace `whorl::api`, so that their symbols are distinct from
+/// all others of the library.
+#ifndef WHORL_WHORL_HPP_
+#define WHORL_WHORL_HPP_
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ranges>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "whorl/whorl.h"
+
+namespace whorl {
+inline namespace api {
+
+/// A call that did not succeed: its result code, and as what() the library's full sentence.
+class Error : public std::runtime_error {
+ public:
+  Error(whorlResult_t code, const std::string& message)
+      : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] whorlResult_t code() const noexcept { return code_; }
+
+ private:
+  whorlResult_t code_;
+};
+
+namespace detail {
+
+/// Throws Error unless `result` is whorlSuccess. `comm` may be null: the thread's last error then.
+inline void check(whorlResult_t result, whorlComm_t comm = nullptr) {
+  if (result == whorlSuccess) return;
+  const char* text = whorlGetLastError(comm);
+  if ((text == nullptr || *text == '\0') && comm != nullptr) text = whorlGetLastError(nullptr);
+  throw Error(result, text != nullptr && *text != '\0' ? text : whorlGetErrorString(result));
+}
+
+inline void require(bool condition, const char* sentence) {
+  if (!condition) throw Error(whorlInvalidArgument, sentence);
+}
+
+template <class T>
+constexpr int builtin_datatype() {
+  if constexpr (std::is_same_v<T, std::byte> || std::is_same_v<T, bool>) {
+    return whorlUint8;
+  } else if constexpr (std::is_same_v<T, float>) {
+    return whorlFloat32;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return whorlFloat64;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
+    return std::is_signed_v<T> ? whorlInt8 : whorlUint8;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
+    return std::is_signed_v<T> ? whorlInt32 : whorlUint32;
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
+    return std::is_signed_v<T> ? whorlInt64 : whorlUint64;
+  } else {
+    return -1;
+  }
+}
+
+} // namespace detail
+
+/// The whorl datatype of an element type. Specialize it, with a `static constexpr whorlDataType_t
+/// value`, for a 16- or 8-bit floating type of your own.
+template <class T>
+struct DatatypeOf {};
+
+template <class T>
+requires(detail::builtin_datatype<T>() >= 0) struct DatatypeOf<T> {
+  static constexpr whorlDataType_t value =
+      static_cast<whorlDataType_t>(detail::builtin_datatype<T>());
+};
+
+/// A type whose values whorl can move and combine.
+template <class T>
+concept Element = requires {
+  { DatatypeOf<std::remove_cv_t<T>>::value } -> std::convertible_to<whorlDataType_t>;
+};
+
+/// `DatatypeOf<T>::value`, whatever the constness of T.
+template <Element T>
+inline constexpr whorlDataType_t datatype_of = DatatypeOf<std::remove_cv_t<T>>::value;
+
+/// A contiguous range of elements: what a collective reads.
+template <class R>
+concept Readable = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+    Element<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+
+/// A contiguous range of elements that may be written.
+template <class R>
+concept Writable =
+    Readable<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+
+template <Readable R>
+using ElementType = std::ranges::range_value_t<R>;
+
+/// Two ranges of the same element type.
+template <class A, class B>
+concept SameElement = std::same_as<std::ranges::range_value_t<A>, std::ranges::range_value_t<B>>;
+
+/// An unset configuration, to be filled in field by field.
+[[nodiscard]] inline whorlConfig_t default_config() noexcept {
+  return whorlConfig_t WHORL_CONFIG_INITIALIZER;
+}
+
+/// Version of the library that is running, as #WHORL_VERSION_CODE.
+[[nodiscard]] inline int version() {
+  int code = 0;
+  detail::check(whorlGetVersion(&code));
+  return code;
+}
+
+/// The id of one communicator. Made in one process by create(), carried to the others as bytes.
+/// It contains a secret: do not print or publish it.
+class UniqueId {
+ public:
+  using Bytes = std::array<std::byte, WHORL_UNIQUE_ID_BYTES>;
+
+  [[nodiscard]] static UniqueId create() {
+    UniqueId id;
+    detail::check(whorlGetUniqueId(&id.id_));
+    return id;
+  }
+  [[nodiscard]] static UniqueId from_bytes(const Bytes& bytes) noexcept {
+    UniqueId id;
+    std::memcpy(id.id_.internal, bytes.data(), bytes.size());
+    return id;
+  }
+  [[nodiscard]] Bytes bytes() const noexcept {
+    Bytes out;
+    std::memcpy(out.data(), id_.internal, out.size());
+    return out;
+  }
+  [[nodiscard]] const whorlUniqueId& get() const noexcept { return id_; }
+
+ private:
+  UniqueId() = default;
+  whorlUniqueId id_{};
+};
+
+/// An in-order queue of asynchronous operations. Converts to the handle of the C API.
+class Stream {
+ public:
+  Stream() { detail::check(whorlStreamCreate(&stream_)); }
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  /// Waits for the stream's operations; their errors are lost, so synchronize() first.
+  ~Stream() {
+    if (stream_ != nullptr) (void)whorlStreamDestroy(stream_);
+  }
+
+  /// Waits until everything issued is complete; throws the first error among it.
+  void synchronize() const { detail::check(whorlStreamSynchronize(stream_)); }
+  /// Whether everything issued is complete; throws the first error among it.
+  [[nodiscard]] bool done() const {
+    const whorlResult_t state = whorlStreamQuery(stream_);
+    if (state == whorlInProgress) return false;
+    detail::check(state);
+    return true;
+  }
+  [[nodiscard]] whorlStream_t get() const noexcept { return stream_; }
+  // NOLINTNEXTLINE(google-explicit-constructor): a Stream is passed where a handle is.
+  operator whorlStream_t() const noexcept { return stream_; }
+
+ private:
+  whorlStream_t stream_ = nullptr;
+};
+
+/// Collects the calls of this thread from construction to end() and issues them together. Groups
+/// nest. The destructor ends a group that was left by an exception, and then drops its error.
+class Group {
+ public:
+  Group() { detail::check(whorlGroupStart()); }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group() {
+    if (open_) (void)whorlGroupEnd();
+  }
+  /// Issues the calls (outermost group) and throws the first error among them.
+  void end() {
+    if (!std::exchange(open_, false)) return;
+    detail::check(whorlGroupEnd());
+  }
+
+ private:
+  bool open_ = true;
+};
+
+/// Memory of whorlMemAlloc(): zeroed, mappable by the other ranks of this host, so that operations
+/// on it need no staging copy. A contiguous range of `T`.
+template <class T>
+requires std::is_trivially_copyable_v<T>
+class MemoryBuffer {
+ public:
+  MemoryBuffer() = default;
+  explicit MemoryBuffer(std::size_t count) : count_(count) {
+    detail::require(count <= SIZE_MAX / sizeof(T), "The buffer would exceed the address space.");
+    void* memory = nullptr;
+    if (count > 0) detail::check(whorlMemAlloc(&memory, count * sizeof(T)));
+    data_ = static_cast<T*>(memory);
+  }
+  MemoryBuffer(MemoryBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  MemoryBuffer& operator=(MemoryBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+  ~MemoryBuffer() {
+    if (data_ != nullptr) (void)whorlMemFree(data_);
+  }
+
+  [[nodiscard]] T* data() noexcept { return data_; }
+  [[nodiscard]] const T* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] T* begin() noexcept { return data_; }
+  [[nodiscard]] T* end() noexcept { return data_ + count_; }
+  [[nodiscard]] const T* begin() const noexcept { return data_; }
+  [[nodiscard]] const T* end() const noexcept { return data_ + count_; }
+  [[nodiscard]] T& operator[](std::size_t i) noexcept { return data_[i]; }
+  [[nodiscard]] const T& operator[](std::size_t i) const noexcept { return data_[i]; }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+/// A rank's membership in a group of ranks. Move-only; the destructor destroys it.
+class Communicator {
+ public:
+  /// @name Creation
+  /// @{
+
+  /// Takes ownership of a communicator made by the C API.
+  explicit Communicator(whorlComm_t comm) noexcept : comm_(comm) {}
+
+  /// Rank, size and meeting point from the launcher; rank 0 of 1 without one.
+  [[nodiscard]] static Communicator from_env(const whorlConfig_t* config = nullptr) {
+    return make([&](whorlComm_t* comm, whorlConfig_t* c) { return whorlCommInitEnv(comm, c); },
+                config);
+  }
+  /// Joins as `rank` of `nranks` the communicator that `id` names.
+  [[nodiscard]] static Communicator join(int nranks, const UniqueId& id, int rank,
+                                         const whorlConfig_t* config = nullptr) {
+    return make(
+        [&](whorlComm_t* comm, whorlConfig_t* c) {
+          return whorlCommInitRankConfig(comm, nranks, id.get(), rank, c);
+        },
+        config);
+  }
+  /// All ranks meet at `host_port`, where rank 0 listens.
+  [[nodiscard]] static Communicator join(int nranks, const std::string& host_port, int rank,
+                                         const whorlConfig_t* config = nullptr) {
+    return make(
+        [&](whorlComm_t* comm, whorlConfig_t* c) {
+          return whorlCommInitAddress(comm, nranks, host_port.c_str(), rank, c);
+        },
+        config);
+  }
+  /// All ranks of a new communicator in this process; the i-th is rank i.
+  [[nodiscard]] static std::vector<Communicator> join_all(int nranks) {
+    detail::require(nranks > 0, "A communicator needs at least one rank.");
+    std::vector<whorlComm_t> handles(static_cast<std::size_t>(nranks), nullptr);
+    detail::check(whorlCommInitAll(handles.data(), nranks, nullptr));
+    std::vector<Communicator> comms;
+    comms.reserve(handles.size());
+    for (whorlComm_t handle : handles) comms.emplace_back(handle);
+    return comms;
+  }
+  /// Collective: ranks of equal `color` form a new communicator, ordered by `key`. A rank with
+  /// #WHORL_SPLIT_NOCOLOR gets an empty one.
+  [[nodiscard]] Communicator split(int color, int key,
+                                   const whorlConfig_t* config = nullptr) const {
+    whorlConfig_t copy = config != nullptr ? *config : default_config();
+    whorlComm_t comm = nullptr;
+    detail::check(whorlCommSplit(comm_, color, key, &comm, config != nullptr ? &copy : nullptr),
+                  comm_);
+    return Communicator(comm);
+  }
+  /// @}
+
+  Communicator() = default;
+  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
+  Communicator& operator=(Communicator&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    return *this;
+  }
+  ~Communicator() {
+    if (comm_ != nullptr) (void)whorlCommDestroy(comm_);
+  }
+
+  /// @name State
+  /// @{
+
+  /// False if empty: default-constructed, moved from, aborted, or split off without a colour.
+  explicit operator bool() const noexcept { return comm_ != nullptr; }
+  [[nodiscard]] whorlComm_t get() const noexcept { return comm_; }
+  [[nodiscard]] int rank() const {
+    int rank = -1;
+    detail::check(whorlCommUserRank(comm_, &rank), comm_);
+    return rank;
+  }
+  [[nodiscard]] int size() const {
+    int count = 0;
+    detail::check(whorlCommCount(comm_, &count), comm_);
+    return count;
+  }
+  /// whorlSuccess, whorlInProgress, or the error that killed the communicator. From any thread.
+  [[nodiscard]] whorlResult_t async_error() const {
+    whorlResult_t state = whorlSuccess;
+    detail::check(whorlCommGetAsyncError(comm_, &state), comm_);
+    return state;
+  }
+  /// The last error of this communicator as a sentence; empty if there was none.
+  [[nodiscard]] std::string last_error() const { return whorlGetLastError(comm_); }
+  /// Waits until all operations of this rank are complete.
+  void finalize() { detail::check(whorlCommFinalize(comm_), comm_); }
+  /// Ends all operations on every rank and frees this one.
+  void abort() {
+    if (comm_ != nullptr) detail::check(whorlCommAbort(std::exchange(comm_, nullptr)));
+  }
+  /// @}
+
+  /// @name Collectives on ranges
+  /// Sizes are checked; a range that a rank does not use (recv off the root, …) may be empty.
+  /// @{
+
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void all_reduce(const S& send, R&& recv, whorlRedOp_t op, void* stream = nullptr) const {
+    detail::require(count_of(send) == count_of(recv),
+                    "all_reduce: send and recv need the same number of elements.");
+    all_reduce(std::ranges::data(send), std::ranges::data(recv), count_of(send), op, stream);
+  }
+  /// In place.
+  template <Writable R>
+  void all_reduce(R&& data, whorlRedOp_t op, void* stream = nullptr) const {
+    all_reduce(std::ranges::cdata(data), std::ranges::data(data), count_of(data), op, stream);
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void reduce(const S& send, R&& recv, whorlRedOp_t op, int root, void* stream = nullptr) const {
+    detail::require(rank() != root || count_of(send) == count_of(recv),
+                    "reduce: on the root, send and recv need the same number of elements.");
+    reduce(std::ranges::data(send), std::ranges::data(recv), count_of(send), op, root, stream);
+  }
+  /// In place: root's `data` to everyone's `data`.
+  template <Writable R>
+  void broadcast(R&& data, int root, void* stream = nullptr) const {
+    broadcast(std::ranges::cdata(data), std::ranges::data(data), count_of(data), root, stream);
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void broadcast(const S& send, R&& recv, int root, void* stream = nullptr) const {
+    detail::require(rank() != root || count_of(send) == count_of(recv),
+                    "broadcast: on the root, send and recv need the same number of elements.");
+    broadcast(std::ranges::data(send), std::ranges::data(recv), count_of(recv), root, stream);
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void all_gather(const S& send, R&& recv, void* stream = nullptr) const {
+    detail::require(is_multiple(count_of(recv), count_of(send)),
+                    "all_gather: recv needs as many elements as all ranks send together.");
+    all_gather(std::ranges::data(send), std::ranges::data(recv), count_of(send), stream);
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void reduce_scatter(const S& send, R&& recv, whorlRedOp_t op, void* stream = nullptr) const {
+    detail::require(is_multiple(count_of(send), count_of(recv)),
+                    "reduce_scatter: send needs one block of recv's size for each rank.");
+    reduce_scatter(std::ranges::data(send), std::ranges::data(recv), count_of(recv), op, stream);
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void all_to_all(const S& send, R&& recv, void* stream = nullptr) const {
+    const std::size_t block = count_of(send) / static_cast<std::size_t>(size());
+    detail::require(count_of(send) == count_of(recv) && is_multiple(count_of(send), block),
+                    "all_to_all: send and recv need one block of the same size for each rank.");
+    all_to_all(std::ranges::data(send), std::ranges::data(recv), block, stream);
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void gather(const S& send, R&& recv, int root, void* stream = nullptr) const {
+    detail::require(rank() != root || is_multiple(count_of(recv), count_of(send)),
+                    "gather: on the root, recv needs as many elements as all ranks send together.");
+    gather(std::ranges::data(send), std::ranges::data(recv), count_of(send), root, stream);
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void scatter(const S& send, R&& recv, int root, void* stream = nullptr) const {
+    detail::require(rank() != root || is_multiple(count_of(send), count_of(recv)),
+                    "scatter: on the root, send needs one block of recv's size for each rank.");
+    scatter(std::ranges::data(send), std::ranges::data(recv), count_of(recv), root, stream);
+  }
+  template <Readable S>
+  void send(const S& data, int peer, void* stream = nullptr) const {
+    send(std::ranges::data(data), count_of(data), peer, stream);
+  }
+  template <Writable R>
+  void recv(R&& data, int peer, void* stream = nullptr) const {
+    recv(std::ranges::data(data), count_of(data), peer, stream);
+  }
+  /// @}
+
+  /// @name Collectives on pointers
+  /// As the C functions, with the datatype deduced. Counts are in elements.
+  /// @{
+
+  template <Element T>
+  void all_reduce(const T* send, T* recv, std::size_t count, whorlRedOp_t op,
+                  void* stream = nullptr) const {
+    check(whorlAllReduce(send, recv, count, datatype_of<T>, op, comm_, stream));
+  }
+  template <Element T>
+  void reduce(const T* send, T* recv, std::size_t count, whorlRedOp_t op, int root,
+              void* stream = nullptr) const {
+    check(whorlReduce(send, recv, count, datatype_of<T>, op, root, comm_, stream));
+  }
+  template <Element T>
+  void broadcast(const T* send, T* recv, std::size_t count, int root,
+                 void* stream = nullptr) const {
+    check(whorlBroadcast(send, recv, count, datatype_of<T>, root, comm_, stream));
+  }
+  template <Element T>
+  void all_gather(const T* send, T* recv, std::size_t send_count, void* stream = nullptr) const {
+    check(whorlAllGather(send, recv, send_count, datatype_of<T>, comm_, stream));
+  }
+  template <Element T>
+  void reduce_scatter(const T* send, T* recv, std::size_t recv_count, whorlRedOp_t op,
+                      void* stream = nullptr) const {
+    check(whorlReduceScatter(send, recv, recv_count, datatype_of<T>, op, comm_, stream));
+  }
+  /// `count` elements for each peer.
+  template <Element T>
+  void all_to_all(const T* send, T* recv, std::size_t count, void* stream = nullptr) const {
+    check(whorlAlltoAll(send, recv, count, datatype_of<T>, comm_, stream));
+  }
+  template <Element T>
+  void gather(const T* send, T* recv, std::size_t count, int root, void* stream = nullptr) const {
+    check(whorlGather(send, recv, count, datatype_of<T>, root, comm_, stream));
+  }
+  template <Element T>
+  void scatter(const T* send, T* recv, std::size_t count, int root, void* stream = nullptr) const {
+    check(whorlScatter(send, recv, count, datatype_of<T>, root, comm_, stream));
+  }
+  template <Element T>
+  void send(const T* data, std::size_t count, int peer, void* stream = nullptr) const {
+    check(whorlSend(data, count, datatype_of<T>, peer, comm_, stream));
+  }
+  template <Element T>
+  void recv(T* data, std::size_t count, int peer, void* stream = nullptr) const {
+    check(whorlRecv(data, count, datatype_of<T>, peer, comm_, stream));
+  }
+  /// Returns when every rank has entered it.
+  void barrier(void* stream = nullptr) const { check(whorlBarrier(comm_, stream)); }
+  /// @}
+
+ private:
+  template <class Create>
+  static Communicator make(Create create, const whorlConfig_t* config) {
+    whorlConfig_t copy = config != nullptr ? *config : default_config();
+    whorlComm_t comm = nullptr;
+    const whorlResult_t result = create(&comm, &copy);
+    if (result == whorlInProgress) return Communicator(comm); // config->blocking was 0
+    detail::check(result);
+    return Communicator(comm);
+  }
+  template <class R>
+  static std::size_t count_of(const R& range) {
+    return static_cast<std::size_t>(std::ranges::size(range));
+  }
+  [[nodiscard]] bool is_multiple(std::size_t whole, std::size_t part) const {
+    return whole == part * static_cast<std::size_t>(size());
+  }
+  void check(whorlResult_t result) const { detail::check(result, comm_); }
+
+  whorlComm_t comm_ = nullptr;
+};
+
+/// Declares a buffer that will be used often (whorlCommRegister()) until destruction. The
+/// communicator and the buffer must outlive it.
+class Registration {
+ public:
+  template <Writable R>
+  Registration(const Communicator& comm, R&& range) : comm_(comm.get()) {
+    detail::check(whorlCommRegister(comm_, std::ranges::data(range),
+                                    std::ranges::size(range) * sizeof(ElementType<R>), &handle_),
+                  comm_);
+  }
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration() { (void)whorlCommDeregister(comm_, handle_); }
+
+ private:
+  whorlComm_t comm_;
+  void* handle_ = nullptr;
+};
+
+/// An operator that multiplies this rank's input by a scalar and then sums. Converts to the
+/// operator that collectives take. The communicator must outlive it.
+class ScaledSum {
+ public:
+  template <Element T>
+  ScaledSum(const Communicator& comm, T scalar) : comm_(comm.get()) {
+    detail::check(
+        whorlRedOpCreatePreMulSum(&op_, &scalar, datatype_of<T>, whorlScalarHostImmediate, comm_),
+        comm_);
+  }
+  ScaledSum(const ScaledSum&) = delete;
+  ScaledSum& operator=(const ScaledSum&) = delete;
+  ~ScaledSum() { (void)whorlRedOpDestroy(op_, comm_); }
+  // NOLINTNEXTLINE(google-explicit-constructor): it is passed where an operator is.
+  operator whorlRedOp_t() const noexcept { return op_; }
+
+ private:
+  whorlComm_t comm_;
+  whorlRedOp_t op_ = whorlSum;
+};
+
+} // namespace api
+} // namespace whorl
+#endif // WHORL_WHORL_HPP_
