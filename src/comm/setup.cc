@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "comm/local_host.h"

@@ -293,6 +293,10 @@ bool Execution::step_finished(const LaneRun& waiter, const Step& step) const noe
 /// Whether no peer is still reading what the step is about to overwrite.
 bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
   if (lane.published.empty()) return true;
+  // In place, a copy of a chunk onto itself changes nothing.
+  const bool onto_itself = step.ops == kCopy && address(step.src, lane.window, lane.chunk) ==
+                                                    address(step.dst, lane.window, lane.dst_chunk);
+  if (onto_itself) return true;
   std::erase_if(lane.published,
                 [](const Publication& p) { return p.endpoint->released() >= p.number; });
   for (std::uint32_t k = 0; k < step.count && !lane.published.empty(); ++k) {

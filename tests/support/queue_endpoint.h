@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "exec/execution.h"
+#include "transports/transport.h"
+
+namespace whorl::test {
+
+/// One direction of a FIFO inside one thread. A published message points to its source until it is
+/// released, so a source that is overwritten too early shows as a wrong result.
+struct Queue {
+  struct Entry {
+    std::vector<std::byte> copy;
+    std::span<const std::byte> data;
+    Fingerprint fingerprint;
+  };
+  std::deque<Entry> entries;
+  std::uint64_t sent = 0, released = 0;
+};
+
+/// An endpoint over two queues, with a bounded number of slots.
+class QueueEndpoint final : public Endpoint {
+ public:
+  QueueEndpoint(Queue& out, Queue& in, int slots, std::size_t slot_bytes, bool publishes)
+      : out_(out),
+        in_(in),
+        slots_(static_cast<std::size_t>(slots)),
+        slot_(slot_bytes),
+        publishes_(publishes) {}
+
+  std::span<std::byte> try_reserve() noexcept override {
+    return out_.entries.size() < slots_ ? std::span<std::byte>(slot_) : std::span<std::byte>();
+  }
+  void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
+    push({slot_.begin(), slot_.begin() + static_cast<std::ptrdiff_t>(bytes)}, {}, fingerprint);
+  }
+  bool can_publish(std::span<const std::byte>) const noexcept override { return publishes_; }
+  Publish try_publish(std::span<const std::byte> source,
+                      const Fingerprint& fingerprint) noexcept override {
+    if (!publishes_) return Publish::kUnreachable;
+    if (out_.entries.size() >= slots_) return Publish::kBusy;
+    push({}, source, fingerprint);
+    return Publish::kSent;
+  }
+  std::uint64_t sent() const noexcept override { return out_.sent; }
+  std::uint64_t released() noexcept override { return out_.released; }
+  Message try_peek() noexcept override {
+    if (in_.entries.empty()) return {};
+    const Queue::Entry& entry = in_.entries.front();
+    static const std::byte kNothing{};
+    const std::byte* const data = entry.data.empty() ? &kNothing : entry.data.data();
+    return {.data = data, .bytes = entry.data.size(), .fingerprint = entry.fingerprint};
+  }
+  void release() noexcept override {
+    in_.entries.pop_front();
+    ++in_.released;
+  }
+
+ private:
+  void push(std::vector<std::byte> copy, std::span<const std::byte> source,
+            const Fingerprint& fingerprint) {
+    out_.entries.push_back({std::move(copy), source, fingerprint});
+    Queue::Entry& entry = out_.entries.back();
+    if (source.empty()) entry.data = entry.copy;
+    ++out_.sent;
+  }
+
+  Queue& out_;
+  Queue& in_;
+  std::size_t slots_;
+  std::vector<std::byte> slot_;
+  bool publishes_;
+};
+
+/// All endpoints among n ranks of one thread.
+class QueueFabric {
+ public:
+  QueueFabric(int slots, std::size_t slot_bytes, bool publishes)
+      : slots_(slots), slot_bytes_(slot_bytes), publishes_(publishes) {}
+
+  /// The endpoints of one rank.
+  class View final : public Execution::Endpoints {
+   public:
+    View(QueueFabric& fabric, std::uint32_t rank) : fabric_(fabric), rank_(rank) {}
+    Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept override {
+      return fabric_.find(rank_, peer, channel);
+    }
+
+   private:
+    QueueFabric& fabric_;
+    std::uint32_t rank_;
+  };
+  View view(int rank) { return {*this, static_cast<std::uint32_t>(rank)}; }
+
+  bool empty() const {
+    for (const auto& [key, queue] : queues_) {
+      if (!queue.entries.empty()) return false;
+    }
+    return true;
+  }
+
+ private:
+  Endpoint* find(std::uint32_t self, std::uint32_t peer, std::uint16_t channel) {
+    auto& endpoint = endpoints_[{self, peer, channel}];
+    if (endpoint == nullptr) {
+      endpoint = std::make_unique<QueueEndpoint>(queues_[{self, peer, channel}],
+                                                 queues_[{peer, self, channel}], slots_,
+                                                 slot_bytes_, publishes_);
+    }
+    return endpoint.get();
+  }
+
+  using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint16_t>;
+  int slots_;
+  std::size_t slot_bytes_;
+  bool publishes_;
+  std::map<Key, Queue> queues_;
+  std::map<Key, std::unique_ptr<QueueEndpoint>> endpoints_;
+};
+
+} // namespace whorl::test

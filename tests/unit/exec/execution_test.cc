@@ -1,0 +1,225 @@
+#include "exec/execution.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "comm/request.h"
+#include "exec/reference.h"
+#include "tests/support/queue_endpoint.h"
+
+namespace whorl {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+/// Buffers of all ranks for one collective.
+struct World {
+  std::vector<Bytes> memory; ///< input and output, or both in one where in place
+  std::vector<Bytes> scratch;
+  std::vector<ReferenceBuffers> buffers;
+};
+
+Request request_for(Collective collective, std::size_t count, DataType type, int root) {
+  return {
+      .collective = collective, .type = type, .op = ReduceOp::kSum, .peer = root, .count = count};
+}
+
+/// Random bytes that are small whole numbers in float32 and anything in integers, so that sums are
+/// exact in any order.
+World make_world(const Request& request, int nranks, bool in_place) {
+  World world;
+  std::mt19937 random(42);
+  for (int rank = 0; rank < nranks; ++rank) {
+    const std::size_t in = input_bytes(request, rank, nranks);
+    const std::size_t out = output_bytes(request, rank, nranks);
+    const std::size_t block = request.count * size_of(request.type);
+    std::size_t in_at = 0, out_at = 0, size = std::max(in, out);
+    if (!in_place) {
+      out_at = in;
+      size = in + out;
+    } else if (request.collective == Collective::kAllGather) {
+      in_at = static_cast<std::size_t>(rank) * block;
+    } else if (request.collective == Collective::kReduceScatter) {
+      out_at = static_cast<std::size_t>(rank) * block;
+    } else if (request.collective == Collective::kGather && rank == request.peer) {
+      in_at = static_cast<std::size_t>(rank) * block;
+    } else if (request.collective == Collective::kScatter && rank == request.peer) {
+      out_at = static_cast<std::size_t>(rank) * block;
+    }
+    Bytes memory(size + 64);
+    std::vector<float> values(in / 4 + 1);
+    for (float& value : values) value = static_cast<float>(static_cast<int>(random() % 200) - 100);
+    std::memcpy(memory.data() + in_at, values.data(), in);
+    world.memory.push_back(std::move(memory));
+    world.buffers.push_back({.input = world.memory.back().data() + in_at,
+                             .output = world.memory.back().data() + out_at});
+  }
+  return world;
+}
+
+struct Case {
+  Collective collective;
+  const Algorithm* algorithm;
+  Shape shape;
+  std::size_t count;
+  DataType type;
+  bool in_place;
+  bool publishes;
+  int slots;
+};
+
+/// Runs all ranks in this thread, a little of each in turn, and compares with the reference
+/// executor.
+void run(const Case& c) {
+  SCOPED_TRACE(::testing::Message()
+               << name_of(c.collective) << " " << c.algorithm->name << " n=" << c.shape.nranks
+               << " root=" << c.shape.root << " count=" << c.count << " " << name_of(c.type)
+               << (c.in_place ? " in place" : "") << (c.publishes ? " published" : "")
+               << " slots=" << c.slots << " channels=" << c.shape.channels);
+  constexpr std::size_t kSlotBytes = 2048; // small, so that windows repeat with small data
+  const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
+  const Request request = request_for(c.collective, c.count, c.type, c.shape.root);
+  const int n = c.shape.nranks;
+  const std::size_t element = size_of(c.type);
+  const auto map = ChunkMap::make(schedules[0], c.count, element, kSlotBytes);
+  ASSERT_TRUE(map.ok()) << map.status().message();
+  const ReduceKernel reduce = reduce_kernel(c.type, ReduceOp::kSum, Simd::kScalar);
+
+  World expected = make_world(request, n, c.in_place);
+  const Status reference = run_reference(schedules, *map, element, reduce, 1, expected.buffers);
+  ASSERT_TRUE(reference.ok()) << reference.message();
+
+  World actual = make_world(request, n, c.in_place);
+  test::QueueFabric fabric(c.slots, kSlotBytes, c.publishes);
+  std::vector<Execution> executions(static_cast<std::size_t>(n));
+  std::vector<Bytes> scratch(static_cast<std::size_t>(n));
+  for (std::size_t rank = 0; rank < executions.size(); ++rank) {
+    Binding binding{.schedule = &schedules[rank],
+                    .map = *map,
+                    .element_size = element,
+                    .input = actual.buffers[rank].input,
+                    .output = actual.buffers[rank].output,
+                    .reduce = reduce,
+                    .fingerprint = {.sequence = 1}};
+    scratch[rank].resize(binding.scratch_bytes() + 1);
+    binding.scratch = scratch[rank].data();
+    auto view = fabric.view(static_cast<int>(rank));
+    executions[rank].start(binding, view);
+  }
+  std::vector<bool> done(executions.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t rank = 0; rank < executions.size(); ++rank) {
+      if (done[rank]) continue;
+      const Progress progress = executions[rank].advance();
+      ASSERT_NE(progress, Progress::kFailed);
+      done[rank] = progress == Progress::kDone;
+      moved |= progress != Progress::kIdle;
+    }
+  }
+  for (std::size_t rank = 0; rank < executions.size(); ++rank) {
+    ASSERT_TRUE(done[rank]) << "rank " << rank << " waits for " << executions[rank].waiting().peer
+                            << " " << executions[rank].waiting().phase;
+    EXPECT_TRUE(actual.memory[rank] == expected.memory[rank]) << "rank " << rank;
+  }
+  EXPECT_TRUE(fabric.empty());
+}
+
+TEST(Execution, MatchesReferenceForEveryAlgorithm) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    const Collective collective = algorithm.collective;
+    if (collective == Collective::kSend || collective == Collective::kRecv) continue;
+    for (const int n : {1, 2, 3, 4, 5, 8, 9}) {
+      for (const int channels : {1, 2}) {
+        Shape shape{.nranks = n, .root = n / 2, .channels = channels};
+        if (n == 8) shape.dims = {{.size = 4, .algorithm = {}}, {.size = 2, .algorithm = {}}};
+        if (!algorithm.supports(shape)) continue;
+        for (const std::size_t count : {0, 1, 7, 1000, 5003}) {
+          for (const bool in_place : {false, true}) {
+            if (in_place && collective == Collective::kAllToAll) continue;
+            for (const bool publishes : {false, true}) {
+              run({collective, &algorithm, shape, count, DataType::kFloat32, in_place, publishes,
+                   4});
+              if (HasFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Execution, OneByteElements) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective != Collective::kAllReduce) continue;
+    Shape shape{.nranks = 6};
+    if (!algorithm.supports(shape)) continue;
+    for (const std::size_t count : {1, 63, 64, 65, 12289}) {
+      run({Collective::kAllReduce, &algorithm, shape, count, DataType::kInt8, false, false, 4});
+    }
+  }
+}
+
+TEST(Execution, ReportsAMessageOfAnotherOperation) {
+  const Algorithm* const ring = find_algorithm(Collective::kAllReduce, "ring");
+  const Shape shape{.nranks = 2};
+  const std::vector<Schedule> schedules = build_all(*ring, shape);
+  const auto map = ChunkMap::make(schedules[0], 16, 4, 2048);
+  ASSERT_TRUE(map.ok());
+  test::QueueFabric fabric(4, 2048, false);
+  std::vector<float> memory(64, 1.0F);
+  std::vector<Execution> executions(2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    auto view = fabric.view(static_cast<int>(rank));
+    executions[rank].start(
+        {.schedule = &schedules[rank],
+         .map = *map,
+         .element_size = 4,
+         .input = reinterpret_cast<const std::byte*>(memory.data() + 16 * rank),
+         .output = reinterpret_cast<std::byte*>(memory.data() + 32 + 16 * rank),
+         .reduce = reduce_kernel(DataType::kFloat32, ReduceOp::kSum, Simd::kScalar),
+         .fingerprint = {.sequence = 1, .types = static_cast<std::uint8_t>(rank)}},
+        view);
+  }
+  static_cast<void>(executions[0].advance());
+  EXPECT_EQ(executions[1].advance(), Progress::kFailed);
+  EXPECT_EQ(executions[1].mismatch().peer, 0);
+  EXPECT_EQ(executions[1].mismatch().theirs.types, 0);
+  for (std::size_t i = 48; i < 64; ++i) EXPECT_EQ(memory[i], 1.0F) << "output was touched";
+}
+
+TEST(ChunkMap, CoversEveryElementOnce) {
+  for (const std::size_t count : {0, 1, 2, 63, 64, 65, 1000, 4099}) {
+    for (const int chunks : {1, 2, 3, 7, 64}) {
+      for (const std::size_t message : {256, 1024}) {
+        Schedule schedule;
+        schedule.chunks_per_block = static_cast<std::uint16_t>(chunks);
+        const auto map = ChunkMap::make(schedule, count, 4, message);
+        ASSERT_TRUE(map.ok());
+        std::vector<int> covered(2 * count);
+        for (std::size_t w = 0; w < map->windows; ++w) {
+          for (std::uint32_t c = 0; c < 2U * static_cast<unsigned>(chunks); ++c) {
+            ASSERT_LE(map->size(w, c) * 4, message);
+            for (std::size_t i = 0; i < map->size(w, c); ++i) ++covered[map->begin(w, c) + i];
+          }
+        }
+        for (const int times : covered) ASSERT_EQ(times, 1);
+      }
+    }
+  }
+}
+
+TEST(ChunkMap, RefusesMessagesLargerThanASlot) {
+  Schedule schedule;
+  schedule.chunks_per_block = schedule.message_chunks = 64;
+  const auto map = ChunkMap::make(schedule, 1000, 8, 256);
+  ASSERT_FALSE(map.ok());
+  EXPECT_NE(map.status().message().find("WHORL_SLOT_BYTES"), std::string::npos);
+}
+
+} // namespace
+} // namespace whorl
