@@ -141,6 +141,7 @@ TEST(Execution, MatchesReferenceForEveryAlgorithm) {
         for (const std::size_t count : {0, 1, 7, 1000, 5003}) {
           for (const bool in_place : {false, true}) {
             if (in_place && collective == Collective::kAllToAll) continue;
+            if (collective == Collective::kBarrier && count > 0) continue;
             for (const bool publishes : {false, true}) {
               run({collective, &algorithm, shape, count, DataType::kFloat32, in_place, publishes,
                    4});
