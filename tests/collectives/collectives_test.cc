@@ -1,0 +1,257 @@
+// Every collective × algorithm × datatype × operator × size × in place, ranks as threads, results
+// compared bit for bit.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "tests/support/oracle.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+using Kind = CollectiveCase::Kind;
+
+constexpr Kind kKinds[] = {Kind::kAllReduce, Kind::kReduce,        Kind::kBroadcast,
+                           Kind::kAllGather, Kind::kReduceScatter, Kind::kAllToAll,
+                           Kind::kGather,    Kind::kScatter};
+
+bool reduces(Kind kind) {
+  return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
+}
+bool has_root(Kind kind) {
+  return kind == Kind::kReduce || kind == Kind::kBroadcast || kind == Kind::kGather ||
+         kind == Kind::kScatter;
+}
+
+std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm,
+                     void* stream = nullptr) {
+  Buffers buffers(c, rank, nranks);
+  if (const std::string f = failure(buffers.run(comm, stream), comm); !f.empty()) {
+    return c.text() + ": " + f;
+  }
+  if (stream != nullptr) {
+    const auto synced = whorlStreamSynchronize(static_cast<whorlStream_t>(stream));
+    if (synced != whorlSuccess) return c.text() + ": " + failure(synced);
+  }
+  return buffers.check();
+}
+
+/// All sizes and forms of all collectives on one world.
+std::string run_shapes(int rank, int nranks, whorlComm_t comm) {
+  for (const Kind kind : kKinds) {
+    for (const std::size_t count : {0, 1, 2, 31, 1000, 4099}) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && kind == Kind::kAllToAll) continue;
+        const int roots = has_root(kind) ? nranks : 1;
+        for (int root = 0; root < roots; ++root) {
+          if (root > 1 && root < nranks - 1 && count != 31) continue;
+          const CollectiveCase c{.kind = kind, .count = count, .root = root, .in_place = in_place};
+          if (std::string f = run_case(c, rank, nranks, comm); !f.empty()) return f;
+        }
+      }
+    }
+  }
+  return failure(whorlBarrier(comm, nullptr), comm);
+}
+
+class Ranks : public ::testing::TestWithParam<int> {};
+
+TEST_P(Ranks, EveryShapeOfEveryCollective) {
+  const ScopedEnv env({{"WHORL_SLOT_BYTES", "1024"}, {"WHORL_VERIFY", "1"}});
+  ThreadWorld world(GetParam());
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) { return run_shapes(rank, world.size(), comm); });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Ranks, ::testing::Values(1, 2, 3, 4, 5, 7, 8));
+
+class Algorithms : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Algorithms, GiveTheSameResults) {
+  for (const int n : {2, 3, 4, 8}) {
+    const ScopedEnv env({{"WHORL_SLOT_BYTES", "1024"},
+                         {"WHORL_ALGO", GetParam()},
+                         {"WHORL_CHANNELS", "2"},
+                         {"WHORL_DIMS", n == 8   ? "4,2"
+                                        : n == 4 ? "2,2"
+                                                 : ""}});
+    ThreadWorld world(n);
+    ASSERT_TRUE(world.ok()) << world.error();
+    world.each([&](int rank, whorlComm_t comm) { return run_shapes(rank, n, comm); });
+  }
+}
+
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (std::find(names.begin(), names.end(), algorithm.name) == names.end()) {
+      names.emplace_back(algorithm.name);
+    }
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Algorithms, ::testing::ValuesIn(algorithm_names()),
+                         [](const auto& instance) { return instance.param; });
+
+TEST(Collectives, EveryDatatypeAndOperator) {
+  for (const int n : {2, 3, 5, 8}) {
+    const ScopedEnv env({{"WHORL_SLOT_BYTES", "1024"}});
+    ThreadWorld world(n);
+    ASSERT_TRUE(world.ok()) << world.error();
+    world.each([&](int rank, whorlComm_t comm) -> std::string {
+      for (const Kind kind : kKinds) {
+        for (int type = 0; type < whorlNumTypes; ++type) {
+          for (int op = 0; op < (reduces(kind) ? static_cast<int>(whorlNumOps) : 1); ++op) {
+            for (const std::size_t count : {1, 77, 2051}) {
+              const CollectiveCase c{.kind = kind,
+                                     .count = count,
+                                     .type = static_cast<whorlDataType_t>(type),
+                                     .op = static_cast<whorlRedOp_t>(op),
+                                     .root = n - 1};
+              if (std::string f = run_case(c, rank, n, comm); !f.empty()) return f;
+            }
+          }
+        }
+      }
+      return {};
+    });
+  }
+}
+
+TEST(Collectives, LargeVectorsWithDefaultSlots) {
+  ThreadWorld world(3);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    for (const Kind kind : kKinds) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && kind == Kind::kAllToAll) continue;
+        const CollectiveCase c{.kind = kind, .count = 300'001, .root = 1, .in_place = in_place};
+        if (std::string f = run_case(c, rank, 3, comm); !f.empty()) return f;
+      }
+    }
+    return {};
+  });
+}
+
+TEST(Collectives, ManyMoreRanksThanCores) {
+  for (const int n : {16, 32}) {
+    ThreadWorld world(n);
+    ASSERT_TRUE(world.ok()) << world.error();
+    world.each([&](int rank, whorlComm_t comm) -> std::string {
+      for (const Kind kind : kKinds) {
+        for (const std::size_t count : {1, 1000}) {
+          const CollectiveCase c{.kind = kind, .count = count, .root = n / 2};
+          if (std::string f = run_case(c, rank, n, comm); !f.empty()) return f;
+        }
+      }
+      return failure(whorlBarrier(comm, nullptr), comm);
+    });
+  }
+}
+
+TEST(Collectives, OnStreams) {
+  ThreadWorld world(4);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    whorlStream_t stream = nullptr;
+    if (std::string f = failure(whorlStreamCreate(&stream)); !f.empty()) return f;
+    std::vector<CollectiveCase> cases;
+    std::vector<Buffers> buffers;
+    for (int i = 0; i < 40; ++i) {
+      cases.push_back(
+          {.kind = kKinds[i % 8], .count = static_cast<std::size_t>(i * 37), .root = i % 4});
+      buffers.emplace_back(cases.back(), rank, 4);
+    }
+    for (Buffers& b : buffers) {
+      if (std::string f = failure(b.run(comm, stream), comm); !f.empty()) return f;
+    }
+    // A blocking call waits for what was queued before it.
+    if (std::string f = failure(whorlBarrier(comm, nullptr), comm); !f.empty()) return f;
+    for (const Buffers& b : buffers) {
+      if (std::string f = b.check(); !f.empty()) return f;
+    }
+    if (whorlStreamQuery(stream) != whorlSuccess &&
+        whorlStreamSynchronize(stream) != whorlSuccess) {
+      return "stream failed";
+    }
+    return failure(whorlStreamDestroy(stream));
+  });
+}
+
+TEST(Collectives, OneThreadDrivesAllRanksInAGroup) {
+  ThreadWorld world(4);
+  ASSERT_TRUE(world.ok()) << world.error();
+  for (const Kind kind : kKinds) {
+    const CollectiveCase c{.kind = kind, .count = 5000, .root = 2};
+    std::vector<Buffers> buffers;
+    for (int rank = 0; rank < 4; ++rank) buffers.emplace_back(c, rank, 4);
+    ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+    for (int rank = 0; rank < 4; ++rank) {
+      ASSERT_EQ(buffers[static_cast<std::size_t>(rank)].run(world.comm(rank)), whorlSuccess);
+    }
+    ASSERT_EQ(failure(whorlGroupEnd()), "");
+    for (const Buffers& b : buffers) EXPECT_EQ(b.check(), "");
+  }
+}
+
+TEST(Collectives, OneStreamForSeveralRanksOfAGroup) {
+  ThreadWorld world(3);
+  ASSERT_TRUE(world.ok()) << world.error();
+  whorlStream_t stream = nullptr;
+  ASSERT_EQ(whorlStreamCreate(&stream), whorlSuccess);
+  const CollectiveCase c{.kind = Kind::kAllReduce, .count = 5000};
+  std::vector<Buffers> buffers;
+  for (int rank = 0; rank < 3; ++rank) buffers.emplace_back(c, rank, 3);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_EQ(buffers[static_cast<std::size_t>(rank)].run(world.comm(rank), stream),
+                whorlSuccess);
+    }
+    ASSERT_EQ(failure(whorlGroupEnd()), "");
+  }
+  EXPECT_EQ(failure(whorlStreamSynchronize(stream)), "");
+  for (const Buffers& b : buffers) EXPECT_EQ(b.check(), "");
+  EXPECT_EQ(whorlStreamDestroy(stream), whorlSuccess);
+}
+
+TEST(Collectives, PremultipliedSum) {
+  ThreadWorld world(3);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    float factor = static_cast<float>(rank + 1);
+    whorlRedOp_t op;
+    if (std::string f = failure(
+            whorlRedOpCreatePreMulSum(&op, &factor, whorlFloat32, whorlScalarHostImmediate, comm),
+            comm);
+        !f.empty()) {
+      return f;
+    }
+    factor = 0; // was read immediately
+    std::vector<float> in(100, 2.0F), out(100);
+    if (std::string f = failure(
+            whorlAllReduce(in.data(), out.data(), 100, whorlFloat32, op, comm, nullptr), comm);
+        !f.empty()) {
+      return f;
+    }
+    if (in[0] != 2.0F) return "the input was changed";
+    if (out[0] != 12.0F || out[99] != 12.0F) return "got " + std::to_string(out[0]);
+    if (whorlAllReduce(in.data(), out.data(), 100, whorlFloat64, op, comm, nullptr) !=
+        whorlInvalidArgument) {
+      return "a wrong datatype was accepted";
+    }
+    if (std::string f = failure(whorlRedOpDestroy(op, comm), comm); !f.empty()) return f;
+    if (whorlAllReduce(in.data(), out.data(), 100, whorlFloat32, op, comm, nullptr) !=
+        whorlInvalidArgument) {
+      return "a destroyed operator was accepted";
+    }
+    return {};
+  });
+}
+
+} // namespace
+} // namespace whorl::test

@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+std::vector<int> pattern(int from, int to, std::size_t count) {
+  std::vector<int> values(count);
+  std::iota(values.begin(), values.end(), from * 1'000'003 + to * 10'007);
+  return values;
+}
+
+TEST(PointToPoint, PingPongOfManySizes) {
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    for (const std::size_t count : {0, 1, 17, 4096, 100'000}) {
+      const std::vector<int> mine = pattern(rank, 1 - rank, count);
+      std::vector<int> theirs(count);
+      for (int turn = 0; turn < 2; ++turn) {
+        const whorlResult_t result =
+            turn == rank ? whorlSend(mine.data(), count, whorlInt32, 1 - rank, comm, nullptr)
+                         : whorlRecv(theirs.data(), count, whorlInt32, 1 - rank, comm, nullptr);
+        if (result != whorlSuccess) return failure(result, comm);
+      }
+      if (theirs != pattern(1 - rank, rank, count)) return "wrong data";
+    }
+    return {};
+  });
+}
+
+TEST(PointToPoint, ExchangeWithEveryoneIncludingItselfInAGroup) {
+  constexpr int kRanks = 5;
+  ThreadWorld world(kRanks);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    constexpr std::size_t kCount = 60'000; // more than fits into the slots
+    std::vector<std::vector<int>> out, in(kRanks, std::vector<int>(kCount));
+    for (int peer = 0; peer < kRanks; ++peer) out.push_back(pattern(rank, peer, kCount));
+    whorlGroupStart();
+    for (int peer = 0; peer < kRanks; ++peer) {
+      const auto p = static_cast<std::size_t>(peer);
+      whorlSend(out[p].data(), kCount, whorlInt32, peer, comm, nullptr);
+      whorlRecv(in[p].data(), kCount, whorlInt32, peer, comm, nullptr);
+    }
+    if (std::string f = failure(whorlGroupEnd(), comm); !f.empty()) return f;
+    for (int peer = 0; peer < kRanks; ++peer) {
+      if (in[static_cast<std::size_t>(peer)] != pattern(peer, rank, kCount)) return "wrong data";
+    }
+    return {};
+  });
+}
+
+TEST(PointToPoint, SeveralMessagesToOnePeerKeepTheirOrder) {
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    std::vector<int> values(20);
+    std::iota(values.begin(), values.end(), 0);
+    std::vector<int> got(20);
+    whorlGroupStart();
+    for (std::size_t i = 0; i < 20; ++i) {
+      if (rank == 0) whorlSend(&values[i], 1, whorlInt32, 1, comm, nullptr);
+      if (rank == 1) whorlRecv(&got[i], 1, whorlInt32, 0, comm, nullptr);
+    }
+    if (std::string f = failure(whorlGroupEnd(), comm); !f.empty()) return f;
+    return rank == 0 || got == values ? "" : "wrong order";
+  });
+}
+
+TEST(PointToPoint, CollectivesAndTransfersInOneGroup) {
+  ThreadWorld world(3);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
+    const int mine = rank;
+    int theirs = -1;
+    std::vector<int> one(1000, 1), sum(1000);
+    whorlGroupStart();
+    whorlSend(&mine, 1, whorlInt32, next, comm, nullptr);
+    whorlAllReduce(one.data(), sum.data(), 1000, whorlInt32, whorlSum, comm, nullptr);
+    whorlRecv(&theirs, 1, whorlInt32, previous, comm, nullptr);
+    if (std::string f = failure(whorlGroupEnd(), comm); !f.empty()) return f;
+    return theirs == previous && sum[999] == 3 ? "" : "wrong data";
+  });
+}
+
+TEST(PointToPoint, MismatchedSizesAreAnErrorOnTheReceiver) {
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  std::vector<int> data(8, 7);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    std::vector<int> got(16, -1);
+    if (rank == 0) {
+      static_cast<void>(whorlSend(data.data(), 8, whorlInt32, 1, comm, nullptr));
+      return {};
+    }
+    if (whorlRecv(got.data(), 9, whorlInt32, 0, comm, nullptr) != whorlInvalidUsage) {
+      return "a wrong count was accepted";
+    }
+    const std::string text = whorlGetLastError(comm);
+    if (text.find("count (9 here, 8 there)") == std::string::npos) return text;
+    return got == std::vector<int>(16, -1) ? "" : "the buffer was touched";
+  });
+}
+
+TEST(PointToPoint, ASendToItselfAloneIsRefused) {
+  ThreadWorld world(1);
+  ASSERT_TRUE(world.ok()) << world.error();
+  int value = 1;
+  EXPECT_EQ(whorlSend(&value, 1, whorlInt32, 0, world.comm(0), nullptr), whorlInvalidUsage);
+  EXPECT_EQ(whorlBarrier(world.comm(0), nullptr), whorlSuccess);
+}
+
+} // namespace
+} // namespace whorl::test

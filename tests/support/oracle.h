@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "whorl/whorl.h"
+
+namespace whorl::test {
+
+/// One collective with all that defines its result.
+struct CollectiveCase {
+  enum Kind {
+    kAllReduce,
+    kReduce,
+    kBroadcast,
+    kAllGather,
+    kReduceScatter,
+    kAllToAll,
+    kGather,
+    kScatter
+  };
+  Kind kind = kAllReduce;
+  std::size_t count = 0;
+  whorlDataType_t type = whorlFloat32;
+  whorlRedOp_t op = whorlSum;
+  int root = 0;
+  bool in_place = false;
+
+  std::string text() const;
+};
+
+std::size_t size_of(whorlDataType_t type);
+
+/// A rank's buffers for a case, filled so that every order of summation gives the same bits, with
+/// guard bytes on both sides. In place, `send` and `recv` lie in one allocation.
+class Buffers {
+ public:
+  Buffers(const CollectiveCase& c, int rank, int nranks);
+  void* send() { return send_; }
+  void* recv() { return recv_; }
+  /// Calls the collective of the case.
+  whorlResult_t run(whorlComm_t comm, void* stream = nullptr);
+  /// Compares the result with what it must be; guards and, out of place, the input must be
+  /// unchanged. Empty, or a sentence about the first difference.
+  std::string check() const;
+
+ private:
+  CollectiveCase c_;
+  int rank_, nranks_;
+  std::vector<std::byte> memory_, before_;
+  std::byte* send_ = nullptr;
+  std::byte* recv_ = nullptr;
+  std::size_t in_bytes_ = 0, out_bytes_ = 0;
+};
+
+} // namespace whorl::test

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "whorl/whorl.h"
+
+namespace whorl::test {
+
+/// Sets environment variables for a scope.
+class ScopedEnv {
+ public:
+  ScopedEnv(std::initializer_list<std::pair<const char*, std::string>> values) {
+    for (const auto& [name, value] : values) {
+      const char* const old = std::getenv(name);
+      saved_.emplace_back(name, old != nullptr ? old : "");
+      if (value.empty()) {
+        unsetenv(name);
+      } else {
+        setenv(name, value.c_str(), 1);
+      }
+    }
+  }
+  ~ScopedEnv() {
+    for (const auto& [name, value] : saved_) {
+      if (value.empty()) {
+        unsetenv(name.c_str());
+      } else {
+        setenv(name.c_str(), value.c_str(), 1);
+      }
+    }
+  }
+  ScopedEnv(const ScopedEnv&) = delete;
+  ScopedEnv& operator=(const ScopedEnv&) = delete;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> saved_;
+};
+
+/// n ranks in this process.
+class ThreadWorld {
+ public:
+  explicit ThreadWorld(int nranks) : comms_(static_cast<std::size_t>(nranks)) {
+    const whorlResult_t result = whorlCommInitAll(comms_.data(), nranks, nullptr);
+    if (result != whorlSuccess) {
+      error_ = whorlGetLastError(nullptr);
+      comms_.clear();
+    }
+  }
+  ~ThreadWorld() {
+    for (whorlComm_t comm : comms_) EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  }
+  ThreadWorld(const ThreadWorld&) = delete;
+  ThreadWorld& operator=(const ThreadWorld&) = delete;
+
+  bool ok() const { return error_.empty(); }
+  const std::string& error() const { return error_; }
+  int size() const { return static_cast<int>(comms_.size()); }
+  whorlComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
+
+  /// Runs `body(rank, comm)` on a thread for each rank. What it returns, if not empty, is a
+  /// failure.
+  void each(const std::function<std::string(int, whorlComm_t)>& body) {
+    std::vector<std::string> failures(comms_.size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < comms_.size(); ++rank) {
+      threads.emplace_back(
+          [&, rank] { failures[rank] = body(static_cast<int>(rank), comms_[rank]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+  }
+
+ private:
+  std::vector<whorlComm_t> comms_;
+  std::string error_;
+};
+
+/// Empty for success, else code and sentence.
+inline std::string failure(whorlResult_t result, whorlComm_t comm = nullptr) {
+  if (result == whorlSuccess) return {};
+  std::string text = std::string(whorlGetErrorString(result)) + ": " + whorlGetLastError(comm);
+  return text.empty() ? "?" : text;
+}
+
+} // namespace whorl::test
