@@ -17,7 +17,7 @@ enum class Buffer : std::uint8_t { kInput, kOutput, kScratch };
 /// The legal sets of ops, where m is what is received and s is `count` chunks of `src` from `chunk`
 /// on, d the same of `dst` from `dst_chunk` on:
 ///   kSend                              s goes to tx
-///   kCopy                              d = s
+///   kCopy                              d = s; nothing where in place they are the same memory
 ///   kReduce                            d = d ⊕ s
 ///   kRecv|kCopy                        d = m
 ///   kRecv|kCopy|kSend                  d = m, and m goes to tx

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "schedule/access.h"
+#include "schedule/machine.h"
+
+namespace whorl {
+
+/// Sets of ranks. Up to 64 ranks a set is its bit mask; above, the number of a stored bit vector
+/// that no other set has, so that equal numbers are equal sets in both cases.
+class RankSets {
+ public:
+  using Set = std::uint64_t;
+  explicit RankSets(int nranks);
+  Set single(int rank) const noexcept { return small_ ? Set{1} << rank : static_cast<Set>(rank); }
+  /// False if the sets overlap; else `*both` has all ranks of the two.
+  bool unite(Set a, Set b, Set* both) {
+    if (!small_) return unite_large(a, b, both);
+    *both = a | b;
+    return (a & b) == 0;
+  }
+  Set all() const noexcept { return all_; }
+  /// "0, 1, 3"
+  std::string text(Set set) const;
+
+ private:
+  bool unite_large(Set a, Set b, Set* both);
+  Set store(const std::vector<std::uint64_t>& bits);
+  const std::uint64_t* bits(Set set) const { return stored_.data() + set * words_; }
+
+  int nranks_;
+  bool small_;
+  std::size_t words_;
+  Set all_;
+  std::vector<std::uint64_t> stored_;
+  std::unordered_multimap<std::uint64_t, Set> by_hash_;
+  std::unordered_map<std::uint64_t, Set> unions_;
+};
+
+/// What a chunk contains: chunk `tag` of the input of each rank of `from`, combined.
+struct Value {
+  static constexpr std::uint32_t kUnwritten = ~std::uint32_t{0};
+  RankSets::Set from = 0;
+  std::uint32_t tag = kUnwritten;
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+/// The data of a Machine: executes steps on symbolic values, and finds every way in which a single
+/// step can be wrong.
+class SymbolicData : public MachineObserver {
+ public:
+  /// The messages of one FIFO: what is on the way, or with `keep_messages` all that ever were.
+  struct Messages {
+    struct Header {
+      std::uint16_t count;
+      std::uint16_t window;
+      std::int32_t depth; ///< messages on the longest chain that ends with this one
+    };
+    std::vector<Header> headers;
+    std::vector<Value> values;
+    std::size_t next_header = 0, next_value = 0;
+  };
+
+  /// Everything given must stay.
+  SymbolicData(std::span<const Schedule> schedules, const Machine& machine,
+               const ChunkLayout& layout, const CollectiveSpec& spec, int windows,
+               bool keep_messages = false);
+
+  bool on_step(const StepEvent& event) override;
+
+  /// Why on_step() was false.
+  const std::string& error() const noexcept { return error_; }
+  /// After a finished run: what is still wrong; empty if nothing.
+  std::string check_result() const;
+
+  const Value& value(int rank, int window, Buffer buffer, int chunk) const {
+    return cells_[layout_.cell(rank, window, buffer, chunk)];
+  }
+  std::span<const Messages> messages() const noexcept { return messages_; }
+  std::string text(const Value& value) const;
+  RankSets& sets() noexcept { return sets_; }
+
+  /// Of window 0, as in VerifyReport.
+  int message_count() const noexcept { return message_count_; }
+  int rounds() const noexcept { return rounds_; }
+  int max_sent_chunks() const;
+
+ private:
+  bool fail(const StepEvent& event, const std::string& what);
+  bool combine(const StepEvent& event, Value& value, const Value& other);
+  bool receive_headers(const StepEvent& event);
+  bool move_chunk(const StepEvent& event, int index);
+  Value expected(int rank, int chunk) const;
+
+  std::span<const Schedule> schedules_;
+  const Machine& machine_;
+  const ChunkLayout& layout_;
+  CollectiveSpec spec_;
+  int windows_;
+  bool keep_messages_;
+  mutable RankSets sets_;
+  AccessOrder access_;
+  std::vector<Value> cells_;
+  std::vector<Messages> messages_;
+  std::vector<std::int32_t> depth_; ///< of each lane: longest chain of messages received
+  std::vector<int> sent_chunks_;    ///< of each rank, in window 0
+  int message_count_ = 0, rounds_ = 0;
+  std::string error_;
+};
+
+} // namespace whorl
