@@ -1,0 +1,31 @@
+#include "perf/common/collective.h"
+
+namespace {
+
+using namespace perf;
+
+const Collective kAllReduce{
+    .name = "all_reduce_perf",
+    .reduces = true,
+    .has_root = false,
+    .in_place = true,
+    .needs_group = false,
+    .blocks_by_rank = false,
+    .geometry =
+        [](std::size_t count, const Place&) {
+          return Geometry{count, count};
+        },
+    .expected =
+        [](std::size_t count, const Place&) {
+          return std::vector<Segment>{{0, count, Segment::kReduced, 0}};
+        },
+    .run =
+        [](const Call& c) {
+          return XCCL(AllReduce)(c.send, c.recv, c.count, c.type, c.op, c.comm, c.stream);
+        },
+    .bus_factor = factor_twice_others,
+};
+
+} // namespace
+
+int main(int argc, char** argv) { return perf::run_program(kAllReduce, argc, argv); }

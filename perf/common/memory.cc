@@ -1,0 +1,105 @@
+#include "perf/common/memory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace perf {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kGuardBytes = 256; // must not exceed a page
+constexpr auto kGuardByte = std::byte{0xa5};
+
+std::size_t read_number(const char* path) {
+  std::ifstream file(path);
+  std::size_t number = 0;
+  return file >> number ? number : SIZE_MAX; // "max" is no number
+}
+
+std::size_t changed(const std::byte* guard) {
+  return kGuardBytes - static_cast<std::size_t>(std::count(guard, guard + kGuardBytes, kGuardByte));
+}
+
+} // namespace
+
+GuardedBuffer::GuardedBuffer(std::size_t bytes, Alloc alloc, Comm comm)
+    : alloc_(alloc), comm_(comm) {
+  const std::size_t total = (bytes + kPage - 1) / kPage * kPage + 2 * kPage;
+  if (alloc == Alloc::kWhorl) {
+    void* memory = nullptr;
+    check(XCCL(MemAlloc)(&memory, total), nullptr, "MemAlloc");
+    base_ = static_cast<std::byte*>(memory);
+  } else {
+    base_ = static_cast<std::byte*>(std::aligned_alloc(kPage, total));
+    if (base_ == nullptr) {
+      throw Failure("Cannot allocate " + std::to_string(total) +
+                    " bytes; lower -e or the number of ranks.");
+    }
+  }
+  std::memset(base_, 0, total); // no page is touched for the first time while the clock runs
+  data_ = base_ + kPage;
+  if (alloc == Alloc::kRegistered) {
+    check(XCCL(CommRegister)(comm, base_, total, &handle_), comm, "CommRegister");
+  }
+}
+
+GuardedBuffer::GuardedBuffer(GuardedBuffer&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)),
+      data_(other.data_),
+      used_(other.used_),
+      alloc_(other.alloc_),
+      comm_(other.comm_),
+      handle_(std::exchange(other.handle_, nullptr)) {}
+
+GuardedBuffer::~GuardedBuffer() {
+  if (base_ == nullptr) return;
+  if (alloc_ == Alloc::kRegistered) (void)XCCL(CommDeregister)(comm_, handle_);
+  if (alloc_ == Alloc::kWhorl) {
+    (void)XCCL(MemFree)(base_);
+  } else {
+    std::free(base_);
+  }
+}
+
+void GuardedBuffer::arm(std::size_t used) {
+  used_ = used;
+  std::fill_n(data_ - kGuardBytes, kGuardBytes, kGuardByte);
+  std::fill_n(data_ + used, kGuardBytes, kGuardByte);
+}
+
+std::size_t GuardedBuffer::damage() const {
+  return changed(data_ - kGuardBytes) + changed(data_ + used_);
+}
+
+std::size_t available_memory() {
+  std::size_t available = SIZE_MAX;
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) available = kib * 1024;
+  }
+  const std::size_t limit = read_number("/sys/fs/cgroup/memory.max");
+  const std::size_t used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit != SIZE_MAX && used != SIZE_MAX) {
+    available = std::min(available, limit > used ? limit - used : 0);
+  }
+  return available;
+}
+
+std::size_t last_level_cache_bytes() {
+  long largest = 0;
+  for (int name : {_SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL4_CACHE_SIZE}) {
+    largest = std::max(largest, sysconf(name));
+  }
+  return largest > 0 ? static_cast<std::size_t>(largest) : std::size_t{32} << 20;
+}
+
+} // namespace perf

@@ -1,0 +1,238 @@
+#include "perf/common/report.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+namespace perf {
+namespace {
+
+__attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof(line), format, arguments);
+  va_end(arguments);
+  return line;
+}
+
+/// Seven characters with as many decimals as fit.
+std::string format_number(double value, int width) {
+  const int decimals = value >= 10000 ? 0 : value >= 100 ? 1 : value >= 10 ? 2 : 3;
+  return text("%*.*f", width, decimals, value);
+}
+
+std::string format_sample(const Sample& sample) {
+  if (!sample.valid) return text("  %7s %7s %7s %6s", "N/A", "N/A", "N/A", "N/A");
+  const std::string wrong =
+      sample.wrong < 0 ? "N/A" : text("%lld", static_cast<long long>(sample.wrong));
+  return "  " + format_number(sample.time_us, 7) + text(" %7.2f", sample.algbw_gbs) +
+         text(" %7.2f", sample.busbw_gbs) + text(" %6s", wrong.c_str());
+}
+
+nlohmann::json json_sample(const Sample& sample) {
+  if (!sample.valid) return nullptr;
+  nlohmann::json out{{"time_us", sample.time_us},
+                     {"algbw_gbs", sample.algbw_gbs},
+                     {"busbw_gbs", sample.busbw_gbs}};
+  out["wrong"] = sample.wrong < 0 ? nlohmann::json(nullptr) : nlohmann::json(sample.wrong);
+  return out;
+}
+
+const char* mode_sentence(Mode mode) {
+  switch (mode) {
+    case Mode::kDirty:
+      return "every rank rewrites its input and reads its result between operations, each of "
+             "which is timed by itself";
+    case Mode::kWarm:
+      return "operations back to back on the same buffers, untouched in between";
+    case Mode::kCold:
+      return "operations back to back on buffers that are not in the caches";
+  }
+  return "";
+}
+
+} // namespace
+
+Machine this_machine() {
+  Machine machine{};
+  machine.cores = static_cast<int>(std::thread::hardware_concurrency());
+  machine.memory_bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+                         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  utsname name{};
+  if (uname(&name) == 0) {
+    machine.kernel = std::string(name.sysname) + " " + name.release + " " + name.machine;
+  }
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; machine.processor.empty() && std::getline(cpuinfo, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      machine.processor = line.substr(colon + 2);
+    }
+  }
+  return machine;
+}
+
+std::string format_header(const std::string& program, const Options& options, const char* launcher,
+                          const std::vector<RankInfo>& ranks) {
+  std::set<std::string> hosts;
+  std::set<std::pair<std::string, int>> processes;
+  for (const RankInfo& rank : ranks) {
+    hosts.insert(rank.host);
+    processes.insert({rank.host, rank.pid});
+  }
+  std::string out = text("# %s: %zu ranks in %zu processes on %zu hosts, ", program.c_str(),
+                         ranks.size(), processes.size(), hosts.size());
+  out += launcher != nullptr ? text("started by %s\n", launcher)
+                             : text("started by the program itself (%s)\n",
+                                    options.ranks_given ? "-N" : "-N not given: one per core");
+  out += text("# nThread %d nGpus %d minBytes %zu maxBytes %zu step: ", options.threads,
+              options.ranks_per_thread, options.min_bytes, options.max_bytes);
+  out += options.step_bytes > 0 ? text("%zu(bytes)", options.step_bytes)
+                                : text("%g(factor)", options.step_factor);
+  out += text(" warmup iters: %d iters: %d agg iters: %d validation: %d\n", options.warmup,
+              options.iterations, options.aggregate, options.check_iterations);
+  out += text("# mode %s: %s\n", name_of(options.mode), mode_sentence(options.mode));
+  out += text("# buffers %s, %s%s\n", name_of(options.alloc),
+              options.stream ? "asynchronous on a host stream" : "calls return when complete",
+              options.blocking ? ", one at a time" : "");
+  out += "#\n# Using ranks\n";
+  for (const RankInfo& rank : ranks) {
+    out +=
+        text("#  Rank %2d Pid %6d Thread %2d on %s\n", rank.rank, rank.pid, rank.thread, rank.host);
+  }
+  out += "#\n";
+  out += text("# %63s  %30s  %30s\n", "", "        out-of-place          ",
+              "          in-place            ");
+  out += text("# %11s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
+  for (int side = 0; side < 2; ++side) {
+    out += text("  %7s %7s %7s %6s", "time", "algbw", "busbw", "#wrong");
+  }
+  out += text("\n# %11s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
+  for (int side = 0; side < 2; ++side)
+    out += text("  %7s %7s %7s %6s", "(us)", "(GB/s)", "(GB/s)", "");
+  return out + "\n";
+}
+
+std::string format_row(const Row& row) {
+  return text("%13zu  %12zu  %8s  %6s  %6d", row.bytes, row.count, info_of(row.type).name,
+              name_of(row.op), row.root) +
+         format_sample(row.out_of_place) + format_sample(row.in_place) + "\n";
+}
+
+std::string format_summary(const Summary& summary) {
+  const char* verdict = summary.out_of_bounds != 0 ? "FAILED" : "OK";
+  return text("# Out of bounds values : %lld %s%s\n", static_cast<long long>(summary.out_of_bounds),
+              verdict, summary.verified ? "" : " (results not verified: -c 0)") +
+         text("# Avg bus bandwidth    : %g \n", summary.avg_busbw_gbs) + "#\n";
+}
+
+std::string format_step(const StepResult& step) {
+  return text("# %s: %zu parameter tensors, %zu elements of %s, %zu buckets, %zu bytes\n",
+              step.model.c_str(), step.parameters, step.elements, info_of(step.type).name,
+              step.buckets, step.bytes) +
+         text("# Time per step : %.1f us, algbw %.2f GB/s, busbw %.2f GB/s\n", step.sample.time_us,
+              step.sample.algbw_gbs, step.sample.busbw_gbs);
+}
+
+Summary summarize(const std::vector<Row>& rows, const std::vector<StepResult>& steps,
+                  std::int64_t guard_damage, bool verified) {
+  Summary summary;
+  summary.out_of_bounds = guard_damage;
+  summary.verified = verified;
+  double total = 0;
+  int samples = 0;
+  for (const Row& row : rows) {
+    for (const Sample& sample : {row.out_of_place, row.in_place}) {
+      if (!sample.valid || !steps.empty()) continue;
+      total += sample.busbw_gbs;
+      ++samples;
+      if (sample.wrong > 0) summary.out_of_bounds += sample.wrong;
+    }
+  }
+  for (const StepResult& step : steps) {
+    total += step.sample.busbw_gbs;
+    ++samples;
+    if (step.sample.wrong > 0) summary.out_of_bounds += step.sample.wrong;
+  }
+  if (samples > 0) summary.avg_busbw_gbs = total / samples;
+  return summary;
+}
+
+std::string to_json(const std::string& program, const Options& options, const char* launcher,
+                    const std::vector<RankInfo>& ranks, const Machine& machine,
+                    const std::vector<Row>& rows, const std::vector<StepResult>& steps,
+                    const Summary& summary) {
+  nlohmann::json out;
+  out["program"] = program;
+  out["version"] = std::to_string(WHORL_MAJOR) + "." + std::to_string(WHORL_MINOR) + "." +
+                   std::to_string(WHORL_PATCH);
+  out["config"] = {{"mode", name_of(options.mode)},
+                   {"alloc", name_of(options.alloc)},
+                   {"stream", options.stream},
+                   {"blocking", options.blocking},
+                   {"iterations", options.iterations},
+                   {"warmup", options.warmup},
+                   {"check", options.check_iterations},
+                   {"aggregate", options.aggregate},
+                   {"average", static_cast<int>(options.average)},
+                   {"threads", options.threads},
+                   {"ranks_per_thread", options.ranks_per_thread},
+                   {"workload", options.workload},
+                   {"launcher", launcher != nullptr ? launcher : "none"}};
+  out["machine"] = {{"processor", machine.processor},
+                    {"kernel", machine.kernel},
+                    {"cores", machine.cores},
+                    {"memory_bytes", machine.memory_bytes}};
+  out["ranks"] = nlohmann::json::array();
+  for (const RankInfo& rank : ranks) {
+    out["ranks"].push_back(
+        {{"rank", rank.rank}, {"pid", rank.pid}, {"thread", rank.thread}, {"host", rank.host}});
+  }
+  out["rows"] = nlohmann::json::array();
+  for (const Row& row : rows) {
+    out["rows"].push_back({{"bytes", row.bytes},
+                           {"count", row.count},
+                           {"type", info_of(row.type).name},
+                           {"redop", name_of(row.op)},
+                           {"root", row.root},
+                           {"out_of_place", json_sample(row.out_of_place)},
+                           {"in_place", json_sample(row.in_place)}});
+  }
+  for (const StepResult& step : steps) {
+    out["steps"].push_back({{"model", step.model},
+                            {"type", info_of(step.type).name},
+                            {"redop", name_of(step.op)},
+                            {"parameters", step.parameters},
+                            {"elements", step.elements},
+                            {"buckets", step.buckets},
+                            {"bytes", step.bytes},
+                            {"in_place", json_sample(step.sample)}});
+  }
+  out["out_of_bounds"] = summary.out_of_bounds;
+  out["avg_busbw_gbs"] = summary.avg_busbw_gbs;
+  out["verified"] = summary.verified;
+  return out.dump(2) + "\n";
+}
+
+void Progress::step(std::size_t done, std::size_t total) {
+  using std::chrono::duration_cast, std::chrono::milliseconds, std::chrono::steady_clock;
+  const std::int64_t now =
+      duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
+  if (last_ms_ < 0) last_ms_ = now;
+  if (isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) == 0) {
+    std::fprintf(stderr, "\r%zu of %zu rows%s", done, total, done == total ? "\n" : "");
+  } else if (now - last_ms_ >= 10000) {
+    std::fprintf(stderr, "# %zu of %zu rows done\n", done, total);
+    last_ms_ = now;
+  }
+}
+
+} // namespace perf

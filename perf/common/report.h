@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "perf/common/options.h"
+
+namespace perf {
+
+/// One measured side of a row.
+struct Sample {
+  bool valid = false; ///< false: the collective has no such side
+  double time_us = 0; ///< of one operation
+  double algbw_gbs = 0;
+  double busbw_gbs = 0;
+  std::int64_t wrong = -1; ///< elements; −1: not verified
+};
+
+struct Row {
+  std::size_t bytes; ///< of the larger side
+  std::size_t count; ///< argument of the call
+  DataType type;
+  Operator op; ///< kNone for copies
+  int root;    ///< −1 if the collective has none
+  Sample out_of_place;
+  Sample in_place;
+};
+
+/// One step of a replayed model.
+struct StepResult {
+  std::string model;
+  DataType type;
+  Operator op;
+  std::size_t parameters;
+  std::size_t elements;
+  std::size_t buckets;
+  std::size_t bytes;
+  Sample sample;
+};
+
+/// Who a rank is, as the header shows it.
+struct RankInfo {
+  int rank;
+  int pid;
+  int thread;
+  char host[64];
+};
+
+/// The machine that rank 0 runs on.
+struct Machine {
+  std::string processor;
+  std::string kernel;
+  int cores;
+  std::size_t memory_bytes;
+};
+Machine this_machine();
+
+/// What a whole run came to.
+struct Summary {
+  std::int64_t out_of_bounds = 0; ///< wrong elements and changed guard bytes
+  double avg_busbw_gbs = 0;
+  bool verified = true;
+};
+
+/// The lines before the table, ending with its column titles.
+std::string format_header(const std::string& program, const Options& options, const char* launcher,
+                          const std::vector<RankInfo>& ranks);
+/// One line of the table, in nccl-tests' columns.
+std::string format_row(const Row& row);
+/// What one step of a model took, in a sentence that stands below its buckets' rows.
+std::string format_step(const StepResult& step);
+/// The two lines behind the table.
+std::string format_summary(const Summary& summary);
+/// Mean bus bandwidth over all valid samples (of the steps if there are any), and the wrong
+/// elements of all rows and steps.
+Summary summarize(const std::vector<Row>& rows, const std::vector<StepResult>& steps,
+                  std::int64_t guard_damage, bool verified);
+
+/// The run as JSON: configuration, machine, ranks, rows, summary.
+std::string to_json(const std::string& program, const Options& options, const char* launcher,
+                    const std::vector<RankInfo>& ranks, const Machine& machine,
+                    const std::vector<Row>& rows, const std::vector<StepResult>& steps,
+                    const Summary& summary);
+
+/// Writes a line to stderr now and then during a long run: at every call if stderr is a terminal
+/// and stdout is not, else at most every ten seconds.
+class Progress {
+ public:
+  void step(std::size_t done, std::size_t total);
+
+ private:
+  std::int64_t last_ms_ = -1;
+};
+
+} // namespace perf

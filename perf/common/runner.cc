@@ -1,0 +1,315 @@
+#include "perf/common/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+/// By how much all inputs move from one iteration to the next, so that a result left over from the
+/// iteration before is wrong.
+constexpr std::size_t kShift = 97;
+
+std::size_t cold_bytes() { return 2 * last_level_cache_bytes(); }
+
+std::size_t count_changed(const std::byte* data, std::size_t count, std::size_t element_bytes) {
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < count; ++i, data += element_bytes) {
+    changed += std::count(data, data + element_bytes, kUntouched) !=
+                       static_cast<std::ptrdiff_t>(element_bytes)
+                   ? 1
+                   : 0;
+  }
+  return changed;
+}
+
+} // namespace
+
+Layout layout_of(const Collective& collective, const Options& options, std::size_t requested,
+                 std::size_t element_bytes, int nranks) {
+  const std::size_t blocks = collective.blocks_by_rank ? static_cast<std::size_t>(nranks) : 1;
+  Layout layout{};
+  layout.count = requested / (element_bytes * blocks);
+  if (requested > 0) layout.count = std::max<std::size_t>(layout.count, 1);
+  layout.bytes = layout.count * element_bytes * blocks;
+  layout.slots = 1;
+  if (options.mode == Mode::kCold) {
+    // A page and two lines apart: no two slots start in the same cache set or share a page.
+    layout.stride_bytes = (layout.bytes + 4095) / 4096 * 4096 + 4096 + 128;
+    layout.slots = static_cast<int>(std::clamp<std::size_t>(
+        cold_bytes() / layout.stride_bytes + 1, 1, static_cast<std::size_t>(options.iterations)));
+  }
+  return layout;
+}
+
+std::size_t count_wrong_results(const Collective& collective, const Pattern& pattern,
+                                const Place& place, std::size_t count, const std::byte* base,
+                                bool in_place, std::size_t shift) {
+  const std::size_t bytes = pattern.element_bytes();
+  const Geometry geometry = collective.geometry(count, place);
+  const std::size_t recv_offset = in_place ? geometry.recv_offset : 0;
+  const std::size_t send_begin = in_place ? geometry.send_offset : 0;
+  const std::size_t send_end = in_place ? send_begin + geometry.send_count : 0;
+  const std::size_t end = std::max(recv_offset + geometry.recv_count, send_end);
+
+  std::size_t wrong = 0;
+  // Elements from `begin` to `stop` that the operation had to leave alone.
+  const auto check_gap = [&](std::size_t begin, std::size_t stop) {
+    const std::size_t own_begin = std::clamp(send_begin, begin, stop);
+    const std::size_t own_end = std::clamp(send_end, own_begin, stop);
+    wrong += count_changed(base + begin * bytes, own_begin - begin, bytes);
+    wrong += count_changed(base + own_end * bytes, stop - own_end, bytes);
+    if (own_end > own_begin) {
+      wrong += count_wrong(base + own_begin * bytes, own_end - own_begin, pattern.input(place.rank),
+                           bytes, own_begin - send_begin + shift);
+    }
+  };
+
+  std::size_t position = 0;
+  for (const Segment& segment : collective.expected(count, place)) { // in ascending order
+    const std::size_t begin = recv_offset + segment.offset;
+    if (begin > position) check_gap(position, begin);
+    const Tile& tile =
+        segment.source == Segment::kReduced ? pattern.reduced() : pattern.input(segment.source);
+    wrong += count_wrong(base + begin * bytes, segment.count, tile, bytes,
+                         segment.source_offset + shift);
+    position = begin + segment.count;
+  }
+  if (end > position) check_gap(position, end);
+  return wrong;
+}
+
+RedOp make_operator(Operator op, DataType type, Comm comm) {
+  switch (op) {
+    case Operator::kProd:
+      return XCCL(Prod);
+    case Operator::kMax:
+      return XCCL(Max);
+    case Operator::kMin:
+      return XCCL(Min);
+    case Operator::kAvg:
+      return XCCL(Avg);
+    case Operator::kMulSum: {
+      std::uint64_t scalar = encode(info_of(type), kMulSumScalar);
+      RedOp handle{};
+      check(XCCL(RedOpCreatePreMulSum)(&handle, &scalar, type, XCCL(ScalarHostImmediate), comm),
+            comm, "RedOpCreatePreMulSum");
+      return handle;
+    }
+    default:
+      return XCCL(Sum);
+  }
+}
+
+void destroy_operator(Operator op, RedOp handle, Comm comm) {
+  if (op == Operator::kMulSum) (void)XCCL(RedOpDestroy)(handle, comm);
+}
+
+struct Runner::Task {
+  const Pattern& pattern;
+  DataType type;
+  int root;
+  Layout layout;
+  bool in_place;
+  std::vector<RedOp> ops; ///< one for each local rank
+  std::int64_t wrong = 0;
+
+  [[nodiscard]] Place place(const LocalRank& rank) const { return {rank.rank, rank.nranks, root}; }
+  [[nodiscard]] std::size_t slot_offset(int slot) const {
+    return static_cast<std::size_t>(slot) * layout.stride_bytes;
+  }
+};
+
+std::size_t Runner::bytes_per_rank(const Collective& collective, const Options& options,
+                                   const std::vector<std::size_t>& sizes, int nranks) {
+  std::size_t largest = 0;
+  for (DataType type : options.types) {
+    for (std::size_t size : sizes) {
+      const Layout layout = layout_of(collective, options, size, info_of(type).bytes, nranks);
+      largest = std::max(largest, layout.arena_bytes());
+    }
+  }
+  return largest;
+}
+
+Runner::Runner(const Collective& collective, const Options& options, const Session& session,
+               const std::vector<std::size_t>& sizes)
+    : collective_(collective), options_(options), session_(session) {
+  const std::size_t bytes = bytes_per_rank(collective, options, sizes, session.nranks());
+  buffers_.reserve(session.ranks().size());
+  for (const LocalRank& rank : session.ranks()) {
+    GuardedBuffer send(bytes, options.alloc, rank.comm);
+    GuardedBuffer recv(bytes, options.alloc, rank.comm);
+    buffers_.push_back({std::move(send), std::move(recv)});
+  }
+  if (options.mode == Mode::kCold) evictor_.resize(cold_bytes());
+}
+
+Call Runner::call_of(const Task& task, std::size_t local, int slot) const {
+  const LocalRank& rank = session_.ranks()[local];
+  const Place place = task.place(rank);
+  const std::size_t bytes = task.pattern.element_bytes();
+  std::byte* recv = buffers_[local].recv.data() + task.slot_offset(slot);
+  std::byte* send = buffers_[local].send.data() + task.slot_offset(slot);
+  if (task.in_place) {
+    const Geometry geometry = collective_.geometry(task.layout.count, place);
+    send = recv + geometry.send_offset * bytes;
+    recv = recv + geometry.recv_offset * bytes;
+  }
+  return {send, recv, task.layout.count, task.type, task.ops[local], place, rank.comm, rank.stream};
+}
+
+void Runner::run_once(const Task& task, int slot, int times) {
+  session_.issue([&](const LocalRank&,
+                     std::size_t local) { return collective_.run(call_of(task, local, slot)); },
+                 collective_.name, times, collective_.needs_group);
+}
+
+void Runner::rewrite(const Task& task, int slot, std::size_t shift) {
+  for (std::size_t local = 0; local < buffers_.size(); ++local) {
+    const Place place = task.place(session_.ranks()[local]);
+    const Geometry geometry = collective_.geometry(task.layout.count, place);
+    const std::size_t bytes = task.pattern.element_bytes();
+    std::byte* send = (task.in_place ? buffers_[local].recv.data() + geometry.send_offset * bytes
+                                     : buffers_[local].send.data()) +
+                      task.slot_offset(slot);
+    fill(send, geometry.send_count, task.pattern.input(place.rank), bytes, shift);
+  }
+}
+
+void Runner::prepare(const Task& task, int slot, std::size_t shift) {
+  for (const Buffers& buffers : buffers_) {
+    std::memset(buffers.recv.data() + task.slot_offset(slot), static_cast<int>(kUntouched),
+                task.layout.bytes);
+  }
+  rewrite(task, slot, shift);
+}
+
+std::size_t Runner::wrong(const Task& task, int slot, std::size_t shift) const {
+  std::size_t wrong = 0;
+  for (std::size_t local = 0; local < buffers_.size(); ++local) {
+    const Place place = task.place(session_.ranks()[local]);
+    const std::size_t offset = task.slot_offset(slot);
+    wrong += count_wrong_results(collective_, task.pattern, place, task.layout.count,
+                                 buffers_[local].recv.data() + offset, task.in_place, shift);
+    if (!task.in_place) { // inputs are read only
+      const Geometry geometry = collective_.geometry(task.layout.count, place);
+      wrong += count_wrong(buffers_[local].send.data() + offset, geometry.send_count,
+                           task.pattern.input(place.rank), task.pattern.element_bytes(), shift);
+    }
+  }
+  return wrong;
+}
+
+void Runner::evict() {
+  for (std::size_t i = 0; i < evictor_.size(); i += 64) evictor_[i] ^= std::byte{1};
+}
+
+// rewrite input | barrier | clock, operation, clock | read result, and again. The barrier keeps
+// the wait for a rank that is still busy with its buffers out of the operation's time.
+double Runner::time_dirty(Task& task) {
+  // In a group on one buffer in place, each operation works on the result of the one before.
+  const bool verify = options_.check_iterations > 0 && !(task.in_place && options_.aggregate > 1);
+  Clock::duration total{};
+  prepare(task, 0, 0);
+  for (int i = -options_.warmup; i < options_.iterations; ++i) {
+    const std::size_t shift = static_cast<std::size_t>(i + options_.warmup) * kShift;
+    rewrite(task, 0, shift);
+    session_.barrier();
+    const auto start = Clock::now();
+    run_once(task, 0, options_.aggregate);
+    auto stop = Clock::now();
+    session_.synchronize();
+    if (!options_.cpu_time && options_.stream) stop = Clock::now();
+    if (i >= 0) total += stop - start;
+    // Reading is part of the mode: also where nobody counts the errors.
+    const std::size_t errors = wrong(task, 0, shift);
+    if (verify) task.wrong += static_cast<std::int64_t>(errors);
+  }
+  return microseconds(total);
+}
+
+double Runner::time_back_to_back(Task& task) {
+  for (int slot = 0; slot < task.layout.slots; ++slot) prepare(task, slot, 0);
+  for (int i = 0; i < options_.warmup; ++i) {
+    run_once(task, i % task.layout.slots, options_.aggregate);
+  }
+  session_.synchronize();
+  evict();
+  session_.barrier();
+  const auto start = Clock::now();
+  for (int i = 0; i < options_.iterations; ++i) {
+    run_once(task, i % task.layout.slots, options_.aggregate);
+    if (options_.blocking) session_.synchronize();
+  }
+  auto stop = Clock::now();
+  session_.synchronize();
+  if (!options_.cpu_time && options_.stream) stop = Clock::now();
+  if (options_.check_iterations > 0 && !task.in_place) { // in place, results were inputs again
+    for (int slot = 0; slot < task.layout.slots; ++slot) {
+      task.wrong += static_cast<std::int64_t>(wrong(task, slot, 0));
+    }
+  }
+  return microseconds(stop - start);
+}
+
+Sample Runner::measure_side(Task& task) {
+  for (Buffers& buffers : buffers_) {
+    buffers.send.arm(task.layout.arena_bytes());
+    buffers.recv.arm(task.layout.arena_bytes());
+  }
+  const double time_us = options_.mode == Mode::kDirty ? time_dirty(task) : time_back_to_back(task);
+
+  for (int i = 0; i < options_.check_iterations; ++i) {
+    const int slot = i % task.layout.slots;
+    const std::size_t shift = static_cast<std::size_t>(i + 1) * kShift;
+    prepare(task, slot, shift);
+    run_once(task, slot, 1);
+    session_.synchronize();
+    task.wrong += static_cast<std::int64_t>(wrong(task, slot, shift));
+  }
+  for (const Buffers& buffers : buffers_) {
+    guard_damage_ += static_cast<std::int64_t>(buffers.send.damage() + buffers.recv.damage());
+  }
+
+  Sample sample;
+  sample.valid = true;
+  sample.time_us = session_.combine(time_us, options_.average) /
+                   (static_cast<double>(options_.iterations) * options_.aggregate);
+  sample.algbw_gbs =
+      sample.time_us > 0 ? static_cast<double>(task.layout.bytes) / (sample.time_us * 1000) : 0;
+  sample.busbw_gbs = sample.algbw_gbs * collective_.bus_factor(session_.nranks());
+  const std::int64_t wrong = session_.total(task.wrong);
+  if (options_.check_iterations > 0) sample.wrong = wrong;
+  return sample;
+}
+
+Row Runner::measure(std::size_t requested, const Pattern& pattern, DataType type, Operator op,
+                    int root) {
+  const Layout layout =
+      layout_of(collective_, options_, requested, info_of(type).bytes, session_.nranks());
+  Row row{layout.bytes, layout.count, type, op, collective_.has_root ? root : -1, {}, {}};
+  Task task{pattern, type, root, layout, false, {}};
+  for (const LocalRank& rank : session_.ranks()) {
+    task.ops.push_back(make_operator(op, type, rank.comm));
+  }
+  row.out_of_place = measure_side(task);
+  if (collective_.in_place) {
+    task.in_place = true;
+    task.wrong = 0;
+    row.in_place = measure_side(task);
+  }
+  for (std::size_t i = 0; i < task.ops.size(); ++i) {
+    destroy_operator(op, task.ops[i], session_.ranks()[i].comm);
+  }
+  return row;
+}
+
+} // namespace perf

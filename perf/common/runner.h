@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "perf/common/collective.h"
+#include "perf/common/memory.h"
+#include "perf/common/report.h"
+#include "perf/common/session.h"
+#include "perf/common/verify.h"
+
+namespace perf {
+
+/// How the buffers of one row lie in a rank's memory: `slots` copies, `stride_bytes` apart, used in
+/// turn. More than one only in cold mode.
+struct Layout {
+  std::size_t count; ///< argument of the call
+  std::size_t bytes; ///< of the larger side
+  int slots;
+  std::size_t stride_bytes;
+  [[nodiscard]] std::size_t arena_bytes() const {
+    return static_cast<std::size_t>(slots - 1) * stride_bytes + bytes;
+  }
+};
+
+/// The layout of a row of `requested` bytes: rounded down to whole elements and blocks, but at
+/// least one element each if anything was requested.
+Layout layout_of(const Collective& collective, const Options& options, std::size_t requested,
+                 std::size_t element_bytes, int nranks);
+
+/// Wrong elements of one rank's buffer after an operation. `base`: the receive side, or in place
+/// the whole buffer. Elements outside the expected segments must hold the rank's own input where
+/// that lies (in place) and be kUntouched bytes elsewhere. `shift`: of all inputs, see Pattern.
+std::size_t count_wrong_results(const Collective& collective, const Pattern& pattern,
+                                const Place& place, std::size_t count, const std::byte* base,
+                                bool in_place, std::size_t shift);
+/// What receive sides are filled with before an operation.
+inline constexpr auto kUntouched = std::byte{0xc3};
+
+/// Measures rows of one collective with the ranks of one thread.
+class Runner {
+ public:
+  /// Allocates for the largest of `sizes` and `options.types`.
+  Runner(const Collective& collective, const Options& options, const Session& session,
+         const std::vector<std::size_t>& sizes);
+
+  /// Bytes that one rank's buffers take.
+  static std::size_t bytes_per_rank(const Collective& collective, const Options& options,
+                                    const std::vector<std::size_t>& sizes, int nranks);
+
+  Row measure(std::size_t requested, const Pattern& pattern, DataType type, Operator op, int root);
+  /// Changed guard bytes so far, of this thread's ranks.
+  [[nodiscard]] std::int64_t guard_damage() const { return guard_damage_; }
+
+ private:
+  struct Buffers {
+    GuardedBuffer send, recv;
+  };
+  struct Task; // one side of a row
+
+  Sample measure_side(Task& task);
+  [[nodiscard]] double time_dirty(Task& task);
+  [[nodiscard]] double time_back_to_back(Task& task);
+  void run_once(const Task& task, int slot, int times);
+  void prepare(const Task& task, int slot, std::size_t shift);
+  void rewrite(const Task& task, int slot, std::size_t shift);
+  [[nodiscard]] std::size_t wrong(const Task& task, int slot, std::size_t shift) const;
+  [[nodiscard]] Call call_of(const Task& task, std::size_t local, int slot) const;
+  void evict();
+
+  const Collective& collective_;
+  const Options& options_;
+  const Session& session_;
+  std::vector<Buffers> buffers_; ///< one for each local rank
+  std::vector<std::byte> evictor_;
+  std::int64_t guard_damage_ = 0;
+};
+
+/// The library's operator for `op`; for kMulSum one is made, which destroy_operator() ends.
+RedOp make_operator(Operator op, DataType type, Comm comm);
+void destroy_operator(Operator op, RedOp handle, Comm comm);
+
+} // namespace perf

@@ -1,0 +1,137 @@
+#include "perf/common/session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace perf {
+
+void check(Result result, Comm comm, const char* call) {
+  if (result == XCCL(Success)) return;
+  const char* sentence = XCCL(GetLastError)(comm);
+  if ((sentence == nullptr || *sentence == '\0') && comm != nullptr) {
+    sentence = XCCL(GetLastError)(nullptr);
+  }
+  std::string text = std::string(call) + ": " + XCCL(GetErrorString)(result);
+  if (sentence != nullptr && *sentence != '\0') text += std::string(": ") + sentence;
+  throw Failure(text);
+}
+
+std::vector<Segment> block_from_each(std::size_t count, const Place& place,
+                                     std::size_t source_offset) {
+  std::vector<Segment> segments;
+  for (int rank = 0; rank < place.nranks; ++rank) {
+    segments.push_back({static_cast<std::size_t>(rank) * count, count, rank, source_offset});
+  }
+  return segments;
+}
+
+Session Session::join(const Options& options, const UniqueId& id, int nranks, int base) {
+  Session session;
+  for (int i = 0; i < options.ranks_per_thread; ++i) {
+    session.ranks_.push_back({nullptr, base + i, nranks, nullptr});
+  }
+  // The handles are written when the group ends: they must not move until then.
+  session.issue(
+      [&](const LocalRank&, std::size_t i) {
+        LocalRank& rank = session.ranks_[i];
+        return XCCL(CommInitRank)(&rank.comm, nranks, id, rank.rank);
+      },
+      "CommInitRank");
+  session.open_streams(options);
+  return session;
+}
+
+Session Session::from_launcher(const Options& options) {
+  Session session;
+  LocalRank rank{};
+  check(XCCL(CommInitEnv)(&rank.comm, nullptr), nullptr, "CommInitEnv");
+  session.ranks_.push_back(rank);
+  check(XCCL(CommUserRank)(rank.comm, &session.ranks_[0].rank), rank.comm, "CommUserRank");
+  check(XCCL(CommCount)(rank.comm, &session.ranks_[0].nranks), rank.comm, "CommCount");
+  session.open_streams(options);
+  return session;
+}
+
+Session::Session(Session&& other) noexcept : ranks_(std::move(other.ranks_)) {
+  other.ranks_.clear();
+}
+
+Session::~Session() {
+  for (const LocalRank& rank : ranks_) {
+    if (rank.stream != nullptr) {
+      (void)XCCL(StreamDestroy)(static_cast<XCCL(Stream_t)>(rank.stream));
+    }
+    if (rank.comm != nullptr) (void)XCCL(CommDestroy)(rank.comm);
+  }
+}
+
+void Session::open_streams(const Options& options) {
+  if (!options.stream) return;
+  for (LocalRank& rank : ranks_) {
+    XCCL(Stream_t) stream = nullptr;
+    check(XCCL(StreamCreate)(&stream), nullptr, "StreamCreate");
+    rank.stream = stream;
+  }
+}
+
+void Session::synchronize() const {
+  for (const LocalRank& rank : ranks_) {
+    if (rank.stream == nullptr) continue;
+    check(XCCL(StreamSynchronize)(static_cast<XCCL(Stream_t)>(rank.stream)), rank.comm,
+          "StreamSynchronize");
+  }
+}
+
+void Session::barrier() const {
+  issue([](const LocalRank& rank, std::size_t) { return XCCL(Barrier)(rank.comm, nullptr); },
+        "Barrier");
+}
+
+double Session::combine(double value, Average average) const {
+  std::vector<double> values(ranks_.size(), value);
+  issue(
+      [&](const LocalRank& rank, std::size_t i) {
+        if (average == Average::kRank0) {
+          return XCCL(Broadcast)(&values[i], &values[i], 1, XCCL(Float64), 0, rank.comm, nullptr);
+        }
+        const RedOp op = average == Average::kMin   ? XCCL(Min)
+                         : average == Average::kMax ? XCCL(Max)
+                                                    : XCCL(Sum);
+        return XCCL(AllReduce)(&values[i], &values[i], 1, XCCL(Float64), op, rank.comm, nullptr);
+      },
+      "combining the ranks' times");
+  return average == Average::kMean ? values[0] / nranks() : values[0];
+}
+
+std::int64_t Session::total(std::int64_t value) const {
+  std::vector<std::int64_t> values(ranks_.size(), 0);
+  values[0] = value;
+  issue(
+      [&](const LocalRank& rank, std::size_t i) {
+        return XCCL(AllReduce)(&values[i], &values[i], 1, XCCL(Int64), XCCL(Sum), rank.comm,
+                               nullptr);
+      },
+      "adding up the ranks' errors");
+  return values[0];
+}
+
+std::vector<RankInfo> Session::everyone(int thread) const {
+  std::vector<RankInfo> mine(ranks_.size());
+  std::vector<std::vector<RankInfo>> all(ranks_.size());
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    mine[i] = {ranks_[i].rank, static_cast<int>(getpid()), thread, {}};
+    gethostname(mine[i].host, sizeof(mine[i].host) - 1);
+    all[i].resize(static_cast<std::size_t>(nranks()));
+  }
+  issue(
+      [&](const LocalRank& rank, std::size_t i) {
+        return XCCL(AllGather)(&mine[i], all[i].data(), sizeof(RankInfo), XCCL(Uint8), rank.comm,
+                               nullptr);
+      },
+      "gathering the ranks' hosts");
+  return all[0];
+}
+
+} // namespace perf
