@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/bootstrap.h"
+#include "comm/oob.h"
 #include "comm/communicator.h"
 #include "transports/transport.h"
 

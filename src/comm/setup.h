@@ -8,7 +8,7 @@
 #include "algorithms/shape.h"
 #include "base/status.h"
 #include "base/wait.h"
-#include "comm/bootstrap.h"
+#include "comm/oob.h"
 #include "comm/selector.h"
 #include "transports/transport.h"
 

@@ -1,0 +1,177 @@
+// Groups, collectives, transfers, operators.
+#include <cstring>
+
+#include "comm/api/support.h"
+#include "comm/check.h"
+#include "comm/group.h"
+#include "comm/stream.h"
+
+using namespace whorl;      // NOLINT: this file is the bridge between the two worlds
+using namespace whorl::api; // NOLINT
+
+namespace {
+
+/// Checks a call and issues it, or adds it to the open group.
+whorlResult_t call(const RawCall& raw, whorlComm_t handle, void* stream) noexcept {
+  return guarded(raw.function, [&]() -> Status {
+    Group& group = Group::current();
+    const auto check = [&]() -> Result<Request> {
+      WHORL_TRY(check_ready(raw.function, handle));
+      if (stream != nullptr && find_stream(stream) == nullptr) {
+        return invalid(raw.function,
+                       "stream is neither NULL nor a stream of whorlStreamCreate() that still "
+                       "exists");
+      }
+      return check_call(raw, *handle->communicator);
+    };
+    const auto request = check();
+    if (!request.ok()) {
+      if (group.open()) group.spoil(request.status());
+      return request.status();
+    }
+    const Call checked{.handle = handle, .request = *request, .stream = stream};
+    if (group.open()) {
+      group.add(checked);
+      return {};
+    }
+    const Inside inside(*handle);
+    return issue({&checked, 1});
+  });
+}
+
+} // namespace
+
+extern "C" {
+
+whorlResult_t whorlGroupStart(void) {
+  return guarded("whorlGroupStart", []() -> Status {
+    Group::current().start();
+    return {};
+  });
+}
+
+whorlResult_t whorlGroupEnd(void) {
+  return guarded("whorlGroupEnd", [] { return Group::current().end(); });
+}
+
+whorlResult_t whorlAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                             whorlDataType_t datatype, whorlRedOp_t op, whorlComm_t comm,
+                             void* stream) {
+  return call({"whorlAllReduce", Collective::kAllReduce, sendbuff, recvbuff, count, datatype, op},
+              comm, stream);
+}
+
+whorlResult_t whorlReduce(const void* sendbuff, void* recvbuff, size_t count,
+                          whorlDataType_t datatype, whorlRedOp_t op, int root, whorlComm_t comm,
+                          void* stream) {
+  return call({"whorlReduce", Collective::kReduce, sendbuff, recvbuff, count, datatype, op, root},
+              comm, stream);
+}
+
+whorlResult_t whorlBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                             whorlDataType_t datatype, int root, whorlComm_t comm, void* stream) {
+  return call({"whorlBroadcast", Collective::kBroadcast, sendbuff, recvbuff, count, datatype,
+               whorlSum, root},
+              comm, stream);
+}
+
+whorlResult_t whorlBcast(void* buff, size_t count, whorlDataType_t datatype, int root,
+                         whorlComm_t comm, void* stream) {
+  return call({"whorlBcast", Collective::kBroadcast, buff, buff, count, datatype, whorlSum, root},
+              comm, stream);
+}
+
+whorlResult_t whorlReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                 whorlDataType_t datatype, whorlRedOp_t op, whorlComm_t comm,
+                                 void* stream) {
+  return call({"whorlReduceScatter", Collective::kReduceScatter, sendbuff, recvbuff, recvcount,
+               datatype, op},
+              comm, stream);
+}
+
+whorlResult_t whorlAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                             whorlDataType_t datatype, whorlComm_t comm, void* stream) {
+  return call({"whorlAllGather", Collective::kAllGather, sendbuff, recvbuff, sendcount, datatype},
+              comm, stream);
+}
+
+whorlResult_t whorlAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                            whorlDataType_t datatype, whorlComm_t comm, void* stream) {
+  return call({"whorlAlltoAll", Collective::kAllToAll, sendbuff, recvbuff, count, datatype}, comm,
+              stream);
+}
+
+whorlResult_t whorlGather(const void* sendbuff, void* recvbuff, size_t count,
+                          whorlDataType_t datatype, int root, whorlComm_t comm, void* stream) {
+  return call(
+      {"whorlGather", Collective::kGather, sendbuff, recvbuff, count, datatype, whorlSum, root},
+      comm, stream);
+}
+
+whorlResult_t whorlScatter(const void* sendbuff, void* recvbuff, size_t count,
+                           whorlDataType_t datatype, int root, whorlComm_t comm, void* stream) {
+  return call(
+      {"whorlScatter", Collective::kScatter, sendbuff, recvbuff, count, datatype, whorlSum, root},
+      comm, stream);
+}
+
+whorlResult_t whorlBarrier(whorlComm_t comm, void* stream) {
+  return call({"whorlBarrier", Collective::kBarrier}, comm, stream);
+}
+
+whorlResult_t whorlSend(const void* sendbuff, size_t count, whorlDataType_t datatype, int peer,
+                        whorlComm_t comm, void* stream) {
+  return call({"whorlSend", Collective::kSend, sendbuff, nullptr, count, datatype, whorlSum, peer},
+              comm, stream);
+}
+
+whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t datatype, int peer,
+                        whorlComm_t comm, void* stream) {
+  return call({"whorlRecv", Collective::kRecv, nullptr, recvbuff, count, datatype, whorlSum, peer},
+              comm, stream);
+}
+
+whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDataType_t datatype,
+                                        whorlScalarResidence_t residence, whorlComm_t comm) {
+  constexpr const char* kName = "whorlRedOpCreatePreMulSum";
+  return guarded(kName, [&]() -> Status {
+    WHORL_TRY(check_ready(kName, comm));
+    if (op == nullptr) return invalid(kName, "op is NULL");
+    if (scalar == nullptr) return invalid(kName, "scalar is NULL");
+    const int type = datatype;
+    if (type < 0 || type >= kNumDataTypes) {
+      return invalid(kName, fmt::format("datatype is {}, which is none", type));
+    }
+    const int where = residence;
+    if (where != whorlScalarDevice && where != whorlScalarHostImmediate) {
+      return invalid(kName, fmt::format("residence is {}; use whorlScalarHostImmediate ({}) or "
+                                        "whorlScalarDevice ({})",
+                                        where, static_cast<int>(whorlScalarHostImmediate),
+                                        static_cast<int>(whorlScalarDevice)));
+    }
+    Communicator::Scale scale{.type = static_cast<DataType>(type),
+                              .source = where == whorlScalarDevice ? scalar : nullptr,
+                              .value = {}};
+    if (scale.source == nullptr) std::memcpy(scale.value.data(), scalar, size_of(scale.type));
+    *op = static_cast<whorlRedOp_t>(comm->communicator->add_scale(scale));
+    return {};
+  });
+}
+
+whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm) {
+  return guarded("whorlRedOpDestroy", [&]() -> Status {
+    WHORL_TRY(check_ready("whorlRedOpDestroy", comm));
+    const int number = op;
+    if (number >= 0 && number < kNumReduceOps) {
+      return invalid("whorlRedOpDestroy",
+                     fmt::format("op {} is built in and cannot be destroyed", number));
+    }
+    if (!comm->communicator->remove_scale(number)) {
+      return invalid("whorlRedOpDestroy",
+                     fmt::format("op {} is not an operator of this communicator", number));
+    }
+    return {};
+  });
+}
+
+} // extern "C"

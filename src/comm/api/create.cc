@@ -1,0 +1,191 @@
+// Creating and ending communicators.
+#include <functional>
+
+#include "comm/api/support.h"
+#include "comm/create.h"
+#include "comm/group.h"
+
+using namespace whorl;      // NOLINT: this file is the bridge between the two worlds
+using namespace whorl::api; // NOLINT
+
+namespace {
+
+Status check_ranks(const char* function, const void* out, int nranks, int rank) {
+  if (out == nullptr) return invalid(function, "comm is NULL; pass the address of a whorlComm_t");
+  constexpr int kMaxRanks = 32768;
+  if (nranks < 1 || nranks > kMaxRanks) {
+    return invalid(function,
+                   fmt::format("nranks is {}; it must be from 1 to {}", nranks, kMaxRanks));
+  }
+  if (rank < 0 || rank >= nranks) {
+    return invalid(function, fmt::format("rank is {}; it must be from 0 to {}", rank, nranks - 1));
+  }
+  return {};
+}
+
+/// Creates through `meet`, at once or as part of the open group.
+Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config,
+                         std::function<Result<Meeting>()> meet) {
+  mark_used();
+  *out = nullptr;
+  const auto options = make_options(config);
+  if (!options.ok()) return options.status().with_context(function);
+  const bool wait = blocking(config);
+  auto job = [out, options = *options, wait, meet = std::move(meet), function]() -> Status {
+    const Status status = create(out, options, wait, meet);
+    if (!status.ok()) return status.with_context(function);
+    if (!wait) {
+      return Status::error(Code::kInProgress,
+                           "the communicator is being created; poll whorlCommGetAsyncError");
+    }
+    return {};
+  };
+  if (!Group::current().open()) return job();
+  Group::current().add_job(std::move(job));
+  return {};
+}
+
+/// Waits until no other thread is inside a call on the handle.
+void wait_until_empty(const whorlComm& handle) {
+  ClockNapper napper;
+  const Verdict nobody;
+  const WaitPolicy policy{.timeout_ns = 10'000'000'000, .spins = 100};
+  static_cast<void>(
+      wait_until([&] { return handle.inside.load() == 0 ? Progress::kDone : Progress::kIdle; },
+                 policy, nobody, napper));
+}
+
+void free_handle(whorlComm* handle) {
+  handle->magic.store(whorlComm::kDead);
+  if (handle->creator.joinable()) handle->creator.join();
+  delete handle;
+}
+
+} // namespace
+
+extern "C" {
+
+whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist) {
+  static_cast<void>(devlist);
+  return guarded("whorlCommInitAll", [&]() -> Status {
+    WHORL_TRY(check_ranks("whorlCommInitAll", comms, ndev, 0));
+    mark_used();
+    const auto options = make_options(nullptr);
+    if (!options.ok()) return options.status();
+    return create_all(comms, ndev, *options).with_context("whorlCommInitAll");
+  });
+}
+
+whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
+                             whorlConfig_t* config) {
+  return guarded("whorlCommSplit", [&]() -> Status {
+    WHORL_TRY(check_ready("whorlCommSplit", comm));
+    if (newcomm == nullptr) return invalid("whorlCommSplit", "newcomm is NULL");
+    if (color < 0 && color != WHORL_SPLIT_NOCOLOR) {
+      return invalid("whorlCommSplit", fmt::format("color is {}; it must not be negative, or be "
+                                                   "WHORL_SPLIT_NOCOLOR ({})",
+                                                   color, WHORL_SPLIT_NOCOLOR));
+    }
+    *newcomm = nullptr;
+    Options options = comm->communicator->options();
+    if (config != nullptr) {
+      auto given = make_options(config);
+      if (!given.ok()) return given.status();
+      options = *std::move(given);
+    }
+    auto job = [=]() -> Status {
+      const Inside inside(*comm);
+      Status status =
+          create_split(newcomm, *comm, color, key, options)
+              .with_context(fmt::format("whorlCommSplit on rank {}", comm->communicator->rank()));
+      if (!status.ok()) comm->set_error(status);
+      return status;
+    };
+    if (!Group::current().open()) return job();
+    Group::current().add_job(std::move(job));
+    return {};
+  });
+}
+
+whorlResult_t whorlCommFinalize(whorlComm_t comm) {
+  return guarded("whorlCommFinalize", [&]() -> Status {
+    WHORL_TRY(check_ready("whorlCommFinalize", comm));
+    const Inside inside(*comm);
+    const Status status = comm->communicator->drain();
+    comm->finalized = true;
+    return status;
+  });
+}
+
+whorlResult_t whorlCommDestroy(whorlComm_t comm) {
+  return guarded("whorlCommDestroy", [&]() -> Status {
+    if (comm == nullptr) return {};
+    WHORL_TRY(check_handle("whorlCommDestroy", comm));
+    if (comm->creator.joinable()) comm->creator.join();
+    Status status;
+    if (comm->communicator != nullptr && !comm->finalized) {
+      status = comm->communicator->drain();
+    }
+    free_handle(comm);
+    return {};
+  });
+}
+
+whorlResult_t whorlCommAbort(whorlComm_t comm) {
+  return guarded("whorlCommAbort", [&]() -> Status {
+    if (comm == nullptr) return {};
+    WHORL_TRY(check_handle("whorlCommAbort", comm));
+    if (comm->creator.joinable()) comm->creator.join();
+    if (comm->communicator != nullptr) {
+      Communicator& communicator = *comm->communicator;
+      communicator.abort(
+          Status::error(Code::kRemoteError,
+                        fmt::format("{} has called whorlCommAbort",
+                                    communicator.membership().describe(communicator.rank()))));
+      wait_until_empty(*comm);
+      static_cast<void>(communicator.drain());
+    }
+    free_handle(comm);
+    return {};
+  });
+}
+
+whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError) {
+  return guarded("whorlCommGetAsyncError", [&]() -> Status {
+    WHORL_TRY(check_handle("whorlCommGetAsyncError", comm));
+    if (asyncError == nullptr) return invalid("whorlCommGetAsyncError", "asyncError is NULL");
+    const Code created = comm->created.load(std::memory_order_acquire);
+    const Code code = created == Code::kOk ? comm->communicator->state().code() : created;
+    *asyncError = static_cast<whorlResult_t>(code);
+    return {};
+  });
+}
+
+whorlResult_t whorlCommCount(const whorlComm_t comm, int* count) {
+  return guarded("whorlCommCount", [&]() -> Status {
+    WHORL_TRY(check_ready("whorlCommCount", comm));
+    if (count == nullptr) return invalid("whorlCommCount", "count is NULL");
+    *count = comm->communicator->nranks();
+    return {};
+  });
+}
+
+whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device) {
+  return guarded("whorlCommCuDevice", [&]() -> Status {
+    WHORL_TRY(check_ready("whorlCommCuDevice", comm));
+    if (device == nullptr) return invalid("whorlCommCuDevice", "device is NULL");
+    *device = -1;
+    return {};
+  });
+}
+
+whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank) {
+  return guarded("whorlCommUserRank", [&]() -> Status {
+    WHORL_TRY(check_ready("whorlCommUserRank", comm));
+    if (rank == nullptr) return invalid("whorlCommUserRank", "rank is NULL");
+    *rank = comm->communicator->rank();
+    return {};
+  });
+}
+
+} // extern "C"

@@ -1,0 +1,95 @@
+// Version, error texts, host streams.
+#include "comm/api/support.h"
+#include "comm/stream.h"
+
+using namespace whorl;      // NOLINT: this file is the bridge between the two worlds
+using namespace whorl::api; // NOLINT
+
+extern "C" {
+
+whorlResult_t whorlGetVersion(int* version) {
+  return guarded("whorlGetVersion", [&]() -> Status {
+    if (version == nullptr) return invalid("whorlGetVersion", "version is NULL");
+    *version = WHORL_VERSION_CODE;
+    return {};
+  });
+}
+
+const char* whorlGetErrorString(whorlResult_t result) {
+  switch (result) {
+    case whorlSuccess:
+      return "no error";
+    case whorlUnhandledCudaError:
+      return "a CUDA call failed";
+    case whorlSystemError:
+      return "a system call failed";
+    case whorlInternalError:
+      return "internal error";
+    case whorlInvalidArgument:
+      return "invalid argument";
+    case whorlInvalidUsage:
+      return "invalid usage";
+    case whorlRemoteError:
+      return "another rank failed or cannot be reached";
+    case whorlInProgress:
+      return "in progress";
+    case whorlNumResults:
+      break;
+  }
+  return "unknown result code";
+}
+
+const char* whorlGetLastError(whorlComm_t comm) {
+  thread_local std::string text; // keeps what is returned alive
+  try {
+    text = last_error();
+    if (comm != nullptr && comm->magic.load() == whorlComm::kAlive) {
+      Status status = comm->error();
+      if (status.ok() && comm->created.load(std::memory_order_acquire) == Code::kOk) {
+        status = comm->communicator->verdict().status();
+      }
+      text = status.message();
+    }
+    return text.c_str();
+  } catch (...) {
+    return "out of memory";
+  }
+}
+
+whorlResult_t whorlStreamCreate(whorlStream_t* stream) {
+  return guarded("whorlStreamCreate", [&]() -> Status {
+    if (stream == nullptr) return invalid("whorlStreamCreate", "stream is NULL");
+    *stream = static_cast<whorlStream_t>(create_stream());
+    return {};
+  });
+}
+
+whorlResult_t whorlStreamSynchronize(whorlStream_t stream) {
+  return guarded("whorlStreamSynchronize", [&]() -> Status {
+    const auto found = find_stream(stream);
+    if (found == nullptr) return invalid("whorlStreamSynchronize", "stream does not exist");
+    return found->synchronize();
+  });
+}
+
+whorlResult_t whorlStreamQuery(whorlStream_t stream) {
+  const auto found = find_stream(stream);
+  if (found != nullptr && !found->idle()) return whorlInProgress;
+  return guarded("whorlStreamQuery", [&]() -> Status {
+    if (found == nullptr) return invalid("whorlStreamQuery", "stream does not exist");
+    return found->error();
+  });
+}
+
+whorlResult_t whorlStreamDestroy(whorlStream_t stream) {
+  return guarded("whorlStreamDestroy", [&]() -> Status {
+    if (stream == nullptr) return {};
+    const auto found = find_stream(stream);
+    if (found == nullptr) return invalid("whorlStreamDestroy", "stream does not exist");
+    const Status status = found->synchronize();
+    destroy_stream(stream);
+    return status;
+  });
+}
+
+} // extern "C"

@@ -1,0 +1,50 @@
+// Memory that other ranks of the host can map.
+#include "comm/api/support.h"
+#include "transports/shm/heap.h"
+
+using namespace whorl;      // NOLINT: this file is the bridge between the two worlds
+using namespace whorl::api; // NOLINT
+
+extern "C" {
+
+whorlResult_t whorlMemAlloc(void** ptr, size_t size) {
+  return guarded("whorlMemAlloc", [&]() -> Status {
+    if (ptr == nullptr) return invalid("whorlMemAlloc", "ptr is NULL");
+    *ptr = nullptr;
+    if (size == 0) return {};
+    mark_used();
+    const auto memory = heap_alloc(size);
+    if (!memory.ok()) return memory.status().with_context("whorlMemAlloc");
+    *ptr = *memory;
+    return {};
+  });
+}
+
+whorlResult_t whorlMemFree(void* ptr) {
+  return guarded("whorlMemFree", [&]() -> Status {
+    if (ptr == nullptr) return {};
+    return heap_free(ptr).with_context("whorlMemFree");
+  });
+}
+
+whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size, void** handle) {
+  return guarded("whorlCommRegister", [&]() -> Status {
+    WHORL_TRY(check_ready("whorlCommRegister", comm));
+    if (handle == nullptr) return invalid("whorlCommRegister", "handle is NULL");
+    *handle = nullptr;
+    if (buff == nullptr && size > 0) return invalid("whorlCommRegister", "buff is NULL");
+    const auto adopted = heap_adopt(buff, size);
+    if (!adopted.ok()) return adopted.status().with_context("whorlCommRegister");
+    *handle = *adopted;
+    return {};
+  });
+}
+
+whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle) {
+  return guarded("whorlCommDeregister", [&]() -> Status {
+    WHORL_TRY(check_handle("whorlCommDeregister", comm));
+    return heap_release(static_cast<HeapRegistration*>(handle)).with_context("whorlCommDeregister");
+  });
+}
+
+} // extern "C"

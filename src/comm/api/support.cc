@@ -1,0 +1,83 @@
+#include "comm/api/support.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "base/log.h"
+
+namespace whorl::api {
+namespace {
+
+static_assert(static_cast<int>(Code::kInProgress) == whorlInProgress);
+static_assert(static_cast<int>(DataType::kFloat8e5m2) == whorlFloat8e5m2);
+static_assert(static_cast<int>(ReduceOp::kAvg) == whorlAvg);
+static_assert(static_cast<int>(kNumReduceOps) == whorlNumOps);
+static_assert(static_cast<int>(kNumDataTypes) == whorlNumTypes);
+
+std::atomic<bool> in_forked_child{false};
+
+} // namespace
+
+std::string& last_error() noexcept {
+  thread_local std::string text;
+  return text;
+}
+
+whorlResult_t report(const Status& status) {
+  if (status.ok()) return whorlSuccess;
+  last_error() = status.message();
+  if (status.code() != Code::kInProgress) log(LogLevel::kInfo, status.message());
+  return static_cast<whorlResult_t>(status.code());
+}
+
+Status check_not_forked(const char* function) {
+  if (!in_forked_child.load(std::memory_order_relaxed)) return {};
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format(
+          "{}: this process was forked from one that had already used whorl; fork first, or "
+          "exec a new program",
+          function));
+}
+
+void mark_used() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    pthread_atfork(nullptr, nullptr,
+                   [] { in_forked_child.store(true, std::memory_order_relaxed); });
+  });
+}
+
+Status invalid(const char* function, std::string_view what) {
+  return Status::error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
+}
+
+Status check_handle(const char* function, const whorlComm* handle) {
+  if (handle == nullptr) return invalid(function, "comm is NULL");
+  if (handle->magic.load(std::memory_order_relaxed) != whorlComm::kAlive) {
+    return invalid(function, "comm is not a communicator, or it has been destroyed");
+  }
+  return {};
+}
+
+Status check_ready(const char* function, const whorlComm* handle) {
+  WHORL_TRY(check_handle(function, handle));
+  const Code created = handle->created.load(std::memory_order_acquire);
+  if (created == Code::kInProgress) {
+    return Status::error(Code::kInvalidUsage,
+                         fmt::format("{}: comm is still being created; wait until "
+                                     "whorlCommGetAsyncError reports whorlSuccess",
+                                     function));
+  }
+  if (created != Code::kOk) return handle->error();
+  if (handle->finalized) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("{}: comm has been finalized; only whorlCommDestroy is allowed", function));
+  }
+  return {};
+}
+
+} // namespace whorl::api

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "comm/handle.h"
+#include "whorl/whorl.h"
+
+// What the functions of the C API have in common. They check handles and arguments, then call the
+// classes behind them; nothing else in whorl is visible outside the library.
+namespace whorl::api {
+
+/// The last error of this thread, for whorlGetLastError(NULL).
+std::string& last_error() noexcept;
+
+/// Keeps the error of a call for whorlGetLastError() and turns it into a result code.
+whorlResult_t report(const Status& status);
+
+/// kInvalidUsage in the forked child of a process that had used the library.
+Status check_not_forked(const char* function);
+/// From now on a forked child must not use the library: its threads and connections are the
+/// parent's.
+void mark_used();
+
+Status invalid(const char* function, std::string_view what);
+
+/// A handle that was created and not destroyed.
+Status check_handle(const char* function, const whorlComm* handle);
+/// A handle whose communicator exists and may be used.
+Status check_ready(const char* function, const whorlComm* handle);
+
+/// Runs the body of an API function. No exception leaves the library.
+template <class Body>
+whorlResult_t guarded(const char* function, Body&& body) noexcept {
+  const auto fail = [function](const char* what, whorlResult_t code) {
+    try {
+      last_error() = std::string(function) + ": " + what;
+    } catch (...) {
+      last_error().clear();
+    }
+    return code;
+  };
+  try {
+    Status status = check_not_forked(function);
+    if (status.ok()) status = body();
+    return report(status);
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory", whorlSystemError);
+  } catch (const std::exception& error) {
+    return fail(error.what(), whorlInternalError);
+  }
+}
+
+/// A call that is inside a communicator: whorlCommAbort() waits for it to leave.
+class Inside {
+ public:
+  explicit Inside(whorlComm& handle) noexcept : handle_(handle) { handle_.inside.fetch_add(1); }
+  ~Inside() { handle_.inside.fetch_sub(1); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  whorlComm& handle_;
+};
+
+} // namespace whorl::api
