@@ -5,8 +5,8 @@
 #include "comm/create.h"
 #include "comm/group.h"
 
-using namespace whorl;      // NOLINT: this file is the bridge between the two worlds
-using namespace whorl::api; // NOLINT
+using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
+using namespace whorl::capi; // NOLINT
 
 namespace {
 

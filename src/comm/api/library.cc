@@ -2,8 +2,8 @@
 #include "comm/api/support.h"
 #include "comm/stream.h"
 
-using namespace whorl;      // NOLINT: this file is the bridge between the two worlds
-using namespace whorl::api; // NOLINT
+using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
+using namespace whorl::capi; // NOLINT
 
 extern "C" {
 

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 
-namespace whorl::api {
+namespace whorl::capi {
 namespace {
 
 static_assert(static_cast<int>(Code::kInProgress) == whorlInProgress);
@@ -80,4 +80,4 @@ Status check_ready(const char* function, const whorlComm* handle) {
   return {};
 }
 
-} // namespace whorl::api
+} // namespace whorl::capi

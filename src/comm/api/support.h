@@ -13,7 +13,7 @@
 
 // What the functions of the C API have in common. They check handles and arguments, then call the
 // classes behind them; nothing else in whorl is visible outside the library.
-namespace whorl::api {
+namespace whorl::capi {
 
 /// The last error of this thread, for whorlGetLastError(NULL).
 std::string& last_error() noexcept;
@@ -68,4 +68,4 @@ class Inside {
   whorlComm& handle_;
 };
 
-} // namespace whorl::api
+} // namespace whorl::capi
