@@ -1,0 +1,59 @@
+#pragma once
+
+#include <bit>
+#include <limits>
+#include <vector>
+
+#include "algorithms/shape.h"
+#include "schedule/builder.h"
+#include "schedule/schedule.h"
+
+namespace whorl {
+
+/// A lane can name this many partners.
+inline constexpr int kMaxPeers = 255;
+/// A buffer can have this many chunks.
+inline constexpr int kMaxChunks = std::numeric_limits<std::uint16_t>::max();
+/// Chunks of a lane in pipelined algorithms (chains and trees). More fill the pipeline better;
+/// fewer make larger messages. Eight keep a tree of 16 ranks busy half of the time within one
+/// window.
+inline constexpr int kPipelineChunks = 8;
+
+constexpr int floor_log2(int value) noexcept {
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(value))) - 1;
+}
+constexpr int ceil_log2(int value) noexcept { return value <= 1 ? 0 : floor_log2(value - 1) + 1; }
+constexpr bool is_power_of_two(int value) noexcept {
+  return std::has_single_bit(static_cast<unsigned>(value));
+}
+/// `value` modulo `modulus`, not negative.
+constexpr int wrap(int value, int modulus) noexcept {
+  const int rest = value % modulus;
+  return rest < 0 ? rest + modulus : rest;
+}
+
+/// All ranks but `rank`, ascending.
+inline std::vector<int> other_ranks(int nranks, int rank) {
+  std::vector<int> ranks;
+  ranks.reserve(static_cast<std::size_t>(nranks));
+  for (int i = 0; i < nranks; ++i) {
+    if (i != rank) ranks.push_back(i);
+  }
+  return ranks;
+}
+
+/// Any collective of a single rank: its output is its input.
+inline Schedule build_single_rank() {
+  ScheduleBuilder builder(1, 0, 1);
+  builder.lane(0).copy(0, 0);
+  return std::move(builder).build();
+}
+
+/// Whether a buffer of `chunks` chunks for each rank and channel can be encoded.
+inline bool chunks_fit(const Shape& shape, int chunks = 1) {
+  return static_cast<long>(shape.nranks) * shape.channels * chunks <= kMaxChunks;
+}
+/// Whether a lane can name all other ranks at once.
+inline bool peers_fit(const Shape& shape) { return shape.nranks - 1 <= kMaxPeers; }
+
+} // namespace whorl

@@ -1,0 +1,116 @@
+// Recursive doubling. In round k rank r exchanges with r ⊕ 2^k everything it has, so what it has
+// doubles: the partial sum of twice as many ranks (allreduce), or twice as many blocks
+// (all-gather). Described by R. Thakur, R. Rabenseifner, W. Gropp ("Optimization of Collective
+// Communication Operations in MPICH", 2005). With L = ⌊log2 p⌋:
+//
+//     allreduce    L rounds, L·n bytes sent, L·n reduced; few bytes on many ranks
+//     all-gather   L rounds, (p−1)/p·n bytes sent; p a power of two
+//
+//     round 0   0◀─▶1   2◀─▶3   4◀─▶5   6◀─▶7
+//     round 1   0◀─────▶2   1◀─────▶3   4◀─────▶6 …
+//     round 2   0◀─────────────▶4   1◀─────────────▶5 …
+//
+// Where p is not a power of two, allreduce folds: of the first 2(p−2^L) ranks, each even one hands
+// its vector to the odd one above it and gets the result in the end; two rounds more.
+#include "algorithms/doubling.h"
+
+#include <array>
+
+#include "algorithms/common.h"
+#include "algorithms/fold.h"
+
+namespace whorl {
+namespace {
+
+Schedule build_allreduce(const Shape& shape, int rank) {
+  if (shape.nranks == 1) return build_single_rank();
+  const Fold fold(shape.nranks, rank);
+  ScheduleBuilder builder(shape.nranks, rank, shape.channels);
+  for (int c = 0; c < shape.channels; ++c) {
+    LaneBuilder& lane = builder.lane(c);
+    if (fold.extra) {
+      lane.peers(fold.partner, fold.partner).send(c).recv_copy(c);
+      continue;
+    }
+    // Partial sums alternate between two scratch chunks. No round writes what it has sent: both
+    // partners would wait for the other to have read it.
+    const auto holds = static_cast<std::uint16_t>(c);
+    const int scratch = builder.scratch({holds, holds});
+    const bool folds = fold.partner >= 0;
+    lane.write(Buffer::kScratch);
+    int sum = c;
+    if (folds) {
+      lane.peers(fold.at(1), fold.partner).recv_reduce_copy_send(sum, scratch);
+      sum = scratch;
+      lane.read(Buffer::kScratch);
+    } else {
+      lane.peers(fold.at(1), fold.at(1)).send(sum);
+    }
+    int target = folds ? 1 : 0;
+    for (int bit = 1; 2 * bit < fold.core; bit *= 2, target ^= 1) {
+      lane.peers(fold.at(2 * bit), fold.at(bit)).recv_reduce_copy_send(sum, scratch + target);
+      sum = scratch + target;
+      lane.read(Buffer::kScratch);
+    }
+    const int last = fold.at(fold.core / 2);
+    if (folds) {
+      lane.write(Buffer::kOutput).peers(fold.partner, last).recv_reduce_copy_send(sum, c).final();
+    } else if (fold.core == 2) { // the last round is the first, which has sent the input
+      lane.peers(last, last).recv_reduce_copy(sum, scratch).final();
+      lane.read(Buffer::kScratch).write(Buffer::kOutput).copy(scratch, c);
+    } else {
+      lane.write(Buffer::kOutput).peers(last, last).recv_reduce_copy(sum, c).final();
+    }
+  }
+  return std::move(builder).build();
+}
+
+Cost allreduce_cost(const Shape& shape) {
+  const double rounds = floor_log2(shape.nranks);
+  const double folds = is_power_of_two(shape.nranks) ? 0 : 1;
+  return {.rounds = rounds + 2 * folds,
+          .volume = rounds + folds,
+          .reduced = rounds + folds,
+          .messages = (rounds + folds) * shape.channels,
+          .window = static_cast<double>(shape.channels)};
+}
+
+Schedule build_all_gather(const Shape& shape, int rank) {
+  const int n = shape.nranks;
+  if (n == 1) return build_single_rank();
+  ScheduleBuilder builder(n, rank, 1);
+  builder.blocks(1, n).message_chunks(n / 2);
+  LaneBuilder& lane = builder.lane(0);
+  lane.peers(rank ^ 1, rank ^ 1).send(0).copy(0, rank).recv_copy(rank ^ 1);
+  lane.read(Buffer::kOutput);
+  for (int bit = 2; bit < n; bit *= 2) {
+    const int mine = rank & ~(bit - 1); // first of the `bit` blocks that this rank has
+    lane.peers(rank ^ bit, rank ^ bit).send(mine).count(bit).recv_copy(mine ^ bit).count(bit);
+  }
+  return std::move(builder).build();
+}
+
+bool all_gather_supports(const Shape& shape) {
+  return is_power_of_two(shape.nranks) && shape.nranks <= kMaxChunks;
+}
+
+Cost all_gather_cost(const Shape& shape) {
+  const double n = shape.nranks;
+  const double rounds = floor_log2(shape.nranks);
+  return {.rounds = rounds, .volume = (n - 1) / n, .messages = rounds, .window = n > 1 ? 2.0 : 1.0};
+}
+
+bool always(const Shape& shape) { return shape.channels <= kMaxChunks; }
+
+constexpr std::array kAlgorithms{
+    Algorithm{"doubling", Collective::kAllReduce, always, build_allreduce, allreduce_cost},
+    Algorithm{"doubling", Collective::kBarrier, always, build_allreduce, allreduce_cost},
+    Algorithm{"doubling", Collective::kAllGather, all_gather_supports, build_all_gather,
+              all_gather_cost},
+};
+
+} // namespace
+
+std::span<const Algorithm> doubling_algorithms() { return kAlgorithms; }
+
+} // namespace whorl

@@ -1,0 +1,60 @@
+// One-shot allreduce: every rank sends its whole vector to every other and reduces all of them
+// itself, in one pass. One round, (p−1)·n bytes sent by each rank, (p−1)·n reduced: the fastest way
+// for a few bytes, where only the number of rounds counts. Known as the all-to-all broadcast form
+// of allreduce (R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication
+// Operations in MPICH", 2005, discuss it as the latency-optimal limit).
+//
+//     rank 0: x0 ──┬──▶ rank 1        every rank, in ascending order of rank:
+//                  ├──▶ rank 2        result = x0 ⊕ x1 ⊕ x2 ⊕ …
+//                  └──▶ …             in one step with a fan of p−1
+//
+// All ranks combine the same operands in the same order, so all get the same bits.
+#include "algorithms/oneshot.h"
+
+#include <array>
+
+#include "algorithms/common.h"
+
+namespace whorl {
+namespace {
+
+Schedule build(const Shape& shape, int rank) {
+  if (shape.nranks == 1) return build_single_rank();
+  const std::vector<int> others = other_ranks(shape.nranks, rank);
+  ScheduleBuilder builder(shape.nranks, rank, shape.channels);
+  for (int c = 0; c < shape.channels; ++c) {
+    // In place the result must not overwrite the input while peers still read it, and all of them
+    // do until they have all vectors. So the result waits in scratch.
+    const int result = builder.scratch({static_cast<std::uint16_t>(c)});
+    builder.lane(c)
+        .peers(others, others)
+        .write(Buffer::kScratch)
+        .send(c)
+        .recv_reduce_copy(c, result)
+        .final()
+        .read(Buffer::kScratch)
+        .write(Buffer::kOutput)
+        .copy(result, c);
+  }
+  return std::move(builder).build();
+}
+
+Cost cost(const Shape& shape) {
+  const double others = shape.nranks - 1;
+  return {.rounds = others > 0 ? 1.0 : 0.0,
+          .volume = others,
+          .reduced = others,
+          .messages = others * shape.channels,
+          .window = static_cast<double>(shape.channels)};
+}
+
+constexpr std::array kAlgorithms{
+    Algorithm{"oneshot", Collective::kAllReduce, peers_fit, build, cost},
+    Algorithm{"oneshot", Collective::kBarrier, peers_fit, build, cost},
+};
+
+} // namespace
+
+std::span<const Algorithm> oneshot_algorithms() { return kAlgorithms; }
+
+} // namespace whorl

@@ -1,0 +1,54 @@
+#include <algorithm>
+#include <iterator>
+
+#include "algorithms/algorithm.h"
+#include "algorithms/direct.h"
+#include "algorithms/doubling.h"
+#include "algorithms/oneshot.h"
+#include "algorithms/ring.h"
+#include "algorithms/twoshot.h"
+
+namespace whorl {
+namespace {
+
+/// Families in the order in which they win at equal cost.
+constexpr auto kFamilies = {oneshot_algorithms, direct_algorithms, twoshot_algorithms,
+                            doubling_algorithms, ring_algorithms};
+
+std::vector<Algorithm> collect() {
+  std::vector<Algorithm> all;
+  for (const auto family : kFamilies) {
+    const std::span<const Algorithm> algorithms = family();
+    all.insert(all.end(), algorithms.begin(), algorithms.end());
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Algorithm& a, const Algorithm& b) {
+    return a.collective < b.collective;
+  });
+  return all;
+}
+
+} // namespace
+
+std::span<const Algorithm> all_algorithms() {
+  // Never destroyed: it may be in use while the process ends.
+  static const auto& all = *new std::vector<Algorithm>(collect());
+  return all;
+}
+
+const Algorithm* find_algorithm(Collective collective, std::string_view name) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective == collective && algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+std::vector<Schedule> build_all(const Algorithm& algorithm, const Shape& shape) {
+  std::vector<Schedule> schedules;
+  schedules.reserve(static_cast<std::size_t>(shape.nranks));
+  for (int rank = 0; rank < shape.nranks; ++rank) {
+    schedules.push_back(algorithm.build(shape, rank));
+  }
+  return schedules;
+}
+
+} // namespace whorl

@@ -1,0 +1,227 @@
+// Ring. Each rank receives from the one before it and sends to the one behind it, so that only
+// neighbours talk. Reduce-scatter and all-gather send a block one place on in each of p−1 rounds;
+// allreduce is the one and then the other (P. Patarasu, X. Yuan, "Bandwidth optimal all-reduce
+// algorithms for clusters of workstations", 2009). Volume is optimal, the number of rounds is not:
+// for few ranks, much data, or links that get scarce with distance.
+//
+//     allreduce        2(p−1) rounds, 2(p−1)/p·n bytes sent, (p−1)/p·n reduced
+//     reduce-scatter    (p−1) rounds,  (p−1)/p·n bytes sent, (p−1)/p·n reduced
+//     all-gather        (p−1) rounds,  (p−1)/p·n bytes sent
+//     broadcast, reduce (p−1) rounds of a chunk (a chain, pipelined), n bytes sent
+//
+//     reduce-scatter of block b:   b+1 ──▶ b+2 ──▶ … ──▶ b−1 ──▶ b     each adds its own part
+//     all-gather of block b:       b ──▶ b+1 ──▶ … ──▶ b−2 ──▶ b−1
+//
+// Each channel is a ring of its own over every channels-th chunk: chunk (i, c) has index
+// i·channels + c, so that a stride of −channels goes round the whole buffer.
+#include "algorithms/ring.h"
+
+#include <algorithm>
+#include <array>
+
+#include "algorithms/common.h"
+
+namespace whorl {
+namespace {
+
+/// A ring seen from one rank. Places count from `shape.ring`'s first rank; all are modulo size.
+class Ring {
+ public:
+  /// `by_rank`: blocks belong to ranks. Otherwise they belong to places, which saves unrolling.
+  Ring(const Shape& shape, int rank, bool by_rank) : size_(shape.nranks), me_(rank) {
+    if (shape.ring.empty()) return;
+    order_ = shape.ring;
+    for (int i = 0; i < size_; ++i) {
+      if (order_[static_cast<std::size_t>(i)] == rank) me_ = i;
+    }
+    relabelled_ = by_rank && !std::is_sorted(order_.begin(), order_.end());
+  }
+  int me() const { return me_; }
+  int rank(int place) const {
+    const int i = wrap(place, size_);
+    return order_.empty() ? i : order_[static_cast<std::size_t>(i)];
+  }
+  int next() const { return rank(me_ + 1); }
+  int prev() const { return rank(me_ - 1); }
+  /// The block that belongs to a place.
+  int block(int place) const { return relabelled_ ? rank(place) : wrap(place, size_); }
+
+  /// Adds with `add(block)` a step for the blocks of `times` places from `place` down.
+  template <class Add>
+  void go_back(LaneBuilder& lane, int place, int times, int channels, Add add) const {
+    if (!relabelled_) {
+      add(block(place));
+      lane.repeat(times, -channels);
+      return;
+    }
+    for (int i = 0; i < times; ++i) add(block(place - i));
+  }
+
+ private:
+  int size_, me_;
+  std::vector<int> order_;
+  bool relabelled_ = false;
+};
+
+Schedule build_allreduce(const Shape& shape, int rank) {
+  const int n = shape.nranks;
+  const int channels = shape.channels;
+  if (n == 1) return build_single_rank();
+  const Ring ring(shape, rank, false);
+  ScheduleBuilder builder(n, rank, n * channels);
+  for (int c = 0; c < channels; ++c) {
+    const auto chunk = [&](int place) { return place * channels + c; };
+    const int me = ring.me();
+    builder.lane(c)
+        .peers(ring.next(), ring.prev())
+        .send(chunk(me - 1))
+        .recv_reduce_send(chunk(me - 2))
+        .repeat(n - 2, -channels) // partial sums travel once round
+        .recv_reduce_copy_send(chunk(me), chunk(me))
+        .final() // this rank completes its own chunk
+        .recv_copy_send(chunk(me - 1))
+        .repeat(n - 2, -channels) // finished chunks travel once round
+        .recv_copy(chunk(me + 1));
+  }
+  return std::move(builder).build();
+}
+
+Schedule build_reduce_scatter(const Shape& shape, int rank) {
+  const int n = shape.nranks;
+  const int channels = shape.channels;
+  if (n == 1) return build_single_rank();
+  const Ring ring(shape, rank, true);
+  ScheduleBuilder builder(n, rank, channels);
+  builder.blocks(n, 1);
+  for (int c = 0; c < channels; ++c) {
+    LaneBuilder& lane = builder.lane(c);
+    const int me = ring.me();
+    lane.peers(ring.next(), ring.prev()).send(ring.block(me - 1) * channels + c);
+    ring.go_back(lane, me - 2, n - 2, channels,
+                 [&](int block) { lane.recv_reduce_send(block * channels + c); });
+    lane.recv_reduce_copy(rank * channels + c, c).final();
+  }
+  return std::move(builder).build();
+}
+
+Schedule build_all_gather(const Shape& shape, int rank) {
+  const int n = shape.nranks;
+  const int channels = shape.channels;
+  if (n == 1) return build_single_rank();
+  const Ring ring(shape, rank, true);
+  ScheduleBuilder builder(n, rank, channels);
+  builder.blocks(1, n);
+  for (int c = 0; c < channels; ++c) {
+    LaneBuilder& lane = builder.lane(c);
+    const int me = ring.me();
+    lane.peers(ring.next(), ring.prev()).send(c).copy(c, rank * channels + c);
+    ring.go_back(lane, me - 1, n - 2, channels,
+                 [&](int block) { lane.recv_copy_send(block * channels + c); });
+    lane.recv_copy(ring.block(me + 1) * channels + c);
+  }
+  return std::move(builder).build();
+}
+
+/// The chain of a broadcast: the ring cut open in front of the root. A reduction runs up the chain.
+struct Chain {
+  Chain(const Shape& shape, int rank) {
+    const Ring ring(shape, rank, false);
+    first = rank == shape.root;
+    last = ring.next() == shape.root;
+    next = ring.next();
+    prev = ring.prev();
+  }
+  bool first, last;
+  int next, prev;
+};
+
+Schedule build_broadcast(const Shape& shape, int rank) {
+  if (shape.nranks == 1) return build_single_rank();
+  constexpr int kChunks = kPipelineChunks;
+  const Chain chain(shape, rank);
+  ScheduleBuilder builder(shape.nranks, rank, kChunks * shape.channels);
+  if (!chain.first) builder.blocks(0, 1);
+  for (int c = 0; c < shape.channels; ++c) {
+    LaneBuilder& lane = builder.lane(c);
+    const int begin = c * kChunks;
+    lane.peers(chain.next, chain.prev);
+    if (chain.first) {
+      lane.send(begin).repeat(kChunks, 1).copy(begin, begin).repeat(kChunks, 1);
+    } else if (chain.last) {
+      lane.recv_copy(begin).repeat(kChunks, 1);
+    } else {
+      lane.recv_copy_send(begin).repeat(kChunks, 1);
+    }
+  }
+  return std::move(builder).build();
+}
+
+Schedule build_reduce(const Shape& shape, int rank) {
+  if (shape.nranks == 1) return build_single_rank();
+  constexpr int kChunks = kPipelineChunks;
+  const Chain chain(shape, rank);
+  ScheduleBuilder builder(shape.nranks, rank, kChunks * shape.channels);
+  if (!chain.first) builder.blocks(1, 0);
+  for (int c = 0; c < shape.channels; ++c) {
+    LaneBuilder& lane = builder.lane(c);
+    const int begin = c * kChunks;
+    lane.peers(chain.prev, chain.next);
+    if (chain.first) {
+      lane.recv_reduce_copy(begin, begin).final().repeat(kChunks, 1);
+    } else if (chain.last) {
+      lane.send(begin).repeat(kChunks, 1);
+    } else {
+      lane.recv_reduce_send(begin).repeat(kChunks, 1);
+    }
+  }
+  return std::move(builder).build();
+}
+
+bool supports(const Shape& shape) { return chunks_fit(shape); }
+bool supports_chain(const Shape& shape) {
+  return static_cast<long>(shape.channels) * kPipelineChunks <= kMaxChunks;
+}
+
+/// `halves`: 2 for allreduce.
+Cost ring_cost(const Shape& shape, double halves, double reduced) {
+  const double n = shape.nranks;
+  return {.rounds = halves * (n - 1),
+          .volume = halves * (n - 1) / n,
+          .reduced = reduced * (n - 1) / n,
+          .messages = halves * (n - 1) * shape.channels,
+          .window = n * shape.channels};
+}
+Cost allreduce_cost(const Shape& shape) { return ring_cost(shape, 2, 1); }
+Cost reduce_scatter_cost(const Shape& shape) { return ring_cost(shape, 1, 1); }
+Cost all_gather_cost(const Shape& shape) { return ring_cost(shape, 1, 0); }
+
+Cost broadcast_cost(const Shape& shape) {
+  if (shape.nranks == 1) return {};
+  const double chunks = kPipelineChunks * shape.channels;
+  return {.rounds = shape.nranks - 1.0,
+          .volume = 1,
+          .messages = chunks,
+          .window = chunks,
+          .fill = (shape.nranks - 2.0) / kPipelineChunks,
+          .streams = true};
+}
+Cost reduce_cost(const Shape& shape) {
+  Cost cost = broadcast_cost(shape);
+  cost.reduced = cost.volume;
+  return cost;
+}
+
+constexpr std::array kAlgorithms{
+    Algorithm{"ring", Collective::kAllReduce, supports, build_allreduce, allreduce_cost},
+    Algorithm{"ring", Collective::kReduceScatter, supports, build_reduce_scatter,
+              reduce_scatter_cost},
+    Algorithm{"ring", Collective::kAllGather, supports, build_all_gather, all_gather_cost},
+    Algorithm{"ring", Collective::kBroadcast, supports_chain, build_broadcast, broadcast_cost},
+    Algorithm{"ring", Collective::kReduce, supports_chain, build_reduce, reduce_cost},
+};
+
+} // namespace
+
+std::span<const Algorithm> ring_algorithms() { return kAlgorithms; }
+
+} // namespace whorl
