@@ -9,7 +9,8 @@ namespace whorl {
 //
 //     start-up   α·rounds, once for each window that waits for the one before, else once in all
 //                + processor time for each message
-//     data       β·volume + γ·reduced, and β times what fills the pipeline of the first window
+//     data       β·volume + γ·(reduced + copied), and β times what fills the pipeline of the first
+//     window
 //
 // Reducing overlaps with the transfer of other chunks only where there are several messages; adding
 // both is right for the small sizes and pessimistic by at most γ for the large ones, alike for all.
@@ -25,7 +26,7 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
   return links.alpha_us * cost.rounds * waits + links.overhead_us * cost.messages * windows +
          links.beta_us_per_kib *
              (cost.volume * total_kib + cost.fill * std::min(total_kib, window_kib)) +
-         links.gamma_us_per_kib * cost.reduced * total_kib;
+         links.gamma_us_per_kib * (cost.reduced + cost.copied) * total_kib;
 }
 
 const Algorithm* choose_algorithm(Collective collective, const Shape& shape, std::size_t bytes,

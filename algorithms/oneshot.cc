@@ -44,6 +44,7 @@ Cost cost(const Shape& shape) {
   return {.rounds = others > 0 ? 1.0 : 0.0,
           .volume = others,
           .reduced = others,
+          .copied = others > 0 ? 1.0 : 0.0,
           .messages = others * shape.channels,
           .window = static_cast<double>(shape.channels)};
 }

@@ -2,18 +2,29 @@
 #include <iterator>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/binomial.h"
+#include "algorithms/circulant.h"
 #include "algorithms/direct.h"
 #include "algorithms/doubling.h"
+#include "algorithms/halving_doubling.h"
 #include "algorithms/oneshot.h"
 #include "algorithms/ring.h"
+#include "algorithms/tree.h"
 #include "algorithms/twoshot.h"
 
 namespace whorl {
 namespace {
 
 /// Families in the order in which they win at equal cost.
-constexpr auto kFamilies = {oneshot_algorithms, direct_algorithms, twoshot_algorithms,
-                            doubling_algorithms, ring_algorithms};
+constexpr auto kFamilies = {oneshot_algorithms,
+                            direct_algorithms,
+                            twoshot_algorithms,
+                            doubling_algorithms,
+                            halving_doubling_algorithms,
+                            circulant_algorithms,
+                            binomial_algorithms,
+                            tree_algorithms,
+                            ring_algorithms};
 
 std::vector<Algorithm> collect() {
   std::vector<Algorithm> all;
