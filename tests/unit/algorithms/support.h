@@ -1,0 +1,81 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "schedule/verify.h"
+
+namespace whorl::test {
+
+/// Default FIFOs have four slots; all schedules leave room for a second message in flight.
+inline constexpr int kMaxSlots = 2;
+
+inline bool has_in_place(Collective collective) {
+  return collective != Collective::kAllToAll && collective != Collective::kSend &&
+         collective != Collective::kRecv;
+}
+
+inline std::string text(const Algorithm& algorithm, const Shape& shape) {
+  std::string dims;
+  for (const Dimension& dim : shape.dims) {
+    dims += fmt::format(" {}{}{}", dim.size, dim.algorithm.empty() ? "" : ":", dim.algorithm);
+  }
+  return fmt::format("{}:{} nranks={} root={} channels={}{}{}{}", name_of(algorithm.collective),
+                     algorithm.name, shape.nranks, shape.root, shape.channels,
+                     shape.ring.empty() ? "" : " with a ring order", dims.empty() ? "" : " dims",
+                     dims);
+}
+
+/// Verifies a schedule of all ranks in all forms: out of place and in place, with messages that
+/// hold copies and with published ones.
+inline ::testing::AssertionResult verifies(const Algorithm& algorithm, const Shape& shape) {
+  const std::vector<Schedule> schedules = build_all(algorithm, shape);
+  for (const bool in_place : {false, true}) {
+    if (in_place && !has_in_place(algorithm.collective)) continue;
+    for (const bool published : {false, true}) {
+      const CollectiveSpec spec{algorithm.collective, shape.root, in_place};
+      const auto report = verify(schedules, spec, {.published = published});
+      const std::string form =
+          fmt::format("{}{}{}", text(algorithm, shape), in_place ? " in place" : "",
+                      published ? " published" : "");
+      if (!report.ok()) {
+        return ::testing::AssertionFailure() << form << ": " << report.status().message();
+      }
+      if (report->min_slots > kMaxSlots) {
+        return ::testing::AssertionFailure() << form << ": needs " << report->min_slots << " slots";
+      }
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+/// What one rank does in one window.
+struct Load {
+  int sent_chunks = 0, received_chunks = 0, reduced_chunks = 0;
+  int sent_messages = 0, received_messages = 0;
+  int most_steps = 0; ///< of a lane
+};
+
+inline Load load_of(const Schedule& schedule) {
+  Load load;
+  for (const Lane& lane : schedule.lanes) {
+    load.most_steps = std::max(load.most_steps, static_cast<int>(lane.steps.size()));
+    for (const Step& step : lane.steps) {
+      if (step.waits()) continue;
+      const int chunks = step.count * step.repeat;
+      load.sent_chunks += step.fan_out() * chunks;
+      load.received_chunks += step.fan_in() * chunks;
+      load.sent_messages += step.fan_out() * step.repeat;
+      load.received_messages += step.fan_in() * step.repeat;
+      if (step.reduces()) load.reduced_chunks += std::max(1, step.fan_in()) * chunks;
+    }
+  }
+  return load;
+}
+
+} // namespace whorl::test

@@ -1,0 +1,92 @@
+// Every algorithm is proved right for every number of ranks up to 64, roots, channels, in place and
+// not, and with messages that are read where the sender has them.
+#include <random>
+
+#include "algorithms/common.h"
+#include "support.h"
+
+namespace whorl {
+namespace {
+
+using test::text;
+using test::verifies;
+
+class Quick : public ::testing::TestWithParam<Algorithm> {};
+class Full : public ::testing::TestWithParam<Algorithm> {};
+
+/// `every`: without leaving anything out.
+std::vector<int> roots_of(const Algorithm& algorithm, int nranks, bool every) {
+  if (!has_root(algorithm.collective)) return {0};
+  if (every || nranks <= 8) {
+    std::vector<int> roots;
+    for (int root = 0; root < nranks; ++root) roots.push_back(root);
+    return roots;
+  }
+  return {0, nranks / 2 + 1, nranks - 1};
+}
+
+void verify_all_sizes(const Algorithm& algorithm, bool every) {
+  int supported = 0;
+  for (int n = 1; n <= 64; ++n) {
+    for (int channels = 1; channels <= 3; ++channels) {
+      // Above 20 ranks the quick suite takes turns with the channels.
+      if (!every && n > 20 && channels != n % 3 + 1) continue;
+      for (const int root : roots_of(algorithm, n, every)) {
+        const Shape shape{.nranks = n, .root = root, .channels = channels};
+        if (!algorithm.supports(shape)) continue;
+        ++supported;
+        ASSERT_TRUE(verifies(algorithm, shape));
+      }
+    }
+  }
+  if (algorithm.name == "hierarchical") return; // needs dimensions
+  EXPECT_GT(supported, 0) << algorithm.name;
+}
+
+TEST_P(Quick, VerifiesAllSizes) { verify_all_sizes(GetParam(), false); }
+TEST_P(Full, VerifiesAllSizes) { verify_all_sizes(GetParam(), true); }
+
+TEST_P(Quick, VerifiesWithRingOrders) {
+  std::mt19937 random(20240607);
+  for (const int n : {2, 3, 4, 7, 8, 12, 33}) {
+    Shape shape{.nranks = n, .root = n / 3, .channels = n % 2 + 1};
+    for (int i = 0; i < n; ++i) shape.ring.push_back(i);
+    std::shuffle(shape.ring.begin(), shape.ring.end(), random);
+    if (!GetParam().supports(shape)) continue;
+    ASSERT_TRUE(verifies(GetParam(), shape));
+  }
+}
+
+TEST_P(Quick, StaysSmall) {
+  for (int n = 1; n <= 64; ++n) {
+    const Shape shape{.nranks = n, .root = n - 1, .channels = 2};
+    if (!GetParam().supports(shape)) continue;
+    for (const Schedule& schedule : build_all(GetParam(), shape)) {
+      ASSERT_LE(test::load_of(schedule).most_steps, 256) << text(GetParam(), shape);
+    }
+  }
+}
+
+TEST_P(Quick, SaysNoWhereItCannotBeEncoded) {
+  for (const int n : {255, 256, 257, 1000, 70000}) {
+    for (const int channels : {1, 300}) {
+      const Shape shape{.nranks = n, .root = n / 2, .channels = channels};
+      // What is supported must build, for a few ranks at least.
+      if (!GetParam().supports(shape)) continue;
+      for (const int rank : {0, 1, n / 2, n - 1}) {
+        const Schedule schedule = GetParam().build(shape, rank);
+        EXPECT_EQ(schedule.nranks, n);
+        for (const Lane& lane : schedule.lanes) EXPECT_LE(lane.peers.size(), 255U);
+      }
+    }
+  }
+}
+
+std::string name_of_test(const ::testing::TestParamInfo<Algorithm>& info) {
+  return fmt::format("{}_{}", name_of(info.param.collective), info.param.name);
+}
+INSTANTIATE_TEST_SUITE_P(All, Quick, ::testing::ValuesIn(all_algorithms()), name_of_test);
+INSTANTIATE_TEST_SUITE_P(All, Full, ::testing::ValuesIn(all_algorithms()), name_of_test);
+
+} // namespace
+} // namespace whorl
