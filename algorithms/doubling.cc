@@ -14,6 +14,7 @@
 // its vector to the odd one above it and gets the result in the end; two rounds more.
 #include "algorithms/doubling.h"
 
+#include <algorithm>
 #include <array>
 
 #include "algorithms/common.h"
@@ -34,9 +35,11 @@ Schedule build_allreduce(const Shape& shape, int rank) {
     }
     // Partial sums alternate between two scratch chunks. No round writes what it has sent: both
     // partners would wait for the other to have read it.
-    const auto holds = static_cast<std::uint16_t>(c);
-    const int scratch = builder.scratch({holds, holds});
     const bool folds = fold.partner >= 0;
+    const int sums = folds ? floor_log2(fold.core) : std::max(1, floor_log2(fold.core) - 1);
+    const std::vector<std::uint16_t> holds(static_cast<std::size_t>(std::min(sums, 2)),
+                                           static_cast<std::uint16_t>(c));
+    const int scratch = builder.scratch(holds);
     lane.write(Buffer::kScratch);
     int sum = c;
     if (folds) {

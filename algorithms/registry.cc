@@ -7,6 +7,7 @@
 #include "algorithms/direct.h"
 #include "algorithms/doubling.h"
 #include "algorithms/halving_doubling.h"
+#include "algorithms/hierarchical.h"
 #include "algorithms/oneshot.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
@@ -24,7 +25,8 @@ constexpr auto kFamilies = {oneshot_algorithms,
                             circulant_algorithms,
                             binomial_algorithms,
                             tree_algorithms,
-                            ring_algorithms};
+                            ring_algorithms,
+                            hierarchical_algorithms};
 
 std::vector<Algorithm> collect() {
   std::vector<Algorithm> all;
