@@ -120,6 +120,8 @@ int System::pidfd_open(int pid) noexcept { return checked(::syscall(SYS_pidfd_op
 
 int System::close(int fd) noexcept { return checked(::close(fd)); }
 
+int System::duplicate(int fd) noexcept { return checked(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+
 int System::socket(int domain, int type) noexcept {
   return checked(::socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }

@@ -49,6 +49,7 @@ class System {
 
   // Files and sockets.
   virtual int close(int fd) noexcept;
+  virtual int duplicate(int fd) noexcept;
   virtual int socket(int domain, int type) noexcept; ///< nonblocking
   virtual int bind(int fd, const sockaddr* address, socklen_t size) noexcept;
   virtual int listen(int fd, int backlog) noexcept;

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/key_value.h"
+
+namespace whorl {
+
+/// What the launcher that started this process says: who we are and how to meet the others.
+/// docs/launchers.md lists the variables and their order.
+struct Launch {
+  std::string source = "no launcher"; ///< for messages: "torchrun", "PMIx", …
+  int rank = 0;
+  int nranks = 1;
+  int local_rank = -1;   ///< among the ranks of this host; -1: unknown
+  int local_nranks = -1; ///< -1: unknown
+  std::string job_id;    ///< equal on all ranks; tells launches and restarts apart; may be empty
+  std::string address;   ///< "host:port" where rank 0 listens; empty if there is a store
+  KeyValue* store = nullptr; ///< lives until the process ends; null if there is an address
+
+  // With nranks == 1 there may be neither an address nor a store.
+};
+
+/// Reads one environment variable; null if it is not set.
+using Environment = std::function<const char*(const char* name)>;
+
+/// A process as its PMIx server or its PMI-1 server knows it.
+struct StoreProcess {
+  int rank = 0;
+  int nranks = 1;
+  int local_rank = -1;
+  int local_nranks = -1;
+  std::string job_id;
+  KeyValue* store = nullptr;
+};
+
+/// What detect_launch() asks the world; tests replace the members.
+struct LaunchWorld {
+  Environment environment;                            ///< default: getenv()
+  std::function<Result<StoreProcess>()> open_pmix;    ///< default: open_pmix() of pmix_client.h
+  std::function<Result<KeyValue*>(int fd)> open_pmi1; ///< default: open_pmi1() of pmi1.h
+};
+LaunchWorld process_world();
+
+/// Finds the launcher. An error names the variable that is absent, malformed or contradicts another
+/// one. A launcher that is present but cannot be used is passed over for the next one; if none is
+/// left that is an error too: ranks of one job never take themselves for jobs of one rank.
+Result<Launch> detect_launch(const LaunchWorld& world = process_world());
+
+/// Rank 0's `value` on every rank, through the launch's store. Collective: all ranks make the same
+/// calls in the same order, and each call uses a new key. `value` matters on rank 0 only.
+Result<std::vector<std::byte>> share(const Launch& launch, std::span<const std::byte> value,
+                                     std::int64_t timeout_ms);
+
+/// The first host of a Slurm host list: "node[03-05,9],gpu1" → "node03". Empty if malformed.
+std::string first_slurm_host(std::string_view list);
+
+} // namespace whorl

@@ -1,0 +1,251 @@
+#include "comm/pmi1.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "base/wait.h"
+
+namespace whorl {
+namespace {
+
+constexpr std::size_t kMaxLineBytes = 4096;
+constexpr std::size_t kPieceBytes = 256;   ///< 512 characters of text; Hydra takes values to 1023
+constexpr std::int64_t kAnswerMs = 10'000; ///< to be answered by a server on this host
+
+Status remote_error(std::string sentence) {
+  return Status::error(Code::kRemoteError, std::move(sentence));
+}
+
+/// Sleeps until the socket has something to say or can take something.
+class SocketNapper final : public Napper {
+ public:
+  SocketNapper(int fd, short events) noexcept : poll_{.fd = fd, .events = events, .revents = 0} {}
+  void nap(std::uint64_t max_ns) noexcept override { sys().poll({&poll_, 1}, max_ns); }
+
+ private:
+  pollfd poll_;
+};
+
+/// Repeats `transfer` (bytes ≥ 0 or −errno) until it has moved something.
+template <class Transfer>
+int transfer_some(int fd, short events, std::int64_t timeout_ms, Transfer&& transfer) {
+  int moved = 0;
+  SocketNapper napper(fd, events);
+  const Verdict verdict;
+  const WaitPolicy policy{.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000,
+                          .spins = 0,
+                          .yield_ns = 0,
+                          .nap_ns = 100'000'000};
+  const WaitResult result = wait_until(
+      [&] {
+        moved = static_cast<int>(transfer());
+        return moved == -EAGAIN ? Progress::kIdle : Progress::kDone;
+      },
+      policy, verdict, napper);
+  return result == WaitResult::kTimedOut ? -ETIMEDOUT : moved;
+}
+
+std::string to_hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return text;
+}
+
+bool append_hex(std::string_view text, std::vector<std::byte>* bytes) {
+  if (text.size() % 2 != 0) return false;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    unsigned value = 0;
+    const auto [stop, error] = std::from_chars(text.data() + i, text.data() + i + 2, value, 16);
+    if (error != std::errc() || stop != text.data() + i + 2) return false;
+    bytes->push_back(static_cast<std::byte>(value));
+  }
+  return true;
+}
+
+} // namespace
+
+Result<std::unique_ptr<Pmi1>> Pmi1::connect(Fd socket, std::int64_t timeout_ms) {
+  std::unique_ptr<Pmi1> client(new Pmi1(std::move(socket)));
+  for (const auto& [line, answer] :
+       {std::pair{"cmd=init pmi_version=1 pmi_subversion=1", "response_to_init"},
+        std::pair{"cmd=get_maxes", "maxes"}, std::pair{"cmd=get_my_kvsname", "my_kvsname"}}) {
+    Result<Words> words = client->ask(line, answer, timeout_ms);
+    if (!words.ok()) return words.status();
+    if (const auto space = words->find("kvsname"); space != words->end()) {
+      client->space_ = space->second;
+    }
+    if (const auto limit = words->find("vallen_max"); limit != words->end()) {
+      int bytes = 0;
+      std::from_chars(limit->second.data(), limit->second.data() + limit->second.size(), bytes);
+      if (bytes <= static_cast<int>(2 * kPieceBytes)) {
+        return remote_error(
+            fmt::format("the PMI-1 server takes values of {} characters; {} are "
+                        "needed",
+                        limit->second, 2 * kPieceBytes + 1));
+      }
+    }
+  }
+  if (client->space_.empty()) return remote_error("the PMI-1 server did not name its space");
+  return client;
+}
+
+Pmi1::~Pmi1() {
+  // Until the server has read our goodbye. Answers that came too late for their caller are in
+  // front.
+  constexpr std::int64_t kGoodbyeMs = 1000;
+  constexpr int kMaxLate = 4;
+  if (!send("cmd=finalize\n", kGoodbyeMs).ok()) return;
+  for (int i = 0; i < kMaxLate; ++i) {
+    const Result<std::string> line = receive(kGoodbyeMs);
+    if (!line.ok() || line->find("finalize_ack") != std::string::npos) return;
+  }
+}
+
+Status Pmi1::set(const std::string& key, std::span<const std::byte> value) {
+  if (value.size() > kMaxValueBytes) {
+    return Status::error(Code::kInternalError, fmt::format("{} bytes are too many", value.size()));
+  }
+  // Piece 0 begins with the number of pieces.
+  const std::size_t pieces =
+      std::max<std::size_t>(1, (value.size() + kPieceBytes - 1) / kPieceBytes);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const std::size_t from = i * kPieceBytes;
+    const auto piece = value.subspan(from, std::min(kPieceBytes, value.size() - from));
+    const Result<Words> answer = ask(fmt::format("cmd=put kvsname={} key={}-{} value={}.{}", space_,
+                                                 key, i, pieces, to_hex(piece)),
+                                     "put_result", kAnswerMs);
+    if (!answer.ok()) return answer.status();
+  }
+  return {};
+}
+
+Status Pmi1::fence(std::int64_t timeout_ms) {
+  return ask("cmd=barrier_in", "barrier_out", timeout_ms).status();
+}
+
+Result<std::vector<std::byte>> Pmi1::get(int, const std::string& key, std::int64_t timeout_ms) {
+  std::vector<std::byte> value;
+  std::size_t pieces = 1;
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const Result<Words> answer =
+        ask(fmt::format("cmd=get kvsname={} key={}-{}", space_, key, i), "get_result", timeout_ms);
+    if (!answer.ok()) return answer.status();
+    const auto found = answer->find("value");
+    const std::string_view text = found == answer->end() ? std::string_view() : found->second;
+    const std::size_t point = text.find('.');
+    const char* const end = text.data() + std::min(point, text.size());
+    const auto [stop, error] = std::from_chars(text.data(), end, pieces);
+    if (point == std::string_view::npos || error != std::errc() || stop != end ||
+        pieces > kMaxValueBytes / kPieceBytes || !append_hex(text.substr(point + 1), &value)) {
+      return remote_error(
+          fmt::format("the PMI-1 server's value of {}-{} was not written by whorl", key, i));
+    }
+  }
+  return value;
+}
+
+Result<Pmi1::Words> Pmi1::ask(const std::string& line, std::string_view answer,
+                              std::int64_t timeout_ms) {
+  if (broken_) return remote_error("an earlier exchange with the PMI-1 server failed");
+  broken_ = true; // a late answer would be taken for that of the next question
+  const std::string context = fmt::format("PMI-1 \"{}\"", line.substr(0, 40));
+  WHORL_TRY(send(line + "\n", timeout_ms).with_context(context));
+  const Result<std::string> reply = receive(timeout_ms);
+  if (!reply.ok()) return reply.status().with_context(context);
+  broken_ = false;
+  Words words;
+  std::string_view rest = *reply;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+    const std::size_t equals = word.find('=');
+    if (equals != std::string_view::npos) {
+      words.emplace(word.substr(0, equals), word.substr(equals + 1));
+    }
+  }
+  const auto command = words.find("cmd");
+  const auto rc = words.find("rc");
+  if (command == words.end() || command->second != answer ||
+      (rc != words.end() && rc->second != "0")) {
+    return remote_error(fmt::format("the PMI-1 server answered \"{}\" to \"{}\"",
+                                    reply->substr(0, 120), line.substr(0, 40)));
+  }
+  return words;
+}
+
+Status Pmi1::send(std::string_view line, std::int64_t timeout_ms) {
+  while (!line.empty()) {
+    iovec part{.iov_base = const_cast<char*>(line.data()), .iov_len = line.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const int sent = transfer_some(socket_.get(), POLLOUT, timeout_ms,
+                                   [&] { return sys().sendmsg(socket_.get(), &message); });
+    if (sent < 0) {
+      return remote_error(
+          fmt::format("cannot write to the socket of PMI_FD: {}", std::strerror(-sent)));
+    }
+    line.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return {};
+}
+
+Result<std::string> Pmi1::receive(std::int64_t timeout_ms) {
+  for (;;) {
+    if (const std::size_t end = received_.find('\n'); end != std::string::npos) {
+      std::string line = received_.substr(0, end);
+      received_.erase(0, end + 1);
+      return line;
+    }
+    if (received_.size() > kMaxLineBytes) return remote_error("the PMI-1 server's line never ends");
+    std::array<char, 1024> bytes;
+    iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const int got = transfer_some(socket_.get(), POLLIN, timeout_ms,
+                                  [&] { return sys().recvmsg(socket_.get(), &message); });
+    if (got == 0) return remote_error("the PMI-1 server closed the connection");
+    if (got < 0) {
+      return remote_error(
+          got == -ETIMEDOUT
+              ? fmt::format("no answer within {} ms; another rank may not have come", timeout_ms)
+              : fmt::format("cannot read from the socket of PMI_FD: {}", std::strerror(-got)));
+    }
+    received_.append(bytes.data(), static_cast<std::size_t>(got));
+  }
+}
+
+Result<KeyValue*> open_pmi1(int fd) {
+  // An MPI library in this process may talk over the same socket, and closes its descriptor before
+  // we say goodbye; so ours is a duplicate.
+  static std::mutex mutex;
+  static Pmi1* client = nullptr;
+  const std::lock_guard lock(mutex);
+  if (client != nullptr) return client;
+  Fd socket(sys().duplicate(fd));
+  if (!socket.valid()) {
+    return remote_error(fmt::format(
+        "PMI_FD={} is not an open descriptor; a program between the launcher and this one may have "
+        "closed it",
+        fd));
+  }
+  Result<std::unique_ptr<Pmi1>> connected = Pmi1::connect(std::move(socket), kAnswerMs);
+  if (!connected.ok()) return connected.status();
+  client = connected->release();
+  static const pid_t owner = ::getpid();
+  std::atexit([] {
+    if (::getpid() == owner) delete client; // not in a child of fork()
+  });
+  return client;
+}
+
+} // namespace whorl
