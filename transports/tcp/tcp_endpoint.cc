@@ -1,0 +1,229 @@
+#include "transports/tcp/tcp_endpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace whorl {
+
+std::size_t TcpEndpoint::memory_bytes(int slots, std::size_t slot_bytes) noexcept {
+  return (static_cast<std::size_t>(slots) + 1) * slot_bytes + kStageBytes;
+}
+
+TcpEndpoint::TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes,
+                         std::span<std::byte> memory, TcpFailureJudge& judge)
+    : socket_(std::move(socket)),
+      peer_(peer),
+      slots_(static_cast<std::size_t>(slots)),
+      slot_bytes_(slot_bytes),
+      judge_(judge),
+      slots_memory_(memory.data()),
+      queue_(std::make_unique<Pending[]>(static_cast<std::size_t>(slots))),
+      buffer_(memory.data() + slots_ * slot_bytes),
+      stage_(buffer_ + slot_bytes) {}
+
+// --- sending ---
+
+std::span<std::byte> TcpEndpoint::try_reserve() noexcept {
+  if (failed_ || sent_ - written_ == slots_) return {};
+  return {slot(sent_), slot_bytes_};
+}
+
+void TcpEndpoint::commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept {
+  enqueue(slot(sent_), bytes, fingerprint);
+  flush();
+}
+
+Publish TcpEndpoint::try_publish(std::span<const std::byte> source,
+                                 const Fingerprint& fingerprint) noexcept {
+  if (!can_publish(source)) return Publish::kUnreachable;
+  if (failed_ || sent_ - written_ == slots_) return Publish::kBusy;
+  enqueue(source.data(), source.size(), fingerprint);
+  flush();
+  return Publish::kSent;
+}
+
+void TcpEndpoint::enqueue(const std::byte* payload, std::size_t bytes,
+                          const Fingerprint& fingerprint) noexcept {
+  Pending& pending = queue_[sent_ % slots_];
+  pending.header.bytes = static_cast<std::uint32_t>(bytes);
+  pending.header.fingerprint = fingerprint;
+  pending.header.number = sent_;
+  pending.payload = payload;
+  ++sent_;
+}
+
+bool TcpEndpoint::flush() noexcept {
+  bool moved = false;
+  while (written_ < sent_ && !failed_) {
+    std::array<iovec, 2 * kBatch> parts;
+    std::size_t count = 0;
+    std::size_t total = 0;
+    std::size_t skip = head_written_;
+    const auto add = [&](const void* data, std::size_t size) {
+      const std::size_t done = std::min(skip, size);
+      skip -= done;
+      if (done == size) return;
+      parts[count++] = {static_cast<std::byte*>(const_cast<void*>(data)) + done, size - done};
+      total += size - done;
+    };
+    const std::uint64_t end = std::min<std::uint64_t>(sent_, written_ + kBatch);
+    for (std::uint64_t number = written_; number < end; ++number) {
+      const Pending& pending = queue_[number % slots_];
+      add(&pending.header, sizeof pending.header);
+      add(pending.payload, pending.header.bytes);
+    }
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    const ssize_t result = sys().sendmsg(socket_.get(), &message);
+    if (result == -EAGAIN) return moved;
+    if (result < 0) {
+      lost(static_cast<int>(result));
+      return moved;
+    }
+    moved = moved || result > 0;
+    head_written_ += static_cast<std::size_t>(result);
+    while (written_ < sent_) {
+      const std::size_t size = sizeof(tcp::MessageHeader) + queue_[written_ % slots_].header.bytes;
+      if (head_written_ < size) break;
+      head_written_ -= size;
+      ++written_;
+    }
+    if (static_cast<std::size_t>(result) < total) return moved; // the socket is full
+  }
+  return moved;
+}
+
+// --- receiving ---
+
+void TcpEndpoint::offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept {
+  offered_ = destination;
+  expected_ = expected;
+  expected_bytes_ = destination.size();
+}
+
+Message TcpEndpoint::try_peek() noexcept {
+  if (!ready_ && !failed_) receive();
+  if (!ready_) return {};
+  return {target_, header_.bytes, header_.fingerprint};
+}
+
+void TcpEndpoint::release() noexcept {
+  ready_ = false;
+  has_header_ = false;
+  offered_ = {};
+  ++received_;
+}
+
+/// One pass of this loop reads once; it ends when a message is complete or nothing has arrived.
+///
+///     stage_ ┌────────┬─────────────┬────────┬──────   bytes in the order of the stream; what is
+///            │ header │ payload …   │ header │ …       staged of a payload is copied to target_,
+///            └────────┴─────────────┴────────┴──────   the rest of it is read straight to target_
+void TcpEndpoint::receive() noexcept {
+  for (;;) {
+    if (!has_header_) {
+      if (staged() < sizeof header_) {
+        std::memmove(stage_, stage_ + stage_begin_, staged());
+        stage_end_ -= stage_begin_;
+        stage_begin_ = 0;
+        const std::size_t want = std::max(read_ahead(), sizeof header_);
+        const std::size_t got =
+            read({}, {stage_ + stage_end_, std::min(want, kStageBytes) - stage_end_});
+        stage_end_ += got;
+        if (got == 0) return;
+        continue;
+      }
+      if (!accept_header()) return;
+    }
+    if (got_ == 0) {
+      // Only now may user memory be written: the message is the one that is wanted there.
+      const bool fits =
+          !offered_.empty() && offered_.size() == header_.bytes && header_.fingerprint == expected_;
+      target_ = fits ? offered_.data() : buffer_;
+    }
+    const std::size_t from_stage = std::min(staged(), header_.bytes - got_);
+    if (from_stage > 0) {
+      std::memcpy(target_ + got_, stage_ + stage_begin_, from_stage);
+      stage_begin_ += from_stage;
+      got_ += from_stage;
+    }
+    if (got_ == header_.bytes) {
+      ready_ = true;
+      return;
+    }
+    stage_begin_ = stage_end_ = 0; // all of it was payload
+    const std::size_t rest = header_.bytes - got_;
+    const std::size_t got = read({target_ + got_, rest}, {stage_, read_ahead()});
+    if (got == 0) return;
+    got_ += std::min(got, rest);
+    stage_end_ = got - std::min(got, rest);
+  }
+}
+
+std::size_t TcpEndpoint::read(std::span<std::byte> first, std::span<std::byte> second) noexcept {
+  std::array<iovec, 2> parts{{{first.data(), first.size()}, {second.data(), second.size()}}};
+  msghdr message{};
+  message.msg_iov = first.empty() ? &parts[1] : parts.data();
+  message.msg_iovlen = first.empty() ? 1 : 2;
+  const ssize_t got = sys().recvmsg(socket_.get(), &message);
+  if (got > 0) return static_cast<std::size_t>(got);
+  if (got != -EAGAIN) lost(static_cast<int>(got));
+  return 0;
+}
+
+/// Takes the header from the stage. Nothing of it is trusted before it was compared.
+bool TcpEndpoint::accept_header() noexcept {
+  std::memcpy(&header_, stage_ + stage_begin_, sizeof header_);
+  stage_begin_ += sizeof header_;
+  const char* const wrong = header_.magic != tcp::MessageHeader::kMagic ? "no message header"
+                            : header_.bytes > slot_bytes_ ? "a message larger than a slot"
+                            : header_.number != received_ ? "a message out of order"
+                                                          : nullptr;
+  if (wrong != nullptr) {
+    failed_ = true;
+    judge_.malformed(peer_, wrong);
+    return false;
+  }
+  has_header_ = true;
+  got_ = 0;
+  expected_bytes_ = header_.bytes;
+  return true;
+}
+
+// --- both ---
+
+Progress TcpEndpoint::progress() noexcept {
+  if (failed_) return Progress::kFailed;
+  if (written_ == sent_) return Progress::kIdle;
+  const bool moved = flush();
+  if (failed_) return Progress::kFailed;
+  return moved ? Progress::kAdvanced : Progress::kIdle;
+}
+
+void TcpEndpoint::lost(int error) noexcept {
+  if (judge_.connection_lost(peer_, error) == Progress::kFailed) failed_ = true;
+}
+
+void TcpEndpoint::close() noexcept {
+  failed_ = true;
+  close_gently(socket_.get(), {buffer_, slot_bytes_});
+  socket_.reset();
+}
+
+void close_gently(int fd, std::span<std::byte> scratch) noexcept {
+  constexpr int kMaxReads = 64; // a bound for a peer that keeps on sending
+  if (fd < 0) return;
+  static_cast<void>(sys().shutdown_send(fd));
+  for (int i = 0; i < kMaxReads; ++i) {
+    iovec part{scratch.data(), scratch.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (sys().recvmsg(fd, &message) <= 0) break;
+  }
+}
+
+} // namespace whorl

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/system.h"
+#include "transports/tcp/wire.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// What an endpoint does when its socket fails: the transport knows more, from the control socket.
+class TcpFailureJudge {
+ public:
+  virtual ~TcpFailureJudge() = default;
+  /// The data socket to `peer` was closed (error 0) or failed (−errno). Raises the verdict, with
+  /// the best explanation there is, and returns kFailed; or returns kIdle while a better
+  /// explanation may still arrive. Any thread.
+  virtual Progress connection_lost(int peer, int error) noexcept = 0;
+  /// What arrived is no message. Raises the verdict.
+  virtual void malformed(int peer, const char* what) noexcept = 0;
+};
+
+/// Makes a socket ready to be closed so that the peer can still read all that was written: sends
+/// the end of the stream and throws away what has arrived, using `scratch`. Closing a socket with
+/// unread data makes TCP send a reset instead, and the peer may lose what it has not read. Does not
+/// wait: a peer that sends even after this is reset all the same; it makes calls that this rank
+/// does not.
+void close_gently(int fd, std::span<std::byte> scratch) noexcept;
+
+/// An Endpoint over a connected, nonblocking stream socket.
+///
+/// Sending. The slots are staging memory of this side: a message takes one from commit() (or
+/// try_publish(), which queues the user's memory itself) until its last byte has been handed to the
+/// kernel. commit(), try_publish() and progress() write as much of the queue as the socket takes,
+/// several messages with one system call.
+///
+/// Receiving. try_peek() reads the header first, with some read-ahead where messages are small, so
+/// that a small message costs one system call. The payload then goes straight to the offered
+/// destination if fingerprint and size are the expected ones, else to a buffer of one slot.
+///
+/// A sender never waits for more than a transport with `slots` shared slots would make it wait:
+/// messages not yet in the kernel are a part of the messages not yet released by the peer. So a
+/// schedule that is free of deadlock with that many slots is so over TCP.
+class TcpEndpoint final : public Endpoint {
+ public:
+  /// Bytes of memory, 64-byte aligned, that an endpoint needs. Untouched pages cost nothing.
+  static std::size_t memory_bytes(int slots, std::size_t slot_bytes) noexcept;
+
+  /// `memory` and `judge` outlive the endpoint.
+  TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes, std::span<std::byte> memory,
+              TcpFailureJudge& judge);
+
+  std::span<std::byte> try_reserve() noexcept override;
+  void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
+  bool can_publish(std::span<const std::byte> source) const noexcept override {
+    return source.size() <= slot_bytes_;
+  }
+  Publish try_publish(std::span<const std::byte> source,
+                      const Fingerprint& fingerprint) noexcept override;
+  std::uint64_t sent() const noexcept override { return sent_; }
+  std::uint64_t released() noexcept override { return written_; }
+  bool flushed() noexcept override { return written_ == sent_; }
+
+  void offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept override;
+  Message try_peek() noexcept override;
+  void release() noexcept override;
+
+  Progress progress() noexcept override;
+
+  int fd() const noexcept { return socket_.get(); }
+  /// close_gently(); afterwards every call fails.
+  void close() noexcept;
+
+ private:
+  /// Read-ahead past a header. Larger: more small messages for one system call. Smaller: less
+  /// copied of a large one.
+  static constexpr std::size_t kStageBytes = 4096;
+  /// Messages up to this size are small.
+  static constexpr std::size_t kSmallBytes = 2048;
+  /// Messages written by one system call at most.
+  static constexpr int kBatch = 16;
+
+  struct Pending {
+    tcp::MessageHeader header;
+    const std::byte* payload = nullptr;
+  };
+
+  std::byte* slot(std::uint64_t message) const noexcept {
+    return slots_memory_ + (message % slots_) * slot_bytes_;
+  }
+  void enqueue(const std::byte* payload, std::size_t bytes,
+               const Fingerprint& fingerprint) noexcept;
+  /// Writes what the socket takes. Returns whether it took anything.
+  bool flush() noexcept;
+  void receive() noexcept;
+  /// Reads into the two places, in this order. Returns the number of bytes, 0 for none.
+  std::size_t read(std::span<std::byte> first, std::span<std::byte> second) noexcept;
+  bool accept_header() noexcept;
+  void lost(int error) noexcept;
+  std::size_t staged() const noexcept { return stage_end_ - stage_begin_; }
+  std::size_t read_ahead() const noexcept {
+    return expected_bytes_ <= kSmallBytes ? kStageBytes : sizeof(tcp::MessageHeader);
+  }
+
+  Fd socket_;
+  int peer_;
+  bool failed_ = false;
+  std::size_t slots_;
+  std::size_t slot_bytes_;
+  TcpFailureJudge& judge_;
+
+  // Sending: messages written_ … sent_ − 1 are queued, in queue_[number % slots_].
+  std::byte* slots_memory_;
+  std::unique_ptr<Pending[]> queue_;
+  std::uint64_t sent_ = 0;
+  std::uint64_t written_ = 0;
+  std::size_t head_written_ = 0; ///< bytes of message written_, header included, that are written
+
+  // Receiving.
+  std::byte* buffer_; ///< slot_bytes_, for a payload that has no better place
+  std::byte* stage_;  ///< kStageBytes; [stage_begin_, stage_end_) was read and not looked at
+  std::size_t stage_begin_ = 0;
+  std::size_t stage_end_ = 0;
+  std::size_t expected_bytes_ = 0; ///< guess of the next message's size
+  std::span<std::byte> offered_;
+  Fingerprint expected_;
+  bool has_header_ = false;
+  bool ready_ = false;
+  tcp::MessageHeader header_;
+  std::byte* target_ = nullptr; ///< of the payload
+  std::size_t got_ = 0;         ///< bytes of the payload that are at target_
+  std::uint64_t received_ = 0;  ///< messages released
+};
+
+} // namespace whorl

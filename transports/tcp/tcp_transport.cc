@@ -1,0 +1,375 @@
+#include "transports/tcp/tcp_transport.h"
+
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace whorl {
+namespace {
+
+// Estimates for the cost model: small messages between two processes over loopback or a 10 Gbit/s
+// network.
+constexpr double kAlphaUs = 20.0;
+constexpr double kBetaUsPerKib = 0.5;
+
+// A host or link that has vanished without a word is noticed after 2 to 3 s. Only the control
+// socket gets these settings: TCP_USER_TIMEOUT also ends a connection whose peer is alive but has
+// not made room for more data for that long, and a rank may well be late by more than that. The
+// control socket carries next to nothing, so its window is never full, and being idle it is probed.
+constexpr int kUserTimeoutMs = 2000;
+constexpr int kKeepIdleS = 1;
+constexpr int kKeepIntervalS = 1;
+constexpr int kKeepCount = 2;
+
+// How long the control socket may take to explain the end of a data socket. Larger: better
+// explanations over slow networks. Smaller: faster errors where there is none.
+constexpr std::uint64_t kExplainNs = 20'000'000;
+
+constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP | EPOLLET;
+
+/// The addresses that a card offers to a rank on another host, or on the same one.
+Result<std::vector<SocketAddress>> addresses_of(const RankCard& card, std::size_t index,
+                                                bool same_host) {
+  const auto bad = [&] {
+    return Status::error(Code::kInternalError,
+                         fmt::format("the TCP address of rank {} is malformed", card.rank));
+  };
+  if (index >= card.addresses.size()) return bad();
+  const RankCard::Address& field = card.addresses[index];
+  if (field.size > field.bytes.size()) return bad();
+  ByteReader in(std::span<const std::byte>(field.bytes).first(field.size));
+  const auto count = in.get<std::uint8_t>();
+  std::vector<SocketAddress> out;
+  for (int i = 0; i < count; ++i) {
+    const auto bytes = in.get_bytes(SocketAddress::kEncodedBytes);
+    if (!in.ok()) return bad();
+    out.push_back(SocketAddress::decode(bytes.first<SocketAddress::kEncodedBytes>()));
+    if (!out.back().valid()) return bad();
+  }
+  if (!in.ok() || in.left() != 0 || out.empty()) return bad();
+  // Another host's loopback is this host's: of no use, unless there is nothing else.
+  const auto loopback = std::stable_partition(
+      out.begin(), out.end(),
+      [&](const SocketAddress& address) { return address.is_loopback() == same_host; });
+  if (!same_host && loopback != out.begin()) out.erase(loopback, out.end());
+  return out;
+}
+
+} // namespace
+
+TcpTransport::~TcpTransport() {
+  send_control(tcp::ControlKind::kGoodbye, Code::kOk, "");
+  for (Peer& peer : peers_) {
+    for (const std::unique_ptr<TcpEndpoint>& endpoint : peer.endpoints) {
+      if (endpoint != nullptr) endpoint->close();
+    }
+    close_gently(peer.control.get(), peer.frame);
+  }
+  peers_.clear();
+  if (arena_ != nullptr) sys().munmap(arena_, arena_bytes_);
+}
+
+Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
+  Result<Listener> listener = listen_for_peers();
+  if (!listener.ok()) return listener.status();
+  listener_ = *std::move(listener);
+  constexpr std::size_t kMaxAddresses = (kMaxAddressBytes - 1) / SocketAddress::kEncodedBytes;
+  ByteWriter out;
+  const std::size_t count = std::min(listener_.addresses.size(), kMaxAddresses);
+  out.put(static_cast<std::uint8_t>(count));
+  for (std::size_t i = 0; i < count; ++i) out.put_bytes(listener_.addresses[i].encode());
+  return out.bytes();
+}
+
+Reach TcpTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
+  if (index >= self.addresses.size()) return {};
+  const bool both = self.addresses[index].size > 0 && peer.addresses[index].size > 0;
+  return {.reachable = both, .alpha_us = kAlphaUs, .beta_us_per_kib = kBetaUsPerKib};
+}
+
+Status TcpTransport::connect(const Membership& membership, std::span<const int> peers,
+                             std::size_t index) {
+  membership_ = &membership;
+  MeshPlan plan;
+  plan.rank = membership.rank;
+  plan.identity = &membership.identity;
+  plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
+  plan.verdict = membership.verdict;
+  plan.describe = [&](int rank) { return membership.describe(rank); };
+  const RankCard& self = membership.cards[static_cast<std::size_t>(membership.rank)];
+  for (const int peer : peers) {
+    const RankCard& card = membership.cards[static_cast<std::size_t>(peer)];
+    std::vector<SocketAddress> addresses;
+    if (peer < membership.rank) {
+      Result<std::vector<SocketAddress>> found =
+          addresses_of(card, index, card.host_key == self.host_key);
+      if (!found.ok()) return found.status();
+      addresses = *std::move(found);
+    }
+    for (int lane = -1; lane < membership.channels; ++lane) {
+      const SocketRole role = lane < 0 ? SocketRole::kControl : SocketRole::kData;
+      const auto channel = static_cast<std::uint32_t>(std::max(lane, 0));
+      if (peer < membership.rank) {
+        plan.targets.push_back({peer, role, channel, addresses});
+      } else {
+        plan.expected.push_back({peer, role, channel});
+      }
+    }
+  }
+  Result<std::vector<MeshLink>> links = connect_mesh(listener_.socket, plan);
+  listener_.socket.reset();
+  if (!links.ok()) return links.status();
+  return adopt(*std::move(links), peers);
+}
+
+Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> peers) {
+  const auto channels = static_cast<std::size_t>(membership_->channels);
+  const std::size_t each =
+      round_up(TcpEndpoint::memory_bytes(membership_->slots, membership_->slot_bytes), 4096);
+  arena_bytes_ = std::max<std::size_t>(each * channels * peers.size(), 4096);
+  void* memory = nullptr;
+  if (const int result = sys().mmap(nullptr, arena_bytes_, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &memory);
+      result < 0) {
+    return Status::error(Code::kSystemError,
+                         fmt::format("no memory for the slots of {} TCP connections ({} bytes): {}",
+                                     channels * peers.size(), arena_bytes_, errno_text(result)));
+  }
+  arena_ = static_cast<std::byte*>(memory);
+  epoll_.reset(sys().epoll_create());
+  control_epoll_.reset(sys().epoll_create());
+  if (!epoll_.valid() || !control_epoll_.valid() ||
+      sys().epoll_add(epoll_.get(), control_epoll_.get(), kReadable, 0) < 0) {
+    return Status::error(Code::kSystemError,
+                         "epoll_create failed; raise the limit on open files (ulimit -n)");
+  }
+
+  peers_ = std::vector<Peer>(peers.size());
+  peer_of_rank_.assign(static_cast<std::size_t>(membership_->nranks), -1);
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    peers_[i].rank = peers[i];
+    peers_[i].endpoints.resize(channels);
+    peer_of_rank_[static_cast<std::size_t>(peers[i])] = static_cast<int>(i);
+  }
+  std::byte* next = arena_;
+  TcpFailureJudge& judge = *this; // the base is private
+  for (MeshLink& link : links) {
+    Peer& peer = *find(link.rank);
+    if (link.role == SocketRole::kControl) {
+      peer.control = std::move(link.socket);
+    } else {
+      peer.endpoints[link.channel] =
+          std::make_unique<TcpEndpoint>(std::move(link.socket), link.rank, membership_->slots,
+                                        membership_->slot_bytes, std::span(next, each), judge);
+      next += each;
+    }
+    if (link.role == SocketRole::kControl && log_enabled(LogLevel::kInfo)) {
+      log(LogLevel::kInfo,
+          fmt::format("rank {}: {} connected by TCP{}{}", membership_->rank,
+                      membership_->describe(link.rank), link.via.empty() ? "" : " at ", link.via));
+    }
+  }
+  for (const Peer& peer : peers_) WHORL_TRY(watch(peer));
+  const std::lock_guard lock(tell_mutex_);
+  connected_ = true;
+  return {};
+}
+
+/// Registers the sockets of a peer and turns on the probes that find a silent death.
+Status TcpTransport::watch(const Peer& peer) {
+  int result = sys().setsockopt(peer.control.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  const auto set = [&](int option, int value) {
+    if (result >= 0) result = sys().setsockopt(peer.control.get(), IPPROTO_TCP, option, value);
+  };
+  set(TCP_KEEPIDLE, kKeepIdleS);
+  set(TCP_KEEPINTVL, kKeepIntervalS);
+  set(TCP_KEEPCNT, kKeepCount);
+  set(TCP_USER_TIMEOUT, kUserTimeoutMs);
+  const auto index = static_cast<std::uint64_t>(&peer - peers_.data());
+  if (result >= 0) {
+    result = sys().epoll_add(control_epoll_.get(), peer.control.get(), kReadable, index);
+  }
+  for (const std::unique_ptr<TcpEndpoint>& endpoint : peer.endpoints) {
+    if (result >= 0) {
+      result = sys().epoll_add(epoll_.get(), endpoint->fd(), kReadable | EPOLLOUT, 0);
+    }
+  }
+  if (result >= 0) return {};
+  return Status::error(Code::kSystemError,
+                       fmt::format("the connection to {} cannot be watched: {}",
+                                   membership_->describe(peer.rank), errno_text(result)));
+}
+
+TcpTransport::Peer* TcpTransport::find(int rank) noexcept {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= peer_of_rank_.size()) return nullptr;
+  const int index = peer_of_rank_[static_cast<std::size_t>(rank)];
+  return index < 0 ? nullptr : &peers_[static_cast<std::size_t>(index)];
+}
+
+Endpoint* TcpTransport::endpoint(int peer, int channel) noexcept {
+  Peer* const found = find(peer);
+  if (found == nullptr || channel < 0 ||
+      static_cast<std::size_t>(channel) >= found->endpoints.size()) {
+    return nullptr;
+  }
+  return found->endpoints[static_cast<std::size_t>(channel)].get();
+}
+
+// --- verdicts and deaths ---
+
+void TcpTransport::tell(const Status& verdict) noexcept {
+  {
+    const std::lock_guard lock(tell_mutex_);
+    if (told_) return;
+    told_ = true;
+  }
+  send_control(tcp::ControlKind::kVerdict, verdict.code(), verdict.message());
+}
+
+void TcpTransport::send_control(tcp::ControlKind kind, Code code, std::string_view text) noexcept {
+  const std::lock_guard lock(tell_mutex_);
+  if (!connected_) return;
+  tcp::ControlHeader header;
+  header.kind = static_cast<std::uint16_t>(kind);
+  header.code = static_cast<std::uint16_t>(code);
+  text = text.substr(0, tcp::ControlHeader::kMaxTextBytes);
+  header.text_bytes = static_cast<std::uint32_t>(text.size());
+  for (const Peer& peer : peers_) {
+    std::array<iovec, 2> parts{
+        {{&header, sizeof header}, {const_cast<char*>(text.data()), text.size()}}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    // Two frames at most are ever sent, so the socket always has room; a peer that is gone does not
+    // need the frame.
+    static_cast<void>(sys().sendmsg(peer.control.get(), &message));
+  }
+}
+
+void TcpTransport::raise(Code code, std::string message) noexcept {
+  membership_->verdict->raise(Status::error(code, std::move(message)));
+}
+
+void TcpTransport::raise_death(const Peer& peer, int error) noexcept {
+  const std::string who = membership_->describe(peer.rank);
+  if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH) {
+    raise(Code::kRemoteError,
+          fmt::format("{} cannot be reached any more: its host or the network between is down ({})",
+                      who, errno_text(error)));
+  } else if (error == 0 || error == -ECONNRESET || error == -EPIPE) {
+    raise(Code::kRemoteError,
+          fmt::format("{} died: its connections were closed without a goodbye; look for the end of "
+                      "that process in its own output",
+                      who));
+  } else {
+    raise(Code::kRemoteError,
+          fmt::format("the connection to {} failed: {}", who, errno_text(error)));
+  }
+}
+
+Progress TcpTransport::connection_lost(int rank, int error) noexcept {
+  const std::lock_guard lock(state_mutex_);
+  if (membership_->verdict->raised()) return Progress::kFailed;
+  Peer& peer = *find(rank);
+  if (peer.data_lost_ns == 0) {
+    peer.data_lost_ns = sys().now_ns();
+    peer.data_error = error;
+  }
+  read_control(peer); // its verdict, goodbye or end explains more than the data socket's end
+  if (membership_->verdict->raised()) return Progress::kFailed;
+  if (peer.said_goodbye) {
+    raise(
+        Code::kRemoteError,
+        fmt::format("{} has left the communicator while rank {} still exchanges data with it: all "
+                    "ranks must make the same calls before they destroy the communicator",
+                    membership_->describe(rank), membership_->rank));
+    return Progress::kFailed;
+  }
+  if (sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
+  raise_death(peer, peer.data_error);
+  return Progress::kFailed;
+}
+
+void TcpTransport::malformed(int rank, const char* what) noexcept {
+  raise(Code::kRemoteError,
+        fmt::format("{} sent {}: do all ranks use the same release and settings of whorl?",
+                    membership_->describe(rank), what));
+}
+
+/// Reads all there is on a control socket. Called with state_mutex_ held.
+void TcpTransport::read_control(Peer& peer) noexcept {
+  while (!peer.control_ended) {
+    iovec part{peer.frame.data() + peer.frame_bytes, peer.frame.size() - peer.frame_bytes};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const ssize_t got = sys().recvmsg(peer.control.get(), &message);
+    if (got == -EAGAIN) return;
+    if (got <= 0) {
+      peer.control_ended = true;
+      if (!peer.said_goodbye) raise_death(peer, static_cast<int>(got));
+      return;
+    }
+    peer.frame_bytes += static_cast<std::size_t>(got);
+    for (;;) {
+      tcp::ControlHeader header;
+      if (peer.frame_bytes < sizeof header) break;
+      std::memcpy(&header, peer.frame.data(), sizeof header);
+      if (!header.sane()) {
+        peer.control_ended = true;
+        malformed(peer.rank, "a malformed control frame");
+        return;
+      }
+      const std::size_t size = sizeof header + header.text_bytes;
+      if (peer.frame_bytes < size) break;
+      take_frame(
+          peer, header,
+          {reinterpret_cast<const char*>(peer.frame.data()) + sizeof header, header.text_bytes});
+      std::memmove(peer.frame.data(), peer.frame.data() + size, peer.frame_bytes - size);
+      peer.frame_bytes -= size;
+    }
+  }
+}
+
+void TcpTransport::take_frame(Peer& peer, const tcp::ControlHeader& header,
+                              std::string_view text) noexcept {
+  if (header.kind == static_cast<std::uint16_t>(tcp::ControlKind::kGoodbye)) {
+    peer.said_goodbye = true;
+    return;
+  }
+  // The text is printed: nothing in it may drive a terminal.
+  std::string clean(text);
+  std::replace_if(
+      clean.begin(), clean.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
+  const bool has_code = header.code != 0 && header.code != static_cast<int>(Code::kInProgress);
+  raise(has_code ? static_cast<Code>(header.code) : Code::kRemoteError,
+        fmt::format("{} gave up: {}", membership_->describe(peer.rank), clean));
+}
+
+// --- waiting ---
+
+void TcpTransport::nap(std::uint64_t max_ns) noexcept {
+  std::array<epoll_event, 16> events;
+  const int result = epoll_.valid() ? sys().epoll_wait(epoll_.get(), events, max_ns) : -EBADF;
+  if (result < 0) sys().sleep_ns(std::min<std::uint64_t>(max_ns, 200'000));
+}
+
+void TcpTransport::look_around(std::uint64_t) noexcept {
+  if (!control_epoll_.valid()) return;
+  std::array<epoll_event, 16> events;
+  const int count = sys().epoll_wait(control_epoll_.get(), events, 0);
+  if (count <= 0) return;
+  const std::lock_guard lock(state_mutex_);
+  for (int i = 0; i < count; ++i) {
+    read_control(peers_[events[static_cast<std::size_t>(i)].data.u64]);
+  }
+}
+
+} // namespace whorl

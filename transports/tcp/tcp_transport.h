@@ -1,0 +1,85 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/system.h"
+#include "transports/socket/mesh.h"
+#include "transports/tcp/tcp_endpoint.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// Connects ranks by TCP: one control socket for each pair of ranks, which carries verdicts and
+/// goodbyes and whose end means death, and one data socket for each pair and channel.
+///
+/// Both ranks of a pair know who connects: the higher rank to the lower one.
+class TcpTransport final : public Transport, private TcpFailureJudge {
+ public:
+  TcpTransport() = default;
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+  /// Says goodbye and closes everything; does not wait. An operation is complete only when all that
+  /// it has sent is in the kernel, which delivers it after this.
+  ~TcpTransport() override;
+
+  std::string_view name() const noexcept override { return "tcp"; }
+  Result<std::vector<std::byte>> listen(const Identity& identity) override;
+  Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const override;
+  Status connect(const Membership& membership, std::span<const int> peers,
+                 std::size_t index) override;
+  Endpoint* endpoint(int peer, int channel) noexcept override;
+  void tell(const Status& verdict) noexcept override;
+
+  void nap(std::uint64_t max_ns) noexcept override;
+  void look_around(std::uint64_t waited_ns) noexcept override;
+
+ private:
+  struct Peer {
+    int rank = -1;
+    Fd control;
+    std::vector<std::unique_ptr<TcpEndpoint>> endpoints;
+    // The rest is guarded by state_mutex_.
+    std::array<std::byte, sizeof(tcp::ControlHeader) + tcp::ControlHeader::kMaxTextBytes> frame{};
+    std::size_t frame_bytes = 0;
+    bool said_goodbye = false;
+    bool control_ended = false;
+    int control_error = 0;          ///< −errno that ended it, 0 for a close
+    std::uint64_t data_lost_ns = 0; ///< when the first data socket ended; 0: none
+    int data_error = 0;
+  };
+
+  Progress connection_lost(int peer, int error) noexcept override;
+  void malformed(int peer, const char* what) noexcept override;
+
+  Status adopt(std::vector<MeshLink> links, std::span<const int> peers);
+  Status watch(const Peer& peer);
+  Peer* find(int rank) noexcept;
+  void read_control(Peer& peer) noexcept;
+  void take_frame(Peer& peer, const tcp::ControlHeader& header, std::string_view text) noexcept;
+  void raise_death(const Peer& peer, int error) noexcept;
+  void raise(Code code, std::string message) noexcept;
+  void send_control(tcp::ControlKind kind, Code code, std::string_view text) noexcept;
+
+  const Membership* membership_ = nullptr;
+  Listener listener_;
+  std::vector<Peer> peers_;
+  std::vector<int> peer_of_rank_; ///< index in peers_, −1 for none
+  std::byte* arena_ = nullptr;    ///< memory of all endpoints
+  std::size_t arena_bytes_ = 0;
+  // Edge-triggered: a socket is reported once for each arrival, whoever naps. Whoever waits for a
+  // socket has seen it empty (or full) before it naps, so no arrival is missed.
+  Fd control_epoll_; ///< the control sockets, so that look_around() is one call when all is quiet
+  Fd epoll_;         ///< the data sockets and control_epoll_
+  std::mutex state_mutex_; ///< state of peers that comes from their control sockets
+  std::mutex tell_mutex_;  ///< one control frame at a time; also makes connect() safe with tell()
+  bool connected_ = false; ///< guarded by tell_mutex_: control sockets may be written to
+  bool told_ = false;      ///< guarded by tell_mutex_: a verdict was sent
+};
+
+} // namespace whorl
