@@ -46,8 +46,8 @@ class RootOob final : public Oob {
     MeshPlan plan;
     plan.rank = meeting.rank;
     plan.identity = &identity;
-    plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
-                            std::move(addresses)});
+    plan.targets.push_back(
+        {static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0, std::move(addresses)});
     plan.deadline_ns = sys().now_ns() + meeting.timeout_ns;
     plan.verdict = meeting.verdict;
     plan.describe = [&](int) { return root_name; };
@@ -134,16 +134,16 @@ class RootOob final : public Oob {
     }
     const std::uint64_t now = sys().now_ns();
     if (now >= deadline_ns_) {
-      return Status::error(Code::kRemoteError,
-                           fmt::format("rank {} of {}: the root of the rendezvous has not answered "
-                                       "for {} s: its process may be stopped",
-                                       meeting_.rank, meeting_.nranks,
-                                       meeting_.timeout_ns / 1'000'000'000));
+      return Status::error(
+          Code::kRemoteError,
+          fmt::format("rank {} of {}: the root of the rendezvous has not answered "
+                      "for {} s: its process may be stopped",
+                      meeting_.rank, meeting_.nranks, meeting_.timeout_ns / 1'000'000'000));
     }
     pollfd entry{socket_.get(), events, 0};
     const std::uint64_t left = deadline_ns_ - now;
-    static_cast<void>(sys().poll({&entry, 1},
-                                 meeting_.verdict != nullptr ? std::min(left, kLookNs) : left));
+    static_cast<void>(
+        sys().poll({&entry, 1}, meeting_.verdict != nullptr ? std::min(left, kLookNs) : left));
     return {};
   }
 
@@ -203,17 +203,20 @@ class CallbackOob final : public Oob {
     if (mine.empty()) return {};
     const int result = function_.allgather(function_.context, mine.data(), all.data(), mine.size());
     if (result != 0) {
-      return Status::error(Code::kRemoteError,
-                           fmt::format("rank {} of {}: the caller's all-gather function returned {}",
-                                       meeting_.rank, meeting_.nranks, result));
+      return Status::error(
+          Code::kRemoteError,
+          fmt::format("rank {} of {}: the caller's all-gather function returned {}", meeting_.rank,
+                      meeting_.nranks, result));
     }
-    const auto own = all.subspan(static_cast<std::size_t>(meeting_.rank) * mine.size(), mine.size());
+    const auto own =
+        all.subspan(static_cast<std::size_t>(meeting_.rank) * mine.size(), mine.size());
     if (!std::equal(mine.begin(), mine.end(), own.begin())) {
-      return Status::error(Code::kInvalidUsage,
-                           fmt::format("rank {} of {}: the caller's all-gather function did not put "
-                                       "this rank's contribution at position {}: its ranks are not "
-                                       "in the communicator's order",
-                                       meeting_.rank, meeting_.nranks, meeting_.rank));
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format("rank {} of {}: the caller's all-gather function did not put "
+                      "this rank's contribution at position {}: its ranks are not "
+                      "in the communicator's order",
+                      meeting_.rank, meeting_.nranks, meeting_.rank));
     }
     return {};
   }
@@ -244,8 +247,7 @@ class CallbackOob final : public Oob {
 /// The key of `WHORL_SECRET_FILE`, if there is one.
 Result<Digest> secret_from_file(const std::string& path) {
   const auto bad = [&](std::string_view what) {
-    return Status::error(Code::kInvalidUsage,
-                         fmt::format("WHORL_SECRET_FILE={}: {}", path, what));
+    return Status::error(Code::kInvalidUsage, fmt::format("WHORL_SECRET_FILE={}: {}", path, what));
   };
   constexpr std::size_t kMinBytes = 16;
   constexpr std::size_t kMaxBytes = 4096;
@@ -337,9 +339,8 @@ std::string root_name_for(std::string_view where) {
 Status check(const Meeting& meeting) {
   if (meeting.nranks < 1 || static_cast<std::uint32_t>(meeting.nranks) > bootstrap::kMaxRanks ||
       meeting.rank < 0 || meeting.rank >= meeting.nranks) {
-    return Status::error(Code::kInvalidArgument,
-                         fmt::format("rank {} of {} ranks does not exist", meeting.rank,
-                                     meeting.nranks));
+    return Status::error(Code::kInvalidArgument, fmt::format("rank {} of {} ranks does not exist",
+                                                             meeting.rank, meeting.nranks));
   }
   return {};
 }
@@ -387,13 +388,14 @@ Result<std::unique_ptr<Oob>> meet_by_store(const Store& store, const Meeting& me
     bytes = *encoded;
     const int result = store.set(store.context, key.c_str(), bytes.data(), bytes.size());
     if (result != 0) {
-      return Status::error(Code::kSystemError,
-                           fmt::format("rank 0: the store's set function returned {} for key {}",
-                                       result, key));
+      return Status::error(
+          Code::kSystemError,
+          fmt::format("rank 0: the store's set function returned {} for key {}", result, key));
     }
   } else {
     std::size_t size = 0;
-    const std::uint64_t timeout_ms = std::min<std::uint64_t>(meeting.timeout_ns / 1'000'000, INT32_MAX);
+    const std::uint64_t timeout_ms =
+        std::min<std::uint64_t>(meeting.timeout_ns / 1'000'000, INT32_MAX);
     const int result = store.get(store.context, key.c_str(), bytes.data(), bytes.size(), &size,
                                  static_cast<int>(timeout_ms));
     if (result != 0) {

@@ -65,8 +65,8 @@ class Root {
   Status prepare() {
     const int result = sys().random_bytes(salt_);
     return result >= 0 ? Status()
-                       : Status::error(Code::kSystemError, fmt::format("getrandom failed: {}",
-                                                                       errno_text(result)));
+                       : Status::error(Code::kSystemError,
+                                       fmt::format("getrandom failed: {}", errno_text(result)));
   }
 
   void run() {
@@ -98,9 +98,9 @@ class Root {
         events = static_cast<short>(connection->answer != nullptr ? POLLIN | POLLOUT : POLLIN);
       }
       fds_.push_back({connection->fd(), events, 0});
-      wake_ns = std::min({wake_ns, connection->deadline_ns,
-                          connection->handshake.fd() >= 0 ? connection->handshake.deadline_ns() + 1
-                                                          : UINT64_MAX});
+      wake_ns = std::min(
+          {wake_ns, connection->deadline_ns,
+           connection->handshake.fd() >= 0 ? connection->handshake.deadline_ns() + 1 : UINT64_MAX});
     }
     static_cast<void>(sys().poll(fds_, wake_ns > now ? wake_ns - now : 0));
     // Connections made in this round come after those that were polled.
@@ -122,10 +122,11 @@ class Root {
     for (int i = 0; i < 256; ++i) { // a bound: those already here come next
       Fd socket(sys().accept(listener_.get()));
       if (socket.get() == -EMFILE || socket.get() == -ENFILE) {
-        fail(Code::kSystemError,
-             fmt::format("the root of the rendezvous cannot open a socket for every rank: {}; raise "
-                         "the limit on open files (ulimit -n) of its process",
-                         errno_text(socket.get())));
+        fail(
+            Code::kSystemError,
+            fmt::format("the root of the rendezvous cannot open a socket for every rank: {}; raise "
+                        "the limit on open files (ulimit -n) of its process",
+                        errno_text(socket.get())));
         listener_.reset();
         return;
       }
@@ -216,8 +217,9 @@ class Root {
       return false;
     }
     c.who.assign(h.who.data(), ::strnlen(h.who.data(), h.who.size()));
-    std::replace_if(c.who.begin(), c.who.end(),
-                    [](char ch) { return static_cast<unsigned char>(ch) < 32; }, ' ');
+    std::replace_if(
+        c.who.begin(), c.who.end(), [](char ch) { return static_cast<unsigned char>(ch) < 32; },
+        ' ');
     c.deadline_ns = sys().now_ns() + std::uint64_t{h.timeout_ms} * 1'000'000;
     const bool first_time = !c.member;
     c.member = true;
@@ -403,11 +405,12 @@ class Root {
     }
     if (count > kMaxNamed) names += fmt::format(" and {} more", count - kMaxNamed);
     return fmt::format(
-        "rank{} {} of {} did not {} within {} s; {} rank{} waiting. Check that {} started, with the "
+        "rank{} {} of {} did not {} within {} s; {} rank{} waiting. Check that {} started, with "
+        "the "
         "same unique id or address and the right rank, and can reach the root of the rendezvous",
-        count == 1 ? "" : "s", names, nranks_,
-        absent ? "arrive" : "contribute to the rendezvous", timeout_ms / 1000.0, waiting,
-        waiting == 1 ? " is" : "s are", count == 1 ? "it has" : "they have");
+        count == 1 ? "" : "s", names, nranks_, absent ? "arrive" : "contribute to the rendezvous",
+        timeout_ms / 1000.0, waiting, waiting == 1 ? " is" : "s are",
+        count == 1 ? "it has" : "they have");
   }
 
   Fd listener_;
@@ -421,8 +424,8 @@ class Root {
   std::uint32_t nranks_ = 0; ///< 0: nobody has said
   std::string first_;        ///< who said it
   bool joined_any_ = false;
-  std::uint32_t joined_ = 0;             ///< ranks that have ever been members
-  std::vector<Connection*> members_;     ///< [rank]; null: not here
+  std::uint32_t joined_ = 0;                  ///< ranks that have ever been members
+  std::vector<Connection*> members_;          ///< [rank]; null: not here
   std::map<std::uint32_t, std::string> left_; ///< members that have hung up
 
   std::uint32_t round_ = 0;
@@ -454,9 +457,9 @@ Status start_thread(std::unique_ptr<Root> root) {
       }
     }).detach();
   } catch (const std::system_error& error) {
-    status = Status::error(Code::kSystemError,
-                           fmt::format("the thread of the rendezvous cannot be started: {}",
-                                       error.what()));
+    status = Status::error(
+        Code::kSystemError,
+        fmt::format("the thread of the rendezvous cannot be started: {}", error.what()));
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return status;
@@ -481,8 +484,8 @@ Result<UniqueId> start_root() {
     const auto spare = id.addresses.begin() + UniqueId::kMaxAddresses - 1;
     id.addresses.erase(spare, id.addresses.end() - 1);
   }
-  WHORL_TRY(start_thread(
-      std::make_unique<Root>(std::move(listener->socket), id.identity, false, 0)));
+  WHORL_TRY(
+      start_thread(std::make_unique<Root>(std::move(listener->socket), id.identity, false, 0)));
   return id;
 }
 

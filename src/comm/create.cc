@@ -19,6 +19,7 @@ class CountingOob final : public Oob {
     ++rounds_;
     return oob_.allgather(mine, all);
   }
+  Result<Identity> identity() override { return oob_.identity(); }
   int rounds() const noexcept { return rounds_; }
 
  private:
@@ -28,13 +29,12 @@ class CountingOob final : public Oob {
 
 /// Meets, connects and fills in the handle. Never throws: it may be the whole of a thread.
 Status fill(whorlComm& handle, const Options& options,
-            const std::function<Result<Meeting>()>& meet) noexcept {
+            const std::function<Result<Gathering>()>& meet) noexcept {
   try {
     const auto attempt = [&]() -> Status {
       auto meeting = meet();
       if (!meeting.ok()) return meeting.status();
-      auto setup =
-          set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options);
+      auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, options);
       if (!setup.ok()) return setup.status();
       handle.communicator = std::make_unique<Communicator>(*std::move(setup));
       return {};
@@ -99,7 +99,7 @@ Result<Options> make_options(const whorlConfig_t* config) {
 }
 
 Status create(whorlComm_t* out, const Options& options, bool blocking,
-              std::function<Result<Meeting>()> meet) {
+              std::function<Result<Gathering>()> meet) {
   auto handle = std::make_unique<whorlComm>();
   if (blocking) {
     const Status status = fill(*handle, options, meet);
@@ -129,7 +129,7 @@ Status create_all(whorlComm_t* out, int nranks, const Options& options) {
   Status failed;
   for (std::size_t rank = 0; rank < count; ++rank) {
     auto thread = start_thread("whorl-create", [&, rank] {
-      outcomes[rank] = create(out + rank, options, true, [&, rank]() -> Result<Meeting> {
+      outcomes[rank] = create(out + rank, options, true, [&, rank]() -> Result<Gathering> {
         return std::move((*meetings)[rank]);
       });
     });
@@ -162,7 +162,7 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
   Status status;
   if (color >= 0) {
     auto handle = std::make_unique<whorlComm>();
-    auto setup = set_up(oob, meeting->nranks, meeting->rank, meeting->identity, options);
+    auto setup = set_up(oob, meeting->nranks, meeting->rank, options);
     if (setup.ok()) {
       handle->communicator = std::make_unique<Communicator>(*std::move(setup));
       *out = handle.release();

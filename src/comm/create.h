@@ -21,7 +21,7 @@ bool blocking(const whorlConfig_t* config) noexcept;
 /// Blocking: returns when it is ready, or with the error and `*out == nullptr`. Otherwise `*out` is
 /// set at once and the rest happens in a thread.
 Status create(whorlComm_t* out, const Options& options, bool blocking,
-              std::function<Result<Meeting>()> meet);
+              std::function<Result<Gathering>()> meet);
 /// One communicator for each rank, all in this process.
 Status create_all(whorlComm_t* out, int nranks, const Options& options);
 /// A part of an existing communicator; `*out` is null for a rank without a color.

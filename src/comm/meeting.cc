@@ -7,16 +7,33 @@
 #include <mutex>
 
 #include "base/event.h"
+#include "comm/bootstrap_root.h"
+#include "comm/launcher.h"
 
 namespace whorl {
 namespace {
+
+/// Fresh and random.
+Result<Identity> make_identity() {
+  Identity identity;
+  for (const std::span<std::byte> part :
+       {std::span<std::byte>(identity.job), std::span<std::byte>(identity.secret)}) {
+    if (const int error = sys().random_bytes(part); error != 0) {
+      return Status::error(Code::kSystemError, fmt::format("no random bytes from the system: {}",
+                                                           std::strerror(-error)));
+    }
+  }
+  return identity;
+}
 
 /// All-gather of a subset of an existing communicator's ranks. Every rank of the parent takes part
 /// in each round, also those that have no place in the new communicator.
 class SplitOob final : public Oob {
  public:
-  SplitOob(Communicator& parent, std::vector<int> members)
-      : parent_(parent), members_(std::move(members)) {}
+  SplitOob(Communicator& parent, std::vector<int> members, const Identity& identity)
+      : parent_(parent), members_(std::move(members)), identity_(identity) {}
+
+  Result<Identity> identity() override { return identity_; }
 
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     std::vector<std::byte> everyone(mine.size() * static_cast<std::size_t>(parent_.nranks()));
@@ -37,13 +54,16 @@ class SplitOob final : public Oob {
  private:
   Communicator& parent_;
   std::vector<int> members_;
+  Identity identity_;
 };
 
 /// Where the threads of one process meet: a table of contributions for each round.
 class Room {
  public:
-  Room(int nranks, std::uint64_t timeout_ns)
-      : nranks_(static_cast<std::size_t>(nranks)), timeout_ns_(timeout_ns) {}
+  Room(int nranks, std::uint64_t timeout_ns, const Identity& identity)
+      : nranks_(static_cast<std::size_t>(nranks)), timeout_ns_(timeout_ns), identity_(identity) {}
+
+  const Identity& identity() const noexcept { return identity_; }
 
   Status allgather(std::size_t rank, std::size_t round, std::span<const std::byte> mine,
                    std::span<std::byte> all) {
@@ -79,6 +99,7 @@ class Room {
   };
   std::size_t nranks_;
   std::uint64_t timeout_ns_;
+  Identity identity_;
   std::mutex mutex_;
   Event arrival_;
   std::vector<Round> rounds_;
@@ -91,6 +112,7 @@ class RoomOob final : public Oob {
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     return room_->allgather(rank_, round_++, mine, all);
   }
+  Result<Identity> identity() override { return room_->identity(); }
 
  private:
   std::shared_ptr<Room> room_;
@@ -100,19 +122,7 @@ class RoomOob final : public Oob {
 
 } // namespace
 
-Result<Identity> make_identity() {
-  Identity identity;
-  for (const std::span<std::byte> part :
-       {std::span<std::byte>(identity.job), std::span<std::byte>(identity.secret)}) {
-    if (const int error = sys().random_bytes(part); error != 0) {
-      return Status::error(Code::kSystemError, fmt::format("no random bytes from the system: {}",
-                                                           std::strerror(-error)));
-    }
-  }
-  return identity;
-}
-
-Result<Meeting> meet_by_split(Communicator& parent, int color, int key) {
+Result<Gathering> meet_by_split(Communicator& parent, int color, int key) {
   struct Choice {
     std::int32_t color, key, rank;
   };
@@ -128,30 +138,69 @@ Result<Meeting> meet_by_split(Communicator& parent, int color, int key) {
   std::erase_if(all, [&](const Choice& choice) { return choice.color != color; });
   std::stable_sort(all.begin(), all.end(),
                    [](const Choice& a, const Choice& b) { return a.key < b.key; });
-  Meeting meeting;
+  Gathering meeting;
   std::vector<int> members;
   for (const Choice& choice : all) {
     if (choice.rank == parent.rank()) meeting.rank = static_cast<int>(members.size());
     members.push_back(choice.rank);
   }
   meeting.nranks = static_cast<int>(members.size());
-  meeting.identity = parent.derive_identity(color);
-  meeting.oob = std::make_unique<SplitOob>(parent, std::move(members));
+  meeting.oob =
+      std::make_unique<SplitOob>(parent, std::move(members), parent.derive_identity(color));
   return meeting;
 }
 
-Result<std::vector<Meeting>> meet_in_process(int nranks, std::uint64_t timeout_ns) {
+Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout_ns) {
   const auto identity = make_identity();
   if (!identity.ok()) return identity.status();
-  const auto room = std::make_shared<Room>(nranks, timeout_ns);
-  std::vector<Meeting> meetings;
+  const auto room = std::make_shared<Room>(nranks, timeout_ns, *identity);
+  std::vector<Gathering> meetings;
   for (int rank = 0; rank < nranks; ++rank) {
-    meetings.push_back({.oob = std::make_unique<RoomOob>(room, rank),
-                        .identity = *identity,
-                        .rank = rank,
-                        .nranks = nranks});
+    meetings.push_back(
+        {.oob = std::make_unique<RoomOob>(room, rank), .rank = rank, .nranks = nranks});
   }
   return meetings;
+}
+
+Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns) {
+  const auto launch = detect_launch();
+  if (!launch.ok()) return launch.status();
+  const Meeting meeting{.rank = launch->rank, .nranks = launch->nranks, .timeout_ns = timeout_ns};
+  const auto done = [&](Result<std::unique_ptr<Oob>> oob) -> Result<Gathering> {
+    if (!oob.ok()) {
+      return oob.status().with_context(fmt::format("rank {} of {} as started by {}", launch->rank,
+                                                   launch->nranks, launch->source));
+    }
+    return Gathering{.oob = *std::move(oob), .rank = launch->rank, .nranks = launch->nranks};
+  };
+  if (launch->store == nullptr && !launch->address.empty()) {
+    return done(meet_by_address(launch->address, meeting));
+  }
+  if (launch->store == nullptr) { // one rank
+    auto alone = meet_in_process(1, timeout_ns);
+    if (!alone.ok()) return alone.status();
+    return std::move(alone->front());
+  }
+  // Rank 0 makes an id; the launcher's own key-value space carries it to the others.
+  std::array<std::byte, UniqueId::kBytes> bytes{};
+  if (launch->rank == 0) {
+    const auto id = start_root();
+    if (!id.ok()) return id.status();
+    const auto encoded = id->encode();
+    if (!encoded.ok()) return encoded.status();
+    bytes = *encoded;
+  }
+  const auto shared = share(*launch, bytes, static_cast<std::int64_t>(timeout_ns / 1'000'000));
+  if (!shared.ok()) return shared.status();
+  if (shared->size() != bytes.size()) {
+    return Status::error(Code::kSystemError,
+                         fmt::format("{} gave {} bytes instead of the {} that rank 0 stored",
+                                     launch->source, shared->size(), bytes.size()));
+  }
+  std::copy(shared->begin(), shared->end(), bytes.begin());
+  const auto id = UniqueId::decode(bytes);
+  if (!id.ok()) return id.status();
+  return done(meet_by_id(*id, meeting));
 }
 
 } // namespace whorl

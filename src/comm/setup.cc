@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "comm/local_host.h"
-#include "transports/inproc/transport.h"
-#include "transports/shm/transport.h"
-#include "transports/tcp/transport.h"
+#include "transports/inproc/inproc_transport.h"
+#include "transports/shm/shm_transport.h"
+#include "transports/tcp/tcp_transport.h"
 
 namespace whorl {
 namespace {
@@ -73,9 +73,9 @@ struct Decisions {
 };
 
 std::unique_ptr<Transport> make_transport(std::string_view name) {
-  if (name == "inproc") return make_inproc_transport();
-  if (name == "shm") return make_shm_transport();
-  if (name == "tcp") return make_tcp_transport();
+  if (name == "inproc") return std::make_unique<InprocTransport>();
+  if (name == "shm") return std::make_unique<ShmTransport>();
+  if (name == "tcp") return std::make_unique<TcpTransport>();
   return nullptr;
 }
 
@@ -346,8 +346,10 @@ Status sit_out(Oob& oob, int nranks, int done) {
   return {};
 }
 
-Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
-                     const Options& options) {
+Result<Setup> set_up(Oob& oob, int nranks, int rank, const Options& options) {
+  const auto agreed = oob.identity();
+  if (!agreed.ok()) return agreed.status();
+  const Identity& identity = *agreed;
   Setup setup;
   setup.options = options;
   setup.verdict = std::make_unique<Verdict>();

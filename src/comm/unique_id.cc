@@ -58,8 +58,7 @@ Result<UniqueId> UniqueId::decode(std::span<const std::byte, kBytes> bytes) {
   if (!sha256(bytes.first(kCheckedBytes), &digest)) {
     return Status::error(Code::kInternalError, "SHA-256 failed");
   }
-  if (!std::equal(digest.begin(), digest.begin() + kChecksumBytes,
-                  bytes.begin() + kCheckedBytes)) {
+  if (!std::equal(digest.begin(), digest.begin() + kChecksumBytes, bytes.begin() + kCheckedBytes)) {
     return invalid("its checksum is wrong, so it was damaged or cut on the way");
   }
   UniqueId id;

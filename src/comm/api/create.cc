@@ -1,7 +1,10 @@
 // Creating and ending communicators.
+#include <cstring>
 #include <functional>
+#include <span>
 
 #include "comm/api/support.h"
+#include "comm/bootstrap_root.h"
 #include "comm/create.h"
 #include "comm/group.h"
 
@@ -23,16 +26,22 @@ Status check_ranks(const char* function, const void* out, int nranks, int rank) 
   return {};
 }
 
-/// Creates through `meet`, at once or as part of the open group.
+/// Gathers the ranks within a timeout.
+using Gather = std::function<Result<Gathering>(std::uint64_t timeout_ns)>;
+
+/// Creates a communicator of the ranks that `gather` brings together, at once or as part of the
+/// open group.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config,
-                         std::function<Result<Meeting>()> meet) {
+                         Gather gather) {
   mark_used();
   *out = nullptr;
   const auto options = make_options(config);
   if (!options.ok()) return options.status().with_context(function);
   const bool wait = blocking(config);
-  auto job = [out, options = *options, wait, meet = std::move(meet), function]() -> Status {
-    const Status status = create(out, options, wait, meet);
+  auto job = [out, options = *options, wait, gather = std::move(gather), function]() -> Status {
+    const Status status = create(out, options, wait, [gather, timeout_ns = options.timeout_ns] {
+      return gather(timeout_ns);
+    });
     if (!status.ok()) return status.with_context(function);
     if (!wait) {
       return Status::error(Code::kInProgress,
@@ -43,6 +52,31 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
   if (!Group::current().open()) return job();
   Group::current().add_job(std::move(job));
   return {};
+}
+
+/// The same where rank and number of ranks are known beforehand.
+Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config, int nranks,
+                         int rank,
+                         std::function<Result<std::unique_ptr<Oob>>(const Meeting&)> meet) {
+  return create_or_collect(
+      function, out, config,
+      [nranks, rank, meet = std::move(meet)](std::uint64_t timeout_ns) -> Result<Gathering> {
+        auto oob = meet({.rank = rank, .nranks = nranks, .timeout_ns = timeout_ns});
+        if (!oob.ok()) return oob.status();
+        return Gathering{.oob = *std::move(oob), .rank = rank, .nranks = nranks};
+      });
+}
+
+whorlResult_t init_rank(const char* function, whorlComm_t* comm, int nranks,
+                        const whorlUniqueId& bytes, int rank, whorlConfig_t* config) noexcept {
+  return guarded(function, [&]() -> Status {
+    WHORL_TRY(check_ranks(function, comm, nranks, rank));
+    const auto id = UniqueId::decode(std::as_bytes(std::span(bytes.internal)));
+    if (!id.ok()) return id.status().with_context(function);
+    return create_or_collect(
+        function, comm, config, nranks, rank,
+        [id = *id](const Meeting& meeting) { return meet_by_id(id, meeting); });
+  });
 }
 
 /// Waits until no other thread is inside a call on the handle.
@@ -64,6 +98,83 @@ void free_handle(whorlComm* handle) {
 } // namespace
 
 extern "C" {
+
+whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId) {
+  return guarded("whorlGetUniqueId", [&]() -> Status {
+    if (uniqueId == nullptr) return invalid("whorlGetUniqueId", "uniqueId is NULL");
+    mark_used();
+    const auto id = start_root();
+    if (!id.ok()) return id.status().with_context("whorlGetUniqueId");
+    const auto bytes = id->encode();
+    if (!bytes.ok()) return bytes.status().with_context("whorlGetUniqueId");
+    static_assert(sizeof *uniqueId == UniqueId::kBytes);
+    std::memcpy(uniqueId, bytes->data(), bytes->size());
+    return {};
+  });
+}
+
+whorlResult_t whorlCommInitRank(whorlComm_t* comm, int nranks, whorlUniqueId commId, int rank) {
+  return init_rank("whorlCommInitRank", comm, nranks, commId, rank, nullptr);
+}
+
+whorlResult_t whorlCommInitRankConfig(whorlComm_t* comm, int nranks, whorlUniqueId commId, int rank,
+                                      whorlConfig_t* config) {
+  return init_rank("whorlCommInitRankConfig", comm, nranks, commId, rank, config);
+}
+
+whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* hostPort, int rank,
+                                   whorlConfig_t* config) {
+  constexpr const char* kName = "whorlCommInitAddress";
+  return guarded(kName, [&]() -> Status {
+    WHORL_TRY(check_ranks(kName, comm, nranks, rank));
+    if (hostPort == nullptr) return invalid(kName, "hostPort is NULL; pass \"host:port\"");
+    return create_or_collect(kName, comm, config, nranks, rank,
+                             [address = std::string(hostPort)](const Meeting& meeting) {
+                               return meet_by_address(address, meeting);
+                             });
+  });
+}
+
+whorlResult_t whorlCommInitStore(whorlComm_t* comm, int nranks, const whorlStore_t* store, int rank,
+                                 whorlConfig_t* config) {
+  constexpr const char* kName = "whorlCommInitStore";
+  return guarded(kName, [&]() -> Status {
+    WHORL_TRY(check_ranks(kName, comm, nranks, rank));
+    if (store == nullptr || store->set == nullptr || store->get == nullptr) {
+      return invalid(kName, "store, or one of its functions, is NULL");
+    }
+    const Store functions{.context = store->context,
+                          .prefix = store->prefix != nullptr ? store->prefix : "",
+                          .set = store->set,
+                          .get = store->get};
+    return create_or_collect(
+        kName, comm, config, nranks, rank,
+        [functions](const Meeting& meeting) { return meet_by_store(functions, meeting); });
+  });
+}
+
+whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* oob, int rank,
+                               whorlConfig_t* config) {
+  constexpr const char* kName = "whorlCommInitOob";
+  return guarded(kName, [&]() -> Status {
+    WHORL_TRY(check_ranks(kName, comm, nranks, rank));
+    if (oob == nullptr || oob->allgather == nullptr) {
+      return invalid(kName, "oob, or its function, is NULL");
+    }
+    const Allgather function{.context = oob->context, .allgather = oob->allgather};
+    return create_or_collect(kName, comm, config, nranks, rank, [function](const Meeting& meeting) {
+      return meet_by_allgather(function, meeting);
+    });
+  });
+}
+
+whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* config) {
+  constexpr const char* kName = "whorlCommInitEnv";
+  return guarded(kName, [&]() -> Status {
+    if (comm == nullptr) return invalid(kName, "comm is NULL; pass the address of a whorlComm_t");
+    return create_or_collect(kName, comm, config, meet_by_launcher);
+  });
+}
 
 whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist) {
   static_cast<void>(devlist);
