@@ -11,7 +11,7 @@
 //     round 2   0◀─────────────▶4   1◀─────────────▶5 …
 //
 // Where p is not a power of two, allreduce folds: of the first 2(p−2^L) ranks, each even one hands
-// its vector to the odd one above it and gets the result in the end; two rounds more.
+// its vector to the odd one above it and gets the result in the end: up to two rounds more.
 #include "algorithms/doubling.h"
 
 #include <algorithm>
@@ -69,9 +69,14 @@ Schedule build_allreduce(const Shape& shape, int rank) {
 }
 
 Cost allreduce_cost(const Shape& shape) {
+  if (shape.nranks == 1) return {};
   const double rounds = floor_log2(shape.nranks);
   const double folds = is_power_of_two(shape.nranks) ? 0 : 1;
-  return {.rounds = rounds + 2 * folds,
+  // A chain through all rounds ends at the opposite virtual rank; that both are folded, so that it
+  // has a message before and one after, takes more than half of the core.
+  const int core = 1 << floor_log2(shape.nranks);
+  const bool both_ends = 2 * (shape.nranks - core) > core;
+  return {.rounds = rounds + folds + (both_ends ? 1 : 0),
           .volume = rounds + folds,
           .reduced = rounds + folds,
           .messages = (rounds + folds) * shape.channels,
@@ -98,9 +103,10 @@ bool all_gather_supports(const Shape& shape) {
 }
 
 Cost all_gather_cost(const Shape& shape) {
+  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   const double rounds = floor_log2(shape.nranks);
-  return {.rounds = rounds, .volume = (n - 1) / n, .messages = rounds, .window = n > 1 ? 2.0 : 1.0};
+  return {.rounds = rounds, .volume = (n - 1) / n, .messages = rounds, .window = 2};
 }
 
 bool always(const Shape& shape) { return shape.channels <= kMaxChunks; }

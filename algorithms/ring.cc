@@ -184,6 +184,7 @@ bool supports_chain(const Shape& shape) {
 
 /// `halves`: 2 for allreduce.
 Cost ring_cost(const Shape& shape, double halves, double reduced) {
+  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   return {.rounds = halves * (n - 1),
           .volume = halves * (n - 1) / n,

@@ -45,8 +45,9 @@ Schedule build(const Shape& shape, int rank) {
 bool supports(const Shape& shape) { return peers_fit(shape) && chunks_fit(shape); }
 
 Cost cost(const Shape& shape) {
+  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
-  return {.rounds = n > 1 ? 2.0 : 0.0,
+  return {.rounds = 2,
           .volume = 2 * (n - 1) / n,
           .reduced = (n - 1) / n,
           .messages = 2 * (n - 1) * shape.channels,

@@ -4,11 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "schedule/verify.h"
+
+namespace whorl {
+
+/// How GoogleTest names a parameter.
+inline void PrintTo(const Algorithm& algorithm, std::ostream* out) {
+  *out << name_of(algorithm.collective) << ":" << algorithm.name;
+}
+
+} // namespace whorl
 
 namespace whorl::test {
 

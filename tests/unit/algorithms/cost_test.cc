@@ -1,0 +1,147 @@
+// The closed forms of the costs say what the schedules do.
+#include "algorithms/common.h"
+#include "algorithms/cost_model.h"
+#include "support.h"
+
+namespace whorl {
+namespace {
+
+using test::Load;
+using test::text;
+
+class Costs : public ::testing::TestWithParam<Algorithm> {
+ protected:
+  /// Compares all that a verified window shows. `bound`: sums over levels that are each the busiest
+  /// rank's, so that no rank need be as busy as the cost says.
+  void compare(const Shape& shape, bool bound) {
+    const Algorithm& algorithm = GetParam();
+    const std::vector<Schedule> schedules = build_all(algorithm, shape);
+    const auto report = verify(schedules, {algorithm.collective, shape.root});
+    ASSERT_TRUE(report.ok()) << text(algorithm, shape) << ": " << report.status().message();
+    Load busiest;
+    int chunks = 1;
+    for (const Schedule& schedule : schedules) {
+      const Load load = test::load_of(schedule);
+      busiest.sent_chunks = std::max({busiest.sent_chunks, load.sent_chunks, load.received_chunks});
+      busiest.sent_messages =
+          std::max({busiest.sent_messages, load.sent_messages, load.received_messages});
+      busiest.reduced_chunks = std::max(busiest.reduced_chunks, load.reduced_chunks);
+      chunks = std::max<int>({chunks, schedule.input_chunks, schedule.output_chunks});
+    }
+    const Cost cost = algorithm.cost(shape);
+    const std::string what = text(algorithm, shape);
+    const double window = static_cast<double>(chunks) / schedules[0].message_chunks;
+    // Halves of a folded vector and blocks on both sides of rank 0 may be two messages.
+    const double split = cost.messages * 0.999 + 1 + shape.channels * 2;
+    EXPECT_NEAR(cost.window, window, 1e-9) << what;
+    if (bound) {
+      EXPECT_GE(cost.volume * chunks, busiest.sent_chunks - 1e-6) << what;
+      EXPECT_LE(cost.volume * chunks, 2 * busiest.sent_chunks + 1e-6) << what;
+      EXPECT_GE(cost.reduced * chunks, busiest.reduced_chunks - 1e-6) << what;
+      EXPECT_GE(split, busiest.sent_messages) << what;
+      EXPECT_GE(cost.rounds, report->rounds) << what;
+      return;
+    }
+    EXPECT_NEAR(cost.volume * chunks, busiest.sent_chunks, 1e-6) << what;
+    EXPECT_NEAR(cost.reduced * chunks, busiest.reduced_chunks, 1e-6) << what;
+    EXPECT_LE(report->max_sent_chunks, busiest.sent_chunks) << what;
+    EXPECT_GE(busiest.sent_messages, cost.messages - 1e-6) << what;
+    EXPECT_LE(busiest.sent_messages, split) << what;
+    // In a pipeline that goes both ways, later chunks make the longest chain longer.
+    const bool both_ways =
+        algorithm.name == "tree" && algorithm.collective == Collective::kAllReduce;
+    if (!both_ways) {
+      EXPECT_EQ(cost.rounds, report->rounds) << what;
+    } else {
+      EXPECT_GE(report->rounds, cost.rounds) << what;
+      EXPECT_LE(report->rounds, cost.rounds + 2 * kPipelineChunks) << what;
+    }
+  }
+};
+
+TEST_P(Costs, AreThoseOfTheSchedules) {
+  const bool hierarchical = GetParam().name == "hierarchical";
+  for (int n = 1; n <= 33; ++n) {
+    for (int channels = 1; channels <= 3; ++channels) {
+      const int root = has_root(GetParam().collective) ? n / 2 : 0;
+      Shape shape{.nranks = n, .root = root, .channels = channels};
+      for (const int inner : hierarchical ? std::vector{2, 3, 4} : std::vector{n}) {
+        if (hierarchical) shape.dims = {{inner}, {n / inner}};
+        if (!GetParam().supports(shape)) continue;
+        compare(shape, hierarchical);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(Costs, PredictionsGrowWithSize) {
+  for (const int n : {2, 3, 8, 24}) {
+    const Shape shape{.nranks = n, .channels = 2, .dims = {{2}, {n / 2}}};
+    if (!GetParam().supports(shape)) continue;
+    double last = 0;
+    for (std::size_t bytes = 1; bytes <= (std::size_t{1} << 32); bytes *= 4) {
+      const double us = predict_us(GetParam(), shape, bytes, {});
+      EXPECT_GT(us, last) << text(GetParam(), shape) << " " << bytes;
+      last = us;
+    }
+    EXPECT_GT(predict_us(GetParam(), shape, 0, {}), 0) << text(GetParam(), shape);
+  }
+}
+
+std::string name_of_test(const ::testing::TestParamInfo<Algorithm>& info) {
+  return fmt::format("{}_{}", name_of(info.param.collective), info.param.name);
+}
+INSTANTIATE_TEST_SUITE_P(All, Costs, ::testing::ValuesIn(all_algorithms()), name_of_test);
+
+std::string_view chosen(Collective collective, const Shape& shape, std::size_t bytes,
+                        const LinkCosts& links = {}) {
+  const Algorithm* algorithm = choose_algorithm(collective, shape, bytes, links);
+  return algorithm == nullptr ? "none" : algorithm->name;
+}
+
+TEST(Choice, FollowsTheSize) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const Shape few{.nranks = 4, .channels = 2};
+  EXPECT_EQ(chosen(Collective::kAllReduce, few, 8), "oneshot");
+  EXPECT_EQ(chosen(Collective::kAllReduce, few, 64 * kMiB), "twoshot");
+  EXPECT_EQ(chosen(Collective::kBarrier, few, 0), "oneshot");
+  const Shape many{.nranks = 64, .channels = 2};
+  EXPECT_EQ(chosen(Collective::kAllReduce, many, 8), "doubling");
+  EXPECT_EQ(chosen(Collective::kBroadcast, many, 8), "binomial");
+  EXPECT_EQ(chosen(Collective::kBroadcast, many, 256 * kMiB), "tree");
+  EXPECT_EQ(chosen(Collective::kBarrier, many, 0), "doubling");
+}
+
+TEST(Choice, FollowsTheLinks) {
+  const Shape shape{.nranks = 48, .channels = 1};
+  // Start-ups cost nothing but messages do: few of them.
+  const LinkCosts slow_start{.alpha_us = 100, .overhead_us = 0.01};
+  EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_start), "direct");
+  const LinkCosts slow_messages{.alpha_us = 0.1, .overhead_us = 10};
+  EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_messages), "circulant");
+}
+
+TEST(Choice, NeverMissesASupportedShape) {
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    const bool pair = collective == Collective::kSend || collective == Collective::kRecv;
+    for (const int n : {1, 2, 3, 5, 64, 255, 256, 257}) {
+      if (collective == Collective::kAllToAll && n > 256) continue; // only has "direct"
+      const auto name = chosen(collective, {.nranks = n, .root = n - 1}, 1 << 20);
+      EXPECT_EQ(name == "none", pair && n != 2) << name_of(collective) << " of " << n;
+    }
+  }
+}
+
+TEST(Registry, FindsWhatItLists) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    EXPECT_EQ(find_algorithm(algorithm.collective, algorithm.name), &algorithm)
+        << name_of(algorithm.collective) << ":" << algorithm.name << " is there twice";
+  }
+  EXPECT_EQ(find_algorithm(Collective::kAllReduce, "binomial"), nullptr);
+  EXPECT_EQ(find_algorithm(Collective::kAllReduce, ""), nullptr);
+}
+
+} // namespace
+} // namespace whorl

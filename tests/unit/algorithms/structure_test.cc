@@ -1,0 +1,143 @@
+// Properties that the verifier does not look at: who talks to whom, in which order, how balanced.
+#include <map>
+
+#include "algorithms/common.h"
+#include "support.h"
+
+namespace whorl {
+namespace {
+
+/// Chunks sent by `schedule` to each rank.
+std::map<int, int> sent_to(const Schedule& schedule) {
+  std::map<int, int> chunks;
+  for (const Lane& lane : schedule.lanes) {
+    for (const Step& step : lane.steps) {
+      for (int i = 0; i < step.fan_out(); ++i) {
+        chunks[static_cast<int>(lane.peers[static_cast<std::size_t>(step.tx + i)])] +=
+            step.count * step.repeat;
+      }
+    }
+  }
+  return chunks;
+}
+
+TEST(Ring, IsFiveStepsWhateverTheNumberOfRanks) {
+  for (const int n : {4, 64, 1000}) {
+    const Schedule schedule =
+        find_algorithm(Collective::kAllReduce, "ring")->build({.nranks = n}, 2);
+    ASSERT_EQ(schedule.lanes.size(), 1U);
+    // Two repetitions may wrap, but chunks wrap with the whole buffer, so that no step is cut.
+    EXPECT_EQ(schedule.lanes[0].steps.size(), 5U);
+  }
+}
+
+TEST(Ring, FollowsTheOrderOfTheShape) {
+  const std::vector<int> order{3, 0, 2, 1, 4};
+  const int n = static_cast<int>(order.size());
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
+    const Shape shape{.nranks = n, .channels = 2, .ring = order};
+    for (int i = 0; i < n; ++i) {
+      const int rank = order[static_cast<std::size_t>(i)];
+      const int next = order[static_cast<std::size_t>((i + 1) % n)];
+      const auto sent = sent_to(find_algorithm(collective, "ring")->build(shape, rank));
+      ASSERT_EQ(sent.size(), 1U);
+      EXPECT_EQ(sent.begin()->first, next);
+    }
+  }
+}
+
+TEST(Fans, CombineAllRanksInOneStep) {
+  // So the order of operands is that of the ranks and the same everywhere, with a single rounding.
+  const std::pair<Collective, std::string_view> algorithms[] = {
+      {Collective::kAllReduce, "oneshot"},
+      {Collective::kAllReduce, "twoshot"},
+      {Collective::kReduceScatter, "direct"}};
+  for (const auto& [collective, name] : algorithms) {
+    for (const Schedule& schedule : build_all(*find_algorithm(collective, name), {.nranks = 9})) {
+      int reductions = 0;
+      for (const Step& step : schedule.lanes[0].steps) {
+        if (!step.reduces()) continue;
+        ++reductions;
+        EXPECT_EQ(step.fan_in(), 8);
+      }
+      EXPECT_EQ(reductions, 1);
+    }
+  }
+}
+
+TEST(DoubleTree, SharesTheWork) {
+  for (int n = 2; n <= 130; ++n) {
+    const Shape shape{.nranks = n, .channels = 2};
+    int leaves_of_both = 0;
+    for (const Schedule& schedule :
+         build_all(*find_algorithm(Collective::kAllReduce, "tree"), shape)) {
+      ASSERT_EQ(schedule.lanes.size(), 2U);
+      int interior = 0;
+      for (const Lane& lane : schedule.lanes) {
+        interior += std::any_of(lane.steps.begin(), lane.steps.end(),
+                                [](const Step& step) { return step.reduces(); });
+        EXPECT_LE(lane.peers.size(), 3U);
+      }
+      EXPECT_LE(interior, 1) << "rank " << schedule.rank << " of " << n;
+      leaves_of_both += interior == 0;
+    }
+    EXPECT_EQ(leaves_of_both, n % 2) << n;
+  }
+}
+
+TEST(Circulant, SendsHalfOfItsBlocksToTheNearestRank) {
+  for (int n = 2; n <= 129; ++n) {
+    const int rank = n / 3;
+    const auto sent = sent_to(
+        find_algorithm(Collective::kReduceScatter, "circulant")->build({.nranks = n}, rank));
+    EXPECT_EQ(static_cast<int>(sent.size()), ceil_log2(n)) << n;
+    for (const auto& [peer, chunks] : sent) {
+      const int distance = wrap(peer - rank, n);
+      EXPECT_TRUE(is_power_of_two(distance)) << n;
+      // Offsets below n whose lowest set bit is the distance.
+      EXPECT_EQ(chunks, (n - 1 + distance) / (2 * distance)) << n << " " << distance;
+    }
+  }
+}
+
+TEST(HalvingDoubling, SendsHalfOfItsVectorToTheNearestRank) {
+  const int n = 32;
+  for (const Schedule& schedule :
+       build_all(*find_algorithm(Collective::kAllReduce, "halving_doubling"), {.nranks = n})) {
+    const auto sent = sent_to(schedule);
+    for (int bit = 1; bit < n; bit *= 2) {
+      EXPECT_EQ(sent.at(schedule.rank ^ bit), 2 * n / (2 * bit)) << "there and back";
+    }
+  }
+}
+
+TEST(Direct, DoesNotStartWithTheSameRank) {
+  for (const auto collective : {Collective::kAllToAll, Collective::kReduceScatter}) {
+    std::vector<int> first(12, 0);
+    for (const Schedule& schedule :
+         build_all(*find_algorithm(collective, "direct"), {.nranks = 12})) {
+      const Lane& lane = schedule.lanes[0];
+      ++first[lane.peers[lane.steps[0].tx]];
+    }
+    EXPECT_EQ(first, std::vector<int>(12, 1));
+  }
+}
+
+TEST(Chunks, OfChannelsAreInterleaved) {
+  const Schedule schedule =
+      find_algorithm(Collective::kAllGather, "ring")->build({.nranks = 6, .channels = 3}, 4);
+  for (const Lane& lane : schedule.lanes) {
+    for (const Step& step : lane.steps) {
+      if (step.writes_dst()) {
+        EXPECT_EQ(step.dst_chunk % 3, lane.channel);
+      }
+      if (step.repeat > 1) {
+        EXPECT_EQ(step.stride, -3);
+      }
+    }
+  }
+}
+
+} // namespace
+} // namespace whorl
