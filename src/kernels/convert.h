@@ -14,6 +14,22 @@
 
 namespace whorl {
 
+/// `condition ? yes : no` for integers, as arithmetic: compilers turn it into a vector blend, while
+/// they make branches of some conditional expressions, and then the whole loop is scalar.
+template <class T>
+requires std::is_integral_v<T> WHORL_HOST_DEVICE T select(bool condition, T yes, T no) {
+  using Bits = std::make_unsigned_t<T>;
+  const Bits mask = static_cast<Bits>(Bits{0} - static_cast<Bits>(condition));
+  return static_cast<T>((static_cast<Bits>(yes) & mask) |
+                        (static_cast<Bits>(no) & static_cast<Bits>(~mask)));
+}
+
+/// The same for vectors, element by element; `mask` is what a comparison of vectors gives.
+template <class Mask, class T>
+requires(!std::is_arithmetic_v<T>) WHORL_HOST_DEVICE T select(Mask mask, T yes, T no) {
+  return mask ? yes : no;
+}
+
 /// A floating format of one sign bit, `kExponentBits` and `kMantissaBits`, in 16 or 8 bits. With
 /// `kIeee` the largest exponent means infinity and NaN; without, as in OCP E4M3, only the code of
 /// all ones is NaN and there is no infinity.
@@ -35,46 +51,53 @@ struct SmallFloat {
 
   /// Exact.
   WHORL_HOST_DEVICE static float decode(Bits bits) {
-    const std::uint32_t magnitude = bits & kMagnitude;
-    const std::uint32_t sign = static_cast<std::uint32_t>(bits & ~kMagnitude) << kSignShift;
     if constexpr (kExponentBits == 8) {
-      return __builtin_bit_cast(float, sign | (magnitude << kShift));
+      return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << kShift);
     } else {
+      const std::uint32_t magnitude = bits & kMagnitude;
+      const std::uint32_t sign = static_cast<std::uint32_t>(bits & ~kMagnitude) << kSignShift;
       const float subnormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * kUnit;
       std::uint32_t wide = (magnitude << kShift) + kRebias;
       if constexpr (kIeee) {
-        wide = magnitude >= kExponent ? wide + kRebias : wide;
+        wide = select(magnitude >= kExponent, wide + kRebias, wide);
       } else {
-        wide = magnitude >= kFirstNan ? kFloatNan : wide;
+        wide = select(magnitude >= kFirstNan, kFloatNan, wide);
       }
-      wide = magnitude >> kMantissaBits == 0 ? __builtin_bit_cast(std::uint32_t, subnormal) : wide;
+      wide = select(magnitude >> kMantissaBits == 0, __builtin_bit_cast(std::uint32_t, subnormal),
+                    wide);
       return __builtin_bit_cast(float, sign | wide);
     }
   }
 
   /// To nearest, ties to even. Too large (infinity included): kOverflow. NaN: kNan.
   WHORL_HOST_DEVICE static Bits encode(float value) {
-    const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value);
-    const std::uint32_t magnitude = bits & 0x7fffffffu;
-    const std::uint32_t sign = (bits & 0x80000000u) >> kSignShift;
+    return static_cast<Bits>(encode_as<std::uint32_t>(value));
+  }
+
+  /// encode() of float and uint32_t, or of vectors of them: the code in the low bits of a word.
+  template <class Word, class Value>
+  WHORL_HOST_DEVICE static Word encode_as(Value value) {
+    const Word bits = __builtin_bit_cast(Word, value);
+    const Word zero = bits ^ bits;
+    const Word magnitude = bits & 0x7fffffffu;
     // Half a unit in the last place, less one, plus the last bit that stays: a carry out of the
     // dropped bits is the rounding, and a carry into the exponent is right as it is.
-    const std::uint32_t last = (magnitude >> kShift) & 1u;
-    std::uint32_t narrow;
+    const Word round = ((bits >> kShift) & 1u) + (kHalf - 1);
+    Word code;
     if constexpr (kExponentBits == 8) {
-      narrow = (magnitude + (kHalf - 1) + last) >> kShift;
+      code = (bits + round) >> kShift;
     } else {
-      narrow = (magnitude - kRebias + (kHalf - 1) + last) >> kShift;
-      narrow = magnitude >= kTooLarge ? kOverflow : narrow;
+      code = (magnitude - kRebias + round) >> kShift;
+      code = select(magnitude >= kTooLarge, zero + kOverflow, code);
       // Below the normal range, adding a number whose last place is the format's smallest unit
       // lets the processor round.
-      const float shifted = __builtin_bit_cast(float, magnitude) + kMagic;
-      const std::uint32_t subnormal =
-          __builtin_bit_cast(std::uint32_t, shifted) - __builtin_bit_cast(std::uint32_t, kMagic);
-      narrow = magnitude < kFirstNormal ? subnormal : narrow;
+      const Value shifted = __builtin_bit_cast(Value, magnitude) + kMagic;
+      const Word subnormal =
+          __builtin_bit_cast(Word, shifted) - __builtin_bit_cast(std::uint32_t, kMagic);
+      code = select(magnitude < kFirstNormal, subnormal, code);
+      code = code | ((bits & 0x80000000u) >> kSignShift);
     }
-    narrow = magnitude > 0x7f800000u ? kNan : (narrow | sign);
-    return static_cast<Bits>(narrow);
+    return select(magnitude > 0x7f800000u, zero + kNan, code);
   }
 
  private:

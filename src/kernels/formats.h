@@ -5,6 +5,8 @@
 //   Value                   the type that is combined
 //   load(Storage) -> Value, store(Value) -> Storage
 //   divide(Value, divisor)  where averages exist
+//   kLanes                  0, or how many elements at a time load_lanes(address) and
+//                           store_lanes(address, values) convert; see lanes.h
 // Everything is in an unnamed namespace and inlined, because each instruction set compiles its own.
 
 #include <cstddef>
@@ -12,6 +14,7 @@
 #include <type_traits>
 
 #include "kernels/convert.h"
+#include "kernels/lanes.h"
 
 namespace whorl::kernels {
 namespace {
@@ -21,8 +24,17 @@ template <class T>
 struct Plain {
   using Storage = T;
   using Value = T;
+  static constexpr std::size_t kLanes = std::is_same_v<T, float> ? kFloatLanes : 0;
   WHORL_HOST_DEVICE static T load(T value) { return value; }
   WHORL_HOST_DEVICE static T store(T value) { return value; }
+  WHORL_HOST_DEVICE static FloatLanes load_lanes(const void* from) {
+    FloatLanes lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return lanes;
+  }
+  WHORL_HOST_DEVICE static void store_lanes(void* to, FloatLanes lanes) {
+    __builtin_memcpy(to, &lanes, sizeof lanes);
+  }
 };
 
 /// Integers under sum and product, which wrap; unsigned arithmetic does so by definition.
@@ -30,6 +42,7 @@ template <class T>
 struct Wrapping {
   using Storage = T;
   using Value = std::make_unsigned_t<T>;
+  static constexpr std::size_t kLanes = 0;
   WHORL_HOST_DEVICE static Value load(T value) { return static_cast<Value>(value); }
   WHORL_HOST_DEVICE static T store(Value value) { return static_cast<T>(value); }
   /// Rounds towards zero. Processors have no vector division of integers, but the quotient of two
@@ -52,6 +65,7 @@ template <class T>
 struct Real {
   using Storage = T;
   using Value = T;
+  static constexpr std::size_t kLanes = 0;
   WHORL_HOST_DEVICE static T load(T value) { return value; }
   WHORL_HOST_DEVICE static T store(T value) {
     return value != value ? (sizeof(T) == 4 ? T(__builtin_nanf("")) : T(__builtin_nan(""))) : value;
@@ -63,7 +77,7 @@ struct Real {
 
 /// SmallFloat, combined in float32.
 template <class Float>
-struct Widened {
+struct Widened : Lanes<Float> {
   using Storage = typename Float::Bits;
   using Value = float;
   WHORL_HOST_DEVICE static float load(Storage bits) { return Float::decode(bits); }
@@ -91,6 +105,7 @@ template <class Float, bool kIsMax>
 struct Ordered {
   using Storage = typename Float::Bits;
   using Value = std::make_signed_t<Storage>;
+  static constexpr std::size_t kLanes = 0;
   static constexpr Storage kMagnitude = static_cast<Storage>(Float::kMagnitude);
   static constexpr Value kNanKey =
       kIsMax ? static_cast<Value>(kMagnitude) : static_cast<Value>(kMagnitude + 1u);
@@ -98,15 +113,17 @@ struct Ordered {
   WHORL_HOST_DEVICE static Value load(Storage bits) {
     const Storage magnitude = bits & kMagnitude;
     const Value key = flip(static_cast<Value>(bits));
-    return magnitude >= static_cast<Storage>(Float::kFirstNan) ? kNanKey : key;
+    return select(magnitude >= static_cast<Storage>(Float::kFirstNan), kNanKey, key);
   }
   WHORL_HOST_DEVICE static Storage store(Value key) {
-    return key == kNanKey ? static_cast<Storage>(Float::kNan) : static_cast<Storage>(flip(key));
+    return select(key == kNanKey, static_cast<Storage>(Float::kNan),
+                  static_cast<Storage>(flip(key)));
   }
 
  private:
   WHORL_HOST_DEVICE static Value flip(Value value) {
-    return value < 0 ? static_cast<Value>(value ^ static_cast<Value>(kMagnitude)) : value;
+    const auto sign = static_cast<Value>(value >> (8 * sizeof(Value) - 1));
+    return static_cast<Value>(value ^ (sign & static_cast<Value>(kMagnitude)));
   }
 };
 

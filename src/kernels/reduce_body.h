@@ -58,8 +58,16 @@ template <class Format>
 /// out[i] = first[i] ⊕ rest[i] ⊕ …
 template <class Op, class Out, class First, class... Rest>
 void combine(std::size_t count, Output<Out> out, Input<First> first, Input<Rest>... rest) {
+  std::size_t i = 0;
+  if constexpr (Out::kLanes > 0 && First::kLanes > 0 && ((Rest::kLanes > 0) && ...)) {
+    for (; i + Out::kLanes <= count; i += Out::kLanes) {
+      auto values = First::load_lanes(first.data + i);
+      ((values = Op::apply(values, Rest::load_lanes(rest.data + i))), ...);
+      Out::store_lanes(out.data + i, values);
+    }
+  }
   WHORL_VECTOR_LOOP
-  for (std::size_t i = 0; i < count; ++i) {
+  for (; i < count; ++i) {
     auto value = first[i];
     ((value = Op::apply(value, rest[i])), ...);
     out.data[i].value = Out::store(value);
