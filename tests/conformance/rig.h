@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct TransportKind {
   bool heap_publish = false;  ///< whether a source from heap_alloc() goes without a copy
   bool plain_publish = false; ///< whether any other source does
   std::function<std::unique_ptr<Transport>()> make;
+
+  friend void PrintTo(const TransportKind& kind, std::ostream* out) { *out << kind.name; }
 };
 
 /// All transports of this build; the list is in transport_kinds.cc.

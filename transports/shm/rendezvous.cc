@@ -14,6 +14,9 @@ namespace whorl {
 namespace {
 
 constexpr std::uint32_t kOfferVersion = 1;
+/// The lowest rank learns at the deadline who is missing; the others wait this much longer for it
+/// to say so.
+constexpr std::uint64_t kGraceNs = 1'000'000'000;
 enum class FdKind : std::uint32_t { kHeap = 1, kPidfd = 2 };
 
 /// One rank's share of the rendezvous.
@@ -94,7 +97,7 @@ Status Meeting::connect() {
     mesh.targets.push_back(
         {.rank = leader, .role = SocketRole::kShm, .channel = 0, .addresses = {target}});
   }
-  auto links = connect_mesh(*plan_.listener, mesh);
+  auto links = connect_mesh(*plan_.listener, mesh, &links_);
   if (!links.ok()) return links.status();
   links_ = std::move(*links);
   return {};
@@ -132,9 +135,9 @@ Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
     return all;
   };
   ClockNapper napper;
+  const std::uint64_t deadline = plan_.deadline_ns + (leads() ? 0 : kGraceNs);
   const std::uint64_t now = sys().now_ns();
-  const WaitPolicy policy{.timeout_ns = plan_.deadline_ns > now ? plan_.deadline_ns - now : 1,
-                          .spins = 20};
+  const WaitPolicy policy{.timeout_ns = deadline > now ? deadline - now : 1, .spins = 20};
   if (wait_until(step, policy, *membership_.verdict, napper) != WaitResult::kTimedOut) return {};
   std::string names;
   for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -301,15 +304,16 @@ Status Meeting::read_offer(std::span<const std::byte> body, std::vector<Fd>& fds
 }
 
 Result<ShmMeeting> Meeting::run() {
-  WHORL_TRY(connect());
+  Status status = connect();
   if (leads()) {
-    Status status = collect_hellos();
+    if (status.ok()) status = collect_hellos();
     if (status.ok()) status = open_pidfds();
     if (status.ok()) status = make_segment();
     const Status sent = send_offers(status);
     WHORL_TRY(status);
     WHORL_TRY(sent);
   } else {
+    WHORL_TRY(status);
     WHORL_TRY(send_hello());
     WHORL_TRY(receive_offer());
   }
