@@ -118,6 +118,8 @@ int System::futex_wake(std::atomic<std::uint32_t>* word) noexcept {
 
 int System::pidfd_open(int pid) noexcept { return checked(::syscall(SYS_pidfd_open, pid, 0)); }
 
+std::uint32_t System::user_id() noexcept { return ::geteuid(); }
+
 int System::close(int fd) noexcept { return checked(::close(fd)); }
 
 int System::duplicate(int fd) noexcept { return checked(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }

@@ -46,6 +46,7 @@ class System {
                          std::uint64_t timeout_ns) noexcept;
   virtual int futex_wake(std::atomic<std::uint32_t>* word) noexcept; ///< wakes all
   virtual int pidfd_open(int pid) noexcept;
+  virtual std::uint32_t user_id() noexcept; ///< effective
 
   // Files and sockets.
   virtual int close(int fd) noexcept;

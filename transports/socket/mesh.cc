@@ -67,6 +67,12 @@ class MeshLoop {
     return std::move(links_);
   }
 
+  /// After a failed run(): what was made.
+  std::vector<MeshLink> made() {
+    std::erase_if(links_, [](const MeshLink& link) { return !link.socket.valid(); });
+    return std::move(links_);
+  }
+
  private:
   void prepare() {
     const std::uint64_t now = sys().now_ns();
@@ -338,8 +344,12 @@ class MeshLoop {
 
 } // namespace
 
-Result<std::vector<MeshLink>> connect_mesh(const Fd& listener, const MeshPlan& plan) {
-  return MeshLoop(listener, plan).run();
+Result<std::vector<MeshLink>> connect_mesh(const Fd& listener, const MeshPlan& plan,
+                                           std::vector<MeshLink>* made) {
+  MeshLoop loop(listener, plan);
+  auto links = loop.run();
+  if (!links.ok() && made != nullptr) *made = loop.made();
+  return links;
 }
 
 } // namespace whorl

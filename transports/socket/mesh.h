@@ -59,7 +59,9 @@ struct MeshLink {
 ///
 /// This is the set-up counterpart of wait_until(): its loop is one poll() over everything, which
 /// ends at the deadline or when the verdict is raised. The error of a failure names every missing
-/// rank and, for each address that was tried, what came of it.
-Result<std::vector<MeshLink>> connect_mesh(const Fd& listener, const MeshPlan& plan);
+/// rank and, for each address that was tried, what came of it. Then `made`, if given, receives the
+/// connections that exist, so that the caller can tell these peers why there will be no mesh.
+Result<std::vector<MeshLink>> connect_mesh(const Fd& listener, const MeshPlan& plan,
+                                           std::vector<MeshLink>* made = nullptr);
 
 } // namespace whorl

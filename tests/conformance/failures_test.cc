@@ -1,0 +1,195 @@
+// Every transport: a rank that dies, leaves, gives up or never comes is named to all others.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/conformance/rig.h"
+
+namespace whorl::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Failures : public ::testing::TestWithParam<TransportKind> {
+ protected:
+  std::vector<RankOutcome> on_ranks(int nranks,
+                                    const std::function<void(Rig&, RankContext&)>& body) {
+    const std::uint64_t job = fresh_job();
+    return run_ranks(nranks, GetParam().mode, [&](RankContext& context) {
+      Rig rig(context, GetParam(), job, {});
+      const Status status = rig.connect();
+      ASSERT_TRUE(status.ok()) << status.message();
+      body(rig, context);
+    });
+  }
+};
+
+/// Keeps trying to receive from `peer` until the time is up, whatever comes.
+WaitResult waste_time(Rig& rig, int peer, std::uint64_t duration_ns) {
+  return rig.wait(
+      [&] {
+        static_cast<void>(rig.to(peer).try_peek());
+        return false;
+      },
+      duration_ns);
+}
+
+TEST_P(Failures, DeathOfARankReachesEveryWait) {
+  if (GetParam().mode == Mode::kThreads) GTEST_SKIP() << "a thread does not die alone";
+  const auto outcomes = on_ranks(4, [](Rig& rig, RankContext& context) {
+    context.barrier();
+    if (context.rank == 2) context.die();
+    // Rank 0 waits for the dead one, the others for ranks that live.
+    const int waits_for = context.rank == 0 ? 2 : context.rank == 1 ? 3 : 1;
+    EXPECT_FALSE(rig.receive(waits_for));
+    EXPECT_TRUE(rig.verdict().raised());
+    EXPECT_EQ(rig.verdict().status().code(), Code::kRemoteError);
+    EXPECT_THAT(rig.verdict().status().message(), HasSubstr("rank 2 (host testhost, pid "));
+  });
+  EXPECT_EQ(outcomes[2].killed, true);
+  for (const int survivor : {0, 1, 3}) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(survivor)].failures, "") << "rank " << survivor;
+    EXPECT_FALSE(outcomes[static_cast<std::size_t>(survivor)].killed);
+  }
+}
+
+TEST_P(Failures, DeathOfTheLowestRankReachesEveryWait) {
+  if (GetParam().mode == Mode::kThreads) GTEST_SKIP() << "a thread does not die alone";
+  const auto outcomes = on_ranks(3, [](Rig& rig, RankContext& context) {
+    context.barrier();
+    if (context.rank == 0) context.die();
+    EXPECT_FALSE(rig.receive(3 - context.rank));
+    EXPECT_THAT(rig.verdict().status().message(), HasSubstr("rank 0 (host testhost, pid "));
+  });
+  EXPECT_EQ(outcomes[1].failures + outcomes[2].failures, "");
+}
+
+TEST_P(Failures, MessagesOfARankOutliveIt) {
+  if (GetParam().mode == Mode::kThreads) GTEST_SKIP() << "a thread does not die alone";
+  const auto outcomes = on_ranks(2, [](Rig& rig, RankContext& context) {
+    if (context.rank == 1) {
+      EXPECT_TRUE(rig.send(0, pattern(1000, 5), {}) && rig.flush());
+      context.barrier();
+      context.die();
+    }
+    context.barrier();
+    EXPECT_TRUE(matches(rig.receive(1), 1000, 5));
+    rig.to(1).release();
+    EXPECT_FALSE(rig.receive(1));
+  });
+  EXPECT_EQ(outcomes[0].failures, "");
+}
+
+TEST_P(Failures, ToldVerdictReachesABlockedPeer) {
+  const auto outcomes = on_ranks(3, [](Rig& rig, RankContext& context) {
+    if (context.rank == 1) {
+      const Status verdict = Status::error(Code::kInvalidArgument, "the root differs: 3 and 4");
+      rig.transport().tell(verdict);
+      rig.transport().tell(Status::error(Code::kInvalidArgument, "said too late"));
+    } else {
+      EXPECT_FALSE(rig.receive(context.rank == 0 ? 2 : 1));
+      EXPECT_EQ(rig.verdict().status().code(), Code::kRemoteError);
+      EXPECT_THAT(rig.verdict().status().message(),
+                  AllOf(HasSubstr("rank 1 "), HasSubstr("the root differs: 3 and 4")));
+    }
+    context.barrier();
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST_P(Failures, LeavingIsAnErrorOnlyForThoseWhoWait) {
+  const auto outcomes = on_ranks(3, [](Rig& rig, RankContext& context) {
+    if (context.rank == 2) {
+      EXPECT_TRUE(rig.send(0, pattern(64, 1), {}) && rig.send(1, pattern(64, 2), {}) &&
+                  rig.flush());
+      context.barrier();
+      rig.destroy();
+      context.barrier();
+      context.barrier();
+      return;
+    }
+    context.barrier();
+    context.barrier();
+    const int other = 1 - context.rank;
+    // The one that has left is needed no longer: 0 and 1 go on.
+    EXPECT_EQ(waste_time(rig, other, 30'000'000), WaitResult::kTimedOut);
+    EXPECT_TRUE(rig.send(other, pattern(100, 3), {}));
+    EXPECT_TRUE(matches(rig.receive(other), 100, 3));
+    rig.to(other).release();
+    EXPECT_FALSE(rig.verdict().raised()) << rig.verdict().status().message();
+    // What it had sent is still there; what it will never send is missed.
+    EXPECT_TRUE(matches(rig.receive(2), 64, static_cast<std::uint64_t>(context.rank) + 1));
+    rig.to(2).release();
+    EXPECT_TRUE(rig.flush());
+    context.barrier();
+    EXPECT_FALSE(rig.receive(2));
+    EXPECT_THAT(rig.verdict().status().message(),
+                AllOf(HasSubstr("rank 2 "), HasSubstr("has destroyed its communicator")));
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST_P(Failures, ExitAfterLeavingIsNoDeath) {
+  const auto outcomes = on_ranks(3, [](Rig& rig, RankContext& context) {
+    context.barrier();
+    if (context.rank == 1) return; // destroys the rig, then the process exits
+    const int other = 2 - context.rank;
+    EXPECT_EQ(waste_time(rig, other, 100'000'000), WaitResult::kTimedOut);
+    EXPECT_EQ(rig.verdict().status().message(), "");
+    EXPECT_TRUE(rig.send(other, pattern(100, 3), {}) && rig.flush());
+    EXPECT_TRUE(matches(rig.receive(other), 100, 3));
+    rig.to(other).release();
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST_P(Failures, MissingRankIsNamed) {
+  for (const int missing : {0, 2}) {
+    const std::uint64_t job = fresh_job();
+    const auto outcomes = run_ranks(3, GetParam().mode, [&](RankContext& context) {
+      Rig rig(context, GetParam(), job, {.timeout_ns = 300'000'000});
+      if (context.rank == missing) {
+        context.barrier();
+        return;
+      }
+      const Status status = rig.connect();
+      EXPECT_FALSE(status.ok());
+      EXPECT_THAT(status.message(), HasSubstr("rank " + std::to_string(missing) + " (host"));
+      context.barrier();
+    });
+    EXPECT_EQ(failures_of(outcomes), "") << "missing rank " << missing;
+  }
+}
+
+TEST_P(Failures, VerdictEndsTheConnecting) {
+  const std::uint64_t job = fresh_job();
+  const auto outcomes = run_ranks(2, GetParam().mode, [&](RankContext& context) {
+    Rig rig(context, GetParam(), job, {});
+    if (context.rank == 0) {
+      rig.verdict().raise(Status::error(Code::kInvalidUsage, "enough"));
+      const Status status = rig.connect();
+      EXPECT_FALSE(status.ok());
+      EXPECT_THAT(status.message(), HasSubstr("enough"));
+    }
+    context.barrier();
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST_P(Failures, DestructionWaitsForNobody) {
+  const auto outcomes = on_ranks(3, [](Rig& rig, RankContext& context) {
+    if (context.rank == 0) {
+      EXPECT_TRUE(rig.send(1, pattern(10, 1), {}));
+      rig.destroy();
+    }
+    context.barrier(); // the others still hold theirs
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Failures, ::testing::ValuesIn(transport_kinds()),
+                         [](const auto& kind) { return kind.param.name; });
+
+} // namespace
+} // namespace whorl::testing

@@ -1,0 +1,28 @@
+#include "tests/conformance/rig.h"
+#include "transports/inproc/inproc_transport.h"
+#include "transports/shm/shm_transport.h"
+
+namespace whorl::testing {
+
+const std::vector<TransportKind>& transport_kinds() {
+  static const auto* const kinds = new std::vector<TransportKind>{
+      {.name = "inproc",
+       .mode = Mode::kThreads,
+       .one_process = true,
+       .heap_publish = true,
+       .plain_publish = true,
+       .make = [] { return std::make_unique<InprocTransport>(); }},
+      {.name = "shm",
+       .mode = Mode::kProcesses,
+       .heap_publish = true,
+       .make = [] { return std::make_unique<ShmTransport>(); }},
+      // The same code under the eyes of a thread sanitizer.
+      {.name = "shm_threads",
+       .mode = Mode::kThreads,
+       .heap_publish = true,
+       .make = [] { return std::make_unique<ShmTransport>(); }},
+  };
+  return *kinds;
+}
+
+} // namespace whorl::testing

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace whorl::testing {
+
+enum class Mode { kThreads, kProcesses };
+
+/// What a rank's function knows and can do. One per rank.
+class RankContext {
+ public:
+  static constexpr std::size_t kBoardBytes = 4096; ///< largest allgather() contribution
+  static constexpr std::size_t kSharedBytes = 65536;
+  struct Board;
+
+  int rank = 0;
+  int nranks = 0;
+  Mode mode = Mode::kThreads;
+
+  /// Everybody's bytes in rank order; all ranks that are still alive must call it. Does not go
+  /// through whorl. Throws if a rank does not come within the time limit of the run.
+  std::vector<std::vector<std::byte>> allgather(std::span<const std::byte> mine);
+  /// Waits for all ranks; likewise.
+  void barrier();
+  /// kSharedBytes of memory that all ranks share, zeroed at the start. For atomics.
+  std::byte* shared() const noexcept { return shared_; }
+  /// Ends this rank like kill -9. Only for processes.
+  [[noreturn]] void die();
+
+ private:
+  friend struct Run;
+  Board* board_ = nullptr;
+  std::byte* shared_ = nullptr;
+  std::uint64_t deadline_ns_ = 0;
+};
+
+/// How one rank ended.
+struct RankOutcome {
+  std::string failures; ///< of EXPECT and ASSERT, exceptions, crashes and hangs; empty if none
+  bool killed = false;  ///< by SIGKILL of its own or of the test
+};
+
+struct RunOptions {
+  /// After this time processes are killed and reported; threads, which cannot be killed, end the
+  /// test program with a message.
+  std::uint64_t timeout_ns = 30'000'000'000;
+};
+
+/// Runs `body` once for each rank, as threads or as forked processes, and waits for all. `body` may
+/// use gtest's assertions; their texts come back in the outcome instead of failing the test. Call
+/// it from the main thread, while no other thread runs if `mode` is kProcesses.
+std::vector<RankOutcome> run_ranks(int nranks, Mode mode,
+                                   const std::function<void(RankContext&)>& body,
+                                   const RunOptions& options = {});
+
+/// The failures of all ranks, each with its rank in front; "" if none failed and none was killed.
+/// For EXPECT_EQ(failures_of(run_ranks(...)), "").
+std::string failures_of(const std::vector<RankOutcome>& outcomes);
+
+} // namespace whorl::testing

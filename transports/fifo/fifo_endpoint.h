@@ -1,0 +1,179 @@
+#pragma once
+
+#include <atomic>
+#include <cstring>
+
+#include "base/system.h"
+#include "transports/fifo/layout.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// What endpoints need from the transport that owns them, off the fast path. Any thread.
+class FifoHost {
+ public:
+  virtual ~FifoHost() = default;
+  /// Backs the FIFO to `peer` with memory before its first use. False: the verdict was raised.
+  virtual bool prepare(int peer, std::byte* fifo) noexcept = 0;
+  /// Whether `peer` can read `source` where it lies, and where that is for Descriptor::offset.
+  virtual bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept = 0;
+  /// The memory that a descriptor of `peer` names, or null if it names none. May enter the kernel.
+  virtual const std::byte* resolve(int peer, const Descriptor& descriptor) noexcept = 0;
+  /// Raises the verdict: what `peer` wrote into the shared memory makes no sense.
+  virtual void corrupt(int peer, const char* what) noexcept = 0;
+};
+
+/// Wakes the owner of a doorbell if it sleeps. The check is relaxed, so that a message costs no
+/// fence: a rank that goes to sleep at this very moment may be missed and then wakes at the end of
+/// its nap (WaitPolicy::nap_ns).
+inline void ring(Doorbell& bell) noexcept {
+  if (bell.sleeping.load(std::memory_order_relaxed) == 0) [[likely]]
+    return;
+  if (bell.sleeping.exchange(0, std::memory_order_acq_rel) == 0) return; // another one rings
+  bell.rings.fetch_add(1, std::memory_order_release); // pairs with acquire in FifoTransport::nap
+  sys().futex_wake(&bell.rings);
+}
+
+/// An endpoint over two FIFOs in memory that both ranks map, see layout.h. commit(), try_publish()
+/// and release() enter the kernel only to wake a peer that sleeps; try_peek() only to map a part of
+/// the peer's heap that no descriptor has named before; try_reserve() once, to get the memory.
+class FifoEndpoint final : public Endpoint {
+ public:
+  struct Ends {
+    int peer = 0;
+    std::byte* send = nullptr;    ///< FIFO from this rank to the peer
+    std::byte* receive = nullptr; ///< FIFO from the peer to this rank
+    std::uint32_t slots = 0;
+    std::size_t slot_bytes = 0;
+    Doorbell* bell = nullptr; ///< of the peer
+    bool zero_copy = false;   ///< whether try_publish() may succeed
+  };
+  FifoEndpoint(const Ends& ends, FifoHost& host) noexcept
+      : ends_(ends),
+        host_(host),
+        stride_(slot_stride(ends.slot_bytes)),
+        mask_(ring_slots(ends.slots) - 1),
+        send_slot_(slot(ends.send, 0)),
+        receive_slot_(slot(ends.receive, 0)) {}
+
+  std::span<std::byte> try_reserve() noexcept override {
+    if (sent_ == limit_ && !make_room()) return {};
+    return {payload(send_slot_), ends_.slot_bytes};
+  }
+
+  void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
+    if (bytes <= kSmallBytes) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
+    send(std::uint64_t{bytes} << 32, fingerprint);
+  }
+
+  bool can_publish(std::span<const std::byte> source) const noexcept override {
+    std::uint64_t offset = 0;
+    return ends_.zero_copy && source.size() > kSmallBytes && host_.locate(source, &offset);
+  }
+
+  Publish try_publish(std::span<const std::byte> source,
+                      const Fingerprint& fingerprint) noexcept override {
+    Descriptor descriptor{.offset = 0, .bytes = source.size()};
+    if (!ends_.zero_copy || source.size() <= kSmallBytes ||
+        !host_.locate(source, &descriptor.offset)) {
+      return Publish::kUnreachable;
+    }
+    if (sent_ == limit_ && !make_room()) return Publish::kBusy;
+    std::memcpy(&send_slot_->small, &descriptor, sizeof descriptor);
+    send(kPublished, fingerprint);
+    last_published_ = sent_;
+    return Publish::kSent;
+  }
+
+  std::uint64_t sent() const noexcept override { return sent_; }
+
+  std::uint64_t released() noexcept override {
+    // Only published messages still need their source, and slots are given back in order.
+    if (last_published_ <= released_) return sent_;
+    const bool known = refresh();
+    if (last_published_ <= released_) return sent_;
+    if (known) stuck_sending_.store(true, std::memory_order_relaxed);
+    return released_;
+  }
+
+  Message try_peek() noexcept override {
+    SlotHeader& header = *receive_slot_;
+    const std::uint64_t flag = header.flag.load(std::memory_order_acquire); // … release in send()
+    if (static_cast<std::uint32_t>(flag) != expected_) {
+      stuck_receiving_.store(true, std::memory_order_relaxed);
+      return {};
+    }
+    if ((flag & kPublished) != 0) return peek_published(header);
+    const std::size_t bytes = flag >> 32;
+    if (bytes > ends_.slot_bytes) [[unlikely]]
+      return refuse("a message larger than a slot");
+    return {bytes <= kSmallBytes ? header.small.data() : payload(receive_slot_), bytes,
+            header.fingerprint};
+  }
+
+  void release() noexcept override {
+    ++received_;
+    // Pairs with acquire in refresh(): the peer may overwrite the slot or the published source.
+    head(ends_.receive).released.store(received_, std::memory_order_release);
+    expected_ = static_cast<std::uint32_t>(received_ + 1);
+    receive_slot_ = slot(ends_.receive, received_);
+    ring(*ends_.bell);
+  }
+
+  int peer() const noexcept { return ends_.peer; }
+  /// Whether an attempt to use this endpoint has failed for want of the peer since the last call.
+  /// Any thread.
+  bool was_stuck() noexcept {
+    const bool sending = stuck_sending_.exchange(false, std::memory_order_relaxed);
+    return stuck_receiving_.exchange(false, std::memory_order_relaxed) || sending;
+  }
+
+ private:
+  static constexpr std::uint64_t kPublished = std::uint64_t{1} << 63;
+
+  static FifoHead& head(std::byte* fifo) noexcept { return *reinterpret_cast<FifoHead*>(fifo); }
+  static std::byte* payload(SlotHeader* slot) noexcept {
+    return reinterpret_cast<std::byte*>(slot + 1);
+  }
+  SlotHeader* slot(std::byte* fifo, std::uint64_t message) const noexcept {
+    return reinterpret_cast<SlotHeader*>(fifo + sizeof(FifoHead) + (message & mask_) * stride_);
+  }
+
+  void send(std::uint64_t word, const Fingerprint& fingerprint) noexcept {
+    send_slot_->fingerprint = fingerprint;
+    ++sent_;
+    // Pairs with acquire in try_peek(): payload, descriptor and fingerprint come first.
+    send_slot_->flag.store(word | static_cast<std::uint32_t>(sent_), std::memory_order_release);
+    send_slot_ = slot(ends_.send, sent_);
+    ring(*ends_.bell);
+  }
+
+  bool make_room() noexcept;
+  bool refresh() noexcept;
+  Message peek_published(SlotHeader& header) noexcept;
+  Message refuse(const char* what) noexcept;
+
+  const Ends ends_;
+  FifoHost& host_;
+  const std::size_t stride_;
+  const std::size_t mask_;
+
+  // Sending.
+  SlotHeader* send_slot_;            ///< of message sent_ + 1
+  std::uint64_t sent_ = 0;           ///< messages
+  std::uint64_t limit_ = 0;          ///< sent_ may grow up to here; 0 until prepare()
+  std::uint64_t released_ = 0;       ///< the peer's counter when it was last read
+  std::uint64_t last_published_ = 0; ///< number of the last message without a copy
+  bool prepared_ = false;
+
+  // Receiving.
+  SlotHeader* receive_slot_;   ///< of message received_ + 1
+  std::uint64_t received_ = 0; ///< messages released
+  std::uint32_t expected_ = 1; ///< low half of the flag of the next message
+
+  // Set by the owner, taken by was_stuck(); they carry no other data.
+  std::atomic<bool> stuck_sending_{false};
+  std::atomic<bool> stuck_receiving_{false};
+};
+
+} // namespace whorl

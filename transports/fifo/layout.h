@@ -1,0 +1,136 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/fingerprint.h"
+#include "base/status.h"
+
+/// What lies where in the memory that the ranks of one host (shm) or one process (inproc) share.
+///
+///   SegmentHeader | Place 0 … n−1 | FIFOs in the order [channel][from][to]
+///
+///   one FIFO:  FifoHead | slot 0 | slot 1 | …      one slot:  SlotHeader | payload
+///
+/// All memory starts as zeros. A FIFO that no message ever went through is never touched and costs
+/// address space only; that holds for the diagonal, too.
+namespace whorl {
+
+/// Distance that keeps two writers apart: two lines, since processors fetch lines in pairs.
+inline constexpr std::size_t kWriterDistance = 128;
+inline constexpr std::size_t kPageBytes = 4096;
+/// Payloads up to this size travel in the line of the flag: one line moves instead of two.
+inline constexpr std::size_t kSmallBytes = 40;
+
+/// The line before each payload. Written by the sender, all before `flag`.
+struct alignas(64) SlotHeader {
+  /// Bits 0–31: number of the message that is complete in this slot, from 1, modulo 2³². Bits
+  /// 32–62: bytes of payload. Bit 63: `small` holds a Descriptor. One word, so that a sender that
+  /// dies half way leaves a message that never becomes visible.
+  std::atomic<std::uint64_t> flag;
+  Fingerprint fingerprint;
+  std::array<std::byte, kSmallBytes> small; ///< payload up to kSmallBytes, or a Descriptor
+};
+static_assert(sizeof(SlotHeader) == 64);
+
+/// Where a payload lies that was published instead of copied.
+struct Descriptor {
+  std::uint64_t offset; ///< in the sender's heap (shm); the address (inproc)
+  std::uint64_t bytes;
+};
+static_assert(sizeof(Descriptor) <= kSmallBytes);
+
+/// Before the slots of a FIFO. Written by the receiver.
+struct alignas(kWriterDistance) FifoHead {
+  std::atomic<std::uint64_t> released; ///< messages given back so far
+};
+
+/// How a rank is woken. `sleeping` is read by everybody after each message, so the line is shared
+/// by all caches until the rank sleeps.
+struct alignas(kWriterDistance) Doorbell {
+  std::atomic<std::uint32_t> sleeping; ///< the rank wants to be rung
+  std::atomic<std::uint32_t> rings;    ///< futex
+};
+
+/// One rank's part of the segment.
+struct Place {
+  alignas(kWriterDistance) std::atomic<std::uint32_t> attached; ///< written by the rank
+  std::atomic<std::uint32_t> left;                              ///< … when it destroys, orderly
+  Doorbell doorbell;
+};
+
+/// State of the common verdict.
+inline constexpr std::uint32_t kNoVerdict = 0;
+inline constexpr std::uint32_t kVerdictBeingWritten = 1;
+inline constexpr std::uint32_t kVerdictWritten = 2;
+
+struct SegmentHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t places;
+  std::uint32_t channels;
+  std::uint32_t slots;
+  std::uint64_t slot_bytes;
+  std::uint64_t size;
+  /// The first rank to give up moves it from kNoVerdict on; it alone writes `text`.
+  alignas(kWriterDistance) std::atomic<std::uint32_t> verdict;
+  std::array<char, 1500> text; ///< zero-terminated
+};
+
+inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
+inline constexpr std::uint32_t kSegmentVersion = 1;
+
+struct SegmentShape {
+  std::uint32_t places = 0; ///< ranks that share the segment
+  std::uint32_t channels = 0;
+  std::uint32_t slots = 0;      ///< of each FIFO
+  std::uint64_t slot_bytes = 0; ///< multiple of 64
+};
+
+/// Offsets for one shape. Pure arithmetic.
+class SegmentLayout {
+ public:
+  SegmentLayout() = default;
+  /// Fails if a count is zero, `slot_bytes` is no multiple of 64, or the size has no place in an
+  /// address space.
+  static Result<SegmentLayout> make(const SegmentShape& shape);
+
+  const SegmentShape& shape() const noexcept { return shape_; }
+  std::size_t size() const noexcept { return size_; }
+  /// Header and places: what must be backed by memory from the start.
+  std::size_t control_bytes() const noexcept { return control_bytes_; }
+  std::size_t place_offset(std::size_t place) const noexcept {
+    return places_offset_ + place * sizeof(Place);
+  }
+  std::size_t fifo_offset(std::size_t channel, std::size_t from, std::size_t to) const noexcept {
+    return control_bytes_ + ((channel * shape_.places + from) * shape_.places + to) * fifo_bytes_;
+  }
+  /// Memory of one FIFO, whole pages.
+  std::size_t fifo_bytes() const noexcept { return fifo_bytes_; }
+
+  /// Fills in the header of a new segment, and compares that of a received one.
+  void stamp(SegmentHeader& header) const noexcept;
+  Status check(const SegmentHeader& header) const;
+
+ private:
+  SegmentShape shape_;
+  std::size_t places_offset_ = 0;
+  std::size_t control_bytes_ = 0;
+  std::size_t fifo_bytes_ = 0;
+  std::size_t size_ = 0;
+};
+
+/// Slots that a ring has memory for: a power of two, so that positions are masked. No more than
+/// `slots` of them are in use at any time.
+constexpr std::size_t ring_slots(std::size_t slots) noexcept {
+  std::size_t ring = 1;
+  while (ring < slots) ring *= 2;
+  return ring;
+}
+constexpr std::size_t slot_stride(std::size_t slot_bytes) noexcept {
+  return sizeof(SlotHeader) + slot_bytes;
+}
+
+} // namespace whorl

@@ -1,0 +1,152 @@
+#include "transports/inproc/inproc_transport.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "base/params.h"
+
+namespace whorl {
+
+/// The memory of one communicator's ranks in this process. The last of them frees it.
+struct InprocSegment {
+  std::byte* data = nullptr;
+  SegmentLayout layout;
+  std::vector<int> members;
+  std::vector<int> joined; ///< guarded by the registry's mutex
+
+  InprocSegment() = default;
+  InprocSegment(const InprocSegment&) = delete;
+  InprocSegment& operator=(const InprocSegment&) = delete;
+  ~InprocSegment() {
+    if (data != nullptr) sys().munmap(data, layout.size());
+  }
+};
+
+namespace {
+
+/// Where ranks of one process find each other. The key holds the communicator's whole identity, so
+/// that two jobs that chose the same number do not meet.
+struct Registry {
+  using Key = std::array<std::byte, sizeof(Identity)>;
+  std::mutex mutex;
+  std::map<Key, std::weak_ptr<InprocSegment>> segments;
+};
+
+Registry& registry() {
+  static auto* const instance = new Registry; // never destroyed: threads may outlive main()
+  return *instance;
+}
+
+Registry::Key key_of(const Identity& identity) noexcept {
+  Registry::Key key;
+  std::copy(identity.job.begin(), identity.job.end(), key.begin());
+  std::copy(identity.secret.begin(), identity.secret.end(), key.begin() + identity.job.size());
+  return key;
+}
+
+Result<std::shared_ptr<InprocSegment>> make_segment(const SegmentLayout& layout,
+                                                    const std::vector<int>& members) {
+  auto segment = std::make_shared<InprocSegment>();
+  segment->layout = layout;
+  segment->members = members;
+  void* address = nullptr;
+  const int error = sys().mmap(nullptr, layout.size(), PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &address);
+  if (error < 0) {
+    return Status::error(Code::kSystemError,
+                         fmt::format("cannot map {} bytes for the FIFOs of {} ranks: {}",
+                                     layout.size(), members.size(), std::strerror(-error)));
+  }
+  segment->data = static_cast<std::byte*>(address);
+  layout.stamp(*reinterpret_cast<SegmentHeader*>(segment->data));
+  return segment;
+}
+
+/// The segment that this rank shares with the others; the first to come makes it.
+Result<std::shared_ptr<InprocSegment>> join_segment(const Membership& membership,
+                                                    const SegmentLayout& layout,
+                                                    const std::vector<int>& members) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.segments, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<InprocSegment>& entry = all.segments[key_of(membership.identity)];
+  std::shared_ptr<InprocSegment> segment = entry.lock();
+  if (segment == nullptr) {
+    auto made = make_segment(layout, members);
+    if (!made.ok()) return made.status();
+    entry = segment = *made;
+  }
+  WHORL_TRY(layout.check(*reinterpret_cast<const SegmentHeader*>(segment->data)));
+  if (segment->members != members || std::find(segment->joined.begin(), segment->joined.end(),
+                                               membership.rank) != segment->joined.end()) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("rank {} cannot join its communicator in this process: it did so before, or "
+                    "ranks disagree about who is in it; a unique id serves for one communicator",
+                    membership.rank));
+  }
+  segment->joined.push_back(membership.rank);
+  return segment;
+}
+
+} // namespace
+
+Result<std::vector<std::byte>> InprocTransport::listen(const Identity& identity) {
+  static_cast<void>(identity);
+  return std::vector<std::byte>{};
+}
+
+Reach InprocTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
+  static_cast<void>(index);
+  // A flag to another core and back; a copy at memory speed.
+  return {.reachable = self.host_key == peer.host_key && self.process_key == peer.process_key,
+          .alpha_us = 0.15,
+          .beta_us_per_kib = 0.05};
+}
+
+Status InprocTransport::connect(const Membership& membership, std::span<const int> peers,
+                                std::size_t index) {
+  static_cast<void>(index);
+  if (peers.empty()) return {};
+  const RankCard& self = membership.cards[static_cast<std::size_t>(membership.rank)];
+  std::vector<int> members = members_of(membership, [&](const RankCard& card) {
+    return card.host_key == self.host_key && card.process_key == self.process_key;
+  });
+  const auto layout =
+      SegmentLayout::make({.places = static_cast<std::uint32_t>(members.size()),
+                           .channels = static_cast<std::uint32_t>(membership.channels),
+                           .slots = static_cast<std::uint32_t>(membership.slots),
+                           .slot_bytes = membership.slot_bytes});
+  if (!layout.ok()) return layout.status();
+  const auto zero_copy = param_bool(Param::kZeroCopy);
+  if (!zero_copy.ok()) return zero_copy.status();
+  WHORL_TRY(check_members(membership, members, peers));
+  const std::uint64_t deadline_ns = sys().now_ns() + membership.timeout_ns;
+  auto segment = join_segment(membership, *layout, members);
+  if (!segment.ok()) return segment.status();
+  segment_ = *segment;
+  attach(membership, segment_->data, *layout, std::move(members), peers, *zero_copy);
+  return wait_for_peers(deadline_ns, *this);
+}
+
+bool InprocTransport::prepare(int peer, std::byte* fifo) noexcept {
+  static_cast<void>(peer), static_cast<void>(fifo);
+  return true;
+}
+
+bool InprocTransport::locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept {
+  *offset = std::bit_cast<std::uintptr_t>(source.data());
+  return true;
+}
+
+const std::byte* InprocTransport::resolve(int peer, const Descriptor& descriptor) noexcept {
+  static_cast<void>(peer);
+  return std::bit_cast<const std::byte*>(static_cast<std::uintptr_t>(descriptor.offset));
+}
+
+} // namespace whorl

@@ -1,0 +1,256 @@
+#include "transports/shm/heap.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "transports/shm/memory_limit.h"
+#include "transports/shm/memory_map.h"
+
+namespace whorl {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr const char* kHeapName = "whorl-heap";
+/// A registration is moved in pieces of this size, so that it needs no more than this in addition.
+constexpr std::size_t kMoveBytes = std::size_t{64} << 20;
+
+Status failed(std::string_view what, std::size_t size, int error) {
+  return Status::error(Code::kSystemError, fmt::format("cannot {} {} bytes of the shared heap: {}",
+                                                       what, size, std::strerror(-error)));
+}
+
+void* pointer_to(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
+
+} // namespace
+
+Result<std::unique_ptr<Heap>> Heap::create(std::size_t capacity) {
+  if (capacity == 0 || capacity > (std::size_t{1} << 46)) {
+    return Status::error(Code::kInvalidUsage,
+                         fmt::format("a shared heap of {} bytes is impossible; see "
+                                     "WHORL_HEAP_BYTES",
+                                     capacity));
+  }
+  capacity = round_up(capacity, kPage);
+  const int created = sys().memfd_create(kHeapName);
+  if (created < 0) return failed("create", capacity, created);
+  Fd fd(created);
+  if (const int error = sys().ftruncate(fd.get(), capacity); error < 0) {
+    return failed("size", capacity, error);
+  }
+  if (const int error = sys().seal_size(fd.get()); error < 0) {
+    return failed("seal", capacity, error);
+  }
+  void* base = nullptr;
+  const int error = sys().mmap(nullptr, capacity, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &base);
+  if (error < 0) return failed("reserve addresses for", capacity, error);
+  return std::unique_ptr<Heap>(
+      new Heap(std::move(fd), reinterpret_cast<std::uintptr_t>(base), capacity));
+}
+
+Heap::~Heap() { sys().munmap(pointer_to(base_), capacity_); }
+
+/// Backs pages with memory, or says why that would end badly.
+Status Heap::back(std::size_t offset, std::size_t size) {
+  const MemoryBudget budget = memory_budget();
+  if (size > budget.bytes) {
+    return Status::error(
+        Code::kSystemError,
+        fmt::format("{} bytes of the shared heap are more than the {} bytes that {} leaves; free "
+                    "memory or raise the limit",
+                    size, budget.bytes, budget.limit));
+  }
+  const int error = sys().fallocate(fd_.get(), offset, size);
+  return error < 0 ? failed("get memory for", size, error) : Status();
+}
+
+/// Makes heap pages accessible at base + offset.
+int Heap::open_view(std::size_t offset, std::size_t size) noexcept {
+  void* address = nullptr;
+  return sys().mmap(pointer_to(base_ + offset), size, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd_.get(), offset, &address);
+}
+
+void Heap::close_view(std::size_t offset, std::size_t size) noexcept {
+  void* address = nullptr;
+  sys().mmap(pointer_to(base_ + offset), size, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0, &address);
+}
+
+/// Gives pages back to the system and their offsets to free_. If the hole cannot be punched, the
+/// offsets are not used again: they would not come back as zeros.
+void Heap::discard(std::size_t offset, std::size_t size) {
+  const int error = sys().punch_hole(fd_.get(), offset, size);
+  if (error == 0) return free_.give(offset, size);
+  log(LogLevel::kWarn, failed("give back", size, error).message());
+}
+
+Result<void*> Heap::alloc(std::size_t size) {
+  if (size == 0) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const std::size_t rounded = size <= capacity_ ? round_up(size, kPage) : size;
+  const auto offset = size <= capacity_ ? free_.take(rounded) : std::nullopt;
+  if (!offset) {
+    return Status::error(
+        Code::kSystemError,
+        fmt::format("the shared heap of {} bytes has no {} bytes in a row left ({} free in {} "
+                    "pieces); raise WHORL_HEAP_BYTES",
+                    capacity_, size, free_.free_bytes(), free_.fragments()));
+  }
+  Status status = back(*offset, rounded);
+  if (status.ok()) {
+    if (const int error = open_view(*offset, rounded); error < 0) {
+      status = failed("map", rounded, error);
+    }
+  }
+  if (!status.ok()) {
+    discard(*offset, rounded);
+    return status;
+  }
+  allocated_.emplace(*offset, rounded);
+  return pointer_to(base_ + *offset);
+}
+
+Status Heap::free(void* pointer) {
+  if (pointer == nullptr) return {};
+  const std::lock_guard lock(mutex_);
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(pointer) - base_;
+  const auto found = offset < capacity_ ? allocated_.find(offset) : allocated_.end();
+  if (found == allocated_.end()) {
+    return Status::error(
+        Code::kInvalidArgument,
+        fmt::format("{} was not allocated from the shared heap of this process, or is free already",
+                    pointer));
+  }
+  const std::size_t size = found->second;
+  allocated_.erase(found);
+  close_view(offset, size);
+  discard(offset, size);
+  return {};
+}
+
+/// Copies one piece of a buffer into the heap and puts the heap's pages in its place.
+Status Heap::move_in(std::uintptr_t address, std::size_t offset, std::size_t size) {
+  WHORL_TRY(back(offset, size));
+  if (const int error = open_view(offset, size); error < 0) return failed("map", size, error);
+  std::memcpy(pointer_to(base_ + offset), pointer_to(address), size);
+  close_view(offset, size);
+  void* mapped = nullptr;
+  const int error = sys().mmap(pointer_to(address), size, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd_.get(), offset, &mapped);
+  return error < 0 ? failed("map a registered buffer to", size, error) : Status();
+}
+
+Status Heap::move_out(std::uintptr_t address, std::size_t offset, std::size_t size) {
+  if (const int error = open_view(offset, size); error < 0) return failed("map", size, error);
+  void* mapped = nullptr;
+  const int error = sys().mmap(pointer_to(address), size, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &mapped);
+  if (error == 0) std::memcpy(pointer_to(address), pointer_to(base_ + offset), size);
+  close_view(offset, size);
+  return error < 0 ? failed("move a registered buffer out of", size, error) : Status();
+}
+
+Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
+  const auto address = reinterpret_cast<std::uintptr_t>(buffer);
+  if (buffer == nullptr || size > UINTPTR_MAX - kPage - address) {
+    return Status::error(
+        Code::kInvalidArgument,
+        fmt::format("cannot register {} bytes at {}: no such memory", size, buffer));
+  }
+  const std::uintptr_t begin = round_up(address, kPage);
+  const std::uintptr_t end = (address + size) / kPage * kPage;
+  HeapRegistration* const none = nullptr;
+  if (begin >= end || begin - base_ < capacity_) return none;
+  const std::lock_guard lock(mutex_);
+
+  auto after = registered_.upper_bound(begin);
+  if (after != registered_.begin()) {
+    HeapRegistration& before = *std::prev(after)->second;
+    if (end <= before.begin + before.size) {
+      ++before.references;
+      return &before;
+    }
+  }
+  const std::vector<Mapping> mappings = mappings_over(begin, end);
+  if (mappings.empty() || index_.full() ||
+      !std::all_of(mappings.begin(), mappings.end(), is_plain_memory)) {
+    return none;
+  }
+  const std::size_t bytes = end - begin;
+  const auto offset = free_.take(bytes);
+  if (!offset) return none;
+
+  std::size_t moved = 0;
+  Status status;
+  while (moved < bytes && status.ok()) {
+    const std::size_t piece = std::min(kMoveBytes, bytes - moved);
+    status = move_in(begin + moved, *offset + moved, piece);
+    if (status.ok()) moved += piece;
+  }
+  if (!status.ok()) {
+    log(LogLevel::kWarn, fmt::format("a buffer of {} bytes stays unregistered and will be copied: "
+                                     "{}",
+                                     size, status.message()));
+    // What cannot be moved back stays where it is: it works, and its pages are never given away.
+    if (moved > 0) WHORL_TRY(move_out(begin, *offset, moved));
+    discard(*offset, bytes);
+    return none;
+  }
+  auto registration = std::make_unique<HeapRegistration>(
+      HeapRegistration{.begin = begin, .size = bytes, .offset = *offset, .references = 1});
+  HeapRegistration* const result = registration.get();
+  registered_.emplace(begin, std::move(registration));
+  index_.insert(begin, bytes, *offset);
+  return result;
+}
+
+/// Whether a registered buffer is still where it was: a user who has unmapped it too early may have
+/// other things there by now.
+bool Heap::still_mapped(const HeapRegistration& registration) const {
+  const std::vector<Mapping> mappings =
+      mappings_over(registration.begin, registration.begin + registration.size);
+  return !mappings.empty() &&
+         std::all_of(mappings.begin(), mappings.end(), [&](const Mapping& mapping) {
+           return mapping.access == "rw-s" &&
+                  mapping.path.starts_with(std::string("/memfd:") + kHeapName) &&
+                  mapping.begin - mapping.offset == registration.begin - registration.offset;
+         });
+}
+
+Status Heap::release(HeapRegistration* registration) {
+  if (registration == nullptr) return {};
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(registered_.begin(), registered_.end(), [&](const auto& entry) {
+    return entry.second.get() == registration;
+  });
+  if (found == registered_.end()) {
+    return Status::error(Code::kInvalidArgument,
+                         "this is no registration, or it has ended already");
+  }
+  if (--registration->references > 0) return {};
+  index_.erase(registration->begin);
+  const HeapRegistration ended = *registration;
+  registered_.erase(found);
+  if (!still_mapped(ended)) {
+    discard(ended.offset, ended.size);
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("the buffer at {:#x} was unmapped before its registration ended; deregister "
+                    "first, then free",
+                    ended.begin));
+  }
+  for (std::size_t moved = 0; moved < ended.size;) {
+    const std::size_t piece = std::min(kMoveBytes, ended.size - moved);
+    WHORL_TRY(move_out(ended.begin + moved, ended.offset + moved, piece));
+    discard(ended.offset + moved, piece);
+    moved += piece;
+  }
+  return {};
+}
+
+} // namespace whorl

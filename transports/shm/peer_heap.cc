@@ -1,0 +1,77 @@
+#include "transports/shm/peer_heap.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace whorl {
+namespace {
+
+struct Known {
+  std::mutex mutex;
+  std::map<std::uint64_t, std::weak_ptr<PeerHeap>> heaps;
+};
+
+Known& known() {
+  static auto* const instance = new Known; // never destroyed: threads may outlive main()
+  return *instance;
+}
+
+} // namespace
+
+Result<std::shared_ptr<PeerHeap>> PeerHeap::of(std::uint64_t process_key, Fd fd) {
+  std::size_t bytes = 0;
+  const int sealed = sys().size_sealed(fd.get());
+  if (const int error = sys().file_size(fd.get(), &bytes); sealed < 1 || error < 0) {
+    return Status::error(
+        Code::kInternalError,
+        fmt::format("received a heap that is no sealed shared memory: {}",
+                    error < 0 ? std::strerror(-error) : "it could shrink while it is read"));
+  }
+  Known& all = known();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.heaps, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<PeerHeap>& entry = all.heaps[process_key];
+  std::shared_ptr<PeerHeap> heap = entry.lock();
+  if (heap == nullptr) entry = heap = std::make_shared<PeerHeap>(std::move(fd), bytes);
+  return heap;
+}
+
+PeerHeap::~PeerHeap() {
+  for (std::size_t i = 0; i < count_.load(std::memory_order_relaxed); ++i) {
+    sys().munmap(windows_[i].data, windows_[i].bytes);
+  }
+}
+
+/// Adds a window around the descriptor. Each is at least as large as all before it together, so
+/// that the table cannot fill up before the heap is mapped.
+const std::byte* PeerHeap::map(const Descriptor& descriptor) noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::size_t count = count_.load(std::memory_order_relaxed);
+  std::uint64_t mapped = kWindowBytes;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (windows_[i].holds(descriptor)) return windows_[i].at(descriptor); // by another thread
+    mapped += windows_[i].bytes;
+  }
+  if (count == windows_.size()) return nullptr;
+  Window window;
+  window.begin = descriptor.offset / kWindowBytes * kWindowBytes;
+  const std::uint64_t end = descriptor.offset + descriptor.bytes;
+  window.bytes =
+      std::min(bytes_, std::max(window.begin + mapped,
+                                (end + kWindowBytes - 1) / kWindowBytes * kWindowBytes)) -
+      window.begin;
+  void* address = nullptr;
+  if (sys().mmap(nullptr, window.bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd_.get(),
+                 window.begin, &address) < 0) {
+    return nullptr;
+  }
+  window.data = static_cast<std::byte*>(address);
+  windows_[count] = window;
+  count_.store(count + 1, std::memory_order_release); // pairs with acquire in at()
+  return window.at(descriptor);
+}
+
+} // namespace whorl

@@ -1,0 +1,330 @@
+#include "transports/shm/rendezvous.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "transports/shm/fd_parcel.h"
+#include "transports/socket/mesh.h"
+
+namespace whorl {
+namespace {
+
+constexpr std::uint32_t kOfferVersion = 1;
+/// The lowest rank learns at the deadline who is missing; the others wait this much longer for it
+/// to say so.
+constexpr std::uint64_t kGraceNs = 1'000'000'000;
+enum class FdKind : std::uint32_t { kHeap = 1, kPidfd = 2 };
+
+/// One rank's share of the rendezvous.
+class Meeting {
+ public:
+  explicit Meeting(const ShmMeetingPlan& plan) : plan_(plan), membership_(*plan.membership) {}
+  Result<ShmMeeting> run();
+
+ private:
+  bool leads() const noexcept { return plan_.members.front() == membership_.rank; }
+  const RankCard& card(int rank) const { return membership_.cards[static_cast<std::size_t>(rank)]; }
+  bool same_process(int a, int b) const { return card(a).process_key == card(b).process_key; }
+  /// The lowest member in each process, ascending.
+  std::vector<int> processes() const;
+
+  Status connect();
+  Status check_user(const MeshLink& link, int* pid) const;
+  Status collect_hellos();
+  Status open_pidfds();
+  Status make_segment();
+  Status send_offers(const Status& failure);
+  Status receive_offer();
+  Status send_hello();
+  Status read_offer(std::span<const std::byte> body, std::vector<Fd>& fds);
+  Status lost(int rank, int error) const;
+
+  /// Waits until `attempt(i)` says kDone for every link. `doing` completes "rank 2 ... while".
+  template <class Attempt>
+  Status for_each_link(const char* doing, Attempt&& attempt);
+
+  const ShmMeetingPlan& plan_;
+  const Membership& membership_;
+  std::vector<MeshLink> links_;
+  ShmMeeting result_;
+};
+
+std::vector<int> Meeting::processes() const {
+  std::vector<int> lowest;
+  for (const int rank : plan_.members) {
+    if (std::none_of(lowest.begin(), lowest.end(), [&](int r) { return same_process(r, rank); })) {
+      lowest.push_back(rank);
+    }
+  }
+  return lowest;
+}
+
+Status Meeting::lost(int rank, int error) const {
+  return Status::error(
+      Code::kRemoteError,
+      fmt::format("{} {} while it set up shared memory with rank {}", membership_.describe(rank),
+                  error == 0 ? std::string("died or gave up")
+                             : fmt::format("cannot be talked to ({})", std::strerror(-error)),
+                  membership_.rank));
+}
+
+Status Meeting::connect() {
+  MeshPlan mesh;
+  mesh.rank = membership_.rank;
+  mesh.identity = &membership_.identity;
+  mesh.deadline_ns = plan_.deadline_ns;
+  mesh.verdict = membership_.verdict;
+  mesh.describe = [this](int rank) { return membership_.describe(rank); };
+  if (leads()) {
+    for (const int rank : plan_.members) {
+      if (rank == membership_.rank) continue;
+      mesh.expected.push_back({.rank = rank, .role = SocketRole::kShm, .channel = 0});
+    }
+  } else {
+    const int leader = plan_.members.front();
+    const RankCard::Address& address = card(leader).addresses[plan_.index];
+    const SocketAddress target =
+        SocketAddress::decode(std::span(address.bytes).first<SocketAddress::kEncodedBytes>());
+    if (target.family() != AF_UNIX) {
+      return Status::error(Code::kInternalError,
+                           fmt::format("the card of {} names no unix socket for shared memory",
+                                       membership_.describe(leader)));
+    }
+    mesh.targets.push_back(
+        {.rank = leader, .role = SocketRole::kShm, .channel = 0, .addresses = {target}});
+  }
+  auto links = connect_mesh(*plan_.listener, mesh, &links_);
+  if (!links.ok()) return links.status();
+  links_ = std::move(*links);
+  return {};
+}
+
+/// Shared memory is for one user: whoever can write to it can stop all.
+Status Meeting::check_user(const MeshLink& link, int* pid) const {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const int error = sys().getsockopt(link.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  if (error < 0) return lost(link.rank, error);
+  if (peer.uid != sys().user_id()) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("{} runs as user {}, rank {} as user {}; ranks that share memory must run as "
+                    "the same user, or leave shm out of WHORL_TRANSPORTS",
+                    membership_.describe(link.rank), peer.uid, membership_.rank, sys().user_id()));
+  }
+  *pid = peer.pid;
+  return {};
+}
+
+template <class Attempt>
+Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
+  std::vector<bool> done(links_.size(), false);
+  const auto step = [&] {
+    Progress all = Progress::kDone;
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      if (done[i]) continue;
+      const Progress progress = attempt(i);
+      if (progress == Progress::kFailed) return progress;
+      done[i] = progress == Progress::kDone;
+      if (!done[i]) all = Progress::kIdle;
+    }
+    return all;
+  };
+  ClockNapper napper;
+  const std::uint64_t deadline = plan_.deadline_ns + (leads() ? 0 : kGraceNs);
+  const std::uint64_t now = sys().now_ns();
+  const WaitPolicy policy{.timeout_ns = deadline > now ? deadline - now : 1, .spins = 20};
+  if (wait_until(step, policy, *membership_.verdict, napper) != WaitResult::kTimedOut) return {};
+  std::string names;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    if (done[i]) continue;
+    names += (names.empty() ? "" : ", ") + membership_.describe(links_[i].rank);
+  }
+  return Status::error(
+      Code::kRemoteError,
+      fmt::format("rank {} timed out while it {}: no answer within {} ms from {}; look whether it "
+                  "runs or is stopped",
+                  membership_.rank, doing, membership_.timeout_ns / 1'000'000, names));
+}
+
+Status Meeting::collect_hellos() {
+  std::vector<FdParcelReceiver> receivers(links_.size());
+  Status broken;
+  WHORL_TRY(for_each_link("collected the heaps of its host", [&](std::size_t i) {
+    const Progress progress = receivers[i].step(links_[i].socket.get());
+    if (progress == Progress::kFailed) broken = lost(links_[i].rank, receivers[i].error());
+    return progress;
+  }));
+  WHORL_TRY(broken);
+  if (membership_.verdict->raised()) return membership_.verdict->status();
+  for (const int process : processes()) {
+    if (same_process(process, membership_.rank)) continue;
+    const auto link = std::find_if(links_.begin(), links_.end(),
+                                   [&](const MeshLink& l) { return l.rank == process; });
+    std::vector<Fd>& fds = receivers[static_cast<std::size_t>(link - links_.begin())].fds();
+    if (!fds.empty()) result_.heaps.push_back({.rank = process, .fd = std::move(fds.front())});
+  }
+  return {};
+}
+
+/// Opens a pidfd for each process, through its socket where there is one: that is the right process
+/// in every pid namespace, and cannot have been replaced by another one since.
+Status Meeting::open_pidfds() {
+  for (const MeshLink& link : links_) {
+    int pid = 0;
+    WHORL_TRY(check_user(link, &pid));
+    if (std::none_of(result_.pidfds.begin(), result_.pidfds.end(),
+                     [&](const ProcessFd& p) { return same_process(p.rank, link.rank); }) &&
+        !same_process(link.rank, membership_.rank) && pid > 0) {
+      const int fd = sys().pidfd_open(pid);
+      if (fd >= 0) result_.pidfds.push_back({.rank = link.rank, .fd = Fd(fd)});
+    }
+  }
+  return {};
+}
+
+Status Meeting::make_segment() {
+  auto segment = ShmSegment::create("whorl-shm", plan_.layout.size());
+  if (!segment.ok()) return segment.status();
+  if (const int error = segment->allocate(0, plan_.layout.control_bytes()); error < 0) {
+    return Status::error(Code::kSystemError,
+                         fmt::format("cannot get {} bytes of shared memory: {}",
+                                     plan_.layout.control_bytes(), std::strerror(-error)));
+  }
+  plan_.layout.stamp(*reinterpret_cast<SegmentHeader*>(segment->data()));
+  result_.segment = std::move(*segment);
+  return {};
+}
+
+/// Gives every rank what it needs, or tells it why there is nothing.
+Status Meeting::send_offers(const Status& failure) {
+  const Fd own_pidfd(sys().pidfd_open(static_cast<int>(card(membership_.rank).process_id)));
+  std::vector<FdParcelSender> senders;
+  for (const MeshLink& link : links_) {
+    ByteWriter body;
+    body.put(kOfferVersion);
+    body.put(static_cast<std::uint32_t>(!failure.ok()));
+    std::vector<int> fds;
+    if (!failure.ok()) {
+      const std::string text = failure.message().substr(0, kMaxParcelBytes / 2);
+      body.put_bytes(std::as_bytes(std::span(text)));
+    } else {
+      const auto add = [&](FdKind kind, int rank, int fd) {
+        if (fd < 0 || same_process(rank, link.rank)) return;
+        body.put(static_cast<std::uint32_t>(kind));
+        body.put(static_cast<std::uint32_t>(rank));
+        fds.push_back(fd);
+      };
+      fds.push_back(result_.segment.fd());
+      add(FdKind::kHeap, membership_.rank, plan_.heap_fd);
+      add(FdKind::kPidfd, membership_.rank, own_pidfd.get());
+      for (const ProcessFd& heap : result_.heaps) add(FdKind::kHeap, heap.rank, heap.fd.get());
+      for (const ProcessFd& pidfd : result_.pidfds) add(FdKind::kPidfd, pidfd.rank, pidfd.fd.get());
+    }
+    senders.emplace_back(body.bytes(), std::move(fds));
+  }
+  Status broken;
+  WHORL_TRY(for_each_link("gave shared memory to its host", [&](std::size_t i) {
+    const Progress progress = senders[i].step(links_[i].socket.get());
+    if (progress == Progress::kFailed) broken = lost(links_[i].rank, senders[i].error());
+    return progress;
+  }));
+  WHORL_TRY(broken);
+  return membership_.verdict->raised() ? membership_.verdict->status() : Status();
+}
+
+Status Meeting::send_hello() {
+  int pid = 0;
+  WHORL_TRY(check_user(links_.front(), &pid));
+  ByteWriter body;
+  body.put(kOfferVersion);
+  FdParcelSender sender(body.bytes(),
+                        plan_.heap_fd >= 0 ? std::vector<int>{plan_.heap_fd} : std::vector<int>{});
+  Status broken;
+  WHORL_TRY(for_each_link("handed over its heap", [&](std::size_t i) {
+    const Progress progress = sender.step(links_[i].socket.get());
+    if (progress == Progress::kFailed) broken = lost(links_[i].rank, sender.error());
+    return progress;
+  }));
+  return broken;
+}
+
+Status Meeting::receive_offer() {
+  FdParcelReceiver receiver;
+  Status broken;
+  WHORL_TRY(for_each_link("waited for shared memory", [&](std::size_t i) {
+    const Progress progress = receiver.step(links_[i].socket.get());
+    if (progress == Progress::kFailed) broken = lost(links_[i].rank, receiver.error());
+    return progress;
+  }));
+  WHORL_TRY(broken);
+  if (membership_.verdict->raised()) return membership_.verdict->status();
+  return read_offer(receiver.body(), receiver.fds());
+}
+
+Status Meeting::read_offer(std::span<const std::byte> body, std::vector<Fd>& fds) {
+  const int leader = plan_.members.front();
+  ByteReader in(body);
+  const auto version = in.get<std::uint32_t>();
+  const auto failed = in.get<std::uint32_t>();
+  if (failed != 0 && in.ok()) {
+    const auto text = in.get_bytes(in.left());
+    return Status::error(
+        Code::kRemoteError,
+        fmt::format("{} cannot set up shared memory: {}", membership_.describe(leader),
+                    std::string_view(reinterpret_cast<const char*>(text.data()), text.size())));
+  }
+  const auto malformed = [&] {
+    return Status::error(Code::kInternalError,
+                         fmt::format("{} offers shared memory in a form that rank {} does not "
+                                     "know; do all ranks use the same version of whorl?",
+                                     membership_.describe(leader), membership_.rank));
+  };
+  if (!in.ok() || version != kOfferVersion || fds.empty()) return malformed();
+  auto segment = ShmSegment::open(std::move(fds.front()), plan_.layout.size());
+  if (!segment.ok()) return segment.status().with_context(membership_.describe(leader));
+  WHORL_TRY(plan_.layout.check(*reinterpret_cast<const SegmentHeader*>(segment->data())));
+  result_.segment = std::move(*segment);
+  for (std::size_t i = 1; i < fds.size(); ++i) {
+    const auto kind = static_cast<FdKind>(in.get<std::uint32_t>());
+    const auto rank = in.get<std::uint32_t>();
+    if (!in.ok() || rank > INT32_MAX ||
+        !std::binary_search(plan_.members.begin(), plan_.members.end(), static_cast<int>(rank)) ||
+        (kind != FdKind::kHeap && kind != FdKind::kPidfd)) {
+      return malformed();
+    }
+    (kind == FdKind::kHeap ? result_.heaps : result_.pidfds)
+        .push_back({.rank = static_cast<int>(rank), .fd = std::move(fds[i])});
+  }
+  return {};
+}
+
+Result<ShmMeeting> Meeting::run() {
+  Status status = connect();
+  if (leads()) {
+    if (status.ok()) status = collect_hellos();
+    if (status.ok()) status = open_pidfds();
+    if (status.ok()) status = make_segment();
+    const Status sent = send_offers(status);
+    WHORL_TRY(status);
+    WHORL_TRY(sent);
+  } else {
+    WHORL_TRY(status);
+    WHORL_TRY(send_hello());
+    WHORL_TRY(receive_offer());
+  }
+  for (MeshLink& link : links_) {
+    result_.sockets.push_back({.rank = link.rank, .fd = std::move(link.socket)});
+  }
+  return std::move(result_);
+}
+
+} // namespace
+
+Result<ShmMeeting> meet(const ShmMeetingPlan& plan) { return Meeting(plan).run(); }
+
+} // namespace whorl

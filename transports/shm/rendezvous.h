@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/shm_segment.h"
+#include "base/status.h"
+#include "base/system.h"
+#include "transports/fifo/layout.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// A descriptor that stands for one process, named by the lowest of its ranks.
+struct ProcessFd {
+  int rank = 0;
+  Fd fd;
+};
+
+/// What a rank holds once it has met the others of its host.
+struct ShmMeeting {
+  ShmSegment segment;
+  std::vector<ProcessFd> heaps;   ///< of the other processes that have one
+  std::vector<ProcessFd> pidfds;  ///< of the other processes, where the kernel allows it
+  std::vector<ProcessFd> sockets; ///< to all others (lowest rank) or to the lowest rank; stay open
+};
+
+/// What a rank brings along.
+struct ShmMeetingPlan {
+  const Membership* membership = nullptr;
+  std::vector<int> members; ///< ranks of this host, ascending; with this rank
+  SegmentLayout layout;
+  std::size_t index = 0; ///< of the transport in RankCard::addresses
+  const Fd* listener = nullptr;
+  int heap_fd = -1; ///< of this process; −1: none
+  std::uint64_t deadline_ns = 0;
+};
+
+/// All ranks of a host come together at the lowest: each connects to it over an authenticated unix
+/// socket of the same user and hands over its heap; the lowest makes the segment and gives every
+/// rank the segment, the heaps and the pidfds of all processes.
+///
+///     rank            lowest rank
+///      | ── hello, heap ──▶ |  (from all)
+///      | ◀─ segment, heaps, pidfds ─ |     or why there is none
+Result<ShmMeeting> meet(const ShmMeetingPlan& plan);
+
+} // namespace whorl

@@ -1,0 +1,202 @@
+#include "transports/shm/shm_transport.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/params.h"
+#include "transports/shm/heap.h"
+#include "transports/shm/memory_limit.h"
+#include "transports/shm/rendezvous.h"
+#include "transports/socket/address.h"
+
+namespace whorl {
+namespace {
+
+/// An unguessable name of printable characters, 80 bits.
+Result<std::string> random_name() {
+  constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz234567";
+  std::array<std::byte, 16> bytes{};
+  if (const int error = sys().random_bytes(bytes); error < 0) {
+    return Status::error(
+        Code::kSystemError,
+        fmt::format("no random bytes for the name of a socket: {}", std::strerror(-error)));
+  }
+  std::string name;
+  for (const std::byte b : bytes) name += kAlphabet[std::to_integer<std::size_t>(b) % 32];
+  return name;
+}
+
+} // namespace
+
+Result<std::vector<std::byte>> ShmTransport::listen(const Identity& identity) {
+  static_cast<void>(identity);
+  const auto name = random_name();
+  if (!name.ok()) return name.status();
+  const SocketAddress address = SocketAddress::unix_name(*name);
+  auto listener = listen_at(address);
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(*listener);
+  const auto encoded = address.encode();
+  return std::vector<std::byte>(encoded.begin(), encoded.end());
+}
+
+Reach ShmTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
+  const bool listens = self.addresses[index].size == SocketAddress::kEncodedBytes &&
+                       peer.addresses[index].size == SocketAddress::kEncodedBytes;
+  // A flag to another core and back; a copy at memory speed.
+  return {.reachable =
+              listens && self.host_key == peer.host_key && self.process_key != peer.process_key,
+          .alpha_us = 0.15,
+          .beta_us_per_kib = 0.07};
+}
+
+/// All FIFOs that this rank may ever write to must have a place in memory. Other ranks ask the same
+/// for theirs, so this finds a limit that is far too low, not one that is missed by a little.
+Status ShmTransport::check_memory(std::size_t peers) const {
+  const std::size_t bytes =
+      peers * layout().shape().channels * layout().fifo_bytes() + layout().control_bytes();
+  const MemoryBudget budget = memory_budget();
+  if (bytes <= budget.bytes) return {};
+  return Status::error(
+      Code::kSystemError,
+      fmt::format("the FIFOs to {} peers need {} bytes, but {} leaves {}; lower WHORL_SLOTS, "
+                  "WHORL_SLOT_BYTES or WHORL_MAX_CHANNELS, or raise the limit",
+                  peers, bytes, budget.limit, budget.bytes));
+}
+
+Status ShmTransport::connect(const Membership& membership, std::span<const int> peers,
+                             std::size_t index) {
+  const Fd listener = std::move(listener_);
+  if (peers.empty()) return {};
+  const RankCard& self = membership.cards[static_cast<std::size_t>(membership.rank)];
+  ShmMeetingPlan plan;
+  plan.membership = &membership;
+  plan.members = members_of(membership, [&](const RankCard& card) {
+    return card.host_key == self.host_key &&
+           card.addresses[index].size == SocketAddress::kEncodedBytes;
+  });
+  const auto layout =
+      SegmentLayout::make({.places = static_cast<std::uint32_t>(plan.members.size()),
+                           .channels = static_cast<std::uint32_t>(membership.channels),
+                           .slots = static_cast<std::uint32_t>(membership.slots),
+                           .slot_bytes = membership.slot_bytes});
+  if (!layout.ok()) return layout.status();
+  const auto zero_copy = param_bool(Param::kZeroCopy);
+  if (!zero_copy.ok()) return zero_copy.status();
+  WHORL_TRY(check_members(membership, plan.members, peers));
+  if (*zero_copy) {
+    const auto heap = process_heap();
+    if (heap.ok()) {
+      plan.heap_fd = (*heap)->fd();
+    } else {
+      log(LogLevel::kWarn,
+          "no shared heap, so all messages are copied: " + heap.status().message());
+    }
+  }
+  plan.layout = *layout;
+  plan.index = index;
+  plan.listener = &listener;
+  plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
+  auto meeting = meet(plan);
+  if (!meeting.ok()) return meeting.status();
+
+  heaps_.resize(static_cast<std::size_t>(membership.nranks));
+  for (ProcessFd& received : meeting->heaps) {
+    const std::uint64_t key = membership.cards[static_cast<std::size_t>(received.rank)].process_key;
+    auto heap = PeerHeap::of(key, std::move(received.fd));
+    if (!heap.ok()) return heap.status().with_context(membership.describe(received.rank));
+    for (const int peer : peers) {
+      if (membership.cards[static_cast<std::size_t>(peer)].process_key == key) {
+        heaps_[static_cast<std::size_t>(peer)] = *heap;
+      }
+    }
+  }
+  segment_ = std::move(meeting->segment);
+  attach(membership, segment_.data(), *layout, std::move(plan.members), peers, *zero_copy);
+  WHORL_TRY(check_memory(peers.size()));
+  for (ProcessFd& p : meeting->pidfds) watch(p.rank, std::move(p.fd), true);
+  for (ProcessFd& s : meeting->sockets) watch(s.rank, std::move(s.fd), false);
+  return wait_for_peers(plan.deadline_ns, *this);
+}
+
+bool ShmTransport::prepare(int peer, std::byte* fifo) noexcept {
+  const int error =
+      segment_.allocate(static_cast<std::size_t>(fifo - segment_.data()), layout().fifo_bytes());
+  if (error == 0) return true;
+  fail_all(Status::error(
+      Code::kSystemError,
+      fmt::format("rank {} cannot get {} bytes of shared memory for messages to {}: {}; lower "
+                  "WHORL_SLOTS or WHORL_SLOT_BYTES, or raise the memory limit",
+                  membership().rank, layout().fifo_bytes(), membership().describe(peer),
+                  std::strerror(-error))));
+  return false;
+}
+
+bool ShmTransport::locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept {
+  return heap_find(source.data(), source.size(), offset);
+}
+
+const std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcept {
+  PeerHeap* const heap = heaps_[static_cast<std::size_t>(peer)].get();
+  if (heap == nullptr || !heap->contains(descriptor)) return nullptr;
+  const std::byte* const data = heap->at(descriptor);
+  if (data == nullptr) {
+    fail_all(Status::error(
+        Code::kSystemError,
+        fmt::format("rank {} cannot map {} bytes of the heap of {}; raise the limit of address "
+                    "space or set WHORL_ZERO_COPY=0",
+                    membership().rank, descriptor.bytes, membership().describe(peer))));
+  }
+  return data;
+}
+
+/// Watches the process of `rank`, through its pidfd, or through the socket to that rank alone.
+void ShmTransport::watch(int rank, Fd fd, bool pidfd) {
+  const auto key = [&](int r) {
+    return membership().cards[static_cast<std::size_t>(r)].process_key;
+  };
+  Watch watch{.ranks = {}, .pidfd = pidfd, .fd = std::move(fd), .hang_ups = 0};
+  for (const int peer : peers()) {
+    if (pidfd ? key(peer) == key(rank) : peer == rank) watch.ranks.push_back(peer);
+  }
+  // Without POLLIN a socket shows its hang-up only.
+  polled_.push_back({.fd = watch.ranks.empty() ? -1 : watch.fd.get(),
+                     .events = static_cast<short>(pidfd ? POLLIN : 0),
+                     .revents = 0});
+  watches_.push_back(std::move(watch));
+}
+
+void ShmTransport::look_around(std::uint64_t waited_ns) noexcept {
+  FifoTransport::look_around(waited_ns);
+  look_for_dead();
+}
+
+void ShmTransport::look_for_dead() noexcept {
+  // A hang-up comes a moment before the pidfd, which knows better what happened.
+  constexpr int kHangUps = 5;
+  if (watches_.empty() || membership().verdict->raised()) return;
+  if (looking_.test_and_set(std::memory_order_acquire)) return;
+  if (sys().poll(polled_, 0) > 0) {
+    for (std::size_t i = 0; i < watches_.size(); ++i) {
+      Watch& watch = watches_[i];
+      if (polled_[i].revents == 0 || (!watch.pidfd && ++watch.hang_ups < kHangUps)) continue;
+      polled_[i].fd = -1; // looked at for the last time
+      for (const int rank : watch.ranks) {
+        if (has_left(rank)) continue; // orderly: leave() comes before the end of the process
+        fail_all(Status::error(
+            Code::kRemoteError,
+            fmt::format("{} {}", membership().describe(rank),
+                        watch.pidfd ? "died without destroying its communicator"
+                                    : "hung up without destroying its communicator: it died or "
+                                      "gave up")));
+        break;
+      }
+    }
+  }
+  looking_.clear(std::memory_order_release); // pairs with acquire of test_and_set()
+}
+
+} // namespace whorl
