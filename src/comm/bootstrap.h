@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "base/verdict.h"
+#include "comm/unique_id.h"
+
+namespace whorl {
+
+/// How the ranks of a communicator talk before they are connected. Used by one thread at a time;
+/// every rank makes the same calls in the same order.
+class Oob {
+ public:
+  virtual ~Oob() = default;
+  /// Every rank gives `mine` and gets the contributions of all ranks, in rank order, in `all`
+  /// (`nranks · mine.size()` bytes). Sizes are equal on all ranks. The error names ranks that are
+  /// missing or dead.
+  virtual Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+};
+
+/// Who comes to a rendezvous.
+struct Attendant {
+  int rank = 0;
+  int nranks = 1;
+  /// To connect and to see all ranks. All-gathers after that wait twice as long: a rank may use up
+  /// a timeout of its own, between two of them, before it reports what went wrong.
+  std::uint64_t timeout_ns = 30'000'000'000;
+  const Verdict* verdict = nullptr; ///< if raised, give up; may be null; outlives the Oob
+};
+
+/// What all ranks have once they have met.
+struct Rendezvous {
+  std::unique_ptr<Oob> oob;
+  /// A job and a secret for the transports, known to these ranks and to nobody else.
+  Identity identity;
+};
+
+/// A key-value store that all ranks reach; as `whorlStore_t`.
+struct Store {
+  void* context = nullptr;
+  std::string prefix;
+  int (*set)(void* context, const char* key, const void* value, std::size_t size) = nullptr;
+  int (*get)(void* context, const char* key, void* value, std::size_t capacity, std::size_t* size,
+             int timeout_ms) = nullptr;
+};
+
+/// An all-gather that the ranks can already do; as `whorlOob_t`.
+struct Allgather {
+  void* context = nullptr;
+  int (*allgather)(void* context, const void* in, void* out, std::size_t size) = nullptr;
+};
+
+/// Meets at the root that a unique id names.
+Result<Rendezvous> meet_by_id(const UniqueId& id, const Attendant& self);
+
+/// Meets at "host:port": rank 0 listens there and serves the others. The secret is that of
+/// `WHORL_SECRET_FILE`. Without one, a loopback address is accepted, with a secret that any user of
+/// this host could compute; any other address is refused unless `WHORL_INSECURE=1`.
+Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self);
+
+/// Meets through a key-value store: rank 0 puts a unique id into it, the others wait for that, and
+/// all meet at its root. The store carries 128 bytes once, instead of O(n log n) keys: it may be
+/// slow or a single thread, and its errors name no ranks, while the root's do. Whoever can read the
+/// store can join the job.
+Result<Rendezvous> meet_by_store(const Store& store, const Attendant& self);
+
+/// Meets through the caller's own all-gather, which is trusted with the secret.
+Result<Rendezvous> meet_by_allgather(const Allgather& function, const Attendant& self);
+
+} // namespace whorl

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "comm/unique_id.h"
+#include "transports/socket/address.h"
+
+namespace whorl {
+
+/// The root of a rendezvous: serves all-gathers to n ranks, which connect to it in a star. O(1)
+/// rounds of messages for each all-gather, and one place that knows who is missing.
+///
+/// It runs in a background thread ("whorl-root", all signals blocked) from start until all ranks
+/// have hung up, and stops listening as soon as all are there. It learns n from the first rank that
+/// arrives. If a rank is missing at the deadline of one that waits, dies in the middle, appears
+/// twice, or disagrees about n or about the size of a contribution, every rank that is connected
+/// gets an error that names the ranks. The thread is detached: a root that nobody uses does not
+/// keep the process from exiting.
+
+/// Starts a root at a free port, with a new random job and secret.
+Result<UniqueId> start_root();
+
+/// Starts a root on a listening socket, for the rendezvous of an address. It ends as well when rank
+/// 0, in whose process it runs, hangs up, or has not connected after `patience_ns`.
+Status start_root_on(Fd listener, const Identity& identity, std::uint64_t patience_ns);
+
+/// The messages between ranks and root, after the handshake (role kBootstrap, to kRootRank).
+namespace bootstrap {
+
+inline constexpr std::uint32_t kRootRank = UINT32_MAX;
+inline constexpr std::size_t kMaxContributionBytes = 65536;
+inline constexpr std::uint32_t kMaxRanks = 65536;
+/// Of one all-gather: contributions × ranks.
+inline constexpr std::uint64_t kMaxTotalBytes = std::uint64_t{1} << 30;
+
+/// A rank's part of an all-gather; `bytes` follow.
+struct Contribution {
+  static constexpr std::uint32_t kMagic = 0x62726877; // "whrb"
+  std::uint32_t magic = kMagic;
+  std::uint32_t rank = 0;
+  std::uint32_t nranks = 0;
+  std::uint32_t round = 0; ///< from 0
+  std::uint32_t bytes = 0;
+  std::uint32_t timeout_ms = 0; ///< how long this rank is going to wait
+  std::array<char, 64> who{};   ///< "host node7, pid 42", zero-terminated
+};
+static_assert(sizeof(Contribution) == 88);
+
+/// The root's answer: everybody's contributions in rank order, or an error text; `bytes` follow.
+struct Answer {
+  static constexpr std::uint32_t kMagic = 0x61726877; // "whra"
+  static constexpr std::uint32_t kMaxTextBytes = 4096;
+  std::uint32_t magic = kMagic;
+  std::uint32_t code = 0; ///< Code; 0 for a result
+  std::uint32_t round = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t bytes = 0;
+  std::array<std::byte, 16> salt{}; ///< the same in every answer of one root
+};
+static_assert(sizeof(Answer) == 40);
+
+} // namespace bootstrap
+} // namespace whorl
