@@ -37,24 +37,32 @@ std::array<char, 64> who_am_i() {
 /// A rank's connection to the root of the rendezvous.
 class RootOob final : public Oob {
  public:
-  RootOob(const Meeting& meeting, Fd socket, const Identity& rendezvous)
-      : meeting_(meeting), socket_(std::move(socket)), rendezvous_(rendezvous) {}
+  RootOob(const Attendant& self, Fd socket) : self_(self), socket_(std::move(socket)) {}
 
-  static Result<std::unique_ptr<Oob>> connect(const Meeting& meeting, const Identity& identity,
-                                              std::vector<SocketAddress> addresses,
-                                              const std::string& root_name) {
+  static Result<Rendezvous> connect(const Attendant& self, const Identity& identity,
+                                    std::vector<SocketAddress> addresses,
+                                    const std::string& root_name) {
     MeshPlan plan;
-    plan.rank = meeting.rank;
+    plan.rank = self.rank;
     plan.identity = &identity;
     plan.targets.push_back(
         {static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0, std::move(addresses)});
-    plan.deadline_ns = sys().now_ns() + meeting.timeout_ns;
-    plan.verdict = meeting.verdict;
+    plan.deadline_ns = sys().now_ns() + self.timeout_ns;
+    plan.verdict = self.verdict;
     plan.describe = [&](int) { return root_name; };
     Result<std::vector<MeshLink>> links = connect_mesh(Fd(), plan);
     if (!links.ok()) return links.status();
-    return std::unique_ptr<Oob>(
-        std::make_unique<RootOob>(meeting, std::move(links->front().socket), identity));
+    auto oob = std::make_unique<RootOob>(self, std::move(links->front().socket));
+    // An empty first round: everybody is here, and the salt is known. The secret of the rendezvous
+    // may serve many communicators (a secret file does); with the root's salt it becomes one that
+    // no other communicator has.
+    WHORL_TRY(oob->allgather({}, {}));
+    Rendezvous out;
+    if (!derive_identity(identity.secret, oob->salt_, &out.identity)) {
+      return Status::error(Code::kInternalError, "HMAC-SHA256 failed");
+    }
+    out.oob = std::move(oob);
+    return out;
   }
 
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
@@ -63,34 +71,24 @@ class RootOob final : public Oob {
     return failed_;
   }
 
-  Result<Identity> identity() override {
-    // The secret of the rendezvous may serve many communicators (a secret file does). The root's
-    // salt makes of it one that no other communicator has.
-    if (!has_salt_) WHORL_TRY(allgather({}, {}));
-    Identity out;
-    if (!derive_identity(rendezvous_.secret, salt_, &out)) {
-      return Status::error(Code::kInternalError, "HMAC-SHA256 failed");
-    }
-    return out;
-  }
-
  private:
   Status exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
     if (mine.size() > bootstrap::kMaxContributionBytes ||
-        all.size() != mine.size() * static_cast<std::size_t>(meeting_.nranks)) {
+        all.size() != mine.size() * static_cast<std::size_t>(self_.nranks)) {
       return Status::error(Code::kInternalError,
                            fmt::format("an all-gather of {} bytes into {} bytes is not possible",
                                        mine.size(), all.size()));
     }
     // The root reports at this rank's timeout; the rest is for its answer to arrive.
-    deadline_ns_ = sys().now_ns() + meeting_.timeout_ns + 2'000'000'000;
+    const std::uint64_t timeout_ns = round_ == 0 ? self_.timeout_ns : 2 * self_.timeout_ns;
+    deadline_ns_ = sys().now_ns() + timeout_ns + 2'000'000'000;
     Contribution contribution;
-    contribution.rank = static_cast<std::uint32_t>(meeting_.rank);
-    contribution.nranks = static_cast<std::uint32_t>(meeting_.nranks);
+    contribution.rank = static_cast<std::uint32_t>(self_.rank);
+    contribution.nranks = static_cast<std::uint32_t>(self_.nranks);
     contribution.round = round_++;
     contribution.bytes = static_cast<std::uint32_t>(mine.size());
-    contribution.timeout_ms = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(meeting_.timeout_ns / 1'000'000, UINT32_MAX));
+    contribution.timeout_ms =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(timeout_ns / 1'000'000, UINT32_MAX));
     contribution.who = who_am_i();
     ByteWriter out;
     out.put(contribution);
@@ -110,7 +108,6 @@ class RootOob final : public Oob {
     }
     if (answer.round != contribution.round || answer.bytes != all.size()) return malformed();
     salt_ = answer.salt;
-    has_salt_ = true;
     return receive(all);
   }
 
@@ -123,27 +120,26 @@ class RootOob final : public Oob {
         Code::kRemoteError,
         fmt::format("rank {} of {}: the root of the rendezvous has hung up ({}): the process that "
                     "made the unique id, or rank 0, has ended or failed",
-                    meeting_.rank, meeting_.nranks, error == 0 ? "closed" : errno_text(error)));
+                    self_.rank, self_.nranks, error == 0 ? "closed" : errno_text(error)));
   }
 
   /// Sleeps until the socket is ready, the deadline has passed, or the verdict is raised.
   Status wait(short events) {
     constexpr std::uint64_t kLookNs = 10'000'000;
-    if (meeting_.verdict != nullptr && meeting_.verdict->raised()) {
-      return meeting_.verdict->status();
+    if (self_.verdict != nullptr && self_.verdict->raised()) {
+      return self_.verdict->status();
     }
     const std::uint64_t now = sys().now_ns();
     if (now >= deadline_ns_) {
-      return Status::error(
-          Code::kRemoteError,
-          fmt::format("rank {} of {}: the root of the rendezvous has not answered "
-                      "for {} s: its process may be stopped",
-                      meeting_.rank, meeting_.nranks, meeting_.timeout_ns / 1'000'000'000));
+      return Status::error(Code::kRemoteError,
+                           fmt::format("rank {} of {}: the root of the rendezvous has not answered "
+                                       "for {} s: its process may be stopped",
+                                       self_.rank, self_.nranks, self_.timeout_ns / 1'000'000'000));
     }
     pollfd entry{socket_.get(), events, 0};
     const std::uint64_t left = deadline_ns_ - now;
     static_cast<void>(
-        sys().poll({&entry, 1}, meeting_.verdict != nullptr ? std::min(left, kLookNs) : left));
+        sys().poll({&entry, 1}, self_.verdict != nullptr ? std::min(left, kLookNs) : left));
     return {};
   }
 
@@ -183,12 +179,10 @@ class RootOob final : public Oob {
     return {};
   }
 
-  Meeting meeting_;
+  Attendant self_;
   Fd socket_;
-  Identity rendezvous_;
   std::uint64_t deadline_ns_ = 0;
   std::uint32_t round_ = 0;
-  bool has_salt_ = false;
   std::array<std::byte, 16> salt_{};
   Status failed_;
 };
@@ -196,8 +190,8 @@ class RootOob final : public Oob {
 /// The caller's own all-gather.
 class CallbackOob final : public Oob {
  public:
-  CallbackOob(const Allgather& function, const Meeting& meeting)
-      : function_(function), meeting_(meeting) {}
+  CallbackOob(const Allgather& function, const Attendant& self)
+      : function_(function), self_(self) {}
 
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     if (mine.empty()) return {};
@@ -205,43 +199,40 @@ class CallbackOob final : public Oob {
     if (result != 0) {
       return Status::error(
           Code::kRemoteError,
-          fmt::format("rank {} of {}: the caller's all-gather function returned {}", meeting_.rank,
-                      meeting_.nranks, result));
+          fmt::format("rank {} of {}: the caller's all-gather function returned {}", self_.rank,
+                      self_.nranks, result));
     }
-    const auto own =
-        all.subspan(static_cast<std::size_t>(meeting_.rank) * mine.size(), mine.size());
+    const auto own = all.subspan(static_cast<std::size_t>(self_.rank) * mine.size(), mine.size());
     if (!std::equal(mine.begin(), mine.end(), own.begin())) {
       return Status::error(
           Code::kInvalidUsage,
           fmt::format("rank {} of {}: the caller's all-gather function did not put "
                       "this rank's contribution at position {}: its ranks are not "
                       "in the communicator's order",
-                      meeting_.rank, meeting_.nranks, meeting_.rank));
+                      self_.rank, self_.nranks, self_.rank));
     }
     return {};
   }
 
-  Result<Identity> identity() override {
-    if (has_identity_) return identity_;
+  /// Rank 0 makes the identity; the others contribute zeros.
+  Result<Identity> agree() {
     std::array<std::byte, sizeof(Identity)> mine{};
-    if (meeting_.rank == 0) {
+    if (self_.rank == 0) {
       if (const int result = sys().random_bytes(mine); result < 0) {
         return Status::error(Code::kSystemError,
                              fmt::format("getrandom failed: {}", errno_text(result)));
       }
     }
-    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(meeting_.nranks));
+    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(self_.nranks));
     WHORL_TRY(allgather(mine, all));
-    std::memcpy(&identity_, all.data(), sizeof identity_);
-    has_identity_ = true;
-    return identity_;
+    Identity identity;
+    std::memcpy(&identity, all.data(), sizeof identity);
+    return identity;
   }
 
  private:
   Allgather function_;
-  Meeting meeting_;
-  Identity identity_;
-  bool has_identity_ = false;
+  Attendant self_;
 };
 
 /// The key of `WHORL_SECRET_FILE`, if there is one.
@@ -336,51 +327,51 @@ std::string root_name_for(std::string_view where) {
   return fmt::format("the root of the rendezvous ({})", where);
 }
 
-Status check(const Meeting& meeting) {
-  if (meeting.nranks < 1 || static_cast<std::uint32_t>(meeting.nranks) > bootstrap::kMaxRanks ||
-      meeting.rank < 0 || meeting.rank >= meeting.nranks) {
-    return Status::error(Code::kInvalidArgument, fmt::format("rank {} of {} ranks does not exist",
-                                                             meeting.rank, meeting.nranks));
+Status check(const Attendant& self) {
+  if (self.nranks < 1 || static_cast<std::uint32_t>(self.nranks) > bootstrap::kMaxRanks ||
+      self.rank < 0 || self.rank >= self.nranks) {
+    return Status::error(Code::kInvalidArgument,
+                         fmt::format("rank {} of {} ranks does not exist", self.rank, self.nranks));
   }
   return {};
 }
 
 } // namespace
 
-Result<std::unique_ptr<Oob>> meet_by_id(const UniqueId& id, const Meeting& meeting) {
-  WHORL_TRY(check(meeting));
-  return RootOob::connect(meeting, id.identity, id.addresses,
+Result<Rendezvous> meet_by_id(const UniqueId& id, const Attendant& self) {
+  WHORL_TRY(check(self));
+  return RootOob::connect(self, id.identity, id.addresses,
                           root_name_for("in the process that made the unique id"));
 }
 
-Result<std::unique_ptr<Oob>> meet_by_address(std::string_view host_port, const Meeting& meeting) {
-  WHORL_TRY(check(meeting));
+Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self) {
+  WHORL_TRY(check(self));
   Result<std::vector<SocketAddress>> addresses = parse_address(host_port);
   if (!addresses.ok()) return addresses.status();
   const Result<AddressSecret> secret = secret_for(host_port, *addresses);
   if (!secret.ok()) return secret.status();
-  if (meeting.rank == 0) {
+  if (self.rank == 0) {
     Result<Fd> listener = listen_for_rendezvous(*addresses, secret->loopback_only);
     if (!listener.ok()) return listener.status();
     const Result<SocketAddress> bound = bound_address(listener->get());
     if (!bound.ok()) return bound.status();
-    WHORL_TRY(start_root_on(*std::move(listener), secret->identity, meeting.timeout_ns));
+    WHORL_TRY(start_root_on(*std::move(listener), secret->identity, self.timeout_ns));
     if (!secret->loopback_only) {
       addresses->insert(addresses->begin(), SocketAddress::ipv4({127, 0, 0, 1}, bound->port()));
     }
   }
-  return RootOob::connect(meeting, secret->identity, *std::move(addresses),
+  return RootOob::connect(self, secret->identity, *std::move(addresses),
                           root_name_for("in rank 0"));
 }
 
-Result<std::unique_ptr<Oob>> meet_by_store(const Store& store, const Meeting& meeting) {
-  WHORL_TRY(check(meeting));
+Result<Rendezvous> meet_by_store(const Store& store, const Attendant& self) {
+  WHORL_TRY(check(self));
   if (store.set == nullptr || store.get == nullptr) {
     return Status::error(Code::kInvalidArgument, "the store has no set or no get function");
   }
   const std::string key = store.prefix + "whorl/unique_id";
   std::array<std::byte, UniqueId::kBytes> bytes{};
-  if (meeting.rank == 0) {
+  if (self.rank == 0) {
     const Result<UniqueId> id = start_root();
     if (!id.ok()) return id.status();
     const Result<std::array<std::byte, UniqueId::kBytes>> encoded = id->encode();
@@ -395,7 +386,7 @@ Result<std::unique_ptr<Oob>> meet_by_store(const Store& store, const Meeting& me
   } else {
     std::size_t size = 0;
     const std::uint64_t timeout_ms =
-        std::min<std::uint64_t>(meeting.timeout_ns / 1'000'000, INT32_MAX);
+        std::min<std::uint64_t>(self.timeout_ns / 1'000'000, INT32_MAX);
     const int result = store.get(store.context, key.c_str(), bytes.data(), bytes.size(), &size,
                                  static_cast<int>(timeout_ms));
     if (result != 0) {
@@ -403,7 +394,7 @@ Result<std::unique_ptr<Oob>> meet_by_store(const Store& store, const Meeting& me
           Code::kRemoteError,
           fmt::format("rank {} of {}: the store's get function returned {} for key {}: rank 0 has "
                       "perhaps not started",
-                      meeting.rank, meeting.nranks, result, key));
+                      self.rank, self.nranks, result, key));
     }
     if (size != bytes.size()) {
       return Status::error(Code::kInvalidUsage,
@@ -414,15 +405,18 @@ Result<std::unique_ptr<Oob>> meet_by_store(const Store& store, const Meeting& me
   }
   const Result<UniqueId> id = UniqueId::decode(bytes);
   if (!id.ok()) return id.status().with_context(fmt::format("key {} of the store", key));
-  return RootOob::connect(meeting, id->identity, id->addresses, root_name_for("in rank 0"));
+  return RootOob::connect(self, id->identity, id->addresses, root_name_for("in rank 0"));
 }
 
-Result<std::unique_ptr<Oob>> meet_by_allgather(const Allgather& function, const Meeting& meeting) {
-  WHORL_TRY(check(meeting));
+Result<Rendezvous> meet_by_allgather(const Allgather& function, const Attendant& self) {
+  WHORL_TRY(check(self));
   if (function.allgather == nullptr) {
     return Status::error(Code::kInvalidArgument, "the all-gather function is NULL");
   }
-  return std::unique_ptr<Oob>(std::make_unique<CallbackOob>(function, meeting));
+  auto oob = std::make_unique<CallbackOob>(function, self);
+  const Result<Identity> identity = oob->agree();
+  if (!identity.ok()) return identity.status();
+  return Rendezvous{std::move(oob), *identity};
 }
 
 } // namespace whorl

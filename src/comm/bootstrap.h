@@ -22,17 +22,23 @@ class Oob {
   /// (`nranks · mine.size()` bytes). Sizes are equal on all ranks. The error names ranks that are
   /// missing or dead.
   virtual Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
-  /// A job and a secret that the ranks share and nobody else knows, for the transports. Collective;
-  /// the same at every call.
-  virtual Result<Identity> identity() = 0;
 };
 
-/// Who meets.
-struct Meeting {
+/// Who comes to a rendezvous.
+struct Attendant {
   int rank = 0;
   int nranks = 1;
-  std::uint64_t timeout_ns = 30'000'000'000; ///< for connecting, and for each all-gather
-  const Verdict* verdict = nullptr;          ///< if raised, give up; may be null; outlives the Oob
+  /// To connect and to see all ranks. All-gathers after that wait twice as long: a rank may use up
+  /// a timeout of its own, between two of them, before it reports what went wrong.
+  std::uint64_t timeout_ns = 30'000'000'000;
+  const Verdict* verdict = nullptr; ///< if raised, give up; may be null; outlives the Oob
+};
+
+/// What all ranks have once they have met.
+struct Rendezvous {
+  std::unique_ptr<Oob> oob;
+  /// A job and a secret for the transports, known to these ranks and to nobody else.
+  Identity identity;
 };
 
 /// A key-value store that all ranks reach; as `whorlStore_t`.
@@ -51,20 +57,20 @@ struct Allgather {
 };
 
 /// Meets at the root that a unique id names.
-Result<std::unique_ptr<Oob>> meet_by_id(const UniqueId& id, const Meeting& meeting);
+Result<Rendezvous> meet_by_id(const UniqueId& id, const Attendant& self);
 
 /// Meets at "host:port": rank 0 listens there and serves the others. The secret is that of
 /// `WHORL_SECRET_FILE`. Without one, a loopback address is accepted, with a secret that any user of
 /// this host could compute; any other address is refused unless `WHORL_INSECURE=1`.
-Result<std::unique_ptr<Oob>> meet_by_address(std::string_view host_port, const Meeting& meeting);
+Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self);
 
 /// Meets through a key-value store: rank 0 puts a unique id into it, the others wait for that, and
 /// all meet at its root. The store carries 128 bytes once, instead of O(n log n) keys: it may be
 /// slow or a single thread, and its errors name no ranks, while the root's do. Whoever can read the
 /// store can join the job.
-Result<std::unique_ptr<Oob>> meet_by_store(const Store& store, const Meeting& meeting);
+Result<Rendezvous> meet_by_store(const Store& store, const Attendant& self);
 
 /// Meets through the caller's own all-gather, which is trusted with the secret.
-Result<std::unique_ptr<Oob>> meet_by_allgather(const Allgather& function, const Meeting& meeting);
+Result<Rendezvous> meet_by_allgather(const Allgather& function, const Attendant& self);
 
 } // namespace whorl

@@ -1,8 +1,6 @@
 #include "comm/bootstrap_root.h"
 
 #include <fmt/core.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,12 +8,12 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "transports/socket/handshake.h"
 
 namespace whorl {
@@ -439,30 +437,19 @@ class Root {
   std::uint64_t ends_ns_ = UINT64_MAX;
 };
 
-/// Signals are for the user's threads: the new thread starts with all of them blocked.
-Status start_thread(std::unique_ptr<Root> root) {
+/// A root owns itself: nobody waits for the thread.
+Status launch(std::shared_ptr<Root> root) {
   WHORL_TRY(root->prepare());
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
-    std::thread([root = std::move(root)]() noexcept {
-      ::pthread_setname_np(::pthread_self(), "whorl-root");
-      try {
-        root->run();
-      } catch (const std::exception& error) { // out of memory; the ranks see the hang-up
-        log(LogLevel::kError, fmt::format("the root of the rendezvous ends: {}", error.what()));
-      }
-    }).detach();
-  } catch (const std::system_error& error) {
-    status = Status::error(
-        Code::kSystemError,
-        fmt::format("the thread of the rendezvous cannot be started: {}", error.what()));
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  Result<std::thread> thread = start_thread("whorl-root", [root = std::move(root)]() noexcept {
+    try {
+      root->run();
+    } catch (const std::exception& error) { // out of memory; the ranks see the hang-up
+      log(LogLevel::kError, fmt::format("the root of the rendezvous ends: {}", error.what()));
+    }
+  });
+  if (!thread.ok()) return thread.status();
+  thread->detach();
+  return {};
 }
 
 } // namespace
@@ -484,13 +471,12 @@ Result<UniqueId> start_root() {
     const auto spare = id.addresses.begin() + UniqueId::kMaxAddresses - 1;
     id.addresses.erase(spare, id.addresses.end() - 1);
   }
-  WHORL_TRY(
-      start_thread(std::make_unique<Root>(std::move(listener->socket), id.identity, false, 0)));
+  WHORL_TRY(launch(std::make_shared<Root>(std::move(listener->socket), id.identity, false, 0)));
   return id;
 }
 
 Status start_root_on(Fd listener, const Identity& identity, std::uint64_t patience_ns) {
-  return start_thread(std::make_unique<Root>(std::move(listener), identity, true, patience_ns));
+  return launch(std::make_shared<Root>(std::move(listener), identity, true, patience_ns));
 }
 
 } // namespace whorl

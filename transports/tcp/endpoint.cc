@@ -1,4 +1,4 @@
-#include "transports/tcp/tcp_endpoint.h"
+#include "transports/tcp/endpoint.h"
 
 #include <algorithm>
 #include <array>

@@ -10,7 +10,7 @@
 
 #include "base/system.h"
 #include "transports/socket/mesh.h"
-#include "transports/tcp/tcp_endpoint.h"
+#include "transports/tcp/endpoint.h"
 #include "transports/transport.h"
 
 namespace whorl {
@@ -81,5 +81,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   bool connected_ = false; ///< guarded by tell_mutex_: control sockets may be written to
   bool told_ = false;      ///< guarded by tell_mutex_: a verdict was sent
 };
+
+std::unique_ptr<Transport> make_tcp_transport();
 
 } // namespace whorl

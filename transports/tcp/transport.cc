@@ -1,4 +1,4 @@
-#include "transports/tcp/tcp_transport.h"
+#include "transports/tcp/transport.h"
 
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -371,5 +371,7 @@ void TcpTransport::look_around(std::uint64_t) noexcept {
     read_control(peers_[events[static_cast<std::size_t>(i)].data.u64]);
   }
 }
+
+std::unique_ptr<Transport> make_tcp_transport() { return std::make_unique<TcpTransport>(); }
 
 } // namespace whorl
