@@ -9,7 +9,7 @@ format=$(command -v clang-format-14 || command -v clang-format) || {
 mode=(-i)
 [ "${1:-}" != --check ] || mode=(--dry-run --Werror)
 if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-  files() { git ls-files -z '*.h' '*.hpp' '*.cc' '*.c' '*.cu' '*.cuh'; }
+  files() { git ls-files -zco --exclude-standard '*.h' '*.hpp' '*.cc' '*.c' '*.cu' '*.cuh'; }
 else
   files() { find . -path ./build -prune -o -regex '.*\.\(h\|hpp\|cc\|c\|cu\|cuh\)' -print0; }
 fi

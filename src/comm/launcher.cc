@@ -138,9 +138,9 @@ Status read_torchrun(const LaunchWorld&, const Variables& variables, Launch* lau
                                variables.text("TORCHELASTIC_RESTART_COUNT"));
   // torch's own store listens at MASTER_PORT, and other jobs often have the ports beside it. This
   // offset maps no port to itself.
-  constexpr int kOffset = 3511;
+  constexpr std::uint64_t kOffset = 3511;
   return meet_at(variables, variables.text("MASTER_ADDR"),
-                 static_cast<std::uint64_t>(master_port + kOffset), launch);
+                 static_cast<std::uint64_t>(master_port) + kOffset, launch);
 }
 
 bool pmix_present(const Variables& variables) {
@@ -168,7 +168,6 @@ Status read_pmi1(const LaunchWorld& world, const Variables& variables, Launch* l
   WHORL_TRY(variables.read_local("MPI_LOCALRANKID", "MPI_LOCALNRANKS", launch));
   int fd = -1;
   WHORL_TRY(variables.read("PMI_FD", 0, INT_MAX, &fd));
-  launch->job_id = variables.text("PMI_ID_JOB");
   if (launch->nranks == 1) return {};
   const Result<KeyValue*> store = world.open_pmi1(fd);
   if (!store.ok()) return store.status();

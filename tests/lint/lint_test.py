@@ -31,6 +31,7 @@ class IncludeRules(unittest.TestCase):
                            ("src/base/a.cc", "#include <fmt/core.h>"),
                            ("perf/a.cc", "#include <whorl/whorl.h>"),
                            ("perf/a.cc", "#include <CLI/CLI.hpp>"),
+                           ("tests/faults/a.cc", '#include "../support.h"'),
                            ("transports/tcp/a.cc", "#include <openssl/hmac.h>")]:
             self.assertEqual(includes(path, line), [], (path, line))
 

@@ -81,8 +81,11 @@ class LauncherTest : public testing::Test {
                            {"TORCHELASTIC_RUN_ID", "run"},
                            {"TORCHELASTIC_RESTART_COUNT", "1"}};
   const Variables pmix{{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "space"}};
-  const Variables pmi1{{"PMI_RANK", "1"},        {"PMI_SIZE", "4"},        {"PMI_FD", "9"},
-                       {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  const Variables pmi1{{"PMI_RANK", "1"},
+                       {"PMI_SIZE", "4"},
+                       {"PMI_FD", "9"},
+                       {"MPI_LOCALRANKID", "1"},
+                       {"MPI_LOCALNRANKS", "2"}};
   const Variables open_mpi{{"OMPI_COMM_WORLD_RANK", "1"},
                            {"OMPI_COMM_WORLD_SIZE", "2"},
                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -181,8 +184,8 @@ TEST_F(LauncherTest, OpenMpiOnOneHost) {
 }
 
 TEST_F(LauncherTest, OpenMpiOnSeveralHostsNeedsAnAddress) {
-  const Variables spread = with(with(open_mpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
-                                "OMPI_COMM_WORLD_LOCAL_RANK", "0");
+  const Variables spread =
+      with(with(open_mpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1"), "OMPI_COMM_WORLD_LOCAL_RANK", "0");
   EXPECT_THAT(error_of(spread), HasSubstr("WHORL_ADDRESS is not set"));
   EXPECT_EQ(found(with(spread, "WHORL_ADDRESS", "a:1")).address, "a:1");
 }
@@ -246,8 +249,10 @@ TEST_F(LauncherTest, ErrorsNameTheVariable) {
               HasSubstr("WHORL_ADDRESS is not set"));
   EXPECT_THAT(error_of({{"WHORL_RANK", "2"}, {"WHORL_NRANKS", "2"}}),
               HasSubstr("WHORL_RANK=2 is not below WHORL_NRANKS=2"));
-  EXPECT_THAT(error_of({{"WHORL_RANK", "-1"}, {"WHORL_NRANKS", "2"}}), HasSubstr("WHORL_RANK=\"-1\""));
-  EXPECT_THAT(error_of({{"WHORL_RANK", "1x"}, {"WHORL_NRANKS", "2"}}), HasSubstr("WHORL_RANK=\"1x\""));
+  EXPECT_THAT(error_of({{"WHORL_RANK", "-1"}, {"WHORL_NRANKS", "2"}}),
+              HasSubstr("WHORL_RANK=\"-1\""));
+  EXPECT_THAT(error_of({{"WHORL_RANK", "1x"}, {"WHORL_NRANKS", "2"}}),
+              HasSubstr("WHORL_RANK=\"1x\""));
   EXPECT_THAT(error_of({{"WHORL_RANK", "0"}, {"WHORL_NRANKS", "99999999999"}}),
               HasSubstr("WHORL_NRANKS=\"99999999999\""));
   EXPECT_THAT(error_of({{"WHORL_ADDRESS", "a:1"}}), HasSubstr("set WHORL_RANK and WHORL_NRANKS"));
@@ -261,7 +266,8 @@ TEST_F(LauncherTest, ErrorsNameTheVariable) {
   EXPECT_THAT(error_of(with(with(torchrun, "LOCAL_WORLD_SIZE", "9"), "LOCAL_RANK", "0")),
               HasSubstr("LOCAL_WORLD_SIZE=9 is more than the 8 ranks"));
   EXPECT_THAT(error_of(without(torchrun, "MASTER_ADDR")), HasSubstr("MASTER_ADDR is not set"));
-  EXPECT_THAT(error_of(with(pmi1, "PMI_RANK", "4")), HasSubstr("PMI_RANK=4 is not below PMI_SIZE=4"));
+  EXPECT_THAT(error_of(with(pmi1, "PMI_RANK", "4")),
+              HasSubstr("PMI_RANK=4 is not below PMI_SIZE=4"));
   EXPECT_THAT(error_of(with(pmi1, "PMI_FD", "nine")), HasSubstr("PMI_FD=\"nine\""));
   EXPECT_THAT(error_of(without(open_mpi, "OMPI_COMM_WORLD_SIZE")),
               HasSubstr("OMPI_COMM_WORLD_SIZE is not set"));

@@ -121,10 +121,11 @@ TEST(Pmi1, LongValuesTravelInPieces) {
 }
 
 TEST(Pmi1, BadAnswersAreErrors) {
-  for (const char* answer : {"cmd=get_result rc=-1 msg=key_not_found value=unknown\n",
-                             "cmd=get_result rc=0\n", "cmd=get_result rc=0 value=zz\n",
-                             "cmd=get_result rc=0 value=1.0\n", "cmd=get_result rc=0 value=1.0g\n",
-                             "cmd=get_result rc=0 value=99.00\n", "cmd=barrier_out\n", "\n", "= =\n"}) {
+  for (const char* answer :
+       {"cmd=get_result rc=-1 msg=key_not_found value=unknown\n", "cmd=get_result rc=0\n",
+        "cmd=get_result rc=0 value=zz\n", "cmd=get_result rc=0 value=1.0\n",
+        "cmd=get_result rc=0 value=1.0g\n", "cmd=get_result rc=0 value=99.00\n",
+        "cmd=barrier_out\n", "\n", "= =\n"}) {
     Server server(greeting_and({answer, kGoodbye}));
     auto client = connected(server);
     ASSERT_NE(client, nullptr);
@@ -159,7 +160,8 @@ TEST(Pmi1, ASilentServerIsAnErrorAndALateAnswerIsNotTakenForAnother) {
 }
 
 TEST(Pmi1, ServersWithShortValuesAreRefused) {
-  Server server({kGreeting[0], "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=512\n", kGoodbye});
+  Server server(
+      {kGreeting[0], "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=512\n", kGoodbye});
   const auto client = Pmi1::connect(server.take_client(), kTimeoutMs);
   ASSERT_FALSE(client.ok());
   EXPECT_THAT(client.status().message(), HasSubstr("values of 512 characters"));
