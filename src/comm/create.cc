@@ -19,7 +19,6 @@ class CountingOob final : public Oob {
     ++rounds_;
     return oob_.allgather(mine, all);
   }
-  Result<Identity> identity() override { return oob_.identity(); }
   int rounds() const noexcept { return rounds_; }
 
  private:
@@ -34,7 +33,8 @@ Status fill(whorlComm& handle, const Options& options,
     const auto attempt = [&]() -> Status {
       auto meeting = meet();
       if (!meeting.ok()) return meeting.status();
-      auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, options);
+      auto setup =
+          set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options);
       if (!setup.ok()) return setup.status();
       handle.communicator = std::make_unique<Communicator>(*std::move(setup));
       return {};
@@ -162,7 +162,7 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
   Status status;
   if (color >= 0) {
     auto handle = std::make_unique<whorlComm>();
-    auto setup = set_up(oob, meeting->nranks, meeting->rank, options);
+    auto setup = set_up(oob, meeting->nranks, meeting->rank, meeting->identity, options);
     if (setup.ok()) {
       handle->communicator = std::make_unique<Communicator>(*std::move(setup));
       *out = handle.release();

@@ -30,10 +30,8 @@ Result<Identity> make_identity() {
 /// in each round, also those that have no place in the new communicator.
 class SplitOob final : public Oob {
  public:
-  SplitOob(Communicator& parent, std::vector<int> members, const Identity& identity)
-      : parent_(parent), members_(std::move(members)), identity_(identity) {}
-
-  Result<Identity> identity() override { return identity_; }
+  SplitOob(Communicator& parent, std::vector<int> members)
+      : parent_(parent), members_(std::move(members)) {}
 
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     std::vector<std::byte> everyone(mine.size() * static_cast<std::size_t>(parent_.nranks()));
@@ -54,16 +52,13 @@ class SplitOob final : public Oob {
  private:
   Communicator& parent_;
   std::vector<int> members_;
-  Identity identity_;
 };
 
 /// Where the threads of one process meet: a table of contributions for each round.
 class Room {
  public:
-  Room(int nranks, std::uint64_t timeout_ns, const Identity& identity)
-      : nranks_(static_cast<std::size_t>(nranks)), timeout_ns_(timeout_ns), identity_(identity) {}
-
-  const Identity& identity() const noexcept { return identity_; }
+  Room(int nranks, std::uint64_t timeout_ns)
+      : nranks_(static_cast<std::size_t>(nranks)), timeout_ns_(timeout_ns) {}
 
   Status allgather(std::size_t rank, std::size_t round, std::span<const std::byte> mine,
                    std::span<std::byte> all) {
@@ -99,7 +94,6 @@ class Room {
   };
   std::size_t nranks_;
   std::uint64_t timeout_ns_;
-  Identity identity_;
   std::mutex mutex_;
   Event arrival_;
   std::vector<Round> rounds_;
@@ -112,7 +106,6 @@ class RoomOob final : public Oob {
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     return room_->allgather(rank_, round_++, mine, all);
   }
-  Result<Identity> identity() override { return room_->identity(); }
 
  private:
   std::shared_ptr<Room> room_;
@@ -145,19 +138,21 @@ Result<Gathering> meet_by_split(Communicator& parent, int color, int key) {
     members.push_back(choice.rank);
   }
   meeting.nranks = static_cast<int>(members.size());
-  meeting.oob =
-      std::make_unique<SplitOob>(parent, std::move(members), parent.derive_identity(color));
+  meeting.identity = parent.derive_identity(color);
+  meeting.oob = std::make_unique<SplitOob>(parent, std::move(members));
   return meeting;
 }
 
 Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout_ns) {
   const auto identity = make_identity();
   if (!identity.ok()) return identity.status();
-  const auto room = std::make_shared<Room>(nranks, timeout_ns, *identity);
+  const auto room = std::make_shared<Room>(nranks, timeout_ns);
   std::vector<Gathering> meetings;
   for (int rank = 0; rank < nranks; ++rank) {
-    meetings.push_back(
-        {.oob = std::make_unique<RoomOob>(room, rank), .rank = rank, .nranks = nranks});
+    meetings.push_back({.oob = std::make_unique<RoomOob>(room, rank),
+                        .identity = *identity,
+                        .rank = rank,
+                        .nranks = nranks});
   }
   return meetings;
 }
@@ -165,16 +160,19 @@ Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout
 Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns) {
   const auto launch = detect_launch();
   if (!launch.ok()) return launch.status();
-  const Meeting meeting{.rank = launch->rank, .nranks = launch->nranks, .timeout_ns = timeout_ns};
-  const auto done = [&](Result<std::unique_ptr<Oob>> oob) -> Result<Gathering> {
-    if (!oob.ok()) {
-      return oob.status().with_context(fmt::format("rank {} of {} as started by {}", launch->rank,
+  const Attendant self{.rank = launch->rank, .nranks = launch->nranks, .timeout_ns = timeout_ns};
+  const auto done = [&](Result<Rendezvous> met) -> Result<Gathering> {
+    if (!met.ok()) {
+      return met.status().with_context(fmt::format("rank {} of {} as started by {}", launch->rank,
                                                    launch->nranks, launch->source));
     }
-    return Gathering{.oob = *std::move(oob), .rank = launch->rank, .nranks = launch->nranks};
+    return Gathering{.oob = std::move(met->oob),
+                     .identity = met->identity,
+                     .rank = launch->rank,
+                     .nranks = launch->nranks};
   };
   if (launch->store == nullptr && !launch->address.empty()) {
-    return done(meet_by_address(launch->address, meeting));
+    return done(meet_by_address(launch->address, self));
   }
   if (launch->store == nullptr) { // one rank
     auto alone = meet_in_process(1, timeout_ns);
@@ -200,7 +198,7 @@ Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns) {
   std::copy(shared->begin(), shared->end(), bytes.begin());
   const auto id = UniqueId::decode(bytes);
   if (!id.ok()) return id.status();
-  return done(meet_by_id(*id, meeting));
+  return done(meet_by_id(*id, self));
 }
 
 } // namespace whorl

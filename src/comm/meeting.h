@@ -14,6 +14,7 @@ namespace whorl {
 /// The ranks of a communicator to be, ready to exchange what they need to connect.
 struct Gathering {
   std::unique_ptr<Oob> oob;
+  Identity identity;
   int rank = 0;
   int nranks = 1;
 };

@@ -346,10 +346,8 @@ Status sit_out(Oob& oob, int nranks, int done) {
   return {};
 }
 
-Result<Setup> set_up(Oob& oob, int nranks, int rank, const Options& options) {
-  const auto agreed = oob.identity();
-  if (!agreed.ok()) return agreed.status();
-  const Identity& identity = *agreed;
+Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
+                     const Options& options) {
   Setup setup;
   setup.options = options;
   setup.verdict = std::make_unique<Verdict>();

@@ -52,7 +52,9 @@ struct Setup {
 /// Meets the other ranks through `oob` and connects to them: cards are exchanged, each pair takes
 /// the best transport that reaches it, rank 0's choice of algorithms goes to everyone, and at the
 /// end every rank learns whether every other succeeded. The error of any rank becomes everyone's.
-Result<Setup> set_up(Oob& oob, int nranks, int rank, const Options& options);
+/// `identity` is alike on all ranks.
+Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
+                     const Options& options);
 
 /// Takes part in the rounds of a set_up() of other ranks from round `done` on, with nothing to say.
 /// Where one all-gather serves several set-ups (a split), ranks without a part, and those that have

@@ -56,14 +56,14 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
 
 /// The same where rank and number of ranks are known beforehand.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config, int nranks,
-                         int rank,
-                         std::function<Result<std::unique_ptr<Oob>>(const Meeting&)> meet) {
+                         int rank, std::function<Result<Rendezvous>(const Attendant&)> meet) {
   return create_or_collect(
       function, out, config,
       [nranks, rank, meet = std::move(meet)](std::uint64_t timeout_ns) -> Result<Gathering> {
-        auto oob = meet({.rank = rank, .nranks = nranks, .timeout_ns = timeout_ns});
-        if (!oob.ok()) return oob.status();
-        return Gathering{.oob = *std::move(oob), .rank = rank, .nranks = nranks};
+        auto met = meet({.rank = rank, .nranks = nranks, .timeout_ns = timeout_ns});
+        if (!met.ok()) return met.status();
+        return Gathering{
+            .oob = std::move(met->oob), .identity = met->identity, .rank = rank, .nranks = nranks};
       });
 }
 
@@ -73,9 +73,8 @@ whorlResult_t init_rank(const char* function, whorlComm_t* comm, int nranks,
     WHORL_TRY(check_ranks(function, comm, nranks, rank));
     const auto id = UniqueId::decode(std::as_bytes(std::span(bytes.internal)));
     if (!id.ok()) return id.status().with_context(function);
-    return create_or_collect(
-        function, comm, config, nranks, rank,
-        [id = *id](const Meeting& meeting) { return meet_by_id(id, meeting); });
+    return create_or_collect(function, comm, config, nranks, rank,
+                             [id = *id](const Attendant& self) { return meet_by_id(id, self); });
   });
 }
 
@@ -129,8 +128,8 @@ whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* ho
     WHORL_TRY(check_ranks(kName, comm, nranks, rank));
     if (hostPort == nullptr) return invalid(kName, "hostPort is NULL; pass \"host:port\"");
     return create_or_collect(kName, comm, config, nranks, rank,
-                             [address = std::string(hostPort)](const Meeting& meeting) {
-                               return meet_by_address(address, meeting);
+                             [address = std::string(hostPort)](const Attendant& self) {
+                               return meet_by_address(address, self);
                              });
   });
 }
@@ -147,9 +146,9 @@ whorlResult_t whorlCommInitStore(whorlComm_t* comm, int nranks, const whorlStore
                           .prefix = store->prefix != nullptr ? store->prefix : "",
                           .set = store->set,
                           .get = store->get};
-    return create_or_collect(
-        kName, comm, config, nranks, rank,
-        [functions](const Meeting& meeting) { return meet_by_store(functions, meeting); });
+    return create_or_collect(kName, comm, config, nranks, rank, [functions](const Attendant& self) {
+      return meet_by_store(functions, self);
+    });
   });
 }
 
@@ -162,8 +161,8 @@ whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* 
       return invalid(kName, "oob, or its function, is NULL");
     }
     const Allgather function{.context = oob->context, .allgather = oob->allgather};
-    return create_or_collect(kName, comm, config, nranks, rank, [function](const Meeting& meeting) {
-      return meet_by_allgather(function, meeting);
+    return create_or_collect(kName, comm, config, nranks, rank, [function](const Attendant& self) {
+      return meet_by_allgather(function, self);
     });
   });
 }
