@@ -15,7 +15,7 @@
 #include "comm/local_host.h"
 #include "transports/inproc/inproc_transport.h"
 #include "transports/shm/shm_transport.h"
-#include "transports/tcp/tcp_transport.h"
+#include "transports/tcp/transport.h"
 
 namespace whorl {
 namespace {
