@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 
 namespace whorl {
 namespace {
@@ -59,6 +61,18 @@ bool RankSets::unite_large(Set a, Set b, Set* both) {
   }
   *both = entry->second;
   return entry->second != kOverlap;
+}
+
+std::pair<int, int> RankSets::summary(Set set) const {
+  const std::uint64_t* const begin = small_ ? &set : bits(set);
+  int count = 0, lowest = -1;
+  for (std::size_t w = 0; w < words_; ++w) {
+    if (count == 0 && begin[w] != 0) {
+      lowest = static_cast<int>(64 * w) + std::countr_zero(begin[w]);
+    }
+    count += std::popcount(begin[w]);
+  }
+  return {count, lowest};
 }
 
 std::string RankSets::text(Set set) const {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "schedule/access.h"
@@ -25,6 +26,8 @@ class RankSets {
     return (a & b) == 0;
   }
   Set all() const noexcept { return all_; }
+  /// Number of ranks and the lowest one.
+  std::pair<int, int> summary(Set set) const;
   /// "0, 1, 3"
   std::string text(Set set) const;
 

@@ -1,0 +1,42 @@
+#!/bin/sh
+# whorl-schedule as a user calls it: exit status and what it says. $1 is the program.
+tool=$1
+failed=0
+
+# expect STATUS TEXT ARGUMENT...: the status, and TEXT somewhere in the output.
+expect() {
+  status=$1 text=$2
+  shift 2
+  output=$("$tool" "$@" 2>&1)
+  got=$?
+  if [ $got -ne "$status" ] || ! printf '%s\n' "$output" | grep -qiF -e "$text"; then
+    printf 'whorl-schedule %s: status %s, expected %s and "%s":\n%s\n' "$*" $got "$status" "$text" "$output"
+    failed=1
+  fi
+}
+
+expect 0 'allreduce: ' list
+expect 0 'recv_reduce_send <3 i2 >1 x2 by -1' show allreduce ring 4
+expect 0 'min_slots=2' show allreduce ring 4 --rank 0 --text
+expect 0 '"recv_reduce_copy_send"' show allreduce ring 4 --json
+expect 0 '<svg' show allreduce tree 8 --svg
+expect 0 'rank=7/8' show allreduce hierarchical 8 --dims 4:twoshot,2:ring
+expect 0 'allreduce ring, 4 ranks: correct' verify allreduce ring 4 --in-place
+expect 0 'root 2: correct' verify reduce tree 5 --root 2 --channels 2 --published
+expect 0 'Usage' --help
+expect 2 'no collective "allreduction"' show allreduction ring 4
+expect 2 'no algorithm "rung"' verify allreduce rung 4
+expect 2 'must be 1 to 4096' show allreduce ring 0
+expect 2 'must be 1 to 4096' show allreduce ring 1000000
+expect 2 'ranks = x' show allreduce ring x
+expect 2 '--root must be 0 to 3' show reduce tree 4 --root 4
+expect 2 '--rank must be 0 to 3' show allreduce ring 4 --rank -1
+expect 2 '--channels must be' show allreduce ring 4 --channels 0
+expect 2 'do not multiply to 4' show allreduce hierarchical 4 --dims 3:ring
+expect 2 '"x" is not a size' show allreduce hierarchical 4 --dims x
+expect 2 'no algorithm "rung"' show allreduce hierarchical 4 --dims 2:rung,2
+expect 2 'Cannot write' show allreduce ring 4 --svg /nonexistent/x.svg
+expect 2 'excludes' show allreduce ring 4 --json --text
+expect 2 'required' show
+expect 2 'required'
+exit $failed

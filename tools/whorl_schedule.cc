@@ -1,0 +1,256 @@
+// whorl-schedule: lists, shows, draws and verifies the schedules of the registered algorithms.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "schedule/draw.h"
+#include "schedule/json.h"
+#include "schedule/simulate.h"
+#include "schedule/text.h"
+#include "schedule/verify.h"
+
+namespace whorl {
+namespace {
+
+constexpr int kMaxRanks = 4096; // more takes minutes and gigabytes
+constexpr int kBadInput = 2, kDefect = 1;
+
+struct Arguments {
+  std::string collective, algorithm, dims, svg;
+  int nranks = 0, root = 0, channels = 1;
+  std::optional<int> rank;
+  bool text = false, json = false, in_place = false, published = false;
+};
+
+Status bad(std::string message) {
+  return Status::error(Code::kInvalidArgument, std::move(message));
+}
+
+/// "4:twoshot,2:ring", innermost first.
+Result<std::vector<Dimension>> parse_dims(std::string_view text) {
+  std::vector<Dimension> dims;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+    Dimension dim;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), dim.size);
+    const std::string_view rest(end, static_cast<std::size_t>(part.data() + part.size() - end));
+    if (error != std::errc() || dim.size < 1 || (!rest.empty() && rest.front() != ':')) {
+      return bad(fmt::format("--dims: \"{}\" is not a size or size:algorithm.", part));
+    }
+    if (!rest.empty()) dim.algorithm = rest.substr(1);
+    dims.push_back(std::move(dim));
+  }
+  return dims;
+}
+
+/// Schedules, and what verify() says of them.
+struct Built {
+  CollectiveSpec spec;
+  std::string title;
+  VerifyReport report;
+  Status defect;
+  std::vector<Schedule> schedules;
+};
+
+Result<Built> build(const Arguments& arguments) {
+  Built built;
+  built.spec.root = arguments.root;
+  built.spec.in_place = arguments.in_place;
+  bool known = false;
+  std::string names;
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    names += fmt::format("{}{}", c == 0 ? "" : ", ", name_of(collective));
+    if (name_of(collective) != arguments.collective) continue;
+    built.spec.collective = collective;
+    known = true;
+  }
+  if (!known) {
+    return bad(
+        fmt::format("There is no collective \"{}\"; there are {}.", arguments.collective, names));
+  }
+  const Algorithm* const algorithm = find_algorithm(built.spec.collective, arguments.algorithm);
+  if (algorithm == nullptr) {
+    return bad(
+        fmt::format("There is no algorithm \"{}\" for {}; \"whorl-schedule list\" shows all.",
+                    arguments.algorithm, arguments.collective));
+  }
+  Shape shape;
+  shape.nranks = arguments.nranks;
+  shape.root = arguments.root;
+  shape.channels = arguments.channels;
+  if (shape.nranks < 1 || shape.nranks > kMaxRanks) {
+    return bad(
+        fmt::format("The number of ranks must be 1 to {}, not {}.", kMaxRanks, shape.nranks));
+  }
+  if (shape.root < 0 || shape.root >= shape.nranks) {
+    return bad(fmt::format("--root must be 0 to {}, not {}.", shape.nranks - 1, shape.root));
+  }
+  if (shape.channels < 1 || shape.channels > 64) {
+    return bad(fmt::format("--channels must be 1 to 64, not {}.", shape.channels));
+  }
+  if (arguments.rank && (*arguments.rank < 0 || *arguments.rank >= shape.nranks)) {
+    return bad(fmt::format("--rank must be 0 to {}, not {}.", shape.nranks - 1, *arguments.rank));
+  }
+  auto dims = parse_dims(arguments.dims);
+  if (!dims.ok()) return dims.status();
+  std::int64_t product = 1;
+  for (const Dimension& dim : *dims) {
+    product *= dim.size;
+    if (product > kMaxRanks) break;
+    if (!dim.algorithm.empty() && find_algorithm(built.spec.collective, dim.algorithm) == nullptr) {
+      return bad(fmt::format("--dims: there is no algorithm \"{}\" for {}.", dim.algorithm,
+                             arguments.collective));
+    }
+  }
+  if (!dims->empty() && product != shape.nranks) {
+    return bad(fmt::format("--dims: the sizes do not multiply to {} ranks.", shape.nranks));
+  }
+  shape.dims = *std::move(dims);
+  if (!algorithm->supports(shape)) {
+    return bad(fmt::format("{} {} does not support {} ranks{}.", arguments.collective,
+                           arguments.algorithm, shape.nranks,
+                           shape.dims.empty() ? "" : " in these dimensions"));
+  }
+  built.schedules = build_all(*algorithm, shape);
+  const auto report = verify(built.schedules, built.spec, {.published = arguments.published});
+  if (report.ok()) {
+    for (Schedule& schedule : built.schedules) {
+      schedule.min_slots = static_cast<std::uint8_t>(report->min_slots);
+    }
+    built.report = *report;
+  } else {
+    built.defect = report.status();
+  }
+  built.title =
+      fmt::format("{} {}, {} ranks", arguments.collective, arguments.algorithm, shape.nranks);
+  if (has_root(built.spec.collective)) built.title += fmt::format(", root {}", shape.root);
+  return built;
+}
+
+int fail(int code, const std::string& message) {
+  fmt::print(stderr, "whorl-schedule: {}\n", message);
+  return code;
+}
+
+int list() {
+  std::string_view previous;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    const std::string_view collective = name_of(algorithm.collective);
+    if (collective != previous) fmt::print("{}{}:", previous.empty() ? "" : "\n", collective);
+    fmt::print(" {}", algorithm.name);
+    previous = collective;
+  }
+  fmt::print("\n");
+  return 0;
+}
+
+int show(const Arguments& arguments, bool svg_wanted) {
+  auto built = build(arguments);
+  if (!built.ok()) return fail(kBadInput, built.status().message());
+  std::span<const Schedule> shown(built->schedules);
+  if (arguments.rank) shown = shown.subspan(static_cast<std::size_t>(*arguments.rank), 1);
+  if (arguments.json) {
+    fmt::print("{}", to_json(shown));
+    return 0;
+  }
+  if (!svg_wanted) fmt::print("{}", to_text(shown));
+  if (arguments.text || arguments.rank) return 0;
+
+  const auto simulation = simulate(built->schedules, built->spec);
+  if (!simulation.ok()) return fail(kDefect, simulation.status().message());
+  const int n = arguments.nranks;
+  if (!svg_wanted) {
+    if (n <= 16) fmt::print("\n{}", to_table(*simulation, n, built->spec));
+    return 0;
+  }
+  const std::string svg = to_svg(*simulation, n, built->spec, built->title);
+  if (arguments.svg.empty()) {
+    fmt::print("{}", svg);
+    return 0;
+  }
+  std::ofstream file(arguments.svg);
+  file << svg << std::flush;
+  if (!file)
+    return fail(kBadInput,
+                fmt::format("Cannot write to {}: {}.", arguments.svg, std::strerror(errno)));
+  return 0;
+}
+
+int check(const Arguments& arguments) {
+  auto built = build(arguments);
+  if (!built.ok()) return fail(kBadInput, built.status().message());
+  if (!built->defect.ok()) return fail(kDefect, built->defect.message());
+  const VerifyReport& report = built->report;
+  fmt::print(
+      "{}: correct\nmin_slots        {}\nmessages         {}\nmax_sent_chunks  {} (a block has "
+      "{})\n"
+      "rounds           {}\n",
+      built->title, report.min_slots, report.messages, report.max_sent_chunks,
+      built->schedules[0].chunks_per_block, report.rounds);
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Lists, shows, draws and verifies the schedules of whorl's algorithms.");
+  app.require_subcommand(1);
+  Arguments arguments;
+  const auto add_common = [&](CLI::App* command) {
+    command->add_option("collective", arguments.collective, "allreduce, broadcast, ...")
+        ->required();
+    command->add_option("algorithm", arguments.algorithm, "ring, tree, ...")->required();
+    command->add_option("ranks", arguments.nranks, "number of ranks")->required();
+    command->add_option("--root", arguments.root, "root of the collective (0)");
+    command->add_option("--channels", arguments.channels, "channels side by side (1)");
+    command->add_option("--dims", arguments.dims,
+                        "levels of a hierarchy, innermost first: 4:twoshot,2:ring");
+  };
+  const CLI::App* const list_command =
+      app.add_subcommand("list", "Names all algorithms of all collectives.");
+  CLI::App* const show_command = app.add_subcommand("show", "Prints or draws schedules.");
+  add_common(show_command);
+  show_command->add_option("--rank", arguments.rank, "only this rank");
+  CLI::Option* const text =
+      show_command->add_flag("--text", arguments.text, "text form only, without the table");
+  CLI::Option* const json = show_command->add_flag("--json", arguments.json, "as JSON");
+  CLI::Option* const svg =
+      show_command->add_option("--svg", arguments.svg, "as a picture (to a file, else to stdout)")
+          ->expected(0, 1);
+  text->excludes(json)->excludes(svg);
+  json->excludes(svg);
+  CLI::App* const verify_command =
+      app.add_subcommand("verify", "Proves a schedule and prints what it costs.");
+  add_common(verify_command);
+  verify_command->add_flag("--in-place", arguments.in_place, "input and output are in place");
+  verify_command->add_flag("--published", arguments.published,
+                           "receivers read the memory of the sender");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error); // --help
+    return fail(kBadInput, std::string(error.what()));
+  }
+  if (*list_command) return list();
+  return *show_command ? show(arguments, svg->count() > 0) : check(arguments);
+}
+
+} // namespace
+} // namespace whorl
+
+int main(int argc, char** argv) { return whorl::run(argc, argv); }
