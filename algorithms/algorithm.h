@@ -23,6 +23,10 @@ struct Cost {
   bool streams = false; ///< the next window follows without waiting for the end of this one
 };
 
+/// Slots with which no schedule of the registry can deadlock in any number of windows. The tests
+/// prove it.
+inline constexpr int kMinSlots = 2;
+
 /// One algorithm for one collective. All functions are pure.
 struct Algorithm {
   std::string_view name; ///< as in WHORL_ALGO: "ring", "tree", …

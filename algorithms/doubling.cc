@@ -83,6 +83,12 @@ Cost allreduce_cost(const Shape& shape) {
           .window = static_cast<double>(shape.channels)};
 }
 
+// A barrier is the allreduce of nothing, for which one lane is enough.
+Schedule build_barrier(const Shape& shape, int rank) {
+  return build_allreduce({.nranks = shape.nranks}, rank);
+}
+Cost barrier_cost(const Shape& shape) { return allreduce_cost({.nranks = shape.nranks}); }
+
 Schedule build_all_gather(const Shape& shape, int rank) {
   const int n = shape.nranks;
   if (n == 1) return build_single_rank();
@@ -113,7 +119,7 @@ bool always(const Shape& shape) { return shape.channels <= kMaxChunks; }
 
 constexpr std::array kAlgorithms{
     Algorithm{"doubling", Collective::kAllReduce, always, build_allreduce, allreduce_cost},
-    Algorithm{"doubling", Collective::kBarrier, always, build_allreduce, allreduce_cost},
+    Algorithm{"doubling", Collective::kBarrier, always, build_barrier, barrier_cost},
     Algorithm{"doubling", Collective::kAllGather, all_gather_supports, build_all_gather,
               all_gather_cost},
 };

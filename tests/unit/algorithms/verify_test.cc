@@ -35,7 +35,7 @@ void verify_all_sizes(const Algorithm& algorithm, bool every) {
         const Shape shape{.nranks = n, .root = root, .channels = channels};
         if (!algorithm.supports(shape)) continue;
         ++supported;
-        ASSERT_TRUE(verifies(algorithm, shape));
+        ASSERT_TRUE(verifies(algorithm, shape, every || n <= 20));
       }
     }
   }
