@@ -1,0 +1,391 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/shm_segment.h"
+#include "tests/unit/transports/failing_system.h"
+#include "transports/fifo/fifo_endpoint.h"
+#include "transports/fifo/layout.h"
+#include "transports/inproc/inproc_transport.h"
+#include "transports/shm/fd_parcel.h"
+#include "transports/shm/memory_limit.h"
+#include "transports/shm/memory_map.h"
+#include "transports/shm/shm_transport.h"
+
+namespace whorl {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SegmentLayout, PartsDoNotOverlapAndFillTheSize) {
+  for (const std::uint32_t places : {1U, 2U, 7U}) {
+    for (const std::uint32_t slots : {1U, 3U, 8U}) {
+      const auto layout =
+          SegmentLayout::make({.places = places, .channels = 2, .slots = slots, .slot_bytes = 320});
+      ASSERT_TRUE(layout.ok());
+      EXPECT_GE(layout->place_offset(0), sizeof(SegmentHeader));
+      EXPECT_EQ(layout->place_offset(0) % kWriterDistance, 0U);
+      EXPECT_EQ(layout->place_offset(1) - layout->place_offset(0), sizeof(Place));
+      EXPECT_LE(layout->place_offset(places), layout->control_bytes());
+      EXPECT_GE(layout->fifo_bytes(), sizeof(FifoHead) + slots * slot_stride(320));
+      std::set<std::size_t> offsets;
+      for (std::size_t channel = 0; channel < 2; ++channel) {
+        for (std::size_t from = 0; from < places; ++from) {
+          for (std::size_t to = 0; to < places; ++to) {
+            const std::size_t offset = layout->fifo_offset(channel, from, to);
+            EXPECT_GE(offset, layout->control_bytes());
+            EXPECT_EQ(offset % kPageBytes, 0U);
+            EXPECT_LE(offset + layout->fifo_bytes(), layout->size());
+            EXPECT_EQ((offset - layout->control_bytes()) % layout->fifo_bytes(), 0U);
+            EXPECT_TRUE(offsets.insert(offset).second);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SegmentLayout, RefusesImpossibleShapes) {
+  const SegmentShape good{.places = 2, .channels = 2, .slots = 4, .slot_bytes = 64};
+  EXPECT_TRUE(SegmentLayout::make(good).ok());
+  const auto refused = [&](auto change) {
+    SegmentShape shape = good;
+    change(shape);
+    const auto layout = SegmentLayout::make(shape);
+    return !layout.ok() && layout.status().message().find("WHORL_SLOTS") != std::string::npos;
+  };
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.places = 0; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.channels = 0; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.slots = 0; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.slot_bytes = 0; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.slot_bytes = 100; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.slot_bytes = UINT64_MAX - 63; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.slots = UINT32_MAX; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.places = s.channels = UINT32_MAX; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.places = 1U << 20; }));
+}
+
+TEST(SegmentLayout, ComparesHeaders) {
+  const auto layout =
+      SegmentLayout::make({.places = 2, .channels = 2, .slots = 4, .slot_bytes = 64});
+  SegmentHeader header{};
+  EXPECT_FALSE(layout->check(header).ok());
+  layout->stamp(header);
+  EXPECT_TRUE(layout->check(header).ok());
+  header.slots = 5;
+  EXPECT_THAT(layout->check(header).message(), HasSubstr("must be the same everywhere"));
+}
+
+/// Two endpoints over plain memory, and a host that records what it is told.
+class Pair : public FifoHost {
+ public:
+  static constexpr std::size_t kSlotBytes = 256;
+  explicit Pair(std::uint32_t slots)
+      : layout_(*SegmentLayout::make(
+            {.places = 2, .channels = 1, .slots = slots, .slot_bytes = kSlotBytes})),
+        memory_(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, layout_.size()))) {
+    std::memset(memory_, 0, layout_.size());
+  }
+  ~Pair() override { std::free(memory_); }
+
+  FifoEndpoint endpoint(int rank) {
+    const auto self = static_cast<std::size_t>(rank);
+    auto& bell = reinterpret_cast<Place*>(memory_ + layout_.place_offset(1 - self))->doorbell;
+    return {{.peer = 1 - rank,
+             .send = memory_ + layout_.fifo_offset(0, self, 1 - self),
+             .receive = memory_ + layout_.fifo_offset(0, 1 - self, self),
+             .slots = layout_.shape().slots,
+             .slot_bytes = kSlotBytes,
+             .bell = &bell,
+             .zero_copy = true},
+            *this};
+  }
+  SlotHeader& slot(int from, std::size_t i) {
+    const auto f = static_cast<std::size_t>(from);
+    return *reinterpret_cast<SlotHeader*>(memory_ + layout_.fifo_offset(0, f, 1 - f) +
+                                          sizeof(FifoHead) + i * slot_stride(kSlotBytes));
+  }
+  FifoHead& head(int from) {
+    const auto f = static_cast<std::size_t>(from);
+    return *reinterpret_cast<FifoHead*>(memory_ + layout_.fifo_offset(0, f, 1 - f));
+  }
+
+  bool prepare(int, std::byte*) noexcept override { return ++prepared_, !refuse_memory_; }
+  bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override {
+    *offset = static_cast<std::uint64_t>(source.data() - heap_.data());
+    return source.data() >= heap_.data() && *offset < heap_.size();
+  }
+  const std::byte* resolve(int, const Descriptor& d) noexcept override {
+    return d.offset <= heap_.size() && d.bytes <= heap_.size() - d.offset ? heap_.data() + d.offset
+                                                                          : nullptr;
+  }
+  void corrupt(int peer, const char* what) noexcept override {
+    corrupt_peer_ = peer;
+    corrupt_ = what;
+  }
+
+  SegmentLayout layout_;
+  std::byte* memory_;
+  std::array<std::byte, 4096> heap_{};
+  int prepared_ = 0;
+  bool refuse_memory_ = false;
+  int corrupt_peer_ = -1;
+  std::string corrupt_;
+};
+
+TEST(FifoEndpoint, PreparesItsMemoryOnceAndOnlyToSend) {
+  Pair pair(2);
+  FifoEndpoint a = pair.endpoint(0);
+  EXPECT_FALSE(a.try_peek());
+  EXPECT_EQ(pair.prepared_, 0);
+  pair.refuse_memory_ = true;
+  EXPECT_TRUE(a.try_reserve().empty());
+  pair.refuse_memory_ = false;
+  EXPECT_FALSE(a.try_reserve().empty());
+  EXPECT_FALSE(a.try_reserve().empty());
+  EXPECT_EQ(pair.prepared_, 2);
+}
+
+TEST(FifoEndpoint, KeepsASlotUntilItIsReleased) {
+  Pair pair(3); // a ring of four, of which three are used
+  FifoEndpoint a = pair.endpoint(0);
+  FifoEndpoint b = pair.endpoint(1);
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_FALSE(a.try_reserve().empty());
+      a.commit(0, {});
+    }
+    ASSERT_TRUE(a.try_reserve().empty());
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(b.try_peek());
+      b.release();
+    }
+    ASSERT_FALSE(b.try_peek());
+  }
+}
+
+TEST(FifoEndpoint, NeedsOnlyPublishedSources) {
+  Pair pair(4);
+  FifoEndpoint a = pair.endpoint(0);
+  FifoEndpoint b = pair.endpoint(1);
+  ASSERT_FALSE(a.try_reserve().empty());
+  a.commit(200, {});
+  EXPECT_EQ(a.released(), 1U) << "a copied message does not need its source";
+  ASSERT_EQ(a.try_publish(std::span(pair.heap_).first(100), {}), Publish::kSent);
+  EXPECT_EQ(a.released(), 0U);
+  b.release();
+  EXPECT_EQ(a.released(), 1U);
+  const Message message = b.try_peek();
+  EXPECT_EQ(message.data, pair.heap_.data());
+  EXPECT_EQ(message.bytes, 100U);
+  b.release();
+  EXPECT_EQ(a.released(), 2U);
+  EXPECT_EQ(a.try_publish(std::span(pair.heap_).first(kSmallBytes), {}), Publish::kUnreachable)
+      << "small messages travel with their flag";
+}
+
+TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
+  {
+    Pair pair(4);
+    FifoEndpoint b = pair.endpoint(1);
+    pair.slot(0, 0).flag.store((std::uint64_t{Pair::kSlotBytes + 1} << 32) | 1);
+    EXPECT_FALSE(b.try_peek());
+    EXPECT_THAT(pair.corrupt_, HasSubstr("larger than a slot"));
+    EXPECT_EQ(pair.corrupt_peer_, 0);
+  }
+  {
+    Pair pair(4);
+    FifoEndpoint b = pair.endpoint(1);
+    const Descriptor outside{.offset = 4000, .bytes = 100};
+    std::memcpy(&pair.slot(0, 0).small, &outside, sizeof outside);
+    pair.slot(0, 0).flag.store((std::uint64_t{1} << 63) | 1);
+    EXPECT_FALSE(b.try_peek());
+    EXPECT_THAT(pair.corrupt_, HasSubstr("does not share"));
+  }
+  {
+    Pair pair(2);
+    FifoEndpoint a = pair.endpoint(0);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_FALSE(a.try_reserve().empty());
+      a.commit(1, {});
+    }
+    pair.head(0).released.store(3);
+    EXPECT_TRUE(a.try_reserve().empty());
+    EXPECT_THAT(pair.corrupt_, HasSubstr("released messages"));
+    EXPECT_LE(a.released(), a.sent());
+  }
+}
+
+TEST(FifoEndpoint, DoesNotShowAMessageThatIsNotComplete) {
+  Pair pair(2);
+  FifoEndpoint a = pair.endpoint(0);
+  FifoEndpoint b = pair.endpoint(1);
+  const auto slot = a.try_reserve(); // a sender that dies here
+  std::memset(slot.data(), 1, slot.size());
+  EXPECT_FALSE(b.try_peek());
+}
+
+TEST(ShmSegment, IsSharedSealedAndChecked) {
+  auto segment = ShmSegment::create("test", 10'000);
+  ASSERT_TRUE(segment.ok()) << segment.status().message();
+  segment->data()[9'999] = std::byte{7};
+  EXPECT_LT(sys().ftruncate(segment->fd(), 100), 0);
+  auto other = ShmSegment::open(Fd(::dup(segment->fd())), 10'000);
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  EXPECT_EQ(other->data()[9'999], std::byte{7});
+  EXPECT_FALSE(ShmSegment::open(Fd(::dup(segment->fd())), 10'001).ok()) << "too small";
+  const int unsealed = sys().memfd_create("test");
+  ASSERT_EQ(sys().ftruncate(unsealed, 10'000), 0);
+  EXPECT_FALSE(ShmSegment::open(Fd(unsealed), 10'000).ok());
+  EXPECT_FALSE(ShmSegment::open(Fd(), 10'000).ok());
+}
+
+TEST(ShmSegment, ReportsWhatTheKernelRefuses) {
+  FailingSystem failing;
+  const ScopedSystem scope(&failing);
+  for (const char* call : {"memfd_create", "ftruncate", "seal_size", "mmap"}) {
+    failing.fail(call, EMFILE);
+    EXPECT_THAT(ShmSegment::create("test", 4096).status().message(), HasSubstr("Too many open"))
+        << call;
+  }
+}
+
+TEST(Transports, ReportWhatTheKernelRefuses) {
+  FailingSystem failing;
+  const ScopedSystem scope(&failing);
+  failing.fail("random_bytes", EIO);
+  ShmTransport shm;
+  EXPECT_THAT(shm.listen({}).status().message(), HasSubstr("random"));
+  failing.fail("mmap", ENOMEM);
+  Verdict verdict;
+  Membership membership;
+  membership.nranks = 2;
+  membership.cards.resize(2);
+  membership.cards[1].rank = 1;
+  membership.verdict = &verdict;
+  InprocTransport inproc;
+  const int peer = 1;
+  EXPECT_THAT(inproc.connect(membership, std::span(&peer, 1), 0).message(),
+              HasSubstr("Cannot allocate memory"));
+}
+
+TEST(FdParcel, CarriesHundredsOfDescriptors) {
+  int sockets[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+  const Fd left(sockets[0]);
+  const Fd right(sockets[1]);
+  std::vector<Fd> owned;
+  std::vector<int> fds;
+  for (std::size_t i = 0; i < 300; ++i) {
+    owned.emplace_back(sys().memfd_create("parcel"));
+    ASSERT_TRUE(owned.back().valid());
+    ASSERT_EQ(sys().ftruncate(owned.back().get(), i + 1), 0);
+    fds.push_back(owned.back().get());
+  }
+  const std::vector<std::byte> body(1000, std::byte{42});
+  FdParcelSender sender(body, fds);
+  FdParcelReceiver receiver;
+  Progress sent = Progress::kIdle;
+  Progress received = Progress::kIdle;
+  for (int i = 0; i < 1000 && received == Progress::kIdle; ++i) {
+    if (sent == Progress::kIdle) sent = sender.step(left.get());
+    received = receiver.step(right.get());
+  }
+  ASSERT_EQ(sent, Progress::kDone);
+  ASSERT_EQ(received, Progress::kDone);
+  EXPECT_TRUE(std::equal(body.begin(), body.end(), receiver.body().begin(), receiver.body().end()));
+  ASSERT_EQ(receiver.fds().size(), 300U);
+  for (std::size_t i = 0; i < 300; ++i) {
+    std::size_t size = 0;
+    ASSERT_EQ(sys().file_size(receiver.fds()[i].get(), &size), 0);
+    EXPECT_EQ(size, i + 1) << "out of order";
+  }
+}
+
+TEST(FdParcel, RefusesGarbage) {
+  for (const std::size_t bytes : {5U, 12U, 100U}) {
+    int sockets[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
+    Fd left(sockets[0]);
+    const Fd right(sockets[1]);
+    const std::vector<std::byte> garbage(bytes, std::byte{0xff});
+    ASSERT_EQ(::write(left.get(), garbage.data(), bytes), static_cast<ssize_t>(bytes));
+    left.reset();
+    FdParcelReceiver receiver;
+    EXPECT_EQ(receiver.step(right.get()), Progress::kFailed);
+    EXPECT_TRUE(receiver.fds().empty());
+  }
+}
+
+/// A tree of files that stands for "/".
+class FakeRoot {
+ public:
+  FakeRoot() {
+    char name[] = "/tmp/whorl-root-XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~FakeRoot() { std::filesystem::remove_all(path_); }
+  FakeRoot(const FakeRoot&) = delete;
+  void write(const std::string& file, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(path_ + file).parent_path());
+    std::ofstream(path_ + file) << text;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(MemoryBudget, IsTheLeastOfAllLimits) {
+  FakeRoot root;
+  EXPECT_EQ(memory_budget(root.path()).bytes, UINT64_MAX) << "nothing can be read";
+  root.write("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable:  500 kB\n");
+  EXPECT_EQ(physical_memory(root.path()), 1000U * 1024);
+  EXPECT_EQ(memory_budget(root.path()).bytes, 500U * 1024);
+  EXPECT_EQ(memory_budget(root.path()).limit, "MemAvailable");
+
+  root.write("/proc/self/cgroup", "0::/a/b\n");
+  root.write("/sys/fs/cgroup/a/b/memory.max", "max\n");
+  root.write("/sys/fs/cgroup/a/b/memory.current", "5\n");
+  root.write("/sys/fs/cgroup/a/memory.max", "1000\n");
+  root.write("/sys/fs/cgroup/a/memory.current", "900\n");
+  root.write("/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 50\n");
+  EXPECT_EQ(memory_budget(root.path()).bytes, 150U) << "limit - (usage - droppable)";
+  EXPECT_THAT(memory_budget(root.path()).limit, HasSubstr("/sys/fs/cgroup/a/memory.max"));
+
+  root.write("/proc/self/cgroup", "9:cpu:/\n4:memory:/c\n");
+  root.write("/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "100\n");
+  root.write("/sys/fs/cgroup/memory/c/memory.usage_in_bytes", "170\n");
+  EXPECT_EQ(memory_budget(root.path()).bytes, 0U) << "over the limit";
+}
+
+TEST(MemoryMap, ParsesTheKernelsLines) {
+  Mapping mapping;
+  EXPECT_TRUE(parse_mapping(
+      "7f00a000-7f00c000 rw-s 00002000 00:01 1234    /memfd:whorl-heap (deleted)", &mapping));
+  EXPECT_EQ(mapping.begin, 0x7f00a000U);
+  EXPECT_EQ(mapping.end, 0x7f00c000U);
+  EXPECT_EQ(mapping.access, "rw-s");
+  EXPECT_EQ(mapping.offset, 0x2000U);
+  EXPECT_EQ(mapping.inode, 1234U);
+  EXPECT_EQ(mapping.path, "/memfd:whorl-heap (deleted)");
+  EXPECT_FALSE(is_plain_memory(mapping));
+  EXPECT_TRUE(parse_mapping("1000-2000 rw-p 00000000 00:00 0", &mapping));
+  EXPECT_TRUE(is_plain_memory(mapping));
+  EXPECT_TRUE(parse_mapping("1000-2000 rw-p 00000000 00:00 0     [heap]", &mapping));
+  EXPECT_TRUE(is_plain_memory(mapping));
+  EXPECT_TRUE(parse_mapping("1000-2000 rw-p 00000000 00:00 0     [stack]", &mapping));
+  EXPECT_FALSE(is_plain_memory(mapping));
+  for (const char* bad : {"", "1000", "1000-2000", "1000-2000 rw-p", "zz-2000 rw-p 0 00:00 0",
+                          "2000-1000 rw-p 0 00:00 0"}) {
+    EXPECT_FALSE(parse_mapping(bad, &mapping)) << bad;
+  }
+}
+
+} // namespace
+} // namespace whorl
