@@ -297,11 +297,15 @@ Result<AddressSecret> secret_for(std::string_view host_port,
                       host_port));
     }
   }
-  // The host may be spelt in several ways; the port is the same for all.
+  // The host may be spelt in several ways; the port is the same for all. The job depends on it
+  // alone, so that two secrets meet as such, and fail at once, rather than as two jobs.
   const std::uint16_t port = addresses.front().port();
-  if (!derive_identity(key, std::as_bytes(std::span(&port, 1)), &out.identity)) {
+  const auto salt = std::as_bytes(std::span(&port, 1));
+  Identity open;
+  if (!derive_identity(Digest{}, salt, &open) || !derive_identity(key, salt, &out.identity)) {
     return Status::error(Code::kInternalError, "HMAC-SHA256 failed");
   }
+  out.identity.job = open.job;
   return out;
 }
 

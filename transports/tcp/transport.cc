@@ -50,7 +50,7 @@ Result<std::vector<SocketAddress>> addresses_of(const RankCard& card, std::size_
     const auto bytes = in.get_bytes(SocketAddress::kEncodedBytes);
     if (!in.ok()) return bad();
     out.push_back(SocketAddress::decode(bytes.first<SocketAddress::kEncodedBytes>()));
-    if (!out.back().valid()) return bad();
+    if (out.back().family() != AF_INET && out.back().family() != AF_INET6) return bad();
   }
   if (!in.ok() || in.left() != 0 || out.empty()) return bad();
   // Another host's loopback is this host's: of no use, unless there is nothing else.

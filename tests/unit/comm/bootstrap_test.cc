@@ -386,7 +386,7 @@ TEST_F(SecretFile, KeepsOthersOut) {
   verdict.raise(Status::error(Code::kInvalidUsage, "enough"));
   rank0.join();
   ASSERT_FALSE(other.ok());
-  EXPECT_TRUE(contains(other.status().message(), "wrong job")) << other.status().message();
+  EXPECT_TRUE(contains(other.status().message(), "wrong secret")) << other.status().message();
 }
 
 TEST_F(SecretFile, IsCheckedBeforeUse) {
