@@ -1,4 +1,4 @@
-#include "network.h"
+#include "examples/train_digits/network.h"
 
 #include <algorithm>
 #include <cmath>

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "network.h"
+#include "examples/train_digits/network.h"
 #include "whorl/whorl.hpp"
 
 namespace {
