@@ -24,6 +24,16 @@ using UniqueId = XCCL(UniqueId);
 using Result = XCCL(Result_t);
 using Config = XCCL(Config_t);
 
+/// Version of the header that the programs were built with, as the library counts: for whorl,
+/// major·10000 + minor·100 + patch.
+inline int library_version() {
+#ifdef WHORL_PERF_NCCL
+  return NCCL_VERSION_CODE;
+#else
+  return WHORL_VERSION_CODE;
+#endif
+}
+
 /// What ends a rank early. The message is a full sentence. Perf programs are the only users:
 /// nothing of this crosses an API.
 struct Failure : std::runtime_error {

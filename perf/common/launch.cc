@@ -28,6 +28,9 @@ constexpr auto kMeetLimit = std::chrono::seconds(60);
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
+/// Failures that are told; the others are mostly consequences.
+constexpr int kMaxReports = 4;
+
 struct Child {
   pid_t pid;
   bool running;
@@ -56,6 +59,7 @@ int await(std::vector<Child>& children, const Board& board, int timeout_s) {
   std::size_t running = children.size();
   int code = 0;
   bool killed = false;
+  int reports = 0;
   while (running > 0) {
     bool progress = false;
     for (std::size_t i = 0; i < children.size(); ++i) {
@@ -67,7 +71,7 @@ int await(std::vector<Child>& children, const Board& board, int timeout_s) {
       --running;
       progress = true;
       if (reaped < 0 || status == 0) continue;
-      if (!killed && !(WIFEXITED(status) && WEXITSTATUS(status) == 3)) {
+      if (!killed && reports++ < kMaxReports && !(WIFEXITED(status) && WEXITSTATUS(status) == 3)) {
         report(board, static_cast<int>(i), status);
       }
       code = 1;

@@ -88,8 +88,9 @@ std::string format_header(const std::string& program, const Options& options, co
     hosts.insert(rank.host);
     processes.insert({rank.host, rank.pid});
   }
-  std::string out = text("# %s: %zu ranks in %zu processes on %zu hosts, ", program.c_str(),
-                         ranks.size(), processes.size(), hosts.size());
+  std::string out =
+      text("# %s: %zu ranks in %zu processes on %zu host%s, ", program.c_str(), ranks.size(),
+           processes.size(), hosts.size(), hosts.size() == 1 ? "" : "s");
   out += launcher != nullptr ? text("started by %s\n", launcher)
                              : text("started by the program itself (%s)\n",
                                     options.ranks_given ? "-N" : "-N not given: one per core");
@@ -172,8 +173,7 @@ std::string to_json(const std::string& program, const Options& options, const ch
                     const Summary& summary) {
   nlohmann::json out;
   out["program"] = program;
-  out["version"] = std::to_string(WHORL_MAJOR) + "." + std::to_string(WHORL_MINOR) + "." +
-                   std::to_string(WHORL_PATCH);
+  out["version"] = library_version();
   out["config"] = {{"mode", name_of(options.mode)},
                    {"alloc", name_of(options.alloc)},
                    {"stream", options.stream},

@@ -113,19 +113,20 @@ double Pattern::real(int rank, std::size_t index) const {
     }
     case Operator::kAvg:
       if (!std::has_single_bit(static_cast<unsigned>(nranks_))) {
-        // A common part, so that the sum is n times it, and parts that cancel between the ranks of
-        // a pair. With more ranks than exact integers the common part is 0.
+        // A common part, so that the sum is n times it, and parts that cancel between the two of a
+        // pair; pairs change with the index, so that nobody is always the odd one out. With more
+        // ranks than exact integers the common part is 0.
         const std::int64_t limit = exact / nranks_;
         const std::int64_t common_limit = (limit + 1) / 2;
         const std::int64_t common = within(mix(0, index), common_limit);
-        const int pair = rank / 2;
-        if (rank == nranks_ - 1 && rank % 2 == 0) return as_double(common);
+        const int seat = static_cast<int>((static_cast<std::uint64_t>(rank) + mix(5, index)) %
+                                          static_cast<std::uint64_t>(nranks_));
+        if (seat == nranks_ - 1 && seat % 2 == 0) return as_double(common);
+        const int pair = seat / 2;
         std::int64_t part =
             within(mix(static_cast<std::uint64_t>(pair) + 1, index), limit - common_limit);
-        if (limit == 0) {
-          part = has_turn(pair, std::max(nranks_ / 2, 1), exact / 2, index) ? 1 : 0;
-        }
-        return as_double(common + (rank % 2 == 0 ? part : -part));
+        if (limit == 0) part = has_turn(pair, nranks_ / 2, exact / 2, index) ? 1 : 0;
+        return as_double(common + (seat % 2 == 0 ? part : -part));
       }
       [[fallthrough]];
     default: {

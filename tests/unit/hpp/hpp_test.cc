@@ -1,0 +1,240 @@
+#include "whorl/whorl.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+static_assert(whorl::datatype_of<float> == whorlFloat32);
+static_assert(whorl::datatype_of<const double> == whorlFloat64);
+static_assert(whorl::datatype_of<signed char> == whorlInt8);
+static_assert(whorl::datatype_of<std::byte> == whorlUint8);
+static_assert(whorl::datatype_of<int> == whorlInt32);
+static_assert(whorl::datatype_of<unsigned> == whorlUint32);
+static_assert(whorl::datatype_of<long> == whorlInt64);
+static_assert(whorl::datatype_of<long long> == whorlInt64);
+static_assert(whorl::datatype_of<unsigned long> == whorlUint64);
+static_assert(!whorl::Element<short>);
+static_assert(!whorl::Element<void*>);
+static_assert(!whorl::Element<std::string>);
+static_assert(whorl::Writable<std::vector<float>&>);
+static_assert(!whorl::Writable<const std::vector<float>&>);
+static_assert(whorl::Readable<std::span<const int>>);
+static_assert(!whorl::Readable<std::vector<bool>>);
+static_assert(!std::is_copy_constructible_v<whorl::Communicator>);
+static_assert(std::is_nothrow_move_constructible_v<whorl::Communicator>);
+static_assert(!std::is_copy_constructible_v<whorl::Stream>);
+static_assert(!std::is_copy_constructible_v<whorl::MemoryBuffer<int>>);
+
+struct Half {
+  std::uint16_t bits;
+};
+
+} // namespace
+
+template <>
+struct whorl::DatatypeOf<Half> {
+  static constexpr whorlDataType_t value = whorlFloat16;
+};
+
+namespace {
+
+static_assert(whorl::datatype_of<Half> == whorlFloat16);
+
+/// Runs `body` on `nranks` threads, each with its communicator, and passes exceptions on as
+/// failures.
+void run_ranks(int nranks, const std::function<void(whorl::Communicator&)>& body) {
+  const auto id = whorl::UniqueId::create();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < nranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        auto comm = whorl::Communicator::join(nranks, id, rank);
+        body(comm);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Hpp, ReportsVersionOfTheLibrary) { EXPECT_EQ(whorl::version(), WHORL_VERSION_CODE); }
+
+TEST(Hpp, UniqueIdSurvivesTheJourneyAsBytes) {
+  const auto id = whorl::UniqueId::create();
+  EXPECT_EQ(whorl::UniqueId::from_bytes(id.bytes()).bytes(), id.bytes());
+}
+
+TEST(Hpp, CollectivesOnRanges) {
+  run_ranks(3, [](whorl::Communicator& comm) {
+    const int rank = comm.rank();
+    ASSERT_EQ(comm.size(), 3);
+    const auto me = static_cast<float>(rank);
+
+    std::vector<float> sum{me, 10};
+    comm.all_reduce(sum, whorlSum);
+    EXPECT_THAT(sum, ElementsAre(3, 30));
+
+    const std::vector<int> mine{rank, rank + 10};
+    std::array<int, 2> least{};
+    comm.all_reduce(mine, least, whorlMin);
+    EXPECT_THAT(least, ElementsAre(0, 10));
+
+    std::vector<int> at_root(rank == 1 ? 2 : 0);
+    comm.reduce(mine, at_root, whorlMax, 1);
+    if (rank == 1) EXPECT_THAT(at_root, ElementsAre(2, 12));
+
+    std::vector<double> news(4, rank == 2 ? 7.0 : 0.0);
+    comm.broadcast(news, 2);
+    EXPECT_THAT(news, Each(7.0));
+
+    std::vector<int> all(6);
+    comm.all_gather(mine, all);
+    EXPECT_THAT(all, ElementsAre(0, 10, 1, 11, 2, 12));
+
+    const std::vector<std::int64_t> ones(6, 1);
+    std::vector<std::int64_t> block(2);
+    comm.reduce_scatter(ones, block, whorlSum);
+    EXPECT_THAT(block, Each(3));
+
+    std::vector<int> letters{100 * rank, 100 * rank + 1, 100 * rank + 2}, inbox(3);
+    comm.all_to_all(letters, inbox);
+    EXPECT_THAT(inbox, ElementsAre(rank, 100 + rank, 200 + rank));
+
+    std::vector<int> gathered(rank == 0 ? 6 : 0);
+    comm.gather(mine, gathered, 0);
+    if (rank == 0) EXPECT_EQ(gathered, all);
+
+    std::vector<int> part(2);
+    comm.scatter(gathered, part, 0);
+    EXPECT_EQ(part, mine);
+
+    comm.barrier();
+  });
+}
+
+TEST(Hpp, SendsAndReceivesInAGroup) {
+  run_ranks(2, [](whorl::Communicator& comm) {
+    const int peer = 1 - comm.rank();
+    const std::vector<double> out(100, comm.rank());
+    std::vector<double> in(100, -1);
+    whorl::Group group;
+    comm.send(out, peer);
+    comm.recv(in, peer);
+    group.end();
+    EXPECT_THAT(in, Each(peer));
+  });
+}
+
+TEST(Hpp, StreamsBuffersAndOperators) {
+  run_ranks(2, [](whorl::Communicator& comm) {
+    whorl::Stream stream;
+    whorl::MemoryBuffer<float> data(1000);
+    ASSERT_EQ(data.size(), 1000u);
+    EXPECT_THAT(data, Each(0.0f));
+    std::fill(data.begin(), data.end(), 1.0f);
+    const whorl::ScaledSum half(comm, 0.5f);
+    comm.all_reduce(data, half, stream);
+    comm.all_reduce(data, whorlSum, stream);
+    stream.synchronize();
+    EXPECT_TRUE(stream.done());
+    EXPECT_THAT(data, Each(2.0f));
+
+    std::vector<float> plain(100000, 3.0f);
+    {
+      const whorl::Registration registration(comm, plain);
+      comm.all_reduce(plain, whorlAvg);
+    }
+    EXPECT_THAT(plain, Each(3.0f));
+  });
+}
+
+TEST(Hpp, SizesAreCheckedBeforeTheCall) {
+  run_ranks(2, [](whorl::Communicator& comm) {
+    std::vector<float> two(2), three(3);
+    const auto refuses = [](auto&& call) {
+      try {
+        call();
+      } catch (const whorl::Error& error) {
+        EXPECT_EQ(error.code(), whorlInvalidArgument);
+        EXPECT_STRNE(error.what(), "");
+        return true;
+      }
+      return false;
+    };
+    EXPECT_TRUE(refuses([&] { comm.all_reduce(two, three, whorlSum); }));
+    EXPECT_TRUE(refuses([&] { comm.all_gather(two, three); }));
+    EXPECT_TRUE(refuses([&] { comm.reduce_scatter(three, two, whorlSum); }));
+    EXPECT_TRUE(refuses([&] { comm.all_to_all(three, three); }));
+    EXPECT_TRUE(refuses([&] { comm.all_reduce(two, two, static_cast<whorlRedOp_t>(77)); }));
+    std::vector<float> sum(1, 1.0f); // nothing happened: the communicator is as good as before
+    comm.all_reduce(sum, whorlSum);
+    EXPECT_THAT(sum, ElementsAre(2));
+  });
+}
+
+TEST(Hpp, ErrorsCarryCodeAndSentence) {
+  try {
+    (void)whorl::Communicator::join(2, whorl::UniqueId::create(), 5);
+    FAIL() << "rank 5 of 2 was accepted";
+  } catch (const whorl::Error& error) {
+    EXPECT_EQ(error.code(), whorlInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr("5"));
+  }
+}
+
+TEST(Hpp, JoinAllMakesEveryRankOfThisProcess) {
+  auto comms = whorl::Communicator::join_all(3);
+  ASSERT_EQ(comms.size(), 3u);
+  std::vector<std::vector<int>> data(3, std::vector<int>{1});
+  whorl::Group group;
+  for (std::size_t i = 0; i < 3; ++i) comms[i].all_reduce(data[i], whorlSum);
+  group.end();
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(comms[i].rank(), static_cast<int>(i));
+    EXPECT_THAT(data[i], ElementsAre(3));
+  }
+}
+
+TEST(Hpp, SplitGivesCommunicatorsByColor) {
+  run_ranks(3, [](whorl::Communicator& comm) {
+    const bool joins = comm.rank() != 1;
+    const auto part = comm.split(joins ? 0 : WHORL_SPLIT_NOCOLOR, -comm.rank());
+    EXPECT_EQ(static_cast<bool>(part), joins);
+    if (!joins) return;
+    EXPECT_EQ(part.size(), 2);
+    EXPECT_EQ(part.rank(), comm.rank() == 2 ? 0 : 1); // ordered by key
+  });
+}
+
+TEST(Hpp, MovingLeavesNothingBehind) {
+  auto comms = whorl::Communicator::join_all(1);
+  whorl::Communicator first = std::move(comms[0]);
+  EXPECT_FALSE(comms[0]);
+  whorl::Communicator second;
+  second = std::move(first);
+  EXPECT_TRUE(second);
+  EXPECT_EQ(second.size(), 1);
+  EXPECT_EQ(second.async_error(), whorlSuccess);
+  second.finalize();
+
+  whorl::MemoryBuffer<int> a(10);
+  a[3] = 5;
+  whorl::MemoryBuffer<int> b = std::move(a);
+  EXPECT_EQ(a.size(), 0u);
+  EXPECT_EQ(b[3], 5);
+}
+
+} // namespace

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Runs the perf programs on real ranks: small sizes, every datatype and operator, threads, groups,
+modes, launchers, and what happens when a rank dies.
+
+usage: programs_test.py FOLDER [--launchers]    FOLDER: where the programs lie"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+FOLDER = pathlib.Path(sys.argv[1])
+NAMES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall",
+         "sendrecv", "gather", "scatter"]
+LAUNCHER_VARIABLES = ("WHORL_RANK", "RANK", "WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
+                      "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in LAUNCHER_VARIABLES}
+
+
+def program(name):
+    return str(FOLDER / (name + "_perf"))
+
+
+def run(command, **more):
+    return subprocess.run(command, env=ENVIRONMENT | more, capture_output=True, text=True,
+                          timeout=100)
+
+
+def rows_of(output):
+    return [line.split() for line in output.splitlines() if line and not line.startswith("#")]
+
+
+class Programs(unittest.TestCase):
+    def good(self, command, **more):
+        """Runs a command that has to verify everything; returns its rows."""
+        result = run(command, **more)
+        self.assertEqual(result.returncode, 0, (command, result.stderr, result.stdout[-2000:]))
+        self.assertIn("# Out of bounds values : 0 OK", result.stdout, command)
+        rows = rows_of(result.stdout)
+        for row in rows:
+            self.assertEqual(row[8], "0", (command, row))
+            self.assertIn(row[12], ("0", "N/A"), (command, row))
+        return rows
+
+
+class Sweeps(Programs):
+    def test_every_program_on_several_ranks(self):
+        for name in NAMES:
+            for ranks in ("2", "3", "4"):
+                rows = self.good([program(name), "-N", ranks, "-b", "4", "-e", "40000", "-f", "10",
+                                  "-n", "3", "-w", "1", "-r", "all"])
+                self.assertGreaterEqual(len(rows), 5, name)
+
+    def test_every_datatype_and_operator(self):
+        for name in ("all_reduce", "reduce_scatter", "reduce"):
+            rows = self.good([program(name), "-N", "3", "-b", "1200", "-e", "1200", "-n", "2",
+                              "-w", "0", "-o", "all", "-d", "all"])
+            self.assertEqual(len(rows), 12 * 6)
+        self.assertEqual(len(self.good([program("alltoall"), "-N", "2", "-b", "999", "-e", "999",
+                                        "-n", "2", "-d", "all"])), 12)
+
+    def test_one_rank(self):
+        for name in set(NAMES) - {"sendrecv"}:
+            self.good([program(name), "-N", "1", "-e", "4K", "-f", "16", "-n", "2"])
+
+    def test_modes_buffers_and_streams(self):
+        for more in (["--mode", "warm"], ["--mode", "cold", "-n", "4"], ["--alloc", "whorl"],
+                     ["--alloc", "registered"], ["--stream"], ["--stream", "-z", "1", "-m", "3"],
+                     ["--mode", "warm", "-m", "4"], ["--stream", "-C", "1", "--mode", "warm"]):
+            for name in ("all_reduce", "all_gather", "sendrecv"):
+                self.good([program(name), "-N", "2", "-b", "64", "-e", "1M", "-f", "64", "-n", "5"]
+                          + more)
+
+    def test_threads_and_groups(self):
+        for shape in (["-t", "2"], ["-t", "4"], ["-g", "2"], ["-t", "2", "-g", "2"]):
+            for name in ("all_reduce", "alltoall", "sendrecv", "gather"):
+                self.good([program(name), "-N", "4", "-b", "1K", "-e", "64K", "-f", "8", "-n", "3"]
+                          + shape)
+
+    def test_a_workload(self):
+        result = run([program("all_reduce"), "-N", "2", "--workload", "resnet50", "-n", "1", "-w",
+                      "0"])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("25557032 elements of float, 5 buckets", result.stdout)
+        self.assertIn("# Out of bounds values : 0 OK", result.stdout)
+        rows = rows_of(result.stdout)
+        self.assertEqual(sum(int(row[1]) for row in rows), 25557032)
+
+    def test_json(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            rows = self.good([program("all_reduce"), "-N", "2", "-e", "1K", "-n", "2", "-J", path])
+            with open(path, encoding="utf-8") as file:
+                report = json.load(file)
+        self.assertEqual([row["bytes"] for row in report["rows"]], [int(row[0]) for row in rows])
+        self.assertEqual(len(report["ranks"]), 2)
+        self.assertEqual(report["out_of_bounds"], 0)
+
+
+class Refusals(Programs):
+    def test_bad_flags_are_one_sentence_and_status_2(self):
+        for flags in (["-b", "foo"], ["--frobnicate"], ["-N", "3", "-t", "2"], ["-r", "9", "-N", "2"]):
+            result = run([program("all_reduce")] + flags)
+            self.assertEqual(result.returncode, 2)
+            self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+            self.assertEqual(result.stdout, "")
+
+    def test_a_size_beyond_memory_says_what_would_fit(self):
+        result = run([program("all_reduce"), "-N", "2", "-b", "100000G", "-e", "100000G"])
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("would fit", result.stderr)
+
+
+class Deaths(Programs):
+    def test_a_killed_rank_ends_the_run_with_its_name(self):
+        command = [program("all_reduce"), "-N", "3", "-b", "1M", "-e", "1M", "-n", "1000000"]
+        with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as run_:
+            pids = []
+            for line in run_.stdout:  # the header comes before the first measurement
+                if line.startswith("#  Rank"):
+                    pids.append(int(line.split()[4]))
+                if "(elements)" in line:
+                    break
+            self.assertEqual(len(pids), 3)
+            time.sleep(0.3)
+            start = time.monotonic()
+            os.kill(pids[1], signal.SIGKILL)
+            _, errors = run_.communicate(timeout=60)
+        self.assertEqual(run_.returncode, 1, errors)
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertIn("Process 1 was killed by signal 9", errors)
+        for pid in pids:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank was left behind")
+
+    def test_a_time_limit_ends_the_run(self):
+        result = run([program("all_reduce"), "-N", "2", "-n", "100000000", "-T", "1"])
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("longer than -T allows", result.stderr)
+
+
+class Launchers(Programs):
+    def launch(self, launcher, flags, more):
+        if shutil.which(launcher) is None:
+            self.skipTest(launcher + " is not installed")
+        for name in NAMES:
+            for ranks in ("2", "4"):
+                self.good([launcher, "-n", ranks] + flags +
+                          [program(name), "-e", "4K", "-f", "8", "-n", "3"], **more)
+        # One process for two ranks: the launcher's communicator carries the id of all ranks'.
+        self.good([launcher, "-n", "2"] + flags +
+                  [program("all_reduce"), "-t", "2", "-e", "4K", "-n", "3"], **more)
+
+    def test_open_mpi(self):
+        self.launch("mpirun.openmpi", ["--oversubscribe"],
+                    {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+
+    def test_mpich(self):
+        self.launch("mpirun.mpich", [], {})
+
+
+if __name__ == "__main__":
+    classes = [Launchers] if "--launchers" in sys.argv else [Sweeps, Refusals, Deaths]
+    loader = unittest.defaultTestLoader
+    suite = unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in classes)
+    sys.exit(0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1)
