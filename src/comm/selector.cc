@@ -80,14 +80,18 @@ Result<Selector> Selector::make(const Shape& shape, const LinkCosts& links,
   const auto chosen = parse_overrides(shape, overrides);
   if (!chosen.ok()) return chosen.status();
   Selector selector;
+  const Shape pair{.nranks = 2};
   const auto all = all_algorithms();
   for (int c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
+    // A transfer is between two ranks, however many there are.
+    const bool transfer = collective == Collective::kSend || collective == Collective::kRecv;
+    const Shape& ranks = transfer ? pair : shape;
     for (std::size_t k = 0; k < kClasses; ++k) {
       const auto forced = chosen->find(collective);
       const Algorithm* const algorithm =
           forced != chosen->end() ? forced->second
-                                  : choose_algorithm(collective, shape, std::size_t{1} << k, links);
+                                  : choose_algorithm(collective, ranks, std::size_t{1} << k, links);
       if (algorithm == nullptr) {
         return Status::error(Code::kInternalError, fmt::format("no algorithm for {} of {} ranks",
                                                                name_of(collective), shape.nranks));

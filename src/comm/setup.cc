@@ -56,6 +56,9 @@ Result<std::vector<Content>> exchange(Oob& oob, int nranks, const Report<Content
   return contents;
 }
 
+/// Content of a round that is only about success.
+struct Nothing {};
+
 /// Takes part in a round without looking at what comes.
 template <class Content>
 Status attend(Oob& oob, int nranks) {
@@ -343,6 +346,7 @@ void Setup::nap(std::uint64_t max_ns) const noexcept {
 Status sit_out(Oob& oob, int nranks, int done) {
   if (done < 1) WHORL_TRY(attend<RankCard>(oob, nranks));
   if (done < 2) WHORL_TRY(attend<Decisions>(oob, nranks));
+  if (done < 3) WHORL_TRY(attend<Nothing>(oob, nranks));
   return {};
 }
 
@@ -383,10 +387,10 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   auto cards = exchange(oob, nranks, first);
   if (!cards.ok()) return cards.status();
 
-  // Round 2: connections, and rank 0's decisions.
+  // Round 2: rank 0's decisions. Before anybody connects, all know that all are going to.
   Report<Decisions> second;
   bool crowded = false;
-  const auto connect = [&]() -> Status {
+  const auto prepare_links = [&]() -> Status {
     WHORL_TRY(make_membership(setup, *std::move(cards), identity, rank));
     WHORL_TRY(choose_transports(setup));
     setup.shape.ring = ring_of_hosts(setup.membership->cards);
@@ -396,12 +400,21 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
       if (!decisions.ok()) return decisions.status();
       second.content = *decisions;
     }
-    return connect_all(setup);
+    return {};
   };
-  second.set(connect());
+  second.set(prepare_links());
   const auto decisions = exchange(oob, nranks, second);
   if (!decisions.ok()) return decisions.status();
-  WHORL_TRY(apply(setup, decisions->front()));
+  Status connected = apply(setup, decisions->front());
+
+  // Round 3: whether every rank is connected.
+  if (connected.ok()) connected = connect_all(setup);
+  Report<Nothing> third;
+  third.set(connected);
+  if (const auto all = exchange(oob, nranks, third); !all.ok()) {
+    // This rank's own words are more precise than what the others could be told.
+    return connected.ok() ? all.status() : connected;
+  }
 
   // Transports without peers have been closed; the rest moves up.
   std::vector<int> new_index(setup.transports.size(), -1);
