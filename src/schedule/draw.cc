@@ -250,9 +250,9 @@ std::string to_table(const Simulation& simulation, int nranks, const CollectiveS
     return text + '\n';
   };
   std::string text = line("time", [](int rank) { return fmt::format("rank {}", rank); });
-  for (const auto& [time, cells] : rows) {
-    text += line(fmt::format("{:g}", time),
-                 [&](int rank) { return cells[static_cast<std::size_t>(rank)]; });
+  for (const auto& row : rows) {
+    text += line(fmt::format("{:g}", row.first),
+                 [&](int rank) { return row.second[static_cast<std::size_t>(rank)]; });
   }
   return text;
 }
