@@ -82,8 +82,8 @@ class Writer {
     lane_.read(Buffer::kInput).write(Buffer::kScratch);
     for (int i = 0; i < n_; ++i) lane_.copy(block_at(i), scratch_ + i);
   }
-  /// All rounds but the last, which leaves the result: in `target` if that is not negative, else in
-  /// this rank's own place in scratch.
+  /// The last round leaves the result in output chunk `output`, or if that is negative in this
+  /// rank's own place in scratch.
   void reduce_scatter(int output) {
     for (const Round& round : layout_.rounds) {
       const int target = scratch_ + round.target;

@@ -1,8 +1,7 @@
 // One-shot allreduce: every rank sends its whole vector to every other and reduces all of them
 // itself, in one pass. One round, (p−1)·n bytes sent by each rank, (p−1)·n reduced: the fastest way
-// for a few bytes, where only the number of rounds counts. Known as the all-to-all broadcast form
-// of allreduce (R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication
-// Operations in MPICH", 2005, discuss it as the latency-optimal limit).
+// for a few bytes, where only the number of rounds counts. Folklore; the name comes from the
+// allreduce kernels of GPU inference libraries.
 //
 //     rank 0: x0 ──┬──▶ rank 1        every rank, in ascending order of rank:
 //                  ├──▶ rank 2        result = x0 ⊕ x1 ⊕ x2 ⊕ …

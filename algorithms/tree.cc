@@ -19,11 +19,12 @@
 //
 // With a root, both trees span the other p−1 ranks, and the root hangs above their tops.
 // Lane c uses tree c mod 2; a single channel has only the first tree.
+#include "algorithms/tree.h"
+
 #include <algorithm>
 #include <array>
 
 #include "algorithms/common.h"
-#include "algorithms/tree.h"
 
 namespace whorl {
 namespace {

@@ -46,6 +46,19 @@ void verify_all_sizes(const Algorithm& algorithm, bool every) {
 TEST_P(Quick, VerifiesAllSizes) { verify_all_sizes(GetParam(), false); }
 TEST_P(Full, VerifiesAllSizes) { verify_all_sizes(GetParam(), true); }
 
+TEST_P(Quick, NeedsNoMoreSlotsForManyWindows) {
+  const Collective collective = GetParam().collective;
+  for (const int n : {2, 3, 7, 8, 13}) {
+    for (const bool in_place : {false, true}) {
+      const Shape shape{.nranks = n, .root = has_root(collective) ? n - 1 : 0, .channels = 2};
+      if (!GetParam().supports(shape) || (in_place && !test::has_in_place(collective))) continue;
+      const auto report = verify(build_all(GetParam(), shape), {collective, shape.root, in_place},
+                                 {.slots = kMinSlots, .windows = 9, .published = in_place});
+      ASSERT_TRUE(report.ok()) << text(GetParam(), shape) << ": " << report.status().message();
+    }
+  }
+}
+
 TEST_P(Quick, VerifiesWithRingOrders) {
   std::mt19937 random(20240607);
   for (const int n : {2, 3, 4, 7, 8, 12, 33}) {
