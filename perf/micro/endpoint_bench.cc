@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -34,7 +35,7 @@ class Pair {
       const auto address = transports_[rank].listen(membership.identity);
       if (!address.ok()) throw std::runtime_error(address.status().message());
       card.addresses[0].size = static_cast<std::uint32_t>(address->size());
-      std::memcpy(card.addresses[0].bytes.data(), address->data(), address->size());
+      std::copy(address->begin(), address->end(), card.addresses[0].bytes.begin());
       for (Membership& m : members_) m.cards.push_back(card);
     }
     std::thread other([&] { connect(1); });

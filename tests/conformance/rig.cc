@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -32,7 +33,7 @@ Rig::Rig(RankContext& context, const TransportKind& kind, std::uint64_t job,
   auto address = transport_->listen(membership_.identity);
   if (!address.ok()) throw std::runtime_error(address.status().message());
   card.addresses[0].size = static_cast<std::uint32_t>(address->size());
-  std::memcpy(card.addresses[0].bytes.data(), address->data(), address->size());
+  std::copy(address->begin(), address->end(), card.addresses[0].bytes.begin());
   for (const auto& bytes : context.allgather(std::as_bytes(std::span(&card, 1)))) {
     RankCard& other = membership_.cards.emplace_back();
     std::memcpy(&other, bytes.data(), sizeof other);

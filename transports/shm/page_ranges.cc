@@ -1,5 +1,6 @@
 #include "transports/shm/page_ranges.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace whorl {
@@ -42,6 +43,15 @@ std::size_t FreeRanges::free_bytes() const noexcept {
 // change also sees the odd sequence number stored before it, and its second look at the number
 // fails.
 
+/// The first of `count` entries that does not begin before `begin`. For the writer.
+std::size_t AddressIndex::position(std::uintptr_t begin, std::size_t count) const noexcept {
+  const auto* const entry = std::lower_bound(
+      entries_.data(), entries_.data() + count, begin, [](const Entry& e, std::uintptr_t value) {
+        return e.begin.load(std::memory_order_relaxed) < value;
+      });
+  return static_cast<std::size_t>(entry - entries_.data());
+}
+
 void AddressIndex::copy(std::size_t from, std::size_t to) noexcept {
   constexpr auto kRelaxed = std::memory_order_relaxed; // only the writer reads here
   entries_[to].begin.store(entries_[from].begin.load(kRelaxed), std::memory_order_release);
@@ -54,9 +64,7 @@ void AddressIndex::insert(std::uintptr_t begin, std::size_t size, std::uint64_t 
   sequence_.store(sequence + 1, std::memory_order_relaxed);
   std::size_t at = count_.load(std::memory_order_relaxed);
   count_.store(at + 1, std::memory_order_release);
-  for (; at > 0 && entries_[at - 1].begin.load(std::memory_order_relaxed) > begin; --at) {
-    copy(at - 1, at);
-  }
+  for (const std::size_t to = position(begin, at); at > to; --at) copy(at - 1, at);
   entries_[at].begin.store(begin, std::memory_order_release);
   entries_[at].size.store(size, std::memory_order_release);
   entries_[at].offset.store(offset, std::memory_order_release);
@@ -66,9 +74,8 @@ void AddressIndex::insert(std::uintptr_t begin, std::size_t size, std::uint64_t 
 void AddressIndex::erase(std::uintptr_t begin) noexcept {
   const std::uint64_t sequence = sequence_.load(std::memory_order_relaxed);
   const std::size_t count = count_.load(std::memory_order_relaxed);
-  std::size_t at = 0;
-  while (at < count && entries_[at].begin.load(std::memory_order_relaxed) != begin) ++at;
-  if (at == count) return;
+  std::size_t at = position(begin, count);
+  if (at == count || entries_[at].begin.load(std::memory_order_relaxed) != begin) return;
   sequence_.store(sequence + 1, std::memory_order_relaxed);
   for (; at + 1 < count; ++at) copy(at + 1, at);
   count_.store(count - 1, std::memory_order_release);

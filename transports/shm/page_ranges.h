@@ -45,6 +45,7 @@ class AddressIndex {
     std::atomic<std::size_t> size;
     std::atomic<std::uint64_t> offset;
   };
+  std::size_t position(std::uintptr_t begin, std::size_t count) const noexcept;
   void copy(std::size_t from, std::size_t to) noexcept;
 
   std::atomic<std::uint64_t> sequence_{0};

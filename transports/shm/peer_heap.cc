@@ -40,7 +40,8 @@ Result<std::shared_ptr<PeerHeap>> PeerHeap::of(std::uint64_t process_key, Fd fd)
 }
 
 PeerHeap::~PeerHeap() {
-  for (std::size_t i = 0; i < count_.load(std::memory_order_relaxed); ++i) {
+  const std::size_t count = windows();
+  for (std::size_t i = 0; i < count; ++i) {
     sys().munmap(windows_[i].data, windows_[i].bytes);
   }
 }
