@@ -27,8 +27,8 @@ using bootstrap::Contribution;
 constexpr std::size_t kMaxStrangers = 1024;
 // How long a failed root answers late ranks with the error, so that they need not wait for theirs.
 constexpr std::uint64_t kAfterlifeNs = 30'000'000'000;
-// How long it waits for ranks that do not take their last answer.
-constexpr std::uint64_t kFlushNs = 2'000'000'000;
+// The same where the port is the user's: for that long it is not free for another attempt.
+constexpr std::uint64_t kShortAfterlifeNs = 2'000'000'000;
 constexpr std::uint64_t kForeverNs = 3'600'000'000'000;
 
 /// One connection: a stranger until the handshake is done, then a member once it has contributed.
@@ -54,11 +54,11 @@ struct Connection {
 
 class Root {
  public:
-  Root(Fd listener, const Identity& identity, bool serves_rank0, std::uint64_t patience_ns)
+  Root(Fd listener, const Identity& identity, bool has_fixed_port, std::uint64_t patience_ns)
       : listener_(std::move(listener)),
         identity_(identity),
-        serves_rank0_(serves_rank0),
-        patience_ends_ns_(serves_rank0 ? sys().now_ns() + patience_ns : UINT64_MAX) {}
+        has_fixed_port_(has_fixed_port),
+        patience_ends_ns_(has_fixed_port ? sys().now_ns() + patience_ns : UINT64_MAX) {}
 
   Status prepare() {
     const int result = sys().random_bytes(salt_);
@@ -82,7 +82,7 @@ class Root {
                                      [](const auto& c) { return c->member; });
     if (failed_ && now >= ends_ns_) return true;
     if (!joined_any_) return now >= patience_ends_ns_;
-    return !members && (!listener_.valid() || (failed_ && serves_rank0_));
+    return !members && !listener_.valid();
   }
 
   void poll_all() {
@@ -133,8 +133,8 @@ class Root {
       auto connection = std::make_unique<Connection>();
       connection->handshake =
           Handshake::accepting(std::move(socket), identity_, bootstrap::kRootRank);
-      greet(*connection);
-      if (connection->fd() >= 0) connections_.push_back(std::move(connection));
+      connections_.push_back(std::move(connection)); // before it can be among those that fail
+      greet(*connections_.back());
     }
   }
 
@@ -328,7 +328,7 @@ class Root {
   void fail(Code code, const std::string& text) {
     if (failed_) return;
     failed_ = true;
-    ends_ns_ = sys().now_ns() + (serves_rank0_ ? kFlushNs : kAfterlifeNs);
+    ends_ns_ = sys().now_ns() + (has_fixed_port_ ? kShortAfterlifeNs : kAfterlifeNs);
     Answer header;
     header.code = static_cast<std::uint32_t>(code);
     header.round = round_;
@@ -363,7 +363,6 @@ class Root {
     drop(c);
     if (!was_member || failed_) return;
     left_.emplace(c.rank, who);
-    if (serves_rank0_ && c.rank == 0) listener_.reset();
     if (in_round) {
       fail(Code::kRemoteError,
            fmt::format("rank {} ({}) of {} died in the middle of the rendezvous", c.rank, who,
@@ -413,7 +412,7 @@ class Root {
 
   Fd listener_;
   Identity identity_;
-  bool serves_rank0_;
+  bool has_fixed_port_;
   std::uint64_t patience_ends_ns_; ///< when to end if nobody has joined
   std::array<std::byte, 16> salt_{};
   std::vector<std::unique_ptr<Connection>> connections_;

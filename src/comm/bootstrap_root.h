@@ -17,14 +17,14 @@ namespace whorl {
 /// have hung up, and stops listening as soon as all are there. It learns n from the first rank that
 /// arrives. If a rank is missing at the deadline of one that waits, dies in the middle, appears
 /// twice, or disagrees about n or about the size of a contribution, every rank that is connected
-/// gets an error that names the ranks. The thread is detached: a root that nobody uses does not
-/// keep the process from exiting.
+/// or still comes gets an error that names the ranks. The thread is detached: a root that nobody
+/// uses does not keep the process from exiting.
 
 /// Starts a root at a free port, with a new random job and secret.
 Result<UniqueId> start_root();
 
-/// Starts a root on a listening socket, for the rendezvous of an address. It ends as well when rank
-/// 0, in whose process it runs, hangs up, or has not connected after `patience_ns`.
+/// Starts a root on a listening socket, for the rendezvous of an address. It ends as well when no
+/// rank has come after `patience_ns`, and 2 s after a failure.
 Status start_root_on(Fd listener, const Identity& identity, std::uint64_t patience_ns);
 
 /// The messages between ranks and root, after the handshake (role kBootstrap, to kRootRank).
