@@ -67,6 +67,7 @@ void AddressIndex::erase(std::uintptr_t begin) noexcept {
   const std::uint64_t sequence = sequence_.load(std::memory_order_relaxed);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   std::size_t at = 0;
+  // lint: a search by the only writer, not a wait
   while (at < count && entries_[at].begin.load(std::memory_order_relaxed) != begin) ++at;
   if (at == count) return;
   sequence_.store(sequence + 1, std::memory_order_relaxed);
