@@ -227,7 +227,7 @@ TEST_P(Reduce, GivesTheBitsOfTheWideReference) {
     const int divisor = op_ == ReduceOp::kAvg ? static_cast<int>(fan) : 1;
     const std::vector<std::byte> expected = data_.expected(op_, fan, divisor);
     for (const Simd simd : supported_simds()) {
-      for (const std::size_t ndst : {1, 2, 3}) {
+      for (const std::size_t ndst : {1u, 2u, 3u}) {
         for (const std::size_t count : kCounts) {
           for (const int placement : {0, 1, 2}) {
             check(simd, fan, ndst, count, placement, divisor, expected);
