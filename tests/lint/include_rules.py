@@ -18,6 +18,7 @@ ROOMS = {
     "transports": ({"transports", "src/base"}, {"fmt", "openssl"}),
     "bindings": ({"bindings", "include"}, None),
     "perf": ({"perf", "include"}, None),
+    "perf/micro": (None, None),  # measures the inside
     "examples": ({"examples", "include"}, None),
     "tools": (None, None),
     "tests": (None, None),
@@ -36,7 +37,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 def room_of(path):
     """The room that a file of the repository lies in."""
     parts = str(path).split("/")
-    return "/".join(parts[:2]) if parts[0] == "src" else parts[0]
+    two = "/".join(parts[:2])
+    return two if parts[0] == "src" or two in ROOMS else parts[0]
 
 
 def resolve(name, exists):

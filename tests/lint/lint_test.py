@@ -59,6 +59,7 @@ class SourceRules(unittest.TestCase):
                     "std::this_thread::sleep_for(1s);", "do {} while (x.load());"]:
             self.assertEqual(len(code(bad)), 1, bad)
         for good in ["const auto head = head_.load();", "for (auto i = x.load(); i < n; ++i) {}",
+                     "for (; i < count.load(); ++i) {}",
                      "// while (x.load()) spins", "while (n-- > 0) use(x);", 'puts("while (x.load())");',
                      "while (x.load()) {} // lint: bounded by n"]:
             self.assertEqual(code(good), [], good)

@@ -35,14 +35,17 @@ BANNED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
 
 def condition(code, start):
-    """The text between the parentheses that open at `start`; for `for`, only the condition."""
+    """The text between the parentheses that open at `start`; for `for`, only the condition, and
+    nothing if there is a step, because then the loop counts."""
     depth = 0
     for end in range(start, len(code)):
         depth += {"(": 1, ")": -1}.get(code[end], 0)
         if depth == 0:
             inside = code[start + 1:end]
             parts = inside.split(";")
-            return parts[1] if len(parts) == 3 else inside
+            if len(parts) != 3:
+                return inside
+            return "" if parts[2].strip() else parts[1]
     return ""
 
 
