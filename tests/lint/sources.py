@@ -1,6 +1,7 @@
 """What the lint tests share: the source files of the repository, without comments if wanted."""
 import pathlib
 import re
+import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -10,13 +11,14 @@ TEXT_SUFFIXES = SUFFIXES | {".py", ".sh", ".md", ".build", ".txt", ".in"}
 
 def tracked(suffixes, root=ROOT):
     """Paths, relative to the root, of the files with these suffixes; tracked ones if git is there."""
-    git = subprocess.run(["git", "-C", root, "ls-files", "-z", "-co", "--exclude-standard"],
-                         capture_output=True, text=True)
-    if git.returncode == 0:
-        names = [name for name in git.stdout.split("\0") if name]
-    else:
-        names = [str(path.relative_to(root)) for path in root.rglob("*")
-                 if path.is_file() and not path.relative_to(root).parts[0].startswith((".", "build"))]
+    names = []
+    if shutil.which("git"):
+        listing = subprocess.run(["git", "-C", root, "ls-files", "-z", "-co", "--exclude-standard"],
+                                 capture_output=True, text=True)
+        names = [name for name in listing.stdout.split("\0") if name]
+    if not names:  # an unpacked archive
+        names = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()
+                 and not path.relative_to(root).parts[0].startswith((".", "build"))]
     return sorted(pathlib.Path(name) for name in names
                   if pathlib.Path(name).suffix in suffixes and (root / name).exists())
 

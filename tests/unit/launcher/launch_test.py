@@ -12,6 +12,8 @@ TIMEOUT_S = 60
 
 def launch(mpirun, *command):
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    # libpmix frees nothing at its end, and a fence that was given up is never answered.
+    environment["ASAN_OPTIONS"] = environment.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     for name in list(environment):
         if name.startswith(("PMI", "OMPI_COMM_", "SLURM_", "WHORL_")):
             del environment[name]
