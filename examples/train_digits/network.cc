@@ -39,7 +39,9 @@ std::vector<Example> load_digits(const std::string& path) {
 
 void Network::initialize(unsigned seed) {
   std::mt19937 random(seed);
-  const auto uniform = [&](double limit) { return limit * (random() / 2147483648.0 - 1); };
+  const auto uniform = [&](double limit) {
+    return limit * (static_cast<double>(random()) / 2147483648.0 - 1);
+  };
   std::fill(parameters_.begin(), parameters_.end(), 0.0);
   for (std::size_t i = 0; i < kHiddenBias; ++i) parameters_[i] = uniform(std::sqrt(6.0 / kInputs));
   for (std::size_t i = kOutputWeights; i < kOutputBias; ++i) {
