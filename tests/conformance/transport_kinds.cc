@@ -1,6 +1,7 @@
 #include "tests/conformance/rig.h"
 #include "transports/inproc/inproc_transport.h"
 #include "transports/shm/shm_transport.h"
+#include "transports/tcp/transport.h"
 
 namespace whorl::testing {
 
@@ -21,6 +22,16 @@ const std::vector<TransportKind>& transport_kinds() {
        .mode = Mode::kThreads,
        .heap_publish = true,
        .make = [] { return std::make_unique<ShmTransport>(); }},
+      {.name = "tcp",
+       .mode = Mode::kProcesses,
+       .heap_publish = true,
+       .plain_publish = true,
+       .make = [] { return std::make_unique<TcpTransport>(); }},
+      {.name = "tcp_threads",
+       .mode = Mode::kThreads,
+       .heap_publish = true,
+       .plain_publish = true,
+       .make = [] { return std::make_unique<TcpTransport>(); }},
   };
   return *kinds;
 }
