@@ -22,11 +22,12 @@ class ByteWriter {
   template <class T>
   requires std::is_trivially_copyable_v<T>
   void put(const T& value) {
-    const auto bytes = std::as_bytes(std::span(&value, 1));
-    out_.insert(out_.end(), bytes.begin(), bytes.end());
+    put_bytes(std::as_bytes(std::span(&value, 1)));
   }
   void put_bytes(std::span<const std::byte> bytes) {
-    out_.insert(out_.end(), bytes.begin(), bytes.end());
+    const std::size_t size = out_.size();
+    out_.resize(size + bytes.size());
+    if (!bytes.empty()) std::memcpy(out_.data() + size, bytes.data(), bytes.size());
   }
   const std::vector<std::byte>& bytes() const noexcept { return out_; }
 

@@ -1,0 +1,250 @@
+// Collectives among processes: over shared memory, TCP, and both; with whorl's own and registered
+// memory; and what survivors see when a process dies.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/oracle.h"
+#include "tests/support/run_ranks.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+using Kind = CollectiveCase::Kind;
+using testing::Mode;
+using testing::RankContext;
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// Runs `body` in n processes that form one communicator, each with the environment that
+/// `environment` gives its rank.
+std::string run_world(int n, const std::function<Environment(int rank)>& environment,
+                      const std::function<void(RankContext&, whorlComm_t)>& body) {
+  return failures_of(run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
+    for (const auto& [name, value] : environment(context.rank))
+      setenv(name.c_str(), value.c_str(), 1);
+    whorlUniqueId id{};
+    if (context.rank == 0) {
+      ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
+    }
+    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
+    std::memcpy(&id, ids[0].data(), sizeof id);
+    whorlComm_t comm = nullptr;
+    ASSERT_EQ(failure(whorlCommInitRank(&comm, n, id, context.rank)), "");
+    body(context, comm);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  }));
+}
+
+void run_all_kinds(const RankContext& context, whorlComm_t comm) {
+  for (int kind = Kind::kAllReduce; kind <= Kind::kScatter; ++kind) {
+    for (const std::size_t count : {0, 1, 1000, 70'001}) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && kind == Kind::kAllToAll) continue;
+        const CollectiveCase c{.kind = static_cast<Kind>(kind),
+                               .count = count,
+                               .root = context.nranks - 1,
+                               .in_place = in_place};
+        Buffers buffers(c, context.rank, context.nranks);
+        ASSERT_EQ(failure(buffers.run(comm), comm), "") << c.text();
+        ASSERT_EQ(buffers.check(), "");
+      }
+    }
+  }
+  const int next = (context.rank + 1) % context.nranks;
+  const int previous = (context.rank + context.nranks - 1) % context.nranks;
+  std::vector<int> out(50'000, context.rank), in(out.size());
+  whorlGroupStart();
+  whorlSend(out.data(), out.size(), whorlInt32, next, comm, nullptr);
+  whorlRecv(in.data(), in.size(), whorlInt32, previous, comm, nullptr);
+  ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
+  EXPECT_EQ(in, std::vector<int>(out.size(), previous));
+  ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+}
+
+TEST(Processes, OverSharedMemory) {
+  for (const int n : {2, 3, 6}) {
+    EXPECT_EQ(run_world(
+                  n,
+                  [](int) {
+                    return Environment{{"WHORL_TRANSPORTS", "shm"}};
+                  },
+                  run_all_kinds),
+              "");
+  }
+}
+
+TEST(Processes, OverTcp) {
+  for (const int n : {2, 4}) {
+    EXPECT_EQ(run_world(
+                  n,
+                  [](int) {
+                    return Environment{{"WHORL_TRANSPORTS", "tcp"}};
+                  },
+                  run_all_kinds),
+              "");
+  }
+}
+
+TEST(Processes, TwoHostsOfTwoRanks) {
+  for (const char* const algorithm : {"", "hierarchical", "ring"}) {
+    EXPECT_EQ(run_world(
+                  4,
+                  [&](int rank) {
+                    return Environment{{"WHORL_HOST_ID", rank < 2 ? "first" : "second"},
+                                       {"WHORL_ALGO", algorithm}};
+                  },
+                  run_all_kinds),
+              "");
+  }
+}
+
+TEST(Processes, HostsOfInterleavedRanks) {
+  EXPECT_EQ(run_world(
+                4,
+                [](int rank) {
+                  return Environment{{"WHORL_HOST_ID", std::to_string(rank % 2)}};
+                },
+                run_all_kinds),
+            "");
+}
+
+TEST(Processes, Split) {
+  EXPECT_EQ(
+      run_world(
+          4, [](int) { return Environment{}; },
+          [](const RankContext& context, whorlComm_t comm) {
+            whorlComm_t half = nullptr;
+            ASSERT_EQ(failure(whorlCommSplit(comm, context.rank % 2, 0, &half, nullptr)), "");
+            int one = 1, sum = 0;
+            ASSERT_EQ(
+                failure(whorlAllReduce(&one, &sum, 1, whorlInt32, whorlSum, half, nullptr), half),
+                "");
+            EXPECT_EQ(sum, 2);
+            EXPECT_EQ(whorlCommDestroy(half), whorlSuccess);
+          }),
+      "");
+}
+
+/// Sums a vector that lies in `memory`.
+void sum_in(void* memory, std::size_t count, const RankContext& context, whorlComm_t comm) {
+  auto* const values = static_cast<int*>(memory);
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<int>(i) + context.rank;
+    ASSERT_EQ(
+        failure(whorlAllReduce(values, values, count, whorlInt32, whorlSum, comm, nullptr), comm),
+        "");
+    const int ranks = context.nranks * (context.nranks - 1) / 2;
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(values[i], static_cast<int>(i) * context.nranks + ranks) << i;
+    }
+  }
+}
+
+TEST(Processes, OwnAndRegisteredMemoryWithEveryAlgorithm) {
+  for (const char* const algorithm : {"oneshot", "twoshot", "ring", "tree", "halving_doubling"}) {
+    EXPECT_EQ(run_world(
+                  3,
+                  [&](int) {
+                    return Environment{{"WHORL_ALGO", algorithm}};
+                  },
+                  [](const RankContext& context, whorlComm_t comm) {
+                    constexpr std::size_t kCount = 100'000;
+                    void* own = nullptr;
+                    ASSERT_EQ(failure(whorlMemAlloc(&own, kCount * sizeof(int))), "");
+                    sum_in(own, kCount, context, comm);
+                    EXPECT_EQ(whorlMemFree(own), whorlSuccess);
+
+                    std::vector<int> plain(kCount);
+                    void* handle = nullptr;
+                    ASSERT_EQ(failure(whorlCommRegister(comm, plain.data(), kCount * sizeof(int),
+                                                        &handle)),
+                              "");
+                    EXPECT_NE(handle, nullptr);
+                    sum_in(plain.data(), kCount, context, comm);
+                    const std::vector<int> before = plain;
+                    EXPECT_EQ(failure(whorlCommDeregister(comm, handle)), "");
+                    EXPECT_EQ(plain, before);
+                  }),
+              "")
+        << algorithm;
+  }
+}
+
+TEST(Processes, ASurvivorNamesTheDead) {
+  for (const char* const transport : {"shm", "tcp"}) {
+    const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+      setenv("WHORL_TRANSPORTS", transport, 1);
+      whorlUniqueId id{};
+      if (context.rank == 0) {
+        ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
+      }
+      const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
+      std::memcpy(&id, ids[0].data(), sizeof id);
+      whorlComm_t comm = nullptr;
+      ASSERT_EQ(failure(whorlCommInitRank(&comm, 3, id, context.rank)), "");
+      ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+      if (context.rank == 1) context.die();
+      const auto start = std::chrono::steady_clock::now();
+      whorlResult_t result = whorlSuccess;
+      std::vector<float> data(1000);
+      // The dead rank may have sent its part of the first one.
+      for (int i = 0; i < 3 && result == whorlSuccess; ++i) {
+        result = whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlSum, comm,
+                                nullptr);
+      }
+      EXPECT_EQ(result, whorlRemoteError);
+      const std::string text = whorlGetLastError(comm);
+      EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    });
+    EXPECT_TRUE(outcomes[1].killed);
+    EXPECT_EQ(outcomes[0].failures, "") << transport;
+    EXPECT_EQ(outcomes[2].failures, "") << transport;
+  }
+}
+
+TEST(Processes, ARankThatIsAbsentIsNamedAtTheDeadline) {
+  EXPECT_EQ(run_world(
+                3,
+                [](int) {
+                  return Environment{{"WHORL_TIMEOUT_MS", "500"}};
+                },
+                [](RankContext& context, whorlComm_t comm) {
+                  if (context.rank != 2) {
+                    EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
+                    const std::string text = whorlGetLastError(comm);
+                    EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
+                  }
+                  context.barrier();
+                }),
+            "");
+}
+
+TEST(Processes, AForkedChildIsRefused) {
+  EXPECT_EQ(run_world(
+                2, [](int) { return Environment{}; },
+                [](const RankContext&, whorlComm_t comm) {
+                  const pid_t child = fork();
+                  if (child == 0) {
+                    const bool refused = whorlBarrier(comm, nullptr) == whorlInvalidUsage;
+                    _exit(refused ? 0 : 1);
+                  }
+                  int status = 0;
+                  ASSERT_EQ(waitpid(child, &status, 0), child);
+                  EXPECT_EQ(status, 0);
+                  EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+                }),
+            "");
+}
+
+} // namespace
+} // namespace whorl::test
