@@ -218,6 +218,10 @@ template <class T>
 requires std::is_trivially_copyable_v<T>
 class MemoryBuffer {
  public:
+  using value_type = T;
+  using iterator = T*;
+  using const_iterator = const T*;
+
   MemoryBuffer() = default;
   explicit MemoryBuffer(std::size_t count) : count_(count) {
     detail::require(count <= SIZE_MAX / sizeof(T), "The buffer would exceed the address space.");

@@ -94,7 +94,9 @@ TEST(Hpp, CollectivesOnRanges) {
 
     std::vector<int> at_root(rank == 1 ? 2 : 0);
     comm.reduce(mine, at_root, whorlMax, 1);
-    if (rank == 1) EXPECT_THAT(at_root, ElementsAre(2, 12));
+    if (rank == 1) {
+      EXPECT_THAT(at_root, ElementsAre(2, 12));
+    }
 
     std::vector<double> news(4, rank == 2 ? 7.0 : 0.0);
     comm.broadcast(news, 2);
@@ -115,7 +117,9 @@ TEST(Hpp, CollectivesOnRanges) {
 
     std::vector<int> gathered(rank == 0 ? 6 : 0);
     comm.gather(mine, gathered, 0);
-    if (rank == 0) EXPECT_EQ(gathered, all);
+    if (rank == 0) {
+      EXPECT_EQ(gathered, all);
+    }
 
     std::vector<int> part(2);
     comm.scatter(gathered, part, 0);
