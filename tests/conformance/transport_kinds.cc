@@ -26,11 +26,13 @@ const std::vector<TransportKind>& transport_kinds() {
        .mode = Mode::kProcesses,
        .heap_publish = true,
        .plain_publish = true,
+       .buffers = true,
        .make = [] { return std::make_unique<TcpTransport>(); }},
       {.name = "tcp_threads",
        .mode = Mode::kThreads,
        .heap_publish = true,
        .plain_publish = true,
+       .buffers = true,
        .make = [] { return std::make_unique<TcpTransport>(); }},
   };
   return *kinds;

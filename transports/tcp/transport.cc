@@ -64,7 +64,11 @@ Result<std::vector<SocketAddress>> addresses_of(const RankCard& card, std::size_
 } // namespace
 
 TcpTransport::~TcpTransport() {
-  send_control(tcp::ControlKind::kGoodbye, Code::kOk, "");
+  // A rank that leaves because of an error says so: the others could take its leaving for the
+  // cause.
+  if (membership_ != nullptr && membership_->verdict->raised())
+    tell(membership_->verdict->status());
+  send_control(tcp::ControlKind::kGoodbye, "");
   for (Peer& peer : peers_) {
     for (const std::unique_ptr<TcpEndpoint>& endpoint : peer.endpoints) {
       if (endpoint != nullptr) endpoint->close();
@@ -229,15 +233,14 @@ void TcpTransport::tell(const Status& verdict) noexcept {
     if (told_) return;
     told_ = true;
   }
-  send_control(tcp::ControlKind::kVerdict, verdict.code(), verdict.message());
+  send_control(tcp::ControlKind::kVerdict, verdict.message());
 }
 
-void TcpTransport::send_control(tcp::ControlKind kind, Code code, std::string_view text) noexcept {
+void TcpTransport::send_control(tcp::ControlKind kind, std::string_view text) noexcept {
   const std::lock_guard lock(tell_mutex_);
   if (!connected_) return;
   tcp::ControlHeader header;
   header.kind = static_cast<std::uint16_t>(kind);
-  header.code = static_cast<std::uint16_t>(code);
   text = text.substr(0, tcp::ControlHeader::kMaxTextBytes);
   header.text_bytes = static_cast<std::uint32_t>(text.size());
   for (const Peer& peer : peers_) {
@@ -281,18 +284,20 @@ Progress TcpTransport::connection_lost(int rank, int error) noexcept {
     peer.data_lost_ns = sys().now_ns();
     peer.data_error = error;
   }
-  read_control(peer); // its verdict, goodbye or end explains more than the data socket's end
+  // A verdict, or the death of a third rank because of which this one has left, explains more than
+  // the end of a data socket does, and it may be on its way.
+  for (Peer& any : peers_) read_control(any);
   if (membership_->verdict->raised()) return Progress::kFailed;
-  if (peer.said_goodbye) {
+  if (sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
+  if (!peer.said_goodbye) {
+    raise_death(peer, peer.data_error);
+  } else {
     raise(
         Code::kRemoteError,
-        fmt::format("{} has left the communicator while rank {} still exchanges data with it: all "
-                    "ranks must make the same calls before they destroy the communicator",
+        fmt::format("{} has destroyed its communicator while rank {} still exchanges data with it: "
+                    "all ranks must make the same calls before they destroy it",
                     membership_->describe(rank), membership_->rank));
-    return Progress::kFailed;
   }
-  if (sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
-  raise_death(peer, peer.data_error);
   return Progress::kFailed;
 }
 
@@ -348,9 +353,7 @@ void TcpTransport::take_frame(Peer& peer, const tcp::ControlHeader& header,
   std::replace_if(
       clean.begin(), clean.end(),
       [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
-  const bool has_code = header.code != 0 && header.code != static_cast<int>(Code::kInProgress);
-  raise(has_code ? static_cast<Code>(header.code) : Code::kRemoteError,
-        fmt::format("{} gave up: {}", membership_->describe(peer.rank), clean));
+  raise(Code::kRemoteError, fmt::format("{} gave up: {}", membership_->describe(peer.rank), clean));
 }
 
 // --- waiting ---

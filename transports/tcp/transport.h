@@ -64,7 +64,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   void take_frame(Peer& peer, const tcp::ControlHeader& header, std::string_view text) noexcept;
   void raise_death(const Peer& peer, int error) noexcept;
   void raise(Code code, std::string message) noexcept;
-  void send_control(tcp::ControlKind kind, Code code, std::string_view text) noexcept;
+  void send_control(tcp::ControlKind kind, std::string_view text) noexcept;
 
   const Membership* membership_ = nullptr;
   Listener listener_;

@@ -31,13 +31,13 @@ struct ControlHeader {
   static constexpr std::size_t kMaxTextBytes = 1024;
   std::uint32_t magic = kMagic;
   std::uint16_t kind = 0;
-  std::uint16_t code = 0; ///< Code of a verdict
+  std::uint16_t reserved = 0;
   std::uint32_t text_bytes = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t more_reserved = 0;
 
   /// Whether every field is one that this version sends.
   bool sane() const noexcept {
-    return magic == kMagic && kind >= 1 && kind <= 2 && code <= 7 && text_bytes <= kMaxTextBytes;
+    return magic == kMagic && kind >= 1 && kind <= 2 && text_bytes <= kMaxTextBytes;
   }
 };
 static_assert(sizeof(ControlHeader) == 16);

@@ -174,7 +174,7 @@ TEST(TcpTransport, WhatWasSentBeforeLeavingArrives) {
     EXPECT_FALSE(self.verdict.raised()) << "a goodbye is no error";
     EXPECT_EQ("", self.receive(0));
     EXPECT_NE(std::string::npos, self.verdict.status().message().find(
-                                     "rank 0 (host here, pid 1000) has left the communicator"))
+                                     "rank 0 (host here, pid 1000) has destroyed its communicator"))
         << self.verdict.status().message();
   });
 }
@@ -221,7 +221,7 @@ TEST(TcpTransport, AVerdictReachesEveryRank) {
       return;
     }
     EXPECT_EQ("", self.receive((rank + 2) % 4 == 1 ? 0 : (rank + 2) % 4));
-    EXPECT_EQ(Code::kInvalidUsage, self.verdict.status().code());
+    EXPECT_EQ(Code::kRemoteError, self.verdict.status().code());
     EXPECT_EQ("rank 1 (host here, pid 1001) gave up: counts  differ",
               self.verdict.status().message());
   });
@@ -236,7 +236,7 @@ TEST(TcpTransport, AnOverlongVerdictIsCut) {
       return;
     }
     EXPECT_EQ("", self.receive(0));
-    EXPECT_EQ(Code::kInternalError, self.verdict.status().code());
+    EXPECT_EQ(Code::kRemoteError, self.verdict.status().code());
     EXPECT_LT(self.verdict.status().message().size(), 2000U);
   });
 }
