@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "transports/inproc/inproc_transport.h"
-#include "transports/shm/shm_transport.h"
+#include "transports/inproc/transport.h"
+#include "transports/shm/transport.h"
 
 namespace whorl {
 namespace {

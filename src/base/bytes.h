@@ -24,11 +24,7 @@ class ByteWriter {
   void put(const T& value) {
     put_bytes(std::as_bytes(std::span(&value, 1)));
   }
-  void put_bytes(std::span<const std::byte> bytes) {
-    const std::size_t size = out_.size();
-    out_.resize(size + bytes.size());
-    if (!bytes.empty()) std::memcpy(out_.data() + size, bytes.data(), bytes.size());
-  }
+  void put_bytes(std::span<const std::byte> bytes);
   const std::vector<std::byte>& bytes() const noexcept { return out_; }
 
  private:

@@ -27,7 +27,7 @@ constexpr std::array kParams{
               "progress."},
     ParamInfo{Param::kSpins, "WHORL_SPINS", "",
               "Attempts before a wait yields the core. Empty: 20 if a host has more ranks than "
-              "cores, else 2000."},
+              "cores, else 100."},
     ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,tcp",
               "Transports that may be used, best first."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",

@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "comm/local_host.h"
-#include "transports/inproc/inproc_transport.h"
-#include "transports/shm/shm_transport.h"
+#include "transports/inproc/transport.h"
+#include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
 
 namespace whorl {
@@ -428,7 +428,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   std::erase(setup.transports, nullptr);
 
   setup.policy.timeout_ns = options.timeout_ns;
-  setup.policy.spins = crowded ? 20 : 2000;
+  setup.policy.spins = crowded ? 20 : 100;
   if (!param_text(Param::kSpins).empty()) {
     const auto spins = param_int(Param::kSpins, 0, 1'000'000'000);
     if (!spins.ok()) return spins.status();

@@ -1,6 +1,6 @@
 #include "tests/conformance/rig.h"
-#include "transports/inproc/inproc_transport.h"
-#include "transports/shm/shm_transport.h"
+#include "transports/inproc/transport.h"
+#include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
 
 namespace whorl::testing {

@@ -9,13 +9,13 @@
 
 #include "base/shm_segment.h"
 #include "tests/unit/transports/failing_system.h"
-#include "transports/fifo/fifo_endpoint.h"
+#include "transports/fifo/endpoint.h"
 #include "transports/fifo/layout.h"
-#include "transports/inproc/inproc_transport.h"
+#include "transports/inproc/transport.h"
 #include "transports/shm/fd_parcel.h"
 #include "transports/shm/memory_limit.h"
 #include "transports/shm/memory_map.h"
-#include "transports/shm/shm_transport.h"
+#include "transports/shm/transport.h"
 
 namespace whorl {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "transports/fifo/fifo_transport.h"
+#include "transports/fifo/transport.h"
 
 namespace whorl {
 

@@ -1,4 +1,4 @@
-#include "transports/fifo/fifo_endpoint.h"
+#include "transports/fifo/endpoint.h"
 
 namespace whorl {
 

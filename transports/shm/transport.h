@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/shm_segment.h"
-#include "transports/fifo/fifo_transport.h"
+#include "transports/fifo/transport.h"
 #include "transports/shm/peer_heap.h"
 
 namespace whorl {

@@ -1,4 +1,4 @@
-#include "transports/fifo/fifo_transport.h"
+#include "transports/fifo/transport.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "transports/inproc/inproc_transport.h"
+#include "transports/inproc/transport.h"
 
 #include <fmt/core.h>
 

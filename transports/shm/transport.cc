@@ -1,4 +1,4 @@
-#include "transports/shm/shm_transport.h"
+#include "transports/shm/transport.h"
 
 #include <fmt/core.h>
 

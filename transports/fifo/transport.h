@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "transports/fifo/fifo_endpoint.h"
+#include "transports/fifo/endpoint.h"
 #include "transports/fifo/layout.h"
 #include "transports/transport.h"
 
