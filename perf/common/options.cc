@@ -114,6 +114,7 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
       "Measures and verifies one collective of whorl. Without a launcher (mpirun, torchrun, srun) "
       "the program starts its ranks itself.",
       name);
+  app.option_defaults()->take_last(); // a script may append its own
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.add_option("-b,--minbytes", min_text, "Smallest size; suffixes K, M, G (default 8)");
   app.add_option("-e,--maxbytes", max_text, "Largest size (default 64M, or -b if that is larger)");

@@ -111,6 +111,10 @@ TEST(Options, AllMeansEveryOne) {
   EXPECT_EQ(accepted({"-r", "-1"}).root, -1);
 }
 
+TEST(Options, TheLastOfEqualFlagsCounts) {
+  EXPECT_EQ(accepted({"-n", "5", "-n", "7"}).iterations, 7);
+}
+
 TEST(Options, TypesHaveAliases) {
   EXPECT_THAT(accepted({"-d", "bf16"}).types, ElementsAre(XCCL(Bfloat16)));
   EXPECT_THAT(accepted({"-d", "float32"}).types, ElementsAre(XCCL(Float32)));

@@ -74,7 +74,7 @@ TEST_P(Patterns, EveryOrderOfCombinationIsExact) {
   std::shuffle(orders[3].begin(), orders[3].end(), random);
   const double scale = op() == Operator::kMulSum ? kMulSumScalar : 1;
 
-  for (std::size_t i = 0; i < kPeriod; i += 7) {
+  for (std::size_t i = 0; i < kPeriod; i += 29) {
     for (const auto& order : orders) {
       double total = 0;
       for (std::size_t k = 0; k < order.size(); ++k) {
@@ -127,7 +127,7 @@ std::string case_name(const ::testing::TestParamInfo<std::tuple<int, int, int>>&
 }
 INSTANTIATE_TEST_SUITE_P(AllTypes, Patterns,
                          ::testing::Combine(::testing::Range(0, 12), ::testing::Range(0, 6),
-                                            ::testing::Values(1, 2, 3, 4, 5, 8, 13, 16, 24, 64)),
+                                            ::testing::Values(1, 2, 3, 5, 8, 13, 24, 64)),
                          case_name);
 
 TEST(Pattern, IntegerReductionsAreThoseOfTheWidth) {
