@@ -75,6 +75,12 @@ constexpr bool reduces(Collective collective) noexcept {
          collective == Collective::kReduceScatter;
 }
 
+/// Whether input and output may be the same memory, in a form that the C API states.
+constexpr bool has_in_place_form(Collective collective) noexcept {
+  return collective != Collective::kAllToAll && collective != Collective::kSend &&
+         collective != Collective::kRecv;
+}
+
 /// Whether one rank has a part of its own.
 constexpr bool has_root(Collective collective) noexcept {
   return collective == Collective::kReduce || collective == Collective::kBroadcast ||

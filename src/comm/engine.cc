@@ -43,7 +43,7 @@ Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::
 Status prove(const Algorithm& algorithm, const Shape& shape) {
   const std::vector<Schedule> all = build_all(algorithm, shape);
   for (const bool in_place : {false, true}) {
-    if (in_place && algorithm.collective == Collective::kAllToAll) continue;
+    if (in_place && !has_in_place_form(algorithm.collective)) continue;
     const auto report =
         verify(all, {.collective = algorithm.collective, .root = shape.root, .in_place = in_place});
     if (!report.ok()) {
