@@ -288,7 +288,7 @@ TEST(Bootstrap, StrangersAddLittleTime) {
 }
 
 TEST(Bootstrap, AWrongSecretIsNamed) {
-  UniqueId id = loopback_root(500'000'000);
+  UniqueId id = loopback_root(20'000'000'000);
   id.identity.secret[0] ^= std::byte{1};
   const Result<Rendezvous> rendezvous = meet_by_id(id, attendant(0, 2));
   ASSERT_FALSE(rendezvous.ok());
