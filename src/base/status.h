@@ -33,7 +33,7 @@ class [[nodiscard]] Status {
   Code code() const noexcept { return error_ ? error_->code : Code::kOk; }
   /// Empty for success.
   const std::string& message() const noexcept {
-    static const std::string empty;
+    static const auto& empty = *new std::string; // never destroyed: threads may outlive main()
     return error_ ? error_->message : empty;
   }
   /// The same error with "`context`: " in front; success stays success.

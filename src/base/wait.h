@@ -44,8 +44,9 @@ struct WaitPolicy {
   std::uint64_t timeout_ns; ///< without progress; every kAdvanced starts it anew
   /// Attempts before the first yield. More: a wait that ends soon costs no system call. Fewer: the
   /// core is free sooner for whoever else needs it, above all the rank that is waited for. A yield
-  /// with nobody else to run costs 0.2 to 0.5 µs, so little is lost by yielding early; with a loaded
-  /// core an 8-byte allreduce of 2 ranks took 15 µs (20 spins), 19 (100), 35 (300), 240 (2000).
+  /// with nobody else to run costs 0.2 to 0.5 µs, so little is lost by yielding early; with a
+  /// loaded core an 8-byte allreduce of 2 ranks took 15 µs (20 spins), 19 (100), 35 (300), 240
+  /// (2000).
   std::uint32_t spins = 100;
   /// How long to yield before the first nap. A nap costs 30 µs or more to leave.
   std::uint64_t yield_ns = 1'000'000;

@@ -52,52 +52,6 @@ Status fill(whorlComm& handle, const Options& options,
 
 } // namespace
 
-bool blocking(const whorlConfig_t* config) noexcept {
-  return config == nullptr || config->blocking == WHORL_CONFIG_UNDEF_INT || config->blocking != 0;
-}
-
-Result<Options> make_options(const whorlConfig_t* config) {
-  auto options = Options::from_environment();
-  if (!options.ok() || config == nullptr) return options;
-  whorlConfig_t given = WHORL_CONFIG_INITIALIZER;
-  if (config->magic != WHORL_CONFIG_MAGIC ||
-      config->size < offsetof(whorlConfig_t, cgaClusterSize)) {
-    return Status::error(Code::kInvalidArgument,
-                         "config was not initialised; start from WHORL_CONFIG_INITIALIZER");
-  }
-  // A caller that was built with an older header has a shorter structure.
-  std::memcpy(&given, config, std::min(config->size, sizeof given));
-
-  const auto bounded = [](const char* field, int value, int low, int high, auto& out) -> Status {
-    if (value == WHORL_CONFIG_UNDEF_INT) return {};
-    if (value < low || value > high) {
-      return Status::error(
-          Code::kInvalidArgument,
-          fmt::format("config.{} is {}; it must be from {} to {}", field, value, low, high));
-    }
-    out = value;
-    return {};
-  };
-  int timeout_ms = 0;
-  int min_channels = 1;
-  WHORL_TRY(bounded("blocking", given.blocking, 0, 1, min_channels));
-  min_channels = 1;
-  WHORL_TRY(bounded("maxCTAs", given.maxCTAs, 1, 1024, options->max_channels));
-  WHORL_TRY(
-      bounded("nChannelsPerNetPeer", given.nChannelsPerNetPeer, 1, 16, options->max_channels));
-  options->max_channels = std::clamp(options->max_channels, 2, 16);
-  WHORL_TRY(bounded("minCTAs", given.minCTAs, 1, 1024, min_channels));
-  options->channels = std::min(std::max(options->channels, min_channels), options->max_channels);
-  WHORL_TRY(bounded("timeoutMs", given.timeoutMs, 1, INT_MAX, timeout_ms));
-  if (timeout_ms > 0) options->timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
-  if (given.netName != nullptr && std::string_view(given.netName) != "tcp") {
-    return Status::error(Code::kInvalidArgument,
-                         fmt::format("config.netName is \"{}\"; there is \"tcp\"", given.netName));
-  }
-  if (given.commName != nullptr) options->name = given.commName;
-  return options;
-}
-
 Status create(whorlComm_t* out, const Options& options, bool blocking,
               std::function<Result<Gathering>()> meet) {
   auto handle = std::make_unique<whorlComm>();

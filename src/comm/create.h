@@ -6,16 +6,11 @@
 #include "base/status.h"
 #include "comm/handle.h"
 #include "comm/meeting.h"
+#include "comm/options.h"
 #include "comm/setup.h"
 #include "whorl/whorl.h"
 
 namespace whorl {
-
-/// Options from the environment, overridden by the fields of `config` that are set; `config` may be
-/// null. The error names the field.
-Result<Options> make_options(const whorlConfig_t* config);
-/// Whether the caller wants to wait for the creation.
-bool blocking(const whorlConfig_t* config) noexcept;
 
 /// Makes a communicator of the ranks that `meet` brings together and writes its handle to `*out`.
 /// Blocking: returns when it is ready, or with the error and `*out == nullptr`. Otherwise `*out` is

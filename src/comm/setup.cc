@@ -6,12 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <set>
 
-#include "base/bytes.h"
-#include "base/log.h"
 #include "base/params.h"
+#include "comm/decisions.h"
 #include "comm/local_host.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
@@ -67,13 +64,6 @@ Status attend(Oob& oob, int nranks) {
   return oob.allgather(std::as_bytes(std::span(&nothing, 1)),
                        std::as_writable_bytes(std::span(all)));
 }
-
-/// Rank 0's decisions, which hold for all.
-struct Decisions {
-  Selector selector;
-  std::int32_t channels = 1;
-  std::array<char, 252> dims{};
-};
 
 std::unique_ptr<Transport> make_transport(std::string_view name) {
   if (name == "inproc") return std::make_unique<InprocTransport>();
@@ -159,41 +149,6 @@ Status choose_transports(Setup& setup) {
   return {};
 }
 
-/// Ranks of each host, for hosts with the same number of consecutive ranks; else empty.
-std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
-  const auto per_host =
-      static_cast<std::size_t>(std::count_if(cards.begin(), cards.end(), [&](const RankCard& card) {
-        return card.host_key == cards.front().host_key;
-      }));
-  std::set<std::uint64_t> hosts;
-  if (cards.size() % per_host != 0) return {};
-  for (std::size_t first = 0; first < cards.size(); first += per_host) {
-    if (!hosts.insert(cards[first].host_key).second) return {};
-    for (std::size_t r = first; r < first + per_host; ++r) {
-      if (cards[r].host_key != cards[first].host_key) return {};
-    }
-  }
-  if (per_host == 1 || hosts.size() == 1) return {};
-  return {{.size = static_cast<int>(per_host), .algorithm = {}},
-          {.size = static_cast<int>(hosts.size()), .algorithm = {}}};
-}
-
-/// Ring order: hosts in the order of their lowest rank, ranks in order within each.
-std::vector<int> ring_of_hosts(const std::vector<RankCard>& cards) {
-  std::vector<int> order(cards.size());
-  std::map<std::uint64_t, int> first_rank;
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    order[r] = static_cast<int>(r);
-    first_rank.emplace(cards[r].host_key, static_cast<int>(r));
-  }
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return first_rank[cards[static_cast<std::size_t>(a)].host_key] <
-           first_rank[cards[static_cast<std::size_t>(b)].host_key];
-  });
-  if (std::is_sorted(order.begin(), order.end())) order.clear();
-  return order;
-}
-
 int ranks_on_this_host(const Membership& members) {
   const std::uint64_t self = members.cards[static_cast<std::size_t>(members.rank)].host_key;
   return static_cast<int>(
@@ -201,6 +156,7 @@ int ranks_on_this_host(const Membership& members) {
                     [self](const RankCard& card) { return card.host_key == self; }));
 }
 
+/// What the slowest link of this rank costs.
 LinkCosts link_costs(const Setup& setup, bool crowded) {
   const Membership& members = *setup.membership;
   LinkCosts costs;
@@ -221,44 +177,6 @@ LinkCosts link_costs(const Setup& setup, bool crowded) {
   return costs;
 }
 
-/// What rank 0 decides for all, from its own options.
-Result<Decisions> decide(const Setup& setup, bool crowded) {
-  const Membership& members = *setup.membership;
-  Decisions decisions;
-  decisions.channels = std::min(setup.options.channels, members.channels - 1);
-  auto dims = parse_dims(setup.options.dims, members.nranks);
-  if (!dims.ok()) return dims.status();
-  if (dims->empty()) *dims = dims_of_hosts(members.cards);
-  const std::string text = format_dims(*dims);
-  if (text.size() >= decisions.dims.size()) {
-    return Status::error(Code::kInvalidUsage, "WHORL_DIMS is longer than 251 characters");
-  }
-  std::copy(text.begin(), text.end(), decisions.dims.begin());
-  const Shape shape{.nranks = members.nranks,
-                    .channels = decisions.channels,
-                    .ring = setup.shape.ring,
-                    .dims = *dims};
-  auto selector = Selector::make(shape, link_costs(setup, crowded), setup.options.algorithms);
-  if (!selector.ok()) return selector.status();
-  decisions.selector = *selector;
-  return decisions;
-}
-
-Status apply(Setup& setup, Decisions decisions) {
-  const Membership& members = *setup.membership;
-  decisions.dims.back() = '\0';
-  auto dims = parse_dims(decisions.dims.data(), members.nranks);
-  if (!dims.ok() || !decisions.selector.valid() || decisions.channels < 1 ||
-      decisions.channels >= members.channels) {
-    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
-  }
-  setup.shape.nranks = members.nranks;
-  setup.shape.channels = decisions.channels;
-  setup.shape.dims = *std::move(dims);
-  setup.selector = decisions.selector;
-  return {};
-}
-
 Status connect_all(Setup& setup) {
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     std::vector<int> peers;
@@ -277,45 +195,6 @@ Status connect_all(Setup& setup) {
 }
 
 } // namespace
-
-Result<Options> Options::from_environment() {
-  Options options;
-  const auto number = [&](Param param, std::int64_t low, std::int64_t high, auto& out) -> Status {
-    const auto value = param_int(param, low, high);
-    if (!value.ok()) return value.status();
-    out = static_cast<std::remove_reference_t<decltype(out)>>(*value);
-    return {};
-  };
-  std::int64_t timeout_ms = 0;
-  WHORL_TRY(number(Param::kMaxChannels, 2, 16, options.max_channels));
-  WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels));
-  WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
-  WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
-  WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
-  options.slot_bytes = round_up(options.slot_bytes, 64);
-  options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
-  options.algorithms = param_text(Param::kAlgo);
-  options.dims = param_text(Param::kDims);
-
-  const std::string list = param_text(Param::kTransports);
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    options.transports.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  if (param_text(Param::kVerify).empty()) {
-#ifdef NDEBUG
-    options.verify = false;
-#else
-    options.verify = true;
-#endif
-  } else {
-    const auto verify = param_bool(Param::kVerify);
-    if (!verify.ok()) return verify.status();
-    options.verify = *verify;
-  }
-  return options;
-}
 
 std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
   std::vector<std::vector<Endpoint*>> table(static_cast<std::size_t>(membership->channels));
@@ -393,10 +272,9 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   const auto prepare_links = [&]() -> Status {
     WHORL_TRY(make_membership(setup, *std::move(cards), identity, rank));
     WHORL_TRY(choose_transports(setup));
-    setup.shape.ring = ring_of_hosts(setup.membership->cards);
     crowded = ranks_on_this_host(*setup.membership) > ::sysconf(_SC_NPROCESSORS_ONLN);
     if (rank == 0) {
-      auto decisions = decide(setup, crowded);
+      auto decisions = decide(*setup.membership, options, link_costs(setup, crowded));
       if (!decisions.ok()) return decisions.status();
       second.content = *decisions;
     }
@@ -405,16 +283,19 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   second.set(prepare_links());
   const auto decisions = exchange(oob, nranks, second);
   if (!decisions.ok()) return decisions.status();
-  Status connected = apply(setup, decisions->front());
+  auto shape = shape_of(decisions->front(), *setup.membership);
+  setup.selector = decisions->front().selector;
 
   // Round 3: whether every rank is connected.
-  if (connected.ok()) connected = connect_all(setup);
+  Status connected = shape.ok() ? connect_all(setup) : shape.status();
   Report<Nothing> third;
   third.set(connected);
   if (const auto all = exchange(oob, nranks, third); !all.ok()) {
     // This rank's own words are more precise than what the others could be told.
     return connected.ok() ? all.status() : connected;
   }
+
+  setup.shape = *std::move(shape);
 
   // Transports without peers have been closed; the rest moves up.
   std::vector<int> new_index(setup.transports.size(), -1);

@@ -9,27 +9,11 @@
 #include "base/status.h"
 #include "base/wait.h"
 #include "comm/bootstrap.h"
+#include "comm/options.h"
 #include "comm/selector.h"
 #include "transports/transport.h"
 
 namespace whorl {
-
-/// Options of one communicator, from whorlConfig_t and the environment.
-struct Options {
-  std::string name;     ///< in messages; may be empty
-  int channels = 1;     ///< lanes of a ring
-  int max_channels = 2; ///< endpoints for each pair, without the one for sends and receives
-  int slots = 4;
-  std::size_t slot_bytes = 65536;
-  std::uint64_t timeout_ns = 30'000'000'000;
-  std::vector<std::string> transports; ///< names, best first
-  std::string algorithms;              ///< as in WHORL_ALGO
-  std::string dims;                    ///< as in WHORL_DIMS
-  bool verify = false;
-
-  /// From the environment alone. The error names the variable.
-  static Result<Options> from_environment();
-};
 
 /// A communicator that is connected, ready for an engine.
 struct Setup {

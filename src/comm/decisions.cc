@@ -1,0 +1,83 @@
+#include "comm/decisions.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace whorl {
+namespace {
+
+/// Ranks of each host, for hosts with the same number of consecutive ranks; else empty.
+std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
+  const auto per_host =
+      static_cast<std::size_t>(std::count_if(cards.begin(), cards.end(), [&](const RankCard& card) {
+        return card.host_key == cards.front().host_key;
+      }));
+  std::set<std::uint64_t> hosts;
+  if (cards.size() % per_host != 0) return {};
+  for (std::size_t first = 0; first < cards.size(); first += per_host) {
+    if (!hosts.insert(cards[first].host_key).second) return {};
+    for (std::size_t r = first; r < first + per_host; ++r) {
+      if (cards[r].host_key != cards[first].host_key) return {};
+    }
+  }
+  if (per_host == 1 || hosts.size() == 1) return {};
+  return {{.size = static_cast<int>(per_host), .algorithm = {}},
+          {.size = static_cast<int>(hosts.size()), .algorithm = {}}};
+}
+
+/// Ring order: hosts in the order of their lowest rank, ranks in order within each.
+std::vector<int> ring_of_hosts(const std::vector<RankCard>& cards) {
+  std::vector<int> order(cards.size());
+  std::map<std::uint64_t, int> first_rank;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    order[r] = static_cast<int>(r);
+    first_rank.emplace(cards[r].host_key, static_cast<int>(r));
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return first_rank[cards[static_cast<std::size_t>(a)].host_key] <
+           first_rank[cards[static_cast<std::size_t>(b)].host_key];
+  });
+  if (std::is_sorted(order.begin(), order.end())) order.clear();
+  return order;
+}
+
+} // namespace
+
+Result<Decisions> decide(const Membership& members, const Options& options,
+                         const LinkCosts& links) {
+  Decisions decisions;
+  decisions.channels = std::min(options.channels, members.channels - 1);
+  auto dims = parse_dims(options.dims, members.nranks);
+  if (!dims.ok()) return dims.status();
+  if (dims->empty()) *dims = dims_of_hosts(members.cards);
+  const std::string text = format_dims(*dims);
+  if (text.size() >= decisions.dims.size()) {
+    return Status::error(Code::kInvalidUsage, "WHORL_DIMS is longer than 251 characters");
+  }
+  std::copy(text.begin(), text.end(), decisions.dims.begin());
+  const auto shape = shape_of(decisions, members);
+  if (!shape.ok()) return shape.status();
+  auto selector = Selector::make(*shape, links, options.algorithms);
+  if (!selector.ok()) return selector.status();
+  decisions.selector = *selector;
+  return decisions;
+}
+
+Result<Shape> shape_of(const Decisions& decisions, const Membership& members) {
+  std::array<char, sizeof decisions.dims> text = decisions.dims;
+  text.back() = '\0';
+  auto dims = parse_dims(text.data(), members.nranks);
+  if (!dims.ok() || !decisions.selector.valid() || decisions.channels < 1 ||
+      decisions.channels >= members.channels) {
+    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
+  }
+  return Shape{.nranks = members.nranks,
+               .channels = decisions.channels,
+               .ring = ring_of_hosts(members.cards),
+               .dims = *std::move(dims)};
+}
+
+} // namespace whorl

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "algorithms/cost_model.h"
+#include "algorithms/shape.h"
+#include "base/status.h"
+#include "comm/options.h"
+#include "comm/selector.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// What rank 0 decides for all ranks, so that they cannot disagree. Fixed size, sent as it is.
+struct Decisions {
+  Selector selector;
+  std::int32_t channels = 1;
+  std::array<char, 252> dims{}; ///< as in WHORL_DIMS, zero-terminated
+};
+
+/// Rank 0's decisions, from its own options, the hosts of the ranks and what links cost.
+Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links);
+
+/// The shape that decisions mean. They come from another rank: an error if they make no sense.
+Result<Shape> shape_of(const Decisions& decisions, const Membership& members);
+
+} // namespace whorl

@@ -1,0 +1,101 @@
+#include "comm/options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "base/bytes.h"
+#include "base/params.h"
+
+namespace whorl {
+
+Result<Options> Options::from_environment() {
+  Options options;
+  const auto number = [&](Param param, std::int64_t low, std::int64_t high, auto& out) -> Status {
+    const auto value = param_int(param, low, high);
+    if (!value.ok()) return value.status();
+    out = static_cast<std::remove_reference_t<decltype(out)>>(*value);
+    return {};
+  };
+  std::int64_t timeout_ms = 0;
+  WHORL_TRY(number(Param::kMaxChannels, 2, 16, options.max_channels));
+  WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels));
+  WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
+  WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
+  options.slot_bytes = round_up(options.slot_bytes, 64);
+  options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
+  options.algorithms = param_text(Param::kAlgo);
+  options.dims = param_text(Param::kDims);
+
+  const std::string list = param_text(Param::kTransports);
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    options.transports.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (param_text(Param::kVerify).empty()) {
+#ifdef NDEBUG
+    options.verify = false;
+#else
+    options.verify = true;
+#endif
+  } else {
+    const auto verify = param_bool(Param::kVerify);
+    if (!verify.ok()) return verify.status();
+    options.verify = *verify;
+  }
+  return options;
+}
+
+bool blocking(const whorlConfig_t* config) noexcept {
+  return config == nullptr || config->blocking == WHORL_CONFIG_UNDEF_INT || config->blocking != 0;
+}
+
+Result<Options> make_options(const whorlConfig_t* config) {
+  auto options = Options::from_environment();
+  if (!options.ok() || config == nullptr) return options;
+  whorlConfig_t given = WHORL_CONFIG_INITIALIZER;
+  if (config->magic != WHORL_CONFIG_MAGIC ||
+      config->size < offsetof(whorlConfig_t, cgaClusterSize)) {
+    return Status::error(Code::kInvalidArgument,
+                         "config was not initialised; start from WHORL_CONFIG_INITIALIZER");
+  }
+  // A caller that was built with an older header has a shorter structure.
+  std::memcpy(&given, config, std::min(config->size, sizeof given));
+
+  const auto bounded = [](const char* field, int value, int low, int high, auto& out) -> Status {
+    if (value == WHORL_CONFIG_UNDEF_INT) return {};
+    if (value < low || value > high) {
+      return Status::error(
+          Code::kInvalidArgument,
+          fmt::format("config.{} is {}; it must be from {} to {}", field, value, low, high));
+    }
+    out = value;
+    return {};
+  };
+  int timeout_ms = 0;
+  int min_channels = 1;
+  WHORL_TRY(bounded("blocking", given.blocking, 0, 1, min_channels));
+  min_channels = 1;
+  WHORL_TRY(bounded("maxCTAs", given.maxCTAs, 1, 1024, options->max_channels));
+  WHORL_TRY(
+      bounded("nChannelsPerNetPeer", given.nChannelsPerNetPeer, 1, 16, options->max_channels));
+  options->max_channels = std::clamp(options->max_channels, 2, 16);
+  WHORL_TRY(bounded("minCTAs", given.minCTAs, 1, 1024, min_channels));
+  options->channels = std::min(std::max(options->channels, min_channels), options->max_channels);
+  WHORL_TRY(bounded("timeoutMs", given.timeoutMs, 1, INT_MAX, timeout_ms));
+  if (timeout_ms > 0) options->timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
+  if (given.netName != nullptr && std::string_view(given.netName) != "tcp") {
+    return Status::error(Code::kInvalidArgument,
+                         fmt::format("config.netName is \"{}\"; there is \"tcp\"", given.netName));
+  }
+  if (given.commName != nullptr) options->name = given.commName;
+  return options;
+}
+
+} // namespace whorl

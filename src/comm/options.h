@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "whorl/whorl.h"
+
+namespace whorl {
+
+/// Options of one communicator, from whorlConfig_t and the environment.
+struct Options {
+  std::string name;     ///< in messages; may be empty
+  int channels = 1;     ///< lanes of a ring
+  int max_channels = 2; ///< endpoints for each pair, without the one for sends and receives
+  int slots = 4;
+  std::size_t slot_bytes = 65536;
+  std::uint64_t timeout_ns = 30'000'000'000;
+  std::vector<std::string> transports; ///< names, best first
+  std::string algorithms;              ///< as in WHORL_ALGO
+  std::string dims;                    ///< as in WHORL_DIMS
+  bool verify = false;
+
+  /// From the environment alone. The error names the variable.
+  static Result<Options> from_environment();
+};
+
+/// Options from the environment, overridden by the fields of `config` that are set; `config` may be
+/// null. The error names the field.
+Result<Options> make_options(const whorlConfig_t* config);
+/// Whether the caller wants to wait for the creation.
+bool blocking(const whorlConfig_t* config) noexcept;
+
+} // namespace whorl
