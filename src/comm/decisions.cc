@@ -66,14 +66,19 @@ Result<Decisions> decide(const Membership& members, const Options& options,
   return decisions;
 }
 
+Status check(const Decisions& decisions, const Membership& members) {
+  if (decisions.selector.valid() && decisions.channels >= 1 &&
+      decisions.channels < members.channels && shape_of(decisions, members).ok()) {
+    return {};
+  }
+  return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
+}
+
 Result<Shape> shape_of(const Decisions& decisions, const Membership& members) {
   std::array<char, sizeof decisions.dims> text = decisions.dims;
   text.back() = '\0';
   auto dims = parse_dims(text.data(), members.nranks);
-  if (!dims.ok() || !decisions.selector.valid() || decisions.channels < 1 ||
-      decisions.channels >= members.channels) {
-    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
-  }
+  if (!dims.ok()) return dims.status();
   return Shape{.nranks = members.nranks,
                .channels = decisions.channels,
                .ring = ring_of_hosts(members.cards),

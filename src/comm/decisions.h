@@ -22,7 +22,9 @@ struct Decisions {
 /// Rank 0's decisions, from its own options, the hosts of the ranks and what links cost.
 Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links);
 
-/// The shape that decisions mean. They come from another rank: an error if they make no sense.
+/// Whether decisions that came from another rank make sense.
+Status check(const Decisions& decisions, const Membership& members);
+/// The shape that decisions mean.
 Result<Shape> shape_of(const Decisions& decisions, const Membership& members);
 
 } // namespace whorl

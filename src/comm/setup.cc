@@ -283,11 +283,11 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   second.set(prepare_links());
   const auto decisions = exchange(oob, nranks, second);
   if (!decisions.ok()) return decisions.status();
-  auto shape = shape_of(decisions->front(), *setup.membership);
-  setup.selector = decisions->front().selector;
+  const Decisions& decided = decisions->front();
 
   // Round 3: whether every rank is connected.
-  Status connected = shape.ok() ? connect_all(setup) : shape.status();
+  Status connected = check(decided, *setup.membership);
+  if (connected.ok()) connected = connect_all(setup);
   Report<Nothing> third;
   third.set(connected);
   if (const auto all = exchange(oob, nranks, third); !all.ok()) {
@@ -295,7 +295,8 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     return connected.ok() ? all.status() : connected;
   }
 
-  setup.shape = *std::move(shape);
+  setup.selector = decided.selector;
+  setup.shape = *shape_of(decided, *setup.membership);
 
   // Transports without peers have been closed; the rest moves up.
   std::vector<int> new_index(setup.transports.size(), -1);
