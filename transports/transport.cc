@@ -11,7 +11,8 @@ std::string Membership::describe(int peer) const {
     return fmt::format("rank {}", peer);
   }
   const RankCard& card = cards[static_cast<std::size_t>(peer)];
-  return fmt::format("rank {} (host {}, pid {})", peer, card.host_name.data(), card.process_id);
+  return fmt::format("rank {}{} (host {}, pid {})", peer, name.empty() ? "" : " of " + name,
+                     card.host_name.data(), card.process_id);
 }
 
 Status check_card(const RankCard& card, int rank, int nranks) {

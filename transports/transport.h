@@ -98,6 +98,7 @@ struct RankCard {
   std::uint32_t slot_bytes = 0;
   std::uint32_t channels = 0;
   std::uint32_t version = 0;
+  std::uint64_t transports = 0; ///< hash of the list that `addresses` is indexed by
   struct Address {
     std::uint32_t size = 0;
     std::array<std::byte, kMaxAddressBytes> bytes{};
@@ -114,6 +115,7 @@ struct Identity {
 
 /// A communicator as its transports see it. Outlives them.
 struct Membership {
+  std::string name; ///< of the communicator, for messages; may be empty
   int rank = 0;
   int nranks = 1;
   Identity identity;
@@ -124,7 +126,7 @@ struct Membership {
   std::uint64_t timeout_ns = 30'000'000'000; ///< for connect()
   Verdict* verdict = nullptr;
 
-  /// "rank 3 (host node7, pid 4242)".
+  /// "rank 3 (host node7, pid 4242)", with the communicator's name if it has one.
   std::string describe(int rank) const;
 };
 

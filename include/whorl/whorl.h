@@ -1,8 +1,8 @@
 /// @file whorl.h
 /// The C API of whorl: collective communication over host memory, with NCCL's names and rules.
 ///
-/// Every function, type and enumerator that NCCL has is spelt as in NCCL with `nccl` replaced by
-/// `whorl`, so porting is one `sed`. What whorl adds is marked "beyond NCCL".
+/// What NCCL also has is spelt as in NCCL with `nccl` replaced by `whorl`, so porting is one `sed`.
+/// What whorl adds is marked "beyond NCCL".
 ///
 /// **Errors.** Every function returns a ::whorlResult_t. ::whorlInvalidArgument means that the call
 /// had no effect and the communicator is as good as before. After any other error during a
@@ -195,7 +195,8 @@ WHORL_API whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int
 
 /// Divides a communicator: ranks of equal `color` (≥ 0) form a new one, ordered by `key`, then by
 /// old rank. A rank with #WHORL_SPLIT_NOCOLOR takes part in the call and gets `*newcomm = NULL`.
-/// Collective over `comm`. `config` may be NULL: the parent's options are inherited.
+/// Collective over `comm`; always blocking. `config` may be NULL: the parent's options are
+/// inherited.
 WHORL_API whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
                                        whorlConfig_t* config);
 
@@ -206,6 +207,7 @@ WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);
 WHORL_API whorlResult_t whorlCommDestroy(whorlComm_t comm);
 /// Ends all operations of the communicator at once, on every rank, and frees it. From any thread,
 /// also while another thread is inside a call on `comm`: that call returns an error first.
+/// Operations that wait in a stream behind those of other communicators end when their turn comes.
 WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
 
 /// Writes the state of the communicator: whorlSuccess, whorlInProgress while a nonblocking call is

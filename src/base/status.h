@@ -1,6 +1,8 @@
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,6 +69,19 @@ class [[nodiscard]] Result {
   std::optional<T> value_;
   Status status_;
 };
+
+/// Calls `body`, which returns a Status; turns an exception into one. For threads and callbacks,
+/// which nothing may leave.
+template <class Body>
+Status without_exceptions(Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kSystemError, "out of memory");
+  } catch (const std::exception& error) {
+    return Status::error(Code::kInternalError, error.what());
+  }
+}
 
 /// Returns from the enclosing function if `expression` is an error.
 #define WHORL_TRY(expression)                                                                 \

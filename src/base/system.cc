@@ -30,6 +30,12 @@ timespec to_timespec(std::uint64_t ns) noexcept {
 
 int checked(long result) noexcept { return result < 0 ? -errno : static_cast<int>(result); }
 
+/// Of a call with a timeout: an interruption is an early end, so that signals do not prolong it.
+int unless_interrupted(int result) noexcept {
+  if (result < 0) return errno == EINTR ? 0 : -errno;
+  return result;
+}
+
 std::atomic<System*> current{nullptr};
 
 } // namespace
@@ -168,7 +174,7 @@ int System::shutdown_send(int fd) noexcept { return checked(::shutdown(fd, SHUT_
 
 int System::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
   const timespec timeout = to_timespec(timeout_ns);
-  return retry([&] { return ::ppoll(fds.data(), fds.size(), &timeout, nullptr); });
+  return unless_interrupted(::ppoll(fds.data(), fds.size(), &timeout, nullptr));
 }
 
 int System::epoll_create() noexcept { return checked(::epoll_create1(EPOLL_CLOEXEC)); }
@@ -183,10 +189,13 @@ int System::epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t 
 int System::epoll_wait(int epoll_fd, std::span<epoll_event> events,
                        std::uint64_t timeout_ns) noexcept {
   const timespec timeout = to_timespec(timeout_ns);
-  return retry([&] {
-    return ::epoll_pwait2(epoll_fd, events.data(), static_cast<int>(events.size()), &timeout,
-                          nullptr);
-  });
+  const int size = static_cast<int>(events.size());
+  const int ready =
+      unless_interrupted(::epoll_pwait2(epoll_fd, events.data(), size, &timeout, nullptr));
+  if (ready != -ENOSYS) return ready;
+  // Before Linux 5.11 there are only whole milliseconds.
+  const int timeout_ms = static_cast<int>((timeout_ns + 999'999) / 1'000'000);
+  return unless_interrupted(::epoll_wait(epoll_fd, events.data(), size, timeout_ms));
 }
 
 System& sys() noexcept {

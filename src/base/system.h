@@ -16,7 +16,8 @@ namespace whorl {
 /// tests replace (see ScopedSystem) to inject failures and to drive time.
 ///
 /// Calls that can fail return a value ≥ 0 or −errno, and never touch `errno`. Interrupted calls
-/// (EINTR) are repeated inside. No call raises SIGPIPE. File descriptors are close-on-exec.
+/// (EINTR) are repeated inside; those with a timeout end early instead. No call raises SIGPIPE.
+/// File descriptors are close-on-exec.
 class System {
  public:
   virtual ~System() = default;

@@ -4,22 +4,30 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <system_error>
+#include <exception>
 
 namespace whorl {
 
 Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   // A new thread inherits the mask: block everything while it is made.
-  sigset_t all, previous;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &previous);
+  class Blocked {
+   public:
+    Blocked() {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &previous_);
+    }
+    ~Blocked() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+
+   private:
+    sigset_t previous_;
+  };
+  const Blocked blocked;
   try {
     std::thread thread(std::move(body));
-    pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     pthread_setname_np(thread.native_handle(), name);
     return thread;
-  } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+  } catch (const std::exception& error) {
     return Status::error(Code::kSystemError,
                          fmt::format("cannot start the thread {}: {}; raise the limit on threads "
                                      "(ulimit -u) or use fewer communicators",

@@ -94,6 +94,7 @@ WaitResult wait_until(Attempt&& attempt, const WaitPolicy& policy, const Verdict
       case Progress::kFailed:
         return WaitResult::kFailed;
       case Progress::kAdvanced:
+        if (verdict.raised()) return WaitResult::kFailed;
         spins = 0;
         slow.reset();
         continue;

@@ -37,20 +37,36 @@ Communicator::~Communicator() {
   }
 }
 
-Status Communicator::run(std::span<const Request> batch) {
+Status Communicator::run(std::span<const Request> batch, unsigned patience) {
   if (pending_.load(std::memory_order_acquire) > 0) WHORL_TRY(drain());
-  return execute(batch);
+  if (patience == 1) return execute(batch, setup_.policy);
+  WaitPolicy policy = setup_.policy;
+  policy.timeout_ns *= patience;
+  return execute(batch, policy);
 }
 
-Status Communicator::execute(std::span<const Request> batch) {
+Status Communicator::execute(std::span<const Request> batch, const WaitPolicy& policy) {
   WHORL_TRY(begin(batch));
-  return finish(
-      wait_until([this] { return engine_->advance(); }, setup_.policy, *setup_.verdict, napper_));
+  return finish(wait_until([this] { return advance(); }, policy, *setup_.verdict, napper_));
 }
 
 Status Communicator::begin(std::span<const Request> batch) {
-  if (setup_.verdict->raised()) return setup_.verdict->status();
-  return engine_->start(batch);
+  Status status = setup_.verdict->status();
+  if (status.ok()) status = without_exceptions([&] { return engine_->start(batch); });
+  if (status.ok() || status.code() == Code::kInvalidArgument) return status;
+  setup_.verdict->raise(status);
+  tell_peers();
+  return setup_.verdict->status();
+}
+
+Progress Communicator::advance() noexcept {
+  Progress progress = Progress::kFailed;
+  const Status status = without_exceptions([&]() -> Status {
+    progress = engine_->advance();
+    return {};
+  });
+  if (!status.ok()) setup_.verdict->raise(status);
+  return progress;
 }
 
 Status Communicator::finish(WaitResult result) {
@@ -115,16 +131,18 @@ Status Communicator::submit(std::vector<Request> batch,
                             std::vector<std::shared_ptr<Ticket>> tickets) {
   if (!progress_thread_.joinable()) {
     auto thread = start_thread("whorl-progress", [this] { serve(); });
-    if (!thread.ok()) {
-      for (const auto& ticket : tickets) ticket->complete_part(thread.status());
-      return thread.status();
+    if (!thread.ok()) { // without a thread the caller has to do it, in the streams' order
+      const Task task{std::move(batch), std::move(tickets)};
+      const Status status = run_task(task);
+      for (const auto& ticket : task.tickets) ticket->complete_part(status);
+      return status;
     }
     progress_thread_ = *std::move(thread);
   }
-  pending_.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(queue_mutex_);
     queue_.push_back({std::move(batch), std::move(tickets)});
+    pending_.fetch_add(1, std::memory_order_relaxed);
   }
   queue_event_.notify();
   return {};
@@ -184,14 +202,7 @@ Status Communicator::run_task(const Task& task) {
         wait_until([&] { return ticket->may_start() ? Progress::kDone : Progress::kIdle; }, policy,
                    nobody, waiter));
   }
-  try {
-    return execute(task.batch);
-  } catch (const std::bad_alloc&) {
-    abort(Status::error(Code::kSystemError, fmt::format("{}: out of memory in an operation on a "
-                                                        "stream",
-                                                        membership().describe(rank()))));
-    return setup_.verdict->status();
-  }
+  return execute(task.batch, setup_.policy);
 }
 
 Identity Communicator::derive_identity(int color) {

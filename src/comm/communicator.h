@@ -36,7 +36,8 @@ class Communicator {
 
   /// Carries out a batch; returns when this rank's part is complete. After an error other than
   /// kInvalidArgument the communicator is dead.
-  Status run(std::span<const Request> batch);
+  /// `patience` multiplies the timeout.
+  Status run(std::span<const Request> batch, unsigned patience = 1);
   /// Queues a batch for the progress thread. It starts when all tickets may, and completes a part
   /// of each.
   Status submit(std::vector<Request> batch, std::vector<std::shared_ptr<Ticket>> tickets);
@@ -46,7 +47,7 @@ class Communicator {
   // A batch of several communicators that this thread drives at the same time: begin() on each,
   // then advance() all until each is done, then finish().
   Status begin(std::span<const Request> batch);
-  Progress advance() { return engine_->advance(); }
+  Progress advance() noexcept;
   Status finish(WaitResult result);
   Napper& napper() noexcept { return napper_; }
   const WaitPolicy& policy() const noexcept { return setup_.policy; }
@@ -90,7 +91,7 @@ class Communicator {
 
   void serve();
   Status run_task(const Task& task);
-  Status execute(std::span<const Request> batch);
+  Status execute(std::span<const Request> batch, const WaitPolicy& policy);
   void look_at_peers() noexcept;
   void tell_peers() noexcept;
   Status time_out_error() const;

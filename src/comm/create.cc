@@ -27,43 +27,32 @@ class CountingOob final : public Oob {
 };
 
 /// Meets, connects and fills in the handle. Never throws: it may be the whole of a thread.
-Status fill(whorlComm& handle, const Options& options,
-            const std::function<Result<Gathering>()>& meet) noexcept {
-  try {
-    const auto attempt = [&]() -> Status {
-      auto meeting = meet();
-      if (!meeting.ok()) return meeting.status();
-      auto setup =
-          set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options);
-      if (!setup.ok()) return setup.status();
-      handle.communicator = std::make_unique<Communicator>(*std::move(setup));
-      return {};
-    };
-    Status status = attempt();
-    if (!status.ok()) handle.set_error(status);
-    return status;
-  } catch (const std::bad_alloc&) {
-    Status status =
-        Status::error(Code::kSystemError, "out of memory while creating a communicator");
-    handle.set_error(status);
-    return status;
-  }
+Status fill(whorlComm& handle, const Options& options, const Gather& gather) noexcept {
+  const Status status = without_exceptions([&]() -> Status {
+    auto meeting = gather(options.timeout_ns, handle.creation);
+    if (!meeting.ok()) return meeting.status();
+    auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options);
+    if (!setup.ok()) return setup.status();
+    handle.communicator = std::make_unique<Communicator>(*std::move(setup));
+    return {};
+  });
+  if (!status.ok()) handle.set_error(status);
+  return status;
 }
 
 } // namespace
 
-Status create(whorlComm_t* out, const Options& options, bool blocking,
-              std::function<Result<Gathering>()> meet) {
+Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather) {
   auto handle = std::make_unique<whorlComm>();
   if (blocking) {
-    const Status status = fill(*handle, options, meet);
+    const Status status = fill(*handle, options, gather);
     *out = status.ok() ? handle.release() : nullptr;
     return status;
   }
   handle->created.store(Code::kInProgress);
   auto thread =
-      start_thread("whorl-create", [self = handle.get(), options, meet = std::move(meet)] {
-        const Status status = fill(*self, options, meet);
+      start_thread("whorl-create", [self = handle.get(), options, gather = std::move(gather)] {
+        const Status status = fill(*self, options, gather);
         // pairs with acquire in whorlCommGetAsyncError: the communicator is visible with the code
         self->created.store(status.code(), std::memory_order_release);
       });
@@ -83,9 +72,10 @@ Status create_all(whorlComm_t* out, int nranks, const Options& options) {
   Status failed;
   for (std::size_t rank = 0; rank < count; ++rank) {
     auto thread = start_thread("whorl-create", [&, rank] {
-      outcomes[rank] = create(out + rank, options, true, [&, rank]() -> Result<Gathering> {
-        return std::move((*meetings)[rank]);
-      });
+      outcomes[rank] = create(out + rank, options, true,
+                              [&, rank](std::uint64_t, const Verdict&) -> Result<Gathering> {
+                                return std::move((*meetings)[rank]);
+                              });
     });
     if (!thread.ok()) {
       failed = thread.status();

@@ -12,11 +12,13 @@
 
 namespace whorl {
 
-/// Makes a communicator of the ranks that `meet` brings together and writes its handle to `*out`.
+/// Brings the ranks together; gives up when the verdict is raised.
+using Gather = std::function<Result<Gathering>(std::uint64_t timeout_ns, const Verdict& verdict)>;
+
+/// Makes a communicator of the ranks that `gather` brings together and writes its handle to `*out`.
 /// Blocking: returns when it is ready, or with the error and `*out == nullptr`. Otherwise `*out` is
 /// set at once and the rest happens in a thread.
-Status create(whorlComm_t* out, const Options& options, bool blocking,
-              std::function<Result<Gathering>()> meet);
+Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather);
 /// One communicator for each rank, all in this process.
 Status create_all(whorlComm_t* out, int nranks, const Options& options);
 /// A part of an existing communicator; `*out` is null for a rank without a color.

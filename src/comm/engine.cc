@@ -143,7 +143,7 @@ Status Engine::queue_transfers(std::span<const Request> batch) {
   }
   if (self_sends.size() != self_receives.size()) {
     return Status::error(
-        Code::kInvalidUsage,
+        Code::kInvalidArgument,
         fmt::format(
             "rank {} sends {} messages to itself and receives {} from itself in this group; "
             "put both halves of each into one group",
@@ -153,7 +153,7 @@ Status Engine::queue_transfers(std::span<const Request> batch) {
     const Request& from = *self_sends[i];
     const Request& to = *self_receives[i];
     if (from.count != to.count || from.type != to.type) {
-      return Status::error(Code::kInvalidUsage,
+      return Status::error(Code::kInvalidArgument,
                            fmt::format("rank {}: {} meets {}; count and datatype must be equal",
                                        self, describe(from), describe(to)));
     }
@@ -266,6 +266,7 @@ Progress Engine::advance() {
 }
 
 Progress Engine::advance_collectives() {
+  bool moved = false;
   for (;;) {
     if (!collective_active_) {
       while (next_ < batch_.size() && batch_[next_].point_to_point()) ++next_;
@@ -275,16 +276,21 @@ Progress Engine::advance_collectives() {
     }
     const Progress progress = collective_.advance();
     if (progress == Progress::kFailed) failure_ = fail_on(collective_, fingerprint_);
+    if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
     collective_active_ = false;
+    moved = true;
   }
 }
 
 Progress Engine::advance_transfer(Transfer& queue) {
+  bool moved = false;
   for (;;) {
     const Progress progress = queue.execution.advance();
     if (progress == Progress::kFailed) failure_ = fail_on(queue.execution, queue.fingerprint);
+    if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
+    moved = true;
     if (queue.next == queue.queue.size()) return Progress::kDone;
     failure_ = start_transfer(queue);
     if (!failure_.ok()) return Progress::kFailed;
@@ -306,11 +312,6 @@ Status Engine::fail_on(const Execution& execution, const Fingerprint& ours) cons
 }
 
 Status Engine::failure() const { return failure_; }
-
-int Engine::waiting_peer() const noexcept {
-  if (collective_active_) return collective_.waiting().peer;
-  return active_transfers_.empty() ? -1 : active_transfers_.front()->peer;
-}
 
 std::string Engine::waiting() const {
   const Membership& members = *config_.membership;

@@ -55,10 +55,6 @@ class Engine {
   Status failure() const;
   /// "waiting for rank 2 (host …) while receiving (channel 0, step 3) in allreduce number 7 of …".
   std::string waiting() const;
-  /// The rank waited for; −1 if none.
-  int waiting_peer() const noexcept;
-  /// Number of collectives begun so far.
-  std::uint32_t sequence() const noexcept { return sequence_; }
 
  private:
   struct Plan {

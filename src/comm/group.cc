@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <mutex>
+#include <utility>
 
 #include "base/thread.h"
 #include "comm/stream.h"
@@ -15,8 +18,8 @@ namespace {
 struct Batch {
   whorlComm* handle = nullptr;
   std::vector<Request> requests;
-  std::vector<void*> streams; ///< distinct, without null
-  bool blocking = false;      ///< a call had no stream
+  std::vector<std::shared_ptr<Stream>> streams; ///< distinct, without null
+  bool blocking = false;                        ///< a call had no stream
 };
 
 std::vector<Batch> sort_by_communicator(std::span<const Call> calls) {
@@ -44,18 +47,25 @@ void keep(whorlComm& handle, const Status& status, Status& first) {
 
 /// Gives the batches that have streams to the progress threads.
 void submit(std::vector<Batch>& batches, Status& first) {
-  std::map<void*, int> parts;
+  std::map<std::shared_ptr<Stream>, int> parts;
   for (const Batch& batch : batches) {
-    for (void* const stream : batch.streams) ++parts[stream];
+    for (const auto& stream : batch.streams) ++parts[stream];
   }
-  std::map<void*, std::shared_ptr<Ticket>> tickets;
-  for (const auto& [handle, count] : parts) {
-    tickets[handle] = std::make_shared<Ticket>(find_stream(handle), count);
+  if (parts.empty()) return;
+  std::map<std::shared_ptr<Stream>, std::shared_ptr<Ticket>> tickets;
+  {
+    // The places in several streams are taken at once: two groups in different orders would wait
+    // for each other.
+    static std::mutex issuing;
+    const std::lock_guard lock(issuing);
+    for (const auto& [stream, count] : parts) {
+      tickets[stream] = std::make_shared<Ticket>(stream, count);
+    }
   }
   for (Batch& batch : batches) {
     if (batch.streams.empty()) continue;
     std::vector<std::shared_ptr<Ticket>> own;
-    for (void* const stream : batch.streams) own.push_back(tickets[stream]);
+    for (const auto& stream : batch.streams) own.push_back(tickets[stream]);
     keep(*batch.handle,
          batch.handle->communicator->submit(std::move(batch.requests), std::move(own)), first);
   }
@@ -113,7 +123,11 @@ void run_together(std::span<Batch* const> batches, Status& first) {
     if (active.empty()) return Progress::kDone;
     return moved ? Progress::kAdvanced : Progress::kIdle;
   };
-  const WaitPolicy policy = active.front()->handle->communicator->policy();
+  WaitPolicy policy = active.front()->handle->communicator->policy();
+  for (const Batch* const batch : active) { // the most patient one decides
+    policy.timeout_ns =
+        std::max(policy.timeout_ns, batch->handle->communicator->policy().timeout_ns);
+  }
   const Verdict nobody;
   if (wait_until(attempt, policy, nobody, napper) == WaitResult::kTimedOut) {
     for (Batch* const batch : active) {
@@ -130,7 +144,19 @@ Group& Group::current() noexcept {
 }
 
 void Group::add(Call call) { calls_.push_back(std::move(call)); }
-void Group::add_job(std::function<Status()> job) { jobs_.push_back(std::move(job)); }
+void Group::add_job(const whorlComm* parent, std::function<Status()> job) {
+  jobs_.push_back({parent, std::move(job)});
+}
+void Group::forget(const whorlComm& handle) {
+  const std::size_t erased =
+      std::erase_if(calls_, [&](const Call& call) { return call.handle == &handle; }) +
+      std::erase_if(jobs_, [&](const Job& job) { return job.parent == &handle; });
+  if (erased > 0) {
+    spoil(Status::error(Code::kInvalidUsage,
+                        "a communicator was freed between whorlGroupStart and whorlGroupEnd while "
+                        "the group had calls on it"));
+  }
+}
 void Group::spoil(const Status& error) {
   if (error_.ok()) error_ = error;
 }
@@ -141,39 +167,71 @@ Status Group::end() {
                          "whorlGroupEnd without a matching whorlGroupStart in this thread");
   }
   if (--depth_ > 0) return {};
-  const std::vector<Call> calls = std::move(calls_);
-  const std::vector<std::function<Status()>> jobs = std::move(jobs_);
-  const Status error = std::move(error_);
-  calls_.clear();
-  jobs_.clear();
-  error_ = {};
-  if (!error.ok()) return error;
+  const std::vector<Call> calls = std::exchange(calls_, {});
+  std::vector<Job> jobs = std::exchange(jobs_, {});
+  if (const Status error = std::exchange(error_, {}); !error.ok()) return error;
 
-  std::vector<Status> outcomes(jobs.size());
+  Status pending, error;
+  run_jobs(std::move(jobs), pending, error);
+  WHORL_TRY(error);
+  WHORL_TRY(issue(calls));
+  return pending; // kInProgress if a creation goes on in the background
+}
+
+/// Runs the jobs of each parent one after the other, those of different parents and those without
+/// one at the same time.
+void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
+  std::vector<std::vector<Job>> queues;
+  for (Job& job : jobs) {
+    const auto same = std::find_if(queues.begin(), queues.end(), [&](const auto& queue) {
+      return job.parent != nullptr && queue.front().parent == job.parent;
+    });
+    if (same == queues.end()) {
+      queues.emplace_back().push_back(std::move(job));
+    } else {
+      same->push_back(std::move(job));
+    }
+  }
+  std::vector<Status> outcomes(queues.size());
+  const auto run = [&](std::size_t i) noexcept {
+    for (const Job& job : queues[i]) {
+      const Status outcome = without_exceptions(job.run);
+      if (outcomes[i].ok() || outcomes[i].code() == Code::kInProgress) outcomes[i] = outcome;
+    }
+  };
   std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < jobs.size(); ++i) {
-    auto thread = start_thread("whorl-create", [&, i] { outcomes[i] = jobs[i](); });
+  threads.reserve(queues.size());
+  for (std::size_t i = 1; i < queues.size(); ++i) {
+    auto thread = start_thread("whorl-create", [&run, i] { run(i); });
     if (thread.ok()) {
       threads.push_back(*std::move(thread));
     } else {
       outcomes[i] = thread.status();
     }
   }
-  if (!jobs.empty()) outcomes[0] = jobs[0]();
+  if (!queues.empty()) run(0);
   for (std::thread& thread : threads) thread.join();
-  for (const Status& outcome : outcomes) WHORL_TRY(outcome);
-  return issue(calls);
+  for (const Status& outcome : outcomes) {
+    if (outcome.code() == Code::kInProgress) {
+      pending = outcome;
+    } else if (error.ok()) {
+      error = outcome;
+    }
+  }
 }
 
 Status issue(std::span<const Call> calls) {
   if (calls.size() == 1 && calls[0].stream == nullptr) {
     whorlComm& handle = *calls[0].handle;
+    const Inside inside(handle);
     Status status = handle.communicator->run({&calls[0].request, 1});
     if (!status.ok()) handle.set_error(status);
     return status;
   }
   Status first;
   std::vector<Batch> batches = sort_by_communicator(calls);
+  std::deque<Inside> inside;
+  for (Batch& batch : batches) inside.emplace_back(*batch.handle);
   submit(batches, first);
   std::vector<Batch*> together;
   for (Batch& batch : batches) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "comm/communicator.h"
 #include "comm/handle.h"
 #include "comm/request.h"
+#include "comm/stream.h"
 
 namespace whorl {
 
@@ -15,7 +17,7 @@ namespace whorl {
 struct Call {
   whorlComm* handle = nullptr;
   Request request;
-  void* stream = nullptr; ///< null, or a stream that exists
+  std::shared_ptr<Stream> stream; ///< null for a call that is complete when it returns
 };
 
 /// The group of the calling thread: calls collected between whorlGroupStart() and whorlGroupEnd().
@@ -30,16 +32,24 @@ class Group {
   Status end();
 
   void add(Call call);
-  /// A creation of a communicator; all of a group run at the same time, because they wait for each
-  /// other.
-  void add_job(std::function<Status()> job);
+  /// A creation of a communicator. All of a group run at the same time, because they wait for each
+  /// other; but those that use the same `parent` (null: none) one after the other.
+  void add_job(const whorlComm* parent, std::function<Status()> job);
+  /// Drops what was collected for a handle that is about to be freed, and spoils the group.
+  void forget(const whorlComm& handle);
   /// Remembers the error of a call that could not be added.
   void spoil(const Status& error);
 
  private:
   int depth_ = 0;
   std::vector<Call> calls_;
-  std::vector<std::function<Status()>> jobs_;
+  struct Job {
+    const whorlComm* parent;
+    std::function<Status()> run;
+  };
+  void run_jobs(std::vector<Job> jobs, Status& pending, Status& error);
+
+  std::vector<Job> jobs_;
   Status error_;
 };
 

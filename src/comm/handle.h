@@ -23,6 +23,7 @@ struct whorlComm {
   /// kInProgress while a nonblocking creation runs; then its outcome.
   std::atomic<whorl::Code> created{whorl::Code::kOk};
   std::thread creator;
+  whorl::Verdict creation;                           ///< raised to end a creation that is under way
   std::unique_ptr<whorl::Communicator> communicator; ///< null until created
   bool finalized = false;
 
@@ -33,3 +34,19 @@ struct whorlComm {
   mutable std::mutex mutex_;
   whorl::Status error_;
 };
+
+namespace whorl {
+
+/// A call that is inside a communicator: whorlCommAbort() waits for it to leave.
+class Inside {
+ public:
+  explicit Inside(whorlComm& handle) noexcept : handle_(handle) { handle_.inside.fetch_add(1); }
+  ~Inside() { handle_.inside.fetch_sub(1); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  whorlComm& handle_;
+};
+
+} // namespace whorl

@@ -40,7 +40,8 @@ class SplitOob final : public Oob {
                           .count = mine.size(),
                           .send = mine.data(),
                           .recv = everyone.data()};
-    WHORL_TRY(parent_.run({&request, 1}));
+    // A rank may use up a timeout of its own before it reports what went wrong.
+    WHORL_TRY(parent_.run({&request, 1}, 2));
     for (std::size_t i = 0; i < members_.size(); ++i) {
       std::memcpy(all.data() + i * mine.size(),
                   everyone.data() + static_cast<std::size_t>(members_[i]) * mine.size(),
@@ -146,7 +147,7 @@ Result<Gathering> meet_by_split(Communicator& parent, int color, int key) {
 Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout_ns) {
   const auto identity = make_identity();
   if (!identity.ok()) return identity.status();
-  const auto room = std::make_shared<Room>(nranks, timeout_ns);
+  const auto room = std::make_shared<Room>(nranks, 2 * timeout_ns);
   std::vector<Gathering> meetings;
   for (int rank = 0; rank < nranks; ++rank) {
     meetings.push_back({.oob = std::make_unique<RoomOob>(room, rank),
@@ -157,10 +158,13 @@ Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout
   return meetings;
 }
 
-Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns) {
+Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const Verdict& verdict) {
   const auto launch = detect_launch();
   if (!launch.ok()) return launch.status();
-  const Attendant self{.rank = launch->rank, .nranks = launch->nranks, .timeout_ns = timeout_ns};
+  const Attendant self{.rank = launch->rank,
+                       .nranks = launch->nranks,
+                       .timeout_ns = timeout_ns,
+                       .verdict = &verdict};
   const auto done = [&](Result<Rendezvous> met) -> Result<Gathering> {
     if (!met.ok()) {
       return met.status().with_context(fmt::format("rank {} of {} as started by {}", launch->rank,

@@ -28,6 +28,6 @@ Result<Gathering> meet_by_split(Communicator& parent, int color, int key);
 Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout_ns);
 
 /// As the launcher of this process says (see launcher.h). Several in a row are fine.
-Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns);
+Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const Verdict& verdict);
 
 } // namespace whorl

@@ -22,6 +22,7 @@ struct Options {
   std::string algorithms;              ///< as in WHORL_ALGO
   std::string dims;                    ///< as in WHORL_DIMS
   bool verify = false;
+  std::int64_t spins = -1; ///< attempts before a wait yields; −1 chooses
 
   /// From the environment alone. The error names the variable.
   static Result<Options> from_environment();

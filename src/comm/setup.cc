@@ -72,11 +72,20 @@ std::unique_ptr<Transport> make_transport(std::string_view name) {
   return nullptr;
 }
 
+std::uint64_t hash_of(const std::vector<std::string>& names) {
+  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+  for (const std::string& name : names) {
+    for (const char c : name + ",") hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
+
 /// This rank's card; opens what the transports listen on.
 Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
   RankCard card;
   card.rank = static_cast<std::uint32_t>(rank);
   card.version = kWireVersion;
+  card.transports = hash_of(setup.options.transports);
   card.slots = static_cast<std::uint32_t>(setup.options.slots);
   card.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
   card.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
@@ -98,6 +107,7 @@ Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity
                        int rank) {
   const int nranks = static_cast<int>(cards.size());
   auto members = std::make_unique<Membership>();
+  members->name = setup.options.name;
   members->rank = rank;
   members->nranks = nranks;
   members->identity = identity;
@@ -114,6 +124,12 @@ Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity
                            fmt::format("rank {} speaks wire version {}, rank {} speaks {}; use the "
                                        "same whorl everywhere",
                                        r, card.version, rank, kWireVersion));
+    }
+    if (card.transports != cards[0].transports) {
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("rank {} and rank 0 have different lists of transports; set "
+                                       "WHORL_TRANSPORTS alike everywhere",
+                                       r));
     }
     // What a pair shares must suit both: the smallest of each.
     members->slots = std::min(members->slots, static_cast<int>(card.slots));
@@ -310,12 +326,8 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   std::erase(setup.transports, nullptr);
 
   setup.policy.timeout_ns = options.timeout_ns;
-  setup.policy.spins = crowded ? 20 : 100;
-  if (!param_text(Param::kSpins).empty()) {
-    const auto spins = param_int(Param::kSpins, 0, 1'000'000'000);
-    if (!spins.ok()) return spins.status();
-    setup.policy.spins = static_cast<std::uint32_t>(*spins);
-  }
+  setup.policy.spins =
+      options.spins >= 0 ? static_cast<std::uint32_t>(options.spins) : (crowded ? 20U : 100U);
   setup.verify = options.verify;
   return setup;
 }

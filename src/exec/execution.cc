@@ -353,6 +353,13 @@ std::span<std::byte> Execution::contiguous(Buffer buffer, const LaneRun& lane, s
   return {begin, static_cast<std::size_t>(expected - begin)};
 }
 
+/// Whether the peer behind `endpoint` still reads a source of this lane.
+bool Execution::publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept {
+  return std::any_of(lane.published.begin(), lane.published.end(), [&](const Publication& p) {
+    return p.endpoint == &endpoint && endpoint.released() < p.number;
+  });
+}
+
 Execution::Waiting Execution::waiting() const noexcept {
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     const LaneRun& lane = lanes_[i];
@@ -362,11 +369,12 @@ Execution::Waiting Execution::waiting() const noexcept {
                     .channel = lane.lane->channel,
                     .step = static_cast<int>(lane.step)};
     if (lane.finished) {
-      if (lane.published.empty()) continue;
-      const Endpoint* const endpoint = lane.published.front().endpoint;
-      for (std::size_t p = 0; p < lane.endpoints.size(); ++p) {
-        if (lane.endpoints[p] == endpoint) waiting.peer = static_cast<int>(lane.lane->peers[p]);
+      for (std::size_t p = 0; p < lane.endpoints.size() && waiting.peer < 0; ++p) {
+        if (publishes_to(lane, *lane.endpoints[p]) || !lane.endpoints[p]->flushed()) {
+          waiting.peer = static_cast<int>(lane.lane->peers[p]);
+        }
       }
+      if (waiting.peer < 0) continue;
       return waiting;
     }
     const Step& step = lane.lane->steps[lane.step];
@@ -385,7 +393,11 @@ Execution::Waiting Execution::waiting() const noexcept {
         return waiting;
       }
     }
-    if (step.sends()) {
+    for (std::size_t p = 0; p < lane.endpoints.size() && waiting.peer < 0; ++p) {
+      if (publishes_to(lane, *lane.endpoints[p]))
+        waiting.peer = static_cast<int>(lane.lane->peers[p]);
+    }
+    if (waiting.peer < 0 && step.sends()) {
       waiting.phase = "sending";
       waiting.peer = static_cast<int>(lane.lane->peers[step.tx]);
     }

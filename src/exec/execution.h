@@ -105,6 +105,7 @@ class Execution {
   bool step_finished(const LaneRun& waiter, const Step& step) const noexcept;
   bool may_overwrite(LaneRun& lane, const Step& step) noexcept;
   bool drained(LaneRun& lane) noexcept;
+  static bool publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept;
 
   std::byte* address(Buffer buffer, std::size_t window, std::uint32_t chunk) const noexcept;
   std::size_t chunk_bytes(Buffer buffer, std::size_t window, std::uint32_t chunk) const noexcept;

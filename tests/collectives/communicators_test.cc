@@ -284,5 +284,122 @@ TEST(Communicators, ErrorsOnAStreamComeFromSynchronize) {
   EXPECT_EQ(whorlStreamDestroy(stream), whorlRemoteError);
 }
 
+TEST(Communicators, AbortEndsAGroupOfAnotherThread) {
+  whorlComm_t comms[2]{};
+  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+  std::atomic<whorlResult_t> result{whorlSuccess};
+  std::thread waiting([&] {
+    int in = 0, out = 0;
+    whorlGroupStart();
+    whorlRecv(&in, 1, whorlInt32, 1, comms[0], nullptr);
+    whorlSend(&out, 1, whorlInt32, 1, comms[0], nullptr);
+    result = whorlGroupEnd();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
+  waiting.join();
+  EXPECT_EQ(result.load(), whorlRemoteError);
+  EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
+}
+
+TEST(Communicators, AStreamMayBeDestroyedBeforeTheGroupEnds) {
+  ThreadWorld world(1);
+  ASSERT_TRUE(world.ok()) << world.error();
+  whorlStream_t stream = nullptr;
+  ASSERT_EQ(whorlStreamCreate(&stream), whorlSuccess);
+  ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+  EXPECT_EQ(whorlBarrier(world.comm(0), stream), whorlSuccess);
+  EXPECT_EQ(whorlStreamDestroy(stream), whorlSuccess);
+  EXPECT_EQ(whorlGroupEnd(), whorlSuccess);
+}
+
+TEST(Communicators, ACommunicatorFreedInsideAGroupSpoilsIt) {
+  whorlComm_t comm = nullptr;
+  ASSERT_EQ(whorlCommInitAll(&comm, 1, nullptr), whorlSuccess);
+  ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+  EXPECT_EQ(whorlBarrier(comm, nullptr), whorlSuccess);
+  EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  EXPECT_EQ(whorlGroupEnd(), whorlInvalidUsage);
+}
+
+TEST(Communicators, TwoSplitsOfOneParentInAGroup) {
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([](int, whorlComm_t comm) -> std::string {
+    whorlComm_t parts[2]{};
+    whorlGroupStart();
+    for (whorlComm_t& part : parts) whorlCommSplit(comm, 0, 0, &part, nullptr);
+    if (std::string f = failure(whorlGroupEnd(), comm); !f.empty()) return f;
+    for (whorlComm_t part : parts) {
+      if (std::string f = sum_of_ones(part, 2); !f.empty()) return f;
+      if (whorlCommDestroy(part) != whorlSuccess) return "destroy";
+    }
+    return {};
+  });
+}
+
+TEST(Communicators, NonblockingCreationsDoNotHideTheCallsOfAGroup) {
+  whorlUniqueId id;
+  ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
+  ThreadWorld world(1);
+  ASSERT_TRUE(world.ok()) << world.error();
+  whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  whorlComm_t fresh = nullptr;
+  int one = 1, sum = 0;
+  ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+  EXPECT_EQ(whorlCommInitRankConfig(&fresh, 2, id, 0, &config), whorlSuccess);
+  EXPECT_EQ(whorlAllReduce(&one, &sum, 1, whorlInt32, whorlSum, world.comm(0), nullptr),
+            whorlSuccess);
+  EXPECT_EQ(whorlGroupEnd(), whorlInProgress);
+  EXPECT_EQ(sum, 1);
+  // Rank 1 never comes; nobody waits for it.
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(whorlCommAbort(fresh), whorlSuccess);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Communicators, ABadCreationSpoilsItsGroup) {
+  whorlUniqueId id;
+  ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
+  whorlComm_t comms[2]{};
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+  EXPECT_EQ(whorlCommInitRank(&comms[0], 2, id, 0), whorlSuccess);
+  EXPECT_EQ(whorlCommInitRank(&comms[1], 2, id, 5), whorlInvalidArgument);
+  EXPECT_EQ(whorlGroupEnd(), whorlInvalidArgument);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Communicators, EveryFinishedTransferStartsTheTimeoutAnew) {
+  const ScopedEnv env({{"WHORL_TIMEOUT_MS", "600"}});
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([](int rank, whorlComm_t comm) -> std::string {
+    int values[2] = {1, 2};
+    if (rank == 0) {
+      for (int& value : values) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        if (std::string f = failure(whorlSend(&value, 1, whorlInt32, 1, comm, nullptr), comm);
+            !f.empty()) {
+          return f;
+        }
+      }
+      return {};
+    }
+    whorlGroupStart();
+    for (int& value : values) whorlRecv(&value, 1, whorlInt32, 0, comm, nullptr);
+    return failure(whorlGroupEnd(), comm);
+  });
+}
+
+TEST(Communicators, TheLastErrorOfACommunicatorIncludesRefusedCalls) {
+  ThreadWorld world(1);
+  ASSERT_TRUE(world.ok()) << world.error();
+  EXPECT_EQ(whorlBroadcast(nullptr, nullptr, 1, whorlInt8, 7, world.comm(0), nullptr),
+            whorlInvalidArgument);
+  EXPECT_NE(std::string(whorlGetLastError(world.comm(0))).find("root is 7"), std::string::npos);
+}
+
 } // namespace
 } // namespace whorl::test

@@ -112,7 +112,7 @@ TEST(PointToPoint, ASendToItselfAloneIsRefused) {
   ThreadWorld world(1);
   ASSERT_TRUE(world.ok()) << world.error();
   int value = 1;
-  EXPECT_EQ(whorlSend(&value, 1, whorlInt32, 0, world.comm(0), nullptr), whorlInvalidUsage);
+  EXPECT_EQ(whorlSend(&value, 1, whorlInt32, 0, world.comm(0), nullptr), whorlInvalidArgument);
   EXPECT_EQ(whorlBarrier(world.comm(0), nullptr), whorlSuccess);
 }
 

@@ -15,9 +15,11 @@ namespace {
 whorlResult_t call(const RawCall& raw, whorlComm_t handle, void* stream) noexcept {
   return guarded(raw.function, [&]() -> Status {
     Group& group = Group::current();
+    std::shared_ptr<Stream> queue;
     const auto check = [&]() -> Result<Request> {
       WHORL_TRY(check_ready(raw.function, handle));
-      if (stream != nullptr && find_stream(stream) == nullptr) {
+      if (stream != nullptr) queue = find_stream(stream);
+      if (stream != nullptr && queue == nullptr) {
         return invalid(raw.function,
                        "stream is neither NULL nor a stream of whorlStreamCreate() that still "
                        "exists");
@@ -29,12 +31,11 @@ whorlResult_t call(const RawCall& raw, whorlComm_t handle, void* stream) noexcep
       if (group.open()) group.spoil(request.status());
       return request.status();
     }
-    const Call checked{.handle = handle, .request = *request, .stream = stream};
+    const Call checked{.handle = handle, .request = *request, .stream = std::move(queue)};
     if (group.open()) {
       group.add(checked);
       return {};
     }
-    const Inside inside(*handle);
     return issue({&checked, 1});
   });
 }

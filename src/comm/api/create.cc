@@ -26,9 +26,6 @@ Status check_ranks(const char* function, const void* out, int nranks, int rank) 
   return {};
 }
 
-/// Gathers the ranks within a timeout.
-using Gather = std::function<Result<Gathering>(std::uint64_t timeout_ns)>;
-
 /// Creates a communicator of the ranks that `gather` brings together, at once or as part of the
 /// open group.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config,
@@ -39,9 +36,7 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
   if (!options.ok()) return options.status().with_context(function);
   const bool wait = blocking(config);
   auto job = [out, options = *options, wait, gather = std::move(gather), function]() -> Status {
-    const Status status = create(out, options, wait, [gather, timeout_ns = options.timeout_ns] {
-      return gather(timeout_ns);
-    });
+    const Status status = create(out, options, wait, gather);
     if (!status.ok()) return status.with_context(function);
     if (!wait) {
       return Status::error(Code::kInProgress,
@@ -50,7 +45,7 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
     return {};
   };
   if (!Group::current().open()) return job();
-  Group::current().add_job(std::move(job));
+  Group::current().add_job(nullptr, std::move(job));
   return {};
 }
 
@@ -59,17 +54,30 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
                          int rank, std::function<Result<Rendezvous>(const Attendant&)> meet) {
   return create_or_collect(
       function, out, config,
-      [nranks, rank, meet = std::move(meet)](std::uint64_t timeout_ns) -> Result<Gathering> {
-        auto met = meet({.rank = rank, .nranks = nranks, .timeout_ns = timeout_ns});
+      [nranks, rank, meet = std::move(meet)](std::uint64_t timeout_ns,
+                                             const Verdict& verdict) -> Result<Gathering> {
+        auto met =
+            meet({.rank = rank, .nranks = nranks, .timeout_ns = timeout_ns, .verdict = &verdict});
         if (!met.ok()) return met.status();
         return Gathering{
             .oob = std::move(met->oob), .identity = met->identity, .rank = rank, .nranks = nranks};
       });
 }
 
+/// As guarded(), for calls that a group may collect: an error spoils the open group.
+template <class Body>
+whorlResult_t collectable(const char* function, Body&& body) noexcept {
+  return guarded(function, [&]() -> Status {
+    const Status status = body();
+    const bool failed = !status.ok() && status.code() != Code::kInProgress;
+    if (failed && Group::current().open()) Group::current().spoil(status);
+    return status;
+  });
+}
+
 whorlResult_t init_rank(const char* function, whorlComm_t* comm, int nranks,
                         const whorlUniqueId& bytes, int rank, whorlConfig_t* config) noexcept {
-  return guarded(function, [&]() -> Status {
+  return collectable(function, [&]() -> Status {
     WHORL_TRY(check_ranks(function, comm, nranks, rank));
     const auto id = UniqueId::decode(std::as_bytes(std::span(bytes.internal)));
     if (!id.ok()) return id.status().with_context(function);
@@ -82,16 +90,24 @@ whorlResult_t init_rank(const char* function, whorlComm_t* comm, int nranks,
 void wait_until_empty(const whorlComm& handle) {
   ClockNapper napper;
   const Verdict nobody;
-  const WaitPolicy policy{.timeout_ns = 10'000'000'000, .spins = 100};
+  const WaitPolicy policy{.timeout_ns = UINT64_MAX, .spins = 100};
   static_cast<void>(
       wait_until([&] { return handle.inside.load() == 0 ? Progress::kDone : Progress::kIdle; },
                  policy, nobody, napper));
 }
 
-void free_handle(whorlComm* handle) {
-  handle->magic.store(whorlComm::kDead);
+/// Begins the end of a handle: from now on it is refused, this thread's group knows nothing of it,
+/// and a creation that is under way has ended.
+Status retire(const char* function, whorlComm* handle) {
+  WHORL_TRY(check_handle(function, handle));
+  if (handle->magic.exchange(whorlComm::kDead) != whorlComm::kAlive) {
+    return invalid(function, "comm is being destroyed by another thread");
+  }
+  Group::current().forget(*handle);
+  handle->creation.raise(
+      Status::error(Code::kInvalidUsage, std::string(function) + " has ended the creation"));
   if (handle->creator.joinable()) handle->creator.join();
-  delete handle;
+  return {};
 }
 
 } // namespace
@@ -124,7 +140,7 @@ whorlResult_t whorlCommInitRankConfig(whorlComm_t* comm, int nranks, whorlUnique
 whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* hostPort, int rank,
                                    whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitAddress";
-  return guarded(kName, [&]() -> Status {
+  return collectable(kName, [&]() -> Status {
     WHORL_TRY(check_ranks(kName, comm, nranks, rank));
     if (hostPort == nullptr) return invalid(kName, "hostPort is NULL; pass \"host:port\"");
     return create_or_collect(kName, comm, config, nranks, rank,
@@ -137,7 +153,7 @@ whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* ho
 whorlResult_t whorlCommInitStore(whorlComm_t* comm, int nranks, const whorlStore_t* store, int rank,
                                  whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitStore";
-  return guarded(kName, [&]() -> Status {
+  return collectable(kName, [&]() -> Status {
     WHORL_TRY(check_ranks(kName, comm, nranks, rank));
     if (store == nullptr || store->set == nullptr || store->get == nullptr) {
       return invalid(kName, "store, or one of its functions, is NULL");
@@ -155,7 +171,7 @@ whorlResult_t whorlCommInitStore(whorlComm_t* comm, int nranks, const whorlStore
 whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* oob, int rank,
                                whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitOob";
-  return guarded(kName, [&]() -> Status {
+  return collectable(kName, [&]() -> Status {
     WHORL_TRY(check_ranks(kName, comm, nranks, rank));
     if (oob == nullptr || oob->allgather == nullptr) {
       return invalid(kName, "oob, or its function, is NULL");
@@ -169,7 +185,7 @@ whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* 
 
 whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitEnv";
-  return guarded(kName, [&]() -> Status {
+  return collectable(kName, [&]() -> Status {
     if (comm == nullptr) return invalid(kName, "comm is NULL; pass the address of a whorlComm_t");
     return create_or_collect(kName, comm, config, meet_by_launcher);
   });
@@ -188,7 +204,7 @@ whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist)
 
 whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
                              whorlConfig_t* config) {
-  return guarded("whorlCommSplit", [&]() -> Status {
+  return collectable("whorlCommSplit", [&]() -> Status {
     WHORL_TRY(check_ready("whorlCommSplit", comm));
     if (newcomm == nullptr) return invalid("whorlCommSplit", "newcomm is NULL");
     if (color < 0 && color != WHORL_SPLIT_NOCOLOR) {
@@ -212,7 +228,7 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
       return status;
     };
     if (!Group::current().open()) return job();
-    Group::current().add_job(std::move(job));
+    Group::current().add_job(comm, std::move(job));
     return {};
   });
 }
@@ -230,13 +246,12 @@ whorlResult_t whorlCommFinalize(whorlComm_t comm) {
 whorlResult_t whorlCommDestroy(whorlComm_t comm) {
   return guarded("whorlCommDestroy", [&]() -> Status {
     if (comm == nullptr) return {};
-    WHORL_TRY(check_handle("whorlCommDestroy", comm));
-    if (comm->creator.joinable()) comm->creator.join();
-    Status status;
+    WHORL_TRY(retire("whorlCommDestroy", comm));
     if (comm->communicator != nullptr && !comm->finalized) {
-      status = comm->communicator->drain();
+      static_cast<void>(comm->communicator->drain()); // its errors have gone to the streams
     }
-    free_handle(comm);
+    wait_until_empty(*comm);
+    delete comm;
     return {};
   });
 }
@@ -244,8 +259,7 @@ whorlResult_t whorlCommDestroy(whorlComm_t comm) {
 whorlResult_t whorlCommAbort(whorlComm_t comm) {
   return guarded("whorlCommAbort", [&]() -> Status {
     if (comm == nullptr) return {};
-    WHORL_TRY(check_handle("whorlCommAbort", comm));
-    if (comm->creator.joinable()) comm->creator.join();
+    WHORL_TRY(retire("whorlCommAbort", comm));
     if (comm->communicator != nullptr) {
       Communicator& communicator = *comm->communicator;
       communicator.abort(
@@ -255,7 +269,7 @@ whorlResult_t whorlCommAbort(whorlComm_t comm) {
       wait_until_empty(*comm);
       static_cast<void>(communicator.drain());
     }
-    free_handle(comm);
+    delete comm;
     return {};
   });
 }
@@ -264,6 +278,7 @@ whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError
   return guarded("whorlCommGetAsyncError", [&]() -> Status {
     WHORL_TRY(check_handle("whorlCommGetAsyncError", comm));
     if (asyncError == nullptr) return invalid("whorlCommGetAsyncError", "asyncError is NULL");
+    const Inside inside(*comm);
     const Code created = comm->created.load(std::memory_order_acquire);
     const Code code = created == Code::kOk ? comm->communicator->state().code() : created;
     *asyncError = static_cast<whorlResult_t>(code);

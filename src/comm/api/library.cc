@@ -44,11 +44,12 @@ const char* whorlGetLastError(whorlComm_t comm) {
   try {
     text = last_error();
     if (comm != nullptr && comm->magic.load() == whorlComm::kAlive) {
+      const Inside inside(*comm);
       Status status = comm->error();
       if (status.ok() && comm->created.load(std::memory_order_acquire) == Code::kOk) {
         status = comm->communicator->verdict().status();
       }
-      text = status.message();
+      if (!status.ok()) text = status.message();
     }
     return text.c_str();
   } catch (...) {

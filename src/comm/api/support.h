@@ -56,16 +56,4 @@ whorlResult_t guarded(const char* function, Body&& body) noexcept {
   }
 }
 
-/// A call that is inside a communicator: whorlCommAbort() waits for it to leave.
-class Inside {
- public:
-  explicit Inside(whorlComm& handle) noexcept : handle_(handle) { handle_.inside.fetch_add(1); }
-  ~Inside() { handle_.inside.fetch_sub(1); }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-
- private:
-  whorlComm& handle_;
-};
-
 } // namespace whorl::capi
