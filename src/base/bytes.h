@@ -21,9 +21,7 @@ class ByteWriter {
  public:
   template <class T>
   requires std::is_trivially_copyable_v<T>
-  void put(const T& value) {
-    put_bytes(std::as_bytes(std::span(&value, 1)));
-  }
+  void put(const T& value) { put_bytes(std::as_bytes(std::span(&value, 1))); }
   void put_bytes(std::span<const std::byte> bytes);
   const std::vector<std::byte>& bytes() const noexcept { return out_; }
 
