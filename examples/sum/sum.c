@@ -3,7 +3,7 @@
 
 int main(void) {
   whorlComm_t comm;
-  if (whorlCommInitEnv(&comm, NULL) != whorlSuccess) {  // rank and size from the launcher
+  if (whorlCommInitEnv(&comm, NULL) != whorlSuccess) { // rank and size from the launcher
     fprintf(stderr, "%s\n", whorlGetLastError(NULL));
     return 1;
   }
