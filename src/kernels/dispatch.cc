@@ -42,9 +42,16 @@ const kernels::KernelTable& supported_table(Simd simd) noexcept {
 }
 
 #if defined(__x86_64__)
-bool has_f16c() noexcept {
+bool ask_for_f16c() noexcept {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+/// Asked once: in a virtual machine the instruction goes to the hypervisor, which takes
+/// microseconds.
+bool has_f16c() noexcept {
+  static const bool has = ask_for_f16c();
+  return has;
 }
 #endif
 
