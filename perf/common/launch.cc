@@ -1,5 +1,6 @@
 #include "perf/common/launch.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -93,6 +94,22 @@ int await(std::vector<Child>& children, const Board& board, int timeout_s) {
   return code;
 }
 
+/// Binds this process to one of the cores that it may use, as MPI's launchers do. Two ranks that
+/// start on one core and yield to each other may stay there, with the other core idle.
+void bind_to_core(int index) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || index-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one,
+                      &one); // where it is not allowed, the system places the process
+    return;
+  }
+}
+
 int run_child(const Process& process, pid_t parent,
               const std::function<int(const Process&)>& body) {
   // The ranks end with the program, however it ends.
@@ -166,7 +183,10 @@ int launch(const Options& options, const std::function<int(const Process&)>& bod
   std::vector<Child> children;
   for (int i = 0; i < processes; ++i) {
     const pid_t pid = fork();
-    if (pid == 0) std::_Exit(run_child(Process{i, processes, board}, parent, body));
+    if (pid == 0) {
+      if (options.binds()) bind_to_core(i);
+      std::_Exit(run_child(Process{i, processes, board}, parent, body));
+    }
     if (pid < 0) {
       std::fprintf(stderr, "Cannot start process %d of %d: %s.\n", i, processes,
                    std::strerror(errno));

@@ -105,6 +105,7 @@ std::vector<std::size_t> sweep_sizes(const Options& options) {
 std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::string& name,
                                   bool has_workloads, int cores) {
   Options options;
+  options.cores = cores;
   std::string min_text = "8", max_text, step_text, op_text = "sum", type_text = "float";
   std::string mode_text = "dirty", alloc_text = "plain", root_text = "0";
   int average = 1, blocking = 0, cpu_time = 0, parallel_init = 0;
@@ -157,6 +158,8 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   app.add_option("--alloc", alloc_text, "Buffers: plain, whorl (whorlMemAlloc), registered")
       ->capture_default_str();
   app.add_flag("--stream", options.stream, "Asynchronous operations on a host stream");
+  app.add_flag("--unbound", options.unbound,
+               "Do not bind forked processes to a core each, as is done where there are enough");
   if (has_workloads) {
     app.add_option(
         "--workload", options.workload,

@@ -40,6 +40,8 @@ struct Options {
   bool blocking = false;    ///< wait after every operation
   bool cpu_time = false;    ///< time until the calls returned, not until completion
   bool stream = false;      ///< operations on a host stream
+  int cores = 1;            ///< that this process may use
+  bool unbound = false;     ///< leave the placement of forked processes to the system
   Average average = Average::kMean;
   Mode mode = Mode::kDirty;
   Alloc alloc = Alloc::kPlain;
@@ -47,6 +49,10 @@ struct Options {
   std::string json_file;
   std::string workload; ///< empty: a sweep over sizes
 
+  /// Whether each forked process is bound to a core of its own.
+  [[nodiscard]] bool binds() const {
+    return !unbound && ranks_per_process() == 1 && ranks <= cores;
+  }
   [[nodiscard]] int ranks_per_process() const { return threads * ranks_per_thread; }
 };
 

@@ -94,6 +94,7 @@ std::string format_header(const std::string& program, const Options& options, co
   out += launcher != nullptr ? text("started by %s\n", launcher)
                              : text("started by the program itself (%s)\n",
                                     options.ranks_given ? "-N" : "-N not given: one per core");
+  if (launcher == nullptr && options.binds()) out += "# each process bound to a core of its own\n";
   out += text("# nThread %d nGpus %d minBytes %zu maxBytes %zu step: ", options.threads,
               options.ranks_per_thread, options.min_bytes, options.max_bytes);
   out += options.step_bytes > 0 ? text("%zu(bytes)", options.step_bytes)
