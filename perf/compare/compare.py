@@ -27,11 +27,12 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SWEEP = ["-b", "8", "-e", "16M", "-f", "8", "-w", "5"]
-# Between the two kinds of core pairs that are known to occur: 50-60 ns and 230-255 ns.
-NEAR_NS = 120
-# A virtual machine's cores were moved if the exchange's time changed by more than this factor.
-STEADY = 1.5
-# The cores are in use by others if the median exchange takes this many times the fastest.
+# Below the first: two threads of one core. Below the second: one core complex (50-60 ns as a rule).
+# Above: two (230-255 ns).
+SAME_CORE_NS, NEAR_NS = 22, 120
+# A round is not steady either if the exchange's time varied by more than this factor.
+STEADY = 2
+# The cores are in use by others if the median exchange takes this many times the low one.
 BUSY = 2
 
 
@@ -191,26 +192,28 @@ class Gloo(Library):
 # --- machine -------------------------------------------------------------------------------------
 
 def probe(program):
-    """(fastest, median) flag exchange of two cores in ns; None where there is one core."""
+    """(low, median) flag exchange of two cores in ns; None where there is one core."""
     if cores() < 2:
         return None
     try:
         done = subprocess.run([program], capture_output=True, text=True, timeout=20, check=True)
-        fastest, median = map(float, done.stdout.split())
+        low, median = map(float, done.stdout.split())
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise Failure(f"{program} did not work: {error}") from None
-    return fastest, median
+    return low, median
+
+
+def kind(ns):
+    return "same core" if ns < SAME_CORE_NS else "near" if ns < NEAR_NS else "far"
 
 
 def state_of(probes):
     """(state, steady, busy) of a round."""
-    if not probes or probes[0] is None:
+    if probes[0] is None:
         return "one core", True, False
-    fastest = [ns for ns, _ in probes]
-    near = fastest[0] < NEAR_NS
-    steady = (max(fastest) < STEADY * min(fastest)
-              and all((ns < NEAR_NS) == near for ns in fastest))
-    return ("near" if near else "far", steady, any(b > BUSY * a for a, b in probes))
+    low = [ns for ns, _ in probes]
+    steady = max(low) < STEADY * min(low) and len(set(map(kind, low))) == 1
+    return kind(low[0]), steady, any(median > BUSY * ns for ns, median in probes)
 
 
 def machine():
@@ -229,11 +232,12 @@ def one_round(libraries, ranks, args, scratch, problems):
         try:
             times[library.title] = library.times(ranks, args, scratch)
         except Failure as failure:
-            problems.append(f"{library.title} on {ranks} ranks: {failure}.")
-            say(problems[-1] + " Its column is left out.")
-            libraries.remove(library)
+            sentence = f"{library.title} on {ranks} ranks {failure}"
             if isinstance(library, Whorl):
-                raise
+                raise Failure(sentence) from None
+            problems.append(f"{sentence}. Its column is left out.")
+            say(problems[-1])
+            libraries.remove(library)
     probes.append(probe(args.probe))
     state, steady, busy = state_of(probes)
     return {"ranks": ranks, "state": state, "steady": steady, "busy": busy,

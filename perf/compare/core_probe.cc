@@ -4,8 +4,9 @@
 //   thread 0:  own = i;  wait until peer ≥ i       (and the other way round in thread 1)
 //
 // A host can move the cores of a virtual machine, and times differ severalfold with their distance.
-// Prints "MIN MEDIAN" in nanoseconds for one exchange, over batches in about 0.1 s. The minimum is
-// the distance, also on a busy machine; a median far above it means that others used the cores.
+// Prints "LOW MEDIAN" in nanoseconds for one exchange, over batches in about 0.1 s. LOW, a tenth of
+// the batches being faster, is the distance, also on a busy machine; a median far above it means
+// that others used the cores.
 
 #include <pthread.h>
 #include <sched.h>
@@ -83,6 +84,6 @@ int main() {
   }
   other.join();
   std::sort(times.begin(), times.end());
-  std::printf("%.1f %.1f\n", times.front(), times[times.size() / 2]);
+  std::printf("%.1f %.1f\n", times[times.size() / 10], times[times.size() / 2]);
   return 0;
 }
