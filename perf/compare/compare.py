@@ -34,6 +34,8 @@ SAME_CORE_NS, NEAR_NS = 22, 120
 STEADY = 2
 # The cores are in use by others if the median exchange takes this many times the low one.
 BUSY = 2
+# A machine whose load is below this at the start does nothing else.
+QUIET_LOAD = 1
 
 
 class Failure(Exception):
@@ -52,8 +54,9 @@ def run_all(commands, limit_s):
         try:
             for argv, extra in commands:
                 processes.append(subprocess.Popen(
-                    [str(arg) for arg in argv], env={**os.environ, **extra}, stdout=subprocess.DEVNULL,
-                    stderr=output, stdin=subprocess.DEVNULL, start_new_session=True))
+                    [str(arg) for arg in argv], env={**os.environ, **extra},
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,
+                    start_new_session=True))
             deadline = time.monotonic() + limit_s
             for process in processes:
                 process.wait(max(deadline - time.monotonic(), 0.1))
@@ -68,7 +71,7 @@ def run_all(commands, limit_s):
     if late:
         raise Failure(f"did not end within {limit_s:.0f} s")
     for process in processes:
-        if process.returncode == -signal.SIGALRM:
+        if process.returncode in (-signal.SIGALRM, 128 + signal.SIGALRM):
             raise Failure("ran into its own time limit")
         if process.returncode != 0:
             raise Failure(f"ended with status {process.returncode}: {said}")
@@ -263,8 +266,8 @@ def tables(rounds):
         peers = [title for title in titles if title != "whorl"]
         rows = []
         for size in used[0]["whorl"]:
-            row = {"bytes": size, "median_us": {title: statistics.median(t[title][size] for t in used)
-                                                for title in titles}}
+            medians = {title: statistics.median(t[title][size] for t in used) for title in titles}
+            row = {"bytes": size, "median_us": medians}
             if peers:
                 ratios = [min(t[peer][size] for peer in peers) / t["whorl"][size] for t in used]
                 row["ratio"] = [statistics.median(ratios), min(ratios), max(ratios)]
@@ -286,7 +289,7 @@ def size_name(size):
 
 
 def print_table(table):
-    print(f"\n{table['ranks']} ranks, cores {table['state']}, medians of {table['rounds']} rounds, us")
+    print(f"\n{table['ranks']} ranks, cores {table['state']}, us, rounds: {table['rounds']}")
     print(f"{'size':>9}" + "".join(f"{title:>10}" for title in table["titles"])
           + "   fastest peer / whorl (min ... max)")
     for row in table["rows"]:
@@ -328,7 +331,8 @@ def parse():
 def measure(args, scratch):
     whorl = Whorl(args.build / "perf/all_reduce_perf", args.alloc)
     whorl.check()
-    say(f"machine: {machine()}")
+    load = os.getloadavg()[0]
+    say(f"machine: {machine()}, load {load:.1f}")
     say(f"whorl: {whorl.settings}")
     problems, libraries, about = [], [whorl], {"whorl": whorl.settings}
     for peer in (OpenMpi(args.programs / "openmpi_allreduce"),
@@ -356,12 +360,18 @@ def measure(args, scratch):
             taken, count = time.monotonic() - start, count + 1
             say(describe(count, rounds[-1]))
     return {"date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-            "machine": machine(), "command": sys.argv, "libraries": about, "problems": problems,
-            "rounds": rounds, "tables": tables(rounds)}
+            "machine": machine(), "load_at_start": load, "command": sys.argv,
+            "libraries": about, "problems": problems, "rounds": rounds, "tables": tables(rounds)}
 
 
 def main():
     args = parse()
+    if args.json:
+        try:
+            args.json.touch()
+        except OSError as error:
+            print(f"compare: cannot write --json {args.json}: {error.strerror}.", file=sys.stderr)
+            return 2
     with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
         try:
             result = measure(args, pathlib.Path(scratch))
@@ -375,14 +385,16 @@ def main():
     rounds = result["rounds"]
     changed = sum(not one["steady"] for one in rounds)
     busy = sum(one["busy"] for one in rounds if one["steady"])
+    quiet = busy == 0 and result["load_at_start"] < QUIET_LOAD
     print()
     for ranks in args.ranks:
         if not any(one["steady"] for one in rounds if one["ranks"] == ranks):
             print(f"{ranks} ranks: no figures, because the cores' distance changed in every round; "
                   "run it again.")
-    print(f"{len(rounds) - changed} of {len(rounds)} rounds used"
-          + (f"; in {busy} of them others used the cores: these figures are not worth quoting"
-             if busy else "") + ".")
+    print(f"{len(rounds) - changed} of {len(rounds)} rounds used.")
+    if not quiet:
+        print("The figures are not worth quoting, because the machine did other work: load "
+              f"{result['load_at_start']:.1f} at the start, cores busy in {busy} used rounds.")
     for problem in result["problems"]:
         print(problem)
     if args.json:
