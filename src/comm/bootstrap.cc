@@ -1,6 +1,6 @@
 #include "comm/bootstrap.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <unistd.h>
 

@@ -42,7 +42,7 @@ std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t 
 /// All sizes and forms of all collectives on one world.
 std::string run_shapes(int rank, int nranks, whorlComm_t comm) {
   for (const Kind kind : kKinds) {
-    for (const std::size_t count : {0, 1, 2, 31, 1000, 4099}) {
+    for (const std::size_t count : {0U, 1U, 2U, 31U, 1000U, 4099U}) {
       for (const bool in_place : {false, true}) {
         if (in_place && kind == Kind::kAllToAll) continue;
         const int roots = has_root(kind) ? nranks : 1;
@@ -106,7 +106,7 @@ TEST(Collectives, EveryDatatypeAndOperator) {
       for (const Kind kind : kKinds) {
         for (int type = 0; type < whorlNumTypes; ++type) {
           for (int op = 0; op < (reduces(kind) ? static_cast<int>(whorlNumOps) : 1); ++op) {
-            for (const std::size_t count : {1, 77, 2051}) {
+            for (const std::size_t count : {1U, 77U, 2051U}) {
               const CollectiveCase c{.kind = kind,
                                      .count = count,
                                      .type = static_cast<whorlDataType_t>(type),
@@ -143,7 +143,7 @@ TEST(Collectives, ManyMoreRanksThanCores) {
     ASSERT_TRUE(world.ok()) << world.error();
     world.each([&](int rank, whorlComm_t comm) -> std::string {
       for (const Kind kind : kKinds) {
-        for (const std::size_t count : {1, 1000}) {
+        for (const std::size_t count : {1U, 1000U}) {
           const CollectiveCase c{.kind = kind, .count = count, .root = n / 2};
           if (std::string f = run_case(c, rank, n, comm); !f.empty()) return f;
         }

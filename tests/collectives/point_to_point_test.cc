@@ -18,7 +18,7 @@ TEST(PointToPoint, PingPongOfManySizes) {
   ThreadWorld world(2);
   ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
-    for (const std::size_t count : {0, 1, 17, 4096, 100'000}) {
+    for (const std::size_t count : {0U, 1U, 17U, 4096U, 100'000U}) {
       const std::vector<int> mine = pattern(rank, 1 - rank, count);
       std::vector<int> theirs(count);
       for (int turn = 0; turn < 2; ++turn) {

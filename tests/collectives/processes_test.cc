@@ -45,7 +45,7 @@ std::string run_world(int n, const std::function<Environment(int rank)>& environ
 
 void run_all_kinds(const RankContext& context, whorlComm_t comm) {
   for (int kind = Kind::kAllReduce; kind <= Kind::kScatter; ++kind) {
-    for (const std::size_t count : {0, 1, 1000, 70'001}) {
+    for (const std::size_t count : {0U, 1U, 1000U, 70'001U}) {
       for (const bool in_place : {false, true}) {
         if (in_place && kind == Kind::kAllToAll) continue;
         const CollectiveCase c{.kind = static_cast<Kind>(kind),

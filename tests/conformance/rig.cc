@@ -10,7 +10,7 @@ namespace whorl::testing {
 
 Rig::Rig(RankContext& context, const TransportKind& kind, std::uint64_t job,
          const RigOptions& options)
-    : context_(context), options_(options), transport_(kind.make()) {
+    : options_(options), transport_(kind.make()) {
   membership_.rank = context.rank;
   membership_.nranks = context.nranks;
   std::memcpy(membership_.identity.job.data(), &job, sizeof job);

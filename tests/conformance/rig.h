@@ -65,7 +65,6 @@ class Rig {
   bool flush();
 
  private:
-  RankContext& context_;
   RigOptions options_;
   Verdict verdict_;
   Membership membership_;

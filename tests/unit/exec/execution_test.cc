@@ -138,7 +138,7 @@ TEST(Execution, MatchesReferenceForEveryAlgorithm) {
         Shape shape{.nranks = n, .root = n / 2, .channels = channels};
         if (n == 8) shape.dims = {{.size = 4, .algorithm = {}}, {.size = 2, .algorithm = {}}};
         if (!algorithm.supports(shape)) continue;
-        for (const std::size_t count : {0, 1, 7, 1000, 5003}) {
+        for (const std::size_t count : {0U, 1U, 7U, 1000U, 5003U}) {
           for (const bool in_place : {false, true}) {
             if (in_place && collective == Collective::kAllToAll) continue;
             if (collective == Collective::kBarrier && count > 0) continue;
@@ -159,7 +159,7 @@ TEST(Execution, OneByteElements) {
     if (algorithm.collective != Collective::kAllReduce) continue;
     Shape shape{.nranks = 6};
     if (!algorithm.supports(shape)) continue;
-    for (const std::size_t count : {1, 63, 64, 65, 12289}) {
+    for (const std::size_t count : {1U, 63U, 64U, 65U, 12289U}) {
       run({Collective::kAllReduce, &algorithm, shape, count, DataType::kInt8, false, false, 4});
     }
   }
@@ -194,9 +194,9 @@ TEST(Execution, ReportsAMessageOfAnotherOperation) {
 }
 
 TEST(ChunkMap, CoversEveryElementOnce) {
-  for (const std::size_t count : {0, 1, 2, 63, 64, 65, 1000, 4099}) {
+  for (const std::size_t count : {0U, 1U, 2U, 63U, 64U, 65U, 1000U, 4099U}) {
     for (const int chunks : {1, 2, 3, 7, 64}) {
-      for (const std::size_t message : {256, 1024}) {
+      for (const std::size_t message : {256U, 1024U}) {
         Schedule schedule;
         schedule.chunks_per_block = static_cast<std::uint16_t>(chunks);
         const auto map = ChunkMap::make(schedule, count, 4, message);
