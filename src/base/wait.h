@@ -43,11 +43,10 @@ enum class WaitResult : std::uint8_t {
 struct WaitPolicy {
   std::uint64_t timeout_ns; ///< without progress; every kAdvanced starts it anew
   /// Attempts before the first yield. More: a wait that ends soon costs no system call. Fewer: the
-  /// core is free sooner for whoever else needs it, above all the rank that is waited for. A yield
-  /// with nobody else to run costs 0.2 to 0.5 µs, so little is lost by yielding early; with a
-  /// loaded core an 8-byte allreduce of 2 ranks took 15 µs (20 spins), 19 (100), 35 (300), 240
-  /// (2000).
-  std::uint32_t spins = 100;
+  /// core is free sooner for the rank that is waited for, where the two share one. Two ranks on one
+  /// core, 8 bytes: 4 µs with 20, 8.5 with 100, 19 with 300, 104 with 2000; on two cores 0.55 to
+  /// 0.65 µs with any of them (docs/decisions/0003).
+  std::uint32_t spins = 20;
   /// How long to yield before the first nap. A nap costs 30 µs or more to leave.
   std::uint64_t yield_ns = 1'000'000;
   /// The longest nap. Bounds the cost of a wake-up that was lost.

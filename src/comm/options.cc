@@ -32,9 +32,7 @@ Result<Options> Options::from_environment() {
   options.algorithms = param_text(Param::kAlgo);
   options.dims = param_text(Param::kDims);
 
-  if (!param_text(Param::kSpins).empty()) {
-    WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins));
-  }
+  WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins));
 
   const std::string list = param_text(Param::kTransports);
   for (std::size_t begin = 0; begin <= list.size();) {

@@ -22,7 +22,7 @@ struct Options {
   std::string algorithms;              ///< as in WHORL_ALGO
   std::string dims;                    ///< as in WHORL_DIMS
   bool verify = false;
-  std::int64_t spins = -1; ///< attempts before a wait yields; −1 chooses
+  std::uint32_t spins = 20; ///< attempts before a wait yields
 
   /// From the environment alone. The error names the variable.
   static Result<Options> from_environment();

@@ -326,8 +326,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   std::erase(setup.transports, nullptr);
 
   setup.policy.timeout_ns = options.timeout_ns;
-  setup.policy.spins =
-      options.spins >= 0 ? static_cast<std::uint32_t>(options.spins) : (crowded ? 20U : 100U);
+  setup.policy.spins = options.spins;
   setup.verify = options.verify;
   return setup;
 }
