@@ -14,7 +14,10 @@
 /// communicator may be used by one thread at a time; only whorlCommAbort(),
 /// whorlCommGetAsyncError() and whorlGetLastError() may be called from any thread at any time.
 ///
-/// **Order.** All ranks of a communicator make the same collective calls in the same order.
+/// **Order.** All ranks of a communicator make the same collective calls in the same order. Where
+/// they do not, ranks that receive anything get ::whorlInvalidUsage with both calls in the text; a
+/// rank that only sends (the root of a broadcast, say) may return success and learns of it in its
+/// next call.
 ///
 /// **Counts** are in elements, never bytes. A count of 0 is legal everywhere and then buffers may
 /// be NULL. **Buffers** belong to the operation until it is complete: until the call returns when
@@ -363,8 +366,9 @@ WHORL_API whorlResult_t whorlMemFree(void* ptr);
 /// Declares a buffer that will be used often. The whole pages inside it are moved, at the same
 /// address, into memory that the other ranks of this host can map. No other thread may touch the
 /// buffer during this call and whorlCommDeregister(), the buffer must be deregistered before it is
-/// freed, and a child of fork() shares the pages instead of getting a copy. `*handle` may be NULL
-/// afterwards if there was nothing to move; it is still valid for whorlCommDeregister().
+/// freed or unmapped (else peers read what was there before), and a child of fork() shares the
+/// pages instead of getting a copy. `*handle` may be NULL afterwards if there was nothing to move;
+/// it is still valid for whorlCommDeregister().
 WHORL_API whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size,
                                           void** handle);
 /// Ends a registration: the pages become private again, with their contents.

@@ -29,9 +29,10 @@ class CountingOob final : public Oob {
 /// Meets, connects and fills in the handle. Never throws: it may be the whole of a thread.
 Status fill(whorlComm& handle, const Options& options, const Gather& gather) noexcept {
   const Status status = without_exceptions([&]() -> Status {
-    auto meeting = gather(options.timeout_ns, handle.creation);
+    auto meeting = gather(options.timeout_ns, *handle.verdict);
     if (!meeting.ok()) return meeting.status();
-    auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options);
+    auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options,
+                        handle.verdict);
     if (!setup.ok()) return setup.status();
     handle.communicator = std::make_unique<Communicator>(*std::move(setup));
     return {};
@@ -106,7 +107,8 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
   Status status;
   if (color >= 0) {
     auto handle = std::make_unique<whorlComm>();
-    auto setup = set_up(oob, meeting->nranks, meeting->rank, meeting->identity, options);
+    auto setup =
+        set_up(oob, meeting->nranks, meeting->rank, meeting->identity, options, handle->verdict);
     if (setup.ok()) {
       handle->communicator = std::make_unique<Communicator>(*std::move(setup));
       *out = handle.release();

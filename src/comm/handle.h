@@ -23,7 +23,8 @@ struct whorlComm {
   /// kInProgress while a nonblocking creation runs; then its outcome.
   std::atomic<whorl::Code> created{whorl::Code::kOk};
   std::thread creator;
-  whorl::Verdict creation;                           ///< raised to end a creation that is under way
+  /// The communicator's; raised while it is being created, it ends the creation.
+  std::shared_ptr<whorl::Verdict> verdict = std::make_shared<whorl::Verdict>();
   std::unique_ptr<whorl::Communicator> communicator; ///< null until created
   bool finalized = false;
 

@@ -23,7 +23,8 @@ Result<Options> Options::from_environment() {
   };
   std::int64_t timeout_ms = 0;
   WHORL_TRY(number(Param::kMaxChannels, 2, 16, options.max_channels));
-  WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels));
+  WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels)
+                .with_context("the upper bound is WHORL_MAX_CHANNELS"));
   WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
   WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
   WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
@@ -33,6 +34,15 @@ Result<Options> Options::from_environment() {
   options.dims = param_text(Param::kDims);
 
   WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins));
+
+  // Settings that are used elsewhere, checked here so that a mistake does not pass in silence.
+  if (!param_text(Param::kHeapBytes).empty()) {
+    std::int64_t heap_bytes = 0;
+    WHORL_TRY(number(Param::kHeapBytes, 0, std::int64_t{1} << 62, heap_bytes));
+  }
+  for (const Param param : {Param::kInsecure, Param::kZeroCopy}) {
+    if (const auto value = param_bool(param); !value.ok()) return value.status();
+  }
 
   const std::string list = param_text(Param::kTransports);
   for (std::size_t begin = 0; begin <= list.size();) {

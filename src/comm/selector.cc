@@ -134,6 +134,11 @@ Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks) {
     if (rest != end) {
       if (*rest != ':') return bad("a size is followed by something else than \":algorithm\"");
       dim.algorithm.assign(rest + 1, end);
+      const auto all = all_algorithms();
+      const bool known = std::any_of(all.begin(), all.end(), [&](const Algorithm& algorithm) {
+        return algorithm.name == dim.algorithm;
+      });
+      if (!known) return bad(fmt::format("there is no algorithm \"{}\"", dim.algorithm));
     }
     product *= dim.size;
     if (product > nranks) return bad("the product of the sizes is too large");

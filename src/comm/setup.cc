@@ -228,7 +228,7 @@ std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
 void Setup::nap(std::uint64_t max_ns) const noexcept {
   // Only one transport can be blocked in. With several, sleep briefly in each in turn, so that news
   // of any of them is seen soon.
-  constexpr std::uint64_t kShortNs = 50'000;
+  constexpr std::uint64_t kShortNs = 20'000;
   if (transports.empty()) {
     sys().sleep_ns(std::min(max_ns, kShortNs));
     return;
@@ -246,10 +246,10 @@ Status sit_out(Oob& oob, int nranks, int done) {
 }
 
 Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
-                     const Options& options) {
+                     const Options& options, std::shared_ptr<Verdict> verdict) {
   Setup setup;
   setup.options = options;
-  setup.verdict = std::make_unique<Verdict>();
+  setup.verdict = std::move(verdict);
 
   // Round 1: cards.
   Report<RankCard> first;

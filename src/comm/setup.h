@@ -18,7 +18,7 @@ namespace whorl {
 /// A communicator that is connected, ready for an engine.
 struct Setup {
   Options options;
-  std::unique_ptr<Verdict> verdict;
+  std::shared_ptr<Verdict> verdict;
   std::unique_ptr<Membership> membership;
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<int> transport_of; ///< for each rank an index into transports; −1 for this rank
@@ -37,8 +37,9 @@ struct Setup {
 /// the best transport that reaches it, rank 0's choice of algorithms goes to everyone, and at the
 /// end every rank learns whether every other succeeded. The error of any rank becomes everyone's.
 /// `identity` is alike on all ranks.
+/// `verdict` becomes the communicator's; raised before, it ends the set-up.
 Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
-                     const Options& options);
+                     const Options& options, std::shared_ptr<Verdict> verdict);
 
 /// Takes part in the rounds of a set_up() of other ranks from round `done` on, with nothing to say.
 /// Where one all-gather serves several set-ups (a split), ranks without a part, and those that have

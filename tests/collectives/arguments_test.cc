@@ -161,6 +161,10 @@ TEST_F(Arguments, EnvironmentVariables) {
   with("WHORL_TRANSPORTS", "smoke", "smoke");
   with("WHORL_DIMS", "3,5", "product");
   with("WHORL_DIMS", "two", "whole number");
+  with("WHORL_DIMS", "2:nonsense", "nonsense");
+  with("WHORL_HEAP_BYTES", "much", "much");
+  with("WHORL_INSECURE", "maybe", "maybe");
+  with("WHORL_CHANNELS", "4", "WHORL_MAX_CHANNELS");
 }
 
 } // namespace

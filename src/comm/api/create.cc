@@ -104,8 +104,10 @@ Status retire(const char* function, whorlComm* handle) {
     return invalid(function, "comm is being destroyed by another thread");
   }
   Group::current().forget(*handle);
-  handle->creation.raise(
-      Status::error(Code::kInvalidUsage, std::string(function) + " has ended the creation"));
+  if (handle->created.load(std::memory_order_acquire) == Code::kInProgress) {
+    handle->verdict->raise(
+        Status::error(Code::kInvalidUsage, std::string(function) + " has ended the creation"));
+  }
   if (handle->creator.joinable()) handle->creator.join();
   return {};
 }
@@ -288,7 +290,7 @@ whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError
 
 whorlResult_t whorlCommCount(const whorlComm_t comm, int* count) {
   return guarded("whorlCommCount", [&]() -> Status {
-    WHORL_TRY(check_ready("whorlCommCount", comm));
+    WHORL_TRY(check_created("whorlCommCount", comm));
     if (count == nullptr) return invalid("whorlCommCount", "count is NULL");
     *count = comm->communicator->nranks();
     return {};
@@ -297,7 +299,7 @@ whorlResult_t whorlCommCount(const whorlComm_t comm, int* count) {
 
 whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device) {
   return guarded("whorlCommCuDevice", [&]() -> Status {
-    WHORL_TRY(check_ready("whorlCommCuDevice", comm));
+    WHORL_TRY(check_created("whorlCommCuDevice", comm));
     if (device == nullptr) return invalid("whorlCommCuDevice", "device is NULL");
     *device = -1;
     return {};
@@ -306,7 +308,7 @@ whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device) {
 
 whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank) {
   return guarded("whorlCommUserRank", [&]() -> Status {
-    WHORL_TRY(check_ready("whorlCommUserRank", comm));
+    WHORL_TRY(check_created("whorlCommUserRank", comm));
     if (rank == nullptr) return invalid("whorlCommUserRank", "rank is NULL");
     *rank = comm->communicator->rank();
     return {};

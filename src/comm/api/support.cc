@@ -62,7 +62,7 @@ Status check_handle(const char* function, const whorlComm* handle) {
   return {};
 }
 
-Status check_ready(const char* function, const whorlComm* handle) {
+Status check_created(const char* function, const whorlComm* handle) {
   WHORL_TRY(check_handle(function, handle));
   const Code created = handle->created.load(std::memory_order_acquire);
   if (created == Code::kInProgress) {
@@ -72,6 +72,11 @@ Status check_ready(const char* function, const whorlComm* handle) {
                                      function));
   }
   if (created != Code::kOk) return handle->error();
+  return {};
+}
+
+Status check_ready(const char* function, const whorlComm* handle) {
+  WHORL_TRY(check_created(function, handle));
   if (handle->finalized) {
     return Status::error(
         Code::kInvalidUsage,

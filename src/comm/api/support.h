@@ -31,6 +31,8 @@ Status invalid(const char* function, std::string_view what);
 
 /// A handle that was created and not destroyed.
 Status check_handle(const char* function, const whorlComm* handle);
+/// A handle whose communicator exists.
+Status check_created(const char* function, const whorlComm* handle);
 /// A handle whose communicator exists and may be used.
 Status check_ready(const char* function, const whorlComm* handle);
 
