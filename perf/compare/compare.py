@@ -135,7 +135,7 @@ class Whorl(Library):
         super().__init__(program)
         self.alloc = alloc
         self.title = "whorl"
-        self.settings = f"defaults, not bound to cores; buffers: {alloc}"
+        self.settings = f"defaults; bound to cores where there is one for each rank; buffers: {alloc}"
 
     def commands(self, ranks, flags, _):
         return [([self.program, "-N", ranks, "--alloc", self.alloc, *flags], {})]
