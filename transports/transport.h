@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,12 +38,16 @@ enum class Publish : std::uint8_t {
 /// and, where a transport says so, try_peek() and commit() enter the kernel.
 class Endpoint {
  public:
+  static constexpr std::size_t kWholeSlot = std::numeric_limits<std::size_t>::max();
   virtual ~Endpoint() = default;
 
   // --- sending ---
-  /// The next free send slot, slot_bytes() long and 64-byte aligned; empty if the peer owns all.
-  /// Repeated calls without commit() give the same slot.
-  virtual std::span<std::byte> try_reserve() noexcept = 0;
+  /// Where to write the next message; empty if the peer owns all slots. A caller that says the
+  /// `bytes` of the message gets at least as many; one that does not gets slot_bytes(), 64-byte
+  /// aligned. Repeated calls without commit() give the same place.
+  virtual std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept = 0;
+  /// Whether streaming stores into what try_reserve(bytes) gave cost less than ordinary ones.
+  virtual bool prefers_streaming() const noexcept { return false; }
   /// Hands the slot of try_reserve(), with `bytes` of payload (0 is legal), to the peer.
   virtual void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept = 0;
   /// Whether try_publish() would take `source`, so that it pays to have the data there rather than
@@ -122,7 +127,7 @@ struct Membership {
   std::vector<RankCard> cards;               ///< of all ranks, in rank order
   int channels = 2;                          ///< endpoints for each pair of ranks
   int slots = 4;                             ///< of each direction of an endpoint
-  std::size_t slot_bytes = 65536;            ///< multiple of 64
+  std::size_t slot_bytes = 131072;           ///< multiple of 64
   std::uint64_t timeout_ns = 30'000'000'000; ///< for connect()
   Verdict* verdict = nullptr;
 

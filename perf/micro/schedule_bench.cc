@@ -32,7 +32,7 @@ struct Fifo {
 class FifoEnd final : public Endpoint {
  public:
   FifoEnd(Fifo& out, Fifo& in) : out_(out), in_(in) {}
-  std::span<std::byte> try_reserve() noexcept override {
+  std::span<std::byte> try_reserve(std::size_t = kWholeSlot) noexcept override {
     if (out_.sent - out_.released == Fifo::kSlots) return {};
     return out_.slots[out_.sent % Fifo::kSlots].bytes;
   }
@@ -112,12 +112,13 @@ void interpret(benchmark::State& state, const Algorithm& algorithm) {
   for (int rank = 0; rank < n; ++rank) views.emplace_back(fabric, rank);
   const auto run = [&] {
     for (std::size_t r = 0; r < count; ++r) {
-      Binding binding{.schedule = &schedules[r],
-                      .map = *map,
-                      .element_size = sizeof(float),
-                      .input = reinterpret_cast<const std::byte*>(in[r].data()),
-                      .output = reinterpret_cast<std::byte*>(out[r].data()),
-                      .reduce = reduce_kernel(DataType::kFloat32, ReduceOp::kSum, default_simd())};
+      Binding binding{
+          .schedule = &schedules[r],
+          .map = *map,
+          .kernels = {.reduce = reduce_kernel(DataType::kFloat32, ReduceOp::kSum, default_simd()),
+                      .element_size = sizeof(float)},
+          .input = reinterpret_cast<const std::byte*>(in[r].data()),
+          .output = reinterpret_cast<std::byte*>(out[r].data())};
       scratch[r].resize(binding.scratch_bytes());
       binding.scratch = scratch[r].data();
       executions[r].start(binding, views[r]);

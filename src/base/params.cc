@@ -20,8 +20,12 @@ constexpr std::array kParams{
               "Channels that every pair of ranks is connected by, 2 to 16; over TCP, sockets."},
     ParamInfo{Param::kSlots, "WHORL_SLOTS", "4",
               "Slots of each FIFO, 2 to 64. More: longer bursts without waiting, more memory."},
-    ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "65536",
+    ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "131072",
               "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message."},
+    ParamInfo{Param::kStreamBytes, "WHORL_STREAM_BYTES", "",
+              "Results of operations of at least this many bytes are written past the caches. "
+              "Empty: from where inputs and outputs of all ranks of a host exceed the largest "
+              "cache."},
     ParamInfo{Param::kTimeoutMs, "WHORL_TIMEOUT_MS", "30000",
               "An operation or a connection set-up fails after this many milliseconds without "
               "progress."},

@@ -17,6 +17,7 @@ enum class Param : std::uint8_t {
   kMaxChannels, // WHORL_MAX_CHANNELS
   kSlots,       // WHORL_SLOTS
   kSlotBytes,   // WHORL_SLOT_BYTES
+  kStreamBytes, // WHORL_STREAM_BYTES
   kTimeoutMs,   // WHORL_TIMEOUT_MS
   kSpins,       // WHORL_SPINS
   kTransports,  // WHORL_TRANSPORTS

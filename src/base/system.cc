@@ -177,6 +177,14 @@ int System::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
   return unless_interrupted(::ppoll(fds.data(), fds.size(), &timeout, nullptr));
 }
 
+std::size_t System::largest_cache_bytes() noexcept {
+  // A machine without the third level reports zero for it.
+  for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
+    if (const long bytes = ::sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
+  }
+  return 0;
+}
+
 int System::epoll_create() noexcept { return checked(::epoll_create1(EPOLL_CLOEXEC)); }
 
 int System::epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept {

@@ -65,6 +65,8 @@ class System {
   virtual int shutdown(int fd) noexcept;      ///< both directions
   virtual int shutdown_send(int fd) noexcept; ///< the peer reads to the end, then sees the end
   virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;
+  /// Of the largest cache that a core has; 0 if unknown.
+  virtual std::size_t largest_cache_bytes() noexcept;
   virtual int epoll_create() noexcept;
   virtual int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept;
   virtual int epoll_wait(int epoll_fd, std::span<epoll_event> events,

@@ -25,6 +25,7 @@ Communicator::Communicator(Setup setup) : setup_(std::move(setup)), napper_(*thi
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,
+                                                    .stream_bytes = setup_.stream_bytes(),
                                                     .verify = setup_.verify,
                                                     .endpoints = setup_.endpoints()});
 }
@@ -51,8 +52,8 @@ Status Communicator::execute(std::span<const Request> batch, const WaitPolicy& p
 }
 
 Status Communicator::begin(std::span<const Request> batch) {
-  Status status = setup_.verdict->status();
-  if (status.ok()) status = without_exceptions([&] { return engine_->start(batch); });
+  if (setup_.verdict->raised()) return setup_.verdict->status();
+  Status status = without_exceptions([&] { return engine_->start(batch); });
   if (status.ok() || status.code() == Code::kInvalidArgument) return status;
   setup_.verdict->raise(status);
   tell_peers();

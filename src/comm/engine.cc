@@ -181,18 +181,25 @@ Status Engine::start_transfer(Transfer& queue) {
                                                : received_)[static_cast<std::size_t>(request.peer)];
   // The two ranks of a transfer build their plans from different algorithms of the registry.
   queue.fingerprint = fingerprint_of(request, ++number, 0);
-  queue.execution.start({.schedule = &schedule,
-                         .map = *map,
-                         .element_size = element,
-                         .input = static_cast<const std::byte*>(request.send),
-                         .output = static_cast<std::byte*>(request.recv),
-                         .fingerprint = queue.fingerprint},
-                        queue);
+  queue.execution.start(
+      {.schedule = &schedule,
+       .map = *map,
+       .kernels = {.stream_copy = stream_copy(default_simd()), .element_size = element},
+       .input = static_cast<const std::byte*>(request.send),
+       .output = static_cast<std::byte*>(request.recv),
+       .fingerprint = queue.fingerprint},
+      queue);
   ++queue.next;
   return {};
 }
 
-Status Engine::start_collective(const Request& request) {
+/// Has plan and map of a collective in sized_.
+Status Engine::size_up(const Request& request) {
+  if (sized_.plan != nullptr && sized_.collective == request.collective &&
+      sized_.count == request.count && sized_.type == request.type && sized_.root == request.peer) {
+    return {};
+  }
+  sized_.plan = nullptr;
   const Membership& members = *config_.membership;
   const std::size_t larger = std::max(input_bytes(request, members.rank, members.nranks),
                                       output_bytes(request, members.rank, members.nranks));
@@ -207,21 +214,35 @@ Status Engine::start_collective(const Request& request) {
   const auto made =
       plan(request.collective, config_.selector.pick(request.collective, bytes), request.peer);
   if (!made.ok()) return made.status();
-  const Plan& chosen = **made;
-  const std::size_t element = size_of(request.type);
-  auto map = ChunkMap::make(chosen.schedule, request.count, element, members.slot_bytes);
+  const auto map =
+      ChunkMap::make((*made)->schedule, request.count, size_of(request.type), members.slot_bytes);
   if (!map.ok()) return map.status();
+  sized_ = {request.collective,
+            request.type,
+            request.peer,
+            request.count,
+            *made,
+            bytes >= config_.stream_bytes,
+            *map};
+  return {};
+}
 
+Status Engine::start_collective(const Request& request) {
+  WHORL_TRY(size_up(request));
+  const Membership& members = *config_.membership;
+  const Plan& chosen = *sized_.plan;
+  const std::size_t element = size_of(request.type);
   fingerprint_ = fingerprint_of(request, ++sequence_, chosen.hash);
   Binding binding{.schedule = &chosen.schedule,
-                  .map = *map,
-                  .element_size = element,
+                  .map = sized_.map,
+                  .kernels = {.stream_copy = stream_copy(default_simd()), .element_size = element},
                   .input = static_cast<const std::byte*>(request.send),
                   .output = static_cast<std::byte*>(request.recv),
+                  .stream_output = sized_.stream,
                   .divisor = request.op == ReduceOp::kAvg ? members.nranks : 1,
                   .fingerprint = fingerprint_};
   if (reduces(request.collective)) {
-    binding.reduce = reduce_kernel(request.type, request.op, default_simd());
+    binding.kernels.reduce = reduce_kernel(request.type, request.op, default_simd());
   }
   if (const std::size_t scratch = binding.scratch_bytes(); scratch > 0) {
     binding.scratch = scratch_.reserve(scratch);

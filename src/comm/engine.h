@@ -40,7 +40,8 @@ class Engine {
     const Membership* membership = nullptr;
     Shape shape;
     Selector selector;
-    bool verify = false; ///< prove each schedule before its first use
+    std::size_t stream_bytes = 0; ///< operations from this size on stream their output
+    bool verify = false;          ///< prove each schedule before its first use
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
     std::vector<std::vector<Endpoint*>> endpoints;
   };
@@ -78,6 +79,18 @@ class Engine {
     std::vector<std::vector<Endpoint*>>* table = nullptr;
   };
 
+  /// What the size of a collective leads to. Programs repeat calls, so the last one is kept.
+  struct Sized {
+    Collective collective = Collective::kBarrier;
+    DataType type = DataType::kUint8;
+    int root = 0;
+    std::size_t count = 0;
+    const Plan* plan = nullptr; ///< null: nothing is kept
+    bool stream = false;        ///< whether the output is streamed
+    ChunkMap map;
+  };
+
+  Status size_up(const Request& request);
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);
   Status start_transfer(Transfer& transfer);
@@ -90,6 +103,7 @@ class Engine {
   Config config_;
   CollectiveEndpoints endpoints_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
+  Sized sized_;
   Workspace scratch_, scaled_;
 
   std::span<const Request> batch_;

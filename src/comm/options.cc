@@ -27,6 +27,11 @@ Result<Options> Options::from_environment() {
                 .with_context("the upper bound is WHORL_MAX_CHANNELS"));
   WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
   WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  if (!param_text(Param::kStreamBytes).empty()) {
+    std::int64_t stream_bytes = 0;
+    WHORL_TRY(number(Param::kStreamBytes, 0, std::int64_t{1} << 62, stream_bytes));
+    options.stream_bytes = static_cast<std::size_t>(stream_bytes);
+  }
   WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
   options.slot_bytes = round_up(options.slot_bytes, 64);
   options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct Options {
   int channels = 1;     ///< lanes of a ring
   int max_channels = 2; ///< endpoints for each pair, without the one for sends and receives
   int slots = 4;
-  std::size_t slot_bytes = 65536;
+  std::size_t slot_bytes = 131072;
+  std::optional<std::size_t> stream_bytes; ///< as WHORL_STREAM_BYTES
   std::uint64_t timeout_ns = 30'000'000'000;
   std::vector<std::string> transports; ///< names, best first
   std::string algorithms;              ///< as in WHORL_ALGO

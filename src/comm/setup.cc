@@ -225,6 +225,14 @@ std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
   return table;
 }
 
+std::size_t Setup::stream_bytes() const {
+  if (options.stream_bytes) return *options.stream_bytes;
+  constexpr std::size_t kUnknownCache = 32 << 20;
+  const std::size_t known = sys().largest_cache_bytes();
+  const auto ranks = static_cast<std::size_t>(ranks_on_this_host(*membership));
+  return (known > 0 ? known : kUnknownCache) / (2 * ranks);
+}
+
 void Setup::nap(std::uint64_t max_ns) const noexcept {
   // Only one transport can be blocked in. With several, sleep briefly in each in turn, so that news
   // of any of them is seen soon.

@@ -29,6 +29,8 @@ struct Setup {
 
   /// The endpoints by [channel][peer]; null for this rank.
   std::vector<std::vector<Endpoint*>> endpoints() const;
+  /// Operations from this size on bypass the caches with what they write.
+  std::size_t stream_bytes() const;
   /// Blocks until something may have come from any peer.
   void nap(std::uint64_t max_ns) const noexcept;
 };

@@ -1,7 +1,7 @@
 #include "exec/execution.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 namespace whorl {
 namespace {
@@ -9,14 +9,31 @@ namespace {
 /// Repetitions that a lane runs before the next lane gets its turn. Larger: fewer switches.
 /// Smaller: lanes stay closer together.
 constexpr int kTurn = 64;
+/// Messages below this are not streamed: what is gained does not pay for the fence.
+constexpr std::size_t kStreamBytes = 16 * 1024;
 
 } // namespace
 
 void Execution::start(const Binding& binding, Endpoints& endpoints) {
+  const bool same_lanes = binding.schedule == binding_.schedule && &endpoints == endpoints_;
   binding_ = binding;
   mismatch_ = {};
   failed_ = false;
-  const std::vector<Lane>& program = binding.schedule->lanes;
+  if (!same_lanes) find_lanes(endpoints);
+  for (std::size_t i = 0; i < active_lanes_; ++i) {
+    LaneRun& lane = lanes_[i];
+    lane.published.clear();
+    lane.window = 0;
+    lane.step = 0;
+    lane.finished = lane.lane->steps.empty();
+    if (!lane.finished) enter_step(lane);
+  }
+}
+
+/// Prepares the lanes for the schedule of binding_.
+void Execution::find_lanes(Endpoints& endpoints) {
+  endpoints_ = nullptr; // none, should an allocation fail
+  const std::vector<Lane>& program = binding_.schedule->lanes;
   active_lanes_ = program.size();
   if (lanes_.size() < active_lanes_) lanes_.resize(active_lanes_);
   std::size_t widest = 0;
@@ -27,15 +44,11 @@ void Execution::start(const Binding& binding, Endpoints& endpoints) {
     for (const std::uint32_t peer : program[i].peers) {
       lane.endpoints.push_back(endpoints.find(peer, program[i].channel));
     }
-    lane.published.clear();
-    lane.window = 0;
-    lane.step = 0;
-    lane.finished = program[i].steps.empty();
     widest = std::max(widest, program[i].peers.size());
-    if (!lane.finished) enter_step(lane);
   }
   if (messages_.size() < widest) messages_.resize(widest);
   if (sources_.size() < widest + 1) sources_.resize(widest + 1);
+  endpoints_ = &endpoints;
 }
 
 Progress Execution::advance() noexcept {
@@ -93,21 +106,18 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
 
   // A single consumer gets the result written straight into its slot. Where the result lies in
   // memory that the consumer can read, or goes to several, it is sent from there afterwards.
-  std::span<std::byte> slot;
+  Target slot;
   bool send_later = step.sends() && step.copies();
   if (step.sends() && step.fan_out() == 1) {
     Endpoint& peer = *lane.endpoints[step.tx];
-    const std::span<std::byte> target = step.copies()
-                                            ? contiguous(step.dst, lane, lane.dst_chunk, step.count)
-                                            : std::span<std::byte>();
-    if (target.data() == nullptr || !peer.can_publish(target)) {
-      slot = peer.try_reserve();
-      if (slot.empty()) return false;
+    if (!step.copies() || !lane.dst.whole || !peer.can_publish({lane.dst.data, lane.bytes})) {
+      slot = reserve(lane, peer);
+      if (slot.data == nullptr) return false;
       send_later = false;
     }
   }
   move(lane, step, slot);
-  if (!slot.empty()) lane.endpoints[step.tx]->commit(lane.bytes, binding_.fingerprint);
+  if (slot.data != nullptr) lane.endpoints[step.tx]->commit(lane.bytes, binding_.fingerprint);
   for (int i = 0; i < step.fan_in(); ++i) {
     lane.endpoints[static_cast<std::size_t>(step.rx + i)]->release();
   }
@@ -121,14 +131,11 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
 /// Has one message of each peer of the fan in messages_, all of this operation.
 bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
   const int fan = step.fan_in();
-  const bool whole = !step.reduces() && lane.published.empty();
+  const bool whole = !step.reduces() && lane.published.empty() && lane.dst.whole && lane.bytes > 0;
   for (int i = 0; i < fan; ++i) {
     const auto index = static_cast<std::size_t>(step.rx + i);
     Endpoint& peer = *lane.endpoints[index];
-    if (whole) {
-      const std::span<std::byte> target = contiguous(step.dst, lane, lane.dst_chunk, step.count);
-      if (target.data() != nullptr) peer.offer(target, binding_.fingerprint);
-    }
+    if (whole) peer.offer({lane.dst.data, lane.bytes}, binding_.fingerprint);
     const Message message = peer.try_peek();
     if (!message) return false;
     if (!(message.fingerprint == binding_.fingerprint) || message.bytes != lane.bytes) {
@@ -146,73 +153,86 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
 
 /// Moves one message's worth of data: the operands are the step's source chunks and messages_, the
 /// targets its destination chunks and `slot`.
-void Execution::move(const LaneRun& lane, const Step& step, std::span<std::byte> slot) noexcept {
+void Execution::move(const LaneRun& lane, const Step& step, const Target& slot) noexcept {
   const int fan = step.fan_in();
   const int divisor = step.final() ? binding_.divisor : 1;
-  const auto self = static_cast<std::uint32_t>(binding_.schedule->rank);
+  const bool stream_dst = binding_.stream_output && step.dst == Buffer::kOutput;
   // Pieces are single chunks, or all of them at once where they lie side by side in memory.
-  const auto one_piece = [&](Buffer buffer, std::uint32_t chunk) {
-    return contiguous(buffer, lane, chunk, step.count).data() != nullptr;
-  };
-  const bool whole = (!step.reads_src() || one_piece(step.src, lane.chunk)) &&
-                     (!step.writes_dst() || one_piece(step.dst, lane.dst_chunk));
+  const bool whole =
+      (!step.reads_src() || lane.src.whole) && (!step.writes_dst() || lane.dst.whole);
   const std::uint32_t pieces = whole ? 1 : step.count;
+  const auto piece = [&](Buffer buffer, const Operand& operand, std::uint32_t k) {
+    return k == 0 ? operand.data : address(buffer, lane.window, operand.chunk + k);
+  };
   std::size_t offset = 0;
   for (std::uint32_t k = 0; k < pieces; ++k) {
     const Buffer sized = step.reads_src() ? step.src : step.dst;
-    const std::uint32_t sized_chunk = (step.reads_src() ? lane.chunk : lane.dst_chunk) + k;
-    const std::size_t bytes = whole ? lane.bytes : chunk_bytes(sized, lane.window, sized_chunk);
+    const Operand& chunks = step.reads_src() ? lane.src : lane.dst;
+    const std::size_t bytes =
+        whole ? lane.bytes : chunk_bytes(sized, lane.window, chunks.chunk + k);
     if (bytes == 0) continue;
 
-    std::array<void*, 2> targets{};
-    std::size_t target_count = 0;
-    std::byte* const dst =
-        step.writes_dst() ? address(step.dst, lane.window, lane.dst_chunk + k) : nullptr;
-    if (dst != nullptr) targets[target_count++] = dst;
-    if (!slot.empty()) targets[target_count++] = slot.data() + offset;
-
+    std::byte* const own = step.reads_src() ? piece(step.src, lane.src, k) : nullptr;
+    std::byte* const dst = step.writes_dst() ? piece(step.dst, lane.dst, k) : nullptr;
+    std::array<Target, 2> both;
+    std::size_t targets = 0;
+    if (dst != nullptr) both[targets++] = {dst, stream_dst};
+    if (slot.data != nullptr) both[targets++] = {slot.data + offset, slot.stream};
     if (step.reduces()) {
-      const std::byte* const own = address(step.src, lane.window, lane.chunk + k);
-      std::size_t operands = 0;
-      if (fan == 0) { // local: d = d ⊕ s
-        sources_[operands++] = dst;
-        sources_[operands++] = own;
-      } else {
-        bool own_placed = false;
-        for (int i = 0; i < fan; ++i) {
-          const auto index = static_cast<std::size_t>(step.rx + i);
-          if (!own_placed && lane.lane->peers[index] > self) {
-            sources_[operands++] = own;
-            own_placed = true;
-          }
-          sources_[operands++] = messages_[static_cast<std::size_t>(i)].data + offset;
-        }
-        if (!own_placed) sources_[operands++] = own;
-      }
-      binding_.reduce({sources_.data(), operands}, {targets.data(), target_count},
-                      bytes / binding_.element_size, divisor);
+      const std::size_t operands = list_operands(lane, step, own, dst, offset);
+      reduce_into(binding_.kernels, {sources_.data(), operands}, {both.data(), targets}, bytes,
+                  divisor);
     } else {
-      const std::byte* const source =
-          fan == 0 ? address(step.src, lane.window, lane.chunk + k) : messages_[0].data + offset;
-      for (std::size_t t = 0; t < target_count; ++t) {
-        if (targets[t] != source) std::memmove(targets[t], source, bytes);
-      }
+      copy_into(binding_.kernels, fan == 0 ? own : messages_[0].data + offset,
+                {both.data(), targets}, bytes);
     }
     offset += bytes;
   }
+  if (slot.stream || stream_dst) stream_fence();
+}
+
+/// Has in sources_ what a reducing step combines, in ascending order of rank. Returns the number.
+std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
+                                     const std::byte* dst, std::size_t offset) noexcept {
+  const int fan = step.fan_in();
+  if (fan == 0) { // local: d = d ⊕ s
+    sources_[0] = dst;
+    sources_[1] = own;
+    return 2;
+  }
+  const auto self = static_cast<std::uint32_t>(binding_.schedule->rank);
+  std::size_t operands = 0;
+  bool own_placed = false;
+  for (int i = 0; i < fan; ++i) {
+    const auto index = static_cast<std::size_t>(step.rx + i);
+    if (!own_placed && lane.lane->peers[index] > self) {
+      sources_[operands++] = own;
+      own_placed = true;
+    }
+    sources_[operands++] = messages_[static_cast<std::size_t>(i)].data + offset;
+  }
+  if (!own_placed) sources_[operands++] = own;
+  return operands;
+}
+
+/// The peer's slot for a message of this lane; no data if there is none free.
+Target Execution::reserve(const LaneRun& lane, Endpoint& peer) const noexcept {
+  const std::span<std::byte> slot = peer.try_reserve(lane.bytes);
+  const bool stream = lane.bytes >= kStreamBytes && binding_.kernels.stream_copy != nullptr &&
+                      peer.prefers_streaming();
+  return {slot.data(), stream};
 }
 
 /// Sends what lies in memory (the source of a plain send, the target of a copying step) to the
 /// peers of the fan that have not got it yet. Returns whether any got it.
 bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
-  const Buffer buffer = step.copies() ? step.dst : step.src;
-  const std::uint32_t first = step.copies() ? lane.dst_chunk : lane.chunk;
-  const std::span<std::byte> source = contiguous(buffer, lane, first, step.count);
+  const Operand& chunks = step.copies() ? lane.dst : lane.src;
+  const std::span<std::byte> source(chunks.data, lane.bytes);
   bool moved = false;
   while (lane.sent < step.fan_out()) {
     Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + lane.sent)];
     Publish published = Publish::kUnreachable;
-    if (source.data() != nullptr && peer.can_publish(source)) {
+    if (chunks.whole && peer.can_publish(source)) {
       published = peer.try_publish(source, binding_.fingerprint);
     }
     if (published == Publish::kBusy) return moved;
@@ -222,16 +242,9 @@ bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
                                 .begin = source.data(),
                                 .end = source.data() + source.size()});
     } else {
-      const std::span<std::byte> slot = peer.try_reserve();
-      if (slot.empty()) return moved;
-      std::size_t offset = 0;
-      for (std::uint32_t k = 0; k < step.count; ++k) {
-        const std::size_t bytes = chunk_bytes(buffer, lane.window, first + k);
-        if (bytes > 0) {
-          std::memcpy(slot.data() + offset, address(buffer, lane.window, first + k), bytes);
-        }
-        offset += bytes;
-      }
+      const Target slot = reserve(lane, peer);
+      if (slot.data == nullptr) return moved;
+      copy_chunks(lane, step, slot);
       peer.commit(lane.bytes, binding_.fingerprint);
     }
     ++lane.sent;
@@ -239,6 +252,24 @@ bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
   }
   finish_repetition(lane);
   return true;
+}
+
+/// Copies the chunks that send_from_memory() sends into a slot.
+void Execution::copy_chunks(const LaneRun& lane, const Step& step, const Target& slot) noexcept {
+  const Buffer buffer = step.copies() ? step.dst : step.src;
+  const Operand& chunks = step.copies() ? lane.dst : lane.src;
+  const std::uint32_t pieces = chunks.whole ? 1 : step.count;
+  std::size_t offset = 0;
+  for (std::uint32_t k = 0; k < pieces; ++k) {
+    const std::byte* const source =
+        k == 0 ? chunks.data : address(buffer, lane.window, chunks.chunk + k);
+    const std::size_t bytes =
+        chunks.whole ? lane.bytes : chunk_bytes(buffer, lane.window, chunks.chunk + k);
+    const Target target{slot.data + offset, slot.stream};
+    if (bytes > 0) copy_into(binding_.kernels, source, {&target, 1}, bytes);
+    offset += bytes;
+  }
+  if (slot.stream) stream_fence();
 }
 
 void Execution::enter_step(LaneRun& lane) noexcept {
@@ -254,16 +285,15 @@ void Execution::enter_repetition(LaneRun& lane) noexcept {
   lane.sent = 0;
   if (step.waits()) return;
   const auto at = [&](Buffer buffer, std::uint16_t first) -> std::uint16_t {
-    const int chunks = binding_.schedule->chunks(buffer);
-    return chunks == 0 ? std::uint16_t{0} : chunk_at(first, step.stride, lane.repetition, chunks);
+    if (lane.repetition == 0) return first;
+    return chunk_at(first, step.stride, lane.repetition, binding_.schedule->chunks(buffer));
   };
-  lane.chunk = at(step.src, step.chunk);
-  lane.dst_chunk = at(step.dst, step.dst_chunk);
-  const Buffer sized = step.reads_src() ? step.src : step.dst;
-  const std::uint32_t first = step.reads_src() ? lane.chunk : lane.dst_chunk;
-  lane.bytes = 0;
-  for (std::uint32_t k = 0; k < step.count; ++k) {
-    lane.bytes += chunk_bytes(sized, lane.window, first + k);
+  // Source and target have the same sizes.
+  if (step.reads_src()) {
+    lane.bytes = find(lane.src, step.src, lane.window, at(step.src, step.chunk), step.count);
+  }
+  if (step.writes_dst()) {
+    lane.bytes = find(lane.dst, step.dst, lane.window, at(step.dst, step.dst_chunk), step.count);
   }
 }
 
@@ -294,14 +324,13 @@ bool Execution::step_finished(const LaneRun& waiter, const Step& step) const noe
 bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
   if (lane.published.empty()) return true;
   // In place, a copy of a chunk onto itself changes nothing.
-  const bool onto_itself = step.ops == kCopy && address(step.src, lane.window, lane.chunk) ==
-                                                    address(step.dst, lane.window, lane.dst_chunk);
+  const bool onto_itself = step.ops == kCopy && lane.src.data == lane.dst.data;
   if (onto_itself) return true;
   std::erase_if(lane.published,
                 [](const Publication& p) { return p.endpoint->released() >= p.number; });
   for (std::uint32_t k = 0; k < step.count && !lane.published.empty(); ++k) {
-    const std::byte* const begin = address(step.dst, lane.window, lane.dst_chunk + k);
-    const std::byte* const end = begin + chunk_bytes(step.dst, lane.window, lane.dst_chunk + k);
+    const std::byte* const begin = address(step.dst, lane.window, lane.dst.chunk + k);
+    const std::byte* const end = begin + chunk_bytes(step.dst, lane.window, lane.dst.chunk + k);
     for (const Publication& p : lane.published) {
       if (begin < p.end && p.begin < end) return false;
     }
@@ -323,34 +352,36 @@ std::byte* Execution::address(Buffer buffer, std::size_t window,
   switch (buffer) {
     case Buffer::kInput: // never written: the verifier allows kInput as a source only
       return const_cast<std::byte*>(binding_.input) +
-             binding_.map.begin(window, chunk) * binding_.element_size;
+             binding_.map.begin(window, chunk) * binding_.kernels.element_size;
     case Buffer::kOutput:
-      return binding_.output + binding_.map.begin(window, chunk) * binding_.element_size;
+      return binding_.output + binding_.map.begin(window, chunk) * binding_.kernels.element_size;
     case Buffer::kScratch:
       break;
   }
-  return binding_.scratch + chunk * binding_.map.chunk * binding_.element_size;
+  return binding_.scratch + chunk * binding_.map.chunk * binding_.kernels.element_size;
 }
 
 std::size_t Execution::chunk_bytes(Buffer buffer, std::size_t window,
                                    std::uint32_t chunk) const noexcept {
   const std::uint32_t in_block =
       buffer == Buffer::kScratch ? binding_.schedule->scratch[chunk] : chunk;
-  return binding_.map.size(window, in_block) * binding_.element_size;
+  return binding_.map.size(window, in_block) * binding_.kernels.element_size;
 }
 
-std::span<std::byte> Execution::contiguous(Buffer buffer, const LaneRun& lane, std::uint32_t chunk,
-                                           std::uint32_t count) const noexcept {
-  std::byte* const begin = address(buffer, lane.window, chunk);
-  const std::byte* expected = begin;
-  for (std::uint32_t k = 0; k < count; ++k) {
-    const std::size_t bytes = chunk_bytes(buffer, lane.window, chunk + k);
-    if (bytes == 0) continue;
-    if (address(buffer, lane.window, chunk + k) != expected) return {};
-    expected += bytes;
+/// Finds where `count` chunks from `chunk` on lie. Returns their bytes.
+std::size_t Execution::find(Operand& operand, Buffer buffer, std::size_t window,
+                            std::uint16_t chunk, std::uint32_t count) const noexcept {
+  operand.data = address(buffer, window, chunk);
+  operand.chunk = chunk;
+  operand.whole = true;
+  std::size_t bytes = chunk_bytes(buffer, window, chunk);
+  for (std::uint32_t k = 1; k < count; ++k) {
+    const std::size_t more = chunk_bytes(buffer, window, chunk + k);
+    if (more == 0) continue;
+    if (address(buffer, window, chunk + k) != operand.data + bytes) operand.whole = false;
+    bytes += more;
   }
-  if (expected == begin) return {};
-  return {begin, static_cast<std::size_t>(expected - begin)};
+  return bytes;
 }
 
 /// Whether the peer behind `endpoint` still reads a source of this lane.

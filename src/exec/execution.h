@@ -8,7 +8,7 @@
 
 #include "base/fingerprint.h"
 #include "exec/chunk_map.h"
-#include "kernels/reduce.h"
+#include "exec/move.h"
 #include "schedule/schedule.h"
 #include "transports/transport.h"
 
@@ -18,16 +18,16 @@ namespace whorl {
 struct Binding {
   const Schedule* schedule = nullptr;
   ChunkMap map;
-  std::size_t element_size = 1;
+  MoveKernels kernels;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  std::byte* scratch = nullptr;  ///< scratch_bytes(), 64-byte aligned
-  ReduceKernel reduce = nullptr; ///< unused where nothing is reduced
-  int divisor = 1;               ///< of steps with kFinal
-  Fingerprint fingerprint;       ///< of every message
+  std::byte* scratch = nullptr; ///< scratch_bytes(), 64-byte aligned
+  bool stream_output = false;   ///< write the output with stores that bypass the caches
+  int divisor = 1;              ///< of steps with kFinal
+  Fingerprint fingerprint;      ///< of every message
 
   std::size_t scratch_bytes() const noexcept {
-    return schedule->scratch.size() * map.chunk * element_size;
+    return schedule->scratch.size() * map.chunk * kernels.element_size;
   }
 };
 
@@ -43,8 +43,9 @@ class Execution {
     virtual Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept = 0;
   };
 
-  /// Begins an operation; the binding's schedule, buffers and endpoints outlive it. Peers of the
-  /// schedule are looked up in `endpoints`.
+  /// Begins an operation; the binding's buffers outlive it. Peers of the schedule are looked up in
+  /// `endpoints`, but not again when the next operation has the same schedule: a schedule keeps its
+  /// contents and its endpoints for the life of this Execution.
   void start(const Binding& binding, Endpoints& endpoints);
   /// Runs all lanes as far as they go. kDone when this rank's part is complete and no buffer is
   /// needed any more; kFailed when a message of another operation arrived (see mismatch()) or an
@@ -80,25 +81,36 @@ class Execution {
     kCombine, ///< receive, reduce, copy
     kSend,    ///< send what lies in memory to the fan of peers, one after the other
   };
+  /// The chunks that a repetition reads or writes.
+  struct Operand {
+    std::byte* data = nullptr; ///< of the first chunk
+    std::uint16_t chunk = 0;   ///< the first one
+    bool whole = false;        ///< whether they lie side by side in memory
+  };
   struct LaneRun {
     const Lane* lane;
     std::vector<Endpoint*> endpoints; ///< parallel to lane->peers
     std::vector<Publication> published;
     std::size_t window;
+    Operand src, dst;  ///< of the current repetition, where the step has them
     std::size_t bytes; ///< of the current message
     std::uint32_t step;
     std::uint16_t repetition;
-    std::uint16_t chunk, dst_chunk; ///< of the current repetition
-    std::uint8_t sent;              ///< peers of the fan that have been sent to
+    std::uint8_t sent; ///< peers of the fan that have been sent to
     Phase phase;
     bool finished;
   };
 
+  void find_lanes(Endpoints& endpoints);
   bool run_step(LaneRun& lane) noexcept;
   bool combine(LaneRun& lane, const Step& step) noexcept;
   bool gather_messages(LaneRun& lane, const Step& step) noexcept;
   bool send_from_memory(LaneRun& lane, const Step& step) noexcept;
-  void move(const LaneRun& lane, const Step& step, std::span<std::byte> slot) noexcept;
+  void move(const LaneRun& lane, const Step& step, const Target& slot) noexcept;
+  std::size_t list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
+                            const std::byte* dst, std::size_t offset) noexcept;
+  Target reserve(const LaneRun& lane, Endpoint& peer) const noexcept;
+  void copy_chunks(const LaneRun& lane, const Step& step, const Target& slot) noexcept;
   void enter_step(LaneRun& lane) noexcept;
   void enter_repetition(LaneRun& lane) noexcept;
   void finish_repetition(LaneRun& lane) noexcept;
@@ -109,11 +121,11 @@ class Execution {
 
   std::byte* address(Buffer buffer, std::size_t window, std::uint32_t chunk) const noexcept;
   std::size_t chunk_bytes(Buffer buffer, std::size_t window, std::uint32_t chunk) const noexcept;
-  /// The `count` chunks as one piece of memory; empty data if they do not lie side by side.
-  std::span<std::byte> contiguous(Buffer buffer, const LaneRun& lane, std::uint32_t chunk,
-                                  std::uint32_t count) const noexcept;
+  std::size_t find(Operand& operand, Buffer buffer, std::size_t window, std::uint16_t chunk,
+                   std::uint32_t count) const noexcept;
 
   Binding binding_;
+  const Endpoints* endpoints_ = nullptr; ///< that the lanes' endpoints were looked up in
   std::vector<LaneRun> lanes_;
   std::size_t active_lanes_ = 0;
   std::vector<Message> messages_;    ///< of the fan of the step at hand

@@ -101,6 +101,14 @@ ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept {
       .reduce[static_cast<std::size_t>(op)];
 }
 
+StreamCopy stream_copy(Simd simd) noexcept { return supported_table(simd).stream_copy; }
+
+void stream_fence() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#endif
+}
+
 ScaleKernel scale_kernel(DataType type, Simd simd) noexcept {
   return supported_table(simd).rows[static_cast<std::size_t>(type)].scale;
 }

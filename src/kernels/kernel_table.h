@@ -12,6 +12,7 @@ struct KernelTable {
     ScaleKernel scale;
   };
   Row rows[kNumDataTypes];
+  StreamCopy stream_copy;
 };
 
 // Each is defined in the file reduce_<name>.cc; a build has those of its processor family.

@@ -41,6 +41,15 @@ bool supported(Simd simd) noexcept;
 /// The best supported one, or the one that WHORL_SIMD names if supported. Decided once.
 Simd default_simd() noexcept;
 
+/// Copies with stores that bypass the caches: for destinations that are not read soon by this core,
+/// or that another one has in its cache. Ranges do not overlap and need no alignment. Other threads
+/// may see the stores later than ordinary ones that follow, until stream_fence(). Where a processor
+/// has no such stores it is memcpy().
+using StreamCopy = void (*)(void* destination, const void* source, std::size_t bytes) noexcept;
+StreamCopy stream_copy(Simd simd) noexcept;
+/// Orders streaming stores before all stores that follow.
+void stream_fence() noexcept;
+
 /// Never null; where `simd` is not supported, the kernel of kScalar.
 ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept;
 ScaleKernel scale_kernel(DataType type, Simd simd) noexcept;

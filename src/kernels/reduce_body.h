@@ -15,6 +15,7 @@
 
 #include "kernels/formats.h"
 #include "kernels/kernel_table.h"
+#include "kernels/stream_body.h"
 
 #if defined(__clang__)
 #define WHORL_VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
@@ -175,6 +176,7 @@ constexpr KernelTable WHORL_KERNEL_TABLE{
     {kIntegerRow<std::int8_t>, kIntegerRow<std::uint8_t>, kIntegerRow<std::int32_t>,
      kIntegerRow<std::uint32_t>, kIntegerRow<std::int64_t>, kIntegerRow<std::uint64_t>,
      kSmallRow<Float16>, kRealRow<float, Float32>, kRealRow<double, Float64>, kSmallRow<Bfloat16>,
-     kSmallRow<Float8e4m3>, kSmallRow<Float8e5m2>}};
+     kSmallRow<Float8e4m3>, kSmallRow<Float8e5m2>},
+    stream_copy};
 
 } // namespace whorl::kernels

@@ -35,7 +35,7 @@ class QueueEndpoint final : public Endpoint {
         slot_(slot_bytes),
         publishes_(publishes) {}
 
-  std::span<std::byte> try_reserve() noexcept override {
+  std::span<std::byte> try_reserve(std::size_t = kWholeSlot) noexcept override {
     return out_.entries.size() < slots_ ? std::span<std::byte>(slot_) : std::span<std::byte>();
   }
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {

@@ -1,5 +1,7 @@
 #include "transports/fifo/endpoint.h"
 
+#include <algorithm>
+
 namespace whorl {
 
 /// Reads how many messages the peer has given back. False: the number is impossible.
@@ -13,6 +15,29 @@ bool FifoEndpoint::refresh() noexcept {
   released_ = released;
   limit_ = prepared_ ? released + ends_.slots : 0;
   return true;
+}
+
+/// Takes note of a message that was written. Returns kTimed if the receiver is to time it, too.
+std::uint64_t FifoEndpoint::filled(std::size_t bytes) noexcept {
+  const bool timed = stores_.timed();
+  stores_.filled(timed ? pace_of(sys().now_ns() - fill_began_ns_, bytes) : 0,
+                 // Written before the counter that refresh() has read since.
+                 stores_.wants_pace() ? head(ends_.send).pace.load(std::memory_order_relaxed) : 0);
+  return timed ? kTimed : 0;
+}
+
+/// Takes note that a message is received, if it was timed, or ends a run of timed ones.
+void FifoEndpoint::emptied(std::uint64_t flag) noexcept {
+  const bool timed = (flag & (kTimed | kPublished)) == kTimed;
+  if (timed) {
+    const std::uint32_t pace =
+        pace_of(sys().now_ns() - empty_began_ns_, std::max<std::size_t>((flag & ~kTimed) >> 32, 1));
+    std::atomic<std::uint32_t>& best = head(ends_.receive).pace;
+    if (!emptied_timed_ || pace < best.load(std::memory_order_relaxed)) {
+      best.store(pace, std::memory_order_relaxed); // released before the counter in release()
+    }
+  }
+  emptied_timed_ = timed;
 }
 
 bool FifoEndpoint::make_room() noexcept {

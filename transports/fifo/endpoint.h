@@ -5,6 +5,7 @@
 
 #include "base/system.h"
 #include "transports/fifo/layout.h"
+#include "transports/fifo/store_policy.h"
 #include "transports/transport.h"
 
 namespace whorl {
@@ -53,17 +54,28 @@ class FifoEndpoint final : public Endpoint {
         host_(host),
         stride_(slot_stride(ends.slot_bytes)),
         mask_(ring_slots(ends.slots) - 1),
+        stores_(ends.slots),
         send_slot_(slot(ends.send, 0)),
         receive_slot_(slot(ends.receive, 0)) {}
 
-  std::span<std::byte> try_reserve() noexcept override {
+  std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept override {
     if (sent_ == limit_ && !make_room()) return {};
+    small_ = bytes <= kSmallBytes;
+    if (small_) return send_slot_->small;
+    if (bytes >= StorePolicy::kLeastBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
     return {payload(send_slot_), ends_.slot_bytes};
   }
 
+  bool prefers_streaming() const noexcept override { return stores_.streaming(); }
+
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
-    if (bytes <= kSmallBytes) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
-    send(std::uint64_t{bytes} << 32, fingerprint);
+    std::uint64_t word = std::uint64_t{bytes} << 32;
+    if (bytes <= kSmallBytes) {
+      if (!small_) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
+    } else if (bytes >= StorePolicy::kLeastBytes) {
+      word |= filled(bytes);
+    }
+    send(word, fingerprint);
   }
 
   bool can_publish(std::span<const std::byte> source) const noexcept override {
@@ -104,14 +116,20 @@ class FifoEndpoint final : public Endpoint {
       return {};
     }
     if ((flag & kPublished) != 0) return peek_published(header);
-    const std::size_t bytes = flag >> 32;
+    const std::size_t bytes = (flag & ~kTimed) >> 32;
     if (bytes > ends_.slot_bytes) [[unlikely]]
       return refuse("a message larger than a slot");
+    if ((flag & kTimed) != 0) [[unlikely]]
+      empty_began_ns_ = sys().now_ns();
     return {bytes <= kSmallBytes ? header.small.data() : payload(receive_slot_), bytes,
             header.fingerprint};
   }
 
   void release() noexcept override {
+    if (const std::uint64_t flag = receive_slot_->flag.load(std::memory_order_relaxed);
+        (flag & kTimed) != 0 || emptied_timed_) [[unlikely]] {
+      emptied(flag);
+    }
     ++received_;
     // Pairs with acquire in refresh(): the peer may overwrite the slot or the published source.
     head(ends_.receive).released.store(received_, std::memory_order_release);
@@ -130,6 +148,7 @@ class FifoEndpoint final : public Endpoint {
 
  private:
   static constexpr std::uint64_t kPublished = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kTimed = std::uint64_t{1} << 62;
 
   static FifoHead& head(std::byte* fifo) noexcept { return *reinterpret_cast<FifoHead*>(fifo); }
   static std::byte* payload(SlotHeader* slot) noexcept {
@@ -148,6 +167,8 @@ class FifoEndpoint final : public Endpoint {
     ring(*ends_.bell);
   }
 
+  std::uint64_t filled(std::size_t bytes) noexcept;
+  void emptied(std::uint64_t flag) noexcept;
   bool make_room() noexcept;
   bool refresh() noexcept;
   Message peek_published(SlotHeader& header) noexcept;
@@ -159,6 +180,9 @@ class FifoEndpoint final : public Endpoint {
   const std::size_t mask_;
 
   // Sending.
+  StorePolicy stores_;
+  std::uint64_t fill_began_ns_ = 0;  ///< of a timed message
+  bool small_ = false;               ///< try_reserve() gave SlotHeader::small
   SlotHeader* send_slot_;            ///< of message sent_ + 1
   std::uint64_t sent_ = 0;           ///< messages
   std::uint64_t limit_ = 0;          ///< sent_ may grow up to here; 0 until prepare()
@@ -167,9 +191,11 @@ class FifoEndpoint final : public Endpoint {
   bool prepared_ = false;
 
   // Receiving.
-  SlotHeader* receive_slot_;   ///< of message received_ + 1
-  std::uint64_t received_ = 0; ///< messages released
-  std::uint32_t expected_ = 1; ///< low half of the flag of the next message
+  SlotHeader* receive_slot_;         ///< of message received_ + 1
+  std::uint64_t received_ = 0;       ///< messages released
+  std::uint32_t expected_ = 1;       ///< low half of the flag of the next message
+  std::uint64_t empty_began_ns_ = 0; ///< when a timed message was last looked at
+  bool emptied_timed_ = false;       ///< the message before was a timed one
 
   // Set by the owner, taken by was_stuck(); they carry no other data.
   std::atomic<bool> stuck_sending_{false};

@@ -25,8 +25,8 @@ Result<SegmentLayout> SegmentLayout::make(const SegmentShape& shape) {
                     shape.slots, shape.slot_bytes, shape.places, shape.channels, why));
   };
   if (shape.places == 0 || shape.channels == 0 || shape.slots == 0) return fail("are empty");
-  if (shape.slot_bytes < 64 || shape.slot_bytes % 64 != 0 || shape.slot_bytes >= (1ULL << 31)) {
-    return fail("are impossible: a slot is a multiple of 64 bytes, below 2 GiB");
+  if (shape.slot_bytes < 64 || shape.slot_bytes % 64 != 0 || shape.slot_bytes >= (1ULL << 30)) {
+    return fail("are impossible: a slot is a multiple of 64 bytes, below 1 GiB");
   }
   if (shape.slots > (1U << 20)) return fail("are too many");
   SegmentLayout layout;
@@ -34,7 +34,7 @@ Result<SegmentLayout> SegmentLayout::make(const SegmentShape& shape) {
   layout.places_offset_ = round_up(sizeof(SegmentHeader), kWriterDistance);
   layout.control_bytes_ =
       round_up(layout.places_offset_ + std::size_t{shape.places} * sizeof(Place), kPageBytes);
-  // No overflow: below 2³¹ + 64 times 2²⁰.
+  // No overflow: below 2³⁰ + 64 times 2²⁰.
   layout.fifo_bytes_ = round_up(
       sizeof(FifoHead) + ring_slots(shape.slots) * slot_stride(shape.slot_bytes), kPageBytes);
   std::size_t size = layout.fifo_bytes_;

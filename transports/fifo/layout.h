@@ -27,8 +27,9 @@ inline constexpr std::size_t kSmallBytes = 40;
 /// The line before each payload. Written by the sender, all before `flag`.
 struct alignas(64) SlotHeader {
   /// Bits 0–31: number of the message that is complete in this slot, from 1, modulo 2³². Bits
-  /// 32–62: bytes of payload. Bit 63: `small` holds a Descriptor. One word, so that a sender that
-  /// dies half way leaves a message that never becomes visible.
+  /// 32–61: bytes of payload. Bit 62: the receiver is to time it. Bit 63: `small` holds a
+  /// Descriptor. One word, so that a sender that dies half way leaves a message that never becomes
+  /// visible.
   std::atomic<std::uint64_t> flag;
   Fingerprint fingerprint;
   std::array<std::byte, kSmallBytes> small; ///< payload up to kSmallBytes, or a Descriptor
@@ -45,6 +46,8 @@ static_assert(sizeof(Descriptor) <= kSmallBytes);
 /// Before the slots of a FIFO. Written by the receiver.
 struct alignas(kWriterDistance) FifoHead {
   std::atomic<std::uint64_t> released; ///< messages given back so far
+  /// The best pace, as pace_of(), at which the messages of the last run of timed ones were emptied.
+  std::atomic<std::uint32_t> pace;
 };
 
 /// How a rank is woken. `sleeping` is read by everybody after each message, so the line is shared

@@ -25,7 +25,8 @@ TcpEndpoint::TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes,
 
 // --- sending ---
 
-std::span<std::byte> TcpEndpoint::try_reserve() noexcept {
+std::span<std::byte> TcpEndpoint::try_reserve(std::size_t bytes) noexcept {
+  static_cast<void>(bytes);
   if (failed_ || sent_ - written_ == slots_) return {};
   return {slot(sent_), slot_bytes_};
 }

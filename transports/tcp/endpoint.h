@@ -53,7 +53,7 @@ class TcpEndpoint final : public Endpoint {
   TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes, std::span<std::byte> memory,
               TcpFailureJudge& judge);
 
-  std::span<std::byte> try_reserve() noexcept override;
+  std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept override;
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
   bool can_publish(std::span<const std::byte> source) const noexcept override {
     return source.size() <= slot_bytes_;

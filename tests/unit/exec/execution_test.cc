@@ -100,10 +100,12 @@ void run(const Case& c) {
   for (std::size_t rank = 0; rank < executions.size(); ++rank) {
     Binding binding{.schedule = &schedules[rank],
                     .map = *map,
-                    .element_size = element,
+                    .kernels = {.reduce = reduce,
+                                .stream_copy = stream_copy(default_simd()),
+                                .element_size = element},
                     .input = actual.buffers[rank].input,
                     .output = actual.buffers[rank].output,
-                    .reduce = reduce,
+                    .stream_output = c.count % 2 != 0,
                     .fingerprint = {.sequence = 1}};
     scratch[rank].resize(binding.scratch_bytes() + 1);
     binding.scratch = scratch[rank].data();
@@ -179,10 +181,10 @@ TEST(Execution, ReportsAMessageOfAnotherOperation) {
     executions[rank].start(
         {.schedule = &schedules[rank],
          .map = *map,
-         .element_size = 4,
+         .kernels = {.reduce = reduce_kernel(DataType::kFloat32, ReduceOp::kSum, Simd::kScalar),
+                     .element_size = 4},
          .input = reinterpret_cast<const std::byte*>(memory.data() + 16 * rank),
          .output = reinterpret_cast<std::byte*>(memory.data() + 32 + 16 * rank),
-         .reduce = reduce_kernel(DataType::kFloat32, ReduceOp::kSum, Simd::kScalar),
          .fingerprint = {.sequence = 1, .types = static_cast<std::uint8_t>(rank)}},
         view);
   }
