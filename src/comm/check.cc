@@ -11,18 +11,17 @@ namespace {
 /// Collects what an error sentence needs.
 class Checker {
  public:
-  Checker(const RawCall& call, const Communicator& communicator)
-      : call_(call), communicator_(communicator) {}
+  Checker(const RawCall& call, const Communicator& communicator, Request& request)
+      : call_(call), communicator_(communicator), request_(request) {}
 
-  Result<Request> check() {
+  Status check() {
     WHORL_TRY(check_types());
     WHORL_TRY(check_peer());
     WHORL_TRY(check_sizes());
     WHORL_TRY(check_operator());
     request_.send = call_.send;
     request_.recv = call_.recv;
-    WHORL_TRY(check_buffers());
-    return request_;
+    return check_buffers();
   }
 
  private:
@@ -56,6 +55,11 @@ class Checker {
   }
 
   Status check_sizes() {
+    request_.count = call_.count;
+    constexpr std::size_t kModest = std::size_t{1} << 40; // overflows with no type and no job
+    static_assert(kModest * 8 * (std::size_t{1} << 16) <=
+                  std::numeric_limits<std::ptrdiff_t>::max());
+    if (call_.count <= kModest && communicator_.nranks() <= 1 << 16) return {};
     const auto ranks = static_cast<std::size_t>(communicator_.nranks());
     const std::size_t limit = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) /
                               size_of(request_.type) / ranks;
@@ -65,7 +69,6 @@ class Checker {
                       "ranks; count is in elements, not bytes",
                       call_.count, name_of(request_.type), ranks));
     }
-    request_.count = call_.count;
     return {};
   }
 
@@ -155,13 +158,13 @@ class Checker {
 
   const RawCall& call_;
   const Communicator& communicator_;
-  Request request_;
+  Request& request_;
 };
 
 } // namespace
 
-Result<Request> check_call(const RawCall& call, const Communicator& communicator) {
-  return Checker(call, communicator).check();
+Status check_call(const RawCall& call, const Communicator& communicator, Request& request) {
+  return Checker(call, communicator, request).check();
 }
 
 } // namespace whorl

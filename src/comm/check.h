@@ -23,6 +23,6 @@ struct RawCall {
 
 /// Checks a call against the communicator. The error (always kInvalidArgument) names the function,
 /// the rank, the argument, its value and what would be right.
-Result<Request> check_call(const RawCall& call, const Communicator& communicator);
+Status check_call(const RawCall& call, const Communicator& communicator, Request& request);
 
 } // namespace whorl

@@ -107,6 +107,7 @@ Status Engine::start(std::span<const Request> batch) {
   collective_active_ = false;
   failure_ = {};
   active_transfers_.clear();
+  if (batch.size() == 1 && !batch[0].point_to_point()) return {};
   return queue_transfers(batch);
 }
 
@@ -195,10 +196,6 @@ Status Engine::start_transfer(Transfer& queue) {
 
 /// Has plan and map of a collective in sized_.
 Status Engine::size_up(const Request& request) {
-  if (sized_.plan != nullptr && sized_.collective == request.collective &&
-      sized_.count == request.count && sized_.type == request.type && sized_.root == request.peer) {
-    return {};
-  }
   sized_.plan = nullptr;
   const Membership& members = *config_.membership;
   const std::size_t larger = std::max(input_bytes(request, members.rank, members.nranks),
@@ -217,33 +214,33 @@ Status Engine::size_up(const Request& request) {
   const auto map =
       ChunkMap::make((*made)->schedule, request.count, size_of(request.type), members.slot_bytes);
   if (!map.ok()) return map.status();
-  sized_ = {request.collective,
-            request.type,
-            request.peer,
-            request.count,
-            *made,
-            bytes >= config_.stream_bytes,
-            *map};
+  sized_ = {.collective = request.collective,
+            .type = request.type,
+            .op = request.op,
+            .root = request.peer,
+            .count = request.count,
+            .plan = *made,
+            .kernels = {.reduce = reduce_kernel(request.type, request.op, default_simd()),
+                        .stream_copy = stream_copy(default_simd()),
+                        .element_size = size_of(request.type)},
+            .stream = bytes >= config_.stream_bytes,
+            .map = *map};
   return {};
 }
 
 Status Engine::start_collective(const Request& request) {
-  WHORL_TRY(size_up(request));
+  if (!sized_.fits(request)) WHORL_TRY(size_up(request));
   const Membership& members = *config_.membership;
   const Plan& chosen = *sized_.plan;
-  const std::size_t element = size_of(request.type);
   fingerprint_ = fingerprint_of(request, ++sequence_, chosen.hash);
   Binding binding{.schedule = &chosen.schedule,
                   .map = sized_.map,
-                  .kernels = {.stream_copy = stream_copy(default_simd()), .element_size = element},
+                  .kernels = sized_.kernels,
                   .input = static_cast<const std::byte*>(request.send),
                   .output = static_cast<std::byte*>(request.recv),
                   .stream_output = sized_.stream,
                   .divisor = request.op == ReduceOp::kAvg ? members.nranks : 1,
                   .fingerprint = fingerprint_};
-  if (reduces(request.collective)) {
-    binding.kernels.reduce = reduce_kernel(request.type, request.op, default_simd());
-  }
   if (const std::size_t scratch = binding.scratch_bytes(); scratch > 0) {
     binding.scratch = scratch_.reserve(scratch);
   }
@@ -252,12 +249,23 @@ Status Engine::start_collective(const Request& request) {
     std::byte* const scaled = scaled_.reserve(size);
     const void* const factor =
         request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();
-    scale_kernel(request.type, default_simd())(request.send, scaled, size / element, factor);
+    scale_kernel(request.type, default_simd())(request.send, scaled, size / size_of(request.type),
+                                               factor);
     binding.input = scaled;
   }
   collective_.start(binding, endpoints_);
   collective_active_ = true;
   return {};
+}
+
+void Engine::repeat(const void* send, void* recv) {
+  batch_ = {};
+  next_ = 0;
+  failure_ = {};
+  fingerprint_.sequence = ++sequence_;
+  collective_.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
+                      fingerprint_);
+  collective_active_ = true;
 }
 
 Progress Engine::advance() {

@@ -50,6 +50,9 @@ class Engine {
   /// Begins a batch; `batch` and the buffers in it outlive it. An error means that nothing was
   /// sent.
   Status start(std::span<const Request> batch);
+  /// Begins the collective that start() began last, alone in its batch, once more with other
+  /// buffers; everything else is the same.
+  void repeat(const void* send, void* recv);
   Progress advance();
 
   /// After kFailed without a verdict: the error.
@@ -83,11 +86,18 @@ class Engine {
   struct Sized {
     Collective collective = Collective::kBarrier;
     DataType type = DataType::kUint8;
+    ReduceOp op = ReduceOp::kSum;
     int root = 0;
     std::size_t count = 0;
     const Plan* plan = nullptr; ///< null: nothing is kept
-    bool stream = false;        ///< whether the output is streamed
+    MoveKernels kernels;
+    bool stream = false; ///< whether the output is streamed
     ChunkMap map;
+
+    bool fits(const Request& request) const noexcept {
+      return plan != nullptr && collective == request.collective && count == request.count &&
+             type == request.type && op == request.op && root == request.peer;
+    }
   };
 
   Status size_up(const Request& request);

@@ -27,17 +27,26 @@ struct ChunkMap {
   static Result<ChunkMap> make(const Schedule& schedule, std::size_t count,
                                std::size_t element_size, std::size_t message_bytes);
 
-  /// Element where chunk `index` (of any block) of window w begins, counted from the buffer's
-  /// start.
-  std::size_t begin(std::size_t w, std::uint32_t index) const noexcept {
-    const std::uint32_t block = index / chunks_per_block;
-    return block * count + std::min(count, w * window + index % chunks_per_block * chunk);
+  /// Elements of one chunk.
+  struct Range {
+    std::size_t begin, size;
+  };
+  /// Chunk `index` (of any block) of window w; `begin` counts from the buffer's start.
+  Range range(std::size_t w, std::uint32_t index) const noexcept {
+    std::size_t before = 0; // elements of earlier blocks
+    if (index >= chunks_per_block) {
+      before = index / chunks_per_block * count;
+      index %= chunks_per_block;
+    }
+    const std::size_t first = w * window + index * chunk;
+    const std::size_t begin = std::min(count, first);
+    return {before + begin, std::min(count, first + chunk) - begin};
   }
-  /// Elements of it.
+  std::size_t begin(std::size_t w, std::uint32_t index) const noexcept {
+    return range(w, index).begin;
+  }
   std::size_t size(std::size_t w, std::uint32_t index) const noexcept {
-    const std::size_t first = w * window + index % chunks_per_block * chunk;
-    const std::size_t last = std::min({count, first + chunk, (w + 1) * window});
-    return first < last ? last - first : 0;
+    return range(w, index).size;
   }
 };
 

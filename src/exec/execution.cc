@@ -17,9 +17,20 @@ constexpr std::size_t kStreamBytes = 16 * 1024;
 void Execution::start(const Binding& binding, Endpoints& endpoints) {
   const bool same_lanes = binding.schedule == binding_.schedule && &endpoints == endpoints_;
   binding_ = binding;
+  if (!same_lanes) find_lanes(endpoints);
+  enter_lanes();
+}
+
+void Execution::restart(const std::byte* input, std::byte* output, const Fingerprint& fingerprint) {
+  binding_.input = input;
+  binding_.output = output;
+  binding_.fingerprint = fingerprint;
+  enter_lanes();
+}
+
+void Execution::enter_lanes() noexcept {
   mismatch_ = {};
   failed_ = false;
-  if (!same_lanes) find_lanes(endpoints);
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     LaneRun& lane = lanes_[i];
     lane.published.clear();
@@ -154,41 +165,43 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
 /// Moves one message's worth of data: the operands are the step's source chunks and messages_, the
 /// targets its destination chunks and `slot`.
 void Execution::move(const LaneRun& lane, const Step& step, const Target& slot) noexcept {
-  const int fan = step.fan_in();
-  const int divisor = step.final() ? binding_.divisor : 1;
-  const bool stream_dst = binding_.stream_output && step.dst == Buffer::kOutput;
-  // Pieces are single chunks, or all of them at once where they lie side by side in memory.
-  const bool whole =
-      (!step.reads_src() || lane.src.whole) && (!step.writes_dst() || lane.dst.whole);
-  const std::uint32_t pieces = whole ? 1 : step.count;
-  const auto piece = [&](Buffer buffer, const Operand& operand, std::uint32_t k) {
-    return k == 0 ? operand.data : address(buffer, lane.window, operand.chunk + k);
-  };
-  std::size_t offset = 0;
-  for (std::uint32_t k = 0; k < pieces; ++k) {
-    const Buffer sized = step.reads_src() ? step.src : step.dst;
-    const Operand& chunks = step.reads_src() ? lane.src : lane.dst;
-    const std::size_t bytes =
-        whole ? lane.bytes : chunk_bytes(sized, lane.window, chunks.chunk + k);
-    if (bytes == 0) continue;
-
-    std::byte* const own = step.reads_src() ? piece(step.src, lane.src, k) : nullptr;
-    std::byte* const dst = step.writes_dst() ? piece(step.dst, lane.dst, k) : nullptr;
-    std::array<Target, 2> both;
-    std::size_t targets = 0;
-    if (dst != nullptr) both[targets++] = {dst, stream_dst};
-    if (slot.data != nullptr) both[targets++] = {slot.data + offset, slot.stream};
-    if (step.reduces()) {
-      const std::size_t operands = list_operands(lane, step, own, dst, offset);
-      reduce_into(binding_.kernels, {sources_.data(), operands}, {both.data(), targets}, bytes,
-                  divisor);
-    } else {
-      copy_into(binding_.kernels, fan == 0 ? own : messages_[0].data + offset,
-                {both.data(), targets}, bytes);
+  const Target dst{step.writes_dst() ? lane.dst.data : nullptr,
+                   binding_.stream_output && step.dst == Buffer::kOutput};
+  if ((lane.src.whole || !step.reads_src()) && (lane.dst.whole || !step.writes_dst())) {
+    move_piece(lane, step, lane.src.data, dst, slot, {.offset = 0, .bytes = lane.bytes});
+  } else {
+    Piece piece;
+    for (std::uint32_t k = 0; k < step.count; ++k) {
+      const std::span<std::byte> from = step.reads_src()
+                                            ? memory(step.src, lane.window, lane.src.chunk + k)
+                                            : std::span<std::byte>();
+      const std::span<std::byte> to = step.writes_dst()
+                                          ? memory(step.dst, lane.window, lane.dst.chunk + k)
+                                          : std::span<std::byte>();
+      piece.bytes = step.reads_src() ? from.size() : to.size();
+      move_piece(lane, step, from.data(), {to.data(), dst.stream}, slot, piece);
+      piece.offset += piece.bytes;
     }
-    offset += bytes;
   }
-  if (slot.stream || stream_dst) stream_fence();
+  if (slot.stream || dst.stream) stream_fence();
+}
+
+/// Moves one piece of a message, which lies in one piece in every operand and target.
+void Execution::move_piece(const LaneRun& lane, const Step& step, const std::byte* own,
+                           const Target& dst, const Target& slot, const Piece& piece) noexcept {
+  if (piece.bytes == 0) return;
+  std::array<Target, 2> both;
+  std::size_t targets = 0;
+  if (dst.data != nullptr) both[targets++] = dst;
+  if (slot.data != nullptr) both[targets++] = {slot.data + piece.offset, slot.stream};
+  if (step.reduces()) {
+    const std::size_t operands = list_operands(lane, step, own, dst.data, piece.offset);
+    reduce_into(binding_.kernels, {sources_.data(), operands}, {both.data(), targets}, piece.bytes,
+                step.final() ? binding_.divisor : 1);
+  } else {
+    copy_into(binding_.kernels, step.receives() ? messages_[0].data + piece.offset : own,
+              {both.data(), targets}, piece.bytes);
+  }
 }
 
 /// Has in sources_ what a reducing step combines, in ascending order of rank. Returns the number.
@@ -258,16 +271,16 @@ bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
 void Execution::copy_chunks(const LaneRun& lane, const Step& step, const Target& slot) noexcept {
   const Buffer buffer = step.copies() ? step.dst : step.src;
   const Operand& chunks = step.copies() ? lane.dst : lane.src;
-  const std::uint32_t pieces = chunks.whole ? 1 : step.count;
-  std::size_t offset = 0;
-  for (std::uint32_t k = 0; k < pieces; ++k) {
-    const std::byte* const source =
-        k == 0 ? chunks.data : address(buffer, lane.window, chunks.chunk + k);
-    const std::size_t bytes =
-        chunks.whole ? lane.bytes : chunk_bytes(buffer, lane.window, chunks.chunk + k);
-    const Target target{slot.data + offset, slot.stream};
-    if (bytes > 0) copy_into(binding_.kernels, source, {&target, 1}, bytes);
-    offset += bytes;
+  if (chunks.whole) {
+    if (lane.bytes > 0) copy_into(binding_.kernels, chunks.data, {&slot, 1}, lane.bytes);
+  } else {
+    Target target = slot;
+    for (std::uint32_t k = 0; k < step.count; ++k) {
+      const std::span<std::byte> source = memory(buffer, lane.window, chunks.chunk + k);
+      if (source.empty()) continue;
+      copy_into(binding_.kernels, source.data(), {&target, 1}, source.size());
+      target.data += source.size();
+    }
   }
   if (slot.stream) stream_fence();
 }
@@ -329,10 +342,10 @@ bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
   std::erase_if(lane.published,
                 [](const Publication& p) { return p.endpoint->released() >= p.number; });
   for (std::uint32_t k = 0; k < step.count && !lane.published.empty(); ++k) {
-    const std::byte* const begin = address(step.dst, lane.window, lane.dst.chunk + k);
-    const std::byte* const end = begin + chunk_bytes(step.dst, lane.window, lane.dst.chunk + k);
+    const std::span<std::byte> target = memory(step.dst, lane.window, lane.dst.chunk + k);
+    const std::byte* const end = target.data() + target.size();
     for (const Publication& p : lane.published) {
-      if (begin < p.end && p.begin < end) return false;
+      if (target.data() < p.end && p.begin < end) return false;
     }
   }
   return true;
@@ -340,46 +353,43 @@ bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
 
 /// Whether nothing that a finished lane has sent needs this side any more.
 bool Execution::drained(LaneRun& lane) noexcept {
-  std::erase_if(lane.published,
-                [](const Publication& p) { return p.endpoint->released() >= p.number; });
+  if (!lane.published.empty()) {
+    std::erase_if(lane.published,
+                  [](const Publication& p) { return p.endpoint->released() >= p.number; });
+  }
   return lane.published.empty() &&
          std::all_of(lane.endpoints.begin(), lane.endpoints.end(),
                      [](Endpoint* endpoint) { return endpoint->flushed(); });
 }
 
-std::byte* Execution::address(Buffer buffer, std::size_t window,
-                              std::uint32_t chunk) const noexcept {
-  switch (buffer) {
-    case Buffer::kInput: // never written: the verifier allows kInput as a source only
-      return const_cast<std::byte*>(binding_.input) +
-             binding_.map.begin(window, chunk) * binding_.kernels.element_size;
-    case Buffer::kOutput:
-      return binding_.output + binding_.map.begin(window, chunk) * binding_.kernels.element_size;
-    case Buffer::kScratch:
-      break;
+/// The memory of one chunk.
+std::span<std::byte> Execution::memory(Buffer buffer, std::size_t window,
+                                       std::uint32_t chunk) const noexcept {
+  const std::size_t element = binding_.kernels.element_size;
+  if (buffer == Buffer::kScratch) [[unlikely]] {
+    return {binding_.scratch + chunk * binding_.map.chunk * element,
+            binding_.map.size(window, binding_.schedule->scratch[chunk]) * element};
   }
-  return binding_.scratch + chunk * binding_.map.chunk * binding_.kernels.element_size;
-}
-
-std::size_t Execution::chunk_bytes(Buffer buffer, std::size_t window,
-                                   std::uint32_t chunk) const noexcept {
-  const std::uint32_t in_block =
-      buffer == Buffer::kScratch ? binding_.schedule->scratch[chunk] : chunk;
-  return binding_.map.size(window, in_block) * binding_.kernels.element_size;
+  // The input is never written: the verifier allows kInput as a source only.
+  std::byte* const base =
+      buffer == Buffer::kInput ? const_cast<std::byte*>(binding_.input) : binding_.output;
+  const ChunkMap::Range range = binding_.map.range(window, chunk);
+  return {base + range.begin * element, range.size * element};
 }
 
 /// Finds where `count` chunks from `chunk` on lie. Returns their bytes.
 std::size_t Execution::find(Operand& operand, Buffer buffer, std::size_t window,
                             std::uint16_t chunk, std::uint32_t count) const noexcept {
-  operand.data = address(buffer, window, chunk);
+  const std::span<std::byte> first = memory(buffer, window, chunk);
+  operand.data = first.data();
   operand.chunk = chunk;
   operand.whole = true;
-  std::size_t bytes = chunk_bytes(buffer, window, chunk);
+  std::size_t bytes = first.size();
   for (std::uint32_t k = 1; k < count; ++k) {
-    const std::size_t more = chunk_bytes(buffer, window, chunk + k);
-    if (more == 0) continue;
-    if (address(buffer, window, chunk + k) != operand.data + bytes) operand.whole = false;
-    bytes += more;
+    const std::span<std::byte> next = memory(buffer, window, chunk + k);
+    if (next.empty()) continue;
+    if (next.data() != operand.data + bytes) operand.whole = false;
+    bytes += next.size();
   }
   return bytes;
 }

@@ -47,6 +47,8 @@ class Execution {
   /// `endpoints`, but not again when the next operation has the same schedule: a schedule keeps its
   /// contents and its endpoints for the life of this Execution.
   void start(const Binding& binding, Endpoints& endpoints);
+  /// Begins the last operation again on other buffers, as an operation of its own.
+  void restart(const std::byte* input, std::byte* output, const Fingerprint& fingerprint);
   /// Runs all lanes as far as they go. kDone when this rank's part is complete and no buffer is
   /// needed any more; kFailed when a message of another operation arrived (see mismatch()) or an
   /// endpoint failed.
@@ -102,11 +104,19 @@ class Execution {
   };
 
   void find_lanes(Endpoints& endpoints);
+  void enter_lanes() noexcept;
   bool run_step(LaneRun& lane) noexcept;
   bool combine(LaneRun& lane, const Step& step) noexcept;
   bool gather_messages(LaneRun& lane, const Step& step) noexcept;
   bool send_from_memory(LaneRun& lane, const Step& step) noexcept;
+  /// A part of a message that is in one piece everywhere.
+  struct Piece {
+    std::size_t offset = 0; ///< in the message
+    std::size_t bytes = 0;
+  };
   void move(const LaneRun& lane, const Step& step, const Target& slot) noexcept;
+  void move_piece(const LaneRun& lane, const Step& step, const std::byte* own, const Target& dst,
+                  const Target& slot, const Piece& piece) noexcept;
   std::size_t list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
                             const std::byte* dst, std::size_t offset) noexcept;
   Target reserve(const LaneRun& lane, Endpoint& peer) const noexcept;
@@ -119,8 +129,8 @@ class Execution {
   bool drained(LaneRun& lane) noexcept;
   static bool publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept;
 
-  std::byte* address(Buffer buffer, std::size_t window, std::uint32_t chunk) const noexcept;
-  std::size_t chunk_bytes(Buffer buffer, std::size_t window, std::uint32_t chunk) const noexcept;
+  std::span<std::byte> memory(Buffer buffer, std::size_t window,
+                              std::uint32_t chunk) const noexcept;
   std::size_t find(Operand& operand, Buffer buffer, std::size_t window, std::uint16_t chunk,
                    std::uint32_t count) const noexcept;
 

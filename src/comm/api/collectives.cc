@@ -15,25 +15,32 @@ namespace {
 whorlResult_t call(const RawCall& raw, whorlComm_t handle, void* stream) noexcept {
   return guarded(raw.function, [&]() -> Status {
     Group& group = Group::current();
-    std::shared_ptr<Stream> queue;
-    const auto check = [&]() -> Result<Request> {
-      WHORL_TRY(check_ready(raw.function, handle));
-      if (stream != nullptr) queue = find_stream(stream);
-      if (stream != nullptr && queue == nullptr) {
-        return invalid(raw.function,
-                       "stream is neither NULL nor a stream of whorlStreamCreate() that still "
-                       "exists");
-      }
-      return check_call(raw, *handle->communicator);
-    };
-    const auto request = check();
-    if (!request.ok()) {
-      if (group.open()) group.spoil(request.status());
-      return request.status();
+    if (stream == nullptr && !group.open() && check_ready(raw.function, handle).ok() &&
+        handle->communicator->repeats(raw)) {
+      const Inside inside(*handle);
+      Status status = handle->communicator->repeat(raw);
+      if (!status.ok()) handle->set_error(status);
+      return status;
     }
-    const Call checked{.handle = handle, .request = *request, .stream = std::move(queue)};
+    Call checked{.handle = handle, .request = {}, .stream = nullptr};
+    const auto check = [&]() -> Status {
+      WHORL_TRY(check_ready(raw.function, handle));
+      if (stream != nullptr) {
+        checked.stream = find_stream(stream);
+        if (checked.stream == nullptr) {
+          return invalid(raw.function,
+                         "stream is neither NULL nor a stream of whorlStreamCreate() that still "
+                         "exists");
+        }
+      }
+      return check_call(raw, *handle->communicator, checked.request);
+    };
+    if (Status status = check(); !status.ok()) {
+      if (group.open()) group.spoil(status);
+      return status;
+    }
     if (group.open()) {
-      group.add(checked);
+      group.add(std::move(checked));
       return {};
     }
     return issue({&checked, 1});

@@ -50,9 +50,9 @@ TEST(StorePolicy, StreamsWhereWritingIsSlow) {
 TEST(StorePolicy, FollowsTheLink) {
   StorePolicy policy(kSlots);
   for (int i = 0; i < 5; ++i) {
-    send(policy, kFar, 10'000);
+    send(policy, kFar, 9'000);
     EXPECT_TRUE(policy.streaming()) << "round " << i;
-    send(policy, kNear, 10'000);
+    send(policy, kNear, 9'000);
     EXPECT_FALSE(policy.streaming()) << "round " << i;
   }
 }
