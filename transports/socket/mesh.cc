@@ -58,6 +58,7 @@ class MeshLoop {
       if (now >= plan_.deadline_ns) return timed_out();
       if (fatal_.ok()) start_due(now);
       if (!fatal_.ok()) return fatal_;
+      if (open_ == 0) break; // the last handshake needed no waiting: nothing would end a poll
       poll_all(now);
       if (!fatal_.ok()) return fatal_;
     }
