@@ -6,21 +6,18 @@
 // A creation takes as long as its slowest rank. "first" is the very first one of the processes:
 // later ones find the heap, the random generator and the pages of the library in place.
 // WHORL_LOG=info splits each rank's time by phase.
-#include <sched.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,24 +37,12 @@ double now_us() {
 
 /// What the ranks share: memory that is mapped before they are forked.
 struct Board {
-  std::atomic<int> arrived; ///< at barriers, all in all
-  std::atomic<int> failed;
+  pthread_barrier_t barrier; ///< blocks: a rank that has finished takes no core from the others
   whorlUniqueId id;
   double create_us[kMaxRepeats][kMaxRanks]; ///< of one rank
   double destroy_us[kMaxRepeats][kMaxRanks];
   int fds[kMaxRanks];           ///< that the communicator holds open
   long resident_kib[kMaxRanks]; ///< that it has added to the process
-};
-
-struct Barrier {
-  Board& board;
-  int ranks;
-  int passed = 0;
-  void wait() {
-    ++passed;
-    board.arrived.fetch_add(1);
-    while (board.arrived.load() < passed * ranks && board.failed.load() == 0) sched_yield();
-  }
 };
 
 int open_fds() {
@@ -71,45 +56,38 @@ long resident_kib() {
   return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-bool check(Board& board, whorlResult_t result, const char* what, int rank) {
-  if (result == whorlSuccess) return true;
+void check(whorlResult_t result, const char* what, int rank) {
+  if (result == whorlSuccess) return;
   std::fprintf(stderr, "rank %d: %s: %s\n", rank, what, whorlGetLastError(nullptr));
-  board.failed.store(1);
-  return false;
+  std::_Exit(1); // the parent ends the others
 }
 
 void run_rank(Board& board, int ranks, int rank, int repeats, bool process) {
-  Barrier barrier{board, ranks};
+  const auto meet = [&] { pthread_barrier_wait(&board.barrier); };
   std::vector<float> data(1024, 1.0F);
   for (int i = 0; i < repeats; ++i) {
-    if (rank == 0 && !check(board, whorlGetUniqueId(&board.id), "whorlGetUniqueId", rank)) return;
-    const int fds = process && i == repeats - 1 ? open_fds() : 0;
-    const long resident = process && i == repeats - 1 ? resident_kib() : 0;
-    barrier.wait();
-    if (board.failed.load() != 0) return;
+    const bool last = process && i == repeats - 1;
+    if (rank == 0) check(whorlGetUniqueId(&board.id), "whorlGetUniqueId", rank);
+    const int fds = last ? open_fds() : 0;
+    const long resident = last ? resident_kib() : 0;
+    meet();
     whorlComm_t comm = nullptr;
     const double begin = now_us();
-    if (!check(board, whorlCommInitRank(&comm, ranks, board.id, rank), "whorlCommInitRank", rank)) {
-      return;
-    }
-    const double end = now_us();
-    board.create_us[i][rank] = end - begin;
-    barrier.wait();
-    if (process && i == repeats - 1) {
+    check(whorlCommInitRank(&comm, ranks, board.id, rank), "whorlCommInitRank", rank);
+    board.create_us[i][rank] = now_us() - begin;
+    meet();
+    if (last) {
       board.fds[rank] = open_fds() - fds;
       board.resident_kib[rank] = resident_kib() - resident;
     }
-    if (!check(board,
-               whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlMax, comm,
-                              nullptr),
-               "whorlAllReduce", rank)) {
-      return;
-    }
-    barrier.wait();
+    check(whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlMax, comm,
+                         nullptr),
+          "whorlAllReduce", rank);
+    meet();
     const double leaving = now_us();
-    whorlCommDestroy(comm);
+    check(whorlCommDestroy(comm), "whorlCommDestroy", rank);
     board.destroy_us[i][rank] = now_us() - leaving;
-    barrier.wait();
+    meet();
   }
 }
 
@@ -125,10 +103,15 @@ bool measure(int ranks, bool processes, int repeats) {
       mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return false;
   Board& board = *new (memory) Board;
+  pthread_barrierattr_t shared;
+  pthread_barrierattr_init(&shared);
+  pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+  pthread_barrier_init(&board.barrier, &shared, static_cast<unsigned>(ranks));
   // Also threads are started in a process of their own: a process that has used the library cannot
   // be forked.
   std::fflush(nullptr);
   std::vector<pid_t> children;
+  bool ok = true;
   for (int i = 0; i < (processes ? ranks : 1); ++i) {
     const pid_t child = fork();
     if (child == 0) {
@@ -141,21 +124,19 @@ bool measure(int ranks, bool processes, int repeats) {
         }
         for (std::thread& thread : threads) thread.join();
       }
-      std::_Exit(board.failed.load() != 0 ? 1 : 0);
+      std::_Exit(0);
     }
-    if (child < 0) {
-      board.failed.store(1);
-      break;
-    }
-    children.push_back(child);
+    ok = ok && child > 0;
+    if (child > 0) children.push_back(child);
   }
-  for (const pid_t child : children) {
+  for (std::size_t left = children.size(); left > 0; --left) {
     int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (status != 0) board.failed.store(1);
+    if (ok && wait(&status) > 0 && status == 0) continue;
+    ok = false;
+    for (const pid_t child : children) kill(child, SIGKILL);
+    for (const pid_t child : children) waitpid(child, &status, 0);
+    break;
   }
-  const bool ok = board.failed.load() == 0;
   if (ok) {
     std::vector<double> slowest, each, leaving;
     for (int i = 1; i < repeats; ++i) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/params.h"
 #include "comm/decisions.h"
 #include "comm/local_host.h"
@@ -55,6 +56,28 @@ Result<std::vector<Content>> exchange(Oob& oob, int nranks, const Report<Content
 
 /// Content of a round that is only about success.
 struct Nothing {};
+
+/// Where the time of a set-up goes, for WHORL_LOG=info.
+class Stopwatch {
+ public:
+  void lap(const char* phase) {
+    if (!log_enabled(LogLevel::kInfo)) return;
+    const std::uint64_t now = sys().now_ns();
+    laps_ += fmt::format(", {} {:.2f} ms", phase, static_cast<double>(now - last_) * 1e-6);
+    last_ = now;
+  }
+  void report(int rank, int nranks) const {
+    if (laps_.empty()) return;
+    log(LogLevel::kInfo,
+        fmt::format("rank {} of {} has joined: {:.2f} ms after the meeting{}", rank, nranks,
+                    static_cast<double>(last_ - start_) * 1e-6, laps_));
+  }
+
+ private:
+  std::uint64_t start_ = sys().now_ns();
+  std::uint64_t last_ = start_;
+  std::string laps_;
+};
 
 /// Takes part in a round without looking at what comes.
 template <class Content>
@@ -250,6 +273,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   Setup setup;
   setup.options = options;
   setup.verdict = std::move(verdict);
+  Stopwatch phases;
 
   // Round 1: cards.
   Report<RankCard> first;
@@ -279,7 +303,9 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     first.content.channels = static_cast<std::uint32_t>(options.max_channels) + 1;
     first.content.version = kWireVersion;
   }
+  phases.lap("prepared");
   auto cards = exchange(oob, nranks, first);
+  phases.lap("cards");
   if (!cards.ok()) return cards.status();
 
   // Round 2: rank 0's decisions. Before anybody connects, all know that all are going to.
@@ -298,18 +324,22 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   };
   second.set(prepare_links());
   const auto decisions = exchange(oob, nranks, second);
+  phases.lap("decisions");
   if (!decisions.ok()) return decisions.status();
   const Decisions& decided = decisions->front();
 
   // Round 3: whether every rank is connected.
   Status connected = check(decided, *setup.membership);
   if (connected.ok()) connected = connect_all(setup);
+  phases.lap("connected");
   Report<Nothing> third;
   third.set(connected);
   if (const auto all = exchange(oob, nranks, third); !all.ok()) {
     // This rank's own words are more precise than what the others could be told.
     return connected.ok() ? all.status() : connected;
   }
+  phases.lap("outcomes");
+  phases.report(rank, nranks);
 
   setup.selector = decided.selector;
   setup.shape = *shape_of(decided, *setup.membership);
