@@ -28,6 +28,7 @@ namespace {
 
 constexpr int kMaxRanks = 512;
 constexpr int kMaxRepeats = 1000;
+constexpr int kMaxStats = 32;
 
 double now_us() {
   return std::chrono::duration<double, std::micro>(
@@ -41,8 +42,9 @@ struct Board {
   whorlUniqueId id;
   double create_us[kMaxRepeats][kMaxRanks]; ///< of one rank
   double destroy_us[kMaxRepeats][kMaxRanks];
-  int fds[kMaxRanks];           ///< that the communicator holds open
-  long resident_kib[kMaxRanks]; ///< that it has added to the process
+  std::uint64_t memory[kMaxStats]; ///< of rank 0 at the end, by whorlCommMemStat_t
+  int fds[kMaxRanks];              ///< that the communicator holds open
+  long resident_kib[kMaxRanks];    ///< that it has added to the process
 };
 
 int open_fds() {
@@ -84,6 +86,10 @@ void run_rank(Board& board, int ranks, int rank, int repeats, bool process) {
                          nullptr),
           "whorlAllReduce", rank);
     meet();
+    for (int stat = whorlStatHostMemTotal; rank == 0 && stat <= whorlStatHostMemBudget; ++stat) {
+      check(whorlCommMemStats(comm, static_cast<whorlCommMemStat_t>(stat), &board.memory[stat]),
+            "whorlCommMemStats", rank);
+    }
     const double leaving = now_us();
     check(whorlCommDestroy(comm), "whorlCommDestroy", rank);
     board.destroy_us[i][rank] = now_us() - leaving;
@@ -154,7 +160,15 @@ bool measure(int ranks, bool processes, int repeats) {
       std::printf("  %5d  %8ld", *std::max_element(board.fds, board.fds + ranks),
                   *std::max_element(board.resident_kib, board.resident_kib + ranks));
     }
-    std::printf("\n");
+    const auto kib = [&](whorlCommMemStat_t stat) {
+      return static_cast<double>(board.memory[stat]) / 1024;
+    };
+    std::printf(
+        "\n       rank 0: %.0f KiB after one allreduce: fifos %.0f, workspaces %.0f, plans "
+        "%.1f, sockets %.0f, fixed %.1f; reserved %.0f, shared %.0f\n",
+        kib(whorlStatHostMemTotal), kib(whorlStatHostMemFifos), kib(whorlStatHostMemWorkspaces),
+        kib(whorlStatHostMemPlans), kib(whorlStatHostMemSocketBuffers), kib(whorlStatHostMemFixed),
+        kib(whorlStatHostMemReserved), kib(whorlStatHostMemShared));
   }
   munmap(memory, sizeof(Board));
   return ok;

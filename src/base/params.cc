@@ -22,6 +22,11 @@ constexpr std::array kParams{
               "Slots of each FIFO, 2 to 64. More: longer bursts without waiting, more memory."},
     ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "65536",
               "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message."},
+    ParamInfo{
+        Param::kMemoryBudget, "WHORL_MEMORY_BUDGET", "0",
+        "Bytes that one rank's part of a communicator may occupy for messages and workspaces, "
+        "without the heap; the smallest of all ranks counts. Slots and channels are made "
+        "smaller and fewer until they fit. 0: no limit."},
     ParamInfo{Param::kTimeoutMs, "WHORL_TIMEOUT_MS", "30000",
               "An operation or a connection set-up fails after this many milliseconds without "
               "progress."},

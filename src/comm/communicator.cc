@@ -26,6 +26,7 @@ Communicator::Communicator(Setup setup) : setup_(std::move(setup)), napper_(*thi
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,
                                                     .verify = setup_.verify,
+                                                    .workspace_bytes = setup_.workspace_bytes,
                                                     .endpoints = setup_.endpoints()});
 }
 
@@ -125,6 +126,23 @@ void Communicator::abort(Status why) {
 Status Communicator::state() {
   look_at_peers();
   return setup_.verdict->status();
+}
+
+Communicator::Memory Communicator::memory() const noexcept {
+  Memory now{.workspaces = engine_->workspace_bytes(), .plans = engine_->plan_bytes()};
+  for (const auto& transport : setup_.transports) {
+    const TransportMemory part = transport->memory();
+    now.transports.reserved += part.reserved;
+    now.transports.fifos += part.fifos;
+    now.transports.shared += part.shared;
+    now.transports.kernel += part.kernel;
+    now.transports.fixed += part.fixed;
+  }
+  const auto nranks = static_cast<std::size_t>(membership().nranks);
+  now.fixed = now.transports.fixed + sizeof *this + sizeof(Engine) +
+              nranks * (sizeof(RankCard) + sizeof(int) +
+                        static_cast<std::size_t>(membership().channels) * sizeof(Endpoint*));
+  return now;
 }
 
 Status Communicator::submit(std::vector<Request> batch,

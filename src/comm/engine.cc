@@ -98,6 +98,7 @@ Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm&
   auto made = std::make_unique<Plan>();
   made->schedule = algorithm.build(shape, rank);
   made->hash = hash_plan(config_.membership->identity, algorithm, shape);
+  plan_bytes_.fetch_add(sizeof(Plan) + made->schedule.memory_bytes(), std::memory_order_relaxed);
   return plans_.emplace(key, std::move(made)).first->second.get();
 }
 
@@ -192,6 +193,23 @@ Status Engine::start_transfer(Transfer& queue) {
   return {};
 }
 
+/// Makes a workspace large enough, within the budget.
+Status Engine::reserve(Workspace& workspace, std::size_t bytes, const Request& request) {
+  if (bytes <= workspace.bytes()) return {};
+  const std::uint64_t others = scratch_.bytes() + scaled_.bytes() - workspace.bytes();
+  if (others + bytes > config_.workspace_bytes) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("{} on rank {} needs a workspace of {} bytes, and the memory budget leaves {}; "
+                    "raise WHORL_MEMORY_BUDGET or config.memoryBudget, or pass smaller vectors",
+                    describe(request), config_.membership->rank, bytes,
+                    config_.workspace_bytes - std::min(config_.workspace_bytes, others)));
+  }
+  workspace.reserve(bytes);
+  workspace_bytes_.store(others + bytes, std::memory_order_relaxed);
+  return {};
+}
+
 Status Engine::start_collective(const Request& request) {
   const Membership& members = *config_.membership;
   const std::size_t larger = std::max(input_bytes(request, members.rank, members.nranks),
@@ -224,10 +242,12 @@ Status Engine::start_collective(const Request& request) {
     binding.reduce = reduce_kernel(request.type, request.op, default_simd());
   }
   if (const std::size_t scratch = binding.scratch_bytes(); scratch > 0) {
+    WHORL_TRY(reserve(scratch_, scratch, request));
     binding.scratch = scratch_.reserve(scratch);
   }
   if (request.scaled) {
     const std::size_t size = input_bytes(request, members.rank, members.nranks);
+    WHORL_TRY(reserve(scaled_, size, request));
     std::byte* const scaled = scaled_.reserve(size);
     const void* const factor =
         request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,7 @@ class Workspace {
  public:
   /// At least `bytes` bytes; invalidates what it returned before.
   std::byte* reserve(std::size_t bytes);
+  std::size_t bytes() const noexcept { return bytes_; }
 
  private:
   struct Free {
@@ -40,7 +42,8 @@ class Engine {
     const Membership* membership = nullptr;
     Shape shape;
     Selector selector;
-    bool verify = false; ///< prove each schedule before its first use
+    bool verify = false;                        ///< prove each schedule before its first use
+    std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks and scaled inputs
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
     std::vector<std::vector<Endpoint*>> endpoints;
   };
@@ -55,6 +58,12 @@ class Engine {
   Status failure() const;
   /// "waiting for rank 2 (host …) while receiving (channel 0, step 3) in allreduce number 7 of …".
   std::string waiting() const;
+
+  /// Bytes now occupied; any thread.
+  std::size_t workspace_bytes() const noexcept {
+    return workspace_bytes_.load(std::memory_order_relaxed);
+  }
+  std::size_t plan_bytes() const noexcept { return plan_bytes_.load(std::memory_order_relaxed); }
 
  private:
   struct Plan {
@@ -80,6 +89,7 @@ class Engine {
 
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);
+  Status reserve(Workspace& workspace, std::size_t bytes, const Request& request);
   Status start_transfer(Transfer& transfer);
   Status queue_transfers(std::span<const Request> batch);
   Transfer& transfer(bool sends, int peer);
@@ -91,6 +101,7 @@ class Engine {
   CollectiveEndpoints endpoints_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   Workspace scratch_, scaled_;
+  std::atomic<std::size_t> workspace_bytes_{0}, plan_bytes_{0}; // carry no other data
 
   std::span<const Request> batch_;
   std::size_t next_ = 0; ///< in batch_: the next collective to look for

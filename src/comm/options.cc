@@ -27,6 +27,7 @@ Result<Options> Options::from_environment() {
                 .with_context("the upper bound is WHORL_MAX_CHANNELS"));
   WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
   WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  WHORL_TRY(number(Param::kMemoryBudget, 0, std::int64_t{1} << 62, options.memory_budget));
   WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
   options.slot_bytes = round_up(options.slot_bytes, 64);
   options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
@@ -102,6 +103,7 @@ Result<Options> make_options(const whorlConfig_t* config) {
   options->channels = std::min(std::max(options->channels, min_channels), options->max_channels);
   WHORL_TRY(bounded("timeoutMs", given.timeoutMs, 1, INT_MAX, timeout_ms));
   if (timeout_ms > 0) options->timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
+  if (given.memoryBudget != 0) options->memory_budget = given.memoryBudget;
   if (given.netName != nullptr && std::string_view(given.netName) != "tcp") {
     return Status::error(Code::kInvalidArgument,
                          fmt::format("config.netName is \"{}\"; there is \"tcp\"", given.netName));

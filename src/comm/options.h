@@ -17,6 +17,7 @@ struct Options {
   int max_channels = 2; ///< endpoints for each pair, without the one for sends and receives
   int slots = 4;
   std::size_t slot_bytes = 65536;
+  std::uint64_t memory_budget = 0; ///< bytes; 0: no limit
   std::uint64_t timeout_ns = 30'000'000'000;
   std::vector<std::string> transports; ///< names, best first
   std::string algorithms;              ///< as in WHORL_ALGO

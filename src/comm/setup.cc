@@ -112,6 +112,7 @@ Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
   card.slots = static_cast<std::uint32_t>(setup.options.slots);
   card.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
   card.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
+  card.memory_budget = setup.options.memory_budget;
   describe_local_host(card);
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     const auto address = setup.transports[i]->listen(identity);
@@ -216,6 +217,34 @@ LinkCosts link_costs(const Setup& setup, bool crowded) {
   return costs;
 }
 
+/// What one channel's endpoints to all peers occupy, on the rank where that is most.
+std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) {
+  const Membership& members = *setup.membership;
+  std::vector<std::array<std::size_t, 4>> counts; // [rank][transport] peers
+  for (const RankCard& self : members.cards) {
+    auto& count = counts.emplace_back();
+    for (const RankCard& peer : members.cards) {
+      if (peer.rank == self.rank) continue;
+      for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+        if (!setup.transports[i]->reach(self, peer, i).reachable) continue;
+        ++count[i];
+        break;
+      }
+    }
+  }
+  return [&setup, counts = std::move(counts)](int slots, std::size_t slot_bytes) {
+    std::size_t most = 0;
+    for (const auto& count : counts) {
+      std::size_t bytes = 0;
+      for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+        bytes += count[i] * setup.transports[i]->endpoint_bytes(slots, slot_bytes);
+      }
+      most = std::max(most, bytes);
+    }
+    return most;
+  };
+}
+
 Status connect_all(Setup& setup) {
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     std::vector<int> peers;
@@ -302,6 +331,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     first.content.slot_bytes = static_cast<std::uint32_t>(options.slot_bytes);
     first.content.channels = static_cast<std::uint32_t>(options.max_channels) + 1;
     first.content.version = kWireVersion;
+    first.content.memory_budget = options.memory_budget;
   }
   phases.lap("prepared");
   auto cards = exchange(oob, nranks, first);
@@ -316,7 +346,8 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     WHORL_TRY(choose_transports(setup));
     crowded = ranks_on_this_host(*setup.membership) > ::sysconf(_SC_NPROCESSORS_ONLN);
     if (rank == 0) {
-      auto decisions = decide(*setup.membership, options, link_costs(setup, crowded));
+      auto decisions =
+          decide(*setup.membership, options, link_costs(setup, crowded), endpoint_bytes(setup));
       if (!decisions.ok()) return decisions.status();
       second.content = *decisions;
     }
@@ -330,7 +361,14 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
 
   // Round 3: whether every rank is connected.
   Status connected = check(decided, *setup.membership);
-  if (connected.ok()) connected = connect_all(setup);
+  if (connected.ok()) {
+    setup.membership->slots = static_cast<int>(decided.memory.slots);
+    setup.membership->slot_bytes = decided.memory.slot_bytes;
+    setup.membership->channels = static_cast<int>(decided.memory.channels);
+    setup.workspace_bytes = decided.memory.workspace_bytes;
+    setup.memory_budget = smallest_budget(*setup.membership);
+    connected = connect_all(setup);
+  }
   phases.lap("connected");
   Report<Nothing> third;
   third.set(connected);

@@ -26,6 +26,8 @@ struct Setup {
   Selector selector;
   WaitPolicy policy{};
   bool verify = false;
+  std::uint64_t workspace_bytes = UINT64_MAX; ///< see MemorySizes
+  std::uint64_t memory_budget = 0;            ///< the smallest of all ranks; 0: no limit
 
   /// The endpoints by [channel][peer]; null for this rank.
   std::vector<std::vector<Endpoint*>> endpoints() const;

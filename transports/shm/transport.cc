@@ -126,7 +126,10 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
 bool ShmTransport::prepare(int peer, std::byte* fifo) noexcept {
   const int error =
       segment_.allocate(static_cast<std::size_t>(fifo - segment_.data()), layout().fifo_bytes());
-  if (error == 0) return true;
+  if (error == 0) {
+    count_backed();
+    return true;
+  }
   fail_all(Status::error(
       Code::kSystemError,
       fmt::format("rank {} cannot get {} bytes of shared memory for messages to {}: {}; lower "
