@@ -19,11 +19,12 @@ std::uint64_t stat(whorlComm_t comm, whorlCommMemStat_t which) {
 
 /// Whether the total is the sum of its parts and the messages' memory is within the budget.
 std::string check_sums(whorlComm_t comm) {
-  const std::uint64_t parts =
-      stat(comm, whorlStatHostMemFifos) + stat(comm, whorlStatHostMemWorkspaces) +
-      stat(comm, whorlStatHostMemPlans) + stat(comm, whorlStatHostMemSocketBuffers) +
-      stat(comm, whorlStatHostMemFixed);
-  if (stat(comm, whorlStatHostMemTotal) != parts) return "the parts do not add up";
+  const std::uint64_t parts = stat(comm, whorlStatHostMemFifos) +
+                              stat(comm, whorlStatHostMemWorkspaces) +
+                              stat(comm, whorlStatHostMemPlans) + stat(comm, whorlStatHostMemFixed);
+  // Peers that are still at work fill and empty the sockets between one question and the next.
+  const std::uint64_t total = stat(comm, whorlStatHostMemTotal);
+  if (total < parts) return "the parts do not add up";
   if (stat(comm, whorlStatGpuMemTotal) != 0) return "device memory";
   const std::uint64_t budget = stat(comm, whorlStatHostMemBudget);
   const std::uint64_t limited =
@@ -88,6 +89,13 @@ TEST(Memory, FiguresAddUpAndGrowWithUse) {
     world.each([](int, whorlComm_t comm) { return exercise(comm, 10000); });
     std::vector<std::uint64_t> totals;
     for (int rank = 0; rank < world.size(); ++rank) {
+      EXPECT_EQ(stat(world.comm(rank), whorlStatHostMemTotal),
+                stat(world.comm(rank), whorlStatHostMemFifos) +
+                    stat(world.comm(rank), whorlStatHostMemWorkspaces) +
+                    stat(world.comm(rank), whorlStatHostMemPlans) +
+                    stat(world.comm(rank), whorlStatHostMemSocketBuffers) +
+                    stat(world.comm(rank), whorlStatHostMemFixed))
+          << "nobody is at work";
       EXPECT_GT(stat(world.comm(rank), whorlStatHostMemFifos), 0U);
       EXPECT_GT(stat(world.comm(rank), whorlStatHostMemPlans), 0U);
       EXPECT_GE(stat(world.comm(rank), whorlStatHostMemReserved),
