@@ -57,6 +57,11 @@ constexpr std::array kParams{
               "File with the secret of an address or launcher rendezvous; mode 0600."},
     ParamInfo{Param::kInsecure, "WHORL_INSECURE", "0",
               "1: allow a rendezvous on a non-loopback address without a secret."},
+    ParamInfo{Param::kTrace, "WHORL_TRACE", "",
+              "File for a trace of every operation and step, written when the communicator is "
+              "destroyed; %r is the rank, %p the process, %j the communicator. Empty: no trace."},
+    ParamInfo{Param::kTraceRecords, "WHORL_TRACE_RECORDS", "65536",
+              "Steps that a trace keeps, the last ones, for each rank; 64 bytes each."},
     ParamInfo{Param::kLog, "WHORL_LOG", "warn", "Messages on stderr: off, error, warn, info."},
 };
 

@@ -30,6 +30,8 @@ enum class Param : std::uint8_t {
   kDims,         // WHORL_DIMS
   kSecretFile,   // WHORL_SECRET_FILE
   kInsecure,     // WHORL_INSECURE
+  kTrace,        // WHORL_TRACE
+  kTraceRecords, // WHORL_TRACE_RECORDS
   kLog,          // WHORL_LOG
 };
 

@@ -26,6 +26,7 @@ Communicator::Communicator(Setup setup) : setup_(std::move(setup)), napper_(*thi
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,
                                                     .verify = setup_.verify,
+                                                    .trace = setup_.trace.get(),
                                                     .workspace_bytes = setup_.workspace_bytes,
                                                     .endpoints = setup_.endpoints()});
 }
@@ -36,6 +37,19 @@ Communicator::~Communicator() {
     queue_event_.notify();
     progress_thread_.join();
   }
+  static_cast<void>(without_exceptions([&]() -> Status {
+    write_trace();
+    return {};
+  }));
+}
+
+void Communicator::write_trace() {
+  if (setup_.trace == nullptr) return;
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    names.push_back(fmt::format("{} {}", name_of(algorithm.collective), algorithm.name));
+  }
+  setup_.trace->write(names);
 }
 
 Status Communicator::run(std::span<const Request> batch, unsigned patience) {

@@ -98,6 +98,7 @@ class Communicator {
   };
 
   void serve();
+  void write_trace();
   Status run_task(const Task& task);
   Status execute(std::span<const Request> batch, const WaitPolicy& policy);
   void look_at_peers() noexcept;

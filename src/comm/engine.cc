@@ -77,6 +77,7 @@ Engine::Engine(Config config)
       sent_(static_cast<std::size_t>(config_.membership->nranks)),
       received_(static_cast<std::size_t>(config_.membership->nranks)) {
   endpoints_.table = &config_.endpoints;
+  collective_.trace_to(config_.trace, 0);
 }
 
 Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm& algorithm,
@@ -96,6 +97,7 @@ Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm&
   }
   if (config_.verify) WHORL_TRY(prove(algorithm, shape));
   auto made = std::make_unique<Plan>();
+  made->algorithm = static_cast<std::uint8_t>(index);
   made->schedule = algorithm.build(shape, rank);
   made->hash = hash_plan(config_.membership->identity, algorithm, shape);
   plan_bytes_.fetch_add(sizeof(Plan) + made->schedule.memory_bytes(), std::memory_order_relaxed);
@@ -117,6 +119,8 @@ Engine::Transfer& Engine::transfer(bool sends, int peer) {
     slot = std::make_unique<Transfer>();
     slot->peer = peer;
     slot->endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
+    slot->execution.trace_to(config_.trace,
+                             static_cast<std::uint16_t>(Trace::kTransfers + 2 * peer + sends));
   }
   return *slot;
 }
@@ -254,6 +258,14 @@ Status Engine::start_collective(const Request& request) {
     scale_kernel(request.type, default_simd())(request.send, scaled, size / element, factor);
     binding.input = scaled;
   }
+  if (config_.trace != nullptr) {
+    traced_ = {.begin = ticks(),
+               .bytes = bytes,
+               .sequence = sequence_,
+               .track = Trace::kOperations,
+               .algorithm = chosen.algorithm,
+               .kind = TraceRecord::Kind::kOperation};
+  }
   collective_.start(binding, endpoints_);
   collective_active_ = true;
   return {};
@@ -298,6 +310,10 @@ Progress Engine::advance_collectives() {
     if (progress == Progress::kFailed) failure_ = fail_on(collective_, fingerprint_);
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
+    if (config_.trace != nullptr) {
+      traced_.end = ticks();
+      config_.trace->add(traced_);
+    }
     collective_active_ = false;
     moved = true;
   }

@@ -42,7 +42,8 @@ class Engine {
     const Membership* membership = nullptr;
     Shape shape;
     Selector selector;
-    bool verify = false;                        ///< prove each schedule before its first use
+    bool verify = false;    ///< prove each schedule before its first use
+    Trace* trace = nullptr; ///< where to record; may be null, outlives the engine
     std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks and scaled inputs
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
     std::vector<std::vector<Endpoint*>> endpoints;
@@ -69,6 +70,7 @@ class Engine {
   struct Plan {
     Schedule schedule;
     std::uint16_t hash;
+    std::uint8_t algorithm; ///< in all_algorithms()
   };
   /// All transfers of a batch with one peer in one direction.
   struct Transfer final : Execution::Endpoints {
@@ -109,6 +111,7 @@ class Engine {
   Execution collective_;
   Fingerprint fingerprint_;
   std::uint32_t sequence_ = 0;
+  TraceRecord traced_; ///< the collective under way
 
   std::vector<std::unique_ptr<Transfer>> transfers_; ///< indexed by transfer_index
   std::vector<Transfer*> active_transfers_;

@@ -33,6 +33,8 @@ Result<Options> Options::from_environment() {
   options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
   options.algorithms = param_text(Param::kAlgo);
   options.dims = param_text(Param::kDims);
+  options.trace = param_text(Param::kTrace);
+  WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
 
   WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins));
 

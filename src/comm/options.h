@@ -22,6 +22,8 @@ struct Options {
   std::vector<std::string> transports; ///< names, best first
   std::string algorithms;              ///< as in WHORL_ALGO
   std::string dims;                    ///< as in WHORL_DIMS
+  std::string trace;                   ///< pattern of a file name; empty: no trace
+  std::size_t trace_records = 65536;
   bool verify = false;
   std::uint32_t spins = 20; ///< attempts before a wait yields
 

@@ -103,6 +103,24 @@ std::uint64_t hash_of(const std::vector<std::string>& names) {
   return hash;
 }
 
+Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) {
+  if (setup.options.trace.empty()) return {};
+  RankCard self;
+  describe_local_host(self);
+  std::uint32_t job = 0;
+  std::memcpy(&job, identity.job.data(), sizeof job);
+  auto trace = Trace::open(
+      setup.options.trace, setup.options.trace_records,
+      {.rank = rank,
+       .nranks = nranks,
+       .process = fmt::format("host {}, pid {}", self.host_name.data(), self.process_id),
+       .pid = static_cast<int>(self.process_id),
+       .job = job});
+  if (!trace.ok()) return trace.status();
+  setup.trace = *std::move(trace);
+  return {};
+}
+
 /// This rank's card; opens what the transports listen on.
 Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
   RankCard card;
@@ -334,6 +352,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     first.content.memory_budget = options.memory_budget;
   }
   phases.lap("prepared");
+  if (first.code == 0) first.set(open_trace(setup, identity, rank, nranks));
   auto cards = exchange(oob, nranks, first);
   phases.lap("cards");
   if (!cards.ok()) return cards.status();

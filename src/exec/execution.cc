@@ -33,6 +33,8 @@ void Execution::start(const Binding& binding, Endpoints& endpoints) {
     lane.finished = program[i].steps.empty();
     widest = std::max(widest, program[i].peers.size());
     if (!lane.finished) enter_step(lane);
+    if (trace_ != nullptr) [[unlikely]]
+      lane.trace.start();
   }
   if (messages_.size() < widest) messages_.resize(widest);
   if (sources_.size() < widest + 1) sources_.resize(widest + 1);
@@ -43,8 +45,12 @@ Progress Execution::advance() noexcept {
   bool complete = true;
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     LaneRun& lane = lanes_[i];
+    if (trace_ != nullptr) [[unlikely]]
+      lane.trace.resume();
     for (int turn = 0; turn < kTurn && !lane.finished && run_step(lane); ++turn) moved = true;
     if (failed_) return Progress::kFailed;
+    if (trace_ != nullptr && !lane.finished) [[unlikely]]
+      lane.trace.pause();
     complete = complete && lane.finished && drained(lane);
   }
   if (complete) return Progress::kDone;
@@ -268,6 +274,8 @@ void Execution::enter_repetition(LaneRun& lane) noexcept {
 }
 
 void Execution::finish_repetition(LaneRun& lane) noexcept {
+  if (trace_ != nullptr) [[unlikely]]
+    trace_step(lane);
   const std::vector<Step>& steps = lane.lane->steps;
   if (++lane.repetition < steps[lane.step].repeat) {
     enter_repetition(lane);
