@@ -103,7 +103,8 @@ struct RankCard {
   std::uint32_t slot_bytes = 0;
   std::uint32_t channels = 0;
   std::uint32_t version = 0;
-  std::uint64_t transports = 0; ///< hash of the list that `addresses` is indexed by
+  std::uint64_t transports = 0;    ///< hash of the list that `addresses` is indexed by
+  std::uint64_t memory_budget = 0; ///< bytes that this rank's part may occupy; 0: no limit
   struct Address {
     std::uint32_t size = 0;
     std::array<std::byte, kMaxAddressBytes> bytes{};
@@ -142,6 +143,15 @@ struct Reach {
   double beta_us_per_kib = 0; ///< time for each further KiB
 };
 
+/// Memory of a transport, in bytes.
+struct TransportMemory {
+  std::size_t reserved = 0; ///< address space
+  std::size_t fifos = 0;    ///< backed for messages that this rank sends, and of its own staging
+  std::size_t shared = 0;   ///< of it and of all peers together, as far as it is in memory
+  std::size_t kernel = 0;   ///< in buffers of sockets
+  std::size_t fixed = 0;    ///< whatever is sent
+};
+
 /// Moves messages between this rank and some of its peers. Life: listen(), then connect(), then
 /// endpoints; destruction closes everything without waiting for anyone.
 class Transport : public Napper {
@@ -159,6 +169,10 @@ class Transport : public Napper {
                          std::size_t index) = 0;
   /// The endpoint to a connected peer, 0 ≤ channel < membership.channels. Owned by the transport.
   virtual Endpoint* endpoint(int peer, int channel) noexcept = 0;
+  /// What one endpoint occupies of this rank's budget once it has been used.
+  virtual std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept = 0;
+  /// What is occupied now. Any thread.
+  virtual TransportMemory memory() const noexcept = 0;
   /// Tells the connected peers why this rank has given up. Bounded, does not wait for anyone. Any
   /// thread.
   virtual void tell(const Status& verdict) noexcept = 0;

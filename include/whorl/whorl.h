@@ -145,8 +145,12 @@ typedef struct {
   int nvlsCTAs;            ///< ignored on host memory
   int nChannelsPerNetPeer; ///< sockets for each peer on another host; default WHORL_MAX_CHANNELS
   int nvlinkCentricSched;  ///< ignored on host memory
-  int timeoutMs; ///< beyond NCCL: an operation or a connection set-up fails after this many
-                 ///< milliseconds without progress; default WHORL_TIMEOUT_MS
+  int timeoutMs;         ///< beyond NCCL: an operation or a connection set-up fails after this many
+                         ///< milliseconds without progress; default WHORL_TIMEOUT_MS
+  uint64_t memoryBudget; ///< beyond NCCL: bytes that this rank's part may occupy for messages and
+                         ///< workspaces; the smallest of all ranks counts. Slots and channels
+                         ///< shrink until they fit, or creation fails and names the smallest
+                         ///< budget that would do. 0 (unset): WHORL_MEMORY_BUDGET
 } whorlConfig_t;
 
 #define WHORL_CONFIG_MAGIC 0xcafebeefu
@@ -158,7 +162,7 @@ typedef struct {
         WHORL_CONFIG_UNDEF_PTR, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
         WHORL_CONFIG_UNDEF_PTR, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
         WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
-        WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT                                     \
+        WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT, 0                                  \
   }
 
 /// @name Library
@@ -222,6 +226,30 @@ WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
 WHORL_API whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device);
 /// This rank, 0 … count − 1.
 WHORL_API whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank);
+
+/// What whorlCommMemStats() can be asked for. The first four are NCCL's and are about device
+/// memory: 0 for a communicator on host memory. The others are bytes of this rank's part of the
+/// communicator.
+typedef enum {
+  whorlStatGpuMemSuspend = 0,   ///< could be released by suspending
+  whorlStatGpuMemSuspended = 1, ///< 1 while suspended
+  whorlStatGpuMemPersist = 2,   ///< cannot be released
+  whorlStatGpuMemTotal = 3,     ///< all
+  whorlStatHostMemTotal = 16,   ///< Fifos + Workspaces + Plans + SocketBuffers + Fixed
+  whorlStatHostMemFifos = 17,   ///< slots of peers that this rank has sent to, or staging for TCP
+  whorlStatHostMemWorkspaces = 18,    ///< scratch chunks and scaled inputs
+  whorlStatHostMemPlans = 19,         ///< schedules that have been built
+  whorlStatHostMemSocketBuffers = 20, ///< of the kernel, now
+  whorlStatHostMemFixed = 21,         ///< whatever is done with the communicator
+  whorlStatHostMemReserved = 22,      ///< address space for slots of all ranks of this host
+  whorlStatHostMemShared = 23,        ///< of it what is in memory, whoever has sent
+  whorlStatHostMemHeap = 24,          ///< whorlMemAlloc() and registered memory of the process
+  whorlStatHostMemBudget = 25         ///< limit of Fifos + Workspaces; 0: none
+} whorlCommMemStat_t;
+/// Writes one figure to `*value`. Not collective; does not wait. Memory is given to slots when a
+/// pair of ranks first uses them, so the figures grow with use and then stay.
+WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat,
+                                          uint64_t* value);
 /// @}
 
 /// @name Creating communicators by other means (beyond NCCL)

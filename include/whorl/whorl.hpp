@@ -325,6 +325,12 @@ class Communicator {
   /// False if empty: default-constructed, moved from, aborted, or split off without a colour.
   explicit operator bool() const noexcept { return comm_ != nullptr; }
   [[nodiscard]] whorlComm_t get() const noexcept { return comm_; }
+  /// One figure of whorlCommMemStats().
+  [[nodiscard]] std::uint64_t memory(whorlCommMemStat_t stat = whorlStatHostMemTotal) const {
+    std::uint64_t bytes = 0;
+    detail::check(whorlCommMemStats(comm_, stat, &bytes), comm_);
+    return bytes;
+  }
   [[nodiscard]] int rank() const {
     int rank = -1;
     detail::check(whorlCommUserRank(comm_, &rank), comm_);

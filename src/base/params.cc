@@ -22,6 +22,11 @@ constexpr std::array kParams{
               "Slots of each FIFO, 2 to 64. More: longer bursts without waiting, more memory."},
     ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "131072",
               "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message."},
+    ParamInfo{
+        Param::kMemoryBudget, "WHORL_MEMORY_BUDGET", "0",
+        "Bytes that one rank's part of a communicator may occupy for messages and workspaces, "
+        "without the heap; the smallest of all ranks counts. Slots and channels are made "
+        "smaller and fewer until they fit. 0: no limit."},
     ParamInfo{Param::kStreamBytes, "WHORL_STREAM_BYTES", "",
               "Results of operations of at least this many bytes are written past the caches. "
               "Empty: from where inputs and outputs of all ranks of a host exceed the largest "
@@ -56,6 +61,11 @@ constexpr std::array kParams{
               "File with the secret of an address or launcher rendezvous; mode 0600."},
     ParamInfo{Param::kInsecure, "WHORL_INSECURE", "0",
               "1: allow a rendezvous on a non-loopback address without a secret."},
+    ParamInfo{Param::kTrace, "WHORL_TRACE", "",
+              "File for a trace of every operation and step, written when the communicator is "
+              "destroyed; %r is the rank, %p the process, %j the communicator. Empty: no trace."},
+    ParamInfo{Param::kTraceRecords, "WHORL_TRACE_RECORDS", "65536",
+              "Steps that a trace keeps, the last ones, for each rank; 64 bytes each."},
     ParamInfo{Param::kLog, "WHORL_LOG", "warn", "Messages on stderr: off, error, warn, info."},
 };
 

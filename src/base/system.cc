@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 
@@ -110,6 +112,19 @@ int System::mmap(void* hint, std::size_t size, int protection, int flags, int fd
 
 int System::munmap(void* address, std::size_t size) noexcept {
   return checked(::munmap(address, size));
+}
+
+int System::resident(void* address, std::size_t size, std::size_t* bytes) noexcept {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::array<unsigned char, 4096> pages;
+  *bytes = 0;
+  for (std::size_t done = 0; done < size; done += pages.size() * page) {
+    const std::size_t part = std::min(size - done, pages.size() * page);
+    if (::mincore(static_cast<std::byte*>(address) + done, part, pages.data()) != 0) return -errno;
+    const std::size_t count = (part + page - 1) / page;
+    for (std::size_t i = 0; i < count; ++i) *bytes += (pages[i] & 1U) * page;
+  }
+  return 0;
 }
 
 int System::futex_wait(const std::atomic<std::uint32_t>* word, std::uint32_t expected,

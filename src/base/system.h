@@ -40,6 +40,8 @@ class System {
   virtual int mmap(void* hint, std::size_t size, int protection, int flags, int fd,
                    std::size_t offset, void** address) noexcept;
   virtual int munmap(void* address, std::size_t size) noexcept;
+  /// How many bytes of a mapping are in memory; `address` is the start of a page.
+  virtual int resident(void* address, std::size_t size, std::size_t* bytes) noexcept;
 
   // Threads of this and other processes.
   /// Sleeps while `*word == expected`, at most `timeout_ns`. `word` may be in shared memory.

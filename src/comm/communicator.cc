@@ -28,6 +28,8 @@ Communicator::Communicator(Setup setup) : setup_(std::move(setup)), napper_(*thi
                                                     .selector = setup_.selector,
                                                     .stream_bytes = setup_.stream_bytes(),
                                                     .verify = setup_.verify,
+                                                    .trace = setup_.trace.get(),
+                                                    .workspace_bytes = setup_.workspace_bytes,
                                                     .endpoints = setup_.endpoints()});
 }
 
@@ -37,6 +39,19 @@ Communicator::~Communicator() {
     queue_event_.notify();
     progress_thread_.join();
   }
+  static_cast<void>(without_exceptions([&]() -> Status {
+    write_trace();
+    return {};
+  }));
+}
+
+void Communicator::write_trace() {
+  if (setup_.trace == nullptr) return;
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    names.push_back(fmt::format("{} {}", name_of(algorithm.collective), algorithm.name));
+  }
+  setup_.trace->write(names);
 }
 
 Status Communicator::run(std::span<const Request> batch, unsigned patience) {
@@ -167,6 +182,23 @@ void Communicator::abort(Status why) {
 Status Communicator::state() {
   look_at_peers();
   return setup_.verdict->status();
+}
+
+Communicator::Memory Communicator::memory() const noexcept {
+  Memory now{.workspaces = engine_->workspace_bytes(), .plans = engine_->plan_bytes()};
+  for (const auto& transport : setup_.transports) {
+    const TransportMemory part = transport->memory();
+    now.transports.reserved += part.reserved;
+    now.transports.fifos += part.fifos;
+    now.transports.shared += part.shared;
+    now.transports.kernel += part.kernel;
+    now.transports.fixed += part.fixed;
+  }
+  const auto nranks = static_cast<std::size_t>(membership().nranks);
+  now.fixed = now.transports.fixed + sizeof *this + sizeof(Engine) +
+              nranks * (sizeof(RankCard) + sizeof(int) +
+                        static_cast<std::size_t>(membership().channels) * sizeof(Endpoint*));
+  return now;
 }
 
 Status Communicator::submit(std::vector<Request> batch,

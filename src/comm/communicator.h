@@ -65,6 +65,14 @@ class Communicator {
   /// What killed the communicator; looks for news of peers. Any thread.
   Status state();
 
+  /// Bytes that this rank's part occupies now. Any thread.
+  struct Memory {
+    TransportMemory transports; ///< all of them together
+    std::size_t workspaces = 0, plans = 0, fixed = 0;
+  };
+  Memory memory() const noexcept;
+  std::uint64_t memory_budget() const noexcept { return setup_.memory_budget; } ///< 0: no limit
+
   /// What this rank knows to make the next communicator out of this one: alike on all ranks,
   /// different each time.
   Identity derive_identity(int color);
@@ -98,6 +106,7 @@ class Communicator {
 
   void remember(std::span<const Request> batch) noexcept;
   void serve();
+  void write_trace();
   Status run_task(const Task& task);
   Status execute(std::span<const Request> batch, const WaitPolicy& policy);
   void look_at_peers() noexcept;

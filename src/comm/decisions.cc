@@ -1,6 +1,7 @@
 #include "comm/decisions.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -46,8 +47,8 @@ std::vector<int> ring_of_hosts(const std::vector<RankCard>& cards) {
 
 } // namespace
 
-Result<Decisions> decide(const Membership& members, const Options& options,
-                         const LinkCosts& links) {
+Result<Decisions> decide(const Membership& members, const Options& options, LinkCosts links,
+                         const std::function<std::size_t(int, std::size_t)>& endpoints) {
   Decisions decisions;
   decisions.channels = std::min(options.channels, members.channels - 1);
   auto dims = parse_dims(options.dims, members.nranks);
@@ -60,15 +61,38 @@ Result<Decisions> decide(const Membership& members, const Options& options,
   std::copy(text.begin(), text.end(), decisions.dims.begin());
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
+  const std::uint64_t budget = smallest_budget(members);
+  const MemorySizes wanted{.slots = static_cast<std::uint32_t>(members.slots),
+                           .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),
+                           .channels = static_cast<std::uint32_t>(members.channels)};
+  const auto memory =
+      fit_budget(budget, wanted, *shape, budget == 0 ? 0 : scratch_slots(*shape), endpoints);
+  if (!memory.ok()) return memory.status();
+  decisions.memory = *memory;
+  links.message_bytes = std::min<std::size_t>(links.message_bytes, memory->slot_bytes);
   auto selector = Selector::make(*shape, links, options.algorithms);
   if (!selector.ok()) return selector.status();
   decisions.selector = *selector;
   return decisions;
 }
 
+std::uint64_t smallest_budget(const Membership& members) {
+  std::uint64_t budget = 0;
+  for (const RankCard& card : members.cards) {
+    if (card.memory_budget == 0) continue;
+    budget = budget == 0 ? card.memory_budget : std::min(budget, card.memory_budget);
+  }
+  return budget;
+}
+
 Status check(const Decisions& decisions, const Membership& members) {
+  const MemorySizes& memory = decisions.memory;
   if (decisions.selector.valid() && decisions.channels >= 1 &&
-      decisions.channels < members.channels && shape_of(decisions, members).ok()) {
+      static_cast<std::uint32_t>(decisions.channels) < memory.channels &&
+      memory.channels <= static_cast<std::uint32_t>(members.channels) && memory.slots >= 2 &&
+      memory.slots <= static_cast<std::uint32_t>(members.slots) && memory.slot_bytes >= 64 &&
+      memory.slot_bytes % 64 == 0 && memory.slot_bytes <= members.slot_bytes &&
+      shape_of(decisions, members).ok()) {
     return {};
   }
   return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");

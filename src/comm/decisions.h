@@ -6,6 +6,7 @@
 #include "algorithms/cost_model.h"
 #include "algorithms/shape.h"
 #include "base/status.h"
+#include "comm/memory_budget.h"
 #include "comm/options.h"
 #include "comm/selector.h"
 #include "transports/transport.h"
@@ -17,10 +18,16 @@ struct Decisions {
   Selector selector;
   std::int32_t channels = 1;
   std::array<char, 252> dims{}; ///< as in WHORL_DIMS, zero-terminated
+  MemorySizes memory;
 };
 
-/// Rank 0's decisions, from its own options, the hosts of the ranks and what links cost.
-Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links);
+/// Rank 0's decisions, from its own options, the hosts of the ranks, what links cost and what
+/// endpoints occupy (see fit_budget()).
+Result<Decisions> decide(const Membership& members, const Options& options, LinkCosts links,
+                         const std::function<std::size_t(int, std::size_t)>& endpoints);
+
+/// The smallest of the budgets that ranks have; 0: none has one.
+std::uint64_t smallest_budget(const Membership& members);
 
 /// Whether decisions that came from another rank make sense.
 Status check(const Decisions& decisions, const Membership& members);

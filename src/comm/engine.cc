@@ -77,6 +77,7 @@ Engine::Engine(Config config)
       sent_(static_cast<std::size_t>(config_.membership->nranks)),
       received_(static_cast<std::size_t>(config_.membership->nranks)) {
   endpoints_.table = &config_.endpoints;
+  collective_.trace_to(config_.trace, 0);
 }
 
 Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm& algorithm,
@@ -96,8 +97,10 @@ Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm&
   }
   if (config_.verify) WHORL_TRY(prove(algorithm, shape));
   auto made = std::make_unique<Plan>();
+  made->algorithm = static_cast<std::uint8_t>(index);
   made->schedule = algorithm.build(shape, rank);
   made->hash = hash_plan(config_.membership->identity, algorithm, shape);
+  plan_bytes_.fetch_add(sizeof(Plan) + made->schedule.memory_bytes(), std::memory_order_relaxed);
   return plans_.emplace(key, std::move(made)).first->second.get();
 }
 
@@ -117,6 +120,8 @@ Engine::Transfer& Engine::transfer(bool sends, int peer) {
     slot = std::make_unique<Transfer>();
     slot->peer = peer;
     slot->endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
+    slot->execution.trace_to(config_.trace,
+                             static_cast<std::uint16_t>(Trace::kTransfers + 2 * peer + sends));
   }
   return *slot;
 }
@@ -194,6 +199,23 @@ Status Engine::start_transfer(Transfer& queue) {
   return {};
 }
 
+/// Makes a workspace large enough, within the budget.
+Status Engine::reserve(Workspace& workspace, std::size_t bytes, const Request& request) {
+  if (bytes <= workspace.bytes()) return {};
+  const std::uint64_t others = scratch_.bytes() + scaled_.bytes() - workspace.bytes();
+  if (others + bytes > config_.workspace_bytes) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("{} on rank {} needs a workspace of {} bytes, and the memory budget leaves {}; "
+                    "raise WHORL_MEMORY_BUDGET or config.memoryBudget, or pass smaller vectors",
+                    describe(request), config_.membership->rank, bytes,
+                    config_.workspace_bytes - std::min(config_.workspace_bytes, others)));
+  }
+  workspace.reserve(bytes);
+  workspace_bytes_.store(others + bytes, std::memory_order_relaxed);
+  return {};
+}
+
 /// Has plan and map of a collective in sized_.
 Status Engine::size_up(const Request& request) {
   sized_.plan = nullptr;
@@ -219,6 +241,7 @@ Status Engine::size_up(const Request& request) {
             .op = request.op,
             .root = request.peer,
             .count = request.count,
+            .bytes = bytes,
             .plan = *made,
             .kernels = {.reduce = reduce_kernel(request.type, request.op, default_simd()),
                         .stream_copy = stream_copy(default_simd()),
@@ -226,6 +249,18 @@ Status Engine::size_up(const Request& request) {
             .stream = bytes >= config_.stream_bytes,
             .map = *map};
   return {};
+}
+
+/// Takes note of when the collective at hand began.
+void Engine::trace_begin() noexcept {
+  if (config_.trace == nullptr) [[likely]]
+    return;
+  traced_ = {.begin = ticks(),
+             .bytes = sized_.bytes,
+             .sequence = sequence_,
+             .track = Trace::kOperations,
+             .algorithm = sized_.plan->algorithm,
+             .kind = TraceRecord::Kind::kOperation};
 }
 
 Status Engine::start_collective(const Request& request) {
@@ -242,10 +277,12 @@ Status Engine::start_collective(const Request& request) {
                   .divisor = request.op == ReduceOp::kAvg ? members.nranks : 1,
                   .fingerprint = fingerprint_};
   if (const std::size_t scratch = binding.scratch_bytes(); scratch > 0) {
+    WHORL_TRY(reserve(scratch_, scratch, request));
     binding.scratch = scratch_.reserve(scratch);
   }
   if (request.scaled) {
     const std::size_t size = input_bytes(request, members.rank, members.nranks);
+    WHORL_TRY(reserve(scaled_, size, request));
     std::byte* const scaled = scaled_.reserve(size);
     const void* const factor =
         request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();
@@ -253,6 +290,7 @@ Status Engine::start_collective(const Request& request) {
                                                factor);
     binding.input = scaled;
   }
+  trace_begin();
   collective_.start(binding, endpoints_);
   collective_active_ = true;
   return {};
@@ -263,6 +301,7 @@ void Engine::repeat(const void* send, void* recv) {
   next_ = 0;
   failure_ = {};
   fingerprint_.sequence = ++sequence_;
+  trace_begin();
   collective_.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
                       fingerprint_);
   collective_active_ = true;
@@ -307,6 +346,10 @@ Progress Engine::advance_collectives() {
     if (progress == Progress::kFailed) failure_ = fail_on(collective_, fingerprint_);
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
+    if (config_.trace != nullptr) {
+      traced_.end = ticks();
+      config_.trace->add(traced_);
+    }
     collective_active_ = false;
     moved = true;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,7 @@ class Workspace {
  public:
   /// At least `bytes` bytes; invalidates what it returned before.
   std::byte* reserve(std::size_t bytes);
+  std::size_t bytes() const noexcept { return bytes_; }
 
  private:
   struct Free {
@@ -41,7 +43,9 @@ class Engine {
     Shape shape;
     Selector selector;
     std::size_t stream_bytes = 0; ///< operations from this size on stream their output
-    bool verify = false;          ///< prove each schedule before its first use
+    bool verify = false;    ///< prove each schedule before its first use
+    Trace* trace = nullptr; ///< where to record; may be null, outlives the engine
+    std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks and scaled inputs
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
     std::vector<std::vector<Endpoint*>> endpoints;
   };
@@ -60,10 +64,17 @@ class Engine {
   /// "waiting for rank 2 (host …) while receiving (channel 0, step 3) in allreduce number 7 of …".
   std::string waiting() const;
 
+  /// Bytes now occupied; any thread.
+  std::size_t workspace_bytes() const noexcept {
+    return workspace_bytes_.load(std::memory_order_relaxed);
+  }
+  std::size_t plan_bytes() const noexcept { return plan_bytes_.load(std::memory_order_relaxed); }
+
  private:
   struct Plan {
     Schedule schedule;
     std::uint16_t hash;
+    std::uint8_t algorithm; ///< in all_algorithms()
   };
   /// All transfers of a batch with one peer in one direction.
   struct Transfer final : Execution::Endpoints {
@@ -89,6 +100,7 @@ class Engine {
     ReduceOp op = ReduceOp::kSum;
     int root = 0;
     std::size_t count = 0;
+    std::size_t bytes = 0;      ///< of the larger side, as the selector counts
     const Plan* plan = nullptr; ///< null: nothing is kept
     MoveKernels kernels;
     bool stream = false; ///< whether the output is streamed
@@ -100,9 +112,11 @@ class Engine {
     }
   };
 
+  void trace_begin() noexcept;
   Status size_up(const Request& request);
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);
+  Status reserve(Workspace& workspace, std::size_t bytes, const Request& request);
   Status start_transfer(Transfer& transfer);
   Status queue_transfers(std::span<const Request> batch);
   Transfer& transfer(bool sends, int peer);
@@ -115,6 +129,7 @@ class Engine {
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   Sized sized_;
   Workspace scratch_, scaled_;
+  std::atomic<std::size_t> workspace_bytes_{0}, plan_bytes_{0}; // carry no other data
 
   std::span<const Request> batch_;
   std::size_t next_ = 0; ///< in batch_: the next collective to look for
@@ -122,6 +137,7 @@ class Engine {
   Execution collective_;
   Fingerprint fingerprint_;
   std::uint32_t sequence_ = 0;
+  TraceRecord traced_; ///< the collective under way
 
   std::vector<std::unique_ptr<Transfer>> transfers_; ///< indexed by transfer_index
   std::vector<Transfer*> active_transfers_;

@@ -27,6 +27,7 @@ Result<Options> Options::from_environment() {
                 .with_context("the upper bound is WHORL_MAX_CHANNELS"));
   WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
   WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  WHORL_TRY(number(Param::kMemoryBudget, 0, std::int64_t{1} << 62, options.memory_budget));
   if (!param_text(Param::kStreamBytes).empty()) {
     std::int64_t stream_bytes = 0;
     WHORL_TRY(number(Param::kStreamBytes, 0, std::int64_t{1} << 62, stream_bytes));
@@ -37,6 +38,8 @@ Result<Options> Options::from_environment() {
   options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
   options.algorithms = param_text(Param::kAlgo);
   options.dims = param_text(Param::kDims);
+  options.trace = param_text(Param::kTrace);
+  WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
 
   WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins));
 
@@ -107,6 +110,7 @@ Result<Options> make_options(const whorlConfig_t* config) {
   options->channels = std::min(std::max(options->channels, min_channels), options->max_channels);
   WHORL_TRY(bounded("timeoutMs", given.timeoutMs, 1, INT_MAX, timeout_ms));
   if (timeout_ms > 0) options->timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
+  if (given.memoryBudget != 0) options->memory_budget = given.memoryBudget;
   if (given.netName != nullptr && std::string_view(given.netName) != "tcp") {
     return Status::error(Code::kInvalidArgument,
                          fmt::format("config.netName is \"{}\"; there is \"tcp\"", given.netName));

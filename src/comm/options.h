@@ -19,10 +19,13 @@ struct Options {
   int slots = 4;
   std::size_t slot_bytes = 131072;
   std::optional<std::size_t> stream_bytes; ///< as WHORL_STREAM_BYTES
+  std::uint64_t memory_budget = 0; ///< bytes; 0: no limit
   std::uint64_t timeout_ns = 30'000'000'000;
   std::vector<std::string> transports; ///< names, best first
   std::string algorithms;              ///< as in WHORL_ALGO
   std::string dims;                    ///< as in WHORL_DIMS
+  std::string trace;                   ///< pattern of a file name; empty: no trace
+  std::size_t trace_records = 65536;
   bool verify = false;
   std::uint32_t spins = 20; ///< attempts before a wait yields
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/params.h"
 #include "comm/decisions.h"
 #include "comm/local_host.h"
@@ -56,6 +57,28 @@ Result<std::vector<Content>> exchange(Oob& oob, int nranks, const Report<Content
 /// Content of a round that is only about success.
 struct Nothing {};
 
+/// Where the time of a set-up goes, for WHORL_LOG=info.
+class Stopwatch {
+ public:
+  void lap(const char* phase) {
+    if (!log_enabled(LogLevel::kInfo)) return;
+    const std::uint64_t now = sys().now_ns();
+    laps_ += fmt::format(", {} {:.2f} ms", phase, static_cast<double>(now - last_) * 1e-6);
+    last_ = now;
+  }
+  void report(int rank, int nranks) const {
+    if (laps_.empty()) return;
+    log(LogLevel::kInfo,
+        fmt::format("rank {} of {} has joined: {:.2f} ms after the meeting{}", rank, nranks,
+                    static_cast<double>(last_ - start_) * 1e-6, laps_));
+  }
+
+ private:
+  std::uint64_t start_ = sys().now_ns();
+  std::uint64_t last_ = start_;
+  std::string laps_;
+};
+
 /// Takes part in a round without looking at what comes.
 template <class Content>
 Status attend(Oob& oob, int nranks) {
@@ -80,6 +103,24 @@ std::uint64_t hash_of(const std::vector<std::string>& names) {
   return hash;
 }
 
+Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) {
+  if (setup.options.trace.empty()) return {};
+  RankCard self;
+  describe_local_host(self);
+  std::uint32_t job = 0;
+  std::memcpy(&job, identity.job.data(), sizeof job);
+  auto trace = Trace::open(
+      setup.options.trace, setup.options.trace_records,
+      {.rank = rank,
+       .nranks = nranks,
+       .process = fmt::format("host {}, pid {}", self.host_name.data(), self.process_id),
+       .pid = static_cast<int>(self.process_id),
+       .job = job});
+  if (!trace.ok()) return trace.status();
+  setup.trace = *std::move(trace);
+  return {};
+}
+
 /// This rank's card; opens what the transports listen on.
 Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
   RankCard card;
@@ -89,6 +130,7 @@ Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
   card.slots = static_cast<std::uint32_t>(setup.options.slots);
   card.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
   card.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
+  card.memory_budget = setup.options.memory_budget;
   describe_local_host(card);
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     const auto address = setup.transports[i]->listen(identity);
@@ -193,6 +235,34 @@ LinkCosts link_costs(const Setup& setup, bool crowded) {
   return costs;
 }
 
+/// What one channel's endpoints to all peers occupy, on the rank where that is most.
+std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) {
+  const Membership& members = *setup.membership;
+  std::vector<std::array<std::size_t, 4>> counts; // [rank][transport] peers
+  for (const RankCard& self : members.cards) {
+    auto& count = counts.emplace_back();
+    for (const RankCard& peer : members.cards) {
+      if (peer.rank == self.rank) continue;
+      for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+        if (!setup.transports[i]->reach(self, peer, i).reachable) continue;
+        ++count[i];
+        break;
+      }
+    }
+  }
+  return [&setup, counts = std::move(counts)](int slots, std::size_t slot_bytes) {
+    std::size_t most = 0;
+    for (const auto& count : counts) {
+      std::size_t bytes = 0;
+      for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+        bytes += count[i] * setup.transports[i]->endpoint_bytes(slots, slot_bytes);
+      }
+      most = std::max(most, bytes);
+    }
+    return most;
+  };
+}
+
 Status connect_all(Setup& setup) {
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     std::vector<int> peers;
@@ -258,6 +328,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   Setup setup;
   setup.options = options;
   setup.verdict = std::move(verdict);
+  Stopwatch phases;
 
   // Round 1: cards.
   Report<RankCard> first;
@@ -286,8 +357,12 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     first.content.slot_bytes = static_cast<std::uint32_t>(options.slot_bytes);
     first.content.channels = static_cast<std::uint32_t>(options.max_channels) + 1;
     first.content.version = kWireVersion;
+    first.content.memory_budget = options.memory_budget;
   }
+  phases.lap("prepared");
+  if (first.code == 0) first.set(open_trace(setup, identity, rank, nranks));
   auto cards = exchange(oob, nranks, first);
+  phases.lap("cards");
   if (!cards.ok()) return cards.status();
 
   // Round 2: rank 0's decisions. Before anybody connects, all know that all are going to.
@@ -298,7 +373,8 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     WHORL_TRY(choose_transports(setup));
     crowded = ranks_on_this_host(*setup.membership) > ::sysconf(_SC_NPROCESSORS_ONLN);
     if (rank == 0) {
-      auto decisions = decide(*setup.membership, options, link_costs(setup, crowded));
+      auto decisions =
+          decide(*setup.membership, options, link_costs(setup, crowded), endpoint_bytes(setup));
       if (!decisions.ok()) return decisions.status();
       second.content = *decisions;
     }
@@ -306,18 +382,29 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   };
   second.set(prepare_links());
   const auto decisions = exchange(oob, nranks, second);
+  phases.lap("decisions");
   if (!decisions.ok()) return decisions.status();
   const Decisions& decided = decisions->front();
 
   // Round 3: whether every rank is connected.
   Status connected = check(decided, *setup.membership);
-  if (connected.ok()) connected = connect_all(setup);
+  if (connected.ok()) {
+    setup.membership->slots = static_cast<int>(decided.memory.slots);
+    setup.membership->slot_bytes = decided.memory.slot_bytes;
+    setup.membership->channels = static_cast<int>(decided.memory.channels);
+    setup.workspace_bytes = decided.memory.workspace_bytes;
+    setup.memory_budget = smallest_budget(*setup.membership);
+    connected = connect_all(setup);
+  }
+  phases.lap("connected");
   Report<Nothing> third;
   third.set(connected);
   if (const auto all = exchange(oob, nranks, third); !all.ok()) {
     // This rank's own words are more precise than what the others could be told.
     return connected.ok() ? all.status() : connected;
   }
+  phases.lap("outcomes");
+  phases.report(rank, nranks);
 
   setup.selector = decided.selector;
   setup.shape = *shape_of(decided, *setup.membership);

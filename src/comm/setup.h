@@ -11,6 +11,7 @@
 #include "comm/bootstrap.h"
 #include "comm/options.h"
 #include "comm/selector.h"
+#include "exec/trace.h"
 #include "transports/transport.h"
 
 namespace whorl {
@@ -26,6 +27,9 @@ struct Setup {
   Selector selector;
   WaitPolicy policy{};
   bool verify = false;
+  std::uint64_t workspace_bytes = UINT64_MAX; ///< see MemorySizes
+  std::unique_ptr<Trace> trace;               ///< null: nothing is recorded
+  std::uint64_t memory_budget = 0;            ///< the smallest of all ranks; 0: no limit
 
   /// The endpoints by [channel][peer]; null for this rank.
   std::vector<std::vector<Endpoint*>> endpoints() const;

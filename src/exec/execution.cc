@@ -38,6 +38,8 @@ void Execution::enter_lanes() noexcept {
     lane.step = 0;
     lane.finished = lane.lane->steps.empty();
     if (!lane.finished) enter_step(lane);
+    if (trace_ != nullptr) [[unlikely]]
+      lane.trace.start();
   }
 }
 
@@ -67,8 +69,12 @@ Progress Execution::advance() noexcept {
   bool complete = true;
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     LaneRun& lane = lanes_[i];
+    if (trace_ != nullptr) [[unlikely]]
+      lane.trace.resume();
     for (int turn = 0; turn < kTurn && !lane.finished && run_step(lane); ++turn) moved = true;
     if (failed_) return Progress::kFailed;
+    if (trace_ != nullptr && !lane.finished) [[unlikely]]
+      lane.trace.pause();
     complete = complete && lane.finished && drained(lane);
   }
   if (complete) return Progress::kDone;
@@ -311,6 +317,8 @@ void Execution::enter_repetition(LaneRun& lane) noexcept {
 }
 
 void Execution::finish_repetition(LaneRun& lane) noexcept {
+  if (trace_ != nullptr) [[unlikely]]
+    trace_step(lane);
   const std::vector<Step>& steps = lane.lane->steps;
   if (++lane.repetition < steps[lane.step].repeat) {
     enter_repetition(lane);

@@ -9,6 +9,7 @@
 #include "base/fingerprint.h"
 #include "exec/chunk_map.h"
 #include "exec/move.h"
+#include "exec/trace.h"
 #include "schedule/schedule.h"
 #include "transports/transport.h"
 
@@ -43,6 +44,12 @@ class Execution {
     virtual Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept = 0;
   };
 
+  /// Records the steps of all operations from now on in `trace`, which outlives this, on the tracks
+  /// of their channels or, if it is not 0, on `track`. Null: records nothing.
+  void trace_to(Trace* trace, std::uint16_t track) noexcept {
+    trace_ = trace;
+    track_ = track;
+  }
   /// Begins an operation; the binding's buffers outlive it. Peers of the schedule are looked up in
   /// `endpoints`, but not again when the next operation has the same schedule: a schedule keeps its
   /// contents and its endpoints for the life of this Execution.
@@ -93,6 +100,7 @@ class Execution {
     const Lane* lane;
     std::vector<Endpoint*> endpoints; ///< parallel to lane->peers
     std::vector<Publication> published;
+    LaneTrace trace;
     std::size_t window;
     Operand src, dst;  ///< of the current repetition, where the step has them
     std::size_t bytes; ///< of the current message
@@ -124,6 +132,7 @@ class Execution {
   void enter_step(LaneRun& lane) noexcept;
   void enter_repetition(LaneRun& lane) noexcept;
   void finish_repetition(LaneRun& lane) noexcept;
+  void trace_step(LaneRun& lane) noexcept;
   bool step_finished(const LaneRun& waiter, const Step& step) const noexcept;
   bool may_overwrite(LaneRun& lane, const Step& step) noexcept;
   bool drained(LaneRun& lane) noexcept;
@@ -142,6 +151,8 @@ class Execution {
   std::vector<const void*> sources_; ///< operands in ascending order of rank
   Mismatch mismatch_;
   bool failed_ = false;
+  Trace* trace_ = nullptr;
+  std::uint16_t track_ = 0;
 };
 
 } // namespace whorl

@@ -109,6 +109,14 @@ struct Schedule {
     }
     return static_cast<std::uint16_t>(scratch.size());
   }
+  /// Memory behind this object.
+  std::size_t memory_bytes() const noexcept {
+    std::size_t bytes = scratch.capacity() * sizeof scratch[0] + lanes.capacity() * sizeof(Lane);
+    for (const Lane& lane : lanes) {
+      bytes += lane.peers.capacity() * sizeof lane.peers[0] + lane.steps.capacity() * sizeof(Step);
+    }
+    return bytes;
+  }
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 

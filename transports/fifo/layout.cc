@@ -34,9 +34,7 @@ Result<SegmentLayout> SegmentLayout::make(const SegmentShape& shape) {
   layout.places_offset_ = round_up(sizeof(SegmentHeader), kWriterDistance);
   layout.control_bytes_ =
       round_up(layout.places_offset_ + std::size_t{shape.places} * sizeof(Place), kPageBytes);
-  // No overflow: below 2³⁰ + 64 times 2²⁰.
-  layout.fifo_bytes_ = round_up(
-      sizeof(FifoHead) + ring_slots(shape.slots) * slot_stride(shape.slot_bytes), kPageBytes);
+  layout.fifo_bytes_ = fifo_size(shape.slots, shape.slot_bytes);
   std::size_t size = layout.fifo_bytes_;
   if (!multiply(size, shape.places) || !multiply(size, shape.places) ||
       !multiply(size, shape.channels) || size > kLargestSegment - layout.control_bytes_) {

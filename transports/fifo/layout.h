@@ -135,5 +135,10 @@ constexpr std::size_t ring_slots(std::size_t slots) noexcept {
 constexpr std::size_t slot_stride(std::size_t slot_bytes) noexcept {
   return sizeof(SlotHeader) + slot_bytes;
 }
+/// Memory of one FIFO, whole pages. No overflow with slots up to 2²⁰ of less than 2 GiB.
+constexpr std::size_t fifo_size(std::size_t slots, std::size_t slot_bytes) noexcept {
+  const std::size_t bytes = sizeof(FifoHead) + ring_slots(slots) * slot_stride(slot_bytes);
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 
 } // namespace whorl

@@ -108,6 +108,17 @@ Endpoint* FifoTransport::endpoint(int peer, int channel) noexcept {
       .get();
 }
 
+TransportMemory FifoTransport::memory() const noexcept {
+  if (memory_ == nullptr) return {};
+  TransportMemory now{.reserved = layout_.size(),
+                      .fifos = backed_fifos_.load(std::memory_order_relaxed) * layout_.fifo_bytes(),
+                      .fixed = layout_.control_bytes() + endpoints_.size() * sizeof(endpoints_[0]) +
+                               peers_.size() * static_cast<std::size_t>(membership_->channels) *
+                                   sizeof(FifoEndpoint)};
+  if (sys().resident(memory_, layout_.size(), &now.shared) < 0) now.shared = 0;
+  return now;
+}
+
 // Sleeping. `sleeping` is set before the caller's last look and stays set until a peer clears it,
 // so each nap is rung at most once and a peer that finds it clear pays nothing.
 //

@@ -21,8 +21,14 @@ class FifoTransport : public Transport, protected FifoHost {
   /// the caller looks once more before it sleeps.
   void nap(std::uint64_t max_ns) noexcept override;
   void look_around(std::uint64_t waited_ns) noexcept override;
+  std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept override {
+    return fifo_size(static_cast<std::size_t>(slots), slot_bytes);
+  }
+  TransportMemory memory() const noexcept override;
 
  protected:
+  /// A FIFO of this rank has got memory.
+  void count_backed() noexcept { backed_fifos_.fetch_add(1, std::memory_order_relaxed); }
   /// Takes this rank's place in the segment at `memory`. `members` are the ranks that share it, in
   /// ascending order; they include this rank and all of `peers`. The segment outlives leave().
   void attach(const Membership& membership, std::byte* memory, const SegmentLayout& layout,
@@ -64,6 +70,7 @@ class FifoTransport : public Transport, protected FifoHost {
   /// [rank] looks at which an endpoint to a rank that has left was found stuck.
   std::unique_ptr<std::atomic<std::uint32_t>[]> stuck_looks_;
   std::atomic<std::uint32_t> unfinished_verdict_looks_{0};
+  std::atomic<std::size_t> backed_fifos_{0}; ///< carries no other data
 };
 
 /// The ranks of `membership` for which `belongs(card)` holds, ascending.

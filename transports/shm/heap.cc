@@ -211,6 +211,14 @@ Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
 
 /// Whether a registered buffer is still where it was: a user who has unmapped it too early may have
 /// other things there by now.
+std::size_t Heap::used() {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& [offset, size] : allocated_) bytes += size;
+  for (const auto& [begin, registration] : registered_) bytes += registration->size;
+  return bytes;
+}
+
 bool Heap::still_mapped(const HeapRegistration& registration) const {
   const std::vector<Mapping> mappings =
       mappings_over(registration.begin, registration.begin + registration.size);

@@ -68,6 +68,8 @@ class Heap {
 
   int fd() const noexcept { return fd_.get(); }
   std::size_t capacity() const noexcept { return capacity_; }
+  /// Bytes that are allocated or registered, whole pages.
+  std::size_t used();
 
  private:
   Heap(Fd fd, std::uintptr_t base, std::size_t capacity)
@@ -101,6 +103,8 @@ Result<void*> heap_alloc(std::size_t size);
 Status heap_free(void* pointer);
 Result<HeapRegistration*> heap_adopt(void* buffer, std::size_t size);
 Status heap_release(HeapRegistration* registration);
+/// Bytes allocated and registered.
+std::size_t heap_bytes();
 /// False if there is no heap yet.
 bool heap_find(const void* pointer, std::size_t size, std::uint64_t* offset) noexcept;
 

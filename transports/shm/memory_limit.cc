@@ -44,8 +44,12 @@ void look_at_cgroups(MemoryBudget& budget, const std::string& mount, std::string
     if (!path.empty() && path.back() == '/') path.pop_back();
     const std::string folder = mount + path + "/";
     const auto limit = read_number(folder + files.limit);
-    const auto usage = read_number(folder + files.usage);
-    if (limit && usage) {
+    // Version 1 writes a number of this size for "no limit". The usage is dear to ask for: the
+    // kernel sums it up over all processors.
+    constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60;
+    const auto usage =
+        limit && *limit < kNoLimit ? read_number(folder + files.usage) : std::nullopt;
+    if (usage) {
       const std::uint64_t droppable =
           read_number(folder + "memory.stat", files.droppable).value_or(0);
       const std::uint64_t used = *usage - std::min(*usage, droppable);

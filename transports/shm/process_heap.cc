@@ -78,6 +78,11 @@ Status heap_release(HeapRegistration* registration) {
              : Status::error(Code::kInvalidArgument, "this process has registered nothing");
 }
 
+std::size_t heap_bytes() {
+  Heap* const heap = existing();
+  return heap != nullptr ? heap->used() : 0;
+}
+
 bool heap_find(const void* pointer, std::size_t size, std::uint64_t* offset) noexcept {
   const Heap* const heap = existing();
   return heap != nullptr && heap->find(pointer, size, offset);

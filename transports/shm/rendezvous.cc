@@ -19,6 +19,24 @@ constexpr std::uint32_t kOfferVersion = 1;
 constexpr std::uint64_t kGraceNs = 1'000'000'000;
 enum class FdKind : std::uint32_t { kHeap = 1, kPidfd = 2 };
 
+/// Sleeps until one of the links that are not done yet has something to read.
+class LinkNapper final : public Napper {
+ public:
+  LinkNapper(const std::vector<MeshLink>& links, const std::vector<bool>& done)
+      : links_(links), done_(done), polled_(links.size()) {}
+  void nap(std::uint64_t max_ns) noexcept override {
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      polled_[i] = {.fd = done_[i] ? -1 : links_[i].socket.get(), .events = POLLIN, .revents = 0};
+    }
+    static_cast<void>(sys().poll(polled_, max_ns));
+  }
+
+ private:
+  const std::vector<MeshLink>& links_;
+  const std::vector<bool>& done_;
+  std::vector<pollfd> polled_;
+};
+
 /// One rank's share of the rendezvous.
 class Meeting {
  public:
@@ -134,10 +152,12 @@ Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
     }
     return all;
   };
-  ClockNapper napper;
+  LinkNapper napper(links_, done);
   const std::uint64_t deadline = plan_.deadline_ns + (leads() ? 0 : kGraceNs);
   const std::uint64_t now = sys().now_ns();
-  const WaitPolicy policy{.timeout_ns = deadline > now ? deadline - now : 1, .spins = 20};
+  // No yielding: it would take the core from the one rank that the others wait for.
+  const WaitPolicy policy{
+      .timeout_ns = deadline > now ? deadline - now : 1, .spins = 2, .yield_ns = 0};
   if (wait_until(step, policy, *membership_.verdict, napper) != WaitResult::kTimedOut) return {};
   std::string names;
   for (std::size_t i = 0; i < links_.size(); ++i) {

@@ -119,13 +119,17 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   WHORL_TRY(check_memory(peers.size()));
   for (ProcessFd& p : meeting->pidfds) watch(p.rank, std::move(p.fd), true);
   for (ProcessFd& s : meeting->sockets) watch(s.rank, std::move(s.fd), false);
-  return wait_for_peers(plan.deadline_ns, *this);
+  // All peers have come: the lowest rank sends no offer before it has everybody's hello.
+  return {};
 }
 
 bool ShmTransport::prepare(int peer, std::byte* fifo) noexcept {
   const int error =
       segment_.allocate(static_cast<std::size_t>(fifo - segment_.data()), layout().fifo_bytes());
-  if (error == 0) return true;
+  if (error == 0) {
+    count_backed();
+    return true;
+  }
   fail_all(Status::error(
       Code::kSystemError,
       fmt::format("rank {} cannot get {} bytes of shared memory for messages to {}: {}; lower "

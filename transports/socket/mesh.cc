@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 
 #include "base/log.h"
 
@@ -58,6 +59,7 @@ class MeshLoop {
       if (now >= plan_.deadline_ns) return timed_out();
       if (fatal_.ok()) start_due(now);
       if (!fatal_.ok()) return fatal_;
+      if (open_ == 0) break; // the last handshake needed no waiting: nothing would end a poll
       poll_all(now);
       if (!fatal_.ok()) return fatal_;
     }
@@ -79,6 +81,7 @@ class MeshLoop {
     for (std::size_t t = 0; t < plan_.targets.size(); ++t) {
       const MeshTarget& target = plan_.targets[t];
       links_.push_back({target.rank, target.role, target.channel, Fd(), ""});
+      first_attempt_.push_back(attempts_.size());
       for (std::size_t a = 0; a < target.addresses.size(); ++a) {
         Attempt& attempt = attempts_.emplace_back();
         attempt.target = t;
@@ -86,6 +89,7 @@ class MeshLoop {
         attempt.due_ns = now + a * kStaggerNs;
       }
     }
+    first_attempt_.push_back(attempts_.size());
     for (const MeshExpected& expected : plan_.expected) {
       links_.push_back({expected.rank, expected.role, expected.channel, Fd(), ""});
     }
@@ -100,10 +104,17 @@ class MeshLoop {
 
   /// Whether some attempt at the target has seen the peer's proof, so that the others must wait.
   bool decided(std::size_t target) const {
-    return established(target) ||
-           std::any_of(attempts_.begin(), attempts_.end(), [&](const Attempt& attempt) {
-             return attempt.target == target && attempt.handshake.peer_proved();
-           });
+    if (established(target)) return true;
+    for (std::size_t a = first_attempt_[target]; a < first_attempt_[target + 1]; ++a) {
+      if (attempts_[a].handshake.peer_proved()) return true;
+    }
+    return false;
+  }
+
+  /// The attempts at one target.
+  std::span<Attempt> attempts_at(std::size_t target) {
+    return std::span(attempts_).subspan(first_attempt_[target],
+                                        first_attempt_[target + 1] - first_attempt_[target]);
   }
 
   void start_due(std::uint64_t now) {
@@ -152,8 +163,8 @@ class MeshLoop {
     attempt.due_ns = sys().now_ns() + attempt.retry_ns;
     attempt.retry_ns = std::min(2 * attempt.retry_ns, kLastRetryNs);
     // The next choice need not wait for its turn any longer.
-    for (Attempt& other : attempts_) {
-      if (other.target == attempt.target && other.tries == 0) {
+    for (Attempt& other : attempts_at(attempt.target)) {
+      if (other.tries == 0) {
         other.due_ns = 0;
         break;
       }
@@ -202,8 +213,8 @@ class MeshLoop {
   }
 
   void stop_others(const Attempt& winner) {
-    for (Attempt& other : attempts_) {
-      if (&other != &winner && other.target == winner.target) other.stop();
+    for (Attempt& other : attempts_at(winner.target)) {
+      if (&other != &winner) other.stop();
     }
   }
 
@@ -334,8 +345,9 @@ class MeshLoop {
 
   const Fd& listener_;
   const MeshPlan& plan_;
-  std::vector<MeshLink> links_; ///< targets, then expected
-  std::vector<Attempt> attempts_;
+  std::vector<MeshLink> links_;            ///< targets, then expected
+  std::vector<Attempt> attempts_;          ///< of one target after those of another
+  std::vector<std::size_t> first_attempt_; ///< [target], and the end
   std::vector<Stranger> strangers_;
   std::vector<pollfd> fds_;
   std::size_t open_ = 0; ///< links without a socket

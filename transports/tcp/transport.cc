@@ -1,6 +1,7 @@
 #include "transports/tcp/transport.h"
 
 #include <fmt/core.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
@@ -223,6 +224,31 @@ Endpoint* TcpTransport::endpoint(int peer, int channel) noexcept {
     return nullptr;
   }
   return found->endpoints[static_cast<std::size_t>(channel)].get();
+}
+
+std::size_t TcpTransport::endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept {
+  return round_up(TcpEndpoint::memory_bytes(slots, slot_bytes), 4096);
+}
+
+TransportMemory TcpTransport::memory() const noexcept {
+  if (arena_ == nullptr) return {};
+  TransportMemory now{.reserved = arena_bytes_};
+  if (sys().resident(arena_, arena_bytes_, &now.fifos) < 0) now.fifos = 0;
+  const auto add = [&](int fd) {
+    std::array<std::uint32_t, SK_MEMINFO_VARS> info{};
+    socklen_t size = sizeof info;
+    if (sys().getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info.data(), &size) < 0) return;
+    now.kernel += std::size_t{info[SK_MEMINFO_RMEM_ALLOC]} + info[SK_MEMINFO_WMEM_QUEUED];
+  };
+  for (const Peer& peer : peers_) {
+    add(peer.control.get());
+    now.fixed += sizeof peer;
+    for (const auto& endpoint : peer.endpoints) {
+      add(endpoint->fd());
+      now.fixed += sizeof *endpoint;
+    }
+  }
+  return now;
 }
 
 // --- verdicts and deaths ---

@@ -34,6 +34,8 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   Status connect(const Membership& membership, std::span<const int> peers,
                  std::size_t index) override;
   Endpoint* endpoint(int peer, int channel) noexcept override;
+  std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept override;
+  TransportMemory memory() const noexcept override;
   void tell(const Status& verdict) noexcept override;
 
   void nap(std::uint64_t max_ns) noexcept override;

@@ -20,6 +20,55 @@ whorlResult_t whorlMemAlloc(void** ptr, size_t size) {
   });
 }
 
+whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat, uint64_t* value) {
+  return guarded("whorlCommMemStats", [&]() -> Status {
+    WHORL_TRY(check_created("whorlCommMemStats", comm));
+    if (value == nullptr) return invalid("whorlCommMemStats", "value is NULL");
+    const Communicator::Memory now = comm->communicator->memory();
+    const TransportMemory& transports = now.transports;
+    switch (stat) {
+      case whorlStatGpuMemSuspend:
+      case whorlStatGpuMemSuspended:
+      case whorlStatGpuMemPersist:
+      case whorlStatGpuMemTotal:
+        *value = 0;
+        return {};
+      case whorlStatHostMemTotal:
+        *value = transports.fifos + now.workspaces + now.plans + transports.kernel + now.fixed;
+        return {};
+      case whorlStatHostMemFifos:
+        *value = transports.fifos;
+        return {};
+      case whorlStatHostMemWorkspaces:
+        *value = now.workspaces;
+        return {};
+      case whorlStatHostMemPlans:
+        *value = now.plans;
+        return {};
+      case whorlStatHostMemSocketBuffers:
+        *value = transports.kernel;
+        return {};
+      case whorlStatHostMemFixed:
+        *value = now.fixed;
+        return {};
+      case whorlStatHostMemReserved:
+        *value = transports.reserved;
+        return {};
+      case whorlStatHostMemShared:
+        *value = transports.shared;
+        return {};
+      case whorlStatHostMemHeap:
+        *value = heap_bytes();
+        return {};
+      case whorlStatHostMemBudget:
+        *value = comm->communicator->memory_budget();
+        return {};
+    }
+    return invalid("whorlCommMemStats", fmt::format("stat is {}, which is no whorlCommMemStat_t",
+                                                    static_cast<int>(stat)));
+  });
+}
+
 whorlResult_t whorlMemFree(void* ptr) {
   return guarded("whorlMemFree", [&]() -> Status {
     if (ptr == nullptr) return {};

@@ -1,0 +1,81 @@
+#include "comm/memory_budget.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "algorithms/algorithm.h"
+#include "base/bytes.h"
+
+namespace whorl {
+namespace {
+
+/// Below this, messages cost more than what they carry; many ranks need more, because an algorithm
+/// that packs a block of every other rank into one message needs room for an element of each.
+std::uint32_t least_slot_bytes(const Shape& shape) {
+  const std::size_t elements = std::max<std::size_t>(128, static_cast<std::size_t>(shape.nranks));
+  return static_cast<std::uint32_t>(round_up(elements * sizeof(double), 64));
+}
+
+} // namespace
+
+std::size_t scratch_slots(const Shape& shape) {
+  // The ranks of a tree need different amounts; these include the ones next to the root.
+  constexpr int kRanks = 16;
+  std::size_t most = 0;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (!algorithm.supports(shape)) continue;
+    for (int i = 0; i < std::min(kRanks, shape.nranks); ++i) {
+      const int rank =
+          static_cast<int>(std::int64_t{i} * shape.nranks / std::min(kRanks, shape.nranks));
+      const Schedule schedule = algorithm.build(shape, rank);
+      const std::size_t chunks = std::max<std::size_t>(1, schedule.message_chunks);
+      most = std::max(most, (schedule.scratch.size() + chunks - 1) / chunks);
+    }
+  }
+  return most;
+}
+
+Result<MemorySizes> fit_budget(std::uint64_t budget, const MemorySizes& wanted, const Shape& shape,
+                               std::size_t scratch,
+                               const std::function<std::size_t(int, std::size_t)>& endpoints) {
+  MemorySizes sizes = wanted;
+  if (budget == 0) return sizes;
+  const auto least_channels = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      wanted.channels, static_cast<std::uint64_t>(std::max(2, shape.channels)) + 1));
+  const std::uint32_t least_bytes = std::min(wanted.slot_bytes, least_slot_bytes(shape));
+  // Slots of this size use pages and caches well: fewer slots before smaller ones.
+  const std::uint32_t good_bytes =
+      std::max(least_bytes, std::min<std::uint32_t>(wanted.slot_bytes, 8192));
+  const auto fifos = [&] {
+    return std::uint64_t{sizes.channels} *
+           endpoints(static_cast<int>(sizes.slots), sizes.slot_bytes);
+  };
+  const auto needed = [&] { return fifos() + std::uint64_t{scratch} * sizes.slot_bytes; };
+  const auto halve = [&](std::uint32_t least) {
+    sizes.slot_bytes = std::max(least, sizes.slot_bytes / 2 / 64 * 64);
+  };
+  while (needed() > budget) {
+    if (sizes.channels > least_channels) {
+      --sizes.channels;
+    } else if (sizes.slot_bytes > good_bytes) {
+      halve(good_bytes);
+    } else if (sizes.slots > 2) {
+      --sizes.slots;
+    } else if (sizes.slot_bytes > least_bytes) {
+      halve(least_bytes);
+    } else {
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format(
+              "a memory budget of {} bytes is too small for {} ranks: with {} channels of {} "
+              "slots of {} bytes, the smallest, a rank needs {} bytes. Raise "
+              "WHORL_MEMORY_BUDGET or config.memoryBudget to at least that",
+              budget, shape.nranks, sizes.channels, sizes.slots, sizes.slot_bytes, needed()));
+    }
+  }
+  sizes.workspace_bytes = budget - fifos();
+  return sizes;
+}
+
+} // namespace whorl

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/ticks.h"
+
+namespace whorl {
+
+/// One slice of a timeline. Times are in ticks().
+struct TraceRecord {
+  enum class Kind : std::uint8_t { kOperation, kStep };
+  static constexpr std::uint16_t kNobody = 0xffff;
+
+  std::uint64_t begin = 0, end = 0;
+  /// Of a step: the part in which it waited, from the first attempt in vain to the one that went
+  /// through; 0: it did not wait.
+  std::uint64_t wait_begin = 0, wait_end = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t sequence = 0; ///< of the operation
+  std::uint32_t window = 0;
+  std::uint16_t track = 0; ///< the channel; see Trace
+  std::uint16_t step = 0, repetition = 0;
+  std::uint16_t from = kNobody, to = kNobody; ///< ranks; the first of a fan
+  std::uint8_t fan = 1;
+  std::uint8_t ops = 0;       ///< of a step
+  std::uint8_t algorithm = 0; ///< of an operation: index in `operations` of Trace::write()
+  Kind kind = Kind::kStep;
+};
+static_assert(sizeof(TraceRecord) == 64);
+
+/// What a lane remembers between two records. Two readings of the counter for each step that does
+/// not wait, one more for each attempt in vain.
+struct LaneTrace {
+  std::uint64_t began = 0;      ///< when the step under way could have started
+  std::uint64_t idle_since = 0; ///< first attempt in vain; 0: none
+  std::uint64_t idle_until = 0;
+  void start() noexcept { *this = {.began = ticks()}; }
+  void resume() noexcept {
+    if (idle_since != 0) idle_until = ticks();
+  }
+  void pause() noexcept {
+    if (idle_since == 0) idle_since = ticks();
+  }
+};
+
+/// The last operations and steps of one rank, for a file in the format of Chrome's trace viewer and
+/// Perfetto. Used by the thread that drives the engine; nothing is allocated after open(), and what
+/// does not fit overwrites the oldest.
+///
+/// In the file a process is a rank and a thread is a track: 0 … 998 the channels of collectives,
+/// kOperations the operations, kTransfers + 2·peer (+ 1) what is received from (sent to) a peer.
+/// Times are those of CLOCK_MONOTONIC, so that the files of one host fit together.
+class Trace {
+ public:
+  static constexpr std::uint16_t kOperations = 999;
+  static constexpr std::uint16_t kTransfers = 1000;
+
+  struct Who {
+    int rank = 0, nranks = 1;
+    std::string process; ///< "host node7, pid 42"
+    int pid = 0;
+    std::uint32_t job = 0; ///< tells communicators apart
+  };
+  /// Opens the file now, so that a wrong path is noticed. In `pattern` %r stands for the rank, %p
+  /// for the process, %j for the communicator; without %r the rank is added at the end.
+  static Result<std::unique_ptr<Trace>> open(const std::string& pattern, std::size_t records,
+                                             Who who);
+
+  void add(const TraceRecord& record) noexcept {
+    records_[static_cast<std::size_t>(added_++ % records_.size())] = record;
+  }
+  /// Writes the file. `operations[i]` is the name of TraceRecord::algorithm i.
+  void write(std::span<const std::string> operations);
+
+ private:
+  Trace(std::ofstream file, std::size_t records, Who who);
+
+  std::ofstream file_;
+  Who who_;
+  std::uint64_t ticks_, ns_; ///< read at the same time
+  std::uint64_t added_ = 0;
+  std::vector<TraceRecord> records_;
+};
+
+} // namespace whorl

@@ -1,0 +1,208 @@
+// What communicators occupy: the figures of whorlCommMemStats(), and budgets.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "tests/support/run_ranks.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+std::uint64_t stat(whorlComm_t comm, whorlCommMemStat_t which) {
+  std::uint64_t value = 0;
+  EXPECT_EQ(failure(whorlCommMemStats(comm, which, &value), comm), "");
+  return value;
+}
+
+/// Whether the total is the sum of its parts and the messages' memory is within the budget.
+std::string check_sums(whorlComm_t comm) {
+  const std::uint64_t parts = stat(comm, whorlStatHostMemFifos) +
+                              stat(comm, whorlStatHostMemWorkspaces) +
+                              stat(comm, whorlStatHostMemPlans) + stat(comm, whorlStatHostMemFixed);
+  // Peers that are still at work fill and empty the sockets between one question and the next.
+  const std::uint64_t total = stat(comm, whorlStatHostMemTotal);
+  if (total < parts) return "the parts do not add up";
+  if (stat(comm, whorlStatGpuMemTotal) != 0) return "device memory";
+  const std::uint64_t budget = stat(comm, whorlStatHostMemBudget);
+  const std::uint64_t limited =
+      stat(comm, whorlStatHostMemFifos) + stat(comm, whorlStatHostMemWorkspaces);
+  if (budget != 0 && limited > budget) {
+    return "budget " + std::to_string(budget) + " and " + std::to_string(limited) + " in use";
+  }
+  return {};
+}
+
+/// Calls that use every pair, every workspace and a few algorithms.
+std::string exercise(whorlComm_t comm, std::size_t count) {
+  int ranks = 0, rank = 0;
+  whorlCommCount(comm, &ranks);
+  whorlCommUserRank(comm, &rank);
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<int> in(n * count), out(n * count);
+  std::iota(in.begin(), in.end(), rank);
+  const auto call = [&](whorlResult_t result) { return failure(result, comm); };
+  std::string f;
+  for (const std::size_t part : {std::size_t{1}, count}) {
+    if (f.empty()) f = call(whorlAlltoAll(in.data(), out.data(), part, whorlInt32, comm, nullptr));
+    for (std::size_t block = 0; f.empty() && block < n; ++block) {
+      // Block `rank` of rank b holds b + rank·part, and so on.
+      const int expected = static_cast<int>(block + static_cast<std::size_t>(rank) * part);
+      if (out[block * part] != expected) f = "wrong result";
+    }
+    if (f.empty()) {
+      f = call(whorlAllReduce(in.data(), out.data(), part, whorlInt32, whorlSum, comm, nullptr));
+    }
+    if (f.empty() && out[0] != ranks * (ranks - 1) / 2) f = "wrong sum";
+    if (f.empty()) {
+      f = call(
+          whorlReduceScatter(in.data(), out.data(), part, whorlInt32, whorlMax, comm, nullptr));
+    }
+    if (f.empty()) {
+      f = call(whorlGather(in.data(), out.data(), part, whorlInt32, 0, comm, nullptr));
+    }
+  }
+  whorlGroupStart();
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    whorlSend(in.data(), count, whorlInt32, peer, comm, nullptr);
+    whorlRecv(out.data() + static_cast<std::size_t>(peer) * count, count, whorlInt32, peer, comm,
+              nullptr);
+  }
+  if (f.empty()) f = call(whorlGroupEnd());
+  return f.empty() ? check_sums(comm) : f;
+}
+
+TEST(Memory, FiguresAddUpAndGrowWithUse) {
+  for (const char* const transport : {"inproc", "tcp"}) {
+    const ScopedEnv env({{"WHORL_TRANSPORTS", transport}});
+    ThreadWorld world(3);
+    ASSERT_TRUE(world.ok()) << world.error();
+    for (int rank = 0; rank < world.size(); ++rank) {
+      EXPECT_EQ(check_sums(world.comm(rank)), "");
+      EXPECT_EQ(stat(world.comm(rank), whorlStatHostMemFifos), 0U) << "nobody has sent";
+      EXPECT_EQ(stat(world.comm(rank), whorlStatHostMemBudget), 0U);
+      EXPECT_GT(stat(world.comm(rank), whorlStatHostMemFixed), 0U);
+    }
+    world.each([](int, whorlComm_t comm) { return exercise(comm, 10000); });
+    std::vector<std::uint64_t> totals;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      EXPECT_EQ(stat(world.comm(rank), whorlStatHostMemTotal),
+                stat(world.comm(rank), whorlStatHostMemFifos) +
+                    stat(world.comm(rank), whorlStatHostMemWorkspaces) +
+                    stat(world.comm(rank), whorlStatHostMemPlans) +
+                    stat(world.comm(rank), whorlStatHostMemSocketBuffers) +
+                    stat(world.comm(rank), whorlStatHostMemFixed))
+          << "nobody is at work";
+      EXPECT_GT(stat(world.comm(rank), whorlStatHostMemFifos), 0U);
+      EXPECT_GT(stat(world.comm(rank), whorlStatHostMemPlans), 0U);
+      EXPECT_GE(stat(world.comm(rank), whorlStatHostMemReserved),
+                stat(world.comm(rank), whorlStatHostMemFifos));
+      totals.push_back(stat(world.comm(rank), whorlStatHostMemFifos) +
+                       stat(world.comm(rank), whorlStatHostMemPlans) +
+                       stat(world.comm(rank), whorlStatHostMemWorkspaces));
+    }
+    world.each([](int, whorlComm_t comm) { return exercise(comm, 10000); });
+    for (std::size_t rank = 0; rank < totals.size(); ++rank) {
+      const whorlComm_t comm = world.comm(static_cast<int>(rank));
+      EXPECT_EQ(stat(comm, whorlStatHostMemFifos) + stat(comm, whorlStatHostMemPlans) +
+                    stat(comm, whorlStatHostMemWorkspaces),
+                totals[rank])
+          << "the same calls again need no more";
+    }
+  }
+}
+
+TEST(Memory, BadArguments) {
+  ThreadWorld world(1);
+  std::uint64_t value = 0;
+  EXPECT_EQ(whorlCommMemStats(world.comm(0), whorlStatHostMemTotal, nullptr), whorlInvalidArgument);
+  EXPECT_EQ(whorlCommMemStats(nullptr, whorlStatHostMemTotal, &value), whorlInvalidArgument);
+  EXPECT_EQ(whorlCommMemStats(world.comm(0), static_cast<whorlCommMemStat_t>(7), &value),
+            whorlInvalidArgument);
+}
+
+/// The number in the text after `word`.
+std::uint64_t number_after(const std::string& text, const std::string& word) {
+  const auto at = text.find(word);
+  EXPECT_NE(at, std::string::npos) << text;
+  return at == std::string::npos ? 0 : std::stoull(text.substr(at + word.size()));
+}
+
+TEST(Memory, TheSmallestBudgetWorksAndOneByteLessDoesNot) {
+  for (const char* const transport : {"inproc", "tcp"}) {
+    for (const int ranks : {2, 3, 6}) {
+      std::uint64_t least = 0;
+      {
+        const ScopedEnv env({{"WHORL_TRANSPORTS", transport}, {"WHORL_MEMORY_BUDGET", "1"}});
+        ThreadWorld world(ranks);
+        ASSERT_FALSE(world.ok());
+        least = number_after(world.error(), "a rank needs ");
+      }
+      {
+        const ScopedEnv env(
+            {{"WHORL_TRANSPORTS", transport}, {"WHORL_MEMORY_BUDGET", std::to_string(least - 1)}});
+        ThreadWorld world(ranks);
+        EXPECT_FALSE(world.ok()) << transport << " " << ranks << " " << least;
+      }
+      for (const std::uint64_t budget : {least, least + 1, 2 * least, 5 * least}) {
+        const ScopedEnv env(
+            {{"WHORL_TRANSPORTS", transport}, {"WHORL_MEMORY_BUDGET", std::to_string(budget)}});
+        ThreadWorld world(ranks);
+        ASSERT_TRUE(world.ok()) << world.error();
+        EXPECT_EQ(stat(world.comm(0), whorlStatHostMemBudget), budget);
+        world.each([](int, whorlComm_t comm) { return exercise(comm, 20000); });
+      }
+    }
+  }
+}
+
+TEST(Memory, AScaledInputBeyondTheBudgetIsRefused) {
+  const ScopedEnv env({{"WHORL_MEMORY_BUDGET", "1000000"}});
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([](int, whorlComm_t comm) -> std::string {
+    float scalar = 2;
+    whorlRedOp_t op;
+    whorlRedOpCreatePreMulSum(&op, &scalar, whorlFloat32, whorlScalarHostImmediate, comm);
+    std::vector<float> data(1 << 20, 1.0F);
+    if (whorlAllReduce(data.data(), data.data(), 100, whorlFloat32, op, comm, nullptr) !=
+        whorlSuccess) {
+      return "a small one must do";
+    }
+    if (data[0] != 4.0F) return "wrong sum";
+    if (whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, op, comm, nullptr) ==
+        whorlSuccess) {
+      return "a large one must not";
+    }
+    const std::string text = whorlGetLastError(comm);
+    return text.find("memory budget") != std::string::npos ? std::string() : text;
+  });
+}
+
+TEST(Memory, RanksAgreeOnTheSmallestBudget) {
+  const auto outcomes =
+      testing::run_ranks(3, testing::Mode::kThreads, [](testing::RankContext& context) {
+        whorlUniqueId id{};
+        if (context.rank == 0) {
+          ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
+        }
+        const auto all = context.allgather(std::as_bytes(std::span(&id, 1)));
+        std::memcpy(&id, all[0].data(), sizeof id);
+        whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+        if (context.rank > 0) config.memoryBudget = 300000U * static_cast<unsigned>(context.rank);
+        whorlComm_t comm = nullptr;
+        ASSERT_EQ(failure(whorlCommInitRankConfig(&comm, 3, id, context.rank, &config)), "");
+        EXPECT_EQ(stat(comm, whorlStatHostMemBudget), 300000U);
+        EXPECT_EQ(exercise(comm, 30000), "");
+        context.barrier();
+        EXPECT_EQ(exercise(comm, 3), "");
+        EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+      });
+  EXPECT_EQ(testing::failures_of(outcomes), "");
+}
+
+} // namespace
+} // namespace whorl::test

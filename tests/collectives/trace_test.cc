@@ -1,0 +1,164 @@
+// Traces: every step is in the file, slices nest, the size is bounded.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "algorithms/algorithm.h"
+#include "exec/chunk_map.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+using nlohmann::json;
+
+/// A folder for the files of one test.
+class Trace : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "whorl-trace-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  json read(int rank) const {
+    std::ifstream file(folder_ / ("trace." + std::to_string(rank) + ".json"));
+    EXPECT_TRUE(file.is_open());
+    return json::parse(file);
+  }
+  std::string pattern() const { return (folder_ / "trace.%r.json").string(); }
+
+  std::filesystem::path folder_;
+};
+
+std::vector<json> events(const json& trace, const std::string& category) {
+  std::vector<json> found;
+  for (const json& event : trace["traceEvents"]) {
+    if (event.value("cat", "") == category) found.push_back(event);
+  }
+  return found;
+}
+
+constexpr std::size_t kCount = 100000;
+
+void allreduce(ThreadWorld& world, int times) {
+  world.each([&](int, whorlComm_t comm) {
+    std::vector<float> data(kCount, 1.0F);
+    std::string f;
+    for (int i = 0; i < times && f.empty(); ++i) {
+      f = failure(
+          whorlAllReduce(data.data(), data.data(), kCount, whorlFloat32, whorlMax, comm, nullptr),
+          comm);
+    }
+    return f;
+  });
+}
+
+TEST_F(Trace, HasEveryStepOfTheScheduleAndSlicesThatNest) {
+  constexpr int kRanks = 3;
+  constexpr int kTimes = 4;
+  {
+    const ScopedEnv env({{"WHORL_TRACE", pattern()}, {"WHORL_ALGO", "allreduce:ring"}});
+    ThreadWorld world(kRanks);
+    ASSERT_TRUE(world.ok()) << world.error();
+    allreduce(world, kTimes);
+  }
+  const Algorithm& ring = *find_algorithm(Collective::kAllReduce, "ring");
+  double first = 0, last = 0;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const json trace = read(rank);
+    EXPECT_EQ(trace["otherData"]["lost"], 0);
+    const Schedule schedule = ring.build(Shape{.nranks = kRanks}, rank);
+    const auto map = ChunkMap::make(schedule, kCount, sizeof(float), 65536);
+    ASSERT_TRUE(map.ok());
+    std::size_t repetitions = 0;
+    for (const Lane& lane : schedule.lanes) {
+      for (const Step& step : lane.steps) repetitions += step.repeat;
+    }
+    const auto steps = events(trace, "step");
+    EXPECT_EQ(steps.size(), repetitions * map->windows * kTimes);
+    const auto operations = events(trace, "operation");
+    ASSERT_EQ(operations.size(), static_cast<std::size_t>(kTimes));
+
+    // Every step lies within its operation and begins when the one before it in its lane ended;
+    // every wait lies within a step of its lane.
+    constexpr double kRounding = 0.002;
+    const auto begin = [](const json& e) { return e["ts"].get<double>(); };
+    const auto end = [&](const json& e) { return begin(e) + e["dur"].get<double>(); };
+    std::map<int, double> reached;
+    for (const json& step : steps) {
+      const json& operation = operations.at(step["args"]["operation"].get<std::size_t>() - 1);
+      EXPECT_EQ(operation["name"], "allreduce ring");
+      EXPECT_GE(begin(step), begin(operation) - kRounding);
+      EXPECT_LE(end(step), end(operation) + kRounding);
+      double& at = reached[step["tid"].get<int>()];
+      EXPECT_GE(begin(step), at - kRounding);
+      at = end(step);
+      EXPECT_EQ(step["pid"], rank);
+      if (step["args"].contains("to")) {
+        EXPECT_EQ(step["args"]["to"], (rank + 1) % kRanks);
+      }
+    }
+    for (const json& wait : events(trace, "wait")) {
+      const bool inside = std::any_of(steps.begin(), steps.end(), [&](const json& step) {
+        return step["tid"] == wait["tid"] && begin(step) <= begin(wait) + kRounding &&
+               end(wait) <= end(step) + kRounding;
+      });
+      EXPECT_TRUE(inside) << wait;
+    }
+    // The ranks of a host have one clock: nobody's first operation ends before another's begins.
+    if (rank == 0) {
+      first = begin(operations[0]);
+      last = end(operations[kTimes - 1]);
+    } else {
+      EXPECT_LT(begin(operations[0]), last);
+      EXPECT_GT(end(operations[kTimes - 1]), first);
+    }
+  }
+}
+
+TEST_F(Trace, KeepsTheLastStepsAndSaysHowManyAreLost) {
+  {
+    const ScopedEnv env({{"WHORL_TRACE", pattern()}, {"WHORL_TRACE_RECORDS", "50"}});
+    ThreadWorld world(2);
+    ASSERT_TRUE(world.ok()) << world.error();
+    allreduce(world, 100);
+  }
+  const json trace = read(0);
+  const auto operations = events(trace, "operation");
+  EXPECT_EQ(events(trace, "step").size() + operations.size(), 50U);
+  EXPECT_GT(trace["otherData"]["lost"], 0);
+  EXPECT_EQ(operations.back()["args"]["operation"], 100);
+}
+
+TEST_F(Trace, SendsAndReceivesHaveTracksOfTheirOwn) {
+  {
+    const ScopedEnv env({{"WHORL_TRACE", pattern()}});
+    ThreadWorld world(2);
+    ASSERT_TRUE(world.ok()) << world.error();
+    world.each([](int rank, whorlComm_t comm) {
+      int value = rank;
+      return failure(rank == 0 ? whorlSend(&value, 1, whorlInt32, 1, comm, nullptr)
+                               : whorlRecv(&value, 1, whorlInt32, 0, comm, nullptr),
+                     comm);
+    });
+  }
+  EXPECT_EQ(events(read(0), "step").at(0)["tid"], 1003);
+  EXPECT_EQ(events(read(1), "step").at(0)["tid"], 1000);
+}
+
+TEST_F(Trace, AFileThatCannotBeWrittenIsAnError) {
+  const ScopedEnv env({{"WHORL_TRACE", (folder_ / "absent" / "x").string()}});
+  ThreadWorld world(2);
+  ASSERT_FALSE(world.ok());
+  EXPECT_NE(world.error().find("WHORL_TRACE"), std::string::npos) << world.error();
+  EXPECT_NE(world.error().find("absent"), std::string::npos) << world.error();
+}
+
+} // namespace
+} // namespace whorl::test
