@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace whorl {
 namespace {
@@ -28,6 +29,7 @@ void Execution::start(const Binding& binding, Endpoints& endpoints) {
       lane.endpoints.push_back(endpoints.find(peer, program[i].channel));
     }
     lane.published.clear();
+    find_ends(lane);
     lane.window = 0;
     lane.step = 0;
     lane.finished = program[i].steps.empty();
@@ -45,6 +47,7 @@ Progress Execution::advance() noexcept {
     LaneRun& lane = lanes_[i];
     for (int turn = 0; turn < kTurn && !lane.finished && run_step(lane); ++turn) moved = true;
     if (failed_) return Progress::kFailed;
+    if (!lane.finished && send_ahead(lane)) moved = true;
     complete = complete && lane.finished && drained(lane);
   }
   if (complete) return Progress::kDone;
@@ -97,9 +100,9 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
   bool send_later = step.sends() && step.copies();
   if (step.sends() && step.fan_out() == 1) {
     Endpoint& peer = *lane.endpoints[step.tx];
-    const std::span<std::byte> target = step.copies()
-                                            ? contiguous(step.dst, lane, lane.dst_chunk, step.count)
-                                            : std::span<std::byte>();
+    const std::span<std::byte> target =
+        step.copies() ? contiguous(step.dst, lane.window, lane.dst_chunk, step.count)
+                      : std::span<std::byte>();
     if (target.data() == nullptr || !peer.can_publish(target)) {
       slot = peer.try_reserve();
       if (slot.empty()) return false;
@@ -121,16 +124,21 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
 /// Has one message of each peer of the fan in messages_, all of this operation.
 bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
   const int fan = step.fan_in();
-  const bool whole = !step.reduces() && lane.published.empty();
+  const bool whole = !step.reduces() && may_overwrite(lane, step);
+  bool complete = true;
   for (int i = 0; i < fan; ++i) {
     const auto index = static_cast<std::size_t>(step.rx + i);
     Endpoint& peer = *lane.endpoints[index];
     if (whole) {
-      const std::span<std::byte> target = contiguous(step.dst, lane, lane.dst_chunk, step.count);
+      const std::span<std::byte> target =
+          contiguous(step.dst, lane.window, lane.dst_chunk, step.count);
       if (target.data() != nullptr) peer.offer(target, binding_.fingerprint);
     }
     const Message message = peer.try_peek();
-    if (!message) return false;
+    if (!message) {
+      complete = false; // but the others may need this side to receive them
+      continue;
+    }
     if (!(message.fingerprint == binding_.fingerprint) || message.bytes != lane.bytes) {
       mismatch_ = {.peer = static_cast<int>(lane.lane->peers[index]),
                    .theirs = message.fingerprint,
@@ -141,7 +149,7 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
     }
     messages_[static_cast<std::size_t>(i)] = message;
   }
-  return true;
+  return complete;
 }
 
 /// Moves one message's worth of data: the operands are the step's source chunks and messages_, the
@@ -152,7 +160,7 @@ void Execution::move(const LaneRun& lane, const Step& step, std::span<std::byte>
   const auto self = static_cast<std::uint32_t>(binding_.schedule->rank);
   // Pieces are single chunks, or all of them at once where they lie side by side in memory.
   const auto one_piece = [&](Buffer buffer, std::uint32_t chunk) {
-    return contiguous(buffer, lane, chunk, step.count).data() != nullptr;
+    return contiguous(buffer, lane.window, chunk, step.count).data() != nullptr;
   };
   const bool whole = (!step.reads_src() || one_piece(step.src, lane.chunk)) &&
                      (!step.writes_dst() || one_piece(step.dst, lane.dst_chunk));
@@ -205,12 +213,24 @@ void Execution::move(const LaneRun& lane, const Step& step, std::span<std::byte>
 /// Sends what lies in memory (the source of a plain send, the target of a copying step) to the
 /// peers of the fan that have not got it yet. Returns whether any got it.
 bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
-  const Buffer buffer = step.copies() ? step.dst : step.src;
-  const std::uint32_t first = step.copies() ? lane.dst_chunk : lane.chunk;
-  const std::span<std::byte> source = contiguous(buffer, lane, first, step.count);
+  const Outgoing message{.buffer = step.copies() ? step.dst : step.src,
+                         .window = lane.window,
+                         .chunk = step.copies() ? lane.dst_chunk : lane.chunk,
+                         .bytes = lane.bytes};
+  const bool moved = send_to_fan(lane, step, message, lane.sent);
+  if (lane.sent < step.fan_out()) return moved;
+  finish_repetition(lane);
+  return true;
+}
+
+/// Sends a message to the peers of the step's fan from number `sent` on, and counts them.
+bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
+                            std::uint8_t& sent) noexcept {
+  const std::span<std::byte> source =
+      contiguous(message.buffer, message.window, message.chunk, step.count);
   bool moved = false;
-  while (lane.sent < step.fan_out()) {
-    Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + lane.sent)];
+  while (sent < step.fan_out()) {
+    Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + sent)];
     Publish published = Publish::kUnreachable;
     if (source.data() != nullptr && peer.can_publish(source)) {
       published = peer.try_publish(source, binding_.fingerprint);
@@ -226,19 +246,58 @@ bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
       if (slot.empty()) return moved;
       std::size_t offset = 0;
       for (std::uint32_t k = 0; k < step.count; ++k) {
-        const std::size_t bytes = chunk_bytes(buffer, lane.window, first + k);
+        const std::size_t bytes = chunk_bytes(message.buffer, message.window, message.chunk + k);
         if (bytes > 0) {
-          std::memcpy(slot.data() + offset, address(buffer, lane.window, first + k), bytes);
+          std::memcpy(slot.data() + offset,
+                      address(message.buffer, message.window, message.chunk + k), bytes);
         }
         offset += bytes;
       }
-      peer.commit(lane.bytes, binding_.fingerprint);
+      peer.commit(message.bytes, binding_.fingerprint);
     }
-    ++lane.sent;
+    ++sent;
     moved = true;
   }
-  finish_repetition(lane);
-  return true;
+  return moved;
+}
+
+/// Finds the steps that send_ahead() is about.
+void Execution::find_ends(LaneRun& lane) noexcept {
+  const std::vector<Step>& steps = lane.lane->steps;
+  lane.ahead = 0;
+  lane.ahead_sent = 0;
+  lane.leading = 0;
+  while (lane.leading < steps.size() && steps[lane.leading].ops == kSend &&
+         steps[lane.leading].src == Buffer::kInput && steps[lane.leading].repeat == 1) {
+    ++lane.leading;
+  }
+  lane.last_sends = static_cast<std::uint32_t>(steps.size());
+  while (lane.last_sends > 0 && !steps[lane.last_sends - 1].sends()) --lane.last_sends;
+}
+
+/// While a lane waits for the last messages of a window, sends what the next window begins with, so
+/// that links do not fall idle between windows. No FIFO sees another order of messages, because
+/// nothing else of this window is sent any more. A send that finds no slot is left to the next
+/// window, and input of that window is written by nobody in this one, also in place.
+///
+///     window 0: send A0 │ receive, reduce, send B0 │ receive B0' ┐ here A1 goes
+///     window 1:                                                  └ send A1 │ receive, …
+bool Execution::send_ahead(LaneRun& lane) noexcept {
+  if (lane.step < lane.last_sends || lane.window + 1 >= binding_.map.windows) return false;
+  bool moved = false;
+  while (lane.ahead < lane.leading) {
+    const Step& step = lane.lane->steps[lane.ahead];
+    Outgoing message{
+        .buffer = Buffer::kInput, .window = lane.window + 1, .chunk = step.chunk, .bytes = 0};
+    for (std::uint32_t k = 0; k < step.count; ++k) {
+      message.bytes += chunk_bytes(message.buffer, message.window, message.chunk + k);
+    }
+    moved = send_to_fan(lane, step, message, lane.ahead_sent) || moved;
+    if (lane.ahead_sent < step.fan_out()) break;
+    ++lane.ahead;
+    lane.ahead_sent = 0;
+  }
+  return moved;
 }
 
 void Execution::enter_step(LaneRun& lane) noexcept {
@@ -274,11 +333,14 @@ void Execution::finish_repetition(LaneRun& lane) noexcept {
     return;
   }
   if (++lane.step == steps.size()) {
-    lane.step = 0;
     if (++lane.window == binding_.map.windows) {
       lane.finished = true;
       return;
     }
+    lane.step = std::exchange(lane.ahead, 0);
+    enter_step(lane);
+    lane.sent = std::exchange(lane.ahead_sent, std::uint8_t{0});
+    return;
   }
   enter_step(lane);
 }
@@ -339,14 +401,14 @@ std::size_t Execution::chunk_bytes(Buffer buffer, std::size_t window,
   return binding_.map.size(window, in_block) * binding_.element_size;
 }
 
-std::span<std::byte> Execution::contiguous(Buffer buffer, const LaneRun& lane, std::uint32_t chunk,
+std::span<std::byte> Execution::contiguous(Buffer buffer, std::size_t window, std::uint32_t chunk,
                                            std::uint32_t count) const noexcept {
-  std::byte* const begin = address(buffer, lane.window, chunk);
+  std::byte* const begin = address(buffer, window, chunk);
   const std::byte* expected = begin;
   for (std::uint32_t k = 0; k < count; ++k) {
-    const std::size_t bytes = chunk_bytes(buffer, lane.window, chunk + k);
+    const std::size_t bytes = chunk_bytes(buffer, window, chunk + k);
     if (bytes == 0) continue;
-    if (address(buffer, lane.window, chunk + k) != expected) return {};
+    if (address(buffer, window, chunk + k) != expected) return {};
     expected += bytes;
   }
   if (expected == begin) return {};

@@ -80,6 +80,13 @@ class Execution {
     kCombine, ///< receive, reduce, copy
     kSend,    ///< send what lies in memory to the fan of peers, one after the other
   };
+  /// Chunks that are sent as one message.
+  struct Outgoing {
+    Buffer buffer;
+    std::size_t window;
+    std::uint32_t chunk; ///< the first one
+    std::size_t bytes;
+  };
   struct LaneRun {
     const Lane* lane;
     std::vector<Endpoint*> endpoints; ///< parallel to lane->peers
@@ -92,12 +99,21 @@ class Execution {
     std::uint8_t sent;              ///< peers of the fan that have been sent to
     Phase phase;
     bool finished;
+    // See send_ahead().
+    std::uint32_t leading;    ///< steps at the start of the schedule that only send input
+    std::uint32_t last_sends; ///< the first step after which no step sends
+    std::uint32_t ahead;      ///< leading steps of the next window that are done
+    std::uint8_t ahead_sent;  ///< peers of the fan of the one after these that have been sent to
   };
 
   bool run_step(LaneRun& lane) noexcept;
   bool combine(LaneRun& lane, const Step& step) noexcept;
   bool gather_messages(LaneRun& lane, const Step& step) noexcept;
   bool send_from_memory(LaneRun& lane, const Step& step) noexcept;
+  bool send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
+                   std::uint8_t& sent) noexcept;
+  bool send_ahead(LaneRun& lane) noexcept;
+  static void find_ends(LaneRun& lane) noexcept;
   void move(const LaneRun& lane, const Step& step, std::span<std::byte> slot) noexcept;
   void enter_step(LaneRun& lane) noexcept;
   void enter_repetition(LaneRun& lane) noexcept;
@@ -110,7 +126,7 @@ class Execution {
   std::byte* address(Buffer buffer, std::size_t window, std::uint32_t chunk) const noexcept;
   std::size_t chunk_bytes(Buffer buffer, std::size_t window, std::uint32_t chunk) const noexcept;
   /// The `count` chunks as one piece of memory; empty data if they do not lie side by side.
-  std::span<std::byte> contiguous(Buffer buffer, const LaneRun& lane, std::uint32_t chunk,
+  std::span<std::byte> contiguous(Buffer buffer, std::size_t window, std::uint32_t chunk,
                                   std::uint32_t count) const noexcept;
 
   Binding binding_;
