@@ -35,6 +35,12 @@ constexpr std::array kParams{
               "namespace."},
     ParamInfo{Param::kHostAddress, "WHORL_HOST_ADDRESS", "",
               "Address of this host for other ranks. Empty: all addresses, ranked."},
+    ParamInfo{Param::kTcpCongestion, "WHORL_TCP_CONGESTION", "",
+              "Congestion control of TCP connections for data, such as cubic or dctcp. Empty: the "
+              "system's, but cubic instead of bbr where the round trip takes less than 1 ms."},
+    ParamInfo{Param::kTcpBufferBytes, "WHORL_TCP_BUFFER_BYTES", "0",
+              "Send and receive buffer of every TCP connection for data, 4096 to 1073741824 bytes. "
+              "0: the system adapts them."},
     ParamInfo{Param::kHeapBytes, "WHORL_HEAP_BYTES", "",
               "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes. "
               "Empty: the size of the memory."},

@@ -156,6 +156,10 @@ int System::setsockopt(int fd, int level, int option, int value) noexcept {
   return checked(::setsockopt(fd, level, option, &value, sizeof value));
 }
 
+int System::setsockopt(int fd, int level, int option, std::string_view text) noexcept {
+  return checked(::setsockopt(fd, level, option, text.data(), static_cast<socklen_t>(text.size())));
+}
+
 int System::getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept {
   return checked(::getsockopt(fd, level, option, value, size));
 }

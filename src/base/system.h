@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace whorl {
 
@@ -59,6 +60,7 @@ class System {
   virtual int connect(int fd, const sockaddr* address, socklen_t size) noexcept;
   virtual int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept;
   virtual int setsockopt(int fd, int level, int option, int value) noexcept;
+  virtual int setsockopt(int fd, int level, int option, std::string_view text) noexcept;
   virtual int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept;
   virtual ::ssize_t sendmsg(int fd, const msghdr* message) noexcept;
   virtual ::ssize_t recvmsg(int fd, msghdr* message) noexcept;

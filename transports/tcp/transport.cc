@@ -80,8 +80,12 @@ TcpTransport::~TcpTransport() {
 }
 
 Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
+  Result<TcpTuning> tuning = TcpTuning::from_environment();
+  if (!tuning.ok()) return tuning.status();
+  tuning_ = *std::move(tuning);
   Result<Listener> listener = listen_for_peers();
   if (!listener.ok()) return listener.status();
+  WHORL_TRY(tuning_.prepare(listener->socket.get()));
   listener_ = *std::move(listener);
   constexpr std::size_t kMaxAddresses = (kMaxAddressBytes - 1) / SocketAddress::kEncodedBytes;
   ByteWriter out;
@@ -103,6 +107,7 @@ Status TcpTransport::connect(const Membership& membership, std::span<const int> 
   MeshPlan plan;
   plan.rank = membership.rank;
   plan.identity = &membership.identity;
+  plan.congestion = tuning_.congestion();
   plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
   plan.verdict = membership.verdict;
   plan.describe = [&](int rank) { return membership.describe(rank); };
@@ -200,6 +205,7 @@ Status TcpTransport::watch(const Peer& peer) {
     result = sys().epoll_add(control_epoll_.get(), peer.control.get(), kReadable, index);
   }
   for (const std::unique_ptr<TcpEndpoint>& endpoint : peer.endpoints) {
+    WHORL_TRY(tuning_.finish(endpoint->fd()));
     if (result >= 0) {
       result = sys().epoll_add(epoll_.get(), endpoint->fd(), kReadable | EPOLLOUT, 0);
     }

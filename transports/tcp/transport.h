@@ -11,6 +11,7 @@
 #include "base/system.h"
 #include "transports/socket/mesh.h"
 #include "transports/tcp/endpoint.h"
+#include "transports/tcp/tuning.h"
 #include "transports/transport.h"
 
 namespace whorl {
@@ -67,6 +68,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   void send_control(tcp::ControlKind kind, std::string_view text) noexcept;
 
   const Membership* membership_ = nullptr;
+  TcpTuning tuning_;
   Listener listener_;
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_; ///< index in peers_, −1 for none
