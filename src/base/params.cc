@@ -20,8 +20,9 @@ constexpr std::array kParams{
               "Channels that every pair of ranks is connected by, 2 to 16; over TCP, sockets."},
     ParamInfo{Param::kSlots, "WHORL_SLOTS", "4",
               "Slots of each FIFO, 2 to 64. More: longer bursts without waiting, more memory."},
-    ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "65536",
-              "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message."},
+    ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "",
+              "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message. "
+              "Empty: 65536, and 524288 where ranks are connected by TCP."},
     ParamInfo{Param::kTimeoutMs, "WHORL_TIMEOUT_MS", "30000",
               "An operation or a connection set-up fails after this many milliseconds without "
               "progress."},

@@ -9,6 +9,8 @@
 namespace whorl {
 namespace {
 
+constexpr std::uint32_t kMaxSlotBytes = 1U << 30;
+
 /// Ranks of each host, for hosts with the same number of consecutive ranks; else empty.
 std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
   const auto per_host =
@@ -26,6 +28,12 @@ std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
   if (per_host == 1 || hosts.size() == 1) return {};
   return {{.size = static_cast<int>(per_host), .algorithm = {}},
           {.size = static_cast<int>(hosts.size()), .algorithm = {}}};
+}
+
+/// Whether the first `count` ranks are.
+bool on_one_host(const std::vector<RankCard>& cards, int count) {
+  return std::all_of(cards.begin(), cards.begin() + count,
+                     [&](const RankCard& card) { return card.host_key == cards.front().host_key; });
 }
 
 /// Ring order: hosts in the order of their lowest rank, ranks in order within each.
@@ -50,9 +58,15 @@ Result<Decisions> decide(const Membership& members, const Options& options,
                          const LinkCosts& links) {
   Decisions decisions;
   decisions.channels = std::min(options.channels, members.channels - 1);
+  decisions.slot_bytes = static_cast<std::uint32_t>(members.slot_bytes);
   auto dims = parse_dims(options.dims, members.nranks);
   if (!dims.ok()) return dims.status();
-  if (dims->empty()) *dims = dims_of_hosts(members.cards);
+  LinkCosts costs = links;
+  if (dims->empty()) {
+    *dims = dims_of_hosts(members.cards);
+  } else if (!on_one_host(members.cards, dims->front().size)) {
+    costs.inner.reset();
+  }
   const std::string text = format_dims(*dims);
   if (text.size() >= decisions.dims.size()) {
     return Status::error(Code::kInvalidUsage, "WHORL_DIMS is longer than 251 characters");
@@ -60,14 +74,18 @@ Result<Decisions> decide(const Membership& members, const Options& options,
   std::copy(text.begin(), text.end(), decisions.dims.begin());
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
-  auto selector = Selector::make(*shape, links, options.algorithms);
+  auto selector = Selector::make(*shape, costs, options.algorithms);
   if (!selector.ok()) return selector.status();
   decisions.selector = *selector;
   return decisions;
 }
 
 Status check(const Decisions& decisions, const Membership& members) {
-  if (decisions.selector.valid() && decisions.channels >= 1 &&
+  const bool slots_fit = members.slot_bytes != 0 ? decisions.slot_bytes == members.slot_bytes
+                                                 : decisions.slot_bytes >= 64 &&
+                                                       decisions.slot_bytes <= kMaxSlotBytes &&
+                                                       decisions.slot_bytes % 64 == 0;
+  if (slots_fit && decisions.selector.valid() && decisions.channels >= 1 &&
       decisions.channels < members.channels && shape_of(decisions, members).ok()) {
     return {};
   }

@@ -16,6 +16,7 @@ namespace whorl {
 struct Decisions {
   Selector selector;
   std::int32_t channels = 1;
+  std::uint32_t slot_bytes = 0;
   std::array<char, 252> dims{}; ///< as in WHORL_DIMS, zero-terminated
 };
 

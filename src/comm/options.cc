@@ -26,7 +26,9 @@ Result<Options> Options::from_environment() {
   WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels)
                 .with_context("the upper bound is WHORL_MAX_CHANNELS"));
   WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
-  WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  if (!param_text(Param::kSlotBytes).empty()) {
+    WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  }
   WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
   options.slot_bytes = round_up(options.slot_bytes, 64);
   options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;

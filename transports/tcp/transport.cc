@@ -13,10 +13,11 @@
 namespace whorl {
 namespace {
 
-// Estimates for the cost model: small messages between two processes over loopback or a 10 Gbit/s
-// network.
-constexpr double kAlphaUs = 20.0;
-constexpr double kBetaUsPerKib = 0.5;
+// For the cost model: two processes of one machine, over loopback or between two network
+// namespaces (docs/results/tcp_2026-11-21.md).
+constexpr double kAlphaUs = 6.0;
+constexpr double kOverheadUs = 2.0;
+constexpr double kBetaUsPerKib = 0.2;
 
 // A host or link that has vanished without a word is noticed after 2 to 3 s. Only the control
 // socket gets these settings: TCP_USER_TIMEOUT also ends a connection whose peer is alive but has
@@ -98,7 +99,7 @@ Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
 Reach TcpTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
   if (index >= self.addresses.size()) return {};
   const bool both = self.addresses[index].size > 0 && peer.addresses[index].size > 0;
-  return {.reachable = both, .alpha_us = kAlphaUs, .beta_us_per_kib = kBetaUsPerKib};
+  return {.reachable = both, .alpha_us = kAlphaUs, .overhead_us = kOverheadUs, .beta_us_per_kib = kBetaUsPerKib};
 }
 
 Status TcpTransport::connect(const Membership& membership, std::span<const int> peers,

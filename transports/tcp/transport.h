@@ -32,6 +32,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   std::string_view name() const noexcept override { return "tcp"; }
   Result<std::vector<std::byte>> listen(const Identity& identity) override;
   Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const override;
+  std::size_t slot_bytes() const noexcept override { return 512 * 1024; }
   Status connect(const Membership& membership, std::span<const int> peers,
                  std::size_t index) override;
   Endpoint* endpoint(int peer, int channel) noexcept override;
