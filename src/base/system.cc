@@ -172,6 +172,14 @@ ssize_t System::recvmsg(int fd, msghdr* message) noexcept {
   return retry([&] { return ::recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
 }
 
+ssize_t System::send(int fd, std::span<const std::byte> data) noexcept {
+  return retry([&] { return ::send(fd, data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT); });
+}
+
+ssize_t System::recv(int fd, std::span<std::byte> out) noexcept {
+  return retry([&] { return ::recv(fd, out.data(), out.size(), MSG_DONTWAIT); });
+}
+
 int System::shutdown(int fd) noexcept { return checked(::shutdown(fd, SHUT_RDWR)); }
 
 int System::shutdown_send(int fd) noexcept { return checked(::shutdown(fd, SHUT_WR)); }
@@ -188,6 +196,10 @@ int System::epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t 
   event.events = events;
   event.data.u64 = data;
   return checked(::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
+}
+
+int System::epoll_remove(int epoll_fd, int fd) noexcept {
+  return checked(::epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, nullptr));
 }
 
 int System::epoll_wait(int epoll_fd, std::span<epoll_event> events,

@@ -64,11 +64,14 @@ class System {
   virtual int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept;
   virtual ::ssize_t sendmsg(int fd, const msghdr* message) noexcept;
   virtual ::ssize_t recvmsg(int fd, msghdr* message) noexcept;
-  virtual int shutdown(int fd) noexcept;      ///< both directions
+  virtual ::ssize_t send(int fd, std::span<const std::byte> data) noexcept; ///< never blocks
+  virtual ::ssize_t recv(int fd, std::span<std::byte> out) noexcept;        ///< never blocks
+  virtual int shutdown(int fd) noexcept;                                    ///< both directions
   virtual int shutdown_send(int fd) noexcept; ///< the peer reads to the end, then sees the end
   virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;
   virtual int epoll_create() noexcept;
   virtual int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept;
+  virtual int epoll_remove(int epoll_fd, int fd) noexcept;
   virtual int epoll_wait(int epoll_fd, std::span<epoll_event> events,
                          std::uint64_t timeout_ns) noexcept;
 };

@@ -99,7 +99,10 @@ Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
 Reach TcpTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
   if (index >= self.addresses.size()) return {};
   const bool both = self.addresses[index].size > 0 && peer.addresses[index].size > 0;
-  return {.reachable = both, .alpha_us = kAlphaUs, .overhead_us = kOverheadUs, .beta_us_per_kib = kBetaUsPerKib};
+  return {.reachable = both,
+          .alpha_us = kAlphaUs,
+          .overhead_us = kOverheadUs,
+          .beta_us_per_kib = kBetaUsPerKib};
 }
 
 Status TcpTransport::connect(const Membership& membership, std::span<const int> peers,
@@ -154,8 +157,10 @@ Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> pee
   arena_ = static_cast<std::byte*>(memory);
   epoll_.reset(sys().epoll_create());
   control_epoll_.reset(sys().epoll_create());
-  if (!epoll_.valid() || !control_epoll_.valid() ||
-      sys().epoll_add(epoll_.get(), control_epoll_.get(), kReadable, 0) < 0) {
+  full_epoll_.reset(sys().epoll_create());
+  if (!epoll_.valid() || !control_epoll_.valid() || !full_epoll_.valid() ||
+      sys().epoll_add(epoll_.get(), control_epoll_.get(), kReadable, 0) < 0 ||
+      sys().epoll_add(epoll_.get(), full_epoll_.get(), kReadable, 0) < 0) {
     return Status::error(Code::kSystemError,
                          "epoll_create failed; raise the limit on open files (ulimit -n)");
   }
@@ -208,7 +213,7 @@ Status TcpTransport::watch(const Peer& peer) {
   for (const std::unique_ptr<TcpEndpoint>& endpoint : peer.endpoints) {
     WHORL_TRY(tuning_.finish(endpoint->fd()));
     if (result >= 0) {
-      result = sys().epoll_add(epoll_.get(), endpoint->fd(), kReadable | EPOLLOUT, 0);
+      result = sys().epoll_add(epoll_.get(), endpoint->fd(), kReadable, 0);
     }
   }
   if (result >= 0) return {};
@@ -367,7 +372,19 @@ void TcpTransport::take_frame(Peer& peer, const tcp::ControlHeader& header,
 
 void TcpTransport::nap(std::uint64_t max_ns) noexcept {
   std::array<epoll_event, 16> events;
+  const auto each_full = [this](auto&& act) {
+    for (const Peer& peer : peers_) {
+      for (const std::unique_ptr<TcpEndpoint>& endpoint : peer.endpoints) {
+        if (!endpoint->flushed() && endpoint->fd() >= 0) act(endpoint->fd());
+      }
+    }
+  };
+  // Sockets are asked about room only here: it would cost a little at every acknowledgement.
+  each_full([this](int fd) {
+    static_cast<void>(sys().epoll_add(full_epoll_.get(), fd, EPOLLOUT | EPOLLET, 0));
+  });
   const int result = epoll_.valid() ? sys().epoll_wait(epoll_.get(), events, max_ns) : -EBADF;
+  each_full([this](int fd) { static_cast<void>(sys().epoll_remove(full_epoll_.get(), fd)); });
   if (result < 0) sys().sleep_ns(std::min<std::uint64_t>(max_ns, 200'000));
 }
 

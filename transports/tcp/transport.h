@@ -78,7 +78,8 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   // Edge-triggered: a socket is reported once for each arrival, whoever naps. Whoever waits for a
   // socket has seen it empty (or full) before it naps, so no arrival is missed.
   Fd control_epoll_; ///< the control sockets, so that look_around() is one call when all is quiet
-  Fd epoll_;         ///< the data sockets and control_epoll_
+  Fd full_epoll_;    ///< during a nap: sockets that have no room for what is queued
+  Fd epoll_;         ///< the data sockets and the two others
   std::mutex state_mutex_; ///< state of peers that comes from their control sockets
   std::mutex tell_mutex_;  ///< one control frame at a time; also makes connect() safe with tell()
   bool connected_ = false; ///< guarded by tell_mutex_: control sockets may be written to
