@@ -13,13 +13,15 @@ namespace whorl {
 /// What a schedule costs, as factors for the cost model. The vector is the larger side of the
 /// operation, n bytes. "Busiest" is the rank with most of it.
 struct Cost {
-  double rounds = 0;    ///< messages on the critical path of one window, pipelined ones once
-  double volume = 0;    ///< bytes that the busiest rank sends or that it receives, divided by n
-  double reduced = 0;   ///< bytes that the busiest rank reduces, divided by n
-  double copied = 0;    ///< bytes that it copies from place to place besides, divided by n
-  double messages = 0;  ///< messages that the busiest rank sends or that it receives in a window
-  double window = 1;    ///< bytes of vector that one window covers, in full messages
-  double fill = 0;      ///< bytes that fill and drain a pipeline of chunks, by those of a window
+  double rounds = 0;   ///< messages on the critical path of one window, pipelined ones once
+  double volume = 0;   ///< bytes that the busiest rank sends or that it receives, divided by n
+  double reduced = 0;  ///< bytes that the busiest rank reduces, divided by n
+  double copied = 0;   ///< bytes that it copies from place to place besides, divided by n
+  double messages = 0; ///< messages that the busiest rank sends or that it receives in a window
+  double window = 1;   ///< bytes of vector that one window covers, in full messages
+  double fill = 0;     ///< bytes that fill and drain a pipeline of chunks, by those of a window
+  /// What of rounds, volume and messages stays within the groups of the innermost dimension.
+  double inner_rounds = 0, inner_volume = 0, inner_messages = 0;
   bool streams = false; ///< the next window follows without waiting for the end of this one
 };
 

@@ -8,7 +8,7 @@ namespace whorl {
 // T = start-up + data, for a vector cut into windows:
 //
 //     start-up   α·rounds, once for each window that waits for the one before, else once in all
-//                + processor time for each message
+//                + processor time for each message, of links within the innermost groups apart
 //     data       β·volume + γ·(reduced + copied), and β times what fills the pipeline of the first
 //     window
 //
@@ -23,9 +23,16 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
                             1024;
   const double windows = std::max(1.0, std::ceil(total_kib / window_kib));
   const double waits = cost.streams ? 1.0 : windows;
-  return links.alpha_us * cost.rounds * waits + links.overhead_us * cost.messages * windows +
-         links.beta_us_per_kib *
-             (cost.volume * total_kib + cost.fill * std::min(total_kib, window_kib)) +
+  const LinkCosts::Inner inner = links.inner.value_or(
+      LinkCosts::Inner{links.alpha_us, links.overhead_us, links.beta_us_per_kib});
+  const double latency =
+      links.alpha_us * (cost.rounds - cost.inner_rounds) + inner.alpha_us * cost.inner_rounds;
+  const double processor = links.overhead_us * (cost.messages - cost.inner_messages) +
+                           inner.overhead_us * cost.inner_messages;
+  const double transfer = links.beta_us_per_kib * (cost.volume - cost.inner_volume) +
+                          inner.beta_us_per_kib * cost.inner_volume;
+  return latency * waits + processor * windows + transfer * total_kib +
+         links.beta_us_per_kib * cost.fill * std::min(total_kib, window_kib) +
          links.gamma_us_per_kib * (cost.reduced + cost.copied) * total_kib;
 }
 

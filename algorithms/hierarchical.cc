@@ -352,11 +352,17 @@ Cost cost(const Shape& shape) {
     sum.reduced += share * part.reduced;
     sum.copied += share * part.copied;
     sum.messages += times * part.messages;
+    if (level.distance == 1) {
+      sum.inner_rounds += times * part.rounds;
+      sum.inner_volume += share * part.volume;
+      sum.inner_messages += times * part.messages;
+    }
     sum.fill += share * part.fill;
     message = std::max(message, share / times / part.window);
     if (kBlocks && has_long_messages(part_of(phase, 0, 0))) lanes = 1;
   }
   sum.messages *= lanes;
+  sum.inner_messages *= lanes;
   sum.window = lanes / message;
   return sum;
 }

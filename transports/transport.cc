@@ -26,7 +26,8 @@ Status check_card(const RankCard& card, int rank, int nranks) {
     return bad("host name without end");
   }
   if (card.slots < 2 || card.slots > 1024) return bad("slots");
-  if (card.slot_bytes < 64 || card.slot_bytes > (1U << 30) || card.slot_bytes % 64 != 0) {
+  if ((card.slot_bytes != 0 && card.slot_bytes < 64) || card.slot_bytes > (1U << 30) ||
+      card.slot_bytes % 64 != 0) {
     return bad("slot size");
   }
   if (card.channels < 1 || card.channels > 64) return bad("channels");

@@ -100,7 +100,7 @@ struct RankCard {
   std::uint64_t process_key = 0;    ///< random, equal on ranks of one process
   std::array<char, 64> host_name{}; ///< zero-terminated, for messages
   std::uint32_t slots = 0;
-  std::uint32_t slot_bytes = 0;
+  std::uint32_t slot_bytes = 0; ///< that this rank asks for; 0: any
   std::uint32_t channels = 0;
   std::uint32_t version = 0;
   std::uint64_t transports = 0;    ///< hash of the list that `addresses` is indexed by
@@ -140,6 +140,7 @@ struct Membership {
 struct Reach {
   bool reachable = false;
   double alpha_us = 0;        ///< time for an empty message
+  double overhead_us = 0.1;   ///< of it, processor time of each side
   double beta_us_per_kib = 0; ///< time for each further KiB
 };
 
@@ -163,6 +164,8 @@ class Transport : public Napper {
   /// Whether and how well two ranks can be connected. `index` is this transport's place in
   /// RankCard::addresses.
   virtual Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const = 0;
+  /// Payload of a slot that suits this transport, where nobody asks for another.
+  virtual std::size_t slot_bytes() const noexcept { return 131072; }
   /// Connects to all of `peers` (each of which does the same) and stops listening. An error names
   /// the peer. `membership` outlives the transport.
   virtual Status connect(const Membership& membership, std::span<const int> peers,

@@ -20,8 +20,9 @@ constexpr std::array kParams{
               "Channels that every pair of ranks is connected by, 2 to 16; over TCP, sockets."},
     ParamInfo{Param::kSlots, "WHORL_SLOTS", "4",
               "Slots of each FIFO, 2 to 64. More: longer bursts without waiting, more memory."},
-    ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "131072",
-              "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message."},
+    ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "",
+              "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message. "
+              "Empty: 131072, and 524288 where ranks are connected by TCP."},
     ParamInfo{
         Param::kMemoryBudget, "WHORL_MEMORY_BUDGET", "0",
         "Bytes that one rank's part of a communicator may occupy for messages and workspaces, "
@@ -44,6 +45,12 @@ constexpr std::array kParams{
               "namespace."},
     ParamInfo{Param::kHostAddress, "WHORL_HOST_ADDRESS", "",
               "Address of this host for other ranks. Empty: all addresses, ranked."},
+    ParamInfo{Param::kTcpCongestion, "WHORL_TCP_CONGESTION", "",
+              "Congestion control of TCP connections for data, such as cubic or dctcp. Empty: the "
+              "system's, but cubic instead of bbr where the round trip takes less than 1 ms."},
+    ParamInfo{Param::kTcpBufferBytes, "WHORL_TCP_BUFFER_BYTES", "0",
+              "Send and receive buffer of every TCP connection for data, 4096 to 1073741824 bytes. "
+              "0: the system adapts them."},
     ParamInfo{Param::kHeapBytes, "WHORL_HEAP_BYTES", "",
               "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes. "
               "Empty: the size of the memory."},

@@ -12,28 +12,30 @@ namespace whorl {
 /// Every environment variable that tunes whorl, in one table (see params.cc). Launcher variables
 /// are not here: they are facts, not settings.
 enum class Param : std::uint8_t {
-  kAlgo,         // WHORL_ALGO
-  kChannels,     // WHORL_CHANNELS
-  kMaxChannels,  // WHORL_MAX_CHANNELS
-  kSlots,        // WHORL_SLOTS
-  kSlotBytes,    // WHORL_SLOT_BYTES
-  kMemoryBudget, // WHORL_MEMORY_BUDGET
-  kStreamBytes,  // WHORL_STREAM_BYTES
-  kTimeoutMs,    // WHORL_TIMEOUT_MS
-  kSpins,        // WHORL_SPINS
-  kTransports,   // WHORL_TRANSPORTS
-  kHostId,       // WHORL_HOST_ID
-  kHostAddress,  // WHORL_HOST_ADDRESS
-  kHeapBytes,    // WHORL_HEAP_BYTES
-  kZeroCopy,     // WHORL_ZERO_COPY
-  kSimd,         // WHORL_SIMD
-  kVerify,       // WHORL_VERIFY
-  kDims,         // WHORL_DIMS
-  kSecretFile,   // WHORL_SECRET_FILE
-  kInsecure,     // WHORL_INSECURE
-  kTrace,        // WHORL_TRACE
-  kTraceRecords, // WHORL_TRACE_RECORDS
-  kLog,          // WHORL_LOG
+  kAlgo,           // WHORL_ALGO
+  kChannels,       // WHORL_CHANNELS
+  kMaxChannels,    // WHORL_MAX_CHANNELS
+  kSlots,          // WHORL_SLOTS
+  kSlotBytes,      // WHORL_SLOT_BYTES
+  kMemoryBudget,   // WHORL_MEMORY_BUDGET
+  kStreamBytes,    // WHORL_STREAM_BYTES
+  kTimeoutMs,      // WHORL_TIMEOUT_MS
+  kSpins,          // WHORL_SPINS
+  kTransports,     // WHORL_TRANSPORTS
+  kHostId,         // WHORL_HOST_ID
+  kHostAddress,    // WHORL_HOST_ADDRESS
+  kTcpCongestion,  // WHORL_TCP_CONGESTION
+  kTcpBufferBytes, // WHORL_TCP_BUFFER_BYTES
+  kHeapBytes,      // WHORL_HEAP_BYTES
+  kZeroCopy,       // WHORL_ZERO_COPY
+  kSimd,           // WHORL_SIMD
+  kVerify,         // WHORL_VERIFY
+  kDims,           // WHORL_DIMS
+  kSecretFile,     // WHORL_SECRET_FILE
+  kInsecure,       // WHORL_INSECURE
+  kTrace,          // WHORL_TRACE
+  kTraceRecords,   // WHORL_TRACE_RECORDS
+  kLog,            // WHORL_LOG
 };
 
 struct ParamInfo {

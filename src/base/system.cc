@@ -171,6 +171,10 @@ int System::setsockopt(int fd, int level, int option, int value) noexcept {
   return checked(::setsockopt(fd, level, option, &value, sizeof value));
 }
 
+int System::setsockopt(int fd, int level, int option, std::string_view text) noexcept {
+  return checked(::setsockopt(fd, level, option, text.data(), static_cast<socklen_t>(text.size())));
+}
+
 int System::getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept {
   return checked(::getsockopt(fd, level, option, value, size));
 }
@@ -181,6 +185,14 @@ ssize_t System::sendmsg(int fd, const msghdr* message) noexcept {
 
 ssize_t System::recvmsg(int fd, msghdr* message) noexcept {
   return retry([&] { return ::recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+}
+
+ssize_t System::send(int fd, std::span<const std::byte> data) noexcept {
+  return retry([&] { return ::send(fd, data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT); });
+}
+
+ssize_t System::recv(int fd, std::span<std::byte> out) noexcept {
+  return retry([&] { return ::recv(fd, out.data(), out.size(), MSG_DONTWAIT); });
 }
 
 int System::shutdown(int fd) noexcept { return checked(::shutdown(fd, SHUT_RDWR)); }
@@ -207,6 +219,10 @@ int System::epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t 
   event.events = events;
   event.data.u64 = data;
   return checked(::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event));
+}
+
+int System::epoll_remove(int epoll_fd, int fd) noexcept {
+  return checked(::epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, nullptr));
 }
 
 int System::epoll_wait(int epoll_fd, std::span<epoll_event> events,

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace whorl {
 
@@ -61,16 +62,20 @@ class System {
   virtual int connect(int fd, const sockaddr* address, socklen_t size) noexcept;
   virtual int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept;
   virtual int setsockopt(int fd, int level, int option, int value) noexcept;
+  virtual int setsockopt(int fd, int level, int option, std::string_view text) noexcept;
   virtual int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept;
   virtual ::ssize_t sendmsg(int fd, const msghdr* message) noexcept;
   virtual ::ssize_t recvmsg(int fd, msghdr* message) noexcept;
-  virtual int shutdown(int fd) noexcept;      ///< both directions
+  virtual ::ssize_t send(int fd, std::span<const std::byte> data) noexcept; ///< never blocks
+  virtual ::ssize_t recv(int fd, std::span<std::byte> out) noexcept;        ///< never blocks
+  virtual int shutdown(int fd) noexcept;                                    ///< both directions
   virtual int shutdown_send(int fd) noexcept; ///< the peer reads to the end, then sees the end
   virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;
   /// Of the largest cache that a core has; 0 if unknown.
   virtual std::size_t largest_cache_bytes() noexcept;
   virtual int epoll_create() noexcept;
   virtual int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept;
+  virtual int epoll_remove(int epoll_fd, int fd) noexcept;
   virtual int epoll_wait(int epoll_fd, std::span<epoll_event> events,
                          std::uint64_t timeout_ns) noexcept;
 };

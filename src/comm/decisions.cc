@@ -10,6 +10,8 @@
 namespace whorl {
 namespace {
 
+constexpr std::uint32_t kMaxSlotBytes = 1U << 30;
+
 /// Ranks of each host, for hosts with the same number of consecutive ranks; else empty.
 std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
   const auto per_host =
@@ -27,6 +29,12 @@ std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
   if (per_host == 1 || hosts.size() == 1) return {};
   return {{.size = static_cast<int>(per_host), .algorithm = {}},
           {.size = static_cast<int>(hosts.size()), .algorithm = {}}};
+}
+
+/// Whether the first `count` ranks are.
+bool on_one_host(const std::vector<RankCard>& cards, int count) {
+  return std::all_of(cards.begin(), cards.begin() + count,
+                     [&](const RankCard& card) { return card.host_key == cards.front().host_key; });
 }
 
 /// Ring order: hosts in the order of their lowest rank, ranks in order within each.
@@ -47,13 +55,18 @@ std::vector<int> ring_of_hosts(const std::vector<RankCard>& cards) {
 
 } // namespace
 
-Result<Decisions> decide(const Membership& members, const Options& options, LinkCosts links,
+Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links,
                          const std::function<std::size_t(int, std::size_t)>& endpoints) {
   Decisions decisions;
   decisions.channels = std::min(options.channels, members.channels - 1);
   auto dims = parse_dims(options.dims, members.nranks);
   if (!dims.ok()) return dims.status();
-  if (dims->empty()) *dims = dims_of_hosts(members.cards);
+  LinkCosts costs = links;
+  if (dims->empty()) {
+    *dims = dims_of_hosts(members.cards);
+  } else if (!on_one_host(members.cards, dims->front().size)) {
+    costs.inner.reset();
+  }
   const std::string text = format_dims(*dims);
   if (text.size() >= decisions.dims.size()) {
     return Status::error(Code::kInvalidUsage, "WHORL_DIMS is longer than 251 characters");
@@ -69,8 +82,8 @@ Result<Decisions> decide(const Membership& members, const Options& options, Link
       fit_budget(budget, wanted, *shape, budget == 0 ? 0 : scratch_slots(*shape), endpoints);
   if (!memory.ok()) return memory.status();
   decisions.memory = *memory;
-  links.message_bytes = std::min<std::size_t>(links.message_bytes, memory->slot_bytes);
-  auto selector = Selector::make(*shape, links, options.algorithms);
+  costs.message_bytes = std::min<std::size_t>(costs.message_bytes, memory->slot_bytes);
+  auto selector = Selector::make(*shape, costs, options.algorithms);
   if (!selector.ok()) return selector.status();
   decisions.selector = *selector;
   return decisions;
@@ -86,12 +99,14 @@ std::uint64_t smallest_budget(const Membership& members) {
 }
 
 Status check(const Decisions& decisions, const Membership& members) {
+  // Where nobody asks for a size, members.slot_bytes is 0 on all ranks but rank 0.
+  const std::size_t most = members.slot_bytes != 0 ? members.slot_bytes : kMaxSlotBytes;
   const MemorySizes& memory = decisions.memory;
   if (decisions.selector.valid() && decisions.channels >= 1 &&
       static_cast<std::uint32_t>(decisions.channels) < memory.channels &&
       memory.channels <= static_cast<std::uint32_t>(members.channels) && memory.slots >= 2 &&
       memory.slots <= static_cast<std::uint32_t>(members.slots) && memory.slot_bytes >= 64 &&
-      memory.slot_bytes % 64 == 0 && memory.slot_bytes <= members.slot_bytes &&
+      memory.slot_bytes % 64 == 0 && memory.slot_bytes <= most &&
       shape_of(decisions, members).ok()) {
     return {};
   }

@@ -23,7 +23,7 @@ struct Decisions {
 
 /// Rank 0's decisions, from its own options, the hosts of the ranks, what links cost and what
 /// endpoints occupy (see fit_budget()).
-Result<Decisions> decide(const Membership& members, const Options& options, LinkCosts links,
+Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links,
                          const std::function<std::size_t(int, std::size_t)>& endpoints);
 
 /// The smallest of the budgets that ranks have; 0: none has one.

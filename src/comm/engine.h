@@ -43,8 +43,8 @@ class Engine {
     Shape shape;
     Selector selector;
     std::size_t stream_bytes = 0; ///< operations from this size on stream their output
-    bool verify = false;    ///< prove each schedule before its first use
-    Trace* trace = nullptr; ///< where to record; may be null, outlives the engine
+    bool verify = false;          ///< prove each schedule before its first use
+    Trace* trace = nullptr;       ///< where to record; may be null, outlives the engine
     std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks and scaled inputs
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
     std::vector<std::vector<Endpoint*>> endpoints;

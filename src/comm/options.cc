@@ -26,7 +26,9 @@ Result<Options> Options::from_environment() {
   WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels)
                 .with_context("the upper bound is WHORL_MAX_CHANNELS"));
   WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
-  WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  if (!param_text(Param::kSlotBytes).empty()) {
+    WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+  }
   WHORL_TRY(number(Param::kMemoryBudget, 0, std::int64_t{1} << 62, options.memory_budget));
   if (!param_text(Param::kStreamBytes).empty()) {
     std::int64_t stream_bytes = 0;

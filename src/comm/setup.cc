@@ -154,7 +154,7 @@ Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity
   members->nranks = nranks;
   members->identity = identity;
   members->slots = setup.options.slots;
-  members->slot_bytes = setup.options.slot_bytes;
+  members->slot_bytes = 0; // nobody asks for a size
   members->channels = setup.options.max_channels + 1;
   members->timeout_ns = setup.options.timeout_ns;
   members->verdict = setup.verdict.get();
@@ -175,7 +175,10 @@ Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity
     }
     // What a pair shares must suit both: the smallest of each.
     members->slots = std::min(members->slots, static_cast<int>(card.slots));
-    members->slot_bytes = std::min(members->slot_bytes, static_cast<std::size_t>(card.slot_bytes));
+    if (card.slot_bytes != 0 &&
+        (members->slot_bytes == 0 || card.slot_bytes < members->slot_bytes)) {
+      members->slot_bytes = card.slot_bytes;
+    }
     members->channels = std::min(members->channels, static_cast<int>(card.channels));
   }
   members->cards = std::move(cards);
@@ -207,6 +210,17 @@ Status choose_transports(Setup& setup) {
   return {};
 }
 
+/// What suits the most demanding transport that this rank uses. Rank 0 decides for all: where any
+/// two ranks are not of one host, one of them is not of rank 0's.
+std::size_t suitable_slot_bytes(const Setup& setup) {
+  std::size_t bytes = 64;
+  for (const int index : setup.transport_of) {
+    if (index < 0) continue;
+    bytes = std::max(bytes, setup.transports[static_cast<std::size_t>(index)]->slot_bytes());
+  }
+  return bytes;
+}
+
 int ranks_on_this_host(const Membership& members) {
   const std::uint64_t self = members.cards[static_cast<std::size_t>(members.rank)].host_key;
   return static_cast<int>(
@@ -214,24 +228,34 @@ int ranks_on_this_host(const Membership& members) {
                     [self](const RankCard& card) { return card.host_key == self; }));
 }
 
-/// What the slowest link of this rank costs.
+/// What the slowest link of this rank costs, and the slowest one within its host.
 LinkCosts link_costs(const Setup& setup, bool crowded) {
   const Membership& members = *setup.membership;
-  LinkCosts costs;
-  costs.message_bytes = members.slot_bytes;
   const RankCard& self = members.cards[static_cast<std::size_t>(members.rank)];
+  Reach all{.overhead_us = 0}, near{.overhead_us = 0};
+  const auto raise_to = [](Reach& slowest, const Reach& link) {
+    slowest.alpha_us = std::max(slowest.alpha_us, link.alpha_us);
+    slowest.overhead_us = std::max(slowest.overhead_us, link.overhead_us);
+    slowest.beta_us_per_kib = std::max(slowest.beta_us_per_kib, link.beta_us_per_kib);
+  };
   for (int peer = 0; peer < members.nranks; ++peer) {
     const int index = setup.transport_of[static_cast<std::size_t>(peer)];
     if (index < 0) continue;
     const auto i = static_cast<std::size_t>(index);
-    const Reach reach =
-        setup.transports[i]->reach(self, members.cards[static_cast<std::size_t>(peer)], i);
-    costs.alpha_us = std::max(costs.alpha_us, reach.alpha_us);
-    costs.beta_us_per_kib = std::max(costs.beta_us_per_kib, reach.beta_us_per_kib);
+    const RankCard& card = members.cards[static_cast<std::size_t>(peer)];
+    const Reach link = setup.transports[i]->reach(self, card, i);
+    raise_to(all, link);
+    if (card.host_key == self.host_key) raise_to(near, link);
   }
   // With more ranks than cores a message costs a hand-over of the core.
   constexpr double kHandOverUs = 3.0;
-  if (crowded) costs.alpha_us += kHandOverUs;
+  const double hand_over_us = crowded ? kHandOverUs : 0;
+  LinkCosts costs;
+  costs.message_bytes = members.slot_bytes;
+  costs.alpha_us = std::max(costs.alpha_us, all.alpha_us) + hand_over_us;
+  costs.overhead_us = std::max(costs.overhead_us, all.overhead_us);
+  costs.beta_us_per_kib = std::max(costs.beta_us_per_kib, all.beta_us_per_kib);
+  costs.inner = {near.alpha_us + hand_over_us, near.overhead_us, near.beta_us_per_kib};
   return costs;
 }
 
@@ -373,6 +397,8 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     WHORL_TRY(choose_transports(setup));
     crowded = ranks_on_this_host(*setup.membership) > ::sysconf(_SC_NPROCESSORS_ONLN);
     if (rank == 0) {
+      std::size_t& slot_bytes = setup.membership->slot_bytes;
+      if (slot_bytes == 0) slot_bytes = suitable_slot_bytes(setup);
       auto decisions =
           decide(*setup.membership, options, link_costs(setup, crowded), endpoint_bytes(setup));
       if (!decisions.ok()) return decisions.status();

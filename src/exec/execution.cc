@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace whorl {
 namespace {
@@ -36,6 +37,8 @@ void Execution::enter_lanes() noexcept {
     lane.published.clear();
     lane.window = 0;
     lane.step = 0;
+    lane.ahead = 0;
+    lane.ahead_sent = 0;
     lane.finished = lane.lane->steps.empty();
     if (!lane.finished) enter_step(lane);
     if (trace_ != nullptr) [[unlikely]]
@@ -57,6 +60,7 @@ void Execution::find_lanes(Endpoints& endpoints) {
     for (const std::uint32_t peer : program[i].peers) {
       lane.endpoints.push_back(endpoints.find(peer, program[i].channel));
     }
+    find_ends(lane);
     widest = std::max(widest, program[i].peers.size());
   }
   if (messages_.size() < widest) messages_.resize(widest);
@@ -73,6 +77,7 @@ Progress Execution::advance() noexcept {
       lane.trace.resume();
     for (int turn = 0; turn < kTurn && !lane.finished && run_step(lane); ++turn) moved = true;
     if (failed_) return Progress::kFailed;
+    if (!lane.finished && send_ahead(lane)) moved = true;
     if (trace_ != nullptr && !lane.finished) [[unlikely]]
       lane.trace.pause();
     complete = complete && lane.finished && drained(lane);
@@ -128,7 +133,7 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
   if (step.sends() && step.fan_out() == 1) {
     Endpoint& peer = *lane.endpoints[step.tx];
     if (!step.copies() || !lane.dst.whole || !peer.can_publish({lane.dst.data, lane.bytes})) {
-      slot = reserve(lane, peer);
+      slot = reserve(peer, lane.bytes);
       if (slot.data == nullptr) return false;
       send_later = false;
     }
@@ -148,13 +153,18 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
 /// Has one message of each peer of the fan in messages_, all of this operation.
 bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
   const int fan = step.fan_in();
-  const bool whole = !step.reduces() && lane.published.empty() && lane.dst.whole && lane.bytes > 0;
+  const bool whole =
+      !step.reduces() && lane.dst.whole && lane.bytes > 0 && may_overwrite(lane, step);
+  bool complete = true;
   for (int i = 0; i < fan; ++i) {
     const auto index = static_cast<std::size_t>(step.rx + i);
     Endpoint& peer = *lane.endpoints[index];
     if (whole) peer.offer({lane.dst.data, lane.bytes}, binding_.fingerprint);
     const Message message = peer.try_peek();
-    if (!message) return false;
+    if (!message) {
+      complete = false; // but the others may need this side to receive them
+      continue;
+    }
     if (!(message.fingerprint == binding_.fingerprint) || message.bytes != lane.bytes) {
       mismatch_ = {.peer = static_cast<int>(lane.lane->peers[index]),
                    .theirs = message.fingerprint,
@@ -165,7 +175,7 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
     }
     messages_[static_cast<std::size_t>(i)] = message;
   }
-  return true;
+  return complete;
 }
 
 /// Moves one message's worth of data: the operands are the step's source chunks and messages_, the
@@ -234,24 +244,36 @@ std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, cons
   return operands;
 }
 
-/// The peer's slot for a message of this lane; no data if there is none free.
-Target Execution::reserve(const LaneRun& lane, Endpoint& peer) const noexcept {
-  const std::span<std::byte> slot = peer.try_reserve(lane.bytes);
-  const bool stream = lane.bytes >= kStreamBytes && binding_.kernels.stream_copy != nullptr &&
-                      peer.prefers_streaming();
+/// The peer's slot for a message; no data if there is none free.
+Target Execution::reserve(Endpoint& peer, std::size_t bytes) const noexcept {
+  const std::span<std::byte> slot = peer.try_reserve(bytes);
+  const bool stream =
+      bytes >= kStreamBytes && binding_.kernels.stream_copy != nullptr && peer.prefers_streaming();
   return {slot.data(), stream};
 }
 
 /// Sends what lies in memory (the source of a plain send, the target of a copying step) to the
 /// peers of the fan that have not got it yet. Returns whether any got it.
 bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
-  const Operand& chunks = step.copies() ? lane.dst : lane.src;
-  const std::span<std::byte> source(chunks.data, lane.bytes);
+  const Outgoing message{.buffer = step.copies() ? step.dst : step.src,
+                         .window = lane.window,
+                         .chunks = step.copies() ? lane.dst : lane.src,
+                         .bytes = lane.bytes};
+  const bool moved = send_to_fan(lane, step, message, lane.sent);
+  if (lane.sent < step.fan_out()) return moved;
+  finish_repetition(lane);
+  return true;
+}
+
+/// Sends a message to the peers of the step's fan from number `sent` on, and counts them.
+bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
+                            std::uint8_t& sent) noexcept {
+  const std::span<std::byte> source(message.chunks.data, message.bytes);
   bool moved = false;
-  while (lane.sent < step.fan_out()) {
-    Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + lane.sent)];
+  while (sent < step.fan_out()) {
+    Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + sent)];
     Publish published = Publish::kUnreachable;
-    if (chunks.whole && peer.can_publish(source)) {
+    if (message.chunks.whole && peer.can_publish(source)) {
       published = peer.try_publish(source, binding_.fingerprint);
     }
     if (published == Publish::kBusy) return moved;
@@ -261,28 +283,63 @@ bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
                                 .begin = source.data(),
                                 .end = source.data() + source.size()});
     } else {
-      const Target slot = reserve(lane, peer);
+      const Target slot = reserve(peer, message.bytes);
       if (slot.data == nullptr) return moved;
-      copy_chunks(lane, step, slot);
-      peer.commit(lane.bytes, binding_.fingerprint);
+      copy_chunks(step, message, slot);
+      peer.commit(message.bytes, binding_.fingerprint);
     }
-    ++lane.sent;
+    ++sent;
     moved = true;
   }
-  finish_repetition(lane);
-  return true;
+  return moved;
 }
 
-/// Copies the chunks that send_from_memory() sends into a slot.
-void Execution::copy_chunks(const LaneRun& lane, const Step& step, const Target& slot) noexcept {
-  const Buffer buffer = step.copies() ? step.dst : step.src;
-  const Operand& chunks = step.copies() ? lane.dst : lane.src;
-  if (chunks.whole) {
-    if (lane.bytes > 0) copy_into(binding_.kernels, chunks.data, {&slot, 1}, lane.bytes);
+/// Finds the steps that send_ahead() is about.
+void Execution::find_ends(LaneRun& lane) noexcept {
+  const std::vector<Step>& steps = lane.lane->steps;
+  lane.leading = 0;
+  while (lane.leading < steps.size() && steps[lane.leading].ops == kSend &&
+         steps[lane.leading].src == Buffer::kInput && steps[lane.leading].repeat == 1) {
+    ++lane.leading;
+  }
+  lane.last_sends = static_cast<std::uint32_t>(steps.size());
+  while (lane.last_sends > 0 && !steps[lane.last_sends - 1].sends()) --lane.last_sends;
+}
+
+/// While a lane waits for the last messages of a window, sends what the next window begins with, so
+/// that links do not fall idle between windows. No FIFO sees another order of messages, because
+/// nothing else of this window is sent any more. A send that finds no slot is left to the next
+/// window, and input of that window is written by nobody in this one, also in place.
+///
+///     window 0: send A0 │ receive, reduce, send B0 │ receive B0' ┐ here A1 goes
+///     window 1:                                                  └ send A1 │ receive, …
+bool Execution::send_ahead(LaneRun& lane) noexcept {
+  if (lane.step < lane.last_sends || lane.window + 1 >= binding_.map.windows) return false;
+  bool moved = false;
+  while (lane.ahead < lane.leading) {
+    const Step& step = lane.lane->steps[lane.ahead];
+    Outgoing message{.buffer = Buffer::kInput, .window = lane.window + 1, .chunks = {}, .bytes = 0};
+    message.bytes = find(message.chunks, message.buffer, message.window, step.chunk, step.count);
+    moved = send_to_fan(lane, step, message, lane.ahead_sent) || moved;
+    if (lane.ahead_sent < step.fan_out()) break;
+    ++lane.ahead;
+    lane.ahead_sent = 0;
+  }
+  return moved;
+}
+
+/// Copies a message into a slot.
+void Execution::copy_chunks(const Step& step, const Outgoing& message,
+                            const Target& slot) noexcept {
+  if (message.chunks.whole) {
+    if (message.bytes > 0) {
+      copy_into(binding_.kernels, message.chunks.data, {&slot, 1}, message.bytes);
+    }
   } else {
     Target target = slot;
     for (std::uint32_t k = 0; k < step.count; ++k) {
-      const std::span<std::byte> source = memory(buffer, lane.window, chunks.chunk + k);
+      const std::span<std::byte> source =
+          memory(message.buffer, message.window, message.chunks.chunk + k);
       if (source.empty()) continue;
       copy_into(binding_.kernels, source.data(), {&target, 1}, source.size());
       target.data += source.size();
@@ -325,11 +382,19 @@ void Execution::finish_repetition(LaneRun& lane) noexcept {
     return;
   }
   if (++lane.step == steps.size()) {
-    lane.step = 0;
     if (++lane.window == binding_.map.windows) {
       lane.finished = true;
       return;
     }
+    const std::uint32_t sent_ahead = std::exchange(lane.ahead, 0);
+    for (lane.step = 0; trace_ != nullptr && lane.step < sent_ahead; ++lane.step) {
+      enter_step(lane);
+      trace_step(lane); // here it would have been, and takes no time
+    }
+    lane.step = sent_ahead;
+    enter_step(lane);
+    lane.sent = std::exchange(lane.ahead_sent, std::uint8_t{0});
+    return;
   }
   enter_step(lane);
 }

@@ -96,6 +96,13 @@ class Execution {
     std::uint16_t chunk = 0;   ///< the first one
     bool whole = false;        ///< whether they lie side by side in memory
   };
+  /// Chunks that are sent as one message.
+  struct Outgoing {
+    Buffer buffer;
+    std::size_t window;
+    Operand chunks;
+    std::size_t bytes;
+  };
   struct LaneRun {
     const Lane* lane;
     std::vector<Endpoint*> endpoints; ///< parallel to lane->peers
@@ -109,6 +116,11 @@ class Execution {
     std::uint8_t sent; ///< peers of the fan that have been sent to
     Phase phase;
     bool finished;
+    // See send_ahead().
+    std::uint32_t leading;    ///< steps at the start of the schedule that only send input
+    std::uint32_t last_sends; ///< the first step after which no step sends
+    std::uint32_t ahead;      ///< leading steps of the next window that are done
+    std::uint8_t ahead_sent;  ///< peers of the fan of the one after these that have been sent to
   };
 
   void find_lanes(Endpoints& endpoints);
@@ -117,6 +129,10 @@ class Execution {
   bool combine(LaneRun& lane, const Step& step) noexcept;
   bool gather_messages(LaneRun& lane, const Step& step) noexcept;
   bool send_from_memory(LaneRun& lane, const Step& step) noexcept;
+  bool send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
+                   std::uint8_t& sent) noexcept;
+  bool send_ahead(LaneRun& lane) noexcept;
+  static void find_ends(LaneRun& lane) noexcept;
   /// A part of a message that is in one piece everywhere.
   struct Piece {
     std::size_t offset = 0; ///< in the message
@@ -127,8 +143,8 @@ class Execution {
                   const Target& slot, const Piece& piece) noexcept;
   std::size_t list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
                             const std::byte* dst, std::size_t offset) noexcept;
-  Target reserve(const LaneRun& lane, Endpoint& peer) const noexcept;
-  void copy_chunks(const LaneRun& lane, const Step& step, const Target& slot) noexcept;
+  Target reserve(Endpoint& peer, std::size_t bytes) const noexcept;
+  void copy_chunks(const Step& step, const Outgoing& message, const Target& slot) noexcept;
   void enter_step(LaneRun& lane) noexcept;
   void enter_repetition(LaneRun& lane) noexcept;
   void finish_repetition(LaneRun& lane) noexcept;

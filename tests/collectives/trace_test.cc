@@ -62,8 +62,11 @@ void allreduce(ThreadWorld& world, int times) {
 TEST_F(Trace, HasEveryStepOfTheScheduleAndSlicesThatNest) {
   constexpr int kRanks = 3;
   constexpr int kTimes = 4;
+  constexpr std::size_t kSlotBytes = 65536;
   {
-    const ScopedEnv env({{"WHORL_TRACE", pattern()}, {"WHORL_ALGO", "allreduce:ring"}});
+    const ScopedEnv env({{"WHORL_TRACE", pattern()},
+                         {"WHORL_ALGO", "allreduce:ring"},
+                         {"WHORL_SLOT_BYTES", std::to_string(kSlotBytes)}});
     ThreadWorld world(kRanks);
     ASSERT_TRUE(world.ok()) << world.error();
     allreduce(world, kTimes);
@@ -74,7 +77,7 @@ TEST_F(Trace, HasEveryStepOfTheScheduleAndSlicesThatNest) {
     const json trace = read(rank);
     EXPECT_EQ(trace["otherData"]["lost"], 0);
     const Schedule schedule = ring.build(Shape{.nranks = kRanks}, rank);
-    const auto map = ChunkMap::make(schedule, kCount, sizeof(float), 65536);
+    const auto map = ChunkMap::make(schedule, kCount, sizeof(float), kSlotBytes);
     ASSERT_TRUE(map.ok());
     std::size_t repetitions = 0;
     for (const Lane& lane : schedule.lanes) {

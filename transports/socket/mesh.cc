@@ -129,6 +129,9 @@ class MeshLoop {
     int result = socket.get();
     if (result == -EMFILE || result == -ENFILE) return out_of_files(result);
     if (result >= 0) {
+      if (!plan_.congestion.empty()) { // a wish: the listener's side has reported what is wrong
+        static_cast<void>(sys().setsockopt(result, IPPROTO_TCP, TCP_CONGESTION, plan_.congestion));
+      }
       result = sys().connect(socket.get(), attempt.address->data(), attempt.address->size());
     }
     if (result == -EINPROGRESS) {

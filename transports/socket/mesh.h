@@ -35,6 +35,7 @@ struct MeshPlan {
   std::vector<MeshTarget> targets;
   std::vector<MeshExpected> expected;
   std::uint64_t deadline_ns = 0;                 ///< on sys().now_ns()'s clock
+  std::string congestion;                        ///< TCP's, of targets; empty: the system's
   const Verdict* verdict = nullptr;              ///< if raised, give up; may be null
   std::function<std::string(int rank)> describe; ///< names a rank in errors; may be empty
 };

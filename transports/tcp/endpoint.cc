@@ -8,7 +8,7 @@
 namespace whorl {
 
 std::size_t TcpEndpoint::memory_bytes(int slots, std::size_t slot_bytes) noexcept {
-  return (static_cast<std::size_t>(slots) + 1) * slot_bytes + kStageBytes;
+  return static_cast<std::size_t>(slots) * (kLead + slot_bytes) + slot_bytes + kStageBytes;
 }
 
 TcpEndpoint::TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes,
@@ -19,8 +19,8 @@ TcpEndpoint::TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes,
       slot_bytes_(slot_bytes),
       judge_(judge),
       slots_memory_(memory.data()),
-      queue_(std::make_unique<Pending[]>(static_cast<std::size_t>(slots))),
-      buffer_(memory.data() + slots_ * slot_bytes),
+      payloads_(std::make_unique<const std::byte*[]>(static_cast<std::size_t>(slots))),
+      buffer_(memory.data() + slots_ * (kLead + slot_bytes)),
       stage_(buffer_ + slot_bytes) {}
 
 // --- sending ---
@@ -40,18 +40,25 @@ Publish TcpEndpoint::try_publish(std::span<const std::byte> source,
                                  const Fingerprint& fingerprint) noexcept {
   if (!can_publish(source)) return Publish::kUnreachable;
   if (failed_ || sent_ - written_ == slots_) return Publish::kBusy;
-  enqueue(source.data(), source.size(), fingerprint);
+  const std::byte* payload = source.data();
+  if (source.size() <= kSmallBytes) { // copying it costs less than a second piece
+    std::byte* const copy = slot(sent_);
+    if (!source.empty()) std::memcpy(copy, source.data(), source.size());
+    payload = copy;
+  }
+  enqueue(payload, source.size(), fingerprint);
   flush();
   return Publish::kSent;
 }
 
 void TcpEndpoint::enqueue(const std::byte* payload, std::size_t bytes,
                           const Fingerprint& fingerprint) noexcept {
-  Pending& pending = queue_[sent_ % slots_];
-  pending.header.bytes = static_cast<std::uint32_t>(bytes);
-  pending.header.fingerprint = fingerprint;
-  pending.header.number = sent_;
-  pending.payload = payload;
+  tcp::MessageHeader written;
+  written.bytes = static_cast<std::uint32_t>(bytes);
+  written.fingerprint = fingerprint;
+  written.number = sent_;
+  std::memcpy(header(sent_), &written, sizeof written);
+  payloads_[sent_ % slots_] = payload;
   ++sent_;
 }
 
@@ -71,14 +78,16 @@ bool TcpEndpoint::flush() noexcept {
     };
     const std::uint64_t end = std::min<std::uint64_t>(sent_, written_ + kBatch);
     for (std::uint64_t number = written_; number < end; ++number) {
-      const Pending& pending = queue_[number % slots_];
-      add(&pending.header, sizeof pending.header);
-      add(pending.payload, pending.header.bytes);
+      const std::size_t bytes = header(number)->bytes;
+      const std::byte* const payload = payloads_[number % slots_];
+      if (payload == slot(number)) {
+        add(header(number), sizeof(tcp::MessageHeader) + bytes);
+      } else {
+        add(header(number), sizeof(tcp::MessageHeader));
+        add(payload, bytes);
+      }
     }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t result = sys().sendmsg(socket_.get(), &message);
+    const ssize_t result = write({parts.data(), count});
     if (result == -EAGAIN) return moved;
     if (result < 0) {
       lost(static_cast<int>(result));
@@ -87,7 +96,7 @@ bool TcpEndpoint::flush() noexcept {
     moved = moved || result > 0;
     head_written_ += static_cast<std::size_t>(result);
     while (written_ < sent_) {
-      const std::size_t size = sizeof(tcp::MessageHeader) + queue_[written_ % slots_].header.bytes;
+      const std::size_t size = sizeof(tcp::MessageHeader) + header(written_)->bytes;
       if (head_written_ < size) break;
       head_written_ -= size;
       ++written_;
@@ -164,12 +173,28 @@ void TcpEndpoint::receive() noexcept {
   }
 }
 
-std::size_t TcpEndpoint::read(std::span<std::byte> first, std::span<std::byte> second) noexcept {
-  std::array<iovec, 2> parts{{{first.data(), first.size()}, {second.data(), second.size()}}};
+ssize_t TcpEndpoint::write(std::span<iovec> parts) noexcept {
+  if (parts.size() == 1) { // the call for one piece is a little faster
+    return sys().send(socket_.get(),
+                      {static_cast<std::byte*>(parts[0].iov_base), parts[0].iov_len});
+  }
   msghdr message{};
-  message.msg_iov = first.empty() ? &parts[1] : parts.data();
-  message.msg_iovlen = first.empty() ? 1 : 2;
-  const ssize_t got = sys().recvmsg(socket_.get(), &message);
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return sys().sendmsg(socket_.get(), &message);
+}
+
+std::size_t TcpEndpoint::read(std::span<std::byte> first, std::span<std::byte> second) noexcept {
+  ssize_t got = 0;
+  if (first.empty()) {
+    got = sys().recv(socket_.get(), second);
+  } else {
+    std::array<iovec, 2> parts{{{first.data(), first.size()}, {second.data(), second.size()}}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    got = sys().recvmsg(socket_.get(), &message);
+  }
   if (got > 0) return static_cast<std::size_t>(got);
   if (got != -EAGAIN) lost(static_cast<int>(got));
   return 0;

@@ -83,19 +83,21 @@ class TcpEndpoint final : public Endpoint {
   /// Messages written by one system call at most.
   static constexpr int kBatch = 16;
 
-  struct Pending {
-    tcp::MessageHeader header;
-    const std::byte* payload = nullptr;
-  };
+  /// A header lies in front of its slot, so that a message in a slot is one piece of memory.
+  static constexpr std::size_t kLead = 64;
 
   std::byte* slot(std::uint64_t message) const noexcept {
-    return slots_memory_ + (message % slots_) * slot_bytes_;
+    return slots_memory_ + (message % slots_) * (kLead + slot_bytes_) + kLead;
+  }
+  tcp::MessageHeader* header(std::uint64_t message) const noexcept {
+    return reinterpret_cast<tcp::MessageHeader*>(slot(message) - sizeof(tcp::MessageHeader));
   }
   void enqueue(const std::byte* payload, std::size_t bytes,
                const Fingerprint& fingerprint) noexcept;
   /// Writes what the socket takes. Returns whether it took anything.
   bool flush() noexcept;
   void receive() noexcept;
+  ssize_t write(std::span<iovec> parts) noexcept;
   /// Reads into the two places, in this order. Returns the number of bytes, 0 for none.
   std::size_t read(std::span<std::byte> first, std::span<std::byte> second) noexcept;
   bool accept_header() noexcept;
@@ -112,9 +114,9 @@ class TcpEndpoint final : public Endpoint {
   std::size_t slot_bytes_;
   TcpFailureJudge& judge_;
 
-  // Sending: messages written_ … sent_ − 1 are queued, in queue_[number % slots_].
+  // Sending: messages written_ … sent_ − 1 are queued.
   std::byte* slots_memory_;
-  std::unique_ptr<Pending[]> queue_;
+  std::unique_ptr<const std::byte*[]> payloads_; ///< of the queued messages, by number % slots_
   std::uint64_t sent_ = 0;
   std::uint64_t written_ = 0;
   std::size_t head_written_ = 0; ///< bytes of message written_, header included, that are written

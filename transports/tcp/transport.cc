@@ -14,10 +14,11 @@
 namespace whorl {
 namespace {
 
-// Estimates for the cost model: small messages between two processes over loopback or a 10 Gbit/s
-// network.
-constexpr double kAlphaUs = 20.0;
-constexpr double kBetaUsPerKib = 0.5;
+// For the cost model: two processes of one machine, over loopback or between two network
+// namespaces (docs/results/tcp_2026-11-21.md).
+constexpr double kAlphaUs = 6.0;
+constexpr double kOverheadUs = 2.0;
+constexpr double kBetaUsPerKib = 0.2;
 
 // A host or link that has vanished without a word is noticed after 2 to 3 s. Only the control
 // socket gets these settings: TCP_USER_TIMEOUT also ends a connection whose peer is alive but has
@@ -81,8 +82,12 @@ TcpTransport::~TcpTransport() {
 }
 
 Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
+  Result<TcpTuning> tuning = TcpTuning::from_environment();
+  if (!tuning.ok()) return tuning.status();
+  tuning_ = *std::move(tuning);
   Result<Listener> listener = listen_for_peers();
   if (!listener.ok()) return listener.status();
+  WHORL_TRY(tuning_.prepare(listener->socket.get()));
   listener_ = *std::move(listener);
   constexpr std::size_t kMaxAddresses = (kMaxAddressBytes - 1) / SocketAddress::kEncodedBytes;
   ByteWriter out;
@@ -95,7 +100,10 @@ Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
 Reach TcpTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
   if (index >= self.addresses.size()) return {};
   const bool both = self.addresses[index].size > 0 && peer.addresses[index].size > 0;
-  return {.reachable = both, .alpha_us = kAlphaUs, .beta_us_per_kib = kBetaUsPerKib};
+  return {.reachable = both,
+          .alpha_us = kAlphaUs,
+          .overhead_us = kOverheadUs,
+          .beta_us_per_kib = kBetaUsPerKib};
 }
 
 Status TcpTransport::connect(const Membership& membership, std::span<const int> peers,
@@ -104,6 +112,7 @@ Status TcpTransport::connect(const Membership& membership, std::span<const int> 
   MeshPlan plan;
   plan.rank = membership.rank;
   plan.identity = &membership.identity;
+  plan.congestion = tuning_.congestion();
   plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
   plan.verdict = membership.verdict;
   plan.describe = [&](int rank) { return membership.describe(rank); };
@@ -149,8 +158,10 @@ Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> pee
   arena_ = static_cast<std::byte*>(memory);
   epoll_.reset(sys().epoll_create());
   control_epoll_.reset(sys().epoll_create());
-  if (!epoll_.valid() || !control_epoll_.valid() ||
-      sys().epoll_add(epoll_.get(), control_epoll_.get(), kReadable, 0) < 0) {
+  full_epoll_.reset(sys().epoll_create());
+  if (!epoll_.valid() || !control_epoll_.valid() || !full_epoll_.valid() ||
+      sys().epoll_add(epoll_.get(), control_epoll_.get(), kReadable, 0) < 0 ||
+      sys().epoll_add(epoll_.get(), full_epoll_.get(), kReadable, 0) < 0) {
     return Status::error(Code::kSystemError,
                          "epoll_create failed; raise the limit on open files (ulimit -n)");
   }
@@ -201,8 +212,9 @@ Status TcpTransport::watch(const Peer& peer) {
     result = sys().epoll_add(control_epoll_.get(), peer.control.get(), kReadable, index);
   }
   for (const std::unique_ptr<TcpEndpoint>& endpoint : peer.endpoints) {
+    WHORL_TRY(tuning_.finish(endpoint->fd()));
     if (result >= 0) {
-      result = sys().epoll_add(epoll_.get(), endpoint->fd(), kReadable | EPOLLOUT, 0);
+      result = sys().epoll_add(epoll_.get(), endpoint->fd(), kReadable, 0);
     }
   }
   if (result >= 0) return {};
@@ -386,7 +398,19 @@ void TcpTransport::take_frame(Peer& peer, const tcp::ControlHeader& header,
 
 void TcpTransport::nap(std::uint64_t max_ns) noexcept {
   std::array<epoll_event, 16> events;
+  const auto each_full = [this](auto&& act) {
+    for (const Peer& peer : peers_) {
+      for (const std::unique_ptr<TcpEndpoint>& endpoint : peer.endpoints) {
+        if (!endpoint->flushed() && endpoint->fd() >= 0) act(endpoint->fd());
+      }
+    }
+  };
+  // Sockets are asked about room only here: it would cost a little at every acknowledgement.
+  each_full([this](int fd) {
+    static_cast<void>(sys().epoll_add(full_epoll_.get(), fd, EPOLLOUT | EPOLLET, 0));
+  });
   const int result = epoll_.valid() ? sys().epoll_wait(epoll_.get(), events, max_ns) : -EBADF;
+  each_full([this](int fd) { static_cast<void>(sys().epoll_remove(full_epoll_.get(), fd)); });
   if (result < 0) sys().sleep_ns(std::min<std::uint64_t>(max_ns, 200'000));
 }
 

@@ -11,6 +11,7 @@
 #include "base/system.h"
 #include "transports/socket/mesh.h"
 #include "transports/tcp/endpoint.h"
+#include "transports/tcp/tuning.h"
 #include "transports/transport.h"
 
 namespace whorl {
@@ -31,6 +32,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   std::string_view name() const noexcept override { return "tcp"; }
   Result<std::vector<std::byte>> listen(const Identity& identity) override;
   Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const override;
+  std::size_t slot_bytes() const noexcept override { return 512 * 1024; }
   Status connect(const Membership& membership, std::span<const int> peers,
                  std::size_t index) override;
   Endpoint* endpoint(int peer, int channel) noexcept override;
@@ -69,6 +71,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   void send_control(tcp::ControlKind kind, std::string_view text) noexcept;
 
   const Membership* membership_ = nullptr;
+  TcpTuning tuning_;
   Listener listener_;
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_; ///< index in peers_, −1 for none
@@ -77,7 +80,8 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   // Edge-triggered: a socket is reported once for each arrival, whoever naps. Whoever waits for a
   // socket has seen it empty (or full) before it naps, so no arrival is missed.
   Fd control_epoll_; ///< the control sockets, so that look_around() is one call when all is quiet
-  Fd epoll_;         ///< the data sockets and control_epoll_
+  Fd full_epoll_;    ///< during a nap: sockets that have no room for what is queued
+  Fd epoll_;         ///< the data sockets and the two others
   std::mutex state_mutex_; ///< state of peers that comes from their control sockets
   std::mutex tell_mutex_;  ///< one control frame at a time; also makes connect() safe with tell()
   bool connected_ = false; ///< guarded by tell_mutex_: control sockets may be written to

@@ -195,6 +195,37 @@ TEST(Execution, ReportsAMessageOfAnotherOperation) {
   for (std::size_t i = 48; i < 64; ++i) EXPECT_EQ(memory[i], 1.0F) << "output was touched";
 }
 
+/// Messages that rank 1 of 2 has sent when it first waits for rank 0's result of window 0.
+std::uint64_t sent_before_the_first_result(std::size_t count, int slots) {
+  const Algorithm* const twoshot = find_algorithm(Collective::kAllReduce, "twoshot");
+  const std::vector<Schedule> schedules = build_all(*twoshot, {.nranks = 2});
+  const auto map = ChunkMap::make(schedules[0], count, 4, 2048); // windows of 1024 elements
+  test::QueueFabric fabric(slots, 2048, false);
+  std::vector<float> memory(4 * count, 1.0F);
+  std::vector<Execution> executions(2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    auto view = fabric.view(static_cast<int>(rank));
+    executions[rank].start(
+        {.schedule = &schedules[rank],
+         .map = *map,
+         .kernels = {.reduce = reduce_kernel(DataType::kFloat32, ReduceOp::kSum, Simd::kScalar),
+                     .element_size = 4},
+         .input = reinterpret_cast<const std::byte*>(memory.data() + 2 * rank * count),
+         .output = reinterpret_cast<std::byte*>(memory.data() + (2 * rank + 1) * count)},
+        view);
+  }
+  EXPECT_EQ(executions[0].advance(), Progress::kAdvanced);
+  EXPECT_EQ(executions[1].advance(), Progress::kAdvanced);
+  return fabric.view(1).find(0, 0)->sent();
+}
+
+TEST(Execution, SendsWhatTheNextWindowBeginsWithWhileItWaits) {
+  EXPECT_EQ(sent_before_the_first_result(1024, 4), 2U) << "input and result: there is one window";
+  EXPECT_EQ(sent_before_the_first_result(2048, 4), 3U) << "and input of window 1";
+  EXPECT_EQ(sent_before_the_first_result(8192, 4), 3U) << "no more than one window ahead";
+  EXPECT_EQ(sent_before_the_first_result(2048, 2), 2U) << "no slot is free";
+}
+
 TEST(ChunkMap, CoversEveryElementOnce) {
   for (const std::size_t count : {0U, 1U, 2U, 63U, 64U, 65U, 1000U, 4099U}) {
     for (const int chunks : {1, 2, 3, 7, 64}) {

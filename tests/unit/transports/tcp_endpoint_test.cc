@@ -27,6 +27,20 @@ class FaultySystem final : public System {
   ssize_t recvmsg(int fd, msghdr* message) noexcept override {
     return shortened(*message, [&](msghdr* m) { return System::recvmsg(fd, m); });
   }
+  ssize_t send(int fd, std::span<const std::byte> data) noexcept override {
+    iovec part{const_cast<std::byte*>(data.data()), data.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    return sendmsg(fd, &message);
+  }
+  ssize_t recv(int fd, std::span<std::byte> out) noexcept override {
+    iovec part{out.data(), out.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    return recvmsg(fd, &message);
+  }
 
  private:
   template <class Call>

@@ -1,0 +1,93 @@
+#include "transports/tcp/tuning.h"
+
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+
+#include "base/params.h"
+#include "base/system.h"
+#include "transports/socket/address.h"
+
+namespace whorl {
+namespace {
+
+constexpr int kLeastBuffer = 4096;
+constexpr int kLargestBuffer = 1 << 30;
+
+// Round trips from here on leave the data centre: links are long and may be lossy.
+constexpr std::uint32_t kLongUs = 1000;
+
+/// Name of the connection's congestion control; empty where it is no TCP connection.
+std::string congestion_of(int fd) {
+  std::array<char, 16> name{}; // TCP_CA_NAME_MAX
+  socklen_t size = name.size();
+  if (sys().getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) < 0) return {};
+  return {name.data(), std::find(name.begin(), name.begin() + size, '\0')};
+}
+
+bool is_long(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return sys().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) >= 0 && info.tcpi_rtt >= kLongUs;
+}
+
+} // namespace
+
+Result<TcpTuning> TcpTuning::from_environment() {
+  TcpTuning tuning;
+  tuning.congestion_ = param_text(Param::kTcpCongestion);
+  const auto bytes = param_int(Param::kTcpBufferBytes, 0, kLargestBuffer);
+  if (!bytes.ok()) return bytes.status();
+  tuning.buffer_bytes_ = static_cast<int>(*bytes);
+  if (tuning.buffer_bytes_ != 0 && tuning.buffer_bytes_ < kLeastBuffer) {
+    return Status::error(Code::kInvalidUsage,
+                         fmt::format("WHORL_TCP_BUFFER_BYTES=\"{}\" is less than {}; leave it out, "
+                                     "and the system adapts the buffers",
+                                     tuning.buffer_bytes_, kLeastBuffer));
+  }
+  return tuning;
+}
+
+Status TcpTuning::prepare(int listener) {
+  if (congestion_.empty()) {
+    const std::string system = congestion_of(listener);
+    constexpr const char* kBegin = "cubic";
+    if (system.starts_with("bbr") &&
+        sys().setsockopt(listener, IPPROTO_TCP, TCP_CONGESTION, std::string_view(kBegin)) >= 0) {
+      congestion_ = kBegin;
+      for_long_paths_ = system;
+    }
+    return {};
+  }
+  const int result = sys().setsockopt(listener, IPPROTO_TCP, TCP_CONGESTION, congestion_);
+  if (result >= 0) return {};
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("WHORL_TCP_CONGESTION=\"{}\" cannot be used: {}; "
+                  "/proc/sys/net/ipv4/tcp_available_congestion_control lists what there is, and "
+                  "tcp_allowed_congestion_control what any user may choose",
+                  congestion_, errno_text(result)));
+}
+
+Status TcpTuning::finish(int socket) const {
+  if (!for_long_paths_.empty() && is_long(socket)) {
+    static_cast<void>(sys().setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, for_long_paths_));
+  }
+  if (buffer_bytes_ == 0) return {};
+  for (const int option : {SO_SNDBUF, SO_RCVBUF}) {
+    if (const int result = sys().setsockopt(socket, SOL_SOCKET, option, buffer_bytes_);
+        result < 0) {
+      return Status::error(Code::kSystemError,
+                           fmt::format("WHORL_TCP_BUFFER_BYTES={} cannot be used: {}",
+                                       buffer_bytes_, errno_text(result)));
+    }
+  }
+  return {};
+}
+
+} // namespace whorl
