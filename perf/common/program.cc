@@ -51,7 +51,8 @@ class Measurement {
     }
     everyone_ = session_.everyone(thread_);
     const RankInfo& self = everyone_[static_cast<std::size_t>(session_.ranks().front().rank)];
-    const std::vector<std::size_t> sizes = sweep_sizes(options_);
+    const std::vector<std::size_t> sizes =
+        collective_.moves_data ? sweep_sizes(options_) : std::vector<std::size_t>{0};
     const bool sweep = options_.workload.empty();
     require_memory(sweep
                        ? 2 * Runner::bytes_per_rank(collective_, options_, sizes, session_.nranks())

@@ -40,6 +40,8 @@ std::string format_sample(const Sample& sample) {
 nlohmann::json json_sample(const Sample& sample) {
   if (!sample.valid) return nullptr;
   nlohmann::json out{{"time_us", sample.time_us},
+                     {"max_us", sample.max_us},
+                     {"iterations", sample.iterations},
                      {"algbw_gbs", sample.algbw_gbs},
                      {"busbw_gbs", sample.busbw_gbs}};
   out["wrong"] = sample.wrong < 0 ? nlohmann::json(nullptr) : nlohmann::json(sample.wrong);

@@ -16,6 +16,8 @@ struct Sample {
   double algbw_gbs = 0;
   double busbw_gbs = 0;
   std::int64_t wrong = -1; ///< elements; −1: not verified
+  double max_us = 0;       ///< of the longest operation on any rank; dirty mode only, else 0
+  int iterations = 0;      ///< timed; 0: not told
 };
 
 struct Row {
