@@ -69,8 +69,9 @@ class Measurement {
       run_replay(operators);
     }
 
-    const Summary summary =
+    Summary summary =
         summarize(rows_, steps_, session_.total(guard_damage_), options_.check_iterations > 0);
+    summary.init_ms = session_.combine(session_.init_ms(), Average::kMax);
     print(format_summary(summary));
     if (session_.is_first() && !options_.json_file.empty()) write_json(summary);
     return summary.out_of_bounds == 0 ? 0 : kWrongResults;

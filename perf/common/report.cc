@@ -221,6 +221,7 @@ std::string to_json(const std::string& program, const Options& options, const ch
   }
   out["out_of_bounds"] = summary.out_of_bounds;
   out["avg_busbw_gbs"] = summary.avg_busbw_gbs;
+  out["init_ms"] = summary.init_ms;
   out["verified"] = summary.verified;
   return out.dump(2) + "\n";
 }

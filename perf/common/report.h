@@ -64,6 +64,7 @@ struct Summary {
   std::int64_t out_of_bounds = 0; ///< wrong elements and changed guard bytes
   double avg_busbw_gbs = 0;
   bool verified = true;
+  double init_ms = 0; ///< creation of the communicator, on the rank that it took longest on
 };
 
 /// The lines before the table, ending with its column titles.

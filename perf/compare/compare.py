@@ -13,20 +13,25 @@ the median of the rounds' ratios against the library that is fastest by it, with
 greatest. Every distance has tables of its own.
 """
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
 
+import bounds
+import hosts
 import libraries
 import machine
 import measure
 import plan
 import report
 import tables
+import targets
 from machine import Failure
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -68,10 +73,12 @@ def parse():
     parser.add_argument("--json", type=pathlib.Path, help="also write all figures to this file")
     parser.add_argument("--from", dest="recorded", nargs="+", type=pathlib.Path, metavar="JSON",
                         help="measure nothing: show what --json wrote, of several runs together")
+    parser.add_argument("--plot", metavar="PREFIX",
+                        help="also draw bus bandwidth against size: PREFIX_*.svg and .png")
     args = parser.parse_args()
     args.build = args.build.resolve()
     args.programs = (args.peers or args.build).resolve() / "perf/compare"
-    args.probe, args.limits = args.programs / "core_probe", args.programs / "limits"
+    args.probe, args.limits = args.programs / "core_probe", args.programs / "raw_limits"
     args.limit = 60
     return args
 
@@ -112,30 +119,68 @@ def columns(args, problems):
     return found, about
 
 
+@contextlib.contextmanager
+def two_hosts(cases, problems):
+    """The namespaces, if a case needs them; None where there are none, with the reason."""
+    found = None
+    if any(case.where == plan.HOSTS for case in cases):
+        try:
+            found = hosts.Hosts()
+        except Failure as failure:
+            problems.append(f"nothing is measured between hosts: {failure}.")
+            say(problems[-1])
+    try:
+        yield found
+    finally:
+        if found:
+            found.close()
+
+
 def run(args, scratch):
     cases, seconds = cases_of(args)
     load = os.getloadavg()[0]
     say(f"machine: {machine.describe()}, load {load:.1f}")
     problems = []
     found, about = columns(args, problems)
-    session = measure.Session(args, found, scratch, None, say)
-    session.problems = problems
-    end, left = time.monotonic() + seconds, sum(case.share for case in cases)
-    for case in cases:
-        # What one case leaves over is for the others.
-        session.case(case, max(end - time.monotonic(), 0) * case.share / left)
-        left -= case.share
+    with two_hosts(cases, problems) as pair:
+        if pair is None:
+            cases = [case for case in cases if case.where != plan.HOSTS]
+        session = measure.Session(args, found, scratch, pair, say)
+        end, left = time.monotonic() + seconds, sum(case.share for case in cases)
+        for case in cases:
+            # What one case leaves over is for the others.
+            session.case(case, max(end - time.monotonic(), 0) * case.share / left)
+            left -= case.share
+    problems += session.problems
     return {"date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
             "machine": machine.describe(), "load_at_start": load, "command": sys.argv,
-            "libraries": about, "problems": session.problems, "limits": session.limits,
+            "cores": machine.cores(), "cache_bytes": bounds.last_level_cache_bytes(),
+            "libraries": about, "problems": problems, "limits": session.limits,
             "runs": session.runs}
 
 
-def show(result):
+def draw(found, prefix):
+    """By a Python that has matplotlib: not always the one that runs this."""
+    script = pathlib.Path(__file__).with_name("plot.py")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(found, file)
+        file.flush()
+        for python in (sys.executable, "/usr/bin/python3"):
+            done = subprocess.run([python, script, file.name, prefix], capture_output=True, text=True,
+                                  check=False)
+            if done.returncode == 0:
+                break
+    say((done.stdout or machine.first_line(done.stderr)).strip())
+
+
+def show(result, prefix):
     found = tables.tables(result["runs"])
+    bounds.add_bounds(found, result["limits"], result["cache_bytes"])
     for table in found:
         print(report.format_table(table))
     print("\n" + report.format_losses(found))
+    print("\n" + report.format_verdicts(
+        targets.verdicts(found, result["cores"], tables.creation_ms(result["runs"]))))
     runs = result["runs"]
     busy = sum(one["busy"] for one in runs if tables.usable(one))
     print(f"\n{sum(map(tables.usable, runs))} of {len(runs)} runs used.")
@@ -144,13 +189,16 @@ def show(result):
               f"{result['load_at_start']:.1f} at the start, cores busy in {busy} used runs.")
     for problem in result["problems"]:
         print(problem)
+    if prefix:
+        draw(found, prefix)
 
 
 def main():
     args = parse()
     try:
         if args.recorded:
-            show(tables.merged([json.loads(path.read_text()) for path in args.recorded]))
+            show(tables.merged([json.loads(path.read_text()) for path in args.recorded]),
+                 args.plot)
             return 0
         if args.json:
             args.json.touch()
@@ -166,7 +214,7 @@ def main():
         return 130
     if args.json:
         args.json.write_text(json.dumps(result) + "\n")
-    show(result)
+    show(result, args.plot)
     return 0
 
 

@@ -4,6 +4,7 @@ import os
 import time
 
 import machine
+import plan
 from machine import Failure
 
 WARMUP = 3
@@ -30,7 +31,7 @@ class Session:
         while count < case.rounds or time.monotonic() + taken < end:
             start = time.monotonic()
             if count % 8 == 0:
-                self.measure_limits()
+                self.measure_limits(case)
             count += 1
             self.round(case, count)
             taken = time.monotonic() - start
@@ -78,14 +79,19 @@ class Session:
         self.problems.append(sentence + ". It is left out there.")
         self.say(self.problems[-1])
 
-    def measure_limits(self):
-        """What the machine can do in its present state; see limits.cc."""
+    def measure_limits(self, case):
+        """What the machine can do in its present state; see raw_limits.cc."""
         if machine.cores() < 2 or not self.args.limits.exists():
             return
         before = self.probe()
         try:
-            values = json.loads(machine.output_of(str(self.args.limits)))
+            values = json.loads(machine.output_of(str(self.args.limits), *self.limit_flags(case)))
         except ValueError:
             return
         state = machine.state_between(before, self.probe())
-        self.limits.append({"state": state, "values": values})
+        self.limits.append({"where": case.where, "state": state, "values": values})
+
+    def limit_flags(self, case):
+        if case.where == plan.HOSTS:
+            return ["--tcp", *map(str, self.hosts.paths()), self.hosts.addresses[0]]
+        return ["--tcp"] if case.where == plan.TCP else []

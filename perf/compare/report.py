@@ -58,6 +58,10 @@ def format_table(table):
     return "\n".join(lines)
 
 
+def format_verdicts(verdicts):
+    return "\n".join(["targets:"] + [f"  {sentence}" for _, sentence in verdicts])
+
+
 def format_losses(all_tables):
     lost = sorted(tables.losses(all_tables), key=lambda one: one[3]["ratio"])
     if not lost:
