@@ -45,13 +45,15 @@ def bound_us(table, size, values, cache_bytes):
     """None where nothing is known."""
     collective, ranks = table["collective"], table["ranks"]
     if table["where"] == plan.SHM:
-        if table["exchange_ns"] is None:
+        if table["exchange_ns"] is None or not values:
             return None
         parts = [table["exchange_ns"] / 1e3]
         moved = traffic(collective, ranks) * size
         memory = max((values.get(name, 0) for name in ("copy", "copy_nt", "reduce", "reduce_nt")),
                      default=0)
-        if memory and moved > 2 * cache_bytes:
+        if moved > 2 * cache_bytes:
+            if not memory:
+                return None
             parts.append(moved / memory / 1e3)
         if values.get("cross_read") and ranks == 2:
             parts.append(bus_factor(collective, ranks) * size / values["cross_read"] / 1e3)

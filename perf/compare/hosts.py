@@ -2,6 +2,7 @@
 import os
 import pathlib
 import subprocess
+import time
 
 import machine
 from machine import Failure
@@ -35,6 +36,7 @@ class Hosts:
             for name, address in zip(self.names, self.addresses):
                 self.ip("-n", name, "addr", "add", address + "/24", "dev", self.DEVICE)
                 self.ip("-n", name, "link", "set", self.DEVICE, "up")
+            self.wait_until_up()
         except Failure:
             self.close()
             raise
@@ -44,6 +46,16 @@ class Hosts:
         done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Failure(f"`ip {' '.join(arguments)}`: {machine.first_line(done.stderr)}")
+        return done.stdout
+
+    def wait_until_up(self):
+        """Some libraries overlook a device that has just been made."""
+        deadline = time.monotonic() + 5
+        while not all("state UP" in self.ip("-n", name, "link", "show", self.DEVICE)
+                      for name in self.names):
+            if time.monotonic() > deadline:
+                raise Failure("the cable between the namespaces did not come up within 5 s")
+            time.sleep(0.02)
 
     def close(self):
         for name in self.names:
@@ -64,12 +76,28 @@ class Hosts:
 
     def agent(self, scratch):
         """A stand-in for ssh, for launchers: `agent [flags] HOST WORDS...` runs a command line."""
-        script = scratch / "agent"
-        if not script.exists():
-            script.write_text(
-                '#!/bin/sh\n'
-                'while [ "${1#-}" != "$1" ]; do shift; done\n'
-                'host=$1\nshift\n'
-                'exec ip netns exec "$host" unshare --uts --ipc sh -c "hostname $host && $*"\n')
-            script.chmod(0o755)
-        return script
+        return script_at(scratch / "agent",
+                         'while [ "${1#-}" != "$1" ]; do shift; done\n'
+                         'host=$1\nshift\n'
+                         'exec ip netns exec "$host" unshare --uts --ipc '
+                         'sh -c "hostname $host && $*"\n')
+
+    def pinned(self, case, scratch):
+        """What a program begins with so that a launcher that takes hosts for machines of their own
+        does not put all of them on the same core."""
+        if case.ranks > machine.cores():
+            return []
+        cores = " ".join(map(str, sorted(os.sched_getaffinity(0))))
+        return [script_at(scratch / "pinned",
+                          'rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\n'
+                          f'for core in {cores}; do\n'
+                          '  [ "$rank" -gt 0 ] || exec taskset -c "$core" "$@"\n'
+                          '  rank=$((rank - 1))\n'
+                          'done\n')]
+
+
+def script_at(path, text):
+    if not path.exists():
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+    return path

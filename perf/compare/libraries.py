@@ -130,6 +130,7 @@ class OpenMpi(Library):
                       "--mca", "oob_tcp_if_include", hosts.NETWORK]
             for name in MALLOC:
                 launch += ["-x", name]
+            launch += hosts.pinned(case, scratch)
         return [([*launch, self.program(case), *flags], {**AS_ROOT, **MALLOC, **extra})]
 
 
@@ -149,14 +150,16 @@ class Mpich(Library):
         return "unknown"
 
     def commands(self, case, flags, scratch, hosts):
-        launch = [self.launcher, "-n", case.ranks, "-bind-to", "core" if bound(case) else "none"]
+        spread = bound(case) and case.where != plan.HOSTS
+        launch = [self.launcher, "-n", case.ranks, "-bind-to", "core" if spread else "none"]
         extra = {plan.SHM: {}, plan.TCP: {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}}.get(
             case.where)
         if case.where == plan.HOSTS:
             extra = {"UCX_TLS": "posix,tcp,self", "UCX_NET_DEVICES": hosts.DEVICE}
             launch = [*hosts.enter(0), *launch, "-launcher", "ssh", "-launcher-exec",
                       hosts.agent(scratch), "-localhost", hosts.addresses[0], "-hosts",
-                      ",".join(f"{name}:{case.ranks // 2}" for name in hosts.names)]
+                      ",".join(f"{name}:{case.ranks // 2}" for name in hosts.names),
+                      *hosts.pinned(case, scratch)]
         return [([*launch, self.program(case), *flags], {**MALLOC, **extra})]
 
 
