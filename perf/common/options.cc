@@ -127,9 +127,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   app.add_option("--sizes", size_texts, "These sizes instead of a range: 8,64K,1M")->delimiter(',');
   app.add_option("-n,--iters", options.iterations, "Timed operations per size")
       ->capture_default_str();
-  app.add_option("--budget", options.budget_ms,
-                 "Per size only as many timed operations as take about this many milliseconds, with "
-                 "what happens between them: at least 3, at most -n");
+  app.add_option(
+      "--budget", options.budget_ms,
+      "Per size only as many timed operations as take about this many milliseconds, with "
+      "what happens between them: at least 3, at most -n");
   app.add_option("-w,--warmup_iters", options.warmup, "Untimed operations before them")
       ->capture_default_str();
   app.add_option("-c,--check", options.check_iterations,
@@ -215,8 +216,7 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     options.sizes.push_back(size);
   }
   std::sort(options.sizes.begin(), options.sizes.end());
-  options.sizes.erase(std::unique(options.sizes.begin(), options.sizes.end()),
-                      options.sizes.end());
+  options.sizes.erase(std::unique(options.sizes.begin(), options.sizes.end()), options.sizes.end());
   if (options.budget_ms < 0) return refuse("--budget cannot be negative.");
   if (options.iterations < 1) return refuse("-n needs at least 1 timed operation.");
   if (options.warmup < 0) return refuse("-w cannot be negative.");

@@ -121,8 +121,8 @@ struct Runner::Task {
   bool in_place;
   std::vector<RedOp> ops; ///< one for each local rank
   std::int64_t wrong = 0;
-  int iterations = 0;   ///< timed ones, and
-  double time_us = 0;   ///< how long they took
+  int iterations = 0;    ///< timed ones, and
+  double time_us = 0;    ///< how long they took
   double longest_us = 0; ///< one of them; 0: not known
 
   [[nodiscard]] Place place(const LocalRank& rank) const { return {rank.rank, rank.nranks, root}; }

@@ -83,8 +83,8 @@ whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t*) {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = address != nullptr ? address : "127.0.0.1";
     gloo::rendezvous::FileStore store(store_path);
-    const auto context = std::make_shared<gloo::rendezvous::Context>(number_from("RANK"),
-                                                                     number_from("WORLD_SIZE"));
+    const auto context =
+        std::make_shared<gloo::rendezvous::Context>(number_from("RANK"), number_from("WORLD_SIZE"));
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     context->connectFullMesh(store, device);
     *comm = new whorlComm{context};

@@ -141,8 +141,7 @@ whorlResult_t whorlReduce(const void* send, void* recv, size_t count, whorlDataT
 
 // MPI's form in place leaves the block elsewhere than the C API: not offered.
 whorlResult_t whorlReduceScatter(const void* send, void* recv, size_t count,
-                                 whorlDataType_t datatype, whorlRedOp_t redop, whorlComm_t,
-                                 void*) {
+                                 whorlDataType_t datatype, whorlRedOp_t redop, whorlComm_t, void*) {
   if (recv == block(send, count, datatype)) return peer::refuse("measure it with --side out");
   return reducing(count, datatype, redop, [&](int elements, MPI_Datatype type, MPI_Op op) {
     MPI_Reduce_scatter_block(send, recv, elements, type, op, MPI_COMM_WORLD);

@@ -42,7 +42,9 @@ const char* whorlGetLastError(whorlComm_t) { return peer::last_error().c_str(); 
 const char* whorlGetErrorString(whorlResult_t) { return "the library under comparison failed"; }
 
 // Of plain memory only: other libraries have no heap of their own and register by themselves.
-whorlResult_t whorlMemAlloc(void**, size_t) { return refuse("only --alloc plain is possible here"); }
+whorlResult_t whorlMemAlloc(void**, size_t) {
+  return refuse("only --alloc plain is possible here");
+}
 whorlResult_t whorlMemFree(void*) { return whorlSuccess; }
 whorlResult_t whorlCommRegister(const whorlComm_t, void*, size_t, void**) {
   return refuse("only --alloc plain is possible here");

@@ -4,8 +4,9 @@
 // linked with such a file in place of libwhorl, measure the other library with the same loops, data
 // and verification: perf/compare/meson.build makes `openmpi_all_reduce_perf` and its like.
 //
-// One communicator, one thread, one rank per process, started by a launcher that perf/common/launch.h
-// recognises. What the programs call without need (registration, streams) is in peer_api.cc.
+// One communicator, one thread, one rank per process, started by a launcher that
+// perf/common/launch.h recognises. What the programs call without need (registration, streams) is
+// in peer_api.cc.
 
 #include <exception>
 #include <string>

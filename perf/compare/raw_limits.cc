@@ -1,6 +1,6 @@
-// Prints what this machine can do as one line of JSON: `raw_limits` memory and caches, `raw_limits --tcp`
-// TCP over loopback, `raw_limits --tcp NAMESPACE_PATH NAMESPACE_PATH ADDRESS` between two network
-// namespaces.
+// Prints what this machine can do as one line of JSON: `raw_limits` memory and caches, `raw_limits
+// --tcp` TCP over loopback, `raw_limits --tcp NAMESPACE_PATH NAMESPACE_PATH ADDRESS` between two
+// network namespaces.
 
 #include "perf/compare/raw_limits.h"
 

@@ -42,7 +42,8 @@ std::vector<int> processors();
 void pin(int cpu);
 
 /// Memory and caches, with both cores at work. In 10⁹ bytes per second:
-///   copy, copy_nt, reduce, reduce_nt: traffic of both cores together from and to memory (every byte
+///   copy, copy_nt, reduce, reduce_nt: traffic of both cores together from and to memory (every
+///   byte
 ///     read and every byte written counts), by ordinary and by non-temporal stores; reduce is
 ///     out1 = out2 = a + b
 ///   cross_read: bytes that one core reads from lines the other has just written, both ways at once

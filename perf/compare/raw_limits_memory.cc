@@ -16,8 +16,9 @@ namespace {
 constexpr std::size_t kArrayBytes = std::size_t{64} << 20; ///< beyond the caches
 constexpr std::size_t kSharedBytes = 256 << 10;            ///< within one core's
 constexpr std::size_t kSlotBytes = 64 << 10;
-constexpr std::size_t kSlots = 16; ///< 1 MiB: lines have left the caches when they are written again
-constexpr int kPasses = 3;         ///< the best of them counts: these are limits
+constexpr std::size_t kSlots =
+    16;                    ///< 1 MiB: lines have left the caches when they are written again
+constexpr int kPasses = 3; ///< the best of them counts: these are limits
 
 struct Free {
   void operator()(std::byte* data) const { std::free(data); }
@@ -178,7 +179,8 @@ void measure_handover(Pair& pair, const char* name, bool non_temporal, Figures* 
     for (std::uint64_t i = before + 1; i <= before + kMessages; ++i) {
       const std::size_t slot = i % kSlots * kSlotBytes;
       if (i > kSlots) wait_for(emptied[own], i - kSlots);
-      (non_temporal ? copy_nt : copy_ordinary)(local[own].get(), ring[own].get() + slot, kSlotBytes);
+      (non_temporal ? copy_nt : copy_ordinary)(local[own].get(), ring[own].get() + slot,
+                                               kSlotBytes);
       filled[own].value.store(i, std::memory_order_release);
       wait_for(filled[other], i);
       copy_ordinary(ring[other].get() + slot, local[own].get() + kSlotBytes, kSlotBytes);

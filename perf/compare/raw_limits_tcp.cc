@@ -80,8 +80,7 @@ int listen_at(const std::string& address, sockaddr_in* bound) {
   bound->sin_family = AF_INET;
   ::inet_pton(AF_INET, address.c_str(), &bound->sin_addr);
   socklen_t size = sizeof *bound;
-  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(bound), size) != 0 ||
-      ::listen(fd, 1) != 0 ||
+  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(bound), size) != 0 || ::listen(fd, 1) != 0 ||
       ::getsockname(fd, reinterpret_cast<sockaddr*>(bound), &size) != 0) {
     fail("listening");
   }
