@@ -3,6 +3,9 @@ import statistics
 
 import plan
 
+# Up to here a message costs what its flag costs.
+SMALL = 1024
+
 
 def last_level_cache_bytes():
     try:
@@ -55,6 +58,8 @@ def bound_us(table, size, values, cache_bytes):
             if not memory:
                 return None
             parts.append(moved / memory / 1e3)
+        elif ranks > 2 and size > SMALL:
+            return None  # what the ranks of one core save each other is not known
         if values.get("cross_read") and ranks == 2:
             parts.append(bus_factor(collective, ranks) * size / values["cross_read"] / 1e3)
         return max(parts)

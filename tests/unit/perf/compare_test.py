@@ -127,6 +127,8 @@ class Bounds(unittest.TestCase):
 
     def test_nothing_is_said_where_nothing_was_measured(self):
         self.assertIsNone(bounds.bound_us(self.table(), 64 * M, {}, 32 * M))
+        self.assertIsNone(self.bound(M, ranks=4))
+        self.assertIsNotNone(self.bound(64 * M, ranks=4))
 
     def test_a_cable_is_bound_by_its_rate_or_half_a_round_trip(self):
         values = {"round_trip_us": 8.0, "one_way": 8.0, "two_way": 4.0}
