@@ -4,6 +4,7 @@ installed and with torchrun's variables, and checks that the README shows this v
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -42,8 +43,10 @@ for launcher, options in {"mpirun.openmpi": ["--oversubscribe"], "mpirun.mpich":
         expect(launcher, lines_of(output([launcher, *options, "-np", "4", program])), 4)
     else:
         print(f"{launcher}: not installed")
+with socket.create_server(("127.0.0.1", 0)) as server:  # a port that nobody else uses
+    port = str(server.getsockname()[1])
 ranks = [output([program], RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="127.0.0.1",
-                MASTER_PORT="29650") for rank in range(3)]
+                MASTER_PORT=port) for rank in range(3)]
 expect("torchrun's variables", [line for process in ranks for line in lines_of(process)], 3)
 
 source = pathlib.Path(__file__).with_name("sum.c").read_text(encoding="utf-8")

@@ -56,6 +56,7 @@ struct Collective {
   std::vector<Segment> (*expected)(std::size_t count, const Place& place);
   Result (*run)(const Call& call);
   double (*bus_factor)(int nranks); ///< busbw / algbw
+  bool moves_data = true;           ///< false: there are no sizes, one row is measured
 };
 
 /// Measures a collective as the command line says; the body of main().

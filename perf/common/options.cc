@@ -1,6 +1,7 @@
 #include "perf/common/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -88,6 +89,7 @@ bool parse_size(const std::string& text, std::size_t* bytes) {
 }
 
 std::vector<std::size_t> sweep_sizes(const Options& options) {
+  if (!options.sizes.empty()) return options.sizes;
   std::vector<std::size_t> sizes;
   std::size_t size = options.min_bytes;
   while (size <= options.max_bytes && sizes.size() < kMaxRows) {
@@ -107,7 +109,8 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   Options options;
   options.cores = cores;
   std::string min_text = "8", max_text, step_text, op_text = "sum", type_text = "float";
-  std::string mode_text = "dirty", alloc_text = "plain", root_text = "0";
+  std::string mode_text = "dirty", alloc_text = "plain", root_text = "0", side_text = "both";
+  std::vector<std::string> size_texts;
   int average = 1, blocking = 0, cpu_time = 0, parallel_init = 0;
   double factor = 0;
 
@@ -121,8 +124,13 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   app.add_option("-e,--maxbytes", max_text, "Largest size (default 64M, or -b if that is larger)");
   app.add_option("-i,--stepbytes", step_text, "Add this from size to size");
   app.add_option("-f,--stepfactor", factor, "Multiply by this from size to size (default 2)");
+  app.add_option("--sizes", size_texts, "These sizes instead of a range: 8,64K,1M")->delimiter(',');
   app.add_option("-n,--iters", options.iterations, "Timed operations per size")
       ->capture_default_str();
+  app.add_option(
+      "--budget", options.budget_ms,
+      "Per size only as many timed operations as take about this many milliseconds, with "
+      "what happens between them: at least 3, at most -n");
   app.add_option("-w,--warmup_iters", options.warmup, "Untimed operations before them")
       ->capture_default_str();
   app.add_option("-c,--check", options.check_iterations,
@@ -154,6 +162,8 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   app.add_option("--mode", mode_text,
                  "dirty: ranks rewrite input and read result between operations; warm: back to "
                  "back; cold: rotating buffers larger than the caches")
+      ->capture_default_str();
+  app.add_option("--side", side_text, "Measure separate buffers (out), in place (in), or both")
       ->capture_default_str();
   app.add_option("--alloc", alloc_text, "Buffers: plain, whorl (whorlMemAlloc), registered")
       ->capture_default_str();
@@ -198,6 +208,16 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     if (!(factor > 1) || !std::isfinite(factor)) return refuse("-f needs a factor above 1.");
     options.step_factor = factor;
   }
+  for (const std::string& text : size_texts) {
+    std::size_t size = 0;
+    if (!parse_size(text, &size)) {
+      return refuse("--sizes " + text + " is not a size such as 8, 64K, 1M or 2G.");
+    }
+    options.sizes.push_back(size);
+  }
+  std::sort(options.sizes.begin(), options.sizes.end());
+  options.sizes.erase(std::unique(options.sizes.begin(), options.sizes.end()), options.sizes.end());
+  if (options.budget_ms < 0) return refuse("--budget cannot be negative.");
   if (options.iterations < 1) return refuse("-n needs at least 1 timed operation.");
   if (options.warmup < 0) return refuse("-w cannot be negative.");
   if (options.check_iterations < 0) return refuse("-c cannot be negative.");
@@ -237,6 +257,13 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     options.mode = Mode::kCold;
   } else {
     return refuse("--mode " + mode_text + " is not a mode; take dirty, warm or cold.");
+  }
+  if (side_text == "out") {
+    options.side = Side::kOutOfPlace;
+  } else if (side_text == "in") {
+    options.side = Side::kInPlace;
+  } else if (side_text != "both") {
+    return refuse("--side " + side_text + " is unknown; take out, in or both.");
   }
   if (alloc_text == "plain") {
     options.alloc = Alloc::kPlain;

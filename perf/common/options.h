@@ -17,6 +17,8 @@ enum class Mode {
 };
 /// Where buffers come from.
 enum class Alloc { kPlain, kWhorl, kRegistered };
+/// Which of a collective's two forms is measured.
+enum class Side { kBoth, kOutOfPlace, kInPlace };
 /// How the ranks' times become one figure (`-a`).
 enum class Average { kRank0 = 0, kMean = 1, kMin = 2, kMax = 3 };
 
@@ -26,7 +28,9 @@ struct Options {
   std::size_t max_bytes = 64 << 20;
   std::size_t step_bytes = 0; ///< added from row to row; 0: multiply by step_factor
   double step_factor = 2;
+  std::vector<std::size_t> sizes; ///< ascending; empty: from min_bytes to max_bytes
   int iterations = 20;
+  int budget_ms = 0; ///< 0: `iterations`; else what takes this long, 3 to `iterations`
   int warmup = 5;
   int check_iterations = 1; ///< 0: results are not verified
   int aggregate = 1;        ///< operations issued in one group
@@ -44,6 +48,7 @@ struct Options {
   bool unbound = false;     ///< leave the placement of forked processes to the system
   Average average = Average::kMean;
   Mode mode = Mode::kDirty;
+  Side side = Side::kBoth;
   Alloc alloc = Alloc::kPlain;
   int timeout_s = 0; ///< 0: none
   std::string json_file;

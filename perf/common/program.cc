@@ -51,7 +51,8 @@ class Measurement {
     }
     everyone_ = session_.everyone(thread_);
     const RankInfo& self = everyone_[static_cast<std::size_t>(session_.ranks().front().rank)];
-    const std::vector<std::size_t> sizes = sweep_sizes(options_);
+    const std::vector<std::size_t> sizes =
+        collective_.moves_data ? sweep_sizes(options_) : std::vector<std::size_t>{0};
     const bool sweep = options_.workload.empty();
     require_memory(sweep
                        ? 2 * Runner::bytes_per_rank(collective_, options_, sizes, session_.nranks())
@@ -68,8 +69,9 @@ class Measurement {
       run_replay(operators);
     }
 
-    const Summary summary =
+    Summary summary =
         summarize(rows_, steps_, session_.total(guard_damage_), options_.check_iterations > 0);
+    summary.init_ms = session_.combine(session_.init_ms(), Average::kMax);
     print(format_summary(summary));
     if (session_.is_first() && !options_.json_file.empty()) write_json(summary);
     return summary.out_of_bounds == 0 ? 0 : kWrongResults;

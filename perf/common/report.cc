@@ -40,6 +40,8 @@ std::string format_sample(const Sample& sample) {
 nlohmann::json json_sample(const Sample& sample) {
   if (!sample.valid) return nullptr;
   nlohmann::json out{{"time_us", sample.time_us},
+                     {"max_us", sample.max_us},
+                     {"iterations", sample.iterations},
                      {"algbw_gbs", sample.algbw_gbs},
                      {"busbw_gbs", sample.busbw_gbs}};
   out["wrong"] = sample.wrong < 0 ? nlohmann::json(nullptr) : nlohmann::json(sample.wrong);
@@ -219,6 +221,7 @@ std::string to_json(const std::string& program, const Options& options, const ch
   }
   out["out_of_bounds"] = summary.out_of_bounds;
   out["avg_busbw_gbs"] = summary.avg_busbw_gbs;
+  out["init_ms"] = summary.init_ms;
   out["verified"] = summary.verified;
   return out.dump(2) + "\n";
 }

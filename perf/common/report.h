@@ -16,6 +16,8 @@ struct Sample {
   double algbw_gbs = 0;
   double busbw_gbs = 0;
   std::int64_t wrong = -1; ///< elements; −1: not verified
+  double max_us = 0;       ///< of the longest operation on any rank; dirty mode only, else 0
+  int iterations = 0;      ///< timed; 0: not told
 };
 
 struct Row {
@@ -62,6 +64,7 @@ struct Summary {
   std::int64_t out_of_bounds = 0; ///< wrong elements and changed guard bytes
   double avg_busbw_gbs = 0;
   bool verified = true;
+  double init_ms = 0; ///< creation of the communicator, on the rank that it took longest on
 };
 
 /// The lines before the table, ending with its column titles.

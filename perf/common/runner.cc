@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 
 namespace perf {
 namespace {
@@ -120,6 +121,9 @@ struct Runner::Task {
   bool in_place;
   std::vector<RedOp> ops; ///< one for each local rank
   std::int64_t wrong = 0;
+  int iterations = 0;    ///< timed ones, and
+  double time_us = 0;    ///< how long they took
+  double longest_us = 0; ///< one of them; 0: not known
 
   [[nodiscard]] Place place(const LocalRank& rank) const { return {rank.rank, rank.nranks, root}; }
   [[nodiscard]] std::size_t slot_offset(int slot) const {
@@ -212,15 +216,32 @@ void Runner::evict() {
   for (std::size_t i = 0; i < evictor_.size(); i += 64) evictor_[i] ^= std::byte{1};
 }
 
+int Runner::warmup() const {
+  return options_.budget_ms > 0 ? std::max(options_.warmup, 1) : options_.warmup;
+}
+
+int Runner::iterations_for(double iteration_us, int least) const {
+  if (options_.budget_ms == 0) return options_.iterations;
+  // The same on all ranks: that of the slowest.
+  const double slowest_us = std::max(session_.combine(iteration_us, Average::kMax), 1e-3);
+  const double fitting = std::min(1e3 * options_.budget_ms / slowest_us, 1e9);
+  return std::clamp(static_cast<int>(fitting), std::min(std::max(least, 3), options_.iterations),
+                    options_.iterations);
+}
+
 // rewrite input | barrier | clock, operation, clock | read result, and again. The barrier keeps
 // the wait for a rank that is still busy with its buffers out of the operation's time.
-double Runner::time_dirty(Task& task) {
+void Runner::time_dirty(Task& task) {
   // In a group on one buffer in place, each operation works on the result of the one before.
   const bool verify = options_.check_iterations > 0 && !(task.in_place && options_.aggregate > 1);
-  Clock::duration total{};
+  Clock::duration total{}, longest{};
+  double iteration_us = std::numeric_limits<double>::max(); // the fastest, with all that belongs
+  task.iterations = options_.iterations;
   prepare(task, 0, 0);
-  for (int i = -options_.warmup; i < options_.iterations; ++i) {
-    const std::size_t shift = static_cast<std::size_t>(i + options_.warmup) * kShift;
+  for (int i = -warmup(); i < task.iterations; ++i) {
+    if (i == 0) task.iterations = iterations_for(iteration_us, 1);
+    const auto begin = Clock::now();
+    const std::size_t shift = static_cast<std::size_t>(i + warmup()) * kShift;
     rewrite(task, 0, shift);
     session_.barrier();
     const auto start = Clock::now();
@@ -228,24 +249,33 @@ double Runner::time_dirty(Task& task) {
     auto stop = Clock::now();
     session_.synchronize();
     if (!options_.cpu_time && options_.stream) stop = Clock::now();
-    if (i >= 0) total += stop - start;
+    if (i >= 0) {
+      total += stop - start;
+      longest = std::max(longest, stop - start);
+    }
     // Reading is part of the mode: also where nobody counts the errors.
     const std::size_t errors = wrong(task, 0, shift);
     if (verify) task.wrong += static_cast<std::int64_t>(errors);
+    if (i < 0) iteration_us = std::min(iteration_us, microseconds(Clock::now() - begin));
   }
-  return microseconds(total);
+  task.time_us = microseconds(total);
+  task.longest_us = microseconds(longest);
 }
 
-double Runner::time_back_to_back(Task& task) {
+void Runner::time_back_to_back(Task& task) {
   for (int slot = 0; slot < task.layout.slots; ++slot) prepare(task, slot, 0);
-  for (int i = 0; i < options_.warmup; ++i) {
+  double iteration_us = std::numeric_limits<double>::max();
+  for (int i = 0; i < warmup(); ++i) {
+    const auto begin = Clock::now();
     run_once(task, i % task.layout.slots, options_.aggregate);
+    session_.synchronize();
+    iteration_us = std::min(iteration_us, microseconds(Clock::now() - begin));
   }
-  session_.synchronize();
+  task.iterations = iterations_for(iteration_us, task.layout.slots);
   evict();
   session_.barrier();
   const auto start = Clock::now();
-  for (int i = 0; i < options_.iterations; ++i) {
+  for (int i = 0; i < task.iterations; ++i) {
     run_once(task, i % task.layout.slots, options_.aggregate);
     if (options_.blocking) session_.synchronize();
   }
@@ -257,7 +287,7 @@ double Runner::time_back_to_back(Task& task) {
       task.wrong += static_cast<std::int64_t>(wrong(task, slot, 0));
     }
   }
-  return microseconds(stop - start);
+  task.time_us = microseconds(stop - start);
 }
 
 Sample Runner::measure_side(Task& task) {
@@ -265,7 +295,11 @@ Sample Runner::measure_side(Task& task) {
     buffers.send.arm(task.layout.arena_bytes());
     buffers.recv.arm(task.layout.arena_bytes());
   }
-  const double time_us = options_.mode == Mode::kDirty ? time_dirty(task) : time_back_to_back(task);
+  if (options_.mode == Mode::kDirty) {
+    time_dirty(task);
+  } else {
+    time_back_to_back(task);
+  }
 
   for (int i = 0; i < options_.check_iterations; ++i) {
     const int slot = i % task.layout.slots;
@@ -281,8 +315,10 @@ Sample Runner::measure_side(Task& task) {
 
   Sample sample;
   sample.valid = true;
-  sample.time_us = session_.combine(time_us, options_.average) /
-                   (static_cast<double>(options_.iterations) * options_.aggregate);
+  sample.iterations = task.iterations;
+  sample.time_us = session_.combine(task.time_us, options_.average) /
+                   (static_cast<double>(task.iterations) * options_.aggregate);
+  sample.max_us = session_.combine(task.longest_us, Average::kMax);
   sample.algbw_gbs =
       sample.time_us > 0 ? static_cast<double>(task.layout.bytes) / (sample.time_us * 1000) : 0;
   sample.busbw_gbs = sample.algbw_gbs * collective_.bus_factor(session_.nranks());
@@ -300,8 +336,8 @@ Row Runner::measure(std::size_t requested, const Pattern& pattern, DataType type
   for (const LocalRank& rank : session_.ranks()) {
     task.ops.push_back(make_operator(op, type, rank.comm));
   }
-  row.out_of_place = measure_side(task);
-  if (collective_.in_place) {
+  if (options_.side != Side::kInPlace) row.out_of_place = measure_side(task);
+  if (collective_.in_place && options_.side != Side::kOutOfPlace) {
     task.in_place = true;
     task.wrong = 0;
     row.in_place = measure_side(task);

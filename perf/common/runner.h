@@ -61,8 +61,11 @@ class Runner {
   struct Task; // one side of a row
 
   Sample measure_side(Task& task);
-  [[nodiscard]] double time_dirty(Task& task);
-  [[nodiscard]] double time_back_to_back(Task& task);
+  void time_dirty(Task& task);
+  void time_back_to_back(Task& task);
+  /// Untimed operations: at least one if they show how many timed ones fit the budget.
+  [[nodiscard]] int warmup() const;
+  [[nodiscard]] int iterations_for(double iteration_us, int least) const;
   void run_once(const Task& task, int slot, int times);
   void prepare(const Task& task, int slot, std::size_t shift);
   void rewrite(const Task& task, int slot, std::size_t shift);

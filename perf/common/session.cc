@@ -3,9 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+} // namespace
 
 void check(Result result, Comm comm, const char* call) {
   if (result == XCCL(Success)) return;
@@ -32,6 +42,7 @@ Session Session::join(const Options& options, const UniqueId& id, int nranks, in
   for (int i = 0; i < options.ranks_per_thread; ++i) {
     session.ranks_.push_back({nullptr, base + i, nranks, nullptr});
   }
+  const auto start = Clock::now();
   // The handles are written when the group ends: they must not move until then.
   session.issue(
       [&](const LocalRank&, std::size_t i) {
@@ -39,6 +50,7 @@ Session Session::join(const Options& options, const UniqueId& id, int nranks, in
         return XCCL(CommInitRank)(&rank.comm, nranks, id, rank.rank);
       },
       "CommInitRank");
+  session.init_ms_ = milliseconds_since(start);
   session.open_streams(options);
   return session;
 }
@@ -46,7 +58,9 @@ Session Session::join(const Options& options, const UniqueId& id, int nranks, in
 Session Session::from_launcher(const Options& options) {
   Session session;
   LocalRank rank{};
+  const auto start = Clock::now();
   check(XCCL(CommInitEnv)(&rank.comm, nullptr), nullptr, "CommInitEnv");
+  session.init_ms_ = milliseconds_since(start);
   session.ranks_.push_back(rank);
   check(XCCL(CommUserRank)(rank.comm, &session.ranks_[0].rank), rank.comm, "CommUserRank");
   check(XCCL(CommCount)(rank.comm, &session.ranks_[0].nranks), rank.comm, "CommCount");
@@ -54,7 +68,8 @@ Session Session::from_launcher(const Options& options) {
   return session;
 }
 
-Session::Session(Session&& other) noexcept : ranks_(std::move(other.ranks_)) {
+Session::Session(Session&& other) noexcept
+    : ranks_(std::move(other.ranks_)), init_ms_(other.init_ms_) {
   other.ranks_.clear();
 }
 

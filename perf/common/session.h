@@ -33,6 +33,8 @@ class Session {
 
   [[nodiscard]] const std::vector<LocalRank>& ranks() const { return ranks_; }
   [[nodiscard]] int nranks() const { return ranks_.front().nranks; }
+  /// How long this thread's communicators took to create.
+  [[nodiscard]] double init_ms() const { return init_ms_; }
   [[nodiscard]] bool is_first() const { return ranks_.front().rank == 0; }
 
   /// Calls `call` for each local rank, `times` times over, in one group where that is needed: for
@@ -63,6 +65,7 @@ class Session {
   void open_streams(const Options& options);
 
   std::vector<LocalRank> ranks_;
+  double init_ms_ = 0;
 };
 
 } // namespace perf

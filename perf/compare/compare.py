@@ -1,308 +1,49 @@
 #!/usr/bin/env python3
-"""Measures whorl's allreduce against Open MPI, MPICH and Gloo on this machine.
+"""Measures whorl against Open MPI, MPICH and Gloo on this machine.
 
-Sum of float32 in plain host memory, 8 B to 16 MiB, for 2 and 4 ranks. Every library runs the same
-steps as all_reduce_perf in dirty mode: each rank rewrites its input and reads its result between
-operations, each operation is timed by itself after a barrier, every result is verified, and a
-figure is the mean over iterations and ranks.
+All libraries run the same programs, perf/*_perf, in turn, with the same data and steps. In dirty
+mode each rank rewrites its input and reads its result between operations, each operation is timed
+by itself after a barrier, and every result is verified. A time is the mean over a run's iterations
+on the rank that took longest.
 
-A round is one run of each library, one behind the other. The distance of two cores is probed
-before each run and after the last: on a virtual machine it changes, and times with it. A round in
-which it changed is marked and not used. From the others, of each state by itself: the median time
-of each library, and the median of the rounds' ratios (fastest peer of the round / whorl) with the
-least and the greatest ratio.
+A round is one run of each library, one behind the other. The distance of two cores is probed before
+and after each run: on a virtual machine it changes, and times with it. A run during which it changed
+is not used. A ratio divides the times of two runs of one round between equal distances; tables show
+the median of the rounds' ratios against the library that is fastest by it, with the least and the
+greatest. Every distance has tables of its own.
 """
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import pathlib
-import shutil
-import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+import bounds
+import hosts
+import libraries
+import machine
+import measure
+import plan
+import report
+import tables
+import targets
+from machine import Failure
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SWEEP = ["-b", "8", "-e", "16M", "-f", "8", "-w", "5"]
-# Below the first: two threads of one core. Below the second: one core complex (50-60 ns as a rule).
-# Above: two (230-255 ns).
-SAME_CORE_NS, NEAR_NS = 22, 120
-# A round is not steady either if the exchange's time varied by more than this factor.
-STEADY = 2
-# The cores are in use by others if the median exchange takes this many times the low one.
-BUSY = 2
-# A machine whose load is below this at the start does nothing else.
-QUIET_LOAD = 1
+# More used runs than this share with busy cores: the machine was not left alone.
+BUSY_SHARE = 0.05
+ALLOCS = ("plain", "whorl", "registered")
 
 
-class Failure(Exception):
-    """A sentence: why a library has no result."""
-
-
-def first_line(text):
-    lines = (line.strip() for line in text.splitlines())
-    return next((line for line in lines if line.strip("-=# ")), "it printed nothing")
-
-
-def run_all(commands, limit_s):
-    """Runs the (argv, environment) pairs at the same time. Failure if one fails or is late."""
-    with tempfile.TemporaryFile("w+") as output:
-        processes, late = [], False
-        try:
-            for argv, extra in commands:
-                processes.append(subprocess.Popen(
-                    [str(arg) for arg in argv], env={**os.environ, **extra},
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,
-                    start_new_session=True))
-            deadline = time.monotonic() + limit_s
-            for process in processes:
-                process.wait(max(deadline - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            late = True
-        except OSError as error:
-            raise Failure(f"could not be started: {error}") from None
-        finally:
-            stop(processes)
-        output.seek(0)
-        said = first_line(output.read())
-    if late:
-        raise Failure(f"did not end within {limit_s:.0f} s")
-    for process in processes:
-        if process.returncode in (-signal.SIGALRM, 128 + signal.SIGALRM):
-            raise Failure("ran into its own time limit")
-        if process.returncode != 0:
-            raise Failure(f"ended with status {process.returncode}: {said}")
-
-
-def stop(processes):
-    """Ends those still running: politely, so that a launcher ends its ranks, then with force."""
-    running = [process for process in processes if process.poll() is None]
-    for process in running:
-        process.terminate()
-    for process in running:
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # its own group: start_new_session
-            process.wait()
-
-
-def output_of(*argv):
-    try:
-        return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-
-
-# --- libraries -----------------------------------------------------------------------------------
-
-class Library:
-    """One column. `settings` says what was chosen for it; `commands` starts one run."""
-    title = settings = package = launcher = None
-
-    def __init__(self, program):
-        self.program = program
-
-    def check(self):
-        if self.launcher and not shutil.which(self.launcher):
-            raise Failure(f"{self.launcher} is not installed (package {self.package})")
-        if not self.program.exists():
-            raise Failure(f"{self.program} has not been built; it needs package {self.package} "
-                          "and then the target compare_programs")
-
-    def times(self, ranks, args, scratch):
-        """{bytes: microseconds} from one run."""
-        result = scratch / "result.json"
-        result.unlink(missing_ok=True)
-        flags = [*SWEEP, "-n", args.iterations, "-T", args.limit, "-J", result]
-        run_all(self.commands(ranks, flags, scratch), args.limit + 10)
-        try:
-            report = json.loads(result.read_text())
-        except (OSError, ValueError) as error:
-            raise Failure(f"left no readable result: {error}") from None
-        if report["out_of_bounds"] != 0:
-            raise Failure("computed wrong results")
-        return {row["bytes"]: row["out_of_place"]["time_us"] for row in report["rows"]}
-
-
-class Whorl(Library):
-    package = "libcli11-dev"
-
-    def __init__(self, program, alloc):
-        super().__init__(program)
-        self.alloc = alloc
-        self.title = "whorl"
-        self.settings = f"defaults; bound to cores where there is one for each rank; buffers: {alloc}"
-
-    def commands(self, ranks, flags, _):
-        return [([self.program, "-N", ranks, "--alloc", self.alloc, *flags], {})]
-
-
-def cores():
-    return len(os.sched_getaffinity(0))
-
-
-class OpenMpi(Library):
-    title, package, launcher = "Open MPI", "openmpi-bin libopenmpi-dev", "mpirun.openmpi"
-    settings = ("pml ob1, btl self,vader (shared memory); bound to cores where there is one for "
-                "each rank, otherwise unbound with mpi_yield_when_idle")
-
-    def version(self):
-        return first_line(output_of(self.launcher, "--version"))
-
-    def commands(self, ranks, flags, _):
-        placing = (["--bind-to", "core"] if ranks <= cores() else
-                   ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"])
-        return [([self.launcher, "-n", ranks, *placing, "--mca", "pml", "ob1",
-                  "--mca", "btl", "self,vader", self.program, *flags],
-                 {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})]
-
-
-class Mpich(Library):
-    title, package, launcher = "MPICH", "mpich libmpich-dev", "mpirun.mpich"
-    settings = ("bound to cores where there is one for each rank, otherwise unbound with "
-                "MPIR_CVAR_POLLS_BEFORE_YIELD=1 (its ch4 device may ignore it)")
-
-    def version(self):
-        for line in output_of("mpichversion").splitlines():
-            if line.startswith("MPICH Version"):
-                return "MPICH " + line.split()[-1]
-        return "unknown"
-
-    def commands(self, ranks, flags, _):
-        spare = ranks <= cores()
-        return [([self.launcher, "-n", ranks, "-bind-to", "core" if spare else "none",
-                  self.program, *flags], {} if spare else {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"})]
-
-
-class Gloo(Library):
-    title, package = "Gloo", "libgloo-dev"
-    settings = "TCP over 127.0.0.1, gloo::allreduce with its default algorithm, unbound"
-
-    def version(self):
-        return output_of("dpkg-query", "-W", "-f", "${Version}", "libgloo-dev").strip() or "unknown"
-
-    def commands(self, ranks, flags, scratch):
-        store = tempfile.mkdtemp(dir=scratch)
-        return [([self.program, *flags],
-                 {"GLOO_RANK": str(rank), "GLOO_SIZE": str(ranks), "GLOO_STORE": store})
-                for rank in range(ranks)]
-
-
-# --- machine -------------------------------------------------------------------------------------
-
-def probe(program):
-    """(low, median) flag exchange of two cores in ns; None where there is one core."""
-    if cores() < 2:
-        return None
-    try:
-        done = subprocess.run([program], capture_output=True, text=True, timeout=20, check=True)
-        low, median = map(float, done.stdout.split())
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise Failure(f"{program} did not work: {error}") from None
-    return low, median
-
-
-def kind(ns):
-    return "same core" if ns < SAME_CORE_NS else "near" if ns < NEAR_NS else "far"
-
-
-def state_of(probes):
-    """(state, steady, busy) of a round."""
-    if probes[0] is None:
-        return "one core", True, False
-    low = [ns for ns, _ in probes]
-    steady = max(low) < STEADY * min(low) and len(set(map(kind, low))) == 1
-    return kind(low[0]), steady, any(median > BUSY * ns for ns, median in probes)
-
-
-def machine():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    return f"{models[0] if models else 'unknown processor'}, {cores()} cores, {os.uname().release}"
-
-
-# --- measuring -----------------------------------------------------------------------------------
-
-def one_round(libraries, ranks, args, scratch, problems):
-    """One run of each library that still works. Those that fail are taken out of the list."""
-    probes, times = [], {}
-    for library in list(libraries):
-        probes.append(probe(args.probe))
-        try:
-            times[library.title] = library.times(ranks, args, scratch)
-        except Failure as failure:
-            sentence = f"{library.title} on {ranks} ranks {failure}"
-            if isinstance(library, Whorl):
-                raise Failure(sentence) from None
-            problems.append(f"{sentence}. Its column is left out.")
-            say(problems[-1])
-            libraries.remove(library)
-    probes.append(probe(args.probe))
-    state, steady, busy = state_of(probes)
-    return {"ranks": ranks, "state": state, "steady": steady, "busy": busy,
-            "load": os.getloadavg()[0], "exchange_ns": probes, "times_us": times}
-
-
-def describe(number, one):
-    exchanges = " ".join(f"{p[0]:.0f}" for p in one["exchange_ns"] if p) or "-"
-    note = "" if one["steady"] else "; CHANGED: not used"
-    note += "; cores busy with other work" if one["busy"] else ""
-    return (f"round {number}, {one['ranks']} ranks: {one['state']} (flag exchange {exchanges} ns, "
-            f"load {one['load']:.1f}){note}")
-
-
-def tables(rounds):
-    """For each number of ranks and state, a row for each size."""
-    out = []
-    for ranks, state in sorted({(r["ranks"], r["state"]) for r in rounds if r["steady"]}):
-        used = [r["times_us"] for r in rounds
-                if r["steady"] and (r["ranks"], r["state"]) == (ranks, state)]
-        # A library that failed on the way has no column.
-        titles = [title for title in used[0] if all(title in times for times in used)]
-        peers = [title for title in titles if title != "whorl"]
-        rows = []
-        for size in used[0]["whorl"]:
-            medians = {title: statistics.median(t[title][size] for t in used) for title in titles}
-            row = {"bytes": size, "median_us": medians}
-            if peers:
-                ratios = [min(t[peer][size] for peer in peers) / t["whorl"][size] for t in used]
-                row["ratio"] = [statistics.median(ratios), min(ratios), max(ratios)]
-            rows.append(row)
-        out.append({"ranks": ranks, "state": state, "rounds": len(used), "titles": titles,
-                    "rows": rows})
-    return out
-
-
-def number(value):
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def size_name(size):
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024 or unit == "MiB":
-            return f"{size} {unit}"
-        size //= 1024
-
-
-def print_table(table):
-    print(f"\n{table['ranks']} ranks, cores {table['state']}, us, rounds: {table['rounds']}")
-    print(f"{'size':>9}" + "".join(f"{title:>10}" for title in table["titles"])
-          + "   fastest peer / whorl (min ... max)")
-    for row in table["rows"]:
-        line = f"{size_name(row['bytes']):>9}"
-        line += "".join(f"{number(row['median_us'][title]):>10}" for title in table["titles"])
-        if "ratio" in row:
-            middle, least, most = row["ratio"]
-            line += f"{number(middle):>10} ({number(least)} ... {number(most)})"
-        print(line)
-
-
-def say(text):
-    print(text, flush=True)
+def size(text):
+    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+    unit = units.get(text[-1:].lower())
+    return int(text[:-1]) * unit if unit else int(text)
 
 
 def parse():
@@ -312,93 +53,168 @@ def parse():
                         help="build directory of whorl (default: build/release)")
     parser.add_argument("--peers", type=pathlib.Path,
                         help="build directory of the other programs (default: --build)")
-    parser.add_argument("--quick", action="store_true", help="about one minute instead of five")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--alloc", choices=["plain", "whorl", "registered"], default="plain",
-                        help="whorl's buffers (default: plain memory, as the others have)")
-    parser.add_argument("-n", "--iterations", type=int, default=20,
-                        help="timed operations for each size and run (default: 20)")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="about one minute instead of five")
+    length.add_argument("--full", action="store_true", help="everything, in about an hour")
+    some = parser.add_argument_group("cases", "any of these replaces the plan of the whole run")
+    some.add_argument("--collectives", nargs="+", choices=plan.COLLECTIVES)
+    some.add_argument("--ranks", type=int, nargs="+")
+    some.add_argument("--sizes", type=size, nargs="+", help="bytes, or with suffix K, M, G")
+    some.add_argument("--modes", nargs="+", choices=["dirty", "warm", "cold"], default=["dirty"])
+    some.add_argument("--tcp", action="store_true", help="TCP over loopback")
+    some.add_argument("--hosts", action="store_true", help="two network namespaces; needs root")
+    some.add_argument("--rounds", type=int, help="at least so many for each case (default: 2)")
+    some.add_argument("--seconds", type=float, help="for all cases together")
+    parser.add_argument("--alloc", nargs="+", choices=ALLOCS, default=ALLOCS,
+                        help="whorl's buffers, a column each (default: all)")
+    parser.add_argument("--libraries", nargs="+", help="only these columns besides whorl's")
+    parser.add_argument("-n", "--iterations", type=int, default=1000,
+                        help="at most so many timed operations for each size and run")
     parser.add_argument("--json", type=pathlib.Path, help="also write all figures to this file")
+    parser.add_argument("--from", dest="recorded", nargs="+", type=pathlib.Path, metavar="JSON",
+                        help="measure nothing: show what --json wrote, of several runs together")
+    parser.add_argument("--plot", metavar="PREFIX",
+                        help="also draw bus bandwidth against size: PREFIX_*.svg and .png")
     args = parser.parse_args()
     args.build = args.build.resolve()
     args.programs = (args.peers or args.build).resolve() / "perf/compare"
-    args.probe = args.programs / "core_probe"
-    args.seconds = 50 if args.quick else 280
-    args.limit = 30 if args.quick else 60
+    args.probe, args.limits = args.programs / "core_probe", args.programs / "raw_limits"
+    args.limit = 60
     return args
 
 
-def measure(args, scratch):
-    whorl = Whorl(args.build / "perf/all_reduce_perf", args.alloc)
-    whorl.check()
-    load = os.getloadavg()[0]
-    say(f"machine: {machine()}, load {load:.1f}")
-    say(f"whorl: {whorl.settings}")
-    problems, libraries, about = [], [whorl], {"whorl": whorl.settings}
-    for peer in (OpenMpi(args.programs / "openmpi_allreduce"),
-                 Mpich(args.programs / "mpich_allreduce"), Gloo(args.programs / "gloo_allreduce")):
+def say(text):
+    print(text, flush=True)
+
+
+def cases_of(args):
+    """(cases, seconds for all)"""
+    if args.collectives or args.ranks or args.sizes or args.tcp or args.hosts or \
+            args.modes != ["dirty"]:
+        return plan.chosen(args), args.seconds or 0
+    if args.quick:
+        return plan.quick(), args.seconds or 50
+    return (plan.full(), args.seconds or 3300) if args.full else \
+        (plan.ordinary(), args.seconds or 280)
+
+
+def columns(args, problems):
+    """The libraries that are here, and what to say of each."""
+    found, about = [], {}
+    for library in libraries.all_of(args.build, args.programs, args.alloc):
+        own = tables.is_whorl(library.name)
+        if args.libraries and not own and library.name not in args.libraries:
+            continue
         try:
-            peer.check()
+            library.check()
         except Failure as failure:
-            problems.append(f"{peer.title} is left out: {failure}.")
+            if own:
+                raise
+            problems.append(f"{library.name} is left out: {failure}.")
             say(problems[-1])
             continue
-        libraries.append(peer)
-        about[peer.title] = f"{peer.version()}; {peer.settings}"
-        say(f"{peer.title}: {about[peer.title]}")
-    say(f"float32 sum, dirty mode, {args.iterations} timed operations for each size and run\n")
+        found.append(library)
+        about[library.name] = library.about()
+        say(f"{library.name}: {about[library.name]}")
+    return found, about
 
-    rounds = []
-    for ranks in args.ranks:
-        working = list(libraries)
-        end = time.monotonic() + args.seconds / len(args.ranks)
-        taken, count = 0.0, 0
-        # Another round if it will probably end in time; two at least, so that there is a spread.
-        while count < 2 or time.monotonic() + taken < end:
-            start = time.monotonic()
-            rounds.append(one_round(working, ranks, args, scratch, problems))
-            taken, count = time.monotonic() - start, count + 1
-            say(describe(count, rounds[-1]))
+
+@contextlib.contextmanager
+def two_hosts(cases, problems):
+    """The namespaces, if a case needs them; None where there are none, with the reason."""
+    found = None
+    if any(case.where == plan.HOSTS for case in cases):
+        try:
+            found = hosts.Hosts()
+        except Failure as failure:
+            problems.append(f"nothing is measured between hosts: {failure}.")
+            say(problems[-1])
+    try:
+        yield found
+    finally:
+        if found:
+            found.close()
+
+
+def run(args, scratch):
+    cases, seconds = cases_of(args)
+    load = os.getloadavg()[0]
+    say(f"machine: {machine.describe()}, load {load:.1f}")
+    problems = []
+    found, about = columns(args, problems)
+    with two_hosts(cases, problems) as pair:
+        if pair is None:
+            cases = [case for case in cases if case.where != plan.HOSTS]
+        session = measure.Session(args, found, scratch, pair, say)
+        end, left = time.monotonic() + seconds, sum(case.share for case in cases)
+        for case in cases:
+            # What one case leaves over is for the others.
+            session.case(case, max(end - time.monotonic(), 0) * case.share / left)
+            left -= case.share
+    problems += session.problems
     return {"date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-            "machine": machine(), "load_at_start": load, "command": sys.argv,
-            "libraries": about, "problems": problems, "rounds": rounds, "tables": tables(rounds)}
+            "machine": machine.describe(), "load_at_start": load, "command": sys.argv,
+            "cores": machine.cores(), "cache_bytes": bounds.last_level_cache_bytes(),
+            "libraries": about, "problems": problems, "limits": session.limits,
+            "runs": session.runs}
+
+
+def draw(found, prefix):
+    """By a Python that has matplotlib: not always the one that runs this."""
+    script = pathlib.Path(__file__).with_name("plot.py")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(found, file)
+        file.flush()
+        for python in (sys.executable, "/usr/bin/python3"):
+            done = subprocess.run([python, script, file.name, prefix], capture_output=True, text=True,
+                                  check=False)
+            if done.returncode == 0:
+                break
+    say((done.stdout or machine.first_line(done.stderr)).strip())
+
+
+def show(result, prefix):
+    found = tables.tables(result["runs"])
+    bounds.add_bounds(found, result["limits"], result["cache_bytes"])
+    for table in found:
+        print(report.format_table(table))
+    print("\n" + report.format_losses(found))
+    print("\n" + report.format_verdicts(
+        targets.verdicts(found, result["cores"], tables.creation_ms(result["runs"]))))
+    runs = result["runs"]
+    busy = sum(one["busy"] for one in runs if tables.usable(one))
+    print(f"\n{sum(map(tables.usable, runs))} of {len(runs)} runs used.")
+    if busy > BUSY_SHARE * len(runs):
+        print("The figures are not worth quoting, because the machine did other work: cores busy in "
+              f"{busy} used runs.")
+    for problem in result["problems"]:
+        print(problem)
+    if prefix:
+        draw(found, prefix)
 
 
 def main():
     args = parse()
-    if args.json:
-        try:
+    try:
+        if args.recorded:
+            show(tables.merged([json.loads(path.read_text()) for path in args.recorded]),
+                 args.plot)
+            return 0
+        if args.json:
             args.json.touch()
-        except OSError as error:
-            print(f"compare: cannot write --json {args.json}: {error.strerror}.", file=sys.stderr)
-            return 2
-    with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
-        try:
-            result = measure(args, pathlib.Path(scratch))
-        except Failure as failure:
-            print(f"compare: {failure}.", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            return 130
-    for table in result["tables"]:
-        print_table(table)
-    rounds = result["rounds"]
-    changed = sum(not one["steady"] for one in rounds)
-    busy = sum(one["busy"] for one in rounds if one["steady"])
-    quiet = busy == 0 and result["load_at_start"] < QUIET_LOAD
-    print()
-    for ranks in args.ranks:
-        if not any(one["steady"] for one in rounds if one["ranks"] == ranks):
-            print(f"{ranks} ranks: no figures, because the cores' distance changed in every round; "
-                  "run it again.")
-    print(f"{len(rounds) - changed} of {len(rounds)} rounds used.")
-    if not quiet:
-        print("The figures are not worth quoting, because the machine did other work: load "
-              f"{result['load_at_start']:.1f} at the start, cores busy in {busy} used rounds.")
-    for problem in result["problems"]:
-        print(problem)
+        with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
+            result = run(args, pathlib.Path(scratch))
+    except (OSError, ValueError) as error:
+        print(f"compare: {error}.", file=sys.stderr)
+        return 2
+    except Failure as failure:
+        print(f"compare: {failure}.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
     if args.json:
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        args.json.write_text(json.dumps(result) + "\n")
+    show(result, args.plot)
     return 0
 
 

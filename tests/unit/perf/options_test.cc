@@ -103,6 +103,15 @@ TEST(Options, DefaultToADirtySweepOverAllCores) {
   EXPECT_EQ(accepted({"-b", "1G"}).max_bytes, 1u << 30);
 }
 
+TEST(Options, SizesMayBeNamedOneByOne) {
+  EXPECT_THAT(sweep_sizes(accepted({"--sizes", "1M,8,64K,8", "-b", "1K"})),
+              ElementsAre(8, 64 << 10, 1 << 20));
+  const Options o = accepted({"--budget", "20", "--side", "in"});
+  EXPECT_EQ(o.budget_ms, 20);
+  EXPECT_EQ(o.side, Side::kInPlace);
+  EXPECT_EQ(accepted({}).side, Side::kBoth);
+}
+
 TEST(Options, AllMeansEveryOne) {
   const Options o = accepted({"-o", "all", "-d", "all", "-r", "all"});
   EXPECT_EQ(o.operators.size(), 6u);
@@ -139,6 +148,9 @@ TEST(Options, BadValuesAreOneSentenceNamingFlagAndValue) {
   EXPECT_THAT(refused({"-N", "0"}), HasSubstr("-N"));
   EXPECT_THAT(refused({"-a", "4"}), HasSubstr("-a"));
   EXPECT_THAT(refused({"--mode", "hot"}), HasSubstr("--mode hot"));
+  EXPECT_THAT(refused({"--sizes", "8,many"}), HasSubstr("--sizes many"));
+  EXPECT_THAT(refused({"--side", "left"}), HasSubstr("--side left"));
+  EXPECT_THAT(refused({"--budget", "-1"}), HasSubstr("--budget"));
   EXPECT_THAT(refused({"--alloc", "stack"}), HasSubstr("--alloc stack"));
   EXPECT_THAT(refused({"--workload", "lenet"}), HasSubstr("resnet50"));
   EXPECT_THAT(refused({"--frobnicate"}), HasSubstr("--frobnicate"));
@@ -148,9 +160,11 @@ TEST(Options, HelpEndsWithSuccessAndNamesEveryFlag) {
   const auto result = parse_line({"-h"});
   const Exit& end = std::get<Exit>(result);
   EXPECT_EQ(end.code, 0);
-  for (const char* flag : {"-b", "-e", "-i", "-f", "-n",     "-w",      "-c",       "-o",
-                           "-d", "-r", "-t", "-g", "-m",     "-p",      "-z",       "-C",
-                           "-J", "-h", "-N", "-a", "--mode", "--alloc", "--stream", "--workload"}) {
+  for (const char* flag :
+       {"-b",      "-e",       "-i",         "-f",      "-n",       "-w",    "-c",
+        "-o",      "-d",       "-r",         "-t",      "-g",       "-m",    "-p",
+        "-z",      "-C",       "-J",         "-h",      "-N",       "-a",    "--mode",
+        "--alloc", "--stream", "--workload", "--sizes", "--budget", "--side"}) {
     EXPECT_THAT(end.text, HasSubstr(flag));
   }
 }

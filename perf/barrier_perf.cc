@@ -1,0 +1,26 @@
+#include "perf/common/collective.h"
+
+namespace {
+
+using namespace perf;
+
+const Collective kBarrier{
+    .name = "barrier_perf",
+    .reduces = false,
+    .has_root = false,
+    .in_place = false,
+    .needs_group = false,
+    .blocks_by_rank = false,
+    .geometry =
+        [](std::size_t, const Place&) {
+          return Geometry{0, 0};
+        },
+    .expected = [](std::size_t, const Place&) { return std::vector<Segment>{}; },
+    .run = [](const Call& c) { return XCCL(Barrier)(c.comm, c.stream); },
+    .bus_factor = factor_one,
+    .moves_data = false,
+};
+
+} // namespace
+
+int main(int argc, char** argv) { return perf::run_program(kBarrier, argc, argv); }

@@ -1,0 +1,103 @@
+"""Two hosts on one machine: network namespaces that are joined by a virtual cable."""
+import os
+import pathlib
+import subprocess
+import time
+
+import machine
+from machine import Failure
+
+# What every process inside sees: a host name and shared memory of its own, as on two machines.
+# Without them a library would find out that it need not use the network.
+INSIDE = 'hostname "$0" && exec "$@"'
+
+
+class Hosts:
+    """Made by the constructor, removed by close(). Needs root."""
+    NETWORK = "10.78.0.0/24"
+    DEVICE = "cable"
+    addresses = ("10.78.0.1", "10.78.0.2")
+
+    def __init__(self):
+        if os.geteuid() != 0:
+            raise Failure("network namespaces need root")
+        for program in ("ip", "unshare"):
+            if not machine.has(program):
+                raise Failure(f"{program} is not installed (packages iproute2, util-linux)")
+        self.names = tuple(f"compare{os.getpid()}{side}" for side in "ab")
+        self.port = 24000
+        first, second = self.names
+        try:
+            for name in self.names:
+                self.ip("netns", "add", name)
+                self.ip("-n", name, "link", "set", "lo", "up")
+            self.ip("-n", first, "link", "add", self.DEVICE, "type", "veth", "peer", "name",
+                    self.DEVICE, "netns", second)
+            for name, address in zip(self.names, self.addresses):
+                self.ip("-n", name, "addr", "add", address + "/24", "dev", self.DEVICE)
+                self.ip("-n", name, "link", "set", self.DEVICE, "up")
+            self.wait_until_up()
+        except Failure:
+            self.close()
+            raise
+
+    @staticmethod
+    def ip(*arguments):
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Failure(f"`ip {' '.join(arguments)}`: {machine.first_line(done.stderr)}")
+        return done.stdout
+
+    def wait_until_up(self):
+        """Some libraries overlook a device that has just been made."""
+        deadline = time.monotonic() + 5
+        while not all("state UP" in self.ip("-n", name, "link", "show", self.DEVICE)
+                      for name in self.names):
+            if time.monotonic() > deadline:
+                raise Failure("the cable between the namespaces did not come up within 5 s")
+            time.sleep(0.02)
+
+    def close(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+    def next_port(self):
+        """Another one each time: the last run's may still be closing."""
+        self.port = 24000 + (self.port - 23999) % 4000
+        return self.port
+
+    def paths(self):
+        return [pathlib.Path("/run/netns") / name for name in self.names]
+
+    def enter(self, host):
+        """What a command begins with to run on this host."""
+        name = self.names[host]
+        return ["ip", "netns", "exec", name, "unshare", "--uts", "--ipc", "sh", "-c", INSIDE, name]
+
+    def agent(self, scratch):
+        """A stand-in for ssh, for launchers: `agent [flags] HOST WORDS...` runs a command line."""
+        return script_at(scratch / "agent",
+                         'while [ "${1#-}" != "$1" ]; do shift; done\n'
+                         'host=$1\nshift\n'
+                         'exec ip netns exec "$host" unshare --uts --ipc '
+                         'sh -c "hostname $host && $*"\n')
+
+    def pinned(self, case, scratch):
+        """What a program begins with so that a launcher that takes hosts for machines of their own
+        does not put all of them on the same core."""
+        if case.ranks > machine.cores():
+            return []
+        cores = " ".join(map(str, sorted(os.sched_getaffinity(0))))
+        return [script_at(scratch / "pinned",
+                          'rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\n'
+                          f'for core in {cores}; do\n'
+                          '  [ "$rank" -gt 0 ] || exec taskset -c "$core" "$@"\n'
+                          '  rank=$((rank - 1))\n'
+                          'done\n')]
+
+
+def script_at(path, text):
+    if not path.exists():
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+    return path

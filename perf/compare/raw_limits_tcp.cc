@@ -1,0 +1,161 @@
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "perf/compare/raw_limits.h"
+
+namespace limits {
+namespace {
+
+constexpr int kTrips = 2000;
+constexpr std::size_t kStreamBytes = std::size_t{128} << 20;
+constexpr std::size_t kPieceBytes = 256 << 10;
+constexpr double kLimitSeconds = 20; ///< for the whole measurement
+
+[[noreturn]] void fail(const char* call) {
+  throw Failure(std::string(call) + ": " + std::strerror(errno) + ".");
+}
+
+void enter(const std::string& namespace_path) {
+  const int fd = ::open(namespace_path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || ::setns(fd, CLONE_NEWNET) != 0) fail(namespace_path.c_str());
+  ::close(fd);
+}
+
+/// What the machine can do does not depend on the system's choice among these. "": that choice.
+constexpr const char* kControls[] = {"", "cubic", "reno"};
+
+/// A connected socket that never blocks.
+class Stream {
+ public:
+  Stream(int fd, const char* control) : fd_(fd) {
+    if (*control != 0) {
+      ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control,
+                   static_cast<socklen_t>(std::strlen(control))); // where it exists
+    }
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  }
+  ~Stream() { ::close(fd_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// Sends `out` bytes and receives `in` bytes at the same time, in any order.
+  void exchange(std::size_t out, std::size_t in) {
+    while (out > 0 || in > 0) {
+      if (out > 0) {
+        const ssize_t sent = ::send(fd_, data_.data(), std::min(out, kPieceBytes), MSG_NOSIGNAL);
+        if (sent > 0) out -= static_cast<std::size_t>(sent);
+        if (sent < 0 && errno != EAGAIN) fail("send");
+      }
+      if (in > 0) {
+        const ssize_t got = ::recv(fd_, data_.data() + kPieceBytes, std::min(in, kPieceBytes), 0);
+        if (got > 0) in -= static_cast<std::size_t>(got);
+        if (got == 0) throw Failure("the other process went away.");
+        if (got < 0 && errno != EAGAIN) fail("recv");
+      }
+      if (seconds_since(start_) > kLimitSeconds) throw Failure("TCP took longer than 20 s.");
+    }
+  }
+
+ private:
+  int fd_;
+  std::vector<char> data_ = std::vector<char>(2 * kPieceBytes);
+  Clock::time_point start_ = Clock::now();
+};
+
+int listen_at(const std::string& address, sockaddr_in* bound) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  *bound = {};
+  bound->sin_family = AF_INET;
+  ::inet_pton(AF_INET, address.c_str(), &bound->sin_addr);
+  socklen_t size = sizeof *bound;
+  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(bound), size) != 0 || ::listen(fd, 1) != 0 ||
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(bound), &size) != 0) {
+    fail("listening");
+  }
+  return fd;
+}
+
+// Both sides take the same steps; a trip of 8 bytes before each keeps them together.
+void take_steps(Stream& stream, bool first, Figures* out) {
+  const auto trips = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      stream.exchange(first ? 8 : 0, first ? 0 : 8);
+      stream.exchange(first ? 0 : 8, first ? 8 : 0);
+    }
+  };
+  trips(100);
+  auto start = Clock::now();
+  trips(kTrips);
+  out->emplace_back("round_trip_us", seconds_since(start) * 1e6 / kTrips);
+  for (int pass = 0; pass < 2; ++pass) { // the first one opens the congestion window
+    trips(1);
+    start = Clock::now();
+    stream.exchange(first ? kStreamBytes : 8, first ? 8 : kStreamBytes);
+    if (pass > 0) out->emplace_back("one_way", kStreamBytes / seconds_since(start) / 1e9);
+    trips(1);
+    start = Clock::now();
+    stream.exchange(kStreamBytes, kStreamBytes);
+    if (pass > 0) out->emplace_back("two_way", kStreamBytes / seconds_since(start) / 1e9);
+  }
+}
+
+/// The second process; returns its exit status.
+int answer(const std::vector<std::string>& namespaces, const sockaddr_in& to) {
+  try {
+    pin(processors()[1]);
+    if (!namespaces.empty()) enter(namespaces[1]);
+    for (const char* control : kControls) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+        fail("connect");
+      }
+      Stream stream(fd, control);
+      Figures ignored;
+      take_steps(stream, false, &ignored);
+    }
+    return 0;
+  } catch (const std::exception&) {
+    return 1; // the first process says what is wrong
+  }
+}
+
+} // namespace
+
+void measure_tcp(const std::vector<std::string>& namespaces, Figures* out) {
+  if (!namespaces.empty()) enter(namespaces[0]);
+  sockaddr_in bound;
+  const int listener = listen_at(namespaces.empty() ? "127.0.0.1" : namespaces[2], &bound);
+  const pid_t other = ::fork();
+  if (other < 0) fail("fork");
+  if (other == 0) ::_exit(answer(namespaces, bound));
+  pin(processors()[0]);
+  for (const char* control : kControls) {
+    pollfd waiting{listener, POLLIN, 0};
+    const int fd = ::poll(&waiting, 1, 5000) == 1 ? ::accept(listener, nullptr, nullptr) : -1;
+    if (fd < 0) throw Failure("the second process could not connect.");
+    Stream stream(fd, control);
+    Figures found;
+    take_steps(stream, true, &found);
+    if (out->empty()) *out = found;
+    (*out)[0].second = std::min((*out)[0].second, found[0].second);
+    for (std::size_t i = 1; i < found.size(); ++i) {
+      (*out)[i].second = std::max((*out)[i].second, found[i].second);
+    }
+  }
+  ::waitpid(other, nullptr, 0);
+  ::close(listener);
+}
+
+} // namespace limits
