@@ -55,51 +55,23 @@ void Communicator::write_trace() {
 }
 
 Status Communicator::run(std::span<const Request> batch, unsigned patience) {
-  last_.valid = false;
   if (pending_.load(std::memory_order_acquire) > 0) WHORL_TRY(drain());
-  if (patience == 1) {
-    WHORL_TRY(execute(batch, setup_.policy));
-    remember(batch);
-    return {};
-  }
+  if (patience == 1) return execute(batch, setup_.policy);
   WaitPolicy policy = setup_.policy;
   policy.timeout_ns *= patience;
   return execute(batch, policy);
 }
 
-void Communicator::remember(std::span<const Request> batch) noexcept {
-  if (batch.size() != 1 || batch[0].point_to_point() || batch[0].scaled) return;
-  last_ = {.valid = true,
-           .request = batch[0],
-           .input_bytes = input_bytes(batch[0], rank(), nranks()),
-           .output_bytes = output_bytes(batch[0], rank(), nranks())};
-}
-
 bool Communicator::repeats(const RawCall& call) const noexcept {
-  const Request& last = last_.request;
-  if (!last_.valid || call.collective != last.collective || call.count != last.count ||
-      call.type != static_cast<int>(last.type) || call.op != static_cast<int>(last.op) ||
-      call.peer != last.peer || pending_.load(std::memory_order_acquire) > 0) {
-    return false;
-  }
-  if (call.send == last.send && call.recv == last.recv) return true;
-  const auto send = reinterpret_cast<std::uintptr_t>(call.send);
-  const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
-  const std::uintptr_t send_end = send + last_.input_bytes, recv_end = recv + last_.output_bytes;
-  return send != 0 && recv != 0 && send_end >= send && recv_end >= recv &&
-         (send_end <= recv || recv_end <= send);
+  return pending_.load(std::memory_order_acquire) == 0 && engine_->repeats(call);
 }
 
 Status Communicator::repeat(const RawCall& call) {
-  last_.request.send = call.send;
-  last_.request.recv = call.recv;
   if (setup_.verdict->raised()) return setup_.verdict->status();
-  engine_->repeat(call.send, call.recv);
+  engine_->repeat(call);
   const WaitResult result =
       wait_until([this] { return engine_->advance(); }, setup_.policy, *setup_.verdict, napper_);
-  if (result == WaitResult::kReady) return {};
-  last_.valid = false;
-  return finish(result);
+  return result == WaitResult::kReady ? Status() : finish(result);
 }
 
 Status Communicator::execute(std::span<const Request> batch, const WaitPolicy& policy) {

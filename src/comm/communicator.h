@@ -40,9 +40,9 @@ class Communicator {
   /// kInvalidArgument the communicator is dead.
   /// `patience` multiplies the timeout.
   Status run(std::span<const Request> batch, unsigned patience = 1);
-  /// Whether a call repeats the last successful one, which was a collective alone, with buffers
-  /// that need no further check. Programs repeat calls; repeat() saves what does not depend on the
-  /// buffers. False is always right.
+  /// Whether a blocking call can be carried out by repeat(), which saves what does not depend on
+  /// the buffers, because the last call of this collective was the same otherwise. False is always
+  /// right.
   bool repeats(const RawCall& call) const noexcept;
   Status repeat(const RawCall& call);
   /// Queues a batch for the progress thread. It starts when all tickets may, and completes a part
@@ -104,7 +104,6 @@ class Communicator {
     std::uint64_t warned_ns_ = 0;
   };
 
-  void remember(std::span<const Request> batch) noexcept;
   void serve();
   void write_trace();
   Status run_task(const Task& task);
@@ -126,14 +125,6 @@ class Communicator {
   std::atomic<bool> stop_{false};
   Event queue_event_; ///< notified when queue_, pending_ or stop_ changes
   std::thread progress_thread_;
-
-  /// The last collective that this thread ran alone, where it can be repeated.
-  struct Last {
-    bool valid = false;
-    Request request;
-    std::size_t input_bytes = 0, output_bytes = 0;
-  };
-  Last last_;
 
   mutable std::mutex scales_mutex_;
   std::vector<std::pair<int, Scale>> scales_;

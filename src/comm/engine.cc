@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "comm/check.h"
 #include "schedule/verify.h"
 
 namespace whorl {
@@ -61,14 +62,13 @@ void Workspace::Free::operator()(std::byte* memory) const noexcept {
   ::operator delete (memory, std::align_val_t{kAlignment});
 }
 
-std::byte* Workspace::reserve(std::size_t bytes) {
+void Workspace::reserve(std::size_t bytes) {
   if (bytes > bytes_) {
     memory_.reset();
     bytes_ = 0;
     memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
     bytes_ = bytes;
   }
-  return memory_.get();
 }
 
 Engine::Engine(Config config)
@@ -77,7 +77,7 @@ Engine::Engine(Config config)
       sent_(static_cast<std::size_t>(config_.membership->nranks)),
       received_(static_cast<std::size_t>(config_.membership->nranks)) {
   endpoints_.table = &config_.endpoints;
-  collective_.trace_to(config_.trace, 0);
+  for (Prepared& prepared : prepared_) prepared.execution.trace_to(config_.trace, 0);
 }
 
 Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm& algorithm,
@@ -216,38 +216,35 @@ Status Engine::reserve(Workspace& workspace, std::size_t bytes, const Request& r
   return {};
 }
 
-/// Has plan and map of a collective in sized_.
-Status Engine::size_up(const Request& request) {
-  sized_.plan = nullptr;
+/// Finds all that does not depend on the buffers.
+Status Engine::prepare(Prepared& prepared, const Request& request) {
+  prepared.valid = false;
   const Membership& members = *config_.membership;
-  const std::size_t larger = std::max(input_bytes(request, members.rank, members.nranks),
-                                      output_bytes(request, members.rank, members.nranks));
+  prepared.input_bytes = input_bytes(request, members.rank, members.nranks);
+  prepared.output_bytes = output_bytes(request, members.rank, members.nranks);
   // Every rank must come to the same size: where only one rank has the larger side, from its
   // blocks.
   const bool blocks =
       request.collective == Collective::kGather || request.collective == Collective::kScatter;
-  const std::size_t bytes =
-      blocks ? request.count * size_of(request.type) * static_cast<std::size_t>(members.nranks)
-      : has_root(request.collective) ? request.count * size_of(request.type)
-                                     : larger;
-  const auto made =
-      plan(request.collective, config_.selector.pick(request.collective, bytes), request.peer);
+  const std::size_t block = request.count * size_of(request.type);
+  prepared.bytes = blocks ? block * static_cast<std::size_t>(members.nranks)
+                   : has_root(request.collective)
+                       ? block
+                       : std::max(prepared.input_bytes, prepared.output_bytes);
+  const auto made = plan(request.collective,
+                         config_.selector.pick(request.collective, prepared.bytes), request.peer);
   if (!made.ok()) return made.status();
-  const auto map =
-      ChunkMap::make((*made)->schedule, request.count, size_of(request.type), members.slot_bytes);
+  prepared.plan = *made;
+  const Schedule& schedule = prepared.plan->schedule;
+  const std::size_t element = size_of(request.type);
+  const auto map = ChunkMap::make(schedule, request.count, element, members.slot_bytes);
   if (!map.ok()) return map.status();
-  sized_ = {.collective = request.collective,
-            .type = request.type,
-            .op = request.op,
-            .root = request.peer,
-            .count = request.count,
-            .bytes = bytes,
-            .plan = *made,
-            .kernels = {.reduce = reduce_kernel(request.type, request.op, default_simd()),
-                        .stream_copy = stream_copy(default_simd()),
-                        .element_size = size_of(request.type)},
-            .stream = bytes >= config_.stream_bytes,
-            .map = *map};
+  prepared.map = *map;
+  prepared.kernels = {.reduce = reduce_kernel(request.type, request.op, default_simd()),
+                      .stream_copy = stream_copy(default_simd()),
+                      .element_size = element};
+  prepared.stream = prepared.bytes >= config_.stream_bytes;
+  prepared.scratch_bytes = schedule.scratch.size() * map->chunk * element;
   return {};
 }
 
@@ -256,54 +253,75 @@ void Engine::trace_begin() noexcept {
   if (config_.trace == nullptr) [[likely]]
     return;
   traced_ = {.begin = ticks(),
-             .bytes = sized_.bytes,
+             .bytes = current_->bytes,
              .sequence = sequence_,
              .track = Trace::kOperations,
-             .algorithm = sized_.plan->algorithm,
+             .algorithm = current_->plan->algorithm,
              .kind = TraceRecord::Kind::kOperation};
 }
 
 Status Engine::start_collective(const Request& request) {
-  if (!sized_.fits(request)) WHORL_TRY(size_up(request));
+  Prepared& prepared = prepared_[static_cast<std::size_t>(request.collective)];
+  if (!prepared.fits(request)) WHORL_TRY(prepare(prepared, request));
+  current_ = &prepared;
+  WHORL_TRY(reserve(scratch_, prepared.scratch_bytes, request));
+  fingerprint_ = fingerprint_of(request, ++sequence_, prepared.plan->hash);
   const Membership& members = *config_.membership;
-  const Plan& chosen = *sized_.plan;
-  fingerprint_ = fingerprint_of(request, ++sequence_, chosen.hash);
-  Binding binding{.schedule = &chosen.schedule,
-                  .map = sized_.map,
-                  .kernels = sized_.kernels,
+  Binding binding{.schedule = &prepared.plan->schedule,
+                  .map = prepared.map,
+                  .kernels = prepared.kernels,
                   .input = static_cast<const std::byte*>(request.send),
                   .output = static_cast<std::byte*>(request.recv),
-                  .stream_output = sized_.stream,
+                  .scratch = scratch_.data(),
+                  .stream_output = prepared.stream,
                   .divisor = request.op == ReduceOp::kAvg ? members.nranks : 1,
                   .fingerprint = fingerprint_};
-  if (const std::size_t scratch = binding.scratch_bytes(); scratch > 0) {
-    WHORL_TRY(reserve(scratch_, scratch, request));
-    binding.scratch = scratch_.reserve(scratch);
-  }
   if (request.scaled) {
-    const std::size_t size = input_bytes(request, members.rank, members.nranks);
-    WHORL_TRY(reserve(scaled_, size, request));
-    std::byte* const scaled = scaled_.reserve(size);
+    WHORL_TRY(reserve(scaled_, prepared.input_bytes, request));
     const void* const factor =
         request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();
-    scale_kernel(request.type, default_simd())(request.send, scaled, size / size_of(request.type),
-                                               factor);
-    binding.input = scaled;
+    scale_kernel(request.type, default_simd())(
+        request.send, scaled_.data(), prepared.input_bytes / size_of(request.type), factor);
+    binding.input = scaled_.data();
   }
   trace_begin();
-  collective_.start(binding, endpoints_);
+  prepared.request = request;
+  prepared.valid = true;
+  prepared.execution.start(binding, endpoints_);
   collective_active_ = true;
   return {};
 }
 
-void Engine::repeat(const void* send, void* recv) {
+bool Engine::repeats(const RawCall& call) const noexcept {
+  const Prepared& prepared = prepared_[static_cast<std::size_t>(call.collective)];
+  const Request& last = prepared.request;
+  if (!prepared.valid || last.scaled || call.count != last.count ||
+      call.type != static_cast<int>(last.type) || call.op != static_cast<int>(last.op) ||
+      call.peer != last.peer || call.collective != last.collective) {
+    return false;
+  }
+  if (call.send == last.send && call.recv == last.recv) return true;
+  const auto send = reinterpret_cast<std::uintptr_t>(call.send);
+  const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
+  const std::uintptr_t send_end = send + prepared.input_bytes;
+  const std::uintptr_t recv_end = recv + prepared.output_bytes;
+  return send != 0 && recv != 0 && send_end >= send && recv_end >= recv &&
+         (send_end <= recv || recv_end <= send);
+}
+
+void Engine::repeat(const RawCall& call) {
   batch_ = {};
   next_ = 0;
   failure_ = {};
-  fingerprint_.sequence = ++sequence_;
+  active_transfers_.clear();
+  Prepared& prepared = prepared_[static_cast<std::size_t>(call.collective)];
+  current_ = &prepared;
+  prepared.request.send = call.send;
+  prepared.request.recv = call.recv;
+  fingerprint_ = fingerprint_of(prepared.request, ++sequence_, prepared.plan->hash);
   trace_begin();
-  collective_.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
-                      fingerprint_);
+  prepared.execution.restart(static_cast<const std::byte*>(call.send),
+                             static_cast<std::byte*>(call.recv), scratch_.data(), fingerprint_);
   collective_active_ = true;
 }
 
@@ -342,8 +360,8 @@ Progress Engine::advance_collectives() {
       failure_ = start_collective(batch_[next_++]);
       if (!failure_.ok()) return Progress::kFailed;
     }
-    const Progress progress = collective_.advance();
-    if (progress == Progress::kFailed) failure_ = fail_on(collective_, fingerprint_);
+    const Progress progress = current_->execution.advance();
+    if (progress == Progress::kFailed) failure_ = fail_on(current_->execution, fingerprint_);
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
     if (config_.trace != nullptr) {
@@ -388,7 +406,7 @@ Status Engine::failure() const { return failure_; }
 std::string Engine::waiting() const {
   const Membership& members = *config_.membership;
   if (collective_active_) {
-    const Execution::Waiting at = collective_.waiting();
+    const Execution::Waiting at = current_->execution.waiting();
     const std::string peer = at.peer < 0 ? std::string("nobody") : members.describe(at.peer);
     return fmt::format("{} in {}: waiting for {} while {} (channel {}, window {}, step {})",
                        members.describe(members.rank), describe(fingerprint_), peer, at.phase,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -18,11 +19,14 @@
 
 namespace whorl {
 
+struct RawCall;
+
 /// Memory that only grows, for scratch chunks and scaled inputs. 64-byte aligned.
 class Workspace {
  public:
-  /// At least `bytes` bytes; invalidates what it returned before.
-  std::byte* reserve(std::size_t bytes);
+  /// Makes it at least `bytes` large; invalidates what data() returned before.
+  void reserve(std::size_t bytes);
+  std::byte* data() const noexcept { return memory_.get(); }
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -54,9 +58,11 @@ class Engine {
   /// Begins a batch; `batch` and the buffers in it outlive it. An error means that nothing was
   /// sent.
   Status start(std::span<const Request> batch);
-  /// Begins the collective that start() began last, alone in its batch, once more with other
-  /// buffers; everything else is the same.
-  void repeat(const void* send, void* recv);
+  /// Whether a call repeats the last one of its collective, with buffers that need no further
+  /// check. False is always right.
+  bool repeats(const RawCall& call) const noexcept;
+  /// Begins a call that repeats(): a batch of one, without what does not depend on the buffers.
+  void repeat(const RawCall& call);
   Progress advance();
 
   /// After kFailed without a verdict: the error.
@@ -93,27 +99,28 @@ class Engine {
     std::vector<std::vector<Endpoint*>>* table = nullptr;
   };
 
-  /// What the size of a collective leads to. Programs repeat calls, so the last one is kept.
-  struct Sized {
-    Collective collective = Collective::kBarrier;
-    DataType type = DataType::kUint8;
-    ReduceOp op = ReduceOp::kSum;
-    int root = 0;
-    std::size_t count = 0;
-    std::size_t bytes = 0;      ///< of the larger side, as the selector counts
-    const Plan* plan = nullptr; ///< null: nothing is kept
+  /// A collective and all that does not depend on its buffers. Programs repeat calls, so the last
+  /// one of each collective is kept.
+  struct Prepared {
+    bool valid = false;
+    Request request; ///< the last one
+    std::size_t input_bytes = 0, output_bytes = 0;
+    std::size_t bytes = 0; ///< of the larger side, as the selector counts
+    const Plan* plan = nullptr;
+    ChunkMap map;
     MoveKernels kernels;
     bool stream = false; ///< whether the output is streamed
-    ChunkMap map;
+    std::size_t scratch_bytes = 0;
+    Execution execution;
 
-    bool fits(const Request& request) const noexcept {
-      return plan != nullptr && collective == request.collective && count == request.count &&
-             type == request.type && op == request.op && root == request.peer;
+    bool fits(const Request& other) const noexcept {
+      return valid && request.count == other.count && request.type == other.type &&
+             request.op == other.op && request.peer == other.peer && request.scaled == other.scaled;
     }
   };
 
   void trace_begin() noexcept;
-  Status size_up(const Request& request);
+  Status prepare(Prepared& prepared, const Request& request);
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);
   Status reserve(Workspace& workspace, std::size_t bytes, const Request& request);
@@ -127,14 +134,14 @@ class Engine {
   Config config_;
   CollectiveEndpoints endpoints_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
-  Sized sized_;
+  std::array<Prepared, kNumCollectives> prepared_;
   Workspace scratch_, scaled_;
   std::atomic<std::size_t> workspace_bytes_{0}, plan_bytes_{0}; // carry no other data
 
   std::span<const Request> batch_;
   std::size_t next_ = 0; ///< in batch_: the next collective to look for
   bool collective_active_ = false;
-  Execution collective_;
+  Prepared* current_ = nullptr; ///< the collective under way, or the last one
   Fingerprint fingerprint_;
   std::uint32_t sequence_ = 0;
   TraceRecord traced_; ///< the collective under way

@@ -18,15 +18,47 @@ constexpr std::size_t kStreamBytes = 16 * 1024;
 void Execution::start(const Binding& binding, Endpoints& endpoints) {
   const bool same_lanes = binding.schedule == binding_.schedule && &endpoints == endpoints_;
   binding_ = binding;
+  places_known_ = false;
   if (!same_lanes) find_lanes(endpoints);
+  for (std::size_t i = 0; i < active_lanes_; ++i) lanes_[i].places.clear();
   enter_lanes();
 }
 
-void Execution::restart(const std::byte* input, std::byte* output, const Fingerprint& fingerprint) {
+void Execution::restart(const std::byte* input, std::byte* output, std::byte* scratch,
+                        const Fingerprint& fingerprint) {
   binding_.input = input;
   binding_.output = output;
+  binding_.scratch = scratch;
   binding_.fingerprint = fingerprint;
+  if (!places_known_) find_places();
   enter_lanes();
+}
+
+/// Finds once for all repetitions of an operation where its operands lie. Not worth it for one
+/// time, nor for many windows, whose steps take longer than finding their operands.
+void Execution::find_places() {
+  places_known_ = true;
+  if (binding_.map.windows > 1) return;
+  for (std::size_t i = 0; i < active_lanes_; ++i) {
+    LaneRun& lane = lanes_[i];
+    const std::vector<Step>& steps = lane.lane->steps;
+    if (std::any_of(steps.begin(), steps.end(), [](const Step& s) { return s.repeat > 1; })) {
+      continue;
+    }
+    lane.places.resize(steps.size());
+    lane.window = 0;
+    lane.repetition = 0;
+    for (lane.step = 0; lane.step < steps.size(); ++lane.step) {
+      const Step& step = steps[lane.step];
+      find_operands(lane, step);
+      lane.places[lane.step] = {
+          .src = step.reads_src() ? static_cast<std::size_t>(lane.src.data - base(step.src)) : 0,
+          .dst = step.writes_dst() ? static_cast<std::size_t>(lane.dst.data - base(step.dst)) : 0,
+          .bytes = lane.bytes,
+          .src_whole = lane.src.whole,
+          .dst_whole = lane.dst.whole};
+    }
+  }
 }
 
 void Execution::enter_lanes() noexcept {
@@ -359,6 +391,16 @@ void Execution::enter_repetition(LaneRun& lane) noexcept {
   const bool only_sends = step.sends() && !step.receives() && !step.copies() && !step.reduces();
   lane.phase = only_sends ? Phase::kSend : Phase::kCombine;
   lane.sent = 0;
+  if (lane.places.empty()) return find_operands(lane, step);
+  const Place& place = lane.places[lane.step];
+  lane.src = {.data = base(step.src) + place.src, .chunk = step.chunk, .whole = place.src_whole};
+  lane.dst = {
+      .data = base(step.dst) + place.dst, .chunk = step.dst_chunk, .whole = place.dst_whole};
+  lane.bytes = place.bytes;
+}
+
+/// Finds the operands of the current repetition.
+void Execution::find_operands(LaneRun& lane, const Step& step) const noexcept {
   if (step.waits()) return;
   const auto at = [&](Buffer buffer, std::uint16_t first) -> std::uint16_t {
     if (lane.repetition == 0) return first;
@@ -443,11 +485,21 @@ std::span<std::byte> Execution::memory(Buffer buffer, std::size_t window,
     return {binding_.scratch + chunk * binding_.map.chunk * element,
             binding_.map.size(window, binding_.schedule->scratch[chunk]) * element};
   }
-  // The input is never written: the verifier allows kInput as a source only.
-  std::byte* const base =
-      buffer == Buffer::kInput ? const_cast<std::byte*>(binding_.input) : binding_.output;
   const ChunkMap::Range range = binding_.map.range(window, chunk);
-  return {base + range.begin * element, range.size * element};
+  return {base(buffer) + range.begin * element, range.size * element};
+}
+
+/// Where a buffer begins.
+std::byte* Execution::base(Buffer buffer) const noexcept {
+  switch (buffer) {
+    case Buffer::kInput: // never written: the verifier allows it as a source only
+      return const_cast<std::byte*>(binding_.input);
+    case Buffer::kOutput:
+      return binding_.output;
+    case Buffer::kScratch:
+      break;
+  }
+  return binding_.scratch;
 }
 
 /// Finds where `count` chunks from `chunk` on lie. Returns their bytes.

@@ -55,7 +55,8 @@ class Execution {
   /// contents and its endpoints for the life of this Execution.
   void start(const Binding& binding, Endpoints& endpoints);
   /// Begins the last operation again on other buffers, as an operation of its own.
-  void restart(const std::byte* input, std::byte* output, const Fingerprint& fingerprint);
+  void restart(const std::byte* input, std::byte* output, std::byte* scratch,
+               const Fingerprint& fingerprint);
   /// Runs all lanes as far as they go. kDone when this rank's part is complete and no buffer is
   /// needed any more; kFailed when a message of another operation arrived (see mismatch()) or an
   /// endpoint failed.
@@ -103,10 +104,16 @@ class Execution {
     Operand chunks;
     std::size_t bytes;
   };
+  /// The operands of a step that is done once in the only window, from the start of their buffers.
+  struct Place {
+    std::size_t src, dst, bytes;
+    bool src_whole, dst_whole;
+  };
   struct LaneRun {
     const Lane* lane;
     std::vector<Endpoint*> endpoints; ///< parallel to lane->peers
     std::vector<Publication> published;
+    std::vector<Place> places; ///< of all steps; empty: not known
     LaneTrace trace;
     std::size_t window;
     Operand src, dst;  ///< of the current repetition, where the step has them
@@ -124,6 +131,7 @@ class Execution {
   };
 
   void find_lanes(Endpoints& endpoints);
+  void find_places();
   void enter_lanes() noexcept;
   bool run_step(LaneRun& lane) noexcept;
   bool combine(LaneRun& lane, const Step& step) noexcept;
@@ -156,10 +164,14 @@ class Execution {
 
   std::span<std::byte> memory(Buffer buffer, std::size_t window,
                               std::uint32_t chunk) const noexcept;
+  void find_operands(LaneRun& lane, const Step& step) const noexcept;
   std::size_t find(Operand& operand, Buffer buffer, std::size_t window, std::uint16_t chunk,
                    std::uint32_t count) const noexcept;
 
+  std::byte* base(Buffer buffer) const noexcept;
+
   Binding binding_;
+  bool places_known_ = false;            ///< LaneRun::places are of binding_, or empty for good
   const Endpoints* endpoints_ = nullptr; ///< that the lanes' endpoints were looked up in
   std::vector<LaneRun> lanes_;
   std::size_t active_lanes_ = 0;

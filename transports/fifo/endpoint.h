@@ -80,13 +80,14 @@ class FifoEndpoint final : public Endpoint {
 
   bool can_publish(std::span<const std::byte> source) const noexcept override {
     std::uint64_t offset = 0;
-    return ends_.zero_copy && source.size() > kSmallBytes && host_.locate(source, &offset);
+    return ends_.zero_copy && source.size() >= kLeastPublishedBytes &&
+           host_.locate(source, &offset);
   }
 
   Publish try_publish(std::span<const std::byte> source,
                       const Fingerprint& fingerprint) noexcept override {
     Descriptor descriptor{.offset = 0, .bytes = source.size()};
-    if (!ends_.zero_copy || source.size() <= kSmallBytes ||
+    if (!ends_.zero_copy || source.size() < kLeastPublishedBytes ||
         !host_.locate(source, &descriptor.offset)) {
       return Publish::kUnreachable;
     }

@@ -24,6 +24,10 @@ inline constexpr std::size_t kPageBytes = 4096;
 /// Payloads up to this size travel in the line of the flag: one line moves instead of two.
 inline constexpr std::size_t kSmallBytes = 40;
 
+/// Below this a copy through a slot costs less than the look-up of the descriptor, the peer's
+/// reading of lines that it has not seen before, and the wait until it has done so.
+inline constexpr std::size_t kLeastPublishedBytes = 4096;
+
 /// The line before each payload. Written by the sender, all before `flag`.
 struct alignas(64) SlotHeader {
   /// Bits 0–31: number of the message that is complete in this slot, from 1, modulo 2³². Bits

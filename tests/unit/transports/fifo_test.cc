@@ -131,7 +131,7 @@ class Pair : public FifoHost {
 
   SegmentLayout layout_;
   std::byte* memory_;
-  std::array<std::byte, 4096> heap_{};
+  std::array<std::byte, 2 * kLeastPublishedBytes> heap_{};
   int prepared_ = 0;
   bool refuse_memory_ = false;
   int corrupt_peer_ = -1;
@@ -176,17 +176,18 @@ TEST(FifoEndpoint, NeedsOnlyPublishedSources) {
   ASSERT_FALSE(a.try_reserve().empty());
   a.commit(200, {});
   EXPECT_EQ(a.released(), 1U) << "a copied message does not need its source";
-  ASSERT_EQ(a.try_publish(std::span(pair.heap_).first(100), {}), Publish::kSent);
+  ASSERT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastPublishedBytes), {}), Publish::kSent);
   EXPECT_EQ(a.released(), 0U);
   b.release();
   EXPECT_EQ(a.released(), 1U);
   const Message message = b.try_peek();
   EXPECT_EQ(message.data, pair.heap_.data());
-  EXPECT_EQ(message.bytes, 100U);
+  EXPECT_EQ(message.bytes, kLeastPublishedBytes);
   b.release();
   EXPECT_EQ(a.released(), 2U);
-  EXPECT_EQ(a.try_publish(std::span(pair.heap_).first(kSmallBytes), {}), Publish::kUnreachable)
-      << "small messages travel with their flag";
+  EXPECT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastPublishedBytes - 1), {}),
+            Publish::kUnreachable)
+      << "small messages are copied";
 }
 
 TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
@@ -201,7 +202,7 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
   {
     Pair pair(4);
     FifoEndpoint b = pair.endpoint(1);
-    const Descriptor outside{.offset = 4000, .bytes = 100};
+    const Descriptor outside{.offset = 2 * kLeastPublishedBytes - 99, .bytes = 100};
     std::memcpy(&pair.slot(0, 0).small, &outside, sizeof outside);
     pair.slot(0, 0).flag.store((std::uint64_t{1} << 63) | 1);
     EXPECT_FALSE(b.try_peek());
