@@ -41,7 +41,7 @@ class RootOob final : public Oob {
 
   static Result<Rendezvous> connect(const Attendant& self, const Identity& identity,
                                     std::vector<SocketAddress> addresses,
-                                    const std::string& root_name) {
+                                    const std::string& root_name, const std::string& gone) {
     MeshPlan plan;
     plan.rank = self.rank;
     plan.identity = &identity;
@@ -49,6 +49,7 @@ class RootOob final : public Oob {
         {static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0, std::move(addresses)});
     plan.deadline_ns = sys().now_ns() + self.timeout_ns;
     plan.verdict = self.verdict;
+    plan.gone = gone;
     plan.describe = [&](int) { return root_name; };
     Result<std::vector<MeshLink>> links = connect_mesh(Fd(), plan);
     if (!links.ok()) return links.status();
@@ -345,7 +346,9 @@ Status check(const Attendant& self) {
 Result<Rendezvous> meet_by_id(const UniqueId& id, const Attendant& self) {
   WHORL_TRY(check(self));
   return RootOob::connect(self, id.identity, id.addresses,
-                          root_name_for("in the process that made the unique id"));
+                          root_name_for("in the process that made the unique id"),
+                          "the process that made the unique id has ended, or the id has been used "
+                          "for a communicator before; make a new one for each communicator");
 }
 
 Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self) {
@@ -364,8 +367,8 @@ Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& 
       addresses->insert(addresses->begin(), SocketAddress::ipv4({127, 0, 0, 1}, bound->port()));
     }
   }
-  return RootOob::connect(self, secret->identity, *std::move(addresses),
-                          root_name_for("in rank 0"));
+  return RootOob::connect(self, secret->identity, *std::move(addresses), root_name_for("in rank 0"),
+                          ""); // rank 0 may start later
 }
 
 Result<Rendezvous> meet_by_store(const Store& store, const Attendant& self) {
@@ -409,7 +412,10 @@ Result<Rendezvous> meet_by_store(const Store& store, const Attendant& self) {
   }
   const Result<UniqueId> id = UniqueId::decode(bytes);
   if (!id.ok()) return id.status().with_context(fmt::format("key {} of the store", key));
-  return RootOob::connect(self, id->identity, id->addresses, root_name_for("in rank 0"));
+  return RootOob::connect(self, id->identity, id->addresses, root_name_for("in rank 0"),
+                          fmt::format("rank 0 has ended, or key {} of the store is left from an "
+                                      "earlier run; use another prefix for each communicator",
+                                      key));
 }
 
 Result<Rendezvous> meet_by_allgather(const Allgather& function, const Attendant& self) {

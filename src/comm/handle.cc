@@ -1,5 +1,86 @@
 #include "comm/handle.h"
 
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
+namespace whorl {
+namespace {
+
+// The handles that exist: a hash table whose buckets are cache lines. Looking one up reads one
+// line and takes no lock. A handle whose bucket is full goes to `others`, which is looked at only
+// while there are any; with a few thousand handles that hardly happens.
+constexpr std::size_t kBuckets = 1024;
+struct alignas(64) Bucket {
+  std::array<std::atomic<const whorlComm*>, 8> handles{};
+};
+constinit std::array<Bucket, kBuckets> buckets{};
+constinit std::atomic<std::size_t> other_count{0};
+
+/// What is guarded by a mutex; never destroyed, because handles may outlive main().
+struct Others {
+  std::mutex mutex;
+  std::unordered_set<const whorlComm*> handles;
+  std::array<void*, 256> freed{}; ///< memory that is not given back yet, a ring
+  std::size_t next_freed = 0;
+};
+Others& others() {
+  static auto* const instance = new Others;
+  return *instance;
+}
+
+Bucket& bucket_of(const whorlComm* handle) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(handle);
+  return buckets[(address * 0x9e3779b97f4a7c15U >> 40U) % kBuckets];
+}
+
+void enter(const whorlComm* handle) {
+  for (auto& place : bucket_of(handle).handles) {
+    const whorlComm* none = nullptr;
+    if (place.compare_exchange_strong(none, handle, std::memory_order_release)) return;
+  }
+  const std::lock_guard lock(others().mutex);
+  others().handles.insert(handle);
+  other_count.fetch_add(1, std::memory_order_release); // pairs with acquire in exists()
+}
+
+void remove(const whorlComm* handle) noexcept {
+  for (auto& place : bucket_of(handle).handles) {
+    const whorlComm* found = handle;
+    if (place.compare_exchange_strong(found, nullptr, std::memory_order_relaxed)) return;
+  }
+  const std::lock_guard lock(others().mutex);
+  other_count.fetch_sub(others().handles.erase(handle), std::memory_order_relaxed);
+}
+
+} // namespace
+
+bool exists(const whorlComm* handle) noexcept {
+  if (handle == nullptr) return false;
+  for (const auto& place : bucket_of(handle).handles) {
+    if (place.load(std::memory_order_acquire) == handle) return true; // … release in enter()
+  }
+  if (other_count.load(std::memory_order_acquire) == 0) return false;
+  const std::lock_guard lock(others().mutex);
+  return others().handles.contains(handle);
+}
+
+} // namespace whorl
+
+whorlComm::whorlComm() { whorl::enter(this); }
+whorlComm::~whorlComm() { whorl::remove(this); }
+
+void* whorlComm::operator new(std::size_t bytes) { return ::operator new(bytes); }
+
+void whorlComm::operator delete(void* memory) noexcept {
+  {
+    whorl::Others& others = whorl::others();
+    const std::lock_guard lock(others.mutex);
+    std::swap(memory, others.freed[others.next_freed++ % others.freed.size()]);
+  }
+  ::operator delete(memory);
+}
+
 void whorlComm::set_error(const whorl::Status& status) {
   const std::lock_guard lock(mutex_);
   error_ = status;

@@ -15,7 +15,16 @@ struct whorlComm {
   static constexpr std::uint64_t kAlive = 0x776f726c636f6d6d;
   static constexpr std::uint64_t kDead = 0xdeadc0edeadc0ede;
 
-  /// Guards against handles that were destroyed or never were one; best effort.
+  whorlComm();
+  ~whorlComm();
+  whorlComm(const whorlComm&) = delete;
+  whorlComm& operator=(const whorlComm&) = delete;
+  /// Freed memory is not given out again before many others have been freed, so that an old handle
+  /// is not taken for a new one.
+  static void* operator new(std::size_t bytes);
+  static void operator delete(void* memory) noexcept;
+
+  /// kDead from the beginning of the end: only one thread ends a handle.
   std::atomic<std::uint64_t> magic{kAlive};
   /// Calls of other threads that are inside; abort waits for them to leave.
   std::atomic<int> inside{0};
@@ -37,6 +46,10 @@ struct whorlComm {
 };
 
 namespace whorl {
+
+/// Whether a whorlComm exists at `handle`, which may be any address: it is looked up, not read. A
+/// nanosecond or two; any thread.
+bool exists(const whorlComm* handle) noexcept;
 
 /// A call that is inside a communicator: whorlCommAbort() waits for it to leave.
 class Inside {

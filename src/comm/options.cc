@@ -10,8 +10,30 @@
 
 #include "base/bytes.h"
 #include "base/params.h"
+#include "kernels/reduce.h"
 
 namespace whorl {
+
+namespace {
+
+/// WHORL_SIMD is read where the kernels are chosen; a mistake is reported here.
+Status check_simd() {
+  const std::string wanted = param_text(Param::kSimd);
+  if (wanted.empty()) return {};
+  std::string usable;
+  for (const Simd simd : {Simd::kScalar, Simd::kAvx2, Simd::kAvx512, Simd::kNeon}) {
+    if (!supported(simd)) continue;
+    if (name_of(simd) == wanted) return {};
+    usable += (usable.empty() ? "" : ", ") + std::string(name_of(simd));
+  }
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("WHORL_SIMD=\"{}\" is no instruction set of this build and processor; they have "
+                  "{}",
+                  wanted, usable));
+}
+
+} // namespace
 
 Result<Options> Options::from_environment() {
   Options options;
@@ -52,6 +74,14 @@ Result<Options> Options::from_environment() {
   }
   for (const Param param : {Param::kInsecure, Param::kZeroCopy}) {
     if (const auto value = param_bool(param); !value.ok()) return value.status();
+  }
+
+  WHORL_TRY(check_simd());
+  if (const std::string level = param_text(Param::kLog);
+      level != "off" && level != "error" && level != "warn" && level != "info") {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("WHORL_LOG=\"{}\" is none of off, error, warn and info", level));
   }
 
   const std::string list = param_text(Param::kTransports);

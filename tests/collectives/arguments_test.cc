@@ -131,6 +131,32 @@ TEST_F(Arguments, AGroupWithABadCallDoesNothing) {
   refused(whorlGroupEnd(), {"whorlGroupStart"}, whorlInvalidUsage);
 }
 
+TEST_F(Arguments, HandlesThatAreNone) {
+  whorlComm_t gone = nullptr;
+  ASSERT_EQ(whorlCommInitAll(&gone, 1, nullptr), whorlSuccess);
+  ASSERT_EQ(whorlCommDestroy(gone), whorlSuccess);
+  // New communicators do not bring an old handle back to life.
+  std::vector<whorlComm_t> fresh(100);
+  for (whorlComm_t& handle : fresh) ASSERT_EQ(whorlCommInitAll(&handle, 1, nullptr), whorlSuccess);
+  std::vector<std::uint64_t> zeros(64), ones(64, UINT64_MAX);
+  int value = 0;
+  std::uint64_t bytes = 0;
+  for (void* const wild :
+       {static_cast<void*>(gone), reinterpret_cast<void*>(std::uintptr_t{8}),
+        reinterpret_cast<void*>(UINTPTR_MAX), reinterpret_cast<void*>(std::uintptr_t{1} << 46),
+        static_cast<void*>(zeros.data()), static_cast<void*>(ones.data()),
+        static_cast<void*>(reinterpret_cast<char*>(comm()) + 8)}) {
+    const auto handle = static_cast<whorlComm_t>(wild);
+    refused(whorlBarrier(handle, nullptr), {"not a communicator"});
+    refused(whorlCommCount(handle, &value), {"not a communicator"});
+    refused(whorlCommMemStats(handle, whorlStatHostMemTotal, &bytes), {"not a communicator"});
+    refused(whorlCommAbort(handle), {"not a communicator"});
+    refused(whorlCommDestroy(handle), {"not a communicator"});
+    EXPECT_NE(whorlGetLastError(handle), nullptr);
+  }
+  for (const whorlComm_t handle : fresh) EXPECT_EQ(whorlCommDestroy(handle), whorlSuccess);
+}
+
 TEST_F(Arguments, Configurations) {
   whorlComm_t fresh = nullptr;
   whorlUniqueId id;
@@ -165,6 +191,9 @@ TEST_F(Arguments, EnvironmentVariables) {
   with("WHORL_HEAP_BYTES", "much", "much");
   with("WHORL_INSECURE", "maybe", "maybe");
   with("WHORL_CHANNELS", "4", "WHORL_MAX_CHANNELS");
+  with("WHORL_SIMD", "mmx", "scalar");
+  with("WHORL_LOG", "loud", "warn");
+  with("WHORL_MEMORY_BUDGET", "little", "little");
 }
 
 } // namespace

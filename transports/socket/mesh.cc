@@ -19,6 +19,8 @@ constexpr std::uint64_t kStaggerNs = 100'000'000;
 // Refused connections are tried again after a time that doubles from kFirstRetryNs to kLastRetryNs.
 constexpr std::uint64_t kFirstRetryNs = 2'000'000;
 constexpr std::uint64_t kLastRetryNs = 200'000'000;
+// After how long a refusing target is given up, where it ought to listen.
+constexpr std::uint64_t kGoneNs = 1'000'000'000;
 // How often the verdict is looked at.
 constexpr std::uint64_t kLookNs = 10'000'000;
 // Sockets that strangers may hold at a time. When there are more, the oldest is dropped: members
@@ -32,8 +34,9 @@ struct Attempt {
   std::uint64_t due_ns = 0; ///< when to connect next, while neither socket nor handshake is there
   std::uint64_t retry_ns = kFirstRetryNs;
   Fd connecting;
-  Handshake handshake; ///< has the socket once it is connected
-  Status last;         ///< why the last try failed
+  Handshake handshake;  ///< has the socket once it is connected
+  Status last;          ///< why the last try failed
+  bool refused = false; ///< … because nobody listens there
   int tries = 0;
   bool idle() const noexcept { return !connecting.valid() && handshake.fd() < 0; }
   void stop() noexcept {
@@ -57,6 +60,7 @@ class MeshLoop {
       const std::uint64_t now = sys().now_ns();
       if (plan_.verdict != nullptr && plan_.verdict->raised()) return plan_.verdict->status();
       if (now >= plan_.deadline_ns) return timed_out();
+      if (!plan_.gone.empty() && now >= started_ns_ + kGoneNs) WHORL_TRY(check_for_gone());
       if (fatal_.ok()) start_due(now);
       if (!fatal_.ok()) return fatal_;
       if (open_ == 0) break; // the last handshake needed no waiting: nothing would end a poll
@@ -77,7 +81,7 @@ class MeshLoop {
 
  private:
   void prepare() {
-    const std::uint64_t now = sys().now_ns();
+    const std::uint64_t now = started_ns_ = sys().now_ns();
     for (std::size_t t = 0; t < plan_.targets.size(); ++t) {
       const MeshTarget& target = plan_.targets[t];
       links_.push_back({target.rank, target.role, target.channel, Fd(), ""});
@@ -94,6 +98,26 @@ class MeshLoop {
       links_.push_back({expected.rank, expected.role, expected.channel, Fd(), ""});
     }
     open_ = links_.size();
+  }
+
+  /// An error if every address of a target refuses connections.
+  Status check_for_gone() {
+    for (std::size_t t = 0; t < plan_.targets.size(); ++t) {
+      const std::span<Attempt> attempts = attempts_at(t);
+      const bool gone = !established(t) && !attempts.empty() &&
+                        std::all_of(attempts.begin(), attempts.end(), [](const Attempt& attempt) {
+                          return attempt.idle() && attempt.refused;
+                        });
+      if (!gone) continue;
+      std::string where;
+      for (const Attempt& attempt : attempts) {
+        where += (where.empty() ? "" : ", ") + attempt.address->text();
+      }
+      return Status::error(Code::kRemoteError,
+                           fmt::format("rank {}: {} refused connections for 1 s: {}", plan_.rank,
+                                       where, plan_.gone));
+    }
+    return {};
   }
 
   std::string describe(int rank) const {
@@ -140,6 +164,7 @@ class MeshLoop {
       begin_handshake(attempt, std::move(socket));
     } else {
       failed(attempt, Status::error(Code::kRemoteError, errno_text(result)));
+      attempt.refused = result == -ECONNREFUSED;
     }
   }
 
@@ -163,6 +188,7 @@ class MeshLoop {
   void failed(Attempt& attempt, Status why) {
     attempt.stop();
     attempt.last = std::move(why);
+    attempt.refused = false;
     attempt.due_ns = sys().now_ns() + attempt.retry_ns;
     attempt.retry_ns = std::min(2 * attempt.retry_ns, kLastRetryNs);
     // The next choice need not wait for its turn any longer.
@@ -182,6 +208,7 @@ class MeshLoop {
     if (result < 0) error = -result;
     if (error != 0) {
       failed(attempt, Status::error(Code::kRemoteError, errno_text(error)));
+      attempt.refused = error == ECONNREFUSED;
     } else {
       begin_handshake(attempt, std::move(attempt.connecting));
     }
@@ -354,6 +381,7 @@ class MeshLoop {
   std::vector<Stranger> strangers_;
   std::vector<pollfd> fds_;
   std::size_t open_ = 0; ///< links without a socket
+  std::uint64_t started_ns_ = 0;
   Status fatal_;
 };
 

@@ -34,9 +34,13 @@ struct MeshPlan {
   const Identity* identity = nullptr;
   std::vector<MeshTarget> targets;
   std::vector<MeshExpected> expected;
-  std::uint64_t deadline_ns = 0;                 ///< on sys().now_ns()'s clock
-  std::string congestion;                        ///< TCP's, of targets; empty: the system's
-  const Verdict* verdict = nullptr;              ///< if raised, give up; may be null
+  std::uint64_t deadline_ns = 0;    ///< on sys().now_ns()'s clock
+  std::string congestion;           ///< TCP's, of targets; empty: the system's
+  const Verdict* verdict = nullptr; ///< if raised, give up; may be null
+  /// All targets listened before this rank could know of them: when every address of one refuses
+  /// connections for a second, nobody is there any more. Then this is the error; empty: try again
+  /// until the deadline, the peer may not have started.
+  std::string gone;
   std::function<std::string(int rank)> describe; ///< names a rank in errors; may be empty
 };
 

@@ -271,7 +271,16 @@ void TcpTransport::tell(const Status& verdict) noexcept {
     if (told_) return;
     told_ = true;
   }
-  send_control(tcp::ControlKind::kVerdict, verdict.message());
+  try {
+    // What another rank did already says who; forwarding it must not add a name each time.
+    const bool forwarded = verdict.code() == Code::kRemoteError || membership_ == nullptr;
+    send_control(tcp::ControlKind::kVerdict,
+                 forwarded ? verdict.message()
+                           : fmt::format("{} gave up: {}", membership_->describe(membership_->rank),
+                                         verdict.message()));
+  } catch (const std::bad_alloc&) {
+    send_control(tcp::ControlKind::kVerdict, "a rank gave up and has no memory left to say why");
+  }
 }
 
 void TcpTransport::send_control(tcp::ControlKind kind, std::string_view text) noexcept {
@@ -391,7 +400,8 @@ void TcpTransport::take_frame(Peer& peer, const tcp::ControlHeader& header,
   std::replace_if(
       clean.begin(), clean.end(),
       [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
-  raise(Code::kRemoteError, fmt::format("{} gave up: {}", membership_->describe(peer.rank), clean));
+  if (clean.empty()) clean = membership_->describe(peer.rank) + " gave up and does not say why";
+  raise(Code::kRemoteError, std::move(clean));
 }
 
 // --- waiting ---

@@ -43,7 +43,7 @@ const char* whorlGetLastError(whorlComm_t comm) {
   thread_local std::string text; // keeps what is returned alive
   try {
     text = last_error();
-    if (comm != nullptr && comm->magic.load() == whorlComm::kAlive) {
+    if (exists(comm) && comm->magic.load() == whorlComm::kAlive) {
       const Inside inside(*comm);
       Status status = comm->error();
       if (status.ok() && comm->created.load(std::memory_order_acquire) == Code::kOk) {

@@ -307,6 +307,30 @@ TEST(Bootstrap, AnAbsentRootIsAnErrorWithEveryAddress) {
   EXPECT_TRUE(contains(text, id.addresses[0].text() + " (Connection refused)")) << text;
 }
 
+TEST(Bootstrap, AUsedUpIdIsNotWaitedFor) {
+  const Result<UniqueId> id = start_root(); // with all addresses of this host
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  meet(2, [&](int rank) { return meet_by_id(*id, attendant(rank, 2)); });
+  const auto start = Clock::now();
+  const Result<Rendezvous> rendezvous = meet_by_id(*id, attendant(1, 2, 60));
+  ASSERT_FALSE(rendezvous.ok());
+  const std::string& text = rendezvous.status().message();
+  EXPECT_EQ(Code::kRemoteError, rendezvous.status().code());
+  EXPECT_TRUE(contains(text, "has been used for a communicator before")) << text;
+  EXPECT_TRUE(contains(text, id->addresses[0].text())) << text;
+  EXPECT_LT(seconds_since(start), 30);
+}
+
+TEST(Bootstrap, ARankMayComeBeforeRank0ToAnAddress) {
+  const ReservedPort later;
+  const std::string where = "127.0.0.1:" + later.text();
+  in_threads(2, [&](int rank) {
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    const Result<Rendezvous> rendezvous = meet_by_address(where, attendant(rank, 2));
+    EXPECT_TRUE(rendezvous.ok()) << rendezvous.status().message();
+  });
+}
+
 TEST(Bootstrap, AVerdictEndsTheWaiting) {
   const UniqueId id = loopback_root();
   Verdict verdict;
