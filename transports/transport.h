@@ -127,8 +127,8 @@ struct Membership {
   Identity identity;
   std::vector<RankCard> cards;               ///< of all ranks, in rank order
   int channels = 2;                          ///< endpoints for each pair of ranks
-  int slots = 4;                             ///< of each direction of an endpoint
-  std::size_t slot_bytes = 131072;           ///< multiple of 64
+  int slots = 8;                             ///< of each direction of an endpoint
+  std::size_t slot_bytes = 65536;            ///< multiple of 64
   std::uint64_t timeout_ns = 30'000'000'000; ///< for connect()
   Verdict* verdict = nullptr;
 
@@ -165,7 +165,7 @@ class Transport : public Napper {
   /// RankCard::addresses.
   virtual Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const = 0;
   /// Payload of a slot that suits this transport, where nobody asks for another.
-  virtual std::size_t slot_bytes() const noexcept { return 131072; }
+  virtual std::size_t slot_bytes() const noexcept { return 65536; }
   /// Connects to all of `peers` (each of which does the same) and stops listening. An error names
   /// the peer. `membership` outlives the transport.
   virtual Status connect(const Membership& membership, std::span<const int> peers,

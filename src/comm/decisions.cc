@@ -75,7 +75,15 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
   const std::uint64_t budget = smallest_budget(members);
-  const MemorySizes wanted{.slots = static_cast<std::uint32_t>(members.slots),
+  // What is on its way to a peer at any time: enough for slots to leave the fastest caches before
+  // they are filled again. Larger: more memory, for no gain that was measured.
+  constexpr std::size_t kRingBytes = 512 * 1024;
+  constexpr std::size_t kFewestSlots = 4;
+  std::size_t slots = static_cast<std::size_t>(members.slots);
+  if (!options.slots_given) {
+    slots = std::min(slots, std::max(kFewestSlots, kRingBytes / members.slot_bytes));
+  }
+  const MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),
                            .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),
                            .channels = static_cast<std::uint32_t>(members.channels)};
   const auto memory =
