@@ -43,7 +43,9 @@ Result<Options> Options::from_environment() {
   options.trace = param_text(Param::kTrace);
   WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
 
-  WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins));
+  if (!param_text(Param::kSpins).empty()) {
+    WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins.emplace()));
+  }
 
   // Settings that are used elsewhere, checked here so that a mistake does not pass in silence.
   if (!param_text(Param::kHeapBytes).empty()) {
