@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/params.h"
+#include "transports/tcp/tuning.h"
 
 namespace whorl {
 
@@ -48,6 +49,7 @@ Result<Options> Options::from_environment() {
   }
 
   // Settings that are used elsewhere, checked here so that a mistake does not pass in silence.
+  if (const auto tuning = TcpTuning::from_environment(); !tuning.ok()) return tuning.status();
   if (!param_text(Param::kHeapBytes).empty()) {
     std::int64_t heap_bytes = 0;
     WHORL_TRY(number(Param::kHeapBytes, 0, std::int64_t{1} << 62, heap_bytes));
