@@ -68,8 +68,17 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   return std::move(builder).build();
 }
 
+/// Rounds between ranks of one group of the innermost dimension: the first ones, if both the group
+/// and all ranks are a power of two.
+double inner_rounds(const Shape& shape) {
+  if (shape.dims.size() < 2 || !is_power_of_two(shape.nranks)) return 0;
+  const int group = shape.dims.front().size;
+  return is_power_of_two(group) ? floor_log2(group) : 0;
+}
+
 Cost allreduce_cost(const Shape& shape) {
   if (shape.nranks == 1) return {};
+  const double inner = inner_rounds(shape);
   const double rounds = floor_log2(shape.nranks);
   const double folds = is_power_of_two(shape.nranks) ? 0 : 1;
   // A chain through all rounds ends at the opposite virtual rank; that both are folded, so that it
@@ -80,14 +89,19 @@ Cost allreduce_cost(const Shape& shape) {
           .volume = rounds + folds,
           .reduced = rounds + folds,
           .messages = (rounds + folds) * shape.channels,
-          .window = static_cast<double>(shape.channels)};
+          .window = static_cast<double>(shape.channels),
+          .inner_rounds = inner,
+          .inner_volume = inner,
+          .inner_messages = inner * shape.channels};
 }
 
 // A barrier is the allreduce of nothing, for which one lane is enough.
 Schedule build_barrier(const Shape& shape, int rank) {
   return build_allreduce({.nranks = shape.nranks}, rank);
 }
-Cost barrier_cost(const Shape& shape) { return allreduce_cost({.nranks = shape.nranks}); }
+Cost barrier_cost(const Shape& shape) {
+  return allreduce_cost({.nranks = shape.nranks, .dims = shape.dims});
+}
 
 Schedule build_all_gather(const Shape& shape, int rank) {
   const int n = shape.nranks;

@@ -166,6 +166,8 @@ class Transport : public Napper {
   virtual Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const = 0;
   /// Payload of a slot that suits this transport, where nobody asks for another.
   virtual std::size_t slot_bytes() const noexcept { return 65536; }
+  /// Whether looking for a message enters the kernel.
+  virtual bool polls_by_system_calls() const noexcept { return false; }
   /// Connects to all of `peers` (each of which does the same) and stops listening. An error names
   /// the peer. `membership` outlives the transport.
   virtual Status connect(const Membership& membership, std::span<const int> peers,

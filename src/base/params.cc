@@ -37,9 +37,10 @@ constexpr std::array kParams{
     ParamInfo{Param::kTimeoutMs, "WHORL_TIMEOUT_MS", "30000",
               "An operation or a connection set-up fails after this many milliseconds without "
               "progress."},
-    ParamInfo{Param::kSpins, "WHORL_SPINS", "20",
+    ParamInfo{Param::kSpins, "WHORL_SPINS", "",
               "Attempts before a wait yields the core, 0 to 1000000000. More pays only where every "
-              "rank has a core to itself."},
+              "rank has a core to itself. Empty: 20, but 0 where ranks are connected by TCP and a "
+              "host has more of them than cores."},
     ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,tcp",
               "Transports that may be used, best first."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/params.h"
 #include "kernels/reduce.h"
+#include "transports/tcp/tuning.h"
 
 namespace whorl {
 
@@ -66,9 +67,12 @@ Result<Options> Options::from_environment() {
   options.trace = param_text(Param::kTrace);
   WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
 
-  WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins));
+  if (!param_text(Param::kSpins).empty()) {
+    WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins.emplace()));
+  }
 
   // Settings that are used elsewhere, checked here so that a mistake does not pass in silence.
+  if (const auto tuning = TcpTuning::from_environment(); !tuning.ok()) return tuning.status();
   if (!param_text(Param::kHeapBytes).empty()) {
     std::int64_t heap_bytes = 0;
     WHORL_TRY(number(Param::kHeapBytes, 0, std::int64_t{1} << 62, heap_bytes));

@@ -28,7 +28,7 @@ struct Options {
   std::string trace;                   ///< pattern of a file name; empty: no trace
   std::size_t trace_records = 65536;
   bool verify = false;
-  std::uint32_t spins = 20; ///< attempts before a wait yields
+  std::optional<std::uint32_t> spins; ///< attempts before a wait yields; empty: what suits
 
   /// From the environment alone. The error names the variable.
   static Result<Options> from_environment();

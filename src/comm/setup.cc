@@ -447,7 +447,11 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   std::erase(setup.transports, nullptr);
 
   setup.policy.timeout_ns = options.timeout_ns;
-  setup.policy.spins = options.spins;
+  const bool calls = std::any_of(setup.transports.begin(), setup.transports.end(),
+                                 [](const auto& t) { return t->polls_by_system_calls(); });
+  // An attempt that is a system call for each peer takes so long that a rank which waits for this
+  // very core should not wait for twenty.
+  setup.policy.spins = options.spins.value_or(crowded && calls ? 0 : setup.policy.spins);
   setup.verify = options.verify;
   return setup;
 }

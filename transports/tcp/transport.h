@@ -33,6 +33,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   Result<std::vector<std::byte>> listen(const Identity& identity) override;
   Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const override;
   std::size_t slot_bytes() const noexcept override { return 512 * 1024; }
+  bool polls_by_system_calls() const noexcept override { return true; }
   Status connect(const Membership& membership, std::span<const int> peers,
                  std::size_t index) override;
   Endpoint* endpoint(int peer, int channel) noexcept override;

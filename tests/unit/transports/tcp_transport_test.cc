@@ -159,6 +159,38 @@ TEST(TcpTransport, NappingRanksAreWoken) {
   });
 }
 
+TEST(TcpTransport, ANappingRankIsWokenWhenThereIsRoomAgain) {
+  World world(2);
+  world.run([](int rank, Rank& self) {
+    const std::string text(4096, 'x');
+    constexpr int kMessages = 4000; // more than the buffers of two sockets take
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      for (int i = 0; i < kMessages; ++i) {
+        ASSERT_EQ(text, self.receive(0)) << self.verdict.status().message();
+      }
+      return;
+    }
+    int naps = 0;
+    const auto start = Clock::now();
+    for (int i = 0; i < kMessages; ++i) {
+      Endpoint& endpoint = self.to(1);
+      while (endpoint.try_reserve().empty()) {
+        if (endpoint.progress() != Progress::kIdle) continue;
+        self.transport->nap(60'000'000'000);
+        ++naps;
+      }
+      std::memcpy(endpoint.try_reserve().data(), text.data(), text.size());
+      endpoint.commit(text.size(), {});
+    }
+    while (!self.to(1).flushed()) {
+      if (self.to(1).progress() == Progress::kIdle) self.transport->nap(60'000'000'000);
+    }
+    EXPECT_GT(naps, 0);
+    EXPECT_LT(seconds_since(start), 30);
+  });
+}
+
 TEST(TcpTransport, WhatWasSentBeforeLeavingArrives) {
   World world(2);
   world.run([](int rank, Rank& self) {
