@@ -198,7 +198,7 @@ Status Communicator::drain() {
   Event::Waiter waiter(queue_event_);
   Verdict nobody; // also a dead communicator's tasks end, each with the verdict
   const WaitPolicy policy{
-      .timeout_ns = UINT64_MAX, .spins = 200, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
+      .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
   static_cast<void>(wait_until(
       [this] {
         // pairs with release in serve(): the engine is this thread's again
@@ -241,7 +241,7 @@ Status Communicator::run_task(const Task& task) {
   for (const auto& ticket : task.tickets) {
     Event::Waiter waiter(ticket->stream().event());
     const WaitPolicy policy{
-        .timeout_ns = UINT64_MAX, .spins = 200, .yield_ns = 50'000, .nap_ns = 10'000'000};
+        .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .nap_ns = 10'000'000};
     // A stream is always waited for, also by a dead communicator: its tickets complete in order.
     Verdict nobody;
     static_cast<void>(

@@ -36,7 +36,7 @@ Status Stream::synchronize() {
   Event::Waiter waiter(event_);
   // Operations end by themselves, with an error if need be: each has its own deadline.
   const WaitPolicy policy{
-      .timeout_ns = UINT64_MAX, .spins = 200, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
+      .timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
   static_cast<void>(wait_until([&] { return idle() ? Progress::kDone : Progress::kIdle; }, policy,
                                nobody, waiter));
   return error();
