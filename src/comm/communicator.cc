@@ -68,10 +68,17 @@ bool Communicator::repeats(const RawCall& call) const noexcept {
 
 Status Communicator::repeat(const RawCall& call) {
   if (setup_.verdict->raised()) return setup_.verdict->status();
-  engine_->repeat(call);
-  const WaitResult result =
-      wait_until([this] { return engine_->advance(); }, setup_.policy, *setup_.verdict, napper_);
-  return result == WaitResult::kReady ? Status() : finish(result);
+  WaitResult result = WaitResult::kFailed;
+  const Status status = without_exceptions([&]() -> Status {
+    engine_->repeat(call);
+    result =
+        wait_until([this] { return engine_->advance(); }, setup_.policy, *setup_.verdict, napper_);
+    return {};
+  });
+  if (result == WaitResult::kReady) return {};
+  // The other ranks count this operation: without it, this rank cannot go on either.
+  if (!status.ok()) setup_.verdict->raise(status);
+  return finish(result);
 }
 
 Status Communicator::execute(std::span<const Request> batch, const WaitPolicy& policy) {

@@ -37,8 +37,7 @@ class Communicator {
   const Options& options() const noexcept { return setup_.options; }
 
   /// Carries out a batch; returns when this rank's part is complete. After an error other than
-  /// kInvalidArgument the communicator is dead.
-  /// `patience` multiplies the timeout.
+  /// kInvalidArgument the communicator is dead. `patience` multiplies the timeout.
   Status run(std::span<const Request> batch, unsigned patience = 1);
   /// Whether a blocking call can be carried out by repeat(), which saves what does not depend on
   /// the buffers, because the last call of this collective was the same otherwise. False is always

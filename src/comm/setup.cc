@@ -213,7 +213,9 @@ Status choose_transports(Setup& setup) {
 /// What suits the most demanding transport that this rank uses. Rank 0 decides for all: where any
 /// two ranks are not of one host, one of them is not of rank 0's.
 std::size_t suitable_slot_bytes(const Setup& setup) {
-  std::size_t bytes = 64;
+  // Of a rank that is alone, too: it copies by pieces of this size.
+  constexpr std::size_t kLeast = 65536;
+  std::size_t bytes = kLeast;
   for (const int index : setup.transport_of) {
     if (index < 0) continue;
     bytes = std::max(bytes, setup.transports[static_cast<std::size_t>(index)]->slot_bytes());

@@ -209,8 +209,6 @@ Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
   return result;
 }
 
-/// Whether a registered buffer is still where it was: a user who has unmapped it too early may have
-/// other things there by now.
 std::size_t Heap::used() {
   const std::lock_guard lock(mutex_);
   std::size_t bytes = 0;
@@ -219,6 +217,8 @@ std::size_t Heap::used() {
   return bytes;
 }
 
+/// Whether a registered buffer is still where it was: a user who has unmapped it too early may have
+/// other things there by now.
 bool Heap::still_mapped(const HeapRegistration& registration) const {
   const std::vector<Mapping> mappings =
       mappings_over(registration.begin, registration.begin + registration.size);
