@@ -32,6 +32,10 @@ enum class Publish : std::uint8_t {
   kUnreachable, ///< this source cannot be sent without a copy; use try_reserve()
 };
 
+/// Messages below this are not filled with streaming stores: what is gained does not pay for the
+/// fence, and they are too short to be timed.
+inline constexpr std::size_t kLeastStreamedBytes = 16 * 1024;
+
 /// One end of a connected, in-order, bidirectional FIFO between two ranks. Each direction has a
 /// fixed number of slots; a message occupies one from commit() until the peer's release(). Owned by
 /// one channel: never called by two threads at once. No call blocks or allocates; only progress()

@@ -10,7 +10,7 @@
 namespace whorl {
 namespace {
 
-constexpr std::uint32_t kMaxSlotBytes = 1U << 30;
+constexpr std::uint32_t kMaxSlotBytes = (1U << 30) - 64;
 
 /// Ranks of each host, for hosts with the same number of consecutive ranks; else empty.
 std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {

@@ -231,7 +231,14 @@ Status issue(std::span<const Call> calls) {
   Status first;
   std::vector<Batch> batches = sort_by_communicator(calls);
   std::deque<Inside> inside;
-  for (Batch& batch : batches) inside.emplace_back(*batch.handle);
+  for (Batch& batch : batches) {
+    if (exists(batch.handle)) inside.emplace_back(*batch.handle);
+    if (!exists(batch.handle) || batch.handle->magic.load() != whorlComm::kAlive) {
+      return Status::error(Code::kInvalidUsage,
+                           "another thread ended a communicator between whorlGroupStart and "
+                           "whorlGroupEnd while the group had calls on it");
+    }
+  }
   submit(batches, first);
   std::vector<Batch*> together;
   for (Batch& batch : batches) {

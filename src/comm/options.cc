@@ -136,9 +136,8 @@ Result<Options> make_options(const whorlConfig_t* config) {
     return {};
   };
   int timeout_ms = 0;
-  int min_channels = 1;
-  WHORL_TRY(bounded("blocking", given.blocking, 0, 1, min_channels));
-  min_channels = 1;
+  int min_channels = 1, ignored = 0; // blocking() reads that field
+  WHORL_TRY(bounded("blocking", given.blocking, 0, 1, ignored));
   WHORL_TRY(bounded("maxCTAs", given.maxCTAs, 1, 1024, options->max_channels));
   WHORL_TRY(
       bounded("nChannelsPerNetPeer", given.nChannelsPerNetPeer, 1, 16, options->max_channels));

@@ -18,7 +18,7 @@
 namespace whorl {
 namespace {
 
-constexpr std::uint32_t kWireVersion = 1;
+constexpr std::uint32_t kWireVersion = 2;
 
 /// What ranks tell each other in one round of the set-up. Fixed size, sent as it is.
 template <class Content>

@@ -10,8 +10,6 @@ namespace {
 /// Repetitions that a lane runs before the next lane gets its turn. Larger: fewer switches.
 /// Smaller: lanes stay closer together.
 constexpr int kTurn = 64;
-/// Messages below this are not streamed: what is gained does not pay for the fence.
-constexpr std::size_t kStreamBytes = 16 * 1024;
 
 } // namespace
 
@@ -279,8 +277,8 @@ std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, cons
 /// The peer's slot for a message; no data if there is none free.
 Target Execution::reserve(Endpoint& peer, std::size_t bytes) const noexcept {
   const std::span<std::byte> slot = peer.try_reserve(bytes);
-  const bool stream =
-      bytes >= kStreamBytes && binding_.kernels.stream_copy != nullptr && peer.prefers_streaming();
+  const bool stream = bytes >= kLeastStreamedBytes && binding_.kernels.stream_copy != nullptr &&
+                      peer.prefers_streaming();
   return {slot.data(), stream};
 }
 
@@ -310,6 +308,7 @@ bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& mes
     }
     if (published == Publish::kBusy) return moved;
     if (published == Publish::kSent) {
+      if (lane.published.size() == lane.published.capacity()) forget_released(lane);
       lane.published.push_back({.endpoint = &peer,
                                 .number = peer.sent(),
                                 .begin = source.data(),
@@ -448,14 +447,18 @@ bool Execution::step_finished(const LaneRun& waiter, const Step& step) const noe
   return other.window == waiter.window && other.step > step.rx;
 }
 
+void Execution::forget_released(LaneRun& lane) noexcept {
+  std::erase_if(lane.published,
+                [](const Publication& p) { return p.endpoint->released() >= p.number; });
+}
+
 /// Whether no peer is still reading what the step is about to overwrite.
 bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
   if (lane.published.empty()) return true;
   // In place, a copy of a chunk onto itself changes nothing.
   const bool onto_itself = step.ops == kCopy && lane.src.data == lane.dst.data;
   if (onto_itself) return true;
-  std::erase_if(lane.published,
-                [](const Publication& p) { return p.endpoint->released() >= p.number; });
+  forget_released(lane);
   for (std::uint32_t k = 0; k < step.count && !lane.published.empty(); ++k) {
     const std::span<std::byte> target = memory(step.dst, lane.window, lane.dst.chunk + k);
     const std::byte* const end = target.data() + target.size();
@@ -468,10 +471,7 @@ bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
 
 /// Whether nothing that a finished lane has sent needs this side any more.
 bool Execution::drained(LaneRun& lane) noexcept {
-  if (!lane.published.empty()) {
-    std::erase_if(lane.published,
-                  [](const Publication& p) { return p.endpoint->released() >= p.number; });
-  }
+  if (!lane.published.empty()) forget_released(lane);
   return lane.published.empty() &&
          std::all_of(lane.endpoints.begin(), lane.endpoints.end(),
                      [](Endpoint* endpoint) { return endpoint->flushed(); });

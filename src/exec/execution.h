@@ -159,6 +159,7 @@ class Execution {
   void trace_step(LaneRun& lane) noexcept;
   bool step_finished(const LaneRun& waiter, const Step& step) const noexcept;
   bool may_overwrite(LaneRun& lane, const Step& step) noexcept;
+  static void forget_released(LaneRun& lane) noexcept;
   bool drained(LaneRun& lane) noexcept;
   static bool publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept;
 

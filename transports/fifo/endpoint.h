@@ -62,7 +62,7 @@ class FifoEndpoint final : public Endpoint {
     if (sent_ == limit_ && !make_room()) return {};
     small_ = bytes <= kSmallBytes;
     if (small_) return send_slot_->small;
-    if (bytes >= StorePolicy::kLeastBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
+    if (bytes >= kLeastStreamedBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
     return {payload(send_slot_), ends_.slot_bytes};
   }
 
@@ -72,7 +72,7 @@ class FifoEndpoint final : public Endpoint {
     std::uint64_t word = std::uint64_t{bytes} << 32;
     if (bytes <= kSmallBytes) {
       if (!small_) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
-    } else if (bytes >= StorePolicy::kLeastBytes) {
+    } else if (bytes >= kLeastStreamedBytes) {
       word |= filled(bytes);
     }
     send(word, fingerprint);

@@ -29,10 +29,9 @@ inline std::uint32_t pace_of(std::uint64_t ns, std::size_t bytes) noexcept {
 /// and what was timed before has been received. Used by one thread.
 class StorePolicy {
  public:
-  /// Messages below this are not worth it, and too short to be timed.
-  static constexpr std::size_t kLeastBytes = 16 * 1024;
-
-  explicit StorePolicy(std::uint32_t slots) noexcept : slots_(slots) {}
+  /// With very many slots settling takes fewer messages than there are slots, so that a trial fits
+  /// into a period.
+  explicit StorePolicy(std::uint32_t slots) noexcept : slots_(std::min(slots, kMostSettling)) {}
 
   bool streaming() const noexcept { return streaming_; }
   /// Whether the next message is to be timed by both sides.
@@ -68,6 +67,8 @@ class StorePolicy {
   /// are unusual ones. Shorter: what the losing kind costs weighs more. Longer: a change is noticed
   /// later, at 128 KiB a message after some 20 ms.
   static constexpr std::uint32_t kFirstPeriod = 256, kLongestPeriod = 2048;
+  static constexpr std::uint32_t kMostSettling = 64;
+  static_assert(3 * kMostSettling + 2 * kTimed < kFirstPeriod);
 
   std::uint32_t half() const noexcept { return slots_ + kTimed; }
 

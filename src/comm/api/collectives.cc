@@ -1,5 +1,6 @@
 // Groups, collectives, transfers, operators.
 #include <cstring>
+#include <optional>
 
 #include "comm/api/support.h"
 #include "comm/check.h"
@@ -15,9 +16,12 @@ namespace {
 whorlResult_t call(const RawCall& raw, whorlComm_t handle, void* stream) noexcept {
   return guarded(raw.function, [&]() -> Status {
     Group& group = Group::current();
+    // Before the handle is read: another thread's abort then waits for this call, or this call sees
+    // that the handle is dead.
+    std::optional<Inside> inside;
+    if (exists(handle)) inside.emplace(*handle);
     if (stream == nullptr && !group.open() && check_ready(raw.function, handle).ok() &&
         handle->communicator->repeats(raw)) {
-      const Inside inside(*handle);
       Status status = handle->communicator->repeat(raw);
       if (!status.ok()) handle->set_error(status);
       return status;

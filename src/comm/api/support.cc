@@ -56,7 +56,7 @@ Status invalid(const char* function, std::string_view what) {
 
 Status check_handle(const char* function, const whorlComm* handle) {
   if (handle == nullptr) return invalid(function, "comm is NULL");
-  if (!exists(handle) || handle->magic.load(std::memory_order_relaxed) != whorlComm::kAlive) {
+  if (!exists(handle) || handle->magic.load(std::memory_order_seq_cst) != whorlComm::kAlive) {
     return invalid(function, "comm is not a communicator, or it has been destroyed");
   }
   return {};
