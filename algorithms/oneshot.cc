@@ -43,6 +43,9 @@ Cost cost(const Shape& shape) {
   const double others = shape.nranks - 1;
   return {.rounds = 1,
           .volume = others,
+          .sent = others,
+          .received = others,
+          .mean = others,
           .reduced = others,
           .copied = 1,
           .messages = others * shape.channels,

@@ -116,9 +116,9 @@ TEST(Choice, FollowsTheSize) {
 TEST(Choice, FollowsTheLinks) {
   const Shape shape{.nranks = 48, .channels = 1};
   // Start-ups cost nothing but messages do: few of them.
-  const LinkCosts slow_start{.alpha_us = 100, .overhead_us = 0.01};
+  const LinkCosts slow_start{.link = {.alpha_us = 100, .overhead_us = 0.01}};
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_start), "direct");
-  const LinkCosts slow_messages{.alpha_us = 0.1, .overhead_us = 10};
+  const LinkCosts slow_messages{.link = {.alpha_us = 0.1, .overhead_us = 10}};
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_messages), "circulant");
 }
 
