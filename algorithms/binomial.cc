@@ -162,6 +162,7 @@ Cost scatter_cost(const Shape& shape) {
           .volume = (n - 1) / n,
           .sent = (n - 1) / n,
           .mean = blocks / (n * n),
+          .fifos = (n - 1) / n,
           .messages = static_cast<double>(ceil_log2(shape.nranks)),
           .window = n / largest_message(shape.nranks),
           .streams = true};
@@ -181,6 +182,7 @@ Cost broadcast_cost(const Shape& shape) {
           .volume = children,
           .sent = children,
           .mean = (n - 1) / n,
+          .fifos = (n - 1) / n,
           .messages = children * shape.channels,
           .window = static_cast<double>(shape.channels),
           .streams = true};
@@ -190,6 +192,7 @@ Cost reduce_cost(const Shape& shape) {
   Cost cost = broadcast_cost(shape);
   std::swap(cost.sent, cost.received);
   cost.reduced = cost.volume;
+  cost.merged = cost.volume - 1;
   return cost;
 }
 

@@ -201,6 +201,7 @@ Cost circulant_cost(const Shape& shape, double halves, double reduced) {
           .sent = halves * (n - 1) / n,
           .received = halves * (n - 1) / n,
           .mean = halves * (n - 1) / n,
+          .fifos = rounds,
           .reduced = reduced * (n - 1) / n,
           .copied = halves,
           .messages = rounds * shape.channels,

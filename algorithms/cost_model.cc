@@ -15,7 +15,8 @@ namespace whorl {
 //     filling     of a pipeline of chunks: data costs of one window, in part
 //
 // A rank that sends and receives does both with the same processor, so in shared memory a message
-// costs a copy at either end.
+// costs a copy at either end. Slots are written in turn, so all of those that a core's ranks use
+// take part in its cache; where they do not fit, what is moved costs a share more.
 double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                   const LinkCosts& links) {
   const Cost cost = algorithm.cost(shape);
@@ -38,19 +39,41 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
   const double latency = cost.rounds * mixed(&Link::alpha_us, cost.inner_rounds, cost.rounds);
   const double overhead =
       cost.messages * mixed(&Link::overhead_us, cost.inner_messages, cost.messages);
-  const double send = per_kib(&Link::send_us_per_kib);
-  const double receive = per_kib(&Link::receive_us_per_kib);
+  const double crowd = std::max(1.0, links.ranks_per_core);
+  const double message_kib = std::min(total_kib, window_kib) / std::max(1.0, cost.window);
+
+  constexpr double kFarther = 0.3; // what a moved byte costs more when its slot has left the cache
+  const double used_kib = crowd * cost.fifos * static_cast<double>(links.slots) * message_kib;
+  const double cache_kib = static_cast<double>(links.cache_bytes) / 1024;
+  const double dear = 1 + kFarther * (used_kib > cache_kib ? 1 - cache_kib / used_kib : 0);
+  const double send = dear * per_kib(&Link::send_us_per_kib);
+  const double receive = dear * per_kib(&Link::receive_us_per_kib);
+  const double beta = per_kib(&Link::beta_us_per_kib);
+
+  // Where one rank sends all, or receives all, the last message is still to be received, or the
+  // first one to be sent; and each of the others is busy with its part.
+  const bool sends = cost.sent > cost.received, collects = cost.received > cost.sent;
+  const double other = sends ? receive : (collects ? send : 0);
+  const double others_part =
+      shape.nranks > 1 ? other * cost.mean * shape.nranks / (shape.nranks - 1) : 0;
   const double local = links.gamma_us_per_kib * cost.reduced + links.copy_us_per_kib * cost.copied;
-  const double busiest = send * cost.sent + receive * cost.received + local;
+  // What is merged with the other messages of a fan is read only: half of what receiving is.
+  const double saved = receive * cost.merged / 2;
+  const double busiest =
+      std::max(send * cost.sent + receive * cost.received - saved + local, others_part);
   // What the average rank does, as part of what the busiest one does.
   const double evenness = cost.volume > 0 ? std::min(1.0, cost.mean / cost.volume) : 1.0;
-  const double average = (send + receive) * cost.mean + local * evenness;
-  const double crowd = std::max(1.0, links.ranks_per_core);
-  const double beta = per_kib(&Link::beta_us_per_kib);
-  const double filled_kib = cost.fill * std::min(total_kib, window_kib);
-  return latency * waits + overhead * windows * std::max(1.0, crowd * evenness) +
-         (beta * cost.volume + std::max(busiest, crowd * average)) * total_kib +
-         (beta + send + receive) * filled_kib;
+  const double average = (send + receive) * cost.mean + (local - saved) * evenness;
+  // Ranks that share cores let a pipeline run dry whenever the core is another's.
+  const double filled_kib = cost.fill * (crowd > 1 ? total_kib : std::min(total_kib, window_kib));
+  // A rank that shares its core moves no more messages in a turn than there are slots.
+  const double turns =
+      crowd > 1 && cost.streams ? cost.messages * windows / static_cast<double>(links.slots) : 0;
+  return latency * (waits + (cost.rounds > 0 ? turns / cost.rounds : 0)) +
+         overhead * windows * std::max(1.0, crowd * evenness) +
+         beta * (cost.volume * total_kib + filled_kib) +
+         std::max(busiest, crowd * average) * total_kib + other * message_kib +
+         (send + receive) * filled_kib;
 }
 
 const Algorithm* choose_algorithm(Collective collective, const Shape& shape, std::size_t bytes,

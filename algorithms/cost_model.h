@@ -26,6 +26,8 @@ struct LinkCosts {
   double copy_us_per_kib = 0.02;     ///< copying a KiB from place to place
   double ranks_per_core = 1;         ///< on the fullest host; 1 if there are cores to spare
   std::size_t message_bytes = 65536; ///< payload of one slot
+  std::size_t slots = 4;             ///< of a FIFO
+  std::size_t cache_bytes = 1 << 20; ///< of a core alone: what it writes there stays near
 
   friend bool operator==(const LinkCosts&, const LinkCosts&) = default;
 };

@@ -167,7 +167,9 @@ Cost direct_cost(const Shape& shape, bool blocks, bool reduced) {
           .sent = volume,
           .received = volume,
           .mean = volume,
+          .fifos = n - 1,
           .reduced = reduced ? volume : 0,
+          .merged = reduced ? volume * (n - 2) / (n - 1) : 0,
           .messages = (n - 1) * shape.channels,
           .window = (blocks ? n : 1) * shape.channels};
 }
@@ -177,6 +179,7 @@ Cost block_cost(const Shape& shape) { return direct_cost(shape, true, false); }
 Cost rooted(Cost cost, const Shape& shape, bool collects) {
   (collects ? cost.sent : cost.received) = 0;
   cost.mean /= shape.nranks;
+  cost.fifos /= shape.nranks;
   cost.streams = true;
   return cost;
 }

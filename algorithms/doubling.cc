@@ -92,7 +92,9 @@ Cost allreduce_cost(const Shape& shape) {
           .sent = rounds + folds,
           .received = rounds + folds,
           .mean = mean,
+          .fifos = rounds,
           .reduced = rounds + folds,
+          .copied = shape.nranks == 2 ? 1.0 : 0.0,
           .messages = (rounds + folds) * shape.channels,
           .window = static_cast<double>(shape.channels),
           .inner_rounds = inner,
@@ -137,6 +139,7 @@ Cost all_gather_cost(const Shape& shape) {
           .sent = volume,
           .received = volume,
           .mean = volume,
+          .fifos = rounds,
           .messages = rounds,
           .window = 2};
 }

@@ -89,6 +89,7 @@ Cost allreduce_cost(const Shape& shape) {
           .sent = volume,
           .received = volume,
           .mean = (2 * (core - 1) + 2 * (n - core)) / n,
+          .fifos = static_cast<double>(rounds),
           .reduced = (core - 1) / core + (folds ? 1 : 0),
           .messages = (2.0 * rounds + (folds ? 2 : 0)) * shape.channels,
           .window = 2.0 * shape.channels};
@@ -130,6 +131,7 @@ Cost reduce_scatter_cost(const Shape& shape) {
           .sent = (n - 1) / n,
           .received = (n - 1) / n,
           .mean = (n - 1) / n,
+          .fifos = rounds,
           .reduced = (n - 1) / n,
           .messages = rounds,
           .window = 2};

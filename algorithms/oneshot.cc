@@ -46,7 +46,9 @@ Cost cost(const Shape& shape) {
           .sent = others,
           .received = others,
           .mean = others,
+          .fifos = others,
           .reduced = others,
+          .merged = others - 1,
           .copied = 1,
           .messages = others * shape.channels,
           .window = static_cast<double>(shape.channels)};

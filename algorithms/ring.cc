@@ -192,6 +192,7 @@ Cost ring_cost(const Shape& shape, double halves, double reduced) {
           .sent = halves * (n - 1) / n,
           .received = halves * (n - 1) / n,
           .mean = halves * (n - 1) / n,
+          .fifos = 1,
           .reduced = reduced * (n - 1) / n,
           .messages = halves * (n - 1) * shape.channels,
           .window = n * shape.channels};
@@ -209,6 +210,7 @@ Cost broadcast_cost(const Shape& shape) {
           .sent = 1,
           .received = n > 2 ? 1.0 : 0.0,
           .mean = (n - 1) / n,
+          .fifos = (n - 1) / n,
           .messages = chunks,
           .window = chunks,
           .fill = (shape.nranks - 2.0) / kPipelineChunks,

@@ -189,7 +189,9 @@ Cost allreduce_cost(const Shape& shape) {
           .sent = volume,
           .received = volume,
           .mean = 2 * (n - 1) / n,
+          .fifos = 2 * (n - 1) / n,
           .reduced = std::min(2, shape.nranks - 1) * share,
+          .merged = shape.nranks > 2 ? share : 0,
           .messages = volume * chunks,
           .window = chunks,
           .fill = (2 * depth - 1) / kChunks};
@@ -206,6 +208,7 @@ Cost broadcast_cost(const Shape& shape) {
           .sent = volume,
           .received = n > 2 ? 1.0 : 0.0,
           .mean = (n - 1) / n,
+          .fifos = (n - 1) / n,
           .messages = volume * chunks,
           .window = chunks,
           .fill = (depth - 1) / kChunks,
@@ -216,6 +219,7 @@ Cost reduce_cost(const Shape& shape) {
   Cost cost = broadcast_cost(shape);
   std::swap(cost.sent, cost.received);
   cost.reduced = cost.volume;
+  cost.merged = cost.volume - 1;
   return cost;
 }
 

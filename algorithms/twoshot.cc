@@ -53,7 +53,9 @@ Cost cost(const Shape& shape) {
           .sent = volume,
           .received = volume,
           .mean = volume,
+          .fifos = n - 1,
           .reduced = (n - 1) / n,
+          .merged = (n - 2) / n,
           .messages = 2 * (n - 1) * shape.channels,
           .window = n * shape.channels};
 }

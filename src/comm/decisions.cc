@@ -91,6 +91,7 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   if (!memory.ok()) return memory.status();
   decisions.memory = *memory;
   costs.message_bytes = std::min<std::size_t>(costs.message_bytes, memory->slot_bytes);
+  costs.slots = memory->slots;
   const auto choice = choose(*shape, costs, options);
   if (!choice.ok()) return choice.status();
   decisions.selector = choice->selector;

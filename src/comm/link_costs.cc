@@ -51,6 +51,10 @@ LinkCosts estimate_links(const Setup& setup) {
   const std::uint64_t host = members.cards[static_cast<std::size_t>(members.rank)].host_key;
   LinkCosts costs;
   costs.message_bytes = members.slot_bytes;
+  costs.slots = static_cast<std::size_t>(members.slots);
+  if (const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) {
+    costs.cache_bytes = static_cast<std::size_t>(bytes);
+  }
   costs.ranks_per_core = ranks_per_core(members);
   // With more ranks than cores each of a core's ranks gets it in turn, in every round.
   constexpr double kHandOverUs = 1.0;
@@ -90,13 +94,16 @@ Result<ProbeResult> probe_links(const Setup& setup) {
     const int peer = far ? partners.far : partners.near;
     if (peer < 0) continue;
     const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
-    const auto measured = probe_link({.rank = peer,
-                                      .endpoint = setup.transports[index]->endpoint(peer, 0),
-                                      .networked = reach_of(setup, peer).networked,
-                                      .slot_bytes = members.slot_bytes},
-                                     policy, *members.verdict, napper);
+    const ProbePeer link{.rank = peer,
+                         .endpoint = setup.transports[index]->endpoint(peer, 0),
+                         .networked = reach_of(setup, peer).networked,
+                         .slot_bytes = members.slot_bytes};
+    const auto measured = probe_link(link, policy, *members.verdict, napper);
     if (!measured.ok()) return measured.status();
     (far ? result.far : result.near) = *measured;
+    if (!far && ranks_per_core(members) > 1) {
+      result.turn_us = probe_turn(link, policy, *members.verdict, napper);
+    }
   }
   return result;
 }

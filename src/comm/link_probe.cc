@@ -210,6 +210,24 @@ Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& po
   return result;
 }
 
+double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const Verdict& verdict,
+                  Napper& napper) {
+  constexpr int kTurns = 25;
+  std::vector<double> turns;
+  for (int i = 0; i < kTurns; ++i) {
+    const std::uint64_t begin = sys().now_ns();
+    std::uint32_t attempts = 0;
+    // All attempts before the first yield, and the one after it.
+    const auto attempt = [&] {
+      static_cast<void>(peer.endpoint->try_peek());
+      return ++attempts <= policy.spins + 1 ? Progress::kIdle : Progress::kDone;
+    };
+    if (wait_until(attempt, policy, verdict, napper) != WaitResult::kReady) break;
+    turns.push_back(microseconds(sys().now_ns() - begin));
+  }
+  return median(std::move(turns));
+}
+
 void probe_processor(ProbeResult& result) {
   static std::once_flag once;
   static double copy_us_per_kib, gamma_us_per_kib;
@@ -245,6 +263,9 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     }
     return values.empty() ? estimate : median(std::move(values));
   };
+  // A round is over when all the ranks of a core have had their turn, which a pair of ranks that
+  // run at the same time does not show.
+  const double turn = of_all([](const auto& r) { return r.turn_us; }, 0);
   const auto replace = [&](Link& link, ProbeResult::Peer ProbeResult::*peer) {
     const auto median_of = [&](double ProbeResult::Peer::*what, double estimate) {
       return of_all([&](const ProbeResult& r) { return r.*peer.*what; }, estimate);
@@ -252,7 +273,7 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     const double unmeasured = -1;
     const double alpha = median_of(&ProbeResult::Peer::alpha_us, unmeasured);
     if (alpha == unmeasured) return;
-    link.alpha_us = alpha;
+    link.alpha_us = alpha + turn;
     link.overhead_us = std::min(link.overhead_us, alpha);
     link.send_us_per_kib = median_of(&ProbeResult::Peer::send_us_per_kib, 0);
     link.receive_us_per_kib = median_of(&ProbeResult::Peer::receive_us_per_kib, 0);

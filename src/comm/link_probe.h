@@ -17,6 +17,7 @@ struct ProbeResult {
   };
   Peer near, far; ///< of the same host, of another host
   double gamma_us_per_kib = 0, copy_us_per_kib = 0;
+  double turn_us = 0; ///< until all ranks of a core have had it in turn; with more ranks than cores
 };
 
 /// Whom a rank probes with; −1: nobody. Both ranks of a pair come to the same answer.
@@ -39,6 +40,10 @@ struct ProbePeer {
 /// the peer.
 Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& policy,
                                      const Verdict& verdict, Napper& napper);
+/// Measures how long a wait takes in which this rank lets others run that wait, too: the time in
+/// which the ranks of a core have it in turn. They do the same at the same time.
+double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const Verdict& verdict,
+                  Napper& napper);
 /// Measures what copying and reducing cost this process; once, then the result is kept.
 void probe_processor(ProbeResult& result);
 

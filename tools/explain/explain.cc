@@ -110,6 +110,11 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   cost("--gamma", links.gamma_us_per_kib, "µs to reduce a KiB, beyond copying it");
   cost("--copy", links.copy_us_per_kib, "µs to copy a KiB");
   cost("--ranks-per-core", links.ranks_per_core, "ranks that share a core");
+  app.add_option("--slots", links.slots, "messages on their way between two ranks (4)")
+      ->check(CLI::Range(2, 64))
+      ->excludes(measure);
+  app.add_option("--cache-bytes", links.cache_bytes, "cache of a core alone (1048576)")
+      ->excludes(measure);
   app.add_option("--message-bytes", links.message_bytes, "payload of a slot (65536)")
       ->check(CLI::Range(64.0, 1e9))
       ->excludes(measure);
@@ -216,6 +221,8 @@ std::string to_json(const Arguments& arguments, const std::vector<Row>& rows) {
                   {"gamma_us_per_kib", costs.gamma_us_per_kib},
                   {"copy_us_per_kib", costs.copy_us_per_kib},
                   {"ranks_per_core", costs.ranks_per_core},
+                  {"slots", costs.slots},
+                  {"cache_bytes", costs.cache_bytes},
                   {"message_bytes", costs.message_bytes}}}};
   if (costs.inner) document["costs"]["inner"] = link_json(*costs.inner);
   const auto algorithms = candidates(arguments.collective, arguments.shape);
@@ -228,7 +235,10 @@ std::string to_json(const Arguments& arguments, const std::vector<Row>& rows) {
       cell["measured_us"] = row.measured_us[a];
       cell["spread"] = row.spread[a];
     }
-    if (!row.measured_us.empty()) entry["regret"] = row.regret(algorithms);
+    if (!row.measured_us.empty()) {
+      entry["regret"] = row.regret(algorithms);
+      entry["again_us"] = row.again_us;
+    }
     document["rows"].push_back(std::move(entry));
   }
   return document.dump(2) + "\n";

@@ -39,6 +39,7 @@ struct Row {
   const Algorithm* choice = nullptr;
   std::vector<double> measured_us; ///< empty: not measured
   std::vector<double> spread;
+  double again_us = 0; ///< the choice, measured once more
   /// How much longer the choice takes than the quickest, as a part; of measured times.
   double regret(const std::vector<const Algorithm*>& algorithms) const;
 };

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
     rows[i].choice = measured->picks[i];
     rows[i].measured_us = measured->us[i];
     rows[i].spread = measured->spread[i];
+    rows[i].again_us = measured->again_us[i];
   }
   fmt::print("{}", arguments->json ? to_json(*arguments, rows) : to_text(*arguments, rows));
   return 0;

@@ -47,30 +47,30 @@ struct Board {
   double times[1];              ///< see Times
 };
 
-/// A rank's time in µs for each size, round and algorithm.
+/// A rank's time in µs for each size, round and communicator.
 class Times {
  public:
   Times(Board& board, const Plan& plan)
       : board_(board),
         rounds_(static_cast<std::size_t>(plan.rounds)),
-        algorithms_(plan.algorithms.size()),
+        columns_(plan.algorithms.size() + 1),
         ranks_(static_cast<std::size_t>(plan.nranks)) {}
   static std::size_t bytes(const Plan& plan) {
     return sizeof(Board) + sizeof(double) * plan.sizes.size() *
-                               static_cast<std::size_t>(plan.rounds) * plan.algorithms.size() *
-                               static_cast<std::size_t>(plan.nranks);
+                               static_cast<std::size_t>(plan.rounds) *
+                               (plan.algorithms.size() + 1) * static_cast<std::size_t>(plan.nranks);
   }
-  double& at(std::size_t size, std::size_t round, std::size_t algorithm, std::size_t rank) {
-    return board_.times[((size * rounds_ + round) * algorithms_ + algorithm) * ranks_ + rank];
+  double& at(std::size_t size, std::size_t round, std::size_t column, std::size_t rank) {
+    return board_.times[((size * rounds_ + round) * columns_ + column) * ranks_ + rank];
   }
-  double slowest(std::size_t size, std::size_t round, std::size_t algorithm) {
-    double* const first = &at(size, round, algorithm, 0);
+  double slowest(std::size_t size, std::size_t round, std::size_t column) {
+    double* const first = &at(size, round, column, 0);
     return *std::max_element(first, first + ranks_);
   }
 
  private:
   Board& board_;
-  std::size_t rounds_, algorithms_, ranks_;
+  std::size_t rounds_, columns_, ranks_;
 };
 
 class Rank {
@@ -81,9 +81,9 @@ class Rank {
   void run() {
     meet();
     const double begin = now_us();
-    comms_.push_back(create(""));
+    const whorlComm_t free = create("");
     if (rank_ == 0) {
-      const Communicator& communicator = *comms_[0]->communicator;
+      const Communicator& communicator = *free->communicator;
       board_.creation_us = now_us() - begin;
       board_.links = communicator.links();
       for (std::size_t s = 0; s < plan_.sizes.size(); ++s) {
@@ -95,6 +95,7 @@ class Rank {
       comms_.push_back(
           create(fmt::format("{}:{}", name_of(algorithm->collective), algorithm->name)));
     }
+    comms_.push_back(free);
     const std::size_t largest = *std::max_element(plan_.sizes.begin(), plan_.sizes.end());
     input_.assign(largest / sizeof(float) + static_cast<std::size_t>(plan_.nranks), 1.0F);
     output_.assign(input_.size(), 0.0F);
@@ -177,7 +178,7 @@ class Rank {
     float sum = 0;
     for (int i = -1; i < operations; ++i) { // the first one finds caches that others have used
       for (std::size_t k = 0; k < input / sizeof(float); ++k) input_[k] += 1.0F;
-      check(whorlBarrier(comms_[0], nullptr), "whorlBarrier");
+      check(whorlBarrier(comms_.back(), nullptr), "whorlBarrier");
       const double begin = now_us();
       check(call(bytes, comm), name_of(plan_.collective).data());
       if (i >= 0) total += now_us() - begin;
@@ -188,24 +189,24 @@ class Rank {
   }
   void measure(std::size_t size) {
     const std::size_t bytes = plan_.sizes[size];
-    const std::size_t n = plan_.algorithms.size();
+    const std::size_t n = comms_.size();
     const auto rank = static_cast<std::size_t>(rank_);
     std::vector<int> operations(n);
-    for (std::size_t a = 0; a < n; ++a) {
-      time(bytes, comms_[a + 1], 1); // memory comes with the first use
-      times_.at(size, 0, a, rank) = time(bytes, comms_[a + 1], 3);
+    for (std::size_t c = 0; c < n; ++c) {
+      time(bytes, comms_[c], 1); // memory comes with the first use
+      times_.at(size, 0, c, rank) = time(bytes, comms_[c], 3);
     }
     meet();
-    for (std::size_t a = 0; a < n; ++a) {
-      operations[a] =
-          std::clamp(static_cast<int>(kBatchUs / std::max(times_.slowest(size, 0, a), 0.01)), 1,
+    for (std::size_t c = 0; c < n; ++c) {
+      operations[c] =
+          std::clamp(static_cast<int>(kBatchUs / std::max(times_.slowest(size, 0, c), 0.01)), 1,
                      kMostOperations);
     }
     meet();
     for (int round = 0; round < plan_.rounds; ++round) {
-      for (std::size_t a = 0; a < n; ++a) {
-        times_.at(size, static_cast<std::size_t>(round), a, rank) =
-            time(bytes, comms_[a + 1], operations[a]);
+      for (std::size_t c = 0; c < n; ++c) {
+        times_.at(size, static_cast<std::size_t>(round), c, rank) =
+            time(bytes, comms_[c], operations[c]);
       }
     }
     meet();
@@ -215,7 +216,7 @@ class Rank {
   const Plan& plan_;
   int rank_;
   Times times_;
-  std::vector<whorlComm_t> comms_; ///< [0]: chooses for itself
+  std::vector<whorlComm_t> comms_; ///< for each algorithm; the last one chooses for itself
   std::vector<float> input_, output_;
   float sum_ = 0; ///< of what was read, so that it is
 };
@@ -267,10 +268,14 @@ Measurement summarize(Board& board, const Plan& plan) {
   for (std::size_t s = 0; s < plan.sizes.size(); ++s) {
     auto& us = result.us.emplace_back();
     auto& spread = result.spread.emplace_back();
-    for (std::size_t a = 0; a < plan.algorithms.size(); ++a) {
+    for (std::size_t a = 0; a <= plan.algorithms.size(); ++a) {
       std::vector<double> rounds;
       for (int r = 0; r < plan.rounds; ++r) {
         rounds.push_back(times.slowest(s, static_cast<std::size_t>(r), a));
+      }
+      if (a == plan.algorithms.size()) {
+        result.again_us.push_back(quantile(rounds, 0.5));
+        break;
       }
       us.push_back(quantile(rounds, 0.5));
       spread.push_back((quantile(rounds, 0.75) - quantile(rounds, 0.25)) / us.back());

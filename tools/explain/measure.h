@@ -20,10 +20,12 @@ struct Plan {
 
 /// What came of it. A time is that of the slowest rank, the median of all rounds.
 struct Measurement {
-  LinkCosts links;                         ///< that the communicator has measured
-  double creation_ms = 0;                  ///< of the communicator that chooses for itself
-  std::vector<std::vector<double>> us;     ///< [size][algorithm]
-  std::vector<const Algorithm*> picks;     ///< of the library, by size
+  LinkCosts links;                     ///< that the communicator has measured
+  double creation_ms = 0;              ///< of the communicator that chooses for itself
+  std::vector<std::vector<double>> us; ///< [size][algorithm]
+  std::vector<const Algorithm*> picks; ///< of the library, by size
+  std::vector<double>
+      again_us; ///< the picks once more, in the communicator that chooses for itself
   std::vector<std::vector<double>> spread; ///< [size][algorithm] quartiles' distance / median
 };
 
