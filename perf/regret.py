@@ -62,10 +62,11 @@ def replay(args, runs):
             "--channels", run["channels"], "--json",
             "--bytes", ",".join(str(row["bytes"]) for row in run["rows"]), *flags(run["costs"])))
         for row, new in zip(run["rows"], report["rows"]):
+            if row["choice"] != new["choice"]:
+                row.pop("again_us", None)
             row["choice"] = new["choice"]
             for name, cell in new["algorithms"].items():
                 row["algorithms"][name]["predicted_us"] = cell["predicted_us"]
-            row.pop("again_us", None)
 
 
 def points(runs):
