@@ -87,7 +87,9 @@ Result<ProbeResult> probe_links(const Setup& setup) {
   const Membership& members = *setup.membership;
   ProbeResult result;
   probe_processor(result);
-  const WaitPolicy policy{.timeout_ns = setup.options.timeout_ns, .spins = setup.options.spins};
+  WaitPolicy policy = setup.policy;
+  policy.timeout_ns = setup.options.timeout_ns;
+  policy.spins = setup.options.spins.value_or(policy.spins);
   SetupNapper napper(setup);
   const ProbePartners partners = probe_partners(members.cards, members.rank);
   for (const bool far : {false, true}) {

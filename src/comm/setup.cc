@@ -448,6 +448,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   std::erase(setup.transports, nullptr);
 
   setup.policy.timeout_ns = options.timeout_ns;
+  const bool crowded = setup.links.ranks_per_core > 1;
   const bool calls = std::any_of(setup.transports.begin(), setup.transports.end(),
                                  [](const auto& t) { return t->polls_by_system_calls(); });
   // An attempt that is a system call for each peer takes so long that a rank which waits for this
