@@ -15,7 +15,12 @@ namespace whorl {
 struct Cost {
   double rounds = 0;   ///< messages on the critical path of one window, pipelined ones once
   double volume = 0;   ///< bytes that the busiest rank sends or that it receives, divided by n
+  double sent = 0;     ///< bytes that the rank which sends and receives most sends, divided by n
+  double received = 0; ///< … and receives
+  double mean = 0;     ///< bytes that a rank sends on average, divided by n
+  double fifos = 0;    ///< peers on average that a rank sends to, on any channel
   double reduced = 0;  ///< bytes that the busiest rank reduces, divided by n
+  double merged = 0;   ///< bytes that it receives and never writes, as others of the same fan
   double copied = 0;   ///< bytes that it copies from place to place besides, divided by n
   double messages = 0; ///< messages that the busiest rank sends or that it receives in a window
   double window = 1;   ///< bytes of vector that one window covers, in full messages

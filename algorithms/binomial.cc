@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "algorithms/common.h"
 
@@ -149,21 +150,39 @@ Schedule build_reduce(const Shape& shape, int rank) {
 bool supports_blocks(const Shape& shape) { return shape.nranks <= kMaxChunks; }
 bool supports_vector(const Shape& shape) { return shape.channels <= kMaxChunks; }
 
-Cost block_cost(const Shape& shape) {
+Cost scatter_cost(const Shape& shape) {
   if (shape.nranks == 1) return {};
   const double n = shape.nranks;
+  // In each bit position of the rank that sends, blocks move once.
+  double blocks = 0;
+  for (int bit = 1; bit < shape.nranks; bit *= 2) {
+    for (int v = bit; v < shape.nranks; v += 2 * bit) blocks += std::min(bit, shape.nranks - v);
+  }
   return {.rounds = static_cast<double>(floor_log2(shape.nranks)),
           .volume = (n - 1) / n,
+          .sent = (n - 1) / n,
+          .mean = blocks / (n * n),
+          .fifos = (n - 1) / n,
           .messages = static_cast<double>(ceil_log2(shape.nranks)),
           .window = n / largest_message(shape.nranks),
           .streams = true};
 }
 
+Cost gather_cost(const Shape& shape) {
+  Cost cost = scatter_cost(shape);
+  std::swap(cost.sent, cost.received);
+  return cost;
+}
+
 Cost broadcast_cost(const Shape& shape) {
   if (shape.nranks == 1) return {};
+  const double n = shape.nranks;
   const double children = ceil_log2(shape.nranks);
   return {.rounds = static_cast<double>(floor_log2(shape.nranks)),
           .volume = children,
+          .sent = children,
+          .mean = (n - 1) / n,
+          .fifos = (n - 1) / n,
           .messages = children * shape.channels,
           .window = static_cast<double>(shape.channels),
           .streams = true};
@@ -171,15 +190,17 @@ Cost broadcast_cost(const Shape& shape) {
 
 Cost reduce_cost(const Shape& shape) {
   Cost cost = broadcast_cost(shape);
+  std::swap(cost.sent, cost.received);
   cost.reduced = cost.volume;
+  cost.merged = cost.volume - 1;
   return cost;
 }
 
 constexpr std::array kAlgorithms{
     Algorithm{"binomial", Collective::kReduce, supports_vector, build_reduce, reduce_cost},
     Algorithm{"binomial", Collective::kBroadcast, supports_vector, build_broadcast, broadcast_cost},
-    Algorithm{"binomial", Collective::kGather, supports_blocks, build_gather, block_cost},
-    Algorithm{"binomial", Collective::kScatter, supports_blocks, build_scatter, block_cost},
+    Algorithm{"binomial", Collective::kGather, supports_blocks, build_gather, gather_cost},
+    Algorithm{"binomial", Collective::kScatter, supports_blocks, build_scatter, scatter_cost},
 };
 
 } // namespace

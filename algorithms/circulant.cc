@@ -198,6 +198,10 @@ Cost circulant_cost(const Shape& shape, double halves, double reduced) {
   const double rounds = halves * ceil_log2(shape.nranks);
   return {.rounds = rounds,
           .volume = halves * (n - 1) / n,
+          .sent = halves * (n - 1) / n,
+          .received = halves * (n - 1) / n,
+          .mean = halves * (n - 1) / n,
+          .fifos = rounds,
           .reduced = reduced * (n - 1) / n,
           .copied = halves,
           .messages = rounds * shape.channels,

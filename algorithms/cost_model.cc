@@ -5,15 +5,18 @@
 
 namespace whorl {
 
-// T = start-up + data, for a vector cut into windows:
+// T = rounds + passage + processor time, for a vector cut into windows:
 //
-//     start-up   α·rounds, once for each window that waits for the one before, else once in all
-//                + processor time for each message, of links within the innermost groups apart
-//     data       β·volume + γ·(reduced + copied), and β times what fills the pipeline of the first
-//     window
+//     rounds      α for each, once for each window that waits for the one before, else once in all
+//     passage     β·volume: what links do by themselves
+//     processor   of the busiest rank, or where ranks share cores, of all the ranks of a core if
+//                 that is more: overhead for each message; sending, receiving, reducing and copying
+//                 for each byte
+//     filling     of a pipeline of chunks: data costs of one window, in part
 //
-// Reducing overlaps with the transfer of other chunks only where there are several messages; adding
-// both is right for the small sizes and pessimistic by at most γ for the large ones, alike for all.
+// A rank that sends and receives does both with the same processor, so in shared memory a message
+// costs a copy at either end. Slots are written in turn, so all of those that a core's ranks use
+// take part in its cache; where they do not fit, what is moved costs a share more.
 double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                   const LinkCosts& links) {
   const Cost cost = algorithm.cost(shape);
@@ -23,17 +26,54 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
                             1024;
   const double windows = std::max(1.0, std::ceil(total_kib / window_kib));
   const double waits = cost.streams ? 1.0 : windows;
-  const LinkCosts::Inner inner = links.inner.value_or(
-      LinkCosts::Inner{links.alpha_us, links.overhead_us, links.beta_us_per_kib});
-  const double latency =
-      links.alpha_us * (cost.rounds - cost.inner_rounds) + inner.alpha_us * cost.inner_rounds;
-  const double processor = links.overhead_us * (cost.messages - cost.inner_messages) +
-                           inner.overhead_us * cost.inner_messages;
-  const double transfer = links.beta_us_per_kib * (cost.volume - cost.inner_volume) +
-                          inner.beta_us_per_kib * cost.inner_volume;
-  return latency * waits + processor * windows + transfer * total_kib +
-         links.beta_us_per_kib * cost.fill * std::min(total_kib, window_kib) +
-         links.gamma_us_per_kib * (cost.reduced + cost.copied) * total_kib;
+  const Link& outer = links.link;
+  const Link& inner = links.inner ? *links.inner : outer;
+  // Of two links, by the share of the inner one.
+  const auto mixed = [&](double Link::*what, double part, double whole) {
+    const double share = whole > 0 ? part / whole : 0;
+    return inner.*what * share + outer.*what * (1 - share);
+  };
+  const auto per_kib = [&](double Link::*what) {
+    return mixed(what, cost.inner_volume, cost.volume);
+  };
+  const double latency = cost.rounds * mixed(&Link::alpha_us, cost.inner_rounds, cost.rounds);
+  const double overhead =
+      cost.messages * mixed(&Link::overhead_us, cost.inner_messages, cost.messages);
+  const double crowd = std::max(1.0, links.ranks_per_core);
+  const double message_kib = std::min(total_kib, window_kib) / std::max(1.0, cost.window);
+
+  constexpr double kFarther = 0.3; // what a moved byte costs more when its slot has left the cache
+  const double used_kib = crowd * cost.fifos * static_cast<double>(links.slots) * message_kib;
+  const double cache_kib = static_cast<double>(links.cache_bytes) / 1024;
+  const double dear = 1 + kFarther * (used_kib > cache_kib ? 1 - cache_kib / used_kib : 0);
+  const double send = dear * per_kib(&Link::send_us_per_kib);
+  const double receive = dear * per_kib(&Link::receive_us_per_kib);
+  const double beta = per_kib(&Link::beta_us_per_kib);
+
+  // Where one rank sends all, or receives all, the last message is still to be received, or the
+  // first one to be sent; and each of the others is busy with its part.
+  const bool sends = cost.sent > cost.received, collects = cost.received > cost.sent;
+  const double other = sends ? receive : (collects ? send : 0);
+  const double others_part =
+      shape.nranks > 1 ? other * cost.mean * shape.nranks / (shape.nranks - 1) : 0;
+  const double local = links.gamma_us_per_kib * cost.reduced + links.copy_us_per_kib * cost.copied;
+  // What is merged with the other messages of a fan is read only: half of what receiving is.
+  const double saved = receive * cost.merged / 2;
+  const double busiest =
+      std::max(send * cost.sent + receive * cost.received - saved + local, others_part);
+  // What the average rank does, as part of what the busiest one does.
+  const double evenness = cost.volume > 0 ? std::min(1.0, cost.mean / cost.volume) : 1.0;
+  const double average = (send + receive) * cost.mean + (local - saved) * evenness;
+  // Ranks that share cores let a pipeline run dry whenever the core is another's.
+  const double filled_kib = cost.fill * (crowd > 1 ? total_kib : std::min(total_kib, window_kib));
+  // A rank that shares its core moves no more messages in a turn than there are slots.
+  const double turns =
+      crowd > 1 && cost.streams ? cost.messages * windows / static_cast<double>(links.slots) : 0;
+  return latency * (waits + (cost.rounds > 0 ? turns / cost.rounds : 0)) +
+         overhead * windows * std::max(1.0, crowd * evenness) +
+         beta * (cost.volume * total_kib + filled_kib) +
+         std::max(busiest, crowd * average) * total_kib + other * message_kib +
+         (send + receive) * filled_kib;
 }
 
 const Algorithm* choose_algorithm(Collective collective, const Shape& shape, std::size_t bytes,

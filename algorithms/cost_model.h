@@ -7,18 +7,29 @@
 
 namespace whorl {
 
-/// What messages and reductions cost on the slowest link of a communicator.
+/// What messages cost between two ranks.
+struct Link {
+  double alpha_us = 1.0;         ///< a round: both exchange empty messages, as all others do
+  double overhead_us = 0.1;      ///< processor time for each message
+  double beta_us_per_kib = 0;    ///< each further KiB that passes, beside what processors do
+  double send_us_per_kib = 0.05; ///< processor time to send a KiB
+  double receive_us_per_kib = 0.05;
+
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+/// What messages and reductions cost in a communicator. Plain bytes: it is sent as it is.
 struct LinkCosts {
-  /// On the links within the groups of the innermost dimension, where these are faster.
-  struct Inner {
-    double alpha_us, overhead_us, beta_us_per_kib;
-  };
-  double alpha_us = 1.0;             ///< an empty message, sender to receiver
-  double overhead_us = 0.1;          ///< processor time for each message
-  double beta_us_per_kib = 0.1;      ///< each further KiB
-  double gamma_us_per_kib = 0.02;    ///< reducing a KiB
+  Link link;                         ///< the slowest
+  std::optional<Link> inner;         ///< within the groups of the innermost dimension, if faster
+  double gamma_us_per_kib = 0.02;    ///< reducing a KiB instead of copying it
+  double copy_us_per_kib = 0.02;     ///< copying a KiB from place to place
+  double ranks_per_core = 1;         ///< on the fullest host; 1 if there are cores to spare
   std::size_t message_bytes = 65536; ///< payload of one slot
-  std::optional<Inner> inner;
+  std::size_t slots = 4;             ///< of a FIFO
+  std::size_t cache_bytes = 1 << 20; ///< of a core alone: what it writes there stays near
+
+  friend bool operator==(const LinkCosts&, const LinkCosts&) = default;
 };
 
 /// Predicted time in µs of `algorithm` for `bytes` bytes (larger side of the operation).

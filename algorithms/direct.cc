@@ -164,26 +164,36 @@ Cost direct_cost(const Shape& shape, bool blocks, bool reduced) {
   const double volume = blocks ? (n - 1) / n : n - 1;
   return {.rounds = 1,
           .volume = volume,
+          .sent = volume,
+          .received = volume,
+          .mean = volume,
+          .fifos = n - 1,
           .reduced = reduced ? volume : 0,
+          .merged = reduced ? volume * (n - 2) / (n - 1) : 0,
           .messages = (n - 1) * shape.channels,
           .window = (blocks ? n : 1) * shape.channels};
 }
 Cost reduce_scatter_cost(const Shape& shape) { return direct_cost(shape, true, true); }
 Cost block_cost(const Shape& shape) { return direct_cost(shape, true, false); }
-Cost reduce_cost(const Shape& shape) {
-  Cost cost = direct_cost(shape, false, true);
+/// The same where the root sends, or receives, all of it.
+Cost rooted(Cost cost, const Shape& shape, bool collects) {
+  (collects ? cost.sent : cost.received) = 0;
+  cost.mean /= shape.nranks;
+  cost.fifos /= shape.nranks;
   cost.streams = true;
   return cost;
+}
+Cost reduce_cost(const Shape& shape) {
+  return rooted(direct_cost(shape, false, true), shape, true);
 }
 Cost vector_cost(const Shape& shape) {
-  Cost cost = direct_cost(shape, false, false);
-  cost.streams = true;
-  return cost;
+  return rooted(direct_cost(shape, false, false), shape, false);
 }
-Cost rooted_cost(const Shape& shape) {
-  Cost cost = direct_cost(shape, true, false);
-  cost.streams = true;
-  return cost;
+Cost gather_cost(const Shape& shape) {
+  return rooted(direct_cost(shape, true, false), shape, true);
+}
+Cost scatter_cost(const Shape& shape) {
+  return rooted(direct_cost(shape, true, false), shape, false);
 }
 
 constexpr std::array kAlgorithms{
@@ -193,8 +203,8 @@ constexpr std::array kAlgorithms{
     Algorithm{"direct", Collective::kAllToAll, supports, build_alltoall, block_cost},
     Algorithm{"direct", Collective::kBroadcast, supports, build_broadcast, vector_cost},
     Algorithm{"direct", Collective::kReduce, supports, build_reduce, reduce_cost},
-    Algorithm{"direct", Collective::kGather, supports, build_gather, rooted_cost},
-    Algorithm{"direct", Collective::kScatter, supports, build_scatter, rooted_cost},
+    Algorithm{"direct", Collective::kGather, supports, build_gather, gather_cost},
+    Algorithm{"direct", Collective::kScatter, supports, build_scatter, scatter_cost},
     Algorithm{"direct", Collective::kSend, supports_two, build_point_to_point, vector_cost},
     Algorithm{"direct", Collective::kRecv, supports_two, build_point_to_point, vector_cost},
 };

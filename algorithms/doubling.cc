@@ -85,9 +85,16 @@ Cost allreduce_cost(const Shape& shape) {
   // has a message before and one after, takes more than half of the core.
   const int core = 1 << floor_log2(shape.nranks);
   const bool both_ends = 2 * (shape.nranks - core) > core;
+  const double n = shape.nranks;
+  const double mean = (core * rounds + 2 * (n - core)) / n;
   return {.rounds = rounds + folds + (both_ends ? 1 : 0),
           .volume = rounds + folds,
+          .sent = rounds + folds,
+          .received = rounds + folds,
+          .mean = mean,
+          .fifos = rounds,
           .reduced = rounds + folds,
+          .copied = shape.nranks == 2 ? 1.0 : 0.0,
           .messages = (rounds + folds) * shape.channels,
           .window = static_cast<double>(shape.channels),
           .inner_rounds = inner,
@@ -126,7 +133,15 @@ Cost all_gather_cost(const Shape& shape) {
   if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   const double rounds = floor_log2(shape.nranks);
-  return {.rounds = rounds, .volume = (n - 1) / n, .messages = rounds, .window = 2};
+  const double volume = (n - 1) / n;
+  return {.rounds = rounds,
+          .volume = volume,
+          .sent = volume,
+          .received = volume,
+          .mean = volume,
+          .fifos = rounds,
+          .messages = rounds,
+          .window = 2};
 }
 
 bool always(const Shape& shape) { return shape.channels <= kMaxChunks; }

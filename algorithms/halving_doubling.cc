@@ -82,8 +82,14 @@ Cost allreduce_cost(const Shape& shape) {
   const int rounds = floor_log2(shape.nranks);
   const double core = 1 << rounds;
   const bool folds = !is_power_of_two(shape.nranks);
+  const double n = shape.nranks;
+  const double volume = 2 * (core - 1) / core + (folds ? 1 : 0);
   return {.rounds = 2.0 * rounds + (folds ? 2 : 0),
-          .volume = 2 * (core - 1) / core + (folds ? 1 : 0),
+          .volume = volume,
+          .sent = volume,
+          .received = volume,
+          .mean = (2 * (core - 1) + 2 * (n - core)) / n,
+          .fifos = static_cast<double>(rounds),
           .reduced = (core - 1) / core + (folds ? 1 : 0),
           .messages = (2.0 * rounds + (folds ? 2 : 0)) * shape.channels,
           .window = 2.0 * shape.channels};
@@ -122,6 +128,10 @@ Cost reduce_scatter_cost(const Shape& shape) {
   const double rounds = floor_log2(shape.nranks);
   return {.rounds = rounds,
           .volume = (n - 1) / n,
+          .sent = (n - 1) / n,
+          .received = (n - 1) / n,
+          .mean = (n - 1) / n,
+          .fifos = rounds,
           .reduced = (n - 1) / n,
           .messages = rounds,
           .window = 2};

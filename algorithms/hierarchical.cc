@@ -349,7 +349,12 @@ Cost cost(const Shape& shape) {
     const double times = kBlocks ? shape.nranks / (level.distance * level.size) : 1.0;
     sum.rounds += times * part.rounds;
     sum.volume += share * part.volume;
+    sum.sent += share * part.sent;
+    sum.received += share * part.received;
+    sum.mean += part.mean / level.distance; // also the ranks of a rooted level are as many fewer
+    sum.fifos += has_root(kCollective) ? part.fifos / level.distance : part.fifos;
     sum.reduced += share * part.reduced;
+    sum.merged += share * part.merged;
     sum.copied += share * part.copied;
     sum.messages += times * part.messages;
     if (level.distance == 1) {

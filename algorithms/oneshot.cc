@@ -43,7 +43,12 @@ Cost cost(const Shape& shape) {
   const double others = shape.nranks - 1;
   return {.rounds = 1,
           .volume = others,
+          .sent = others,
+          .received = others,
+          .mean = others,
+          .fifos = others,
           .reduced = others,
+          .merged = others - 1,
           .copied = 1,
           .messages = others * shape.channels,
           .window = static_cast<double>(shape.channels)};

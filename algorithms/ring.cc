@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "algorithms/common.h"
 
@@ -188,6 +189,10 @@ Cost ring_cost(const Shape& shape, double halves, double reduced) {
   const double n = shape.nranks;
   return {.rounds = halves * (n - 1),
           .volume = halves * (n - 1) / n,
+          .sent = halves * (n - 1) / n,
+          .received = halves * (n - 1) / n,
+          .mean = halves * (n - 1) / n,
+          .fifos = 1,
           .reduced = reduced * (n - 1) / n,
           .messages = halves * (n - 1) * shape.channels,
           .window = n * shape.channels};
@@ -199,8 +204,13 @@ Cost all_gather_cost(const Shape& shape) { return ring_cost(shape, 1, 0); }
 Cost broadcast_cost(const Shape& shape) {
   if (shape.nranks == 1) return {};
   const double chunks = kPipelineChunks * shape.channels;
-  return {.rounds = shape.nranks - 1.0,
+  const double n = shape.nranks;
+  return {.rounds = n - 1,
           .volume = 1,
+          .sent = 1,
+          .received = n > 2 ? 1.0 : 0.0,
+          .mean = (n - 1) / n,
+          .fifos = (n - 1) / n,
           .messages = chunks,
           .window = chunks,
           .fill = (shape.nranks - 2.0) / kPipelineChunks,
@@ -208,6 +218,7 @@ Cost broadcast_cost(const Shape& shape) {
 }
 Cost reduce_cost(const Shape& shape) {
   Cost cost = broadcast_cost(shape);
+  std::swap(cost.sent, cost.received);
   cost.reduced = cost.volume;
   return cost;
 }

@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "algorithms/common.h"
 
@@ -182,9 +183,15 @@ Cost allreduce_cost(const Shape& shape) {
   const double depth = floor_log2(shape.nranks);
   // Interior in the first tree (a message up, two down), leaf in the second (one message up).
   const double volume = std::min(3, shape.nranks - 1) * share + (1 - share);
+  const double n = shape.nranks;
   return {.rounds = 2 * depth,
           .volume = volume,
+          .sent = volume,
+          .received = volume,
+          .mean = 2 * (n - 1) / n,
+          .fifos = 2 * (n - 1) / n,
           .reduced = std::min(2, shape.nranks - 1) * share,
+          .merged = shape.nranks > 2 ? share : 0,
           .messages = volume * chunks,
           .window = chunks,
           .fill = (2 * depth - 1) / kChunks};
@@ -195,8 +202,13 @@ Cost broadcast_cost(const Shape& shape) {
   const double chunks = kChunks * shape.channels;
   const double depth = 1 + floor_log2(shape.nranks - 1);
   const double volume = std::max(1.0, std::min(2, shape.nranks - 2) * first_share(shape));
+  const double n = shape.nranks;
   return {.rounds = depth,
           .volume = volume,
+          .sent = volume,
+          .received = n > 2 ? 1.0 : 0.0,
+          .mean = (n - 1) / n,
+          .fifos = (n - 1) / n,
           .messages = volume * chunks,
           .window = chunks,
           .fill = (depth - 1) / kChunks,
@@ -205,7 +217,9 @@ Cost broadcast_cost(const Shape& shape) {
 
 Cost reduce_cost(const Shape& shape) {
   Cost cost = broadcast_cost(shape);
+  std::swap(cost.sent, cost.received);
   cost.reduced = cost.volume;
+  cost.merged = cost.volume - 1;
   return cost;
 }
 

@@ -47,9 +47,15 @@ bool supports(const Shape& shape) { return peers_fit(shape) && chunks_fit(shape)
 Cost cost(const Shape& shape) {
   if (shape.nranks == 1) return {};
   const double n = shape.nranks;
+  const double volume = 2 * (n - 1) / n;
   return {.rounds = 2,
-          .volume = 2 * (n - 1) / n,
+          .volume = volume,
+          .sent = volume,
+          .received = volume,
+          .mean = volume,
+          .fifos = n - 1,
           .reduced = (n - 1) / n,
+          .merged = (n - 2) / n,
           .messages = 2 * (n - 1) * shape.channels,
           .window = n * shape.channels};
 }

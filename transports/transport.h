@@ -145,7 +145,8 @@ struct Reach {
   bool reachable = false;
   double alpha_us = 0;        ///< time for an empty message
   double overhead_us = 0.1;   ///< of it, processor time of each side
-  double beta_us_per_kib = 0; ///< time for each further KiB
+  double beta_us_per_kib = 0; ///< time for each further KiB; in shared memory, at either end
+  bool networked = false;     ///< the kernel moves the data
 };
 
 /// Memory of a transport, in bytes.

@@ -41,6 +41,9 @@ constexpr std::array kParams{
               "Attempts before a wait yields the core, 0 to 1000000000. More pays only where every "
               "rank has a core to itself. Empty: 20, but 0 where ranks are connected by TCP and a "
               "host has more of them than cores."},
+    ParamInfo{Param::kProbe, "WHORL_PROBE", "1",
+              "1: measure what messages cost when a communicator is made, and choose algorithms by "
+              "that; 0: by estimates. Rank 0's counts."},
     ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,tcp",
               "Transports that may be used, best first."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",

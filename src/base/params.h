@@ -21,6 +21,7 @@ enum class Param : std::uint8_t {
   kStreamBytes,    // WHORL_STREAM_BYTES
   kTimeoutMs,      // WHORL_TIMEOUT_MS
   kSpins,          // WHORL_SPINS
+  kProbe,          // WHORL_PROBE
   kTransports,     // WHORL_TRANSPORTS
   kHostId,         // WHORL_HOST_ID
   kHostAddress,    // WHORL_HOST_ADDRESS

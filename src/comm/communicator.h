@@ -35,6 +35,10 @@ class Communicator {
   int nranks() const noexcept { return setup_.membership->nranks; }
   const Membership& membership() const noexcept { return *setup_.membership; }
   const Options& options() const noexcept { return setup_.options; }
+  /// How algorithms are chosen; alike on all ranks.
+  const Selector& selector() const noexcept { return setup_.selector; }
+  const LinkCosts& links() const noexcept { return setup_.links; }
+  const Shape& shape() const noexcept { return setup_.shape; }
 
   /// Carries out a batch; returns when this rank's part is complete. After an error other than
   /// kInvalidArgument the communicator is dead. `patience` multiplies the timeout.

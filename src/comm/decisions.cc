@@ -91,10 +91,19 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   if (!memory.ok()) return memory.status();
   decisions.memory = *memory;
   costs.message_bytes = std::min<std::size_t>(costs.message_bytes, memory->slot_bytes);
-  auto selector = Selector::make(*shape, costs, options.algorithms);
-  if (!selector.ok()) return selector.status();
-  decisions.selector = *selector;
+  costs.slots = memory->slots;
+  const auto choice = choose(*shape, costs, options);
+  if (!choice.ok()) return choice.status();
+  decisions.selector = choice->selector;
+  decisions.links = choice->links;
+  decisions.probe = options.probe && members.nranks > 1;
   return decisions;
+}
+
+Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options& options) {
+  auto selector = Selector::make(shape, links, options.algorithms);
+  if (!selector.ok()) return selector.status();
+  return Choice{.selector = *selector, .links = links};
 }
 
 std::uint64_t smallest_budget(const Membership& members) {

@@ -15,8 +15,10 @@ namespace whorl {
 
 /// What rank 0 decides for all ranks, so that they cannot disagree. Fixed size, sent as it is.
 struct Decisions {
-  Selector selector;
+  Selector selector; ///< by estimates
+  LinkCosts links;   ///< these estimates
   std::int32_t channels = 1;
+  bool probe = false;           ///< links are measured and algorithms chosen once more
   std::array<char, 252> dims{}; ///< as in WHORL_DIMS, zero-terminated
   MemorySizes memory;
 };
@@ -28,6 +30,13 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
 
 /// The smallest of the budgets that ranks have; 0: none has one.
 std::uint64_t smallest_budget(const Membership& members);
+
+/// The algorithms by what links cost, and rank 0's options.
+struct Choice {
+  Selector selector;
+  LinkCosts links;
+};
+Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options& options);
 
 /// Whether decisions that came from another rank make sense.
 Status check(const Decisions& decisions, const Membership& members);

@@ -89,6 +89,10 @@ Result<Options> Options::from_environment() {
         fmt::format("WHORL_LOG=\"{}\" is none of off, error, warn and info", level));
   }
 
+  const auto probe = param_bool(Param::kProbe);
+  if (!probe.ok()) return probe.status();
+  options.probe = *probe;
+
   const std::string list = param_text(Param::kTransports);
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());

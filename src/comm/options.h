@@ -29,6 +29,7 @@ struct Options {
   std::size_t trace_records = 65536;
   bool verify = false;
   std::optional<std::uint32_t> spins; ///< attempts before a wait yields; empty: what suits
+  bool probe = true;                  ///< measure links; rank 0's counts
 
   /// From the environment alone. The error names the variable.
   static Result<Options> from_environment();

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "comm/decisions.h"
+#include "comm/link_costs.h"
 #include "comm/local_host.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
@@ -230,37 +230,6 @@ int ranks_on_this_host(const Membership& members) {
                     [self](const RankCard& card) { return card.host_key == self; }));
 }
 
-/// What the slowest link of this rank costs, and the slowest one within its host.
-LinkCosts link_costs(const Setup& setup, bool crowded) {
-  const Membership& members = *setup.membership;
-  const RankCard& self = members.cards[static_cast<std::size_t>(members.rank)];
-  Reach all{.overhead_us = 0}, near{.overhead_us = 0};
-  const auto raise_to = [](Reach& slowest, const Reach& link) {
-    slowest.alpha_us = std::max(slowest.alpha_us, link.alpha_us);
-    slowest.overhead_us = std::max(slowest.overhead_us, link.overhead_us);
-    slowest.beta_us_per_kib = std::max(slowest.beta_us_per_kib, link.beta_us_per_kib);
-  };
-  for (int peer = 0; peer < members.nranks; ++peer) {
-    const int index = setup.transport_of[static_cast<std::size_t>(peer)];
-    if (index < 0) continue;
-    const auto i = static_cast<std::size_t>(index);
-    const RankCard& card = members.cards[static_cast<std::size_t>(peer)];
-    const Reach link = setup.transports[i]->reach(self, card, i);
-    raise_to(all, link);
-    if (card.host_key == self.host_key) raise_to(near, link);
-  }
-  // With more ranks than cores a message costs a hand-over of the core.
-  constexpr double kHandOverUs = 3.0;
-  const double hand_over_us = crowded ? kHandOverUs : 0;
-  LinkCosts costs;
-  costs.message_bytes = members.slot_bytes;
-  costs.alpha_us = std::max(costs.alpha_us, all.alpha_us) + hand_over_us;
-  costs.overhead_us = std::max(costs.overhead_us, all.overhead_us);
-  costs.beta_us_per_kib = std::max(costs.beta_us_per_kib, all.beta_us_per_kib);
-  costs.inner = {near.alpha_us + hand_over_us, near.overhead_us, near.beta_us_per_kib};
-  return costs;
-}
-
 /// What one channel's endpoints to all peers occupy, on the rank where that is most.
 std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) {
   const Membership& members = *setup.membership;
@@ -346,6 +315,8 @@ Status sit_out(Oob& oob, int nranks, int done) {
   if (done < 1) WHORL_TRY(attend<RankCard>(oob, nranks));
   if (done < 2) WHORL_TRY(attend<Decisions>(oob, nranks));
   if (done < 3) WHORL_TRY(attend<Nothing>(oob, nranks));
+  if (done < 4) WHORL_TRY(attend<ProbeResult>(oob, nranks));
+  if (done < 5) WHORL_TRY(attend<Choice>(oob, nranks));
   return {};
 }
 
@@ -393,16 +364,14 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
 
   // Round 2: rank 0's decisions. Before anybody connects, all know that all are going to.
   Report<Decisions> second;
-  bool crowded = false;
   const auto prepare_links = [&]() -> Status {
     WHORL_TRY(make_membership(setup, *std::move(cards), identity, rank));
     WHORL_TRY(choose_transports(setup));
-    crowded = ranks_on_this_host(*setup.membership) > ::sysconf(_SC_NPROCESSORS_ONLN);
     if (rank == 0) {
       std::size_t& slot_bytes = setup.membership->slot_bytes;
       if (slot_bytes == 0) slot_bytes = suitable_slot_bytes(setup);
       auto decisions =
-          decide(*setup.membership, options, link_costs(setup, crowded), endpoint_bytes(setup));
+          decide(*setup.membership, options, estimate_links(setup), endpoint_bytes(setup));
       if (!decisions.ok()) return decisions.status();
       second.content = *decisions;
     }
@@ -432,10 +401,42 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     return connected.ok() ? all.status() : connected;
   }
   phases.lap("outcomes");
-  phases.report(rank, nranks);
-
-  setup.selector = decided.selector;
   setup.shape = *shape_of(decided, *setup.membership);
+
+  // Round 4: what links cost. Not before all are known to be connected: who waits for the messages
+  // of a rank that has given up would wait for long.
+  Report<ProbeResult> fourth;
+  Status probed;
+  if (decided.probe) {
+    auto costs = probe_links(setup);
+    if (costs.ok()) {
+      fourth.content = *costs;
+    } else {
+      probed = costs.status();
+    }
+  }
+  fourth.set(probed);
+  phases.lap("measured");
+  const auto probes = exchange(oob, nranks, fourth);
+  if (!probed.ok()) return probed;
+  if (!probes.ok()) return probes.status();
+
+  // Round 5: rank 0's choice of algorithms.
+  Report<Choice> fifth;
+  if (rank == 0) {
+    auto choice = choose(setup.shape, merge(decided.links, *probes), options);
+    fifth.set(choice.status());
+    if (choice.ok()) fifth.content = *choice;
+  }
+  const auto choices = exchange(oob, nranks, fifth);
+  if (!choices.ok()) return choices.status();
+  if (!choices->front().selector.valid()) {
+    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
+  }
+  setup.selector = choices->front().selector;
+  setup.links = choices->front().links;
+  phases.lap("chosen");
+  phases.report(rank, nranks);
 
   // Transports without peers have been closed; the rest moves up.
   std::vector<int> new_index(setup.transports.size(), -1);
@@ -449,6 +450,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   std::erase(setup.transports, nullptr);
 
   setup.policy.timeout_ns = options.timeout_ns;
+  const bool crowded = setup.links.ranks_per_core > 1;
   const bool calls = std::any_of(setup.transports.begin(), setup.transports.end(),
                                  [](const auto& t) { return t->polls_by_system_calls(); });
   // An attempt that is a system call for each peer takes so long that a rank which waits for this

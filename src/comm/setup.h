@@ -25,6 +25,7 @@ struct Setup {
   std::vector<int> transport_of; ///< for each rank an index into transports; −1 for this rank
   Shape shape;
   Selector selector;
+  LinkCosts links; ///< that the selector was made from
   WaitPolicy policy{};
   bool verify = false;
   std::uint64_t workspace_bytes = UINT64_MAX; ///< see MemorySizes
@@ -40,8 +41,9 @@ struct Setup {
 };
 
 /// Meets the other ranks through `oob` and connects to them: cards are exchanged, each pair takes
-/// the best transport that reaches it, rank 0's choice of algorithms goes to everyone, and at the
-/// end every rank learns whether every other succeeded. The error of any rank becomes everyone's.
+/// the best transport that reaches it, rank 0's decisions go to everyone, every rank learns whether
+/// every other is connected, links are measured, and rank 0's choice of algorithms goes to
+/// everyone. The error of any rank becomes everyone's.
 /// `identity` is alike on all ranks.
 /// `verdict` becomes the communicator's; raised before, it ends the set-up.
 Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,

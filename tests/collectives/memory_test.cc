@@ -77,7 +77,8 @@ std::string exercise(whorlComm_t comm, std::size_t count) {
 
 TEST(Memory, FiguresAddUpAndGrowWithUse) {
   for (const char* const transport : {"inproc", "tcp"}) {
-    const ScopedEnv env({{"WHORL_TRANSPORTS", transport}});
+    // Without messages that measure links.
+    const ScopedEnv env({{"WHORL_TRANSPORTS", transport}, {"WHORL_PROBE", "0"}});
     ThreadWorld world(3);
     ASSERT_TRUE(world.ok()) << world.error();
     for (int rank = 0; rank < world.size(); ++rank) {

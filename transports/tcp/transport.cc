@@ -103,7 +103,8 @@ Reach TcpTransport::reach(const RankCard& self, const RankCard& peer, std::size_
   return {.reachable = both,
           .alpha_us = kAlphaUs,
           .overhead_us = kOverheadUs,
-          .beta_us_per_kib = kBetaUsPerKib};
+          .beta_us_per_kib = kBetaUsPerKib,
+          .networked = true};
 }
 
 Status TcpTransport::connect(const Membership& membership, std::span<const int> peers,

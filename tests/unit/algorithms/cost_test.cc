@@ -19,9 +19,11 @@ class Costs : public ::testing::TestWithParam<Algorithm> {
     const auto report = verify(schedules, {algorithm.collective, shape.root});
     ASSERT_TRUE(report.ok()) << text(algorithm, shape) << ": " << report.status().message();
     Load busiest;
-    int chunks = 1;
+    int chunks = 1, total = 0, most_moved = 0;
     for (const Schedule& schedule : schedules) {
       const Load load = test::load_of(schedule);
+      total += load.sent_chunks;
+      most_moved = std::max(most_moved, load.sent_chunks + load.received_chunks);
       busiest.sent_chunks = std::max({busiest.sent_chunks, load.sent_chunks, load.received_chunks});
       busiest.sent_messages =
           std::max({busiest.sent_messages, load.sent_messages, load.received_messages});
@@ -34,6 +36,8 @@ class Costs : public ::testing::TestWithParam<Algorithm> {
     // Halves of a folded vector and blocks on both sides of rank 0 may be two messages.
     const double split = cost.messages * 0.999 + 1 + shape.channels * 2;
     EXPECT_NEAR(cost.window, window, 1e-9) << what;
+    EXPECT_NEAR(cost.mean * chunks * shape.nranks, total, 1e-6) << what;
+    EXPECT_GE(std::max(cost.sent, cost.received), cost.volume - 1e-9) << what;
     if (bound) {
       EXPECT_GE(cost.volume * chunks, busiest.sent_chunks - 1e-6) << what;
       EXPECT_LE(cost.volume * chunks, 2 * busiest.sent_chunks + 1e-6) << what;
@@ -43,6 +47,8 @@ class Costs : public ::testing::TestWithParam<Algorithm> {
       return;
     }
     EXPECT_NEAR(cost.volume * chunks, busiest.sent_chunks, 1e-6) << what;
+    EXPECT_LE(cost.merged, std::max(0.0, cost.reduced)) << what;
+    EXPECT_GE((cost.sent + cost.received) * chunks, most_moved * 0.999) << what;
     EXPECT_NEAR(cost.reduced * chunks, busiest.reduced_chunks, 1e-6) << what;
     EXPECT_LE(report->max_sent_chunks, busiest.sent_chunks) << what;
     EXPECT_GE(busiest.sent_messages, cost.messages - 1e-6) << what;
@@ -116,9 +122,9 @@ TEST(Choice, FollowsTheSize) {
 TEST(Choice, FollowsTheLinks) {
   const Shape shape{.nranks = 48, .channels = 1};
   // Start-ups cost nothing but messages do: few of them.
-  const LinkCosts slow_start{.alpha_us = 100, .overhead_us = 0.01};
+  const LinkCosts slow_start{.link = {.alpha_us = 100, .overhead_us = 0.01}};
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_start), "direct");
-  const LinkCosts slow_messages{.alpha_us = 0.1, .overhead_us = 10};
+  const LinkCosts slow_messages{.link = {.alpha_us = 0.1, .overhead_us = 10}};
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_messages), "circulant");
 }
 

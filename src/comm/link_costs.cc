@@ -1,0 +1,113 @@
+#include "comm/link_costs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+namespace whorl {
+namespace {
+
+/// The link to a peer, by the cards.
+Reach reach_of(const Setup& setup, int peer) {
+  const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
+  const Membership& members = *setup.membership;
+  return setup.transports[index]->reach(members.cards[static_cast<std::size_t>(members.rank)],
+                                        members.cards[static_cast<std::size_t>(peer)], index);
+}
+
+/// On the host with most ranks. All hosts are taken to have as many cores as this one.
+double ranks_per_core(const Membership& members) {
+  std::map<std::uint64_t, int> ranks;
+  int most = 1;
+  for (const RankCard& card : members.cards) most = std::max(most, ++ranks[card.host_key]);
+  const auto cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
+  return std::max(1.0, static_cast<double>(most) / static_cast<double>(cores));
+}
+
+/// Looks after the peers while this rank waits for one of them.
+class SetupNapper final : public Napper {
+ public:
+  explicit SetupNapper(const Setup& setup) : setup_(setup) {}
+  void nap(std::uint64_t max_ns) noexcept override {
+    for (const auto& transport : setup_.transports) {
+      if (transport != nullptr) transport->nap(std::min<std::uint64_t>(max_ns, 100'000));
+    }
+  }
+  void look_around(std::uint64_t waited_ns) noexcept override {
+    for (const auto& transport : setup_.transports) {
+      if (transport != nullptr) transport->look_around(waited_ns);
+    }
+  }
+
+ private:
+  const Setup& setup_;
+};
+
+} // namespace
+
+LinkCosts estimate_links(const Setup& setup) {
+  const Membership& members = *setup.membership;
+  const std::uint64_t host = members.cards[static_cast<std::size_t>(members.rank)].host_key;
+  LinkCosts costs;
+  costs.message_bytes = members.slot_bytes;
+  costs.slots = static_cast<std::size_t>(members.slots);
+  if (const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) {
+    costs.cache_bytes = static_cast<std::size_t>(bytes);
+  }
+  costs.ranks_per_core = ranks_per_core(members);
+  // With more ranks than cores each of a core's ranks gets it in turn, in every round.
+  constexpr double kHandOverUs = 1.0;
+  const double hand_over_us = costs.ranks_per_core > 1 ? kHandOverUs * costs.ranks_per_core : 0;
+  constexpr Link kNothing{.alpha_us = 0,
+                          .overhead_us = 0,
+                          .beta_us_per_kib = 0,
+                          .send_us_per_kib = 0,
+                          .receive_us_per_kib = 0};
+  Link all = kNothing, near = kNothing;
+  const auto raise_to = [&](Link& slowest, const Reach& link) {
+    slowest.alpha_us = std::max(slowest.alpha_us, link.alpha_us + hand_over_us);
+    slowest.overhead_us = std::max(slowest.overhead_us, link.overhead_us);
+    double& beta = link.networked ? slowest.beta_us_per_kib : slowest.send_us_per_kib;
+    beta = std::max(beta, link.beta_us_per_kib);
+    slowest.receive_us_per_kib = slowest.send_us_per_kib;
+  };
+  for (int peer = 0; peer < members.nranks; ++peer) {
+    if (setup.transport_of[static_cast<std::size_t>(peer)] < 0) continue;
+    const Reach link = reach_of(setup, peer);
+    raise_to(all, link);
+    if (members.cards[static_cast<std::size_t>(peer)].host_key == host) raise_to(near, link);
+  }
+  if (all != kNothing) costs.link = all;
+  if (near != kNothing) costs.inner = near;
+  return costs;
+}
+
+Result<ProbeResult> probe_links(const Setup& setup) {
+  const Membership& members = *setup.membership;
+  ProbeResult result;
+  probe_processor(result);
+  WaitPolicy policy = setup.policy;
+  policy.timeout_ns = setup.options.timeout_ns;
+  policy.spins = setup.options.spins.value_or(policy.spins);
+  SetupNapper napper(setup);
+  const ProbePartners partners = probe_partners(members.cards, members.rank);
+  for (const bool far : {false, true}) {
+    const int peer = far ? partners.far : partners.near;
+    if (peer < 0) continue;
+    const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
+    const ProbePeer link{.rank = peer,
+                         .endpoint = setup.transports[index]->endpoint(peer, 0),
+                         .networked = reach_of(setup, peer).networked,
+                         .slot_bytes = members.slot_bytes};
+    const auto measured = probe_link(link, policy, *members.verdict, napper);
+    if (!measured.ok()) return measured.status();
+    (far ? result.far : result.near) = *measured;
+    if (!far && ranks_per_core(members) > 1) {
+      result.turn_us = probe_turn(link, policy, *members.verdict, napper);
+    }
+  }
+  return result;
+}
+
+} // namespace whorl

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "algorithms/cost_model.h"
+#include "base/wait.h"
+#include "comm/link_probe.h"
+#include "comm/setup.h"
+
+namespace whorl {
+
+/// What links cost by the estimates of the transports: the slowest link of this rank, and the
+/// slowest one within its host. Transports have been chosen, nothing is connected.
+LinkCosts estimate_links(const Setup& setup);
+/// Measures the links of this rank, which are connected, while its partners do the same.
+Result<ProbeResult> probe_links(const Setup& setup);
+
+} // namespace whorl

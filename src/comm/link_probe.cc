@@ -1,0 +1,294 @@
+#include "comm/link_probe.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "kernels/reduce.h"
+
+namespace whorl {
+namespace {
+
+/// Rounds that are timed together: enough that the clock does not count.
+constexpr int kBatch = 8;
+constexpr int kBatches = 8;
+constexpr int kNetworkedBatches = 3;
+/// Large messages: the first ones find memory that has never been used, and go round the slots.
+constexpr std::size_t kLargeBytes = 32 * 1024;
+constexpr int kWarmUp = 8;
+constexpr int kTimed = 8;
+constexpr int kLarge = kWarmUp + kTimed;
+
+double microseconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-3; }
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Exchanges messages with one peer.
+class Exchange {
+ public:
+  Exchange(const ProbePeer& peer, const WaitPolicy& policy, const Verdict& verdict, Napper& napper)
+      : peer_(peer),
+        endpoint_(*peer.endpoint),
+        policy_(policy),
+        verdict_(verdict),
+        napper_(napper) {}
+
+  /// Sends and receives `count` messages of `bytes` each, at most `ahead` more sent than received,
+  /// and has all of them delivered.
+  Status run(int count, std::size_t bytes, int ahead, bool streams) {
+    sent_ = received_ = 0;
+    fill_ns_.clear();
+    empty_ns_.clear();
+    arrivals_ns_.clear();
+    const auto attempt = [&] { return advance(count, bytes, ahead, streams); };
+    switch (wait_until(attempt, policy_, verdict_, napper_)) {
+      case WaitResult::kReady:
+        return {};
+      case WaitResult::kTimedOut:
+        return Status::error(
+            Code::kRemoteError,
+            fmt::format("rank {} did not answer within {} ms while the cost of messages was "
+                        "measured; look whether it runs, or set WHORL_PROBE=0 on rank 0",
+                        peer_.rank, policy_.timeout_ns / 1'000'000));
+      case WaitResult::kFailed:
+        break;
+    }
+    if (verdict_.raised()) return verdict_.status();
+    return Status::error(
+        Code::kRemoteError,
+        fmt::format("rank {} sent another message than the one for measuring the link; do all "
+                    "ranks use the same whorl?",
+                    peer_.rank));
+  }
+
+  // Of the last run, by message.
+  std::vector<std::uint64_t> fill_ns_, empty_ns_, arrivals_ns_;
+
+ private:
+  Fingerprint fingerprint(int number) const {
+    return {.sequence = static_cast<std::uint32_t>(number),
+            .collective = static_cast<std::uint8_t>(Collective::kSend),
+            .count_plan = Fingerprint::kMaxCount};
+  }
+
+  bool send(std::size_t bytes, bool streams) {
+    const std::uint64_t begin = sys().now_ns();
+    const std::span<const std::byte> source(out_.data(), bytes);
+    if (endpoint_.can_publish(source)) {
+      if (endpoint_.try_publish(source, fingerprint(sent_)) != Publish::kSent) return false;
+    } else {
+      const std::span<std::byte> slot = endpoint_.try_reserve(bytes);
+      if (slot.data() == nullptr) return false;
+      if (streams) {
+        stream_copy(default_simd())(slot.data(), source.data(), bytes);
+        stream_fence();
+      } else if (bytes > 0) {
+        std::memcpy(slot.data(), source.data(), bytes);
+      }
+      endpoint_.commit(bytes, fingerprint(sent_));
+    }
+    fill_ns_.push_back(sys().now_ns() - begin);
+    ++sent_;
+    return true;
+  }
+
+  /// Whether a message came; `wrong` if it is not the one.
+  bool receive(std::size_t bytes, bool& wrong) {
+    const std::uint64_t begin = sys().now_ns();
+    if (bytes > 0) endpoint_.offer({in_.data(), bytes}, fingerprint(received_));
+    const Message message = endpoint_.try_peek();
+    if (!message) return false;
+    if (message.bytes != bytes || !(message.fingerprint == fingerprint(received_))) {
+      wrong = true;
+      return false;
+    }
+    if (bytes > 0 && message.data != in_.data()) std::memcpy(in_.data(), message.data, bytes);
+    endpoint_.release();
+    arrivals_ns_.push_back(sys().now_ns());
+    empty_ns_.push_back(arrivals_ns_.back() - begin);
+    ++received_;
+    return true;
+  }
+
+  Progress advance(int count, std::size_t bytes, int ahead, bool streams) {
+    bool moved = false, wrong = false;
+    while (sent_ < count && sent_ - received_ < ahead && send(bytes, streams)) moved = true;
+    while (received_ < count && receive(bytes, wrong)) moved = true;
+    if (wrong) return Progress::kFailed;
+    const Progress progress = endpoint_.progress();
+    if (progress == Progress::kFailed) return progress;
+    if (sent_ == count && received_ == count && endpoint_.flushed() &&
+        endpoint_.released() >= endpoint_.sent()) {
+      return Progress::kDone;
+    }
+    return moved || progress != Progress::kIdle ? Progress::kAdvanced : Progress::kIdle;
+  }
+
+  const ProbePeer& peer_;
+  Endpoint& endpoint_;
+  const WaitPolicy& policy_;
+  const Verdict& verdict_;
+  Napper& napper_;
+  std::vector<std::byte> out_ = std::vector<std::byte>(kLargeBytes, std::byte{1});
+  std::vector<std::byte> in_ = std::vector<std::byte>(kLargeBytes, std::byte{2});
+  int sent_ = 0, received_ = 0;
+};
+
+/// The median of the timed messages, in µs for each KiB.
+double per_kib(const std::vector<std::uint64_t>& ns, std::size_t bytes) {
+  std::vector<double> timed;
+  for (std::size_t i = kWarmUp; i < ns.size(); ++i) timed.push_back(microseconds(ns[i]));
+  return median(std::move(timed)) * 1024 / static_cast<double>(bytes);
+}
+
+} // namespace
+
+ProbePartners probe_partners(const std::vector<RankCard>& cards, int rank) {
+  std::map<std::uint64_t, std::size_t> number; // of a host, in the order of its lowest rank
+  std::vector<std::vector<int>> hosts;
+  std::size_t host = 0, place = 0;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const auto [known, is_new] = number.emplace(cards[r].host_key, hosts.size());
+    if (is_new) hosts.emplace_back();
+    if (static_cast<int>(r) == rank) {
+      host = known->second;
+      place = hosts[host].size();
+    }
+    hosts[known->second].push_back(static_cast<int>(r));
+  }
+  const auto at = [&](std::size_t h, std::size_t p) {
+    return h < hosts.size() && p < hosts[h].size() ? hosts[h][p] : -1;
+  };
+  return {.near = at(host, place ^ 1), .far = at(host ^ 1, place)};
+}
+
+Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& policy,
+                                     const Verdict& verdict, Napper& napper) {
+  ProbeResult::Peer result;
+  Exchange exchange(peer, policy, verdict, napper);
+
+  // One batch more, which warms up.
+  const int batches = 1 + (peer.networked ? kNetworkedBatches : kBatches);
+  WHORL_TRY(exchange.run(kBatch * batches, 0, 1, false));
+  std::vector<double> rounds;
+  for (int batch = 1; batch < batches; ++batch) {
+    const auto last = static_cast<std::size_t>(kBatch * (batch + 1) - 1);
+    rounds.push_back(
+        microseconds(exchange.arrivals_ns_[last] - exchange.arrivals_ns_[last - kBatch]) / kBatch);
+  }
+  result.alpha_us = median(std::move(rounds));
+
+  const std::size_t bytes = std::min(kLargeBytes, peer.slot_bytes);
+  WHORL_TRY(exchange.run(kLarge, bytes, kLarge, false));
+  if (peer.networked) {
+    const auto& arrivals = exchange.arrivals_ns_;
+    result.beta_us_per_kib = microseconds(arrivals.back() - arrivals[kWarmUp - 1]) * 1024 /
+                             (kTimed * static_cast<double>(bytes));
+    return result;
+  }
+  result.send_us_per_kib = per_kib(exchange.fill_ns_, bytes);
+  result.receive_us_per_kib = per_kib(exchange.empty_ns_, bytes);
+  // Operations use streaming stores where they are quicker.
+  if (stream_copy(default_simd()) == nullptr) return result;
+  WHORL_TRY(exchange.run(kLarge, bytes, kLarge, true));
+  const double send = per_kib(exchange.fill_ns_, bytes),
+               receive = per_kib(exchange.empty_ns_, bytes);
+  if (send + receive < result.send_us_per_kib + result.receive_us_per_kib) {
+    result.send_us_per_kib = send;
+    result.receive_us_per_kib = receive;
+  }
+  return result;
+}
+
+double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const Verdict& verdict,
+                  Napper& napper) {
+  constexpr int kTurns = 25;
+  std::vector<double> turns;
+  for (int i = 0; i < kTurns; ++i) {
+    const std::uint64_t begin = sys().now_ns();
+    std::uint32_t attempts = 0;
+    // All attempts before the first yield, and the one after it.
+    const auto attempt = [&] {
+      static_cast<void>(peer.endpoint->try_peek());
+      return ++attempts <= policy.spins + 1 ? Progress::kIdle : Progress::kDone;
+    };
+    if (wait_until(attempt, policy, verdict, napper) != WaitResult::kReady) break;
+    turns.push_back(microseconds(sys().now_ns() - begin));
+  }
+  return median(std::move(turns));
+}
+
+void probe_processor(ProbeResult& result) {
+  static std::once_flag once;
+  static double copy_us_per_kib, gamma_us_per_kib;
+  std::call_once(once, [] {
+    constexpr std::size_t kCount = kLargeBytes / sizeof(float);
+    std::vector<float> a(kCount, 1.0F), b(kCount, 2.0F), sum(kCount, 0.0F);
+    const ReduceKernel add = reduce_kernel(DataType::kFloat32, ReduceOp::kSum, default_simd());
+    const std::array<const void*, 2> sources{a.data(), b.data()};
+    const std::array<void*, 1> target{sum.data()};
+    std::vector<double> copies, reductions;
+    for (int i = 0; i < kTimed + 1; ++i) {
+      const std::uint64_t begin = sys().now_ns();
+      std::memcpy(sum.data(), a.data(), kLargeBytes);
+      const std::uint64_t middle = sys().now_ns();
+      add(sources, target, kCount, 1);
+      const std::uint64_t end = sys().now_ns();
+      copies.push_back(microseconds(middle - begin) * 1024 / kLargeBytes);
+      reductions.push_back(microseconds(end - middle) * 1024 / kLargeBytes);
+    }
+    copy_us_per_kib = median(std::move(copies));
+    gamma_us_per_kib = std::max(median(std::move(reductions)) - copy_us_per_kib, 0.002);
+  });
+  result.copy_us_per_kib = copy_us_per_kib;
+  result.gamma_us_per_kib = gamma_us_per_kib;
+}
+
+LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& results) {
+  const auto of_all = [&](const auto& field, double estimate) {
+    std::vector<double> values;
+    for (const ProbeResult& result : results) {
+      const double value = field(result);
+      if (value > 0 && value < 1e9) values.push_back(value); // also keeps out what is no number
+    }
+    return values.empty() ? estimate : median(std::move(values));
+  };
+  // A round is over when all the ranks of a core have had their turn, which a pair of ranks that
+  // run at the same time does not show.
+  const double turn = of_all([](const auto& r) { return r.turn_us; }, 0);
+  const auto replace = [&](Link& link, ProbeResult::Peer ProbeResult::*peer) {
+    const auto median_of = [&](double ProbeResult::Peer::*what, double estimate) {
+      return of_all([&](const ProbeResult& r) { return r.*peer.*what; }, estimate);
+    };
+    const double unmeasured = -1;
+    const double alpha = median_of(&ProbeResult::Peer::alpha_us, unmeasured);
+    if (alpha == unmeasured) return;
+    link.alpha_us = alpha + turn;
+    link.overhead_us = std::min(link.overhead_us, alpha);
+    link.send_us_per_kib = median_of(&ProbeResult::Peer::send_us_per_kib, 0);
+    link.receive_us_per_kib = median_of(&ProbeResult::Peer::receive_us_per_kib, 0);
+    link.beta_us_per_kib = median_of(&ProbeResult::Peer::beta_us_per_kib, 0);
+  };
+  LinkCosts costs = estimates;
+  const bool several_hosts = std::any_of(
+      results.begin(), results.end(), [](const auto& result) { return result.far.alpha_us > 0; });
+  replace(costs.link, several_hosts ? &ProbeResult::far : &ProbeResult::near);
+  if (costs.inner) replace(*costs.inner, &ProbeResult::near);
+  costs.gamma_us_per_kib =
+      of_all([](const auto& r) { return r.gamma_us_per_kib; }, costs.gamma_us_per_kib);
+  costs.copy_us_per_kib =
+      of_all([](const auto& r) { return r.copy_us_per_kib; }, costs.copy_us_per_kib);
+  return costs;
+}
+
+} // namespace whorl

@@ -1,0 +1,249 @@
+// The probe: what it measures is plausible, every rank comes to the same choice, and a rank that
+// dies meanwhile is named.
+#include "comm/link_probe.h"
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+#include <atomic>
+#include <cstring>
+#include <set>
+
+#include "comm/handle.h"
+#include "tests/support/run_ranks.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl {
+namespace {
+
+using test::failure;
+using test::ScopedEnv;
+using test::ThreadWorld;
+using testing::failures_of;
+using testing::Mode;
+using testing::RankContext;
+using testing::run_ranks;
+
+std::vector<RankCard> cards(const std::vector<std::uint64_t>& hosts) {
+  std::vector<RankCard> all(hosts.size());
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) all[rank].host_key = hosts[rank];
+  return all;
+}
+
+TEST(ProbePartners, AgreeAndAreNearAndFar) {
+  for (const auto& hosts : std::vector<std::vector<std::uint64_t>>{
+           {1}, {1, 1}, {1, 1, 1}, {1, 2}, {1, 1, 2, 2}, {2, 1, 2, 1, 2}, {1, 1, 1, 2, 3, 3, 4}}) {
+    const auto all = cards(hosts);
+    for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+      const ProbePartners mine = probe_partners(all, static_cast<int>(rank));
+      if (mine.near >= 0) {
+        EXPECT_NE(mine.near, static_cast<int>(rank));
+        EXPECT_EQ(hosts[static_cast<std::size_t>(mine.near)], hosts[rank]);
+        EXPECT_EQ(probe_partners(all, mine.near).near, static_cast<int>(rank));
+      }
+      if (mine.far >= 0) {
+        EXPECT_NE(hosts[static_cast<std::size_t>(mine.far)], hosts[rank]);
+        EXPECT_EQ(probe_partners(all, mine.far).far, static_cast<int>(rank));
+      }
+    }
+  }
+  EXPECT_EQ(probe_partners(cards({1, 1, 2, 2}), 3).far, 1);
+  EXPECT_EQ(probe_partners(cards({1, 1, 2, 2}), 3).near, 2);
+  EXPECT_EQ(probe_partners(cards({1, 1, 1}), 2).near, -1);
+}
+
+TEST(Merge, TakesMediansAndKeepsEstimatesOfWhatWasNotMeasured) {
+  LinkCosts estimates;
+  estimates.link = {.alpha_us = 7, .overhead_us = 0.5};
+  std::vector<ProbeResult> results(4);
+  EXPECT_EQ(merge(estimates, results), estimates);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    results[rank].near = {.alpha_us = 1.0 + static_cast<double>(rank), .send_us_per_kib = 0.25};
+  }
+  results[3].near.alpha_us = 1e300; // no time that a message can take
+  results[0].copy_us_per_kib = 0.125;
+  const LinkCosts costs = merge(estimates, results);
+  EXPECT_EQ(costs.link.alpha_us, 2);
+  EXPECT_EQ(costs.link.overhead_us, 0.5);
+  EXPECT_EQ(costs.link.send_us_per_kib, 0.25);
+  EXPECT_EQ(costs.copy_us_per_kib, 0.125);
+  EXPECT_EQ(costs.gamma_us_per_kib, estimates.gamma_us_per_kib);
+  EXPECT_FALSE(costs.inner.has_value());
+
+  estimates.inner = estimates.link;
+  results[1].far = {.alpha_us = 50, .beta_us_per_kib = 0.75};
+  const LinkCosts two_hosts = merge(estimates, results);
+  EXPECT_EQ(two_hosts.link.alpha_us, 50);
+  EXPECT_EQ(two_hosts.link.beta_us_per_kib, 0.75);
+  EXPECT_EQ(two_hosts.inner->alpha_us, 2);
+}
+
+TEST(Merge, CountsTheTurnsOfACore) {
+  std::vector<ProbeResult> results(1);
+  results[0].near.alpha_us = 0.25;
+  results[0].turn_us = 4;
+  EXPECT_EQ(merge({}, results).link.alpha_us, 4.25);
+}
+
+void expect_plausible(const Link& link) {
+  EXPECT_GT(link.alpha_us, 0.005);
+  EXPECT_LT(link.alpha_us, 1e5);
+  const double moved = link.send_us_per_kib + link.receive_us_per_kib + link.beta_us_per_kib;
+  EXPECT_GT(moved, 0.001);
+  EXPECT_LT(moved, 1e4);
+}
+
+/// In a process of its own: one that has used the library cannot be forked.
+std::string in_process(const std::function<void()>& body) {
+  return failures_of(run_ranks(1, Mode::kProcesses, [&](RankContext&) { body(); }));
+}
+
+void threads_measure_and_agree() {
+  const ScopedEnv env{{"WHORL_PROBE", "1"}};
+  for (const int n : {1, 2, 3, 5}) {
+    ThreadWorld world(n);
+    ASSERT_TRUE(world.ok()) << world.error();
+    const Communicator& first = *world.comm(0)->communicator;
+    for (int rank = 0; rank < n; ++rank) {
+      const Communicator& communicator = *world.comm(rank)->communicator;
+      EXPECT_EQ(communicator.links(), first.links());
+      EXPECT_EQ(std::memcmp(&communicator.selector(), &first.selector(), sizeof(Selector)), 0);
+    }
+    if (n == 1) continue;
+    expect_plausible(first.links().link);
+    EXPECT_GT(first.links().copy_us_per_kib, 0);
+    EXPECT_GT(first.links().gamma_us_per_kib, 0);
+    world.each([](int, whorlComm_t comm) {
+      float one = 1, sum = 0;
+      return failure(whorlAllReduce(&one, &sum, 1, whorlFloat32, whorlSum, comm, nullptr), comm);
+    });
+  }
+}
+
+TEST(Probe, ThreadsMeasureAndAgree) { EXPECT_EQ(in_process(threads_measure_and_agree), ""); }
+
+void estimate_twice() {
+  const ScopedEnv env{{"WHORL_PROBE", "0"}};
+  std::optional<LinkCosts> links;
+  for (int i = 0; i < 2; ++i) {
+    ThreadWorld world(3);
+    ASSERT_TRUE(world.ok()) << world.error();
+    const LinkCosts now = world.comm(2)->communicator->links();
+    EXPECT_EQ(now, links.value_or(now));
+    links = now;
+  }
+}
+
+TEST(Probe, OffMeansTheSameEstimatesEachTime) { EXPECT_EQ(in_process(estimate_twice), ""); }
+
+/// Creates a communicator of processes with `environment` in each rank, and hands it to `body`.
+template <class Body>
+std::string with_processes(int n, const std::function<void(int rank)>& prepare, const Body& body) {
+  return failures_of(run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
+    prepare(context.rank);
+    whorlUniqueId id{};
+    if (context.rank == 0) {
+      ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
+    }
+    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
+    std::memcpy(&id, ids[0].data(), sizeof id);
+    body(context, id);
+  }));
+}
+
+TEST(Probe, ProcessesAgreeOverEachTransport) {
+  for (const std::string transports : {"shm", "tcp", "shm,tcp"}) {
+    EXPECT_EQ(with_processes(
+                  4,
+                  [&](int rank) {
+                    setenv("WHORL_TRANSPORTS", transports.c_str(), 1);
+                    // Only rank 0's setting counts.
+                    setenv("WHORL_PROBE", rank == 0 ? "1" : "0", 1);
+                    if (transports == "shm,tcp") setenv("WHORL_HOST_ID", rank < 2 ? "a" : "b", 1);
+                  },
+                  [&](RankContext& context, const whorlUniqueId& id) {
+                    whorlComm_t comm = nullptr;
+                    ASSERT_EQ(failure(whorlCommInitRank(&comm, 4, id, context.rank)), "");
+                    struct {
+                      Selector selector;
+                      double alpha, inner;
+                    } mine{}, first{};
+                    const Communicator& communicator = *comm->communicator;
+                    std::memcpy(&mine.selector, &communicator.selector(), sizeof mine.selector);
+                    mine.alpha = communicator.links().link.alpha_us;
+                    mine.inner = communicator.links().inner->alpha_us;
+                    expect_plausible(communicator.links().link);
+                    expect_plausible(*communicator.links().inner);
+                    const auto all = context.allgather(std::as_bytes(std::span(&mine, 1)));
+                    std::memcpy(&first, all[0].data(), sizeof first);
+                    EXPECT_EQ(std::memcmp(&mine, &first, sizeof mine), 0);
+                    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+                  }),
+              "")
+        << transports;
+  }
+}
+
+/// Ends the process in the middle of the probe.
+class DiesWhileProbing final : public System {
+ public:
+  std::uint64_t now_ns() noexcept override {
+    // The exchange of empty messages reads the clock more often than anything before it.
+    if (armed && ++calls > kCalls) raise(SIGKILL);
+    return System::now_ns();
+  }
+  static constexpr int kCalls = 40;
+  std::atomic<bool> armed{false};
+  std::atomic<int> calls{0};
+};
+
+TEST(Probe, ARankThatDiesIsNamed) {
+  for (const char* const transports : {"shm", "tcp"}) {
+    const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+      setenv("WHORL_TRANSPORTS", transports, 1);
+      setenv("WHORL_PROBE", "1", 1);
+      setenv("WHORL_TIMEOUT_MS", "8000", 1);
+      // A pair that is connected, and one rank that ends while both measure.
+      struct Gate final : Oob {
+        explicit Gate(RankContext& c) : context(c) {}
+        Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+          // The board holds so many bytes at a time.
+          for (std::size_t at = 0; at < mine.size(); at += RankContext::kBoardBytes) {
+            const auto part =
+                mine.subspan(at, std::min(RankContext::kBoardBytes, mine.size() - at));
+            if (round == 3 && at == 0) return Status::error(Code::kRemoteError, "round 4");
+            const auto parts = context.allgather(part);
+            for (std::size_t r = 0; r < parts.size(); ++r) {
+              std::memcpy(all.data() + r * mine.size() + at, parts[r].data(), part.size());
+            }
+          }
+          if (++round == 3 && context.rank == 1) system.armed = true;
+          return {};
+        }
+        RankContext& context;
+        DiesWhileProbing system;
+        int round = 0;
+      } oob(context);
+      const ScopedSystem scope(&oob.system);
+      auto options = Options::from_environment();
+      ASSERT_TRUE(options.ok());
+      Identity identity;
+      identity.job.fill(std::byte{static_cast<unsigned char>(transports[0])});
+      identity.secret.fill(std::byte{7});
+      const auto setup =
+          set_up(oob, 3, context.rank, identity, *options, std::make_shared<Verdict>());
+      ASSERT_FALSE(setup.ok());
+      if (context.rank == 0) {
+        EXPECT_NE(setup.status().message().find("rank 1"), std::string::npos)
+            << setup.status().message();
+      }
+    });
+    EXPECT_TRUE(outcomes[1].killed);
+    EXPECT_EQ(outcomes[0].failures, "") << transports;
+    EXPECT_EQ(outcomes[2].failures, "") << transports;
+  }
+}
+
+} // namespace
+} // namespace whorl

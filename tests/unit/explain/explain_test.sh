@@ -1,0 +1,36 @@
+#!/bin/sh
+# whorl-explain as a user calls it: exit status and what it says. $1 is the program.
+tool=$1
+failed=0
+
+# expect STATUS TEXT ARGUMENT...: the status, and TEXT somewhere in the output.
+expect() {
+  status=$1 text=$2
+  shift 2
+  output=$("$tool" "$@" 2>&1)
+  got=$?
+  if [ $got -ne "$status" ] || ! printf '%s\n' "$output" | grep -qiF -e "$text"; then
+    printf 'whorl-explain %s: status %s, expected %s and "%s":\n%s\n' "$*" $got "$status" "$text" "$output"
+    failed=1
+  fi
+}
+
+expect 0 '8 B  oneshot' allreduce --ranks 4
+expect 0 '512 MiB  twoshot' allreduce --ranks 4
+expect 0 'a round 3.00' allreduce --ranks 4 --alpha 3
+expect 0 '"choice": "direct"' allgather --ranks 48 -b 4K --json --alpha 100 --overhead 0.01
+expect 0 '"choice": "circulant"' allgather --ranks 48 -b 4K --json --alpha 0.1 --overhead 10
+expect 0 '"choice": "doubling"' barrier --ranks 64 --json
+expect 0 'hierarchical' allreduce --ranks 8 --dims 4,2 -b 1M
+expect 0 'regret' allreduce --ranks 2 -b 8,4K --measure --rounds 3
+expect 0 '"measured_us"' barrier --ranks 3 --measure --rounds 3 --json
+expect 0 'Usage' --help
+expect 2 'no collective "allreduction"' allreduction
+expect 2 'required'
+expect 2 'ranks' allreduce --ranks 0
+expect 2 'ranks' allreduce --ranks x
+expect 2 'alpha' allreduce --alpha -1
+expect 2 'excludes' allreduce --measure --alpha 1
+expect 2 'at most 64 ranks' allreduce --measure --ranks 65
+expect 2 'product of the sizes' allreduce --ranks 8 --dims 3,2
+exit $failed

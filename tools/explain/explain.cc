@@ -1,0 +1,247 @@
+#include "tools/explain/explain.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "comm/selector.h"
+
+namespace whorl::explain {
+namespace {
+
+constexpr int kMaxRanks = 4096, kMaxMeasuredRanks = 64;
+constexpr std::size_t kMaxMeasuredBytes = std::size_t{1} << 28;
+constexpr int kBadInput = 2;
+
+std::string size_text(std::size_t bytes) {
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && bytes % 1024 == 0 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{} {}", bytes, kUnits[unit]);
+}
+
+std::string time_text(double us) {
+  if (us < 100) return fmt::format("{:.2f}", us);
+  return us < 100'000 ? fmt::format("{:.0f}", us) : fmt::format("{:.0f}k", us / 1000);
+}
+
+/// Every class of sizes that a selector knows, from 8 bytes to 1 GiB.
+std::vector<std::size_t> size_classes(bool measures) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = 8; bytes <= (std::size_t{1} << (measures ? 24 : 30)); bytes *= 4) {
+    sizes.push_back(bytes);
+  }
+  return sizes;
+}
+
+std::string check(Arguments& arguments, const std::string& collective, const std::string& dims) {
+  bool known = false;
+  std::string names;
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const auto candidate = static_cast<Collective>(c);
+    if (candidate == Collective::kSend || candidate == Collective::kRecv) continue;
+    names += fmt::format("{}{}", c == 0 ? "" : ", ", name_of(candidate));
+    if (name_of(candidate) != collective) continue;
+    arguments.collective = candidate;
+    known = true;
+  }
+  if (!known) return fmt::format("There is no collective \"{}\"; there are {}.", collective, names);
+  auto parsed = parse_dims(dims, arguments.shape.nranks);
+  if (!parsed.ok()) return parsed.status().message();
+  arguments.shape.dims = *std::move(parsed);
+  if (arguments.measures && arguments.shape.nranks > kMaxMeasuredRanks) {
+    return fmt::format("--measure starts at most {} ranks, not {}.", kMaxMeasuredRanks,
+                       arguments.shape.nranks);
+  }
+  if (arguments.measures && !arguments.shape.dims.empty()) {
+    return "--measure takes the dimensions from WHORL_DIMS, not from --dims.";
+  }
+  if (arguments.sizes.empty()) arguments.sizes = size_classes(arguments.measures);
+  if (arguments.collective == Collective::kBarrier) arguments.sizes = {0};
+  std::sort(arguments.sizes.begin(), arguments.sizes.end());
+  if (arguments.measures && arguments.sizes.back() > kMaxMeasuredBytes) {
+    return "--measure takes sizes up to 256 MiB.";
+  }
+  return {};
+}
+
+} // namespace
+
+std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
+  Arguments arguments;
+  std::string collective, dims;
+  LinkCosts& links = arguments.links;
+  arguments.shape.nranks = 2;
+  CLI::App app(
+      "Says which algorithm a collective uses and why: the predicted time of each candidate, by "
+      "given costs of links or, with --measure, by those of this machine, next to measured times.");
+  app.add_option("collective", collective, "allreduce, broadcast, ...")->required();
+  app.add_option("-n,--ranks", arguments.shape.nranks, "number of ranks (2)")
+      ->check(CLI::Range(1, kMaxRanks));
+  app.add_option("-b,--bytes", arguments.sizes,
+                 "larger side of the operation: 64K, 8,1M, ... (all classes of sizes)")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--channels", arguments.shape.channels, "channels side by side (1)")
+      ->check(CLI::Range(1, 16));
+  app.add_option("--dims", dims, "levels of a hierarchy, innermost first: 4:twoshot,2:ring");
+  CLI::Option* const measure =
+      app.add_flag("--measure", arguments.measures, "start ranks on this host and measure");
+  app.add_option("--rounds", arguments.rounds, "of a measurement (7)")
+      ->check(CLI::Range(3, 99))
+      ->needs(measure);
+  app.add_flag("--json", arguments.json, "for programs");
+  const auto cost = [&](const char* name, double& value, const char* what) {
+    app.add_option(name, value, fmt::format("{} ({})", what, value))
+        ->check(CLI::Range(0.0, 1e9))
+        ->excludes(measure);
+  };
+  cost("--alpha", links.link.alpha_us, "µs of a round of empty messages");
+  cost("--overhead", links.link.overhead_us, "µs of a processor for each message");
+  cost("--beta", links.link.beta_us_per_kib, "µs for a KiB to pass");
+  cost("--send", links.link.send_us_per_kib, "µs of a processor to send a KiB");
+  cost("--receive", links.link.receive_us_per_kib, "µs of a processor to receive a KiB");
+  cost("--gamma", links.gamma_us_per_kib, "µs to reduce a KiB, beyond copying it");
+  cost("--copy", links.copy_us_per_kib, "µs to copy a KiB");
+  cost("--ranks-per-core", links.ranks_per_core, "ranks that share a core");
+  app.add_option("--slots", links.slots, "messages on their way between two ranks (4)")
+      ->check(CLI::Range(2, 64))
+      ->excludes(measure);
+  app.add_option("--cache-bytes", links.cache_bytes, "cache of a core alone (1048576)")
+      ->excludes(measure);
+  app.add_option("--message-bytes", links.message_bytes, "payload of a slot (65536)")
+      ->check(CLI::Range(64.0, 1e9))
+      ->excludes(measure);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out, err;
+    const int code = app.exit(error, out, err);
+    exit = code == 0 ? Exit{0, out.str()}
+                     : Exit{kBadInput, fmt::format("whorl-explain: {}\n", error.what())};
+    return std::nullopt;
+  }
+  if (const std::string bad = check(arguments, collective, dims); !bad.empty()) {
+    exit = {kBadInput, fmt::format("whorl-explain: {}\n", bad)};
+    return std::nullopt;
+  }
+  return arguments;
+}
+
+std::vector<const Algorithm*> candidates(Collective collective, const Shape& shape) {
+  std::vector<const Algorithm*> found;
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective == collective && algorithm.supports(shape)) {
+      found.push_back(&algorithm);
+    }
+  }
+  return found;
+}
+
+double Row::regret(const std::vector<const Algorithm*>& algorithms) const {
+  const double best = *std::min_element(measured_us.begin(), measured_us.end());
+  const auto chosen = std::find(algorithms.begin(), algorithms.end(), choice);
+  if (chosen == algorithms.end()) return 0;
+  return measured_us[static_cast<std::size_t>(chosen - algorithms.begin())] / best - 1;
+}
+
+std::vector<Row> predict(const Arguments& arguments) {
+  std::vector<Row> rows;
+  for (const std::size_t bytes : arguments.sizes) {
+    Row& row = rows.emplace_back(Row{.bytes = bytes});
+    for (const Algorithm* algorithm : candidates(arguments.collective, arguments.shape)) {
+      row.predicted_us.push_back(predict_us(*algorithm, arguments.shape, bytes, arguments.links));
+    }
+    row.choice = choose_algorithm(arguments.collective, arguments.shape, bytes, arguments.links);
+  }
+  return rows;
+}
+
+std::string to_text(const Arguments& arguments, const std::vector<Row>& rows) {
+  const LinkCosts& costs = arguments.links;
+  std::string text =
+      fmt::format("{} of {} ranks, {}\n", name_of(arguments.collective), arguments.shape.nranks,
+                  arguments.measures ? "costs measured here" : "costs as given");
+  const auto add = [&](const char* where, const Link& link) {
+    text += fmt::format(
+        "{}: a round {:.2f} µs, a message {:.2f} µs; for each KiB sending {:.3f}, "
+        "receiving {:.3f}, passing {:.3f} µs\n",
+        where, link.alpha_us, link.overhead_us, link.send_us_per_kib, link.receive_us_per_kib,
+        link.beta_us_per_kib);
+  };
+  add("links", costs.link);
+  if (costs.inner && *costs.inner != costs.link) add("within a group", *costs.inner);
+  text += fmt::format(
+      "a processor: reducing {:.3f}, copying {:.3f} µs for each KiB; {:.3g} ranks "
+      "for each core\n\n",
+      costs.gamma_us_per_kib, costs.copy_us_per_kib, costs.ranks_per_core);
+  const auto algorithms = candidates(arguments.collective, arguments.shape);
+  std::string head = fmt::format("{:>10}  {:<16}", "size", "choice");
+  for (const Algorithm* algorithm : algorithms) head += fmt::format("{:>17}", algorithm->name);
+  if (arguments.measures) head += fmt::format("{:>10}", "regret");
+  text += head + "\n";
+  for (const Row& row : rows) {
+    text += fmt::format("{:>10}  {:<16}", size_text(row.bytes), row.choice->name);
+    for (std::size_t a = 0; a < algorithms.size(); ++a) {
+      std::string cell = time_text(row.predicted_us[a]);
+      if (!row.measured_us.empty()) cell += " | " + time_text(row.measured_us[a]);
+      text += fmt::format("{:>17}", cell);
+    }
+    if (!row.measured_us.empty()) text += fmt::format("{:>8.1f} %", 100 * row.regret(algorithms));
+    text += "\n";
+  }
+  text += arguments.measures ? "\npredicted | measured µs; regret: of the choice against the "
+                               "quickest, as measured\n"
+                             : "\npredicted µs\n";
+  return text;
+}
+
+std::string to_json(const Arguments& arguments, const std::vector<Row>& rows) {
+  using nlohmann::json;
+  const auto link_json = [](const Link& link) {
+    return json{{"alpha_us", link.alpha_us},
+                {"overhead_us", link.overhead_us},
+                {"beta_us_per_kib", link.beta_us_per_kib},
+                {"send_us_per_kib", link.send_us_per_kib},
+                {"receive_us_per_kib", link.receive_us_per_kib}};
+  };
+  const LinkCosts& costs = arguments.links;
+  json document{{"collective", name_of(arguments.collective)},
+                {"ranks", arguments.shape.nranks},
+                {"channels", arguments.shape.channels},
+                {"measured", arguments.measures},
+                {"costs",
+                 {{"link", link_json(costs.link)},
+                  {"gamma_us_per_kib", costs.gamma_us_per_kib},
+                  {"copy_us_per_kib", costs.copy_us_per_kib},
+                  {"ranks_per_core", costs.ranks_per_core},
+                  {"slots", costs.slots},
+                  {"cache_bytes", costs.cache_bytes},
+                  {"message_bytes", costs.message_bytes}}}};
+  if (costs.inner) document["costs"]["inner"] = link_json(*costs.inner);
+  const auto algorithms = candidates(arguments.collective, arguments.shape);
+  for (const Row& row : rows) {
+    json entry{{"bytes", row.bytes}, {"choice", row.choice->name}};
+    for (std::size_t a = 0; a < algorithms.size(); ++a) {
+      json& cell = entry["algorithms"][std::string(algorithms[a]->name)];
+      cell["predicted_us"] = row.predicted_us[a];
+      if (row.measured_us.empty()) continue;
+      cell["measured_us"] = row.measured_us[a];
+      cell["spread"] = row.spread[a];
+    }
+    if (!row.measured_us.empty()) {
+      entry["regret"] = row.regret(algorithms);
+      entry["again_us"] = row.again_us;
+    }
+    document["rows"].push_back(std::move(entry));
+  }
+  return document.dump(2) + "\n";
+}
+
+} // namespace whorl::explain
