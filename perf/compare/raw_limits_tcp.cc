@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "perf/compare/raw_limits.h"
 
@@ -33,15 +35,26 @@ void enter(const std::string& namespace_path) {
 
 /// What the machine can do does not depend on the system's choice among these. "": that choice.
 constexpr const char* kControls[] = {"", "cubic", "reno"};
+constexpr std::size_t kNumControls = std::size(kControls);
+using Addresses = std::array<sockaddr_in, kNumControls>; ///< one for each
+
+/// A new socket under this control: a connection keeps what it began with (BBR its pacing timer),
+/// so that is set before there is one. Where the system has no such control it keeps its own
+/// choice.
+int new_socket(const char* control) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) fail("socket");
+  if (*control != 0) {
+    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control,
+                 static_cast<socklen_t>(std::strlen(control)));
+  }
+  return fd;
+}
 
 /// A connected socket that never blocks.
 class Stream {
  public:
-  Stream(int fd, const char* control) : fd_(fd) {
-    if (*control != 0) {
-      ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control,
-                   static_cast<socklen_t>(std::strlen(control))); // where it exists
-    }
+  explicit Stream(int fd) : fd_(fd) {
     const int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -74,13 +87,13 @@ class Stream {
   Clock::time_point start_ = Clock::now();
 };
 
-int listen_at(const std::string& address, sockaddr_in* bound) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+int listen_at(const std::string& address, const char* control, sockaddr_in* bound) {
+  const int fd = new_socket(control);
   *bound = {};
   bound->sin_family = AF_INET;
   ::inet_pton(AF_INET, address.c_str(), &bound->sin_addr);
   socklen_t size = sizeof *bound;
-  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(bound), size) != 0 || ::listen(fd, 1) != 0 ||
+  if (::bind(fd, reinterpret_cast<sockaddr*>(bound), size) != 0 || ::listen(fd, 1) != 0 ||
       ::getsockname(fd, reinterpret_cast<sockaddr*>(bound), &size) != 0) {
     fail("listening");
   }
@@ -112,16 +125,16 @@ void take_steps(Stream& stream, bool first, Figures* out) {
 }
 
 /// The second process; returns its exit status.
-int answer(const std::vector<std::string>& namespaces, const sockaddr_in& to) {
+int answer(const std::vector<std::string>& namespaces, const Addresses& to) {
   try {
     pin(processors()[1]);
     if (!namespaces.empty()) enter(namespaces[1]);
-    for (const char* control : kControls) {
-      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+    for (std::size_t i = 0; i < kNumControls; ++i) {
+      const int fd = new_socket(kControls[i]);
+      if (::connect(fd, reinterpret_cast<const sockaddr*>(&to[i]), sizeof to[i]) != 0) {
         fail("connect");
       }
-      Stream stream(fd, control);
+      Stream stream(fd);
       Figures ignored;
       take_steps(stream, false, &ignored);
     }
@@ -135,17 +148,21 @@ int answer(const std::vector<std::string>& namespaces, const sockaddr_in& to) {
 
 void measure_tcp(const std::vector<std::string>& namespaces, Figures* out) {
   if (!namespaces.empty()) enter(namespaces[0]);
-  sockaddr_in bound;
-  const int listener = listen_at(namespaces.empty() ? "127.0.0.1" : namespaces[2], &bound);
+  Addresses bound;
+  std::array<int, kNumControls> listeners;
+  for (std::size_t i = 0; i < kNumControls; ++i) {
+    listeners[i] =
+        listen_at(namespaces.empty() ? "127.0.0.1" : namespaces[2], kControls[i], &bound[i]);
+  }
   const pid_t other = ::fork();
   if (other < 0) fail("fork");
   if (other == 0) ::_exit(answer(namespaces, bound));
   pin(processors()[0]);
-  for (const char* control : kControls) {
+  for (const int listener : listeners) {
     pollfd waiting{listener, POLLIN, 0};
     const int fd = ::poll(&waiting, 1, 5000) == 1 ? ::accept(listener, nullptr, nullptr) : -1;
     if (fd < 0) throw Failure("the second process could not connect.");
-    Stream stream(fd, control);
+    Stream stream(fd);
     Figures found;
     take_steps(stream, true, &found);
     if (out->empty()) *out = found;
@@ -153,9 +170,9 @@ void measure_tcp(const std::vector<std::string>& namespaces, Figures* out) {
     for (std::size_t i = 1; i < found.size(); ++i) {
       (*out)[i].second = std::max((*out)[i].second, found[i].second);
     }
+    ::close(listener);
   }
   ::waitpid(other, nullptr, 0);
-  ::close(listener);
 }
 
 } // namespace limits
