@@ -49,6 +49,9 @@ class Costs : public ::testing::TestWithParam<Algorithm> {
     EXPECT_NEAR(cost.volume * chunks, busiest.sent_chunks, 1e-6) << what;
     EXPECT_LE(cost.merged, std::max(0.0, cost.reduced)) << what;
     EXPECT_GE((cost.sent + cost.received) * chunks, most_moved * 0.999) << what;
+    // Exact but for the trees of a broadcast or reduce, which are overstated by up to a third.
+    const double most_over = algorithm.name == "tree" ? 4.0 / 3.0 : 1.001;
+    EXPECT_LE((cost.sent + cost.received) * chunks, most_moved * most_over + 1e-6) << what;
     EXPECT_NEAR(cost.reduced * chunks, busiest.reduced_chunks, 1e-6) << what;
     EXPECT_LE(report->max_sent_chunks, busiest.sent_chunks) << what;
     EXPECT_GE(busiest.sent_messages, cost.messages - 1e-6) << what;
