@@ -10,57 +10,79 @@
 
 namespace whorl {
 
-/// Finds chunks that two lanes of a rank touch, at least one of them writing, without a kWait
-/// between them. Every lane has a vector clock over the lanes of its rank; a wait takes over the
-/// clock that the other lane had after the step waited for. So the order in which a Machine happens
-/// to run the lanes makes no difference.
+/// Finds accesses to one chunk, at least one of them a write, that nothing orders. So the order in
+/// which a Machine happens to run the lanes makes no difference.
+///
+/// Every lane has a vector clock over the lanes of its *domain*. Where each rank touches its own
+/// memory only, the domain is the rank, and a kWait takes over the clock that the other lane had
+/// after the step waited for. Where ranks read and write each other's memory, the domain is all
+/// ranks, and a message carries the clock of its sender.
 class AccessOrder {
  public:
-  AccessOrder(std::span<const Schedule> schedules, const ChunkLayout& layout, int windows);
+  enum class Domain { kRank, kAllRanks };
+  AccessOrder(std::span<const Schedule> schedules, const ChunkLayout& layout, int windows,
+              Domain domain);
 
-  /// Notes an access of the lane of `event`. Returns the lane that it conflicts with, or -1.
+  // Each notes an access to a cell by the lane of `event`, and returns the lane (numbered through
+  // all ranks) that it conflicts with, or -1.
+
+  /// Reads or writes memory of its own rank. A write waits until peers have read what was published
+  /// there, so it is in no conflict with peek().
   int read(const StepEvent& event, std::uint32_t cell) {
-    const Rank& rank = ranks_[static_cast<std::size_t>(event.rank)];
-    return rank.lanes < 2 ? -1 : read_shared(rank, event, cell);
+    return alone(event) ? -1 : note(event, cell, Kind::kRead);
   }
   int write(const StepEvent& event, std::uint32_t cell) {
-    const Rank& rank = ranks_[static_cast<std::size_t>(event.rank)];
-    return rank.lanes < 2 ? -1 : write_shared(rank, event, cell);
+    return alone(event) ? -1 : note(event, cell, Kind::kWrite);
   }
+  /// Reads or writes memory of another rank; Domain::kAllRanks.
+  int peek(const StepEvent& event, std::uint32_t cell) { return note(event, cell, Kind::kPeek); }
+  int place(const StepEvent& event, std::uint32_t cell) { return note(event, cell, Kind::kPlace); }
+
+  /// A message of `event` goes into, or comes out of, a FIFO. Nothing in Domain::kRank.
+  void send(const StepEvent& event, std::uint32_t fifo);
+  void receive(const StepEvent& event, std::uint32_t fifo);
+
   /// The repetition of `event` is over; `depth` is what take() is to give to lanes that wait.
   void finish(const StepEvent& event, std::int32_t depth) {
-    if (ranks_[static_cast<std::size_t>(event.rank)].lanes >= 2) finish_shared(event, depth);
+    if (!alone(event)) finish_shared(event, depth);
   }
   /// The lane of `event` has waited. Returns the depth given to finish().
   std::int32_t take(const StepEvent& event);
 
  private:
-  struct Rank {
-    int lanes;
-    int first_lane;           ///< global number of lane 0
-    std::uint32_t first_cell; ///< of the rank
-    std::size_t accesses;     ///< index of the first of the rank's entries below
+  enum class Kind { kRead, kPeek, kWrite, kPlace };
+  using Clock = std::vector<std::uint32_t>;
+  struct LaneState {
+    int first; ///< lane of the domain
+    Clock clock;
   };
   /// The last accesses of one lane to one cell, in the lane's own time; 0 is never.
   struct Access {
-    std::uint32_t read = 0, write = 0;
+    int lane;
+    std::int32_t next; ///< of the same cell, or -1
+    std::uint32_t read = 0, peek = 0, write = 0;
   };
   struct Snapshot {
-    std::vector<std::uint32_t> clock;
+    Clock clock;
     std::int32_t depth = 0;
   };
+  struct Clocks {
+    std::vector<Clock> sent;
+    std::size_t received = 0;
+  };
 
-  int read_shared(const Rank& rank, const StepEvent& event, std::uint32_t cell);
-  int write_shared(const Rank& rank, const StepEvent& event, std::uint32_t cell);
-  void finish_shared(const StepEvent& event, std::int32_t depth);
-  Access* accesses(const Rank& rank, std::uint32_t cell) {
-    return accesses_.data() + rank.accesses +
-           static_cast<std::size_t>(cell - rank.first_cell) * static_cast<std::size_t>(rank.lanes);
+  bool alone(const StepEvent& event) const {
+    return lanes_[static_cast<std::size_t>(event.global_lane)].clock.size() < 2;
   }
+  int note(const StepEvent& event, std::uint32_t cell, Kind kind);
+  Access& access(std::uint32_t cell, int lane);
+  void finish_shared(const StepEvent& event, std::int32_t depth);
 
-  std::vector<Rank> ranks_;
-  std::vector<Access> accesses_; ///< of each cell of ranks with several lanes, for each lane
-  std::vector<std::vector<std::uint32_t>> clocks_; ///< of each global lane, over its rank's lanes
+  Domain domain_;
+  std::vector<LaneState> lanes_;   ///< of all ranks
+  std::vector<std::int32_t> last_; ///< of each cell: in accesses_, or -1
+  std::vector<Access> accesses_;
+  std::vector<Clocks> messages_; ///< of each FIFO
   /// Of each step that is waited for (global lane, step), by window.
   std::map<std::pair<int, int>, std::vector<Snapshot>> snapshots_;
 };

@@ -98,7 +98,7 @@ Result<Simulation> simulate(std::span<const Schedule> schedules, const Collectiv
   WHORL_TRY(check_fields(schedules, spec));
   const ChunkLayout layout(schedules, spec, 1);
   Machine machine(schedules, &layout);
-  SymbolicData data(schedules, machine, layout, spec, 1, /*keep_messages=*/true);
+  SymbolicData data(schedules, machine, layout, spec, {.keep_messages = true});
   Clock clock(schedules, machine, data, costs);
   MachineOptions run;
   if (costs.slots > 0) run.slots = costs.slots;

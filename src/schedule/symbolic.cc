@@ -88,22 +88,23 @@ std::string RankSets::text(Set set) const {
 }
 
 SymbolicData::SymbolicData(std::span<const Schedule> schedules, const Machine& machine,
-                           const ChunkLayout& layout, const CollectiveSpec& spec, int windows,
-                           bool keep_messages)
+                           const ChunkLayout& layout, const CollectiveSpec& spec,
+                           const Options& options)
     : schedules_(schedules),
       machine_(machine),
       layout_(layout),
       spec_(spec),
-      windows_(windows),
-      keep_messages_(keep_messages),
+      options_(options),
       sets_(static_cast<int>(schedules.size())),
-      access_(schedules, layout, windows),
+      access_(schedules, layout, options.windows,
+              options.placed ? AccessOrder::Domain::kAllRanks : AccessOrder::Domain::kRank),
       cells_(layout.cells()),
       messages_(machine.fifos().size()),
       depth_(static_cast<std::size_t>(machine.lanes()), 0),
       sent_chunks_(schedules.size(), 0) {
+  if (options.placed) placement_.emplace(schedules, machine);
   for (const Schedule& schedule : schedules) {
-    for (int w = 0; w < windows; ++w) {
+    for (int w = 0; w < options.windows; ++w) {
       for (int c = 0; c < schedule.input_chunks; ++c) {
         cells_[layout.cell(schedule.rank, w, Buffer::kInput, c)] = {sets_.single(schedule.rank),
                                                                     static_cast<std::uint32_t>(c)};
@@ -152,18 +153,68 @@ bool SymbolicData::receive_headers(const StepEvent& event) {
     }
     auto& depth = depth_[static_cast<std::size_t>(event.global_lane)];
     depth = std::max(depth, header.depth);
+    access_.receive(event, in);
+    if (header.source == kCopied) continue;
+    for (std::uint32_t i = 0; i < header.count; ++i) {
+      const int lane = access_.peek(event, header.source + i);
+      if (lane < 0) continue;
+      return fail(event, fmt::format("rank {} published chunk {} of this message, and lane {} of "
+                                     "all ranks writes it with nothing that orders the two",
+                                     sender, i, lane));
+    }
   }
   return true;
+}
+
+bool SymbolicData::conflict(const StepEvent& event, Buffer buffer, int chunk, int lane) {
+  const int own = lane - (event.global_lane - event.lane);
+  const auto lanes =
+      static_cast<int>(schedules_[static_cast<std::size_t>(event.rank)].lanes.size());
+  if (own < 0 || own >= lanes) {
+    return fail(event, fmt::format("lane {} of all ranks, on another rank, touches {} chunk {} "
+                                   "too, and nothing orders the two",
+                                   lane, name_of(buffer), chunk));
+  }
+  return fail(event, fmt::format("lane {} touches {} chunk {} too, and no wait orders the two", own,
+                                 name_of(buffer), chunk));
+}
+
+/// Lets the step write its message where the receiver wants it.
+bool SymbolicData::place(const StepEvent& event, std::uint32_t fifo) {
+  const Placement::Place place = placement_->next(fifo);
+  if (place.count != event.what->count || place.window != event.window) return true; // fails later
+  for (int i = 0; i < place.count; ++i) {
+    const int chunk = place.chunk + i;
+    const int lane =
+        access_.place(event, layout_.cell(place.rank, place.window, Buffer::kOutput, chunk));
+    if (lane < 0) continue;
+    return fail(event, fmt::format("it places output chunk {} of rank {}, which lane {} of all "
+                                   "ranks touches, too, and nothing orders the two",
+                                   chunk, place.rank, lane));
+  }
+  return true;
+}
+
+/// A message of the step goes into a FIFO; its values are there already.
+void SymbolicData::send_header(const StepEvent& event, std::uint32_t fifo, std::int32_t depth) {
+  const Step& step = *event.what;
+  // Finished data lies in memory; a partial result is in the message only.
+  const bool lies = !step.receives() || step.copies();
+  const bool from_dst = step.writes_dst();
+  const std::uint32_t source =
+      options_.published && options_.placed && lies
+          ? layout_.cell(event.rank, event.window, from_dst ? step.dst : step.src,
+                         from_dst ? event.dst_chunk : event.chunk)
+          : kCopied;
+  messages_[fifo].headers.push_back(
+      {step.count, static_cast<std::uint16_t>(event.window), depth, source});
+  access_.send(event, fifo);
 }
 
 /// The `index`-th of the chunks that the step moves at once.
 bool SymbolicData::move_chunk(const StepEvent& event, int index) {
   const Step& step = *event.what;
   const Schedule& schedule = schedules_[static_cast<std::size_t>(event.rank)];
-  const auto conflict = [&](Buffer buffer, int chunk, int lane) {
-    return fail(event, fmt::format("lane {} touches {} chunk {} too, and no wait orders the two",
-                                   lane, name_of(buffer), chunk));
-  };
   Value value;
   bool have = false;
   if (step.reads_src()) {
@@ -176,7 +227,7 @@ bool SymbolicData::move_chunk(const StepEvent& event, int index) {
                                      name_of(step.src), chunk));
     }
     if (const int lane = access_.read(event, cell); lane >= 0) {
-      return conflict(step.src, chunk, lane);
+      return conflict(event, step.src, chunk, lane);
     }
   }
   for (const std::uint32_t in : event.rx) {
@@ -207,7 +258,7 @@ bool SymbolicData::move_chunk(const StepEvent& event, int index) {
                                      text(value), name_of(step.dst), chunk, in_block(position)));
     }
     if (const int lane = access_.write(event, cell); lane >= 0) {
-      return conflict(step.dst, chunk, lane);
+      return conflict(event, step.dst, chunk, lane);
     }
     cells_[cell] = value;
   }
@@ -244,19 +295,19 @@ bool SymbolicData::on_step(const StepEvent& event) {
   for (int i = 0; i < step.count; ++i) {
     if (!move_chunk(event, i)) return false;
   }
+  for (const std::uint32_t out : event.tx) {
+    if (placement_ && !place(event, out)) return false;
+  }
   for (const std::uint32_t in : event.rx) {
     Messages& from = messages_[in];
     from.next_value += step.count;
-    if (from.next_header == from.headers.size() && !keep_messages_) {
+    if (from.next_header == from.headers.size() && !options_.keep_messages) {
       from.headers.clear();
       from.values.clear();
       from.next_header = from.next_value = 0;
     }
   }
-  for (const std::uint32_t out : event.tx) {
-    messages_[out].headers.push_back(
-        {step.count, static_cast<std::uint16_t>(event.window), depth + 1});
-  }
+  for (const std::uint32_t out : event.tx) send_header(event, out, depth + 1);
   if (event.window == 0 && !event.tx.empty()) {
     const int sent = static_cast<int>(event.tx.size());
     message_count_ += sent;
@@ -301,7 +352,7 @@ std::string SymbolicData::check_result() const {
                        fifo.from, fifo.sent - fifo.received, fifo.to, fifo.channel);
   }
   for (const Schedule& schedule : schedules_) {
-    for (int w = 0; w < windows_; ++w) {
+    for (int w = 0; w < options_.windows; ++w) {
       for (int c = 0; c < schedule.output_chunks; ++c) {
         const Value& got = value(schedule.rank, w, Buffer::kOutput, c);
         const Value want = expected(schedule.rank, c);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 
 #include "schedule/access.h"
 #include "schedule/machine.h"
+#include "schedule/placement.h"
 
 namespace whorl {
 
@@ -57,22 +59,30 @@ struct Value {
 /// step can be wrong.
 class SymbolicData : public MachineObserver {
  public:
+  struct Options {
+    int windows = 1;
+    bool keep_messages = false;
+    bool published = false, placed = false; ///< as in VerifyOptions
+  };
+
   /// The messages of one FIFO: what is on the way, or with `keep_messages` all that ever were.
   struct Messages {
     struct Header {
       std::uint16_t count;
       std::uint16_t window;
-      std::int32_t depth; ///< messages on the longest chain that ends with this one
+      std::int32_t depth;   ///< messages on the longest chain that ends with this one
+      std::uint32_t source; ///< first cell that the receiver reads it from, or kCopied
     };
     std::vector<Header> headers;
     std::vector<Value> values;
     std::size_t next_header = 0, next_value = 0;
   };
 
+  static constexpr std::uint32_t kCopied = ~std::uint32_t{0};
+
   /// Everything given must stay.
   SymbolicData(std::span<const Schedule> schedules, const Machine& machine,
-               const ChunkLayout& layout, const CollectiveSpec& spec, int windows,
-               bool keep_messages = false);
+               const ChunkLayout& layout, const CollectiveSpec& spec, const Options& options);
 
   bool on_step(const StepEvent& event) override;
 
@@ -96,18 +106,21 @@ class SymbolicData : public MachineObserver {
  private:
   bool fail(const StepEvent& event, const std::string& what);
   bool combine(const StepEvent& event, Value& value, const Value& other);
+  bool conflict(const StepEvent& event, Buffer buffer, int chunk, int lane);
   bool receive_headers(const StepEvent& event);
+  bool place(const StepEvent& event, std::uint32_t fifo);
   bool move_chunk(const StepEvent& event, int index);
+  void send_header(const StepEvent& event, std::uint32_t fifo, std::int32_t depth);
   Value expected(int rank, int chunk) const;
 
   std::span<const Schedule> schedules_;
   const Machine& machine_;
   const ChunkLayout& layout_;
   CollectiveSpec spec_;
-  int windows_;
-  bool keep_messages_;
+  Options options_;
   mutable RankSets sets_;
   AccessOrder access_;
+  std::optional<Placement> placement_; ///< with Options::placed
   std::vector<Value> cells_;
   std::vector<Messages> messages_;
   std::vector<std::int32_t> depth_; ///< of each lane: longest chain of messages received

@@ -29,7 +29,8 @@ Result<VerifyReport> verify(std::span<const Schedule> schedules, const Collectiv
 
   // Neither the data nor what is left over depends on the slots, so the run that looks at the data
   // has as many as it wants, unless a number is given.
-  SymbolicData data(schedules, machine, layout, spec, windows);
+  SymbolicData data(schedules, machine, layout, spec,
+                    {.windows = windows, .published = options.published, .placed = options.placed});
   MachineOptions run{.windows = windows, .published = options.published};
   if (options.slots > 0) run.slots = options.slots;
   switch (machine.run(run, &data)) {

@@ -22,6 +22,12 @@ struct VerifyOptions {
   /// source contains when it is received, and a step that overwrites such a source waits for the
   /// release. Checks that this deadlocks nowhere and changes no result.
   bool published = false;
+  /// A sender may write a message that its receiver only copies to its output straight there, at
+  /// any time from its own step on, for the receiver has said in advance, in this window or before,
+  /// where that is. Checks that nothing else touches this memory meanwhile, on any rank, whatever
+  /// is placed and whatever is not. With `published` also that nobody reads there what was
+  /// published.
+  bool placed = false;
 };
 
 struct VerifyReport {

@@ -39,20 +39,27 @@ inline std::string text(const Algorithm& algorithm, const Shape& shape) {
 }
 
 /// Verifies a schedule of all ranks in all forms: out of place and in place, with messages that
-/// hold copies and with published ones. `all_forms` = false: only the plainest form and the one
-/// with most to go wrong.
+/// hold copies, with published ones, and with published and placed ones. `all_forms` = false: only
+/// the plainest form and the one with most to go wrong.
 inline ::testing::AssertionResult verifies(const Algorithm& algorithm, const Shape& shape,
                                            bool all_forms = true) {
   const std::vector<Schedule> schedules = build_all(algorithm, shape);
   for (const bool in_place : {false, true}) {
     if (in_place && !has_in_place(algorithm.collective)) continue;
-    for (const bool published : {false, true}) {
-      if (!all_forms && has_in_place(algorithm.collective) && in_place != published) continue;
+    struct Form {
+      const char* name;
+      VerifyOptions options;
+    };
+    const Form copied{"", {}}, published{" published", {.published = true}},
+        placed{" placed", {.published = true, .placed = true}};
+    for (const Form& each : {copied, published, placed}) {
+      const bool plainest = !in_place && !each.options.published;
+      const bool hardest = in_place == has_in_place(algorithm.collective) && each.options.placed;
+      if (!all_forms && !plainest && !hardest) continue;
       const CollectiveSpec spec{algorithm.collective, shape.root, in_place};
-      const auto report = verify(schedules, spec, {.published = published});
+      const auto report = verify(schedules, spec, each.options);
       const std::string form =
-          fmt::format("{}{}{}", text(algorithm, shape), in_place ? " in place" : "",
-                      published ? " published" : "");
+          fmt::format("{}{}{}", text(algorithm, shape), in_place ? " in place" : "", each.name);
       if (!report.ok()) {
         return ::testing::AssertionFailure() << form << ": " << report.status().message();
       }

@@ -43,7 +43,7 @@ struct Behaviour {
 Behaviour behaviour_of(const Schedules& schedules, const CollectiveSpec& spec) {
   const ChunkLayout layout(schedules, spec, 1);
   Machine machine(schedules, &layout);
-  SymbolicData data(schedules, machine, layout, spec, 1, /*keep_messages=*/true);
+  SymbolicData data(schedules, machine, layout, spec, {.keep_messages = true});
   EXPECT_EQ(machine.run({}, &data), Machine::End::kFinished);
   Behaviour behaviour;
   for (std::size_t f = 0; f < machine.fifos().size(); ++f) {

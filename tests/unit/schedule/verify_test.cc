@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <string>
 #include <utility>
@@ -26,11 +27,12 @@ std::string error_of(const Schedules& schedules, const CollectiveSpec& spec = {}
 TEST(Verify, AcceptsWhatIsRight) {
   for (const int n : {2, 3, 4, 5, 8, 17, 64, 65, 100}) {
     for (handmade::Named& named : handmade::all(n)) {
-      for (const bool published : {false, true}) {
+      for (const int form : {0, 1, 2}) { // copied, published, and placed as well
         for (const bool in_place : {false, true}) {
           named.spec.in_place = in_place;
           if (in_place && named.spec.collective == Collective::kAllToAll) continue;
-          const auto report = verify(named.schedules, named.spec, {.published = published});
+          const auto report =
+              verify(named.schedules, named.spec, {.published = form > 0, .placed = form == 2});
           EXPECT_TRUE(report.ok())
               << named.name << " of " << n << ": " << report.status().message();
         }
@@ -233,6 +235,57 @@ TEST(Verify, PublishedSourcesAreNotOverwrittenBeforeTheRelease) {
   EXPECT_EQ(error_of(schedules), "");
   EXPECT_THAT(error_of(schedules, {}, {.published = true}),
               HasSubstr("waits until what it overwrites has been received"));
+}
+
+/// Rank 0 keeps a copy of its input, in place where the result is placed. If it sends first, rank
+/// 1 may have finished before the copy is made.
+TEST(Verify, APlacedResultIsNotWrittenBeforeTheLastLocalUse) {
+  const auto build = [](bool copy_first) {
+    Schedules schedules;
+    ScheduleBuilder first(2, 0, 1), second(2, 1, 1);
+    first.scratch({0});
+    LaneBuilder& lane = first.lane(0).peers(1, 1);
+    if (copy_first) lane.write(Buffer::kScratch).copy(0, 0);
+    lane.send(0);
+    if (!copy_first) lane.write(Buffer::kScratch).copy(0, 0);
+    lane.write(Buffer::kOutput).recv_copy(0);
+    second.lane(0).peers(0, 0).recv_reduce_copy_send(0, 0).final();
+    schedules.push_back(std::move(first).build());
+    schedules.push_back(std::move(second).build());
+    return schedules;
+  };
+  EXPECT_EQ(error_of(build(false), {.in_place = true}), "");
+  EXPECT_EQ(error_of(build(false), {}, {.placed = true}), "");
+  EXPECT_THAT(error_of(build(false), {.in_place = true}, {.placed = true}),
+              HasSubstr("nothing orders the two"));
+  EXPECT_EQ(error_of(build(true), {.in_place = true}, {.placed = true}), "");
+}
+
+/// Rank 0 publishes its input to both others. Rank 1 makes the result and places it there; unless
+/// rank 2 answers first, rank 2 may still be reading.
+TEST(Verify, APlacedResultIsNotWrittenWhileAnotherRankReadsThere) {
+  const auto build = [](bool reads_first) {
+    Schedules schedules;
+    ScheduleBuilder first(3, 0, 1), second(3, 1, 1), third(3, 2, 1);
+    third.scratch({0});
+    first.lane(0).peers(2, 1).send(0).peers(1, 1).send(0).recv_copy(0);
+    second.lane(0).peers(std::array{0, 2}, std::array{0, 2}).recv_reduce_copy_send(0, 0).final();
+    LaneBuilder& lane = third.lane(0);
+    if (!reads_first) lane.peers(1, 0).send(0);
+    lane.peers(1, 0).write(Buffer::kScratch).recv_copy(0).write(Buffer::kOutput);
+    if (reads_first) lane.peers(1, 0).send(0);
+    lane.peers(1, 1).recv_copy(0);
+    for (ScheduleBuilder* const each : {&first, &second, &third}) {
+      schedules.push_back(std::move(*each).build());
+    }
+    return schedules;
+  };
+  const VerifyOptions both{.published = true, .placed = true};
+  EXPECT_EQ(error_of(build(false), {.in_place = true}, {.published = true}), "");
+  EXPECT_EQ(error_of(build(false), {.in_place = true}, {.placed = true}), "");
+  EXPECT_EQ(error_of(build(false), {}, both), "");
+  EXPECT_THAT(error_of(build(false), {.in_place = true}, both), HasSubstr("nothing"));
+  EXPECT_EQ(error_of(build(true), {.in_place = true}, both), "");
 }
 
 TEST(Verify, ATransferIsAScheduleOfTwoRanks) {
