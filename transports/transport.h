@@ -36,6 +36,10 @@ enum class Publish : std::uint8_t {
 /// fence, and they are too short to be timed.
 inline constexpr std::size_t kLeastStreamedBytes = 16 * 1024;
 
+/// Below this a copy through a slot costs less than to look up where the other side's memory is, to
+/// touch lines of it that were not seen before, and to wait until the other side has done so.
+inline constexpr std::size_t kLeastSharedBytes = 4096;
+
 /// One end of a connected, in-order, bidirectional FIFO between two ranks. Each direction has a
 /// fixed number of slots; a message occupies one from commit() until the peer's release(). Owned by
 /// one channel: never called by two threads at once. No call blocks or allocates; only progress()
@@ -50,9 +54,19 @@ class Endpoint {
   /// `bytes` of the message gets at least as many; one that does not gets slot_bytes(), 64-byte
   /// aligned. Repeated calls without commit() give the same place.
   virtual std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept = 0;
-  /// Whether streaming stores into what try_reserve(bytes) gave cost less than ordinary ones.
+  /// Whether streaming stores into what try_reserve(bytes) or try_place() gave cost less than
+  /// ordinary ones.
   virtual bool prefers_streaming() const noexcept { return false; }
-  /// Hands the slot of try_reserve(), with `bytes` of payload (0 is legal), to the peer.
+  /// Where the peer wants the next message, if it has offered a place for one of this size and
+  /// fingerprint, and this side can write there; else empty. To be filled and committed at once,
+  /// without try_reserve(): until then the peer cannot take the place back.
+  virtual std::span<std::byte> try_place(std::size_t bytes,
+                                         const Fingerprint& fingerprint) noexcept {
+    static_cast<void>(bytes), static_cast<void>(fingerprint);
+    return {};
+  }
+  /// Hands the slot of try_reserve(), with `bytes` of payload (0 is legal), to the peer, or the
+  /// place of try_place(), which takes a slot, too.
   virtual void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept = 0;
   /// Whether try_publish() would take `source`, so that it pays to have the data there rather than
   /// to write it into a slot.
@@ -82,6 +96,21 @@ class Endpoint {
   virtual void offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept {
     static_cast<void>(destination), static_cast<void>(expected);
   }
+  /// How many messages, from the next one on, offer_place() takes.
+  virtual std::uint64_t places_ahead() const noexcept { return 0; }
+  /// As offer(), for message `number` (from 1; received() + 1 is the next) and in advance: the peer
+  /// may write to the destination at any time from now on until the message is here. Once for each
+  /// number, at least kLeastSharedBytes. False: it stays unwritten.
+  virtual bool offer_place(std::uint64_t number, std::span<std::byte> destination,
+                           const Fingerprint& expected) noexcept {
+    static_cast<void>(number), static_cast<void>(destination), static_cast<void>(expected);
+    return false;
+  }
+  /// Takes all places back that were offered, after a failure. False while the peer is writing to
+  /// one; call again. Afterwards nothing is written there any more.
+  virtual bool withdraw_places() noexcept { return true; }
+  /// Messages released so far.
+  virtual std::uint64_t received() const noexcept = 0;
   /// The oldest message that was not released; complete, and the same until release().
   virtual Message try_peek() noexcept = 0;
   /// Gives the slot of the peeked message back to the peer.

@@ -44,6 +44,7 @@ class FifoEnd final : public Endpoint {
   }
   std::uint64_t sent() const noexcept override { return out_.sent; }
   std::uint64_t released() noexcept override { return out_.sent; }
+  std::uint64_t received() const noexcept override { return in_.released; }
   Message try_peek() noexcept override {
     if (in_.sent == in_.released) return {};
     const Fifo::Slot& slot = in_.slots[in_.released % Fifo::kSlots];

@@ -6,7 +6,6 @@
 
 #include "tests/conformance/rig.h"
 #include "transports/shm/heap.h"
-
 namespace whorl::testing {
 namespace {
 
@@ -215,6 +214,67 @@ TEST_P(Messages, MayBeOfferedADestination) {
       }
       rig.to(0).release();
     }
+  });
+}
+
+TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
+  if (!GetParam().places) GTEST_SKIP() << GetParam().name << " does not write into peers' memory";
+  static constexpr std::uint32_t kMessages = 7;
+  static constexpr std::size_t kRoom = 16384;
+  on_ranks(2, {.slots = 8, .slot_bytes = kRoom}, [](Rig& rig, RankContext& context) {
+    const auto size_of_message = [](std::uint32_t i) { return kLeastSharedBytes + i * 1001; };
+    // Every third offer does not fit: another fingerprint, then another size.
+    const auto fits = [](std::uint32_t i) { return i % 3 == 1; };
+    if (context.rank == 0) {
+      ASSERT_TRUE(rig.send(1, pattern(1, 0), numbered(0)));
+      ASSERT_TRUE(rig.receive(1)) << "no sign that the places were offered";
+      rig.to(1).release();
+      for (std::uint32_t i = 1; i <= kMessages; ++i) {
+        const auto bytes = pattern(size_of_message(i), i);
+        const auto place = rig.to(1).try_place(bytes.size(), numbered(i));
+        ASSERT_EQ(place.empty(), !fits(i)) << "message " << i;
+        if (place.empty()) {
+          ASSERT_TRUE(rig.send(1, bytes, numbered(i)));
+          continue;
+        }
+        ASSERT_EQ(place.size(), bytes.size());
+        std::copy(bytes.begin(), bytes.end(), place.begin());
+        rig.to(1).commit(bytes.size(), numbered(i));
+      }
+      ASSERT_TRUE(rig.receive(1)) << "no sign that the place was taken back";
+      rig.to(1).release();
+      EXPECT_TRUE(rig.to(1).try_place(size_of_message(0), numbered(0)).empty()) << "taken back";
+      return;
+    }
+    const auto memory = heap_alloc((kMessages + 1) * kRoom);
+    ASSERT_TRUE(memory.ok()) << memory.status().message();
+    const auto place = [&](std::uint32_t i) {
+      return std::span(static_cast<std::byte*>(*memory) + i * kRoom, size_of_message(i));
+    };
+    EXPECT_FALSE(rig.to(0).offer_place(2, place(1), numbered(1))) << "before the first message";
+    ASSERT_TRUE(rig.receive(0));
+    rig.to(0).release();
+    ASSERT_EQ(rig.to(0).received(), 1U);
+    ASSERT_GE(rig.to(0).places_ahead(), kMessages);
+    for (std::uint32_t i = 1; i <= kMessages; ++i) {
+      const auto offered = i % 3 == 2 ? place(i).first(place(i).size() - 1) : place(i);
+      EXPECT_TRUE(rig.to(0).offer_place(1 + i, offered, numbered(i % 3 == 0 ? i + 1 : i)));
+    }
+    std::vector<std::byte> plain(kRoom);
+    EXPECT_FALSE(rig.to(0).offer_place(1 + rig.to(0).places_ahead() + 1, place(0), numbered(0)))
+        << "too far ahead";
+    ASSERT_TRUE(rig.send(0, pattern(1, 0), numbered(0)));
+    for (std::uint32_t i = 1; i <= kMessages; ++i) {
+      const Message message = rig.receive(0);
+      ASSERT_TRUE(matches(message, size_of_message(i), i));
+      EXPECT_TRUE(message.fingerprint == numbered(i));
+      EXPECT_EQ(message.data == place(i).data(), fits(i)) << "message " << i;
+      rig.to(0).release();
+    }
+    ASSERT_TRUE(rig.to(0).offer_place(kMessages + 2, place(0), numbered(0)));
+    EXPECT_TRUE(rig.to(0).withdraw_places());
+    ASSERT_TRUE(rig.send(0, pattern(1, 0), numbered(0)));
+    EXPECT_TRUE(heap_free(*memory).ok());
   });
 }
 

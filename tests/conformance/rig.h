@@ -21,6 +21,7 @@ struct TransportKind {
   bool one_process = false;   ///< whether the cards claim that all ranks are in one process
   bool heap_publish = false;  ///< whether a source from heap_alloc() goes without a copy
   bool plain_publish = false; ///< whether any other source does
+  bool places = false;        ///< whether a message goes straight to a place from heap_alloc()
   bool buffers = false;       ///< whether a slot is free again before the peer has released it
   std::function<std::unique_ptr<Transport>()> make;
 

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "exec/execution.h"
@@ -22,23 +25,54 @@ struct Queue {
     Fingerprint fingerprint;
   };
   std::deque<Entry> entries;
+  /// Where the receiver wants messages, by number. What is placed is written at once.
+  struct Place {
+    std::span<std::byte> memory;
+    Fingerprint expected;
+  };
+  std::map<std::uint64_t, Place> places;
   std::uint64_t sent = 0, released = 0;
 };
 
 /// An endpoint over two queues, with a bounded number of slots.
 class QueueEndpoint final : public Endpoint {
  public:
-  QueueEndpoint(Queue& out, Queue& in, int slots, std::size_t slot_bytes, bool publishes)
+  QueueEndpoint(Queue& out, Queue& in, int slots, std::size_t slot_bytes, bool publishes,
+                bool places)
       : out_(out),
         in_(in),
         slots_(static_cast<std::size_t>(slots)),
         slot_(slot_bytes),
-        publishes_(publishes) {}
+        publishes_(publishes),
+        places_(places) {}
 
+  std::span<std::byte> try_place(std::size_t bytes,
+                                 const Fingerprint& fingerprint) noexcept override {
+    if (out_.entries.size() >= slots_) return {};
+    const auto found = out_.places.find(out_.sent + 1);
+    if (found == out_.places.end() || found->second.memory.size() != bytes ||
+        !(found->second.expected == fingerprint)) {
+      return {};
+    }
+    place_ = found->second.memory;
+    out_.places.erase(found);
+    ++placed_messages;
+    return place_;
+  }
+  std::uint64_t places_ahead() const noexcept override { return places_ ? 3 : 0; }
+  bool offer_place(std::uint64_t number, std::span<std::byte> destination,
+                   const Fingerprint& expected) noexcept override {
+    EXPECT_GT(number, in_.released);
+    EXPECT_LE(number, in_.released + 3);
+    EXPECT_GE(destination.size(), kLeastSharedBytes);
+    EXPECT_TRUE(in_.places.try_emplace(number, Queue::Place{destination, expected}).second);
+    return true;
+  }
   std::span<std::byte> try_reserve(std::size_t = kWholeSlot) noexcept override {
     return out_.entries.size() < slots_ ? std::span<std::byte>(slot_) : std::span<std::byte>();
   }
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
+    if (!place_.empty()) return push({}, std::exchange(place_, {}), fingerprint);
     push({slot_.begin(), slot_.begin() + static_cast<std::ptrdiff_t>(bytes)}, {}, fingerprint);
   }
   bool can_publish(std::span<const std::byte>) const noexcept override { return publishes_; }
@@ -51,6 +85,7 @@ class QueueEndpoint final : public Endpoint {
   }
   std::uint64_t sent() const noexcept override { return out_.sent; }
   std::uint64_t released() noexcept override { return out_.released; }
+  std::uint64_t received() const noexcept override { return in_.released; }
   Message try_peek() noexcept override {
     if (in_.entries.empty()) return {};
     const Queue::Entry& entry = in_.entries.front();
@@ -61,7 +96,10 @@ class QueueEndpoint final : public Endpoint {
   void release() noexcept override {
     in_.entries.pop_front();
     ++in_.released;
+    in_.places.erase(in_.released);
   }
+
+  inline static int placed_messages = 0; ///< of all endpoints
 
  private:
   void push(std::vector<std::byte> copy, std::span<const std::byte> source,
@@ -76,14 +114,15 @@ class QueueEndpoint final : public Endpoint {
   Queue& in_;
   std::size_t slots_;
   std::vector<std::byte> slot_;
-  bool publishes_;
+  std::span<std::byte> place_; ///< of the message that is committed next
+  bool publishes_, places_;
 };
 
 /// All endpoints among n ranks of one thread.
 class QueueFabric {
  public:
-  QueueFabric(int slots, std::size_t slot_bytes, bool publishes)
-      : slots_(slots), slot_bytes_(slot_bytes), publishes_(publishes) {}
+  QueueFabric(int slots, std::size_t slot_bytes, bool publishes, bool places = false)
+      : slots_(slots), slot_bytes_(slot_bytes), publishes_(publishes), places_(places) {}
 
   /// The endpoints of one rank.
   class View final : public Execution::Endpoints {
@@ -112,7 +151,7 @@ class QueueFabric {
     if (endpoint == nullptr) {
       endpoint = std::make_unique<QueueEndpoint>(queues_[{self, peer, channel}],
                                                  queues_[{peer, self, channel}], slots_,
-                                                 slot_bytes_, publishes_);
+                                                 slot_bytes_, publishes_, places_);
     }
     return endpoint.get();
   }
@@ -120,7 +159,7 @@ class QueueFabric {
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint16_t>;
   int slots_;
   std::size_t slot_bytes_;
-  bool publishes_;
+  bool publishes_, places_;
   std::map<Key, Queue> queues_;
   std::map<Key, std::unique_ptr<QueueEndpoint>> endpoints_;
 };

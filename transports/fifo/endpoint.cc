@@ -3,6 +3,17 @@
 #include <algorithm>
 
 namespace whorl {
+namespace {
+
+/// Reads each line.
+void touch(std::span<const std::byte> memory) noexcept {
+  constexpr std::size_t kLine = 64;
+  std::byte seen{};
+  for (std::size_t i = 0; i < memory.size(); i += kLine) seen ^= memory[i];
+  static_cast<void>(*static_cast<volatile std::byte*>(&seen));
+}
+
+} // namespace
 
 /// Reads how many messages the peer has given back. False: the number is impossible.
 bool FifoEndpoint::refresh() noexcept {
@@ -28,10 +39,18 @@ std::uint64_t FifoEndpoint::filled(std::size_t bytes) noexcept {
 
 /// Takes note that a message is received, if it was timed, or ends a run of timed ones.
 void FifoEndpoint::emptied(std::uint64_t flag) noexcept {
-  const bool timed = (flag & (kTimed | kPublished)) == kTimed;
+  const bool timed = (flag & kTimed) != 0;
   if (timed) {
+    std::size_t bytes = (flag & ~kTimed) >> 32;
+    if ((flag & kPublished) != 0) {
+      // Nothing was copied from its place: what the user will pay to read it is found by reading.
+      const std::span<const std::byte> place = offered_[(received_ + 1) % kPlacesAhead].place;
+      empty_began_ns_ = sys().now_ns();
+      touch(place);
+      bytes = place.size();
+    }
     const std::uint32_t pace =
-        pace_of(sys().now_ns() - empty_began_ns_, std::max<std::size_t>((flag & ~kTimed) >> 32, 1));
+        pace_of(sys().now_ns() - empty_began_ns_, std::max<std::size_t>(bytes, 1));
     std::atomic<std::uint32_t>& best = head(ends_.receive).pace;
     if (!emptied_timed_ || pace < best.load(std::memory_order_relaxed)) {
       best.store(pace, std::memory_order_relaxed); // released before the counter in release()
@@ -50,7 +69,76 @@ bool FifoEndpoint::make_room() noexcept {
   return room;
 }
 
-Message FifoEndpoint::peek_published(SlotHeader& header) noexcept {
+std::span<std::byte> FifoEndpoint::take_place(std::size_t bytes,
+                                              const Fingerprint& fingerprint) noexcept {
+  if (sent_ == limit_ && !make_room()) return {};
+  const std::uint64_t number = sent_ + 1;
+  PlaceOffer& offer = head(ends_.send).offers[number % kPlacesAhead];
+  std::uint64_t open = PlaceOffer::state_of(number, PlaceOffer::kOpen);
+  // Pairs with release in offer_place().
+  if (offer.state.load(std::memory_order_acquire) != open) return {};
+  const Descriptor place = offer.place;
+  if (place.bytes != bytes || !(offer.expected == fingerprint)) return {};
+  std::byte* const data = host_.resolve(ends_.peer, place);
+  if (data == nullptr) {
+    refuse("an offer of memory that it does not share");
+    return {};
+  }
+  if (!offer.state.compare_exchange_strong(open, PlaceOffer::state_of(number, PlaceOffer::kTaken),
+                                           std::memory_order_acq_rel)) {
+    return {}; // pairs with withdraw_places()
+  }
+  placed_ = true;
+  if (bytes >= kLeastStreamedBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
+  return {data, bytes};
+}
+
+bool FifoEndpoint::offer_place(std::uint64_t number, std::span<std::byte> destination,
+                               const Fingerprint& expected) noexcept {
+  Descriptor place{.offset = 0, .bytes = destination.size()};
+  // The sender backs a FIFO with memory before its first message.
+  if (!ends_.zero_copy || received_ == 0 || number - received_ > kPlacesAhead ||
+      destination.size() < kLeastSharedBytes || !host_.locate(destination, &place.offset)) {
+    return false;
+  }
+  offered_[number % kPlacesAhead] = {number, destination};
+  PlaceOffer& offer = head(ends_.receive).offers[number % kPlacesAhead];
+  offer.place = place;
+  offer.expected = expected;
+  offer.state.store(PlaceOffer::state_of(number, PlaceOffer::kOpen),
+                    std::memory_order_release); // pairs with acquire in take_place()
+  return true;
+}
+
+bool FifoEndpoint::withdraw_places() noexcept {
+  bool quiet = true;
+  for (const Offered& offered : offered_) {
+    if (offered.number <= received_) continue;
+    PlaceOffer& offer = head(ends_.receive).offers[offered.number % kPlacesAhead];
+    std::uint64_t open = PlaceOffer::state_of(offered.number, PlaceOffer::kOpen);
+    if (offer.state.compare_exchange_strong(
+            open, PlaceOffer::state_of(offered.number, PlaceOffer::kWithdrawn),
+            std::memory_order_acq_rel) || // pairs with take_place()
+        open == PlaceOffer::state_of(offered.number, PlaceOffer::kWithdrawn)) {
+      continue;
+    }
+    // Taken, and being written to until the message is here.
+    const std::uint64_t flag = slot(ends_.receive, offered.number - 1)
+                                   ->flag.load(std::memory_order_acquire); // … release in send()
+    if (static_cast<std::uint32_t>(flag) != static_cast<std::uint32_t>(offered.number)) {
+      quiet = false;
+    }
+  }
+  return quiet;
+}
+
+/// A message whose payload is not in its slot: published by the sender, or in its place here.
+Message FifoEndpoint::peek_elsewhere(SlotHeader& header, std::uint64_t flag) noexcept {
+  if ((flag & kPlaced) != 0) {
+    const Offered& offered = offered_[(received_ + 1) % kPlacesAhead];
+    if (offered.number != received_ + 1) return refuse("that it used a place never offered");
+    return {offered.place.data(), offered.place.size(), header.fingerprint};
+  }
   // Copied once: the peer could change it after the check.
   Descriptor descriptor;
   std::memcpy(&descriptor, &header.small, sizeof descriptor);

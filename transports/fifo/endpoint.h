@@ -16,10 +16,11 @@ class FifoHost {
   virtual ~FifoHost() = default;
   /// Backs the FIFO to `peer` with memory before its first use. False: the verdict was raised.
   virtual bool prepare(int peer, std::byte* fifo) noexcept = 0;
-  /// Whether `peer` can read `source` where it lies, and where that is for Descriptor::offset.
-  virtual bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept = 0;
+  /// Whether peers can read and write `memory` where it lies, and where that is for
+  /// Descriptor::offset.
+  virtual bool locate(std::span<const std::byte> memory, std::uint64_t* offset) noexcept = 0;
   /// The memory that a descriptor of `peer` names, or null if it names none. May enter the kernel.
-  virtual const std::byte* resolve(int peer, const Descriptor& descriptor) noexcept = 0;
+  virtual std::byte* resolve(int peer, const Descriptor& descriptor) noexcept = 0;
   /// Raises the verdict: what `peer` wrote into the shared memory makes no sense.
   virtual void corrupt(int peer, const char* what) noexcept = 0;
 };
@@ -36,8 +37,15 @@ inline void ring(Doorbell& bell) noexcept {
 }
 
 /// An endpoint over two FIFOs in memory that both ranks map, see layout.h. commit(), try_publish()
-/// and release() enter the kernel only to wake a peer that sleeps; try_peek() only to map a part of
-/// the peer's heap that no descriptor has named before; try_reserve() once, to get the memory.
+/// and release() enter the kernel only to wake a peer that sleeps; try_peek() and try_place() only
+/// to map a part of the peer's heap that no descriptor has named before; try_reserve() once, to get
+/// the memory.
+///
+/// A place is offered in a line that the receiver writes. The sender takes the offer before it
+/// writes to the place, so that the receiver can tell whether it may be written to after a failure:
+///
+///     receiver: kOpen ────────────────────────▶ kWithdrawn     withdraw_places()
+///     sender:          kTaken ▶ write ▶ flag                   try_place(), commit()
 class FifoEndpoint final : public Endpoint {
  public:
   struct Ends {
@@ -47,7 +55,7 @@ class FifoEndpoint final : public Endpoint {
     std::uint32_t slots = 0;
     std::size_t slot_bytes = 0;
     Doorbell* bell = nullptr; ///< of the peer
-    bool zero_copy = false;   ///< whether try_publish() may succeed
+    bool zero_copy = false;   ///< whether try_publish() and offer_place() may succeed
   };
   FifoEndpoint(const Ends& ends, FifoHost& host) noexcept
       : ends_(ends),
@@ -69,7 +77,8 @@ class FifoEndpoint final : public Endpoint {
   bool prefers_streaming() const noexcept override { return stores_.streaming(); }
 
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
-    std::uint64_t word = std::uint64_t{bytes} << 32;
+    std::uint64_t word = placed_ ? kPublished | kPlaced : std::uint64_t{bytes} << 32;
+    placed_ = false;
     if (bytes <= kSmallBytes) {
       if (!small_) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
     } else if (bytes >= kLeastStreamedBytes) {
@@ -78,16 +87,21 @@ class FifoEndpoint final : public Endpoint {
     send(word, fingerprint);
   }
 
+  std::span<std::byte> try_place(std::size_t bytes,
+                                 const Fingerprint& fingerprint) noexcept override {
+    if (!ends_.zero_copy || bytes < kLeastSharedBytes) return {};
+    return take_place(bytes, fingerprint);
+  }
+
   bool can_publish(std::span<const std::byte> source) const noexcept override {
     std::uint64_t offset = 0;
-    return ends_.zero_copy && source.size() >= kLeastPublishedBytes &&
-           host_.locate(source, &offset);
+    return ends_.zero_copy && source.size() >= kLeastSharedBytes && host_.locate(source, &offset);
   }
 
   Publish try_publish(std::span<const std::byte> source,
                       const Fingerprint& fingerprint) noexcept override {
     Descriptor descriptor{.offset = 0, .bytes = source.size()};
-    if (!ends_.zero_copy || source.size() < kLeastPublishedBytes ||
+    if (!ends_.zero_copy || source.size() < kLeastSharedBytes ||
         !host_.locate(source, &descriptor.offset)) {
       return Publish::kUnreachable;
     }
@@ -109,6 +123,13 @@ class FifoEndpoint final : public Endpoint {
     return released_;
   }
 
+  std::uint64_t places_ahead() const noexcept override { return kPlacesAhead; }
+  bool offer_place(std::uint64_t number, std::span<std::byte> destination,
+                   const Fingerprint& expected) noexcept override;
+  bool withdraw_places() noexcept override;
+
+  std::uint64_t received() const noexcept override { return received_; }
+
   Message try_peek() noexcept override {
     SlotHeader& header = *receive_slot_;
     const std::uint64_t flag = header.flag.load(std::memory_order_acquire); // … release in send()
@@ -116,7 +137,7 @@ class FifoEndpoint final : public Endpoint {
       stuck_receiving_.store(true, std::memory_order_relaxed);
       return {};
     }
-    if ((flag & kPublished) != 0) return peek_published(header);
+    if ((flag & kPublished) != 0) return peek_elsewhere(header, flag);
     const std::size_t bytes = (flag & ~kTimed) >> 32;
     if (bytes > ends_.slot_bytes) [[unlikely]]
       return refuse("a message larger than a slot");
@@ -150,6 +171,11 @@ class FifoEndpoint final : public Endpoint {
  private:
   static constexpr std::uint64_t kPublished = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kTimed = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t kPlaced = std::uint64_t{1} << 32; ///< with kPublished
+  struct Offered {
+    std::uint64_t number = 0;
+    std::span<std::byte> place;
+  };
 
   static FifoHead& head(std::byte* fifo) noexcept { return *reinterpret_cast<FifoHead*>(fifo); }
   static std::byte* payload(SlotHeader* slot) noexcept {
@@ -172,7 +198,8 @@ class FifoEndpoint final : public Endpoint {
   void emptied(std::uint64_t flag) noexcept;
   bool make_room() noexcept;
   bool refresh() noexcept;
-  Message peek_published(SlotHeader& header) noexcept;
+  std::span<std::byte> take_place(std::size_t bytes, const Fingerprint& fingerprint) noexcept;
+  Message peek_elsewhere(SlotHeader& header, std::uint64_t flag) noexcept;
   Message refuse(const char* what) noexcept;
 
   const Ends ends_;
@@ -184,6 +211,7 @@ class FifoEndpoint final : public Endpoint {
   StorePolicy stores_;
   std::uint64_t fill_began_ns_ = 0;  ///< of a timed message
   bool small_ = false;               ///< try_reserve() gave SlotHeader::small
+  bool placed_ = false;              ///< try_place() gave a place
   SlotHeader* send_slot_;            ///< of message sent_ + 1
   std::uint64_t sent_ = 0;           ///< messages
   std::uint64_t limit_ = 0;          ///< sent_ may grow up to here; 0 until prepare()
@@ -192,9 +220,10 @@ class FifoEndpoint final : public Endpoint {
   bool prepared_ = false;
 
   // Receiving.
-  SlotHeader* receive_slot_;         ///< of message received_ + 1
-  std::uint64_t received_ = 0;       ///< messages released
-  std::uint32_t expected_ = 1;       ///< low half of the flag of the next message
+  SlotHeader* receive_slot_;   ///< of message received_ + 1
+  std::uint64_t received_ = 0; ///< messages released
+  std::uint32_t expected_ = 1; ///< low half of the flag of the next message
+  std::array<Offered, kPlacesAhead> offered_{};
   std::uint64_t empty_began_ns_ = 0; ///< when a timed message was last looked at
   bool emptied_timed_ = false;       ///< the message before was a timed one
 

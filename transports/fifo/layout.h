@@ -24,34 +24,47 @@ inline constexpr std::size_t kPageBytes = 4096;
 /// Payloads up to this size travel in the line of the flag: one line moves instead of two.
 inline constexpr std::size_t kSmallBytes = 40;
 
-/// Below this a copy through a slot costs less than the look-up of the descriptor, the peer's
-/// reading of lines that it has not seen before, and the wait until it has done so.
-inline constexpr std::size_t kLeastPublishedBytes = 4096;
-
 /// The line before each payload. Written by the sender, all before `flag`.
 struct alignas(64) SlotHeader {
   /// Bits 0–31: number of the message that is complete in this slot, from 1, modulo 2³². Bits
-  /// 32–61: bytes of payload. Bit 62: the receiver is to time it. Bit 63: `small` holds a
-  /// Descriptor. One word, so that a sender that dies half way leaves a message that never becomes
-  /// visible.
+  /// 32–61: bytes of payload. Bit 62: the receiver is to time it. Bit 63: the payload is not here:
+  /// `small` holds a Descriptor or, with bit 32, it is in the place that the receiver offered. One
+  /// word, so that a sender that dies half way leaves a message that never becomes visible.
   std::atomic<std::uint64_t> flag;
   Fingerprint fingerprint;
   std::array<std::byte, kSmallBytes> small; ///< payload up to kSmallBytes, or a Descriptor
 };
 static_assert(sizeof(SlotHeader) == 64);
 
-/// Where a payload lies that was published instead of copied.
+/// Memory of one rank that the other one reads or writes.
 struct Descriptor {
-  std::uint64_t offset; ///< in the sender's heap (shm); the address (inproc)
+  std::uint64_t offset; ///< in the heap of who wrote this (shm); the address (inproc)
   std::uint64_t bytes;
 };
 static_assert(sizeof(Descriptor) <= kSmallBytes);
+
+/// Messages after the last released one for which a receiver can offer a place. Larger: a sender
+/// that is far ahead still finds places. Smaller: less memory for each FIFO.
+inline constexpr std::uint64_t kPlacesAhead = 8;
+
+/// Where a receiver wants a message. Written by it; the sender only takes it.
+struct alignas(64) PlaceOffer {
+  enum State : std::uint64_t { kOpen = 1, kTaken = 2, kWithdrawn = 3 };
+  static constexpr std::uint64_t state_of(std::uint64_t number, State state) noexcept {
+    return number * 4 + state;
+  }
+  std::atomic<std::uint64_t> state; ///< state_of() the message
+  Descriptor place;                 ///< in the receiver's memory
+  Fingerprint expected;
+};
 
 /// Before the slots of a FIFO. Written by the receiver.
 struct alignas(kWriterDistance) FifoHead {
   std::atomic<std::uint64_t> released; ///< messages given back so far
   /// The best pace, as pace_of(), at which the messages of the last run of timed ones were emptied.
   std::atomic<std::uint32_t> pace;
+  /// Of message n in the n % kPlacesAhead-th.
+  alignas(kWriterDistance) std::array<PlaceOffer, kPlacesAhead> offers;
 };
 
 /// How a rank is woken. `sleeping` is read by everybody after each message, so the line is shared
@@ -87,7 +100,7 @@ struct SegmentHeader {
 };
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
-inline constexpr std::uint32_t kSegmentVersion = 2;
+inline constexpr std::uint32_t kSegmentVersion = 3;
 
 struct SegmentShape {
   std::uint32_t places = 0; ///< ranks that share the segment

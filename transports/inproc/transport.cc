@@ -145,9 +145,9 @@ bool InprocTransport::locate(std::span<const std::byte> source, std::uint64_t* o
   return true;
 }
 
-const std::byte* InprocTransport::resolve(int peer, const Descriptor& descriptor) noexcept {
+std::byte* InprocTransport::resolve(int peer, const Descriptor& descriptor) noexcept {
   static_cast<void>(peer);
-  return std::bit_cast<const std::byte*>(static_cast<std::uintptr_t>(descriptor.offset));
+  return std::bit_cast<std::byte*>(static_cast<std::uintptr_t>(descriptor.offset));
 }
 
 } // namespace whorl

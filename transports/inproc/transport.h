@@ -24,7 +24,7 @@ class InprocTransport final : public FifoTransport {
  private:
   bool prepare(int peer, std::byte* fifo) noexcept override;
   bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override;
-  const std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
+  std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
 
   std::shared_ptr<InprocSegment> segment_;
 };

@@ -48,7 +48,7 @@ PeerHeap::~PeerHeap() {
 
 /// Adds a window around the descriptor. Each is at least as large as all before it together, so
 /// that the table cannot fill up before the heap is mapped.
-const std::byte* PeerHeap::map(const Descriptor& descriptor) noexcept {
+std::byte* PeerHeap::map(const Descriptor& descriptor) noexcept {
   const std::lock_guard lock(mutex_);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   std::uint64_t mapped = kWindowBytes;
@@ -65,8 +65,8 @@ const std::byte* PeerHeap::map(const Descriptor& descriptor) noexcept {
                                 (end + kWindowBytes - 1) / kWindowBytes * kWindowBytes)) -
       window.begin;
   void* address = nullptr;
-  if (sys().mmap(nullptr, window.bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd_.get(),
-                 window.begin, &address) < 0) {
+  if (sys().mmap(nullptr, window.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                 fd_.get(), window.begin, &address) < 0) {
     return nullptr;
   }
   window.data = static_cast<std::byte*>(address);

@@ -13,9 +13,9 @@
 
 namespace whorl {
 
-/// The heap of another process, readable here. Mapped in windows when a descriptor first needs
-/// them, since the heaps of all processes together may be larger than the address space. Any
-/// thread.
+/// The heap of another process, readable and writable here. Mapped in windows when a descriptor
+/// first needs them, since the heaps of all processes together may be larger than the address
+/// space. Any thread.
 class PeerHeap {
  public:
   /// Smallest window. Larger: fewer system calls, more page tables.
@@ -35,7 +35,7 @@ class PeerHeap {
   }
   /// The memory of a descriptor that contains() accepts. Null if it cannot be mapped. Enters the
   /// kernel only for a part that has not been needed before.
-  const std::byte* at(const Descriptor& descriptor) noexcept {
+  std::byte* at(const Descriptor& descriptor) noexcept {
     const std::size_t count = count_.load(std::memory_order_acquire); // pairs with release in map()
     for (std::size_t i = count; i-- > 0;) {
       if (windows_[i].holds(descriptor)) return windows_[i].at(descriptor);
@@ -53,9 +53,9 @@ class PeerHeap {
       const std::uint64_t inside = d.offset - begin;
       return d.offset >= begin && inside <= bytes && d.bytes <= bytes - inside;
     }
-    const std::byte* at(const Descriptor& d) const noexcept { return data + (d.offset - begin); }
+    std::byte* at(const Descriptor& d) const noexcept { return data + (d.offset - begin); }
   };
-  const std::byte* map(const Descriptor& descriptor) noexcept;
+  std::byte* map(const Descriptor& descriptor) noexcept;
 
   const Fd fd_;
   const std::uint64_t bytes_;

@@ -143,10 +143,10 @@ bool ShmTransport::locate(std::span<const std::byte> source, std::uint64_t* offs
   return heap_find(source.data(), source.size(), offset);
 }
 
-const std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcept {
+std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcept {
   PeerHeap* const heap = heaps_[static_cast<std::size_t>(peer)].get();
   if (heap == nullptr || !heap->contains(descriptor)) return nullptr;
-  const std::byte* const data = heap->at(descriptor);
+  std::byte* const data = heap->at(descriptor);
   if (data == nullptr) {
     fail_all(Status::error(
         Code::kSystemError,

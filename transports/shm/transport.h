@@ -35,7 +35,7 @@ class ShmTransport final : public FifoTransport {
 
   bool prepare(int peer, std::byte* fifo) noexcept override;
   bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override;
-  const std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
+  std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
 
   Status check_memory(std::size_t peers) const;
   void watch(int rank, Fd fd, bool pidfd);

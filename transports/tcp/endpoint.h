@@ -65,6 +65,7 @@ class TcpEndpoint final : public Endpoint {
   bool flushed() noexcept override { return written_ == sent_; }
 
   void offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept override;
+  std::uint64_t received() const noexcept override { return received_; }
   Message try_peek() noexcept override;
   void release() noexcept override;
 

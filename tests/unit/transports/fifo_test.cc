@@ -120,7 +120,7 @@ class Pair : public FifoHost {
     *offset = static_cast<std::uint64_t>(source.data() - heap_.data());
     return source.data() >= heap_.data() && *offset < heap_.size();
   }
-  const std::byte* resolve(int, const Descriptor& d) noexcept override {
+  std::byte* resolve(int, const Descriptor& d) noexcept override {
     return d.offset <= heap_.size() && d.bytes <= heap_.size() - d.offset ? heap_.data() + d.offset
                                                                           : nullptr;
   }
@@ -131,7 +131,7 @@ class Pair : public FifoHost {
 
   SegmentLayout layout_;
   std::byte* memory_;
-  std::array<std::byte, 2 * kLeastPublishedBytes> heap_{};
+  std::array<std::byte, 2 * kLeastSharedBytes> heap_{};
   int prepared_ = 0;
   bool refuse_memory_ = false;
   int corrupt_peer_ = -1;
@@ -176,21 +176,79 @@ TEST(FifoEndpoint, NeedsOnlyPublishedSources) {
   ASSERT_FALSE(a.try_reserve().empty());
   a.commit(200, {});
   EXPECT_EQ(a.released(), 1U) << "a copied message does not need its source";
-  ASSERT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastPublishedBytes), {}), Publish::kSent);
+  ASSERT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastSharedBytes), {}), Publish::kSent);
   EXPECT_EQ(a.released(), 0U);
   b.release();
   EXPECT_EQ(a.released(), 1U);
   const Message message = b.try_peek();
   EXPECT_EQ(message.data, pair.heap_.data());
-  EXPECT_EQ(message.bytes, kLeastPublishedBytes);
+  EXPECT_EQ(message.bytes, kLeastSharedBytes);
   b.release();
   EXPECT_EQ(a.released(), 2U);
-  EXPECT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastPublishedBytes - 1), {}),
+  EXPECT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastSharedBytes - 1), {}),
             Publish::kUnreachable)
       << "small messages are copied";
 }
 
+TEST(FifoEndpoint, APlaceIsNotQuietWhileItIsWrittenTo) {
+  Pair pair(4);
+  FifoEndpoint a = pair.endpoint(0);
+  FifoEndpoint b = pair.endpoint(1);
+  a.try_reserve();
+  a.commit(0, {});
+  b.release();
+  const std::span<std::byte> place = std::span(pair.heap_).first(kLeastSharedBytes);
+  ASSERT_TRUE(b.offer_place(2, place, {.sequence = 1}));
+  ASSERT_TRUE(b.offer_place(3, place, {.sequence = 2}));
+  EXPECT_TRUE(a.try_place(place.size(), {.sequence = 2}).empty())
+      << "of the message after the next";
+  ASSERT_EQ(a.try_place(place.size(), {.sequence = 1}).data(), place.data());
+  EXPECT_FALSE(b.withdraw_places());
+  EXPECT_FALSE(b.try_peek());
+  a.commit(place.size(), {.sequence = 1});
+  EXPECT_TRUE(b.withdraw_places()) << "it has been written";
+  EXPECT_EQ(b.try_peek().data, place.data());
+  EXPECT_TRUE(a.try_place(place.size(), {.sequence = 2}).empty()) << "withdrawn";
+  b.release();
+}
+
+TEST(FifoEndpoint, AnUnusedPlaceOfAnEarlierMessageIsNoPlace) {
+  Pair pair(2);
+  FifoEndpoint a = pair.endpoint(0);
+  FifoEndpoint b = pair.endpoint(1);
+  const std::span<std::byte> place = std::span(pair.heap_).first(kLeastSharedBytes);
+  for (std::uint64_t number = 1; number <= 3 * kPlacesAhead; ++number) {
+    if (number % 2 == 0) {
+      ASSERT_TRUE(b.offer_place(number, place, {}));
+    }
+    // Another message goes there than the one that was expected.
+    ASSERT_TRUE(a.try_place(place.size(), {.sequence = 9}).empty());
+    ASSERT_FALSE(a.try_reserve(0).empty());
+    a.commit(0, {.sequence = 9});
+    ASSERT_TRUE(b.try_peek());
+    b.release();
+  }
+  EXPECT_TRUE(b.withdraw_places());
+  EXPECT_EQ(pair.corrupt_, "");
+}
+
 TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
+  {
+    Pair pair(4);
+    FifoEndpoint b = pair.endpoint(1);
+    pair.slot(0, 0).flag.store((std::uint64_t{1} << 63) | (std::uint64_t{1} << 32) | 1);
+    EXPECT_FALSE(b.try_peek());
+    EXPECT_THAT(pair.corrupt_, HasSubstr("never offered"));
+  }
+  {
+    Pair pair(4);
+    FifoEndpoint a = pair.endpoint(0);
+    PlaceOffer& offer = pair.head(0).offers[1];
+    offer.place = {.offset = 2 * kLeastSharedBytes - 99, .bytes = kLeastSharedBytes};
+    offer.state.store(PlaceOffer::state_of(1, PlaceOffer::kOpen));
+    EXPECT_TRUE(a.try_place(kLeastSharedBytes, {}).empty());
+    EXPECT_THAT(pair.corrupt_, HasSubstr("does not share"));
+  }
   {
     Pair pair(4);
     FifoEndpoint b = pair.endpoint(1);
@@ -202,7 +260,7 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
   {
     Pair pair(4);
     FifoEndpoint b = pair.endpoint(1);
-    const Descriptor outside{.offset = 2 * kLeastPublishedBytes - 99, .bytes = 100};
+    const Descriptor outside{.offset = 2 * kLeastSharedBytes - 99, .bytes = 100};
     std::memcpy(&pair.slot(0, 0).small, &outside, sizeof outside);
     pair.slot(0, 0).flag.store((std::uint64_t{1} << 63) | 1);
     EXPECT_FALSE(b.try_peek());
