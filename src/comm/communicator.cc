@@ -113,7 +113,25 @@ Status Communicator::finish(WaitResult result) {
     setup_.verdict->raise(failure);
   }
   tell_peers();
+  withdraw_places();
   return setup_.verdict->status();
+}
+
+/// Sees to it that no peer writes to the buffers of a failed operation once its call has returned.
+void Communicator::withdraw_places() {
+  // A peer needs microseconds to finish what it is writing, unless it was stopped in the middle.
+  constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+  Verdict nobody;
+  WaitPolicy policy = setup_.policy;
+  policy.timeout_ns = kPatienceNs;
+  const auto attempt = [this] {
+    return engine_->withdraw_places() ? Progress::kDone : Progress::kIdle;
+  };
+  if (wait_until(attempt, policy, nobody, napper_) == WaitResult::kReady) return;
+  log(LogLevel::kWarn,
+      fmt::format("{}: a peer stopped while it wrote a result; if it wakes up, it may write to the "
+                  "output of the failed operation",
+                  membership().describe(membership().rank)));
 }
 
 Status Communicator::time_out_error() const {

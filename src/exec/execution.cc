@@ -17,6 +17,9 @@ void Execution::start(const Binding& binding, Endpoints& endpoints) {
   const bool same_lanes = binding.schedule == binding_.schedule && &endpoints == endpoints_;
   binding_ = binding;
   places_known_ = false;
+  large_messages_ =
+      binding.map.chunk * binding.schedule->message_chunks * binding.kernels.element_size >=
+      kLeastSharedBytes;
   if (!same_lanes) find_lanes(endpoints);
   for (std::size_t i = 0; i < active_lanes_; ++i) lanes_[i].places.clear();
   enter_lanes();
@@ -44,6 +47,8 @@ void Execution::enter_lanes() noexcept {
     lane.ahead_sent = 0;
     lane.finished = lane.lane->steps.empty();
     if (!lane.finished) enter_step(lane);
+    lane.offers.open = lane.takes_offers && large_messages_;
+    if (lane.offers.open) enter_offers(lane);
     if (trace_ != nullptr) [[unlikely]]
       lane.trace.start();
   }
@@ -64,10 +69,13 @@ void Execution::find_lanes(Endpoints& endpoints) {
       lane.endpoints.push_back(endpoints.find(peer, program[i].channel));
     }
     find_ends(lane);
+    lane.takes_offers = takes_offers(lane);
+    lane.next_message.resize(lane.endpoints.size());
     widest = std::max(widest, program[i].peers.size());
   }
   if (messages_.size() < widest) messages_.resize(widest);
   if (sources_.size() < widest + 1) sources_.resize(widest + 1);
+  if (targets_.size() < widest + 1) targets_.resize(widest + 1);
   endpoints_ = &endpoints;
 }
 
@@ -129,26 +137,19 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
   if (step.receives() && !gather_messages(lane, step)) return false;
   if (step.writes_dst() && !may_overwrite(lane, step)) return false;
 
-  // A single consumer gets the result written straight into its slot. Where the result lies in
-  // memory that the consumer can read, or goes to several, it is sent from there afterwards.
-  Target slot;
-  bool send_later = step.sends() && step.copies();
-  if (step.sends() && step.fan_out() == 1) {
-    Endpoint& peer = *lane.endpoints[step.tx];
-    if (!step.copies() || !lane.dst.whole || !peer.can_publish({lane.dst.data, lane.bytes})) {
-      slot = reserve(peer, lane.bytes);
-      if (slot.data == nullptr) return false;
-      send_later = false;
-    }
+  int straight = 0;
+  if (step.sends() && !find_targets(lane, step, straight)) return false;
+  move(lane, step, straight);
+  for (int i = 0; i < straight; ++i) {
+    lane.endpoints[static_cast<std::size_t>(step.tx + i)]->commit(lane.bytes, binding_.fingerprint);
   }
-  move(lane, step, slot);
-  if (slot.data != nullptr) lane.endpoints[step.tx]->commit(lane.bytes, binding_.fingerprint);
   for (int i = 0; i < step.fan_in(); ++i) {
     lane.endpoints[static_cast<std::size_t>(step.rx + i)]->release();
   }
-  if (send_later) {
+  if (lane.offers.open && step.receives()) offer_places(lane, lane.window);
+  if (straight < step.fan_out()) {
     lane.phase = Phase::kSend;
-    lane.sent = 0;
+    lane.sent = static_cast<std::uint8_t>(straight);
   }
   return true;
 }
@@ -162,7 +163,9 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
   for (int i = 0; i < fan; ++i) {
     const auto index = static_cast<std::size_t>(step.rx + i);
     Endpoint& peer = *lane.endpoints[index];
-    if (whole) peer.offer({lane.dst.data, lane.bytes}, binding_.fingerprint);
+    if (whole && peer.places_ahead() == 0) {
+      peer.offer({lane.dst.data, lane.bytes}, binding_.fingerprint);
+    }
     const Message message = peer.try_peek();
     if (!message) {
       complete = false; // but the others may need this side to receive them
@@ -179,177 +182,6 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
     messages_[static_cast<std::size_t>(i)] = message;
   }
   return complete;
-}
-
-/// Moves one message's worth of data: the operands are the step's source chunks and messages_, the
-/// targets its destination chunks and `slot`.
-void Execution::move(const LaneRun& lane, const Step& step, const Target& slot) noexcept {
-  const Target dst{step.writes_dst() ? lane.dst.data : nullptr,
-                   binding_.stream_output && step.dst == Buffer::kOutput};
-  if ((lane.src.whole || !step.reads_src()) && (lane.dst.whole || !step.writes_dst())) {
-    move_piece(lane, step, lane.src.data, dst, slot, {.offset = 0, .bytes = lane.bytes});
-  } else {
-    Piece piece;
-    for (std::uint32_t k = 0; k < step.count; ++k) {
-      const std::span<std::byte> from = step.reads_src()
-                                            ? memory(step.src, lane.window, lane.src.chunk + k)
-                                            : std::span<std::byte>();
-      const std::span<std::byte> to = step.writes_dst()
-                                          ? memory(step.dst, lane.window, lane.dst.chunk + k)
-                                          : std::span<std::byte>();
-      piece.bytes = step.reads_src() ? from.size() : to.size();
-      move_piece(lane, step, from.data(), {to.data(), dst.stream}, slot, piece);
-      piece.offset += piece.bytes;
-    }
-  }
-  if (slot.stream || dst.stream) stream_fence();
-}
-
-/// Moves one piece of a message, which lies in one piece in every operand and target.
-void Execution::move_piece(const LaneRun& lane, const Step& step, const std::byte* own,
-                           const Target& dst, const Target& slot, const Piece& piece) noexcept {
-  if (piece.bytes == 0) return;
-  std::array<Target, 2> both;
-  std::size_t targets = 0;
-  if (dst.data != nullptr) both[targets++] = dst;
-  if (slot.data != nullptr) both[targets++] = {slot.data + piece.offset, slot.stream};
-  if (step.reduces()) {
-    const std::size_t operands = list_operands(lane, step, own, dst.data, piece.offset);
-    reduce_into(binding_.kernels, {sources_.data(), operands}, {both.data(), targets}, piece.bytes,
-                step.final() ? binding_.divisor : 1);
-  } else {
-    copy_into(binding_.kernels, step.receives() ? messages_[0].data + piece.offset : own,
-              {both.data(), targets}, piece.bytes);
-  }
-}
-
-/// Has in sources_ what a reducing step combines, in ascending order of rank. Returns the number.
-std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
-                                     const std::byte* dst, std::size_t offset) noexcept {
-  const int fan = step.fan_in();
-  if (fan == 0) { // local: d = d ⊕ s
-    sources_[0] = dst;
-    sources_[1] = own;
-    return 2;
-  }
-  const auto self = static_cast<std::uint32_t>(binding_.schedule->rank);
-  std::size_t operands = 0;
-  bool own_placed = false;
-  for (int i = 0; i < fan; ++i) {
-    const auto index = static_cast<std::size_t>(step.rx + i);
-    if (!own_placed && lane.lane->peers[index] > self) {
-      sources_[operands++] = own;
-      own_placed = true;
-    }
-    sources_[operands++] = messages_[static_cast<std::size_t>(i)].data + offset;
-  }
-  if (!own_placed) sources_[operands++] = own;
-  return operands;
-}
-
-/// The peer's slot for a message; no data if there is none free.
-Target Execution::reserve(Endpoint& peer, std::size_t bytes) const noexcept {
-  const std::span<std::byte> slot = peer.try_reserve(bytes);
-  const bool stream = bytes >= kLeastStreamedBytes && binding_.kernels.stream_copy != nullptr &&
-                      peer.prefers_streaming();
-  return {slot.data(), stream};
-}
-
-/// Sends what lies in memory (the source of a plain send, the target of a copying step) to the
-/// peers of the fan that have not got it yet. Returns whether any got it.
-bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
-  const Outgoing message{.buffer = step.copies() ? step.dst : step.src,
-                         .window = lane.window,
-                         .chunks = step.copies() ? lane.dst : lane.src,
-                         .bytes = lane.bytes};
-  const bool moved = send_to_fan(lane, step, message, lane.sent);
-  if (lane.sent < step.fan_out()) return moved;
-  finish_repetition(lane);
-  return true;
-}
-
-/// Sends a message to the peers of the step's fan from number `sent` on, and counts them.
-bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
-                            std::uint8_t& sent) noexcept {
-  const std::span<std::byte> source(message.chunks.data, message.bytes);
-  bool moved = false;
-  while (sent < step.fan_out()) {
-    Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + sent)];
-    Publish published = Publish::kUnreachable;
-    if (message.chunks.whole && peer.can_publish(source)) {
-      published = peer.try_publish(source, binding_.fingerprint);
-    }
-    if (published == Publish::kBusy) return moved;
-    if (published == Publish::kSent) {
-      if (lane.published.size() == lane.published.capacity()) forget_released(lane);
-      lane.published.push_back({.endpoint = &peer,
-                                .number = peer.sent(),
-                                .begin = source.data(),
-                                .end = source.data() + source.size()});
-    } else {
-      const Target slot = reserve(peer, message.bytes);
-      if (slot.data == nullptr) return moved;
-      copy_chunks(step, message, slot);
-      peer.commit(message.bytes, binding_.fingerprint);
-    }
-    ++sent;
-    moved = true;
-  }
-  return moved;
-}
-
-/// Finds the steps that send_ahead() is about.
-void Execution::find_ends(LaneRun& lane) noexcept {
-  const std::vector<Step>& steps = lane.lane->steps;
-  lane.leading = 0;
-  while (lane.leading < steps.size() && steps[lane.leading].ops == kSend &&
-         steps[lane.leading].src == Buffer::kInput && steps[lane.leading].repeat == 1) {
-    ++lane.leading;
-  }
-  lane.last_sends = static_cast<std::uint32_t>(steps.size());
-  while (lane.last_sends > 0 && !steps[lane.last_sends - 1].sends()) --lane.last_sends;
-}
-
-/// While a lane waits for the last messages of a window, sends what the next window begins with, so
-/// that links do not fall idle between windows. No FIFO sees another order of messages, because
-/// nothing else of this window is sent any more. A send that finds no slot is left to the next
-/// window, and input of that window is written by nobody in this one, also in place.
-///
-///     window 0: send A0 │ receive, reduce, send B0 │ receive B0' ┐ here A1 goes
-///     window 1:                                                  └ send A1 │ receive, …
-bool Execution::send_ahead(LaneRun& lane) noexcept {
-  if (lane.step < lane.last_sends || lane.window + 1 >= binding_.map.windows) return false;
-  bool moved = false;
-  while (lane.ahead < lane.leading) {
-    const Step& step = lane.lane->steps[lane.ahead];
-    Outgoing message{.buffer = Buffer::kInput, .window = lane.window + 1, .chunks = {}, .bytes = 0};
-    message.bytes = find(message.chunks, message.buffer, message.window, step.chunk, step.count);
-    moved = send_to_fan(lane, step, message, lane.ahead_sent) || moved;
-    if (lane.ahead_sent < step.fan_out()) break;
-    ++lane.ahead;
-    lane.ahead_sent = 0;
-  }
-  return moved;
-}
-
-/// Copies a message into a slot.
-void Execution::copy_chunks(const Step& step, const Outgoing& message,
-                            const Target& slot) noexcept {
-  if (message.chunks.whole) {
-    if (message.bytes > 0) {
-      copy_into(binding_.kernels, message.chunks.data, {&slot, 1}, message.bytes);
-    }
-  } else {
-    Target target = slot;
-    for (std::uint32_t k = 0; k < step.count; ++k) {
-      const std::span<std::byte> source =
-          memory(message.buffer, message.window, message.chunks.chunk + k);
-      if (source.empty()) continue;
-      copy_into(binding_.kernels, source.data(), {&target, 1}, source.size());
-      target.data += source.size();
-    }
-  }
-  if (slot.stream) stream_fence();
 }
 
 void Execution::enter_step(LaneRun& lane) noexcept {
@@ -392,6 +224,7 @@ void Execution::finish_repetition(LaneRun& lane) noexcept {
     lane.step = sent_ahead;
     enter_step(lane);
     lane.sent = std::exchange(lane.ahead_sent, std::uint8_t{0});
+    if (lane.offers.open) offer_places(lane, lane.window);
     return;
   }
   enter_step(lane);

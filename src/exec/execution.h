@@ -62,6 +62,10 @@ class Execution {
   /// endpoint failed.
   Progress advance() noexcept;
 
+  /// After a failure: takes back what peers were told about where to write. False while one of them
+  /// is writing; call again.
+  bool withdraw_places() noexcept;
+
   /// Whom and what the first unfinished lane waits for.
   struct Waiting {
     int peer = -1; ///< −1: nobody
@@ -109,6 +113,13 @@ class Execution {
     std::size_t src, dst, bytes;
     bool src_whole, dst_whole;
   };
+  /// How far a lane has told its peers where to write.
+  struct Offers {
+    bool open = false; ///< something may still be offered
+    std::size_t window = 0;
+    std::uint32_t step = 0;
+    std::uint16_t repetition = 0;
+  };
   struct LaneRun {
     const Lane* lane;
     std::vector<Endpoint*> endpoints; ///< parallel to lane->peers
@@ -128,6 +139,10 @@ class Execution {
     std::uint32_t last_sends; ///< the first step after which no step sends
     std::uint32_t ahead;      ///< leading steps of the next window that are done
     std::uint8_t ahead_sent;  ///< peers of the fan of the one after these that have been sent to
+    // See offer_places().
+    bool takes_offers; ///< whether there is any message that can be placed
+    Offers offers;
+    std::vector<std::uint64_t> next_message; ///< of each endpoint: first one after `offers`
   };
 
   void find_lanes(Endpoints& endpoints);
@@ -146,13 +161,22 @@ class Execution {
     std::size_t offset = 0; ///< in the message
     std::size_t bytes = 0;
   };
-  void move(const LaneRun& lane, const Step& step, const Target& slot) noexcept;
-  void move_piece(const LaneRun& lane, const Step& step, const std::byte* own, const Target& dst,
-                  const Target& slot, const Piece& piece) noexcept;
+  bool find_targets(LaneRun& lane, const Step& step, int& straight) noexcept;
+  void move(const LaneRun& lane, const Step& step, int straight) noexcept;
+  void move_piece(const LaneRun& lane, const Step& step, const std::byte* own,
+                  std::span<const Target> targets, const Piece& piece) noexcept;
   std::size_t list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
                             const std::byte* dst, std::size_t offset) noexcept;
-  Target reserve(Endpoint& peer, std::size_t bytes) const noexcept;
-  void copy_chunks(const Step& step, const Outgoing& message, const Target& slot) noexcept;
+  bool streams(std::size_t bytes) const noexcept {
+    return bytes >= kLeastStreamedBytes && binding_.kernels.stream_copy != nullptr;
+  }
+  Target find_place(Endpoint& peer, std::size_t bytes) const noexcept;
+  Target find_slot(Endpoint& peer, std::size_t bytes) const noexcept;
+  void copy_chunks(const Step& step, const Outgoing& message, Target target) noexcept;
+  static bool is_placed(const Step& step) noexcept;
+  static bool takes_offers(const LaneRun& lane) noexcept;
+  void enter_offers(LaneRun& lane) noexcept;
+  void offer_places(LaneRun& lane, std::size_t last) noexcept;
   void enter_step(LaneRun& lane) noexcept;
   void enter_repetition(LaneRun& lane) noexcept;
   void finish_repetition(LaneRun& lane) noexcept;
@@ -173,11 +197,13 @@ class Execution {
 
   Binding binding_;
   bool places_known_ = false;            ///< LaneRun::places are of binding_, or empty for good
+  bool large_messages_ = false;          ///< some may be large enough to be placed
   const Endpoints* endpoints_ = nullptr; ///< that the lanes' endpoints were looked up in
   std::vector<LaneRun> lanes_;
   std::size_t active_lanes_ = 0;
   std::vector<Message> messages_;    ///< of the fan of the step at hand
   std::vector<const void*> sources_; ///< operands in ascending order of rank
+  std::vector<Target> targets_;      ///< of the step at hand: its own, then of its fan
   Mismatch mismatch_;
   bool failed_ = false;
   Trace* trace_ = nullptr;

@@ -70,6 +70,7 @@ struct Case {
   bool in_place;
   bool publishes;
   int slots;
+  bool places = false;
 };
 
 /// Runs all ranks in this thread, a little of each in turn, and compares with the reference
@@ -79,13 +80,15 @@ void run(const Case& c) {
                << name_of(c.collective) << " " << c.algorithm->name << " n=" << c.shape.nranks
                << " root=" << c.shape.root << " count=" << c.count << " " << name_of(c.type)
                << (c.in_place ? " in place" : "") << (c.publishes ? " published" : "")
-               << " slots=" << c.slots << " channels=" << c.shape.channels);
-  constexpr std::size_t kSlotBytes = 2048; // small, so that windows repeat with small data
+               << (c.places ? " placed" : "") << " slots=" << c.slots
+               << " channels=" << c.shape.channels);
+  // Small, so that windows repeat with small data; but what is placed must not be too small.
+  const std::size_t slot_bytes = c.places ? kLeastSharedBytes + 192 : 2048;
   const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
   const Request request = request_for(c.collective, c.count, c.type, c.shape.root);
   const int n = c.shape.nranks;
   const std::size_t element = size_of(c.type);
-  const auto map = ChunkMap::make(schedules[0], c.count, element, kSlotBytes);
+  const auto map = ChunkMap::make(schedules[0], c.count, element, slot_bytes);
   ASSERT_TRUE(map.ok()) << map.status().message();
   const ReduceKernel reduce = reduce_kernel(c.type, ReduceOp::kSum, Simd::kScalar);
 
@@ -94,7 +97,7 @@ void run(const Case& c) {
   ASSERT_TRUE(reference.ok()) << reference.message();
 
   World actual = make_world(request, n, c.in_place);
-  test::QueueFabric fabric(c.slots, kSlotBytes, c.publishes);
+  test::QueueFabric fabric(c.slots, slot_bytes, c.publishes, c.places);
   std::vector<Execution> executions(static_cast<std::size_t>(n));
   std::vector<Bytes> scratch(static_cast<std::size_t>(n));
   for (std::size_t rank = 0; rank < executions.size(); ++rank) {
@@ -132,6 +135,7 @@ void run(const Case& c) {
 }
 
 TEST(Execution, MatchesReferenceForEveryAlgorithm) {
+  test::QueueEndpoint::placed_messages = 0;
   for (const Algorithm& algorithm : all_algorithms()) {
     const Collective collective = algorithm.collective;
     if (collective == Collective::kSend || collective == Collective::kRecv) continue;
@@ -147,6 +151,10 @@ TEST(Execution, MatchesReferenceForEveryAlgorithm) {
             for (const bool publishes : {false, true}) {
               run({collective, &algorithm, shape, count, DataType::kFloat32, in_place, publishes,
                    4});
+              if (count > 1000 && n != 9 && n != 4) {
+                run({collective, &algorithm, shape, 4 * count, DataType::kFloat32, in_place,
+                     publishes, 4, /*places=*/true});
+              }
               if (HasFailure()) return;
             }
           }
@@ -154,6 +162,7 @@ TEST(Execution, MatchesReferenceForEveryAlgorithm) {
       }
     }
   }
+  EXPECT_GT(test::QueueEndpoint::placed_messages, 10'000);
 }
 
 TEST(Execution, OneByteElements) {

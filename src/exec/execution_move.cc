@@ -1,0 +1,109 @@
+// What an Execution's steps receive, reduce and copy, and where the result goes.
+#include "exec/execution.h"
+
+#include <algorithm>
+
+namespace whorl {
+
+/// Where `peer` wants a message of the output or of anything else; no data if it has not said so.
+Target Execution::find_place(Endpoint& peer, std::size_t bytes) const noexcept {
+  if (bytes < kLeastSharedBytes) return {};
+  const std::span<std::byte> place = peer.try_place(bytes, binding_.fingerprint);
+  return {place.data(), streams(bytes) && (binding_.stream_output || peer.prefers_streaming())};
+}
+
+/// The peer's slot for a message; no data if there is none free.
+Target Execution::find_slot(Endpoint& peer, std::size_t bytes) const noexcept {
+  const std::span<std::byte> slot = peer.try_reserve(bytes);
+  return {slot.data(), streams(bytes) && peer.prefers_streaming()};
+}
+
+/// Has in targets_, after the step's own target, where the result goes straight to: the place or
+/// the slot of each of the first `straight` peers of the fan. The others are sent to from the
+/// step's target afterwards: those that can read it there, and those without a free slot. False if
+/// the step has to wait for a slot.
+bool Execution::find_targets(LaneRun& lane, const Step& step, int& straight) noexcept {
+  for (straight = 0; straight < step.fan_out(); ++straight) {
+    Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + straight)];
+    Target& target = targets_[static_cast<std::size_t>(straight) + 1];
+    target = find_place(peer, lane.bytes);
+    if (target.data != nullptr) continue;
+    const bool lies = step.copies() && lane.dst.whole;
+    if (lies && peer.can_publish({lane.dst.data, lane.bytes})) return true;
+    target = find_slot(peer, lane.bytes);
+    if (target.data == nullptr) return step.fan_out() > 1;
+  }
+  return true;
+}
+
+/// Moves one message's worth of data: the operands are the step's source chunks and messages_, the
+/// targets its destination chunks and the `straight` ones of find_targets().
+void Execution::move(const LaneRun& lane, const Step& step, int straight) noexcept {
+  const std::size_t first = step.writes_dst() ? 0 : 1;
+  const std::span<Target> targets(targets_.data() + first,
+                                  static_cast<std::size_t>(straight) + 1 - first);
+  if (first == 0) {
+    targets[0] = {lane.dst.data, binding_.stream_output && step.dst == Buffer::kOutput};
+  }
+  const bool stream = std::any_of(targets.begin(), targets.end(),
+                                  [](const Target& target) { return target.stream; });
+  if ((lane.src.whole || !step.reads_src()) && (lane.dst.whole || !step.writes_dst())) {
+    move_piece(lane, step, lane.src.data, targets, {.offset = 0, .bytes = lane.bytes});
+  } else {
+    Piece piece;
+    for (std::uint32_t k = 0; k < step.count; ++k) {
+      const std::span<std::byte> from = step.reads_src()
+                                            ? memory(step.src, lane.window, lane.src.chunk + k)
+                                            : std::span<std::byte>();
+      const std::span<std::byte> to = step.writes_dst()
+                                          ? memory(step.dst, lane.window, lane.dst.chunk + k)
+                                          : std::span<std::byte>();
+      if (step.writes_dst()) targets[0].data = to.data();
+      piece.bytes = step.reads_src() ? from.size() : to.size();
+      move_piece(lane, step, from.data(), targets, piece);
+      piece.offset += piece.bytes;
+      for (Target& target : targets) target.data += piece.bytes; // all messages are whole
+    }
+  }
+  if (stream) stream_fence();
+}
+
+/// Moves one piece of a message, which lies in one piece in every operand and target.
+void Execution::move_piece(const LaneRun& lane, const Step& step, const std::byte* own,
+                           std::span<const Target> targets, const Piece& piece) noexcept {
+  if (piece.bytes == 0) return;
+  if (step.reduces()) {
+    const std::size_t operands = list_operands(lane, step, own, targets[0].data, piece.offset);
+    reduce_into(binding_.kernels, {sources_.data(), operands}, targets, piece.bytes,
+                step.final() ? binding_.divisor : 1);
+  } else {
+    copy_into(binding_.kernels, step.receives() ? messages_[0].data + piece.offset : own, targets,
+              piece.bytes);
+  }
+}
+
+/// Has in sources_ what a reducing step combines, in ascending order of rank. Returns the number.
+std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
+                                     const std::byte* dst, std::size_t offset) noexcept {
+  const int fan = step.fan_in();
+  if (fan == 0) { // local: d = d ⊕ s
+    sources_[0] = dst;
+    sources_[1] = own;
+    return 2;
+  }
+  const auto self = static_cast<std::uint32_t>(binding_.schedule->rank);
+  std::size_t operands = 0;
+  bool own_placed = false;
+  for (int i = 0; i < fan; ++i) {
+    const auto index = static_cast<std::size_t>(step.rx + i);
+    if (!own_placed && lane.lane->peers[index] > self) {
+      sources_[operands++] = own;
+      own_placed = true;
+    }
+    sources_[operands++] = messages_[static_cast<std::size_t>(i)].data + offset;
+  }
+  if (!own_placed) sources_[operands++] = own;
+  return operands;
+}
+
+} // namespace whorl

@@ -1,0 +1,106 @@
+// What an Execution sends from memory: input, and results that lie where they can be sent from.
+#include "exec/execution.h"
+
+#include <algorithm>
+
+namespace whorl {
+
+/// Sends what lies in memory (the source of a plain send, the target of a copying step) to the
+/// peers of the fan that have not got it yet. Returns whether any got it.
+bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
+  const Outgoing message{.buffer = step.copies() ? step.dst : step.src,
+                         .window = lane.window,
+                         .chunks = step.copies() ? lane.dst : lane.src,
+                         .bytes = lane.bytes};
+  const bool moved = send_to_fan(lane, step, message, lane.sent);
+  if (lane.sent < step.fan_out()) return moved;
+  finish_repetition(lane);
+  return true;
+}
+
+/// Sends a message to the peers of the step's fan from number `sent` on, and counts them.
+bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
+                            std::uint8_t& sent) noexcept {
+  const std::span<std::byte> source(message.chunks.data, message.bytes);
+  bool moved = false;
+  while (sent < step.fan_out()) {
+    Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + sent)];
+    Publish published = Publish::kUnreachable;
+    if (message.chunks.whole && peer.can_publish(source)) {
+      published = peer.try_publish(source, binding_.fingerprint);
+    }
+    if (published == Publish::kBusy) return moved;
+    if (published == Publish::kSent) {
+      if (lane.published.size() == lane.published.capacity()) forget_released(lane);
+      lane.published.push_back({.endpoint = &peer,
+                                .number = peer.sent(),
+                                .begin = source.data(),
+                                .end = source.data() + source.size()});
+    } else {
+      Target target = find_place(peer, message.bytes);
+      if (target.data == nullptr) target = find_slot(peer, message.bytes);
+      if (target.data == nullptr) return moved;
+      copy_chunks(step, message, target);
+      peer.commit(message.bytes, binding_.fingerprint);
+    }
+    ++sent;
+    moved = true;
+  }
+  return moved;
+}
+
+/// Finds the steps that send_ahead() is about.
+void Execution::find_ends(LaneRun& lane) noexcept {
+  const std::vector<Step>& steps = lane.lane->steps;
+  lane.leading = 0;
+  while (lane.leading < steps.size() && steps[lane.leading].ops == kSend &&
+         steps[lane.leading].src == Buffer::kInput && steps[lane.leading].repeat == 1) {
+    ++lane.leading;
+  }
+  lane.last_sends = static_cast<std::uint32_t>(steps.size());
+  while (lane.last_sends > 0 && !steps[lane.last_sends - 1].sends()) --lane.last_sends;
+}
+
+/// While a lane waits for the last messages of a window, sends what the next window begins with, so
+/// that links do not fall idle between windows. No FIFO sees another order of messages, because
+/// nothing else of this window is sent any more. A send that finds no slot is left to the next
+/// window, and input of that window is written by nobody in this one, also in place.
+///
+///     window 0: send A0 │ receive, reduce, send B0 │ receive B0' ┐ here A1 goes
+///     window 1:                                                  └ send A1 │ receive, …
+bool Execution::send_ahead(LaneRun& lane) noexcept {
+  if (lane.step < lane.last_sends || lane.window + 1 >= binding_.map.windows) return false;
+  if (lane.offers.open)
+    offer_places(lane, lane.window + 1); // peers may have the result as soon as they have the input
+  bool moved = false;
+  while (lane.ahead < lane.leading) {
+    const Step& step = lane.lane->steps[lane.ahead];
+    Outgoing message{.buffer = Buffer::kInput, .window = lane.window + 1, .chunks = {}, .bytes = 0};
+    message.bytes = find(message.chunks, message.buffer, message.window, step.chunk, step.count);
+    moved = send_to_fan(lane, step, message, lane.ahead_sent) || moved;
+    if (lane.ahead_sent < step.fan_out()) break;
+    ++lane.ahead;
+    lane.ahead_sent = 0;
+  }
+  return moved;
+}
+
+/// Copies a message to its target.
+void Execution::copy_chunks(const Step& step, const Outgoing& message, Target target) noexcept {
+  if (message.chunks.whole) {
+    if (message.bytes > 0) {
+      copy_into(binding_.kernels, message.chunks.data, {&target, 1}, message.bytes);
+    }
+  } else {
+    for (std::uint32_t k = 0; k < step.count; ++k) {
+      const std::span<std::byte> source =
+          memory(message.buffer, message.window, message.chunks.chunk + k);
+      if (source.empty()) continue;
+      copy_into(binding_.kernels, source.data(), {&target, 1}, source.size());
+      target.data += source.size();
+    }
+  }
+  if (target.stream) stream_fence();
+}
+
+} // namespace whorl
