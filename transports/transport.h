@@ -59,7 +59,7 @@ class Endpoint {
   virtual bool prefers_streaming() const noexcept { return false; }
   /// Where the peer wants the next message, if it has offered a place for one of this size and
   /// fingerprint, and this side can write there; else empty. To be filled and committed at once,
-  /// without try_reserve(): until then the peer cannot take the place back.
+  /// without try_reserve(): until then the peer cannot withdraw_memory().
   virtual std::span<std::byte> try_place(std::size_t bytes,
                                          const Fingerprint& fingerprint) noexcept {
     static_cast<void>(bytes), static_cast<void>(fingerprint);
@@ -106,9 +106,6 @@ class Endpoint {
     static_cast<void>(number), static_cast<void>(destination), static_cast<void>(expected);
     return false;
   }
-  /// Takes all places back that were offered, after a failure. False while the peer is writing to
-  /// one; call again. Afterwards nothing is written there any more.
-  virtual bool withdraw_places() noexcept { return true; }
   /// Messages released so far.
   virtual std::uint64_t received() const noexcept = 0;
   /// The oldest message that was not released; complete, and the same until release().
@@ -215,6 +212,10 @@ class Transport : public Napper {
   /// Tells the connected peers why this rank has given up. Bounded, does not wait for anyone. Any
   /// thread.
   virtual void tell(const Status& verdict) noexcept = 0;
+  /// After a failure, when no endpoint is used any more: keeps peers from reading what this rank
+  /// has published and from writing to the places that it has offered, for good. False while one of
+  /// them still does so; call again.
+  virtual bool withdraw_memory() noexcept { return true; }
   /// nap() and look_around() as in Napper: look_around() notices dead peers and what they tell().
 };
 

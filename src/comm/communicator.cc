@@ -113,24 +113,29 @@ Status Communicator::finish(WaitResult result) {
     setup_.verdict->raise(failure);
   }
   tell_peers();
-  withdraw_places();
+  withdraw_memory();
   return setup_.verdict->status();
 }
 
-/// Sees to it that no peer writes to the buffers of a failed operation once its call has returned.
-void Communicator::withdraw_places() {
-  // A peer needs microseconds to finish what it is writing, unless it was stopped in the middle.
+/// Sees to it that peers neither read nor write the buffers of a failed operation once its call has
+/// returned.
+void Communicator::withdraw_memory() {
+  // A peer needs microseconds to finish a message, unless it is stopped in the middle.
   constexpr std::uint64_t kPatienceNs = 1'000'000'000;
   Verdict nobody;
   WaitPolicy policy = setup_.policy;
   policy.timeout_ns = kPatienceNs;
   const auto attempt = [this] {
-    return engine_->withdraw_places() ? Progress::kDone : Progress::kIdle;
+    bool quiet = true;
+    for (const auto& transport : setup_.transports) {
+      if (!transport->withdraw_memory()) quiet = false;
+    }
+    return quiet ? Progress::kDone : Progress::kIdle;
   };
   if (wait_until(attempt, policy, nobody, napper_) == WaitResult::kReady) return;
   log(LogLevel::kWarn,
-      fmt::format("{}: a peer stopped while it wrote a result; if it wakes up, it may write to the "
-                  "output of the failed operation",
+      fmt::format("{}: a peer stopped in the middle of a message; when it goes on, it may read or "
+                  "write the buffers of the operation that failed",
                   membership().describe(membership().rank)));
 }
 

@@ -113,7 +113,7 @@ class Communicator {
   Status execute(std::span<const Request> batch, const WaitPolicy& policy);
   void look_at_peers() noexcept;
   void tell_peers() noexcept;
-  void withdraw_places();
+  void withdraw_memory();
   Status time_out_error() const;
 
   Setup setup_;

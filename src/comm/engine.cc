@@ -402,14 +402,6 @@ Status Engine::fail_on(const Execution& execution, const Fingerprint& ours) cons
           describe(mismatch.theirs), difference(ours, mismatch.theirs)));
 }
 
-bool Engine::withdraw_places() noexcept {
-  bool quiet = !collective_active_ || current_->execution.withdraw_places();
-  for (Transfer* const queue : active_transfers_) {
-    if (!queue->execution.withdraw_places()) quiet = false;
-  }
-  return quiet;
-}
-
 Status Engine::failure() const { return failure_; }
 
 std::string Engine::waiting() const {

@@ -65,8 +65,6 @@ class Engine {
   void repeat(const RawCall& call);
   Progress advance();
 
-  /// After a failure: see Execution::withdraw_places().
-  bool withdraw_places() noexcept;
   /// After kFailed without a verdict: the error.
   Status failure() const;
   /// "waiting for rank 2 (host …) while receiving (channel 0, step 3) in allreduce number 7 of …".

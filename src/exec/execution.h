@@ -62,10 +62,6 @@ class Execution {
   /// endpoint failed.
   Progress advance() noexcept;
 
-  /// After a failure: takes back what peers were told about where to write. False while one of them
-  /// is writing; call again.
-  bool withdraw_places() noexcept;
-
   /// Whom and what the first unfinished lane waits for.
   struct Waiting {
     int peer = -1; ///< −1: nobody

@@ -58,14 +58,4 @@ void Execution::offer_places(LaneRun& lane, std::size_t last) noexcept {
   }
 }
 
-bool Execution::withdraw_places() noexcept {
-  bool quiet = true;
-  for (std::size_t i = 0; i < active_lanes_; ++i) {
-    for (Endpoint* const endpoint : lanes_[i].endpoints) {
-      if (!endpoint->withdraw_places()) quiet = false;
-    }
-  }
-  return quiet;
-}
-
 } // namespace whorl

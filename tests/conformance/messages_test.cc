@@ -272,7 +272,7 @@ TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
       rig.to(0).release();
     }
     ASSERT_TRUE(rig.to(0).offer_place(kMessages + 2, place(0), numbered(0)));
-    EXPECT_TRUE(rig.to(0).withdraw_places());
+    EXPECT_TRUE(rig.transport().withdraw_memory());
     ASSERT_TRUE(rig.send(0, pattern(1, 0), numbered(0)));
     EXPECT_TRUE(heap_free(*memory).ok());
   });

@@ -69,14 +69,25 @@ bool FifoEndpoint::make_room() noexcept {
   return room;
 }
 
+/// Notes that this side reads or writes memory of the peer. False, and nothing noted, if the peer
+/// has withdrawn it. One of the two sides sees what the other one does: both store first, then
+/// load, all sequentially consistent.
+bool FifoEndpoint::touch_memory_of_peer(bool& touching) noexcept {
+  ends_.own->touching.fetch_add(1, std::memory_order_seq_cst);
+  touching = true;
+  if (ends_.peers->withdrawn.load(std::memory_order_seq_cst) == 0) [[likely]]
+    return true;
+  stop_touching(touching);
+  return false;
+}
+
 std::span<std::byte> FifoEndpoint::take_place(std::size_t bytes,
                                               const Fingerprint& fingerprint) noexcept {
   if (sent_ == limit_ && !make_room()) return {};
   const std::uint64_t number = sent_ + 1;
   PlaceOffer& offer = head(ends_.send).offers[number % kPlacesAhead];
-  std::uint64_t open = PlaceOffer::state_of(number, PlaceOffer::kOpen);
   // Pairs with release in offer_place().
-  if (offer.state.load(std::memory_order_acquire) != open) return {};
+  if (offer.number.load(std::memory_order_acquire) != number) return {};
   const Descriptor place = offer.place;
   if (place.bytes != bytes || !(offer.expected == fingerprint)) return {};
   std::byte* const data = host_.resolve(ends_.peer, place);
@@ -84,11 +95,7 @@ std::span<std::byte> FifoEndpoint::take_place(std::size_t bytes,
     refuse("an offer of memory that it does not share");
     return {};
   }
-  if (!offer.state.compare_exchange_strong(open, PlaceOffer::state_of(number, PlaceOffer::kTaken),
-                                           std::memory_order_acq_rel)) {
-    return {}; // pairs with withdraw_places()
-  }
-  placed_ = true;
+  if (!touch_memory_of_peer(placed_)) return {};
   if (bytes >= kLeastStreamedBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
   return {data, bytes};
 }
@@ -105,31 +112,8 @@ bool FifoEndpoint::offer_place(std::uint64_t number, std::span<std::byte> destin
   PlaceOffer& offer = head(ends_.receive).offers[number % kPlacesAhead];
   offer.place = place;
   offer.expected = expected;
-  offer.state.store(PlaceOffer::state_of(number, PlaceOffer::kOpen),
-                    std::memory_order_release); // pairs with acquire in take_place()
+  offer.number.store(number, std::memory_order_release); // pairs with acquire in take_place()
   return true;
-}
-
-bool FifoEndpoint::withdraw_places() noexcept {
-  bool quiet = true;
-  for (const Offered& offered : offered_) {
-    if (offered.number <= received_) continue;
-    PlaceOffer& offer = head(ends_.receive).offers[offered.number % kPlacesAhead];
-    std::uint64_t open = PlaceOffer::state_of(offered.number, PlaceOffer::kOpen);
-    if (offer.state.compare_exchange_strong(
-            open, PlaceOffer::state_of(offered.number, PlaceOffer::kWithdrawn),
-            std::memory_order_acq_rel) || // pairs with take_place()
-        open == PlaceOffer::state_of(offered.number, PlaceOffer::kWithdrawn)) {
-      continue;
-    }
-    // Taken, and being written to until the message is here.
-    const std::uint64_t flag = slot(ends_.receive, offered.number - 1)
-                                   ->flag.load(std::memory_order_acquire); // … release in send()
-    if (static_cast<std::uint32_t>(flag) != static_cast<std::uint32_t>(offered.number)) {
-      quiet = false;
-    }
-  }
-  return quiet;
 }
 
 /// A message whose payload is not in its slot: published by the sender, or in its place here.
@@ -144,6 +128,7 @@ Message FifoEndpoint::peek_elsewhere(SlotHeader& header, std::uint64_t flag) noe
   std::memcpy(&descriptor, &header.small, sizeof descriptor);
   const std::byte* const data = host_.resolve(ends_.peer, descriptor);
   if (data == nullptr) return refuse("a descriptor of memory that it does not share");
+  if (!reading_ && !touch_memory_of_peer(reading_)) return {};
   return {data, descriptor.bytes, header.fingerprint};
 }
 

@@ -41,11 +41,11 @@ inline void ring(Doorbell& bell) noexcept {
 /// to map a part of the peer's heap that no descriptor has named before; try_reserve() once, to get
 /// the memory.
 ///
-/// A place is offered in a line that the receiver writes. The sender takes the offer before it
-/// writes to the place, so that the receiver can tell whether it may be written to after a failure:
+/// Who reads what the peer has published, or writes to a place that it has offered, says so first,
+/// so that after a failure a rank can tell when its memory is its own again:
 ///
-///     receiver: kOpen ────────────────────────▶ kWithdrawn     withdraw_places()
-///     sender:          kTaken ▶ write ▶ flag                   try_place(), commit()
+///     peer:  touching += 1 ▶ withdrawn? ▶ read or write ▶ touching −= 1
+///     owner: withdrawn = 1 ▶ until touching is 0
 class FifoEndpoint final : public Endpoint {
  public:
   struct Ends {
@@ -54,8 +54,9 @@ class FifoEndpoint final : public Endpoint {
     std::byte* receive = nullptr; ///< FIFO from the peer to this rank
     std::uint32_t slots = 0;
     std::size_t slot_bytes = 0;
-    Doorbell* bell = nullptr; ///< of the peer
-    bool zero_copy = false;   ///< whether try_publish() and offer_place() may succeed
+    Place* own = nullptr;
+    Place* peers = nullptr;
+    bool zero_copy = false; ///< whether try_publish() and offer_place() may succeed
   };
   FifoEndpoint(const Ends& ends, FifoHost& host) noexcept
       : ends_(ends),
@@ -78,7 +79,7 @@ class FifoEndpoint final : public Endpoint {
 
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
     std::uint64_t word = placed_ ? kPublished | kPlaced : std::uint64_t{bytes} << 32;
-    placed_ = false;
+    if (placed_) stop_touching(placed_);
     if (bytes <= kSmallBytes) {
       if (!small_) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
     } else if (bytes >= kLeastStreamedBytes) {
@@ -126,7 +127,6 @@ class FifoEndpoint final : public Endpoint {
   std::uint64_t places_ahead() const noexcept override { return kPlacesAhead; }
   bool offer_place(std::uint64_t number, std::span<std::byte> destination,
                    const Fingerprint& expected) noexcept override;
-  bool withdraw_places() noexcept override;
 
   std::uint64_t received() const noexcept override { return received_; }
 
@@ -148,6 +148,7 @@ class FifoEndpoint final : public Endpoint {
   }
 
   void release() noexcept override {
+    if (reading_) stop_touching(reading_);
     if (const std::uint64_t flag = receive_slot_->flag.load(std::memory_order_relaxed);
         (flag & kTimed) != 0 || emptied_timed_) [[unlikely]] {
       emptied(flag);
@@ -157,7 +158,7 @@ class FifoEndpoint final : public Endpoint {
     head(ends_.receive).released.store(received_, std::memory_order_release);
     expected_ = static_cast<std::uint32_t>(received_ + 1);
     receive_slot_ = slot(ends_.receive, received_);
-    ring(*ends_.bell);
+    ring(ends_.peers->doorbell);
   }
 
   int peer() const noexcept { return ends_.peer; }
@@ -191,9 +192,15 @@ class FifoEndpoint final : public Endpoint {
     // Pairs with acquire in try_peek(): payload, descriptor and fingerprint come first.
     send_slot_->flag.store(word | static_cast<std::uint32_t>(sent_), std::memory_order_release);
     send_slot_ = slot(ends_.send, sent_);
-    ring(*ends_.bell);
+    ring(ends_.peers->doorbell);
   }
 
+  bool touch_memory_of_peer(bool& touching) noexcept;
+  void stop_touching(bool& touching) noexcept {
+    touching = false;
+    // Pairs with acquire in FifoTransport::withdraw_memory().
+    ends_.own->touching.fetch_sub(1, std::memory_order_release);
+  }
   std::uint64_t filled(std::size_t bytes) noexcept;
   void emptied(std::uint64_t flag) noexcept;
   bool make_room() noexcept;
@@ -223,6 +230,7 @@ class FifoEndpoint final : public Endpoint {
   SlotHeader* receive_slot_;   ///< of message received_ + 1
   std::uint64_t received_ = 0; ///< messages released
   std::uint32_t expected_ = 1; ///< low half of the flag of the next message
+  bool reading_ = false;       ///< try_peek() gave memory of the peer
   std::array<Offered, kPlacesAhead> offered_{};
   std::uint64_t empty_began_ns_ = 0; ///< when a timed message was last looked at
   bool emptied_timed_ = false;       ///< the message before was a timed one

@@ -47,14 +47,10 @@ static_assert(sizeof(Descriptor) <= kSmallBytes);
 /// that is far ahead still finds places. Smaller: less memory for each FIFO.
 inline constexpr std::uint64_t kPlacesAhead = 8;
 
-/// Where a receiver wants a message. Written by it; the sender only takes it.
+/// Where a receiver wants a message. Written by it, all before `number`.
 struct alignas(64) PlaceOffer {
-  enum State : std::uint64_t { kOpen = 1, kTaken = 2, kWithdrawn = 3 };
-  static constexpr std::uint64_t state_of(std::uint64_t number, State state) noexcept {
-    return number * 4 + state;
-  }
-  std::atomic<std::uint64_t> state; ///< state_of() the message
-  Descriptor place;                 ///< in the receiver's memory
+  std::atomic<std::uint64_t> number; ///< of the message, from 1
+  Descriptor place;                  ///< in the receiver's memory
   Fingerprint expected;
 };
 
@@ -78,6 +74,10 @@ struct alignas(kWriterDistance) Doorbell {
 struct Place {
   alignas(kWriterDistance) std::atomic<std::uint32_t> attached; ///< written by the rank
   std::atomic<std::uint32_t> left;                              ///< … when it destroys, orderly
+  std::atomic<std::uint32_t> withdrawn; ///< … after a failure: its memory is not to be touched
+  /// Messages of which the rank is reading or writing the payload in memory of another rank.
+  /// Written by it, and read after failures only.
+  alignas(kWriterDistance) std::atomic<std::uint32_t> touching;
   Doorbell doorbell;
 };
 

@@ -40,7 +40,8 @@ void FifoTransport::attach(const Membership& membership, std::byte* memory,
           .receive = memory + layout.fifo_offset(channel, place(peer), place(membership.rank)),
           .slots = layout.shape().slots,
           .slot_bytes = layout.shape().slot_bytes,
-          .bell = &place_of(peer).doorbell,
+          .own = &place_of(membership.rank),
+          .peers = &place_of(peer),
           .zero_copy = zero_copy,
       };
       endpoints_[static_cast<std::size_t>(peer) * channels + channel] =
@@ -224,6 +225,16 @@ void FifoTransport::look_for_leavers() noexcept {
                                   membership_->describe(peer), membership_->rank)));
     return;
   }
+}
+
+bool FifoTransport::withdraw_memory() noexcept {
+  if (mine_ == nullptr) return true;
+  // Both pair with FifoEndpoint::touch_memory_of_peer().
+  mine_->withdrawn.store(1, std::memory_order_seq_cst);
+  mine_->touching.store(0, std::memory_order_release); // messages looked at, and never released
+  return std::none_of(peers_.begin(), peers_.end(), [this](int peer) {
+    return place_of(peer).touching.load(std::memory_order_seq_cst) != 0 && !is_gone(peer);
+  });
 }
 
 bool FifoTransport::has_left(int peer) const noexcept {

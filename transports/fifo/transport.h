@@ -25,6 +25,7 @@ class FifoTransport : public Transport, protected FifoHost {
     return fifo_size(static_cast<std::size_t>(slots), slot_bytes);
   }
   TransportMemory memory() const noexcept override;
+  bool withdraw_memory() noexcept override;
 
  protected:
   /// A FIFO of this rank has got memory.
@@ -38,6 +39,8 @@ class FifoTransport : public Transport, protected FifoHost {
   Status wait_for_peers(std::uint64_t deadline_ns, Napper& napper);
   /// Marks this rank as gone, orderly. Idempotent; waits for nobody.
   void leave() noexcept;
+  /// Whether a peer can certainly do nothing any more.
+  virtual bool is_gone(int peer) const noexcept { return has_left(peer); }
   /// Whether a peer has gone orderly.
   bool has_left(int peer) const noexcept;
   /// Raises the verdict here and for everybody on this segment.

@@ -178,6 +178,17 @@ void ShmTransport::look_around(std::uint64_t waited_ns) noexcept {
   look_for_dead();
 }
 
+bool ShmTransport::is_gone(int peer) const noexcept {
+  if (has_left(peer)) return true;
+  return std::any_of(watches_.begin(), watches_.end(), [peer](const Watch& watch) {
+    if (!watch.pidfd ||
+        std::find(watch.ranks.begin(), watch.ranks.end(), peer) == watch.ranks.end())
+      return false;
+    pollfd exit{.fd = watch.fd.get(), .events = POLLIN, .revents = 0};
+    return sys().poll({&exit, 1}, 0) > 0;
+  });
+}
+
 void ShmTransport::look_for_dead() noexcept {
   // A hang-up comes a moment before the pidfd, which knows better what happened.
   constexpr int kHangUps = 5;

@@ -34,6 +34,7 @@ class ShmTransport final : public FifoTransport {
   };
 
   bool prepare(int peer, std::byte* fifo) noexcept override;
+  bool is_gone(int peer) const noexcept override;
   bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override;
   std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
 

@@ -95,15 +95,18 @@ class Pair : public FifoHost {
 
   FifoEndpoint endpoint(int rank) {
     const auto self = static_cast<std::size_t>(rank);
-    auto& bell = reinterpret_cast<Place*>(memory_ + layout_.place_offset(1 - self))->doorbell;
     return {{.peer = 1 - rank,
              .send = memory_ + layout_.fifo_offset(0, self, 1 - self),
              .receive = memory_ + layout_.fifo_offset(0, 1 - self, self),
              .slots = layout_.shape().slots,
              .slot_bytes = kSlotBytes,
-             .bell = &bell,
+             .own = &place(self),
+             .peers = &place(1 - self),
              .zero_copy = true},
             *this};
+  }
+  Place& place(std::size_t rank) {
+    return *reinterpret_cast<Place*>(memory_ + layout_.place_offset(rank));
   }
   SlotHeader& slot(int from, std::size_t i) {
     const auto f = static_cast<std::size_t>(from);
@@ -190,26 +193,39 @@ TEST(FifoEndpoint, NeedsOnlyPublishedSources) {
       << "small messages are copied";
 }
 
-TEST(FifoEndpoint, APlaceIsNotQuietWhileItIsWrittenTo) {
+/// What a rank says while it reads or writes memory of another one.
+TEST(FifoEndpoint, SaysWhenItTouchesMemoryOfThePeer) {
   Pair pair(4);
   FifoEndpoint a = pair.endpoint(0);
   FifoEndpoint b = pair.endpoint(1);
-  a.try_reserve();
-  a.commit(0, {});
+  const std::span<std::byte> memory = std::span(pair.heap_).first(kLeastSharedBytes);
+  ASSERT_EQ(a.try_publish(memory, {}), Publish::kSent);
+  EXPECT_EQ(pair.place(1).touching, 0U);
+  ASSERT_TRUE(b.try_peek());
+  ASSERT_TRUE(b.try_peek()) << "again";
+  EXPECT_EQ(pair.place(1).touching, 1U) << "reads";
   b.release();
-  const std::span<std::byte> place = std::span(pair.heap_).first(kLeastSharedBytes);
-  ASSERT_TRUE(b.offer_place(2, place, {.sequence = 1}));
-  ASSERT_TRUE(b.offer_place(3, place, {.sequence = 2}));
-  EXPECT_TRUE(a.try_place(place.size(), {.sequence = 2}).empty())
-      << "of the message after the next";
-  ASSERT_EQ(a.try_place(place.size(), {.sequence = 1}).data(), place.data());
-  EXPECT_FALSE(b.withdraw_places());
+  EXPECT_EQ(pair.place(1).touching, 0U);
+
+  ASSERT_TRUE(b.offer_place(2, memory, {.sequence = 1}));
+  ASSERT_TRUE(b.offer_place(3, memory, {.sequence = 2}));
+  EXPECT_TRUE(a.try_place(memory.size(), {.sequence = 2}).empty()) << "not the next message";
+  EXPECT_EQ(pair.place(0).touching, 0U);
+  ASSERT_EQ(a.try_place(memory.size(), {.sequence = 1}).data(), memory.data());
+  EXPECT_EQ(pair.place(0).touching, 1U) << "writes";
   EXPECT_FALSE(b.try_peek());
-  a.commit(place.size(), {.sequence = 1});
-  EXPECT_TRUE(b.withdraw_places()) << "it has been written";
-  EXPECT_EQ(b.try_peek().data, place.data());
-  EXPECT_TRUE(a.try_place(place.size(), {.sequence = 2}).empty()) << "withdrawn";
+  a.commit(memory.size(), {.sequence = 1});
+  EXPECT_EQ(pair.place(0).touching, 0U);
+  ASSERT_EQ(b.try_peek().data, memory.data());
   b.release();
+
+  pair.place(1).withdrawn = 1;
+  EXPECT_TRUE(a.try_place(memory.size(), {.sequence = 2}).empty());
+  ASSERT_EQ(a.try_publish(memory, {}), Publish::kSent);
+  pair.place(0).withdrawn = 1;
+  EXPECT_FALSE(b.try_peek());
+  EXPECT_EQ(pair.place(0).touching, 0U);
+  EXPECT_EQ(pair.place(1).touching, 0U);
 }
 
 TEST(FifoEndpoint, AnUnusedPlaceOfAnEarlierMessageIsNoPlace) {
@@ -228,7 +244,6 @@ TEST(FifoEndpoint, AnUnusedPlaceOfAnEarlierMessageIsNoPlace) {
     ASSERT_TRUE(b.try_peek());
     b.release();
   }
-  EXPECT_TRUE(b.withdraw_places());
   EXPECT_EQ(pair.corrupt_, "");
 }
 
@@ -245,7 +260,7 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
     FifoEndpoint a = pair.endpoint(0);
     PlaceOffer& offer = pair.head(0).offers[1];
     offer.place = {.offset = 2 * kLeastSharedBytes - 99, .bytes = kLeastSharedBytes};
-    offer.state.store(PlaceOffer::state_of(1, PlaceOffer::kOpen));
+    offer.number.store(1);
     EXPECT_TRUE(a.try_place(kLeastSharedBytes, {}).empty());
     EXPECT_THAT(pair.corrupt_, HasSubstr("does not share"));
   }
