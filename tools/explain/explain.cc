@@ -55,12 +55,13 @@ std::string check(Arguments& arguments, const std::string& collective, const std
   auto parsed = parse_dims(dims, arguments.shape.nranks);
   if (!parsed.ok()) return parsed.status().message();
   arguments.shape.dims = *std::move(parsed);
-  if (arguments.measures && arguments.shape.nranks > kMaxMeasuredRanks) {
-    return fmt::format("--measure starts at most {} ranks, not {}.", kMaxMeasuredRanks,
+  const bool starts = arguments.measures || arguments.communicators > 0;
+  if (starts && arguments.shape.nranks > kMaxMeasuredRanks) {
+    return fmt::format("--measure and --communicators start at most {} ranks, not {}.", kMaxMeasuredRanks,
                        arguments.shape.nranks);
   }
-  if (arguments.measures && !arguments.shape.dims.empty()) {
-    return "--measure takes the dimensions from WHORL_DIMS, not from --dims.";
+  if (starts && !arguments.shape.dims.empty()) {
+    return "--measure and --communicators take the dimensions from WHORL_DIMS, not from --dims.";
   }
   if (arguments.sizes.empty()) arguments.sizes = size_classes(arguments.measures);
   if (arguments.collective == Collective::kBarrier) arguments.sizes = {0};
@@ -96,11 +97,17 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   app.add_option("--rounds", arguments.rounds, "of a measurement (7)")
       ->check(CLI::Range(3, 99))
       ->needs(measure);
-  app.add_flag("--json", arguments.json, "for programs");
+  CLI::Option* const communicators =
+      app.add_option("--communicators", arguments.communicators,
+                     "make so many on this host and show how much their choices differ")
+          ->check(CLI::Range(2, 500))
+          ->excludes(measure);
+  app.add_flag("--json", arguments.json, "for programs")->excludes(communicators);
   const auto cost = [&](const char* name, double& value, const char* what) {
     app.add_option(name, value, fmt::format("{} ({})", what, value))
         ->check(CLI::Range(0.0, 1e9))
-        ->excludes(measure);
+        ->excludes(measure)
+        ->excludes(communicators);
   };
   cost("--alpha", links.link.alpha_us, "µs of a round of empty messages");
   cost("--overhead", links.link.overhead_us, "µs of a processor for each message");
@@ -137,28 +144,25 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
 std::vector<const Algorithm*> candidates(Collective collective, const Shape& shape) {
   std::vector<const Algorithm*> found;
   for (const Algorithm& algorithm : all_algorithms()) {
-    if (algorithm.collective == collective && algorithm.supports(shape)) {
-      found.push_back(&algorithm);
-    }
+    if (algorithm.collective != collective || !algorithm.supports(shape)) continue;
+    const bool compared = shape.nranks <= kMaxMeasuredRanks;
+    if (compared && same_schedules(&algorithm, found, shape) != &algorithm) continue;
+    found.push_back(&algorithm);
   }
   return found;
 }
 
-double Row::regret(const std::vector<const Algorithm*>& algorithms) const {
-  const double best = *std::min_element(measured_us.begin(), measured_us.end());
-  const auto chosen = std::find(algorithms.begin(), algorithms.end(), choice);
-  if (chosen == algorithms.end()) return 0;
-  return measured_us[static_cast<std::size_t>(chosen - algorithms.begin())] / best - 1;
-}
-
 std::vector<Row> predict(const Arguments& arguments) {
   std::vector<Row> rows;
+  const auto algorithms = candidates(arguments.collective, arguments.shape);
   for (const std::size_t bytes : arguments.sizes) {
     Row& row = rows.emplace_back(Row{.bytes = bytes});
-    for (const Algorithm* algorithm : candidates(arguments.collective, arguments.shape)) {
+    for (const Algorithm* algorithm : algorithms) {
       row.predicted_us.push_back(predict_us(*algorithm, arguments.shape, bytes, arguments.links));
     }
-    row.choice = choose_algorithm(arguments.collective, arguments.shape, bytes, arguments.links);
+    row.choice = same_schedules(
+        choose_algorithm(arguments.collective, arguments.shape, bytes, arguments.links), algorithms,
+        arguments.shape);
   }
   return rows;
 }
@@ -184,7 +188,7 @@ std::string to_text(const Arguments& arguments, const std::vector<Row>& rows) {
   const auto algorithms = candidates(arguments.collective, arguments.shape);
   std::string head = fmt::format("{:>10}  {:<16}", "size", "choice");
   for (const Algorithm* algorithm : algorithms) head += fmt::format("{:>17}", algorithm->name);
-  if (arguments.measures) head += fmt::format("{:>10}", "regret");
+  if (arguments.measures) head += fmt::format("{:>10}{:>10}", "regret", "noise");
   text += head + "\n";
   for (const Row& row : rows) {
     text += fmt::format("{:>10}  {:<16}", size_text(row.bytes), row.choice->name);
@@ -193,11 +197,14 @@ std::string to_text(const Arguments& arguments, const std::vector<Row>& rows) {
       if (!row.measured_us.empty()) cell += " | " + time_text(row.measured_us[a]);
       text += fmt::format("{:>17}", cell);
     }
-    if (!row.measured_us.empty()) text += fmt::format("{:>8.1f} %", 100 * row.regret(algorithms));
+    if (!row.measured_us.empty()) {
+      text += fmt::format("{:>8.1f} %{:>8.1f} %", 100 * row.regret(algorithms),
+                          100 * row.noise(algorithms));
+    }
     text += "\n";
   }
   text += arguments.measures ? "\npredicted | measured µs; regret: of the choice against the "
-                               "quickest, as measured\n"
+                               "quickest, as measured; noise: of the choice against itself\n"
                              : "\npredicted µs\n";
   return text;
 }
@@ -237,7 +244,15 @@ std::string to_json(const Arguments& arguments, const std::vector<Row>& rows) {
     }
     if (!row.measured_us.empty()) {
       entry["regret"] = row.regret(algorithms);
+      entry["noise"] = row.noise(algorithms);
       entry["again_us"] = row.again_us;
+    }
+    for (const Round& round : row.rounds) {
+      json times{{"exchange_ns", round.exchange_ns}, {"again_us", round.again_us}};
+      for (std::size_t a = 0; a < algorithms.size(); ++a) {
+        times["us"][std::string(algorithms[a]->name)] = round.us[a];
+      }
+      entry["rounds"].push_back(std::move(times));
     }
     document["rows"].push_back(std::move(entry));
   }

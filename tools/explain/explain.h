@@ -18,6 +18,7 @@ struct Arguments {
   bool measures = false;
   bool json = false;
   int rounds = 7;
+  int communicators = 0; ///< more: how much their choices scatter is what is asked for
 };
 
 /// A command line that ends the program: what to print, and the exit status.
@@ -29,7 +30,8 @@ struct Exit {
 /// Reads a command line; `exit` is filled in where the program is to end.
 std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit);
 
-/// The algorithms that the shape allows, in the order of the registry.
+/// The algorithms that the shape allows, in the order of the registry; up to 64 ranks only the first
+/// of those whose schedules are the same.
 std::vector<const Algorithm*> candidates(Collective collective, const Shape& shape);
 
 /// What is known about one size.
@@ -37,13 +39,25 @@ struct Row {
   std::size_t bytes = 0;
   std::vector<double> predicted_us; ///< by candidate
   const Algorithm* choice = nullptr;
-  std::vector<double> measured_us; ///< empty: not measured
-  std::vector<double> spread;
-  double again_us = 0; ///< the choice, measured once more
-  /// How much longer the choice takes than the quickest, as a part; of measured times.
+  std::vector<double> measured_us; ///< medians; empty: not measured
+  std::vector<double> spread;      ///< quartiles' distance / median
+  double again_us = 0;             ///< the choice in another communicator
+  std::vector<Round> rounds;       ///< all of them
+  /// How much longer the choice takes than the quickest, as a part; of measured times, those of the
+  /// choice in both of its communicators.
   double regret(const std::vector<const Algorithm*>& algorithms) const;
+  /// By how much its two times differ, as a part.
+  double noise(const std::vector<const Algorithm*>& algorithms) const;
 };
 std::vector<Row> predict(const Arguments& arguments);
+
+/// Enters the measured times: of the rounds during which the cores stayed as far from each other as
+/// they were in most rounds.
+void enter(std::vector<Row>& rows, const Measurement& measured);
+
+/// What communicators chose for the collective, and how many chose otherwise than most, for this
+/// collective and for all.
+std::string scatter_text(const Arguments& arguments, const Scatter& scatter);
 
 /// For a reader, and for programs.
 std::string to_text(const Arguments& arguments, const std::vector<Row>& rows);

@@ -12,26 +12,31 @@ int main(int argc, char** argv) {
     fmt::print(exit.code == 0 ? stdout : stderr, "{}", exit.text);
     return exit.code;
   }
-  whorl::Result<Measurement> measured{Measurement{}};
-  if (arguments->measures) {
-    measured = measure({.collective = arguments->collective,
-                        .nranks = arguments->shape.nranks,
-                        .algorithms = candidates(arguments->collective, arguments->shape),
-                        .sizes = arguments->sizes,
-                        .rounds = arguments->rounds});
-    if (!measured.ok()) {
-      fmt::print(stderr, "whorl-explain: {}\n", measured.status().message());
-      return 1;
-    }
-    arguments->links = measured->links;
+  const auto fail = [](const whorl::Status& status) {
+    fmt::print(stderr, "whorl-explain: {}\n", status.message());
+    return 1;
+  };
+  if (arguments->communicators > 0) {
+    const auto scatter = measure_scatter(arguments->shape.nranks, arguments->communicators);
+    if (!scatter.ok()) return fail(scatter.status());
+    fmt::print("{}", scatter_text(*arguments, *scatter));
+    return 0;
   }
+  if (!arguments->measures) {
+    const std::vector<Row> rows = predict(*arguments);
+    fmt::print("{}", arguments->json ? to_json(*arguments, rows) : to_text(*arguments, rows));
+    return 0;
+  }
+  const auto measured =
+      measure({.collective = arguments->collective,
+               .nranks = arguments->shape.nranks,
+               .algorithms = candidates(arguments->collective, arguments->shape),
+               .sizes = arguments->sizes,
+               .rounds = arguments->rounds});
+  if (!measured.ok()) return fail(measured.status());
+  arguments->links = measured->links;
   std::vector<Row> rows = predict(*arguments);
-  for (std::size_t i = 0; arguments->measures && i < rows.size(); ++i) {
-    rows[i].choice = measured->picks[i];
-    rows[i].measured_us = measured->us[i];
-    rows[i].spread = measured->spread[i];
-    rows[i].again_us = measured->again_us[i];
-  }
+  enter(rows, *measured);
   fmt::print("{}", arguments->json ? to_json(*arguments, rows) : to_text(*arguments, rows));
   return 0;
 }

@@ -18,20 +18,39 @@ struct Plan {
   int rounds = 7;                           ///< of all algorithms one after the other
 };
 
-/// What came of it. A time is that of the slowest rank, the median of all rounds.
-struct Measurement {
-  LinkCosts links;                     ///< that the communicator has measured
-  double creation_ms = 0;              ///< of the communicator that chooses for itself
-  std::vector<std::vector<double>> us; ///< [size][algorithm]
-  std::vector<const Algorithm*> picks; ///< of the library, by size
-  std::vector<double>
-      again_us; ///< the picks once more, in the communicator that chooses for itself
-  std::vector<std::vector<double>> spread; ///< [size][algorithm] quartiles' distance / median
+/// One round of all algorithms at one size.
+struct Round {
+  double exchange_ns[2]; ///< the distance of the cores before and after it; 0: unknown
+  std::vector<double> us; ///< by algorithm: the time of the slowest rank
+  double again_us;        ///< of the library's pick, in another communicator
 };
 
-/// Starts the ranks, each on a core of its own where there are enough, and measures. Between two
-/// timed operations every rank rewrites its input and reads its result. The process must not have
-/// used the library before and has no other threads.
+/// What came of it.
+struct Measurement {
+  LinkCosts links;                        ///< that the communicator has measured
+  double creation_ms = 0;                 ///< of the communicator that chooses for itself
+  std::vector<const Algorithm*> picks;    ///< of the library, by size
+  std::vector<std::vector<Round>> rounds; ///< [size][round]
+};
+
+/// The first of `algorithms` with the same schedules as `algorithm` on all ranks: with two ranks
+/// some algorithms become one.
+const Algorithm* same_schedules(const Algorithm* algorithm,
+                                const std::vector<const Algorithm*>& algorithms,
+                                const Shape& shape);
+
+/// Starts the ranks (see run_ranks()) and measures. Between two timed operations every rank
+/// rewrites its input and reads its result. Each algorithm has a communicator of its own, each
+/// pick two: the difference between them is what one measurement can tell from another.
 Result<Measurement> measure(const Plan& plan);
+
+/// What many communicators of the same ranks have measured, and chosen by that.
+struct Scatter {
+  std::vector<LinkCosts> links; ///< by communicator
+  /// [collective][class of sizes, see Selector][communicator]
+  std::vector<std::vector<std::vector<const Algorithm*>>> picks;
+};
+/// Starts the ranks and has them make communicators, one after the other.
+Result<Scatter> measure_scatter(int nranks, int communicators);
 
 } // namespace whorl::explain

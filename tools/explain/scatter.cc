@@ -1,0 +1,61 @@
+// Many communicators of the same ranks: how much what they measure and choose differs.
+#include <array>
+
+#include "comm/handle.h"
+#include "comm/selector.h"
+#include "tools/explain/measure.h"
+#include "tools/explain/ranks.h"
+
+namespace whorl::explain {
+namespace {
+
+constexpr std::size_t kClasses = Selector::kClasses;
+
+/// What rank 0 tells of each communicator.
+struct Found {
+  LinkCosts links;
+  std::array<std::array<std::uint8_t, kClasses>, kNumCollectives> picks;
+};
+
+void note(const Communicator& communicator, Found& found) {
+  found.links = communicator.links();
+  for (std::size_t c = 0; c < found.picks.size(); ++c) {
+    for (std::size_t k = 0; k < kClasses; ++k) {
+      const Algorithm& pick =
+          communicator.selector().pick(static_cast<Collective>(c), std::size_t{1} << k);
+      found.picks[c][k] = static_cast<std::uint8_t>(&pick - all_algorithms().data());
+    }
+  }
+}
+
+} // namespace
+
+Result<Scatter> measure_scatter(int nranks, int communicators) {
+  const auto number = static_cast<std::size_t>(communicators);
+  Scatter result;
+  const Status status = run_ranks(
+      nranks, number * sizeof(Found),
+      [&](RankProcess& process, void* shared) {
+        for (std::size_t i = 0; i < number; ++i) {
+          const whorlComm_t comm = process.create("");
+          if (process.rank() == 0) note(*comm->communicator, static_cast<Found*>(shared)[i]);
+          process.check(whorlCommDestroy(comm), "whorlCommDestroy");
+        }
+      },
+      [&](void* shared) {
+        result.picks.assign(kNumCollectives, {kClasses, std::vector<const Algorithm*>{}});
+        for (std::size_t i = 0; i < number; ++i) {
+          const Found& found = static_cast<Found*>(shared)[i];
+          result.links.push_back(found.links);
+          for (std::size_t c = 0; c < kNumCollectives; ++c) {
+            for (std::size_t k = 0; k < kClasses; ++k) {
+              result.picks[c][k].push_back(&all_algorithms()[found.picks[c][k]]);
+            }
+          }
+        }
+      });
+  if (!status.ok()) return status;
+  return result;
+}
+
+} // namespace whorl::explain
