@@ -1,47 +1,57 @@
 #!/usr/bin/env python3
 """How far the library's choice of algorithms is from the best one, on this machine.
 
-    perf/regret.py --build build --ranks 2,4,8 --json regret.json
-    perf/regret.py --build build --replay regret.json
+    perf/regret.py --build build --ranks 2,4,8 --json regret.json --seconds 50
+    perf/regret.py --json regret.json --report
+    perf/regret.py --build build --json regret.json --replay
 
-The first runs `whorl-explain --measure` for each collective and number of ranks, several times, and
-compares the time of the library's choice with that of the quickest algorithm. The second judges the
-choices of the present cost model by recorded times and link costs, without measuring."""
+The first adds measurements to the file until the time is over, each of one collective and number of
+ranks in processes and communicators of its own (`whorl-explain --measure`), those with the fewest
+first: repeat it until there are enough. The second says what is in the file. The third judges the
+choices of the present cost model by recorded times and link costs, without measuring.
+
+An algorithm's time is the median over measurements of the median over rounds. Rounds during which
+the cores moved towards or away from each other are left out, and the two states are never mixed.
+The choice is measured in two communicators: regret is that of both together, noise the difference
+between them, which two measurements of the same have."""
 import argparse
 import json
 import pathlib
 import statistics
 import subprocess
 import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "compare"))
+from machine import kind  # noqa: E402
 
 COLLECTIVES = ("allreduce", "reduce", "broadcast", "allgather", "reducescatter", "gather",
                "scatter", "barrier")
-
 
 def output_of(*command):
     return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE,
                           text=True, timeout=150).stdout
 
 
-def exchange_ns(build):
-    """How far apart the cores are; see docs/perf.md."""
-    probe = build / "perf/compare/core_probe"
-    return float(output_of(probe).split()[0]) if probe.exists() else None
-
-
-def measure(args):
-    runs = []
-    for number in range(args.repeat):
-        for ranks in args.ranks:
-            for collective in args.collectives:
-                before = exchange_ns(args.build)
-                report = json.loads(output_of(
-                    args.build / "tools/whorl-explain", collective, "--ranks", ranks, "--measure",
-                    "--json", "--rounds", args.rounds))
-                report["exchange_ns"] = [before, exchange_ns(args.build)]
-                runs.append(report)
-                print(f"{number + 1}/{args.repeat}: {collective} of {ranks} ranks", file=sys.stderr)
-    return runs
+def measure(args, runs):
+    """Adds to `runs` what comes of args.seconds of measuring."""
+    end = time.monotonic() + args.seconds
+    cases = {(ranks, collective): 0 for ranks in args.ranks for collective in args.collectives}
+    took = {}
+    for run in runs:
+        if (run["ranks"], run["collective"]) in cases:
+            cases[run["ranks"], run["collective"]] += 1
+    while True:
+        ranks, collective = case = min(cases, key=cases.get)
+        begin = time.monotonic()
+        if begin + took.get(case, 5) > end:
+            return
+        runs.append(json.loads(output_of(
+            args.build / "tools/whorl-explain", collective, "--ranks", ranks, "--measure", "--json",
+            "--rounds", args.rounds)))
+        cases[case] += 1
+        took[case] = time.monotonic() - begin
+        print(f"{collective} of {ranks} ranks: {took[case]:.1f} s", file=sys.stderr)
 
 
 def flags(costs):
@@ -50,7 +60,7 @@ def flags(costs):
             "--beta", link["beta_us_per_kib"], "--send", link["send_us_per_kib"],
             "--receive", link["receive_us_per_kib"], "--gamma", costs["gamma_us_per_kib"],
             "--copy", costs["copy_us_per_kib"], "--ranks-per-core", costs["ranks_per_core"],
-            "--cache-bytes", costs.get("cache_bytes", 1 << 20), "--slots", costs.get("slots", 4),
+            "--cache-bytes", costs["cache_bytes"], "--slots", costs["slots"],
             "--message-bytes", costs["message_bytes"]]
 
 
@@ -62,50 +72,95 @@ def replay(args, runs):
             "--channels", run["channels"], "--json",
             "--bytes", ",".join(str(row["bytes"]) for row in run["rows"]), *flags(run["costs"])))
         for row, new in zip(run["rows"], report["rows"]):
-            if row["choice"] != new["choice"]:
-                row.pop("again_us", None)
+            row["measured_choice"] = row["choice"]
             row["choice"] = new["choice"]
-            for name, cell in new["algorithms"].items():
-                row["algorithms"][name]["predicted_us"] = cell["predicted_us"]
+
+
+def state_of(recorded):
+    """How far apart the cores were in a round; None where that changed."""
+    before, after = map(kind, recorded["exchange_ns"])
+    return after if before == after else None
+
+
+class Point:
+    """One collective, number of ranks, size and distance of the cores."""
+
+    def __init__(self):
+        self.times = {}  # of each algorithm: a median for each measurement
+        self.again = {}  # the same in the second communicator, of those that were chosen
+        self.choices = []
+        self.rounds = 0
+
+    def add(self, row, rounds):
+        for name in row["algorithms"]:
+            times = [one["us"][name] for one in rounds]
+            self.times.setdefault(name, []).append(statistics.median(times))
+        measured = row.get("measured_choice", row["choice"])
+        self.again.setdefault(measured, []).append(
+            statistics.median(one["again_us"] for one in rounds))
+        self.choices.append(row["choice"])
+        self.rounds += len(rounds)
+
+    def evaluate(self):
+        once = {name: statistics.median(times) for name, times in self.times.items()}
+        twice = {name: statistics.median(times) for name, times in self.again.items()}
+        both = {name: (us + twice.get(name, us)) / 2 for name, us in once.items()}
+        self.best = min(both, key=both.get)
+        self.best_us = both[self.best]
+        # Choices can differ from one communicator to the next, since each measures its links.
+        self.regret = statistics.mean(both[name] for name in self.choices) / self.best_us - 1
+        name = statistics.mode(self.choices)
+        self.noise = (max(once[name], twice[name]) / min(once[name], twice[name]) - 1
+                      if name in twice else None)
 
 
 def points(runs):
-    """Median times of each collective, number of ranks and size: {key: (regrets, noises, …)}."""
     found = {}
     for run in runs:
         for row in run["rows"]:
-            found.setdefault((run["ranks"], run["collective"], row["bytes"]), []).append(row)
-    for key, rows in sorted(found.items()):
-        times = {name: statistics.median(row["algorithms"][name]["measured_us"] for row in rows)
-                 for name in rows[0]["algorithms"]}
-        best = min(times, key=times.get)
-        # Choices can differ from run to run, since each measures its links.
-        chosen = statistics.mean(times[row["choice"]] for row in rows)
-        again = [abs(row["again_us"] / row["algorithms"][row["choice"]]["measured_us"] - 1)
-                 for row in rows if "again_us" in row]
-        yield (*key, "/".join(sorted({row["choice"] for row in rows})), best, times,
-               chosen / times[best] - 1, statistics.median(again) if again else None)
+            by_state = {}
+            for one in row["rounds"]:
+                by_state.setdefault(state_of(one), []).append(one)
+            for state, rounds in by_state.items():
+                if state is not None and len(rounds) >= 3:
+                    key = (run["ranks"], state, run["collective"], row["bytes"])
+                    found.setdefault(key, Point()).add(row, rounds)
+    for point in found.values():
+        point.evaluate()
+    return found
+
+
+def lost_rounds(runs):
+    rounds = [one for run in runs for row in run["rows"] for one in row["rounds"]]
+    return len(rounds), sum(state_of(one) is None for one in rounds)
 
 
 def report(runs, worst):
     """Markdown."""
-    by_ranks = {}
-    for point in points(runs):
-        by_ranks.setdefault(point[0], []).append(point)
-    print("| ranks | points | mean regret | median | 90 % below | max | noise: median | 90 % below |")
-    print("|---|---|---|---|---|---|---|---|")
-    for ranks, rows in by_ranks.items():
-        regrets = sorted(row[6] for row in rows)
-        noise = sorted(row[7] for row in rows if row[7] is not None) or [float("nan")]
-        print(f"| {ranks} | {len(rows)} | {statistics.mean(regrets):.1%} | "
-              f"{statistics.median(regrets):.1%} | {regrets[int(0.9 * len(rows))]:.1%} | "
-              f"{regrets[-1]:.1%} | {statistics.median(noise):.1%} | "
-              f"{noise[int(0.9 * len(noise))]:.1%} |")
-    print("\n| ranks | collective | bytes | choice | best | regret |\n|---|---|---|---|---|---|")
-    everything = sorted((row for rows in by_ranks.values() for row in rows), key=lambda r: -r[6])
-    for ranks, collective, size, choice, best, times, regret, _ in everything[:worst]:
-        print(f"| {ranks} | {collective} | {size} | {choice} | {best} {times[best]:.2f} µs | "
-              f"{regret:.1%} |")
+    found = points(runs)
+    groups = {}
+    for key, point in sorted(found.items()):
+        groups.setdefault(key[:2], []).append(point)
+    print("| ranks | cores | points | rounds of each | mean regret | median | 90 % below | max "
+          "| noise: mean | median | 90 % below |\n" + "|---" * 11 + "|")
+    for (ranks, state), group in groups.items():
+        regrets = sorted(point.regret for point in group)
+        noise = sorted(point.noise for point in group if point.noise is not None) or [float("nan")]
+        print(f"| {ranks} | {state} | {len(group)} "
+              f"| {statistics.median(point.rounds for point in group):.0f} "
+              f"| {statistics.mean(regrets):.1%} | {statistics.median(regrets):.1%} "
+              f"| {regrets[int(0.9 * len(regrets))]:.1%} | {regrets[-1]:.1%} "
+              f"| {statistics.mean(noise):.1%} | {statistics.median(noise):.1%} "
+              f"| {noise[int(0.9 * len(noise))]:.1%} |")
+    print("\n{} rounds of one size, {} lost because the cores moved\n".format(*lost_rounds(runs)))
+    print("| ranks | cores | collective | bytes | choice | best | regret | noise |\n"
+          + "|---" * 8 + "|")
+    for key, point in sorted(found.items(), key=lambda item: -item[1].regret)[:worst]:
+        ranks, state, collective, size = key
+        noise = "" if point.noise is None else f"{point.noise:.1%}"
+        print(f"| {ranks} | {state} | {collective} | {size} "
+              f"| {'/'.join(sorted(set(point.choices)))} | {point.best} {point.best_us:.2f} µs "
+              f"| {point.regret:.1%} | {noise} |")
 
 
 def main():
@@ -116,22 +171,23 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--ranks", type=number_list, default=[2, 4, 8])
     parser.add_argument("--collectives", type=lambda text: text.split(","), default=COLLECTIVES)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=50, help="how long to measure")
+    parser.add_argument("--rounds", type=int, default=7, help="of one measurement")
     parser.add_argument("--worst", type=int, default=20, help="points to list")
-    parser.add_argument("--json", type=pathlib.Path, help="where to record the times")
-    parser.add_argument("--replay", type=pathlib.Path, nargs="+", help="recorded times")
+    parser.add_argument("--json", type=pathlib.Path, required=True, help="where times are recorded")
+    parser.add_argument("--report", action="store_true", help="do not measure")
+    parser.add_argument("--replay", action="store_true", help="do not measure; the present model")
     args = parser.parse_args()
+    runs = json.loads(args.json.read_text()) if args.json.exists() else []
     if args.replay:
-        runs = []
-        for path in args.replay:
-            recorded = json.loads(path.read_text())
-            runs += recorded if isinstance(recorded, list) else [recorded]
         replay(args, runs)
-    else:
-        runs = measure(args)
-        if args.json:
-            args.json.write_text(json.dumps(runs, indent=1))
+    elif not args.report:
+        measure(args, runs)
+        args.json.write_text(json.dumps(runs))
+    runs = [run for run in runs
+            if run["ranks"] in args.ranks and run["collective"] in args.collectives]
+    if not runs:
+        sys.exit("nothing has been measured for these collectives and numbers of ranks")
     report(runs, args.worst)
 
 

@@ -57,8 +57,8 @@ std::string check(Arguments& arguments, const std::string& collective, const std
   arguments.shape.dims = *std::move(parsed);
   const bool starts = arguments.measures || arguments.communicators > 0;
   if (starts && arguments.shape.nranks > kMaxMeasuredRanks) {
-    return fmt::format("--measure and --communicators start at most {} ranks, not {}.", kMaxMeasuredRanks,
-                       arguments.shape.nranks);
+    return fmt::format("--measure and --communicators start at most {} ranks, not {}.",
+                       kMaxMeasuredRanks, arguments.shape.nranks);
   }
   if (starts && !arguments.shape.dims.empty()) {
     return "--measure and --communicators take the dimensions from WHORL_DIMS, not from --dims.";
@@ -102,6 +102,7 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
                      "make so many on this host and show how much their choices differ")
           ->check(CLI::Range(2, 500))
           ->excludes(measure);
+  app.add_flag("--fresh", arguments.fresh, "each in new processes")->needs(communicators);
   app.add_flag("--json", arguments.json, "for programs")->excludes(communicators);
   const auto cost = [&](const char* name, double& value, const char* what) {
     app.add_option(name, value, fmt::format("{} ({})", what, value))

@@ -19,6 +19,7 @@ struct Arguments {
   bool json = false;
   int rounds = 7;
   int communicators = 0; ///< more: how much their choices scatter is what is asked for
+  bool fresh = false;    ///< each of them in new processes
 };
 
 /// A command line that ends the program: what to print, and the exit status.
@@ -30,8 +31,8 @@ struct Exit {
 /// Reads a command line; `exit` is filled in where the program is to end.
 std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit);
 
-/// The algorithms that the shape allows, in the order of the registry; up to 64 ranks only the first
-/// of those whose schedules are the same.
+/// The algorithms that the shape allows, in the order of the registry; up to 64 ranks only the
+/// first of those whose schedules are the same.
 std::vector<const Algorithm*> candidates(Collective collective, const Shape& shape);
 
 /// What is known about one size.

@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
     return 1;
   };
   if (arguments->communicators > 0) {
-    const auto scatter = measure_scatter(arguments->shape.nranks, arguments->communicators);
+    const auto scatter =
+        measure_scatter(arguments->shape.nranks, arguments->communicators, arguments->fresh);
     if (!scatter.ok()) return fail(scatter.status());
     fmt::print("{}", scatter_text(*arguments, *scatter));
     return 0;
@@ -27,12 +28,11 @@ int main(int argc, char** argv) {
     fmt::print("{}", arguments->json ? to_json(*arguments, rows) : to_text(*arguments, rows));
     return 0;
   }
-  const auto measured =
-      measure({.collective = arguments->collective,
-               .nranks = arguments->shape.nranks,
-               .algorithms = candidates(arguments->collective, arguments->shape),
-               .sizes = arguments->sizes,
-               .rounds = arguments->rounds});
+  const auto measured = measure({.collective = arguments->collective,
+                                 .nranks = arguments->shape.nranks,
+                                 .algorithms = candidates(arguments->collective, arguments->shape),
+                                 .sizes = arguments->sizes,
+                                 .rounds = arguments->rounds});
   if (!measured.ok()) return fail(measured.status());
   arguments->links = measured->links;
   std::vector<Row> rows = predict(*arguments);

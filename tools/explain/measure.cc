@@ -1,7 +1,7 @@
-// Times of all algorithms, of one operation after the other, so that what the machine does meanwhile
-// hits all of them alike:
+// Times of all algorithms, of one operation after the other, so that what the machine does
+// meanwhile hits all of them alike:
 //
-//     round     | A1 | B1 | C1 | pick2 | B1 | C1 | pick2 | A1 | …     1, 2: communicators
+//     round     | A1 | B1 | C1 | pick2 | C1 | pick2 | A1 | B1 | …     1, 2: communicators
 //     distance  ^                      ^                      ^       of the cores, between rounds
 #include "tools/explain/measure.h"
 
@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
+#include <random>
 
 #include "comm/handle.h"
 #include "tools/explain/ranks.h"
@@ -160,6 +162,8 @@ class Rank {
       const double begin = now_us();
       process_.check(call(bytes, comm), name_of(plan_.collective).data());
       if (i >= 0) total += now_us() - begin;
+      // Who reads its result already takes the core from those that are not through.
+      process_.check(whorlBarrier(free_, nullptr), "whorlBarrier");
       for (std::size_t k = 0; k < output / sizeof(float); ++k) sum += output_[k];
     }
     sum_ += sum;
@@ -183,10 +187,15 @@ class Rank {
           std::clamp(static_cast<int>(kBatchUs / std::max(times_.slowest(size, 0, c), 0.01)), 1,
                      kMostOperations);
     }
+    std::mt19937 random(static_cast<unsigned>(size));
+    std::vector<std::size_t> order(n);
+    std::iota(order.begin(), order.end(), std::size_t{0});
     note_distance(size, 0);
     for (std::size_t round = 0; round < static_cast<std::size_t>(plan_.rounds); ++round) {
-      for (std::size_t i = 0; i < n; ++i) {
-        const std::size_t c = (i + round) % n; // each follows on another one in turn
+      // All ranks come to the same order, another one in each round: what an operation leaves in
+      // the caches hits all others alike.
+      std::shuffle(order.begin(), order.end(), random);
+      for (const std::size_t c : order) {
         times_.at(size, round, c, rank) = time(bytes, columns[c], operations[c]);
       }
       note_distance(size, round + 1);
@@ -201,10 +210,10 @@ class Rank {
   Board& board_;
   const Plan& plan_;
   Times times_;
-  whorlComm_t free_ = nullptr;                     ///< chooses for itself
-  std::vector<whorlComm_t> comms_;                 ///< for each algorithm
-  std::map<const Algorithm*, whorlComm_t> again_;  ///< another one for each that is picked
-  std::vector<whorlComm_t> picks_;                 ///< of these, by size
+  whorlComm_t free_ = nullptr;                    ///< chooses for itself
+  std::vector<whorlComm_t> comms_;                ///< for each algorithm
+  std::map<const Algorithm*, whorlComm_t> again_; ///< another one for each that is picked
+  std::vector<whorlComm_t> picks_;                ///< of these, by size
   std::vector<float> input_, output_;
   float sum_ = 0; ///< of what was read, so that it is
 };
@@ -215,10 +224,10 @@ Measurement summarize(Board& board, const Plan& plan) {
   for (std::size_t s = 0; s < plan.sizes.size(); ++s) {
     auto& rounds = result.rounds.emplace_back();
     for (std::size_t r = 0; r < static_cast<std::size_t>(plan.rounds); ++r) {
-      Round& round = rounds.emplace_back(
-          Round{.exchange_ns = {times.distance(s, r), times.distance(s, r + 1)},
-                .us = {},
-                .again_us = times.slowest(s, r, plan.algorithms.size())});
+      Round& round =
+          rounds.emplace_back(Round{.exchange_ns = {times.distance(s, r), times.distance(s, r + 1)},
+                                    .us = {},
+                                    .again_us = times.slowest(s, r, plan.algorithms.size())});
       for (std::size_t a = 0; a < plan.algorithms.size(); ++a) {
         round.us.push_back(times.slowest(s, r, a));
       }

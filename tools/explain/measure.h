@@ -20,7 +20,7 @@ struct Plan {
 
 /// One round of all algorithms at one size.
 struct Round {
-  double exchange_ns[2]; ///< the distance of the cores before and after it; 0: unknown
+  double exchange_ns[2];  ///< the distance of the cores before and after it; 0: unknown
   std::vector<double> us; ///< by algorithm: the time of the slowest rank
   double again_us;        ///< of the library's pick, in another communicator
 };
@@ -50,7 +50,8 @@ struct Scatter {
   /// [collective][class of sizes, see Selector][communicator]
   std::vector<std::vector<std::vector<const Algorithm*>>> picks;
 };
-/// Starts the ranks and has them make communicators, one after the other.
-Result<Scatter> measure_scatter(int nranks, int communicators);
+/// Starts the ranks and has them make communicators, one after the other; `fresh`: new processes
+/// for each.
+Result<Scatter> measure_scatter(int nranks, int communicators, bool fresh);
 
 } // namespace whorl::explain

@@ -11,8 +11,13 @@
 namespace whorl::explain {
 namespace {
 
-/// Between the distances of cores that share a last-level cache and of those that do not.
-constexpr double kFarNs = 100;
+/// How far apart two processors are, told by an exchange of flags: threads of one core, cores that
+/// share a last-level cache, cores that do not.
+constexpr std::size_t kDistances = 3;
+std::size_t distance(double exchange_ns) {
+  constexpr double kNearNs = 22, kFarNs = 120;
+  return exchange_ns < kNearNs ? 0 : (exchange_ns < kFarNs ? 1 : 2);
+}
 
 std::size_t index_of(const std::vector<const Algorithm*>& algorithms, const Algorithm* one) {
   return static_cast<std::size_t>(std::find(algorithms.begin(), algorithms.end(), one) -
@@ -21,20 +26,21 @@ std::size_t index_of(const std::vector<const Algorithm*>& algorithms, const Algo
 
 /// The rounds that one figure can be made of.
 std::vector<const Round*> alike(const std::vector<Round>& rounds) {
-  std::vector<const Round*> near, far;
+  std::array<std::vector<const Round*>, kDistances> found;
   for (const Round& round : rounds) {
-    const bool begins_far = round.exchange_ns[0] >= kFarNs, ends_far = round.exchange_ns[1] >= kFarNs;
-    if (begins_far == ends_far) (ends_far ? far : near).push_back(&round);
+    const std::size_t before = distance(round.exchange_ns[0]);
+    if (before == distance(round.exchange_ns[1])) found[before].push_back(&round);
   }
-  return far.size() > near.size() ? far : near;
+  return *std::max_element(found.begin(), found.end(),
+                           [](const auto& a, const auto& b) { return a.size() < b.size(); });
 }
 
 std::string quantiles(const std::vector<LinkCosts>& links,
                       const std::function<double(const LinkCosts&)>& field) {
   std::vector<double> values;
   for (const LinkCosts& costs : links) values.push_back(field(costs));
-  return fmt::format("{:.3f} … {:.3f} … {:.3f} … {:.3f}", quantile(values, 0), quantile(values, 0.1),
-                     quantile(values, 0.5), quantile(values, 0.9)) +
+  return fmt::format("{:.3f} … {:.3f} … {:.3f} … {:.3f}", quantile(values, 0),
+                     quantile(values, 0.1), quantile(values, 0.5), quantile(values, 0.9)) +
          fmt::format(" … {:.3f}", quantile(values, 1));
 }
 
@@ -95,9 +101,9 @@ void enter(std::vector<Row>& rows, const Measurement& measured) {
 
 std::string scatter_text(const Arguments& arguments, const Scatter& scatter) {
   const auto& links = scatter.links;
-  std::string text = fmt::format(
-      "{} communicators of {} ranks; least … 10 % … median … 90 % … greatest\n", links.size(),
-      arguments.shape.nranks);
+  std::string text =
+      fmt::format("{} communicators of {} ranks; least … 10 % … median … 90 % … greatest\n",
+                  links.size(), arguments.shape.nranks);
   const auto add = [&](const char* name, const std::function<double(const LinkCosts&)>& field) {
     text += fmt::format("{:>22}  {}\n", name, quantiles(links, field));
   };
@@ -119,7 +125,8 @@ std::string scatter_text(const Arguments& arguments, const Scatter& scatter) {
       entries += static_cast<int>(picks.size());
       if (collective != arguments.collective) continue;
       text += fmt::format("{:>8} B ", std::size_t{1} << k);
-      for (const auto& [pick, times] : count(picks)) text += fmt::format("  {} {}", pick->name, times);
+      for (const auto& [pick, times] : count(picks))
+        text += fmt::format("  {} {}", pick->name, times);
       text += "\n";
     }
   }

@@ -30,31 +30,31 @@ void note(const Communicator& communicator, Found& found) {
 
 } // namespace
 
-Result<Scatter> measure_scatter(int nranks, int communicators) {
-  const auto number = static_cast<std::size_t>(communicators);
+Result<Scatter> measure_scatter(int nranks, int communicators, bool fresh) {
+  const int each = fresh ? 1 : communicators; // of a set of processes
   Scatter result;
-  const Status status = run_ranks(
-      nranks, number * sizeof(Found),
-      [&](RankProcess& process, void* shared) {
-        for (std::size_t i = 0; i < number; ++i) {
-          const whorlComm_t comm = process.create("");
-          if (process.rank() == 0) note(*comm->communicator, static_cast<Found*>(shared)[i]);
-          process.check(whorlCommDestroy(comm), "whorlCommDestroy");
+  result.picks.assign(kNumCollectives, {kClasses, std::vector<const Algorithm*>{}});
+  const auto create = [&](RankProcess& process, void* shared) {
+    for (int i = 0; i < each; ++i) {
+      const whorlComm_t comm = process.create("");
+      if (process.rank() == 0) note(*comm->communicator, static_cast<Found*>(shared)[i]);
+      process.check(whorlCommDestroy(comm), "whorlCommDestroy");
+    }
+  };
+  const auto add = [&](void* shared) {
+    for (int i = 0; i < each; ++i) {
+      const Found& found = static_cast<Found*>(shared)[i];
+      result.links.push_back(found.links);
+      for (std::size_t c = 0; c < kNumCollectives; ++c) {
+        for (std::size_t k = 0; k < kClasses; ++k) {
+          result.picks[c][k].push_back(&all_algorithms()[found.picks[c][k]]);
         }
-      },
-      [&](void* shared) {
-        result.picks.assign(kNumCollectives, {kClasses, std::vector<const Algorithm*>{}});
-        for (std::size_t i = 0; i < number; ++i) {
-          const Found& found = static_cast<Found*>(shared)[i];
-          result.links.push_back(found.links);
-          for (std::size_t c = 0; c < kNumCollectives; ++c) {
-            for (std::size_t k = 0; k < kClasses; ++k) {
-              result.picks[c][k].push_back(&all_algorithms()[found.picks[c][k]]);
-            }
-          }
-        }
-      });
-  if (!status.ok()) return status;
+      }
+    }
+  };
+  for (int made = 0; made < communicators; made += each) {
+    WHORL_TRY(run_ranks(nranks, static_cast<std::size_t>(each) * sizeof(Found), create, add));
+  }
   return result;
 }
 

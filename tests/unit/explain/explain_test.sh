@@ -24,6 +24,12 @@ expect 0 '"choice": "doubling"' barrier --ranks 64 --json
 expect 0 'hierarchical' allreduce --ranks 8 --dims 4,2 -b 1M
 expect 0 'regret' allreduce --ranks 2 -b 8,4K --measure --rounds 3
 expect 0 '"measured_us"' barrier --ranks 3 --measure --rounds 3 --json
+expect 0 'noise' allreduce --ranks 2 -b 8 --measure --rounds 3
+expect 0 '"exchange_ns"' reduce --ranks 2 -b 8 --measure --rounds 3 --json
+expect 0 'choices of allreduce' allreduce --ranks 3 --communicators 3
+expect 0 'are not those of most' barrier --ranks 2 --communicators 2 --fresh
+expect 2 'excludes' allreduce --measure --communicators 3
+expect 2 'requires' allreduce --fresh
 expect 0 'Usage' --help
 expect 2 'no collective "allreduction"' allreduction
 expect 2 'required'
