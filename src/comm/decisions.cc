@@ -75,13 +75,22 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
   const std::uint64_t budget = smallest_budget(members);
-  // What is on its way to a peer at any time: enough for slots to leave the fastest caches before
-  // they are filled again. Larger: more memory, for no gain that was measured.
-  constexpr std::size_t kRingBytes = 512 * 1024;
+  // The slots of a FIFO. What the peer has just read is expensive to write: where each rank has a
+  // core, as much as leaves a core's own cache before slots are filled again, if that is not too
+  // much memory for all FIFOs of a rank. Ranks that share a core share its cache, too, and find in
+  // it what they send each other: there the slots of all are to stay.
+  constexpr std::size_t kLeastRingBytes = 512 * 1024, kFifosBytes = 8 << 20;
+  const auto peers = static_cast<std::size_t>(std::max(1, members.nranks - 1));
+  const auto ring_bytes = static_cast<std::size_t>(
+      static_cast<double>(
+          links.ranks_per_core > 1
+              ? kLeastRingBytes
+              : std::max(kLeastRingBytes, std::min(links.cache_bytes, kFifosBytes / peers))) /
+      std::max(1.0, links.ranks_per_core));
   constexpr std::size_t kFewestSlots = 4;
   std::size_t slots = static_cast<std::size_t>(members.slots);
   if (!options.slots_given) {
-    slots = std::min(slots, std::max(kFewestSlots, kRingBytes / members.slot_bytes));
+    slots = std::min(slots, std::max(kFewestSlots, ring_bytes / members.slot_bytes));
   }
   const MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),
                            .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),
