@@ -91,6 +91,7 @@ Result<ProbeResult> probe_links(const Setup& setup) {
   policy.timeout_ns = setup.options.timeout_ns;
   policy.spins = setup.options.spins.value_or(policy.spins);
   SetupNapper napper(setup);
+  const bool crowded = ranks_per_core(members) > 1;
   const ProbePartners partners = probe_partners(members.cards, members.rank);
   for (const bool far : {false, true}) {
     const int peer = far ? partners.far : partners.near;
@@ -99,11 +100,12 @@ Result<ProbeResult> probe_links(const Setup& setup) {
     const ProbePeer link{.rank = peer,
                          .endpoint = setup.transports[index]->endpoint(peer, 0),
                          .networked = reach_of(setup, peer).networked,
+                         .crowded = crowded,
                          .slot_bytes = members.slot_bytes};
     const auto measured = probe_link(link, policy, *members.verdict, napper);
     if (!measured.ok()) return measured.status();
     (far ? result.far : result.near) = *measured;
-    if (!far && ranks_per_core(members) > 1) {
+    if (!far && crowded) {
       result.turn_us = probe_turn(link, policy, *members.verdict, napper);
     }
   }

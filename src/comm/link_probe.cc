@@ -16,22 +16,30 @@ namespace {
 
 /// Rounds that are timed together: enough that the clock does not count.
 constexpr int kBatch = 8;
-constexpr int kBatches = 8;
-constexpr int kNetworkedBatches = 3;
+constexpr int kBatches = 32;
+constexpr int kFewBatches = 3;
 /// Large messages: the first ones find memory that has never been used, and go round the slots.
 constexpr std::size_t kLargeBytes = 32 * 1024;
-constexpr int kWarmUp = 8;
+constexpr int kWarmUp = 16;
 constexpr int kTimed = 8;
 constexpr int kLarge = kWarmUp + kTimed;
+/// Memory that large messages come from and go to: more than a first-level cache holds.
+constexpr int kPieces = 4;
+/// What one more round adds to an operation where ranks share cores, as part of a turn: 0.55 to 0.7
+/// with two and with four ranks for each core.
+constexpr double kPartOfTurn = 0.6;
 
 double microseconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
-double median(std::vector<double> values) {
+/// The value below which a part `q` of them lies.
+double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  const auto at = values.begin() +
+                  static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
 }
+double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 /// Exchanges messages with one peer.
 class Exchange {
@@ -71,7 +79,8 @@ class Exchange {
                     peer_.rank));
   }
 
-  // Of the last run, by message.
+  // Of the last run: by message, or of empty ones the arrivals of the last of each batch only,
+  // because the clock takes as long as such a message.
   std::vector<std::uint64_t> fill_ns_, empty_ns_, arrivals_ns_;
 
  private:
@@ -81,9 +90,14 @@ class Exchange {
             .count_plan = Fingerprint::kMaxCount};
   }
 
+  /// Where the memory of a message lies: from one to the next elsewhere, as an operation's does.
+  static std::size_t piece(int number) {
+    return static_cast<std::size_t>(number % kPieces) * kLargeBytes;
+  }
+
   bool send(std::size_t bytes, bool streams) {
-    const std::uint64_t begin = sys().now_ns();
-    const std::span<const std::byte> source(out_.data(), bytes);
+    const std::uint64_t begin = bytes > 0 ? sys().now_ns() : 0;
+    const std::span<const std::byte> source(out_.data() + piece(sent_), bytes);
     if (endpoint_.can_publish(source)) {
       if (endpoint_.try_publish(source, fingerprint(sent_)) != Publish::kSent) return false;
     } else {
@@ -97,26 +111,27 @@ class Exchange {
       }
       endpoint_.commit(bytes, fingerprint(sent_));
     }
-    fill_ns_.push_back(sys().now_ns() - begin);
+    if (bytes > 0) fill_ns_.push_back(sys().now_ns() - begin);
     ++sent_;
     return true;
   }
 
   /// Whether a message came; `wrong` if it is not the one.
   bool receive(std::size_t bytes, bool& wrong) {
-    const std::uint64_t begin = sys().now_ns();
-    if (bytes > 0) endpoint_.offer({in_.data(), bytes}, fingerprint(received_));
+    const std::uint64_t begin = bytes > 0 ? sys().now_ns() : 0;
+    std::byte* const target = in_.data() + piece(received_);
+    if (bytes > 0) endpoint_.offer({target, bytes}, fingerprint(received_));
     const Message message = endpoint_.try_peek();
     if (!message) return false;
     if (message.bytes != bytes || !(message.fingerprint == fingerprint(received_))) {
       wrong = true;
       return false;
     }
-    if (bytes > 0 && message.data != in_.data()) std::memcpy(in_.data(), message.data, bytes);
+    if (bytes > 0 && message.data != target) std::memcpy(target, message.data, bytes);
     endpoint_.release();
-    arrivals_ns_.push_back(sys().now_ns());
-    empty_ns_.push_back(arrivals_ns_.back() - begin);
     ++received_;
+    if (bytes > 0 || received_ % kBatch == 0) arrivals_ns_.push_back(sys().now_ns());
+    if (bytes > 0) empty_ns_.push_back(arrivals_ns_.back() - begin);
     return true;
   }
 
@@ -139,8 +154,8 @@ class Exchange {
   const WaitPolicy& policy_;
   const Verdict& verdict_;
   Napper& napper_;
-  std::vector<std::byte> out_ = std::vector<std::byte>(kLargeBytes, std::byte{1});
-  std::vector<std::byte> in_ = std::vector<std::byte>(kLargeBytes, std::byte{2});
+  std::vector<std::byte> out_ = std::vector<std::byte>(kPieces * kLargeBytes, std::byte{1});
+  std::vector<std::byte> in_ = std::vector<std::byte>(kPieces * kLargeBytes, std::byte{2});
   int sent_ = 0, received_ = 0;
 };
 
@@ -178,15 +193,15 @@ Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& po
   Exchange exchange(peer, policy, verdict, napper);
 
   // One batch more, which warms up.
-  const int batches = 1 + (peer.networked ? kNetworkedBatches : kBatches);
+  const int batches = 1 + (peer.networked || peer.crowded ? kFewBatches : kBatches);
   WHORL_TRY(exchange.run(kBatch * batches, 0, 1, false));
+  const auto& ends = exchange.arrivals_ns_;
   std::vector<double> rounds;
-  for (int batch = 1; batch < batches; ++batch) {
-    const auto last = static_cast<std::size_t>(kBatch * (batch + 1) - 1);
-    rounds.push_back(
-        microseconds(exchange.arrivals_ns_[last] - exchange.arrivals_ns_[last - kBatch]) / kBatch);
+  for (std::size_t batch = 1; batch < ends.size(); ++batch) {
+    rounds.push_back(microseconds(ends[batch] - ends[batch - 1]) / kBatch);
   }
-  result.alpha_us = median(std::move(rounds));
+  // Between cores a batch is only ever held up; over a network it may be lucky, too.
+  result.alpha_us = quantile(std::move(rounds), peer.networked ? 0.5 : 0.25);
 
   const std::size_t bytes = std::min(kLargeBytes, peer.slot_bytes);
   WHORL_TRY(exchange.run(kLarge, bytes, kLarge, false));
@@ -212,7 +227,7 @@ Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& po
 
 double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const Verdict& verdict,
                   Napper& napper) {
-  constexpr int kTurns = 25;
+  constexpr int kTurns = 49;
   std::vector<double> turns;
   for (int i = 0; i < kTurns; ++i) {
     const std::uint64_t begin = sys().now_ns();
@@ -263,9 +278,29 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     }
     return values.empty() ? estimate : median(std::move(values));
   };
-  // A round is over when all the ranks of a core have had their turn, which a pair of ranks that
-  // run at the same time does not show.
-  const double turn = of_all([](const auto& r) { return r.turn_us; }, 0);
+  // Ranks that share a core pass data through its caches, others do not, and both kinds are among
+  // the partners of a rank: of two so different values the median may be either.
+  const auto mean_of = [&](ProbeResult::Peer ProbeResult::*peer, double ProbeResult::Peer::*what) {
+    const double middle = of_all([&](const ProbeResult& r) { return r.*peer.*what; }, 0);
+    double sum = 0, count = 0;
+    for (const ProbeResult& result : results) {
+      const double value = result.*peer.*what;
+      if (!(value > 0 && value <= 3 * middle)) continue; // the rest was held up
+      sum += value;
+      ++count;
+    }
+    return count > 0 ? sum / count : 0;
+  };
+  // A round is over when all the ranks of a core have had their turn. How many that are depends on
+  // where ranks happen to run; the harmonic mean does not: cores hand over at the same rate, and
+  // the turns of a core, each in reverse, add up to that.
+  double rate = 0, turns = 0;
+  for (const ProbeResult& result : results) {
+    if (!(result.turn_us > 0 && result.turn_us < 1e9)) continue;
+    rate += 1 / result.turn_us;
+    ++turns;
+  }
+  const double turn = turns > 0 ? turns / rate : 0;
   const auto replace = [&](Link& link, ProbeResult::Peer ProbeResult::*peer) {
     const auto median_of = [&](double ProbeResult::Peer::*what, double estimate) {
       return of_all([&](const ProbeResult& r) { return r.*peer.*what; }, estimate);
@@ -273,11 +308,15 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     const double unmeasured = -1;
     const double alpha = median_of(&ProbeResult::Peer::alpha_us, unmeasured);
     if (alpha == unmeasured) return;
-    link.alpha_us = alpha + turn;
     link.overhead_us = std::min(link.overhead_us, alpha);
-    link.send_us_per_kib = median_of(&ProbeResult::Peer::send_us_per_kib, 0);
-    link.receive_us_per_kib = median_of(&ProbeResult::Peer::receive_us_per_kib, 0);
+    link.send_us_per_kib = mean_of(peer, &ProbeResult::Peer::send_us_per_kib);
+    link.receive_us_per_kib = mean_of(peer, &ProbeResult::Peer::receive_us_per_kib);
     link.beta_us_per_kib = median_of(&ProbeResult::Peer::beta_us_per_kib, 0);
+    // In shared memory a message is there long before its receiver has the core again, so what an
+    // exchange takes only depends on who runs when, and does not count. Ranks that run after their
+    // partners need not wait for the next turn.
+    const bool networked = link.beta_us_per_kib > 0;
+    link.alpha_us = turn == 0 ? alpha : (networked ? alpha + turn : kPartOfTurn * turn);
   };
   LinkCosts costs = estimates;
   const bool several_hosts = std::any_of(

@@ -32,6 +32,7 @@ struct ProbePeer {
   int rank = -1;
   Endpoint* endpoint = nullptr;
   bool networked = false; ///< the kernel moves the data: processor time cannot be told from passage
+  bool crowded = false;   ///< ranks share cores: exchanges show who runs when, and are not counted
   std::size_t slot_bytes = 0; ///< the largest message
 };
 
@@ -47,7 +48,9 @@ double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const Verdict
 /// Measures what copying and reducing cost this process; once, then the result is kept.
 void probe_processor(ProbeResult& result);
 
-/// Replaces in `estimates` what has been measured by the medians of `results`.
+/// Replaces in `estimates` what has been measured by the medians of `results`, of sending and
+/// receiving by the means. Where there are turns, they are what a round in shared memory costs, and
+/// come on top of one over a network.
 LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& results);
 
 } // namespace whorl

@@ -11,6 +11,7 @@
 #include "comm/decisions.h"
 #include "comm/link_costs.h"
 #include "comm/local_host.h"
+#include "comm/steady_costs.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
@@ -424,7 +425,9 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   // Round 5: rank 0's choice of algorithms.
   Report<Choice> fifth;
   if (rank == 0) {
-    auto choice = choose(setup.shape, merge(decided.links, *probes), options);
+    LinkCosts costs = merge(decided.links, *probes);
+    if (decided.probe) costs = steady_costs().settle(decided.links, costs);
+    auto choice = choose(setup.shape, costs, options);
     fifth.set(choice.status());
     if (choice.ok()) fifth.content = *choice;
   }
