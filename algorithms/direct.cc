@@ -129,13 +129,15 @@ Schedule build_rooted(const Shape& shape, int rank, bool gather) {
       gather ? lane.send(c) : lane.recv_copy(c);
       continue;
     }
+    // The own block while others are on their way: before what comes, behind what goes.
     const int own = chunk_of(shape, rank, c);
-    gather ? lane.copy(c, own) : lane.copy(own, c);
+    if (gather) lane.copy(c, own);
     for (int k = 1; k < n; ++k) {
       const int peer = wrap(rank + k, n);
       lane.peers(peer, peer);
       gather ? lane.recv_copy(chunk_of(shape, peer, c)) : lane.send(chunk_of(shape, peer, c));
     }
+    if (!gather) lane.copy(own, c);
   }
   return std::move(builder).build();
 }

@@ -102,7 +102,7 @@ Schedule build_reduce_scatter(const Shape& shape, int rank) {
   builder.blocks(n, 1).message_chunks(n / 2);
   // The half that this rank keeps in the first round. Later halves lie within it.
   const int kept = rank & (n / 2);
-  builder.scratch(std::vector<std::uint16_t>(static_cast<std::size_t>(n / 2), 0));
+  if (n > 2) builder.scratch(std::vector<std::uint16_t>(static_cast<std::size_t>(n / 2), 0));
   LaneBuilder& lane = builder.lane(0);
   for (int bit = n / 2; bit > 0; bit /= 2) {
     const int mine = rank & ~(bit - 1);

@@ -184,7 +184,8 @@ Cost allreduce_cost(const Shape& shape) {
   // Interior in the first tree (a message up, two down), leaf in the second (one message up).
   const double volume = std::min(3, shape.nranks - 1) * share + (1 - share);
   const double n = shape.nranks;
-  return {.rounds = 2 * depth,
+  // A chunk is sent up after one that has come down, so a chain goes through all of them.
+  return {.rounds = 2 * depth + kChunks - 2,
           .volume = volume,
           .sent = volume,
           .received = volume,

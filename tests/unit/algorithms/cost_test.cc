@@ -56,15 +56,7 @@ class Costs : public ::testing::TestWithParam<Algorithm> {
     EXPECT_LE(report->max_sent_chunks, busiest.sent_chunks) << what;
     EXPECT_GE(busiest.sent_messages, cost.messages - 1e-6) << what;
     EXPECT_LE(busiest.sent_messages, split) << what;
-    // In a pipeline that goes both ways, later chunks make the longest chain longer.
-    const bool both_ways =
-        algorithm.name == "tree" && algorithm.collective == Collective::kAllReduce;
-    if (!both_ways) {
-      EXPECT_EQ(cost.rounds, report->rounds) << what;
-    } else {
-      EXPECT_GE(report->rounds, cost.rounds) << what;
-      EXPECT_LE(report->rounds, cost.rounds + 2 * kPipelineChunks) << what;
-    }
+    EXPECT_EQ(cost.rounds, report->rounds) << what;
   }
 };
 
