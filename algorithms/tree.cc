@@ -212,7 +212,9 @@ Cost broadcast_cost(const Shape& shape) {
           .fifos = (n - 1) / n,
           .messages = volume * chunks,
           .window = chunks,
-          .fill = (depth - 1) / kChunks,
+          // Over a single link, sender and receiver gain nothing from working at the same time in
+          // pieces of an eighth, which are often too small for streaming stores.
+          .fill = n > 2 ? (depth - 1) / kChunks : 1,
           .streams = true};
 }
 
