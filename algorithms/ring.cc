@@ -213,7 +213,8 @@ Cost broadcast_cost(const Shape& shape) {
           .fifos = (n - 1) / n,
           .messages = chunks,
           .window = chunks,
-          .fill = (shape.nranks - 2.0) / kPipelineChunks,
+          // A single link: as in a tree of two ranks.
+          .fill = n > 2 ? (shape.nranks - 2.0) / kPipelineChunks : 1,
           .streams = true};
 }
 Cost reduce_cost(const Shape& shape) {
