@@ -223,11 +223,12 @@ std::size_t suitable_slot_bytes(const Setup& setup) {
   return bytes;
 }
 
-int ranks_on_this_host(const Membership& members) {
-  const std::uint64_t self = members.cards[static_cast<std::size_t>(members.rank)].host_key;
+/// They share its largest cache.
+int ranks_on_this_machine(const Membership& members) {
+  const std::uint64_t self = members.cards[static_cast<std::size_t>(members.rank)].machine_key;
   return static_cast<int>(
       std::count_if(members.cards.begin(), members.cards.end(),
-                    [self](const RankCard& card) { return card.host_key == self; }));
+                    [self](const RankCard& card) { return card.machine_key == self; }));
 }
 
 /// What one channel's endpoints to all peers occupy, on the rank where that is most.
@@ -256,6 +257,18 @@ std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) 
     }
     return most;
   };
+}
+
+/// How operations wait, and the measurement of links.
+WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
+  WaitPolicy policy{.timeout_ns = setup.options.timeout_ns};
+  const bool calls =
+      std::any_of(setup.transports.begin(), setup.transports.end(),
+                  [](const auto& t) { return t != nullptr && t->polls_by_system_calls(); });
+  // An attempt that is a system call for each peer takes so long that a rank which waits for this
+  // very core should not wait for twenty.
+  policy.spins = setup.options.spins.value_or(ranks_per_core > 1 && calls ? 0 : policy.spins);
+  return policy;
 }
 
 Status connect_all(Setup& setup) {
@@ -294,7 +307,7 @@ std::size_t Setup::stream_bytes() const {
   if (options.stream_bytes) return *options.stream_bytes;
   constexpr std::size_t kUnknownCache = 32 << 20;
   const std::size_t known = sys().largest_cache_bytes();
-  const auto ranks = static_cast<std::size_t>(ranks_on_this_host(*membership));
+  const auto ranks = static_cast<std::size_t>(ranks_on_this_machine(*membership));
   return (known > 0 ? known : kUnknownCache) / (2 * ranks);
 }
 
@@ -402,6 +415,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   }
   phases.lap("outcomes");
   setup.shape = *shape_of(decided, *setup.membership);
+  setup.policy = wait_policy(setup, decided.links.ranks_per_core);
 
   // Round 4: what links cost. Not before all are known to be connected: who waits for the messages
   // of a rank that has given up would wait for long.
@@ -449,13 +463,6 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   }
   std::erase(setup.transports, nullptr);
 
-  setup.policy.timeout_ns = options.timeout_ns;
-  const bool crowded = setup.links.ranks_per_core > 1;
-  const bool calls = std::any_of(setup.transports.begin(), setup.transports.end(),
-                                 [](const auto& t) { return t->polls_by_system_calls(); });
-  // An attempt that is a system call for each peer takes so long that a rank which waits for this
-  // very core should not wait for twenty.
-  setup.policy.spins = options.spins.value_or(crowded && calls ? 0 : setup.policy.spins);
   setup.verify = options.verify;
   return setup;
 }
