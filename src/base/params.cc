@@ -20,7 +20,8 @@ constexpr std::array kParams{
               "Channels that every pair of ranks is connected by, 2 to 16; over TCP, sockets."},
     ParamInfo{
         Param::kSlots, "WHORL_SLOTS", "",
-        "Slots of each FIFO, 2 to 64. More: longer bursts without waiting, more memory. Empty: "
+        "Slots of each FIFO, 2 to 64; the smallest number that any rank asks for. More: longer bursts "
+              "without waiting, more memory. Empty: "
         "8, and 4 of more than 128 KiB."},
     ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "",
               "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message. "

@@ -80,7 +80,9 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   constexpr std::size_t kRingBytes = 512 * 1024;
   constexpr std::size_t kFewestSlots = 4;
   std::size_t slots = static_cast<std::size_t>(members.slots);
-  if (!options.slots_given) {
+  const bool given = std::any_of(members.cards.begin(), members.cards.end(),
+                                 [](const RankCard& card) { return card.slots != 0; });
+  if (!given) {
     slots = std::min(slots, std::max(kFewestSlots, kRingBytes / members.slot_bytes));
   }
   const MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),
