@@ -121,8 +121,7 @@ Engine::Transfer& Engine::transfer(bool sends, int peer) {
     slot = std::make_unique<Transfer>();
     slot->peer = peer;
     slot->endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
-    slot->execution.trace_to(config_.trace,
-                             static_cast<std::uint16_t>(Trace::kTransfers + 2 * peer + sends));
+    slot->execution.trace_to(config_.trace, Trace::transfers(peer, sends));
   }
   return *slot;
 }
