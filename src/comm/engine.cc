@@ -195,6 +195,7 @@ Status Engine::start_transfer(Transfer& queue) {
        .output = static_cast<std::byte*>(request.recv),
        .fingerprint = queue.fingerprint},
       queue);
+  count_execution(queue.execution, queue.counted_bytes);
   ++queue.next;
   return {};
 }
@@ -248,6 +249,14 @@ Status Engine::prepare(Prepared& prepared, const Request& request) {
   return {};
 }
 
+/// Brings plan_bytes_ up to date after a start.
+void Engine::count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept {
+  const std::size_t bytes = execution.memory_bytes();
+  if (bytes == counted_bytes) return;
+  plan_bytes_.fetch_add(bytes - counted_bytes, std::memory_order_relaxed); // modulo 2^64
+  counted_bytes = bytes;
+}
+
 /// Takes note of when the collective at hand began.
 void Engine::trace_begin() noexcept {
   if (config_.trace == nullptr) [[likely]]
@@ -288,6 +297,7 @@ Status Engine::start_collective(const Request& request) {
   prepared.request = request;
   prepared.valid = true;
   prepared.execution.start(binding, endpoints_);
+  count_execution(prepared.execution, prepared.counted_bytes);
   collective_active_ = true;
   return {};
 }

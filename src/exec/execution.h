@@ -79,6 +79,9 @@ class Execution {
   };
   const Mismatch& mismatch() const noexcept { return mismatch_; }
 
+  /// Memory behind this object, with what a restart() of the present operation will add.
+  std::size_t memory_bytes() const noexcept;
+
  private:
   /// A source that a peer may still be reading.
   struct Publication {
