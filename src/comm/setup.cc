@@ -207,16 +207,13 @@ std::size_t Setup::stream_bytes() const {
 }
 
 void Setup::nap(std::uint64_t max_ns) const noexcept {
-  // Only one transport can be blocked in. With several, sleep briefly in each in turn, so that news
-  // of any of them is seen soon.
-  constexpr std::uint64_t kShortNs = 20'000;
   if (transports.empty()) {
+    constexpr std::uint64_t kShortNs = 20'000;
     sys().sleep_ns(std::min(max_ns, kShortNs));
     return;
   }
-  for (const auto& transport : transports) {
-    transport->nap(transports.size() == 1 ? max_ns : std::min(max_ns, kShortNs));
-  }
+  // Only one transport can be blocked in. With several, sleep in each in turn.
+  for (const auto& transport : transports) transport->nap(max_ns / transports.size());
 }
 
 Status sit_out(Oob& oob, int nranks, int done) {
