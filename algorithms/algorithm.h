@@ -27,6 +27,9 @@ struct Cost {
   double fill = 0;     ///< bytes that fill and drain a pipeline of chunks, by those of a window
   /// What of rounds, volume and messages stays within the groups of the innermost dimension.
   double inner_rounds = 0, inner_volume = 0, inner_messages = 0;
+  /// The part of the ranks that take part in rounds between groups; the others leave them their
+  /// processors.
+  double outer_ranks = 1;
   bool streams = false; ///< the next window follows without waiting for the end of this one
 };
 

@@ -26,7 +26,10 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
                             1024;
   const double windows = std::max(1.0, std::ceil(total_kib / window_kib));
   const double waits = cost.streams ? 1.0 : windows;
-  const Link& outer = links.link;
+  // A round was measured with all ranks of a core at it.
+  const double crowd = std::max(1.0, links.ranks_per_core);
+  Link outer = links.link;
+  outer.alpha_us *= std::max(cost.outer_ranks, 1 / crowd);
   const Link& inner = links.inner ? *links.inner : outer;
   // Of two links, by the share of the inner one.
   const auto mixed = [&](double Link::*what, double part, double whole) {
@@ -39,7 +42,6 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
   const double latency = cost.rounds * mixed(&Link::alpha_us, cost.inner_rounds, cost.rounds);
   const double overhead =
       cost.messages * mixed(&Link::overhead_us, cost.inner_messages, cost.messages);
-  const double crowd = std::max(1.0, links.ranks_per_core);
   const double message_kib = std::min(total_kib, window_kib) / std::max(1.0, cost.window);
 
   // Slots lie in the caches of both ends: what is used of them stays near up to about twice the

@@ -8,6 +8,7 @@
 #include "algorithms/doubling.h"
 #include "algorithms/halving_doubling.h"
 #include "algorithms/hierarchical.h"
+#include "algorithms/leaders.h"
 #include "algorithms/oneshot.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
@@ -26,6 +27,7 @@ constexpr auto kFamilies = {oneshot_algorithms,
                             binomial_algorithms,
                             tree_algorithms,
                             ring_algorithms,
+                            leaders_algorithms,
                             hierarchical_algorithms};
 
 std::vector<Algorithm> collect() {

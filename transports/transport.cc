@@ -25,7 +25,7 @@ Status check_card(const RankCard& card, int rank, int nranks) {
   if (std::find(card.host_name.begin(), card.host_name.end(), '\0') == card.host_name.end()) {
     return bad("host name without end");
   }
-  if (card.slots < 2 || card.slots > 1024) return bad("slots");
+  if (card.slots == 1 || card.slots > 1024) return bad("slots");
   if ((card.slot_bytes != 0 && card.slot_bytes < 64) || card.slot_bytes > (1U << 30) ||
       card.slot_bytes % 64 != 0) {
     return bad("slot size");

@@ -127,10 +127,11 @@ struct RankCard {
   std::uint32_t rank = 0;
   std::uint32_t process_id = 0;
   std::uint64_t host_key = 0;       ///< equal on ranks that can share memory
+  std::uint64_t machine_key = 0;    ///< equal on ranks that share processors, also in containers
   std::uint64_t process_key = 0;    ///< random, equal on ranks of one process
   std::array<char, 64> host_name{}; ///< zero-terminated, for messages
-  std::uint32_t slots = 0;
-  std::uint32_t slot_bytes = 0; ///< that this rank asks for; 0: any
+  std::uint32_t slots = 0;          ///< that this rank asks for; 0: any number
+  std::uint32_t slot_bytes = 0;     ///< … and of which size; 0: any
   std::uint32_t channels = 0;
   std::uint32_t version = 0;
   std::uint64_t transports = 0;    ///< hash of the list that `addresses` is indexed by

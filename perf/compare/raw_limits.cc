@@ -1,6 +1,7 @@
 // Prints what this machine can do as one line of JSON: `raw_limits` memory and caches, `raw_limits
-// --tcp` TCP over loopback, `raw_limits --tcp NAMESPACE_PATH NAMESPACE_PATH ADDRESS` between two
-// network namespaces.
+// --tcp` round trip and rates of TCP, `raw_limits --exchanges` how long two processes take to
+// exchange n bytes by TCP. Over loopback, or with NAMESPACE_PATH NAMESPACE_PATH ADDRESS behind it
+// between two network namespaces, the first of which has the address.
 
 #include "perf/compare/raw_limits.h"
 
@@ -32,9 +33,11 @@ void pin(int cpu) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const bool tcp = !arguments.empty() && arguments[0] == "--tcp";
-  if (arguments.size() != (tcp ? 1u : 0u) && !(tcp && arguments.size() == 4)) {
-    std::fputs("usage: raw_limits [--tcp [NAMESPACE_PATH NAMESPACE_PATH ADDRESS]]\n", stderr);
+  const std::string what = arguments.empty() ? "" : arguments[0];
+  const bool network = what == "--tcp" || what == "--exchanges";
+  if (arguments.size() != (network ? 1u : 0u) && !(network && arguments.size() == 4)) {
+    std::fputs("usage: raw_limits [--tcp|--exchanges [NAMESPACE_PATH NAMESPACE_PATH ADDRESS]]\n",
+               stderr);
     return 2;
   }
   limits::Figures figures;
@@ -42,8 +45,9 @@ int main(int argc, char** argv) {
     if (limits::processors().size() < 2) {
       throw limits::Failure("this process may use only one processor.");
     }
-    if (tcp) {
-      limits::measure_tcp({arguments.begin() + 1, arguments.end()}, &figures);
+    if (network) {
+      (what == "--tcp" ? limits::measure_tcp : limits::measure_exchanges)(
+          {arguments.begin() + 1, arguments.end()}, &figures);
     } else {
       limits::measure_memory(&figures);
     }

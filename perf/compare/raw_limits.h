@@ -56,4 +56,10 @@ void measure_memory(Figures* out);
 ///   round_trip_us of 8 bytes; one_way and two_way (per direction) in 10⁹ bytes per second
 void measure_tcp(const std::vector<std::string>& namespaces, Figures* out);
 
+/// The same connection between the same two processes, which send and receive n bytes at the same
+/// time as two ranks of an allreduce do, through buffers of n bytes each: the time in µs for sizes
+/// from 8 bytes to 64 MiB.
+///   exchange_8_us, exchange_1024_us, …
+void measure_exchanges(const std::vector<std::string>& namespaces, Figures* out);
+
 } // namespace limits

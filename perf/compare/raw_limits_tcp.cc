@@ -21,7 +21,10 @@ namespace {
 constexpr int kTrips = 2000;
 constexpr std::size_t kStreamBytes = std::size_t{128} << 20;
 constexpr std::size_t kPieceBytes = 256 << 10;
-constexpr double kLimitSeconds = 20; ///< for the whole measurement
+constexpr std::size_t kLargestPiece = 1 << 20;
+constexpr double kLimitSeconds = 20; ///< for each connection
+constexpr std::array<std::size_t, 8> kExchanged{8,         1 << 10, 8 << 10, 64 << 10,
+                                                512 << 10, 1 << 20, 8 << 20, 64 << 20};
 
 [[noreturn]] void fail(const char* call) {
   throw Failure(std::string(call) + ": " + std::strerror(errno) + ".");
@@ -54,7 +57,10 @@ int new_socket(const char* control) {
 /// A connected socket that never blocks.
 class Stream {
  public:
-  explicit Stream(int fd) : fd_(fd) {
+  /// Messages are sent from and received into `room` bytes, over and over; 1: always the same
+  /// place.
+  Stream(int fd, std::size_t room) : fd_(fd), room_(room), from_(room + kLargestPiece, 1) {
+    to_.resize(from_.size());
     const int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -63,19 +69,23 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Sends `out` bytes and receives `in` bytes at the same time, in any order.
-  void exchange(std::size_t out, std::size_t in) {
-    while (out > 0 || in > 0) {
-      if (out > 0) {
-        const ssize_t sent = ::send(fd_, data_.data(), std::min(out, kPieceBytes), MSG_NOSIGNAL);
-        if (sent > 0) out -= static_cast<std::size_t>(sent);
-        if (sent < 0 && errno != EAGAIN) fail("send");
+  /// Sends `out` bytes and receives `in` bytes at the same time, in any order, at most `piece` with
+  /// one call.
+  void exchange(std::size_t out, std::size_t in, std::size_t piece = kPieceBytes) {
+    std::size_t sent = 0, received = 0;
+    while (sent < out || received < in) {
+      if (sent < out) {
+        const ssize_t moved =
+            ::send(fd_, from_.data() + sent % room_, std::min(out - sent, piece), MSG_NOSIGNAL);
+        if (moved > 0) sent += static_cast<std::size_t>(moved);
+        if (moved < 0 && errno != EAGAIN) fail("send");
       }
-      if (in > 0) {
-        const ssize_t got = ::recv(fd_, data_.data() + kPieceBytes, std::min(in, kPieceBytes), 0);
-        if (got > 0) in -= static_cast<std::size_t>(got);
-        if (got == 0) throw Failure("the other process went away.");
-        if (got < 0 && errno != EAGAIN) fail("recv");
+      if (received < in) {
+        const ssize_t moved =
+            ::recv(fd_, to_.data() + received % room_, std::min(in - received, piece), 0);
+        if (moved > 0) received += static_cast<std::size_t>(moved);
+        if (moved == 0) throw Failure("the other process went away.");
+        if (moved < 0 && errno != EAGAIN) fail("recv");
       }
       if (seconds_since(start_) > kLimitSeconds) throw Failure("TCP took longer than 20 s.");
     }
@@ -83,7 +93,8 @@ class Stream {
 
  private:
   int fd_;
-  std::vector<char> data_ = std::vector<char>(2 * kPieceBytes);
+  std::size_t room_;
+  std::vector<char> from_, to_;
   Clock::time_point start_ = Clock::now();
 };
 
@@ -124,8 +135,43 @@ void take_steps(Stream& stream, bool first, Figures* out) {
   }
 }
 
+// What an allreduce of two ranks has to exchange, through buffers of that size and not a small one
+// that stays in the cache: for each size the median, of the best way to cut it.
+void take_exchanges(Stream& stream, bool, Figures* out) {
+  constexpr double kSecondsEach = 0.06;
+  for (const std::size_t bytes : kExchanged) {
+    double best_us = 0;
+    std::size_t last = 0;
+    for (const std::size_t limit : {std::size_t{64} << 10, kPieceBytes, kLargestPiece}) {
+      const std::size_t piece = std::min(limit, bytes);
+      if (piece == last) continue;
+      last = piece;
+      // Both sides come to the same number.
+      const double expected = 6e-6 + static_cast<double>(bytes) / 3e9;
+      std::vector<double> us(static_cast<std::size_t>(std::max(5.0, kSecondsEach / expected)));
+      for (double& one : us) {
+        const auto start = Clock::now();
+        stream.exchange(bytes, bytes, piece);
+        one = seconds_since(start) * 1e6;
+      }
+      std::nth_element(us.begin(), us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2),
+                       us.end());
+      const double median = us[us.size() / 2];
+      best_us = best_us == 0 ? median : std::min(best_us, median);
+    }
+    out->emplace_back("exchange_" + std::to_string(bytes) + "_us", best_us);
+  }
+}
+
+/// What to do with each connection, and the memory for it.
+struct Program {
+  void (*steps)(Stream& stream, bool first, Figures* out);
+  std::size_t room;
+};
+
 /// The second process; returns its exit status.
-int answer(const std::vector<std::string>& namespaces, const Addresses& to) {
+int answer(const std::vector<std::string>& namespaces, const Addresses& to,
+           const Program& program) {
   try {
     pin(processors()[1]);
     if (!namespaces.empty()) enter(namespaces[1]);
@@ -134,9 +180,9 @@ int answer(const std::vector<std::string>& namespaces, const Addresses& to) {
       if (::connect(fd, reinterpret_cast<const sockaddr*>(&to[i]), sizeof to[i]) != 0) {
         fail("connect");
       }
-      Stream stream(fd);
+      Stream stream(fd, program.room);
       Figures ignored;
-      take_steps(stream, false, &ignored);
+      program.steps(stream, false, &ignored);
     }
     return 0;
   } catch (const std::exception&) {
@@ -144,9 +190,9 @@ int answer(const std::vector<std::string>& namespaces, const Addresses& to) {
   }
 }
 
-} // namespace
+bool is_time(const std::string& figure) { return figure.ends_with("_us"); }
 
-void measure_tcp(const std::vector<std::string>& namespaces, Figures* out) {
+void measure(const std::vector<std::string>& namespaces, const Program& program, Figures* out) {
   if (!namespaces.empty()) enter(namespaces[0]);
   Addresses bound;
   std::array<int, kNumControls> listeners;
@@ -156,23 +202,34 @@ void measure_tcp(const std::vector<std::string>& namespaces, Figures* out) {
   }
   const pid_t other = ::fork();
   if (other < 0) fail("fork");
-  if (other == 0) ::_exit(answer(namespaces, bound));
+  if (other == 0) ::_exit(answer(namespaces, bound, program));
   pin(processors()[0]);
   for (const int listener : listeners) {
     pollfd waiting{listener, POLLIN, 0};
     const int fd = ::poll(&waiting, 1, 5000) == 1 ? ::accept(listener, nullptr, nullptr) : -1;
     if (fd < 0) throw Failure("the second process could not connect.");
-    Stream stream(fd);
+    Stream stream(fd, program.room);
     Figures found;
-    take_steps(stream, true, &found);
+    program.steps(stream, true, &found);
     if (out->empty()) *out = found;
-    (*out)[0].second = std::min((*out)[0].second, found[0].second);
-    for (std::size_t i = 1; i < found.size(); ++i) {
-      (*out)[i].second = std::max((*out)[i].second, found[i].second);
+    for (std::size_t i = 0; i < found.size(); ++i) { // the best of all controls
+      double& best = (*out)[i].second;
+      best = is_time(found[i].first) ? std::min(best, found[i].second)
+                                     : std::max(best, found[i].second);
     }
     ::close(listener);
   }
   ::waitpid(other, nullptr, 0);
+}
+
+} // namespace
+
+void measure_tcp(const std::vector<std::string>& namespaces, Figures* out) {
+  measure(namespaces, {take_steps, 1}, out);
+}
+
+void measure_exchanges(const std::vector<std::string>& namespaces, Figures* out) {
+  measure(namespaces, {take_exchanges, kExchanged.back()}, out);
 }
 
 } // namespace limits

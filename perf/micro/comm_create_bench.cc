@@ -6,15 +6,11 @@
 // A creation takes as long as its slowest rank. "first" is the very first one of the processes:
 // later ones find the heap, the random generator and the pages of the library in place.
 // WHORL_LOG=info splits each rank's time by phase.
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "perf/common/forked.h"
 #include "whorl/whorl.h"
 
 namespace {
@@ -30,15 +27,11 @@ constexpr int kMaxRanks = 512;
 constexpr int kMaxRepeats = 1000;
 constexpr int kMaxStats = 32;
 
-double now_us() {
-  return std::chrono::duration<double, std::micro>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+using perf::now_us;
 
-/// What the ranks share: memory that is mapped before they are forked.
+/// What the ranks share.
 struct Board {
-  pthread_barrier_t barrier; ///< blocks: a rank that has finished takes no core from the others
+  perf::Meeting meeting;
   whorlUniqueId id;
   double create_us[kMaxRepeats][kMaxRanks]; ///< of one rank
   double destroy_us[kMaxRepeats][kMaxRanks];
@@ -65,7 +58,7 @@ void check(whorlResult_t result, const char* what, int rank) {
 }
 
 void run_rank(Board& board, int ranks, int rank, int repeats, bool process) {
-  const auto meet = [&] { pthread_barrier_wait(&board.barrier); };
+  const auto meet = [&] { board.meeting.meet(); };
   std::vector<float> data(1024, 1.0F);
   for (int i = 0; i < repeats; ++i) {
     const bool last = process && i == repeats - 1;
@@ -109,10 +102,7 @@ bool measure(int ranks, bool processes, int repeats) {
       mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return false;
   Board& board = *new (memory) Board;
-  pthread_barrierattr_t shared;
-  pthread_barrierattr_init(&shared);
-  pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-  pthread_barrier_init(&board.barrier, &shared, static_cast<unsigned>(ranks));
+  board.meeting.open(ranks);
   // Also threads are started in a process of their own: a process that has used the library cannot
   // be forked.
   std::fflush(nullptr);
@@ -135,14 +125,7 @@ bool measure(int ranks, bool processes, int repeats) {
     ok = ok && child > 0;
     if (child > 0) children.push_back(child);
   }
-  for (std::size_t left = children.size(); left > 0; --left) {
-    int status = 0;
-    if (ok && wait(&status) > 0 && status == 0) continue;
-    ok = false;
-    for (const pid_t child : children) kill(child, SIGKILL);
-    for (const pid_t child : children) waitpid(child, &status, 0);
-    break;
-  }
+  ok = perf::await_all(children, ok);
   if (ok) {
     std::vector<double> slowest, each, leaving;
     for (int i = 1; i < repeats; ++i) {

@@ -49,7 +49,7 @@ struct WaitPolicy {
   std::uint32_t spins = 20;
   /// How long to yield before the first nap. A nap costs 30 µs or more to leave.
   std::uint64_t yield_ns = 1'000'000;
-  /// The longest nap. Bounds the cost of a wake-up that was lost.
+  /// The longest nap; the first ones are shorter. Bounds the cost of a wake-up that was lost.
   std::uint64_t nap_ns = 1'000'000;
 };
 

@@ -89,7 +89,9 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
       std::max(1.0, links.ranks_per_core));
   constexpr std::size_t kFewestSlots = 4;
   std::size_t slots = static_cast<std::size_t>(members.slots);
-  if (!options.slots_given) {
+  const bool given = std::any_of(members.cards.begin(), members.cards.end(),
+                                 [](const RankCard& card) { return card.slots != 0; });
+  if (!given) {
     slots = std::min(slots, std::max(kFewestSlots, ring_bytes / members.slot_bytes));
   }
   const MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),

@@ -121,8 +121,7 @@ Engine::Transfer& Engine::transfer(bool sends, int peer) {
     slot = std::make_unique<Transfer>();
     slot->peer = peer;
     slot->endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
-    slot->execution.trace_to(config_.trace,
-                             static_cast<std::uint16_t>(Trace::kTransfers + 2 * peer + sends));
+    slot->execution.trace_to(config_.trace, Trace::transfers(peer, sends));
   }
   return *slot;
 }
@@ -196,6 +195,7 @@ Status Engine::start_transfer(Transfer& queue) {
        .output = static_cast<std::byte*>(request.recv),
        .fingerprint = queue.fingerprint},
       queue);
+  count_execution(queue.execution, queue.counted_bytes);
   ++queue.next;
   return {};
 }
@@ -249,6 +249,14 @@ Status Engine::prepare(Prepared& prepared, const Request& request) {
   return {};
 }
 
+/// Brings plan_bytes_ up to date after a start.
+void Engine::count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept {
+  const std::size_t bytes = execution.memory_bytes();
+  if (bytes == counted_bytes) return;
+  plan_bytes_.fetch_add(bytes - counted_bytes, std::memory_order_relaxed); // modulo 2^64
+  counted_bytes = bytes;
+}
+
 /// Takes note of when the collective at hand began.
 void Engine::trace_begin() noexcept {
   if (config_.trace == nullptr) [[likely]]
@@ -289,6 +297,7 @@ Status Engine::start_collective(const Request& request) {
   prepared.request = request;
   prepared.valid = true;
   prepared.execution.start(binding, endpoints_);
+  count_execution(prepared.execution, prepared.counted_bytes);
   collective_active_ = true;
   return {};
 }

@@ -90,6 +90,7 @@ class Engine {
     std::vector<const Request*> queue;
     std::size_t next = 0; ///< in queue; the one before it is under way
     Execution execution;
+    std::size_t counted_bytes = 0; ///< of the execution, in plan_bytes_
     Fingerprint fingerprint;
   };
   struct CollectiveEndpoints final : Execution::Endpoints {
@@ -112,6 +113,7 @@ class Engine {
     bool stream = false; ///< whether the output is streamed
     std::size_t scratch_bytes = 0;
     Execution execution;
+    std::size_t counted_bytes = 0; ///< of the execution, in plan_bytes_
 
     bool fits(const Request& other) const noexcept {
       return valid && request.count == other.count && request.type == other.type &&
@@ -120,6 +122,7 @@ class Engine {
   };
 
   void trace_begin() noexcept;
+  void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
   Status prepare(Prepared& prepared, const Request& request);
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);

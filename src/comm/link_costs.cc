@@ -16,11 +16,11 @@ Reach reach_of(const Setup& setup, int peer) {
                                         members.cards[static_cast<std::size_t>(peer)], index);
 }
 
-/// On the host with most ranks. All hosts are taken to have as many cores as this one.
+/// On the machine with most ranks. All are taken to have as many cores as this one.
 double ranks_per_core(const Membership& members) {
   std::map<std::uint64_t, int> ranks;
   int most = 1;
-  for (const RankCard& card : members.cards) most = std::max(most, ++ranks[card.host_key]);
+  for (const RankCard& card : members.cards) most = std::max(most, ++ranks[card.machine_key]);
   const auto cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
   return std::max(1.0, static_cast<double>(most) / static_cast<double>(cores));
 }

@@ -20,18 +20,24 @@ std::uint64_t hash(const std::string& text) {
   return value;
 }
 
-/// The boot id tells hosts apart; the network namespace tells containers apart that cannot reach
-/// each other's unix sockets.
+/// The boot id; without one, the name of the host.
+std::string machine() {
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  std::array<char, 64> name{};
+  if (text.empty() && ::gethostname(name.data(), name.size() - 1) == 0) text = name.data();
+  return text;
+}
+
+/// The network namespace tells containers of one machine apart, which cannot reach each other's
+/// unix sockets.
 std::uint64_t host_key() {
   if (const std::string forced = param_text(Param::kHostId); !forced.empty()) {
     return hash("id " + forced);
   }
-  std::string text;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  std::string text = machine();
   std::array<char, 64> space{};
   if (::readlink("/proc/self/ns/net", space.data(), space.size() - 1) > 0) text += space.data();
-  std::array<char, 64> name{};
-  if (text.empty() && ::gethostname(name.data(), name.size() - 1) == 0) text = name.data();
   return hash(text);
 }
 
@@ -56,6 +62,7 @@ std::uint64_t process_key() {
 void describe_local_host(RankCard& card) {
   card.process_id = static_cast<std::uint32_t>(::getpid());
   card.host_key = host_key();
+  card.machine_key = hash(machine());
   card.process_key = process_key();
   ::gethostname(card.host_name.data(), card.host_name.size() - 1);
 }

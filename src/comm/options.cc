@@ -48,8 +48,9 @@ Result<Options> Options::from_environment() {
   WHORL_TRY(number(Param::kMaxChannels, 2, 16, options.max_channels));
   WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels)
                 .with_context("the upper bound is WHORL_MAX_CHANNELS"));
-  options.slots_given = !param_text(Param::kSlots).empty();
-  if (options.slots_given) WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
+  if (!param_text(Param::kSlots).empty()) {
+    WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
+  }
   if (!param_text(Param::kSlotBytes).empty()) {
     WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
   }

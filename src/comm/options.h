@@ -13,11 +13,10 @@ namespace whorl {
 
 /// Options of one communicator, from whorlConfig_t and the environment.
 struct Options {
-  std::string name;     ///< in messages; may be empty
-  int channels = 1;     ///< lanes of a ring
-  int max_channels = 2; ///< endpoints for each pair, without the one for sends and receives
-  int slots = 16;
-  bool slots_given = false;   ///< by the user; otherwise large slots make do with fewer
+  std::string name;           ///< in messages; may be empty
+  int channels = 1;           ///< lanes of a ring
+  int max_channels = 2;       ///< endpoints for each pair, without the one for sends and receives
+  int slots = 0;              ///< 0: what suits their size
   std::size_t slot_bytes = 0; ///< 0: what suits the transports
   std::optional<std::size_t> stream_bytes; ///< as WHORL_STREAM_BYTES
   std::uint64_t memory_budget = 0;         ///< bytes; 0: no limit

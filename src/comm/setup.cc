@@ -8,9 +8,11 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "comm/cards.h"
 #include "comm/decisions.h"
 #include "comm/link_costs.h"
 #include "comm/local_host.h"
+#include "comm/report.h"
 #include "comm/steady_costs.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
@@ -18,45 +20,6 @@
 
 namespace whorl {
 namespace {
-
-constexpr std::uint32_t kWireVersion = 2;
-
-/// What ranks tell each other in one round of the set-up. Fixed size, sent as it is.
-template <class Content>
-struct Report {
-  std::uint32_t code = 0; ///< Code; anything but kOk: `text` says why this rank has given up
-  std::array<char, 508> text{};
-  Content content{};
-
-  void set(const Status& status) {
-    code = static_cast<std::uint32_t>(status.code());
-    const std::size_t size = std::min(status.message().size(), text.size() - 1);
-    std::memcpy(text.data(), status.message().data(), size);
-    text[size] = '\0';
-  }
-};
-
-/// Exchanges one report with every rank. The first failure among them, by rank, becomes the result.
-template <class Content>
-Result<std::vector<Content>> exchange(Oob& oob, int nranks, const Report<Content>& mine) {
-  std::vector<Report<Content>> all(static_cast<std::size_t>(nranks));
-  WHORL_TRY(
-      oob.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
-  std::vector<Content> contents;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    all[rank].text.back() = '\0';
-    if (all[rank].code != 0) {
-      const auto code = std::clamp<std::uint32_t>(all[rank].code, 1, 6);
-      return Status::error(static_cast<Code>(code),
-                           fmt::format("rank {} could not join: {}", rank, all[rank].text.data()));
-    }
-    contents.push_back(all[rank].content);
-  }
-  return contents;
-}
-
-/// Content of a round that is only about success.
-struct Nothing {};
 
 /// Where the time of a set-up goes, for WHORL_LOG=info.
 class Stopwatch {
@@ -80,15 +43,6 @@ class Stopwatch {
   std::string laps_;
 };
 
-/// Takes part in a round without looking at what comes.
-template <class Content>
-Status attend(Oob& oob, int nranks) {
-  const Report<Content> nothing;
-  std::vector<Report<Content>> all(static_cast<std::size_t>(nranks));
-  return oob.allgather(std::as_bytes(std::span(&nothing, 1)),
-                       std::as_writable_bytes(std::span(all)));
-}
-
 std::unique_ptr<Transport> make_transport(std::string_view name) {
   if (name == "inproc") return std::make_unique<InprocTransport>();
   if (name == "shm") return std::make_unique<ShmTransport>();
@@ -96,12 +50,18 @@ std::unique_ptr<Transport> make_transport(std::string_view name) {
   return nullptr;
 }
 
-std::uint64_t hash_of(const std::vector<std::string>& names) {
-  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
-  for (const std::string& name : names) {
-    for (const char c : name + ",") hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+Status make_transports(Setup& setup) {
+  for (const std::string& name : setup.options.transports) {
+    auto transport = make_transport(name);
+    if (transport == nullptr || setup.transports.size() == RankCard{}.addresses.size()) {
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("WHORL_TRANSPORTS: \"{}\" is not a transport, or there are "
+                                       "more than {}; there are inproc, shm and tcp",
+                                       name, RankCard{}.addresses.size()));
+    }
+    setup.transports.push_back(std::move(transport));
   }
-  return hash;
+  return {};
 }
 
 Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) {
@@ -119,71 +79,6 @@ Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) 
        .job = job});
   if (!trace.ok()) return trace.status();
   setup.trace = *std::move(trace);
-  return {};
-}
-
-/// This rank's card; opens what the transports listen on.
-Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
-  RankCard card;
-  card.rank = static_cast<std::uint32_t>(rank);
-  card.version = kWireVersion;
-  card.transports = hash_of(setup.options.transports);
-  card.slots = static_cast<std::uint32_t>(setup.options.slots);
-  card.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
-  card.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
-  card.memory_budget = setup.options.memory_budget;
-  describe_local_host(card);
-  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
-    const auto address = setup.transports[i]->listen(identity);
-    if (!address.ok()) {
-      return address.status().with_context(
-          fmt::format("the {} transport cannot be reached", setup.transports[i]->name()));
-    }
-    card.addresses[i].size = static_cast<std::uint32_t>(address->size());
-    std::copy(address->begin(), address->end(), card.addresses[i].bytes.begin());
-  }
-  return card;
-}
-
-/// Checks the cards and makes the membership of them.
-Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity& identity,
-                       int rank) {
-  const int nranks = static_cast<int>(cards.size());
-  auto members = std::make_unique<Membership>();
-  members->name = setup.options.name;
-  members->rank = rank;
-  members->nranks = nranks;
-  members->identity = identity;
-  members->slots = setup.options.slots;
-  members->slot_bytes = 0; // nobody asks for a size
-  members->channels = setup.options.max_channels + 1;
-  members->timeout_ns = setup.options.timeout_ns;
-  members->verdict = setup.verdict.get();
-  for (int r = 0; r < nranks; ++r) {
-    const RankCard& card = cards[static_cast<std::size_t>(r)];
-    WHORL_TRY(check_card(card, r, nranks));
-    if (card.version != kWireVersion) {
-      return Status::error(Code::kInvalidUsage,
-                           fmt::format("rank {} speaks wire version {}, rank {} speaks {}; use the "
-                                       "same whorl everywhere",
-                                       r, card.version, rank, kWireVersion));
-    }
-    if (card.transports != cards[0].transports) {
-      return Status::error(Code::kInvalidUsage,
-                           fmt::format("rank {} and rank 0 have different lists of transports; set "
-                                       "WHORL_TRANSPORTS alike everywhere",
-                                       r));
-    }
-    // What a pair shares must suit both: the smallest of each.
-    members->slots = std::min(members->slots, static_cast<int>(card.slots));
-    if (card.slot_bytes != 0 &&
-        (members->slot_bytes == 0 || card.slot_bytes < members->slot_bytes)) {
-      members->slot_bytes = card.slot_bytes;
-    }
-    members->channels = std::min(members->channels, static_cast<int>(card.channels));
-  }
-  members->cards = std::move(cards);
-  setup.membership = std::move(members);
   return {};
 }
 
@@ -224,11 +119,12 @@ std::size_t suitable_slot_bytes(const Setup& setup) {
   return bytes;
 }
 
-int ranks_on_this_host(const Membership& members) {
-  const std::uint64_t self = members.cards[static_cast<std::size_t>(members.rank)].host_key;
+/// They share its largest cache.
+int ranks_on_this_machine(const Membership& members) {
+  const std::uint64_t self = members.cards[static_cast<std::size_t>(members.rank)].machine_key;
   return static_cast<int>(
       std::count_if(members.cards.begin(), members.cards.end(),
-                    [self](const RankCard& card) { return card.host_key == self; }));
+                    [self](const RankCard& card) { return card.machine_key == self; }));
 }
 
 /// What one channel's endpoints to all peers occupy, on the rank where that is most.
@@ -257,6 +153,18 @@ std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) 
     }
     return most;
   };
+}
+
+/// How operations wait, and the measurement of links.
+WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
+  WaitPolicy policy{.timeout_ns = setup.options.timeout_ns};
+  const bool calls =
+      std::any_of(setup.transports.begin(), setup.transports.end(),
+                  [](const auto& t) { return t != nullptr && t->polls_by_system_calls(); });
+  // An attempt that is a system call for each peer takes so long that a rank which waits for this
+  // very core should not wait for twenty.
+  policy.spins = setup.options.spins.value_or(ranks_per_core > 1 && calls ? 0 : policy.spins);
+  return policy;
 }
 
 Status connect_all(Setup& setup) {
@@ -295,21 +203,18 @@ std::size_t Setup::stream_bytes() const {
   if (options.stream_bytes) return *options.stream_bytes;
   constexpr std::size_t kUnknownCache = 32 << 20;
   const std::size_t known = sys().largest_cache_bytes();
-  const auto ranks = static_cast<std::size_t>(ranks_on_this_host(*membership));
+  const auto ranks = static_cast<std::size_t>(ranks_on_this_machine(*membership));
   return (known > 0 ? known : kUnknownCache) / (2 * ranks);
 }
 
 void Setup::nap(std::uint64_t max_ns) const noexcept {
-  // Only one transport can be blocked in. With several, sleep briefly in each in turn, so that news
-  // of any of them is seen soon.
-  constexpr std::uint64_t kShortNs = 20'000;
   if (transports.empty()) {
+    constexpr std::uint64_t kShortNs = 20'000;
     sys().sleep_ns(std::min(max_ns, kShortNs));
     return;
   }
-  for (const auto& transport : transports) {
-    transport->nap(transports.size() == 1 ? max_ns : std::min(max_ns, kShortNs));
-  }
+  // Only one transport can be blocked in. With several, sleep in each in turn.
+  for (const auto& transport : transports) transport->nap(max_ns / transports.size());
 }
 
 Status sit_out(Oob& oob, int nranks, int done) {
@@ -331,32 +236,13 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   // Round 1: cards.
   Report<RankCard> first;
   const auto prepare = [&]() -> Status {
-    for (const std::string& name : options.transports) {
-      auto transport = make_transport(name);
-      if (transport == nullptr || setup.transports.size() == RankCard{}.addresses.size()) {
-        return Status::error(
-            Code::kInvalidUsage,
-            fmt::format("WHORL_TRANSPORTS: \"{}\" is not a transport, or there are "
-                        "more than {}; there are inproc, shm and tcp",
-                        name, RankCard{}.addresses.size()));
-      }
-      setup.transports.push_back(std::move(transport));
-    }
+    if (nranks > 1) WHORL_TRY(make_transports(setup));
     const auto card = make_card(setup, identity, rank);
     if (!card.ok()) return card.status();
     first.content = *card;
     return {};
   };
-  if (nranks > 1) {
-    first.set(prepare());
-  } else {
-    describe_local_host(first.content);
-    first.content.slots = 2;
-    first.content.slot_bytes = static_cast<std::uint32_t>(options.slot_bytes);
-    first.content.channels = static_cast<std::uint32_t>(options.max_channels) + 1;
-    first.content.version = kWireVersion;
-    first.content.memory_budget = options.memory_budget;
-  }
+  first.set(prepare());
   phases.lap("prepared");
   if (first.code == 0) first.set(open_trace(setup, identity, rank, nranks));
   auto cards = exchange(oob, nranks, first);
@@ -403,6 +289,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   }
   phases.lap("outcomes");
   setup.shape = *shape_of(decided, *setup.membership);
+  setup.policy = wait_policy(setup, decided.links.ranks_per_core);
 
   // Round 4: what links cost. Not before all are known to be connected: who waits for the messages
   // of a rank that has given up would wait for long.
@@ -452,13 +339,6 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   }
   std::erase(setup.transports, nullptr);
 
-  setup.policy.timeout_ns = options.timeout_ns;
-  const bool crowded = setup.links.ranks_per_core > 1;
-  const bool calls = std::any_of(setup.transports.begin(), setup.transports.end(),
-                                 [](const auto& t) { return t->polls_by_system_calls(); });
-  // An attempt that is a system call for each peer takes so long that a rank which waits for this
-  // very core should not wait for twenty.
-  setup.policy.spins = options.spins.value_or(crowded && calls ? 0 : setup.policy.spins);
   setup.verify = options.verify;
   return setup;
 }

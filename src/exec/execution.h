@@ -46,7 +46,7 @@ class Execution {
 
   /// Records the steps of all operations from now on in `trace`, which outlives this, on the tracks
   /// of their channels or, if it is not 0, on `track`. Null: records nothing.
-  void trace_to(Trace* trace, std::uint16_t track) noexcept {
+  void trace_to(Trace* trace, std::uint32_t track) noexcept {
     trace_ = trace;
     track_ = track;
   }
@@ -78,6 +78,9 @@ class Execution {
     std::size_t bytes = 0, expected_bytes = 0;
   };
   const Mismatch& mismatch() const noexcept { return mismatch_; }
+
+  /// Memory behind this object, with what a restart() of the present operation will add.
+  std::size_t memory_bytes() const noexcept;
 
  private:
   /// A source that a peer may still be reading.
@@ -203,7 +206,7 @@ class Execution {
   Mismatch mismatch_;
   bool failed_ = false;
   Trace* trace_ = nullptr;
-  std::uint16_t track_ = 0;
+  std::uint32_t track_ = 0;
 };
 
 } // namespace whorl

@@ -90,4 +90,18 @@ void Execution::find_places() {
   }
 }
 
+std::size_t Execution::memory_bytes() const noexcept {
+  std::size_t bytes = lanes_.capacity() * sizeof(LaneRun) +
+                      messages_.capacity() * sizeof messages_[0] +
+                      sources_.capacity() * sizeof sources_[0];
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    const LaneRun& lane = lanes_[i];
+    const std::size_t places = i < active_lanes_ ? lane.lane->steps.size() : 0;
+    bytes += lane.endpoints.capacity() * sizeof lane.endpoints[0] +
+             lane.published.capacity() * sizeof lane.published[0] +
+             std::max(lane.places.capacity(), places) * sizeof lane.places[0];
+  }
+  return bytes;
+}
+
 } // namespace whorl

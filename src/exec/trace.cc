@@ -57,10 +57,10 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string name_of_track(std::uint16_t track) {
+std::string name_of_track(std::uint32_t track) {
   if (track == Trace::kOperations) return "operations";
   if (track < Trace::kOperations) return fmt::format("channel {}", track);
-  const int peer = (track - Trace::kTransfers) / 2;
+  const std::uint32_t peer = (track - Trace::kTransfers) / 2;
   return fmt::format("{} rank {}", (track - Trace::kTransfers) % 2 == 0 ? "from" : "to", peer);
 }
 
@@ -109,7 +109,7 @@ void Trace::write(std::span<const std::string> operations) {
                  ",\n{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_sort_index\","
                  "\"args\":{{\"sort_index\":{}}}}}",
                  pid, pid);
-  std::set<std::uint16_t> tracks;
+  std::set<std::uint32_t> tracks;
   for (std::uint64_t i = added_ - kept; i < added_; ++i) {
     const TraceRecord& r = records_[static_cast<std::size_t>(i % records_.size())];
     if (tracks.insert(r.track).second) {

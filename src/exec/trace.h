@@ -24,7 +24,7 @@ struct TraceRecord {
   std::uint64_t bytes = 0;
   std::uint32_t sequence = 0; ///< of the operation
   std::uint32_t window = 0;
-  std::uint16_t track = 0; ///< the channel; see Trace
+  std::uint32_t track = 0; ///< the channel; see Trace
   std::uint16_t step = 0, repetition = 0;
   std::uint16_t from = kNobody, to = kNobody; ///< ranks; the first of a fan
   std::uint8_t fan = 1;
@@ -58,8 +58,12 @@ struct LaneTrace {
 /// Times are those of CLOCK_MONOTONIC, so that the files of one host fit together.
 class Trace {
  public:
-  static constexpr std::uint16_t kOperations = 999;
-  static constexpr std::uint16_t kTransfers = 1000;
+  static constexpr std::uint32_t kOperations = 999;
+  static constexpr std::uint32_t kTransfers = 1000;
+  /// The track of what is received from a peer, or sent to it.
+  static constexpr std::uint32_t transfers(int peer, bool sends) {
+    return kTransfers + 2 * static_cast<std::uint32_t>(peer) + (sends ? 1 : 0);
+  }
 
   struct Who {
     int rank = 0, nranks = 1;

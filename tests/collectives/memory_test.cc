@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "algorithms/algorithm.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/thread_world.h"
 
@@ -119,6 +120,23 @@ TEST(Memory, FiguresAddUpAndGrowWithUse) {
                 stat(world.comm(rank), whorlStatHostMemFifos));
     }
   }
+}
+
+TEST(Memory, PlansIncludeWhatRunsThem) {
+  const ScopedEnv env({{"WHORL_ALGO", "allreduce:oneshot"}, {"WHORL_PROBE", "0"}});
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  const std::uint64_t before = stat(world.comm(0), whorlStatHostMemPlans);
+  world.each([](int, whorlComm_t comm) {
+    float one = 1;
+    return failure(whorlAllReduce(&one, &one, 1, whorlFloat32, whorlMax, comm, nullptr), comm);
+  });
+  const Schedule schedule =
+      find_algorithm(Collective::kAllReduce, "oneshot")->build({.nranks = 2}, 0);
+  // Operands of each step, endpoints and messages of each peer, and each lane's place take more
+  // than the schedule does.
+  EXPECT_GT(stat(world.comm(0), whorlStatHostMemPlans) - before,
+            2 * (sizeof schedule + schedule.memory_bytes()));
 }
 
 TEST(Memory, BadArguments) {

@@ -94,7 +94,7 @@ TEST(Processes, OverTcp) {
 }
 
 TEST(Processes, TwoHostsOfTwoRanks) {
-  for (const char* const algorithm : {"", "hierarchical", "ring"}) {
+  for (const char* const algorithm : {"", "hierarchical", "leaders", "ring"}) {
     EXPECT_EQ(run_world(
                   4,
                   [&](int rank) {

@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithm.h"
 #include "exec/chunk_map.h"
+#include "exec/trace.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
@@ -161,6 +162,28 @@ TEST_F(Trace, AFileThatCannotBeWrittenIsAnError) {
   ASSERT_FALSE(world.ok());
   EXPECT_NE(world.error().find("WHORL_TRACE"), std::string::npos) << world.error();
   EXPECT_NE(world.error().find("absent"), std::string::npos) << world.error();
+}
+
+TEST_F(Trace, EveryRankHasTracksOfItsOwn) {
+  auto trace = whorl::Trace::open(pattern(), 8, {});
+  ASSERT_TRUE(trace.ok());
+  const std::vector<int> peers{0, 32267, 32268, 65535};
+  for (const int peer : peers) {
+    (*trace)->add({.track = whorl::Trace::transfers(peer, false)});
+    (*trace)->add({.track = whorl::Trace::transfers(peer, true)});
+  }
+  (*trace)->write({});
+  std::vector<std::string> names;
+  const json file = read(0);
+  for (const json& event : file["traceEvents"]) {
+    if (event["name"] == "thread_name") names.push_back(event["args"]["name"]);
+  }
+  std::vector<std::string> expected;
+  for (const int peer : peers) {
+    expected.push_back("from rank " + std::to_string(peer));
+    expected.push_back("to rank " + std::to_string(peer));
+  }
+  EXPECT_EQ(names, expected);
 }
 
 } // namespace

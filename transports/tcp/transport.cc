@@ -17,7 +17,7 @@ namespace {
 // For the cost model: two processes of one machine, over loopback or between two network
 // namespaces (docs/results/tcp_2026-11-21.md).
 constexpr double kAlphaUs = 6.0;
-constexpr double kOverheadUs = 2.0;
+constexpr double kOverheadUs = 4.0;
 constexpr double kBetaUsPerKib = 0.2;
 
 // A host or link that has vanished without a word is noticed after 2 to 3 s. Only the control

@@ -62,12 +62,13 @@ class Costs : public ::testing::TestWithParam<Algorithm> {
 
 TEST_P(Costs, AreThoseOfTheSchedules) {
   const bool hierarchical = GetParam().name == "hierarchical";
+  const bool grouped = test::needs_dims(GetParam());
   for (int n = 1; n <= 33; ++n) {
     for (int channels = 1; channels <= 3; ++channels) {
       const int root = has_root(GetParam().collective) ? n / 2 : 0;
       Shape shape{.nranks = n, .root = root, .channels = channels};
-      for (const int inner : hierarchical ? std::vector{2, 3, 4} : std::vector{n}) {
-        if (hierarchical) shape.dims = {{inner}, {n / inner}};
+      for (const int inner : grouped ? std::vector{2, 3, 4} : std::vector{n}) {
+        if (grouped) shape.dims = {{inner}, {n / inner}};
         if (!GetParam().supports(shape)) continue;
         compare(shape, hierarchical);
         if (HasFailure()) return;
@@ -121,6 +122,18 @@ TEST(Choice, FollowsTheLinks) {
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_start), "direct");
   const LinkCosts slow_messages{.link = {.alpha_us = 0.1, .overhead_us = 10}};
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_messages), "circulant");
+}
+
+TEST(Choice, LeavesTheNetworkToLeadersWhereProcessorsAreScarce) {
+  const Shape shape{.nranks = 4, .dims = {{2}, {2}}};
+  LinkCosts links{.link = {.alpha_us = 20, .overhead_us = 4, .beta_us_per_kib = 0.3},
+                  .inner = Link{.alpha_us = 6, .overhead_us = 0.1},
+                  .ranks_per_core = 2};
+  EXPECT_EQ(chosen(Collective::kAllReduce, shape, 8, links), "leaders");
+  EXPECT_EQ(chosen(Collective::kBarrier, shape, 0, links), "leaders");
+  EXPECT_NE(chosen(Collective::kAllReduce, shape, 64 << 20, links), "leaders");
+  links.ranks_per_core = 1;
+  EXPECT_NE(chosen(Collective::kBarrier, shape, 0, links), "leaders");
 }
 
 TEST(Choice, NeverMissesASupportedShape) {

@@ -115,5 +115,46 @@ TEST(HierarchicalTraffic, LittleLeavesTheGroup) {
   }
 }
 
+class Leaders : public ::testing::TestWithParam<Collective> {
+ protected:
+  const Algorithm& algorithm() const { return *find_algorithm(GetParam(), "leaders"); }
+};
+
+TEST_P(Leaders, Verify) {
+  for (int size = 2; size <= 9; ++size) {
+    for (int groups = 2; groups <= 9; ++groups) {
+      for (int channels = 1; channels <= 2; ++channels) {
+        const Shape shape{
+            .nranks = size * groups, .channels = channels, .dims = {{size}, {groups}}};
+        ASSERT_TRUE(algorithm().supports(shape));
+        ASSERT_TRUE(test::verifies(algorithm(), shape));
+      }
+    }
+  }
+  const Shape levels{.nranks = 24, .dims = {{4}, {3}, {2}}};
+  ASSERT_TRUE(test::verifies(algorithm(), levels));
+}
+
+TEST_P(Leaders, NeedGroups) {
+  for (const Dims& dims :
+       {Dims{}, Dims{{6}}, Dims{{6}, {1}}, Dims{{1}, {6}}, Dims{{-2}, {-3}}, Dims{{4}, {2}}}) {
+    const Shape shape{.nranks = 6, .dims = dims};
+    EXPECT_FALSE(algorithm().supports(shape)) << test::text(algorithm(), shape);
+  }
+}
+
+TEST_P(Leaders, AloneTalkToOtherGroups) {
+  const int size = 4;
+  const Shape shape{.nranks = 4 * size, .channels = 2, .dims = {{size}, {4}}};
+  for (const Schedule& schedule : build_all(algorithm(), shape)) {
+    const bool leads = schedule.rank % size == 0;
+    EXPECT_EQ(sent_outside(schedule, size, 1) > 0, leads) << schedule.rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Leaders,
+                         ::testing::Values(Collective::kAllReduce, Collective::kBarrier),
+                         name_of_test);
+
 } // namespace
 } // namespace whorl

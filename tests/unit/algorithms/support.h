@@ -27,6 +27,11 @@ inline bool has_in_place(Collective collective) {
          collective != Collective::kRecv;
 }
 
+/// Whether it is for groups of ranks only.
+inline bool needs_dims(const Algorithm& algorithm) {
+  return algorithm.name == "hierarchical" || algorithm.name == "leaders";
+}
+
 inline std::string text(const Algorithm& algorithm, const Shape& shape) {
   std::string dims;
   for (const Dimension& dim : shape.dims) {

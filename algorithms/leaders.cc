@@ -1,0 +1,122 @@
+// Leaders: the first rank of each host reduces what its host has, the leaders alone exchange by
+// recursive doubling, and each hands the result to its host. Every message between hosts carries
+// the whole vector, and there are ⌈log2 m⌉ for each of m hosts instead of as many for each rank:
+// for a few bytes over a network where a message costs processor time that ranks of a host compete
+// for. (Single-leader form of the SMP-aware algorithms of MPI libraries.) With groups of g ranks:
+//
+//     allreduce    L(m) + 2 rounds, (g−1)·n + L(m)·n bytes received by a leader
+//
+//     ranks 0–3, 4–7:   1, 2, 3 ──▶ 0         5, 6, 7 ──▶ 4
+//                                   0 ◀─────────────────▶ 4
+//                       1, 2, 3 ◀── 0         5, 6, 7 ◀── 4
+#include "algorithms/leaders.h"
+
+#include <array>
+
+#include "algorithms/common.h"
+#include "algorithms/embed.h"
+
+namespace whorl {
+namespace {
+
+struct Groups {
+  explicit Groups(const Shape& shape) : size(shape.dims.front().size), count(shape.nranks / size) {}
+  int size, count;
+};
+
+const Algorithm& exchange() { return *find_algorithm(Collective::kAllReduce, "doubling"); }
+
+Schedule build_allreduce(const Shape& shape, int rank) {
+  const Groups groups(shape);
+  const int place = rank % groups.size, group = rank / groups.size;
+  const auto part = [](Collective collective, const char* name, int nranks, int at) {
+    return find_algorithm(collective, name)->build({.nranks = nranks}, at);
+  };
+  const Schedule collect = part(Collective::kReduce, "direct", groups.size, place);
+  const Schedule hand_out = part(Collective::kBroadcast, "direct", groups.size, place);
+  std::vector<int> members, leaders;
+  for (int i = 0; i < groups.size; ++i) members.push_back(group * groups.size + i);
+  for (int i = 0; i < groups.count; ++i) leaders.push_back(i * groups.size);
+
+  Schedule schedule;
+  schedule.rank = rank;
+  schedule.nranks = shape.nranks;
+  schedule.chunks_per_block = static_cast<std::uint16_t>(shape.channels);
+  schedule.input_chunks = schedule.output_chunks = schedule.chunks_per_block;
+  const auto add_scratch = [&](std::size_t count, int holds) {
+    const Place added{Buffer::kScratch, static_cast<int>(schedule.scratch.size()), 1};
+    schedule.scratch.resize(schedule.scratch.size() + count, static_cast<std::uint16_t>(holds));
+    return added;
+  };
+  for (int c = 0; c < shape.channels; ++c) {
+    Lane lane{.channel = static_cast<std::uint16_t>(c)};
+    const Place input{Buffer::kInput, c, 1}, output{Buffer::kOutput, c, 1};
+    if (place > 0) {
+      embed(collect, {.ranks = members, .input = input, .output = output}, lane);
+      embed(hand_out, {.ranks = members, .input = input, .output = output}, lane);
+      schedule.lanes.push_back(std::move(lane));
+      continue;
+    }
+    const Place sum = add_scratch(1, c); // of the group
+    const Schedule between = exchange().build({.nranks = groups.count}, group);
+    embed(collect, {.ranks = members, .input = input, .output = sum}, lane);
+    embed(between,
+          {.ranks = leaders,
+           .input = sum,
+           .output = output,
+           .scratch = add_scratch(between.scratch.size(), c),
+           .complete = true},
+          lane);
+    embed(hand_out, {.ranks = members, .input = output, .output = output}, lane);
+    schedule.lanes.push_back(std::move(lane));
+  }
+  return schedule;
+}
+
+/// Two groups of two ranks or more.
+bool supports(const Shape& shape) {
+  if (shape.dims.size() < 2) return false;
+  const int size = shape.dims.front().size;
+  if (size < 2 || shape.nranks % size != 0 || shape.nranks / size < 2) return false;
+  const int peers = size - 1 + 2 * (floor_log2(shape.nranks / size) + 1);
+  return peers <= kMaxPeers && shape.channels * 4 <= kMaxChunks &&
+         exchange().supports({.nranks = shape.nranks / size});
+}
+
+Cost cost(const Shape& shape) {
+  const Groups groups(shape);
+  const Cost between = exchange().cost({.nranks = groups.count});
+  const double members = groups.size - 1, g = groups.size;
+  return {.rounds = between.rounds + 2,
+          .volume = between.volume + members,
+          .sent = between.sent + members,
+          .received = between.received + members,
+          .mean = (between.mean + 2 * members) / g,
+          .fifos = (between.fifos + 2 * members) / g,
+          .reduced = between.reduced + members,
+          .merged = members - 1,
+          .copied = between.copied,
+          .messages = between.messages * shape.channels + members * shape.channels,
+          .window = static_cast<double>(shape.channels),
+          .inner_rounds = 2,
+          .inner_volume = members,
+          .inner_messages = members * shape.channels,
+          .outer_ranks = 1 / g};
+}
+
+// A barrier is the allreduce of nothing, for which one lane is enough.
+Schedule build_barrier(const Shape& shape, int rank) {
+  return build_allreduce({.nranks = shape.nranks, .dims = shape.dims}, rank);
+}
+Cost barrier_cost(const Shape& shape) { return cost({.nranks = shape.nranks, .dims = shape.dims}); }
+
+constexpr std::array kAlgorithms{
+    Algorithm{"leaders", Collective::kAllReduce, supports, build_allreduce, cost},
+    Algorithm{"leaders", Collective::kBarrier, supports, build_barrier, barrier_cost},
+};
+
+} // namespace
+
+std::span<const Algorithm> leaders_algorithms() { return kAlgorithms; }
+
+} // namespace whorl

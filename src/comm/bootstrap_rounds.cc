@@ -1,0 +1,195 @@
+// The rendezvous of a root: who is a member, when a round is complete and what ends it.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "comm/bootstrap_server.h"
+
+namespace whorl::bootstrap {
+namespace {
+
+// How long a failed root answers late ranks with the error, so that they need not wait for theirs.
+constexpr std::uint64_t kAfterlifeNs = 30'000'000'000;
+// The same where the port is the user's: for that long it is not free for another attempt.
+constexpr std::uint64_t kShortAfterlifeNs = 2'000'000'000;
+
+} // namespace
+
+bool Root::finished() const {
+  const std::uint64_t now = sys().now_ns();
+  const bool members = std::any_of(connections_.begin(), connections_.end(),
+                                   [](const auto& c) { return c->member; });
+  if (failed_ && now >= ends_ns_) return true;
+  if (!joined_any_) return now >= patience_ends_ns_;
+  return !members && !listener_.valid();
+}
+
+bool Root::join(Connection& c) {
+  const Contribution& h = c.header;
+  if (h.magic != Contribution::kMagic || h.rank != c.rank || h.nranks < 1 || h.nranks > kMaxRanks ||
+      h.bytes > kMaxContributionBytes || std::uint64_t{h.nranks} * h.bytes > kMaxTotalBytes) {
+    drop(c);
+    return false;
+  }
+  c.who.assign(h.who.data(), ::strnlen(h.who.data(), h.who.size()));
+  std::replace_if(
+      c.who.begin(), c.who.end(), [](char ch) { return static_cast<unsigned char>(ch) < 32; }, ' ');
+  c.deadline_ns = sys().now_ns() + std::uint64_t{h.timeout_ms} * 1'000'000;
+  const bool first_time = !c.member;
+  c.member = true;
+  joined_any_ = true;
+  if (failed_) {
+    c.deadline_ns = UINT64_MAX;
+    start_answer(c, failure_);
+    return false;
+  }
+  if (nranks_ == 0) {
+    nranks_ = h.nranks;
+    first_ = fmt::format("rank {} ({})", c.rank, c.who);
+    members_.assign(nranks_, nullptr);
+  }
+  if (h.nranks != nranks_) {
+    fail(Code::kInvalidUsage,
+         fmt::format("the ranks disagree about their number: {} says {}, rank {} ({}) says {}",
+                     first_, nranks_, c.rank, c.who, h.nranks));
+    return false;
+  }
+  if (c.rank >= nranks_) {
+    fail(Code::kInvalidArgument,
+         fmt::format("rank {} ({}) does not exist among {} ranks", c.rank, c.who, nranks_));
+    return false;
+  }
+  if (first_time) {
+    if (members_[c.rank] != nullptr || left_.contains(c.rank)) {
+      const std::string other =
+          members_[c.rank] != nullptr ? members_[c.rank]->who : left_.at(c.rank);
+      fail(Code::kInvalidUsage,
+           fmt::format("two processes say that they are rank {}: one is at {}, the other at {}",
+                       c.rank, other, c.who));
+      return false;
+    }
+    members_[c.rank] = &c;
+    if (++joined_ == nranks_) listener_.reset(); // nobody else is expected
+  }
+  if (!left_.empty()) {
+    fail(Code::kRemoteError,
+         fmt::format("rank {} ({}) of {} left the rendezvous or died in the middle of it",
+                     left_.begin()->first, left_.begin()->second, nranks_));
+    return false;
+  }
+  if (contributions_ == 0 && !sized_) {
+    contribution_bytes_ = h.bytes;
+    sized_ = true;
+    all_.assign(std::size_t{nranks_} * h.bytes, std::byte{0});
+  }
+  if (h.bytes != contribution_bytes_ || h.round != round_) {
+    fail(Code::kInvalidUsage,
+         fmt::format("rank {} ({}) gives {} bytes in round {} of the rendezvous, others give {} "
+                     "in round {}: all ranks must use the same release and make the same calls",
+                     c.rank, c.who, h.bytes, h.round, contribution_bytes_, round_));
+    return false;
+  }
+  return true;
+}
+
+void Root::answer_all() {
+  Answer header;
+  header.round = round_++;
+  header.bytes = all_.size();
+  header.salt = salt_;
+  ByteWriter out;
+  out.put(header);
+  out.put_bytes(all_);
+  const auto answer = std::make_shared<const std::vector<std::byte>>(out.bytes());
+  contributions_ = 0;
+  sized_ = false;
+  for (Connection* member : members_) {
+    member->contributed = false;
+    member->header_bytes = member->body_bytes = 0;
+    member->deadline_ns = UINT64_MAX;
+  }
+  // Rank 0 last: this thread may live in its process, and ends with it.
+  for (std::size_t rank = nranks_; rank-- > 0;) {
+    if (members_[rank] != nullptr) start_answer(*members_[rank], answer);
+  }
+}
+
+void Root::fail(Code code, const std::string& text) {
+  if (failed_) return;
+  failed_ = true;
+  ends_ns_ = sys().now_ns() + (has_fixed_port_ ? kShortAfterlifeNs : kAfterlifeNs);
+  Answer header;
+  header.code = static_cast<std::uint32_t>(code);
+  header.round = round_;
+  header.bytes = std::min<std::size_t>(text.size(), Answer::kMaxTextBytes);
+  header.salt = salt_;
+  ByteWriter out;
+  out.put(header);
+  out.put_bytes(std::as_bytes(std::span(text)).first(header.bytes));
+  failure_ = std::make_shared<const std::vector<std::byte>>(out.bytes());
+  for (const bool rank0 : {false, true}) { // rank 0 last, as in answer_all()
+    for (const auto& connection : connections_) {
+      if (!connection->member || (connection->rank == 0) != rank0) continue;
+      connection->deadline_ns = UINT64_MAX;
+      if (connection->socket.valid()) start_answer(*connection, failure_);
+    }
+  }
+}
+
+void Root::hung_up(Connection& c) {
+  const bool was_member = c.member && c.rank < members_.size() && members_[c.rank] == &c;
+  const std::string who = c.who;
+  const bool in_round = c.contributed || c.header_bytes > 0 || contributions_ > 0 || sized_ ||
+                        joined_ < nranks_ || c.answer != nullptr;
+  drop(c);
+  if (!was_member || failed_) return;
+  left_.emplace(c.rank, who);
+  if (in_round) {
+    fail(Code::kRemoteError, fmt::format("rank {} ({}) of {} died in the middle of the rendezvous",
+                                         c.rank, who, nranks_));
+  }
+}
+
+void Root::check_deadlines() {
+  if (failed_) return;
+  const std::uint64_t now = sys().now_ns();
+  for (const auto& c : connections_) {
+    if (c->deadline_ns > now) continue;
+    fail(Code::kRemoteError, describe_missing(c->header.timeout_ms));
+    return;
+  }
+}
+
+std::string Root::describe_missing(std::uint32_t timeout_ms) const {
+  constexpr std::size_t kMaxNamed = 16;
+  std::vector<std::string> missing;
+  std::size_t waiting = 0;
+  bool absent = false;
+  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    const Connection* const member = members_[rank];
+    if (member != nullptr && member->contributed) {
+      ++waiting;
+    } else {
+      absent = absent || member == nullptr;
+      missing.push_back(member == nullptr ? std::to_string(rank)
+                                          : fmt::format("{} ({})", rank, member->who));
+    }
+  }
+  const std::size_t count = missing.size();
+  std::string names = missing.empty() ? "" : missing[0];
+  for (std::size_t i = 1; i < std::min(count, kMaxNamed); ++i) {
+    names += (i + 1 == count ? " and " : ", ") + missing[i];
+  }
+  if (count > kMaxNamed) names += fmt::format(" and {} more", count - kMaxNamed);
+  return fmt::format(
+      "rank{} {} of {} did not {} within {} s; {} rank{} waiting. Check that {} started, with "
+      "the "
+      "same unique id or address and the right rank, and can reach the root of the rendezvous",
+      count == 1 ? "" : "s", names, nranks_, absent ? "arrive" : "contribute to the rendezvous",
+      timeout_ms / 1000.0, waiting, waiting == 1 ? " is" : "s are",
+      count == 1 ? "it has" : "they have");
+}
+
+} // namespace whorl::bootstrap

@@ -1,0 +1,89 @@
+#include "comm/cards.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string>
+
+#include "comm/local_host.h"
+
+namespace whorl {
+namespace {
+
+constexpr int kDefaultSlots = 16;
+
+std::uint64_t hash_of(const std::vector<std::string>& names) {
+  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+  for (const std::string& name : names) {
+    for (const char c : name + ",") hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+} // namespace
+
+Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
+  RankCard card;
+  card.rank = static_cast<std::uint32_t>(rank);
+  card.version = kWireVersion;
+  card.transports = hash_of(setup.options.transports);
+  card.slots = static_cast<std::uint32_t>(setup.options.slots);
+  card.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
+  card.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
+  card.memory_budget = setup.options.memory_budget;
+  describe_local_host(card);
+  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+    const auto address = setup.transports[i]->listen(identity);
+    if (!address.ok()) {
+      return address.status().with_context(
+          fmt::format("the {} transport cannot be reached", setup.transports[i]->name()));
+    }
+    card.addresses[i].size = static_cast<std::uint32_t>(address->size());
+    std::copy(address->begin(), address->end(), card.addresses[i].bytes.begin());
+  }
+  return card;
+}
+
+Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity& identity,
+                       int rank) {
+  const int nranks = static_cast<int>(cards.size());
+  auto members = std::make_unique<Membership>();
+  members->name = setup.options.name;
+  members->rank = rank;
+  members->nranks = nranks;
+  members->identity = identity;
+  members->slots = 0;
+  members->slot_bytes = 0;
+  members->channels = setup.options.max_channels + 1;
+  members->timeout_ns = setup.options.timeout_ns;
+  members->verdict = setup.verdict.get();
+  for (int r = 0; r < nranks; ++r) {
+    const RankCard& card = cards[static_cast<std::size_t>(r)];
+    WHORL_TRY(check_card(card, r, nranks));
+    if (card.version != kWireVersion) {
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("rank {} speaks wire version {}, rank {} speaks {}; use the "
+                                       "same whorl everywhere",
+                                       r, card.version, rank, kWireVersion));
+    }
+    if (card.transports != cards[0].transports) {
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("rank {} and rank 0 have different lists of transports; set "
+                                       "WHORL_TRANSPORTS alike everywhere",
+                                       r));
+    }
+    // What a pair shares must suit both: the smallest that anybody asks for.
+    const auto limit = [](auto& all, auto one) {
+      if (one != 0 && (all == 0 || one < all)) all = one;
+    };
+    limit(members->slots, static_cast<int>(card.slots));
+    limit(members->slot_bytes, std::size_t{card.slot_bytes});
+    members->channels = std::min(members->channels, static_cast<int>(card.channels));
+  }
+  if (members->slots == 0) members->slots = kDefaultSlots;
+  members->cards = std::move(cards);
+  setup.membership = std::move(members);
+  return {};
+}
+
+} // namespace whorl

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/bootstrap.h"
+
+namespace whorl {
+
+/// What ranks tell each other in one round of the set-up. Fixed size, sent as it is.
+template <class Content>
+struct Report {
+  std::uint32_t code = 0; ///< Code; anything but kOk: `text` says why this rank has given up
+  std::array<char, 508> text{};
+  Content content{};
+
+  void set(const Status& status) {
+    code = static_cast<std::uint32_t>(status.code());
+    const std::size_t size = std::min(status.message().size(), text.size() - 1);
+    std::memcpy(text.data(), status.message().data(), size);
+    text[size] = '\0';
+  }
+};
+
+/// Exchanges one report with every rank. The first failure among them, by rank, becomes the result.
+template <class Content>
+Result<std::vector<Content>> exchange(Oob& oob, int nranks, const Report<Content>& mine) {
+  std::vector<Report<Content>> all(static_cast<std::size_t>(nranks));
+  WHORL_TRY(
+      oob.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  std::vector<Content> contents;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    all[rank].text.back() = '\0';
+    if (all[rank].code != 0) {
+      const auto code = std::clamp<std::uint32_t>(all[rank].code, 1, 6);
+      return Status::error(static_cast<Code>(code),
+                           fmt::format("rank {} could not join: {}", rank, all[rank].text.data()));
+    }
+    contents.push_back(all[rank].content);
+  }
+  return contents;
+}
+
+/// Content of a round that is only about success.
+struct Nothing {};
+
+/// Takes part in a round without looking at what comes.
+template <class Content>
+Status attend(Oob& oob, int nranks) {
+  const Report<Content> nothing;
+  std::vector<Report<Content>> all(static_cast<std::size_t>(nranks));
+  return oob.allgather(std::as_bytes(std::span(&nothing, 1)),
+                       std::as_writable_bytes(std::span(all)));
+}
+
+} // namespace whorl
