@@ -62,23 +62,18 @@ Status Communicator::run(std::span<const Request> batch, unsigned patience) {
   return execute(batch, policy);
 }
 
-bool Communicator::repeats(const RawCall& call) const noexcept {
-  return pending_.load(std::memory_order_acquire) == 0 && engine_->repeats(call);
-}
-
-Status Communicator::repeat(const RawCall& call) {
-  if (setup_.verdict->raised()) return setup_.verdict->status();
+WaitResult Communicator::repeat(Collective collective, const void* send, void* recv) noexcept {
+  if (setup_.verdict->raised()) return WaitResult::kFailed;
   WaitResult result = WaitResult::kFailed;
   const Status status = without_exceptions([&]() -> Status {
-    engine_->repeat(call);
+    engine_->repeat(collective, send, recv);
     result =
         wait_until([this] { return engine_->advance(); }, setup_.policy, *setup_.verdict, napper_);
     return {};
   });
-  if (result == WaitResult::kReady) return {};
   // The other ranks count this operation: without it, this rank cannot go on either.
   if (!status.ok()) setup_.verdict->raise(status);
-  return finish(result);
+  return result;
 }
 
 Status Communicator::execute(std::span<const Request> batch, const WaitPolicy& policy) {

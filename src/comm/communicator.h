@@ -19,8 +19,6 @@
 
 namespace whorl {
 
-struct RawCall;
-
 /// A rank's membership in a group of ranks: what a whorlComm_t stands for once it has been created.
 class Communicator {
  public:
@@ -46,8 +44,12 @@ class Communicator {
   /// Whether a blocking call can be carried out by repeat(), which saves what does not depend on
   /// the buffers, because the last call of this collective was the same otherwise. False is always
   /// right.
-  bool repeats(const RawCall& call) const noexcept;
-  Status repeat(const RawCall& call);
+  bool repeats(const RawCall& call) const noexcept {
+    // pairs with release in serve()
+    return pending_.load(std::memory_order_acquire) == 0 && engine_->repeats(call);
+  }
+  /// To be finished if it is not kReady.
+  WaitResult repeat(Collective collective, const void* send, void* recv) noexcept;
   /// Queues a batch for the progress thread. It starts when all tickets may, and completes a part
   /// of each.
   Status submit(std::vector<Request> batch, std::vector<std::shared_ptr<Ticket>> tickets);

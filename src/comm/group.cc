@@ -138,6 +138,8 @@ void run_together(std::span<Batch* const> batches, Status& first) {
 
 } // namespace
 
+constinit thread_local int Group::depth_ = 0;
+
 Group& Group::current() noexcept {
   thread_local Group group;
   return group;
