@@ -67,7 +67,7 @@ void submit(std::vector<Batch>& batches, Status& first) {
     std::vector<std::shared_ptr<Ticket>> own;
     for (const auto& stream : batch.streams) own.push_back(tickets[stream]);
     keep(*batch.handle,
-         batch.handle->communicator->submit(std::move(batch.requests), std::move(own)), first);
+         batch.handle->communicator->submit({std::move(batch.requests), std::move(own)}), first);
   }
 }
 
