@@ -453,9 +453,10 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   const bool crowded = setup.links.ranks_per_core > 1;
   const bool calls = std::any_of(setup.transports.begin(), setup.transports.end(),
                                  [](const auto& t) { return t->polls_by_system_calls(); });
-  // An attempt that is a system call for each peer takes so long that a rank which waits for this
-  // very core should not wait for twenty.
-  setup.policy.spins = options.spins.value_or(crowded && calls ? 0 : setup.policy.spins);
+  // Where ranks share cores, another one wants this very core. It waits for the attempts that do
+  // not pause (docs/performance_rules.md), but not where each is a system call for every peer.
+  const std::uint32_t for_others = calls ? 0 : kEagerAttempts;
+  setup.policy.spins = options.spins.value_or(crowded ? for_others : setup.policy.spins);
   setup.verify = options.verify;
   return setup;
 }
