@@ -407,7 +407,7 @@ WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle
 /// @{
 
 /// Makes a stream. Operations on it run in the order of issue, on the progress thread of their
-/// communicator.
+/// communicator or, if it has not begun them, on the thread that waits for them.
 WHORL_API whorlResult_t whorlStreamCreate(whorlStream_t* stream);
 /// Waits until all operations issued on the stream are complete; returns the first error among
 /// them.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/types.h"
@@ -27,8 +29,17 @@ struct Fingerprint {
   constexpr DataType data_type() const noexcept { return static_cast<DataType>(types & 15U); }
   constexpr ReduceOp reduce_op() const noexcept { return static_cast<ReduceOp>(types >> 4U); }
 
+  /// The same with another number. It comes in one piece, because it is copied in one piece soon
+  /// after: a load waits until narrower stores to the same place have left the store buffer.
+  Fingerprint numbered(std::uint32_t number) const noexcept {
+    using Whole [[gnu::vector_size(16)]] = std::uint32_t;
+    auto whole = std::bit_cast<Whole>(*this);
+    whole[0] = number;
+    return std::bit_cast<Fingerprint>(whole);
+  }
+
   friend constexpr bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
-static_assert(sizeof(Fingerprint) == 16);
+static_assert(sizeof(Fingerprint) == 16 && offsetof(Fingerprint, sequence) == 0);
 
 } // namespace whorl

@@ -39,8 +39,8 @@ constexpr std::array kParams{
               "progress."},
     ParamInfo{Param::kSpins, "WHORL_SPINS", "",
               "Attempts before a wait yields the core, 0 to 1000000000. More pays only where every "
-              "rank has a core to itself. Empty: 20, but 0 where ranks are connected by TCP and a "
-              "host has more of them than cores."},
+              "rank has a core to itself. Empty: 20; where a host has more ranks than cores 8, and "
+              "0 if some are connected by TCP."},
     ParamInfo{Param::kProbe, "WHORL_PROBE", "1",
               "1: measure what messages cost when a communicator is made, and choose algorithms by "
               "that; 0: by estimates. Rank 0's counts."},

@@ -39,6 +39,10 @@ enum class WaitResult : std::uint8_t {
   kTimedOut, ///< no progress for the whole timeout
 };
 
+/// Attempts of a wait that are not followed by a pause: what is waited for comes within a hundred
+/// nanoseconds as a rule; a pause takes 20 to 40.
+inline constexpr std::uint32_t kEagerAttempts = 8;
+
 /// How one wait behaves.
 struct WaitPolicy {
   std::uint64_t timeout_ns; ///< without progress; every kAdvanced starts it anew
@@ -102,9 +106,7 @@ WaitResult wait_until(Attempt&& attempt, const WaitPolicy& policy, const Verdict
     }
     if (verdict.raised()) return WaitResult::kFailed;
     if (++spins <= policy.spins) {
-      // What is waited for comes within a hundred nanoseconds as a rule; a pause takes 20 to 40.
-      constexpr std::uint32_t kEager = 8;
-      if (spins > kEager) detail::cpu_relax();
+      if (spins > kEagerAttempts) detail::cpu_relax();
       continue;
     }
     if (!slow.pause()) return WaitResult::kTimedOut;

@@ -22,7 +22,8 @@ std::string seconds(std::uint64_t ns) {
 
 } // namespace
 
-Communicator::Communicator(Setup setup) : setup_(std::move(setup)), napper_(*this) {
+Communicator::Communicator(Setup setup)
+    : setup_(std::move(setup)), napper_(*this), tasks_(std::make_shared<TaskQueue>(*this)) {
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,
@@ -35,8 +36,7 @@ Communicator::Communicator(Setup setup) : setup_(std::move(setup)), napper_(*thi
 
 Communicator::~Communicator() {
   if (progress_thread_.joinable()) {
-    stop_.store(true, std::memory_order_release); // pairs with acquire in serve()
-    queue_event_.notify();
+    tasks_->stop();
     progress_thread_.join();
   }
   static_cast<void>(without_exceptions([&]() -> Status {
@@ -55,30 +55,25 @@ void Communicator::write_trace() {
 }
 
 Status Communicator::run(std::span<const Request> batch, unsigned patience) {
-  if (pending_.load(std::memory_order_acquire) > 0) WHORL_TRY(drain());
+  if (!tasks_->idle()) WHORL_TRY(drain());
   if (patience == 1) return execute(batch, setup_.policy);
   WaitPolicy policy = setup_.policy;
   policy.timeout_ns *= patience;
   return execute(batch, policy);
 }
 
-bool Communicator::repeats(const RawCall& call) const noexcept {
-  return pending_.load(std::memory_order_acquire) == 0 && engine_->repeats(call);
-}
-
-Status Communicator::repeat(const RawCall& call) {
-  if (setup_.verdict->raised()) return setup_.verdict->status();
+WaitResult Communicator::repeat(Collective collective, const void* send, void* recv) noexcept {
+  if (setup_.verdict->raised()) return WaitResult::kFailed;
   WaitResult result = WaitResult::kFailed;
   const Status status = without_exceptions([&]() -> Status {
-    engine_->repeat(call);
+    engine_->repeat(collective, send, recv);
     result =
         wait_until([this] { return engine_->advance(); }, setup_.policy, *setup_.verdict, napper_);
     return {};
   });
-  if (result == WaitResult::kReady) return {};
   // The other ranks count this operation: without it, this rank cannot go on either.
   if (!status.ok()) setup_.verdict->raise(status);
-  return finish(result);
+  return result;
 }
 
 Status Communicator::execute(std::span<const Request> batch, const WaitPolicy& policy) {
@@ -178,7 +173,6 @@ void Communicator::PeerNapper::look_around(std::uint64_t waited_ns) noexcept {
 void Communicator::abort(Status why) {
   setup_.verdict->raise(std::move(why));
   tell_peers();
-  queue_event_.notify();
 }
 
 Status Communicator::state() {
@@ -203,70 +197,34 @@ Communicator::Memory Communicator::memory() const noexcept {
   return now;
 }
 
-Status Communicator::submit(std::vector<Request> batch,
-                            std::vector<std::shared_ptr<Ticket>> tickets) {
+Status Communicator::submit(Task task) {
   if (!progress_thread_.joinable()) {
     auto thread = start_thread("whorl-progress", [this] { serve(); });
     if (!thread.ok()) { // without a thread the caller has to do it, in the streams' order
-      const Task task{std::move(batch), std::move(tickets)};
       const Status status = run_task(task);
       for (const auto& ticket : task.tickets) ticket->complete_part(status);
       return status;
     }
     progress_thread_ = *std::move(thread);
   }
-  {
-    const std::lock_guard lock(queue_mutex_);
-    queue_.push_back({std::move(batch), std::move(tickets)});
-    pending_.fetch_add(1, std::memory_order_relaxed);
-  }
-  queue_event_.notify();
+  for (const auto& ticket : task.tickets) ticket->stream().enter(tasks_);
+  tasks_->push(std::move(task));
   return {};
 }
 
 Status Communicator::drain() {
-  Event::Waiter waiter(queue_event_);
-  Verdict nobody; // also a dead communicator's tasks end, each with the verdict
-  const WaitPolicy policy{
-      .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
-  static_cast<void>(wait_until(
-      [this] {
-        // pairs with release in serve(): the engine is this thread's again
-        return pending_.load(std::memory_order_acquire) == 0 ? Progress::kDone : Progress::kIdle;
-      },
-      policy, nobody, waiter));
+  tasks_->drain();
   return setup_.verdict->status();
 }
 
 void Communicator::serve() {
-  Verdict nobody;
   const WaitPolicy policy{.timeout_ns = UINT64_MAX,
                           .spins = setup_.policy.spins,
                           .yield_ns = 50'000,
                           .nap_ns = 1'000'000'000};
-  for (;;) {
-    Event::Waiter waiter(queue_event_);
-    std::optional<Task> task;
-    static_cast<void>(wait_until(
-        [&] {
-          const std::lock_guard lock(queue_mutex_);
-          if (!queue_.empty()) {
-            task = std::move(queue_.front());
-            queue_.pop_front();
-            return Progress::kDone;
-          }
-          return stop_.load(std::memory_order_acquire) ? Progress::kDone : Progress::kIdle;
-        },
-        policy, nobody, waiter));
-    if (!task) return;
-    const Status status = run_task(*task);
-    pending_.fetch_sub(1, std::memory_order_release); // pairs with acquire in run() and drain()
-    for (const auto& ticket : task->tickets) ticket->complete_part(status);
-    queue_event_.notify();
-  }
+  while (tasks_->serve(policy)) continue;
 }
 
-/// Waits for the operations before this one in its streams, then carries it out.
 Status Communicator::run_task(const Task& task) {
   for (const auto& ticket : task.tickets) {
     Event::Waiter waiter(ticket->stream().event());

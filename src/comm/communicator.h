@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,16 +9,14 @@
 #include <thread>
 #include <vector>
 
-#include "base/event.h"
 #include "base/status.h"
 #include "comm/engine.h"
 #include "comm/request.h"
 #include "comm/setup.h"
 #include "comm/stream.h"
+#include "comm/task_queue.h"
 
 namespace whorl {
-
-struct RawCall;
 
 /// A rank's membership in a group of ranks: what a whorlComm_t stands for once it has been created.
 class Communicator {
@@ -46,12 +43,17 @@ class Communicator {
   /// Whether a blocking call can be carried out by repeat(), which saves what does not depend on
   /// the buffers, because the last call of this collective was the same otherwise. False is always
   /// right.
-  bool repeats(const RawCall& call) const noexcept;
-  Status repeat(const RawCall& call);
-  /// Queues a batch for the progress thread. It starts when all tickets may, and completes a part
-  /// of each.
-  Status submit(std::vector<Request> batch, std::vector<std::shared_ptr<Ticket>> tickets);
-  /// Waits until all queued batches are complete.
+  bool repeats(const RawCall& call) const noexcept {
+    return tasks_->idle() && engine_->repeats(call);
+  }
+  /// To be finished if it is not kReady.
+  WaitResult repeat(Collective collective, const void* send, void* recv) noexcept;
+  /// Queues a task. It starts when all its tickets may, and completes a part of each.
+  Status submit(Task task);
+  /// Waits for the operations before a task in its streams, then carries it out. The caller has
+  /// begun it, see TaskQueue.
+  Status run_task(const Task& task);
+  /// Waits until all tasks are complete.
   Status drain();
 
   // A batch of several communicators that this thread drives at the same time: begin() on each,
@@ -91,10 +93,6 @@ class Communicator {
   bool remove_scale(int op);
 
  private:
-  struct Task {
-    std::vector<Request> batch;
-    std::vector<std::shared_ptr<Ticket>> tickets;
-  };
   /// Blocks in the transports, and watches the peers of this communicator while waiting.
   class PeerNapper final : public Napper {
    public:
@@ -109,7 +107,6 @@ class Communicator {
 
   void serve();
   void write_trace();
-  Status run_task(const Task& task);
   Status execute(std::span<const Request> batch, const WaitPolicy& policy);
   void look_at_peers() noexcept;
   void tell_peers() noexcept;
@@ -123,11 +120,7 @@ class Communicator {
   std::atomic<bool> told_{false};
   std::uint32_t splits_ = 0;
 
-  std::mutex queue_mutex_;
-  std::deque<Task> queue_;
-  std::atomic<std::size_t> pending_{0}; ///< queued or running; 0 means the engine is the caller's
-  std::atomic<bool> stop_{false};
-  Event queue_event_; ///< notified when queue_, pending_ or stop_ changes
+  std::shared_ptr<TaskQueue> tasks_; ///< idle: the engine is the caller's
   std::thread progress_thread_;
 
   mutable std::mutex scales_mutex_;

@@ -112,7 +112,9 @@ Status Engine::start(std::span<const Request> batch) {
   failure_ = {};
   active_transfers_.clear();
   if (batch.size() == 1 && !batch[0].point_to_point()) return {};
-  return queue_transfers(batch);
+  Status status = queue_transfers(batch);
+  if (!status.ok()) active_transfers_.clear(); // nothing of it is under way
+  return status;
 }
 
 Engine::Transfer& Engine::transfer(bool sends, int peer) {
@@ -295,6 +297,7 @@ Status Engine::start_collective(const Request& request) {
   }
   trace_begin();
   prepared.request = request;
+  prepared.fingerprint = fingerprint_;
   prepared.valid = true;
   prepared.execution.start(binding, endpoints_);
   count_execution(prepared.execution, prepared.counted_bytes);
@@ -302,36 +305,25 @@ Status Engine::start_collective(const Request& request) {
   return {};
 }
 
-bool Engine::repeats(const RawCall& call) const noexcept {
-  const Prepared& prepared = prepared_[static_cast<std::size_t>(call.collective)];
-  const Request& last = prepared.request;
-  if (!prepared.valid || last.scaled || call.count != last.count ||
-      call.type != static_cast<int>(last.type) || call.op != static_cast<int>(last.op) ||
-      call.peer != last.peer || call.collective != last.collective) {
-    return false;
-  }
-  if (call.send == last.send && call.recv == last.recv) return true;
-  const auto send = reinterpret_cast<std::uintptr_t>(call.send);
-  const auto recv = reinterpret_cast<std::uintptr_t>(call.recv);
-  const std::uintptr_t send_end = send + prepared.input_bytes;
-  const std::uintptr_t recv_end = recv + prepared.output_bytes;
-  return send != 0 && recv != 0 && send_end >= send && recv_end >= recv &&
-         (send_end <= recv || recv_end <= send);
+bool Engine::Prepared::apart(const void* send, const void* recv) const noexcept {
+  const auto in = reinterpret_cast<std::uintptr_t>(send);
+  const auto out = reinterpret_cast<std::uintptr_t>(recv);
+  const std::uintptr_t in_end = in + input_bytes;
+  const std::uintptr_t out_end = out + output_bytes;
+  return in != 0 && out != 0 && in_end >= in && out_end >= out && (in_end <= out || out_end <= in);
 }
 
-void Engine::repeat(const RawCall& call) {
+void Engine::repeat(Collective collective, const void* send, void* recv) {
   batch_ = {};
   next_ = 0;
-  failure_ = {};
-  active_transfers_.clear();
-  Prepared& prepared = prepared_[static_cast<std::size_t>(call.collective)];
+  Prepared& prepared = prepared_[static_cast<std::size_t>(collective)];
   current_ = &prepared;
-  prepared.request.send = call.send;
-  prepared.request.recv = call.recv;
-  fingerprint_ = fingerprint_of(prepared.request, ++sequence_, prepared.plan->hash);
+  prepared.request.send = send;
+  prepared.request.recv = recv;
+  fingerprint_ = prepared.fingerprint.numbered(++sequence_);
   trace_begin();
-  prepared.execution.restart(static_cast<const std::byte*>(call.send),
-                             static_cast<std::byte*>(call.recv), scratch_.data(), fingerprint_);
+  prepared.execution.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
+                             scratch_.data(), fingerprint_);
   collective_active_ = true;
 }
 
@@ -361,7 +353,7 @@ Progress Engine::advance() {
   return moved ? Progress::kAdvanced : Progress::kIdle;
 }
 
-Progress Engine::advance_collectives() {
+[[gnu::always_inline]] inline Progress Engine::advance_collectives() {
   bool moved = false;
   for (;;) {
     if (!collective_active_) {

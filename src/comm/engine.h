@@ -19,8 +19,6 @@
 
 namespace whorl {
 
-struct RawCall;
-
 /// Memory that only grows, for scratch chunks and scaled inputs. 64-byte aligned.
 class Workspace {
  public:
@@ -60,9 +58,19 @@ class Engine {
   Status start(std::span<const Request> batch);
   /// Whether a call repeats the last one of its collective, with buffers that need no further
   /// check. False is always right.
-  bool repeats(const RawCall& call) const noexcept;
+  bool repeats(const RawCall& call) const noexcept {
+    const Prepared& prepared = prepared_[static_cast<std::size_t>(call.collective)];
+    const Request& last = prepared.request;
+    if (!prepared.valid || last.scaled || call.count != last.count ||
+        call.type != static_cast<int>(last.type) || call.op != static_cast<int>(last.op) ||
+        call.peer != last.peer) {
+      return false;
+    }
+    return (call.send == last.send && call.recv == last.recv) ||
+           prepared.apart(call.send, call.recv);
+  }
   /// Begins a call that repeats(): a batch of one, without what does not depend on the buffers.
-  void repeat(const RawCall& call);
+  void repeat(Collective collective, const void* send, void* recv);
   Progress advance();
 
   /// After kFailed without a verdict: the error.
@@ -112,6 +120,7 @@ class Engine {
     MoveKernels kernels;
     bool stream = false; ///< whether the output is streamed
     std::size_t scratch_bytes = 0;
+    Fingerprint fingerprint; ///< of every repetition, but for the number
     Execution execution;
     std::size_t counted_bytes = 0; ///< of the execution, in plan_bytes_
 
@@ -119,6 +128,8 @@ class Engine {
       return valid && request.count == other.count && request.type == other.type &&
              request.op == other.op && request.peer == other.peer && request.scaled == other.scaled;
     }
+    /// Whether these buffers are none that a check could object to.
+    bool apart(const void* send, const void* recv) const noexcept;
   };
 
   void trace_begin() noexcept;

@@ -67,7 +67,7 @@ void submit(std::vector<Batch>& batches, Status& first) {
     std::vector<std::shared_ptr<Ticket>> own;
     for (const auto& stream : batch.streams) own.push_back(tickets[stream]);
     keep(*batch.handle,
-         batch.handle->communicator->submit(std::move(batch.requests), std::move(own)), first);
+         batch.handle->communicator->submit({std::move(batch.requests), std::move(own)}), first);
   }
 }
 
@@ -136,7 +136,32 @@ void run_together(std::span<Batch* const> batches, Status& first) {
   }
 }
 
+Status ended() {
+  return Status::error(Code::kInvalidUsage,
+                       "another thread ended a communicator between whorlGroupStart and "
+                       "whorlGroupEnd while the group had calls on it");
+}
+
+/// What issue() does, without its lists.
+Status issue_one(const Call& call) {
+  if (!exists(call.handle)) return ended();
+  whorlComm& handle = *call.handle;
+  const Inside inside(handle);
+  if (handle.magic.load() != whorlComm::kAlive) return ended();
+  Status status;
+  if (call.stream == nullptr) {
+    status = handle.communicator->run({&call.request, 1});
+  } else {
+    status = handle.communicator->submit(
+        {.batch = {call.request}, .tickets = {std::make_shared<Ticket>(call.stream, 1)}});
+  }
+  if (!status.ok()) handle.set_error(status);
+  return status;
+}
+
 } // namespace
+
+constinit thread_local int Group::depth_ = 0;
 
 Group& Group::current() noexcept {
   thread_local Group group;
@@ -221,23 +246,13 @@ void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
 }
 
 Status issue(std::span<const Call> calls) {
-  if (calls.size() == 1 && calls[0].stream == nullptr) {
-    whorlComm& handle = *calls[0].handle;
-    const Inside inside(handle);
-    Status status = handle.communicator->run({&calls[0].request, 1});
-    if (!status.ok()) handle.set_error(status);
-    return status;
-  }
+  if (calls.size() == 1) return issue_one(calls[0]);
   Status first;
   std::vector<Batch> batches = sort_by_communicator(calls);
   std::deque<Inside> inside;
   for (Batch& batch : batches) {
     if (exists(batch.handle)) inside.emplace_back(*batch.handle);
-    if (!exists(batch.handle) || batch.handle->magic.load() != whorlComm::kAlive) {
-      return Status::error(Code::kInvalidUsage,
-                           "another thread ended a communicator between whorlGroupStart and "
-                           "whorlGroupEnd while the group had calls on it");
-    }
+    if (!exists(batch.handle) || batch.handle->magic.load() != whorlComm::kAlive) return ended();
   }
   submit(batches, first);
   std::vector<Batch*> together;

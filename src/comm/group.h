@@ -25,7 +25,8 @@ class Group {
  public:
   static Group& current() noexcept;
 
-  bool open() const noexcept { return depth_ > 0; }
+  /// Whether the calling thread has a group open; cheaper than current().
+  static bool open() noexcept { return depth_ > 0; }
   void start() noexcept { ++depth_; }
   /// Ends one level; the outermost one issues everything. If a collected call was in error nothing
   /// is issued and that error is returned.
@@ -41,7 +42,9 @@ class Group {
   void spoil(const Status& error);
 
  private:
-  int depth_ = 0;
+  // A word of static TLS, which is read without a call; that much is also left for libraries that
+  // are loaded later.
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local int depth_;
   std::vector<Call> calls_;
   struct Job {
     const whorlComm* parent;

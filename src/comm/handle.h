@@ -37,6 +37,11 @@ struct whorlComm {
   std::unique_ptr<whorl::Communicator> communicator; ///< null until created
   bool finalized = false;
 
+  /// Whether the communicator exists and may be used.
+  bool usable() const noexcept {
+    return magic.load(std::memory_order_seq_cst) == kAlive &&
+           created.load(std::memory_order_acquire) == whorl::Code::kOk && !finalized;
+  }
   void set_error(const whorl::Status& status);
   whorl::Status error() const; ///< the last error, for whorlGetLastError()
 

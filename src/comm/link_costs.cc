@@ -87,9 +87,7 @@ Result<ProbeResult> probe_links(const Setup& setup) {
   const Membership& members = *setup.membership;
   ProbeResult result;
   probe_processor(result);
-  WaitPolicy policy = setup.policy;
-  policy.timeout_ns = setup.options.timeout_ns;
-  policy.spins = setup.options.spins.value_or(policy.spins);
+  const WaitPolicy& policy = setup.policy;
   SetupNapper napper(setup);
   const bool crowded = ranks_per_core(members) > 1;
   const ProbePartners partners = probe_partners(members.cards, members.rank);

@@ -9,6 +9,18 @@
 
 namespace whorl {
 
+/// A call as the user made it: nothing has been checked.
+struct RawCall {
+  const char* function = "";
+  Collective collective = Collective::kBarrier;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::size_t count = 0;
+  int type = 1; ///< whorlUint8
+  int op = 0;   ///< whorlSum
+  int peer = 0; ///< root, or partner
+};
+
 /// One call on a communicator, its arguments already checked.
 struct Request {
   Collective collective = Collective::kBarrier;

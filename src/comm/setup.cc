@@ -161,9 +161,10 @@ WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
   const bool calls =
       std::any_of(setup.transports.begin(), setup.transports.end(),
                   [](const auto& t) { return t != nullptr && t->polls_by_system_calls(); });
-  // An attempt that is a system call for each peer takes so long that a rank which waits for this
-  // very core should not wait for twenty.
-  policy.spins = setup.options.spins.value_or(ranks_per_core > 1 && calls ? 0 : policy.spins);
+  // Where ranks share cores, another one wants this very core. It waits for the attempts that do
+  // not pause (docs/performance_rules.md), but not where each is a system call for every peer.
+  const std::uint32_t for_others = calls ? 0 : kEagerAttempts;
+  policy.spins = setup.options.spins.value_or(ranks_per_core > 1 ? for_others : policy.spins);
   return policy;
 }
 

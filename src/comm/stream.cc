@@ -1,6 +1,9 @@
 #include "comm/stream.h"
 
+#include <algorithm>
 #include <unordered_map>
+
+#include "comm/task_queue.h"
 
 namespace whorl {
 namespace {
@@ -31,14 +34,33 @@ Status Stream::error() const {
   return error_;
 }
 
+void Stream::enter(const std::shared_ptr<TaskQueue>& tasks) {
+  const std::lock_guard lock(mutex_);
+  if (std::find(entered_.begin(), entered_.end(), tasks) == entered_.end()) {
+    entered_.push_back(tasks);
+  }
+}
+
 Status Stream::synchronize() {
+  // A queue that is entered while this waits is served by its progress thread alone.
+  std::vector<std::shared_ptr<TaskQueue>> queues;
+  {
+    const std::lock_guard lock(mutex_);
+    queues.swap(entered_);
+  }
   Verdict nobody;
   Event::Waiter waiter(event_);
   // Operations end by themselves, with an error if need be: each has its own deadline.
   const WaitPolicy policy{
       .timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
-  static_cast<void>(wait_until([&] { return idle() ? Progress::kDone : Progress::kIdle; }, policy,
-                               nobody, waiter));
+  static_cast<void>(wait_until(
+      [&] {
+        if (idle()) return Progress::kDone;
+        const bool helped = std::any_of(queues.begin(), queues.end(),
+                                        [this](const auto& queue) { return queue->help(this); });
+        return helped ? Progress::kAdvanced : Progress::kIdle;
+      },
+      policy, nobody, waiter));
   return error();
 }
 

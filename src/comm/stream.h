@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/event.h"
 #include "base/status.h"
 
 namespace whorl {
+
+class TaskQueue;
 
 /// An in-order queue of operations on host memory. Each operation takes a ticket when it is issued
 /// and may start when the ticket before it is complete.
@@ -26,7 +29,9 @@ class Stream {
   }
   /// The first error of an operation of this stream.
   Status error() const;
-  /// Waits until the stream is idle; returns error().
+  /// An operation of this stream is about to be queued there.
+  void enter(const std::shared_ptr<TaskQueue>& tasks);
+  /// Waits until the stream is idle, and carries out itself what nobody has begun; returns error().
   Status synchronize();
   Event& event() noexcept { return event_; } ///< notified at each completion
 
@@ -36,6 +41,7 @@ class Stream {
   Event event_;
   mutable std::mutex mutex_;
   Status error_;
+  std::vector<std::shared_ptr<TaskQueue>> entered_; ///< distinct; emptied by synchronize()
 };
 
 /// Place of a group of operations in a stream. The parts (one for each communicator of the group)

@@ -27,11 +27,17 @@ void Execution::start(const Binding& binding, Endpoints& endpoints) {
 
 void Execution::restart(const std::byte* input, std::byte* output, std::byte* scratch,
                         const Fingerprint& fingerprint) {
+  const bool moved =
+      input != binding_.input || output != binding_.output || scratch != binding_.scratch;
   binding_.input = input;
   binding_.output = output;
   binding_.scratch = scratch;
   binding_.fingerprint = fingerprint;
-  if (!places_known_) find_places();
+  if (!places_known_) {
+    find_places();
+  } else if (moved) {
+    rebase_places();
+  }
   enter_lanes();
 }
 
@@ -79,7 +85,9 @@ void Execution::find_lanes(Endpoints& endpoints) {
   endpoints_ = &endpoints;
 }
 
-Progress Execution::advance() noexcept {
+// A step of a small message takes some hundred instructions; with a call for each of the functions
+// below, a third of them would save and restore registers.
+[[gnu::flatten]] Progress Execution::advance() noexcept {
   bool moved = false;
   bool complete = true;
   for (std::size_t i = 0; i < active_lanes_; ++i) {
@@ -88,7 +96,7 @@ Progress Execution::advance() noexcept {
       lane.trace.resume();
     for (int turn = 0; turn < kTurn && !lane.finished && run_step(lane); ++turn) moved = true;
     if (failed_) return Progress::kFailed;
-    if (!lane.finished && send_ahead(lane)) moved = true;
+    if (!lane.finished && binding_.map.windows > 1 && send_ahead(lane)) moved = true;
     if (trace_ != nullptr && !lane.finished) [[unlikely]]
       lane.trace.pause();
     complete = complete && lane.finished && drained(lane);
@@ -179,7 +187,7 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
       failed_ = true;
       return false;
     }
-    messages_[static_cast<std::size_t>(i)] = message;
+    messages_[static_cast<std::size_t>(i)] = message.data;
   }
   return complete;
 }
@@ -190,17 +198,28 @@ void Execution::enter_step(LaneRun& lane) noexcept {
 }
 
 void Execution::enter_repetition(LaneRun& lane) noexcept {
-  const Step& step = lane.lane->steps[lane.step];
-  // A plain send has nothing to combine.
-  const bool only_sends = step.sends() && !step.receives() && !step.copies() && !step.reduces();
-  lane.phase = only_sends ? Phase::kSend : Phase::kCombine;
   lane.sent = 0;
-  if (lane.places.empty()) return find_operands(lane, step);
-  const Place& place = lane.places[lane.step];
-  lane.src = {.data = base(step.src) + place.src, .chunk = step.chunk, .whole = place.src_whole};
-  lane.dst = {
-      .data = base(step.dst) + place.dst, .chunk = step.dst_chunk, .whole = place.dst_whole};
-  lane.bytes = place.bytes;
+  lane.covers = 1;
+  if (!lane.places.empty()) {
+    const Place& place = lane.places[lane.step];
+    lane.phase = place.phase;
+    const bool forwards = place.forwards && lane.published.empty() && trace_ == nullptr;
+    lane.covers = forwards ? 2 : 1;
+    const Place& target = lane.places[lane.step + lane.covers - 1];
+    lane.src.assign(place.src);
+    lane.dst.assign(target.dst);
+    lane.bytes = place.bytes;
+    return;
+  }
+  const Step& step = lane.lane->steps[lane.step];
+  lane.phase = first_phase(step);
+  find_operands(lane, step);
+}
+
+/// A plain send has nothing to combine.
+Execution::Phase Execution::first_phase(const Step& step) noexcept {
+  const bool only_sends = step.sends() && !step.receives() && !step.copies() && !step.reduces();
+  return only_sends ? Phase::kSend : Phase::kCombine;
 }
 
 void Execution::finish_repetition(LaneRun& lane) noexcept {
@@ -211,7 +230,7 @@ void Execution::finish_repetition(LaneRun& lane) noexcept {
     enter_repetition(lane);
     return;
   }
-  if (++lane.step == steps.size()) {
+  if ((lane.step += lane.covers) == steps.size()) {
     if (++lane.window == binding_.map.windows) {
       lane.finished = true;
       return;

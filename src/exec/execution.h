@@ -99,6 +99,13 @@ class Execution {
     std::byte* data = nullptr; ///< of the first chunk
     std::uint16_t chunk = 0;   ///< the first one
     bool whole = false;        ///< whether they lie side by side in memory
+    /// Field by field. Assigned as a whole, an operand is written with two stores that overlap, and
+    /// reading it waits until both have left the store buffer.
+    void assign(const Operand& other) noexcept {
+      data = other.data;
+      chunk = other.chunk;
+      whole = other.whole;
+    }
   };
   /// Chunks that are sent as one message.
   struct Outgoing {
@@ -107,10 +114,14 @@ class Execution {
     Operand chunks;
     std::size_t bytes;
   };
-  /// The operands of a step that is done once in the only window, from the start of their buffers.
+  /// The operands of a step that is done once in the only window. They are found once for all
+  /// repetitions of an operation on the same buffers.
   struct Place {
-    std::size_t src, dst, bytes;
-    bool src_whole, dst_whole;
+    Operand src, dst;
+    std::size_t bytes;
+    std::size_t src_offset, dst_offset; ///< from the start of their buffers
+    Phase phase;                        ///< that the step begins with
+    bool forwards;                      ///< see forwards()
   };
   /// How far a lane has told its peers where to write.
   struct Offers {
@@ -130,7 +141,8 @@ class Execution {
     std::size_t bytes; ///< of the current message
     std::uint32_t step;
     std::uint16_t repetition;
-    std::uint8_t sent; ///< peers of the fan that have been sent to
+    std::uint8_t sent;   ///< peers of the fan that have been sent to
+    std::uint8_t covers; ///< steps that the current repetition does, see forwards()
     Phase phase;
     bool finished;
     // See send_ahead().
@@ -146,6 +158,8 @@ class Execution {
 
   void find_lanes(Endpoints& endpoints);
   void find_places();
+  void rebase_places() noexcept;
+  bool forwards(const LaneRun& lane, std::size_t step) const noexcept;
   void enter_lanes() noexcept;
   bool run_step(LaneRun& lane) noexcept;
   bool combine(LaneRun& lane, const Step& step) noexcept;
@@ -153,7 +167,7 @@ class Execution {
   bool send_from_memory(LaneRun& lane, const Step& step) noexcept;
   bool send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
                    std::uint8_t& sent) noexcept;
-  bool send_ahead(LaneRun& lane) noexcept;
+  [[gnu::noinline]] bool send_ahead(LaneRun& lane) noexcept;
   static void find_ends(LaneRun& lane) noexcept;
   /// A part of a message that is in one piece everywhere.
   struct Piece {
@@ -179,10 +193,10 @@ class Execution {
   void enter_step(LaneRun& lane) noexcept;
   void enter_repetition(LaneRun& lane) noexcept;
   void finish_repetition(LaneRun& lane) noexcept;
-  void trace_step(LaneRun& lane) noexcept;
+  [[gnu::noinline]] void trace_step(LaneRun& lane) noexcept;
   bool step_finished(const LaneRun& waiter, const Step& step) const noexcept;
   bool may_overwrite(LaneRun& lane, const Step& step) noexcept;
-  static void forget_released(LaneRun& lane) noexcept;
+  [[gnu::noinline]] static void forget_released(LaneRun& lane) noexcept;
   bool drained(LaneRun& lane) noexcept;
   static bool publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept;
 
@@ -192,7 +206,9 @@ class Execution {
   std::size_t find(Operand& operand, Buffer buffer, std::size_t window, std::uint16_t chunk,
                    std::uint32_t count) const noexcept;
 
+  /// Where a buffer begins.
   std::byte* base(Buffer buffer) const noexcept;
+  static Phase first_phase(const Step& step) noexcept;
 
   Binding binding_;
   bool places_known_ = false;            ///< LaneRun::places are of binding_, or empty for good
@@ -200,9 +216,9 @@ class Execution {
   const Endpoints* endpoints_ = nullptr; ///< that the lanes' endpoints were looked up in
   std::vector<LaneRun> lanes_;
   std::size_t active_lanes_ = 0;
-  std::vector<Message> messages_;    ///< of the fan of the step at hand
-  std::vector<const void*> sources_; ///< operands in ascending order of rank
-  std::vector<Target> targets_;      ///< of the step at hand: its own, then of its fan
+  std::vector<const std::byte*> messages_; ///< payloads, of the fan of the step at hand
+  std::vector<const void*> sources_;       ///< operands in ascending order of rank
+  std::vector<Target> targets_;            ///< of the step at hand: its own, then of its fan
   Mismatch mismatch_;
   bool failed_ = false;
   Trace* trace_ = nullptr;

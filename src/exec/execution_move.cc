@@ -37,8 +37,10 @@ bool Execution::find_targets(LaneRun& lane, const Step& step, int& straight) noe
 }
 
 /// Moves one message's worth of data: the operands are the step's source chunks and messages_, the
-/// targets its destination chunks and the `straight` ones of find_targets().
-void Execution::move(const LaneRun& lane, const Step& step, int straight) noexcept {
+/// targets its destination chunks and the `straight` ones of find_targets(). Inlined into one
+/// function, see advance().
+[[gnu::flatten]] void Execution::move(const LaneRun& lane, const Step& step,
+                                      int straight) noexcept {
   const std::size_t first = step.writes_dst() ? 0 : 1;
   const std::span<Target> targets(targets_.data() + first,
                                   static_cast<std::size_t>(straight) + 1 - first);
@@ -77,7 +79,7 @@ void Execution::move_piece(const LaneRun& lane, const Step& step, const std::byt
     reduce_into(binding_.kernels, {sources_.data(), operands}, targets, piece.bytes,
                 step.final() ? binding_.divisor : 1);
   } else {
-    copy_into(binding_.kernels, step.receives() ? messages_[0].data + piece.offset : own, targets,
+    copy_into(binding_.kernels, step.receives() ? messages_[0] + piece.offset : own, targets,
               piece.bytes);
   }
 }
@@ -100,7 +102,7 @@ std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, cons
       sources_[operands++] = own;
       own_placed = true;
     }
-    sources_[operands++] = messages_[static_cast<std::size_t>(i)].data + offset;
+    sources_[operands++] = messages_[static_cast<std::size_t>(i)] + offset;
   }
   if (!own_placed) sources_[operands++] = own;
   return operands;

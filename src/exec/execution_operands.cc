@@ -17,7 +17,6 @@ std::span<std::byte> Execution::memory(Buffer buffer, std::size_t window,
   return {base(buffer) + range.begin * element, range.size * element};
 }
 
-/// Where a buffer begins.
 std::byte* Execution::base(Buffer buffer) const noexcept {
   switch (buffer) {
     case Buffer::kInput: // never written: the verifier allows it as a source only
@@ -80,12 +79,64 @@ void Execution::find_places() {
     for (lane.step = 0; lane.step < steps.size(); ++lane.step) {
       const Step& step = steps[lane.step];
       find_operands(lane, step);
-      lane.places[lane.step] = {
-          .src = step.reads_src() ? static_cast<std::size_t>(lane.src.data - base(step.src)) : 0,
-          .dst = step.writes_dst() ? static_cast<std::size_t>(lane.dst.data - base(step.dst)) : 0,
-          .bytes = lane.bytes,
-          .src_whole = lane.src.whole,
-          .dst_whole = lane.dst.whole};
+      const auto offset = [this](bool used, const Operand& operand, Buffer buffer) {
+        return used ? static_cast<std::size_t>(operand.data - base(buffer)) : 0;
+      };
+      lane.places[lane.step] = {.src = lane.src,
+                                .dst = lane.dst,
+                                .bytes = lane.bytes,
+                                .src_offset = offset(step.reads_src(), lane.src, step.src),
+                                .dst_offset = offset(step.writes_dst(), lane.dst, step.dst),
+                                .phase = first_phase(step),
+                                .forwards = false};
+    }
+    for (std::size_t s = 0; s < steps.size(); ++s) lane.places[s].forwards = forwards(lane, s);
+  }
+}
+
+/// Whether a step can do the next one as well. Where peers may read a rank's input until they have
+/// received all vectors, the result waits in scratch and is copied to its target in a step of its
+/// own (oneshot, in place). Where they read none, since all was sent through slots, nothing keeps
+/// the result from going there at once.
+bool Execution::forwards(const LaneRun& lane, std::size_t step) const noexcept {
+  const std::vector<Step>& steps = lane.lane->steps;
+  if (step + 1 == steps.size() || binding_.stream_output) return false;
+  const Step& makes = steps[step];
+  const Step& copies = steps[step + 1];
+  if (!makes.receives() || !makes.copies() || makes.sends() || makes.dst != Buffer::kScratch ||
+      copies.ops != kCopy || copies.src != Buffer::kScratch || copies.dst == Buffer::kScratch ||
+      copies.chunk != makes.dst_chunk || copies.count != makes.count) {
+    return false;
+  }
+  const bool whole = (!makes.reads_src() || lane.places[step].src.whole) &&
+                     lane.places[step].dst.whole && lane.places[step + 1].dst.whole;
+  // Nobody else may want the result in scratch.
+  const auto overlaps = [&](std::uint32_t chunk, const Step& other) {
+    return chunk < makes.dst_chunk + std::uint32_t{makes.count} &&
+           makes.dst_chunk < chunk + std::uint32_t{other.count};
+  };
+  const auto uses = [&](const Step& other) {
+    if (&other == &makes || &other == &copies) return false;
+    const bool reads = other.reads_src() && other.src == Buffer::kScratch;
+    const bool writes = other.writes_dst() && other.dst == Buffer::kScratch;
+    return other.repeat > 1 || (reads && overlaps(other.chunk, other)) ||
+           (writes && overlaps(other.dst_chunk, other));
+  };
+  return whole && std::none_of(binding_.schedule->lanes.begin(), binding_.schedule->lanes.end(),
+                               [&](const Lane& any) {
+                                 return std::any_of(any.steps.begin(), any.steps.end(), uses);
+                               });
+}
+
+/// The same places in other buffers.
+void Execution::rebase_places() noexcept {
+  for (std::size_t i = 0; i < active_lanes_; ++i) {
+    LaneRun& lane = lanes_[i];
+    for (std::size_t s = 0; s < lane.places.size(); ++s) {
+      const Step& step = lane.lane->steps[s];
+      Place& place = lane.places[s];
+      place.src.data = base(step.src) + place.src_offset;
+      place.dst.data = base(step.dst) + place.dst_offset;
     }
   }
 }

@@ -6,8 +6,9 @@
 namespace whorl {
 
 /// Sends what lies in memory (the source of a plain send, the target of a copying step) to the
-/// peers of the fan that have not got it yet. Returns whether any got it.
-bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
+/// peers of the fan that have not got it yet. Returns whether any got it. Inlined into one
+/// function, see advance().
+[[gnu::flatten]] bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
   const Outgoing message{.buffer = step.copies() ? step.dst : step.src,
                          .window = lane.window,
                          .chunks = step.copies() ? lane.dst : lane.src,

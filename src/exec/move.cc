@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 namespace whorl {
 namespace {
@@ -11,26 +10,15 @@ namespace {
 /// first-level cache of 32 KiB. Smaller costs calls. A multiple of every element.
 constexpr std::size_t kBlock = 4096;
 
-void store(const MoveKernels& kernels, const Target& target, std::size_t offset,
-           const std::byte* source, std::size_t bytes) noexcept {
-  std::byte* const to = target.data + offset;
-  if (to == source) return;
-  if (target.stream) {
-    kernels.stream_copy(to, source, bytes);
-  } else {
-    std::memcpy(to, source, bytes);
-  }
+Target behind(const Target& target, std::size_t offset) noexcept {
+  return {target.data + offset, target.stream};
 }
 
 } // namespace
 
-void reduce_into(const MoveKernels& kernels, std::span<const void*> sources,
-                 std::span<const Target> targets, std::size_t bytes, int divisor) noexcept {
-  const auto reduce = [&](std::byte* to, std::size_t size) {
-    void* const destination = to;
-    kernels.reduce(sources, {&destination, 1}, size / kernels.element_size, divisor);
-  };
-  if (targets.size() == 1 && !targets[0].stream) return reduce(targets[0].data, bytes);
+void detail::reduce_into_all(const MoveKernels& kernels, std::span<const void*> sources,
+                             std::span<const Target> targets, std::size_t bytes,
+                             int divisor) noexcept {
   // The result is made where it may stay in the cache, and goes to the other targets from there.
   alignas(64) std::array<std::byte, kBlock> block;
   const auto first = std::find_if(targets.begin(), targets.end(),
@@ -38,18 +26,19 @@ void reduce_into(const MoveKernels& kernels, std::span<const void*> sources,
   for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
     const std::size_t size = std::min(kBlock, bytes - offset);
     std::byte* const result = first != targets.end() ? first->data + offset : block.data();
-    reduce(result, size);
-    for (const Target& target : targets) store(kernels, target, offset, result, size);
+    reduce(kernels, sources, result, size, divisor);
+    for (const Target& target : targets) copy(kernels, result, behind(target, offset), size);
     for (const void*& source : sources) source = static_cast<const std::byte*>(source) + size;
   }
 }
 
-void copy_into(const MoveKernels& kernels, const std::byte* source, std::span<const Target> targets,
-               std::size_t bytes) noexcept {
-  if (targets.size() == 1) return store(kernels, targets[0], 0, source, bytes);
+void detail::copy_into_all(const MoveKernels& kernels, const std::byte* source,
+                           std::span<const Target> targets, std::size_t bytes) noexcept {
   for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
     const std::size_t size = std::min(kBlock, bytes - offset);
-    for (const Target& target : targets) store(kernels, target, offset, source + offset, size);
+    for (const Target& target : targets) {
+      copy(kernels, source + offset, behind(target, offset), size);
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
+#include <cstring>
 #include <span>
 
 #include "kernels/reduce.h"
@@ -20,12 +22,44 @@ struct MoveKernels {
   std::size_t element_size = 1;
 };
 
+namespace detail {
+void reduce_into_all(const MoveKernels& kernels, std::span<const void*> sources,
+                     std::span<const Target> targets, std::size_t bytes, int divisor) noexcept;
+void copy_into_all(const MoveKernels& kernels, const std::byte* source,
+                   std::span<const Target> targets, std::size_t bytes) noexcept;
+
+inline void reduce(const MoveKernels& kernels, std::span<const void* const> sources, std::byte* to,
+                   std::size_t bytes, int divisor) noexcept {
+  void* const destination = to;
+  // Elements have 1, 2, 4 or 8 bytes; a division takes longer than the rest.
+  kernels.reduce(sources, {&destination, 1}, bytes >> std::countr_zero(kernels.element_size),
+                 divisor);
+}
+inline void copy(const MoveKernels& kernels, const std::byte* source, const Target& target,
+                 std::size_t bytes) noexcept {
+  if (target.data == source) return;
+  if (target.stream) {
+    kernels.stream_copy(target.data, source, bytes);
+  } else {
+    std::memcpy(target.data, source, bytes);
+  }
+}
+} // namespace detail
+
 /// Combines the sources from left to right into every target, in one pass. A target may be one of
 /// the sources. The pointers in `sources` are changed.
-void reduce_into(const MoveKernels& kernels, std::span<const void*> sources,
-                 std::span<const Target> targets, std::size_t bytes, int divisor) noexcept;
+inline void reduce_into(const MoveKernels& kernels, std::span<const void*> sources,
+                        std::span<const Target> targets, std::size_t bytes, int divisor) noexcept {
+  if (targets.size() == 1 && !targets[0].stream) {
+    return detail::reduce(kernels, sources, targets[0].data, bytes, divisor);
+  }
+  detail::reduce_into_all(kernels, sources, targets, bytes, divisor);
+}
 /// Copies the source into every target, in one pass; not where the target is the source.
-void copy_into(const MoveKernels& kernels, const std::byte* source, std::span<const Target> targets,
-               std::size_t bytes) noexcept;
+inline void copy_into(const MoveKernels& kernels, const std::byte* source,
+                      std::span<const Target> targets, std::size_t bytes) noexcept {
+  if (targets.size() == 1) return detail::copy(kernels, source, targets[0], bytes);
+  detail::copy_into_all(kernels, source, targets, bytes);
+}
 
 } // namespace whorl

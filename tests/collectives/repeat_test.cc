@@ -98,6 +98,25 @@ TEST(Repeat, ChecksWhatIsNotTheSame) {
   });
 }
 
+/// Small vectors are sent through slots, and the result goes to its place at once; larger ones are
+/// read where they lie, so in place the result has to wait until all have been read.
+TEST(Repeat, OneShotInPlaceSentAndRead) {
+  const ScopedEnv env({{"WHORL_ALGO", "allreduce:oneshot"}});
+  each_world([](int rank, whorlComm_t comm) {
+    std::vector<float> a(kCount), b(kCount);
+    std::string f;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{10}, kCount}) {
+      for (int round = 0; f.empty() && round < 20; ++round) f = sum(rank, comm, a, a, count);
+      for (int round = 0; f.empty() && round < 3; ++round) {
+        f = sum(rank, comm, a, b, count);
+        if (f.empty()) f = sum(rank, comm, b, a, count);
+        if (f.empty()) f = sum(rank, comm, b, b, count);
+      }
+    }
+    return f;
+  });
+}
+
 /// The scratch memory grows, and so moves, between two calls that are alike.
 TEST(Repeat, AfterOtherOperations) {
   each_world([](int rank, whorlComm_t comm) {

@@ -13,19 +13,11 @@ using namespace whorl::capi; // NOLINT
 namespace {
 
 /// Checks a call and issues it, or adds it to the open group.
-whorlResult_t call(const RawCall& raw, whorlComm_t handle, void* stream) noexcept {
+whorlResult_t check_and_issue(RawCall raw, whorlComm_t handle, void* stream) noexcept {
   return guarded(raw.function, [&]() -> Status {
     Group& group = Group::current();
-    // Before the handle is read: another thread's abort then waits for this call, or this call sees
-    // that the handle is dead.
-    std::optional<Inside> inside;
+    std::optional<Inside> inside; // see call()
     if (exists(handle)) inside.emplace(*handle);
-    if (stream == nullptr && !group.open() && check_ready(raw.function, handle).ok() &&
-        handle->communicator->repeats(raw)) {
-      Status status = handle->communicator->repeat(raw);
-      if (!status.ok()) handle->set_error(status);
-      return status;
-    }
     Call checked{.handle = handle, .request = {}, .stream = nullptr};
     const auto check = [&]() -> Status {
       WHORL_TRY(check_ready(raw.function, handle));
@@ -49,6 +41,34 @@ whorlResult_t call(const RawCall& raw, whorlComm_t handle, void* stream) noexcep
     }
     return issue({&checked, 1});
   });
+}
+
+whorlResult_t repeat_failed(const char* function, whorlComm& handle, WaitResult result) noexcept {
+  return guarded(function, [&]() -> Status {
+    Status status = handle.communicator->finish(result);
+    handle.set_error(status);
+    return status;
+  });
+}
+
+/// A blocking call outside a group that repeats the last one of its collective is on its way within
+/// some hundred instructions. Inlined, so that the arguments are compared where they arrive, in
+/// registers.
+[[gnu::always_inline]] inline whorlResult_t call(RawCall raw, whorlComm_t handle,
+                                                 void* stream) noexcept {
+  if (stream == nullptr && !Group::open() && exists(handle) &&
+      !in_forked_child.load(std::memory_order_relaxed)) {
+    // Before the handle is read: another thread's abort then waits for this call, or this call sees
+    // that the handle is dead.
+    const Inside inside(*handle);
+    if (handle->usable() && handle->communicator->repeats(raw)) {
+      const WaitResult result = handle->communicator->repeat(raw.collective, raw.send, raw.recv);
+      if (result == WaitResult::kReady) [[likely]]
+        return whorlSuccess;
+      return repeat_failed(raw.function, *handle, result);
+    }
+  }
+  return check_and_issue(raw, handle, stream);
 }
 
 } // namespace

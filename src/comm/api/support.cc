@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <atomic>
 #include <mutex>
 
 #include "base/log.h"
@@ -16,9 +15,9 @@ static_assert(static_cast<int>(ReduceOp::kAvg) == whorlAvg);
 static_assert(static_cast<int>(kNumReduceOps) == whorlNumOps);
 static_assert(static_cast<int>(kNumDataTypes) == whorlNumTypes);
 
-std::atomic<bool> in_forked_child{false};
-
 } // namespace
+
+constinit std::atomic<bool> in_forked_child{false};
 
 std::string& last_error() noexcept {
   thread_local std::string text;

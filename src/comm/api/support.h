@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
 #include <exception>
 #include <new>
 #include <string>
@@ -21,7 +22,9 @@ std::string& last_error() noexcept;
 /// Keeps the error of a call for whorlGetLastError() and turns it into a result code.
 whorlResult_t report(const Status& status);
 
-/// kInvalidUsage in the forked child of a process that had used the library.
+/// Whether this is the forked child of a process that had used the library.
+extern std::atomic<bool> in_forked_child;
+/// kInvalidUsage if it is.
 Status check_not_forked(const char* function);
 /// From now on a forked child must not use the library: its threads and connections are the
 /// parent's.
