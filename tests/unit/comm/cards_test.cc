@@ -40,7 +40,7 @@ int decided_slots(const std::vector<Wish>& wishes, std::size_t slot_bytes) {
 
 TEST(Cards, AnyRankMayAskForSlots) {
   constexpr std::size_t kKiB = 1024;
-  EXPECT_EQ(decided_slots({{}, {}}, 64 * kKiB), 8);
+  EXPECT_EQ(decided_slots({{}, {}}, 64 * kKiB), 16);
   EXPECT_EQ(decided_slots({{}, {}}, 512 * kKiB), 4);
   EXPECT_EQ(decided_slots({{.slots = 16}, {}}, 512 * kKiB), 16);
   EXPECT_EQ(decided_slots({{}, {.slots = 16}}, 512 * kKiB), 16);
