@@ -87,6 +87,7 @@ Status Communicator::begin(std::span<const Request> batch) {
   if (status.ok() || status.code() == Code::kInvalidArgument) return status;
   setup_.verdict->raise(status);
   tell_peers();
+  withdraw_memory(); // a transfer that had begun has offered its place
   return setup_.verdict->status();
 }
 
