@@ -44,10 +44,11 @@ void FifoEndpoint::emptied(std::uint64_t flag) noexcept {
     std::size_t bytes = (flag & ~kTimed) >> 32;
     if ((flag & kPublished) != 0) {
       // Nothing was copied from its place: what the user will pay to read it is found by reading.
-      const std::span<const std::byte> place = offered_[(received_ + 1) % kPlacesAhead].place;
+      const Offered& offered = offered_[(received_ + 1) % kPlacesAhead];
+      if (offered.number != received_ + 1) return; // the peer has changed the flag since
       empty_began_ns_ = sys().now_ns();
-      touch(place);
-      bytes = place.size();
+      touch(offered.place);
+      bytes = offered.place.size();
     }
     const std::uint32_t pace =
         pace_of(sys().now_ns() - empty_began_ns_, std::max<std::size_t>(bytes, 1));

@@ -281,6 +281,16 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
     EXPECT_FALSE(b.try_peek());
     EXPECT_THAT(pair.corrupt_, HasSubstr("does not share"));
   }
+  { // that a message is to be timed, after it was looked at: there is no place to read
+    Pair pair(4);
+    FifoEndpoint a = pair.endpoint(0);
+    FifoEndpoint b = pair.endpoint(1);
+    ASSERT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastSharedBytes), {}), Publish::kSent);
+    ASSERT_TRUE(b.try_peek());
+    pair.slot(0, 0).flag |= std::uint64_t{1} << 62;
+    b.release();
+    EXPECT_EQ(pair.head(0).pace, 0U);
+  }
   {
     Pair pair(2);
     FifoEndpoint a = pair.endpoint(0);
