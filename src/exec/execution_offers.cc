@@ -12,6 +12,11 @@ bool Execution::is_placed(const Step& step) noexcept {
 }
 
 bool Execution::takes_offers(const LaneRun& lane) noexcept {
+  // Messages are counted by endpoint: none may be there twice, as in a lane that sends to ranks 1
+  // and 3 at once, and receives from ranks 1 to 3.
+  for (auto at = lane.endpoints.begin(); at != lane.endpoints.end(); ++at) {
+    if (std::find(lane.endpoints.begin(), at, *at) != at) return false;
+  }
   return std::any_of(lane.lane->steps.begin(), lane.lane->steps.end(), [&](const Step& step) {
     return is_placed(step) && lane.endpoints[step.rx]->places_ahead() > 0;
   });

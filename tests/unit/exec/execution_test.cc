@@ -9,6 +9,7 @@
 #include "algorithms/algorithm.h"
 #include "comm/request.h"
 #include "exec/reference.h"
+#include "schedule/verify.h"
 #include "tests/support/queue_endpoint.h"
 
 namespace whorl {
@@ -174,6 +175,51 @@ TEST(Execution, OneByteElements) {
       run({Collective::kAllReduce, &algorithm, shape, count, DataType::kInt8, false, false, 4});
     }
   }
+}
+
+/// Wider groups of partners than one can make it necessary to list a rank twice.
+TEST(Execution, PlacesNothingWhereALaneNamesARankTwice) {
+  constexpr std::size_t kCount = 2048; // a message
+  std::vector<Schedule> schedules(2);
+  for (int rank : {0, 1}) {
+    Schedule& schedule = schedules[static_cast<std::size_t>(rank)];
+    schedule.rank = rank;
+    schedule.nranks = schedule.chunks_per_block = schedule.output_chunks = 2;
+  }
+  schedules[0].input_chunks = 2;
+  schedules[0].lanes = {{.channel = 0,
+                         .peers = {1},
+                         .steps = {{.ops = kSend, .chunk = 0},
+                                   {.ops = kSend, .chunk = 1},
+                                   {.ops = kCopy, .stride = 1, .repeat = 2}}}};
+  schedules[1].lanes = {{.channel = 0,
+                         .peers = {0, 0},
+                         .steps = {{.ops = kRecv | kCopy, .rx = 0, .dst_chunk = 0},
+                                   {.ops = kRecv | kCopy, .rx = 1, .dst_chunk = 1}}}};
+  const auto report = verify(schedules, {.collective = Collective::kBroadcast},
+                             {.published = true, .placed = true});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const auto map = ChunkMap::make(schedules[0], 2 * kCount, 4, 4 * kCount);
+  ASSERT_TRUE(map.ok());
+  test::QueueFabric fabric(4, 4 * kCount, false, /*places=*/true);
+  std::vector<int> input(2 * kCount), outputs[2] = {input, input};
+  for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<int>(i);
+  std::vector<Execution> executions(2);
+  for (const std::size_t rank : {1U, 0U}) {
+    auto view = fabric.view(static_cast<int>(rank));
+    executions[rank].start({.schedule = &schedules[rank],
+                            .map = *map,
+                            .kernels = {.element_size = 4},
+                            .input = reinterpret_cast<const std::byte*>(input.data()),
+                            .output = reinterpret_cast<std::byte*>(outputs[rank].data()),
+                            .fingerprint = {.sequence = 1}},
+                           view);
+    static_cast<void>(executions[rank].advance());
+  }
+  while (executions[1].advance() == Progress::kAdvanced) {
+  }
+  EXPECT_EQ(outputs[0], input);
+  EXPECT_EQ(outputs[1], input);
 }
 
 TEST(Execution, ReportsAMessageOfAnotherOperation) {
