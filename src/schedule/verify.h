@@ -26,7 +26,8 @@ struct VerifyOptions {
   /// any time from its own step on, for the receiver has said in advance, in this window or before,
   /// where that is. Checks that nothing else touches this memory meanwhile, on any rank, whatever
   /// is placed and whatever is not. With `published` also that nobody reads there what was
-  /// published.
+  /// published. Messages count as an order of the lanes of a rank, too, which an executor that
+  /// sends ahead of a window does not keep: scratch that lanes share is checked without `placed`.
   bool placed = false;
 };
 
