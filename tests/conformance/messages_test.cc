@@ -6,6 +6,7 @@
 
 #include "tests/conformance/rig.h"
 #include "transports/shm/heap.h"
+
 namespace whorl::testing {
 namespace {
 
@@ -260,7 +261,6 @@ TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
       const auto offered = i % 3 == 2 ? place(i).first(place(i).size() - 1) : place(i);
       EXPECT_TRUE(rig.to(0).offer_place(1 + i, offered, numbered(i % 3 == 0 ? i + 1 : i)));
     }
-    std::vector<std::byte> plain(kRoom);
     EXPECT_FALSE(rig.to(0).offer_place(1 + rig.to(0).places_ahead() + 1, place(0), numbered(0)))
         << "too far ahead";
     ASSERT_TRUE(rig.send(0, pattern(1, 0), numbered(0)));
