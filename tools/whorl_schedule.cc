@@ -34,7 +34,7 @@ struct Arguments {
   std::string collective, algorithm, dims, svg;
   int nranks = 0, root = 0, channels = 1;
   std::optional<int> rank;
-  bool text = false, json = false, in_place = false, published = false;
+  bool text = false, json = false, in_place = false, published = false, placed = false;
 };
 
 Status bad(std::string message) {
@@ -129,7 +129,8 @@ Result<Built> build(const Arguments& arguments) {
                            shape.dims.empty() ? "" : " in these dimensions"));
   }
   built.schedules = build_all(*algorithm, shape);
-  const auto report = verify(built.schedules, built.spec, {.published = arguments.published});
+  const auto report = verify(built.schedules, built.spec,
+                             {.published = arguments.published, .placed = arguments.placed});
   if (report.ok()) {
     for (Schedule& schedule : built.schedules) {
       schedule.min_slots = static_cast<std::uint8_t>(report->min_slots);
@@ -240,6 +241,8 @@ int run(int argc, char** argv) {
   verify_command->add_flag("--in-place", arguments.in_place, "input and output are in place");
   verify_command->add_flag("--published", arguments.published,
                            "receivers read the memory of the sender");
+  verify_command->add_flag("--placed", arguments.placed,
+                           "senders write to the memory of the receiver");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -23,6 +23,7 @@ expect 0 '<svg' show allreduce tree 8 --svg
 expect 0 'rank=7/8' show allreduce hierarchical 8 --dims 4:twoshot,2:ring
 expect 0 'allreduce ring, 4 ranks: correct' verify allreduce ring 4 --in-place
 expect 0 'root 2: correct' verify reduce tree 5 --root 2 --channels 2 --published
+expect 0 'twoshot, 3 ranks: correct' verify allreduce twoshot 3 --in-place --published --placed
 expect 0 'Usage' --help
 expect 2 'no collective "allreduction"' show allreduction ring 4
 expect 2 'no algorithm "rung"' verify allreduce rung 4
