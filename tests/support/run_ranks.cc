@@ -80,7 +80,7 @@ std::vector<std::vector<std::byte>> RankContext::allgather(std::span<const std::
   if (mine.size() > kBoardBytes) throw std::length_error("too much for the test's board");
   Board::Entry& entry = board_->entries[rank];
   entry.size = static_cast<std::uint32_t>(mine.size());
-  std::memcpy(entry.bytes, mine.data(), mine.size());
+  std::copy(mine.begin(), mine.end(), entry.bytes);
   barrier();
   std::vector<std::vector<std::byte>> all;
   for (int r = 0; r < nranks; ++r) {
