@@ -140,6 +140,13 @@ class TopK:
     def __init__(self, world: World, size: int) -> None:
         self.world, self.error = world, torch.zeros(size)
 
+    def gather(self, mine: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
+        """Parts of different lengths; padded to the longest on gloo, which wants equal ones."""
+        room = [max(counts)] * len(counts) if self.world.backend == "gloo" else counts
+        parts = [mine.new_empty(count) for count in room]
+        dist.all_gather(parts, F.pad(mine, (0, room[self.world.rank] - len(mine))))
+        return [part[:count] for part, count in zip(parts, counts, strict=True)]
+
     def mean(self, flat: torch.Tensor) -> torch.Tensor:
         corrected = flat + self.error
         index = corrected.abs().topk(len(flat) // (10 + 5 * self.world.rank)).indices.sort().values
@@ -148,10 +155,8 @@ class TopK:
         length = torch.tensor([len(index)])
         lengths = [torch.empty_like(length) for _ in range(self.world.size)]
         dist.all_gather(lengths, length)
-        indices = [torch.empty(int(each), dtype=torch.int64) for each in lengths]
-        parts = [torch.empty(int(each)) for each in lengths]
-        dist.all_gather(indices, index)
-        dist.all_gather(parts, values)
+        counts = [int(each) for each in lengths]
+        indices, parts = self.gather(index, counts), self.gather(values, counts)
         total = torch.zeros_like(flat)
         for where, what in zip(indices, parts, strict=True):
             total.index_add_(0, where, what)
