@@ -34,6 +34,7 @@ class TrainingFailed(Exception):
 def _rank_main(case: Case, world: World, listener: socket.socket) -> None:
     """A forked rank. Rank 0 serves the store on the socket that the parent has bound, so no port is
     chosen twice."""
+    os.setpgid(0, 0)
     error = open(pathlib.Path(world.folder) / f"rank{world.rank}.err", "w", encoding="utf-8")
     os.dup2(error.fileno(), 2)
     os.dup2(error.fileno(), 1)
@@ -96,7 +97,7 @@ def _wait(processes: list, seconds: float) -> str:
     if stuck:
         time.sleep(0.5)
     for process in stuck:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # with what it started itself, a compiler for instance
         process.join()
     return trouble
 

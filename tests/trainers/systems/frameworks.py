@@ -1,0 +1,110 @@
+"""Accelerate, Lightning and DeepSpeed. The last two make the process group themselves, by the
+environment variables of a launcher and the name of the backend. A framework that is not installed has
+no cases; `MISSING` names it."""
+import functools
+import importlib.util
+import os
+import socket
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+import models
+from case import Case, Training, World
+from data import digit_batch
+
+EACH = 32
+FRAMEWORKS = ("accelerate", "lightning", "deepspeed")
+MISSING = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
+
+
+def leave(world: World) -> None:
+    """Ends the process group of the runner and leaves variables by which a framework makes its own."""
+    port = [0]
+    if world.rank == 0:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port[0] = free.getsockname()[1]
+    dist.broadcast_object_list(port)
+    dist.destroy_process_group()
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port[0]), LOCAL_RANK=str(world.rank))
+
+
+def check_backend(world: World) -> None:
+    if dist.get_backend() != world.backend or dist.get_world_size() != world.size:
+        raise AssertionError(f"the framework has {dist.get_world_size()} ranks on {dist.get_backend()}")
+
+
+def accelerate(world: World) -> Training:
+    from accelerate import Accelerator
+    accelerator = Accelerator(cpu=True)
+    check_backend(world)
+    if accelerator.num_processes != world.size:
+        raise AssertionError(f"Accelerate sees {accelerator.num_processes} processes")
+    model = models.plain_network()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+
+    def step(i: int) -> torch.Tensor:
+        images, labels = digit_batch(i, [world.rank], world.size, EACH)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        accelerator.backward(loss)
+        optimizer.step()
+        return accelerator.gather(loss.detach()).mean()
+
+    return Training(step, EACH, model)
+
+
+def lightning(world: World) -> Training:
+    from lightning.fabric import Fabric
+    from lightning.fabric.strategies import DDPStrategy
+    leave(world)
+    fabric = Fabric(accelerator="cpu", devices=world.size,
+                    strategy=DDPStrategy(process_group_backend=world.backend))
+    fabric.launch()
+    check_backend(world)
+    model = models.plain_network()
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+
+    def step(i: int) -> torch.Tensor:
+        images, labels = digit_batch(i, [world.rank], world.size, EACH)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        fabric.backward(loss)
+        optimizer.step()
+        return fabric.all_reduce(loss.detach(), reduce_op="mean")
+
+    return Training(step, EACH, model)
+
+
+def deepspeed(world: World, stage: int) -> Training:
+    os.environ.update(DS_ACCELERATOR="cpu", DS_IGNORE_CUDA_DETECTION="1")
+    import deepspeed as ds
+    ds.comm.torch.build_shm_op = lambda: None  # would compile an allreduce that goes around the backend
+    leave(world)
+    ds.init_distributed(dist_backend=world.backend, auto_mpi_discovery=False, verbose=False)
+    check_backend(world)
+    model = models.plain_network()
+    engine, _, _, _ = ds.initialize(
+        model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=4e-3),
+        config={"train_micro_batch_size_per_gpu": EACH, "zero_allow_untested_optimizer": True,
+                "zero_optimization": {"stage": stage, "reduce_bucket_size": 5000, "allgather_bucket_size": 5000,
+                                      "stage3_param_persistence_threshold": 0}})
+
+    def step(i: int) -> torch.Tensor:
+        images, labels = digit_batch(i, [world.rank], world.size, EACH)
+        loss = F.cross_entropy(engine(images), labels)
+        engine.backward(loss)
+        engine.step()
+        return loss.detach()
+
+    return Training(step, EACH)
+
+
+CASES = [case for case in (
+    Case("accelerate", 2, accelerate),
+    Case("lightning", 2, lightning),
+    Case("deepspeed_zero1", 2, functools.partial(deepspeed, stage=1), seconds=90),
+    Case("deepspeed_zero2", 2, functools.partial(deepspeed, stage=2), seconds=90),
+    Case("deepspeed_zero3", 2, functools.partial(deepspeed, stage=3), seconds=90),
+) if case.name.split("_")[0] not in MISSING]
