@@ -14,7 +14,7 @@ namespace whorl {
 namespace {
 
 /// Numbers of operators are not reused, so that one of another communicator is noticed.
-std::atomic<int> next_operator{static_cast<int>(kNumReduceOps)};
+std::atomic<int> next_operator{WHORL_FIRST_USER_OP};
 
 std::string seconds(std::uint64_t ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);

@@ -70,7 +70,7 @@ std::string what(Collective collective, std::uint64_t count, DataType type, Redu
 
 bool known(const Fingerprint& fingerprint) noexcept {
   return fingerprint.collective < kNumCollectives && (fingerprint.types & 15U) < kNumDataTypes &&
-         (fingerprint.types >> 4U) < kNumReduceOps;
+         is_reduce_op(fingerprint.types >> 4U);
 }
 
 } // namespace

@@ -163,6 +163,31 @@ whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t datatype, 
               comm, stream);
 }
 
+whorlResult_t whorlAllGatherv(const void*, size_t, void*, const size_t*, const size_t*,
+                              whorlDataType_t, whorlComm_t, void*) {
+  return whorlInvalidUsage;
+}
+whorlResult_t whorlReduceScatterv(const void*, void*, const size_t*, whorlDataType_t, whorlRedOp_t,
+                                  whorlComm_t, void*) {
+  return whorlInvalidUsage;
+}
+whorlResult_t whorlAlltoAllv(const void*, const size_t*, const size_t*, void*, const size_t*,
+                             const size_t*, whorlDataType_t, whorlComm_t, void*) {
+  return whorlInvalidUsage;
+}
+whorlResult_t whorlGatherv(const void*, size_t, void*, const size_t*, const size_t*,
+                           whorlDataType_t, int, whorlComm_t, void*) {
+  return whorlInvalidUsage;
+}
+whorlResult_t whorlScatterv(const void*, const size_t*, const size_t*, void*, size_t,
+                            whorlDataType_t, int, whorlComm_t, void*) {
+  return whorlInvalidUsage;
+}
+whorlResult_t whorlRecvAny(void*, size_t, whorlDataType_t, int*, whorlComm_t, void*) {
+  return whorlInvalidUsage;
+}
+whorlResult_t whorlCommSetTimeout(whorlComm_t, int) { return whorlInvalidUsage; }
+
 whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDataType_t datatype,
                                         whorlScalarResidence_t residence, whorlComm_t comm) {
   constexpr const char* kName = "whorlRedOpCreatePreMulSum";
@@ -173,6 +198,9 @@ whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDat
     const int type = datatype;
     if (type < 0 || type >= kNumDataTypes) {
       return invalid(kName, fmt::format("datatype is {}, which is none", type));
+    }
+    if (type == whorlBool) {
+      return invalid(kName, "datatype is whorlBool; truth values have no multiples to be summed");
     }
     const int where = residence;
     if (where != whorlScalarDevice && where != whorlScalarHostImmediate) {
@@ -194,7 +222,7 @@ whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm) {
   return guarded("whorlRedOpDestroy", [&]() -> Status {
     WHORL_TRY(check_ready("whorlRedOpDestroy", comm));
     const int number = op;
-    if (number >= 0 && number < kNumReduceOps) {
+    if (is_reduce_op(number)) {
       return invalid("whorlRedOpDestroy",
                      fmt::format("op {} is built in and cannot be destroyed", number));
     }

@@ -12,7 +12,8 @@ namespace {
 static_assert(static_cast<int>(Code::kInProgress) == whorlInProgress);
 static_assert(static_cast<int>(DataType::kFloat8e5m2) == whorlFloat8e5m2);
 static_assert(static_cast<int>(ReduceOp::kAvg) == whorlAvg);
-static_assert(static_cast<int>(kNumReduceOps) == whorlNumOps);
+static_assert(static_cast<int>(DataType::kBool) == whorlBool);
+static_assert(static_cast<int>(ReduceOp::kBxor) == whorlBxor);
 static_assert(static_cast<int>(kNumDataTypes) == whorlNumTypes);
 
 } // namespace
