@@ -43,6 +43,15 @@ class Checker {
 
   Status check_peer() {
     if (!has_root(call_.collective) && !request_.point_to_point()) return {};
+    if (call_.any_peer) {
+      if (call_.source == nullptr) return bad("source is NULL; it is where the sender's rank goes");
+      if (communicator_.nranks() == 1) {
+        return bad("there is no other rank that could send; a rank receives from itself by name");
+      }
+      request_.peer = kAnyRank;
+      request_.source = call_.source;
+      return {};
+    }
     if (call_.peer < 0 || call_.peer >= communicator_.nranks()) {
       return bad(fmt::format("{} is {}; it must be a rank from 0 to {}",
                              has_root(call_.collective) ? "root" : "peer", call_.peer,

@@ -21,14 +21,7 @@ whorlResult_t check_and_issue(RawCall raw, whorlComm_t handle, void* stream) noe
     Call checked{.handle = handle, .request = {}, .stream = nullptr};
     const auto check = [&]() -> Status {
       WHORL_TRY(check_ready(raw.function, handle));
-      if (stream != nullptr) {
-        checked.stream = find_stream(stream);
-        if (checked.stream == nullptr) {
-          return invalid(raw.function,
-                         "stream is neither NULL nor a stream of whorlStreamCreate() that still "
-                         "exists");
-        }
-      }
+      WHORL_TRY(check_stream(raw.function, stream, checked.stream));
       return check_call(raw, *handle->communicator, checked.request);
     };
     if (Status status = check(); !status.ok()) {
@@ -163,30 +156,18 @@ whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t datatype, 
               comm, stream);
 }
 
-whorlResult_t whorlAllGatherv(const void*, size_t, void*, const size_t*, const size_t*,
-                              whorlDataType_t, whorlComm_t, void*) {
-  return whorlInvalidUsage;
+whorlResult_t whorlRecvAny(void* recvbuff, size_t count, whorlDataType_t datatype, int* source,
+                           whorlComm_t comm, void* stream) {
+  return check_and_issue({.function = "whorlRecvAny",
+                          .collective = Collective::kRecv,
+                          .recv = recvbuff,
+                          .count = count,
+                          .type = datatype,
+                          .peer = kAnyRank,
+                          .any_peer = true,
+                          .source = source},
+                         comm, stream);
 }
-whorlResult_t whorlReduceScatterv(const void*, void*, const size_t*, whorlDataType_t, whorlRedOp_t,
-                                  whorlComm_t, void*) {
-  return whorlInvalidUsage;
-}
-whorlResult_t whorlAlltoAllv(const void*, const size_t*, const size_t*, void*, const size_t*,
-                             const size_t*, whorlDataType_t, whorlComm_t, void*) {
-  return whorlInvalidUsage;
-}
-whorlResult_t whorlGatherv(const void*, size_t, void*, const size_t*, const size_t*,
-                           whorlDataType_t, int, whorlComm_t, void*) {
-  return whorlInvalidUsage;
-}
-whorlResult_t whorlScatterv(const void*, const size_t*, const size_t*, void*, size_t,
-                            whorlDataType_t, int, whorlComm_t, void*) {
-  return whorlInvalidUsage;
-}
-whorlResult_t whorlRecvAny(void*, size_t, whorlDataType_t, int*, whorlComm_t, void*) {
-  return whorlInvalidUsage;
-}
-whorlResult_t whorlCommSetTimeout(whorlComm_t, int) { return whorlInvalidUsage; }
 
 whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDataType_t datatype,
                                         whorlScalarResidence_t residence, whorlComm_t comm) {

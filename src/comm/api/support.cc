@@ -85,4 +85,11 @@ Status check_ready(const char* function, const whorlComm* handle) {
   return {};
 }
 
+Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream) {
+  stream = argument != nullptr ? find_stream(argument) : nullptr;
+  if (argument == nullptr || stream != nullptr) return {};
+  return invalid(function,
+                 "stream is neither NULL nor a stream of whorlStreamCreate() that still exists");
+}
+
 } // namespace whorl::capi
