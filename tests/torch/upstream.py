@@ -76,7 +76,9 @@ def load_widened(name: str) -> types.ModuleType:
     source = pathlib.Path(spec.origin).read_text("utf-8")
     source, refusals = re.subn(r'BACKEND != "(?:mpi|gloo)"', "False", source)
     source, branches = re.subn(r'BACKEND == "mpi" or BACKEND == "gloo"', "True", source)
-    if refusals == 0 or branches == 0:
+    source, lists = re.subn(r'require_backend_is_available\(\{"gloo"\}\)', "require_backend_is_available({BACKEND})",
+                            source)
+    if 0 in (refusals, branches, lists):
         raise ImportError(f"{name} has none of the conditions that are to be widened: look at it anew")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
