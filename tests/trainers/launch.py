@@ -17,9 +17,8 @@ import time
 import traceback
 
 import torch
-import torch._dynamo  # noqa: F401  (optimizers and DDP would import it in every rank)
+import torch._dynamo
 import torch.distributed as dist
-
 import worker
 from case import ALONE, Case, World
 

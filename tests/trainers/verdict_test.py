@@ -4,11 +4,10 @@ import dataclasses
 import unittest
 from unittest import mock
 
-import torch
-import torch.distributed as dist
-
 import launch
 import runner
+import torch
+import torch.distributed as dist
 import verdict
 from case import Case, Training, World
 from systems import all_cases

@@ -16,9 +16,8 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch import nn
-
 from case import ALONE, Case, World
+from torch import nn
 
 
 def load_backend(name: str) -> None:

@@ -6,11 +6,10 @@ import importlib.util
 import os
 import socket
 
+import models
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-
-import models
 from case import Case, Training, World
 from data import digit_batch
 
