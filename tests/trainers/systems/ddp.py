@@ -103,6 +103,4 @@ CASES = [
          fast=True),
     Case("ddp_power_sgd", 2, functools.partial(plain, hook=power_sgd, bucket_mib=25), bound=1e-3, fast=True),
     Case("ddp_power_sgd_4_ranks", 4, functools.partial(plain, hook=power_sgd, bucket_mib=25), bound=1e-3),
-    Case("ddp_power_sgd_buckets", 2, functools.partial(plain, hook=power_sgd), not_on={
-        "gloo": "each bucket's chain of futures waits in one of gloo's two threads: a deadlock with two buckets"}),
 ]
