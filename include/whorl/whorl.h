@@ -95,23 +95,37 @@ typedef enum {
   whorlBfloat16 = 9,    ///< upper half of a float32
   whorlFloat8e4m3 = 10, ///< OCP E4M3: no infinities, largest finite value 448
   whorlFloat8e5m2 = 11, ///< OCP E5M2: IEEE-like, largest finite value 57344
-  whorlNumTypes = 12
+  whorlInt16 = 12,      ///< beyond NCCL
+  whorlUint16 = 13,     ///< beyond NCCL
+  /// Beyond NCCL: one byte, 0 for false, anything else for true; results are 0 or 1. Sum, max and
+  /// whorlBor are "or"; prod, min and whorlBand are "and"; whorlBxor is "exclusive or"; there is no
+  /// average.
+  whorlBool = 14,
+  whorlNumTypes = 15
 } whorlDataType_t;
 
 typedef enum { whorlNumOps_dummy = 5 } whorlRedOp_dummy_t;
 /// Reduction operator. 16- and 8-bit floating types are accumulated in float32. Integer sums and
 /// products wrap. Averages of integers are the wrapped sum divided by the number of ranks, rounded
 /// towards zero. For floating types, min and max return NaN if any operand is NaN.
-/// Values from whorlNumOps on are made by whorlRedOpCreatePreMulSum().
+/// Bitwise operators are for integers and whorlBool. Values from #WHORL_FIRST_USER_OP on are made
+/// by whorlRedOpCreatePreMulSum(); those in between that have no name are no operators. So
+/// whorlNumOps and all values below it mean what they mean in NCCL.
 typedef enum {
   whorlSum = 0,
   whorlProd = 1,
   whorlMax = 2,
   whorlMin = 3,
   whorlAvg = 4,
-  whorlNumOps = 5,
+  whorlNumOps = 5, ///< of NCCL's
+  whorlBand = 8,   ///< beyond NCCL: bitwise and
+  whorlBor = 9,    ///< beyond NCCL: bitwise or
+  whorlBxor = 10,  ///< beyond NCCL: bitwise exclusive or
   whorlMaxRedOp = 0x7fffffff >> (32 - 8 * sizeof(whorlRedOp_dummy_t))
 } whorlRedOp_t;
+
+/// The least value of an operator that whorlRedOpCreatePreMulSum() makes.
+#define WHORL_FIRST_USER_OP 64
 
 /// Where the scalar of whorlRedOpCreatePreMulSum() lives and when it is read.
 typedef enum {
@@ -222,6 +236,12 @@ WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
 WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError);
 /// Number of ranks.
 WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
+/// Sets the timeout of the operations that this rank issues from now on: an operation that makes no
+/// progress for `ms` milliseconds (at least 1) fails and kills the communicator. Operations that
+/// are queued on a stream keep the timeout they were issued with; calls collected in a group are
+/// issued by the outermost whorlGroupEnd(). Ranks may differ. Not collective; does not wait (beyond
+/// NCCL).
+WHORL_API whorlResult_t whorlCommSetTimeout(whorlComm_t comm, int ms);
 /// CUDA device of this rank; -1 for a communicator on host memory.
 WHORL_API whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device);
 /// This rank, 0 … count − 1.
@@ -355,6 +375,51 @@ WHORL_API whorlResult_t whorlScatter(const void* sendbuff, void* recvbuff, size_
 WHORL_API whorlResult_t whorlBarrier(whorlComm_t comm, void* stream);
 /// @}
 
+/// @name Collectives with blocks of different sizes (beyond NCCL)
+/// As MPI's v-variants. Arrays have one entry for each rank; counts and displacements are in
+/// elements, displacements from the start of the buffer. A displacement array that is NULL says
+/// that the blocks lie side by side in rank order. The arrays are read before the call returns.
+/// Counts of 0 are legal anywhere, also all of a rank; a buffer without elements may be NULL.
+/// Blocks that are written must not overlap each other; gaps between blocks are not touched. What
+/// one rank says that it sends to another and what that one says that it receives must be equal;
+/// where not, the receiving rank gets ::whorlInvalidUsage with both ranks and counts in the text.
+/// They are collectives: all ranks call them in the same order, with the same `datatype`, operator
+/// and root.
+/// @{
+
+/// Concatenates `sendcount` elements of every rank in everyone's `recvbuff`: those of rank j are
+/// `recvcounts[j]` elements from `rdispls[j]` on. In place: `sendbuff == recvbuff + rdispls[rank]`.
+WHORL_API whorlResult_t whorlAllGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                        const size_t* recvcounts, const size_t* rdispls,
+                                        whorlDataType_t datatype, whorlComm_t comm, void* stream);
+/// Reduces the blocks of `sendbuff`, which lie side by side, block j of `recvcounts[j]` elements,
+/// and leaves block `rank` in `recvbuff`. `recvcounts` is the same on all ranks. In place:
+/// `recvbuff` is where block `rank` of `sendbuff` begins.
+WHORL_API whorlResult_t whorlReduceScatterv(const void* sendbuff, void* recvbuff,
+                                            const size_t* recvcounts, whorlDataType_t datatype,
+                                            whorlRedOp_t op, whorlComm_t comm, void* stream);
+/// Sends `sendcounts[j]` elements of `sendbuff` from `sdispls[j]` on to rank j and puts the
+/// `recvcounts[j]` elements of rank j into `recvbuff` from `rdispls[j]` on. Not in place.
+WHORL_API whorlResult_t whorlAlltoAllv(const void* sendbuff, const size_t* sendcounts,
+                                       const size_t* sdispls, void* recvbuff,
+                                       const size_t* recvcounts, const size_t* rdispls,
+                                       whorlDataType_t datatype, whorlComm_t comm, void* stream);
+/// Collects `sendcount` elements of every rank on `root`: those of rank j are `recvcounts[j]`
+/// elements from `rdispls[j]` on. `recvbuff`, `recvcounts` and `rdispls` are ignored elsewhere. In
+/// place: `sendbuff == recvbuff + rdispls[root]` on root.
+WHORL_API whorlResult_t whorlGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                     const size_t* recvcounts, const size_t* rdispls,
+                                     whorlDataType_t datatype, int root, whorlComm_t comm,
+                                     void* stream);
+/// Gives `sendcounts[j]` elements of root's `sendbuff` from `sdispls[j]` on to rank j, which
+/// expects `recvcount`. `sendbuff`, `sendcounts` and `sdispls` are ignored elsewhere. In place:
+/// `recvbuff == sendbuff + sdispls[root]` on root.
+WHORL_API whorlResult_t whorlScatterv(const void* sendbuff, const size_t* sendcounts,
+                                      const size_t* sdispls, void* recvbuff, size_t recvcount,
+                                      whorlDataType_t datatype, int root, whorlComm_t comm,
+                                      void* stream);
+/// @}
+
 /// @name Point to point
 /// The k-th send of rank a to rank b meets the k-th receive of b from a; count and datatype are
 /// equal on both sides. Sends and receives outside a group are complete, on this rank, when they
@@ -367,6 +432,20 @@ WHORL_API whorlResult_t whorlSend(const void* sendbuff, size_t count, whorlDataT
 /// Receives `count` elements from `peer`.
 WHORL_API whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t datatype, int peer,
                                   whorlComm_t comm, void* stream);
+/// Receives `count` elements from any other rank: the next send to this rank of whichever rank has
+/// one waiting; where several have, they take turns. `*source` is set to that rank when the
+/// operation is complete, and stays untouched if it fails (beyond NCCL).
+///
+/// The receive counts among those from the rank that it has met: if it takes rank a's k-th send,
+/// the next whorlRecv() from a meets the (k+1)-th. Count and datatype are equal on both sides, too:
+/// a waiting send that differs is an error, not passed over. A group may contain several of these
+/// calls, which are met one after the other in the order of the calls, besides sends and
+/// collectives; but not whorlRecv() of the same communicator as well, since it would be open which
+/// of them a send meets: whorlGroupEnd() then returns ::whorlInvalidArgument and nothing has
+/// happened. Sends of a rank to itself are not taken. The wait ends with an error when the timeout
+/// passes without a send or when any rank of the communicator dies.
+WHORL_API whorlResult_t whorlRecvAny(void* recvbuff, size_t count, whorlDataType_t datatype,
+                                     int* source, whorlComm_t comm, void* stream);
 /// @}
 
 /// @name Operators

@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
     if (!supported(simd)) continue;
     for (int t = 0; t < whorl::kNumDataTypes; ++t) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kAvg}) {
+        if (!whorl::combines(static_cast<DataType>(t), op)) continue;
         for (const std::size_t fan : {2u, 4u, 8u}) add(simd, static_cast<DataType>(t), op, fan);
       }
     }

@@ -15,17 +15,23 @@ namespace whorl {
 struct Fingerprint {
   std::uint32_t sequence = 0;   ///< operation number in the communicator; for send and recv, number
                                 ///< of the transfer between the two ranks
-  std::uint8_t collective = 0;  ///< Collective; both halves of a transfer say kSend
+  std::uint8_t collective = 0;  ///< Collective, plus kUneven; both halves of a transfer say kSend
   std::uint8_t types = 0;       ///< DataType, plus 16·ReduceOp where the collective reduces
   std::uint16_t root = 0;       ///< 0 where there is none
   std::uint64_t count_plan = 0; ///< count (48 bits), then 16 bits of hash of communicator and plan
 
+  /// In `collective`: blocks have different sizes, `count` is that of the message's block.
+  static constexpr std::uint8_t kUneven = 16;
   static constexpr std::uint64_t kMaxCount = (std::uint64_t{1} << 48) - 1;
 
   constexpr std::uint64_t count() const noexcept { return count_plan & kMaxCount; }
   constexpr std::uint16_t plan() const noexcept {
     return static_cast<std::uint16_t>(count_plan >> 48);
   }
+  constexpr Collective kind() const noexcept {
+    return static_cast<Collective>(collective & ~kUneven);
+  }
+  constexpr bool uneven() const noexcept { return (collective & kUneven) != 0; }
   constexpr DataType data_type() const noexcept { return static_cast<DataType>(types & 15U); }
   constexpr ReduceOp reduce_op() const noexcept { return static_cast<ReduceOp>(types >> 4U); }
 
@@ -38,8 +44,16 @@ struct Fingerprint {
     return std::bit_cast<Fingerprint>(whole);
   }
 
+  /// The same with another count.
+  constexpr Fingerprint counting(std::uint64_t elements) const noexcept {
+    Fingerprint other = *this;
+    other.count_plan = (count_plan & ~kMaxCount) | (elements & kMaxCount);
+    return other;
+  }
+
   friend constexpr bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
+static_assert(kNumCollectives <= Fingerprint::kUneven);
 static_assert(sizeof(Fingerprint) == 16 && offsetof(Fingerprint, sequence) == 0);
 
 } // namespace whorl

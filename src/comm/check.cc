@@ -34,10 +34,8 @@ class Checker {
   Status check_types() {
     request_.collective = call_.collective;
     if (call_.type < 0 || call_.type >= kNumDataTypes) {
-      return bad(
-          fmt::format("datatype is {}, which is none; use whorlInt8 (0) to whorlFloat8e5m2 "
-                      "({})",
-                      call_.type, kNumDataTypes - 1));
+      return bad(fmt::format("datatype is {}, which is none; use whorlInt8 (0) to whorlBool ({})",
+                             call_.type, kNumDataTypes - 1));
     }
     request_.type = static_cast<DataType>(call_.type);
     return {};
@@ -45,6 +43,15 @@ class Checker {
 
   Status check_peer() {
     if (!has_root(call_.collective) && !request_.point_to_point()) return {};
+    if (call_.any_peer) {
+      if (call_.source == nullptr) return bad("source is NULL; it is where the sender's rank goes");
+      if (communicator_.nranks() == 1) {
+        return bad("there is no other rank that could send; a rank receives from itself by name");
+      }
+      request_.peer = kAnyRank;
+      request_.source = call_.source;
+      return {};
+    }
     if (call_.peer < 0 || call_.peer >= communicator_.nranks()) {
       return bad(fmt::format("{} is {}; it must be a rank from 0 to {}",
                              has_root(call_.collective) ? "root" : "peer", call_.peer,
@@ -74,16 +81,26 @@ class Checker {
 
   Status check_operator() {
     if (!reduces(call_.collective)) return {};
-    if (call_.op >= 0 && call_.op < kNumReduceOps) {
+    if (is_reduce_op(call_.op)) {
       request_.op = static_cast<ReduceOp>(call_.op);
-      return {};
+      if (combines(request_.type, request_.op)) return {};
+      if (request_.type == DataType::kBool) {
+        return bad(
+            "op is whorlAvg, but truth values have no average; reduce them as whorlUint8, or use "
+            "whorlBor or whorlBand");
+      }
+      return bad(fmt::format(
+          "op is {}, which combines bits, but the datatype is {}; bitwise operators are "
+          "for integers and whorlBool",
+          name_of(request_.op), name_of(request_.type)));
     }
     const auto scale = communicator_.find_scale(call_.op);
     if (!scale) {
       return bad(
-          fmt::format("op is {}, which is neither whorlSum (0) to whorlAvg ({}) nor an "
-                      "operator of this communicator that still exists",
-                      call_.op, kNumReduceOps - 1));
+          fmt::format("op is {}, which is neither whorlSum (0) to whorlAvg (4), whorlBand (8), "
+                      "whorlBor (9), whorlBxor (10), nor an operator of this communicator that "
+                      "still exists",
+                      call_.op));
     }
     if (scale->type != request_.type) {
       return bad(fmt::format("the operator was made for {}, the call has datatype {}",

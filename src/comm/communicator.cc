@@ -14,7 +14,7 @@ namespace whorl {
 namespace {
 
 /// Numbers of operators are not reused, so that one of another communicator is noticed.
-std::atomic<int> next_operator{static_cast<int>(kNumReduceOps)};
+std::atomic<int> next_operator{WHORL_FIRST_USER_OP};
 
 std::string seconds(std::uint64_t ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
@@ -23,7 +23,10 @@ std::string seconds(std::uint64_t ns) {
 } // namespace
 
 Communicator::Communicator(Setup setup)
-    : setup_(std::move(setup)), napper_(*this), tasks_(std::make_shared<TaskQueue>(*this)) {
+    : setup_(std::move(setup)),
+      policy_(setup_.policy),
+      napper_(*this),
+      tasks_(std::make_shared<TaskQueue>(*this)) {
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,
@@ -56,19 +59,16 @@ void Communicator::write_trace() {
 
 Status Communicator::run(std::span<const Request> batch, unsigned patience) {
   if (!tasks_->idle()) WHORL_TRY(drain());
-  if (patience == 1) return execute(batch, setup_.policy);
-  WaitPolicy policy = setup_.policy;
-  policy.timeout_ns *= patience;
-  return execute(batch, policy);
+  return execute(batch, policy_.timeout_ns * patience);
 }
 
 WaitResult Communicator::repeat(Collective collective, const void* send, void* recv) noexcept {
   if (setup_.verdict->raised()) return WaitResult::kFailed;
   WaitResult result = WaitResult::kFailed;
   const Status status = without_exceptions([&]() -> Status {
+    timeout_ns_ = policy_.timeout_ns;
     engine_->repeat(collective, send, recv);
-    result =
-        wait_until([this] { return engine_->advance(); }, setup_.policy, *setup_.verdict, napper_);
+    result = wait_until([this] { return engine_->advance(); }, policy_, *setup_.verdict, napper_);
     return {};
   });
   // The other ranks count this operation: without it, this rank cannot go on either.
@@ -76,12 +76,19 @@ WaitResult Communicator::repeat(Collective collective, const void* send, void* r
   return result;
 }
 
-Status Communicator::execute(std::span<const Request> batch, const WaitPolicy& policy) {
-  WHORL_TRY(begin(batch));
+Status Communicator::execute(std::span<const Request> batch, std::uint64_t timeout_ns) {
+  WHORL_TRY(begin(batch, timeout_ns));
+  WaitPolicy policy = setup_.policy;
+  policy.timeout_ns = timeout_ns;
   return finish(wait_until([this] { return advance(); }, policy, *setup_.verdict, napper_));
 }
 
 Status Communicator::begin(std::span<const Request> batch) {
+  return begin(batch, policy_.timeout_ns);
+}
+
+Status Communicator::begin(std::span<const Request> batch, std::uint64_t timeout_ns) {
+  timeout_ns_ = timeout_ns;
   if (setup_.verdict->raised()) return setup_.verdict->status();
   Status status = without_exceptions([&] { return engine_->start(batch); });
   if (status.ok() || status.code() == Code::kInvalidArgument) return status;
@@ -140,8 +147,9 @@ Status Communicator::time_out_error() const {
       Code::kRemoteError,
       fmt::format(
           "no progress for {}. {}. That rank may be dead, stopped, busy elsewhere or may not "
-          "have made this call; if it needs longer, raise WHORL_TIMEOUT_MS or timeoutMs",
-          seconds(setup_.policy.timeout_ns), engine_->waiting()));
+          "have made this call; if it needs longer, raise WHORL_TIMEOUT_MS, timeoutMs or what "
+          "whorlCommSetTimeout() was given",
+          seconds(timeout_ns_), engine_->waiting()));
 }
 
 void Communicator::tell_peers() noexcept {
@@ -199,6 +207,7 @@ Communicator::Memory Communicator::memory() const noexcept {
 }
 
 Status Communicator::submit(Task task) {
+  task.timeout_ns = policy_.timeout_ns;
   if (!progress_thread_.joinable()) {
     auto thread = start_thread("whorl-progress", [this] { serve(); });
     if (!thread.ok()) { // without a thread the caller has to do it, in the streams' order
@@ -237,7 +246,7 @@ Status Communicator::run_task(const Task& task) {
         wait_until([&] { return ticket->may_start() ? Progress::kDone : Progress::kIdle; }, policy,
                    nobody, waiter));
   }
-  return execute(task.batch, setup_.policy);
+  return execute(task.batch, task.timeout_ns);
 }
 
 Identity Communicator::derive_identity(int color) {

@@ -62,7 +62,9 @@ class Communicator {
   Progress advance() noexcept;
   Status finish(WaitResult result);
   Napper& napper() noexcept { return napper_; }
-  const WaitPolicy& policy() const noexcept { return setup_.policy; }
+  const WaitPolicy& policy() const noexcept { return policy_; }
+  /// Of the operations that are issued from now on.
+  void set_timeout(std::uint64_t timeout_ns) noexcept { policy_.timeout_ns = timeout_ns; }
   const Verdict& verdict() const noexcept { return *setup_.verdict; }
 
   /// Kills the communicator on all ranks. Any thread.
@@ -107,7 +109,8 @@ class Communicator {
 
   void serve();
   void write_trace();
-  Status execute(std::span<const Request> batch, const WaitPolicy& policy);
+  Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
+  Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
   void look_at_peers() noexcept;
   void tell_peers() noexcept;
   void withdraw_memory();
@@ -115,6 +118,8 @@ class Communicator {
 
   Setup setup_;
   std::unique_ptr<Engine> engine_;
+  WaitPolicy policy_;            ///< of new operations; the calling thread's
+  std::uint64_t timeout_ns_ = 0; ///< of the operation under way; of whom the engine is
   PeerNapper napper_;
   std::mutex look_mutex_; ///< look_around() of the transports: one thread at a time
   std::atomic<bool> told_{false};

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "comm/check.h"
@@ -26,18 +25,6 @@ std::uint16_t hash_plan(const Identity& identity, const Algorithm& algorithm, co
   }
   for (const int rank : shape.ring) mix(static_cast<std::uint64_t>(rank));
   return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
-}
-
-Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::uint16_t plan) {
-  const auto collective =
-      request.collective == Collective::kRecv ? Collective::kSend : request.collective;
-  const auto op = reduces(collective) ? static_cast<unsigned>(request.op) : 0U;
-  return {.sequence = sequence,
-          .collective = static_cast<std::uint8_t>(collective),
-          .types = static_cast<std::uint8_t>(static_cast<unsigned>(request.type) | (op << 4U)),
-          .root = static_cast<std::uint16_t>(has_root(collective) ? request.peer : 0),
-          .count_plan =
-              (request.count & Fingerprint::kMaxCount) | (static_cast<std::uint64_t>(plan) << 48U)};
 }
 
 /// Proves the schedules of all ranks, out of place and in place.
@@ -111,95 +98,13 @@ Status Engine::start(std::span<const Request> batch) {
   collective_active_ = false;
   failure_ = {};
   active_transfers_.clear();
+  any_.clear();
+  next_any_ = 0;
+  any_queue_ = nullptr;
   if (batch.size() == 1 && !batch[0].point_to_point()) return {};
   Status status = queue_transfers(batch);
   if (!status.ok()) active_transfers_.clear(); // nothing of it is under way
   return status;
-}
-
-Engine::Transfer& Engine::transfer(bool sends, int peer) {
-  auto& slot = transfers_[2 * static_cast<std::size_t>(peer) + (sends ? 1 : 0)];
-  if (slot == nullptr) {
-    slot = std::make_unique<Transfer>();
-    slot->peer = peer;
-    slot->endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
-    slot->execution.trace_to(config_.trace, Trace::transfers(peer, sends));
-  }
-  return *slot;
-}
-
-/// Sorts the sends and receives of a batch into one queue for each peer and direction. Those of
-/// this rank with itself are done at once.
-Status Engine::queue_transfers(std::span<const Request> batch) {
-  const int self = config_.membership->rank;
-  std::vector<const Request*> self_sends, self_receives;
-  for (const Request& request : batch) {
-    if (!request.point_to_point()) continue;
-    const bool sends = request.collective == Collective::kSend;
-    if (request.peer == self) {
-      (sends ? self_sends : self_receives).push_back(&request);
-      continue;
-    }
-    Transfer& queue = transfer(sends, request.peer);
-    if (std::find(active_transfers_.begin(), active_transfers_.end(), &queue) ==
-        active_transfers_.end()) {
-      queue.queue.clear();
-      queue.next = 0;
-      active_transfers_.push_back(&queue);
-    }
-    queue.queue.push_back(&request);
-  }
-  if (self_sends.size() != self_receives.size()) {
-    return Status::error(
-        Code::kInvalidArgument,
-        fmt::format(
-            "rank {} sends {} messages to itself and receives {} from itself in this group; "
-            "put both halves of each into one group",
-            self, self_sends.size(), self_receives.size()));
-  }
-  for (std::size_t i = 0; i < self_sends.size(); ++i) {
-    const Request& from = *self_sends[i];
-    const Request& to = *self_receives[i];
-    if (from.count != to.count || from.type != to.type) {
-      return Status::error(Code::kInvalidArgument,
-                           fmt::format("rank {}: {} meets {}; count and datatype must be equal",
-                                       self, describe(from), describe(to)));
-    }
-  }
-  for (std::size_t i = 0; i < self_sends.size(); ++i) {
-    const std::size_t bytes = self_sends[i]->count * size_of(self_sends[i]->type);
-    if (bytes > 0) std::memmove(self_receives[i]->recv, self_sends[i]->send, bytes);
-  }
-  for (Transfer* const queue : active_transfers_) WHORL_TRY(start_transfer(*queue));
-  return {};
-}
-
-/// Begins the next request of a queue.
-Status Engine::start_transfer(Transfer& queue) {
-  const Request& request = *queue.queue[queue.next];
-  const Algorithm& algorithm = config_.selector.pick(request.collective, 0);
-  const auto made = plan(request.collective, algorithm, 0);
-  if (!made.ok()) return made.status();
-  const Schedule& schedule = (*made)->schedule;
-  const std::size_t element = size_of(request.type);
-  auto map = ChunkMap::make(schedule, request.count, element, config_.membership->slot_bytes);
-  if (!map.ok()) return map.status();
-  auto& number =
-      (request.collective == Collective::kSend ? sent_
-                                               : received_)[static_cast<std::size_t>(request.peer)];
-  // The two ranks of a transfer build their plans from different algorithms of the registry.
-  queue.fingerprint = fingerprint_of(request, ++number, 0);
-  queue.execution.start(
-      {.schedule = &schedule,
-       .map = *map,
-       .kernels = {.stream_copy = stream_copy(default_simd()), .element_size = element},
-       .input = static_cast<const std::byte*>(request.send),
-       .output = static_cast<std::byte*>(request.recv),
-       .fingerprint = queue.fingerprint},
-      queue);
-  count_execution(queue.execution, queue.counted_bytes);
-  ++queue.next;
-  return {};
 }
 
 /// Makes a workspace large enough, within the budget.
@@ -272,6 +177,8 @@ void Engine::trace_begin() noexcept {
 }
 
 Status Engine::start_collective(const Request& request) {
+  if (request.blocks != nullptr) return start_exchange(request);
+  exchanging_ = false;
   Prepared& prepared = prepared_[static_cast<std::size_t>(request.collective)];
   if (!prepared.fits(request)) WHORL_TRY(prepare(prepared, request));
   current_ = &prepared;
@@ -299,6 +206,14 @@ Status Engine::start_collective(const Request& request) {
   prepared.request = request;
   prepared.fingerprint = fingerprint_;
   prepared.valid = true;
+  if (members.nranks == 1 && request.type == DataType::kBool && reduces(request.collective)) {
+    // One rank's schedule only copies, and a kernel is what makes any true byte 1.
+    const void* const source = request.send;
+    void* const destination = request.recv;
+    prepared.kernels.reduce({&source, 1}, {&destination, 1}, request.count, 1);
+    binding.input = binding.output;
+    prepared.valid = false; // a repetition has to do this, too
+  }
   prepared.execution.start(binding, endpoints_);
   count_execution(prepared.execution, prepared.counted_bytes);
   collective_active_ = true;
@@ -321,6 +236,7 @@ void Engine::repeat(Collective collective, const void* send, void* recv) {
   prepared.request.send = send;
   prepared.request.recv = recv;
   fingerprint_ = prepared.fingerprint.numbered(++sequence_);
+  exchanging_ = false;
   trace_begin();
   prepared.execution.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
                              scratch_.data(), fingerprint_);
@@ -332,11 +248,18 @@ Progress Engine::advance() {
   const Progress collectives = advance_collectives();
   if (collectives == Progress::kFailed) return Progress::kFailed;
   moved |= collectives == Progress::kAdvanced;
+  const Progress met = meet_any_rank();
+  if (met == Progress::kFailed) return Progress::kFailed;
+  moved |= met == Progress::kAdvanced;
   for (std::size_t i = 0; i < active_transfers_.size();) {
     switch (advance_transfer(*active_transfers_[i])) {
       case Progress::kFailed:
         return Progress::kFailed;
       case Progress::kDone:
+        if (active_transfers_[i] == any_queue_) {
+          *any_[next_any_++]->source = any_queue_->transfer.peer();
+          any_queue_ = nullptr;
+        }
         active_transfers_[i] = active_transfers_.back();
         active_transfers_.pop_back();
         moved = true;
@@ -349,7 +272,9 @@ Progress Engine::advance() {
     }
     ++i;
   }
-  if (collectives == Progress::kDone && active_transfers_.empty()) return Progress::kDone;
+  if (collectives == Progress::kDone && active_transfers_.empty() && next_any_ == any_.size()) {
+    return Progress::kDone;
+  }
   return moved ? Progress::kAdvanced : Progress::kIdle;
 }
 
@@ -362,11 +287,15 @@ Progress Engine::advance() {
       failure_ = start_collective(batch_[next_++]);
       if (!failure_.ok()) return Progress::kFailed;
     }
-    const Progress progress = current_->execution.advance();
-    if (progress == Progress::kFailed) failure_ = fail_on(current_->execution, fingerprint_);
+    const Progress progress = exchanging_ ? exchange_->advance() : current_->execution.advance();
+    if (progress == Progress::kFailed) {
+      failure_ = exchanging_ ? fail_on(*exchange_->current())
+                             : fail_on(current_->execution.mismatch(),
+                                       current_->execution.mismatch().peer, fingerprint_);
+    }
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
-    if (config_.trace != nullptr) {
+    if (config_.trace != nullptr && !exchanging_) { // transfers have their own tracks
       traced_.end = ticks();
       config_.trace->add(traced_);
     }
@@ -375,23 +304,9 @@ Progress Engine::advance() {
   }
 }
 
-Progress Engine::advance_transfer(Transfer& queue) {
-  bool moved = false;
-  for (;;) {
-    const Progress progress = queue.execution.advance();
-    if (progress == Progress::kFailed) failure_ = fail_on(queue.execution, queue.fingerprint);
-    if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
-    if (progress != Progress::kDone) return progress;
-    moved = true;
-    if (queue.next == queue.queue.size()) return Progress::kDone;
-    failure_ = start_transfer(queue);
-    if (!failure_.ok()) return Progress::kFailed;
-  }
-}
-
 /// The error of a failed execution; success where an endpoint failed (the verdict has the error).
-Status Engine::fail_on(const Execution& execution, const Fingerprint& ours) const {
-  const Execution::Mismatch& mismatch = execution.mismatch();
+Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
+                       const Fingerprint& ours) const {
   if (mismatch.peer < 0) return {};
   const Membership& members = *config_.membership;
   return Status::error(
@@ -399,7 +314,7 @@ Status Engine::fail_on(const Execution& execution, const Fingerprint& ours) cons
       fmt::format(
           "ranks disagree on an operation: {} calls {}, {} calls {}; they differ in {}. All "
           "ranks must make the same calls in the same order",
-          members.describe(members.rank), describe(ours), members.describe(mismatch.peer),
+          members.describe(members.rank), describe(ours), members.describe(peer),
           describe(mismatch.theirs), difference(ours, mismatch.theirs)));
 }
 
@@ -407,6 +322,14 @@ Status Engine::failure() const { return failure_; }
 
 std::string Engine::waiting() const {
   const Membership& members = *config_.membership;
+  if (collective_active_ && exchanging_) {
+    const Transfer* const transfer = exchange_->current();
+    if (transfer == nullptr) return fmt::format("{} is done", members.describe(members.rank));
+    return fmt::format("{} in {}: waiting for {} while {} its block",
+                       members.describe(members.rank), describe(transfer->fingerprint()),
+                       members.describe(transfer->peer()),
+                       transfer->sends() ? "sending" : "receiving");
+  }
   if (collective_active_) {
     const Execution::Waiting at = current_->execution.waiting();
     const std::string peer = at.peer < 0 ? std::string("nobody") : members.describe(at.peer);
@@ -415,10 +338,14 @@ std::string Engine::waiting() const {
                        at.channel, at.window, at.step);
   }
   if (!active_transfers_.empty()) {
-    const Transfer& queue = *active_transfers_.front();
+    const TransferQueue& queue = *active_transfers_.front();
     return fmt::format("{}: waiting for {} in {} ({} transfers under way)",
-                       members.describe(members.rank), members.describe(queue.peer),
-                       describe(*queue.queue[queue.next - 1]), active_transfers_.size());
+                       members.describe(members.rank), members.describe(queue.transfer.peer()),
+                       describe(*queue.requests[queue.next - 1]), active_transfers_.size());
+  }
+  if (next_any_ < any_.size()) {
+    return fmt::format("{}: waiting for any rank in {}", members.describe(members.rank),
+                       describe(*any_[next_any_]));
   }
   return fmt::format("{} is idle", members.describe(members.rank));
 }

@@ -12,8 +12,10 @@
 
 #include "algorithms/algorithm.h"
 #include "base/status.h"
+#include "comm/exchange.h"
 #include "comm/request.h"
 #include "comm/selector.h"
+#include "comm/transfer.h"
 #include "exec/execution.h"
 #include "transports/transport.h"
 
@@ -91,15 +93,10 @@ class Engine {
     std::uint8_t algorithm; ///< in all_algorithms()
   };
   /// All transfers of a batch with one peer in one direction.
-  struct Transfer final : Execution::Endpoints {
-    Endpoint* find(std::uint32_t, std::uint16_t) noexcept override { return endpoint; }
-    Endpoint* endpoint = nullptr;
-    int peer = 0;
-    std::vector<const Request*> queue;
-    std::size_t next = 0; ///< in queue; the one before it is under way
-    Execution execution;
-    std::size_t counted_bytes = 0; ///< of the execution, in plan_bytes_
-    Fingerprint fingerprint;
+  struct TransferQueue {
+    Transfer transfer;
+    std::vector<const Request*> requests = {};
+    std::size_t next = 0; ///< in requests; the one before it is under way
   };
   struct CollectiveEndpoints final : Execution::Endpoints {
     Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept override {
@@ -138,12 +135,17 @@ class Engine {
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);
   Status reserve(Workspace& workspace, std::size_t bytes, const Request& request);
-  Status start_transfer(Transfer& transfer);
+  Status start_exchange(const Request& request);
+  Result<TransferSchedules> transfer_schedules();
+  Status start_transfer(TransferQueue& queue);
   Status queue_transfers(std::span<const Request> batch);
-  Transfer& transfer(bool sends, int peer);
+  TransferQueue& transfer_queue(bool sends, int peer);
+  void activate(TransferQueue& queue);
+  Progress meet_any_rank();
   Progress advance_collectives();
-  Progress advance_transfer(Transfer& transfer);
-  Status fail_on(const Execution& execution, const Fingerprint& ours) const;
+  Progress advance_transfer(TransferQueue& queue);
+  Status fail_on(const Execution::Mismatch& mismatch, int peer, const Fingerprint& ours) const;
+  Status fail_on(const Transfer& transfer) const;
 
   Config config_;
   CollectiveEndpoints endpoints_;
@@ -155,13 +157,20 @@ class Engine {
   std::span<const Request> batch_;
   std::size_t next_ = 0; ///< in batch_: the next collective to look for
   bool collective_active_ = false;
-  Prepared* current_ = nullptr; ///< the collective under way, or the last one
+  bool exchanging_ = false;            ///< the active collective is exchange_'s
+  std::unique_ptr<Exchange> exchange_; ///< null until there is one
+  Prepared* current_ = nullptr;        ///< the collective under way, or the last one
   Fingerprint fingerprint_;
   std::uint32_t sequence_ = 0;
   TraceRecord traced_; ///< the collective under way
 
-  std::vector<std::unique_ptr<Transfer>> transfers_; ///< indexed by transfer_index
-  std::vector<Transfer*> active_transfers_;
+  std::vector<std::unique_ptr<TransferQueue>> transfers_; ///< at 2·peer, plus 1 if it sends
+  std::vector<TransferQueue*> active_transfers_;
+  // Receives from any rank, met one after the other.
+  std::vector<const Request*> any_;
+  std::size_t next_any_ = 0;           ///< in any_: the one to be met, or under way
+  TransferQueue* any_queue_ = nullptr; ///< where that one is under way; null: it is to be met
+  int any_turn_ = 0;                   ///< the rank to be looked at first
   std::vector<std::uint32_t> sent_, received_; ///< transfers with each peer so far
   Status failure_;
 };

@@ -39,6 +39,23 @@ std::vector<Batch> sort_by_communicator(std::span<const Call> calls) {
   return batches;
 }
 
+/// Whether the receives of a batch, if there is any from any rank, leave no doubt which of them a
+/// send meets.
+Status check_receives(const Batch& batch) {
+  bool any = false, named = false;
+  for (const Request& request : batch.requests) {
+    if (request.collective != Collective::kRecv) continue;
+    (request.peer == kAnyRank ? any : named) = true;
+  }
+  if (!any || !named) return {};
+  return Status::error(
+      Code::kInvalidArgument,
+      fmt::format("whorlGroupEnd on rank {} of {}: the group has whorlRecvAny and whorlRecv on one "
+                  "communicator, and it would be open which of them a send meets; put them into "
+                  "different groups",
+                  batch.handle->communicator->rank(), batch.handle->communicator->nranks()));
+}
+
 void keep(whorlComm& handle, const Status& status, Status& first) {
   if (status.ok()) return;
   handle.set_error(status);
@@ -254,6 +271,7 @@ Status issue(std::span<const Call> calls) {
     if (exists(batch.handle)) inside.emplace_back(*batch.handle);
     if (!exists(batch.handle) || batch.handle->magic.load() != whorlComm::kAlive) return ended();
   }
+  for (const Batch& batch : batches) WHORL_TRY(check_receives(batch));
   submit(batches, first);
   std::vector<Batch*> together;
   for (Batch& batch : batches) {

@@ -68,9 +68,14 @@ std::string what(Collective collective, std::uint64_t count, DataType type, Redu
   return text;
 }
 
+std::string name_of(const Fingerprint& fingerprint) {
+  if (fingerprint.kind() == Collective::kSend) return "send/recv";
+  return fmt::format("{}{}", name_of(fingerprint.kind()), fingerprint.uneven() ? "v" : "");
+}
+
 bool known(const Fingerprint& fingerprint) noexcept {
-  return fingerprint.collective < kNumCollectives && (fingerprint.types & 15U) < kNumDataTypes &&
-         (fingerprint.types >> 4U) < kNumReduceOps;
+  return static_cast<int>(fingerprint.kind()) < kNumCollectives &&
+         (fingerprint.types & 15U) < kNumDataTypes && is_reduce_op(fingerprint.types >> 4U);
 }
 
 } // namespace
@@ -83,21 +88,34 @@ std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept 
   return blocks_out(request, rank, nranks) * request.count * size_of(request.type);
 }
 
+Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::uint16_t plan) {
+  const auto collective =
+      request.collective == Collective::kRecv ? Collective::kSend : request.collective;
+  const auto op = reduces(collective) ? static_cast<unsigned>(request.op) : 0U;
+  return {.sequence = sequence,
+          .collective = static_cast<std::uint8_t>(collective),
+          .types = static_cast<std::uint8_t>(static_cast<unsigned>(request.type) | (op << 4U)),
+          .root = static_cast<std::uint16_t>(has_root(collective) ? request.peer : 0),
+          .count_plan =
+              (request.count & Fingerprint::kMaxCount) | (static_cast<std::uint64_t>(plan) << 48U)};
+}
+
 std::string describe(const Request& request) {
   std::string text =
       std::string(name_of(request.collective)) +
       what(request.collective, request.count, request.type, request.op, request.peer);
   if (request.collective == Collective::kSend) text += fmt::format(" to rank {}", request.peer);
-  if (request.collective == Collective::kRecv) text += fmt::format(" from rank {}", request.peer);
+  if (request.collective == Collective::kRecv) {
+    text +=
+        request.peer == kAnyRank ? " from any rank" : fmt::format(" from rank {}", request.peer);
+  }
   return text;
 }
 
 std::string describe(const Fingerprint& fingerprint) {
   if (!known(fingerprint)) return "an operation that this version does not know";
-  const auto collective = static_cast<Collective>(fingerprint.collective);
-  const std::string_view name = collective == Collective::kSend ? "send/recv" : name_of(collective);
-  return fmt::format("{} number {}{}", name, fingerprint.sequence,
-                     what(collective, fingerprint.count(), fingerprint.data_type(),
+  return fmt::format("{} number {}{}", name_of(fingerprint), fingerprint.sequence,
+                     what(fingerprint.kind(), fingerprint.count(), fingerprint.data_type(),
                           fingerprint.reduce_op(), fingerprint.root));
 }
 
@@ -107,9 +125,7 @@ std::string difference(const Fingerprint& here, const Fingerprint& there) {
   const auto add = [&](bool differs, std::string_view field, const auto& ours, const auto& theirs) {
     if (differs) fields.push_back(fmt::format("{} ({} here, {} there)", field, ours, theirs));
   };
-  add(here.collective != there.collective, "collective",
-      name_of(static_cast<Collective>(here.collective)),
-      name_of(static_cast<Collective>(there.collective)));
+  add(here.collective != there.collective, "collective", name_of(here), name_of(there));
   add(here.count() != there.count(), "count", here.count(), there.count());
   add(here.data_type() != there.data_type(), "datatype", name_of(here.data_type()),
       name_of(there.data_type()));

@@ -2,7 +2,10 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/fingerprint.h"
 #include "base/types.h"
@@ -19,14 +22,30 @@ struct RawCall {
   int type = 1; ///< whorlUint8
   int op = 0;   ///< whorlSum
   int peer = 0; ///< root, or partner
+  /// Of a receive from any rank: where to say which.
+  bool any_peer = false;
+  int* source = nullptr;
 };
+
+/// Who gets what in a collective whose blocks have different sizes, as one rank sees it.
+struct Blocks {
+  struct Block {
+    bool used = false;         ///< whether there is a message, of `count` elements or empty
+    std::byte* data = nullptr; ///< only read if it is sent
+    std::size_t count = 0;
+  };
+  std::vector<Block> sends, receives; ///< by rank
+};
+
+/// As Request::peer of a receive: of whichever rank sends first.
+inline constexpr int kAnyRank = -1;
 
 /// One call on a communicator, its arguments already checked.
 struct Request {
   Collective collective = Collective::kBarrier;
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
-  int peer = 0;          ///< root, or partner of send and recv
+  int peer = 0;          ///< root, or partner of send and recv, or kAnyRank
   std::size_t count = 0; ///< elements, of a block where ranks have blocks
   const void* send = nullptr;
   void* recv = nullptr;
@@ -35,6 +54,9 @@ struct Request {
   bool scaled = false;
   const void* scalar_source = nullptr;
   std::array<std::byte, 8> scalar{};
+  int* source = nullptr; ///< of a receive from kAnyRank: where to say which
+  /// Null unless blocks have different sizes; then `count`, `send` and `recv` are not used.
+  std::shared_ptr<const Blocks> blocks;
 
   bool point_to_point() const noexcept {
     return collective == Collective::kSend || collective == Collective::kRecv;
@@ -44,6 +66,9 @@ struct Request {
 /// Bytes of the input and output buffers of `request` on `rank`; 0 where the buffer is not used.
 std::size_t input_bytes(const Request& request, int rank, int nranks) noexcept;
 std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept;
+
+/// What the messages of a request say of it: its number, and a hash of its plan.
+Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::uint16_t plan);
 
 /// "allreduce of 1024 float32 (sum)", "broadcast of 8 int64 from root 2", "send of 4 int8 to rank
 /// 1".

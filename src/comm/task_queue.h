@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,7 @@ class Communicator;
 struct Task {
   std::vector<Request> batch;
   std::vector<std::shared_ptr<Ticket>> tickets;
+  std::uint64_t timeout_ns = 0; ///< set by Communicator::submit()
 };
 
 /// The tasks of one communicator, carried out in order, one at a time: by its progress thread, or,

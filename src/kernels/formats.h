@@ -19,7 +19,8 @@
 namespace whorl::kernels {
 namespace {
 
-/// Values as they are: integers under min and max, and partial results.
+/// Values as they are: integers under min, max and bitwise operators, and partial
+/// results.
 template <class T>
 struct Plain {
   using Storage = T;
@@ -57,6 +58,16 @@ struct Wrapping {
           static_cast<T>(static_cast<Wide>(static_cast<T>(value)) / static_cast<Wide>(divisor)));
     }
   }
+};
+
+/// Truth values: any byte but 0 is true. Combined as 0 and 1, of which the maximum is "or" and the
+/// minimum is "and".
+struct Truth {
+  using Storage = std::uint8_t;
+  using Value = std::uint8_t;
+  static constexpr std::size_t kLanes = 0;
+  WHORL_HOST_DEVICE static Value load(Storage value) { return value != 0 ? 1 : 0; }
+  WHORL_HOST_DEVICE static Storage store(Value value) { return value; }
 };
 
 /// float and double. Which payload and sign a NaN gets depends on the processor and on the order
@@ -149,6 +160,24 @@ struct Min {
   template <class V>
   WHORL_HOST_DEVICE static V apply(V a, V b) {
     return a < b ? a : b;
+  }
+};
+struct BitAnd {
+  template <class V>
+  WHORL_HOST_DEVICE static V apply(V a, V b) {
+    return static_cast<V>(a & b);
+  }
+};
+struct BitOr {
+  template <class V>
+  WHORL_HOST_DEVICE static V apply(V a, V b) {
+    return static_cast<V>(a | b);
+  }
+};
+struct BitXor {
+  template <class V>
+  WHORL_HOST_DEVICE static V apply(V a, V b) {
+    return static_cast<V>(a ^ b);
   }
 };
 

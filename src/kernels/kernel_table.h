@@ -5,7 +5,8 @@
 
 namespace whorl::kernels {
 
-/// All kernels of one instruction set, in the order of DataType and ReduceOp.
+/// All kernels of one instruction set, in the order of DataType and kReduceOps; null where a type
+/// cannot be combined.
 struct KernelTable {
   struct Row {
     ReduceKernel reduce[kNumReduceOps];

@@ -15,11 +15,12 @@ namespace whorl {
 /// memory as a source, but not overlap one otherwise; destinations do not overlap each other.
 /// Pointers need no alignment. Any thread, any number at a time.
 ///
-/// Integers wrap. 16- and 8-bit floating types are combined in float32 and rounded once, to nearest
-/// even; too large becomes infinity, in float8e4m3 the largest finite number. Min and max take -0
-/// to be below +0 and return NaN if any operand is NaN. Every NaN result is the positive quiet NaN
-/// without payload. So results are the same bits on every instruction set (in the default
-/// floating-point environment).
+/// Integers wrap. Of truth values (kBool) every byte but 0 is true; results are 0 or 1; sum is
+/// "or", product is "and". 16- and 8-bit floating types are combined in float32 and rounded once,
+/// to nearest even; too large becomes infinity, in float8e4m3 the largest finite number. Min and
+/// max take -0 to be below +0 and return NaN if any operand is NaN. Every NaN result is the
+/// positive quiet NaN without payload. So results are the same bits on every instruction set (in
+/// the default floating-point environment).
 ///
 /// For kSum and kAvg, which are one kernel, a `divisor` above 1 divides the result before it is
 /// rounded (where all contributions are present); integers round towards zero. Other operators
@@ -50,7 +51,8 @@ StreamCopy stream_copy(Simd simd) noexcept;
 /// Orders streaming stores before all stores that follow.
 void stream_fence() noexcept;
 
-/// Never null; where `simd` is not supported, the kernel of kScalar.
+/// Where `simd` is not supported, the kernel of kScalar. Null only where combines() says that there
+/// is no such reduction.
 ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept;
 ScaleKernel scale_kernel(DataType type, Simd simd) noexcept;
 

@@ -157,18 +157,25 @@ void scale(const void* source, void* destination, std::size_t count, const void*
 }
 
 /// Sum and average are one kernel: the divisor tells them apart.
-template <class Arithmetic, class ForMax, class ForMin>
-constexpr KernelTable::Row kRow{
-    {reduce<Arithmetic, Sum, true>, reduce<Arithmetic, Prod>, reduce<ForMax, Max>,
-     reduce<ForMin, Min>, reduce<Arithmetic, Sum, true>},
-    scale<Arithmetic>};
 template <class T>
-constexpr KernelTable::Row kIntegerRow = kRow<Wrapping<T>, Plain<T>, Plain<T>>;
+constexpr KernelTable::Row kIntegerRow{
+    {reduce<Wrapping<T>, Sum, true>, reduce<Wrapping<T>, Prod>, reduce<Plain<T>, Max>,
+     reduce<Plain<T>, Min>, reduce<Wrapping<T>, Sum, true>, reduce<Plain<T>, BitAnd>,
+     reduce<Plain<T>, BitOr>, reduce<Plain<T>, BitXor>},
+    scale<Wrapping<T>>};
+template <class Arithmetic, class Float>
+constexpr KernelTable::Row kFloatRow{
+    {reduce<Arithmetic, Sum, true>, reduce<Arithmetic, Prod>, reduce<Ordered<Float, true>, Max>,
+     reduce<Ordered<Float, false>, Min>, reduce<Arithmetic, Sum, true>, nullptr, nullptr, nullptr},
+    scale<Arithmetic>};
 template <class T, class Float>
-constexpr KernelTable::Row kRealRow = kRow<Real<T>, Ordered<Float, true>, Ordered<Float, false>>;
+constexpr KernelTable::Row kRealRow = kFloatRow<Real<T>, Float>;
 template <class Float>
-constexpr KernelTable::Row kSmallRow =
-    kRow<Widened<Float>, Ordered<Float, true>, Ordered<Float, false>>;
+constexpr KernelTable::Row kSmallRow = kFloatRow<Widened<Float>, Float>;
+constexpr KernelTable::Row kTruthRow{
+    {reduce<Truth, BitOr>, reduce<Truth, BitAnd>, reduce<Truth, BitOr>, reduce<Truth, BitAnd>,
+     nullptr, reduce<Truth, BitAnd>, reduce<Truth, BitOr>, reduce<Truth, BitXor>},
+    scale<Truth>};
 
 } // namespace
 
@@ -176,7 +183,8 @@ constexpr KernelTable WHORL_KERNEL_TABLE{
     {kIntegerRow<std::int8_t>, kIntegerRow<std::uint8_t>, kIntegerRow<std::int32_t>,
      kIntegerRow<std::uint32_t>, kIntegerRow<std::int64_t>, kIntegerRow<std::uint64_t>,
      kSmallRow<Float16>, kRealRow<float, Float32>, kRealRow<double, Float64>, kSmallRow<Bfloat16>,
-     kSmallRow<Float8e4m3>, kSmallRow<Float8e5m2>},
+     kSmallRow<Float8e4m3>, kSmallRow<Float8e5m2>, kIntegerRow<std::int16_t>,
+     kIntegerRow<std::uint16_t>, kTruthRow},
     stream_copy};
 
 } // namespace whorl::kernels

@@ -21,14 +21,7 @@ whorlResult_t check_and_issue(RawCall raw, whorlComm_t handle, void* stream) noe
     Call checked{.handle = handle, .request = {}, .stream = nullptr};
     const auto check = [&]() -> Status {
       WHORL_TRY(check_ready(raw.function, handle));
-      if (stream != nullptr) {
-        checked.stream = find_stream(stream);
-        if (checked.stream == nullptr) {
-          return invalid(raw.function,
-                         "stream is neither NULL nor a stream of whorlStreamCreate() that still "
-                         "exists");
-        }
-      }
+      WHORL_TRY(check_stream(raw.function, stream, checked.stream));
       return check_call(raw, *handle->communicator, checked.request);
     };
     if (Status status = check(); !status.ok()) {
@@ -163,6 +156,19 @@ whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t datatype, 
               comm, stream);
 }
 
+whorlResult_t whorlRecvAny(void* recvbuff, size_t count, whorlDataType_t datatype, int* source,
+                           whorlComm_t comm, void* stream) {
+  return check_and_issue({.function = "whorlRecvAny",
+                          .collective = Collective::kRecv,
+                          .recv = recvbuff,
+                          .count = count,
+                          .type = datatype,
+                          .peer = kAnyRank,
+                          .any_peer = true,
+                          .source = source},
+                         comm, stream);
+}
+
 whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDataType_t datatype,
                                         whorlScalarResidence_t residence, whorlComm_t comm) {
   constexpr const char* kName = "whorlRedOpCreatePreMulSum";
@@ -173,6 +179,9 @@ whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDat
     const int type = datatype;
     if (type < 0 || type >= kNumDataTypes) {
       return invalid(kName, fmt::format("datatype is {}, which is none", type));
+    }
+    if (type == whorlBool) {
+      return invalid(kName, "datatype is whorlBool; truth values have no multiples to be summed");
     }
     const int where = residence;
     if (where != whorlScalarDevice && where != whorlScalarHostImmediate) {
@@ -194,7 +203,7 @@ whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm) {
   return guarded("whorlRedOpDestroy", [&]() -> Status {
     WHORL_TRY(check_ready("whorlRedOpDestroy", comm));
     const int number = op;
-    if (number >= 0 && number < kNumReduceOps) {
+    if (is_reduce_op(number)) {
       return invalid("whorlRedOpDestroy",
                      fmt::format("op {} is built in and cannot be destroyed", number));
     }

@@ -297,6 +297,18 @@ whorlResult_t whorlCommCount(const whorlComm_t comm, int* count) {
   });
 }
 
+whorlResult_t whorlCommSetTimeout(whorlComm_t comm, int ms) {
+  return guarded("whorlCommSetTimeout", [&]() -> Status {
+    WHORL_TRY(check_ready("whorlCommSetTimeout", comm));
+    if (ms <= 0) {
+      return invalid("whorlCommSetTimeout",
+                     fmt::format("ms is {}; it must be at least 1 millisecond", ms));
+    }
+    comm->communicator->set_timeout(static_cast<std::uint64_t>(ms) * 1'000'000);
+    return {};
+  });
+}
+
 whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device) {
   return guarded("whorlCommCuDevice", [&]() -> Status {
     WHORL_TRY(check_created("whorlCommCuDevice", comm));

@@ -12,7 +12,8 @@ namespace {
 static_assert(static_cast<int>(Code::kInProgress) == whorlInProgress);
 static_assert(static_cast<int>(DataType::kFloat8e5m2) == whorlFloat8e5m2);
 static_assert(static_cast<int>(ReduceOp::kAvg) == whorlAvg);
-static_assert(static_cast<int>(kNumReduceOps) == whorlNumOps);
+static_assert(static_cast<int>(DataType::kBool) == whorlBool);
+static_assert(static_cast<int>(ReduceOp::kBxor) == whorlBxor);
 static_assert(static_cast<int>(kNumDataTypes) == whorlNumTypes);
 
 } // namespace
@@ -82,6 +83,13 @@ Status check_ready(const char* function, const whorlComm* handle) {
         fmt::format("{}: comm has been finalized; only whorlCommDestroy is allowed", function));
   }
   return {};
+}
+
+Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream) {
+  stream = argument != nullptr ? find_stream(argument) : nullptr;
+  if (argument == nullptr || stream != nullptr) return {};
+  return invalid(function,
+                 "stream is neither NULL nor a stream of whorlStreamCreate() that still exists");
 }
 
 } // namespace whorl::capi

@@ -4,12 +4,14 @@
 
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
 #include "comm/handle.h"
+#include "comm/stream.h"
 #include "whorl/whorl.h"
 
 // What the functions of the C API have in common. They check handles and arguments, then call the
@@ -38,6 +40,9 @@ Status check_handle(const char* function, const whorlComm* handle);
 Status check_created(const char* function, const whorlComm* handle);
 /// A handle whose communicator exists and may be used.
 Status check_ready(const char* function, const whorlComm* handle);
+
+/// Finds the stream behind an argument: null for NULL.
+Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream);
 
 /// Runs the body of an API function. No exception leaves the library.
 template <class Body>

@@ -21,10 +21,6 @@ constexpr std::size_t kMostSources = 9;
 constexpr std::size_t kMargin = 64;
 constexpr auto kCanary = std::byte{0xa5};
 
-bool is_float(DataType type) {
-  return static_cast<int>(type) >= static_cast<int>(DataType::kFloat16);
-}
-
 std::vector<Simd> supported_simds() {
   std::vector<Simd> simds;
   for (const Simd simd : {Simd::kScalar, Simd::kAvx2, Simd::kAvx512, Simd::kNeon}) {
@@ -104,7 +100,7 @@ class Data {
         return sign | 0x7ff0000000000000 | (bits >> 21 & 1);
       case DataType::kFloat8e4m3:
         return sign | 0x7e | (bits >> 21 & 1);
-      default:
+      default: // float8e5m2
         return sign | 0x7c | (bits >> 21 & 1);
     }
   }
@@ -125,6 +121,8 @@ class Data {
         return sign << 7 | (exponent + 4) << 3 | (bits & 7);
       case DataType::kFloat8e5m2:
         return sign << 7 | (exponent + 12) << 2 | (bits & 3);
+      case DataType::kBool: // false in half of the sources
+        return exponent < 4 ? 0 : bits;
       default:
         return bits;
     }
@@ -143,8 +141,9 @@ struct TypeAndOp {
 std::vector<TypeAndOp> all_types_and_ops() {
   std::vector<TypeAndOp> all;
   for (int type = 0; type < kNumDataTypes; ++type) {
-    for (int op = 0; op < kNumReduceOps; ++op) {
-      all.push_back({static_cast<DataType>(type), static_cast<ReduceOp>(op)});
+    for (const ReduceOp op : kReduceOps) {
+      if (combines(static_cast<DataType>(type), op))
+        all.push_back({static_cast<DataType>(type), op});
     }
   }
   return all;

@@ -18,7 +18,8 @@ static_assert(sizeof(Quad) == 16);
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 bool is_signed(DataType type) {
-  return type == DataType::kInt8 || type == DataType::kInt32 || type == DataType::kInt64;
+  return type == DataType::kInt8 || type == DataType::kInt16 || type == DataType::kInt32 ||
+         type == DataType::kInt64;
 }
 
 /// The low bits as the number they stand for.
@@ -46,6 +47,15 @@ std::uint64_t expected_integer(DataType type, ReduceOp op, std::span<const std::
         result = static_cast<__int128>(static_cast<unsigned __int128>(result) *
                                        static_cast<unsigned __int128>(number));
         break;
+      case ReduceOp::kBand:
+        result &= number;
+        break;
+      case ReduceOp::kBor:
+        result |= number;
+        break;
+      case ReduceOp::kBxor:
+        result ^= number;
+        break;
       default:
         result += number;
     }
@@ -54,6 +64,20 @@ std::uint64_t expected_integer(DataType type, ReduceOp op, std::span<const std::
   if (op == ReduceOp::kAvg || op == ReduceOp::kSum) result /= divisor;
   const std::uint64_t bits = static_cast<std::uint64_t>(result);
   return width == 64 ? bits : bits & ((std::uint64_t{1} << width) - 1);
+}
+
+bool expected_truth(ReduceOp op, std::span<const std::uint64_t> operands) {
+  const auto is_true = [](std::uint64_t operand) { return operand != 0; };
+  switch (op) {
+    case ReduceOp::kProd:
+    case ReduceOp::kMin:
+    case ReduceOp::kBand:
+      return std::all_of(operands.begin(), operands.end(), is_true);
+    case ReduceOp::kBxor:
+      return std::count_if(operands.begin(), operands.end(), is_true) % 2 == 1;
+    default:
+      return std::any_of(operands.begin(), operands.end(), is_true);
+  }
 }
 
 /// Min and max of what two operands stand for, in words: NaN if either is; else by value; of two
@@ -170,6 +194,8 @@ std::uint64_t expected_element(DataType type, ReduceOp op, std::span<const std::
       }
       return format.nearest(reduce_values<float, double>(op, values, divisor));
     }
+    case DataType::kBool:
+      return expected_truth(op, operands) ? 1 : 0;
     default:
       return expected_integer(type, op, operands, divisor);
   }

@@ -1,0 +1,174 @@
+// What of the engine moves vectors between two ranks: sends, receives, and the collectives whose
+// blocks have different sizes.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/engine.h"
+
+namespace whorl {
+
+Engine::TransferQueue& Engine::transfer_queue(bool sends, int peer) {
+  auto& slot = transfers_[2 * static_cast<std::size_t>(peer) + (sends ? 1 : 0)];
+  if (slot == nullptr) {
+    Endpoint* const endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
+    slot = std::unique_ptr<TransferQueue>(
+        new TransferQueue{.transfer = Transfer(peer, sends, endpoint, config_.trace)});
+  }
+  return *slot;
+}
+
+/// Adds a queue, emptied, to those under way.
+void Engine::activate(TransferQueue& queue) {
+  queue.requests.clear();
+  queue.next = 0;
+  active_transfers_.push_back(&queue);
+}
+
+/// Sorts the sends and receives of a batch into one queue for each peer and direction. Those of
+/// this rank with itself are done at once.
+Status Engine::queue_transfers(std::span<const Request> batch) {
+  const int self = config_.membership->rank;
+  std::vector<const Request*> self_sends, self_receives;
+  for (const Request& request : batch) {
+    if (!request.point_to_point()) continue;
+    const bool sends = request.collective == Collective::kSend;
+    if (request.peer == kAnyRank) {
+      any_.push_back(&request);
+      continue;
+    }
+    if (request.peer == self) {
+      (sends ? self_sends : self_receives).push_back(&request);
+      continue;
+    }
+    TransferQueue& queue = transfer_queue(sends, request.peer);
+    if (std::find(active_transfers_.begin(), active_transfers_.end(), &queue) ==
+        active_transfers_.end()) {
+      activate(queue);
+    }
+    queue.requests.push_back(&request);
+  }
+  if (self_sends.size() != self_receives.size()) {
+    return Status::error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "rank {} sends {} messages to itself and receives {} from itself in this group; "
+            "put both halves of each into one group",
+            self, self_sends.size(), self_receives.size()));
+  }
+  for (std::size_t i = 0; i < self_sends.size(); ++i) {
+    const Request& from = *self_sends[i];
+    const Request& to = *self_receives[i];
+    if (from.count != to.count || from.type != to.type) {
+      return Status::error(Code::kInvalidArgument,
+                           fmt::format("rank {}: {} meets {}; count and datatype must be equal",
+                                       self, describe(from), describe(to)));
+    }
+  }
+  for (std::size_t i = 0; i < self_sends.size(); ++i) {
+    const std::size_t bytes = self_sends[i]->count * size_of(self_sends[i]->type);
+    if (bytes > 0) std::memmove(self_receives[i]->recv, self_sends[i]->send, bytes);
+  }
+  for (TransferQueue* const queue : active_transfers_) WHORL_TRY(start_transfer(*queue));
+  return {};
+}
+
+/// What the two ranks of a transfer do.
+Result<TransferSchedules> Engine::transfer_schedules() {
+  TransferSchedules schedules;
+  for (const auto& [half, schedule] : {std::pair{Collective::kSend, &schedules.send},
+                                       std::pair{Collective::kRecv, &schedules.receive}}) {
+    const auto made = plan(half, config_.selector.pick(half, 0), 0);
+    if (!made.ok()) return made.status();
+    *schedule = &(*made)->schedule;
+  }
+  return schedules;
+}
+
+/// Begins the next request of a queue.
+Status Engine::start_transfer(TransferQueue& queue) {
+  const Request& request = *queue.requests[queue.next];
+  const auto schedules = transfer_schedules();
+  if (!schedules.ok()) return schedules.status();
+  Transfer& transfer = queue.transfer;
+  auto& number = (transfer.sends() ? sent_ : received_)[static_cast<std::size_t>(transfer.peer())];
+  // The two ranks of a transfer build their plans from different algorithms of the registry.
+  WHORL_TRY(transfer.start(
+      *schedules, request.type, request.count,
+      static_cast<std::byte*>(transfer.sends() ? const_cast<void*>(request.send) : request.recv),
+      config_.membership->slot_bytes, fingerprint_of(request, ++number, 0)));
+  plan_bytes_.fetch_add(transfer.grown(), std::memory_order_relaxed);
+  ++queue.next;
+  return {};
+}
+
+/// Looks for a rank that has sent what a receive from any rank may take, beginning behind the last
+/// one that was taken. A message that waits is the oldest one that its rank has sent and that has
+/// not been received: other receives of this batch there are none.
+Progress Engine::meet_any_rank() {
+  if (any_queue_ != nullptr || next_any_ == any_.size()) return Progress::kDone;
+  const Membership& members = *config_.membership;
+  bool moved = false;
+  for (int i = 0; i < members.nranks; ++i) {
+    const int peer = (any_turn_ + i) % members.nranks;
+    if (peer == members.rank) continue;
+    Endpoint& endpoint = *config_.endpoints.back()[static_cast<std::size_t>(peer)];
+    if (!endpoint.try_peek()) {
+      const Progress progress = endpoint.progress();
+      if (progress == Progress::kFailed) return Progress::kFailed;
+      moved |= progress != Progress::kIdle;
+      continue;
+    }
+    any_turn_ = (peer + 1) % members.nranks;
+    any_queue_ = &transfer_queue(false, peer);
+    activate(*any_queue_);
+    any_queue_->requests.push_back(any_[next_any_]);
+    failure_ = start_transfer(*any_queue_);
+    return failure_.ok() ? Progress::kAdvanced : Progress::kFailed;
+  }
+  return moved ? Progress::kAdvanced : Progress::kIdle;
+}
+
+/// Begins a collective whose blocks have different sizes.
+Status Engine::start_exchange(const Request& request) {
+  const auto schedules = transfer_schedules();
+  if (!schedules.ok()) return schedules.status();
+  if (exchange_ == nullptr) {
+    exchange_ =
+        std::make_unique<Exchange>(*config_.membership, config_.endpoints.front(), config_.trace);
+  }
+  fingerprint_ = fingerprint_of(request, ++sequence_, 0);
+  fingerprint_.collective |= Fingerprint::kUneven;
+  std::size_t grown = 0;
+  const Status status = exchange_->start(request, *schedules, fingerprint_, grown);
+  plan_bytes_.fetch_add(grown, std::memory_order_relaxed);
+  exchanging_ = true;
+  collective_active_ = true;
+  return status;
+}
+
+Progress Engine::advance_transfer(TransferQueue& queue) {
+  bool moved = false;
+  for (;;) {
+    const Progress progress = queue.transfer.advance();
+    if (progress == Progress::kFailed) failure_ = fail_on(queue.transfer);
+    if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
+    if (progress != Progress::kDone) return progress;
+    moved = true;
+    if (queue.next == queue.requests.size()) return Progress::kDone;
+    failure_ = start_transfer(queue);
+    if (!failure_.ok()) return Progress::kFailed;
+  }
+}
+
+Status Engine::fail_on(const Transfer& transfer) const {
+  // In the schedule of a transfer the peer is 0 or 1, whoever it is.
+  Status status = fail_on(transfer.execution().mismatch(), transfer.peer(), transfer.fingerprint());
+  if (status.ok() || !transfer.fingerprint().uneven()) return status;
+  return status.with_context(
+      fmt::format("the block from rank {} to rank {}", transfer.peer(), config_.membership->rank));
+}
+
+} // namespace whorl

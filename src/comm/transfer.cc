@@ -1,0 +1,32 @@
+#include "comm/transfer.h"
+
+#include <utility>
+
+#include "kernels/reduce.h"
+
+namespace whorl {
+
+Status Transfer::start(const TransferSchedules& schedules, DataType type, std::size_t count,
+                       std::byte* data, std::size_t slot_bytes, const Fingerprint& fingerprint) {
+  const Schedule& schedule = sends_ ? *schedules.send : *schedules.receive;
+  const std::size_t element = size_of(type);
+  const auto map = ChunkMap::make(schedule, count, element, slot_bytes);
+  if (!map.ok()) return map.status();
+  fingerprint_ = fingerprint;
+  execution_.start(
+      {.schedule = &schedule,
+       .map = *map,
+       .kernels = {.stream_copy = stream_copy(default_simd()), .element_size = element},
+       .input = sends_ ? data : nullptr,
+       .output = sends_ ? nullptr : data,
+       .fingerprint = fingerprint},
+      *this);
+  return {};
+}
+
+std::size_t Transfer::grown() noexcept {
+  const std::size_t bytes = execution_.memory_bytes();
+  return bytes - std::exchange(counted_bytes_, bytes);
+}
+
+} // namespace whorl

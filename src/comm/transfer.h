@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/fingerprint.h"
+#include "base/status.h"
+#include "comm/request.h"
+#include "exec/execution.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// The two halves of a transfer: what a rank that sends does, and what one that receives does.
+struct TransferSchedules {
+  const Schedule* send = nullptr;
+  const Schedule* receive = nullptr;
+};
+
+/// Vectors on their way to or from one peer over one endpoint, one after the other. Owned by one
+/// thread at a time; kept, so that a repeated transfer allocates nothing.
+class Transfer final : Execution::Endpoints {
+ public:
+  Transfer(int peer, bool sends, Endpoint* endpoint, Trace* trace)
+      : endpoint_(endpoint), peer_(peer), sends_(sends) {
+    execution_.trace_to(trace, Trace::transfers(peer, sends));
+  }
+
+  int peer() const noexcept { return peer_; }
+  bool sends() const noexcept { return sends_; }
+  const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
+  const Execution& execution() const noexcept { return execution_; }
+
+  /// Begins `count` elements of `type` at `data`, which is only read if they are sent. No message
+  /// is larger than `slot_bytes`.
+  Status start(const TransferSchedules& schedules, DataType type, std::size_t count,
+               std::byte* data, std::size_t slot_bytes, const Fingerprint& fingerprint);
+  Progress advance() noexcept { return execution_.advance(); }
+
+  /// How much larger the execution is than at the last call, modulo 2^64.
+  std::size_t grown() noexcept;
+
+ private:
+  Endpoint* find(std::uint32_t, std::uint16_t) noexcept override { return endpoint_; }
+
+  Endpoint* endpoint_;
+  int peer_;
+  bool sends_;
+  Execution execution_;
+  std::size_t counted_bytes_ = 0;
+  Fingerprint fingerprint_;
+};
+
+} // namespace whorl
