@@ -25,7 +25,7 @@ static_assert(whorl::datatype_of<unsigned> == whorlUint32);
 static_assert(whorl::datatype_of<long> == whorlInt64);
 static_assert(whorl::datatype_of<long long> == whorlInt64);
 static_assert(whorl::datatype_of<unsigned long> == whorlUint64);
-static_assert(!whorl::Element<short>);
+static_assert(!whorl::Element<long double>);
 static_assert(!whorl::Element<void*>);
 static_assert(!whorl::Element<std::string>);
 static_assert(whorl::Writable<std::vector<float>&>);
