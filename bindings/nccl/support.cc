@@ -1,0 +1,128 @@
+#include "bindings/nccl/support.h"
+
+#include <array>
+#include <cctype>
+#include <mutex>
+#include <string_view>
+
+namespace whorl_nccl {
+namespace {
+
+static_assert(static_cast<int>(ncclNumResults) == whorlNumResults);
+static_assert(static_cast<int>(ncclInvalidArgument) == whorlInvalidArgument);
+static_assert(static_cast<int>(ncclInProgress) == whorlInProgress);
+static_assert(static_cast<int>(ncclNumTypes) == whorlNumTypes);
+static_assert(static_cast<int>(ncclFloat8e5m2) == whorlFloat8e5m2);
+static_assert(sizeof(ncclUniqueId) == sizeof(whorlUniqueId));
+static_assert(sizeof(ncclConfig_t) == 80 && sizeof(ncclSimInfo_t) == 24);
+
+/// The last error of the process. Programs ask for it from a thread that watches the others.
+struct Shared {
+  std::mutex mutex;
+  std::string text;
+};
+Shared& shared() {
+  static Shared& instance = *new Shared; // never destroyed: threads outlive main()
+  return instance;
+}
+
+/// The last error of this thread that was found here and not by whorl.
+std::string& own_error() {
+  thread_local std::string text;
+  return text;
+}
+
+void share(const std::string& text) {
+  Shared& all = shared();
+  const std::lock_guard lock(all.mutex);
+  all.text = text;
+}
+
+/// Functions of whorl that NCCL has no counterpart of; their names stay.
+constexpr std::array<std::string_view, 7> kOnlyWhorl = {
+    "whorlStream",      "whorlBarrier",     "whorlCommInitAddress", "whorlCommInitStore",
+    "whorlCommInitOob", "whorlCommInitEnv", "whorlCommSetTimeout"};
+
+/// A sentence of whorl with the names that the program knows.
+std::string with_names_of_nccl(std::string_view text) {
+  constexpr std::string_view kPrefix = "whorl";
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at);
+    bool name = rest.starts_with(kPrefix) && rest.size() > kPrefix.size() &&
+                std::isupper(static_cast<unsigned char>(rest[kPrefix.size()])) != 0;
+    for (const std::string_view only : kOnlyWhorl) name = name && !rest.starts_with(only);
+    out += name ? std::string_view("nccl") : rest.substr(0, 1);
+    at += name ? kPrefix.size() : 1;
+  }
+  return out;
+}
+
+const char* last_error(ncclComm_t comm) {
+  thread_local std::string text; // keeps what is returned alive
+  text = own_error();
+  if (text.empty()) text = with_names_of_nccl(whorlGetLastError(inner(comm)));
+  if (text.empty()) {
+    Shared& all = shared();
+    const std::lock_guard lock(all.mutex);
+    text = all.text;
+  }
+  return text.c_str();
+}
+
+} // namespace
+
+ncclResult_t fail(ncclResult_t code, const std::string& sentence) noexcept {
+  try {
+    own_error() = sentence;
+    share(sentence);
+  } catch (...) {
+    own_error().clear();
+  }
+  return code;
+}
+
+ncclResult_t report(whorlResult_t result) noexcept {
+  if (result != whorlSuccess && result != whorlInProgress) [[unlikely]] {
+    try {
+      own_error().clear();
+      share(with_names_of_nccl(whorlGetLastError(nullptr)));
+    } catch (...) {
+      return static_cast<ncclResult_t>(result); // without a sentence
+    }
+  }
+  return static_cast<ncclResult_t>(result);
+}
+
+ncclResult_t refuse(const char* function, const char* reason) noexcept {
+  try {
+    return fail(ncclInvalidUsage, std::string(function) + ": " + reason);
+  } catch (...) {
+    return ncclInvalidUsage;
+  }
+}
+
+int& group_depth() noexcept {
+  constinit thread_local int depth = 0;
+  return depth;
+}
+
+ncclResult_t fail_in_group(ncclResult_t code, const std::string& sentence) noexcept {
+  // A call that whorl refuses spoils its group as well.
+  if (group_depth() > 0) {
+    static_cast<void>(whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr));
+  }
+  return fail(code, sentence);
+}
+
+} // namespace whorl_nccl
+
+using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+
+WHORL_NCCL_DEFINE(const char*, ncclGetLastError, (ncclComm_t comm)) {
+  try {
+    return last_error(comm);
+  } catch (...) {
+    return "out of memory";
+  }
+}

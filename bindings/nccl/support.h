@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+
+#include "bindings/nccl/abi.h"
+#include "whorl/whorl.h"
+
+// What the functions of this library have in common. They check what whorl does not check, find the
+// place of the buffers, and call the function of whorl that has the same name.
+
+/// Begins the definition of a function of the ABI: the strong pncclX, and ncclX as its weak alias,
+/// which a program may define itself and call pncclX from there. The types are checked against the
+/// declarations in abi.h.
+#define WHORL_NCCL_DEFINE(result, name, parameters)                                  \
+  extern "C" __attribute__((weak, alias("p" #name), nothrow, visibility("default"))) \
+  result name parameters;                                                            \
+  extern "C" __attribute__((nothrow, visibility("default"))) result p##name parameters
+
+namespace whorl_nccl {
+
+inline whorlComm_t inner(ncclComm_t comm) noexcept { return reinterpret_cast<whorlComm_t>(comm); }
+inline whorlComm_t* inner(ncclComm_t* comm) noexcept {
+  return reinterpret_cast<whorlComm_t*>(comm);
+}
+
+/// Datatypes have the same numbers; whorl refuses those that are none.
+inline whorlDataType_t inner(ncclDataType_t type) noexcept {
+  return static_cast<whorlDataType_t>(type);
+}
+
+/// The error of a call that failed here: kept for ncclGetLastError(). Returns `code`.
+ncclResult_t fail(ncclResult_t code, const std::string& sentence) noexcept;
+/// The outcome of a call of whorl; an error is kept, spelt with the names of NCCL.
+ncclResult_t report(whorlResult_t result) noexcept;
+/// A function that does not exist on host memory. ncclInvalidUsage.
+ncclResult_t refuse(const char* function, const char* reason) noexcept;
+
+/// How many groups this thread has open.
+int& group_depth() noexcept;
+/// An error of a call that was found here, in a group that may be open: the group will report it
+/// and issue nothing.
+ncclResult_t fail_in_group(ncclResult_t code, const std::string& sentence) noexcept;
+
+} // namespace whorl_nccl
