@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "bindings/nccl/config.h"
@@ -148,7 +149,7 @@ ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, nc
   const whorlOob_t oob{.context = remaining.get(), .allgather = Remaining::allgather};
   const int self = remaining->self;
   const int nranks = static_cast<int>(remaining->ranks.size());
-  if (group_depth() > 0) collected().push_back(std::move(remaining));
+  if (group().depth > 0) collected().push_back(std::move(remaining));
   return report(whorlCommInitOob(whorl_nccl::inner(newcomm), nranks, &oob, self, options.pointer));
 }
 
@@ -200,7 +201,7 @@ ncclResult_t grow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
                              "number of ranks; they are " +
                              std::to_string(rank) + " and " + std::to_string(nranks));
   }
-  if (group_depth() > 0) {
+  if (group().depth > 0) {
     return fail_in_group(ncclInvalidUsage,
                          "ncclCommGrow cannot be part of a group: the ranks of comm first have to "
                          "hear of the uniqueId");

@@ -1,4 +1,6 @@
 // Version, texts of results, groups.
+#include <utility>
+
 #include "bindings/nccl/create.h"
 #include "bindings/nccl/support.h"
 
@@ -39,36 +41,43 @@ WHORL_NCCL_DEFINE(void, ncclResetDebugInit, (void)) {}
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupStart, (void)) {
   const ncclResult_t result = report(whorlGroupStart());
-  if (result == ncclSuccess) ++group_depth();
+  if (result == ncclSuccess) ++group().depth;
   return result;
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupEnd, (void)) {
-  const ncclResult_t result = report(whorlGroupEnd());
-  if (group_depth() > 0 && --group_depth() == 0) forget_creations();
-  return result;
+  const whorlResult_t ended = whorlGroupEnd();
+  Group& open = group();
+  if (open.depth == 0 || --open.depth > 0) return report(ended);
+  const Group closed = std::exchange(open, {});
+  forget_creations();
+  return closed.found != ncclSuccess ? fail(closed.found, closed.sentence) : report(ended);
 }
 
 // Ends the group without issuing its calls. There is no estimate of the time: the field says so.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
-  if (group_depth() == 0) {
+  Group& open = group();
+  if (open.depth == 0) {
     return fail(ncclInvalidUsage,
                 "ncclGroupSimulateEnd without a matching ncclGroupStart in this thread");
   }
-  if (group_depth() > 1) return pncclGroupEnd();
-  ncclResult_t result = ncclSuccess;
-  if (simInfo != nullptr && simInfo->magic != NCCL_SIM_INFO_MAGIC) {
-    result = fail(ncclInvalidArgument,
-                  "ncclGroupSimulateEnd: simInfo was not initialised; start from "
-                  "NCCL_SIM_INFO_INITIALIZER");
-  } else if (simInfo != nullptr &&
-             simInfo->size >= offsetof(ncclSimInfo_t, estimatedTime) + sizeof(float)) {
+  if (open.depth > 1) return pncclGroupEnd();
+  if (!open.failed) {
+    spoil_group();
+    static_cast<void>(whorlGroupEnd());
+    open = {};
+    forget_creations();
+  } else if (const ncclResult_t result = pncclGroupEnd(); result != ncclSuccess) {
+    return result;
+  }
+  if (simInfo == nullptr) return ncclSuccess;
+  if (simInfo->magic != NCCL_SIM_INFO_MAGIC) {
+    return fail(ncclInvalidArgument,
+                "ncclGroupSimulateEnd: simInfo was not initialised; start from "
+                "NCCL_SIM_INFO_INITIALIZER");
+  }
+  if (simInfo->size >= offsetof(ncclSimInfo_t, estimatedTime) + sizeof(float)) {
     simInfo->estimatedTime = NCCL_UNDEF_FLOAT;
   }
-  // A group with a call that was refused issues nothing; the refusal is ours and expected.
-  static_cast<void>(whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr));
-  static_cast<void>(whorlGroupEnd());
-  group_depth() = 0;
-  forget_creations();
-  return result;
+  return ncclSuccess;
 }

@@ -1,6 +1,8 @@
 // Memory, registrations, windows.
+#include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"

@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <string>
+#include <type_traits>
 
 #include "bindings/nccl/support.h"
 

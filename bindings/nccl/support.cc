@@ -3,6 +3,7 @@
 #include <array>
 #include <cctype>
 #include <mutex>
+#include <string>
 #include <string_view>
 
 namespace whorl_nccl {
@@ -84,6 +85,7 @@ ncclResult_t fail(ncclResult_t code, const std::string& sentence) noexcept {
 
 ncclResult_t report(whorlResult_t result) noexcept {
   if (result != whorlSuccess && result != whorlInProgress) [[unlikely]] {
+    if (Group& open = group(); open.depth > 0) open.failed = true;
     try {
       own_error().clear();
       share(with_names_of_nccl(whorlGetLastError(nullptr)));
@@ -102,17 +104,28 @@ ncclResult_t refuse(const char* function, const char* reason) noexcept {
   }
 }
 
-int& group_depth() noexcept {
-  constinit thread_local int depth = 0;
-  return depth;
+Group& group() noexcept {
+  thread_local Group instance;
+  return instance;
 }
 
 ncclResult_t fail_in_group(ncclResult_t code, const std::string& sentence) noexcept {
-  // A call that whorl refuses spoils its group as well.
-  if (group_depth() > 0) {
-    static_cast<void>(whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr));
+  if (Group& open = group(); open.depth > 0) {
+    spoil_group();
+    try {
+      if (!open.failed) open.sentence = sentence;
+      if (!open.failed) open.found = code;
+    } catch (...) {
+      open.found = ncclSuccess; // whorl will report the call that spoilt the group
+    }
+    open.failed = true;
   }
   return fail(code, sentence);
+}
+
+void spoil_group() noexcept {
+  // A group with a call that was refused issues nothing.
+  static_cast<void>(whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr));
 }
 
 } // namespace whorl_nccl

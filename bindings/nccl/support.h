@@ -35,10 +35,18 @@ ncclResult_t report(whorlResult_t result) noexcept;
 /// A function that does not exist on host memory. ncclInvalidUsage.
 ncclResult_t refuse(const char* function, const char* reason) noexcept;
 
-/// How many groups this thread has open.
-int& group_depth() noexcept;
+/// What is known about the group of the calling thread besides what whorl knows.
+struct Group {
+  int depth = 0;
+  bool failed = false;              ///< a call has been refused, here or by whorl
+  ncclResult_t found = ncclSuccess; ///< the first refusal, if it was here
+  std::string sentence;
+};
+Group& group() noexcept;
 /// An error of a call that was found here, in a group that may be open: the group will report it
 /// and issue nothing.
 ncclResult_t fail_in_group(ncclResult_t code, const std::string& sentence) noexcept;
+/// Lets the open group end without issuing its calls.
+void spoil_group() noexcept;
 
 } // namespace whorl_nccl

@@ -72,7 +72,7 @@ def buffer(element: ElementType, values: list) -> ctypes.Array:
 def expect(actual: object, wanted: object, what: str) -> None:
     """Fails with both values."""
     if actual != wanted:
-        raise AssertionError(f"{what}: got {actual!r}, wanted {wanted!r}")
+        raise AssertionError(f"{what}: got {str(actual):.200}, wanted {str(wanted):.200}")
 
 
 def fails(code: int, call: Callable[[], object], *words: str) -> str:
@@ -165,10 +165,9 @@ def groups_and_transfers(self: Rank) -> None:
     """A ring of sends and receives, nested groups, an all-gather of unequal parts, streams."""
     nccl, element, length = self.nccl, FLOAT32, 100_000
     right, left = (self.rank + 1) % RANKS, (self.rank - 1) % RANKS
-    out = buffer(element, [0] * length)
+    sent, out = buffer(element, [self.rank] * length), buffer(element, [0] * length)
     nccl.ncclGroupStart()
-    nccl.ncclSend(buffer(element, [self.rank] * length), length, element.number, right, self.comm,
-                  None)
+    nccl.ncclSend(sent, length, element.number, right, self.comm, None)
     nccl.ncclGroupStart()
     nccl.ncclRecv(out, length, element.number, left, self.comm, None)
     nccl.ncclGroupEnd()
@@ -331,7 +330,8 @@ def errors(self: Rank) -> None:
     child, small = Comm(), Config(size=8)
     fails(INVALID_ARGUMENT, lambda: nccl.ncclCommSplit(self.comm, 0, 0, ctypes.byref(child),
                                                        ctypes.byref(small)), "config")
-    fails(INVALID_ARGUMENT, nccl.ncclGroupEnd)
+    fails(INVALID_ARGUMENT, lambda: call(element=12))
+    fails(INVALID_ARGUMENT, nccl.ncclGroupEnd, "ncclCommSplit", "config")
     fails(INVALID_USAGE, lambda: nccl.ncclCommRevoke(self.comm, 0), "ncclCommAbort")
     for options in ({"magic": 1}, {"size": 4}, {"blocking": 2}, {"maxCTAs": 0},
                     {"minCTAs": 9, "maxCTAs": 8}, {"splitShare": 5}, {"netName": b"nosuch"}):
