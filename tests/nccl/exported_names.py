@@ -40,6 +40,9 @@ def problems_of(library: str) -> list[str]:
         found.append("the soname is not libnccl.so.2")
     if "VERDEF" in dynamic or "Version definition" in dynamic:
         found.append("symbols have versions; NCCL's have none")
+    relocations = output("readelf", "--relocs", "--wide", library)
+    found += [f"a call of {name} inside the library can end in another libnccl.so.2"
+              for name in sorted(set(re.findall(r"\b(p?nccl[A-Z]\w*)", relocations)))]
     return found
 
 
