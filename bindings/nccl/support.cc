@@ -1,6 +1,6 @@
 #include "bindings/nccl/support.h"
 
-#include <array>
+#include <algorithm>
 #include <cctype>
 #include <mutex>
 #include <string>
@@ -12,8 +12,6 @@ namespace {
 static_assert(static_cast<int>(ncclNumResults) == whorlNumResults);
 static_assert(static_cast<int>(ncclInvalidArgument) == whorlInvalidArgument);
 static_assert(static_cast<int>(ncclInProgress) == whorlInProgress);
-static_assert(static_cast<int>(ncclNumTypes) == whorlNumTypes);
-static_assert(static_cast<int>(ncclFloat8e5m2) == whorlFloat8e5m2);
 static_assert(sizeof(ncclUniqueId) == sizeof(whorlUniqueId));
 static_assert(sizeof(ncclConfig_t) == 80 && sizeof(ncclSimInfo_t) == 24);
 
@@ -39,22 +37,36 @@ void share(const std::string& text) {
   all.text = text;
 }
 
-/// Functions of whorl that NCCL has no counterpart of; their names stay.
-constexpr std::array<std::string_view, 7> kOnlyWhorl = {
-    "whorlStream",      "whorlBarrier",     "whorlCommInitAddress", "whorlCommInitStore",
-    "whorlCommInitOob", "whorlCommInitEnv", "whorlCommSetTimeout"};
+/// What a sentence of whorl may name that NCCL has, too.
+constexpr std::string_view kNames[] = {
+#define WHORL_NCCL(result, name, parameters) #name,
+#define WHORL_NCCL_LATER(result, name, parameters) #name,
+#include "bindings/nccl/functions.def"
+    "ncclSuccess",    "ncclInProgress", "ncclScalarDevice", "ncclScalarHostImmediate",
+    "ncclSum",        "ncclProd",       "ncclMax",          "ncclMin",
+    "ncclAvg",        "ncclInt8",       "ncclUint8",        "ncclInt32",
+    "ncclUint32",     "ncclInt64",      "ncclUint64",       "ncclFloat16",
+    "ncclFloat32",    "ncclFloat64",    "ncclBfloat16",     "ncclFloat8e4m3",
+    "ncclFloat8e5m2", "ncclComm_t",     "ncclUniqueId",     "ncclConfig_t"};
 
 /// A sentence of whorl with the names that the program knows.
 std::string with_names_of_nccl(std::string_view text) {
-  constexpr std::string_view kPrefix = "whorl";
+  constexpr std::string_view kTheirs = "whorl", kOurs = "nccl";
+  const auto in_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  };
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
-    const std::string_view rest = text.substr(at);
-    bool name = rest.starts_with(kPrefix) && rest.size() > kPrefix.size() &&
-                std::isupper(static_cast<unsigned char>(rest[kPrefix.size()])) != 0;
-    for (const std::string_view only : kOnlyWhorl) name = name && !rest.starts_with(only);
-    out += name ? std::string_view("nccl") : rest.substr(0, 1);
-    at += name ? kPrefix.size() : 1;
+    std::size_t end = at;
+    while (end < text.size() && in_name(text[end])) ++end;
+    const std::string_view word = text.substr(at, std::max(end - at, std::size_t{1}));
+    at += word.size();
+    const auto same = [&](std::string_view name) {
+      return word.substr(kTheirs.size()) == name.substr(kOurs.size());
+    };
+    const bool known = word.starts_with(kTheirs) && std::ranges::any_of(kNames, same);
+    out += known ? kOurs : word;
+    if (known) out += word.substr(kTheirs.size());
   }
   return out;
 }

@@ -23,11 +23,6 @@ inline whorlComm_t* inner(ncclComm_t* comm) noexcept {
   return reinterpret_cast<whorlComm_t*>(comm);
 }
 
-/// Datatypes have the same numbers; whorl refuses those that are none.
-inline whorlDataType_t inner(ncclDataType_t type) noexcept {
-  return static_cast<whorlDataType_t>(type);
-}
-
 /// The error of a call that failed here: kept for ncclGetLastError(). Returns `code`.
 ncclResult_t fail(ncclResult_t code, const std::string& sentence) noexcept;
 /// The outcome of a call of whorl; an error is kept, spelt with the names of NCCL.
