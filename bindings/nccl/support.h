@@ -8,13 +8,21 @@
 // What the functions of this library have in common. They check what whorl does not check, find the
 // place of the buffers, and call the function of whorl that has the same name.
 
+// gcc sees that a function does not throw and wants its alias to say so; to clang it would be
+// another type than the declared one.
+#ifdef __clang__
+#define WHORL_NCCL_ATTRIBUTES visibility("default")
+#else
+#define WHORL_NCCL_ATTRIBUTES visibility("default"), nothrow
+#endif
+
 /// Begins the definition of a function of the ABI: the strong pncclX, and ncclX as its weak alias,
 /// which a program may define itself and call pncclX from there. The types are checked against the
 /// declarations in abi.h.
-#define WHORL_NCCL_DEFINE(result, name, parameters)                                  \
-  extern "C" __attribute__((weak, alias("p" #name), nothrow, visibility("default"))) \
-  result name parameters;                                                            \
-  extern "C" __attribute__((nothrow, visibility("default"))) result p##name parameters
+#define WHORL_NCCL_DEFINE(result, name, parameters)                         \
+  extern "C" __attribute__((weak, alias("p" #name), WHORL_NCCL_ATTRIBUTES)) \
+  result name parameters;                                                   \
+  extern "C" __attribute__((WHORL_NCCL_ATTRIBUTES)) result p##name parameters
 
 namespace whorl_nccl {
 
