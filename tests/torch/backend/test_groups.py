@@ -179,7 +179,8 @@ def aborted(rank: int, size: int) -> None:
     else:
         time.sleep(0.5)
         with pytest.raises(RuntimeError):
-            dist.all_reduce(torch.ones(3))
+            for _ in range(10):  # what the other had sent before may still complete
+                dist.all_reduce(torch.ones(3))
 
 
 def test_abort() -> None:
