@@ -1,0 +1,116 @@
+"""Builds the extension against the installed torch, and finds or builds libwhorl.
+
+libwhorl comes from WHORL_ROOT (an installation prefix or a build directory of this repository),
+else from pkg-config, else it is built here with meson. It is copied into the package.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LIBRARY = "libwhorl.so.0"
+PLACES = ("lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "src/comm", ".")
+
+
+def under(prefix: Path) -> Path | None:
+    """The library below an installation prefix or a build directory."""
+    for place in PLACES:
+        candidate = prefix / place / LIBRARY
+        if candidate.exists():
+            return candidate
+    return None
+
+
+def from_environment() -> Path | None:
+    prefix = os.environ.get("WHORL_ROOT")
+    if not prefix:
+        return None
+    library = under(Path(prefix))
+    if library is None:
+        sys.exit(f"WHORL_ROOT is {prefix}, but there is no {LIBRARY} in {', '.join(PLACES)} below it")
+    return library
+
+
+def from_pkg_config() -> Path | None:
+    if not shutil.which("pkg-config"):
+        return None
+    answer = subprocess.run(
+        ["pkg-config", "--variable=libdir", "whorl"], capture_output=True, text=True, check=False
+    )
+    library = Path(answer.stdout.strip()) / LIBRARY
+    return library if answer.returncode == 0 and library.exists() else None
+
+
+def built_here(folder: Path) -> Path:
+    for tool in ("meson", "ninja"):
+        if not shutil.which(tool):
+            sys.exit(
+                f"whorl-torch: no libwhorl was found and {tool}, which builds it, is missing; "
+                "install it, or set WHORL_ROOT to an installation of whorl"
+            )
+    if not (folder / "build.ninja").exists():
+        subprocess.run(
+            ["meson", "setup", str(folder), str(ROOT), "--buildtype=release", "-Dtests=disabled",
+             "-Dperf=disabled"],
+            check=True,
+        )
+    name = "src/comm/libwhorl.so"
+    targets = subprocess.run(
+        ["ninja", "-C", str(folder), "-t", "targets", "all"],
+        capture_output=True, text=True, check=True,
+    ).stdout
+    real = next(
+        line.split(":")[0]
+        for line in targets.splitlines()
+        if line.startswith(name) and line.split(":")[1].strip() == "cpp_LINKER"
+    )
+    subprocess.run(["ninja", "-C", str(folder), real], check=True)
+    library = under(folder)
+    if library is None:
+        sys.exit(f"whorl-torch: meson did not make {LIBRARY} in {folder}")
+    return library
+
+
+class Build(BuildExtension):
+    def build_extensions(self) -> None:
+        library = from_environment() or from_pkg_config()
+        if library is None:
+            library = built_here(Path(self.build_temp).resolve() / "whorl")
+        folder = Path(self.get_ext_fullpath("whorl_torch._C")).resolve().parent
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(library.resolve(), folder / LIBRARY)
+        for extension in self.extensions:
+            extension.extra_link_args += [str(folder / LIBRARY)]
+        super().build_extensions()
+
+    def copy_extensions_to_source(self) -> None:  # an editable installation
+        super().copy_extensions_to_source()
+        folder = Path(self.get_ext_fullpath("whorl_torch._C")).resolve().parent
+        shutil.copyfile(Path(self.build_lib) / "whorl_torch" / LIBRARY, folder / LIBRARY)
+
+
+SOURCES = ("collectives", "communicator", "errors", "executor", "lifetime", "module", "p2p", "process_group",
+           "store", "types", "work")
+
+setup(
+    ext_modules=[
+        CppExtension(
+            "whorl_torch._C",
+            [str(Path("src") / f"{name}.cc") for name in SOURCES],
+            include_dirs=[str(ROOT), str(ROOT / "include")],
+            extra_compile_args=["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra",
+                                "-Wno-unused-parameter", "-Wno-missing-field-initializers"],
+            extra_link_args=["-Wl,-rpath,$ORIGIN"],
+        )
+    ],
+    cmdclass={"build_ext": Build.with_options(use_ninja=True)},
+)

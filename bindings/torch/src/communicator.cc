@@ -1,0 +1,88 @@
+#include "bindings/torch/src/communicator.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "bindings/torch/src/errors.h"
+#include "bindings/torch/src/store.h"
+
+namespace whorl_torch {
+namespace {
+
+int clamp_ms(std::int64_t ms) { return static_cast<int>(std::clamp<std::int64_t>(ms, 1, INT_MAX)); }
+
+} // namespace
+
+Communicator::Communicator(Place place)
+    : place_(std::move(place)), timeout_ms_(place_.timeout.count()) {}
+
+Communicator::Communicator(Place place, whorlComm_t comm) : Communicator(std::move(place)) {
+  comm_ = comm;
+}
+
+Communicator::~Communicator() { destroy(); }
+
+whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) {
+  if (interrupted_.load()) {
+    fail<c10::DistBackendError>("whorl rank ", place_.rank, ": the process group ", place_.name,
+                                " has been aborted or shut down");
+  }
+  if (comm_ == nullptr) create();
+  const std::int64_t ms = timeout ? timeout->count() : timeout_ms_.load();
+  if (ms != timeout_in_force_ms_) {
+    check(whorlCommSetTimeout(comm_, clamp_ms(ms)), comm_);
+    timeout_in_force_ms_ = ms;
+  }
+  return comm_;
+}
+
+void Communicator::create() {
+  if (!creation_error_.empty()) fail<c10::DistBackendError>(creation_error_);
+  StoreAdapter adapter(place_.store, interrupted_);
+  const whorlStore_t store = adapter.callbacks(place_.prefix);
+  whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+  config.timeoutMs = clamp_ms(timeout_ms_.load());
+  config.commName = place_.name.c_str();
+  whorlComm_t comm = nullptr;
+  const whorlResult_t result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
+  if (result != whorlSuccess) {
+    const std::string why = adapter.error().empty() ? std::string() : "; " + adapter.error();
+    creation_error_ = c10::str("whorl: ", whorlGetLastError(nullptr), why);
+    if (result == whorlRemoteError) fail<c10::DistNetworkError>(creation_error_);
+    fail<c10::DistBackendError>(creation_error_);
+  }
+  timeout_in_force_ms_ = config.timeoutMs;
+  const std::lock_guard lock(mutex_);
+  if (interrupted_.load()) {
+    whorlCommAbort(comm);
+    fail<c10::DistBackendError>("whorl rank ", place_.rank, ": the process group ", place_.name,
+                                " was aborted while it was being created");
+  }
+  comm_ = comm;
+}
+
+void Communicator::interrupt() {
+  const std::lock_guard lock(mutex_);
+  if (interrupted_.exchange(true)) return;
+  // The handle stays in comm_ for a call that is just being made: whorl knows that it is gone.
+  if (comm_ != nullptr) whorlCommAbort(comm_);
+}
+
+void Communicator::destroy() {
+  const std::lock_guard lock(mutex_);
+  if (!interrupted_.exchange(true) && comm_ != nullptr) whorlCommDestroy(comm_);
+}
+
+void Communicator::set_timeout(std::chrono::milliseconds timeout) {
+  timeout_ms_.store(timeout.count());
+}
+
+whorlResult_t Communicator::state() {
+  const std::lock_guard lock(mutex_);
+  if (interrupted_.load()) return whorlInvalidUsage;
+  whorlResult_t state = whorlSuccess;
+  if (comm_ != nullptr) whorlCommGetAsyncError(comm_, &state);
+  return state;
+}
+
+} // namespace whorl_torch

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "whorl/whorl.h"
+
+namespace whorl_torch {
+
+/// A whorl communicator that is created when it is first used, through a c10d store. One thread at
+/// a time, except for interrupt(), set_timeout() and state().
+class Communicator {
+ public:
+  struct Place {
+    c10::intrusive_ptr<c10d::Store> store;
+    std::string prefix; ///< of the keys; distinct for each communicator
+    int rank;
+    int size;
+    std::string name; ///< in messages
+    std::chrono::milliseconds timeout;
+  };
+  explicit Communicator(Place place);
+  /// Takes over a communicator that exists, for instance from whorlCommSplit().
+  Communicator(Place place, whorlComm_t comm);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// The handle, for an operation with this timeout (none: that of the group). Creates the
+  /// communicator the first time, which waits for all its ranks. Throws.
+  whorlComm_t get(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  /// Ends what is under way, on all ranks; from any thread. get() throws from now on.
+  void interrupt();
+  /// Frees the communicator; nothing is under way.
+  void destroy();
+  void set_timeout(std::chrono::milliseconds timeout);
+  /// What has happened to the communicator: whorlSuccess while it is well or not created.
+  whorlResult_t state();
+
+ private:
+  void create();
+
+  Place place_;
+  std::mutex mutex_; ///< of comm_ and interrupted_
+  whorlComm_t comm_ = nullptr;
+  std::atomic<bool> interrupted_{false};
+  std::atomic<std::int64_t> timeout_ms_;
+  std::int64_t timeout_in_force_ms_ = 0;
+  std::string creation_error_;
+};
+
+} // namespace whorl_torch

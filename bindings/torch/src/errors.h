@@ -1,0 +1,21 @@
+#pragma once
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include "whorl/whorl.h"
+
+namespace whorl_torch {
+
+/// Throws an exception that becomes the Python class of `Error`: c10::ValueError, DistBackendError
+/// …
+template <class Error, class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  throw Error({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, c10::str(parts...));
+}
+
+/// Throws whorl's sentence if `result` is an error: ValueError for an argument (the communicator is
+/// as good as before), DistNetworkError where another rank is lost, otherwise DistBackendError.
+void check(whorlResult_t result, whorlComm_t comm = nullptr);
+
+} // namespace whorl_torch

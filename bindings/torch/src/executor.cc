@@ -1,0 +1,169 @@
+#include "bindings/torch/src/executor.h"
+
+#include <c10/util/ParallelGuard.h>
+#include <pthread.h>
+
+#include "bindings/torch/src/errors.h"
+
+namespace whorl_torch {
+namespace {
+
+constexpr std::chrono::microseconds kGrace{20};
+
+} // namespace
+
+void Executor::help_until(const WhorlWork& work) {
+  Lock lock(mutex_);
+  while (!work.executed) {
+    if (!busy_ && ready()) {
+      run_step(lock, false);
+    } else {
+      done_.wait(lock);
+    }
+  }
+}
+
+void Executor::changed(Lock&, bool serve) {
+  if (busy_) {
+    serve_wanted_ = serve_wanted_ || serve; // the thread that is busy may be a waiter, which leaves
+    if (serve) ensure_server();
+    return;
+  }
+  if (!serve) return done_.notify_all();
+  serve_wanted_ = true;
+  ensure_server();
+  available_.notify_one();
+}
+
+void Executor::ensure_server() {
+  if (serving_ > 0 || stop_) return;
+  ++serving_;
+  threads_.emplace_back([self = shared_from_this()] { self->serve(); });
+}
+
+void Executor::serve() {
+  pthread_setname_np(pthread_self(), "whorl-torch");
+  const c10::ParallelGuard serial(true); // copies here take no cores from the training
+  Lock lock(mutex_);
+  while (!stop_) {
+    if (busy_ || !serve_wanted_ || !ready()) {
+      available_.wait(lock);
+      // Whoever issued the operation may wait for it at once, which is cheaper.
+      lock.unlock();
+      std::this_thread::sleep_for(kGrace);
+      lock.lock();
+      continue;
+    }
+    run_step(lock, true);
+  }
+  --serving_;
+}
+
+void Executor::run_step(Lock& lock, bool server) {
+  busy_ = true;
+  std::vector<Finished> finished = step(lock);
+  busy_ = false;
+  const bool more = ready() && !stop_;
+  if (!more) serve_wanted_ = false;
+  done_.notify_all();
+  // While this thread runs callbacks it is not there for others.
+  const bool callbacks = !finished.empty();
+  if (server && callbacks) --serving_;
+  if (more && serve_wanted_) {
+    ensure_server();
+    available_.notify_one();
+  }
+  if (!callbacks) return;
+  lock.unlock();
+  complete(std::move(finished));
+  lock.lock();
+  if (server) ++serving_;
+}
+
+Executor::Finished Executor::executed(WorkPtr work, std::exception_ptr error) {
+  work->executed = true;
+  return {std::move(work), std::move(error)};
+}
+
+void Executor::complete(std::vector<Finished> finished) {
+  for (Finished& one : finished) one.work->complete(std::move(one.error));
+}
+
+void Executor::interrupt(std::exception_ptr reason) {
+  std::vector<Finished> taken;
+  {
+    const Lock lock(mutex_);
+    if (!ended_) ended_ = reason;
+    taken = take_all(reason);
+  }
+  cut_short();
+  done_.notify_all();
+  complete(std::move(taken));
+}
+
+void Executor::close(std::chrono::milliseconds patience) {
+  Lock lock(mutex_);
+  if (!ended_) {
+    ended_ = std::make_exception_ptr(c10::DistBackendError(
+        {__func__, __FILE__, __LINE__}, "whorl: the process group has been shut down"));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (outstanding()) {
+    if (ready() && !busy_) changed(lock, true);
+    if (done_.wait_until(lock, deadline) == std::cv_status::timeout) break;
+  }
+  const bool interrupted = outstanding() || busy_;
+  lock.unlock();
+  if (interrupted) {
+    interrupt(std::make_exception_ptr(c10::DistBackendError(
+        {__func__, __FILE__, __LINE__},
+        "whorl: the process group was shut down before the operation was complete")));
+  }
+  lock.lock();
+  stop_ = true;
+  available_.notify_all();
+  std::list<std::thread> threads = std::move(threads_);
+  threads_.clear();
+  lock.unlock();
+  for (std::thread& thread : threads) {
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach(); // a callback drops the last reference to the group
+    } else {
+      thread.join();
+    }
+  }
+}
+
+void WorkQueue::push(const WorkPtr& work, bool serve) {
+  work->set_executor(weak_from_this());
+  Lock lock(mutex_);
+  if (ended_) {
+    std::vector<Finished> refused{executed(work, ended_)};
+    lock.unlock();
+    return complete(std::move(refused));
+  }
+  queue_.push_back(work);
+  changed(lock, serve);
+}
+
+std::vector<Executor::Finished> WorkQueue::step(Lock& lock) {
+  WorkPtr work = std::move(queue_.front());
+  queue_.pop_front();
+  running_ = true;
+  lock.unlock();
+  std::exception_ptr error = work->run();
+  lock.lock();
+  running_ = false;
+  std::vector<Finished> finished;
+  finished.push_back(executed(std::move(work), std::move(error)));
+  return finished;
+}
+
+std::vector<Executor::Finished> WorkQueue::take_all(const std::exception_ptr& reason) {
+  std::vector<Finished> taken;
+  for (WorkPtr& work : queue_) taken.push_back(executed(std::move(work), reason));
+  queue_.clear();
+  return taken;
+}
+
+} // namespace whorl_torch

@@ -1,0 +1,229 @@
+#include "bindings/torch/src/process_group.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "bindings/torch/src/errors.h"
+#include "bindings/torch/src/store.h"
+#include "bindings/torch/src/types.h"
+
+namespace whorl_torch {
+namespace {
+
+/// Prefix of all keys of the next group that this rank makes in `store`. A store may survive a
+/// group that is made again under the same name, so the attempts are counted.
+std::string next_prefix(c10d::Store& store, int rank) {
+  return c10::str("whorl/", store.add(c10::str("whorl/attempts/", rank), 1), "/");
+}
+
+Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                               const ProcessGroupWhorl::Options& options) {
+  return {.store = store,
+          .prefix = next_prefix(*store, rank),
+          .rank = rank,
+          .size = size,
+          .name = options.name,
+          .timeout = options.timeout};
+}
+
+} // namespace
+
+ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                     int size, c10::intrusive_ptr<Options> options)
+    : ProcessGroupWhorl(store, rank, size, std::move(options), nullptr) {}
+
+ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                     int size, c10::intrusive_ptr<Options> options,
+                                     whorlComm_t comm)
+    : Backend(rank, size),
+      options_(std::move(options)),
+      store_(store),
+      place_(make_place(store, rank, size, *options_)),
+      members_(make_members(place_, comm)) {
+  init();
+}
+
+ProcessGroupWhorl::~ProcessGroupWhorl() { end_members(std::move(members_)); }
+
+void ProcessGroupWhorl::abort_group() {
+  members_->abort(std::make_exception_ptr(c10::DistBackendError(
+      {__func__, __FILE__, __LINE__},
+      c10::str("whorl rank ", rank_, ": the process group ", place_.name, " was aborted"))));
+}
+
+void ProcessGroupWhorl::set_timeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  members_->comm->set_timeout(timeout);
+  members_->p2p->set_timeout(timeout);
+}
+
+WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors inputs,
+                                     std::function<void()> body) {
+  auto work =
+      c10::make_intrusive<WhorlWork>(WhorlWork::Description{.type = call.type,
+                                                            .title = call.title,
+                                                            .rank = rank_,
+                                                            .sequence = sequence_.fetch_add(1) + 1,
+                                                            .outputs = std::move(outputs),
+                                                            .inputs = std::move(inputs)},
+                                     std::move(body));
+  work->set_abort([group = std::weak_ptr(members_)] {
+    if (const auto members = group.lock()) {
+      members->abort(std::make_exception_ptr(c10::DistBackendError(
+          {__func__, __FILE__, __LINE__}, "whorl: an operation of the process group was aborted")));
+    }
+  });
+  return work;
+}
+
+ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors outputs,
+                                                       Tensors inputs,
+                                                       std::function<void(whorlComm_t)> body) {
+  WorkPtr work = make_work(call, std::move(outputs), std::move(inputs),
+                           [comm = members_->comm, timeout = call.timeout, body = std::move(body)] {
+                             body(comm->get(timeout));
+                           });
+  const bool async = call.async || coalescing_;
+  members_->queue->push(work, async);
+  if (!async) members_->queue->help_until(*work);
+  if (coalescing_) coalesced_.push_back(work);
+  return work;
+}
+
+ProcessGroupWhorl::WorkResult ProcessGroupWhorl::endCoalescing() {
+  coalescing_ = false;
+  return c10::make_intrusive<CoalescedWork>(rank_, std::exchange(coalesced_, {}));
+}
+
+ProcessGroupWhorl::WorkResult ProcessGroupWhorl::barrier(const c10d::BarrierOptions& options) {
+  return issue(describe(c10d::OpType::BARRIER, "whorl:barrier", options), {}, {},
+               [](whorlComm_t comm) { check(whorlBarrier(comm, nullptr), comm); });
+}
+
+// Through the store, so that it works, and names who is missing, whatever the communicators do.
+void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const auto timeout = options.timeout.count() > 0 ? options.timeout : options_->timeout;
+  const std::string key = c10::str(place_.prefix, "monitored/", monitored_barriers_++, "/");
+  const std::string go = key + "go";
+  const std::atomic<bool> never{false};
+  const auto mine = [&](int rank) { return c10::str(key, rank); };
+  if (rank_ != 0) {
+    store_->set(mine(rank_), std::string("here"));
+    if (!wait_for_key(*store_, go, timeout, never)) {
+      fail<c10::DistBackendError>("whorl: monitoredBarrier: rank ", rank_,
+                                  " heard nothing from rank "
+                                  "0 within ",
+                                  timeout.count(), " ms");
+    }
+    const std::string answer = store_->get_to_str(go);
+    if (answer != "go") fail<c10::DistBackendError>(answer);
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  std::string missing;
+  for (int rank = 1; rank < size_; ++rank) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now());
+    if (wait_for_key(*store_, mine(rank), std::max(left, std::chrono::milliseconds(0)), never)) {
+      continue;
+    }
+    missing += c10::str(missing.empty() ? "" : ", ", rank);
+    if (!wait_all_ranks) break;
+  }
+  if (missing.empty()) return store_->set(go, std::string("go"));
+  const std::string sentence = c10::str("whorl: monitoredBarrier: rank 0 waited ", timeout.count(),
+                                        " ms for rank ", missing, ", which did not come");
+  store_->set(go, sentence);
+  fail<c10::DistBackendError>(sentence);
+}
+
+ProcessGroupWhorl::WorkResult ProcessGroupWhorl::send(Tensors& tensors, int destination, int tag) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "whorl: send takes one tensor");
+  check_tensor(tensors[0], "send");
+  check_root(destination, "send");
+  TORCH_CHECK_VALUE(destination != rank_, "whorl: rank ", rank_, " cannot send to itself");
+  WorkPtr work = make_work({c10d::OpType::SEND, "whorl:send"}, tensors, tensors,
+                           [p2p = members_->p2p, tensor = tensors[0], destination, tag] {
+                             p2p->transmit(tensor, destination, tag);
+                           });
+  members_->p2p->send(work, destination, true);
+  if (coalescing_) coalesced_.push_back(work);
+  return work;
+}
+
+ProcessGroupWhorl::WorkResult ProcessGroupWhorl::receive(Tensors& tensors, int source, int tag,
+                                                         c10d::OpType type, const char* title) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "whorl: recv takes one tensor");
+  check_tensor(tensors[0], "recv");
+  auto request = std::make_shared<ReceiveRequest>();
+  request->work = make_work({type, title}, tensors, tensors, nullptr);
+  request->target = tensors[0];
+  request->dense = dense_like(tensors[0]);
+  request->tag = tag;
+  WorkPtr work = request->work;
+  members_->p2p->receive(std::move(request), source, true);
+  if (coalescing_) coalesced_.push_back(work);
+  return work;
+}
+
+ProcessGroupWhorl::WorkResult ProcessGroupWhorl::recv(Tensors& tensors, int source, int tag) {
+  check_root(source, "recv");
+  TORCH_CHECK_VALUE(source != rank_, "whorl: rank ", rank_, " cannot receive from itself");
+  return receive(tensors, source, tag, c10d::OpType::RECV, "whorl:recv");
+}
+
+ProcessGroupWhorl::WorkResult ProcessGroupWhorl::recvAnysource(Tensors& tensors, int tag) {
+  TORCH_CHECK_VALUE(size_ > 1, "whorl: recv from any rank: the group has no other rank");
+  return receive(tensors, -1, tag, c10d::OpType::RECVANYSOURCE, "whorl:recvAnySource");
+}
+
+void ProcessGroupWhorl::check_root(std::int64_t root, const char* operation) const {
+  TORCH_CHECK_VALUE(root >= 0 && root < size_, "whorl: ", operation, ": rank ", root,
+                    " is not in this group of ", size_, " ranks");
+}
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+c10d::ErrorType ProcessGroupWhorl::getError() {
+  switch (members_->comm->state()) {
+    case whorlSuccess:
+    case whorlInProgress:
+      return c10d::ErrorType::SUCCESS;
+    case whorlRemoteError:
+      return c10d::ErrorType::REMOTE_ERROR;
+    default:
+      return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+  const bool member = mine != ranks.end();
+  // Disjoint subgroups: the least rank of each names it.
+  const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : WHORL_SPLIT_NOCOLOR;
+  const int key = static_cast<int>(mine - ranks.begin());
+  auto child = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
+  if (options) {
+    child->group_name = options->group_name;
+    child->name = options->group_name;
+    child->group_desc = options->group_desc;
+    child->global_ranks_in_group = options->global_ranks_in_group;
+  }
+  const auto made = std::make_shared<whorlComm_t>(nullptr);
+  issue({c10d::OpType::UNKNOWN, "whorl:split", false, std::nullopt}, {}, {},
+        [color, key, child, made](whorlComm_t comm) {
+          whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+          config.timeoutMs = static_cast<int>(
+              std::clamp<std::int64_t>(child->timeout.count(), 1, std::numeric_limits<int>::max()));
+          config.commName = child->name.c_str();
+          check(whorlCommSplit(comm, color, key, made.get(), &config), comm);
+        })
+      ->wait();
+  if (!member) return nullptr;
+  return c10::intrusive_ptr<ProcessGroupWhorl>::reclaim(
+      new ProcessGroupWhorl(store, key, static_cast<int>(ranks.size()), std::move(child), *made));
+}
+#endif
+
+} // namespace whorl_torch

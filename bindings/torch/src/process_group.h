@@ -1,0 +1,137 @@
+#pragma once
+
+#include <torch/version.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bindings/torch/src/communicator.h"
+#include "bindings/torch/src/executor.h"
+#include "bindings/torch/src/lifetime.h"
+
+namespace whorl_torch {
+
+inline constexpr const char* kBackendName = "whorl";
+
+/// torch.distributed's backend "whorl". Collectives of a group run in the order of issue;
+/// different groups run concurrently. An operation that is not asynchronous is carried out by the
+/// calling thread.
+class ProcessGroupWhorl final : public c10d::Backend {
+ public:
+  struct Options : c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
+        : c10d::Backend::Options(kBackendName, timeout) {}
+    std::string name; ///< of the group, in messages
+  };
+  using WorkResult = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+
+  /// Does not wait for other ranks: communicators are created by the first operations.
+  ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                    c10::intrusive_ptr<Options> options);
+  ~ProcessGroupWhorl() override;
+
+  const std::string getBackendName() const override { return kBackendName; }
+  Options& options() { return *options_; }
+
+  WorkResult broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkResult allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkResult allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkResult allreduce_coalesced(Tensors& tensors,
+                                 const c10d::AllreduceCoalescedOptions& options) override;
+  WorkResult reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkResult allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                       const c10d::AllgatherOptions& options) override;
+  WorkResult _allgather_base(at::Tensor& output, at::Tensor& input,
+                             const c10d::AllgatherOptions& options) override;
+  WorkResult allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                 const c10d::AllgatherOptions& options) override;
+  WorkResult allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                             const c10d::AllgatherOptions& options) override;
+  WorkResult gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::GatherOptions& options) override;
+  WorkResult scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                     const c10d::ScatterOptions& options) override;
+  WorkResult reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                            const c10d::ReduceScatterOptions& options) override;
+  WorkResult _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                  const c10d::ReduceScatterOptions& options) override;
+  WorkResult reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                             const c10d::ReduceScatterOptions& options) override;
+  WorkResult alltoall_base(at::Tensor& output, at::Tensor& input,
+                           std::vector<std::int64_t>& output_sizes,
+                           std::vector<std::int64_t>& input_sizes,
+                           const c10d::AllToAllOptions& options) override;
+  WorkResult alltoall(Tensors& outputs, Tensors& inputs,
+                      const c10d::AllToAllOptions& options) override;
+  WorkResult barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+  WorkResult send(Tensors& tensors, int destination, int tag) override;
+  WorkResult recv(Tensors& tensors, int source, int tag) override;
+  WorkResult recvAnysource(Tensors& tensors, int tag) override;
+
+  void startCoalescing() override { coalescing_ = true; }
+  WorkResult endCoalescing() override;
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  bool supportsSplitting() const override { return true; }
+  /// Collective over this group. Null on a rank that is not among `ranks` (ranks of this group).
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  void setTimeout(std::chrono::milliseconds timeout) override { set_timeout(timeout); }
+  c10d::ErrorType getError() override;
+  void abort() override { abort_group(); }
+  void shutdown() override { members_->shut_down(kPatience); }
+#endif
+  void set_timeout(std::chrono::milliseconds timeout);
+  void abort_group();
+
+ private:
+  using Timeout = std::optional<std::chrono::milliseconds>;
+
+  ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                    c10::intrusive_ptr<Options> options, whorlComm_t comm);
+  struct Call {
+    c10d::OpType type;
+    const char* title;
+    bool async = true;
+    Timeout timeout;
+  };
+  template <class CallOptions>
+  static Call describe(c10d::OpType type, const char* title, const CallOptions& options) {
+    Call call{type, title, true, std::nullopt};
+    if (options.timeout.count() > 0) call.timeout = options.timeout;
+    if constexpr (requires { options.asyncOp; }) call.async = options.asyncOp;
+    return call;
+  }
+  /// Queues an operation on the group's communicator. `body` runs later, on any thread, and owns
+  /// the tensors that it uses.
+  WorkResult issue(const Call& call, Tensors outputs, Tensors inputs,
+                   std::function<void(whorlComm_t)> body);
+  WorkPtr make_work(const Call& call, Tensors outputs, Tensors inputs, std::function<void()> body);
+  WorkResult receive(Tensors& tensors, int source, int tag, c10d::OpType type, const char* title);
+  std::size_t ranks() const { return static_cast<std::size_t>(size_); }
+  std::size_t self() const { return static_cast<std::size_t>(rank_); }
+  void check_root(std::int64_t root, const char* operation) const;
+
+  c10::intrusive_ptr<Options> options_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  Communicator::Place place_;
+  std::shared_ptr<Members> members_;
+  std::atomic<std::uint64_t> sequence_{0};
+  std::uint64_t monitored_barriers_ = 0;
+  bool coalescing_ = false;
+  std::vector<WorkResult> coalesced_;
+};
+
+} // namespace whorl_torch

@@ -1,0 +1,130 @@
+#include "bindings/torch/src/work.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include "bindings/torch/src/errors.h"
+#include "bindings/torch/src/executor.h"
+
+namespace whorl_torch {
+namespace {
+
+c10::intrusive_ptr<c10::ivalue::Future> make_future() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+}
+
+} // namespace
+
+WhorlWork::WhorlWork(Description description, std::function<void()> body)
+    : Work(description.rank, description.type, description.title, description.inputs),
+      body_(std::move(body)),
+      outputs_(std::move(description.outputs)),
+      future_(make_future()),
+      sequence_(description.sequence) {}
+
+bool WhorlWork::isCompleted() { return future_->completed(); }
+
+bool WhorlWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
+
+std::exception_ptr WhorlWork::exception() const {
+  return future_->completed() && future_->hasError() ? future_->exception_ptr() : nullptr;
+}
+
+int WhorlWork::sourceRank() const { return source_.load(std::memory_order_relaxed); }
+
+std::vector<at::Tensor> WhorlWork::result() {
+  TORCH_CHECK(future_->completed(),
+              "whorl: the result of an operation exists once it is complete; "
+              "call wait() first");
+  future_->waitAndThrow();
+  return outputs_;
+}
+
+bool WhorlWork::wait(std::chrono::milliseconds timeout) {
+  const bool limited = timeout != kNoTimeout && timeout.count() > 0;
+  if (!future_->completed() && !limited) {
+    if (const auto executor = executor_.lock()) executor->help_until(*this);
+  }
+  if (limited) {
+    std::unique_lock lock(mutex_);
+    if (!cv_.wait_for(lock, timeout, [this] { return completed_; })) {
+      fail<c10::DistBackendError>("whorl rank ", rank_, ": ", opTypeToString(opType_),
+                                  " was not complete after the ", timeout.count(),
+                                  " ms given to wait(); it goes on");
+    }
+  }
+  future_->wait();
+  if (future_->hasError()) std::rethrow_exception(future_->exception_ptr());
+  return true;
+}
+
+void WhorlWork::abort() {
+  if (abort_) abort_();
+}
+
+std::exception_ptr WhorlWork::run() noexcept {
+  try {
+    if (body_) body_();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void WhorlWork::complete(std::exception_ptr error) {
+  body_ = nullptr;
+  // The profile's span ends here. Timed waiters wake and then see the future.
+  finish(error);
+  if (error) {
+    future_->setErrorIfNeeded(error);
+  } else {
+    future_->markCompleted(c10::IValue(outputs_));
+  }
+}
+
+CoalescedWork::CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> parts)
+    : Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)), future_(make_future()) {
+  if (parts_.empty()) {
+    future_->markCompleted(c10::IValue(std::vector<at::Tensor>()));
+    return;
+  }
+  // The last part to complete completes the whole.
+  const auto left = std::make_shared<std::atomic<std::size_t>>(parts_.size());
+  const auto all = std::make_shared<std::vector<c10::intrusive_ptr<c10::ivalue::Future>>>();
+  for (const auto& part : parts_) all->push_back(part->getFuture());
+  for (const auto& future : *all) {
+    future->addCallback([left, all, whole = future_](c10::ivalue::Future&) {
+      if (left->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+      std::vector<at::Tensor> outputs;
+      for (const auto& one : *all) {
+        if (one->hasError()) return whole->setErrorIfNeeded(one->exception_ptr());
+        for (auto& tensor : one->constValue().toTensorVector()) outputs.push_back(tensor);
+      }
+      whole->markCompleted(c10::IValue(std::move(outputs)));
+    });
+  }
+}
+
+bool CoalescedWork::isCompleted() { return future_->completed(); }
+
+bool CoalescedWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
+
+std::exception_ptr CoalescedWork::exception() const {
+  return future_->completed() && future_->hasError() ? future_->exception_ptr() : nullptr;
+}
+
+std::vector<at::Tensor> CoalescedWork::result() {
+  future_->waitAndThrow();
+  return future_->constValue().toTensorVector();
+}
+
+bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
+  for (const auto& part : parts_) part->wait(timeout);
+  return true;
+}
+
+void CoalescedWork::abort() {
+  for (const auto& part : parts_) part->abort();
+}
+
+} // namespace whorl_torch

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace whorl_torch {
+
+class Executor;
+
+/// One operation: what c10d hands to the user. The tensors live in the body, which is released when
+/// the operation is complete, so a Work may be dropped at any time. Its future is the one place
+/// that knows whether it is complete: what waits for either sees the same.
+class WhorlWork final : public c10d::Work {
+ public:
+  struct Description {
+    c10d::OpType type;
+    const char* title; ///< in profiles, "whorl:all_reduce"
+    int rank;
+    std::uint64_t sequence;
+    std::vector<at::Tensor> outputs;               ///< value of the future
+    std::optional<std::vector<at::Tensor>> inputs; ///< shapes in profiles
+  };
+  WhorlWork(Description description, std::function<void()> body);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override;
+  /// Carries the operation out if it is next and nobody has begun it, else waits. With a timeout it
+  /// only waits: an operation that was begun here could not be left.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override { wait(); }
+  /// Ends the process group that the operation belongs to.
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+
+  /// For the executor: does what is to be done; an error is returned, not thrown.
+  std::exception_ptr run() noexcept;
+  /// For the executor: runs callbacks, so no lock may be held.
+  void complete(std::exception_ptr error);
+  /// Who carries it out; before the work is queued. Null: threads of its own.
+  void set_executor(std::weak_ptr<Executor> executor) { executor_ = std::move(executor); }
+  void set_abort(std::function<void()> abort) { abort_ = std::move(abort); }
+  void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
+  /// Set and read under the lock of the executor.
+  bool executed = false;
+
+ private:
+  std::function<void()> body_;
+  std::function<void()> abort_;
+  std::vector<at::Tensor> outputs_;
+  std::weak_ptr<Executor> executor_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::uint64_t sequence_;
+  std::atomic<int> source_{-1}; // published by completion, which synchronizes
+};
+
+/// What startCoalescing … endCoalescing yields: complete when all its parts are.
+class CoalescedWork final : public c10d::Work {
+ public:
+  CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> parts);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  std::vector<at::Tensor> result() override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override { wait(); }
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> parts_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+} // namespace whorl_torch

@@ -1,0 +1,66 @@
+"""The backend "whorl" of torch.distributed.
+
+With the package installed, `torch.distributed.init_process_group("whorl")` works without an
+import: torch loads it through the entry point `torch.backends`.
+"""
+
+from __future__ import annotations
+
+import atexit
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+if not dist.is_available():
+    raise ImportError("whorl_torch: this build of torch has no torch.distributed")
+
+from whorl_torch import _C  # noqa: E402  # needs the libraries that torch has loaded
+
+ProcessGroupWhorl = _C.ProcessGroupWhorl
+Options = _C.ProcessGroupWhorl.Options
+
+__all__ = ["Options", "ProcessGroupWhorl", "library_version"]
+
+BACKEND = "whorl"
+
+
+def library_version() -> str:
+    """Version of the libwhorl that is loaded."""
+    return _C.library_version()
+
+
+def _create(group: Any, options: Options | None) -> ProcessGroupWhorl:
+    """Called by torch for each new process group of this backend."""
+    if options is None:
+        options = Options()
+        options._timeout = timedelta(seconds=group.timeout.total_seconds())
+    elif not isinstance(options, Options):
+        raise TypeError(
+            f"the backend whorl takes pg_options of type whorl_torch.Options, not {type(options)}"
+        )
+    options._name = group.group_id
+    for field, value in (("group_name", group.group_id),
+                         ("global_ranks_in_group", group.global_ranks_in_group)):
+        if hasattr(options, field):
+            setattr(options, field, value)
+    return ProcessGroupWhorl(group.store, group.group_rank, group.group_size, options)
+
+
+def _register() -> None:
+    if BACKEND in dist.Backend.backend_list:
+        return
+    # On its own the name stands for all devices of a group; tensors of CUDA are refused for now.
+    defaults = dict(dist.Backend.default_device_backend_map)
+    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+    dist.Backend.default_device_backend_map.clear()
+    dist.Backend.default_device_backend_map.update(defaults)
+    atexit.register(_C.shut_down_all)
+
+
+def _autoload() -> None:
+    """Entry point `torch.backends`: torch calls it at the end of `import torch`."""
+
+
+_register()
