@@ -98,7 +98,7 @@ class Build(BuildExtension):
         shutil.copyfile(Path(self.build_lib) / "whorl_torch" / LIBRARY, folder / LIBRARY)
 
 
-SOURCES = ("collectives", "communicator", "errors", "executor", "module", "p2p", "process_group",
+SOURCES = ("collectives", "communicator", "errors", "executor", "lifetime", "module", "p2p", "process_group",
            "store", "types", "work")
 
 setup(

@@ -32,94 +32,11 @@
 #include <utility>
 #include <vector>
 
+#include "whorl/elements.hpp"
 #include "whorl/whorl.h"
 
 namespace whorl {
 inline namespace api {
-
-/// A call that did not succeed: its result code, and as what() the library's full sentence.
-class Error : public std::runtime_error {
- public:
-  Error(whorlResult_t code, const std::string& message)
-      : std::runtime_error(message), code_(code) {}
-  [[nodiscard]] whorlResult_t code() const noexcept { return code_; }
-
- private:
-  whorlResult_t code_;
-};
-
-namespace detail {
-
-/// Throws Error unless `result` is whorlSuccess. `comm` may be null: the thread's last error then.
-inline void check(whorlResult_t result, whorlComm_t comm = nullptr) {
-  if (result == whorlSuccess) return;
-  const char* text = whorlGetLastError(comm);
-  if ((text == nullptr || *text == '\0') && comm != nullptr) text = whorlGetLastError(nullptr);
-  throw Error(result, text != nullptr && *text != '\0' ? text : whorlGetErrorString(result));
-}
-
-inline void require(bool condition, const char* sentence) {
-  if (!condition) throw Error(whorlInvalidArgument, sentence);
-}
-
-template <class T>
-constexpr int builtin_datatype() {
-  if constexpr (std::is_same_v<T, std::byte> || std::is_same_v<T, bool>) {
-    return whorlUint8;
-  } else if constexpr (std::is_same_v<T, float>) {
-    return whorlFloat32;
-  } else if constexpr (std::is_same_v<T, double>) {
-    return whorlFloat64;
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
-    return std::is_signed_v<T> ? whorlInt8 : whorlUint8;
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4) {
-    return std::is_signed_v<T> ? whorlInt32 : whorlUint32;
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
-    return std::is_signed_v<T> ? whorlInt64 : whorlUint64;
-  } else {
-    return -1;
-  }
-}
-
-} // namespace detail
-
-/// The whorl datatype of an element type. Specialize it, with a `static constexpr whorlDataType_t
-/// value`, for a 16- or 8-bit floating type of your own.
-template <class T>
-struct DatatypeOf {};
-
-template <class T>
-requires(detail::builtin_datatype<T>() >= 0) struct DatatypeOf<T> {
-  static constexpr whorlDataType_t value =
-      static_cast<whorlDataType_t>(detail::builtin_datatype<T>());
-};
-
-/// A type whose values whorl can move and combine.
-template <class T>
-concept Element = requires {
-  { DatatypeOf<std::remove_cv_t<T>>::value } -> std::convertible_to<whorlDataType_t>;
-};
-
-/// `DatatypeOf<T>::value`, whatever the constness of T.
-template <Element T>
-inline constexpr whorlDataType_t datatype_of = DatatypeOf<std::remove_cv_t<T>>::value;
-
-/// A contiguous range of elements: what a collective reads.
-template <class R>
-concept Readable = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-    Element<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
-
-/// A contiguous range of elements that may be written.
-template <class R>
-concept Writable =
-    Readable<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
-
-template <Readable R>
-using ElementType = std::ranges::range_value_t<R>;
-
-/// Two ranges of the same element type.
-template <class A, class B>
-concept SameElement = std::same_as<std::ranges::range_value_t<A>, std::ranges::range_value_t<B>>;
 
 /// An unset configuration, to be filled in field by field.
 [[nodiscard]] inline whorlConfig_t default_config() noexcept {
@@ -347,6 +264,8 @@ class Communicator {
     detail::check(whorlCommGetAsyncError(comm_, &state), comm_);
     return state;
   }
+  /// Timeout of the operations that this rank issues from now on.
+  void set_timeout(int milliseconds) const { check(whorlCommSetTimeout(comm_, milliseconds)); }
   /// The last error of this communicator as a sentence; empty if there was none.
   [[nodiscard]] std::string last_error() const { return whorlGetLastError(comm_); }
   /// Waits until all operations of this rank are complete.
@@ -436,6 +355,11 @@ class Communicator {
   void recv(R&& data, int peer, void* stream = nullptr) const {
     recv(std::ranges::data(data), count_of(data), peer, stream);
   }
+  /// From whichever rank sends first; `source` becomes that rank when the operation is complete.
+  template <Writable R>
+  void recv_any(R&& data, int& source, void* stream = nullptr) const {
+    recv_any(std::ranges::data(data), count_of(data), source, stream);
+  }
   /// @}
 
   /// @name Collectives on pointers
@@ -487,8 +411,72 @@ class Communicator {
   void recv(T* data, std::size_t count, int peer, void* stream = nullptr) const {
     check(whorlRecv(data, count, datatype_of<T>, peer, comm_, stream));
   }
+  template <Element T>
+  void recv_any(T* data, std::size_t count, int& source, void* stream = nullptr) const {
+    check(whorlRecvAny(data, count, datatype_of<T>, &source, comm_, stream));
+  }
   /// Returns when every rank has entered it.
   void barrier(void* stream = nullptr) const { check(whorlBarrier(comm_, stream)); }
+  /// @}
+
+  /// @name Collectives with blocks of different sizes
+  /// Blocks lie side by side in rank order; counts have one entry for each rank. A range that a
+  /// rank does not use may be empty. Displacements: the C API.
+  /// @{
+
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void all_gather_v(const S& send, R&& recv, std::span<const std::size_t> counts,
+                    void* stream = nullptr) const {
+    require_blocks(count_of(recv), counts, "all_gather_v: recv needs as many elements as counts.");
+    check(whorlAllGatherv(std::ranges::data(send), count_of(send), std::ranges::data(recv),
+                          counts.data(), nullptr, datatype_of<ElementType<S>>, comm_, stream));
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void reduce_scatter_v(const S& send, R&& recv, std::span<const std::size_t> counts,
+                        whorlRedOp_t op, void* stream = nullptr) const {
+    require_blocks(count_of(send), counts,
+                   "reduce_scatter_v: send needs as many elements as counts.");
+    detail::require(count_of(recv) == counts[static_cast<std::size_t>(rank())],
+                    "reduce_scatter_v: recv needs as many elements as this rank's count.");
+    check(whorlReduceScatterv(std::ranges::data(send), std::ranges::data(recv), counts.data(),
+                              datatype_of<ElementType<S>>, op, comm_, stream));
+  }
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void all_to_all_v(const S& send, std::span<const std::size_t> send_counts, R&& recv,
+                    std::span<const std::size_t> recv_counts, void* stream = nullptr) const {
+    require_blocks(count_of(send), send_counts,
+                   "all_to_all_v: send needs as many elements as send_counts.");
+    require_blocks(count_of(recv), recv_counts,
+                   "all_to_all_v: recv needs as many elements as recv_counts.");
+    check(whorlAlltoAllv(std::ranges::data(send), send_counts.data(), nullptr,
+                         std::ranges::data(recv), recv_counts.data(), nullptr,
+                         datatype_of<ElementType<S>>, comm_, stream));
+  }
+  /// `recv` and `counts` are of the root only.
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void gather_v(const S& send, R&& recv, std::span<const std::size_t> counts, int root,
+                void* stream = nullptr) const {
+    if (rank() == root) {
+      require_blocks(count_of(recv), counts, "gather_v: recv needs as many elements as counts.");
+    }
+    check(whorlGatherv(std::ranges::data(send), count_of(send), std::ranges::data(recv),
+                       counts.data(), nullptr, datatype_of<ElementType<S>>, root, comm_, stream));
+  }
+  /// `send` and `counts` are of the root only.
+  template <Readable S, Writable R>
+  requires SameElement<S, R>
+  void scatter_v(const S& send, std::span<const std::size_t> counts, R&& recv, int root,
+                 void* stream = nullptr) const {
+    if (rank() == root) {
+      require_blocks(count_of(send), counts, "scatter_v: send needs as many elements as counts.");
+    }
+    check(whorlScatterv(std::ranges::data(send), counts.data(), nullptr, std::ranges::data(recv),
+                        count_of(recv), datatype_of<ElementType<S>>, root, comm_, stream));
+  }
   /// @}
 
  private:
@@ -507,6 +495,17 @@ class Communicator {
   }
   [[nodiscard]] bool is_multiple(std::size_t whole, std::size_t part) const {
     return whole == part * static_cast<std::size_t>(size());
+  }
+  /// One count for each rank, which together are `elements`.
+  void require_blocks(std::size_t elements, std::span<const std::size_t> counts,
+                      const char* sentence) const {
+    detail::require(counts.size() == static_cast<std::size_t>(size()),
+                    "Counts of blocks need one entry for each rank.");
+    for (const std::size_t count : counts) {
+      detail::require(count <= elements, sentence);
+      elements -= count;
+    }
+    detail::require(elements == 0, sentence);
   }
   void check(whorlResult_t result) const { detail::check(result, comm_); }
 

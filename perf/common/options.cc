@@ -239,6 +239,12 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   } else {
     return refuse("-d " + type_text + " is not a datatype; take one of " + type_names() + ".");
   }
+  if (op_text != "all" && type_text != "all" &&
+      !combines(info_of(options.types[0]), options.operators[0])) {
+    return refuse("-o " + op_text + " cannot combine elements of -d " + type_text +
+                  "; band, bor and bxor are for integers and bool, which has no averages and "
+                  "multiples.");
+  }
   if (root_text == "all") {
     options.root = -1;
   } else {

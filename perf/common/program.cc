@@ -90,11 +90,16 @@ class Measurement {
     if (collective_.has_root && options_.root < 0) {
       for (int root = 1; root < session_.nranks(); ++root) roots.push_back(root);
     }
-    const std::size_t total =
-        options_.types.size() * operators.size() * roots.size() * sizes.size();
+    std::size_t total = 0;
+    for (DataType type : options_.types) {
+      for (Operator op : operators) {
+        if (combines(info_of(type), op)) total += roots.size() * sizes.size();
+      }
+    }
     Progress progress;
     for (DataType type : options_.types) {
       for (Operator op : operators) {
+        if (!combines(info_of(type), op)) continue;
         const Pattern pattern(type, op, session_.nranks());
         for (int root : roots) {
           for (std::size_t size : sizes) {
@@ -111,6 +116,7 @@ class Measurement {
   void run_replay(const std::vector<Operator>& operators) {
     for (DataType type : options_.types) {
       for (Operator op : operators) {
+        if (!combines(info_of(type), op)) continue;
         const std::size_t first = rows_.size();
         steps_.push_back(replay(options_, session_, type, op, &rows_, &guard_damage_));
         for (std::size_t i = first; i < rows_.size(); ++i) print(format_row(rows_[i]));

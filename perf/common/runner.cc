@@ -104,6 +104,14 @@ RedOp make_operator(Operator op, DataType type, Comm comm) {
             comm, "RedOpCreatePreMulSum");
       return handle;
     }
+#ifndef WHORL_PERF_NCCL
+    case Operator::kBand:
+      return XCCL(Band);
+    case Operator::kBor:
+      return XCCL(Bor);
+    case Operator::kBxor:
+      return XCCL(Bxor);
+#endif
     default:
       return XCCL(Sum);
   }

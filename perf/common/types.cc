@@ -1,5 +1,7 @@
 #include "perf/common/types.h"
 
+#include <string_view>
+
 namespace perf {
 
 const std::vector<TypeInfo>& all_types() {
@@ -16,6 +18,11 @@ const std::vector<TypeInfo>& all_types() {
       {XCCL(Bfloat16), "bfloat16", 2, true, true, 8, 7},
       {XCCL(Float8e4m3), "f8e4m3", 1, true, true, 4, 3},
       {XCCL(Float8e5m2), "f8e5m2", 1, true, true, 5, 2},
+#ifndef WHORL_PERF_NCCL
+      {XCCL(Int16), "int16", 2, false, true, 0, 0},
+      {XCCL(Uint16), "uint16", 2, false, false, 0, 0},
+      {XCCL(Bool), "bool", 1, false, false, 0, 0},
+#endif
   };
   return *types;
 }
@@ -24,10 +31,22 @@ const TypeInfo& info_of(DataType type) { return all_types()[static_cast<std::siz
 
 const std::vector<Operator>& all_operators() {
   static const auto* operators = new std::vector<Operator>{
-      Operator::kSum, Operator::kProd, Operator::kMax,
-      Operator::kMin, Operator::kAvg,  Operator::kMulSum,
+      Operator::kSum,  Operator::kProd, Operator::kMax,
+      Operator::kMin,  Operator::kAvg,  Operator::kMulSum,
+#ifndef WHORL_PERF_NCCL
+      Operator::kBand, Operator::kBor,  Operator::kBxor,
+#endif
   };
   return *operators;
+}
+
+bool is_truth(const TypeInfo& type) { return std::string_view(type.name) == "bool"; }
+
+bool combines(const TypeInfo& type, Operator op) {
+  if (op == Operator::kNone) return true;
+  if (op == Operator::kAvg || op == Operator::kMulSum) return !is_truth(type);
+  const bool bitwise = op == Operator::kBand || op == Operator::kBor || op == Operator::kBxor;
+  return !bitwise || !type.is_float;
 }
 
 const char* name_of(Operator op) {
@@ -44,6 +63,12 @@ const char* name_of(Operator op) {
       return "avg";
     case Operator::kMulSum:
       return "mulsum";
+    case Operator::kBand:
+      return "band";
+    case Operator::kBor:
+      return "bor";
+    case Operator::kBxor:
+      return "bxor";
     case Operator::kNone:
       return "none";
   }

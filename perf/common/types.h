@@ -19,14 +19,17 @@ struct TypeInfo {
   int mantissa_bits; ///< floats: stored bits; integers of |v| ≤ 2^(mantissa_bits + 1) are exact
 };
 
-/// The twelve types, in the order of their values.
+/// All types, in the order of their values; NCCL has the first twelve.
 const std::vector<TypeInfo>& all_types();
 const TypeInfo& info_of(DataType type);
 
 /// A reduction as it is named on the command line.
-enum class Operator { kSum, kProd, kMax, kMin, kAvg, kMulSum, kNone };
-/// The six that `-o all` runs.
+enum class Operator { kSum, kProd, kMax, kMin, kAvg, kMulSum, kBand, kBor, kBxor, kNone };
+/// Those that `-o all` runs, each with the types that it combines().
 const std::vector<Operator>& all_operators();
+bool combines(const TypeInfo& type, Operator op);
+/// Whether elements are truth values: any byte but 0 is true, results are 0 or 1.
+bool is_truth(const TypeInfo& type);
 const char* name_of(Operator op);
 
 /// Whether this build of the programs can name `text` as a type or an operator.

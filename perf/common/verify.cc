@@ -85,6 +85,32 @@ const Tile& Pattern::input(int rank) const {
   return found->second;
 }
 
+/// At most one rank decides about "or" and "and"; any non-zero byte is true.
+std::uint64_t Pattern::truth(int rank, std::size_t index) const {
+  const std::uint64_t bits = mix(static_cast<std::uint64_t>(rank) + 1, index);
+  const bool decides =
+      mix(7, index) % static_cast<std::uint64_t>(nranks_ + 1) == static_cast<std::uint64_t>(rank);
+  const bool is_and = op_ == Operator::kProd || op_ == Operator::kMin || op_ == Operator::kBand;
+  const bool value = op_ == Operator::kBxor ? (bits & 1) != 0 : decides != is_and;
+  return value ? 1 + (bits >> 8) % 255 : 0;
+}
+
+/// How many ranks are true decides.
+std::uint64_t Pattern::reduced_truth(std::size_t index) const {
+  int number = 0;
+  for (int rank = 0; rank < nranks_; ++rank) number += truth(rank, index) != 0 ? 1 : 0;
+  switch (op_) {
+    case Operator::kProd:
+    case Operator::kMin:
+    case Operator::kBand:
+      return number == nranks_ ? 1 : 0;
+    case Operator::kBxor:
+      return static_cast<std::uint64_t>(number % 2);
+    default:
+      return number > 0 ? 1 : 0;
+  }
+}
+
 std::uint64_t Pattern::integer(int rank, std::size_t index) const {
   const std::uint64_t bits = mix(static_cast<std::uint64_t>(rank) + 1, index);
   if (op_ == Operator::kProd) return narrow(info_, bits | 1); // an even one would soon give zeros
@@ -143,6 +169,8 @@ Tile Pattern::make_input(int rank) const {
     std::uint64_t bits = 0;
     if (op_ == Operator::kNone) {
       bits = mix(static_cast<std::uint64_t>(rank) + 1, i);
+    } else if (is_truth(info_)) {
+      bits = truth(rank, i);
     } else if (info_.is_float) {
       bits = encode(info_, real(rank, i));
     } else {
@@ -156,6 +184,10 @@ Tile Pattern::make_input(int rank) const {
 Tile Pattern::make_reduced() const {
   Tile tile(kPeriod * info_.bytes);
   for (std::size_t i = 0; i < kPeriod; ++i) {
+    if (is_truth(info_)) {
+      store(tile, i, info_.bytes, reduced_truth(i));
+      continue;
+    }
     if (info_.is_float) {
       double total = real(0, i);
       for (int rank = 1; rank < nranks_; ++rank) {
@@ -196,6 +228,15 @@ Tile Pattern::make_reduced() const {
           break;
         case Operator::kProd:
           total *= value;
+          break;
+        case Operator::kBand:
+          total &= value;
+          break;
+        case Operator::kBor:
+          total |= value;
+          break;
+        case Operator::kBxor:
+          total ^= value;
           break;
         default:
           total += value;

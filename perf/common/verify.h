@@ -35,6 +35,8 @@ class Pattern {
   [[nodiscard]] std::size_t element_bytes() const { return info_.bytes; }
 
  private:
+  [[nodiscard]] std::uint64_t truth(int rank, std::size_t index) const;
+  [[nodiscard]] std::uint64_t reduced_truth(std::size_t index) const;
   [[nodiscard]] std::uint64_t integer(int rank, std::size_t index) const;
   [[nodiscard]] double real(int rank, std::size_t index) const;
   [[nodiscard]] Tile make_input(int rank) const;

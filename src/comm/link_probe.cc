@@ -28,6 +28,9 @@ constexpr int kPieces = 4;
 /// What one more round adds to an operation where ranks share cores, as part of a turn: 0.55 to 0.7
 /// with two and with four ranks for each core.
 constexpr double kPartOfTurn = 0.6;
+/// The slowest cores exchange messages in a tenth of this. What takes longer measures the other
+/// programs on the machine, by which the choice for the life of a communicator should not be made.
+constexpr double kLongestRoundUs = 10;
 
 double microseconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
@@ -317,6 +320,7 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     // partners need not wait for the next turn.
     const bool networked = link.beta_us_per_kib > 0;
     link.alpha_us = turn == 0 ? alpha : (networked ? alpha + turn : kPartOfTurn * turn);
+    if (turn == 0 && !networked) link.alpha_us = std::min(link.alpha_us, kLongestRoundUs);
   };
   LinkCosts costs = estimates;
   const bool several_hosts = std::any_of(

@@ -96,9 +96,7 @@ Simd default_simd() noexcept {
 }
 
 ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept {
-  return supported_table(simd)
-      .rows[static_cast<std::size_t>(type)]
-      .reduce[index_of(op)];
+  return supported_table(simd).rows[static_cast<std::size_t>(type)].reduce[index_of(op)];
 }
 
 StreamCopy stream_copy(Simd simd) noexcept { return supported_table(simd).stream_copy; }

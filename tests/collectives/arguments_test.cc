@@ -71,15 +71,27 @@ TEST_F(Arguments, CountsThatOverflow) {
 }
 
 TEST_F(Arguments, Enumerators) {
-  refused(whorlAllReduce(a_.data(), b_.data(), 4, static_cast<whorlDataType_t>(12), whorlSum,
-                         comm(), nullptr),
-          {"datatype is 12"});
   refused(whorlAllReduce(a_.data(), b_.data(), 4, static_cast<whorlDataType_t>(15), whorlSum,
                          comm(), nullptr),
           {"datatype is 15"});
-  refused(whorlAllReduce(a_.data(), b_.data(), 4, whorlFloat32, static_cast<whorlRedOp_t>(5),
-                         comm(), nullptr),
-          {"op is 5"});
+  for (const int bad : {5, 6, 7, 11, 12, 63, 64, 1'000'000}) {
+    refused(whorlAllReduce(a_.data(), b_.data(), 4, whorlFloat32, static_cast<whorlRedOp_t>(bad),
+                           comm(), nullptr),
+            {"op is " + std::to_string(bad)});
+  }
+  for (const whorlRedOp_t op : {whorlBand, whorlBor, whorlBxor}) {
+    for (const whorlDataType_t type : {whorlFloat16, whorlFloat32, whorlFloat64, whorlBfloat16,
+                                       whorlFloat8e4m3, whorlFloat8e5m2}) {
+      refused(whorlAllReduce(a_.data(), b_.data(), 4, type, op, comm(), nullptr),
+              {"combines bits", "for integers"});
+    }
+    refused(whorlRedOpDestroy(op, comm()), {"built in"});
+  }
+  refused(whorlAllReduce(a_.data(), b_.data(), 4, whorlBool, whorlAvg, comm(), nullptr),
+          {"whorlAvg", "no average"});
+  whorlRedOp_t op = whorlSum;
+  refused(whorlRedOpCreatePreMulSum(&op, a_.data(), whorlBool, whorlScalarHostImmediate, comm()),
+          {"whorlBool"});
   refused(whorlRedOpDestroy(whorlSum, comm()), {"built in"});
 }
 

@@ -43,6 +43,48 @@ std::string run_world(int n, const std::function<Environment(int rank)>& environ
   }));
 }
 
+/// Rank r sends 30'000·r + j elements to rank j: by all-to-all-v, and to receives from any rank.
+void run_blocks_and_receives_from_any(const RankContext& context, whorlComm_t comm) {
+  const auto count = [](int from, int to) { return static_cast<std::size_t>(30'000 * from + to); };
+  std::vector<std::size_t> out_counts, in_counts;
+  std::vector<int> out, in, expected;
+  for (int j = 0; j < context.nranks; ++j) {
+    out_counts.push_back(count(context.rank, j));
+    in_counts.push_back(count(j, context.rank));
+    out.insert(out.end(), out_counts.back(), 100 * context.rank + j);
+    expected.insert(expected.end(), in_counts.back(), 100 * j + context.rank);
+  }
+  in.resize(expected.size());
+  ASSERT_EQ(failure(whorlAlltoAllv(out.data(), out_counts.data(), nullptr, in.data(),
+                                   in_counts.data(), nullptr, whorlInt32, comm, nullptr),
+                    comm),
+            "");
+  EXPECT_EQ(in, expected);
+
+  constexpr std::size_t kCount = 60'000;
+  const int others = context.nranks - 1;
+  std::vector<std::vector<int>> got(static_cast<std::size_t>(others), std::vector<int>(kCount));
+  std::vector<int> sources(got.size(), -1);
+  const std::vector<int> mine(kCount, context.rank);
+  ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+  for (int i = 0; i < others; ++i) {
+    const int to = (context.rank + 1 + i) % context.nranks;
+    static_cast<void>(whorlSend(mine.data(), kCount, whorlInt32, to, comm, nullptr));
+    const auto at = static_cast<std::size_t>(i);
+    static_cast<void>(
+        whorlRecvAny(got[at].data(), kCount, whorlInt32, &sources[at], comm, nullptr));
+  }
+  ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
+  std::vector<bool> seen(static_cast<std::size_t>(context.nranks));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(sources[i] >= 0 && sources[i] < context.nranks) << sources[i];
+    EXPECT_EQ(got[i], std::vector<int>(kCount, sources[i]));
+    EXPECT_FALSE(seen[static_cast<std::size_t>(sources[i])]) << "rank " << sources[i] << " twice";
+    seen[static_cast<std::size_t>(sources[i])] = true;
+  }
+  ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), ""); // before anybody sends again
+}
+
 void run_all_kinds(const RankContext& context, whorlComm_t comm) {
   for (int kind = Kind::kAllReduce; kind <= Kind::kScatter; ++kind) {
     for (const std::size_t count : {0U, 1U, 1000U, 70'001U}) {
@@ -58,6 +100,8 @@ void run_all_kinds(const RankContext& context, whorlComm_t comm) {
       }
     }
   }
+  run_blocks_and_receives_from_any(context, comm);
+  if (::testing::Test::HasFatalFailure()) return;
   const int next = (context.rank + 1) % context.nranks;
   const int previous = (context.rank + context.nranks - 1) % context.nranks;
   std::vector<int> out(50'000, context.rank), in(out.size());
@@ -204,6 +248,35 @@ TEST(Processes, ASurvivorNamesTheDead) {
       const std::string text = whorlGetLastError(comm);
       EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
       EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    });
+    EXPECT_TRUE(outcomes[1].killed);
+    EXPECT_EQ(outcomes[0].failures, "") << transport;
+    EXPECT_EQ(outcomes[2].failures, "") << transport;
+  }
+}
+
+TEST(Processes, AReceiveFromAnyRankEndsWhenOneDies) {
+  for (const char* const transport : {"shm", "tcp"}) {
+    const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+      setenv("WHORL_TRANSPORTS", transport, 1);
+      whorlUniqueId id{};
+      if (context.rank == 0) {
+        ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
+      }
+      const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
+      std::memcpy(&id, ids[0].data(), sizeof id);
+      whorlComm_t comm = nullptr;
+      ASSERT_EQ(failure(whorlCommInitRank(&comm, 3, id, context.rank)), "");
+      ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+      if (context.rank == 1) context.die();
+      const auto start = std::chrono::steady_clock::now();
+      int value = 0, source = -5;
+      EXPECT_EQ(whorlRecvAny(&value, 1, whorlInt32, &source, comm, nullptr), whorlRemoteError);
+      const std::string text = whorlGetLastError(comm);
+      EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
+      EXPECT_EQ(source, -5);
       EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
     });
     EXPECT_TRUE(outcomes[1].killed);

@@ -37,6 +37,12 @@ void store(std::byte* at, whorlDataType_t type, double value) {
       return put(Bfloat16::encode(f));
     case whorlFloat8e4m3:
       return put(Float8e4m3::encode(f));
+    case whorlInt16:
+      return put(static_cast<std::int16_t>(value));
+    case whorlUint16:
+      return put(static_cast<std::uint16_t>(value));
+    case whorlBool:
+      return put(static_cast<std::uint8_t>(value));
     default:
       return put(Float8e5m2::encode(f));
   }
@@ -50,6 +56,9 @@ double input(const CollectiveCase& c, int rank, int nranks, std::size_t i) {
   const bool reduces = c.kind == CollectiveCase::kAllReduce || c.kind == CollectiveCase::kReduce ||
                        c.kind == CollectiveCase::kReduceScatter;
   if (!reduces) return static_cast<double>((r * 5 + i * 3 + i / 7) % 16);
+  // Truth values that are any byte; half of the elements are alike on all ranks.
+  if (c.type == whorlBool)
+    return i % 2 == 0 ? static_cast<double>(i % 4) : static_cast<double>((r + i / 2) % n);
   switch (c.op) {
     case whorlSum:
       return (r + i) % n < 4 ? static_cast<double>(1 + i % 2) : 0;
@@ -57,17 +66,39 @@ double input(const CollectiveCase& c, int rank, int nranks, std::size_t i) {
       return (r + i) % n < 2 ? 2 : 1;
     case whorlAvg: {
       // A sum of 8 or less is exact in 8 bits, for at most 8 ranks.
-      const double even = c.type >= whorlFloat8e4m3 ? 1.0 : static_cast<double>(1 + i % 3);
+      const double even = c.type == whorlFloat8e4m3 || c.type == whorlFloat8e5m2
+                              ? 1.0
+                              : static_cast<double>(1 + i % 3);
       if (n < 2) return even;
       if (r == i % n) return even + 1;
       return r == (i + 1) % n ? even - 1 : even;
     }
+    case whorlBand:
+      return static_cast<double>(15 ^ ((r * 7 + i * 5) % 5));
     default:
       return static_cast<double>((r * 7 + i * 5) % 13);
   }
 }
 
+/// How many ranks have a true element decides.
+double reduced_truth(const CollectiveCase& c, int nranks, std::size_t i) {
+  int number = 0;
+  for (int rank = 0; rank < nranks; ++rank) number += input(c, rank, nranks, i) != 0 ? 1 : 0;
+  switch (c.op) {
+    case whorlProd:
+    case whorlMin:
+    case whorlBand:
+      return number == nranks ? 1 : 0;
+    case whorlBxor:
+      return number % 2;
+    default:
+      return number > 0 ? 1 : 0;
+  }
+}
+
 double reduced(const CollectiveCase& c, int nranks, std::size_t i) {
+  if (c.type == whorlBool) return reduced_truth(c, nranks, i);
+  const auto bits = [](double value) { return static_cast<unsigned>(value); };
   double result = input(c, 0, nranks, i);
   for (int rank = 1; rank < nranks; ++rank) {
     const double value = input(c, rank, nranks, i);
@@ -80,6 +111,15 @@ double reduced(const CollectiveCase& c, int nranks, std::size_t i) {
         break;
       case whorlMin:
         result = std::min(result, value);
+        break;
+      case whorlBand:
+        result = bits(result) & bits(value);
+        break;
+      case whorlBor:
+        result = bits(result) | bits(value);
+        break;
+      case whorlBxor:
+        result = bits(result) ^ bits(value);
         break;
       default:
         result += value;
@@ -94,7 +134,7 @@ std::size_t blocks(bool all, int nranks) { return all ? static_cast<std::size_t>
 } // namespace
 
 std::size_t size_of(whorlDataType_t type) {
-  constexpr std::size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  constexpr std::size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 2, 2, 1};
   return kSizes[type];
 }
 

@@ -14,6 +14,7 @@
 #include <random>
 
 #include "comm/handle.h"
+#include "perf/common/forked.h"
 #include "tools/explain/ranks.h"
 
 namespace whorl::explain {
@@ -66,11 +67,11 @@ class Rank {
 
   void run() {
     process_.meet();
-    const double begin = now_us();
+    const double begin = perf::now_us();
     free_ = process_.create("");
     const Communicator& communicator = *free_->communicator;
     if (process_.rank() == 0) {
-      board_.creation_us = now_us() - begin;
+      board_.creation_us = perf::now_us() - begin;
       board_.links = communicator.links();
     }
     for (const Algorithm* algorithm : plan_.algorithms) comms_.push_back(create(*algorithm));
@@ -159,9 +160,9 @@ class Rank {
     for (int i = -1; i < operations; ++i) { // the first one finds caches that others have used
       for (std::size_t k = 0; k < input / sizeof(float); ++k) input_[k] += 1.0F;
       process_.check(whorlBarrier(free_, nullptr), "whorlBarrier");
-      const double begin = now_us();
+      const double begin = perf::now_us();
       process_.check(call(bytes, comm), name_of(plan_.collective).data());
-      if (i >= 0) total += now_us() - begin;
+      if (i >= 0) total += perf::now_us() - begin;
       // Who reads its result already takes the core from those that are not through.
       process_.check(whorlBarrier(free_, nullptr), "whorlBarrier");
       for (std::size_t k = 0; k < output / sizeof(float); ++k) sum += output_[k];

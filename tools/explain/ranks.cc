@@ -2,20 +2,18 @@
 #include "tools/explain/ranks.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <new>
 #include <vector>
+
+#include "perf/common/forked.h"
 
 namespace whorl::explain {
 
@@ -23,7 +21,7 @@ struct Meeting {
   struct alignas(128) Flag {
     std::atomic<std::uint64_t> value; // release by its rank; acquire by the other one
   };
-  pthread_barrier_t barrier;
+  perf::Meeting all;
   whorlUniqueId id;
   std::array<char, 1024> error; ///< of a rank
   cpu_set_t allowed;            ///< before ranks were bound
@@ -62,27 +60,7 @@ void bind(const cpu_set_t& processors) {
   std::_Exit(0);
 }
 
-/// Waits for the children; the first that fails ends the others.
-bool await(const std::vector<pid_t>& children, bool started) {
-  bool ok = started;
-  for (std::size_t left = children.size(); left > 0; --left) {
-    int status = 0;
-    if (ok && wait(&status) > 0 && status == 0) continue;
-    ok = false;
-    for (const pid_t child : children) kill(child, SIGKILL);
-    for (const pid_t child : children) waitpid(child, &status, 0);
-    break;
-  }
-  return ok;
-}
-
 } // namespace
-
-double now_us() {
-  return std::chrono::duration<double, std::micro>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
@@ -90,7 +68,7 @@ double quantile(std::vector<double> values, double q) {
   return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
-void RankProcess::meet() { pthread_barrier_wait(&meeting_.barrier); }
+void RankProcess::meet() { meeting_.all.meet(); }
 
 void RankProcess::check(whorlResult_t result, const char* what) {
   if (result == whorlSuccess) return;
@@ -121,7 +99,7 @@ double RankProcess::exchange_ns() {
     std::vector<double> times;
     std::uint64_t number = own.load(std::memory_order_relaxed);
     for (int batch = 0; batch < kBatches; ++batch) {
-      const double begin = now_us();
+      const double begin = perf::now_us();
       for (std::uint64_t i = 0; i < kBatch; ++i) {
         own.store(++number, std::memory_order_release); // pairs with the acquire below
         // lint: the distance of two cores is the time of this very loop
@@ -131,7 +109,7 @@ double RankProcess::exchange_ns() {
 #endif
         }
       }
-      times.push_back((now_us() - begin) * 1e3 / static_cast<double>(kBatch));
+      times.push_back((perf::now_us() - begin) * 1e3 / static_cast<double>(kBatch));
     }
     // The quickest: in some, one of the two waited for its core.
     if (rank_ == 0) meeting_.exchange_ns = quantile(times, 0);
@@ -157,10 +135,7 @@ Status run_ranks(int nranks, std::size_t bytes,
   void* const shared = static_cast<std::byte*>(memory) + kFirst;
   CPU_ZERO(&meeting.allowed);
   static_cast<void>(sched_getaffinity(0, sizeof meeting.allowed, &meeting.allowed));
-  pthread_barrierattr_t attributes;
-  pthread_barrierattr_init(&attributes);
-  pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  pthread_barrier_init(&meeting.barrier, &attributes, static_cast<unsigned>(nranks));
+  meeting.all.open(nranks);
   std::fflush(nullptr);
   const pid_t parent = getpid();
   std::vector<pid_t> children;
@@ -171,7 +146,7 @@ Status run_ranks(int nranks, std::size_t bytes,
     ok = child > 0;
     if (ok) children.push_back(child);
   }
-  ok = await(children, ok);
+  ok = perf::await_all(children, ok);
   Status status;
   if (ok) {
     finish(shared);

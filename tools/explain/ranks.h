@@ -45,7 +45,5 @@ Status run_ranks(int nranks, std::size_t bytes,
 
 /// The value below which a part `q` of the values lies.
 double quantile(std::vector<double> values, double q);
-/// A clock in µs.
-double now_us();
 
 } // namespace whorl::explain

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <new>
 
 namespace whorl {
 namespace {
@@ -46,6 +47,22 @@ PeerHeap::~PeerHeap() {
   }
 }
 
+/// The memory of a descriptor inside. Each block is read before it can be written: a page that is
+/// read first is mapped together with those around it, and for writing, too, while each page that
+/// is written first is a fault of its own, four times as expensive in all.
+std::byte* PeerHeap::Window::use(const Descriptor& d) const noexcept {
+  std::byte* const memory = data + (d.offset - begin);
+  if (d.bytes == 0) return memory;
+  const std::uint64_t last = (d.offset - begin + d.bytes - 1) / kBlockBytes;
+  for (std::uint64_t block = (d.offset - begin) / kBlockBytes; block <= last; ++block) {
+    if (seen[block].load(std::memory_order_relaxed)) continue;
+    static_cast<void>(
+        *static_cast<volatile std::byte*>(data + std::max(block * kBlockBytes, d.offset - begin)));
+    seen[block].store(true, std::memory_order_relaxed); // a second read would do no harm
+  }
+  return memory;
+}
+
 /// Adds a window around the descriptor. Each is at least as large as all before it together, so
 /// that the table cannot fill up before the heap is mapped.
 std::byte* PeerHeap::map(const Descriptor& descriptor) noexcept {
@@ -53,26 +70,28 @@ std::byte* PeerHeap::map(const Descriptor& descriptor) noexcept {
   const std::size_t count = count_.load(std::memory_order_relaxed);
   std::uint64_t mapped = kWindowBytes;
   for (std::size_t i = 0; i < count; ++i) {
-    if (windows_[i].holds(descriptor)) return windows_[i].at(descriptor); // by another thread
+    if (windows_[i].holds(descriptor)) return windows_[i].use(descriptor); // by another thread
     mapped += windows_[i].bytes;
   }
   if (count == windows_.size()) return nullptr;
-  Window window;
+  Window& window = windows_[count];
   window.begin = descriptor.offset / kWindowBytes * kWindowBytes;
   const std::uint64_t end = descriptor.offset + descriptor.bytes;
   window.bytes =
       std::min(bytes_, std::max(window.begin + mapped,
                                 (end + kWindowBytes - 1) / kWindowBytes * kWindowBytes)) -
       window.begin;
+  window.seen.reset(new (std::nothrow)
+                        std::atomic<bool>[(window.bytes + kBlockBytes - 1) / kBlockBytes]());
+  if (window.seen == nullptr) return nullptr;
   void* address = nullptr;
   if (sys().mmap(nullptr, window.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                  fd_.get(), window.begin, &address) < 0) {
     return nullptr;
   }
   window.data = static_cast<std::byte*>(address);
-  windows_[count] = window;
   count_.store(count + 1, std::memory_order_release); // pairs with acquire in at()
-  return window.at(descriptor);
+  return window.use(descriptor);
 }
 
 } // namespace whorl

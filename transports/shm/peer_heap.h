@@ -38,7 +38,7 @@ class PeerHeap {
   std::byte* at(const Descriptor& descriptor) noexcept {
     const std::size_t count = count_.load(std::memory_order_acquire); // pairs with release in map()
     for (std::size_t i = count; i-- > 0;) {
-      if (windows_[i].holds(descriptor)) return windows_[i].at(descriptor);
+      if (windows_[i].holds(descriptor)) return windows_[i].use(descriptor);
     }
     return map(descriptor);
   }
@@ -49,12 +49,15 @@ class PeerHeap {
     std::uint64_t begin = 0;
     std::uint64_t bytes = 0;
     std::byte* data = nullptr;
+    std::unique_ptr<std::atomic<bool>[]> seen; ///< of each block: whether use() has read it
     bool holds(const Descriptor& d) const noexcept {
       const std::uint64_t inside = d.offset - begin;
       return d.offset >= begin && inside <= bytes && d.bytes <= bytes - inside;
     }
-    std::byte* at(const Descriptor& d) const noexcept { return data + (d.offset - begin); }
+    std::byte* use(const Descriptor& d) const noexcept;
   };
+  /// What the kernel maps around a page that is read first (`fault_around_bytes`).
+  static constexpr std::uint64_t kBlockBytes = 65536;
   std::byte* map(const Descriptor& descriptor) noexcept;
 
   const Fd fd_;

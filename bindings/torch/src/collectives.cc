@@ -125,6 +125,19 @@ class GroupScope {
   bool open_ = true;
 };
 
+/// Counts, as whorl takes them, of the blocks that `rows` rows each of the first dimension make;
+/// equal blocks if there are none.
+std::vector<std::size_t> block_counts(const at::Tensor& dense,
+                                      const std::vector<std::int64_t>& rows, std::size_t ranks) {
+  const std::size_t total = elements(dense).count;
+  if (rows.empty()) return std::vector<std::size_t>(ranks, total / ranks);
+  const std::int64_t all_rows = dense.dim() == 0 ? 1 : dense.size(0);
+  const std::size_t per_row = all_rows == 0 ? 0 : total / static_cast<std::size_t>(all_rows);
+  std::vector<std::size_t> counts;
+  for (const std::int64_t count : rows) counts.push_back(static_cast<std::size_t>(count) * per_row);
+  return counts;
+}
+
 /// `to[j]` gets what rank j has in `from[self]`. All are dense.
 void exchange(const Tensors& to, const Tensors& from, std::size_t self, whorlComm_t comm) {
   GroupScope group(comm);
@@ -371,7 +384,6 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::reduce_scatter(
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   Tensors outputs{output}, inputs{input};
-  std::vector<SharedReduction> reductions;
   check_tensor(output, "reduce_scatter_tensor");
   check_tensor(input, "reduce_scatter_tensor");
   same_type(output, input, "reduce_scatter_tensor");
@@ -436,30 +448,17 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::alltoall_base(
   };
   check_sizes(output_sizes, output, "output");
   check_sizes(input_sizes, input, "input");
-  const bool even = output_sizes.empty() && input_sizes.empty();
-  if (even) same_count(output.numel(), input.numel(), "all_to_all_single", "the output");
-  const auto pieces = [size = size_](const at::Tensor& dense,
-                                     const std::vector<std::int64_t>& sizes) {
-    if (sizes.empty()) {
-      const at::Tensor rows = dense.dim() == 0 ? dense.view({1}) : dense;
-      std::vector<std::int64_t> equal(static_cast<std::size_t>(size), rows.size(0) / size);
-      return rows.split_with_sizes(equal);
-    }
-    return dense.split_with_sizes(sizes);
-  };
-  return issue(
-      describe(c10d::OpType::ALLTOALL_BASE, "whorl:all_to_all", options), {output}, {input},
-      [output, input, output_sizes, input_sizes, even, pieces, n = ranks(),
-       self = self()](whorlComm_t comm) {
-        const at::Tensor from = dense_copy(input), to = dense_like(output);
-        if (even) {
-          const Elements e = elements(from);
-          check(whorlAlltoAll(e.data, to.data_ptr(), e.count / n, e.type, comm, nullptr), comm);
-        } else {
-          exchange(pieces(to, output_sizes), pieces(from, input_sizes), self, comm);
-        }
-        copy_values(output, to);
-      });
+  return issue(describe(c10d::OpType::ALLTOALL_BASE, "whorl:all_to_all", options), {output},
+               {input}, [output, input, output_sizes, input_sizes, n = ranks()](whorlComm_t comm) {
+                 const at::Tensor from = dense_copy(input), to = dense_like(output);
+                 const Elements e = elements(from);
+                 const auto sends = block_counts(from, input_sizes, n);
+                 const auto receives = block_counts(to, output_sizes, n);
+                 check(whorlAlltoAllv(e.data, sends.data(), nullptr, to.data_ptr(), receives.data(),
+                                      nullptr, e.type, comm, nullptr),
+                       comm);
+                 copy_values(output, to);
+               });
 }
 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::alltoall(Tensors& outputs, Tensors& inputs,

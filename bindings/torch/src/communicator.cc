@@ -29,14 +29,10 @@ whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) 
   }
   if (comm_ == nullptr) create();
   const std::int64_t ms = timeout ? timeout->count() : timeout_ms_.load();
-#ifdef WHORL_FIRST_USER_OP
   if (ms != timeout_in_force_ms_) {
     check(whorlCommSetTimeout(comm_, clamp_ms(ms)), comm_);
     timeout_in_force_ms_ = ms;
   }
-#else
-  (void)ms;
-#endif
   return comm_;
 }
 

@@ -1,7 +1,6 @@
 // The Python module whorl_torch._C: the class of the process group and its options.
 #include <pybind11/chrono.h>
 #include <torch/extension.h>
-#include <torch/csrc/distributed/c10d/PyProcessGroup.hpp>
 
 #include "bindings/torch/src/process_group.h"
 #include "whorl/whorl.h"
@@ -42,10 +41,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              return c10::make_intrusive<ProcessGroupWhorl::Options>(timeout);
            }),
            py::arg("timeout") = kBackendDefaultTimeout)
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
-      .def_readwrite("group_desc", &ProcessGroupWhorl::Options::group_desc)
-#endif
-      .def_readwrite("group_name", &ProcessGroupWhorl::Options::group_name);
+      .def_readwrite("_name", &ProcessGroupWhorl::Options::name);
   group.def(py::init(&whorl_torch::create), py::arg("store"), py::arg("rank"), py::arg("size"),
             py::arg("options"), without_gil);
   group.def("abort", &ProcessGroupWhorl::abort_group, without_gil)
@@ -59,6 +55,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           },
           py::arg("timeout") = Milliseconds(-1), py::arg("wait_all_ranks") = false, without_gil);
 
-  module.def("shut_down_all", &ProcessGroupWhorl::shut_down_all, without_gil);
+  module.def("shut_down_all", &whorl_torch::shut_down_all_groups, without_gil);
   module.def("library_version", &whorl_torch::library_version);
 }

@@ -147,7 +147,7 @@ PointToPoint::PointToPoint(Communicator::Place place) : place_(std::move(place))
 Communicator::Place PointToPoint::channel_place(int source, int destination) const {
   Communicator::Place place = place_;
   place.prefix = c10::str(place_.prefix, "p2p/", source, "-", destination, "/");
-  place.name = c10::str(place_.name, ", rank ", source, " to rank ", destination);
+  place.name = c10::str("channel ", source, "->", destination, " of ", place_.name);
   place.size = 2;
   place.rank = place_.rank == source ? kSender : kReceiver;
   return place;
@@ -240,6 +240,7 @@ void PointToPoint::set_timeout(std::chrono::milliseconds timeout) {
   const std::lock_guard lock(mutex_);
   place_.timeout = timeout;
   for (auto& [peer, channel] : sends_) channel.comm->set_timeout(timeout);
+  for (auto& [peer, channel] : receives_) channel->set_timeout(timeout);
 }
 
 } // namespace whorl_torch

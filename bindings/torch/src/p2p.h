@@ -30,7 +30,7 @@ struct ReceiveRequest {
   at::Tensor target;
   at::Tensor dense; ///< dense_like(target)
   std::int64_t tag;
-  int channels;                     ///< that may still bring it
+  std::atomic<int> channels{1};     ///< that may still bring it
   std::atomic<bool> claimed{false}; ///< by the channel that brings it
 };
 
@@ -39,6 +39,7 @@ class ReceiveChannel final : public Executor {
   /// `place` has rank 1 of 2.
   ReceiveChannel(Communicator::Place place, int source, int destination);
   void post(const std::shared_ptr<ReceiveRequest>& request, bool serve);
+  void set_timeout(std::chrono::milliseconds timeout) { comm_.set_timeout(timeout); }
 
  protected:
   bool ready() const override;

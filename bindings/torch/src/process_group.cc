@@ -1,10 +1,7 @@
 #include "bindings/torch/src/process_group.h"
 
-#include <Python.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <set>
+#include <limits>
 
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/store.h"
@@ -12,31 +9,6 @@
 
 namespace whorl_torch {
 namespace {
-
-/// Releases the interpreter's lock where this thread holds it: a thread of the group may need it to
-/// end.
-class WithoutGil {
- public:
-  WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-  ~WithoutGil() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
-  }
-  WithoutGil(const WithoutGil&) = delete;
-  WithoutGil& operator=(const WithoutGil&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
-struct Registry {
-  std::mutex mutex;
-  std::set<ProcessGroupWhorl*> groups;
-};
-/// Never destroyed: groups may outlive static objects.
-Registry& registry() {
-  static auto* const instance = new Registry;
-  return *instance;
-}
 
 /// Prefix of all keys of the next group that this rank makes in `store`. A store may survive a
 /// group that is made again under the same name, so the attempts are counted.
@@ -50,7 +22,7 @@ Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int
           .prefix = next_prefix(*store, rank),
           .rank = rank,
           .size = size,
-          .name = options.group_name,
+          .name = options.name,
           .timeout = options.timeout};
 }
 
@@ -67,54 +39,22 @@ ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& stor
       options_(std::move(options)),
       store_(store),
       place_(make_place(store, rank, size, *options_)),
-      comm_(comm == nullptr ? std::make_shared<Communicator>(place_)
-                            : std::make_shared<Communicator>(place_, comm)),
-      queue_(std::make_shared<WorkQueue>([comm = comm_] { comm->interrupt(); })),
-      p2p_(std::make_shared<PointToPoint>(place_)),
-      process_(static_cast<int>(getpid())) {
+      members_(make_members(place_, comm)) {
   init();
-  const std::lock_guard lock(registry().mutex);
-  registry().groups.insert(this);
 }
 
-ProcessGroupWhorl::~ProcessGroupWhorl() {
-  {
-    const std::lock_guard lock(registry().mutex);
-    registry().groups.erase(this);
-  }
-  shut_down(kPatience);
-}
-
-void ProcessGroupWhorl::shut_down(std::chrono::milliseconds patience) {
-  // The threads and connections of a forked child are its parent's.
-  if (process_ != static_cast<int>(getpid()) || shut_down_.exchange(true)) return;
-  const WithoutGil without_gil;
-  queue_->close(patience);
-  p2p_->close(patience);
-  comm_->destroy();
-}
-
-void ProcessGroupWhorl::shut_down_all() {
-  const WithoutGil without_gil;
-  // Groups are destroyed by other threads at most, which hold this lock meanwhile.
-  const std::lock_guard lock(registry().mutex);
-  for (ProcessGroupWhorl* group : registry().groups) group->shut_down(kExitPatience);
-}
+ProcessGroupWhorl::~ProcessGroupWhorl() { end_members(std::move(members_)); }
 
 void ProcessGroupWhorl::abort_group() {
-  if (process_ != static_cast<int>(getpid())) return;
-  const WithoutGil without_gil;
-  const auto reason = std::make_exception_ptr(c10::DistBackendError(
+  members_->abort(std::make_exception_ptr(c10::DistBackendError(
       {__func__, __FILE__, __LINE__},
-      c10::str("whorl rank ", rank_, ": the process group ", place_.name, " was aborted")));
-  queue_->interrupt(reason);
-  p2p_->interrupt(reason);
+      c10::str("whorl rank ", rank_, ": the process group ", place_.name, " was aborted"))));
 }
 
 void ProcessGroupWhorl::set_timeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  comm_->set_timeout(timeout);
-  p2p_->set_timeout(timeout);
+  members_->comm->set_timeout(timeout);
+  members_->p2p->set_timeout(timeout);
 }
 
 WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors inputs,
@@ -127,11 +67,11 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
                                                             .outputs = std::move(outputs),
                                                             .inputs = std::move(inputs)},
                                      std::move(body));
-  work->set_abort([queue = std::weak_ptr(queue_), p2p = std::weak_ptr(p2p_)] {
-    const auto reason = std::make_exception_ptr(c10::DistBackendError(
-        {__func__, __FILE__, __LINE__}, "whorl: an operation of the process group was aborted"));
-    if (const auto alive = queue.lock()) alive->interrupt(reason);
-    if (const auto alive = p2p.lock()) alive->interrupt(reason);
+  work->set_abort([group = std::weak_ptr(members_)] {
+    if (const auto members = group.lock()) {
+      members->abort(std::make_exception_ptr(c10::DistBackendError(
+          {__func__, __FILE__, __LINE__}, "whorl: an operation of the process group was aborted")));
+    }
   });
   return work;
 }
@@ -139,12 +79,13 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors outputs,
                                                        Tensors inputs,
                                                        std::function<void(whorlComm_t)> body) {
-  WorkPtr work = make_work(
-      call, std::move(outputs), std::move(inputs),
-      [comm = comm_, timeout = call.timeout, body = std::move(body)] { body(comm->get(timeout)); });
+  WorkPtr work = make_work(call, std::move(outputs), std::move(inputs),
+                           [comm = members_->comm, timeout = call.timeout, body = std::move(body)] {
+                             body(comm->get(timeout));
+                           });
   const bool async = call.async || coalescing_;
-  queue_->push(work, async);
-  if (!async) queue_->help_until(*work);
+  members_->queue->push(work, async);
+  if (!async) members_->queue->help_until(*work);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -202,10 +143,10 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::send(Tensors& tensors, int dest
   check_root(destination, "send");
   TORCH_CHECK_VALUE(destination != rank_, "whorl: rank ", rank_, " cannot send to itself");
   WorkPtr work = make_work({c10d::OpType::SEND, "whorl:send"}, tensors, tensors,
-                           [p2p = p2p_, tensor = tensors[0], destination, tag] {
+                           [p2p = members_->p2p, tensor = tensors[0], destination, tag] {
                              p2p->transmit(tensor, destination, tag);
                            });
-  p2p_->send(work, destination, true);
+  members_->p2p->send(work, destination, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -220,7 +161,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::receive(Tensors& tensors, int s
   request->dense = dense_like(tensors[0]);
   request->tag = tag;
   WorkPtr work = request->work;
-  p2p_->receive(std::move(request), source, true);
+  members_->p2p->receive(std::move(request), source, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -243,7 +184,7 @@ void ProcessGroupWhorl::check_root(std::int64_t root, const char* operation) con
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
 c10d::ErrorType ProcessGroupWhorl::getError() {
-  switch (comm_->state()) {
+  switch (members_->comm->state()) {
     case whorlSuccess:
     case whorlInProgress:
       return c10d::ErrorType::SUCCESS;
@@ -265,6 +206,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
   auto child = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
   if (options) {
     child->group_name = options->group_name;
+    child->name = options->group_name;
     child->group_desc = options->group_desc;
     child->global_ranks_in_group = options->global_ranks_in_group;
   }
@@ -274,7 +216,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
           whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
           config.timeoutMs = static_cast<int>(
               std::clamp<std::int64_t>(child->timeout.count(), 1, std::numeric_limits<int>::max()));
-          config.commName = child->group_name.c_str();
+          config.commName = child->name.c_str();
           check(whorlCommSplit(comm, color, key, made.get(), &config), comm);
         })
       ->wait();

@@ -13,7 +13,7 @@
 
 #include "bindings/torch/src/communicator.h"
 #include "bindings/torch/src/executor.h"
-#include "bindings/torch/src/p2p.h"
+#include "bindings/torch/src/lifetime.h"
 
 namespace whorl_torch {
 
@@ -27,6 +27,7 @@ class ProcessGroupWhorl final : public c10d::Backend {
   struct Options : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
         : c10d::Backend::Options(kBackendName, timeout) {}
+    std::string name; ///< of the group, in messages
   };
   using WorkResult = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
@@ -90,18 +91,12 @@ class ProcessGroupWhorl final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override { set_timeout(timeout); }
   c10d::ErrorType getError() override;
   void abort() override { abort_group(); }
-  void shutdown() override { shut_down(kPatience); }
+  void shutdown() override { members_->shut_down(kPatience); }
 #endif
   void set_timeout(std::chrono::milliseconds timeout);
   void abort_group();
-  /// Waits up to `patience` for what is under way, then interrupts it. Idempotent.
-  void shut_down(std::chrono::milliseconds patience);
-
-  /// Shuts down all groups of the process that are left when the interpreter exits.
-  static void shut_down_all();
 
  private:
-  static constexpr std::chrono::milliseconds kPatience{10'000}, kExitPatience{3'000};
   using Timeout = std::optional<std::chrono::milliseconds>;
 
   ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -123,7 +118,6 @@ class ProcessGroupWhorl final : public c10d::Backend {
   /// the tensors that it uses.
   WorkResult issue(const Call& call, Tensors outputs, Tensors inputs,
                    std::function<void(whorlComm_t)> body);
-  WorkResult hand_out(WorkPtr work, const std::shared_ptr<Executor>& executor, bool async);
   WorkPtr make_work(const Call& call, Tensors outputs, Tensors inputs, std::function<void()> body);
   WorkResult receive(Tensors& tensors, int source, int tag, c10d::OpType type, const char* title);
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
@@ -133,13 +127,9 @@ class ProcessGroupWhorl final : public c10d::Backend {
   c10::intrusive_ptr<Options> options_;
   c10::intrusive_ptr<c10d::Store> store_;
   Communicator::Place place_;
-  std::shared_ptr<Communicator> comm_;
-  std::shared_ptr<WorkQueue> queue_;
-  std::shared_ptr<PointToPoint> p2p_;
+  std::shared_ptr<Members> members_;
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitored_barriers_ = 0;
-  const int process_; ///< that made it: a forked child leaves everything alone
-  std::atomic<bool> shut_down_{false};
   bool coalescing_ = false;
   std::vector<WorkResult> coalesced_;
 };

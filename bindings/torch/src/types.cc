@@ -37,14 +37,12 @@ std::optional<whorlDataType_t> type_of(at::ScalarType type) {
       return whorlFloat8e4m3;
     case at::kFloat8_e5m2:
       return whorlFloat8e5m2;
-#ifdef WHORL_FIRST_USER_OP
     case at::kShort:
       return whorlInt16;
     case at::kUInt16:
       return whorlUint16;
     case at::kBool:
       return whorlBool;
-#endif
     default:
       return std::nullopt;
   }
@@ -91,14 +89,12 @@ std::optional<whorlRedOp_t> operator_of(ReduceOp::RedOpType op) {
       return whorlMin;
     case ReduceOp::MAX:
       return whorlMax;
-#ifdef WHORL_FIRST_USER_OP
     case ReduceOp::BAND:
       return whorlBand;
     case ReduceOp::BOR:
       return whorlBor;
     case ReduceOp::BXOR:
       return whorlBxor;
-#endif
     case ReduceOp::PREMUL_SUM:
       return whorlSum;
     default:
@@ -130,28 +126,6 @@ Elements elements(const at::Tensor& dense) {
   void* data = dense.data_ptr();
   if (const auto type = type_of(dense.scalar_type())) return {data, count, *type};
   return {data, count * dense.element_size(), whorlUint8};
-}
-
-std::size_t size_of(whorlDataType_t type) {
-  switch (type) {
-    case whorlInt64:
-    case whorlUint64:
-    case whorlFloat64:
-      return 8;
-    case whorlInt32:
-    case whorlUint32:
-    case whorlFloat32:
-      return 4;
-    case whorlFloat16:
-#ifdef WHORL_FIRST_USER_OP
-    case whorlInt16:
-    case whorlUint16:
-#endif
-    case whorlBfloat16:
-      return 2;
-    default:
-      return 1;
-  }
 }
 
 at::Tensor dense_like(const at::Tensor& tensor) {

@@ -21,9 +21,6 @@ struct Elements {
 /// For operations that move data: any type; one without a name in whorl is moved as bytes.
 Elements elements(const at::Tensor& dense);
 
-/// Element size in bytes of what elements() says.
-std::size_t size_of(whorlDataType_t type);
-
 /// The tensor itself if its elements lie side by side in logical order, else new memory of its
 /// shape. Values are not copied.
 at::Tensor dense_like(const at::Tensor& tensor);

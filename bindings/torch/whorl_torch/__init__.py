@@ -40,9 +40,11 @@ def _create(group: Any, options: Options | None) -> ProcessGroupWhorl:
         raise TypeError(
             f"the backend whorl takes pg_options of type whorl_torch.Options, not {type(options)}"
         )
-    options.group_name = group.group_id
-    if hasattr(options, "global_ranks_in_group"):
-        options.global_ranks_in_group = group.global_ranks_in_group
+    options._name = group.group_id
+    for field, value in (("group_name", group.group_id),
+                         ("global_ranks_in_group", group.global_ranks_in_group)):
+        if hasattr(options, field):
+            setattr(options, field, value)
     return ProcessGroupWhorl(group.store, group.group_rank, group.group_size, options)
 
 

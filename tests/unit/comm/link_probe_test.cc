@@ -54,6 +54,12 @@ TEST(ProbePartners, AgreeAndAreNearAndFar) {
   EXPECT_EQ(probe_partners(cards({1, 1, 1}), 2).near, -1);
 }
 
+TEST(Merge, OtherProgramsOnTheCoresDoNotCount) {
+  std::vector<ProbeResult> results(2);
+  for (ProbeResult& result : results) result.near.alpha_us = 3500;
+  EXPECT_EQ(merge({}, results).link.alpha_us, 10);
+}
+
 TEST(Merge, TakesMediansAndKeepsEstimatesOfWhatWasNotMeasured) {
   LinkCosts estimates;
   estimates.link = {.alpha_us = 7, .overhead_us = 0.5};

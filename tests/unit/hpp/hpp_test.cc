@@ -25,7 +25,7 @@ static_assert(whorl::datatype_of<unsigned> == whorlUint32);
 static_assert(whorl::datatype_of<long> == whorlInt64);
 static_assert(whorl::datatype_of<long long> == whorlInt64);
 static_assert(whorl::datatype_of<unsigned long> == whorlUint64);
-static_assert(!whorl::Element<short>);
+static_assert(!whorl::Element<long double>);
 static_assert(!whorl::Element<void*>);
 static_assert(!whorl::Element<std::string>);
 static_assert(whorl::Writable<std::vector<float>&>);
@@ -75,6 +75,54 @@ TEST(Hpp, ReportsVersionOfTheLibrary) { EXPECT_EQ(whorl::version(), WHORL_VERSIO
 TEST(Hpp, UniqueIdSurvivesTheJourneyAsBytes) {
   const auto id = whorl::UniqueId::create();
   EXPECT_EQ(whorl::UniqueId::from_bytes(id.bytes()).bytes(), id.bytes());
+}
+
+static_assert(whorl::datatype_of<bool> == whorlBool);
+static_assert(whorl::datatype_of<std::int16_t> == whorlInt16);
+static_assert(whorl::datatype_of<std::uint16_t> == whorlUint16);
+
+TEST(Hpp, BlocksOfDifferentSizes) {
+  run_ranks(3, [](whorl::Communicator& comm) {
+    const int rank = comm.rank();
+    comm.set_timeout(20'000);
+    const std::vector<std::size_t> counts{2, 0, 1}; // of every rank
+    const auto own = counts[static_cast<std::size_t>(rank)];
+    const std::vector<int> mine(own, rank);
+    std::vector<int> all(3);
+    comm.all_gather_v(mine, all, counts);
+    EXPECT_THAT(all, ElementsAre(0, 0, 2));
+
+    std::vector<int> at_root(rank == 1 ? 3 : 0), back(own);
+    comm.gather_v(mine, at_root, counts, 1);
+    comm.scatter_v(at_root, counts, back, 1);
+    EXPECT_EQ(back, mine);
+
+    std::vector<int> sum(own);
+    comm.reduce_scatter_v(all, sum, counts, whorlSum);
+    EXPECT_THAT(sum, Each(3 * rank));
+
+    const std::vector<int> letters(3, rank); // counts[j] to rank j
+    std::vector<int> inbox(3 * own);
+    comm.all_to_all_v(letters, counts, inbox, std::vector<std::size_t>(3, own));
+    for (std::size_t i = 0; i < inbox.size(); ++i) {
+      EXPECT_EQ(inbox[i], static_cast<int>(i / own));
+    }
+    EXPECT_THROW(comm.all_gather_v(mine, all, std::vector<std::size_t>{1, 1}), whorl::Error);
+    EXPECT_THROW(comm.all_gather_v(mine, all, std::vector<std::size_t>{1, 1, 2}), whorl::Error);
+
+    if (rank == 0) {
+      std::vector<int> got(1);
+      int source = -1, total = 0;
+      for (int i = 0; i < 2; ++i) {
+        comm.recv_any(got, source);
+        EXPECT_EQ(got[0], source);
+        total += source;
+      }
+      EXPECT_EQ(total, 3);
+    } else {
+      comm.send(std::vector<int>{rank}, 0);
+    }
+  });
 }
 
 TEST(Hpp, CollectivesOnRanges) {

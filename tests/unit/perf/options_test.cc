@@ -114,8 +114,8 @@ TEST(Options, SizesMayBeNamedOneByOne) {
 
 TEST(Options, AllMeansEveryOne) {
   const Options o = accepted({"-o", "all", "-d", "all", "-r", "all"});
-  EXPECT_EQ(o.operators.size(), 6u);
-  EXPECT_EQ(o.types.size(), 12u);
+  EXPECT_EQ(o.operators.size(), 9u);
+  EXPECT_EQ(o.types.size(), 15u);
   EXPECT_EQ(o.root, -1);
   EXPECT_EQ(accepted({"-r", "-1"}).root, -1);
 }

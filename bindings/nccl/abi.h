@@ -1,0 +1,195 @@
+/// @file abi.h
+/// The binary interface of NCCL 2.28.9 as far as a program sees it: names, values, layouts. It does
+/// for programs and tests that are built without nccl.h; both declare the same, so include one of
+/// them only. C and C++.
+#pragma once
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NCCL_MAJOR 2
+#define NCCL_MINOR 28
+#define NCCL_PATCH 9
+/// From 2.9 on: major * 10000 + minor * 100 + patch.
+#define NCCL_VERSION_CODE 22809
+
+typedef struct ncclComm* ncclComm_t;
+typedef struct ncclWindow_vidmem* ncclWindow_t;
+typedef struct CUstream_st* cudaStream_t;
+
+#define NCCL_UNIQUE_ID_BYTES 128
+/// Passed by value.
+typedef struct {
+  char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+
+typedef enum {
+  ncclSuccess = 0,
+  ncclUnhandledCudaError = 1,
+  ncclSystemError = 2,
+  ncclInternalError = 3,
+  ncclInvalidArgument = 4,
+  ncclInvalidUsage = 5,
+  ncclRemoteError = 6,
+  ncclInProgress = 7,
+  ncclNumResults = 8
+} ncclResult_t;
+
+typedef enum {
+  ncclInt8 = 0,
+  ncclChar = 0,
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclInt = 2,
+  ncclUint32 = 3,
+  ncclInt64 = 4,
+  ncclUint64 = 5,
+  ncclFloat16 = 6,
+  ncclHalf = 6,
+  ncclFloat32 = 7,
+  ncclFloat = 7,
+  ncclFloat64 = 8,
+  ncclDouble = 8,
+  ncclBfloat16 = 9,
+  ncclFloat8e4m3 = 10,
+  ncclFloat8e5m2 = 11,
+  ncclNumTypes = 12
+} ncclDataType_t;
+
+/// Values from ncclNumOps on are made by ncclRedOpCreatePreMulSum().
+typedef enum {
+  ncclSum = 0,
+  ncclProd = 1,
+  ncclMax = 2,
+  ncclMin = 3,
+  ncclAvg = 4,
+  ncclNumOps = 5,
+  ncclMaxRedOp = 0x7fffffff
+} ncclRedOp_t;
+
+typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
+
+#define NCCL_CONFIG_UNDEF_INT INT_MIN
+#define NCCL_CONFIG_UNDEF_PTR NULL
+#define NCCL_CONFIG_MAGIC 0xcafebeefu
+#define NCCL_SPLIT_NOCOLOR (-1)
+#define NCCL_WIN_DEFAULT 0x00
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
+#define NCCL_SHRINK_DEFAULT 0x00
+#define NCCL_SHRINK_ABORT 0x01
+#define NCCL_REVOKE_DEFAULT 0x00
+
+/// It grows with nearly every release of NCCL: a library reads no more than `size` bytes of it and
+/// takes the rest as unset.
+typedef struct ncclConfig_v22800 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int blocking;
+  int cgaClusterSize;
+  int minCTAs;
+  int maxCTAs;
+  const char* netName;
+  int splitShare;
+  int trafficClass;
+  const char* commName;
+  int collnetEnable;
+  int CTAPolicy;
+  int shrinkShare;
+  int nvlsCTAs;
+  int nChannelsPerNetPeer;
+  int nvlinkCentricSched;
+} ncclConfig_t;
+
+#define NCCL_CONFIG_INITIALIZER                                                                    \
+  {                                                                                                \
+    sizeof(ncclConfig_t), NCCL_CONFIG_MAGIC, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT,             \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                       \
+        NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                       \
+        NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,                       \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT \
+  }
+
+#define NCCL_UNDEF_FLOAT -1.0f
+#define NCCL_SIM_INFO_MAGIC 0x74685283u
+typedef struct ncclSimInfo_v22200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  float estimatedTime;
+} ncclSimInfo_t;
+
+#define NCCL_SIM_INFO_INITIALIZER \
+  { sizeof(ncclSimInfo_t), NCCL_SIM_INFO_MAGIC, NCCL_VERSION_CODE, NCCL_UNDEF_FLOAT }
+
+// What the functions of later releases and of nccl_device.h need besides.
+
+typedef enum {
+  ncclStatGpuMemSuspend = 0,
+  ncclStatGpuMemSuspended = 1,
+  ncclStatGpuMemPersist = 2,
+  ncclStatGpuMemTotal = 3
+} ncclCommMemStat_t;
+
+typedef struct {
+  int opCnt;
+  int peer;
+  int sigIdx;
+  int ctx;
+} ncclWaitSignalDesc_t;
+
+typedef struct ncclParamHandle* ncclParamHandle_t;
+
+struct ncclTeam {
+  int nRanks, rank, stride;
+};
+
+struct ncclMultimemHandle {
+  void* mcBasePtr;
+};
+
+/// Of 2.30; a program of another release passes its own size.
+struct ncclCommProperties {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int rank;
+  int nRanks;
+  int cudaDev;
+  int nvmlDev;
+  unsigned char deviceApiSupport;
+  unsigned char multimemSupport;
+  int ginType;
+  int nLsaTeams;
+  unsigned char hostRmaSupport;
+  int railedGinType;
+};
+
+struct ncclDevComm;
+struct ncclDevCommRequirements;
+struct ncclDevResourceRequirements;
+struct ncclLLA2AHandle;
+struct ncclLsaBarrierHandle;
+struct ncclGinBarrierHandle;
+struct ncclGinOutboxHandle;
+struct ncclGinInboxA2AHandle;
+
+// Every function exists under a second name with a p in front. Programs that watch calls define the
+// first, which is weak, and call the second.
+#define WHORL_NCCL_BOTH(result, name, parameters) \
+  result name parameters;                         \
+  result p##name parameters;
+#define WHORL_NCCL WHORL_NCCL_BOTH
+#define WHORL_NCCL_LATER WHORL_NCCL_BOTH
+#define WHORL_NCCL_DEVICE WHORL_NCCL_BOTH
+#include "bindings/nccl/functions.def"
+#undef WHORL_NCCL_BOTH
+
+#ifdef __cplusplus
+} // extern "C"
+#endif

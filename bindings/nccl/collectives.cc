@@ -1,0 +1,171 @@
+// Collectives, transfers, operators.
+//
+// A stream orders work on a device. An operation on host memory first waits for what its stream
+// holds, then runs at once: it is complete when the call returns, in a group when the outermost
+// ncclGroupEnd() returns.
+#include <string>
+
+#include "bindings/nccl/numbers.h"
+#include "bindings/nccl/place.h"
+#include "bindings/nccl/support.h"
+
+using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+
+namespace {
+
+ncclResult_t no_type(const char* function, int type) {
+  return fail_in_group(ncclInvalidArgument,
+                       std::string(function) + ": datatype is " + std::to_string(type) +
+                           ", which is none; use ncclInt8 (0) to ncclFloat8e5m2 (11)");
+}
+
+ncclResult_t no_operator(const char* function, int op) {
+  return fail_in_group(ncclInvalidArgument,
+                       std::string(function) + ": op is " + std::to_string(op) +
+                           ", which is none; use ncclSum (0) to ncclAvg (4) or one that "
+                           "ncclRedOpCreatePreMulSum made");
+}
+
+/// `issue` is the call of whorl, which gets the datatype.
+template <class Issue>
+ncclResult_t on_host(const char* function, const void* sendbuff, const void* recvbuff,
+                     ncclDataType_t datatype, cudaStream_t stream, Issue&& issue) noexcept {
+  const auto type = inner_type(datatype);
+  if (!type) return no_type(function, datatype);
+  if (const ncclResult_t ready = prepare(function, sendbuff, recvbuff, stream);
+      ready != ncclSuccess) {
+    return ready;
+  }
+  return report(issue(*type));
+}
+
+/// The same for reductions: `issue` gets the operator, too.
+template <class Issue>
+ncclResult_t reduce_on_host(const char* function, const void* sendbuff, const void* recvbuff,
+                            ncclDataType_t datatype, ncclRedOp_t op, cudaStream_t stream,
+                            Issue&& issue) noexcept {
+  const auto known = inner_operator(op);
+  if (!known) return no_operator(function, op);
+  return on_host(function, sendbuff, recvbuff, datatype, stream,
+                 [&](whorlDataType_t type) { return issue(type, *known); });
+}
+
+} // namespace
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclAllReduce,
+                  (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
+  return reduce_on_host("ncclAllReduce", sendbuff, recvbuff, datatype, op, stream,
+                        [&](whorlDataType_t type, whorlRedOp_t known) {
+                          return whorlAllReduce(sendbuff, recvbuff, count, type, known, inner(comm),
+                                                nullptr);
+                        });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclReduce,
+                  (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                   ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)) {
+  return reduce_on_host("ncclReduce", sendbuff, recvbuff, datatype, op, stream,
+                        [&](whorlDataType_t type, whorlRedOp_t known) {
+                          return whorlReduce(sendbuff, recvbuff, count, type, known, root,
+                                             inner(comm), nullptr);
+                        });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclReduceScatter,
+                  (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype,
+                   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
+  return reduce_on_host("ncclReduceScatter", sendbuff, recvbuff, datatype, op, stream,
+                        [&](whorlDataType_t type, whorlRedOp_t known) {
+                          return whorlReduceScatter(sendbuff, recvbuff, recvcount, type, known,
+                                                    inner(comm), nullptr);
+                        });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclBroadcast,
+                  (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                   int root, ncclComm_t comm, cudaStream_t stream)) {
+  return on_host("ncclBroadcast", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
+    return whorlBroadcast(sendbuff, recvbuff, count, type, root, inner(comm), nullptr);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclBcast,
+                  (void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                   cudaStream_t stream)) {
+  return on_host("ncclBcast", buff, buff, datatype, stream, [&](whorlDataType_t type) {
+    return whorlBcast(buff, count, type, root, inner(comm), nullptr);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclAllGather,
+                  (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
+                   ncclComm_t comm, cudaStream_t stream)) {
+  return on_host("ncclAllGather", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
+    return whorlAllGather(sendbuff, recvbuff, sendcount, type, inner(comm), nullptr);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclAlltoAll,
+                  (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                   ncclComm_t comm, cudaStream_t stream)) {
+  return on_host("ncclAlltoAll", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
+    return whorlAlltoAll(sendbuff, recvbuff, count, type, inner(comm), nullptr);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclGather,
+                  (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                   int root, ncclComm_t comm, cudaStream_t stream)) {
+  return on_host("ncclGather", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
+    return whorlGather(sendbuff, recvbuff, count, type, root, inner(comm), nullptr);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclScatter,
+                  (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                   int root, ncclComm_t comm, cudaStream_t stream)) {
+  return on_host("ncclScatter", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
+    return whorlScatter(sendbuff, recvbuff, count, type, root, inner(comm), nullptr);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclSend,
+                  (const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
+                   ncclComm_t comm, cudaStream_t stream)) {
+  return on_host("ncclSend", sendbuff, nullptr, datatype, stream, [&](whorlDataType_t type) {
+    return whorlSend(sendbuff, count, type, peer, inner(comm), nullptr);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclRecv,
+                  (void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                   cudaStream_t stream)) {
+  return on_host("ncclRecv", nullptr, recvbuff, datatype, stream, [&](whorlDataType_t type) {
+    return whorlRecv(recvbuff, count, type, peer, inner(comm), nullptr);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclRedOpCreatePreMulSum,
+                  (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype,
+                   ncclScalarResidence_t residence, ncclComm_t comm)) {
+  if (op == nullptr) return fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: op is NULL");
+  if (residence == ncclScalarDevice && place_of(scalar) == Place::kDevice) {
+    return fail(ncclInvalidArgument,
+                "ncclRedOpCreatePreMulSum: scalar is memory of a CUDA device; this build of whorl "
+                "reads host memory only");
+  }
+  const auto type = inner_type(datatype);
+  if (!type) return no_type("ncclRedOpCreatePreMulSum", datatype);
+  whorlRedOp_t made = whorlSum;
+  const ncclResult_t result = report(whorlRedOpCreatePreMulSum(
+      &made, scalar, *type, static_cast<whorlScalarResidence_t>(residence), inner(comm)));
+  if (result == ncclSuccess) *op = static_cast<ncclRedOp_t>(made);
+  return result;
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm)) {
+  const auto known = inner_operator(op);
+  return known ? report(whorlRedOpDestroy(*known, inner(comm)))
+               : no_operator("ncclRedOpDestroy", op);
+}

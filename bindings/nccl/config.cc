@@ -1,0 +1,81 @@
+#include "bindings/nccl/config.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "bindings/nccl/support.h"
+
+namespace whorl_nccl {
+namespace {
+
+struct Bounds {
+  const char* field;
+  int value;
+  int low;
+  int high;
+};
+
+std::string describe(const char* function, const Bounds& bad) {
+  return std::string(function) + ": config." + bad.field + " is " + std::to_string(bad.value) +
+         "; it must be " +
+         (bad.high == INT_MAX
+              ? "at least " + std::to_string(bad.low)
+              : "from " + std::to_string(bad.low) + " to " + std::to_string(bad.high));
+}
+
+} // namespace
+
+ncclResult_t translate(const char* function, const ncclConfig_t& config,
+                       whorlConfig_t& out) noexcept {
+  out = WHORL_CONFIG_INITIALIZER;
+  if (config.magic != NCCL_CONFIG_MAGIC || config.size < offsetof(ncclConfig_t, cgaClusterSize)) {
+    return fail_in_group(
+        ncclInvalidArgument,
+        std::string(function) + ": config was not initialised; start from NCCL_CONFIG_INITIALIZER");
+  }
+  ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
+  std::memcpy(&given, &config, std::min(config.size, sizeof given));
+
+  const Bounds all[] = {{"blocking", given.blocking, 0, 1},
+                        {"cgaClusterSize", given.cgaClusterSize, 0, 8},
+                        {"minCTAs", given.minCTAs, 1, INT_MAX},
+                        {"maxCTAs", given.maxCTAs, 1, INT_MAX},
+                        {"splitShare", given.splitShare, 0, 1},
+                        {"collnetEnable", given.collnetEnable, 0, 1},
+                        {"CTAPolicy", given.CTAPolicy, 0, 3},
+                        {"shrinkShare", given.shrinkShare, 0, 1},
+                        {"nvlsCTAs", given.nvlsCTAs, 1, INT_MAX},
+                        {"nChannelsPerNetPeer", given.nChannelsPerNetPeer, 1, INT_MAX},
+                        {"nvlinkCentricSched", given.nvlinkCentricSched, 0, 1}};
+  for (const Bounds& each : all) {
+    if (each.value == NCCL_CONFIG_UNDEF_INT) continue;
+    if (each.value < each.low || each.value > each.high) {
+      return fail_in_group(ncclInvalidArgument, describe(function, each));
+    }
+  }
+  if (given.minCTAs != NCCL_CONFIG_UNDEF_INT && given.maxCTAs != NCCL_CONFIG_UNDEF_INT &&
+      given.minCTAs > given.maxCTAs) {
+    return fail_in_group(ncclInvalidArgument, std::string(function) + ": config.minCTAs is " +
+                                                  std::to_string(given.minCTAs) +
+                                                  ", more than config.maxCTAs, " +
+                                                  std::to_string(given.maxCTAs));
+  }
+
+  // CTAs are channels. The bounds of whorl are narrower; a wish beyond them is no error.
+  const auto at_most = [](int value, int limit) {
+    return value == NCCL_CONFIG_UNDEF_INT ? WHORL_CONFIG_UNDEF_INT : std::min(value, limit);
+  };
+  out.blocking = given.blocking;
+  out.minCTAs = at_most(given.minCTAs, 1024);
+  out.maxCTAs = at_most(given.maxCTAs, 1024);
+  out.nChannelsPerNetPeer = at_most(given.nChannelsPerNetPeer, 16);
+  out.netName = given.netName;
+  if (given.netName != nullptr && std::string_view(given.netName) == "Socket") out.netName = "tcp";
+  out.commName = given.commName;
+  return ncclSuccess;
+}
+
+} // namespace whorl_nccl

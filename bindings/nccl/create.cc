@@ -1,0 +1,326 @@
+// Communicators: creating, asking, ending.
+#include "bindings/nccl/create.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/nccl/config.h"
+#include "bindings/nccl/place.h"
+#include "bindings/nccl/support.h"
+
+using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+
+namespace {
+
+/// Of one ncclCommShrink(): the ranks that stay meet through the communicator that they have. Only
+/// they take part, so it is done by transfers between them.
+struct Remaining {
+  whorlComm_t parent;
+  int self;               ///< index in `ranks`
+  std::vector<int> ranks; ///< of the parent, ascending
+
+  static int allgather(void* context, const void* in, void* out, size_t size) {
+    const auto& all = *static_cast<const Remaining*>(context);
+    auto* const blocks = static_cast<char*>(out);
+    bool good = whorlGroupStart() == whorlSuccess;
+    for (std::size_t i = 0; good && i < all.ranks.size(); ++i) {
+      char* const block = blocks + i * size;
+      if (static_cast<int>(i) == all.self) {
+        std::memcpy(block, in, size);
+        continue;
+      }
+      good = whorlSend(in, size, whorlUint8, all.ranks[i], all.parent, nullptr) == whorlSuccess &&
+             whorlRecv(block, size, whorlUint8, all.ranks[i], all.parent, nullptr) == whorlSuccess;
+    }
+    return whorlGroupEnd() == whorlSuccess && good ? 0 : 1;
+  }
+};
+
+/// Contexts of creations that the open group runs when it ends.
+std::vector<std::unique_ptr<Remaining>>& collected() {
+  thread_local std::vector<std::unique_ptr<Remaining>> contexts;
+  return contexts;
+}
+
+/// The translated options, or NULL where the program gave none.
+struct Options {
+  whorlConfig_t value;
+  whorlConfig_t* pointer = nullptr;
+
+  ncclResult_t read(const char* function, const ncclConfig_t* config) noexcept {
+    if (config == nullptr) return ncclSuccess;
+    pointer = &value;
+    return translate(function, *config, value);
+  }
+};
+
+whorlUniqueId inner(const ncclUniqueId& id) noexcept {
+  whorlUniqueId out;
+  std::memcpy(&out, &id, sizeof out);
+  return out;
+}
+
+ncclResult_t init(const char* function, ncclComm_t* comm, int nranks, const ncclUniqueId& id,
+                  int rank, const ncclConfig_t* config) noexcept {
+  find_driver();
+  Options options;
+  if (const ncclResult_t result = options.read(function, config); result != ncclSuccess) {
+    return result;
+  }
+  return report(
+      whorlCommInitRankConfig(whorl_nccl::inner(comm), nranks, inner(id), rank, options.pointer));
+}
+
+/// The state of a communicator that is about to be used to make another one.
+ncclResult_t check_parent(const char* function, ncclComm_t comm, int& rank, int& count) {
+  const whorlComm_t parent = whorl_nccl::inner(comm);
+  whorlResult_t result = whorlCommUserRank(parent, &rank);
+  if (result == whorlSuccess) result = whorlCommCount(parent, &count);
+  if (result != whorlSuccess) {
+    report(result);
+    return fail_in_group(static_cast<ncclResult_t>(result), pncclGetLastError(nullptr));
+  }
+  whorlResult_t state = whorlSuccess;
+  result = whorlCommGetAsyncError(parent, &state);
+  if (result != whorlSuccess || state != whorlSuccess) {
+    return fail_in_group(ncclInvalidUsage,
+                         std::string(function) +
+                             ": comm has failed, and its ranks meet through it; abort it and "
+                             "create a communicator from a new ncclUniqueId. It failed with: " +
+                             pncclGetLastError(comm));
+  }
+  return ncclSuccess;
+}
+
+/// Which ranks stay, or an error.
+ncclResult_t find_remaining(const int* excluded, int excluded_count, int rank, int count,
+                            Remaining& out) {
+  const std::string function = "ncclCommShrink on rank " + std::to_string(rank);
+  std::vector<bool> leaves(static_cast<std::size_t>(count), false);
+  for (int i = 0; i < excluded_count; ++i) {
+    if (excluded[i] < 0 || excluded[i] >= count) {
+      return fail_in_group(ncclInvalidArgument,
+                           function + ": excludeRanksList[" + std::to_string(i) + "] is " +
+                               std::to_string(excluded[i]) + "; it must be a rank from 0 to " +
+                               std::to_string(count - 1));
+    }
+    leaves[static_cast<std::size_t>(excluded[i])] = true;
+  }
+  if (leaves[static_cast<std::size_t>(rank)]) {
+    return fail_in_group(ncclInvalidArgument,
+                         function +
+                             ": this rank is in excludeRanksList; ranks that leave do not "
+                             "make the call");
+  }
+  for (int i = 0; i < count; ++i) {
+    if (i == rank) out.self = static_cast<int>(out.ranks.size());
+    if (!leaves[static_cast<std::size_t>(i)]) out.ranks.push_back(i);
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, ncclComm_t* newcomm,
+                    const ncclConfig_t* config, int flags) {
+  constexpr const char* kName = "ncclCommShrink";
+  if (newcomm == nullptr)
+    return fail_in_group(ncclInvalidArgument, "ncclCommShrink: newcomm is NULL");
+  if (excluded == nullptr || excluded_count < 1) {
+    return fail_in_group(ncclInvalidArgument, "ncclCommShrink: excludeRanksList is empty");
+  }
+  if ((flags & ~NCCL_SHRINK_ABORT) != 0) {
+    return fail_in_group(ncclInvalidArgument,
+                         "ncclCommShrink: shrinkFlags is " + std::to_string(flags) +
+                             "; use NCCL_SHRINK_DEFAULT (0) or NCCL_SHRINK_ABORT (1)");
+  }
+  *newcomm = nullptr;
+  int rank = 0, count = 0;
+  if (const auto bad = check_parent(kName, comm, rank, count); bad != ncclSuccess) return bad;
+  Options options;
+  if (const auto bad = options.read(kName, config); bad != ncclSuccess) return bad;
+  options.value.blocking = 1; // as ncclCommSplit(): the context need not outlive the call
+
+  auto remaining = std::make_unique<Remaining>(Remaining{whorl_nccl::inner(comm), 0, {}});
+  if (const auto bad = find_remaining(excluded, excluded_count, rank, count, *remaining);
+      bad != ncclSuccess) {
+    return bad;
+  }
+  const whorlOob_t oob{.context = remaining.get(), .allgather = Remaining::allgather};
+  const int self = remaining->self;
+  const int nranks = static_cast<int>(remaining->ranks.size());
+  if (group().depth > 0) collected().push_back(std::move(remaining));
+  return report(whorlCommInitOob(whorl_nccl::inner(newcomm), nranks, &oob, self, options.pointer));
+}
+
+/// Tells all ranks of `comm` the id that one of them has.
+ncclResult_t spread_id(ncclComm_t comm, int count, const ncclUniqueId* own, ncclUniqueId& out) {
+  struct Entry {
+    char present;
+    ncclUniqueId id;
+  };
+  Entry mine{};
+  if (own != nullptr) mine = {1, *own};
+  std::vector<Entry> all(static_cast<std::size_t>(count));
+  if (const whorlResult_t result = whorlAllGather(&mine, all.data(), sizeof mine, whorlUint8,
+                                                  whorl_nccl::inner(comm), nullptr);
+      result != whorlSuccess) {
+    return report(result);
+  }
+  int givers = 0;
+  for (const Entry& entry : all) {
+    if (entry.present == 0) continue;
+    out = entry.id;
+    ++givers;
+  }
+  if (givers == 1) return ncclSuccess;
+  return fail(ncclInvalidUsage, "ncclCommGrow: " + std::to_string(givers) +
+                                    " ranks of comm passed a uniqueId; exactly one has to");
+}
+
+ncclResult_t grow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
+                  ncclComm_t* newcomm, const ncclConfig_t* config) {
+  constexpr const char* kName = "ncclCommGrow";
+  if (newcomm == nullptr)
+    return fail_in_group(ncclInvalidArgument, "ncclCommGrow: newcomm is NULL");
+  if (comm == nullptr) {
+    if (id == nullptr || rank < 0) {
+      return fail_in_group(ncclInvalidArgument,
+                           "ncclCommGrow: a rank that joins (comm is NULL) passes a uniqueId and "
+                           "its rank");
+    }
+    return init(kName, newcomm, nranks, *id, rank, config);
+  }
+  int own_rank = 0, count = 0;
+  if (const auto bad = check_parent(kName, comm, own_rank, count); bad != ncclSuccess) return bad;
+  if (rank != -1 || nranks <= count) {
+    return fail_in_group(ncclInvalidArgument,
+                         "ncclCommGrow on rank " + std::to_string(own_rank) + " of " +
+                             std::to_string(count) +
+                             ": a rank of comm passes -1 as its rank, and nRanks is the larger new "
+                             "number of ranks; they are " +
+                             std::to_string(rank) + " and " + std::to_string(nranks));
+  }
+  if (group().depth > 0) {
+    return fail_in_group(ncclInvalidUsage,
+                         "ncclCommGrow cannot be part of a group: the ranks of comm first have to "
+                         "hear of the uniqueId");
+  }
+  ncclUniqueId agreed;
+  if (const auto bad = spread_id(comm, count, id, agreed); bad != ncclSuccess) return bad;
+  return init(kName, newcomm, nranks, agreed, own_rank, config);
+}
+
+/// Runs what may run out of memory.
+template <class Body>
+ncclResult_t guarded(const char* function, Body&& body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return fail_in_group(ncclSystemError, std::string(function) + ": out of memory");
+  }
+}
+
+} // namespace
+
+void whorl_nccl::forget_creations() noexcept { collected().clear(); }
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
+  return report(whorlGetUniqueId(reinterpret_cast<whorlUniqueId*>(uniqueId)));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRank,
+                  (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank)) {
+  return init("ncclCommInitRank", comm, nranks, commId, rank, nullptr);
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankConfig,
+                  (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank,
+                   ncclConfig_t* config)) {
+  return init("ncclCommInitRankConfig", comm, nranks, commId, rank, config);
+}
+
+// Several ids spread the work of the meeting in NCCL. Here it is short: the first one serves all.
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
+                  (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
+                   ncclConfig_t* config)) {
+  if (commIds == nullptr || nId < 1 || nId > nranks) {
+    return fail_in_group(ncclInvalidArgument, "ncclCommInitRankScalable: nId is " +
+                                                  std::to_string(nId) +
+                                                  "; there must be from 1 to nranks (" +
+                                                  std::to_string(nranks) + ") ids in commIds");
+  }
+  return init("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, config);
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitAll,
+                  (ncclComm_t * comm, int ndev, const int* devlist)) {
+  find_driver();
+  return report(whorlCommInitAll(inner(comm), ndev, devlist));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommSplit,
+                  (ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
+                   ncclConfig_t* config)) {
+  Options options;
+  if (const auto bad = options.read("ncclCommSplit", config); bad != ncclSuccess) return bad;
+  return report(whorlCommSplit(inner(comm), color, key, inner(newcomm), options.pointer));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommShrink,
+                  (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                   ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags)) {
+  return guarded("ncclCommShrink", [&] {
+    return shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+  });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* uniqueId)) {
+  int rank = 0;
+  if (const whorlResult_t result = whorlCommUserRank(inner(comm), &rank); result != whorlSuccess) {
+    return report(result);
+  }
+  return report(whorlGetUniqueId(reinterpret_cast<whorlUniqueId*>(uniqueId)));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGrow,
+                  (ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
+                   ncclComm_t* newcomm, ncclConfig_t* config)) {
+  return guarded("ncclCommGrow",
+                 [&] { return grow(comm, nRanks, uniqueId, rank, newcomm, config); });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
+  return comm == nullptr ? ncclSuccess : report(whorlCommFinalize(inner(comm)));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
+  return report(whorlCommDestroy(inner(comm)));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
+  return report(whorlCommAbort(inner(comm)));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGetAsyncError,
+                  (ncclComm_t comm, ncclResult_t* asyncError)) {
+  if (asyncError == nullptr) {
+    return fail(ncclInvalidArgument, "ncclCommGetAsyncError: asyncError is NULL");
+  }
+  whorlResult_t state = whorlSuccess;
+  const ncclResult_t result = report(whorlCommGetAsyncError(inner(comm), &state));
+  if (result == ncclSuccess) *asyncError = static_cast<ncclResult_t>(state);
+  return result;
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count)) {
+  return report(whorlCommCount(inner(comm), count));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* device)) {
+  return report(whorlCommCuDevice(inner(comm), device));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)) {
+  return report(whorlCommUserRank(inner(comm), rank));
+}

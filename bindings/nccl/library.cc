@@ -1,0 +1,83 @@
+// Version, texts of results, groups.
+#include <utility>
+
+#include "bindings/nccl/create.h"
+#include "bindings/nccl/support.h"
+
+using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclGetVersion, (int* version)) {
+  if (version == nullptr) return fail(ncclInvalidArgument, "ncclGetVersion: version is NULL");
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+// Programs look for the first words of these.
+WHORL_NCCL_DEFINE(const char*, ncclGetErrorString, (ncclResult_t result)) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    case ncclSystemError:
+      return "unhandled system error";
+    case ncclInternalError:
+      return "internal error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    case ncclNumResults:
+      break;
+  }
+  return "unknown result code";
+}
+
+WHORL_NCCL_DEFINE(void, ncclResetDebugInit, (void)) {}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupStart, (void)) {
+  const ncclResult_t result = report(whorlGroupStart());
+  if (result == ncclSuccess) ++group().depth;
+  return result;
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupEnd, (void)) {
+  const whorlResult_t ended = whorlGroupEnd();
+  Group& open = group();
+  if (open.depth == 0 || --open.depth > 0) return report(ended);
+  const Group closed = std::exchange(open, {});
+  forget_creations();
+  return closed.found != ncclSuccess ? fail(closed.found, closed.sentence) : report(ended);
+}
+
+// Ends the group without issuing its calls. There is no estimate of the time: the field says so.
+WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
+  Group& open = group();
+  if (open.depth == 0) {
+    return fail(ncclInvalidUsage,
+                "ncclGroupSimulateEnd without a matching ncclGroupStart in this thread");
+  }
+  if (open.depth > 1) return pncclGroupEnd();
+  if (!open.failed) {
+    spoil_group();
+    static_cast<void>(whorlGroupEnd());
+    open = {};
+    forget_creations();
+  } else if (const ncclResult_t result = pncclGroupEnd(); result != ncclSuccess) {
+    return result;
+  }
+  if (simInfo == nullptr) return ncclSuccess;
+  if (simInfo->magic != NCCL_SIM_INFO_MAGIC) {
+    return fail(ncclInvalidArgument,
+                "ncclGroupSimulateEnd: simInfo was not initialised; start from "
+                "NCCL_SIM_INFO_INITIALIZER");
+  }
+  if (simInfo->size >= offsetof(ncclSimInfo_t, estimatedTime) + sizeof(float)) {
+    simInfo->estimatedTime = NCCL_UNDEF_FLOAT;
+  }
+  return ncclSuccess;
+}

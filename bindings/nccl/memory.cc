@@ -1,0 +1,116 @@
+// Memory, registrations, windows.
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "bindings/nccl/place.h"
+#include "bindings/nccl/support.h"
+
+using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+
+namespace {
+
+/// A window is a registration whose address can be asked for.
+struct Window {
+  void* address;
+  void* registration;
+};
+
+struct Windows {
+  std::mutex mutex;
+  std::map<ncclWindow_t, Window> all;
+  std::uintptr_t last = 0; ///< handles are numbers, never given out twice
+};
+Windows& windows() {
+  static Windows& instance = *new Windows; // never destroyed: threads outlive main()
+  return instance;
+}
+
+ncclResult_t register_on_host(const char* function, ncclComm_t comm, void* buff, size_t size,
+                              void** handle) {
+  if (place_of(buff) == Place::kDevice) {
+    return fail(
+        ncclInvalidArgument,
+        std::string(function) +
+            ": buff is memory of a CUDA device; this build of whorl moves host memory only");
+  }
+  return report(whorlCommRegister(inner(comm), buff, size, handle));
+}
+
+} // namespace
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
+  return report(whorlMemAlloc(ptr, size));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclMemFree, (void* ptr)) { return report(whorlMemFree(ptr)); }
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommRegister,
+                  (const ncclComm_t comm, void* buff, size_t size, void** handle)) {
+  return register_on_host("ncclCommRegister", comm, buff, size, handle);
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
+  return report(whorlCommDeregister(inner(comm), handle));
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowRegister,
+                  (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
+  static_cast<void>(winFlags); // wishes about device memory
+  if (win == nullptr) return fail(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
+  *win = nullptr;
+  void* registration = nullptr;
+  if (const ncclResult_t result =
+          register_on_host("ncclCommWindowRegister", comm, buff, size, &registration);
+      result != ncclSuccess) {
+    return result;
+  }
+  try {
+    Windows& known = windows();
+    const std::lock_guard lock(known.mutex);
+    *win = reinterpret_cast<ncclWindow_t>(++known.last);
+    known.all[*win] = {.address = buff, .registration = registration};
+    return ncclSuccess;
+  } catch (...) {
+    static_cast<void>(whorlCommDeregister(inner(comm), registration));
+    *win = nullptr;
+    return fail(ncclSystemError, "ncclCommWindowRegister: out of memory");
+  }
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
+  if (win == nullptr) return ncclSuccess;
+  Windows& known = windows();
+  const std::lock_guard lock(known.mutex);
+  const auto found = known.all.find(win);
+  if (found == known.all.end()) {
+    return fail(ncclInvalidArgument, "ncclCommWindowDeregister: win is not a window");
+  }
+  const ncclResult_t result = report(whorlCommDeregister(inner(comm), found->second.registration));
+  if (result == ncclSuccess) known.all.erase(found);
+  return result;
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclWinGetUserPtr,
+                  (ncclComm_t comm, ncclWindow_t win, void** outUserPtr)) {
+  int rank = 0;
+  if (const whorlResult_t result = whorlCommUserRank(inner(comm), &rank); result != whorlSuccess) {
+    return report(result);
+  }
+  if (outUserPtr == nullptr)
+    return fail(ncclInvalidArgument, "ncclWinGetUserPtr: outUserPtr is NULL");
+  Windows& known = windows();
+  const std::lock_guard lock(known.mutex);
+  const auto found = known.all.find(win);
+  if (found == known.all.end()) {
+    return fail(ncclInvalidArgument, "ncclWinGetUserPtr: win is not a window");
+  }
+  *outUserPtr = found->second.address;
+  return ncclSuccess;
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommMemStats,
+                  (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value)) {
+  return report(whorlCommMemStats(inner(comm), static_cast<whorlCommMemStat_t>(stat), value));
+}

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+
+#include "bindings/nccl/abi.h"
+#include "whorl/whorl.h"
+
+// Numbers of datatypes and operators. whorl has some that NCCL lacks, so the ones of NCCL are
+// translated one by one or counted, and no number of whorl's own is reached by one that NCCL does
+// not define. Operators that a program makes keep their number.
+//
+//   operators   0 … 4      5 … WHORL_FIRST_USER_OP-1    WHORL_FIRST_USER_OP …
+//               built in   none                         made by ncclRedOpCreatePreMulSum()
+namespace whorl_nccl {
+
+static_assert(static_cast<int>(ncclInt8) == whorlInt8 && static_cast<int>(ncclUint8) == whorlUint8);
+static_assert(static_cast<int>(ncclInt32) == whorlInt32);
+static_assert(static_cast<int>(ncclUint32) == whorlUint32);
+static_assert(static_cast<int>(ncclInt64) == whorlInt64);
+static_assert(static_cast<int>(ncclUint64) == whorlUint64);
+static_assert(static_cast<int>(ncclFloat16) == whorlFloat16);
+static_assert(static_cast<int>(ncclFloat32) == whorlFloat32);
+static_assert(static_cast<int>(ncclFloat64) == whorlFloat64);
+static_assert(static_cast<int>(ncclBfloat16) == whorlBfloat16);
+static_assert(static_cast<int>(ncclFloat8e4m3) == whorlFloat8e4m3);
+static_assert(static_cast<int>(ncclFloat8e5m2) == whorlFloat8e5m2);
+static_assert(static_cast<int>(WHORL_FIRST_USER_OP) >= ncclNumOps);
+
+/// The datatype of whorl, if it is one of NCCL's.
+inline std::optional<whorlDataType_t> inner_type(ncclDataType_t type) noexcept {
+  const int number = type;
+  if (number < 0 || number >= ncclNumTypes) return std::nullopt;
+  return static_cast<whorlDataType_t>(number);
+}
+
+/// The operator of whorl, if the number can be one of NCCL's.
+inline std::optional<whorlRedOp_t> inner_operator(ncclRedOp_t op) noexcept {
+  switch (static_cast<int>(op)) {
+    case ncclSum:
+      return whorlSum;
+    case ncclProd:
+      return whorlProd;
+    case ncclMax:
+      return whorlMax;
+    case ncclMin:
+      return whorlMin;
+    case ncclAvg:
+      return whorlAvg;
+    default:
+      break;
+  }
+  if (static_cast<int>(op) < WHORL_FIRST_USER_OP) return std::nullopt;
+  return static_cast<whorlRedOp_t>(op);
+}
+
+} // namespace whorl_nccl

@@ -1,0 +1,98 @@
+#include "bindings/nccl/place.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+
+#include "bindings/nccl/support.h"
+
+namespace whorl_nccl {
+namespace {
+
+// Of the driver's interface.
+constexpr int kCudaSuccess = 0;
+constexpr int kAttributeMemoryType = 2;
+constexpr int kAttributeIsManaged = 8;
+constexpr unsigned kMemoryTypeDevice = 2;
+
+using PointerGetAttribute = int (*)(void* data, int attribute, unsigned long long pointer);
+using StreamSynchronize = int (*)(cudaStream_t stream);
+using ContextGetCurrent = int (*)(void** context);
+
+struct Driver {
+  PointerGetAttribute pointer_get_attribute = nullptr;
+  StreamSynchronize stream_synchronize = nullptr;
+  ContextGetCurrent context_get_current = nullptr;
+};
+
+Driver the_driver;                   // written once, before `loaded`
+std::atomic<const Driver*> loaded{}; // release in find_driver(), acquire by all others
+
+const Driver* driver() noexcept { return loaded.load(std::memory_order_acquire); }
+
+} // namespace
+
+void find_driver() noexcept {
+  static std::atomic_flag busy = ATOMIC_FLAG_INIT;
+  if (driver() != nullptr || busy.test_and_set(std::memory_order_acq_rel)) return;
+  if (driver() == nullptr) {
+    if (void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
+      const auto symbol = [&](const char* name, auto& out) {
+        out = reinterpret_cast<std::remove_reference_t<decltype(out)>>(dlsym(library, name));
+        return out != nullptr;
+      };
+      if (symbol("cuPointerGetAttribute", the_driver.pointer_get_attribute) &&
+          symbol("cuStreamSynchronize", the_driver.stream_synchronize) &&
+          symbol("cuCtxGetCurrent", the_driver.context_get_current)) {
+        loaded.store(&the_driver, std::memory_order_release); // pairs with acquire in driver()
+      }
+    }
+  }
+  busy.clear(std::memory_order_release); // pairs with the acquire half of test_and_set above
+}
+
+Place place_of(const void* pointer) noexcept {
+  const Driver* const cuda = driver();
+  if (cuda == nullptr || pointer == nullptr) return Place::kHost;
+  const auto address = reinterpret_cast<unsigned long long>(pointer);
+  unsigned type = 0;
+  // Memory that the driver does not know is an error of this call, and ordinary host memory.
+  if (cuda->pointer_get_attribute(&type, kAttributeMemoryType, address) != kCudaSuccess ||
+      type != kMemoryTypeDevice) {
+    return Place::kHost;
+  }
+  unsigned managed = 0;
+  static_cast<void>(cuda->pointer_get_attribute(&managed, kAttributeIsManaged, address));
+  return managed != 0 ? Place::kHost : Place::kDevice;
+}
+
+ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff,
+                     cudaStream_t stream) noexcept {
+  const Driver* const cuda = driver();
+  if (cuda == nullptr) return ncclSuccess;
+  for (const void* const pointer : {sendbuff, recvbuff}) {
+    if (place_of(pointer) == Place::kHost) continue;
+    return fail_in_group(
+        ncclInvalidArgument,
+        std::string(function) + ": " + (pointer == sendbuff ? "sendbuff" : "recvbuff") +
+            " is memory of a CUDA device; this build of whorl moves host memory only. Copy to "
+            "pinned host memory, or load NVIDIA's library");
+  }
+  void* context = nullptr;
+  if (cuda->context_get_current(&context) != kCudaSuccess || context == nullptr) {
+    return ncclSuccess; // nothing can have been queued
+  }
+  if (const int code = cuda->stream_synchronize(stream); code != kCudaSuccess) {
+    return fail_in_group(ncclUnhandledCudaError,
+                         std::string(function) + ": cuStreamSynchronize failed with error " +
+                             std::to_string(code) +
+                             "; an operation on host memory first waits for its stream, so it "
+                             "cannot be captured in a graph");
+  }
+  return ncclSuccess;
+}
+
+} // namespace whorl_nccl

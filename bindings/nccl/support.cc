@@ -1,0 +1,153 @@
+#include "bindings/nccl/support.h"
+
+#include <algorithm>
+#include <cctype>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace whorl_nccl {
+namespace {
+
+static_assert(static_cast<int>(ncclNumResults) == whorlNumResults);
+static_assert(static_cast<int>(ncclInvalidArgument) == whorlInvalidArgument);
+static_assert(static_cast<int>(ncclInProgress) == whorlInProgress);
+static_assert(sizeof(ncclUniqueId) == sizeof(whorlUniqueId));
+static_assert(sizeof(ncclConfig_t) == 80 && sizeof(ncclSimInfo_t) == 24);
+
+/// The last error of the process. Programs ask for it from a thread that watches the others.
+struct Shared {
+  std::mutex mutex;
+  std::string text;
+};
+Shared& shared() {
+  static Shared& instance = *new Shared; // never destroyed: threads outlive main()
+  return instance;
+}
+
+/// The last error of this thread that was found here and not by whorl.
+std::string& own_error() {
+  thread_local std::string text;
+  return text;
+}
+
+void share(const std::string& text) {
+  Shared& all = shared();
+  const std::lock_guard lock(all.mutex);
+  all.text = text;
+}
+
+/// What a sentence of whorl may name that NCCL has, too.
+constexpr std::string_view kNames[] = {
+#define WHORL_NCCL(result, name, parameters) #name,
+#define WHORL_NCCL_LATER(result, name, parameters) #name,
+#include "bindings/nccl/functions.def"
+    "ncclSuccess",    "ncclInProgress", "ncclScalarDevice", "ncclScalarHostImmediate",
+    "ncclSum",        "ncclProd",       "ncclMax",          "ncclMin",
+    "ncclAvg",        "ncclInt8",       "ncclUint8",        "ncclInt32",
+    "ncclUint32",     "ncclInt64",      "ncclUint64",       "ncclFloat16",
+    "ncclFloat32",    "ncclFloat64",    "ncclBfloat16",     "ncclFloat8e4m3",
+    "ncclFloat8e5m2", "ncclComm_t",     "ncclUniqueId",     "ncclConfig_t"};
+
+/// A sentence of whorl with the names that the program knows.
+std::string with_names_of_nccl(std::string_view text) {
+  constexpr std::string_view kTheirs = "whorl", kOurs = "nccl";
+  const auto in_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  };
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (end < text.size() && in_name(text[end])) ++end;
+    const std::string_view word = text.substr(at, std::max(end - at, std::size_t{1}));
+    at += word.size();
+    const auto same = [&](std::string_view name) {
+      return word.substr(kTheirs.size()) == name.substr(kOurs.size());
+    };
+    const bool known = word.starts_with(kTheirs) && std::ranges::any_of(kNames, same);
+    out += known ? kOurs : word;
+    if (known) out += word.substr(kTheirs.size());
+  }
+  return out;
+}
+
+const char* last_error(ncclComm_t comm) {
+  thread_local std::string text; // keeps what is returned alive
+  text = own_error();
+  if (text.empty()) text = with_names_of_nccl(whorlGetLastError(inner(comm)));
+  if (text.empty()) {
+    Shared& all = shared();
+    const std::lock_guard lock(all.mutex);
+    text = all.text;
+  }
+  return text.c_str();
+}
+
+} // namespace
+
+ncclResult_t fail(ncclResult_t code, const std::string& sentence) noexcept {
+  try {
+    own_error() = sentence;
+    share(sentence);
+  } catch (...) {
+    own_error().clear();
+  }
+  return code;
+}
+
+ncclResult_t report(whorlResult_t result) noexcept {
+  if (result != whorlSuccess && result != whorlInProgress) [[unlikely]] {
+    if (Group& open = group(); open.depth > 0) open.failed = true;
+    try {
+      own_error().clear();
+      share(with_names_of_nccl(whorlGetLastError(nullptr)));
+    } catch (...) {
+      return static_cast<ncclResult_t>(result); // without a sentence
+    }
+  }
+  return static_cast<ncclResult_t>(result);
+}
+
+ncclResult_t refuse(const char* function, const char* reason) noexcept {
+  try {
+    return fail(ncclInvalidUsage, std::string(function) + ": " + reason);
+  } catch (...) {
+    return ncclInvalidUsage;
+  }
+}
+
+Group& group() noexcept {
+  thread_local Group instance;
+  return instance;
+}
+
+ncclResult_t fail_in_group(ncclResult_t code, const std::string& sentence) noexcept {
+  if (Group& open = group(); open.depth > 0) {
+    spoil_group();
+    try {
+      if (!open.failed) open.sentence = sentence;
+      if (!open.failed) open.found = code;
+    } catch (...) {
+      open.found = ncclSuccess; // whorl will report the call that spoilt the group
+    }
+    open.failed = true;
+  }
+  return fail(code, sentence);
+}
+
+void spoil_group() noexcept {
+  // A group with a call that was refused issues nothing.
+  static_cast<void>(whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr));
+}
+
+} // namespace whorl_nccl
+
+using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+
+WHORL_NCCL_DEFINE(const char*, ncclGetLastError, (ncclComm_t comm)) {
+  try {
+    return last_error(comm);
+  } catch (...) {
+    return "out of memory";
+  }
+}

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <memory>
+
+#include "bindings/torch/src/communicator.h"
+#include "bindings/torch/src/executor.h"
+#include "bindings/torch/src/p2p.h"
+
+namespace whorl_torch {
+
+/// What one process group runs on, and how that ends: by shutdown, by the group's destructor, or by
+/// the exit of the interpreter, whichever comes first.
+struct Members {
+  explicit Members(const Communicator::Place& place, whorlComm_t existing);
+  /// A forked child leaves everything alone: threads and connections are its parent's.
+  bool in_process_that_made_it() const;
+  /// Waits up to `patience` for what is under way, then interrupts it. Idempotent. Releases the
+  /// interpreter's lock meanwhile, because a thread of the group may need it to end.
+  void shut_down(std::chrono::milliseconds patience);
+  void abort(const std::exception_ptr& reason);
+
+  const std::shared_ptr<Communicator> comm;
+  const std::shared_ptr<WorkQueue> queue;
+  const std::shared_ptr<PointToPoint> p2p;
+
+ private:
+  const int process_;
+  std::atomic<bool> shut_down_{false};
+};
+
+std::shared_ptr<Members> make_members(const Communicator::Place& place, whorlComm_t existing);
+/// For the destructor of the group.
+void end_members(std::shared_ptr<Members> members);
+/// For the exit of the interpreter: shuts down all groups that are left.
+void shut_down_all_groups();
+
+inline constexpr std::chrono::milliseconds kPatience{10'000}, kExitPatience{3'000};
+
+} // namespace whorl_torch

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""usage: exported_names.py LIBRARY: what the dynamic linker sees of libnccl.so.2.
+
+The soname, every function of functions.def as a weak ncclX and a strong pncclX at one address, no
+symbol versions, nothing else."""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def output(*command: str) -> str:
+    """What a program prints."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def problems_of(library: str) -> list[str]:
+    """Sentences about what is wrong with the library."""
+    listed = (ROOT / "bindings/nccl/functions.def").read_text(encoding="utf-8")
+    names = re.findall(r"^WHORL_NCCL\w*\([^,]*, (nccl\w+),", listed, re.M)
+    if len(names) < 80 or len(names) != len(set(names)):
+        return [f"functions.def lists {len(names)} names, {len(set(names))} different ones"]
+    symbols = {}
+    for line in output("nm", "--dynamic", "--defined-only", library).splitlines():
+        address, kind, name = line.split()
+        symbols[name] = (address, kind)
+    found = []
+    for name in names:
+        weak, strong = symbols.pop(name, None), symbols.pop("p" + name, None)
+        if weak is None or strong is None:
+            found.append(f"{name if weak is None else 'p' + name} is not exported")
+        elif (weak[1], strong[1]) != ("W", "T") or weak[0] != strong[0]:
+            found.append(f"{name} is {weak} and p{name} is {strong}; they must be one function, "
+                         f"weak (W) and strong (T)")
+    found += [f"{name} is exported and not part of the ABI" for name in sorted(symbols)]
+    dynamic = output("readelf", "--dynamic", "--version-info", "--wide", library)
+    if "Library soname: [libnccl.so.2]" not in dynamic:
+        found.append("the soname is not libnccl.so.2")
+    if "VERDEF" in dynamic or "Version definition" in dynamic:
+        found.append("symbols have versions; NCCL's have none")
+    relocations = output("readelf", "--relocs", "--wide", library)
+    found += [f"a call of {name} inside the library can end in another libnccl.so.2"
+              for name in sorted(set(re.findall(r"\b(p?nccl[A-Z]\w*)", relocations)))]
+    return found
+
+
+if __name__ == "__main__":
+    wrong = problems_of(sys.argv[1])
+    print("\n".join(wrong) or "names, weakness and soname are right")
+    sys.exit(1 if wrong else 0)

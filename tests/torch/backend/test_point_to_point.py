@@ -1,0 +1,181 @@
+"""Sends and receives: order, tags, both directions at once, any source."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks import outcomes, run
+
+LARGE = 2_000_000  # elements: does not fit into any buffer between two ranks
+
+
+def both_send_first(rank: int, size: int) -> None:
+    for count in (3, LARGE):
+        requests = [dist.isend(torch.full((count,), float(rank)), peer)
+                    for peer in range(size) if peer != rank]
+        for peer in reversed(range(size)):
+            if peer != rank:
+                tensor = torch.empty(count)
+                dist.recv(tensor, peer)
+                assert tensor.eq(peer).all()
+        for request in requests:
+            request.wait()
+
+
+def test_both_send_first() -> None:
+    run(3, both_send_first)
+
+
+def batch(rank: int, size: int) -> None:
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for count in (5, LARGE):
+        tensors = [torch.empty(count) for _ in range(2)]
+        mine = torch.full((count,), float(rank))
+        operations = [
+            dist.P2POp(dist.isend, mine, right), dist.P2POp(dist.isend, mine, left),
+            dist.P2POp(dist.irecv, tensors[0], left), dist.P2POp(dist.irecv, tensors[1], right),
+        ]
+        for request in dist.batch_isend_irecv(operations):
+            request.wait()
+        assert tensors[0].eq(left).all() and tensors[1].eq(right).all()
+        # In one coalesced piece of work.
+        output = torch.empty(count)
+        with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+            dist.irecv(output, left)
+            dist.isend(mine, right)
+        manager.wait()
+        assert output.eq(left).all()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_batch(size: int) -> None:
+    run(size, batch)
+
+
+def tags(rank: int, size: int) -> None:
+    if rank == 0:
+        requests = [dist.isend(torch.full((4,), float(tag)), 1, tag=tag) for tag in (1, 2, 3, 2)]
+        for request in requests:
+            request.wait()
+        dist.send(torch.zeros(1), 1, tag=9)
+        dist.recv(torch.empty(1), 1)
+        dist.send(torch.full((1,), 5.0), 1, tag=5)
+        return
+    for tag in (3, 2, 1, 2):
+        tensor = torch.empty(4)
+        dist.recv(tensor, 0, tag=tag)
+        assert tensor.eq(tag).all()
+    # A receive that is posted first need not complete first.
+    last, first = torch.empty(1), torch.empty(1)
+    later = dist.irecv(last, 0, tag=5)
+    dist.recv(first, 0, tag=9)
+    dist.send(first, 0)
+    later.wait()
+    assert last.eq(5).all()
+
+
+def test_tags() -> None:
+    run(2, tags)
+
+
+def order(rank: int, size: int) -> None:
+    count = 200
+    if rank == 0:
+        for i in range(count):
+            dist.send(torch.full((i % 7,), i), 1)
+    else:
+        tensors = [torch.empty(i % 7, dtype=torch.int64) for i in range(count)]
+        requests = [dist.irecv(tensor, 0) for tensor in tensors]
+        requests[-1].wait()
+        assert all(request.is_completed() for request in requests)
+        for i, tensor in enumerate(tensors):
+            assert tensor.eq(i).all()
+
+
+def test_order() -> None:
+    run(2, order)
+
+
+def any_source(rank: int, size: int) -> None:
+    if rank == 0:
+        seen = []
+        for i in range(3 * (size - 1)):
+            tensor = torch.empty(2)
+            if i % 2:
+                source = dist.recv(tensor)
+            else:
+                work = dist.group.WORLD.recv_anysource([tensor], 0)
+                work.wait()
+                source = work._source_rank()
+            assert tensor.eq(source).all()
+            seen.append(source)
+        assert sorted(seen) == sorted(list(range(1, size)) * 3)
+        # What comes next from each is received by name.
+        for peer in range(1, size):
+            tensor = torch.empty(2)
+            dist.recv(tensor, peer, tag=1)
+            assert tensor.eq(10 * peer).all()
+    else:
+        time.sleep(0.01 * (size - rank))
+        for _ in range(3):
+            dist.send(torch.full((2,), float(rank)), 0)
+        dist.send(torch.full((2,), 10.0 * rank), 0, tag=1)
+    dist.barrier()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_any_source(size: int) -> None:
+    run(size, any_source)
+
+
+def parameter_server(rank: int, size: int) -> None:
+    """Workers push and pull at their own pace; the server answers whoever comes."""
+    rounds = 20
+    if rank == 0:
+        model = torch.zeros(8)
+        for _ in range(rounds * (size - 1)):
+            gradient = torch.empty(8)
+            worker = dist.recv(gradient)
+            model += gradient
+            dist.send(model, worker)
+        assert model.eq(rounds * (size - 1)).all()
+    else:
+        for _ in range(rounds):
+            dist.send(torch.ones(8), 0)
+            model = torch.empty(8)
+            dist.recv(model, 0)
+
+
+def test_parameter_server() -> None:
+    run(4, parameter_server)
+
+
+def wrong_size(rank: int, size: int) -> None:
+    if rank == 0:
+        dist.send(torch.ones(5), 1)
+        dist.send(torch.ones(2), 1)
+    else:
+        dist.recv(torch.empty(3), 0)
+
+
+def test_wrong_size_names_the_ranks() -> None:
+    (_, _), (what, text) = outcomes(2, wrong_size)
+    assert what == "raised"
+    assert "rank 1 receives 12 bytes from rank 0 with tag 0, but rank 0 sends 20" in text
+
+
+def nobody_sends(rank: int, size: int) -> float:
+    start = time.monotonic()
+    if rank == 1:
+        with pytest.raises(RuntimeError):
+            dist.recv(torch.empty(3), 0)
+    return time.monotonic() - start
+
+
+def test_receive_times_out() -> None:
+    waited = run(2, nobody_sends, seconds=2)[1]
+    assert 1 < waited < 15
