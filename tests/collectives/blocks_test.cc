@@ -305,8 +305,9 @@ TEST(BlocksOfOthers, ArraysMayChangeWhenTheCallHasReturned) {
 
 /// A wrong count, also one that is 0 on either side, is found by the receiver.
 TEST(BlocksOfOthers, CountsThatDisagreeNameBothRanks) {
-  for (const auto& [sent, wanted] :
+  for (const auto& counts :
        {std::pair<std::size_t, std::size_t>{3, 5}, {3, 0}, {0, 5}, {200'000, 199'999}}) {
+    const std::size_t sent = counts.first, wanted = counts.second;
     ThreadWorld world(3);
     ASSERT_TRUE(world.ok()) << world.error();
     std::vector<std::string> texts(3);
