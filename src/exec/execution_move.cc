@@ -5,7 +5,7 @@
 
 namespace whorl {
 
-/// Where `peer` wants a message of the output or of anything else; no data if it has not said so.
+/// Where `peer` wants its next message, if it is this one; no data if it has not said so.
 Target Execution::find_place(Endpoint& peer, std::size_t bytes) const noexcept {
   if (bytes < kLeastSharedBytes) return {};
   const std::span<std::byte> place = peer.try_place(bytes, binding_.fingerprint);
