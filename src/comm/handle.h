@@ -56,16 +56,26 @@ namespace whorl {
 /// nanosecond or two; any thread.
 bool exists(const whorlComm* handle) noexcept;
 
-/// A call that is inside a communicator: whorlCommAbort() waits for it to leave.
+/// A call that is inside a communicator: whorlCommAbort() waits for it to leave. Made before the
+/// handle's `magic` is read: either the thread that ends the handle waits for this call, or this
+/// call sees that the handle is dead.
 class Inside {
  public:
-  explicit Inside(whorlComm& handle) noexcept : handle_(handle) { handle_.inside.fetch_add(1); }
-  ~Inside() { handle_.inside.fetch_sub(1); }
+  explicit Inside(whorlComm& handle) noexcept : handle_(&handle) { handle_->inside.fetch_add(1); }
+  /// Of any address; inside nothing where there is no handle.
+  explicit Inside(whorlComm* handle) noexcept : handle_(exists(handle) ? handle : nullptr) {
+    if (handle_ != nullptr) handle_->inside.fetch_add(1);
+  }
+  ~Inside() {
+    if (handle_ != nullptr) handle_->inside.fetch_sub(1);
+  }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
+  /// Whether there is a handle.
+  explicit operator bool() const noexcept { return handle_ != nullptr; }
 
  private:
-  whorlComm& handle_;
+  whorlComm* const handle_;
 };
 
 } // namespace whorl

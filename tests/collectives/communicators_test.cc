@@ -1,4 +1,4 @@
-// The life of communicators: creation, division, several at once, groups, abort, destruction.
+// The life of communicators: creation, division, several at once, groups, destruction.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -234,32 +234,6 @@ TEST(Communicators, AnAbsentRankIsAnErrorAtTheDeadline) {
   });
 }
 
-TEST(Communicators, AbortEndsACallOfAnotherThread) {
-  ThreadWorld world(2);
-  ASSERT_TRUE(world.ok()) << world.error();
-  whorlUniqueId id;
-  ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
-  whorlComm_t comms[2]{};
-  ASSERT_EQ(whorlGroupStart(), whorlSuccess);
-  for (int rank = 0; rank < 2; ++rank) whorlCommInitRank(&comms[rank], 2, id, rank);
-  ASSERT_EQ(failure(whorlGroupEnd()), "");
-
-  std::atomic<whorlResult_t> result{whorlSuccess};
-  std::thread waiting([&] { result = whorlBarrier(comms[0], nullptr); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
-  waiting.join();
-  EXPECT_EQ(result.load(), whorlRemoteError);
-  // The other rank learns of it without a call of its own under way.
-  whorlResult_t state = whorlSuccess;
-  EXPECT_EQ(whorlCommGetAsyncError(comms[1], &state), whorlSuccess);
-  EXPECT_EQ(state, whorlRemoteError);
-  EXPECT_EQ(whorlBarrier(comms[1], nullptr), whorlRemoteError);
-  const std::string text = whorlGetLastError(comms[1]);
-  EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
-  EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
-}
-
 TEST(Communicators, DestroyedOnOneRankIsAnErrorOnAnother) {
   whorlComm_t comms[2]{};
   ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
@@ -282,24 +256,6 @@ TEST(Communicators, ErrorsOnAStreamComeFromSynchronize) {
   EXPECT_EQ(whorlCommGetAsyncError(world.comm(0), &state), whorlSuccess);
   EXPECT_EQ(state, whorlRemoteError);
   EXPECT_EQ(whorlStreamDestroy(stream), whorlRemoteError);
-}
-
-TEST(Communicators, AbortEndsAGroupOfAnotherThread) {
-  whorlComm_t comms[2]{};
-  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
-  std::atomic<whorlResult_t> result{whorlSuccess};
-  std::thread waiting([&] {
-    int in = 0, out = 0;
-    whorlGroupStart();
-    whorlRecv(&in, 1, whorlInt32, 1, comms[0], nullptr);
-    whorlSend(&out, 1, whorlInt32, 1, comms[0], nullptr);
-    result = whorlGroupEnd();
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
-  waiting.join();
-  EXPECT_EQ(result.load(), whorlRemoteError);
-  EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
 }
 
 TEST(Communicators, AStreamMayBeDestroyedBeforeTheGroupEnds) {

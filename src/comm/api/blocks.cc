@@ -1,5 +1,4 @@
 // Collectives whose blocks have different sizes.
-#include <optional>
 #include <vector>
 
 #include "comm/api/support.h"
@@ -14,10 +13,8 @@ namespace {
 /// Checks a call and issues it, or adds it to the open group.
 whorlResult_t call(const RawBlocksCall& raw, whorlComm_t handle, void* stream) noexcept {
   const char* const function = raw.call.function;
-  return guarded(function, [&]() -> Status {
+  return guarded(function, handle, [&]() -> Status {
     Group& group = Group::current();
-    std::optional<Inside> inside; // see call() in collectives.cc
-    if (exists(handle)) inside.emplace(*handle);
     std::shared_ptr<Stream> on;
     std::vector<Request> requests;
     const auto check = [&]() -> Status {

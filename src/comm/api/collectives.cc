@@ -1,6 +1,5 @@
 // Groups, collectives, transfers, operators.
 #include <cstring>
-#include <optional>
 
 #include "comm/api/support.h"
 #include "comm/check.h"
@@ -14,10 +13,8 @@ namespace {
 
 /// Checks a call and issues it, or adds it to the open group.
 whorlResult_t check_and_issue(RawCall raw, whorlComm_t handle, void* stream) noexcept {
-  return guarded(raw.function, [&]() -> Status {
+  return guarded(raw.function, handle, [&]() -> Status {
     Group& group = Group::current();
-    std::optional<Inside> inside; // see call()
-    if (exists(handle)) inside.emplace(*handle);
     Call checked{.handle = handle, .request = {}, .stream = nullptr};
     const auto check = [&]() -> Status {
       WHORL_TRY(check_ready(raw.function, handle));
@@ -51,8 +48,6 @@ whorlResult_t repeat_failed(const char* function, whorlComm& handle, WaitResult 
                                                  void* stream) noexcept {
   if (stream == nullptr && !Group::open() && exists(handle) &&
       !in_forked_child.load(std::memory_order_relaxed)) {
-    // Before the handle is read: another thread's abort then waits for this call, or this call sees
-    // that the handle is dead.
     const Inside inside(*handle);
     if (handle->usable() && handle->communicator->repeats(raw)) {
       const WaitResult result = handle->communicator->repeat(raw.collective, raw.send, raw.recv);
@@ -172,7 +167,7 @@ whorlResult_t whorlRecvAny(void* recvbuff, size_t count, whorlDataType_t datatyp
 whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDataType_t datatype,
                                         whorlScalarResidence_t residence, whorlComm_t comm) {
   constexpr const char* kName = "whorlRedOpCreatePreMulSum";
-  return guarded(kName, [&]() -> Status {
+  return guarded(kName, comm, [&]() -> Status {
     WHORL_TRY(check_ready(kName, comm));
     if (op == nullptr) return invalid(kName, "op is NULL");
     if (scalar == nullptr) return invalid(kName, "scalar is NULL");
@@ -200,7 +195,7 @@ whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDat
 }
 
 whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm) {
-  return guarded("whorlRedOpDestroy", [&]() -> Status {
+  return guarded("whorlRedOpDestroy", comm, [&]() -> Status {
     WHORL_TRY(check_ready("whorlRedOpDestroy", comm));
     const int number = op;
     if (is_reduce_op(number)) {

@@ -207,6 +207,7 @@ whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist)
 whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
                              whorlConfig_t* config) {
   return collectable("whorlCommSplit", [&]() -> Status {
+    const Inside inside(comm);
     WHORL_TRY(check_ready("whorlCommSplit", comm));
     if (newcomm == nullptr) return invalid("whorlCommSplit", "newcomm is NULL");
     if (color < 0 && color != WHORL_SPLIT_NOCOLOR) {
@@ -222,7 +223,8 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
       options = *std::move(given);
     }
     auto job = [=]() -> Status {
-      const Inside inside(*comm);
+      const Inside working(comm);
+      WHORL_TRY(check_ready("whorlCommSplit", comm)); // the group may have waited for long
       Status status =
           create_split(newcomm, *comm, color, key, options)
               .with_context(fmt::format("whorlCommSplit on rank {}", comm->communicator->rank()));
@@ -236,9 +238,8 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
 }
 
 whorlResult_t whorlCommFinalize(whorlComm_t comm) {
-  return guarded("whorlCommFinalize", [&]() -> Status {
+  return guarded("whorlCommFinalize", comm, [&]() -> Status {
     WHORL_TRY(check_ready("whorlCommFinalize", comm));
-    const Inside inside(*comm);
     const Status status = comm->communicator->drain();
     comm->finalized = true;
     return status;
@@ -271,16 +272,16 @@ whorlResult_t whorlCommAbort(whorlComm_t comm) {
       wait_until_empty(*comm);
       static_cast<void>(communicator.drain());
     }
+    wait_until_empty(*comm);
     delete comm;
     return {};
   });
 }
 
 whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError) {
-  return guarded("whorlCommGetAsyncError", [&]() -> Status {
+  return guarded("whorlCommGetAsyncError", comm, [&]() -> Status {
     WHORL_TRY(check_handle("whorlCommGetAsyncError", comm));
     if (asyncError == nullptr) return invalid("whorlCommGetAsyncError", "asyncError is NULL");
-    const Inside inside(*comm);
     const Code created = comm->created.load(std::memory_order_acquire);
     const Code code = created == Code::kOk ? comm->communicator->state().code() : created;
     *asyncError = static_cast<whorlResult_t>(code);
@@ -289,7 +290,7 @@ whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError
 }
 
 whorlResult_t whorlCommCount(const whorlComm_t comm, int* count) {
-  return guarded("whorlCommCount", [&]() -> Status {
+  return guarded("whorlCommCount", comm, [&]() -> Status {
     WHORL_TRY(check_created("whorlCommCount", comm));
     if (count == nullptr) return invalid("whorlCommCount", "count is NULL");
     *count = comm->communicator->nranks();
@@ -298,7 +299,7 @@ whorlResult_t whorlCommCount(const whorlComm_t comm, int* count) {
 }
 
 whorlResult_t whorlCommSetTimeout(whorlComm_t comm, int ms) {
-  return guarded("whorlCommSetTimeout", [&]() -> Status {
+  return guarded("whorlCommSetTimeout", comm, [&]() -> Status {
     WHORL_TRY(check_ready("whorlCommSetTimeout", comm));
     if (ms <= 0) {
       return invalid("whorlCommSetTimeout",
@@ -310,7 +311,7 @@ whorlResult_t whorlCommSetTimeout(whorlComm_t comm, int ms) {
 }
 
 whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device) {
-  return guarded("whorlCommCuDevice", [&]() -> Status {
+  return guarded("whorlCommCuDevice", comm, [&]() -> Status {
     WHORL_TRY(check_created("whorlCommCuDevice", comm));
     if (device == nullptr) return invalid("whorlCommCuDevice", "device is NULL");
     *device = -1;
@@ -319,7 +320,7 @@ whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device) {
 }
 
 whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank) {
-  return guarded("whorlCommUserRank", [&]() -> Status {
+  return guarded("whorlCommUserRank", comm, [&]() -> Status {
     WHORL_TRY(check_created("whorlCommUserRank", comm));
     if (rank == nullptr) return invalid("whorlCommUserRank", "rank is NULL");
     *rank = comm->communicator->rank();

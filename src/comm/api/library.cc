@@ -43,8 +43,8 @@ const char* whorlGetLastError(whorlComm_t comm) {
   thread_local std::string text; // keeps what is returned alive
   try {
     text = last_error();
-    if (exists(comm) && comm->magic.load() == whorlComm::kAlive) {
-      const Inside inside(*comm);
+    const Inside inside(comm);
+    if (inside && comm->magic.load() == whorlComm::kAlive) {
       Status status = comm->error();
       if (status.ok() && comm->created.load(std::memory_order_acquire) == Code::kOk) {
         status = comm->communicator->verdict().status();

@@ -21,7 +21,7 @@ whorlResult_t whorlMemAlloc(void** ptr, size_t size) {
 }
 
 whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat, uint64_t* value) {
-  return guarded("whorlCommMemStats", [&]() -> Status {
+  return guarded("whorlCommMemStats", comm, [&]() -> Status {
     WHORL_TRY(check_created("whorlCommMemStats", comm));
     if (value == nullptr) return invalid("whorlCommMemStats", "value is NULL");
     const Communicator::Memory now = comm->communicator->memory();
@@ -77,7 +77,7 @@ whorlResult_t whorlMemFree(void* ptr) {
 }
 
 whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size, void** handle) {
-  return guarded("whorlCommRegister", [&]() -> Status {
+  return guarded("whorlCommRegister", comm, [&]() -> Status {
     WHORL_TRY(check_ready("whorlCommRegister", comm));
     if (handle == nullptr) return invalid("whorlCommRegister", "handle is NULL");
     *handle = nullptr;
@@ -90,7 +90,7 @@ whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size,
 }
 
 whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle) {
-  return guarded("whorlCommDeregister", [&]() -> Status {
+  return guarded("whorlCommDeregister", comm, [&]() -> Status {
     WHORL_TRY(check_handle("whorlCommDeregister", comm));
     return heap_release(static_cast<HeapRegistration*>(handle)).with_context("whorlCommDeregister");
   });

@@ -66,4 +66,13 @@ whorlResult_t guarded(const char* function, Body&& body) noexcept {
   }
 }
 
+/// The same for a function of a communicator, which is inside it all the time.
+template <class Body>
+whorlResult_t guarded(const char* function, whorlComm* handle, Body&& body) noexcept {
+  return guarded(function, [&]() -> Status {
+    const Inside inside(handle);
+    return body();
+  });
+}
+
 } // namespace whorl::capi

@@ -1,0 +1,95 @@
+// The end of a communicator that other threads use or ask about.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+TEST(Abort, EndsACallOfAnotherThread) {
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  whorlUniqueId id;
+  ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
+  whorlComm_t comms[2]{};
+  ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+  for (int rank = 0; rank < 2; ++rank) whorlCommInitRank(&comms[rank], 2, id, rank);
+  ASSERT_EQ(failure(whorlGroupEnd()), "");
+
+  std::atomic<whorlResult_t> result{whorlSuccess};
+  std::thread waiting([&] { result = whorlBarrier(comms[0], nullptr); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
+  waiting.join();
+  EXPECT_EQ(result.load(), whorlRemoteError);
+  // The other rank learns of it without a call of its own under way.
+  whorlResult_t state = whorlSuccess;
+  EXPECT_EQ(whorlCommGetAsyncError(comms[1], &state), whorlSuccess);
+  EXPECT_EQ(state, whorlRemoteError);
+  EXPECT_EQ(whorlBarrier(comms[1], nullptr), whorlRemoteError);
+  const std::string text = whorlGetLastError(comms[1]);
+  EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
+  EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
+}
+
+TEST(Abort, EndsAGroupOfAnotherThread) {
+  whorlComm_t comms[2]{};
+  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+  std::atomic<whorlResult_t> result{whorlSuccess};
+  std::thread waiting([&] {
+    int in = 0, out = 0;
+    whorlGroupStart();
+    whorlRecv(&in, 1, whorlInt32, 1, comms[0], nullptr);
+    whorlSend(&out, 1, whorlInt32, 1, comms[0], nullptr);
+    result = whorlGroupEnd();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
+  waiting.join();
+  EXPECT_EQ(result.load(), whorlRemoteError);
+  EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
+}
+
+/// What a program's watching thread does until the communicator is gone.
+void watch(whorlComm_t comm, std::atomic<int>& questions) {
+  whorlResult_t state = whorlSuccess;
+  while (whorlCommGetAsyncError(comm, &state) == whorlSuccess) {
+    static_cast<void>(whorlGetLastError(comm));
+    questions.fetch_add(1);
+  }
+}
+
+TEST(Abort, MayComeWhileAnotherThreadAsksForTheState) {
+  for (int round = 0; round < 200; ++round) {
+    whorlComm_t comm = nullptr;
+    ASSERT_EQ(whorlCommInitAll(&comm, 1, nullptr), whorlSuccess);
+    std::atomic<int> questions{0};
+    std::thread watching([&] { watch(comm, questions); });
+    while (questions.load() < 1 + round % 7) std::this_thread::yield();
+    EXPECT_EQ(round % 2 == 0 ? whorlCommAbort(comm) : whorlCommDestroy(comm), whorlSuccess);
+    watching.join();
+  }
+}
+
+TEST(Abort, MayComeWhileAnotherThreadWaitsForTheCreation) {
+  whorlUniqueId id;
+  whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
+    whorlComm_t comm = nullptr;
+    ASSERT_EQ(whorlCommInitRankConfig(&comm, 2, id, 0, &config), whorlInProgress);
+    std::atomic<int> questions{0};
+    std::thread watching([&] { watch(comm, questions); });
+    while (questions.load() == 0) std::this_thread::yield();
+    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess); // rank 1 never comes
+    watching.join();
+  }
+}
+
+} // namespace
+} // namespace whorl::test
