@@ -251,27 +251,17 @@ Progress Engine::advance() {
   const Progress met = meet_any_rank();
   if (met == Progress::kFailed) return Progress::kFailed;
   moved |= met == Progress::kAdvanced;
-  for (std::size_t i = 0; i < active_transfers_.size();) {
-    switch (advance_transfer(*active_transfers_[i])) {
-      case Progress::kFailed:
-        return Progress::kFailed;
-      case Progress::kDone:
-        if (active_transfers_[i] == any_queue_) {
-          *any_[next_any_++]->source = any_queue_->transfer.peer();
-          any_queue_ = nullptr;
-        }
-        active_transfers_[i] = active_transfers_.back();
-        active_transfers_.pop_back();
-        moved = true;
-        continue;
-      case Progress::kAdvanced:
-        moved = true;
-        break;
-      case Progress::kIdle:
-        break;
+  const bool transferring = !active_transfers_.empty();
+  const Progress transfers = advance_all(active_transfers_, [this](TransferQueue& queue) {
+    const Progress progress = advance_transfer(queue);
+    if (progress == Progress::kDone && &queue == any_queue_) {
+      *any_[next_any_++]->source = queue.transfer.peer();
+      any_queue_ = nullptr;
     }
-    ++i;
-  }
+    return progress;
+  });
+  if (transfers == Progress::kFailed) return Progress::kFailed;
+  moved |= transferring && transfers != Progress::kIdle;
   if (collectives == Progress::kDone && active_transfers_.empty() && next_any_ == any_.size()) {
     return Progress::kDone;
   }

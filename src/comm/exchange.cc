@@ -1,7 +1,6 @@
 #include "comm/exchange.h"
 
 #include <cstring>
-#include <utility>
 
 namespace whorl {
 
@@ -45,27 +44,7 @@ Status Exchange::start(const Request& request, const TransferSchedules& schedule
 }
 
 Progress Exchange::advance() noexcept {
-  bool moved = false;
-  for (std::size_t i = 0; i < active_.size();) {
-    switch (active_[i]->advance()) {
-      case Progress::kFailed:
-        std::swap(active_[i], active_.front());
-        return Progress::kFailed;
-      case Progress::kDone:
-        active_[i] = active_.back();
-        active_.pop_back();
-        moved = true;
-        continue;
-      case Progress::kAdvanced:
-        moved = true;
-        break;
-      case Progress::kIdle:
-        break;
-    }
-    ++i;
-  }
-  if (active_.empty()) return Progress::kDone;
-  return moved ? Progress::kAdvanced : Progress::kIdle;
+  return advance_all(active_, [](Transfer& transfer) { return transfer.advance(); });
 }
 
 } // namespace whorl

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "base/fingerprint.h"
 #include "base/status.h"
@@ -50,5 +52,32 @@ class Transfer final : Execution::Endpoints {
   std::size_t counted_bytes_ = 0;
   Fingerprint fingerprint_;
 };
+
+/// Advances all of `active` by `advance(item)` and takes out those that are done. kDone when none
+/// is left; after kFailed the first one is that which has failed.
+template <class Item, class Advance>
+Progress advance_all(std::vector<Item*>& active, Advance&& advance) noexcept {
+  bool moved = false;
+  for (std::size_t i = 0; i < active.size();) {
+    switch (advance(*active[i])) {
+      case Progress::kFailed:
+        std::swap(active[i], active.front());
+        return Progress::kFailed;
+      case Progress::kDone:
+        active[i] = active.back();
+        active.pop_back();
+        moved = true;
+        continue;
+      case Progress::kAdvanced:
+        moved = true;
+        break;
+      case Progress::kIdle:
+        break;
+    }
+    ++i;
+  }
+  if (active.empty()) return Progress::kDone;
+  return moved ? Progress::kAdvanced : Progress::kIdle;
+}
 
 } // namespace whorl
