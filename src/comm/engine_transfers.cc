@@ -28,7 +28,7 @@ void Engine::activate(TransferQueue& queue) {
 }
 
 /// Sorts the sends and receives of a batch into one queue for each peer and direction. Those of
-/// this rank with itself are done at once.
+/// this rank with itself, which check_transfers() has found to be pairs, are done at once.
 Status Engine::queue_transfers(std::span<const Request> batch) {
   const int self = config_.membership->rank;
   std::vector<const Request*> self_sends, self_receives;
@@ -49,23 +49,6 @@ Status Engine::queue_transfers(std::span<const Request> batch) {
       activate(queue);
     }
     queue.requests.push_back(&request);
-  }
-  if (self_sends.size() != self_receives.size()) {
-    return Status::error(
-        Code::kInvalidArgument,
-        fmt::format(
-            "rank {} sends {} messages to itself and receives {} from itself in this group; "
-            "put both halves of each into one group",
-            self, self_sends.size(), self_receives.size()));
-  }
-  for (std::size_t i = 0; i < self_sends.size(); ++i) {
-    const Request& from = *self_sends[i];
-    const Request& to = *self_receives[i];
-    if (from.count != to.count || from.type != to.type) {
-      return Status::error(Code::kInvalidArgument,
-                           fmt::format("rank {}: {} meets {}; count and datatype must be equal",
-                                       self, describe(from), describe(to)));
-    }
   }
   for (std::size_t i = 0; i < self_sends.size(); ++i) {
     const std::size_t bytes = self_sends[i]->count * size_of(self_sends[i]->type);

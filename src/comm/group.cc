@@ -1,7 +1,5 @@
 #include "comm/group.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "base/thread.h"
+#include "comm/check.h"
 #include "comm/stream.h"
 
 namespace whorl {
@@ -37,23 +36,6 @@ std::vector<Batch> sort_by_communicator(std::span<const Call> calls) {
     }
   }
   return batches;
-}
-
-/// Whether the receives of a batch, if there is any from any rank, leave no doubt which of them a
-/// send meets.
-Status check_receives(const Batch& batch) {
-  bool any = false, named = false;
-  for (const Request& request : batch.requests) {
-    if (request.collective != Collective::kRecv) continue;
-    (request.peer == kAnyRank ? any : named) = true;
-  }
-  if (!any || !named) return {};
-  return Status::error(
-      Code::kInvalidArgument,
-      fmt::format("whorlGroupEnd on rank {} of {}: the group has whorlRecvAny and whorlRecv on one "
-                  "communicator, and it would be open which of them a send meets; put them into "
-                  "different groups",
-                  batch.handle->communicator->rank(), batch.handle->communicator->nranks()));
 }
 
 void keep(whorlComm& handle, const Status& status, Status& first) {
@@ -165,6 +147,7 @@ Status issue_one(const Call& call) {
   whorlComm& handle = *call.handle;
   const Inside inside(handle);
   if (handle.magic.load() != whorlComm::kAlive) return ended();
+  WHORL_TRY(check_transfers({&call.request, 1}, *handle.communicator));
   Status status;
   if (call.stream == nullptr) {
     status = handle.communicator->run({&call.request, 1});
@@ -271,7 +254,9 @@ Status issue(std::span<const Call> calls) {
     if (exists(batch.handle)) inside.emplace_back(*batch.handle);
     if (!exists(batch.handle) || batch.handle->magic.load() != whorlComm::kAlive) return ended();
   }
-  for (const Batch& batch : batches) WHORL_TRY(check_receives(batch));
+  for (const Batch& batch : batches) {
+    WHORL_TRY(check_transfers(batch.requests, *batch.handle->communicator));
+  }
   submit(batches, first);
   std::vector<Batch*> together;
   for (Batch& batch : batches) {

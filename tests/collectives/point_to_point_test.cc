@@ -108,6 +108,28 @@ TEST(PointToPoint, MismatchedSizesAreAnErrorOnTheReceiver) {
   });
 }
 
+TEST(PointToPoint, HalvesThatDoNotFitLeaveTheWholeGroupUndone) {
+  ThreadWorld world(1), other(1);
+  ASSERT_TRUE(world.ok() && other.ok()) << world.error() << other.error();
+  whorlStream_t stream = nullptr;
+  ASSERT_EQ(whorlStreamCreate(&stream), whorlSuccess);
+  for (void* const on : {static_cast<void*>(nullptr), static_cast<void*>(stream)}) {
+    const int from[2] = {3, 4};
+    int to[2] = {0, 0}, sum = 0;
+    ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+    whorlAllReduce(from, &sum, 1, whorlInt32, whorlSum, other.comm(0), on);
+    whorlSend(from, 2, whorlInt32, 0, world.comm(0), on);
+    whorlRecv(to, 1, whorlInt32, 0, world.comm(0), on);
+    EXPECT_EQ(whorlGroupEnd(), whorlInvalidArgument);
+    const std::string text = whorlGetLastError(nullptr);
+    EXPECT_NE(text.find("send of 2 int32"), std::string::npos) << text;
+    EXPECT_EQ(whorlStreamSynchronize(stream), whorlSuccess);
+    EXPECT_EQ(sum, 0);
+    EXPECT_EQ(to[0], 0);
+  }
+  EXPECT_EQ(whorlStreamDestroy(stream), whorlSuccess);
+}
+
 TEST(PointToPoint, ASendToItselfAloneIsRefused) {
   ThreadWorld world(1);
   ASSERT_TRUE(world.ok()) << world.error();
