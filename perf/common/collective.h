@@ -12,6 +12,7 @@ struct Place {
   int rank;
   int nranks;
   int root;
+  int skew = 0; ///< see BlockSizes
 };
 
 /// Buffer sizes of one rank, in elements, and how both sides lie in one buffer in place.
@@ -57,6 +58,7 @@ struct Collective {
   Result (*run)(const Call& call);
   double (*bus_factor)(int nranks); ///< busbw / algbw
   bool moves_data = true;           ///< false: there are no sizes, one row is measured
+  bool uneven = false;              ///< blocks may differ in size
 };
 
 /// Measures a collective as the command line says; the body of main().

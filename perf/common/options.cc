@@ -105,7 +105,7 @@ std::vector<std::size_t> sweep_sizes(const Options& options) {
 }
 
 std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::string& name,
-                                  bool has_workloads, int cores) {
+                                  bool has_workloads, int cores, bool uneven) {
   Options options;
   options.cores = cores;
   std::string min_text = "8", max_text, step_text, op_text = "sum", type_text = "float";
@@ -170,6 +170,12 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   app.add_flag("--stream", options.stream, "Asynchronous operations on a host stream");
   app.add_flag("--unbound", options.unbound,
                "Do not bind forked processes to a core each, as is done where there are enough");
+  if (uneven) {
+    app.add_option(
+           "--skew", options.skew,
+           "Blocks of even ranks are larger by this many percent, those of odd ranks smaller")
+        ->capture_default_str();
+  }
   if (has_workloads) {
     app.add_option(
         "--workload", options.workload,
@@ -224,6 +230,7 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   if (options.aggregate < 1) return refuse("-m needs at least 1 operation per group.");
   if (options.threads < 1) return refuse("-t needs at least 1 thread per process.");
   if (options.ranks_per_thread < 1) return refuse("-g needs at least 1 rank per thread.");
+  if (options.skew < 0 || options.skew > 100) return refuse("--skew takes 0 to 100 percent.");
   if (options.timeout_s < 0) return refuse("-T cannot be negative.");
 
   if (op_text == "all") {

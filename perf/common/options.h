@@ -50,6 +50,7 @@ struct Options {
   Mode mode = Mode::kDirty;
   Side side = Side::kBoth;
   Alloc alloc = Alloc::kPlain;
+  int skew = 0;      ///< of blocks that may differ in size, in percent
   int timeout_s = 0; ///< 0: none
   std::string json_file;
   std::string workload; ///< empty: a sweep over sizes
@@ -68,9 +69,10 @@ struct Exit {
 };
 
 /// Parses the command line of the program `name`. A bad flag or value is one sentence and code 2.
-/// `has_workloads`: whether --workload is offered; `cores`: the default for the number of ranks.
+/// `has_workloads`: whether --workload is offered, `uneven`: --skew; `cores`: the default for the
+/// number of ranks.
 std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::string& name,
-                                  bool has_workloads, int cores);
+                                  bool has_workloads, int cores, bool uneven = false);
 
 /// "8", "64K", "1.5M", "2G" (powers of 1024, upper or lower case, an optional B). False if it is
 /// none of these or exceeds the address space.

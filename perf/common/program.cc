@@ -207,8 +207,9 @@ int run_process(const Collective& collective, const Options& options, const Proc
 
 int run_program(const Collective& collective, int argc, const char* const* argv) {
   const bool has_workloads = std::strcmp(collective.name, "all_reduce_perf") == 0;
-  const auto parsed = parse(argc, argv, collective.name, has_workloads,
-                            static_cast<int>(std::thread::hardware_concurrency()));
+  const auto parsed =
+      parse(argc, argv, collective.name, has_workloads,
+            static_cast<int>(std::thread::hardware_concurrency()), collective.uneven);
   if (const Exit* end = std::get_if<Exit>(&parsed)) {
     std::fputs(end->text.c_str(), end->code == 0 ? stdout : stderr);
     return end->code;

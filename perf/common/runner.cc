@@ -125,6 +125,7 @@ struct Runner::Task {
   const Pattern& pattern;
   DataType type;
   int root;
+  int skew;
   Layout layout;
   bool in_place;
   std::vector<RedOp> ops; ///< one for each local rank
@@ -133,7 +134,9 @@ struct Runner::Task {
   double time_us = 0;    ///< how long they took
   double longest_us = 0; ///< one of them; 0: not known
 
-  [[nodiscard]] Place place(const LocalRank& rank) const { return {rank.rank, rank.nranks, root}; }
+  [[nodiscard]] Place place(const LocalRank& rank) const {
+    return {rank.rank, rank.nranks, root, skew};
+  }
   [[nodiscard]] std::size_t slot_offset(int slot) const {
     return static_cast<std::size_t>(slot) * layout.stride_bytes;
   }
@@ -340,7 +343,7 @@ Row Runner::measure(std::size_t requested, const Pattern& pattern, DataType type
   const Layout layout =
       layout_of(collective_, options_, requested, info_of(type).bytes, session_.nranks());
   Row row{layout.bytes, layout.count, type, op, collective_.has_root ? root : -1, {}, {}};
-  Task task{pattern, type, root, layout, false, {}};
+  Task task{pattern, type, root, options_.skew, layout, false, {}};
   for (const LocalRank& rank : session_.ranks()) {
     task.ops.push_back(make_operator(op, type, rank.comm));
   }

@@ -17,6 +17,7 @@ import unittest
 FOLDER = pathlib.Path(sys.argv[1])
 NAMES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall",
          "sendrecv", "gather", "scatter"]
+UNEVEN = ["reduce_scatterv", "all_gatherv", "alltoallv", "gatherv", "scatterv"]
 LAUNCHER_VARIABLES = ("WHORL_RANK", "RANK", "WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
                       "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in LAUNCHER_VARIABLES}
@@ -54,6 +55,12 @@ class Sweeps(Programs):
                 rows = self.good([program(name), "-N", ranks, "-b", "4", "-e", "40000", "-f", "10",
                                   "-n", "3", "-w", "1", "-r", "all"])
                 self.assertGreaterEqual(len(rows), 5, name)
+
+    def test_blocks_of_different_sizes(self):
+        for name in UNEVEN:
+            for ranks, skew in (("1", "50"), ("2", "0"), ("3", "30"), ("4", "100")):
+                self.good([program(name), "-N", ranks, "-b", "4", "-e", "400000", "-f", "10", "-n",
+                           "3", "-w", "1", "-r", "all", "--skew", skew])
 
     def test_every_datatype_and_operator(self):
         for name in ("all_reduce", "reduce_scatter", "reduce"):
