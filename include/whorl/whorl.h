@@ -197,7 +197,8 @@ WHORL_API const char* whorlGetLastError(whorlComm_t comm);
 /// Makes the id of one new communicator. Called in one process, which then serves the meeting of
 /// the ranks from a background thread until all of them have met. The id is carried to the other
 /// ranks by the caller and used for one communicator only. `WHORL_HOST_ADDRESS` chooses the address
-/// that other hosts use.
+/// that other hosts use. Ranks may be children that are forked afterwards; the parent stays until
+/// they have met.
 WHORL_API whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId);
 
 /// Joins rank `rank` of `nranks` to the communicator named by `commId`. Returns when all ranks have
@@ -388,7 +389,8 @@ WHORL_API whorlResult_t whorlBarrier(whorlComm_t comm, void* stream);
 /// @{
 
 /// Concatenates `sendcount` elements of every rank in everyone's `recvbuff`: those of rank j are
-/// `recvcounts[j]` elements from `rdispls[j]` on. In place: `sendbuff == recvbuff + rdispls[rank]`.
+/// `recvcounts[j]` elements from `rdispls[j]` on. `recvcounts` is the same on all ranks; where it is
+/// not, each text has this rank's. In place: `sendbuff == recvbuff + rdispls[rank]`.
 WHORL_API whorlResult_t whorlAllGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
                                         const size_t* recvcounts, const size_t* rdispls,
                                         whorlDataType_t datatype, whorlComm_t comm, void* stream);

@@ -60,7 +60,7 @@ struct meeting {
 };
 
 static void one_of_many_processes(struct meeting* meeting, int rank) {
-  if (rank == 0) {
+  if (rank == 0 && !atomic_load(&meeting->ready)) {
     NCCL_CHECK(ncclGetUniqueId(&meeting->id));
     atomic_store(&meeting->ready, 1);
   }
@@ -103,10 +103,13 @@ static void one_of_many_processes(struct meeting* meeting, int rank) {
   REQUIRE(watched == 1);
 }
 
-static void processes(void) {
+// Rank 0 makes the id, or the parent before it forks.
+static void processes(int by_parent) {
   struct meeting* meeting =
       mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(meeting != MAP_FAILED);
+  if (by_parent) NCCL_CHECK(ncclGetUniqueId(&meeting->id));
+  atomic_store(&meeting->ready, by_parent);
   for (int rank = 0; rank < kRanks; ++rank) {
     if (fork() == 0) {
       alarm(60);
@@ -200,7 +203,9 @@ static void threads(void) {
 
 int main(void) {
   int version = 0;
-  processes(); // a child that is forked after the library was used could not use it
+  // A child that is forked after there was a communicator could not use the library.
+  processes(0);
+  processes(1);
   NCCL_CHECK(ncclGetVersion(&version));
   REQUIRE(version == 22809);
   one_thread(0);

@@ -119,7 +119,8 @@ extern "C" {
 whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId) {
   return guarded("whorlGetUniqueId", [&]() -> Status {
     if (uniqueId == nullptr) return invalid("whorlGetUniqueId", "uniqueId is NULL");
-    mark_used();
+    // No mark_used(): the root is a thread that nothing else of this process knows, so a child that
+    // is forked now is one of the ranks that meet at it.
     const auto id = start_root();
     if (!id.ok()) return id.status().with_context("whorlGetUniqueId");
     const auto bytes = id->encode();
