@@ -22,26 +22,30 @@ struct Extent {
 /// Collects what an error sentence needs.
 class BlocksChecker {
  public:
-  BlocksChecker(const RawBlocksCall& raw, const Communicator& communicator)
+  BlocksChecker(const RawBlocksCall& raw, const Communicator& communicator, Request& request)
       : raw_(raw),
         call_(raw.call),
         communicator_(communicator),
+        request_(request),
         nranks_(static_cast<std::size_t>(communicator.nranks())),
         self_(static_cast<std::size_t>(communicator.rank())) {}
 
-  Status check(std::vector<Request>& requests) {
+  Status check() {
     WHORL_TRY(check_call({.function = call_.function,
                           .collective = call_.collective,
                           .type = call_.type,
                           .op = call_.op,
                           .peer = call_.peer},
                          communicator_, request_));
-    if (call_.collective == Collective::kReduceScatter) return check_reductions(requests);
+    if (call_.collective == Collective::kReduceScatter) return check_reduce_scatter();
     WHORL_TRY(fill());
     WHORL_TRY(check_own_block());
     WHORL_TRY(check_overlap());
-    request_.blocks = std::make_shared<const Blocks>(std::move(blocks_));
-    requests.push_back(request_);
+    if (call_.collective == Collective::kAllGather) {
+      fill_table(call_.recv, blocks_.receives);
+    } else {
+      request_.blocks = std::make_shared<const Blocks>(std::move(blocks_));
+    }
     return {};
   }
 
@@ -176,21 +180,36 @@ class BlocksChecker {
     return {};
   }
 
-  /// A reduction for each block. Blocks of one size are what the plain collective is made for;
-  /// counts are the same on all ranks, so they agree on that.
-  Status check_reductions(std::vector<Request>& requests) {
-    blocks_.sends.resize(nranks_);
-    const std::size_t* const counts = raw_.recv_counts;
-    WHORL_TRY(place_all("sendbuff", "recvcounts", call_.send, counts, nullptr, blocks_.sends));
-    if (std::all_of(counts, counts + nranks_, [&](std::size_t c) { return c == counts[0]; })) {
-      RawCall even = call_;
-      even.count = counts[0];
-      WHORL_TRY(check_call(even, communicator_, request_));
-      requests.push_back(request_);
-      return {};
+  /// Takes the blocks of the buffer that has all of them into the table.
+  void fill_table(const void* start, const std::vector<Blocks::Block>& all) {
+    auto table = std::make_shared<BlockTable>();
+    table->blocks.resize(nranks_);
+    table->even = true;
+    std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    for (std::size_t rank = 0; rank < nranks_; ++rank) {
+      const std::size_t count = all[rank].count;
+      if (count > 0) {
+        const auto bytes = all[rank].data - static_cast<const std::byte*>(start);
+        table->blocks[rank] = {static_cast<std::size_t>(bytes) / element(), count};
+      }
+      table->total += count;
+      table->largest = std::max(table->largest, count);
+      table->even = table->even && count == all[0].count;
+      hash = (hash ^ count) * 0x100000001b3;
     }
+    table->hash = static_cast<std::uint16_t>(hash ^ (hash >> 16U) ^ (hash >> 32U) ^ (hash >> 48U));
+    request_.count = all[0].count;
+    request_.send = call_.send;
+    request_.recv = call_.recv;
+    request_.table = std::move(table);
+  }
+
+  Status check_reduce_scatter() {
+    blocks_.sends.resize(nranks_);
+    WHORL_TRY(
+        place_all("sendbuff", "recvcounts", call_.send, raw_.recv_counts, nullptr, blocks_.sends));
     Blocks::Block out;
-    WHORL_TRY(place("recvbuff", call_.recv, 0, counts[self_], self_, out));
+    WHORL_TRY(place("recvbuff", call_.recv, 0, blocks_.sends[self_].count, self_, out));
     for (const Extent& read : extents(blocks_.sends)) {
       const auto begin = reinterpret_cast<std::uintptr_t>(out.data);
       if (out.count == 0 || read.end <= begin || begin + out.count * element() <= read.begin ||
@@ -202,30 +221,40 @@ class BlocksChecker {
                       "where this rank's block of sendbuff begins",
                       read.rank));
     }
-    for (std::size_t rank = 0; rank < nranks_; ++rank) {
-      Request& part = requests.emplace_back(request_);
-      part.collective = Collective::kReduce;
-      part.peer = static_cast<int>(rank);
-      part.count = counts[rank];
-      part.send = blocks_.sends[rank].data;
-      part.recv = rank == self_ ? call_.recv : nullptr;
-    }
+    fill_table(call_.send, blocks_.sends);
     return {};
   }
 
   const RawBlocksCall& raw_;
   const RawCall& call_;
   const Communicator& communicator_;
+  Request& request_;
   const std::size_t nranks_, self_;
-  Request request_;
   Blocks blocks_;
 };
 
 } // namespace
 
-Status check_blocks(const RawBlocksCall& raw, const Communicator& communicator,
-                    std::vector<Request>& requests) {
-  return BlocksChecker(raw, communicator).check(requests);
+Status check_blocks(const RawBlocksCall& raw, const Communicator& communicator, Request& request) {
+  return BlocksChecker(raw, communicator, request).check();
+}
+
+std::optional<RawCall> plain_form(const RawBlocksCall& raw, std::size_t nranks) noexcept {
+  const std::size_t* const counts = raw.recv_counts;
+  const bool gathers = raw.call.collective == Collective::kAllGather;
+  if (!gathers && raw.call.collective != Collective::kReduceScatter) return std::nullopt;
+  if (counts == nullptr || (gathers && raw.call.count != counts[0])) return std::nullopt;
+  std::size_t next = 0; // wraps only where the plain collective refuses the count
+  for (std::size_t rank = 0; rank < nranks; ++rank) {
+    if (counts[rank] != counts[0]) return std::nullopt;
+    if (raw.recv_displacements != nullptr && raw.recv_displacements[rank] != next) {
+      return std::nullopt;
+    }
+    next += counts[0];
+  }
+  RawCall plain = raw.call;
+  plain.count = counts[0];
+  return plain;
 }
 
 } // namespace whorl

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+#include <optional>
 
 #include "base/status.h"
 #include "comm/communicator.h"
@@ -19,10 +19,12 @@ struct RawBlocksCall {
   const std::size_t* recv_displacements = nullptr; ///< null: side by side
 };
 
-/// Checks a call against the communicator and appends what carries it out to `requests`: one
-/// request with blocks, or for reduce-scatter one for each block. Errors as those of check_call();
-/// then nothing is appended.
-Status check_blocks(const RawBlocksCall& raw, const Communicator& communicator,
-                    std::vector<Request>& requests);
+/// Checks a call against the communicator. The request gets blocks, or a table where all ranks know
+/// all blocks. Errors as those of check_call().
+Status check_blocks(const RawBlocksCall& raw, const Communicator& communicator, Request& request);
+
+/// The plain collective that a call stands for on every rank, if there is one: its blocks all have
+/// one size. For a call with equal blocks that does not lie side by side there is none.
+std::optional<RawCall> plain_form(const RawBlocksCall& raw, std::size_t nranks) noexcept;
 
 } // namespace whorl

@@ -66,6 +66,8 @@ Engine::Engine(Config config)
       received_(static_cast<std::size_t>(config_.membership->nranks)) {
   endpoints_.table = &config_.endpoints;
   for (Prepared& prepared : prepared_) prepared.execution.trace_to(config_.trace, 0);
+  uneven_scatter_.execution.trace_to(config_.trace, 0);
+  uneven_gather_.execution.trace_to(config_.trace, 0);
 }
 
 Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm& algorithm,
@@ -124,6 +126,17 @@ Status Engine::reserve(Workspace& workspace, std::size_t bytes, const Request& r
   return {};
 }
 
+/// The algorithm of a request whose larger side has `bytes` bytes.
+const Algorithm& Engine::algorithm_for(const Request& request, std::size_t bytes) const {
+  if (request.table == nullptr || request.table->even) {
+    return config_.selector.pick(request.collective, bytes);
+  }
+  // One without scratch, whose chunks belong to no block.
+  const Algorithm& direct = *find_algorithm(request.collective, "direct");
+  if (direct.supports(config_.shape)) return direct;
+  return *find_algorithm(request.collective, "ring");
+}
+
 /// Finds all that does not depend on the buffers.
 Status Engine::prepare(Prepared& prepared, const Request& request) {
   prepared.valid = false;
@@ -139,15 +152,22 @@ Status Engine::prepare(Prepared& prepared, const Request& request) {
                    : has_root(request.collective)
                        ? block
                        : std::max(prepared.input_bytes, prepared.output_bytes);
-  const auto made = plan(request.collective,
-                         config_.selector.pick(request.collective, prepared.bytes), request.peer);
+  const auto made = plan(request.collective, algorithm_for(request, prepared.bytes), request.peer);
   if (!made.ok()) return made.status();
   prepared.plan = *made;
   const Schedule& schedule = prepared.plan->schedule;
   const std::size_t element = size_of(request.type);
-  const auto map = ChunkMap::make(schedule, request.count, element, members.slot_bytes);
+  const BlockTable* const table = request.table.get();
+  const auto map = ChunkMap::make(schedule, table != nullptr ? table->largest : request.count,
+                                  element, members.slot_bytes);
   if (!map.ok()) return map.status();
   prepared.map = *map;
+  if (table != nullptr) {
+    prepared.map.blocks = table->blocks.data();
+    prepared.map.blocks_in =
+        request.collective == Collective::kAllGather ? Buffer::kOutput : Buffer::kInput;
+    prepared.map.own = static_cast<std::uint32_t>(members.rank);
+  }
   prepared.kernels = {.reduce = reduce_kernel(request.type, request.op, default_simd()),
                       .stream_copy = stream_copy(default_simd()),
                       .element_size = element};
@@ -179,7 +199,10 @@ void Engine::trace_begin() noexcept {
 Status Engine::start_collective(const Request& request) {
   if (request.blocks != nullptr) return start_exchange(request);
   exchanging_ = false;
-  Prepared& prepared = prepared_[static_cast<std::size_t>(request.collective)];
+  Prepared& prepared = request.table == nullptr
+                           ? prepared_[static_cast<std::size_t>(request.collective)]
+                       : request.collective == Collective::kAllGather ? uneven_gather_
+                                                                      : uneven_scatter_;
   if (!prepared.fits(request)) WHORL_TRY(prepare(prepared, request));
   current_ = &prepared;
   WHORL_TRY(reserve(scratch_, prepared.scratch_bytes, request));
@@ -205,7 +228,7 @@ Status Engine::start_collective(const Request& request) {
   trace_begin();
   prepared.request = request;
   prepared.fingerprint = fingerprint_;
-  prepared.valid = true;
+  prepared.valid = request.table == nullptr;
   if (members.nranks == 1 && request.type == DataType::kBool && reduces(request.collective)) {
     // One rank's schedule only copies, and a kernel is what makes any true byte 1.
     const void* const source = request.send;
@@ -303,9 +326,23 @@ Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
       Code::kInvalidUsage,
       fmt::format(
           "ranks disagree on an operation: {} calls {}, {} calls {}; they differ in {}. All "
-          "ranks must make the same calls in the same order",
+          "ranks must make the same calls in the same order{}",
           members.describe(members.rank), describe(ours), members.describe(peer),
-          describe(mismatch.theirs), difference(ours, mismatch.theirs)));
+          describe(mismatch.theirs), difference(ours, mismatch.theirs), own_counts()));
+}
+
+/// Which sizes of blocks this rank was given, as the end of a sentence. A message has only a hash
+/// of them; the other rank says its own.
+std::string Engine::own_counts() const {
+  if (!collective_active_ || exchanging_ || current_->request.table == nullptr) return {};
+  constexpr std::size_t kMost = 16;
+  std::string text;
+  const auto& blocks = current_->request.table->blocks;
+  for (std::size_t i = 0; i < std::min(blocks.size(), kMost); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", blocks[i].count);
+  }
+  return fmt::format("; recvcounts, which all ranks must give alike, are {}{} here", text,
+                     blocks.size() > kMost ? " …" : "");
 }
 
 Status Engine::failure() const { return failure_; }

@@ -132,6 +132,7 @@ class Engine {
   void trace_begin() noexcept;
   void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
   Status prepare(Prepared& prepared, const Request& request);
+  const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);
   Status reserve(Workspace& workspace, std::size_t bytes, const Request& request);
@@ -146,11 +147,13 @@ class Engine {
   Progress advance_transfer(TransferQueue& queue);
   Status fail_on(const Execution::Mismatch& mismatch, int peer, const Fingerprint& ours) const;
   Status fail_on(const Transfer& transfer) const;
+  std::string own_counts() const;
 
   Config config_;
   CollectiveEndpoints endpoints_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   std::array<Prepared, kNumCollectives> prepared_;
+  Prepared uneven_scatter_, uneven_gather_; ///< of requests with a table; never valid
   Workspace scratch_, scaled_;
   std::atomic<std::size_t> workspace_bytes_{0}, plan_bytes_{0}; // carry no other data
 

@@ -81,10 +81,20 @@ bool known(const Fingerprint& fingerprint) noexcept {
 } // namespace
 
 std::size_t input_bytes(const Request& request, int rank, int nranks) noexcept {
+  if (request.table != nullptr) {
+    const bool all = request.collective == Collective::kReduceScatter;
+    const auto own = static_cast<std::size_t>(rank);
+    return (all ? request.table->total : request.table->blocks[own].count) * size_of(request.type);
+  }
   return blocks_in(request, rank, nranks) * request.count * size_of(request.type);
 }
 
 std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept {
+  if (request.table != nullptr) {
+    const bool all = request.collective == Collective::kAllGather;
+    const auto own = static_cast<std::size_t>(rank);
+    return (all ? request.table->total : request.table->blocks[own].count) * size_of(request.type);
+  }
   return blocks_out(request, rank, nranks) * request.count * size_of(request.type);
 }
 
@@ -92,12 +102,17 @@ Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::
   const auto collective =
       request.collective == Collective::kRecv ? Collective::kSend : request.collective;
   const auto op = reduces(collective) ? static_cast<unsigned>(request.op) : 0U;
-  return {.sequence = sequence,
-          .collective = static_cast<std::uint8_t>(collective),
-          .types = static_cast<std::uint8_t>(static_cast<unsigned>(request.type) | (op << 4U)),
-          .root = static_cast<std::uint16_t>(has_root(collective) ? request.peer : 0),
-          .count_plan =
-              (request.count & Fingerprint::kMaxCount) | (static_cast<std::uint64_t>(plan) << 48U)};
+  // Blocks that have the same size are as in the plain collective, wherever they lie.
+  const bool uneven = request.table != nullptr && !request.table->even;
+  const std::uint64_t count = uneven ? request.table->total : request.count;
+  if (uneven) plan ^= request.table->hash;
+  return {
+      .sequence = sequence,
+      .collective = static_cast<std::uint8_t>(static_cast<unsigned>(collective) |
+                                              (uneven ? Fingerprint::kUneven : 0U)),
+      .types = static_cast<std::uint8_t>(static_cast<unsigned>(request.type) | (op << 4U)),
+      .root = static_cast<std::uint16_t>(has_root(collective) ? request.peer : 0),
+      .count_plan = (count & Fingerprint::kMaxCount) | (static_cast<std::uint64_t>(plan) << 48U)};
 }
 
 std::string describe(const Request& request) {
@@ -125,7 +140,15 @@ std::string difference(const Fingerprint& here, const Fingerprint& there) {
   const auto add = [&](bool differs, std::string_view field, const auto& ours, const auto& theirs) {
     if (differs) fields.push_back(fmt::format("{} ({} here, {} there)", field, ours, theirs));
   };
-  add(here.collective != there.collective, "collective", name_of(here), name_of(there));
+  // Where all ranks know the sizes of all blocks, the one collective is a case of the other.
+  const bool tables =
+      here.kind() == Collective::kReduceScatter || here.kind() == Collective::kAllGather;
+  if (tables && here.kind() == there.kind()) {
+    const auto sizes = [](const Fingerprint& f) { return f.uneven() ? "different" : "equal"; };
+    add(here.uneven() != there.uneven(), "sizes of blocks", sizes(here), sizes(there));
+  } else {
+    add(here.collective != there.collective, "collective", name_of(here), name_of(there));
+  }
   add(here.count() != there.count(), "count", here.count(), there.count());
   add(here.data_type() != there.data_type(), "datatype", name_of(here.data_type()),
       name_of(there.data_type()));
@@ -134,6 +157,8 @@ std::string difference(const Fingerprint& here, const Fingerprint& there) {
   add(here.root != there.root, "root", here.root, there.root);
   add(here.sequence != there.sequence, "operation number", here.sequence, there.sequence);
   if (fields.empty()) {
+    if (tables && here.uneven() && here.plan() != there.plan())
+      return "the elements of recvcounts, not their sum";
     return here.plan() != there.plan() ? "algorithm or its parameters (WHORL_* variables)"
                                        : "message size";
   }

@@ -9,6 +9,7 @@
 
 #include "base/fingerprint.h"
 #include "base/types.h"
+#include "exec/chunk_map.h"
 
 namespace whorl {
 
@@ -37,6 +38,15 @@ struct Blocks {
   std::vector<Block> sends, receives; ///< by rank
 };
 
+/// The blocks of a collective in which all ranks know all of them: of the input of reduce-scatter,
+/// of the output of all-gather.
+struct BlockTable {
+  std::vector<ChunkMap::Block> blocks; ///< by rank
+  std::size_t total = 0, largest = 0;  ///< elements
+  bool even = false;                   ///< all have the same number
+  std::uint16_t hash = 0;              ///< of the numbers
+};
+
 /// As Request::peer of a receive: of whichever rank sends first.
 inline constexpr int kAnyRank = -1;
 
@@ -55,15 +65,18 @@ struct Request {
   const void* scalar_source = nullptr;
   std::array<std::byte, 8> scalar{};
   int* source = nullptr; ///< of a receive from kAnyRank: where to say which
-  /// Null unless blocks have different sizes; then `count`, `send` and `recv` are not used.
+  /// At most one of the two is not null. With blocks `count`, `send` and `recv` are not used; with
+  /// a table `count` is only if it is even.
   std::shared_ptr<const Blocks> blocks;
+  std::shared_ptr<const BlockTable> table;
 
   bool point_to_point() const noexcept {
     return collective == Collective::kSend || collective == Collective::kRecv;
   }
 };
 
-/// Bytes of the input and output buffers of `request` on `rank`; 0 where the buffer is not used.
+/// Bytes of the input and output buffers of `request` on `rank`; 0 where the buffer is not used. Of
+/// an output with a table, the elements that are written.
 std::size_t input_bytes(const Request& request, int rank, int nranks) noexcept;
 std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept;
 

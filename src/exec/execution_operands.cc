@@ -13,7 +13,9 @@ std::span<std::byte> Execution::memory(Buffer buffer, std::size_t window,
     return {binding_.scratch + chunk * binding_.map.chunk * element,
             binding_.map.size(window, binding_.schedule->scratch[chunk]) * element};
   }
-  const ChunkMap::Range range = binding_.map.range(window, chunk);
+  const ChunkMap::Range range = binding_.map.blocks == nullptr
+                                    ? binding_.map.range(window, chunk)
+                                    : binding_.map.range(buffer, window, chunk);
   return {base(buffer) + range.begin * element, range.size * element};
 }
 

@@ -334,6 +334,39 @@ TEST(BlocksOfOthers, CountsThatDisagreeNameBothRanks) {
   }
 }
 
+/// Where all ranks know all counts, each notices and says its own.
+TEST(BlocksOfOthers, TablesThatDisagreeNameTheCounts) {
+  for (const auto& [theirs, word] :
+       {std::pair{Counts{3, 1, 5}, "count (8 here, 9 there)"},
+        {Counts{3, 4, 1}, "the elements of recvcounts, not their sum"},
+        {Counts{1, 1, 1}, "sizes of blocks (different here, equal there)"}}) {
+    for (const bool reduces : {false, true}) {
+      ThreadWorld world(3);
+      ASSERT_TRUE(world.ok()) << world.error();
+      std::vector<std::string> texts(3);
+      world.each([&](int rank, whorlComm_t comm) -> std::string {
+        const auto own = static_cast<std::size_t>(rank);
+        const Counts counts = rank == 2 ? theirs : Counts{3, 1, 4};
+        const std::vector<int> from(9, rank);
+        std::vector<int> to(9, kGuard);
+        const whorlResult_t result =
+            reduces ? whorlReduceScatterv(from.data(), to.data(), counts.data(), whorlInt32,
+                                          whorlSum, comm, nullptr)
+                    : whorlAllGatherv(from.data(), counts[own], to.data(), counts.data(), nullptr,
+                                      whorlInt32, comm, nullptr);
+        texts[own] = whorlGetLastError(comm);
+        return result != whorlSuccess ? "" : "counts that differ were accepted";
+      });
+      const auto found = [&](const std::string& text) {
+        return text.find(word) != std::string::npos &&
+               text.find("recvcounts, which all ranks must give alike, are 3, 1, 4 here") !=
+                   std::string::npos;
+      };
+      EXPECT_TRUE(found(texts[0]) || found(texts[1])) << texts[0] << "\n" << texts[1];
+    }
+  }
+}
+
 TEST(BlocksOfOthers, OtherCollectivesAreNotMistakenForThem) {
   ThreadWorld world(2);
   ASSERT_TRUE(world.ok()) << world.error();
@@ -393,7 +426,7 @@ TEST_F(BadBlocks, AreRefused) {
   refused(whorlAllGatherv(nullptr, 2, b_.data(), two.data(), nullptr, whorlInt32, comm, nullptr),
           {"sendbuff is NULL", "rank 1"});
   refused(whorlAllGatherv(a_.data(), 2, nullptr, two.data(), nullptr, whorlInt32, comm, nullptr),
-          {"recvbuff is NULL", "rank 0"});
+          {"recvbuff is NULL", "rank 1"});
   refused(whorlAllGatherv(a_.data(), 3, b_.data(), two.data(), nullptr, whorlInt32, comm, nullptr),
           {"sends 3 elements to itself", "receives 2"});
   refused(all_to_all({1, 4}, {}, {1, 3}, {}), {"sends 4", "receives 3"});

@@ -1,6 +1,4 @@
 // Collectives whose blocks have different sizes.
-#include <vector>
-
 #include "comm/api/support.h"
 #include "comm/check_blocks.h"
 #include "comm/group.h"
@@ -13,25 +11,24 @@ namespace {
 /// Checks a call and issues it, or adds it to the open group.
 whorlResult_t call(const RawBlocksCall& raw, whorlComm_t handle, void* stream) noexcept {
   const char* const function = raw.call.function;
+  if (const Inside inside(handle); inside && handle->usable()) {
+    const auto nranks = static_cast<std::size_t>(handle->communicator->nranks());
+    if (const auto plain = plain_form(raw, nranks)) return call_plain(*plain, handle, stream);
+  }
   return guarded(function, handle, [&]() -> Status {
     Group& group = Group::current();
-    std::shared_ptr<Stream> on;
-    std::vector<Request> requests;
+    Call checked{.handle = handle, .request = {}, .stream = nullptr};
     const auto check = [&]() -> Status {
       WHORL_TRY(check_ready(function, handle));
-      WHORL_TRY(check_stream(function, stream, on));
-      return check_blocks(raw, *handle->communicator, requests);
+      WHORL_TRY(check_stream(function, stream, checked.stream));
+      return check_blocks(raw, *handle->communicator, checked.request);
     };
     if (Status status = check(); !status.ok()) {
       if (group.open()) group.spoil(status);
       return status;
     }
-    std::vector<Call> calls;
-    for (const Request& request : requests) {
-      calls.push_back({.handle = handle, .request = request, .stream = on});
-    }
-    if (!group.open()) return issue(calls);
-    for (Call& checked : calls) group.add(std::move(checked));
+    if (!group.open()) return issue({&checked, 1});
+    group.add(std::move(checked));
     return {};
   });
 }

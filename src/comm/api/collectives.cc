@@ -61,6 +61,11 @@ whorlResult_t repeat_failed(const char* function, whorlComm& handle, WaitResult 
 
 } // namespace
 
+whorlResult_t whorl::capi::call_plain(const RawCall& raw, whorlComm* handle,
+                                      void* stream) noexcept {
+  return call(raw, handle, stream);
+}
+
 extern "C" {
 
 whorlResult_t whorlGroupStart(void) {

@@ -41,6 +41,9 @@ Status check_created(const char* function, const whorlComm* handle);
 /// A handle whose communicator exists and may be used.
 Status check_ready(const char* function, const whorlComm* handle);
 
+/// A call of a collective: checks it and issues it, or adds it to the open group.
+whorlResult_t call_plain(const RawCall& raw, whorlComm* handle, void* stream) noexcept;
+
 /// Finds the stream behind an argument: null for NULL.
 Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream);
 
