@@ -57,6 +57,9 @@ class Endpoint {
   /// Whether streaming stores into what try_reserve(bytes) or try_place() gave cost less than
   /// ordinary ones.
   virtual bool prefers_streaming() const noexcept { return false; }
+  /// Whether that is being found out: then prefers_streaming() is to be followed also where there
+  /// is another reason to stream, or the trial would compare streaming stores with themselves.
+  virtual bool tries_stores() const noexcept { return false; }
   /// Where the peer wants the next message, if it has offered a place for one of this size and
   /// fingerprint, and this side can write there; else empty. To be filled and committed at once,
   /// without try_reserve(): until then the peer cannot withdraw_memory().

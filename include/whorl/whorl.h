@@ -389,8 +389,8 @@ WHORL_API whorlResult_t whorlBarrier(whorlComm_t comm, void* stream);
 /// @{
 
 /// Concatenates `sendcount` elements of every rank in everyone's `recvbuff`: those of rank j are
-/// `recvcounts[j]` elements from `rdispls[j]` on. `recvcounts` is the same on all ranks; where it is
-/// not, each text has this rank's. In place: `sendbuff == recvbuff + rdispls[rank]`.
+/// `recvcounts[j]` elements from `rdispls[j]` on. `recvcounts` is the same on all ranks; where it
+/// is not, each text has this rank's. In place: `sendbuff == recvbuff + rdispls[rank]`.
 WHORL_API whorlResult_t whorlAllGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
                                         const size_t* recvcounts, const size_t* rdispls,
                                         whorlDataType_t datatype, whorlComm_t comm, void* stream);

@@ -9,7 +9,8 @@ namespace whorl {
 Target Execution::find_place(Endpoint& peer, std::size_t bytes) const noexcept {
   if (bytes < kLeastSharedBytes) return {};
   const std::span<std::byte> place = peer.try_place(bytes, binding_.fingerprint);
-  return {place.data(), streams(bytes) && (binding_.stream_output || peer.prefers_streaming())};
+  const bool beyond_caches = binding_.stream_output && !peer.tries_stores();
+  return {place.data(), streams(bytes) && (beyond_caches || peer.prefers_streaming())};
 }
 
 /// The peer's slot for a message; no data if there is none free.

@@ -60,6 +60,7 @@ class QueueEndpoint final : public Endpoint {
     return place_;
   }
   std::uint64_t places_ahead() const noexcept override { return places_ ? 3 : 0; }
+  bool tries_stores() const noexcept override { return trial; }
   bool offer_place(std::uint64_t number, std::span<std::byte> destination,
                    const Fingerprint& expected) noexcept override {
     EXPECT_GT(number, in_.released);
@@ -100,6 +101,7 @@ class QueueEndpoint final : public Endpoint {
   }
 
   inline static int placed_messages = 0; ///< of all endpoints
+  inline static bool trial = false;      ///< of stores, by all endpoints
 
  private:
   void push(std::vector<std::byte> copy, std::span<const std::byte> source,

@@ -76,6 +76,7 @@ class FifoEndpoint final : public Endpoint {
   }
 
   bool prefers_streaming() const noexcept override { return stores_.streaming(); }
+  bool tries_stores() const noexcept override { return stores_.on_trial(); }
 
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
     std::uint64_t word = placed_ ? kPublished | kPlaced : std::uint64_t{bytes} << 32;

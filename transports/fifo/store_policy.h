@@ -34,8 +34,10 @@ class StorePolicy {
   explicit StorePolicy(std::uint32_t slots) noexcept : slots_(std::min(slots, kMostSettling)) {}
 
   bool streaming() const noexcept { return streaming_; }
+  /// Whether the next message belongs to a trial.
+  bool on_trial() const noexcept { return step_ < 2 * half(); }
   /// Whether the next message is to be timed by both sides.
-  bool timed() const noexcept { return step_ < 2 * half() && step_ % half() >= slots_; }
+  bool timed() const noexcept { return on_trial() && step_ % half() >= slots_; }
   /// Whether filled() will want to know the receiver's pace.
   bool wants_pace() const noexcept {
     return step_ == half() + slots_ || step_ == 2 * half() + slots_;

@@ -166,6 +166,47 @@ TEST(Execution, MatchesReferenceForEveryAlgorithm) {
   EXPECT_GT(test::QueueEndpoint::placed_messages, 10'000);
 }
 
+int streamed_copies = 0;
+void counting_copy(void* to, const void* from, std::size_t bytes) noexcept {
+  ++streamed_copies;
+  std::memcpy(to, from, bytes);
+}
+
+/// What is beyond the caches is streamed, but not while an endpoint compares kinds of stores.
+TEST(Execution, PlacedResultsBelongToTrialsOfStores) {
+  constexpr std::size_t kSlotBytes = 2 * kLeastStreamedBytes, kCount = 4 * kSlotBytes / 4;
+  const Algorithm& direct = *find_algorithm(Collective::kBroadcast, "direct");
+  const std::vector<Schedule> schedules = build_all(direct, {.nranks = 2});
+  for (const bool trial : {false, true}) {
+    test::QueueEndpoint::trial = trial;
+    test::QueueEndpoint::placed_messages = streamed_copies = 0;
+    const auto map = ChunkMap::make(schedules[0], kCount, 4, kSlotBytes);
+    ASSERT_TRUE(map.ok());
+    test::QueueFabric fabric(4, kSlotBytes, false, true);
+    std::vector<float> in(kCount, 3.0F), theirs(kCount);
+    std::vector<Execution> executions(2);
+    for (const std::size_t rank : {1, 0}) { // the receiver says first where it wants the result
+      auto view = fabric.view(static_cast<int>(rank));
+      executions[rank].start(
+          {.schedule = &schedules[rank],
+           .map = *map,
+           .kernels = {.stream_copy = counting_copy, .element_size = 4},
+           .input = reinterpret_cast<const std::byte*>(in.data()),
+           .output = reinterpret_cast<std::byte*>(rank == 0 ? in.data() : theirs.data()),
+           .stream_output = rank == 0,
+           .fingerprint = {.sequence = 1}},
+          view);
+    }
+    for (int turn = 0; turn < 100; ++turn) {
+      for (Execution& execution : executions) static_cast<void>(execution.advance());
+    }
+    test::QueueEndpoint::trial = false;
+    EXPECT_EQ(theirs, in);
+    EXPECT_GT(test::QueueEndpoint::placed_messages, 0);
+    EXPECT_EQ(streamed_copies, trial ? 0 : test::QueueEndpoint::placed_messages);
+  }
+}
+
 TEST(Execution, OneByteElements) {
   for (const Algorithm& algorithm : all_algorithms()) {
     if (algorithm.collective != Collective::kAllReduce) continue;
