@@ -22,7 +22,7 @@ Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int
           .prefix = next_prefix(*store, rank),
           .rank = rank,
           .size = size,
-          .name = options.name,
+          .name = c10::str("process group ", options.name),
           .timeout = options.timeout};
 }
 
@@ -46,9 +46,9 @@ ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& stor
 ProcessGroupWhorl::~ProcessGroupWhorl() { end_members(std::move(members_)); }
 
 void ProcessGroupWhorl::abort_group() {
-  members_->abort(std::make_exception_ptr(c10::DistBackendError(
-      {__func__, __FILE__, __LINE__},
-      c10::str("whorl rank ", rank_, ": the process group ", place_.name, " was aborted"))));
+  members_->abort(std::make_exception_ptr(
+      c10::DistBackendError({__func__, __FILE__, __LINE__},
+                            c10::str("whorl rank ", rank_, ": ", place_.name, " was aborted"))));
 }
 
 void ProcessGroupWhorl::set_timeout(std::chrono::milliseconds timeout) {
@@ -216,7 +216,8 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
           whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
           config.timeoutMs = static_cast<int>(
               std::clamp<std::int64_t>(child->timeout.count(), 1, std::numeric_limits<int>::max()));
-          config.commName = child->name.c_str();
+          const std::string name = c10::str("process group ", child->name);
+          config.commName = name.c_str();
           check(whorlCommSplit(comm, color, key, made.get(), &config), comm);
         })
       ->wait();
