@@ -53,8 +53,7 @@ void ProcessGroupWhorl::abort_group() {
 
 void ProcessGroupWhorl::set_timeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  members_->comm->set_timeout(timeout);
-  members_->p2p->set_timeout(timeout);
+  members_->set_timeout(timeout);
 }
 
 WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors inputs,
@@ -79,13 +78,14 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors outputs,
                                                        Tensors inputs,
                                                        std::function<void(whorlComm_t)> body) {
+  const Lane lane = members_->lane(CallbackScope::depth());
   WorkPtr work = make_work(call, std::move(outputs), std::move(inputs),
-                           [comm = members_->comm, timeout = call.timeout, body = std::move(body)] {
+                           [comm = lane.comm, timeout = call.timeout, body = std::move(body)] {
                              body(comm->get(timeout));
                            });
   const bool async = call.async || coalescing_;
-  members_->queue->push(work, async);
-  if (!async) members_->queue->help_until(*work);
+  lane.queue->push(work, async);
+  if (!async) lane.queue->help_until(*work);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -184,7 +184,7 @@ void ProcessGroupWhorl::check_root(std::int64_t root, const char* operation) con
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
 c10d::ErrorType ProcessGroupWhorl::getError() {
-  switch (members_->comm->state()) {
+  switch (members_->state()) {
     case whorlSuccess:
     case whorlInProgress:
       return c10d::ErrorType::SUCCESS;
