@@ -13,7 +13,10 @@ import sys
 from pathlib import Path
 
 from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+# An earlier build of this package, for another torch say, must not keep torch from being imported.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+from torch.utils.cpp_extension import BuildExtension, CppExtension  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -98,8 +101,8 @@ class Build(BuildExtension):
         shutil.copyfile(Path(self.build_lib) / "whorl_torch" / LIBRARY, folder / LIBRARY)
 
 
-SOURCES = ("collectives", "communicator", "errors", "executor", "lifetime", "module", "p2p", "process_group",
-           "store", "types", "work")
+SOURCES = ("collectives", "communicator", "errors", "executor", "lifetime", "module", "p2p",
+           "process_group", "python_future", "store", "turns", "types", "work")
 
 setup(
     ext_modules=[

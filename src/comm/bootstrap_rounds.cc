@@ -184,9 +184,9 @@ std::string Root::describe_missing(std::uint32_t timeout_ms) const {
   }
   if (count > kMaxNamed) names += fmt::format(" and {} more", count - kMaxNamed);
   return fmt::format(
-      "rank{} {} of {} did not {} within {} s; {} rank{} waiting. Check that {} started, with "
-      "the "
-      "same unique id or address and the right rank, and can reach the root of the rendezvous",
+      "rank{} {} of {} did not {} within the timeout of {} s; {} rank{} waiting. Check that {} "
+      "started, with the same unique id or address and the right rank, and can reach the root of "
+      "the rendezvous",
       count == 1 ? "" : "s", names, nranks_, absent ? "arrive" : "contribute to the rendezvous",
       timeout_ms / 1000.0, waiting, waiting == 1 ? " is" : "s are",
       count == 1 ? "it has" : "they have");

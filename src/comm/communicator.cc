@@ -146,9 +146,9 @@ Status Communicator::time_out_error() const {
   return Status::error(
       Code::kRemoteError,
       fmt::format(
-          "no progress for {}. {}. That rank may be dead, stopped, busy elsewhere or may not "
-          "have made this call; if it needs longer, raise WHORL_TIMEOUT_MS, timeoutMs or what "
-          "whorlCommSetTimeout() was given",
+          "no progress within the timeout of {}. {}. That rank may be dead, stopped, busy "
+          "elsewhere or may not have made this call; if it needs longer, raise WHORL_TIMEOUT_MS, "
+          "timeoutMs or what whorlCommSetTimeout() was given",
           seconds(timeout_ns_), engine_->waiting()));
 }
 

@@ -219,7 +219,7 @@ TEST(Timeout, IsThatOfTheTimeOfIssue) {
   // And this one fails soon.
   EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
   const std::string text = whorlGetLastError(comm);
-  EXPECT_NE(text.find("no progress for 0.1 s"), std::string::npos) << text;
+  EXPECT_NE(text.find("no progress within the timeout of 0.1 s"), std::string::npos) << text;
   EXPECT_NE(text.find("whorlCommSetTimeout"), std::string::npos) << text;
   EXPECT_EQ(whorlStreamDestroy(stream), whorlSuccess);
 }
@@ -243,8 +243,8 @@ TEST(Timeout, IsKeptByRepeatedCalls) {
     }
     const std::string text = whorlGetLastError(comm);
     // The time is printed in tenths of seconds.
-    return text.find("no progress for 0.1 s") != std::string::npos ||
-                   text.find("no progress for 0.2 s") != std::string::npos
+    return text.find("no progress within the timeout of 0.1 s") != std::string::npos ||
+                   text.find("no progress within the timeout of 0.2 s") != std::string::npos
                ? ""
                : text;
   });

@@ -24,7 +24,7 @@ Communicator::~Communicator() { destroy(); }
 
 whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) {
   if (interrupted_.load()) {
-    fail<c10::DistBackendError>("whorl rank ", place_.rank, ": the process group ", place_.name,
+    fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
                                 " has been aborted or shut down");
   }
   if (comm_ == nullptr) create();
@@ -55,7 +55,7 @@ void Communicator::create() {
   const std::lock_guard lock(mutex_);
   if (interrupted_.load()) {
     whorlCommAbort(comm);
-    fail<c10::DistBackendError>("whorl rank ", place_.rank, ": the process group ", place_.name,
+    fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
                                 " was aborted while it was being created");
   }
   comm_ = comm;

@@ -22,7 +22,7 @@ class Communicator {
     std::string prefix; ///< of the keys; distinct for each communicator
     int rank;
     int size;
-    std::string name; ///< in messages
+    std::string name; ///< in messages: "process group 0"
     std::chrono::milliseconds timeout;
   };
   explicit Communicator(Place place);

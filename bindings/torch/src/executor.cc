@@ -13,9 +13,11 @@ constexpr std::chrono::microseconds kGrace{20};
 } // namespace
 
 void Executor::help_until(const WhorlWork& work) {
+  const bool may_help = !in_callback();
   Lock lock(mutex_);
+  if (!may_help && !work.executed && ready()) changed(lock, true);
   while (!work.executed) {
-    if (!busy_ && ready()) {
+    if (may_help && !busy_ && ready()) {
       run_step(lock, false);
     } else {
       done_.wait(lock);
@@ -102,6 +104,11 @@ void Executor::interrupt(std::exception_ptr reason) {
 }
 
 void Executor::close(std::chrono::milliseconds patience) {
+  drain(patience);
+  join();
+}
+
+void Executor::drain(std::chrono::milliseconds patience) {
   Lock lock(mutex_);
   if (!ended_) {
     ended_ = std::make_exception_ptr(c10::DistBackendError(
@@ -119,7 +126,10 @@ void Executor::close(std::chrono::milliseconds patience) {
         {__func__, __FILE__, __LINE__},
         "whorl: the process group was shut down before the operation was complete")));
   }
-  lock.lock();
+}
+
+void Executor::join() {
+  Lock lock(mutex_);
   stop_ = true;
   available_.notify_all();
   std::list<std::thread> threads = std::move(threads_);
@@ -142,8 +152,14 @@ void WorkQueue::push(const WorkPtr& work, bool serve) {
     lock.unlock();
     return complete(std::move(refused));
   }
+  work->set_origin({turns_, turns_->take(), depth_});
   queue_.push_back(work);
   changed(lock, serve);
+}
+
+void WorkQueue::cut_short() {
+  turns_->end();
+  cut_short_();
 }
 
 std::vector<Executor::Finished> WorkQueue::step(Lock& lock) {

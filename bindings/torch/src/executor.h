@@ -10,28 +10,31 @@
 #include <thread>
 #include <vector>
 
+#include "bindings/torch/src/turns.h"
 #include "bindings/torch/src/work.h"
 
 namespace whorl_torch {
-
-using WorkPtr = c10::intrusive_ptr<WhorlWork>;
 
 /// Carries out steps one at a time, each by whichever thread comes first: one of its own, which
 /// exist once something asynchronous was issued, or a thread that waits for one of the operations.
 /// So an operation that is waited for at once costs no hand-over.
 ///
 /// Completing an operation runs callbacks, and a callback may wait for a later operation of the
-/// same executor (PowerSGD does). Therefore completion is no part of a step, and a thread that is
-/// about to complete something is replaced if there is more to do.
+/// same executor. Therefore completion is no part of a step, and a thread that is about to complete
+/// something is replaced if there is more to do.
 class Executor : public std::enable_shared_from_this<Executor> {
  public:
   virtual ~Executor() = default;
 
   /// Carries out steps, or waits while another thread does, until `work` is executed.
   void help_until(const WhorlWork& work);
-  /// Ends it: waits up to `patience` for what is outstanding, then interrupts it. Threads are gone
-  /// when it returns, but for the calling one. Later operations fail.
+  /// drain() and join().
   void close(std::chrono::milliseconds patience);
+  /// Ends it: waits up to `patience` for what is outstanding, then interrupts it. Later operations
+  /// fail.
+  void drain(std::chrono::milliseconds patience);
+  /// After drain(): its threads are gone when it returns, but for the calling one.
+  void join();
   /// Ends it at once: what is outstanding fails with `reason`.
   void interrupt(std::exception_ptr reason);
 
@@ -52,6 +55,9 @@ class Executor : public std::enable_shared_from_this<Executor> {
   virtual std::vector<Finished> take_all(const std::exception_ptr& reason) = 0;
   /// Without the lock: makes a step that is under way return soon.
   virtual void cut_short() = 0;
+  /// Whether the calling thread runs a callback of one of its operations. Such a thread carries no
+  /// other out: it would run that one's callbacks before its own is over.
+  virtual bool in_callback() const { return false; }
 
   /// Under the lock: something has become ready. With `serve` a thread of the executor may begin
   /// it.
@@ -81,20 +87,27 @@ class Executor : public std::enable_shared_from_this<Executor> {
 class WorkQueue : public Executor {
  public:
   /// `cut_short` interrupts the calls that the bodies of the operations make.
-  explicit WorkQueue(std::function<void()> cut_short) : cut_short_(std::move(cut_short)) {}
+  /// `depth` is that of the operations, see Origin.
+  explicit WorkQueue(std::function<void()> cut_short, int depth = 0)
+      : cut_short_(std::move(cut_short)), depth_(depth) {}
   /// With `serve` unset the caller will call help_until() at once.
   void push(const WorkPtr& work, bool serve);
+  /// In which callbacks run.
+  Turns& turns() { return *turns_; }
 
  protected:
   bool ready() const override { return !queue_.empty(); }
   bool outstanding() const override { return running_ || !queue_.empty(); }
   std::vector<Finished> step(Lock& lock) override;
   std::vector<Finished> take_all(const std::exception_ptr& reason) override;
-  void cut_short() override { cut_short_(); }
+  void cut_short() override;
+  bool in_callback() const override { return CallbackScope::within(*turns_); }
 
  private:
   bool running_ = false;
   std::function<void()> cut_short_;
+  const int depth_;
+  const std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
   std::deque<WorkPtr> queue_;
 };
 

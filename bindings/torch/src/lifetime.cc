@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <mutex>
-#include <vector>
+
+#include "bindings/torch/src/errors.h"
 
 namespace whorl_torch {
 namespace {
+
+// Deeper callbacks share this lane: a chain that goes on for ever needs no new one for each link.
+constexpr int kMaxDepth = 4;
 
 class WithoutGil {
  public:
@@ -36,26 +39,97 @@ Registry& registry() {
 } // namespace
 
 Members::Members(const Communicator::Place& place, whorlComm_t existing)
-    : comm(existing == nullptr ? std::make_shared<Communicator>(place)
-                               : std::make_shared<Communicator>(place, existing)),
-      queue(std::make_shared<WorkQueue>([it = comm] { it->interrupt(); })),
-      p2p(std::make_shared<PointToPoint>(place)),
+    : p2p(std::make_shared<PointToPoint>(place)),
+      place_(place),
+      lanes_{make_lane(0, existing)},
       process_(static_cast<int>(getpid())) {}
+
+Lane Members::make_lane(int depth, whorlComm_t existing) const {
+  Communicator::Place place = place_;
+  if (depth > 0) {
+    place.prefix = c10::str(place_.prefix, "callbacks/", depth, "/");
+    place.name = c10::str("callbacks (depth ", depth, ") of ", place_.name);
+  }
+  Lane lane;
+  lane.comm = existing == nullptr ? std::make_shared<Communicator>(place)
+                                  : std::make_shared<Communicator>(place, existing);
+  lane.queue = std::make_shared<WorkQueue>([comm = lane.comm] { comm->interrupt(); }, depth);
+  return lane;
+}
+
+Lane Members::lane(int depth) {
+  const std::lock_guard lock(mutex_);
+  const auto index = static_cast<std::size_t>(std::min(depth, kMaxDepth));
+  while (lanes_.size() <= index) {
+    lanes_.push_back(make_lane(static_cast<int>(lanes_.size()), nullptr));
+    if (ended_) lanes_.back().queue->interrupt(ended_);
+  }
+  return lanes_[index];
+}
+
+std::vector<Lane> Members::lanes() {
+  const std::lock_guard lock(mutex_);
+  return lanes_;
+}
+
+void Members::set_timeout(std::chrono::milliseconds timeout) {
+  p2p->set_timeout(timeout);
+  const std::lock_guard lock(mutex_);
+  place_.timeout = timeout;
+  for (const Lane& lane : lanes_) lane.comm->set_timeout(timeout);
+}
+
+whorlResult_t Members::state() {
+  for (const Lane& lane : lanes()) {
+    const whorlResult_t state = lane.comm->state();
+    if (state != whorlSuccess && state != whorlInProgress) return state;
+  }
+  return whorlSuccess;
+}
 
 bool Members::in_process_that_made_it() const { return process_ == static_cast<int>(getpid()); }
 
 void Members::shut_down(std::chrono::milliseconds patience) {
   if (!in_process_that_made_it() || shut_down_.exchange(true)) return;
   const WithoutGil without_gil;
-  queue->close(patience);
-  p2p->close(patience);
-  comm->destroy();
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto left = [deadline] {
+    return std::max(std::chrono::milliseconds(0),
+                    std::chrono::duration_cast<std::chrono::milliseconds>(
+                        deadline - std::chrono::steady_clock::now()));
+  };
+  // What callbacks of one lane issue goes to the next, so that one accepts until they are over. A
+  // callback may also be what calls this.
+  std::size_t drained = 0;
+  for (std::vector<Lane> all = lanes(); drained < all.size(); all = lanes()) {
+    const Lane& lane = all[drained++];
+    lane.queue->drain(left());
+    if (CallbackScope::depth() == 0) lane.queue->turns().wait_for_all(deadline);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) {
+      ended_ = std::make_exception_ptr(c10::DistBackendError(
+          {__func__, __FILE__, __LINE__}, "whorl: the process group has been shut down"));
+    }
+  }
+  p2p->close(left());
+  const std::vector<Lane> all = lanes();
+  for (; drained < all.size(); ++drained) all[drained].queue->drain(left());
+  for (const Lane& lane : all) {
+    lane.queue->join();
+    lane.comm->destroy();
+  }
 }
 
 void Members::abort(const std::exception_ptr& reason) {
   if (!in_process_that_made_it()) return;
   const WithoutGil without_gil;
-  queue->interrupt(reason);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) ended_ = reason;
+  }
+  for (const Lane& lane : lanes()) lane.queue->interrupt(reason);
   p2p->interrupt(reason);
 }
 

@@ -4,12 +4,20 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "bindings/torch/src/communicator.h"
 #include "bindings/torch/src/executor.h"
 #include "bindings/torch/src/p2p.h"
 
 namespace whorl_torch {
+
+/// What collectives of one depth of callbacks run on.
+struct Lane {
+  std::shared_ptr<Communicator> comm;
+  std::shared_ptr<WorkQueue> queue;
+};
 
 /// What one process group runs on, and how that ends: by shutdown, by the group's destructor, or by
 /// the exit of the interpreter, whichever comes first.
@@ -22,11 +30,23 @@ struct Members {
   void shut_down(std::chrono::milliseconds patience);
   void abort(const std::exception_ptr& reason);
 
-  const std::shared_ptr<Communicator> comm;
-  const std::shared_ptr<WorkQueue> queue;
+  /// That of the collectives which the program issues (0), the callbacks of those (1), and so on;
+  /// made when first asked for.
+  Lane lane(int depth);
+  void set_timeout(std::chrono::milliseconds timeout);
+  /// What has happened to the first of its communicators that is not well.
+  whorlResult_t state();
+
   const std::shared_ptr<PointToPoint> p2p;
 
  private:
+  std::vector<Lane> lanes();
+  Lane make_lane(int depth, whorlComm_t existing) const;
+
+  Communicator::Place place_;
+  std::mutex mutex_; ///< of what follows, and of place_.timeout
+  std::vector<Lane> lanes_;
+  std::exception_ptr ended_; ///< for lanes that are made afterwards
   const int process_;
   std::atomic<bool> shut_down_{false};
 };

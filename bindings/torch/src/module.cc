@@ -3,6 +3,7 @@
 #include <torch/extension.h>
 
 #include "bindings/torch/src/process_group.h"
+#include "bindings/torch/src/python_future.h"
 #include "whorl/whorl.h"
 
 namespace py = pybind11;
@@ -55,6 +56,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           },
           py::arg("timeout") = Milliseconds(-1), py::arg("wait_all_ranks") = false, without_gil);
 
+  whorl_torch::define_works(module);
   module.def("shut_down_all", &whorl_torch::shut_down_all_groups, without_gil);
   module.def("library_version", &whorl_torch::library_version);
 }

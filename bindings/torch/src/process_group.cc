@@ -22,7 +22,7 @@ Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int
           .prefix = next_prefix(*store, rank),
           .rank = rank,
           .size = size,
-          .name = options.name,
+          .name = c10::str("process group ", options.name),
           .timeout = options.timeout};
 }
 
@@ -46,15 +46,14 @@ ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& stor
 ProcessGroupWhorl::~ProcessGroupWhorl() { end_members(std::move(members_)); }
 
 void ProcessGroupWhorl::abort_group() {
-  members_->abort(std::make_exception_ptr(c10::DistBackendError(
-      {__func__, __FILE__, __LINE__},
-      c10::str("whorl rank ", rank_, ": the process group ", place_.name, " was aborted"))));
+  members_->abort(std::make_exception_ptr(
+      c10::DistBackendError({__func__, __FILE__, __LINE__},
+                            c10::str("whorl rank ", rank_, ": ", place_.name, " was aborted"))));
 }
 
 void ProcessGroupWhorl::set_timeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  members_->comm->set_timeout(timeout);
-  members_->p2p->set_timeout(timeout);
+  members_->set_timeout(timeout);
 }
 
 WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors inputs,
@@ -79,13 +78,14 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors outputs,
                                                        Tensors inputs,
                                                        std::function<void(whorlComm_t)> body) {
+  const Lane lane = members_->lane(CallbackScope::depth());
   WorkPtr work = make_work(call, std::move(outputs), std::move(inputs),
-                           [comm = members_->comm, timeout = call.timeout, body = std::move(body)] {
+                           [comm = lane.comm, timeout = call.timeout, body = std::move(body)] {
                              body(comm->get(timeout));
                            });
   const bool async = call.async || coalescing_;
-  members_->queue->push(work, async);
-  if (!async) members_->queue->help_until(*work);
+  lane.queue->push(work, async);
+  if (!async) lane.queue->help_until(*work);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -184,7 +184,7 @@ void ProcessGroupWhorl::check_root(std::int64_t root, const char* operation) con
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
 c10d::ErrorType ProcessGroupWhorl::getError() {
-  switch (members_->comm->state()) {
+  switch (members_->state()) {
     case whorlSuccess:
     case whorlInProgress:
       return c10d::ErrorType::SUCCESS;
@@ -216,7 +216,8 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
           whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
           config.timeoutMs = static_cast<int>(
               std::clamp<std::int64_t>(child->timeout.count(), 1, std::numeric_limits<int>::max()));
-          config.commName = child->name.c_str();
+          const std::string name = c10::str("process group ", child->name);
+          config.commName = name.c_str();
           check(whorlCommSplit(comm, color, key, made.get(), &config), comm);
         })
       ->wait();

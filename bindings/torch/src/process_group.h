@@ -114,8 +114,8 @@ class ProcessGroupWhorl final : public c10d::Backend {
     if constexpr (requires { options.asyncOp; }) call.async = options.asyncOp;
     return call;
   }
-  /// Queues an operation on the group's communicator. `body` runs later, on any thread, and owns
-  /// the tensors that it uses.
+  /// Queues an operation on the group's communicator, in a callback on that for callbacks. `body`
+  /// runs later, on any thread, and owns the tensors that it uses.
   WorkResult issue(const Call& call, Tensors outputs, Tensors inputs,
                    std::function<void(whorlComm_t)> body);
   WorkPtr make_work(const Call& call, Tensors outputs, Tensors inputs, std::function<void()> body);
@@ -131,7 +131,7 @@ class ProcessGroupWhorl final : public c10d::Backend {
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitored_barriers_ = 0;
   bool coalescing_ = false;
-  std::vector<WorkResult> coalesced_;
+  std::vector<WorkPtr> coalesced_;
 };
 
 } // namespace whorl_torch

@@ -41,6 +41,9 @@ int StoreAdapter::get(void* self, const char* key, void* value, std::size_t capa
   try {
     if (!wait_for_key(*adapter.store_, key, std::chrono::milliseconds(timeout_ms),
                       adapter.interrupted_)) {
+      if (!adapter.interrupted_.load()) {
+        adapter.error_ = c10::str("nothing came within the timeout of ", timeout_ms, " ms");
+      }
       return 1;
     }
     const std::vector<std::uint8_t> bytes = adapter.store_->get(key);

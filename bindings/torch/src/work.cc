@@ -16,7 +16,7 @@ c10::intrusive_ptr<c10::ivalue::Future> make_future() {
 } // namespace
 
 WhorlWork::WhorlWork(Description description, std::function<void()> body)
-    : Work(description.rank, description.type, description.title, description.inputs),
+    : OrderedWork(description.rank, description.type, description.title, description.inputs),
       body_(std::move(body)),
       outputs_(std::move(description.outputs)),
       future_(make_future()),
@@ -73,6 +73,7 @@ std::exception_ptr WhorlWork::run() noexcept {
 
 void WhorlWork::complete(std::exception_ptr error) {
   body_ = nullptr;
+  const CompletionScope completion(origin_);
   // The profile's span ends here. Timed waiters wake and then see the future.
   finish(error);
   if (error) {
@@ -82,8 +83,8 @@ void WhorlWork::complete(std::exception_ptr error) {
   }
 }
 
-CoalescedWork::CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> parts)
-    : Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)), future_(make_future()) {
+CoalescedWork::CoalescedWork(int rank, std::vector<WorkPtr> parts)
+    : OrderedWork(rank, c10d::OpType::COALESCED), parts_(std::move(parts)), future_(make_future()) {
   if (parts_.empty()) {
     future_->markCompleted(c10::IValue(std::vector<at::Tensor>()));
     return;

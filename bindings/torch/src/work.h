@@ -10,14 +10,24 @@
 #include <memory>
 #include <vector>
 
+#include "bindings/torch/src/turns.h"
+
 namespace whorl_torch {
 
 class Executor;
 
+/// A Work whose future may have callbacks that communicate.
+class OrderedWork : public c10d::Work {
+ public:
+  using c10d::Work::Work;
+  /// In whose turn its callbacks run.
+  virtual Origin origin() const = 0;
+};
+
 /// One operation: what c10d hands to the user. The tensors live in the body, which is released when
 /// the operation is complete, so a Work may be dropped at any time. Its future is the one place
 /// that knows whether it is complete: what waits for either sees the same.
-class WhorlWork final : public c10d::Work {
+class WhorlWork final : public OrderedWork {
  public:
   struct Description {
     c10d::OpType type;
@@ -49,6 +59,9 @@ class WhorlWork final : public c10d::Work {
   void complete(std::exception_ptr error);
   /// Who carries it out; before the work is queued. Null: threads of its own.
   void set_executor(std::weak_ptr<Executor> executor) { executor_ = std::move(executor); }
+  /// Its place in the order of callbacks; before the work is queued.
+  void set_origin(Origin origin) { origin_ = std::move(origin); }
+  Origin origin() const override { return origin_; }
   void set_abort(std::function<void()> abort) { abort_ = std::move(abort); }
   void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
   /// Set and read under the lock of the executor.
@@ -57,6 +70,7 @@ class WhorlWork final : public c10d::Work {
  private:
   std::function<void()> body_;
   std::function<void()> abort_;
+  Origin origin_;
   std::vector<at::Tensor> outputs_;
   std::weak_ptr<Executor> executor_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -64,10 +78,12 @@ class WhorlWork final : public c10d::Work {
   std::atomic<int> source_{-1}; // published by completion, which synchronizes
 };
 
+using WorkPtr = c10::intrusive_ptr<WhorlWork>;
+
 /// What startCoalescing … endCoalescing yields: complete when all its parts are.
-class CoalescedWork final : public c10d::Work {
+class CoalescedWork final : public OrderedWork {
  public:
-  CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> parts);
+  CoalescedWork(int rank, std::vector<WorkPtr> parts);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -77,9 +93,11 @@ class CoalescedWork final : public c10d::Work {
   void synchronize() override { wait(); }
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  /// That of the last part.
+  Origin origin() const override { return parts_.empty() ? Origin() : parts_.back()->origin(); }
 
  private:
-  std::vector<c10::intrusive_ptr<c10d::Work>> parts_;
+  std::vector<WorkPtr> parts_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

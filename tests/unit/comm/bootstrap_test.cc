@@ -203,7 +203,8 @@ TEST(Bootstrap, NamesTheMissingRanks) {
     ASSERT_FALSE(rendezvous.ok());
     const std::string& text = rendezvous.status().message();
     EXPECT_EQ(Code::kRemoteError, rendezvous.status().code());
-    EXPECT_TRUE(contains(text, "ranks 2 and 5 of 8 did not arrive within 1.5 s")) << text;
+    EXPECT_TRUE(contains(text, "ranks 2 and 5 of 8 did not arrive within the timeout of 1.5 s"))
+        << text;
     EXPECT_TRUE(contains(text, "6 ranks are waiting")) << text;
   });
   EXPECT_LT(seconds_since(start), 10);

@@ -1,0 +1,27 @@
+"""The futures of operations. Their callbacks may communicate: they run one after the other, in the
+order of the operations of the group, and what they issue has a communicator of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from whorl_torch import _C
+
+
+class Future(torch.futures.Future):
+    """`get_future()` of a Work, and what `then()` of one returns."""
+
+    def __init__(self, origin: _C.Origin) -> None:
+        super().__init__()
+        self._origin = origin
+
+    def then(self, callback: Callable[[torch.futures.Future], Any]) -> Future:
+        result = Future(self._origin)
+        _C.be_the_same(result, super().then(_C.in_turn(callback, self._origin)))
+        return result
+
+    def add_done_callback(self, callback: Callable[[torch.futures.Future], Any]) -> None:
+        super().add_done_callback(_C.in_turn(callback, self._origin))
