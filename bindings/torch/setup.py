@@ -99,7 +99,7 @@ class Build(BuildExtension):
 
 
 SOURCES = ("collectives", "communicator", "errors", "executor", "lifetime", "module", "p2p", "process_group",
-           "store", "types", "work")
+           "shared_memory", "store", "types", "work")
 
 setup(
     ext_modules=[

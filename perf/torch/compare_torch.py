@@ -54,7 +54,7 @@ def parse() -> argparse.Namespace:
                         help="likewise training steps; -exchange: gradients only, nothing computed")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2], help="default: 2")
     parser.add_argument("--sizes", type=size, nargs="+", default=list(SIZES.values()),
-                        help="bytes, or with suffix K, M, G (default: %s)" % " ".join(SIZES))
+                        help=f"bytes, or with suffix K, M, G (default: {' '.join(SIZES)})")
     parser.add_argument("--dtypes", nargs="+", choices=list(operations.DTYPES), default=["float32"])
     parser.add_argument("--modes", nargs="+", choices=["sync", "async"], default=["sync", "async"],
                         help="async: async_op=True and wait() at once")
@@ -68,6 +68,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bind", action="store_true", help="bind each rank to a core")
     parser.add_argument("--build", type=Path, default=ROOT / "build/release",
                         help="build directory with core_probe (default: build/release)")
+    parser.add_argument("--trace", type=Path, metavar="FILE",
+                        help="measure nothing; write what rank 0 does in two steps of the first of "
+                             "--workloads on the last of --backends, for ui.perfetto.dev")
     parser.add_argument("--json", type=Path, help="also write all figures to this file")
     parser.add_argument("--from", dest="recorded", nargs="+", type=Path, metavar="JSON",
                         help="measure nothing; show recorded runs together")
@@ -174,9 +177,24 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
             "limits": [], "runs": session.runs, "problems": session.problems}
 
 
+def trace(args: argparse.Namespace) -> None:
+    ranks = pool.Pool(args.ranks[0], args.backends, args.bind)
+    try:
+        answer = ranks.call("trace", (args.workloads or ["resnet18"])[0], args.backends[-1],
+                            str(args.trace.resolve()))
+    finally:
+        ranks.end()
+    if "error" in answer:
+        raise machine.Failure(answer["error"])
+    print(f"{args.trace}: open it at https://ui.perfetto.dev or chrome://tracing")
+
+
 def main() -> int:
     args = parse()
     try:
+        if args.trace:
+            trace(args)
+            return 0
         if args.recorded:
             results = [json.loads(path.read_text(encoding="utf-8")) for path in args.recorded]
         else:

@@ -75,16 +75,28 @@ class Worker:
         return seconds
 
     def train(self, name: str, backend: str, count: int) -> dict[str, Any]:
-        """Milliseconds of a step; the model is made, and buckets settle, at the first call."""
+        """Median time of a step in microseconds."""
+        times = self._made(name).steps(backend, count)
+        return {"us": statistics.median(times) * 1e6, "max_us": max(times) * 1e6}
+
+    def _made(self, name: str) -> workloads.Training:
+        """The models are made, and DDP's buckets settle, at the first call."""
         if self.training is None or self.training[0] != name:
             self.training = None
             made = workloads.Training(name, self.groups, self.spaces, self.meet)
             for one in (workloads.LOCAL, *self.groups):
                 made.steps(one, 3)
             self.training = (name, made)
-        training = self.training[1]
-        times = training.steps(backend, count)
-        return {"us": statistics.median(times) * 1e6, "max_us": max(times) * 1e6}
+        return self.training[1]
+
+    def trace(self, name: str, backend: str, path: str) -> dict[str, Any]:
+        """Rank 0 writes what its threads do during two steps."""
+        training = self._made(name)
+        with torch.profiler.profile() as profile:
+            training.steps(backend, 2)
+        if dist.get_rank() == 0:
+            profile.export_chrome_trace(path)
+        return {}
 
     def check(self) -> dict[str, Any]:
         """Whether all backends trained to the same bits; forgets the models."""

@@ -72,6 +72,6 @@ def text(results: list[dict[str, Any]]) -> str:
             lost += [(found["ratio"], f"{table['collective']}, {table['ranks']} ranks, "
                       f"{table['mode']}, {report.size_name(row['bytes'])}, {own}, {table['state']}")
                      for own, found in row["ratios"].items() if found["ratio"] < 1]
-    lines += [f"{len(lost)} places where whorl is slower than gloo"
-              + (":" if lost else "."), *(f"- {report.number(ratio)}: {place}" for ratio, place in sorted(lost))]
+    lines.append(f"{len(lost)} places where whorl is slower than gloo" + (":" if lost else "."))
+    lines += [f"- {report.number(ratio)}: {place}" for ratio, place in sorted(lost)]
     return "\n".join(lines)

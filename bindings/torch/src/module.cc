@@ -3,6 +3,7 @@
 #include <torch/extension.h>
 
 #include "bindings/torch/src/process_group.h"
+#include "bindings/torch/src/shared_memory.h"
 #include "whorl/whorl.h"
 
 namespace py = pybind11;
@@ -56,5 +57,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           py::arg("timeout") = Milliseconds(-1), py::arg("wait_all_ranks") = false, without_gil);
 
   module.def("shut_down_all", &whorl_torch::shut_down_all_groups, without_gil);
+  module.def("begin_shared_memory", &whorl_torch::begin_shared_memory, without_gil);
+  module.def("end_shared_memory", &whorl_torch::end_shared_memory, without_gil);
+  module.def("in_shared_memory", &whorl_torch::in_shared_memory, without_gil);
+  module.def(
+      "shared_memory_use",
+      [] {
+        const auto use = whorl_torch::shared_memory_use();
+        return std::pair(use.in_tensors, use.kept);
+      },
+      without_gil);
   module.def("library_version", &whorl_torch::library_version);
 }
