@@ -36,7 +36,7 @@ import torch  # noqa: E402
 import workloads  # noqa: E402
 
 SIZES = {"8": 8, "4K": 4 << 10, "64K": 64 << 10, "1M": 1 << 20, "8M": 8 << 20, "64M": 64 << 20}
-STEPS = {"resnet18-exchange": 12, "gpt2-exchange": 3, "resnet18": 6, "gpt2": 2}
+STEPS = {"resnet18-exchange": 10, "gpt2-exchange": 2, "resnet18": 5, "gpt2": 1}
 
 
 def size(text: str) -> int:
@@ -136,7 +136,8 @@ class Session:
                 raise machine.Failure(f"{name}, {backend}: {answer['error']}")
             return {str(workloads.parameter_bytes(name)): answer}
 
-        self.case(what, [workloads.LOCAL, *self.args.backends], measure)
+        locals_ = [workloads.LOCAL] + [workloads.LOCAL_SHARED] * (pool.SHARED in self.args.backends)
+        self.case(what, locals_ + self.args.backends, measure)
         if not ranks.call("check")["equal"]:
             self.problems.append(f"{name}, {what['ranks']} ranks: weights are not equal on all backends")
 

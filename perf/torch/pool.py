@@ -10,6 +10,7 @@ import os
 import statistics
 import time
 import traceback
+import warnings
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -28,6 +29,7 @@ WARMUP, LEAST = 3, 3
 class Worker:
     def __init__(self, rank: int, ranks: int, port: int, backends: list[str]) -> None:
         torch.set_num_threads(1)
+        warnings.simplefilter("ignore", FutureWarning)  # names of functions that torch moves
         store = dist.TCPStore("127.0.0.1", port, is_master=False)
         dist.init_process_group(GLOO, store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
         # Ranks meet before each operation by a group of its own, the same for all backends.
@@ -39,7 +41,7 @@ class Worker:
         self.spaces: dict[str, workloads.Space] = dict.fromkeys(backends, contextlib.nullcontext)
         if SHARED in backends:
             import whorl_torch
-            self.spaces[SHARED] = whorl_torch.shared_memory
+            self.spaces[SHARED] = self.spaces[workloads.LOCAL_SHARED] = whorl_torch.shared_memory
         self.training: tuple[str, workloads.Training] | None = None
 
     def meet(self) -> None:
@@ -84,7 +86,7 @@ class Worker:
         if self.training is None or self.training[0] != name:
             self.training = None
             made = workloads.Training(name, self.groups, self.spaces, self.meet)
-            for one in (workloads.LOCAL, *self.groups):
+            for one in made.models:
                 made.steps(one, 3)
             self.training = (name, made)
         return self.training[1]

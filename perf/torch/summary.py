@@ -25,9 +25,9 @@ def _title(table: dict[str, Any]) -> str:
             f"cores {table['state']}{exchange}")
 
 
-def _local(runs: list[dict[str, Any]], table: dict[str, Any], size: str) -> float | None:
+def _local(runs: list[dict[str, Any]], table: dict[str, Any], name: str, size: str) -> float | None:
     found = [run["rows"][size]["us"] for run in runs
-             if run["library"] == workloads.LOCAL and run["state"] == table["state"]
+             if run["library"] == name and run["state"] == table["state"]
              and tables.key_of(run) == (table["where"], table["collective"], table["ranks"],
                                         table["mode"])]
     return statistics.median(found) if found else None
@@ -38,13 +38,14 @@ def _table(table: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
     owns = [name for name in names if tables.is_whorl(name) and GLOO in names]
     step = table["collective"].startswith("step")
     unit, scale = ("ms", 1e3) if step else ("µs", 1)
-    heads = ["size", *([workloads.LOCAL] if step else []), *names, *(f"gloo / {own}" for own in owns)]
+    locals_ = sorted({run["library"] for run in runs if workloads.is_local(run["library"])}) * step
+    heads = ["size", *locals_, *names, *(f"gloo / {own}" for own in owns)]
     lines = [_title(table), "", f"Median {unit}; ratios with the least and the greatest of the rounds.",
              "", f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     for row in table["rows"]:
         cells = [report.size_name(row["bytes"])]
-        if step:
-            local = _local(runs, table, str(row["bytes"]))
+        for name in locals_:
+            local = _local(runs, table, name, str(row["bytes"]))
             cells.append(report.number(local and local / scale))
         cells += [report.number(row["median_us"][name] / scale if name in row["median_us"] else None)
                   for name in names]
@@ -66,7 +67,7 @@ def text(results: list[dict[str, Any]]) -> str:
     whole = tables.merged(results)
     lines += ["", *(f"- {problem}" for problem in dict.fromkeys(whole["problems"])), ""]
     lost: list[tuple[float, str]] = []
-    for table in tables.tables([run for run in whole["runs"] if run["library"] != workloads.LOCAL]):
+    for table in tables.tables([run for run in whole["runs"] if not workloads.is_local(run["library"])]):
         lines += _table(table, whole["runs"])
         for row in table["rows"]:
             lost += [(found["ratio"], f"{table['collective']}, {table['ranks']} ranks, "

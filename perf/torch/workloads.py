@@ -18,7 +18,13 @@ from torch.nn.parallel import DistributedDataParallel
 WORKLOADS = {"resnet18-exchange": "resnet18", "gpt2-exchange": "gpt2",
              "resnet18": "resnet18", "gpt2": "gpt2"}
 Space = Callable[[], contextlib.AbstractContextManager]
-LOCAL = "local"  # the same step without any communication
+# The same step without any communication; the second with shared memory, which changes how fast
+# memory is allocated, too.
+LOCAL, LOCAL_SHARED = "local", "local-shared"
+
+
+def is_local(name: str) -> bool:
+    return name in (LOCAL, LOCAL_SHARED)
 
 
 def parameter_bytes(name: str) -> int:
@@ -37,6 +43,9 @@ class Training:
         self.gradients = self._gradients(name) if self.exchange_only else []
         self.models = {LOCAL: self._model(name)}
         self.sample = self._sample()
+        if LOCAL_SHARED in spaces:
+            with spaces[LOCAL_SHARED]():
+                self.models[LOCAL_SHARED] = self._model(name)
         for backend, group in groups.items():
             with self.spaces[backend]():
                 self.models[backend] = DistributedDataParallel(self._model(name), process_group=group)
@@ -76,7 +85,7 @@ class Training:
                 began = time.perf_counter()
                 self.step(backend)
                 seconds.append(time.perf_counter() - began)
-                if self.exchange_only and backend != LOCAL:
+                if self.exchange_only and not is_local(backend):
                     self._verify(self.models[backend])
                 self.models[backend].zero_grad(set_to_none=True)
         gc.enable()
@@ -91,5 +100,5 @@ class Training:
     def equal(self) -> bool:
         """Whether all backends have trained to the same weights, bit for bit."""
         first, *others = [list(model.parameters()) for backend, model in self.models.items()
-                          if backend != LOCAL]
+                          if not is_local(backend)]
         return all(torch.equal(a, b) for other in others for a, b in zip(first, other))
