@@ -102,7 +102,7 @@ class Build(BuildExtension):
 
 
 SOURCES = ("collectives", "communicator", "errors", "executor", "lifetime", "module", "p2p",
-           "process_group", "python_future", "store", "turns", "types", "work")
+           "process_group", "python_future", "shared_memory", "store", "turns", "types", "work")
 
 setup(
     ext_modules=[

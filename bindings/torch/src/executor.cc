@@ -2,13 +2,20 @@
 
 #include <c10/util/ParallelGuard.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 
 #include "bindings/torch/src/errors.h"
 
 namespace whorl_torch {
 namespace {
 
-constexpr std::chrono::microseconds kGrace{20};
+// Programs that wait for each operation at once are spared the thread: it would have to be woken
+// for each, and take the core from the one that waits. So after a wake-up the thread naps before it
+// begins anything; after work it goes on napping for a while, and what is issued meanwhile wakes
+// nobody. A waiter that comes within a nap carries the operation out itself; otherwise it begins at
+// most a nap late.
+constexpr std::chrono::microseconds kNap{60};
+constexpr int kNaps = 10;
 
 } // namespace
 
@@ -45,24 +52,34 @@ void Executor::ensure_server() {
 
 void Executor::serve() {
   pthread_setname_np(pthread_self(), "whorl-torch");
+  prctl(PR_SET_TIMERSLACK, 1000UL);      // nanoseconds; the default is as long as a nap
   const c10::ParallelGuard serial(true); // copies here take no cores from the training
   Lock lock(mutex_);
+  const auto waiting = [this] { return !busy_ && serve_wanted_ && ready(); };
+  int naps = kNaps;
   while (!stop_) {
-    if (busy_ || !serve_wanted_ || !ready()) {
+    if (naps == 0 && !waiting()) {
       available_.wait(lock);
-      // Whoever issued the operation may wait for it at once, which is cheaper.
-      lock.unlock();
-      std::this_thread::sleep_for(kGrace);
-      lock.lock();
-      continue;
+      naps = kNaps;
     }
-    run_step(lock, true);
+    const bool before = waiting();
+    const std::uint64_t steps = steps_;
+    lock.unlock();
+    std::this_thread::sleep_for(kNap);
+    lock.lock();
+    naps = steps_ == steps ? std::max(naps - 1, 0) : kNaps;
+    if (!before || steps_ != steps) continue; // somebody else is at it, or may come yet
+    while (!stop_ && waiting()) {
+      run_step(lock, true);
+      naps = kNaps;
+    }
   }
   --serving_;
 }
 
 void Executor::run_step(Lock& lock, bool server) {
   busy_ = true;
+  ++steps_;
   std::vector<Finished> finished = step(lock);
   busy_ = false;
   const bool more = ready() && !stop_;

@@ -77,7 +77,8 @@ class Executor : public std::enable_shared_from_this<Executor> {
   std::condition_variable done_;      ///< a step is over
   std::condition_variable available_; ///< ready and nobody busy, or stop_
   std::list<std::thread> threads_;
-  int serving_ = 0; ///< own threads that are not in callbacks
+  std::uint64_t steps_ = 0; ///< that have been begun
+  int serving_ = 0;         ///< own threads that are not in callbacks
   bool busy_ = false;
   bool stop_ = false;
   bool serve_wanted_ = false; ///< own threads may begin what is ready

@@ -4,6 +4,7 @@
 
 #include "bindings/torch/src/process_group.h"
 #include "bindings/torch/src/python_future.h"
+#include "bindings/torch/src/shared_memory.h"
 #include "whorl/whorl.h"
 
 namespace py = pybind11;
@@ -58,5 +59,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   whorl_torch::define_works(module);
   module.def("shut_down_all", &whorl_torch::shut_down_all_groups, without_gil);
+  module.def("begin_shared_memory", &whorl_torch::begin_shared_memory, without_gil);
+  module.def("end_shared_memory", &whorl_torch::end_shared_memory, without_gil);
+  module.def("in_shared_memory", &whorl_torch::in_shared_memory, without_gil);
+  module.def(
+      "shared_memory_use",
+      [] {
+        const auto use = whorl_torch::shared_memory_use();
+        return std::pair(use.in_tensors, use.kept);
+      },
+      without_gil);
   module.def("library_version", &whorl_torch::library_version);
 }

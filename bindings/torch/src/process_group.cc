@@ -1,5 +1,8 @@
 #include "bindings/torch/src/process_group.h"
 
+#include <ATen/ThreadLocalState.h>
+#include <ATen/record_function.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -24,6 +27,20 @@ Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int
           .size = size,
           .name = c10::str("process group ", options.name),
           .timeout = options.timeout};
+}
+
+/// The span of a Work lasts from issue to completion. While a profiler is at work a second one,
+/// "run of whorl:all_reduce in whorl", shows when and on which thread the operation was carried
+/// out.
+std::function<void()> profiled(const char* title, std::function<void()> body) {
+  if (!at::isRecordFunctionEnabled() || !at::hasCallbacks()) return body;
+  return [body = std::move(body), state = at::ThreadLocalState(),
+          name = c10::str("run of ", title, " in whorl")] {
+    const at::ThreadLocalStateGuard profiler_of_the_issuer(state);
+    at::RecordFunction span(at::RecordScope::USER_SCOPE);
+    if (span.isActive()) span.before(name);
+    body();
+  };
 }
 
 } // namespace
@@ -65,7 +82,7 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
                                                             .sequence = sequence_.fetch_add(1) + 1,
                                                             .outputs = std::move(outputs),
                                                             .inputs = std::move(inputs)},
-                                     std::move(body));
+                                     body ? profiled(call.title, std::move(body)) : nullptr);
   work->set_abort([group = std::weak_ptr(members_)] {
     if (const auto members = group.lock()) {
       members->abort(std::make_exception_ptr(c10::DistBackendError(

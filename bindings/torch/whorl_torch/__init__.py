@@ -17,11 +17,12 @@ if not dist.is_available():
     raise ImportError("whorl_torch: this build of torch has no torch.distributed")
 
 from whorl_torch import _C  # noqa: E402  # needs the libraries that torch has loaded
+from whorl_torch.memory import begin_if_asked, in_shared_memory, shared_memory  # noqa: E402
 
 ProcessGroupWhorl = _C.ProcessGroupWhorl
 Options = _C.ProcessGroupWhorl.Options
 
-__all__ = ["Options", "ProcessGroupWhorl", "library_version"]
+__all__ = ["Options", "ProcessGroupWhorl", "in_shared_memory", "library_version", "shared_memory"]
 
 BACKEND = "whorl"
 
@@ -64,3 +65,4 @@ def _autoload() -> None:
 
 
 _register()
+begin_if_asked()
