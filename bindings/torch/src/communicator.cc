@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <climits>
+#include <thread>
 
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/store.h"
 
 namespace whorl_torch {
 namespace {
+
+constexpr std::chrono::microseconds kShortestPause{20}, kLongestPause{1000};
 
 int clamp_ms(std::int64_t ms) { return static_cast<int>(std::clamp<std::int64_t>(ms, 1, INT_MAX)); }
 
@@ -43,11 +46,23 @@ void Communicator::create() {
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
   config.timeoutMs = clamp_ms(timeout_ms_.load());
   config.commName = place_.name.c_str();
+  config.blocking = 0; // so that it can be interrupted
   whorlComm_t comm = nullptr;
-  const whorlResult_t result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
+  whorlResult_t result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
+  for (auto pause = kShortestPause; result == whorlInProgress;
+       pause = std::min(pause * 2, kLongestPause)) {
+    if (interrupted_.load()) {
+      whorlCommAbort(comm);
+      fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
+                                  " was aborted while it was being created");
+    }
+    std::this_thread::sleep_for(pause);
+    whorlCommGetAsyncError(comm, &result);
+  }
   if (result != whorlSuccess) {
     const std::string why = adapter.error().empty() ? std::string() : "; " + adapter.error();
-    creation_error_ = c10::str("whorl: ", whorlGetLastError(nullptr), why);
+    creation_error_ = c10::str("whorl: ", whorlGetLastError(comm), why);
+    if (comm != nullptr) whorlCommAbort(comm);
     if (result == whorlRemoteError) fail<c10::DistNetworkError>(creation_error_);
     fail<c10::DistBackendError>(creation_error_);
   }

@@ -187,6 +187,46 @@ def test_abort() -> None:
     run(2, aborted)
 
 
+def aborted_while_created(rank: int, size: int, way: str) -> float:
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    if rank == size - 1:  # never comes
+        time.sleep(2)
+        return 0.0
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    channel = dist.irecv(torch.empty(3), size - 1)
+    time.sleep(0.5)
+    start = time.monotonic()
+    if way == "abort":
+        backend.abort()
+    elif way == "drop":
+        backend._set_default_timeout(timedelta(seconds=700))
+        backend.abort()
+        dist.destroy_process_group()
+    for one in (work, channel):
+        with pytest.raises(RuntimeError, match="whorl"):  # perhaps of the other rank's end
+            one.wait()
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize("way", ["abort", "drop"])
+def test_abort_while_another_rank_has_not_come(way: str) -> None:
+    waited = run(3, aborted_while_created, way, seconds=600, limit=60)
+    assert max(waited) < 5, waited
+
+
+def destroyed_while_created(rank: int, size: int) -> float:
+    start = time.monotonic()
+    if rank == 0:
+        dist.all_reduce(torch.ones(3), async_op=True)
+        dist.destroy_process_group()  # waits 10 s for the other
+    return time.monotonic() - start
+
+
+def test_destroy_while_another_rank_has_not_come() -> None:
+    waited = run(2, destroyed_while_created, seconds=600)[0]
+    assert waited < 20
+
+
 def late(rank: int, size: int) -> float:
     start = time.monotonic()
     if rank == 0:
