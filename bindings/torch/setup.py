@@ -101,8 +101,9 @@ class Build(BuildExtension):
         shutil.copyfile(Path(self.build_lib) / "whorl_torch" / LIBRARY, folder / LIBRARY)
 
 
-SOURCES = ("collectives", "communicator", "errors", "executor", "lifetime", "module", "p2p",
-           "process_group", "python_future", "shared_memory", "store", "turns", "types", "work")
+SOURCES = ("all_to_all", "collectives", "collectives_of_lists", "communicator", "errors", "executor",
+           "lifetime", "module", "p2p", "process_group", "python_future", "shared_memory", "sparse",
+           "steps", "store", "turns", "types", "work")
 
 setup(
     ext_modules=[

@@ -111,8 +111,12 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
   if (tensor.layout() != at::kStrided) {
     fail<c10::ValueError>("whorl: ", operation, ": tensors of layout ", tensor.layout(),
                           " are not supported; pass tensor.to_dense(), or the indices and values "
-                          "by themselves");
+                          "by themselves (all_reduce takes tensors of layout Sparse)");
   }
+  check_device(tensor, operation);
+}
+
+void check_device(const at::Tensor& tensor, const char* operation) {
   if (!tensor.device().is_cpu()) {
     fail<c10::ValueError>(
         "whorl: ", operation, ": the tensor lies on ", tensor.device(),

@@ -11,6 +11,8 @@ namespace whorl_torch {
 
 /// Refuses with a sentence what cannot be communicated: sparse tensors and those of devices.
 void check_tensor(const at::Tensor& tensor, const char* operation);
+/// Its part that concerns the device.
+void check_device(const at::Tensor& tensor, const char* operation);
 
 /// Dense memory of a tensor, as whorl takes it.
 struct Elements {

@@ -192,6 +192,7 @@ def aborted(rank: int, size: int) -> None:
             done = dist.all_reduce(torch.ones(4), async_op=True).get_future()
             futures.append(done.then(lambda future: (future.value(), reduced(2.0))))
     else:
+        time.sleep(0.5)  # the other has attached its callbacks by then: they do not run on its main thread
         for _ in range(3):
             dist.all_reduce(torch.ones(4))
     dist.barrier()

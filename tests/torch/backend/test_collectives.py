@@ -303,7 +303,7 @@ def refused(rank: int, size: int) -> None:
 
     group = dist.group.WORLD._get_backend(torch.device("cpu"))
     sparse = torch.eye(3).to_sparse()
-    sentence(ValueError, "Sparse", dist.all_reduce, sparse)
+    sentence(ValueError, "Sparse", group.broadcast, sparse, 0)
     sentence(ValueError, "integers and bool", dist.all_reduce, torch.ones(2), Op.BAND)
     sentence(ValueError, "AVG of bool", dist.all_reduce, torch.ones(2).bool(), Op.AVG)
     sentence(ValueError, "MAX of complex|all_reduce does not support", dist.all_reduce,
