@@ -15,6 +15,8 @@ a pass where a failure is listed, so that the list stays true. A test that is no
 Many tests skip unless the backend is named "mpi" or "gloo", although what they test is general; these
 conditions are widened to the backend under test when the module is loaded.
 
+The tests of `bases.py` run too, on other bases that the wheel carries.
+
 The ranks of a test are forked from this process, which has imported torch but has computed nothing.
 """
 import argparse
@@ -86,8 +88,31 @@ def load_widened(name: str) -> types.ModuleType:
     return module
 
 
-def prepare(backend: str, ranks: int, seconds: int) -> type[unittest.TestCase]:
-    """Upstream's test class for this backend. What it reads from the environment must be there before
+class Forked:
+    """Starts the ranks of a MultiProcessTestCase; keeps what they print."""
+
+    def _spawn_processes(self) -> None:
+        import torch
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+    @classmethod
+    def _run(cls, rank: int, *arguments, **options) -> None:
+        for stream in (1, 2):
+            os.dup2(SAID.fileno(), stream)
+        super()._run(rank, *arguments, **options)
+
+    def tearDown(self) -> None:
+        ranks = self.processes
+        super().tearDown()
+        for rank in ranks:
+            rank.join(2)
+            if rank.exitcode is None:
+                rank.kill()
+                rank.join()
+
+
+def prepare(backend: str, ranks: int, seconds: int) -> dict[str, type[unittest.TestCase]]:
+    """The test class of each test. What it reads from the environment must be there before
     the import."""
     os.environ.update(BACKEND=backend, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
                       DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(seconds), OMP_NUM_THREADS="1",
@@ -108,27 +133,19 @@ def prepare(backend: str, ranks: int, seconds: int) -> type[unittest.TestCase]:
 
     logging.getLogger(common_distributed.__name__).setLevel(logging.WARNING)
 
-    class Upstream(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    class Upstream(Forked, distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         def setUp(self) -> None:
             super().setUp()
-            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+            self._spawn_processes()
 
-        @classmethod
-        def _run(cls, rank: int, *arguments, **options) -> None:
-            for stream in (1, 2):
-                os.dup2(SAID.fileno(), stream)
-            super()._run(rank, *arguments, **options)
-
-        def tearDown(self) -> None:
-            ranks = self.processes
-            super().tearDown()
-            for rank in ranks:
-                rank.join(2)
-                if rank.exitcode is None:
-                    rank.kill()
-                    rank.join()
-
-    return Upstream
+    import bases  # imports torch: after what the environment says
+    tests: dict[str, type[unittest.TestCase]] = {}
+    for test_class in (Upstream, *bases.classes(backend, Forked)):
+        for name in unittest.TestLoader().getTestCaseNames(test_class):
+            if name in tests:
+                raise ImportError(f"two tests have the name {name}")
+            tests[name] = test_class
+    return tests
 
 
 def run_one(make: type[unittest.TestCase], name: str, ranks: int) -> tuple[str, str, str]:
@@ -169,11 +186,11 @@ def main() -> int:
     path = HERE / f"expected_{arguments.backend}.txt"
     listed = read_list(path)
     try:
-        test_class = prepare(arguments.backend, arguments.ranks, arguments.test_seconds)
+        tests = prepare(arguments.backend, arguments.ranks, arguments.test_seconds)
     except ImportError as error:
         print(f"skipped: upstream's tests cannot be imported: {error}")
         return 77
-    names = unittest.TestLoader().getTestCaseNames(test_class)
+    names = sorted(tests)
     if arguments.only:
         names = [name for name in names if re.search(arguments.only, name)]
     if arguments.subset != "all":
@@ -189,7 +206,7 @@ def main() -> int:
             surprises.append(f"{name}: not run, the {arguments.seconds} s of this run are over")
             continue
         start = time.monotonic()
-        outcome, reason, message = run_one(test_class, name, arguments.ranks)
+        outcome, reason, message = run_one(tests[name], name, arguments.ranks)
         took = time.monotonic() - start
         counts[outcome] += 1
         wanted = listed.get(name, Expected("pass", "full", ""))
