@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/support/run_ranks.h"
-#include "tests/support/thread_world.h"
+#include "tests/support/process_world.h"
 
 namespace whorl::test {
 namespace {
@@ -58,24 +56,10 @@ TEST(Placement, NobodyWritesToTheOutputOfACallThatWasAborted) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
-/// A communicator of n processes with these variables.
-whorlComm_t join(RankContext& context, const char* timeout_ms) {
-  setenv("WHORL_TIMEOUT_MS", timeout_ms, 1);
-  whorlUniqueId id{};
-  if (context.rank == 0) {
-    EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
-  }
-  const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-  std::memcpy(&id, ids[0].data(), sizeof id);
-  whorlComm_t comm = nullptr;
-  EXPECT_EQ(failure(whorlCommInitRank(&comm, context.nranks, id, context.rank)), "");
-  return comm;
-}
-
 TEST(Placement, NobodyWritesToTheOutputOfACallThatTimedOut) {
   constexpr std::size_t kCount = 200'000;
   const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
-    whorlComm_t comm = join(context, "200");
+    whorlComm_t comm = join(context, {{"WHORL_TIMEOUT_MS", "200"}});
     void* memory = nullptr;
     ASSERT_EQ(failure(whorlMemAlloc(&memory, kCount * sizeof(int))), "");
     const std::span<int> values(static_cast<int*>(memory), kCount);
@@ -126,7 +110,7 @@ int element(int call, int rank, std::size_t i) {
 }
 
 void mix_memories(RankContext& context) {
-  whorlComm_t comm = join(context, "30000");
+  whorlComm_t comm = join(context, {{"WHORL_TIMEOUT_MS", "30000"}});
   const int n = context.nranks;
   {
     Memories inputs(comm), outputs(comm);

@@ -1,19 +1,16 @@
 // Collectives among processes: over shared memory, TCP, and both; with whorl's own and registered
-// memory; and what survivors see when a process dies.
+// memory.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "tests/support/oracle.h"
-#include "tests/support/run_ranks.h"
-#include "tests/support/thread_world.h"
+#include "tests/support/process_world.h"
 
 namespace whorl::test {
 namespace {
@@ -21,23 +18,14 @@ namespace {
 using Kind = CollectiveCase::Kind;
 using testing::Mode;
 using testing::RankContext;
-using Environment = std::vector<std::pair<std::string, std::string>>;
 
 /// Runs `body` in n processes that form one communicator, each with the environment that
 /// `environment` gives its rank.
 std::string run_world(int n, const std::function<Environment(int rank)>& environment,
                       const std::function<void(RankContext&, whorlComm_t)>& body) {
   return failures_of(run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
-    for (const auto& [name, value] : environment(context.rank))
-      setenv(name.c_str(), value.c_str(), 1);
-    whorlUniqueId id{};
-    if (context.rank == 0) {
-      ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
-    }
-    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-    std::memcpy(&id, ids[0].data(), sizeof id);
-    whorlComm_t comm = nullptr;
-    ASSERT_EQ(failure(whorlCommInitRank(&comm, n, id, context.rank)), "");
+    whorlComm_t comm = join(context, environment(context.rank));
+    ASSERT_NE(comm, nullptr);
     body(context, comm);
     EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
   }));
@@ -219,69 +207,6 @@ TEST(Processes, OwnAndRegisteredMemoryWithEveryAlgorithm) {
                   }),
               "")
         << algorithm;
-  }
-}
-
-TEST(Processes, ASurvivorNamesTheDead) {
-  for (const char* const transport : {"shm", "tcp"}) {
-    const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
-      setenv("WHORL_TRANSPORTS", transport, 1);
-      whorlUniqueId id{};
-      if (context.rank == 0) {
-        ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
-      }
-      const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-      std::memcpy(&id, ids[0].data(), sizeof id);
-      whorlComm_t comm = nullptr;
-      ASSERT_EQ(failure(whorlCommInitRank(&comm, 3, id, context.rank)), "");
-      ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
-      if (context.rank == 1) context.die();
-      const auto start = std::chrono::steady_clock::now();
-      whorlResult_t result = whorlSuccess;
-      std::vector<float> data(1000);
-      // The dead rank may have sent its part of the first one.
-      for (int i = 0; i < 3 && result == whorlSuccess; ++i) {
-        result = whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlSum, comm,
-                                nullptr);
-      }
-      EXPECT_EQ(result, whorlRemoteError);
-      const std::string text = whorlGetLastError(comm);
-      EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
-      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
-      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-    });
-    EXPECT_TRUE(outcomes[1].killed);
-    EXPECT_EQ(outcomes[0].failures, "") << transport;
-    EXPECT_EQ(outcomes[2].failures, "") << transport;
-  }
-}
-
-TEST(Processes, AReceiveFromAnyRankEndsWhenOneDies) {
-  for (const char* const transport : {"shm", "tcp"}) {
-    const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
-      setenv("WHORL_TRANSPORTS", transport, 1);
-      whorlUniqueId id{};
-      if (context.rank == 0) {
-        ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
-      }
-      const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-      std::memcpy(&id, ids[0].data(), sizeof id);
-      whorlComm_t comm = nullptr;
-      ASSERT_EQ(failure(whorlCommInitRank(&comm, 3, id, context.rank)), "");
-      ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
-      if (context.rank == 1) context.die();
-      const auto start = std::chrono::steady_clock::now();
-      int value = 0, source = -5;
-      EXPECT_EQ(whorlRecvAny(&value, 1, whorlInt32, &source, comm, nullptr), whorlRemoteError);
-      const std::string text = whorlGetLastError(comm);
-      EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
-      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
-      EXPECT_EQ(source, -5);
-      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-    });
-    EXPECT_TRUE(outcomes[1].killed);
-    EXPECT_EQ(outcomes[0].failures, "") << transport;
-    EXPECT_EQ(outcomes[2].failures, "") << transport;
   }
 }
 

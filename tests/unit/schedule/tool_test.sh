@@ -3,17 +3,7 @@
 tool=$1
 failed=0
 
-# expect STATUS TEXT ARGUMENT...: the status, and TEXT somewhere in the output.
-expect() {
-  status=$1 text=$2
-  shift 2
-  output=$("$tool" "$@" 2>&1)
-  got=$?
-  if [ $got -ne "$status" ] || ! printf '%s\n' "$output" | grep -qiF -e "$text"; then
-    printf 'whorl-schedule %s: status %s, expected %s and "%s":\n%s\n' "$*" $got "$status" "$text" "$output"
-    failed=1
-  fi
-}
+. "$(dirname "$0")/../../support/expect.sh"
 
 expect 0 'allreduce: ' list
 expect 0 'recv_reduce_send <3 i2 >1 x2 by -1' show allreduce ring 4

@@ -1,0 +1,83 @@
+// What the other ranks see when a process dies.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/process_world.h"
+
+namespace whorl::test {
+namespace {
+
+using testing::Mode;
+using testing::RankContext;
+
+/// Rank 1 of three dies; the others repeat `call`, of which the first may still succeed, because
+/// the dead rank has done its part. They must soon get an error that names it.
+void expect_survivors_to_name_the_dead(
+    const std::function<whorlResult_t(const RankContext&, whorlComm_t)>& call) {
+  for (const char* const transport : {"shm", "tcp"}) {
+    const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+      whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", transport}});
+      ASSERT_NE(comm, nullptr);
+      ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+      if (context.rank == 1) context.die();
+      const auto start = std::chrono::steady_clock::now();
+      whorlResult_t result = whorlSuccess;
+      for (int i = 0; i < 3 && result == whorlSuccess; ++i) result = call(context, comm);
+      EXPECT_EQ(result, whorlRemoteError);
+      const std::string text = whorlGetLastError(comm);
+      EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    });
+    EXPECT_TRUE(outcomes[1].killed);
+    EXPECT_EQ(outcomes[0].failures, "") << transport;
+    EXPECT_EQ(outcomes[2].failures, "") << transport;
+  }
+}
+
+TEST(Survivors, OfAnAllreduce) {
+  expect_survivors_to_name_the_dead([](const RankContext&, whorlComm_t comm) {
+    std::vector<float> data(1000);
+    return whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlSum, comm,
+                          nullptr);
+  });
+}
+
+TEST(Survivors, OfAReceiveFromAnyRank) {
+  expect_survivors_to_name_the_dead([](const RankContext&, whorlComm_t comm) {
+    int value = 0, source = -5;
+    const whorlResult_t result = whorlRecvAny(&value, 1, whorlInt32, &source, comm, nullptr);
+    EXPECT_EQ(source, -5);
+    return result;
+  });
+}
+
+TEST(Survivors, OfCollectivesWithUnevenBlocks) {
+  const std::vector<std::size_t> counts{100'000, 7, 30'000};
+  expect_survivors_to_name_the_dead([&](const RankContext&, whorlComm_t comm) {
+    const std::vector<int> in(130'007);
+    std::vector<int> out(100'000);
+    return whorlReduceScatterv(in.data(), out.data(), counts.data(), whorlInt32, whorlSum, comm,
+                               nullptr);
+  });
+  expect_survivors_to_name_the_dead([&](const RankContext& context, whorlComm_t comm) {
+    const std::size_t own = counts[static_cast<std::size_t>(context.rank)];
+    const std::vector<int> in(3 * own);
+    std::vector<int> out(130'007);
+    return whorlAlltoAllv(in.data(), std::vector<std::size_t>(3, own).data(), nullptr, out.data(),
+                          counts.data(), nullptr, whorlInt32, comm, nullptr);
+  });
+  expect_survivors_to_name_the_dead([&](const RankContext& context, whorlComm_t comm) {
+    const std::vector<int> in(100'000);
+    std::vector<int> out(130'007);
+    return whorlAllGatherv(in.data(), counts[static_cast<std::size_t>(context.rank)], out.data(),
+                           counts.data(), nullptr, whorlInt32, comm, nullptr);
+  });
+}
+
+} // namespace
+} // namespace whorl::test

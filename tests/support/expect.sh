@@ -1,0 +1,13 @@
+# For tests of programs as a user calls them: `tool` is the program, `failed` becomes 1.
+
+# expect STATUS TEXT ARGUMENT...: the status, and TEXT somewhere in the output.
+expect() {
+  status=$1 text=$2
+  shift 2
+  output=$("$tool" "$@" 2>&1)
+  got=$?
+  if [ $got -ne "$status" ] || ! printf '%s\n' "$output" | grep -qiF -e "$text"; then
+    printf '%s %s: status %s, expected %s and "%s":\n%s\n' "${tool##*/}" "$*" $got "$status" "$text" "$output"
+    failed=1
+  fi
+}

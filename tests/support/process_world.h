@@ -1,0 +1,34 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/run_ranks.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// A communicator of all processes of a run, each with its own variables. Null, and a failure of
+/// this process, if there is none.
+inline whorlComm_t join(testing::RankContext& context, const Environment& environment) {
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  whorlUniqueId id{};
+  if (context.rank == 0) {
+    EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
+  }
+  const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
+  std::memcpy(&id, ids[0].data(), sizeof id);
+  whorlComm_t comm = nullptr;
+  EXPECT_EQ(failure(whorlCommInitRank(&comm, context.nranks, id, context.rank)), "");
+  return comm;
+}
+
+} // namespace whorl::test
