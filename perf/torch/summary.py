@@ -61,9 +61,9 @@ def _table(table: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
 def text(results: list[dict[str, Any]]) -> str:
     lines = []
     for one in results:
-        lines.append(f"machine: {one['machine']}, torch {one['torch']}, commit {one['commit']}, "
+        lines.append(f"- machine: {one['machine']}, torch {one['torch']}, commit {one['commit']}, "
                      f"{one['date']}, load {one['load']:.1f}, ranks "
-                     f"{'bound to cores' if one['bound'] else 'not bound'}: {one['command']}  ")
+                     f"{'bound to cores' if one['bound'] else 'not bound'}: {one['command']}")
     whole = tables.merged(results)
     lines += ["", *(f"- {problem}" for problem in dict.fromkeys(whole["problems"])), ""]
     lost: list[tuple[float, str]] = []

@@ -67,7 +67,8 @@ void Executor::serve() {
     lock.unlock();
     std::this_thread::sleep_for(kNap);
     lock.lock();
-    naps = steps_ == steps ? std::max(naps - 1, 0) : kNaps;
+    // One that lasts longer than a nap is worth a wake-up when the next one comes.
+    naps = steps_ != steps ? kNaps : busy_ ? 0 : std::max(naps - 1, 0);
     if (!before || steps_ != steps) continue; // somebody else is at it, or may come yet
     while (!stop_ && waiting()) {
       run_step(lock, true);

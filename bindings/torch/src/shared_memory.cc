@@ -41,8 +41,10 @@ class SharedAllocator final : public c10::Allocator {
     static const bool installed = [this] {
       pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                      [] {
-                       instance().inherited_.store(true);
-                       instance().mutex_.unlock();
+                       SharedAllocator& it = instance();
+                       // Ranks that are forked from a parent with nothing there start afresh.
+                       if (!it.sizes_.empty() || !it.blocks_.empty()) it.inherited_.store(true);
+                       it.mutex_.unlock();
                      });
       // Tensors that exist keep the deleters of the one before, which stays.
       next_ = c10::GetCPUAllocator();

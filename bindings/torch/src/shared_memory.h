@@ -11,7 +11,7 @@ namespace whorl_torch {
 /// for the CPU and takes, while the count of begin() exceeds that of end(), what is large enough,
 /// in any thread; everything else, and what the heap has no room for, is passed on. Memory returns
 /// to it whenever its tensor dies, and is kept for the next one. A child of fork() allocates as if
-/// there were none, and leaves inherited memory alone.
+/// there were none, and leaves inherited memory alone; unless its parent had no such memory.
 void begin_shared_memory();
 void end_shared_memory();
 

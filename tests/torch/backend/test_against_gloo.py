@@ -3,6 +3,7 @@ gloo does, so that a row goes when gloo learns. Facts of gloo are those of torch
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -228,6 +229,20 @@ def test_timeout_names_the_culprit() -> None:
     assert re.search(r"rank 0 .* in allreduce number 2 of 4 float32 .* waiting for rank 1 ", error)
     error, _ = outcomes(2, without_rank_1, "gloo", False)[0][1]
     assert "Timed out" in error and "rank" not in error
+
+
+def rank_1_dies(rank: int, size: int, backend: str) -> Any:
+    group = new_group(backend)
+    dist.all_reduce(torch.ones(1), group=group)
+    if rank == 1:
+        os._exit(1)
+    return tried(lambda: dist.all_reduce(torch.ones(4), group=group))
+
+
+def test_death_names_the_rank() -> None:
+    assert "rank 1 " in outcomes(2, rank_1_dies, "whorl")[0][1]
+    error = outcomes(2, rank_1_dies, "gloo")[0][1]
+    assert not worked(error) and "rank" not in error
 
 
 def aborted(rank: int, size: int, backend: str) -> Any:

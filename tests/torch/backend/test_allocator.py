@@ -130,6 +130,15 @@ with shared_memory():
 """) == "0 True True True"
 
 
+def test_forked_before_anything_is_there() -> None:
+    assert alone("""
+child = os.fork()
+if child == 0:
+    os._exit(0 if in_shared_memory(torch.zeros(1 << 20)) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), in_shared_memory(torch.zeros(1 << 20)))
+""", WHORL_TORCH_SHARED_MEMORY="1") == "0 True"
+
+
 def test_pickled_to_a_worker() -> None:
     """torch's own shared memory and data loaders work on such tensors."""
     assert alone("""
