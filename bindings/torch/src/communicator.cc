@@ -27,8 +27,8 @@ whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) 
     fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
                                 " has been aborted or shut down");
   }
-  if (comm_ == nullptr) create();
   const std::int64_t ms = timeout ? timeout->count() : timeout_ms_.load();
+  if (comm_ == nullptr) create(ms);
   if (ms != timeout_in_force_ms_) {
     check(whorlCommSetTimeout(comm_, clamp_ms(ms)), comm_);
     timeout_in_force_ms_ = ms;
@@ -36,12 +36,12 @@ whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) 
   return comm_;
 }
 
-void Communicator::create() {
+void Communicator::create(std::int64_t timeout_ms) {
   if (!creation_error_.empty()) fail<c10::DistBackendError>(creation_error_);
   StoreAdapter adapter(place_.store, interrupted_);
   const whorlStore_t store = adapter.callbacks(place_.prefix);
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
-  config.timeoutMs = clamp_ms(timeout_ms_.load());
+  config.timeoutMs = clamp_ms(timeout_ms);
   config.commName = place_.name.c_str();
   whorlComm_t comm = nullptr;
   const whorlResult_t result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);

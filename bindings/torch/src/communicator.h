@@ -44,7 +44,7 @@ class Communicator {
   whorlResult_t state();
 
  private:
-  void create();
+  void create(std::int64_t timeout_ms);
 
   Place place_;
   std::mutex mutex_; ///< of comm_ and interrupted_
