@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <thread>
 
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/store.h"
@@ -43,11 +44,14 @@ void Communicator::create(std::int64_t timeout_ms) {
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
   config.timeoutMs = clamp_ms(timeout_ms);
   config.commName = place_.name.c_str();
+  config.blocking = 0; // so that it ends soon when interrupted, though other ranks do not come
   whorlComm_t comm = nullptr;
-  const whorlResult_t result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
+  whorlResult_t result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
+  if (result == whorlInProgress || comm != nullptr) result = wait_for_creation(comm);
   if (result != whorlSuccess) {
     const std::string why = adapter.error().empty() ? std::string() : "; " + adapter.error();
-    creation_error_ = c10::str("whorl: ", whorlGetLastError(nullptr), why);
+    creation_error_ = c10::str("whorl: ", place_.name, ": ", whorlGetLastError(comm), why);
+    whorlCommAbort(comm);
     if (result == whorlRemoteError) fail<c10::DistNetworkError>(creation_error_);
     fail<c10::DistBackendError>(creation_error_);
   }
@@ -59,6 +63,22 @@ void Communicator::create(std::int64_t timeout_ms) {
                                 " was aborted while it was being created");
   }
   comm_ = comm;
+}
+
+whorlResult_t Communicator::wait_for_creation(whorlComm_t comm) {
+  auto pause = std::chrono::microseconds(50);
+  for (;;) {
+    whorlResult_t state = whorlInProgress;
+    whorlCommGetAsyncError(comm, &state);
+    if (state != whorlInProgress) return state;
+    if (interrupted_.load()) {
+      whorlCommAbort(comm);
+      fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
+                                  " was aborted while it was being created");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(2'000));
+  }
 }
 
 void Communicator::interrupt() {

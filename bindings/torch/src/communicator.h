@@ -45,6 +45,7 @@ class Communicator {
 
  private:
   void create(std::int64_t timeout_ms);
+  whorlResult_t wait_for_creation(whorlComm_t comm);
 
   Place place_;
   std::mutex mutex_; ///< of comm_ and interrupted_

@@ -187,6 +187,26 @@ def test_abort() -> None:
     run(2, aborted)
 
 
+def never_joined(rank: int, size: int) -> float:
+    """Nobody comes to meet what rank 0 has issued, so its communicators are never complete."""
+    if rank == 1:
+        return 0
+    left = [dist.all_reduce(torch.ones(3), async_op=True), dist.isend(torch.ones(3), 1),
+            dist.irecv(torch.ones(3), 1)]
+    time.sleep(0.3)
+    start = time.monotonic()
+    dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+    dist.destroy_process_group()
+    for work in left:
+        with pytest.raises(RuntimeError, match="abort"):
+            work.wait()
+    return time.monotonic() - start
+
+
+def test_abort_where_others_never_come() -> None:
+    assert run(2, never_joined, seconds=50)[0] < 5
+
+
 def late(rank: int, size: int) -> float:
     start = time.monotonic()
     if rank == 0:
