@@ -20,7 +20,7 @@ import launch
 import verdict
 import worker
 from case import ALONE, Case
-from systems import all_cases
+from systems import all_cases, frameworks
 
 
 def rate(results: list[dict]) -> float:
@@ -118,6 +118,9 @@ def main() -> int:
         for what in row["wrong"]:
             print("    " + what.replace("\n", "\n    "), flush=True)
         rows.append(row)
+    if not arguments.case and not arguments.fast:
+        for name, why in frameworks.MISSING.items():
+            print(f"{name:24} skipped: {why}")
     bad = [row["case"] for row in rows if row["wrong"]]
     print(f"{len(rows) - len(bad)} of {len(rows)} cases agree" + (f"; not: {', '.join(bad)}" if bad else ""))
     print(f"samples per second of all ranks together, median of {arguments.rounds} interleaved runs")

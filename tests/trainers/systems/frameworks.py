@@ -1,10 +1,12 @@
 """Accelerate, Lightning and DeepSpeed. The last two make the process group themselves, by the
 environment variables of a launcher and the name of the backend. A framework that is not installed has
-no cases; `MISSING` names it."""
+no cases; `MISSING` names it and says why."""
 import functools
 import importlib.util
 import os
+import pathlib
 import socket
+import sys
 
 import models
 import torch
@@ -15,7 +17,15 @@ from data import digit_batch
 
 EACH = 32
 FRAMEWORKS = ("accelerate", "lightning", "deepspeed")
-MISSING = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
+
+
+def why_missing(name: str) -> str:
+    """What `./run trainers` noted when it could not install the framework."""
+    note = pathlib.Path(sys.prefix) / f"without-{name}"
+    return note.read_text(encoding="utf-8").strip() if note.exists() else "it is not installed"
+
+
+MISSING = {name: why_missing(name) for name in FRAMEWORKS if importlib.util.find_spec(name) is None}
 
 
 def leave(world: World) -> None:
