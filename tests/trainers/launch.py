@@ -34,7 +34,7 @@ def _rank_main(case: Case, world: World, listener: socket.socket) -> None:
     """A forked rank. Rank 0 serves the store on the socket that the parent has bound, so no port is
     chosen twice."""
     os.setpgid(0, 0)
-    error = open(pathlib.Path(world.folder) / f"rank{world.rank}.err", "w", encoding="utf-8")
+    error = (pathlib.Path(world.folder) / f"rank{world.rank}.err").open("w", encoding="utf-8")
     os.dup2(error.fileno(), 2)
     os.dup2(error.fileno(), 1)
     faulthandler.register(signal.SIGUSR1, file=error, all_threads=True)
@@ -137,7 +137,7 @@ def run_torchrun(case: Case, backend: str) -> list[dict]:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                    "--nproc-per-node", str(case.ranks), str(HERE / "worker.py"),
                    "--case", case.name, "--backend", backend, "--folder", folder]
-        with open(pathlib.Path(folder) / "torchrun.err", "w", encoding="utf-8") as error:
+        with (pathlib.Path(folder) / "torchrun.err").open("w", encoding="utf-8") as error:
             process = subprocess.Popen(command, stdout=error, stderr=error,
                                        env={**os.environ, "OMP_NUM_THREADS": "1"})
             try:

@@ -20,7 +20,7 @@ import launch
 import verdict
 import worker
 from case import ALONE, Case
-from systems import all_cases
+from systems import all_cases, frameworks
 
 
 def rate(results: list[dict]) -> float:
@@ -68,14 +68,14 @@ def run_case(case: Case, backends: list[str], rounds: int, torchrun: bool) -> di
 def line(row: dict, backends: list[str]) -> str:
     speeds = row["rates"]
     if not speeds:
-        return f"{row['case']:24} {row['ranks']:5}  {'FAILED' if row['wrong'] else 'not on these backends'}"
+        return f"{row['case']:26} {row['ranks']:5}  {'FAILED' if row['wrong'] else 'not on these backends'}"
     rates = " ".join(f"{speeds[backend]:10.0f}" if backend in speeds else f"{'cannot':>10}" for backend in backends)
     both = all(backend in speeds for backend in backends)
     ratio = f"{speeds[backends[1]] / speeds[backends[0]]:6.2f}" if both else f"{'':6}"
     agree = "bit-equal" if row["worst"] == 0 else f"{row['worst']:.1e}"
     allowed = "exact" if row["bound"] == 0 else f"{row['bound']:.0e}"
     word = "ok" if not row["wrong"] else "FAILED"
-    return (f"{row['case']:24} {row['ranks']:5} {row['first_loss']:7.3f} {row['last_loss']:7.3f} {rates} {ratio} "
+    return (f"{row['case']:26} {row['ranks']:5} {row['first_loss']:7.3f} {row['last_loss']:7.3f} {rates} {ratio} "
             f"{agree:>10} {allowed:>7}  {word}")
 
 
@@ -100,7 +100,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.list:
         for case in all_cases().values():
-            print(f"{case.name:24} {case.ranks} ranks{'  fast' if case.fast else ''}")
+            print(f"{case.name:26} {case.ranks} ranks{'  fast' if case.fast else ''}")
         return 0
     for backend in arguments.backends:
         try:
@@ -109,7 +109,7 @@ def main() -> int:
             print(f"skipped: backend {backend} is not installed: {error}")
             return 77
     a, b = arguments.backends
-    print(f"{'case':24} {'ranks':>5} {'loss':>7} {'to':>7} {a + '/s':>10} {b + '/s':>10} {'ratio':>6} "
+    print(f"{'case':26} {'ranks':>5} {'loss':>7} {'to':>7} {a + '/s':>10} {b + '/s':>10} {'ratio':>6} "
           f"{'deviation':>10} {'allowed':>7}", flush=True)
     rows = []
     for case in chosen(arguments):
@@ -118,6 +118,9 @@ def main() -> int:
         for what in row["wrong"]:
             print("    " + what.replace("\n", "\n    "), flush=True)
         rows.append(row)
+    if not arguments.case and not arguments.fast:
+        for name, why in frameworks.MISSING.items():
+            print(f"{name:26} skipped: {why}")
     bad = [row["case"] for row in rows if row["wrong"]]
     print(f"{len(rows) - len(bad)} of {len(rows)} cases agree" + (f"; not: {', '.join(bad)}" if bad else ""))
     print(f"samples per second of all ranks together, median of {arguments.rounds} interleaved runs")

@@ -2,6 +2,8 @@
 an empty list is the verdict "equal"."""
 from __future__ import annotations
 
+import math
+
 from case import Case
 
 
@@ -20,7 +22,7 @@ def deviation(left: float, right: float) -> float:
     if left == right:
         return 0.0
     relative = abs(left - right) / max(abs(left), abs(right))
-    return relative if relative == relative else float("inf")
+    return float("inf") if math.isnan(relative) else relative
 
 
 def learns(case: Case, results: list[dict]) -> list[str]:

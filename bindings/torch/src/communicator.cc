@@ -30,8 +30,8 @@ whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) 
     fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
                                 " has been aborted or shut down");
   }
-  if (comm_ == nullptr) create();
   const std::int64_t ms = timeout ? timeout->count() : timeout_ms_.load();
+  if (comm_ == nullptr) create(ms);
   if (ms != timeout_in_force_ms_) {
     check(whorlCommSetTimeout(comm_, clamp_ms(ms)), comm_);
     timeout_in_force_ms_ = ms;
@@ -39,29 +39,20 @@ whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) 
   return comm_;
 }
 
-void Communicator::create() {
+void Communicator::create(std::int64_t timeout_ms) {
   if (!creation_error_.empty()) fail<c10::DistBackendError>(creation_error_);
   StoreAdapter adapter(place_.store, interrupted_);
   const whorlStore_t store = adapter.callbacks(place_.prefix);
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
-  config.timeoutMs = clamp_ms(timeout_ms_.load());
+  config.timeoutMs = clamp_ms(timeout_ms);
   config.commName = place_.name.c_str();
-  config.blocking = 0; // so that it can be interrupted
+  config.blocking = 0; // so that it ends soon when interrupted, though other ranks do not come
   whorlComm_t comm = nullptr;
   whorlResult_t result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
-  for (auto pause = kShortestPause; result == whorlInProgress;
-       pause = std::min(pause * 2, kLongestPause)) {
-    if (interrupted_.load()) {
-      whorlCommAbort(comm);
-      fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
-                                  " was aborted while it was being created");
-    }
-    std::this_thread::sleep_for(pause);
-    whorlCommGetAsyncError(comm, &result);
-  }
+  if (result == whorlInProgress || comm != nullptr) result = wait_for_creation(comm);
   if (result != whorlSuccess) {
     const std::string why = adapter.error().empty() ? std::string() : "; " + adapter.error();
-    creation_error_ = c10::str("whorl: ", whorlGetLastError(comm), why);
+    creation_error_ = c10::str("whorl: ", place_.name, ": ", whorlGetLastError(comm), why);
     if (comm != nullptr) whorlCommAbort(comm);
     if (result == whorlRemoteError) fail<c10::DistNetworkError>(creation_error_);
     fail<c10::DistBackendError>(creation_error_);
@@ -74,6 +65,20 @@ void Communicator::create() {
                                 " was aborted while it was being created");
   }
   comm_ = comm;
+}
+
+whorlResult_t Communicator::wait_for_creation(whorlComm_t comm) {
+  for (auto pause = kShortestPause;; pause = std::min(pause * 2, kLongestPause)) {
+    whorlResult_t state = whorlInProgress;
+    whorlCommGetAsyncError(comm, &state);
+    if (state != whorlInProgress) return state;
+    if (interrupted_.load()) {
+      whorlCommAbort(comm);
+      fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
+                                  " was aborted while it was being created");
+    }
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 void Communicator::interrupt() {

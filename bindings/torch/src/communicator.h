@@ -44,7 +44,8 @@ class Communicator {
   whorlResult_t state();
 
  private:
-  void create();
+  void create(std::int64_t timeout_ms);
+  whorlResult_t wait_for_creation(whorlComm_t comm);
 
   Place place_;
   std::mutex mutex_; ///< of comm_ and interrupted_

@@ -19,17 +19,20 @@ constexpr int kNaps = 10;
 
 } // namespace
 
-void Executor::help_until(const WhorlWork& work) {
+bool Executor::help_until(const WhorlWork& work, std::optional<Deadline> deadline) {
   const bool may_help = !in_callback();
   Lock lock(mutex_);
   if (!may_help && !work.executed && ready()) changed(lock, true);
   while (!work.executed) {
     if (may_help && !busy_ && ready()) {
       run_step(lock, false);
-    } else {
+    } else if (!deadline) {
       done_.wait(lock);
+    } else if (done_.wait_until(lock, *deadline) == std::cv_status::timeout) {
+      return work.executed;
     }
   }
+  return true;
 }
 
 void Executor::changed(Lock&, bool serve) {

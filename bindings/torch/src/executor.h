@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -26,8 +27,10 @@ class Executor : public std::enable_shared_from_this<Executor> {
  public:
   virtual ~Executor() = default;
 
-  /// Carries out steps, or waits while another thread does, until `work` is executed.
-  void help_until(const WhorlWork& work);
+  using Deadline = std::chrono::steady_clock::time_point;
+  /// Carries out steps, or waits while another thread does, until `work` is executed. False if
+  /// another thread's step has not done so by the deadline; one of its own it cannot leave.
+  bool help_until(const WhorlWork& work, std::optional<Deadline> deadline = std::nullopt);
   /// drain() and join().
   void close(std::chrono::milliseconds patience);
   /// Ends it: waits up to `patience` for what is outstanding, then interrupts it. Later operations

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/types.h"
@@ -16,6 +17,32 @@ struct Header {
 static_assert(sizeof(Header) == 16);
 
 constexpr int kSender = 0, kReceiver = 1; // ranks of a channel
+constexpr std::chrono::milliseconds kForever{std::numeric_limits<int>::max()};
+
+/// The exception being handled. The library knows the ranks of the channel only: adds the group's.
+std::exception_ptr with_ranks(int source, int destination) {
+  try {
+    throw;
+  } catch (c10::Error& error) {
+    error.add_context(c10::str("a message from rank ", source, " to rank ", destination,
+                               " of the group; \"rank ", kSender, "\" and \"rank ", kReceiver,
+                               "\" in the text are these two"));
+    return std::current_exception();
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void transmit(Communicator& comm, const at::Tensor& tensor, std::int64_t tag) {
+  const at::Tensor dense = dense_copy(tensor);
+  const Header header{tag, dense.nbytes()};
+  whorlComm_t handle = comm.get();
+  check(whorlSend(&header, sizeof header, whorlUint8, kReceiver, handle, nullptr), handle);
+  if (header.bytes > 0) {
+    check(whorlSend(dense.data_ptr(), header.bytes, whorlUint8, kReceiver, handle, nullptr),
+          handle);
+  }
+}
 
 } // namespace
 
@@ -29,6 +56,8 @@ bool ReceiveChannel::ready() const {
 
 void ReceiveChannel::post(const std::shared_ptr<ReceiveRequest>& request, bool serve) {
   Lock lock(mutex_);
+  // Those that another channel has brought would stay for as long as this one is silent.
+  std::erase_if(posted_, [](const auto& earlier) { return earlier->claimed.load(); });
   posted_.push_back(request);
   std::vector<Finished> finished = ended_ ? fail_all(ended_) : match_kept();
   if (finished.empty()) changed(lock, serve);
@@ -106,9 +135,13 @@ std::vector<Executor::Finished> ReceiveChannel::step(Lock& lock) {
   std::shared_ptr<ReceiveRequest> request;
   at::Tensor bytes;
   std::exception_ptr error;
+  const bool named = std::any_of(posted_.begin(), posted_.end(), [](const auto& posted) {
+    return !posted->from_any && !posted->claimed.load();
+  });
   lock.unlock();
   try {
-    whorlComm_t comm = comm_.get();
+    // Where only receives from any rank are posted, this rank need not be the one that sends.
+    whorlComm_t comm = named ? comm_.get() : comm_.get(kForever);
     check(whorlRecv(&header, sizeof header, whorlUint8, kSender, comm, nullptr), comm);
     lock.lock();
     request = claim(header.tag);
@@ -118,11 +151,12 @@ std::vector<Executor::Finished> ReceiveChannel::step(Lock& lock) {
     if (!fits) bytes = at::empty({static_cast<std::int64_t>(header.bytes)}, at::kByte);
     void* const destination = fits ? request->dense.data_ptr() : bytes.data_ptr();
     if (header.bytes > 0) {
+      comm = comm_.get();
       check(whorlRecv(destination, header.bytes, whorlUint8, kSender, comm, nullptr), comm);
     }
     if (fits) copy_values(request->target, request->dense);
   } catch (...) {
-    error = std::current_exception();
+    error = with_ranks(source_, destination_);
   }
   lock.lock();
   delivering_ = false;
@@ -174,31 +208,48 @@ std::shared_ptr<ReceiveChannel> PointToPoint::from(int peer) {
   return channel;
 }
 
+std::function<void()> PointToPoint::sender(const at::Tensor& tensor, int peer, std::int64_t tag) {
+  return [comm = to(peer).comm, tensor, tag, rank = place_.rank, peer] {
+    try {
+      transmit(*comm, tensor, tag);
+    } catch (...) {
+      std::rethrow_exception(with_ranks(rank, peer));
+    }
+  };
+}
+
 void PointToPoint::send(const WorkPtr& work, int peer, bool serve) {
   to(peer).queue->push(work, serve);
 }
 
-void PointToPoint::transmit(const at::Tensor& tensor, int peer, std::int64_t tag) {
-  const at::Tensor dense = dense_copy(tensor);
-  const Header header{tag, dense.nbytes()};
-  whorlComm_t comm = to(peer).comm->get();
-  check(whorlSend(&header, sizeof header, whorlUint8, kReceiver, comm, nullptr), comm);
-  if (header.bytes > 0) {
-    check(whorlSend(dense.data_ptr(), header.bytes, whorlUint8, kReceiver, comm, nullptr), comm);
-  }
-}
-
 void PointToPoint::receive(std::shared_ptr<ReceiveRequest> request, int source, bool serve) {
-  if (source >= 0) {
-    request->channels = 1;
+  const std::chrono::milliseconds patience = timeout();
+  // Weak, for the work would keep itself alive; as long as it is posted the request lives.
+  request->work->set_patience(
+      patience, [weak = std::weak_ptr(request), source, patience, rank = place_.rank] {
+        const auto overdue = weak.lock();
+        if (overdue == nullptr || overdue->claimed.exchange(true)) return; // it is being delivered
+        overdue->work->complete(std::make_exception_ptr(c10::DistBackendError(
+            {"receive", __FILE__, __LINE__},
+            c10::str("whorl: rank ", rank, " received nothing with tag ", overdue->tag, " from ",
+                     source == kAnySource ? std::string("any rank") : c10::str("rank ", source),
+                     " within ", patience.count(), " ms"))));
+      });
+  if (source != kAnySource) {
     const auto channel = from(source);
     request->work->set_executor(channel);
     return channel->post(request, serve);
   }
+  request->from_any = true;
   request->channels = place_.size - 1;
   for (int peer = 0; peer < place_.size; ++peer) {
     if (peer != place_.rank) from(peer)->post(request, true);
   }
+}
+
+std::chrono::milliseconds PointToPoint::timeout() {
+  const std::lock_guard lock(mutex_);
+  return place_.timeout;
 }
 
 std::vector<std::shared_ptr<Executor>> PointToPoint::executors() {

@@ -24,14 +24,16 @@ namespace whorl_torch {
 /// posted in another order than the messages come do not block each other. A message is a header
 /// (tag and size) and the elements. The receiver matches it with the first receive posted for its
 /// tag; one that nobody has posted is kept. A receive from any rank is posted at all channels and
-/// taken by the first that has a message.
+/// taken by the first that has a message. The others may stay silent for any time, so the timeout
+/// of a receive is kept by whoever waits for it.
 struct ReceiveRequest {
   WorkPtr work;
   at::Tensor target;
   at::Tensor dense; ///< dense_like(target)
   std::int64_t tag;
+  bool from_any = false;
   std::atomic<int> channels{1};     ///< that may still bring it
-  std::atomic<bool> claimed{false}; ///< by the channel that brings it
+  std::atomic<bool> claimed{false}; ///< by the channel that brings it, or by who gives it up
 };
 
 class ReceiveChannel final : public Executor {
@@ -63,8 +65,10 @@ class ReceiveChannel final : public Executor {
   const int source_, destination_;
   std::deque<std::shared_ptr<ReceiveRequest>> posted_;
   std::deque<Message> kept_;
-  bool delivering_ = false;
+  bool delivering_ = false; ///< the step under way has claimed a request
 };
+
+inline constexpr int kAnySource = -1;
 
 /// All channels of one process group.
 class PointToPoint {
@@ -72,10 +76,10 @@ class PointToPoint {
   /// `place` is that of the group; `ended` tells that the group has been ended.
   explicit PointToPoint(Communicator::Place place);
 
+  /// What a send does when it is carried out; it goes on to do so while the group is shut down.
+  std::function<void()> sender(const at::Tensor& tensor, int peer, std::int64_t tag);
   void send(const WorkPtr& work, int peer, bool serve);
-  /// What the body of a send does.
-  void transmit(const at::Tensor& tensor, int peer, std::int64_t tag);
-  /// `source` -1: any.
+  /// `source` kAnySource: any.
   void receive(std::shared_ptr<ReceiveRequest> request, int source, bool serve);
 
   void interrupt(const std::exception_ptr& reason);
@@ -91,6 +95,7 @@ class PointToPoint {
   std::shared_ptr<ReceiveChannel> from(int peer);
   Communicator::Place channel_place(int source, int destination) const;
   std::vector<std::shared_ptr<Executor>> executors();
+  std::chrono::milliseconds timeout();
 
   Communicator::Place place_;
   std::mutex mutex_; ///< of the maps and of place_.timeout

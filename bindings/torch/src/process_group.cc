@@ -160,9 +160,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::send(Tensors& tensors, int dest
   check_root(destination, "send");
   TORCH_CHECK_VALUE(destination != rank_, "whorl: rank ", rank_, " cannot send to itself");
   WorkPtr work = make_work({c10d::OpType::SEND, "whorl:send"}, tensors, tensors,
-                           [p2p = members_->p2p, tensor = tensors[0], destination, tag] {
-                             p2p->transmit(tensor, destination, tag);
-                           });
+                           members_->p2p->sender(tensors[0], destination, tag));
   members_->p2p->send(work, destination, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
@@ -191,7 +189,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::recv(Tensors& tensors, int sour
 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::recvAnysource(Tensors& tensors, int tag) {
   TORCH_CHECK_VALUE(size_ > 1, "whorl: recv from any rank: the group has no other rank");
-  return receive(tensors, -1, tag, c10d::OpType::RECVANYSOURCE, "whorl:recvAnySource");
+  return receive(tensors, kAnySource, tag, c10d::OpType::RECVANYSOURCE, "whorl:recvAnySource");
 }
 
 void ProcessGroupWhorl::check_root(std::int64_t root, const char* operation) const {

@@ -43,7 +43,11 @@ std::vector<at::Tensor> WhorlWork::result() {
 bool WhorlWork::wait(std::chrono::milliseconds timeout) {
   const bool limited = timeout != kNoTimeout && timeout.count() > 0;
   if (!future_->completed() && !limited) {
-    if (const auto executor = executor_.lock()) executor->help_until(*this);
+    if (overdue_) {
+      wait_with_patience();
+    } else if (const auto executor = executor_.lock()) {
+      executor->help_until(*this);
+    }
   }
   if (limited) {
     std::unique_lock lock(mutex_);
@@ -56,6 +60,17 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
   future_->wait();
   if (future_->hasError()) std::rethrow_exception(future_->exception_ptr());
   return true;
+}
+
+void WhorlWork::wait_with_patience() {
+  const auto deadline = std::chrono::steady_clock::now() + patience_;
+  if (const auto executor = executor_.lock()) {
+    if (executor->help_until(*this, deadline)) return;
+  } else {
+    std::unique_lock lock(mutex_);
+    if (cv_.wait_until(lock, deadline, [this] { return completed_; })) return;
+  }
+  overdue_();
 }
 
 void WhorlWork::abort() {

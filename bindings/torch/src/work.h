@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "bindings/torch/src/turns.h"
@@ -62,6 +63,13 @@ class WhorlWork final : public OrderedWork {
   /// Its place in the order of callbacks; before the work is queued.
   void set_origin(Origin origin) { origin_ = std::move(origin); }
   Origin origin() const override { return origin_; }
+  /// wait() calls `overdue` when the operation is not complete after `patience`; it then ends the
+  /// operation, unless that is about to end by itself. Unset: whoever carries it out keeps the
+  /// time.
+  void set_patience(std::chrono::milliseconds patience, std::function<void()> overdue) {
+    patience_ = patience;
+    overdue_ = std::move(overdue);
+  }
   void set_abort(std::function<void()> abort) { abort_ = std::move(abort); }
   void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
   /// Set and read under the lock of the executor.
@@ -71,7 +79,11 @@ class WhorlWork final : public OrderedWork {
   std::function<void()> body_;
   std::function<void()> abort_;
   Origin origin_;
+  std::chrono::milliseconds patience_{0};
+  std::function<void()> overdue_;
   std::vector<at::Tensor> outputs_;
+  /// Until the operation is complete or overdue.
+  void wait_with_patience();
   std::weak_ptr<Executor> executor_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::uint64_t sequence_;

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import time
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -179,3 +182,75 @@ def nobody_sends(rank: int, size: int) -> float:
 def test_receive_times_out() -> None:
     waited = run(2, nobody_sends, seconds=2)[1]
     assert 1 < waited < 15
+
+
+def then_destroy(rank: int, size: int) -> None:
+    count, elements = 5, 300_000
+    if rank == 0:
+        for i in range(count):
+            dist.isend(torch.full((elements,), float(i)), 1)
+        dist.destroy_process_group()
+    else:
+        time.sleep(0.5)
+        tensor = torch.empty(elements)
+        for i in range(count):
+            dist.recv(tensor, 0)
+            assert tensor.eq(i).all()
+
+
+def test_destroy_sends_what_was_issued() -> None:
+    run(2, then_destroy)
+
+
+def silent_sender(rank: int, size: int) -> None:
+    """Rank 2 sends nothing for longer than the timeout; receives from any rank go on meanwhile."""
+    rounds, warm, megabytes = 60, 10, 4
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    tensor = torch.zeros(1)
+    if rank == 0:
+        for i in range(rounds):
+            if i == warm:  # the communicator has what memory it needs
+                before = resident_megabytes()
+            assert dist.recv(torch.empty(megabytes << 20, dtype=torch.uint8), group=group) == 1
+        grown = resident_megabytes() - before
+        assert grown < (rounds - warm) * megabytes // 2, f"{grown} MiB of received tensors are kept"
+        dist.barrier()
+        assert dist.recv(tensor, group=group) == 2 and tensor == 7
+        with pytest.raises(RuntimeError, match="rank 0 received nothing with tag 9 from any rank"):
+            dist.recv(tensor, tag=9, group=group)
+        dist.barrier()
+        dist.recv(tensor, 2, group=group)  # what was given up does no harm
+        assert tensor == 8
+    elif rank == 1:
+        for _ in range(rounds):
+            dist.send(torch.empty(megabytes << 20, dtype=torch.uint8), 0, group=group)
+            time.sleep(3 / rounds)
+        dist.barrier()
+        dist.barrier()
+    else:
+        dist.barrier()
+        dist.send(tensor + 7, 0, group=group)
+        dist.barrier()
+        dist.send(tensor + 8, 0, group=group)
+
+
+def resident_megabytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() >> 20
+
+
+def test_any_source_with_a_silent_rank() -> None:
+    run(3, silent_sender)
+
+
+def nobody_receives(rank: int, size: int) -> None:
+    if rank == 2:
+        with pytest.raises(RuntimeError, match="from rank 2 to rank 1 of the group"):
+            dist.send(torch.ones(3), 1)
+    elif rank == 0:
+        with pytest.raises(RuntimeError, match="from rank 2 to rank 0 of the group|from rank 2 within"):
+            dist.recv(torch.empty(3), 2)
+
+
+def test_errors_name_the_ranks_of_the_group() -> None:
+    run(3, nobody_receives, seconds=1)

@@ -1,10 +1,12 @@
 """Accelerate, Lightning and DeepSpeed. The last two make the process group themselves, by the
 environment variables of a launcher and the name of the backend. A framework that is not installed has
-no cases; `MISSING` names it."""
+no cases; `MISSING` names it and says why."""
 import functools
 import importlib.util
 import os
+import pathlib
 import socket
+import sys
 
 import models
 import torch
@@ -12,10 +14,21 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from case import Case, Training, World
 from data import digit_batch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 
 EACH = 32
 FRAMEWORKS = ("accelerate", "lightning", "deepspeed")
-MISSING = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
+
+
+def why_missing(name: str) -> str:
+    """What `./run trainers` noted when it could not install the framework."""
+    note = pathlib.Path(sys.prefix) / f"without-{name}"
+    return note.read_text(encoding="utf-8").strip() if note.exists() else "it is not installed"
+
+
+MISSING = {name: why_missing(name) for name in FRAMEWORKS if importlib.util.find_spec(name) is None}
 
 
 def leave(world: World) -> None:
@@ -54,16 +67,19 @@ def accelerate(world: World) -> Training:
     return Training(step, EACH, model)
 
 
-def lightning(world: World) -> Training:
-    from lightning.fabric import Fabric
-    from lightning.fabric.strategies import DDPStrategy
+def lightning(world: World, kind: str) -> Training:
+    from lightning.fabric import Fabric, strategies
     leave(world)
-    fabric = Fabric(accelerator="cpu", devices=world.size,
-                    strategy=DDPStrategy(process_group_backend=world.backend))
+    if kind == "ddp":
+        strategy = strategies.DDPStrategy(process_group_backend=world.backend)
+    else:
+        strategy = strategies.ModelParallelStrategy(shard, data_parallel_size=world.size, tensor_parallel_size=1,
+                                                    process_group_backend=world.backend)
+    fabric = Fabric(accelerator="cpu", devices=world.size, strategy=strategy)
     fabric.launch()
     check_backend(world)
-    model = models.plain_network()
-    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    model = fabric.setup_module(models.plain_network())  # first: sharding makes parameters of its own
+    optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
 
     def step(i: int) -> torch.Tensor:
         images, labels = digit_batch(i, [world.rank], world.size, EACH)
@@ -74,6 +90,13 @@ def lightning(world: World) -> Training:
         return fabric.all_reduce(loss.detach(), reduce_op="mean")
 
     return Training(step, EACH, model)
+
+
+def shard(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh["data_parallel"])
+    return fully_shard(model, mesh=mesh["data_parallel"])
 
 
 def deepspeed(world: World, stage: int) -> Training:
@@ -102,7 +125,8 @@ def deepspeed(world: World, stage: int) -> Training:
 
 CASES = [case for case in (
     Case("accelerate", 2, accelerate),
-    Case("lightning", 2, lightning),
+    Case("lightning_ddp", 2, functools.partial(lightning, kind="ddp")),
+    Case("lightning_fsdp2", 2, functools.partial(lightning, kind="fsdp2")),
     Case("deepspeed_zero1", 2, functools.partial(deepspeed, stage=1), seconds=90),
     Case("deepspeed_zero2", 2, functools.partial(deepspeed, stage=2), seconds=90),
     Case("deepspeed_zero3", 2, functools.partial(deepspeed, stage=3), seconds=90),
