@@ -213,7 +213,7 @@ def main():
     except KeyboardInterrupt:
         return 130
     if args.json:
-        args.json.write_text(json.dumps(result) + "\n")
+        args.json.write_text(report.records(result))
     show(result, args.plot)
     return 0
 

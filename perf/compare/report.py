@@ -1,8 +1,20 @@
-"""Tables as text."""
+"""Results as text: tables, and files of records."""
+import json
+
 import tables
 from plan import WHERE
 
 COLUMN = 12
+
+
+def records(result):
+    """JSON with a line for each record of a list, so that a recorded file can be read and compared."""
+    def value(one):
+        if not isinstance(one, list) or not one:
+            return json.dumps(one)
+        return "[\n  " + ",\n  ".join(map(json.dumps, one)) + "\n ]"
+    return "{\n " + ",\n ".join(f"{json.dumps(key)}: {value(one)}"
+                                for key, one in result.items()) + "\n}\n"
 
 
 def number(value):

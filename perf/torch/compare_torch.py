@@ -30,6 +30,7 @@ sys.path.append(str(ROOT / "perf" / "compare"))
 import machine  # noqa: E402
 import operations  # noqa: E402
 import pool  # noqa: E402
+import report  # noqa: E402
 import summary  # noqa: E402
 import tables  # noqa: E402
 import torch  # noqa: E402
@@ -204,8 +205,8 @@ def main() -> int:
         print(f"compare_torch: {failure}", file=sys.stderr)
         return 1
     if args.json:
-        args.json.write_text(json.dumps(results[0] if len(results) == 1 else tables.merged(results),
-                                        indent=1) + "\n", encoding="utf-8")
+        whole = results[0] if len(results) == 1 else tables.merged(results)
+        args.json.write_text(report.records(whole), encoding="utf-8")
     print(summary.text(results))
     return 0
 
