@@ -90,13 +90,14 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backends", nargs=2, default=["gloo", "whorl"], metavar=("A", "B"))
-    parser.add_argument("--case", nargs="+", default=[])
-    parser.add_argument("--fast", action="store_true")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--backends", nargs=2, default=["gloo", "whorl"], metavar=("A", "B"),
+                        help="to be compared (default: gloo whorl)")
+    parser.add_argument("--case", nargs="+", default=[], metavar="NAME", help="only these; --list names them")
+    parser.add_argument("--fast", action="store_true", help="only the cases that `./run test` contains")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each backend, in turn (default: 2)")
     parser.add_argument("--torchrun", action="store_true", help="start the ranks by torchrun")
     parser.add_argument("--json", type=pathlib.Path, help="write the table here as JSON")
-    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--list", action="store_true", help="name the cases and their numbers of ranks")
     arguments = parser.parse_args()
     if arguments.list:
         for case in all_cases().values():
