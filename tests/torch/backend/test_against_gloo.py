@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -153,6 +155,43 @@ def test_shared_memory_on_one_host() -> None:
         assert gloo[0] >= 2, "gloo has a connection to each peer"
         assert whorl[0] <= gloo[0], "whorl adds none that stays"
         assert gloo[1] == 0 and whorl[1] > 0
+
+
+def received() -> int:
+    """Bytes that have come over the TCP connections of this process."""
+    offset = 128  # of tcpi_bytes_received in the kernel's tcp_info
+    total = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            if not str(entry.readlink()).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as copy:
+                info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        except OSError:  # closed meanwhile, or no TCP
+            continue
+        total += struct.unpack_from("Q", info, offset)[0]
+    return total
+
+
+def traffic(rank: int, size: int) -> dict[str, float]:
+    """What a reduce-scatter brings to this rank, as a share of its input."""
+    os.environ["WHORL_TRANSPORTS"] = "tcp"  # so that it can be counted
+    found = {}
+    for backend in BACKENDS:
+        group = new_group(backend)
+        part, whole = torch.empty(1 << 18), torch.ones(size << 18)
+        dist.reduce_scatter_tensor(part, whole, group=group)
+        before = received()
+        dist.reduce_scatter_tensor(part, whole, group=group)
+        found[backend] = (received() - before) / whole.nbytes
+        assert part.eq(size).all()
+    return found
+
+
+def test_reduce_scatter_is_one_operation() -> None:
+    for found in run(3, traffic):
+        assert abs(found["whorl"] - 2 / 3) < 0.1, found
+        assert abs(found["gloo"] - 4 / 3) < 0.1, "gloo reduces everything to every rank"
 
 
 # --- what goes wrong ----------------------------------------------------------------------------
