@@ -147,9 +147,11 @@ void Executor::drain(std::chrono::milliseconds patience) {
         {__func__, __FILE__, __LINE__},
         "whorl: the process group was shut down before the operation was complete")));
   }
+  wait_for_callbacks(deadline);
 }
 
 void Executor::join() {
+  release_callbacks(); // this may be one, whose end others wait for
   Lock lock(mutex_);
   stop_ = true;
   available_.notify_all();
@@ -176,6 +178,10 @@ void WorkQueue::push(const WorkPtr& work, bool serve) {
   work->set_origin({turns_, turns_->take(), depth_});
   queue_.push_back(work);
   changed(lock, serve);
+}
+
+void WorkQueue::wait_for_callbacks(Deadline deadline) {
+  if (CallbackScope::depth() == 0) turns_->wait_for_all(deadline);
 }
 
 void WorkQueue::cut_short() {

@@ -33,8 +33,8 @@ class Executor : public std::enable_shared_from_this<Executor> {
   bool help_until(const WhorlWork& work, std::optional<Deadline> deadline = std::nullopt);
   /// drain() and join().
   void close(std::chrono::milliseconds patience);
-  /// Ends it: waits up to `patience` for what is outstanding, then interrupts it. Later operations
-  /// fail.
+  /// Ends it: waits up to `patience` for what is outstanding, then interrupts it, and for callbacks.
+  /// Later operations fail.
   void drain(std::chrono::milliseconds patience);
   /// After drain(): its threads are gone when it returns, but for the calling one.
   void join();
@@ -58,6 +58,11 @@ class Executor : public std::enable_shared_from_this<Executor> {
   virtual std::vector<Finished> take_all(const std::exception_ptr& reason) = 0;
   /// Without the lock: makes a step that is under way return soon.
   virtual void cut_short() = 0;
+  /// Without the lock: waits until the callbacks of what is executed are over, unless the calling
+  /// thread runs a callback itself.
+  virtual void wait_for_callbacks(Deadline) {}
+  /// Without the lock: from now on callbacks do not wait for one another.
+  virtual void release_callbacks() {}
   /// Whether the calling thread runs a callback of one of its operations. Such a thread carries no
   /// other out: it would run that one's callbacks before its own is over.
   virtual bool in_callback() const { return false; }
@@ -96,8 +101,6 @@ class WorkQueue : public Executor {
       : cut_short_(std::move(cut_short)), depth_(depth) {}
   /// With `serve` unset the caller will call help_until() at once.
   void push(const WorkPtr& work, bool serve);
-  /// In which callbacks run.
-  Turns& turns() { return *turns_; }
 
  protected:
   bool ready() const override { return !queue_.empty(); }
@@ -105,6 +108,8 @@ class WorkQueue : public Executor {
   std::vector<Finished> step(Lock& lock) override;
   std::vector<Finished> take_all(const std::exception_ptr& reason) override;
   void cut_short() override;
+  void wait_for_callbacks(Deadline deadline) override;
+  void release_callbacks() override { turns_->end(); }
   bool in_callback() const override { return CallbackScope::within(*turns_); }
 
  private:

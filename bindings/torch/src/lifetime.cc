@@ -98,13 +98,10 @@ void Members::shut_down(std::chrono::milliseconds patience) {
                     std::chrono::duration_cast<std::chrono::milliseconds>(
                         deadline - std::chrono::steady_clock::now()));
   };
-  // What callbacks of one lane issue goes to the next, so that one accepts until they are over. A
-  // callback may also be what calls this.
+  // What callbacks of one lane issue goes to the next, so that one accepts until they are over.
   std::size_t drained = 0;
   for (std::vector<Lane> all = lanes(); drained < all.size(); all = lanes()) {
-    const Lane& lane = all[drained++];
-    lane.queue->drain(left());
-    if (CallbackScope::depth() == 0) lane.queue->turns().wait_for_all(deadline);
+    all[drained++].queue->drain(left());
   }
   {
     const std::lock_guard lock(mutex_);

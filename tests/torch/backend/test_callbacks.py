@@ -183,6 +183,33 @@ def test_destroyed_with_callbacks_under_way() -> None:
     run(2, under_way)
 
 
+def destroyed_inside(rank: int, size: int, kind: str) -> None:
+    """Callbacks of later operations, on other threads, wait for the one that destroys the group."""
+    seen: list[str] = []
+
+    def first(_: Future) -> None:
+        time.sleep(0.3)
+        dist.destroy_process_group()
+        seen.append("destroyed")
+
+    if kind == "collectives":
+        works = [dist.all_reduce(torch.ones(1 << 20), async_op=True) for _ in range(3)]
+    elif rank == 0:
+        works = [dist.isend(torch.ones(1 << 20), 1) for _ in range(3)]
+    else:
+        works = [dist.irecv(torch.empty(1 << 20), 0) for _ in range(3)]
+    futures = [work.get_future().then(callback) for work, callback in
+               zip(works, [first, lambda _: seen.append("later"), lambda _: None])]
+    for future in futures:
+        future.wait()
+    assert sorted(seen) == ["destroyed", "later"]
+
+
+@pytest.mark.parametrize("kind", ["collectives", "messages"])
+def test_destroyed_in_a_callback(kind: str) -> None:
+    run(2, destroyed_inside, kind, limit=40)
+
+
 def aborted(rank: int, size: int) -> None:
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     assert reduced(1.0).eq(size).all()
