@@ -8,15 +8,16 @@ import pathlib
 import socket
 import sys
 
-import models
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from case import Case, Training, World
-from data import digit_batch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+
+import models
+from case import Case, Training, World
+from data import digit_batch
 
 EACH = 32
 FRAMEWORKS = ("accelerate", "lightning", "deepspeed")
