@@ -102,8 +102,8 @@ class Build(BuildExtension):
 
 
 SOURCES = ("all_to_all", "collectives", "collectives_of_lists", "communicator", "errors", "executor",
-           "lifetime", "module", "p2p", "process_group", "python_future", "shared_memory", "sparse",
-           "steps", "store", "turns", "types", "work")
+           "lifetime", "module", "p2p", "process_group", "python_future", "roll_call",
+           "shared_memory", "sparse", "steps", "store", "turns", "types", "work")
 
 setup(
     ext_modules=[

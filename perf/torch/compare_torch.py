@@ -27,13 +27,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "perf" / "compare"))
 
+import torch  # noqa: E402
+
 import machine  # noqa: E402
 import operations  # noqa: E402
 import pool  # noqa: E402
 import report  # noqa: E402
 import summary  # noqa: E402
 import tables  # noqa: E402
-import torch  # noqa: E402
 import workloads  # noqa: E402
 
 SIZES = {"8": 8, "4K": 4 << 10, "64K": 64 << 10, "1M": 1 << 20, "8M": 8 << 20, "64M": 64 << 20}

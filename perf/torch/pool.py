@@ -15,10 +15,11 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
-import machine
-import operations
 import torch
 import torch.distributed as dist
+
+import machine
+import operations
 import workloads
 
 GLOO, WHORL, SHARED = "gloo", "whorl", "whorl-shared"

@@ -8,12 +8,13 @@ import gc
 import time
 from collections.abc import Callable
 
-import models
-import operations
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+import models
+import operations
 
 WORKLOADS = {"resnet18-exchange": "resnet18", "gpt2-exchange": "gpt2",
              "resnet18": "resnet18", "gpt2": "gpt2"}

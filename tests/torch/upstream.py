@@ -117,7 +117,6 @@ def prepare(backend: str, ranks: int, seconds: int) -> dict[str, type[unittest.T
     os.environ.update(BACKEND=backend, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
                       DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(seconds), OMP_NUM_THREADS="1",
                       TORCH_SHOW_CPP_STACKTRACES="0")
-    import torch
     if backend != "gloo":
         __import__(f"{backend}_torch")
     from torch.testing._internal import common_distributed

@@ -19,6 +19,7 @@ import traceback
 import torch
 import torch._dynamo
 import torch.distributed as dist
+
 import worker
 from case import ALONE, Case, World
 

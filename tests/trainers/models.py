@@ -1,10 +1,11 @@
 """The models that the systems train."""
 from __future__ import annotations
 
-import data
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import data
 
 
 def digit_network(width: int = 128, seed: int = 1) -> nn.Module:

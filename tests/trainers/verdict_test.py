@@ -4,10 +4,11 @@ import dataclasses
 import unittest
 from unittest import mock
 
-import launch
-import runner
 import torch
 import torch.distributed as dist
+
+import launch
+import runner
 import verdict
 from case import Case, Training, World
 from systems import all_cases

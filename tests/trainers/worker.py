@@ -16,8 +16,9 @@ import time
 
 import torch
 import torch.distributed as dist
-from case import ALONE, Case, World
 from torch import nn
+
+from case import ALONE, Case, World
 
 
 def load_backend(name: str) -> None:

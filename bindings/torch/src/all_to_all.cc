@@ -1,4 +1,6 @@
 // Personalized exchanges.
+#include <algorithm>
+
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/process_group.h"
 #include "bindings/torch/src/steps.h"
@@ -37,6 +39,14 @@ std::vector<std::size_t> block_counts(const at::Tensor& dense,
   std::vector<std::size_t> counts;
   for (const std::int64_t count : rows) counts.push_back(static_cast<std::size_t>(count) * per_row);
   return counts;
+}
+
+/// The values of `input` in dense memory that none of `outputs`, which are dense, is in.
+at::Tensor apart_from(const Tensors& outputs, const at::Tensor& input) {
+  const at::Tensor dense = dense_copy(input);
+  const bool shared = std::any_of(outputs.begin(), outputs.end(),
+                                  [&](const at::Tensor& output) { return overlap(output, dense); });
+  return shared ? dense.clone() : dense;
 }
 
 /// `to[j]` gets what rank j has in `from[self]`. All are dense.
@@ -89,7 +99,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::alltoall_base(
   check_sizes(input_sizes, input, "input");
   return issue(describe(c10d::OpType::ALLTOALL_BASE, "whorl:all_to_all", options), {output},
                {input}, [output, input, output_sizes, input_sizes, n = ranks()](whorlComm_t comm) {
-                 const at::Tensor from = dense_copy(input), to = dense_like(output);
+                 const at::Tensor to = dense_like(output), from = apart_from({to}, input);
                  const Elements e = elements(from);
                  const auto sends = block_counts(from, input_sizes, n);
                  const auto receives = block_counts(to, output_sizes, n);
@@ -114,7 +124,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::alltoall(Tensors& outputs, Tens
                [outputs, inputs, self = self()](whorlComm_t comm) {
                  Tensors to, from;
                  for (const at::Tensor& tensor : outputs) to.push_back(dense_like(tensor));
-                 for (const at::Tensor& tensor : inputs) from.push_back(dense_copy(tensor));
+                 for (const at::Tensor& tensor : inputs) from.push_back(apart_from(to, tensor));
                  exchange(to, from, self, comm);
                  for (std::size_t i = 0; i < to.size(); ++i) copy_values(outputs[i], to[i]);
                });

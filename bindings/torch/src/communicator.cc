@@ -10,7 +10,11 @@
 namespace whorl_torch {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kShortestPause{20}, kLongestPause{1000};
+// How often a creation looks whether its ranks are still there, and how long it may take to end
+// after one of them has: that one may have been through with it, and with all it had to do.
+constexpr std::chrono::milliseconds kLook{100}, kGrace{2000};
 
 int clamp_ms(std::int64_t ms) { return static_cast<int>(std::clamp<std::int64_t>(ms, 1, INT_MAX)); }
 
@@ -26,6 +30,7 @@ Communicator::Communicator(Place place, whorlComm_t comm) : Communicator(std::mo
 Communicator::~Communicator() { destroy(); }
 
 whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) {
+  if (!creation_error_.empty()) fail<c10::DistBackendError>(creation_error_);
   if (interrupted_.load()) {
     fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
                                 " has been aborted or shut down");
@@ -40,7 +45,6 @@ whorlComm_t Communicator::get(std::optional<std::chrono::milliseconds> timeout) 
 }
 
 void Communicator::create(std::int64_t timeout_ms) {
-  if (!creation_error_.empty()) fail<c10::DistBackendError>(creation_error_);
   StoreAdapter adapter(place_.store, interrupted_);
   const whorlStore_t store = adapter.callbacks(place_.prefix);
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
@@ -68,17 +72,45 @@ void Communicator::create(std::int64_t timeout_ms) {
 }
 
 whorlResult_t Communicator::wait_for_creation(whorlComm_t comm) {
+  Clock::time_point look = Clock::now() + kLook;
+  std::optional<Clock::time_point> give_up_at;
   for (auto pause = kShortestPause;; pause = std::min(pause * 2, kLongestPause)) {
     whorlResult_t state = whorlInProgress;
     whorlCommGetAsyncError(comm, &state);
     if (state != whorlInProgress) return state;
-    if (interrupted_.load()) {
-      whorlCommAbort(comm);
-      fail<c10::DistBackendError>("whorl rank ", place_.rank, ": ", place_.name,
-                                  " was aborted while it was being created");
+    if (interrupted_.load()) give_up(comm, "it was aborted while it was being created");
+    if (const auto now = Clock::now(); now >= look) {
+      look = now + kLook;
+      const int ended = give_up_at && now < *give_up_at ? -1 : rank_that_has_ended();
+      if (ended >= 0 && give_up_at) {
+        give_up(comm, c10::str("rank ", ended,
+                               " of the group has ended, and had not come here by then; look for "
+                               "the end of that process in its own output"));
+      }
+      if (ended >= 0) give_up_at = now + kGrace;
     }
     std::this_thread::sleep_for(pause);
   }
+}
+
+int Communicator::rank_that_has_ended() const {
+  if (place_.roll == nullptr) return -1;
+  if (place_.ranks.empty()) {
+    for (int rank = 0; rank < place_.size; ++rank) {
+      if (place_.roll->has_ended(rank)) return rank;
+    }
+  }
+  for (const int rank : place_.ranks) {
+    if (place_.roll->has_ended(rank)) return rank;
+  }
+  return -1;
+}
+
+void Communicator::give_up(whorlComm_t comm, const std::string& why) {
+  creation_error_ = c10::str("whorl rank ", place_.rank, ": ", place_.name, ": ", why);
+  interrupted_.store(true); // ends a wait for the store, and whorlCommAbort() waits for that
+  whorlCommAbort(comm);
+  fail<c10::DistBackendError>(creation_error_);
 }
 
 void Communicator::interrupt() {

@@ -8,7 +8,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "bindings/torch/src/roll_call.h"
 #include "whorl/whorl.h"
 
 namespace whorl_torch {
@@ -24,6 +26,8 @@ class Communicator {
     int size;
     std::string name; ///< in messages: "process group 0"
     std::chrono::milliseconds timeout;
+    std::shared_ptr<RollCall> roll; ///< of the ranks of the group
+    std::vector<int> ranks;         ///< of the group, that the communicator has; empty: all
   };
   explicit Communicator(Place place);
   /// Takes over a communicator that exists, for instance from whorlCommSplit().
@@ -33,7 +37,8 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   /// The handle, for an operation with this timeout (none: that of the group). Creates the
-  /// communicator the first time, which waits for all its ranks. Throws.
+  /// communicator the first time, which waits for all its ranks and fails soon after one of them
+  /// has ended. Throws.
   whorlComm_t get(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Ends what is under way, on all ranks; from any thread. get() throws from now on.
   void interrupt();
@@ -46,6 +51,9 @@ class Communicator {
  private:
   void create(std::int64_t timeout_ms);
   whorlResult_t wait_for_creation(whorlComm_t comm);
+  /// Of the group: one of the communicator's whose process has ended; none: -1.
+  int rank_that_has_ended() const;
+  [[noreturn]] void give_up(whorlComm_t comm, const std::string& why);
 
   Place place_;
   std::mutex mutex_; ///< of comm_ and interrupted_

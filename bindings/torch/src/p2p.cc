@@ -183,6 +183,7 @@ Communicator::Place PointToPoint::channel_place(int source, int destination) con
   place.prefix = c10::str(place_.prefix, "p2p/", source, "-", destination, "/");
   place.name = c10::str("channel ", source, "->", destination, " of ", place_.name);
   place.size = 2;
+  place.ranks = {source, destination};
   place.rank = place_.rank == source ? kSender : kReceiver;
   return place;
 }

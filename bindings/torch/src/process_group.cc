@@ -21,12 +21,15 @@ std::string next_prefix(c10d::Store& store, int rank) {
 
 Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                const ProcessGroupWhorl::Options& options) {
+  const std::string prefix = next_prefix(*store, rank);
   return {.store = store,
-          .prefix = next_prefix(*store, rank),
+          .prefix = prefix,
           .rank = rank,
           .size = size,
           .name = c10::str("process group ", options.name),
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          .roll = std::make_shared<RollCall>(store, prefix + "processes/", rank),
+          .ranks = {}};
 }
 
 /// The span of a Work lasts from issue to completion. While a profiler is at work a second one,

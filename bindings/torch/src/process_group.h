@@ -76,7 +76,11 @@ class ProcessGroupWhorl final : public c10d::Backend {
   WorkResult recv(Tensors& tensors, int source, int tag) override;
   WorkResult recvAnysource(Tensors& tensors, int tag) override;
 
-  void startCoalescing() override { coalescing_ = true; }
+  /// Parts of an earlier call that an exception has kept from its end are forgotten.
+  void startCoalescing() override {
+    coalescing_ = true;
+    coalesced_.clear();
+  }
   WorkResult endCoalescing() override;
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }

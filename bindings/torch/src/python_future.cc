@@ -29,7 +29,9 @@ template <class OneWork>
 void define_work(py::module& module, const char* name) {
   py::class_<OneWork, c10d::Work, c10::intrusive_ptr<OneWork>>(module, name)
       .def("get_future", [](OneWork& work) {
-        py::object future = py::module::import("whorl_torch.futures").attr("Future")(work.origin());
+        py::object future =
+            py::module::import("whorl_torch.futures")
+                .attr("Future")(work.origin(), c10::intrusive_ptr<c10d::Work>::reclaim_copy(&work));
         future.cast<std::shared_ptr<PythonFutureWrapper>>()->fut = work.getFuture();
         return future;
       });

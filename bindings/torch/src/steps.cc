@@ -40,6 +40,14 @@ void same_count(std::int64_t a, std::int64_t b, const char* operation, const cha
   TORCH_CHECK_VALUE(a == b, "whorl: ", operation, ": ", what, " has ", a, " elements, not ", b);
 }
 
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const auto begin = [](const at::Tensor& tensor) {
+    return reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
+  };
+  return a.numel() > 0 && b.numel() > 0 && begin(a) < begin(b) + b.nbytes() &&
+         begin(b) < begin(a) + a.nbytes();
+}
+
 bool all_of_size(const Tensors& tensors, std::int64_t numel) {
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() != numel) return false;

@@ -21,6 +21,8 @@ const Tensors& only_list(const std::vector<Tensors>& lists, std::size_t size,
                          const char* operation);
 void same_type(const at::Tensor& a, const at::Tensor& b, const char* operation);
 void same_count(std::int64_t a, std::int64_t b, const char* operation, const char* what);
+/// Whether two dense tensors have memory in common.
+bool overlap(const at::Tensor& a, const at::Tensor& b);
 bool all_of_size(const Tensors& tensors, std::int64_t numel);
 
 /// One flat tensor for all of `tensors`.

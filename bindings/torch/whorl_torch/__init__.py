@@ -10,7 +10,6 @@ import atexit
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 if not dist.is_available():

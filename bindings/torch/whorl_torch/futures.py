@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from whorl_torch import _C
 
@@ -14,9 +15,15 @@ from whorl_torch import _C
 class Future(torch.futures.Future):
     """`get_future()` of a Work, and what `then()` of one returns."""
 
-    def __init__(self, origin: _C.Origin) -> None:
+    def __init__(self, origin: _C.Origin, work: dist.Work | None = None) -> None:
         super().__init__()
         self._origin = origin
+        self._work = work
+
+    def wait(self) -> Any:
+        if self._work is not None and not self.done():
+            self._work.wait()  # keeps the time, and carries the operation out if nobody has begun it
+        return super().wait()
 
     def then(self, callback: Callable[[torch.futures.Future], Any]) -> Future:
         result = Future(self._origin)

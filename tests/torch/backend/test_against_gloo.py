@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+
 from ranks import outcomes, run
 
 BACKENDS = ("gloo", "whorl")

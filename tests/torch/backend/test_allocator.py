@@ -11,10 +11,11 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
-import whorl_torch
-from ranks import outcomes, run
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+import whorl_torch
+from ranks import outcomes, run
 from whorl_torch import _C, in_shared_memory, shared_memory
 
 LEAST = 64 << 10

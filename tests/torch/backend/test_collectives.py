@@ -93,6 +93,26 @@ def test_moves(size: int) -> None:
     run(size, moves)
 
 
+def exchanged_in_place(rank: int, size: int) -> None:
+    for count in (1, 100_000):
+        rows = [rank + column + 1 for column in range(size)]  # as many come as go
+        for splits, length in ((None, size * count), (rows, sum(rows))):
+            tensor = torch.arange(float(length)) + 1000 * rank
+            expected = torch.empty(length)
+            dist.all_to_all_single(expected, tensor.clone(), splits, splits)
+            dist.all_to_all_single(tensor, tensor, splits, splits)
+            same(tensor, expected, (count, splits))
+        blocks = [torch.full((count,), float(10 * rank + peer)) for peer in range(size)]
+        dist.all_to_all(blocks, blocks)
+        for peer in range(size):
+            same(blocks[peer], torch.full((count,), float(10 * peer + rank)), (count, "list"))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_all_to_all_in_place(size: int) -> None:
+    run(size, exchanged_in_place)
+
+
 def premultiplied(rank: int, size: int) -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64):
         inputs = _inputs(size, dtype)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ranks import outcomes, run
+from ranks import DIED, outcomes, run
 
 LARGE = 2_000_000  # elements: does not fit into any buffer between two ranks
 
@@ -254,3 +256,90 @@ def nobody_receives(rank: int, size: int) -> None:
 
 def test_errors_name_the_ranks_of_the_group() -> None:
     run(3, nobody_receives, seconds=1)
+
+
+def dies_before_it_talks(rank: int, size: int, met: bool) -> float:
+    """Ranks 0 and 1 have exchanged no message yet; rank 2 is slow, but there."""
+    if met:
+        dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="rank 1 of the group has ended"):
+            dist.recv(torch.empty(3), 1)
+        with pytest.raises(RuntimeError, match="rank 1 of the group has ended"):
+            dist.isend(torch.empty(3), 1).wait()
+        waited = time.monotonic() - start
+        assert dist.recv(torch.empty(3)) == 2  # from any rank: the others still may
+        return waited
+    time.sleep(4)
+    dist.send(torch.empty(3), 0)
+    return 0.0
+
+
+@pytest.mark.parametrize("met", [False, True])
+def test_a_rank_that_died_before_its_first_message(met: bool) -> None:
+    results = outcomes(3, dies_before_it_talks, met, seconds=40)
+    assert results[1] == (DIED, -signal.SIGKILL)
+    assert [what for what, _ in results] == ["returned", DIED, "returned"], results
+    assert results[0][1] < 15
+
+
+def finished_early(rank: int, size: int) -> None:
+    """The sender leaves in good order while the receiver is still busy elsewhere."""
+    dist.barrier()
+    if rank == 1:
+        dist.isend(torch.full((3,), 5.0), 0)
+        dist.destroy_process_group()
+        os._exit(0)
+    tensor = torch.empty(3)
+    work = dist.irecv(tensor, 1)
+    time.sleep(3)
+    work.wait()
+    assert tensor.eq(5).all()
+
+
+def test_a_rank_that_finished_early_has_sent() -> None:
+    results = outcomes(2, finished_early)
+    assert results[0][0] == "returned", results
+
+
+def overdue(rank: int, size: int) -> float:
+    start = time.monotonic()
+    if rank == 0:
+        for source in (None, 1):
+            with pytest.raises(RuntimeError, match="received nothing with tag 3 from|did not arrive|nothing came"):
+                work = dist.irecv(torch.empty(3), source, tag=3)
+                work.get_future().wait()
+    else:
+        time.sleep(8)
+    return time.monotonic() - start
+
+
+def test_futures_of_receives_keep_the_time() -> None:
+    assert 1 < run(2, overdue, seconds=2)[0] < 20
+
+
+def coalescing_fails(rank: int, size: int) -> None:
+    right, left = (rank + 1) % size, (rank - 1) % size
+    kept = torch.full((2,), float(rank))
+    with pytest.raises(ZeroDivisionError):
+        with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True):
+            dist.isend(kept, right)
+            raise ZeroDivisionError
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        output = torch.empty(2)
+        dist.irecv(output, left)
+    manager.wait()
+    assert output.eq(left).all()
+    device = torch.device("cpu")
+    dist.group.WORLD._start_coalescing(device)
+    dist.isend(kept, right)
+    dist.group.WORLD._start_coalescing(device)  # as after an exception
+    dist.irecv(output, left)
+    assert len(dist.group.WORLD._end_coalescing(device).result()) == 1
+
+
+def test_coalescing_after_an_exception() -> None:
+    run(2, coalescing_fails)

@@ -186,7 +186,7 @@ def several_threads(rank: int, size: int) -> None:
 
     def work(index: int) -> None:
         try:
-            for i in range(30):
+            for _ in range(30):
                 tensor = torch.full((257,), float(index))
                 dist.all_reduce(tensor, group=groups[index])
                 assert tensor.eq(index * size).all()
@@ -206,7 +206,8 @@ def test_groups_in_several_threads() -> None:
 
 
 def profile(rank: int, size: int) -> list[str]:
-    from torch.profiler import ProfilerActivity, profile as profiler
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiler
 
     with profiler(activities=[ProfilerActivity.CPU]) as trace:
         dist.all_reduce(torch.ones(3), async_op=True).wait()

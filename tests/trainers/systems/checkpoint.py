@@ -1,14 +1,15 @@
 """Distributed checkpoints: a sharded model is saved by all ranks, damaged, loaded again and trained on."""
 import pathlib
 
-import models
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from case import Case, Training, World
-from data import text_batch
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
+
+import models
+from case import Case, Training, World
+from data import text_batch
 
 ROWS, SAVED_AT = 4, 6
 

@@ -2,14 +2,15 @@
 import functools
 from collections.abc import Callable
 
-import models
 import torch
 import torch.nn.functional as F
-from case import Case, Training, World
-from data import digit_batch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
+
+import models
+from case import Case, Training, World
+from data import digit_batch
 
 EACH = 32
 SMALL_BUCKETS_MIB = 0.05  # several buckets, also in a small model

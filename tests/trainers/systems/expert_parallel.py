@@ -1,12 +1,13 @@
 """A mixture of experts, one expert per rank: a router sends each letter to one expert by an uneven
 all-to-all. A rank may send nothing to an expert: the router of the first steps sends all letters of a
 rank to one expert, so most counts are zero."""
-import models
 import torch
 import torch.distributed as dist
+from torch import nn
+
+import models
 from case import Case, Training, World
 from data import text_batch
-from torch import nn
 
 ROWS, WIDTH = 4, 64
 

@@ -2,21 +2,23 @@
 environment variables of a launcher and the name of the backend. A framework that is not installed has
 no cases; `MISSING` names it and says why."""
 import functools
+import importlib
 import importlib.util
 import os
 import pathlib
 import socket
 import sys
 
-import models
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from case import Case, Training, World
-from data import digit_batch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+
+import models
+from case import Case, Training, World
+from data import digit_batch
 
 EACH = 32
 FRAMEWORKS = ("accelerate", "lightning", "deepspeed")
@@ -102,7 +104,8 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 def deepspeed(world: World, stage: int) -> Training:
     os.environ.update(DS_ACCELERATOR="cpu", DS_IGNORE_CUDA_DETECTION="1")
     import deepspeed as ds
-    ds.comm.torch.build_shm_op = lambda: None  # would compile an allreduce that goes around the backend
+    # It would compile an allreduce that goes around the backend. (`deepspeed.comm.torch` is torch itself.)
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     leave(world)
     ds.init_distributed(dist_backend=world.backend, auto_mpi_discovery=False, verbose=False)
     check_backend(world)

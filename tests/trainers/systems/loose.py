@@ -3,14 +3,15 @@ and compressed gradients."""
 import functools
 from collections.abc import Callable
 
-import models
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from case import Case, Training, World
-from data import digit_batch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+import models
+from case import Case, Training, World
+from data import digit_batch
 
 EACH = 32
 

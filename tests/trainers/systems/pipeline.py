@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 
-import models
 import torch
-from case import Case, Training, World
-from data import text_batch
 from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+
+import models
+from case import Case, Training, World
+from data import text_batch
 
 ROWS, MICROBATCHES = 8, 4
 

@@ -3,16 +3,16 @@ from __future__ import annotations
 
 import functools
 
-import models
 import torch
 import torch.nn.functional as F
-from case import Case, Training, World
-from data import digit_batch, text_batch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
+import models
+from case import Case, Training, World
+from data import digit_batch, text_batch
 from systems.ddp import ranks_of, wrapped
 
 ROWS = 4

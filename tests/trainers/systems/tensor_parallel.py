@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import functools
 
-import models
 import torch
-from case import Case, Training, World
-from data import text_batch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
@@ -20,6 +17,10 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+
+import models
+from case import Case, Training, World
+from data import text_batch
 
 ROWS = 8
 

@@ -1,14 +1,14 @@
 """Data, tensor and pipeline parallelism at once: a 2 x 2 x 2 mesh of eight ranks, each dimension with
 process groups of its own."""
-import models
 import torch
-from case import Case, Training, World
-from data import text_batch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
+import models
+from case import Case, Training, World
+from data import text_batch
 from systems import pipeline
 from systems.tensor_parallel import split_block
 
