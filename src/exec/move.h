@@ -18,7 +18,7 @@ struct Target {
 /// The kernels of one operation.
 struct MoveKernels {
   ReduceKernel reduce = nullptr;    ///< unused where nothing is reduced
-  StreamCopy stream_copy = nullptr; ///< null: no target is streamed
+  StreamCopy stream_copy = nullptr; ///< null: no target may be streamed
   std::size_t element_size = 1;
 };
 
