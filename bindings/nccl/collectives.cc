@@ -3,8 +3,6 @@
 // A stream orders work on a device. An operation on host memory first waits for what its stream
 // holds, then runs at once: it is complete when the call returns, in a group when the outermost
 // ncclGroupEnd() returns.
-#include <string>
-
 #include "bindings/nccl/numbers.h"
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
@@ -13,17 +11,15 @@ using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
 
 namespace {
 
-ncclResult_t no_type(const char* function, int type) {
-  return fail_in_group(ncclInvalidArgument,
-                       std::string(function) + ": datatype is " + std::to_string(type) +
-                           ", which is none; use ncclInt8 (0) to ncclFloat8e5m2 (11)");
+ncclResult_t no_type(const char* function, int type) noexcept {
+  return fail_in_group(ncclInvalidArgument, function, ": datatype is ", type,
+                       ", which is none; use ncclInt8 (0) to ncclFloat8e5m2 (11)");
 }
 
-ncclResult_t no_operator(const char* function, int op) {
-  return fail_in_group(ncclInvalidArgument,
-                       std::string(function) + ": op is " + std::to_string(op) +
-                           ", which is none; use ncclSum (0) to ncclAvg (4) or one that "
-                           "ncclRedOpCreatePreMulSum made");
+ncclResult_t no_operator(const char* function, int op) noexcept {
+  return fail_in_group(ncclInvalidArgument, function, ": op is ", op,
+                       ", which is none; use ncclSum (0) to ncclAvg (4) or one that "
+                       "ncclRedOpCreatePreMulSum made");
 }
 
 /// `issue` is the call of whorl, which gets the datatype.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
-#include <string>
 #include <string_view>
 
 #include "bindings/nccl/support.h"
@@ -18,12 +17,13 @@ struct Bounds {
   int high;
 };
 
-std::string describe(const char* function, const Bounds& bad) {
-  return std::string(function) + ": config." + bad.field + " is " + std::to_string(bad.value) +
-         "; it must be " +
-         (bad.high == INT_MAX
-              ? "at least " + std::to_string(bad.low)
-              : "from " + std::to_string(bad.low) + " to " + std::to_string(bad.high));
+ncclResult_t out_of_bounds(const char* function, const Bounds& bad) noexcept {
+  if (bad.high == INT_MAX) {
+    return fail_in_group(ncclInvalidArgument, function, ": config.", bad.field, " is ", bad.value,
+                         "; it must be at least ", bad.low);
+  }
+  return fail_in_group(ncclInvalidArgument, function, ": config.", bad.field, " is ", bad.value,
+                       "; it must be from ", bad.low, " to ", bad.high);
 }
 
 } // namespace
@@ -32,9 +32,8 @@ ncclResult_t translate(const char* function, const ncclConfig_t& config,
                        whorlConfig_t& out) noexcept {
   out = WHORL_CONFIG_INITIALIZER;
   if (config.magic != NCCL_CONFIG_MAGIC || config.size < offsetof(ncclConfig_t, cgaClusterSize)) {
-    return fail_in_group(
-        ncclInvalidArgument,
-        std::string(function) + ": config was not initialised; start from NCCL_CONFIG_INITIALIZER");
+    return fail_in_group(ncclInvalidArgument, function,
+                         ": config was not initialised; start from NCCL_CONFIG_INITIALIZER");
   }
   ncclConfig_t given = NCCL_CONFIG_INITIALIZER;
   std::memcpy(&given, &config, std::min(config.size, sizeof given));
@@ -53,15 +52,13 @@ ncclResult_t translate(const char* function, const ncclConfig_t& config,
   for (const Bounds& each : all) {
     if (each.value == NCCL_CONFIG_UNDEF_INT) continue;
     if (each.value < each.low || each.value > each.high) {
-      return fail_in_group(ncclInvalidArgument, describe(function, each));
+      return out_of_bounds(function, each);
     }
   }
   if (given.minCTAs != NCCL_CONFIG_UNDEF_INT && given.maxCTAs != NCCL_CONFIG_UNDEF_INT &&
       given.minCTAs > given.maxCTAs) {
-    return fail_in_group(ncclInvalidArgument, std::string(function) + ": config.minCTAs is " +
-                                                  std::to_string(given.minCTAs) +
-                                                  ", more than config.maxCTAs, " +
-                                                  std::to_string(given.maxCTAs));
+    return fail_in_group(ncclInvalidArgument, function, ": config.minCTAs is ", given.minCTAs,
+                         ", more than config.maxCTAs, ", given.maxCTAs);
   }
 
   // CTAs are channels. The bounds of whorl are narrower; a wish beyond them is no error.

@@ -3,7 +3,6 @@
 
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "bindings/nccl/config.h"
@@ -85,11 +84,10 @@ ncclResult_t check_parent(const char* function, ncclComm_t comm, int& rank, int&
   whorlResult_t state = whorlSuccess;
   result = whorlCommGetAsyncError(parent, &state);
   if (result != whorlSuccess || state != whorlSuccess) {
-    return fail_in_group(ncclInvalidUsage,
-                         std::string(function) +
-                             ": comm has failed, and its ranks meet through it; abort it and "
-                             "create a communicator from a new ncclUniqueId. It failed with: " +
-                             pncclGetLastError(comm));
+    return fail_in_group(ncclInvalidUsage, function,
+                         ": comm has failed, and its ranks meet through it; abort it and create a "
+                         "communicator from a new ncclUniqueId. It failed with: ",
+                         pncclGetLastError(comm));
   }
   return ncclSuccess;
 }
@@ -97,22 +95,19 @@ ncclResult_t check_parent(const char* function, ncclComm_t comm, int& rank, int&
 /// Which ranks stay, or an error.
 ncclResult_t find_remaining(const int* excluded, int excluded_count, int rank, int count,
                             Remaining& out) {
-  const std::string function = "ncclCommShrink on rank " + std::to_string(rank);
   std::vector<bool> leaves(static_cast<std::size_t>(count), false);
   for (int i = 0; i < excluded_count; ++i) {
     if (excluded[i] < 0 || excluded[i] >= count) {
-      return fail_in_group(ncclInvalidArgument,
-                           function + ": excludeRanksList[" + std::to_string(i) + "] is " +
-                               std::to_string(excluded[i]) + "; it must be a rank from 0 to " +
-                               std::to_string(count - 1));
+      return fail_in_group(ncclInvalidArgument, "ncclCommShrink on rank ", rank,
+                           ": excludeRanksList[", i, "] is ", excluded[i],
+                           "; it must be a rank from 0 to ", count - 1);
     }
     leaves[static_cast<std::size_t>(excluded[i])] = true;
   }
   if (leaves[static_cast<std::size_t>(rank)]) {
-    return fail_in_group(ncclInvalidArgument,
-                         function +
-                             ": this rank is in excludeRanksList; ranks that leave do not "
-                             "make the call");
+    return fail_in_group(ncclInvalidArgument, "ncclCommShrink on rank ", rank,
+                         ": this rank is in excludeRanksList; ranks that leave do not make the "
+                         "call");
   }
   for (int i = 0; i < count; ++i) {
     if (i == rank) out.self = static_cast<int>(out.ranks.size());
@@ -130,9 +125,8 @@ ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, nc
     return fail_in_group(ncclInvalidArgument, "ncclCommShrink: excludeRanksList is empty");
   }
   if ((flags & ~NCCL_SHRINK_ABORT) != 0) {
-    return fail_in_group(ncclInvalidArgument,
-                         "ncclCommShrink: shrinkFlags is " + std::to_string(flags) +
-                             "; use NCCL_SHRINK_DEFAULT (0) or NCCL_SHRINK_ABORT (1)");
+    return fail_in_group(ncclInvalidArgument, "ncclCommShrink: shrinkFlags is ", flags,
+                         "; use NCCL_SHRINK_DEFAULT (0) or NCCL_SHRINK_ABORT (1)");
   }
   *newcomm = nullptr;
   int rank = 0, count = 0;
@@ -174,8 +168,8 @@ ncclResult_t spread_id(ncclComm_t comm, int count, const ncclUniqueId* own, nccl
     ++givers;
   }
   if (givers == 1) return ncclSuccess;
-  return fail(ncclInvalidUsage, "ncclCommGrow: " + std::to_string(givers) +
-                                    " ranks of comm passed a uniqueId; exactly one has to");
+  return fail(ncclInvalidUsage, "ncclCommGrow: ", givers,
+              " ranks of comm passed a uniqueId; exactly one has to");
 }
 
 ncclResult_t grow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
@@ -194,12 +188,10 @@ ncclResult_t grow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
   int own_rank = 0, count = 0;
   if (const auto bad = check_parent(kName, comm, own_rank, count); bad != ncclSuccess) return bad;
   if (rank != -1 || nranks <= count) {
-    return fail_in_group(ncclInvalidArgument,
-                         "ncclCommGrow on rank " + std::to_string(own_rank) + " of " +
-                             std::to_string(count) +
-                             ": a rank of comm passes -1 as its rank, and nRanks is the larger new "
-                             "number of ranks; they are " +
-                             std::to_string(rank) + " and " + std::to_string(nranks));
+    return fail_in_group(ncclInvalidArgument, "ncclCommGrow on rank ", own_rank, " of ", count,
+                         ": a rank of comm passes -1 as its rank, and nRanks is the larger new "
+                         "number of ranks; they are ",
+                         rank, " and ", nranks);
   }
   if (group().depth > 0) {
     return fail_in_group(ncclInvalidUsage,
@@ -209,16 +201,6 @@ ncclResult_t grow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
   ncclUniqueId agreed;
   if (const auto bad = spread_id(comm, count, id, agreed); bad != ncclSuccess) return bad;
   return init(kName, newcomm, nranks, agreed, own_rank, config);
-}
-
-/// Runs what may run out of memory.
-template <class Body>
-ncclResult_t guarded(const char* function, Body&& body) noexcept {
-  try {
-    return body();
-  } catch (...) {
-    return fail_in_group(ncclSystemError, std::string(function) + ": out of memory");
-  }
 }
 
 } // namespace
@@ -245,10 +227,8 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
                   (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
                    ncclConfig_t* config)) {
   if (commIds == nullptr || nId < 1 || nId > nranks) {
-    return fail_in_group(ncclInvalidArgument, "ncclCommInitRankScalable: nId is " +
-                                                  std::to_string(nId) +
-                                                  "; there must be from 1 to nranks (" +
-                                                  std::to_string(nranks) + ") ids in commIds");
+    return fail_in_group(ncclInvalidArgument, "ncclCommInitRankScalable: nId is ", nId,
+                         "; there must be from 1 to nranks (", nranks, ") ids in commIds");
   }
   return init("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, config);
 }

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <string>
 
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
@@ -28,12 +27,10 @@ Windows& windows() {
 }
 
 ncclResult_t register_on_host(const char* function, ncclComm_t comm, void* buff, size_t size,
-                              void** handle) {
+                              void** handle) noexcept {
   if (place_of(buff) == Place::kDevice) {
-    return fail(
-        ncclInvalidArgument,
-        std::string(function) +
-            ": buff is memory of a CUDA device; this build of whorl moves host memory only");
+    return fail(ncclInvalidArgument, function,
+                ": buff is memory of a CUDA device; this build of whorl moves host memory only");
   }
   return report(whorlCommRegister(inner(comm), buff, size, handle));
 }
@@ -66,30 +63,34 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowRegister,
       result != ncclSuccess) {
     return result;
   }
-  try {
+  const ncclResult_t result = guarded("ncclCommWindowRegister", [&] {
     Windows& known = windows();
     const std::lock_guard lock(known.mutex);
-    *win = reinterpret_cast<ncclWindow_t>(++known.last);
-    known.all[*win] = {.address = buff, .registration = registration};
+    const auto handle = reinterpret_cast<ncclWindow_t>(++known.last);
+    known.all[handle] = {.address = buff, .registration = registration};
+    *win = handle;
     return ncclSuccess;
-  } catch (...) {
+  });
+  if (result != ncclSuccess) {
     static_cast<void>(whorlCommDeregister(inner(comm), registration));
-    *win = nullptr;
-    return fail(ncclSystemError, "ncclCommWindowRegister: out of memory");
   }
+  return result;
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
   if (win == nullptr) return ncclSuccess;
-  Windows& known = windows();
-  const std::lock_guard lock(known.mutex);
-  const auto found = known.all.find(win);
-  if (found == known.all.end()) {
-    return fail(ncclInvalidArgument, "ncclCommWindowDeregister: win is not a window");
-  }
-  const ncclResult_t result = report(whorlCommDeregister(inner(comm), found->second.registration));
-  if (result == ncclSuccess) known.all.erase(found);
-  return result;
+  return guarded("ncclCommWindowDeregister", [&] {
+    Windows& known = windows();
+    const std::lock_guard lock(known.mutex);
+    const auto found = known.all.find(win);
+    if (found == known.all.end()) {
+      return fail(ncclInvalidArgument, "ncclCommWindowDeregister: win is not a window");
+    }
+    const ncclResult_t result =
+        report(whorlCommDeregister(inner(comm), found->second.registration));
+    if (result == ncclSuccess) known.all.erase(found);
+    return result;
+  });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclWinGetUserPtr,
@@ -100,14 +101,16 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclWinGetUserPtr,
   }
   if (outUserPtr == nullptr)
     return fail(ncclInvalidArgument, "ncclWinGetUserPtr: outUserPtr is NULL");
-  Windows& known = windows();
-  const std::lock_guard lock(known.mutex);
-  const auto found = known.all.find(win);
-  if (found == known.all.end()) {
-    return fail(ncclInvalidArgument, "ncclWinGetUserPtr: win is not a window");
-  }
-  *outUserPtr = found->second.address;
-  return ncclSuccess;
+  return guarded("ncclWinGetUserPtr", [&] {
+    Windows& known = windows();
+    const std::lock_guard lock(known.mutex);
+    const auto found = known.all.find(win);
+    if (found == known.all.end()) {
+      return fail(ncclInvalidArgument, "ncclWinGetUserPtr: win is not a window");
+    }
+    *outUserPtr = found->second.address;
+    return ncclSuccess;
+  });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommMemStats,

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <initializer_list>
-#include <string>
 #include <type_traits>
 
 #include "bindings/nccl/support.h"
@@ -76,21 +75,19 @@ ncclResult_t prepare(const char* function, const void* sendbuff, const void* rec
   for (const void* const pointer : {sendbuff, recvbuff}) {
     if (place_of(pointer) == Place::kHost) continue;
     return fail_in_group(
-        ncclInvalidArgument,
-        std::string(function) + ": " + (pointer == sendbuff ? "sendbuff" : "recvbuff") +
-            " is memory of a CUDA device; this build of whorl moves host memory only. Copy to "
-            "pinned host memory, or load NVIDIA's library");
+        ncclInvalidArgument, function, pointer == sendbuff ? ": sendbuff" : ": recvbuff",
+        " is memory of a CUDA device; this build of whorl moves host memory only. Copy to "
+        "pinned host memory, or load NVIDIA's library");
   }
   void* context = nullptr;
   if (cuda->context_get_current(&context) != kCudaSuccess || context == nullptr) {
     return ncclSuccess; // nothing can have been queued
   }
   if (const int code = cuda->stream_synchronize(stream); code != kCudaSuccess) {
-    return fail_in_group(ncclUnhandledCudaError,
-                         std::string(function) + ": cuStreamSynchronize failed with error " +
-                             std::to_string(code) +
-                             "; an operation on host memory first waits for its stream, so it "
-                             "cannot be captured in a graph");
+    return fail_in_group(ncclUnhandledCudaError, function,
+                         ": cuStreamSynchronize failed with error ", code,
+                         "; an operation on host memory first waits for its stream, so it "
+                         "cannot be captured in a graph");
   }
   return ncclSuccess;
 }

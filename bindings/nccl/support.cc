@@ -31,7 +31,10 @@ std::string& own_error() {
   return text;
 }
 
-void share(const std::string& text) {
+/// Short enough for a string to hold it without memory of its own.
+constexpr std::string_view kOutOfMemory = "out of memory";
+
+void share(std::string_view text) {
   Shared& all = shared();
   const std::lock_guard lock(all.mutex);
   all.text = text;
@@ -85,14 +88,30 @@ const char* last_error(ncclComm_t comm) {
 
 } // namespace
 
-ncclResult_t fail(ncclResult_t code, const std::string& sentence) noexcept {
+ncclResult_t detail::keep(ncclResult_t code, std::string_view sentence) noexcept {
   try {
     own_error() = sentence;
     share(sentence);
   } catch (...) {
-    own_error().clear();
+    own_error() = kOutOfMemory;
   }
   return code;
+}
+
+ncclResult_t detail::keep_in_group(ncclResult_t code, std::string_view sentence) noexcept {
+  if (Group& open = group(); open.depth > 0) {
+    spoil_group();
+    if (!open.failed) {
+      open.found = code;
+      try {
+        open.sentence = sentence;
+      } catch (...) {
+        open.sentence = kOutOfMemory;
+      }
+    }
+    open.failed = true;
+  }
+  return keep(code, sentence);
 }
 
 ncclResult_t report(whorlResult_t result) noexcept {
@@ -109,30 +128,12 @@ ncclResult_t report(whorlResult_t result) noexcept {
 }
 
 ncclResult_t refuse(const char* function, const char* reason) noexcept {
-  try {
-    return fail(ncclInvalidUsage, std::string(function) + ": " + reason);
-  } catch (...) {
-    return ncclInvalidUsage;
-  }
+  return fail(ncclInvalidUsage, function, ": ", reason);
 }
 
 Group& group() noexcept {
   thread_local Group instance;
   return instance;
-}
-
-ncclResult_t fail_in_group(ncclResult_t code, const std::string& sentence) noexcept {
-  if (Group& open = group(); open.depth > 0) {
-    spoil_group();
-    try {
-      if (!open.failed) open.sentence = sentence;
-      if (!open.failed) open.found = code;
-    } catch (...) {
-      open.found = ncclSuccess; // whorl will report the call that spoilt the group
-    }
-    open.failed = true;
-  }
-  return fail(code, sentence);
 }
 
 void spoil_group() noexcept {

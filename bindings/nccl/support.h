@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "bindings/nccl/abi.h"
 #include "whorl/whorl.h"
@@ -31,8 +32,46 @@ inline whorlComm_t* inner(ncclComm_t* comm) noexcept {
   return reinterpret_cast<whorlComm_t*>(comm);
 }
 
-/// The error of a call that failed here: kept for ncclGetLastError(). Returns `code`.
-ncclResult_t fail(ncclResult_t code, const std::string& sentence) noexcept;
+namespace detail {
+ncclResult_t keep(ncclResult_t code, std::string_view sentence) noexcept;
+ncclResult_t keep_in_group(ncclResult_t code, std::string_view sentence) noexcept;
+
+inline void append(std::string& text, std::string_view part) { text += part; }
+inline void append(std::string& text, int number) { text += std::to_string(number); }
+template <class... Parts>
+ncclResult_t join(ncclResult_t (*keep)(ncclResult_t, std::string_view) noexcept, ncclResult_t code,
+                  const Parts&... parts) noexcept {
+  try {
+    std::string sentence;
+    (append(sentence, parts), ...);
+    return keep(code, sentence);
+  } catch (...) {
+    return keep(code, "out of memory");
+  }
+}
+} // namespace detail
+
+/// The error of a call that failed here, kept for ncclGetLastError(): words and numbers that make
+/// one sentence, or a shorter one where there is no memory for it. Returns `code`.
+template <class... Parts>
+ncclResult_t fail(ncclResult_t code, const Parts&... parts) noexcept {
+  return detail::join(detail::keep, code, parts...);
+}
+/// The same for a call that may be part of a group: the group will report the error and issue
+/// nothing.
+template <class... Parts>
+ncclResult_t fail_in_group(ncclResult_t code, const Parts&... parts) noexcept {
+  return detail::join(detail::keep_in_group, code, parts...);
+}
+/// Runs what may run out of memory.
+template <class Body>
+ncclResult_t guarded(const char* function, Body&& body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return fail_in_group(ncclSystemError, function, ": out of memory");
+  }
+}
 /// The outcome of a call of whorl; an error is kept, spelt with the names of NCCL.
 ncclResult_t report(whorlResult_t result) noexcept;
 /// A function that does not exist on host memory. ncclInvalidUsage.
@@ -46,9 +85,6 @@ struct Group {
   std::string sentence;
 };
 Group& group() noexcept;
-/// An error of a call that was found here, in a group that may be open: the group will report it
-/// and issue nothing.
-ncclResult_t fail_in_group(ncclResult_t code, const std::string& sentence) noexcept;
 /// Lets the open group end without issuing its calls.
 void spoil_group() noexcept;
 

@@ -37,7 +37,7 @@ void reduce(benchmark::State& state, Simd simd, DataType type, ReduceOp op, std:
   const whorl::ReduceKernel kernel = reduce_kernel(type, op, simd);
   const std::size_t count = bytes / size_of(type);
   for (auto _ : state) {
-    kernel(sources, {&destination, 1}, count, divisor);
+    kernel(sources, destination, count, divisor);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes * (fan + 1)));

@@ -232,8 +232,7 @@ Status Engine::start_collective(const Request& request) {
   if (members.nranks == 1 && request.type == DataType::kBool && reduces(request.collective)) {
     // One rank's schedule only copies, and a kernel is what makes any true byte 1.
     const void* const source = request.send;
-    void* const destination = request.recv;
-    prepared.kernels.reduce({&source, 1}, {&destination, 1}, request.count, 1);
+    prepared.kernels.reduce({&source, 1}, request.recv, request.count, 1);
     binding.input = binding.output;
     prepared.valid = false; // a repetition has to do this, too
   }

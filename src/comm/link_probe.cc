@@ -254,13 +254,12 @@ void probe_processor(ProbeResult& result) {
     std::vector<float> a(kCount, 1.0F), b(kCount, 2.0F), sum(kCount, 0.0F);
     const ReduceKernel add = reduce_kernel(DataType::kFloat32, ReduceOp::kSum, default_simd());
     const std::array<const void*, 2> sources{a.data(), b.data()};
-    const std::array<void*, 1> target{sum.data()};
     std::vector<double> copies, reductions;
     for (int i = 0; i < kTimed + 1; ++i) {
       const std::uint64_t begin = sys().now_ns();
       std::memcpy(sum.data(), a.data(), kLargeBytes);
       const std::uint64_t middle = sys().now_ns();
-      add(sources, target, kCount, 1);
+      add(sources, sum.data(), kCount, 1);
       const std::uint64_t end = sys().now_ns();
       copies.push_back(microseconds(middle - begin) * 1024 / kLargeBytes);
       reductions.push_back(microseconds(end - middle) * 1024 / kLargeBytes);

@@ -16,6 +16,7 @@ constexpr int kTurn = 64;
 void Execution::start(const Binding& binding, Endpoints& endpoints) {
   const bool same_lanes = binding.schedule == binding_.schedule && &endpoints == endpoints_;
   binding_ = binding;
+  binding_.stream_output = binding.stream_output && binding.kernels.stream_copy != nullptr;
   places_known_ = false;
   large_messages_ =
       binding.map.chunk * binding.schedule->message_chunks * binding.kernels.element_size >=

@@ -23,7 +23,7 @@ struct Binding {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::byte* scratch = nullptr; ///< scratch_bytes(), 64-byte aligned
-  bool stream_output = false;   ///< write the output with stores that bypass the caches
+  bool stream_output = false;   ///< write the output with kernels.stream_copy, if any
   int divisor = 1;              ///< of steps with kFinal
   Fingerprint fingerprint;      ///< of every message
 

@@ -18,7 +18,7 @@ struct Target {
 /// The kernels of one operation.
 struct MoveKernels {
   ReduceKernel reduce = nullptr;    ///< unused where nothing is reduced
-  StreamCopy stream_copy = nullptr; ///< null: no target is streamed
+  StreamCopy stream_copy = nullptr; ///< null: no target may be streamed
   std::size_t element_size = 1;
 };
 
@@ -30,10 +30,8 @@ void copy_into_all(const MoveKernels& kernels, const std::byte* source,
 
 inline void reduce(const MoveKernels& kernels, std::span<const void* const> sources, std::byte* to,
                    std::size_t bytes, int divisor) noexcept {
-  void* const destination = to;
   // Elements have 1, 2, 4 or 8 bytes; a division takes longer than the rest.
-  kernels.reduce(sources, {&destination, 1}, bytes >> std::countr_zero(kernels.element_size),
-                 divisor);
+  kernels.reduce(sources, to, bytes >> std::countr_zero(kernels.element_size), divisor);
 }
 inline void copy(const MoveKernels& kernels, const std::byte* source, const Target& target,
                  std::size_t bytes) noexcept {

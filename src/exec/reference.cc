@@ -178,8 +178,7 @@ class Window {
       sources.push_back(data.data());
     }
     if (!result.empty()) {
-      void* const target = result.data();
-      reduce_(sources, {&target, 1}, result.size() / element_size_, step.final() ? divisor_ : 1);
+      reduce_(sources, result.data(), result.size() / element_size_, step.final() ? divisor_ : 1);
     }
     return result;
   }

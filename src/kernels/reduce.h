@@ -9,11 +9,10 @@
 
 namespace whorl {
 
-/// destinations[*][i] = sources[0][i] ⊕ sources[1][i] ⊕ …, combined from left to right.
+/// destination[i] = sources[0][i] ⊕ sources[1][i] ⊕ …, combined from left to right.
 ///
-/// At least one source and one destination, any number of them. A destination may be the same
-/// memory as a source, but not overlap one otherwise; destinations do not overlap each other.
-/// Pointers need no alignment. Any thread, any number at a time.
+/// At least one source. The destination may be the same memory as a source, but not overlap one
+/// otherwise. Pointers need no alignment. Any thread, any number at a time.
 ///
 /// Integers wrap. Of truth values (kBool) every byte but 0 is true; results are 0 or 1; sum is
 /// "or", product is "and". 16- and 8-bit floating types are combined in float32 and rounded once,
@@ -25,9 +24,8 @@ namespace whorl {
 /// For kSum and kAvg, which are one kernel, a `divisor` above 1 divides the result before it is
 /// rounded (where all contributions are present); integers round towards zero. Other operators
 /// ignore it.
-using ReduceKernel = void (*)(std::span<const void* const> sources,
-                              std::span<void* const> destinations, std::size_t count,
-                              int divisor) noexcept;
+using ReduceKernel = void (*)(std::span<const void* const> sources, void* destination,
+                              std::size_t count, int divisor) noexcept;
 
 /// destination[i] = source[i]·*scalar, of one type and rounded as above; may be in place. The
 /// scalar needs no alignment either.

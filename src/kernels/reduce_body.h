@@ -4,14 +4,13 @@
 // become the one copy that the linker keeps for the whole program. tests/unit/kernels checks that
 // there is none.
 //
-//   one destination, up to four sources, no division:
+//   up to four sources, no division:
 //       sources ──load, combine, store──▶ destination              one loop, nothing in between
 //   otherwise, for each block of elements:
-//       first four sources ──▶ partial ◀── four more … ──divide, store──▶ destination 0
-//       destination 0 ──copy──▶ destinations 1, 2, …               from the first-level cache
+//       first four sources ──▶ partial ◀── four more … ──divide, store──▶ destination
 //
-// A loop loads its element of every source before it stores it, so a destination may be a source;
-// all sources of a block are loaded before the block of any later destination is written.
+// A loop loads its element of every source before it stores it, so the destination may be a source;
+// all sources of a block are loaded before the block of the destination is written.
 
 #include "kernels/formats.h"
 #include "kernels/kernel_table.h"
@@ -121,27 +120,16 @@ void reduce_block(const void* const* sources, std::size_t n, std::size_t offset,
 }
 
 template <class Format, class Op, bool kMayDivide = false>
-void reduce(std::span<const void* const> sources, std::span<void* const> destinations,
-            std::size_t count, int divisor) noexcept {
+void reduce(std::span<const void* const> sources, void* destination, std::size_t count,
+            int divisor) noexcept {
   const void* const* const from = sources.data();
-  void* const* const to = destinations.data();
   const std::size_t n = sources.size();
-  const bool direct = n <= kFan && (!kMayDivide || divisor <= 1);
-  if (direct && destinations.size() == 1) {
-    return combine_sources<Format, Op>(count, output<Format>(to[0], 0), from, n, 0);
+  if (n <= kFan && (!kMayDivide || divisor <= 1)) {
+    return combine_sources<Format, Op>(count, output<Format>(destination, 0), from, n, 0);
   }
-  constexpr std::size_t kSize = sizeof(typename Format::Storage);
   for (std::size_t offset = 0; offset < count; offset += kBlock) {
     const std::size_t block = count - offset < kBlock ? count - offset : kBlock;
-    if (direct) {
-      combine_sources<Format, Op>(block, output<Format>(to[0], offset), from, n, offset);
-    } else {
-      reduce_block<Format, Op, kMayDivide>(from, n, offset, block, to[0], divisor);
-    }
-    const char* const result = static_cast<const char*>(to[0]) + offset * kSize;
-    for (std::size_t d = 1; d < destinations.size(); ++d) {
-      __builtin_memcpy(static_cast<char*>(to[d]) + offset * kSize, result, block * kSize);
-    }
+    reduce_block<Format, Op, kMayDivide>(from, n, offset, block, destination, divisor);
   }
 }
 

@@ -207,6 +207,36 @@ TEST(Execution, PlacedResultsBelongToTrialsOfStores) {
   }
 }
 
+TEST(Execution, StreamsNothingWithoutSuchAKernel) {
+  constexpr std::size_t kSlotBytes = 2 * kLeastStreamedBytes, kCount = 4 * kSlotBytes / 4;
+  const Algorithm& direct = *find_algorithm(Collective::kBroadcast, "direct");
+  const std::vector<Schedule> schedules = build_all(direct, {.nranks = 2});
+  const auto map = ChunkMap::make(schedules[0], kCount, 4, kSlotBytes);
+  ASSERT_TRUE(map.ok());
+  for (const bool places : {false, true}) {
+    test::QueueFabric fabric(4, kSlotBytes, false, places);
+    const std::vector<float> in(kCount, 3.0F);
+    std::vector<float> outputs[2] = {std::vector<float>(kCount), std::vector<float>(kCount)};
+    std::vector<Execution> executions(2);
+    for (const std::size_t rank : {1, 0}) {
+      auto view = fabric.view(static_cast<int>(rank));
+      executions[rank].start({.schedule = &schedules[rank],
+                              .map = *map,
+                              .kernels = {.element_size = 4},
+                              .input = reinterpret_cast<const std::byte*>(in.data()),
+                              .output = reinterpret_cast<std::byte*>(outputs[rank].data()),
+                              .stream_output = true,
+                              .fingerprint = {.sequence = 1}},
+                             view);
+    }
+    for (int turn = 0; turn < 100; ++turn) {
+      for (Execution& execution : executions) static_cast<void>(execution.advance());
+    }
+    EXPECT_EQ(outputs[0], in);
+    EXPECT_EQ(outputs[1], in);
+  }
+}
+
 TEST(Execution, OneByteElements) {
   for (const Algorithm& algorithm : all_algorithms()) {
     if (algorithm.collective != Collective::kAllReduce) continue;
