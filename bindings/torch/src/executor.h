@@ -33,8 +33,8 @@ class Executor : public std::enable_shared_from_this<Executor> {
   bool help_until(const WhorlWork& work, std::optional<Deadline> deadline = std::nullopt);
   /// drain() and join().
   void close(std::chrono::milliseconds patience);
-  /// Ends it: waits up to `patience` for what is outstanding, then interrupts it, and for callbacks.
-  /// Later operations fail.
+  /// Ends it: waits up to `patience` for what is outstanding, then interrupts it, and for
+  /// callbacks. Later operations fail.
   void drain(std::chrono::milliseconds patience);
   /// After drain(): its threads are gone when it returns, but for the calling one.
   void join();

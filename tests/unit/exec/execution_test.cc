@@ -185,7 +185,7 @@ TEST(Execution, PlacedResultsBelongToTrialsOfStores) {
     test::QueueFabric fabric(4, kSlotBytes, false, true);
     std::vector<float> in(kCount, 3.0F), theirs(kCount);
     std::vector<Execution> executions(2);
-    for (const std::size_t rank : {1, 0}) { // the receiver says first where it wants the result
+    for (const std::size_t rank : {1U, 0U}) { // the receiver says first where it wants the result
       auto view = fabric.view(static_cast<int>(rank));
       executions[rank].start(
           {.schedule = &schedules[rank],
