@@ -182,7 +182,9 @@ def traffic(rank: int, size: int) -> dict[str, float]:
         group = new_group(backend)
         part, whole = torch.empty(1 << 18), torch.ones(size << 18)
         dist.reduce_scatter_tensor(part, whole, group=group)
+        dist.barrier()
         before = received()
+        dist.barrier()  # nobody sends until all have counted
         dist.reduce_scatter_tensor(part, whole, group=group)
         found[backend] = (received() - before) / whole.nbytes
         assert part.eq(size).all()
