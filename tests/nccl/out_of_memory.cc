@@ -42,8 +42,8 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
   } while (0)
 
 int main() {
-  constexpr auto kNoType = static_cast<ncclDataType_t>(99);
-  constexpr auto kNoOperator = static_cast<ncclRedOp_t>(99);
+  constexpr auto kNoType = static_cast<ncclDataType_t>(15);
+  constexpr auto kNoOperator = static_cast<ncclRedOp_t>(ncclNumOps);
   int data = 0;
   ncclComm_t comm = nullptr;
   ncclConfig_t unset{}, wrong = NCCL_CONFIG_INITIALIZER, crossed = NCCL_CONFIG_INITIALIZER;
