@@ -2,13 +2,29 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
+#include <cstdint>
 #include <thread>
+#include <utility>
 
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
 namespace {
+
+std::uint64_t plan_bytes(whorlComm_t comm) {
+  std::uint64_t bytes = 0;
+  EXPECT_EQ(whorlCommMemStats(comm, whorlStatHostMemPlans, &bytes), whorlSuccess);
+  return bytes;
+}
+
+/// Makes the first call on `comm` in another thread. Returns once it is under way: it has a plan.
+template <class Call>
+std::thread begin(whorlComm_t comm, Call&& call) {
+  const std::uint64_t before = plan_bytes(comm);
+  std::thread thread(std::forward<Call>(call));
+  while (plan_bytes(comm) == before) std::this_thread::yield();
+  return thread;
+}
 
 TEST(Abort, EndsACallOfAnotherThread) {
   ThreadWorld world(2);
@@ -21,8 +37,7 @@ TEST(Abort, EndsACallOfAnotherThread) {
   ASSERT_EQ(failure(whorlGroupEnd()), "");
 
   std::atomic<whorlResult_t> result{whorlSuccess};
-  std::thread waiting([&] { result = whorlBarrier(comms[0], nullptr); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::thread waiting = begin(comms[0], [&] { result = whorlBarrier(comms[0], nullptr); });
   EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
   waiting.join();
   EXPECT_EQ(result.load(), whorlRemoteError);
@@ -40,14 +55,13 @@ TEST(Abort, EndsAGroupOfAnotherThread) {
   whorlComm_t comms[2]{};
   ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
   std::atomic<whorlResult_t> result{whorlSuccess};
-  std::thread waiting([&] {
+  std::thread waiting = begin(comms[0], [&] {
     int in = 0, out = 0;
     whorlGroupStart();
     whorlRecv(&in, 1, whorlInt32, 1, comms[0], nullptr);
     whorlSend(&out, 1, whorlInt32, 1, comms[0], nullptr);
     result = whorlGroupEnd();
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
   waiting.join();
   EXPECT_EQ(result.load(), whorlRemoteError);
