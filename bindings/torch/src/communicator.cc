@@ -107,7 +107,7 @@ int Communicator::rank_that_has_ended() const {
 }
 
 void Communicator::give_up(whorlComm_t comm, const std::string& why) {
-  creation_error_ = c10::str("whorl rank ", place_.rank, ": ", place_.name, ": ", why);
+  creation_error_ = c10::str("whorl: ", place_.name, ": ", why);
   interrupted_.store(true); // ends a wait for the store, and whorlCommAbort() waits for that
   whorlCommAbort(comm);
   fail<c10::DistBackendError>(creation_error_);
