@@ -71,6 +71,14 @@ void Communicator::create(std::int64_t timeout_ms) {
   comm_ = comm;
 }
 
+template <class Error>
+void Communicator::give_up(whorlComm_t comm, const std::string& why) {
+  creation_error_ = c10::str("whorl: ", place_.name, ": ", why);
+  interrupted_.store(true); // ends a wait for the store, and whorlCommAbort() waits for that
+  whorlCommAbort(comm);
+  fail<Error>(creation_error_);
+}
+
 whorlResult_t Communicator::wait_for_creation(whorlComm_t comm) {
   Clock::time_point look = Clock::now() + kLook;
   std::optional<Clock::time_point> give_up_at;
@@ -78,14 +86,16 @@ whorlResult_t Communicator::wait_for_creation(whorlComm_t comm) {
     whorlResult_t state = whorlInProgress;
     whorlCommGetAsyncError(comm, &state);
     if (state != whorlInProgress) return state;
-    if (interrupted_.load()) give_up(comm, "it was aborted while it was being created");
+    if (interrupted_.load())
+      give_up<c10::DistBackendError>(comm, "it was aborted while it was being created");
     if (const auto now = Clock::now(); now >= look) {
       look = now + kLook;
       const int ended = give_up_at && now < *give_up_at ? -1 : rank_that_has_ended();
       if (ended >= 0 && give_up_at) {
-        give_up(comm, c10::str("rank ", ended,
-                               " of the group has ended, and had not come here by then; look for "
-                               "the end of that process in its own output"));
+        give_up<c10::DistNetworkError>(
+            comm, c10::str("rank ", ended,
+                           " of the group has ended, and had not come here by then; look for "
+                           "the end of that process in its own output"));
       }
       if (ended >= 0) give_up_at = now + kGrace;
     }
@@ -104,13 +114,6 @@ int Communicator::rank_that_has_ended() const {
     if (place_.roll->has_ended(rank)) return rank;
   }
   return -1;
-}
-
-void Communicator::give_up(whorlComm_t comm, const std::string& why) {
-  creation_error_ = c10::str("whorl rank ", place_.rank, ": ", place_.name, ": ", why);
-  interrupted_.store(true); // ends a wait for the store, and whorlCommAbort() waits for that
-  whorlCommAbort(comm);
-  fail<c10::DistBackendError>(creation_error_);
 }
 
 void Communicator::interrupt() {

@@ -53,6 +53,7 @@ class Communicator {
   whorlResult_t wait_for_creation(whorlComm_t comm);
   /// Of the group: one of the communicator's whose process has ended; none: -1.
   int rank_that_has_ended() const;
+  template <class Error>
   [[noreturn]] void give_up(whorlComm_t comm, const std::string& why);
 
   Place place_;

@@ -10,7 +10,13 @@ import atexit
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as dist
+
+def _autoload() -> None:
+    """Entry point `torch.backends`: torch calls it at the end of `import torch`. That may be the import
+    below, so it comes first."""
+
+
+import torch.distributed as dist  # noqa: E402
 
 if not dist.is_available():
     raise ImportError("whorl_torch: this build of torch has no torch.distributed")
@@ -57,10 +63,6 @@ def _register() -> None:
     dist.Backend.default_device_backend_map.clear()
     dist.Backend.default_device_backend_map.update(defaults)
     atexit.register(_C.shut_down_all)
-
-
-def _autoload() -> None:
-    """Entry point `torch.backends`: torch calls it at the end of `import torch`."""
 
 
 _register()
