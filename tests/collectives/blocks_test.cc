@@ -336,17 +336,20 @@ TEST(BlocksOfOthers, CountsThatDisagreeNameBothRanks) {
 
 /// Where all ranks know all counts, each notices and says its own.
 TEST(BlocksOfOthers, TablesThatDisagreeNameTheCounts) {
-  for (const auto& [theirs, word] :
-       {std::pair{Counts{3, 1, 5}, "count (8 here, 9 there)"},
-        {Counts{3, 4, 1}, "the elements of recvcounts, not their sum"},
-        {Counts{1, 1, 1}, "sizes of blocks (different here, equal there)"}}) {
+  struct Case {
+    Counts theirs;
+    const char* word;
+  };
+  for (const Case& c : {Case{Counts{3, 1, 5}, "count (8 here, 9 there)"},
+                        Case{Counts{3, 4, 1}, "the elements of recvcounts, not their sum"},
+                        Case{Counts{1, 1, 1}, "sizes of blocks (different here, equal there)"}}) {
     for (const bool reduces : {false, true}) {
       ThreadWorld world(3);
       ASSERT_TRUE(world.ok()) << world.error();
       std::vector<std::string> texts(3);
       world.each([&](int rank, whorlComm_t comm) -> std::string {
         const auto own = static_cast<std::size_t>(rank);
-        const Counts counts = rank == 2 ? theirs : Counts{3, 1, 4};
+        const Counts counts = rank == 2 ? c.theirs : Counts{3, 1, 4};
         const std::vector<int> from(9, rank);
         std::vector<int> to(9, kGuard);
         const whorlResult_t result =
@@ -358,7 +361,7 @@ TEST(BlocksOfOthers, TablesThatDisagreeNameTheCounts) {
         return result != whorlSuccess ? "" : "counts that differ were accepted";
       });
       const auto found = [&](const std::string& text) {
-        return text.find(word) != std::string::npos &&
+        return text.find(c.word) != std::string::npos &&
                text.find("recvcounts, which all ranks must give alike, are 3, 1, 4 here") !=
                    std::string::npos;
       };
