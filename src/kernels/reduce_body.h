@@ -12,8 +12,11 @@
 // A loop loads its element of every source before it stores it, so the destination may be a source;
 // all sources of a block are loaded before the block of the destination is written.
 
+#include <utility>
+
 #include "kernels/formats.h"
 #include "kernels/kernel_table.h"
+#include "kernels/reductions.h"
 #include "kernels/stream_body.h"
 
 #if defined(__clang__)
@@ -145,34 +148,31 @@ void scale(const void* source, void* destination, std::size_t count, const void*
 }
 
 /// Sum and average are one kernel: the divisor tells them apart.
-template <class T>
-constexpr KernelTable::Row kIntegerRow{
-    {reduce<Wrapping<T>, Sum, true>, reduce<Wrapping<T>, Prod>, reduce<Plain<T>, Max>,
-     reduce<Plain<T>, Min>, reduce<Wrapping<T>, Sum, true>, reduce<Plain<T>, BitAnd>,
-     reduce<Plain<T>, BitOr>, reduce<Plain<T>, BitXor>},
-    scale<Wrapping<T>>};
-template <class Arithmetic, class Float>
-constexpr KernelTable::Row kFloatRow{
-    {reduce<Arithmetic, Sum, true>, reduce<Arithmetic, Prod>, reduce<Ordered<Float, true>, Max>,
-     reduce<Ordered<Float, false>, Min>, reduce<Arithmetic, Sum, true>, nullptr, nullptr, nullptr},
-    scale<Arithmetic>};
-template <class T, class Float>
-constexpr KernelTable::Row kRealRow = kFloatRow<Real<T>, Float>;
-template <class Float>
-constexpr KernelTable::Row kSmallRow = kFloatRow<Widened<Float>, Float>;
-constexpr KernelTable::Row kTruthRow{
-    {reduce<Truth, BitOr>, reduce<Truth, BitAnd>, reduce<Truth, BitOr>, reduce<Truth, BitAnd>,
-     nullptr, reduce<Truth, BitAnd>, reduce<Truth, BitOr>, reduce<Truth, BitXor>},
-    scale<Truth>};
+template <DataType kType, ReduceOp kOp>
+consteval ReduceKernel kernel_of() {
+  if constexpr (combines(kType, kOp)) {
+    using R = Reduction<kType, kOp>;
+    return reduce<typename R::Format, typename R::Function, R::kMayDivide>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <DataType kType>
+consteval KernelTable::Row row_of() {
+  return []<std::size_t... kOps>(std::index_sequence<kOps...>) {
+    return KernelTable::Row{{kernel_of<kType, kReduceOps[kOps]>()...},
+                            scale<typename Formats<kType>::Arithmetic>};
+  }(std::make_index_sequence<kNumReduceOps>());
+}
+
+template <std::size_t... kTypes>
+consteval KernelTable table_of(std::index_sequence<kTypes...>) {
+  return {{row_of<static_cast<DataType>(kTypes)>()...}, stream_copy};
+}
 
 } // namespace
 
-constexpr KernelTable WHORL_KERNEL_TABLE{
-    {kIntegerRow<std::int8_t>, kIntegerRow<std::uint8_t>, kIntegerRow<std::int32_t>,
-     kIntegerRow<std::uint32_t>, kIntegerRow<std::int64_t>, kIntegerRow<std::uint64_t>,
-     kSmallRow<Float16>, kRealRow<float, Float32>, kRealRow<double, Float64>, kSmallRow<Bfloat16>,
-     kSmallRow<Float8e4m3>, kSmallRow<Float8e5m2>, kIntegerRow<std::int16_t>,
-     kIntegerRow<std::uint16_t>, kTruthRow},
-    stream_copy};
+constexpr KernelTable WHORL_KERNEL_TABLE = table_of(std::make_index_sequence<kNumDataTypes>());
 
 } // namespace whorl::kernels

@@ -1,0 +1,80 @@
+#pragma once
+
+// Which format and which function an operator is, for each datatype: the one table that the kernels
+// of the host and of devices are made from.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/types.h"
+#include "kernels/formats.h"
+
+namespace whorl::kernels {
+namespace {
+
+/// Arithmetic under sum and product, and the order of min and max.
+template <DataType kType>
+struct Formats;
+
+template <class T>
+struct IntegerFormats {
+  using Arithmetic = Wrapping<T>;
+  using Ascending = Plain<T>;  ///< of max
+  using Descending = Plain<T>; ///< of min
+};
+template <class ArithmeticType, class Float>
+struct FloatFormats {
+  using Arithmetic = ArithmeticType;
+  using Ascending = Ordered<Float, true>;
+  using Descending = Ordered<Float, false>;
+};
+// clang-format off
+template <> struct Formats<DataType::kInt8> : IntegerFormats<std::int8_t> {};
+template <> struct Formats<DataType::kUint8> : IntegerFormats<std::uint8_t> {};
+template <> struct Formats<DataType::kInt16> : IntegerFormats<std::int16_t> {};
+template <> struct Formats<DataType::kUint16> : IntegerFormats<std::uint16_t> {};
+template <> struct Formats<DataType::kInt32> : IntegerFormats<std::int32_t> {};
+template <> struct Formats<DataType::kUint32> : IntegerFormats<std::uint32_t> {};
+template <> struct Formats<DataType::kInt64> : IntegerFormats<std::int64_t> {};
+template <> struct Formats<DataType::kUint64> : IntegerFormats<std::uint64_t> {};
+template <> struct Formats<DataType::kFloat16> : FloatFormats<Widened<Float16>, Float16> {};
+template <> struct Formats<DataType::kBfloat16> : FloatFormats<Widened<Bfloat16>, Bfloat16> {};
+template <> struct Formats<DataType::kFloat8e4m3> : FloatFormats<Widened<Float8e4m3>, Float8e4m3> {};
+template <> struct Formats<DataType::kFloat8e5m2> : FloatFormats<Widened<Float8e5m2>, Float8e5m2> {};
+template <> struct Formats<DataType::kFloat32> : FloatFormats<Real<float>, Float32> {};
+template <> struct Formats<DataType::kFloat64> : FloatFormats<Real<double>, Float64> {};
+template <> struct Formats<DataType::kBool> {
+  using Arithmetic = Truth;
+  using Ascending = Truth;
+  using Descending = Truth;
+};
+// clang-format on
+
+/// Only where combines(kType, kOp). Sum and average are one reduction: the divisor tells them
+/// apart.
+template <DataType kType, ReduceOp kOp>
+struct Reduction {
+  static constexpr bool kTruth = kType == DataType::kBool;
+  static constexpr bool kSums = kOp == ReduceOp::kSum || kOp == ReduceOp::kAvg;
+  static constexpr bool kMayDivide = kSums && !kTruth;
+
+  using Format = std::conditional_t<
+      kOp == ReduceOp::kMin, typename Formats<kType>::Descending,
+      std::conditional_t<kOp == ReduceOp::kMax || is_bitwise(kOp),
+                         typename Formats<kType>::Ascending, typename Formats<kType>::Arithmetic>>;
+  // Of 0 and 1, the sum and the maximum are "or", the product and the minimum are "and".
+  using Function = std::conditional_t<
+      kOp == ReduceOp::kBor || (kTruth && (kSums || kOp == ReduceOp::kMax)), BitOr,
+      std::conditional_t<
+          kOp == ReduceOp::kBand || (kTruth && (kOp == ReduceOp::kProd || kOp == ReduceOp::kMin)),
+          BitAnd,
+          std::conditional_t<
+              kOp == ReduceOp::kBxor, BitXor,
+              std::conditional_t<
+                  kOp == ReduceOp::kMax, Max,
+                  std::conditional_t<kOp == ReduceOp::kMin, Min,
+                                     std::conditional_t<kSums, Sum, Prod>>>>>>;
+};
+
+} // namespace
+} // namespace whorl::kernels
