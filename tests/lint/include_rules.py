@@ -11,6 +11,7 @@ ROOMS = {
     "src/base": ({"src/base"}, {"fmt"}),
     "src/schedule": ({"src/schedule", "src/base"}, {"fmt", "nlohmann"}),
     "src/kernels": ({"src/kernels", "src/base"}, {"fmt"}),
+    "src/gpu": ({"src/gpu", "src/base", "src/kernels"}, {"fmt", "cuda"}),
     "src/exec": ({"src/exec", "src/base", "src/schedule", "src/kernels"}, {"fmt"}),
     "src/comm": (None, {"fmt", "nlohmann", "openssl", "pmix"}),
     "topology": ({"topology", "src/base"}, {"fmt", "hwloc"}),

@@ -1,0 +1,45 @@
+// The kernels of one datatype, WHORL_TYPE (the name) and WHORL_DATA_TYPE (the enumerator):
+// whorl_combine_<type>_<operator>_few and …_many. Blocks with y = s work on segment s. Compiled
+// without contraction, so that products round as they do on the host.
+
+#include "gpu/combine.h"
+#include "kernels/reductions.h"
+
+namespace whorl::gpu {
+namespace {
+
+template <ReduceOp kOp, bool kFew>
+__device__ __forceinline__ void combine(const Work& work) {
+  using R = kernels::Reduction<DataType::WHORL_DATA_TYPE, kOp>;
+  const Lane lane{blockIdx.x * static_cast<std::uint64_t>(blockDim.x) + threadIdx.x,
+                  gridDim.x * static_cast<std::uint64_t>(blockDim.x)};
+  Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew>(work,
+                                                                         work.segments[blockIdx.y])
+      .run(lane);
+}
+
+} // namespace
+
+#define WHORL_NAME_(type, op, sources) whorl_combine_##type##_##op##_##sources
+#define WHORL_NAME(type, op, sources) WHORL_NAME_(type, op, sources)
+#define WHORL_KERNELS(op, enumerator)                                       \
+  extern "C" __global__ void __launch_bounds__(kThreads)                    \
+      WHORL_NAME(WHORL_TYPE, op, few)(const __grid_constant__ Work work) {  \
+    combine<ReduceOp::enumerator, true>(work);                              \
+  }                                                                         \
+  extern "C" __global__ void __launch_bounds__(kThreads)                    \
+      WHORL_NAME(WHORL_TYPE, op, many)(const __grid_constant__ Work work) { \
+    combine<ReduceOp::enumerator, false>(work);                             \
+  }
+
+WHORL_KERNELS(sum, kSum)
+WHORL_KERNELS(prod, kProd)
+WHORL_KERNELS(max, kMax)
+WHORL_KERNELS(min, kMin)
+#if WHORL_HAS_BITS
+WHORL_KERNELS(band, kBand)
+WHORL_KERNELS(bor, kBor)
+WHORL_KERNELS(bxor, kBxor)
+#endif
+
+} // namespace whorl::gpu

@@ -1,0 +1,73 @@
+#include "gpu/driver.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+namespace whorl::gpu {
+namespace {
+
+struct Loaded {
+  Driver functions;
+  std::string error; ///< empty: all functions are there
+
+  Loaded() {
+    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      error = fmt::format(
+          "there is no CUDA driver: {}; install NVIDIA's driver, or use host memory", dlerror());
+      return;
+    }
+#define WHORL_CUDA_TEXT_(name) #name
+#define WHORL_CUDA_TEXT(name) WHORL_CUDA_TEXT_(name)
+#define WHORL_CUDA_FIND(name) find(library, WHORL_CUDA_TEXT(name), functions.name);
+    WHORL_CUDA_FUNCTIONS(WHORL_CUDA_FIND)
+#undef WHORL_CUDA_FIND
+  }
+
+  template <class Function>
+  void find(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    if (function == nullptr && error.empty()) {
+      error = fmt::format(
+          "the CUDA driver is too old: libcuda.so.1 has no {}; whorl needs that of CUDA 12 or "
+          "newer",
+          name);
+    }
+  }
+};
+
+const Loaded& loaded() noexcept {
+  static const auto& instance = *new Loaded; // never unloaded: streams may outlive main()
+  return instance;
+}
+
+} // namespace
+
+const Driver* driver() noexcept {
+  const Loaded& all = loaded();
+  return all.error.empty() ? &all.functions : nullptr;
+}
+
+std::string driver_error() { return loaded().error; }
+
+Status check(CUresult result, std::string_view what) {
+  if (result == CUDA_SUCCESS) return {};
+  const char* name = nullptr;
+  const char* words = nullptr;
+  if (driver()->cuGetErrorName(result, &name) != CUDA_SUCCESS) name = "an unknown error";
+  if (driver()->cuGetErrorString(result, &words) != CUDA_SUCCESS) words = "no description";
+  return Status::error(Code::kCudaError, fmt::format("{} failed: {} ({})", what, words, name));
+}
+
+ContextGuard::ContextGuard(CUcontext context) noexcept {
+  CUcontext current = nullptr;
+  if (driver()->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context) return;
+  pushed_ = driver()->cuCtxPushCurrent(context) == CUDA_SUCCESS;
+}
+
+ContextGuard::~ContextGuard() {
+  CUcontext popped = nullptr;
+  if (pushed_) static_cast<void>(driver()->cuCtxPopCurrent(&popped));
+}
+
+} // namespace whorl::gpu

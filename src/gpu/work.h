@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace whorl::gpu {
+
+inline constexpr int kMaxBuffers = 64;
+inline constexpr int kMaxSegments = 64;
+/// Of a block of every kernel.
+inline constexpr int kThreads = 512;
+
+/// A range of elements to be combined: the same elements of some consecutive sources, to the same
+/// place of some consecutive destinations.
+struct Segment {
+  std::uint64_t source_offset = 0; ///< bytes from the start of every source
+  std::uint64_t destination_offset = 0;
+  std::uint8_t first_source = 0;
+  std::uint8_t sources = 0; ///< at least 1
+  std::uint8_t first_destination = 0;
+  std::uint8_t destinations = 0; ///< at least 1
+  /// How the addresses are aligned; set by align(). kVector: all alike modulo 16 and each to an
+  /// element; kElement: each to an element; kByte: not at all.
+  enum class Access : std::uint8_t { kByte, kElement, kVector };
+  Access access = Access::kByte;
+};
+
+/// What one launch does: for each segment,
+///     destinations[i] = sources[i] ⊕ sources[i] ⊕ …        i < count
+/// combined from the first source to the last, rounded once. It is the parameter of the kernels, so
+/// it is kept below the 4 KiB that every device allows. A destination may be a source at the same
+/// place, and overlaps nothing otherwise.
+///
+/// The collectives of ranks whose memory one device reaches are such a launch:
+///     allreduce       1 segment, N sources, N destinations
+///     reduce-scatter  N segments, N sources, 1 destination
+///     all-gather      N segments, 1 source, N destinations
+struct Work {
+  const std::byte* sources[kMaxBuffers];
+  std::byte* destinations[kMaxBuffers];
+  Segment segments[kMaxSegments];
+  std::uint64_t count = 0; ///< elements of every segment
+  std::int32_t n_segments = 0;
+  std::int32_t divisor = 1; ///< of sums: above 1 divides, see ReduceKernel
+};
+static_assert(sizeof(Work) <= 4096);
+
+/// Sets `access` of all segments for elements of `element_size` bytes.
+void align(Work& work, std::size_t element_size) noexcept;
+/// The largest number of sources of a segment.
+int most_sources(const Work& work) noexcept;
+
+} // namespace whorl::gpu

@@ -1,0 +1,215 @@
+// The arithmetic and the addressing of the device kernels, run on the host, against the reduction
+// kernels of the host, which tests/unit/kernels compares with an independent reference.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gpu/work.h"
+#include "kernels/reduce.h"
+#include "tests/support/host_kernels.h"
+
+namespace whorl {
+namespace {
+
+constexpr std::uint64_t kSeed = 11;
+constexpr std::size_t kMargin = 64;
+
+struct Case {
+  DataType type;
+  ReduceOp op;
+};
+
+/// Buffers of `count` elements inside larger ones, whose edges must stay as they are.
+class Buffers {
+ public:
+  Buffers(std::size_t n, std::size_t bytes, std::mt19937_64& random) : bytes_(bytes) {
+    for (std::size_t k = 0; k < n; ++k) {
+      auto& memory = memory_.emplace_back(bytes + 2 * kMargin + 16);
+      std::generate(memory.begin(), memory.end(), [&] { return static_cast<std::byte>(random()); });
+    }
+    before_ = memory_;
+  }
+  /// Buffer k, `shift` bytes behind an address divisible by 16.
+  std::byte* at(std::size_t k, std::size_t shift) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_[k].data() + kMargin);
+    return memory_[k].data() + kMargin + (16 - address % 16) % 16 + shift % 16;
+  }
+  bool edges_untouched(std::size_t k, std::size_t shift) {
+    const std::byte* const begin = memory_[k].data();
+    const std::ptrdiff_t first = at(k, shift) - begin;
+    const std::ptrdiff_t last = first + static_cast<std::ptrdiff_t>(bytes_);
+    return std::equal(begin, begin + first, before_[k].begin()) &&
+           std::equal(memory_[k].begin() + last, memory_[k].end(), before_[k].begin() + last);
+  }
+
+ private:
+  std::size_t bytes_;
+  std::vector<std::vector<std::byte>> memory_, before_;
+};
+
+class Combine : public ::testing::TestWithParam<Case> {
+ protected:
+  std::string kernel(std::size_t sources) const {
+    const ReduceOp op = GetParam().op == ReduceOp::kAvg ? ReduceOp::kSum : GetParam().op;
+    return "whorl_combine_" + std::string(name_of(GetParam().type)) + "_" +
+           std::string(name_of(op)) + (sources <= 2 ? "_few" : "_many");
+  }
+  std::size_t size() const { return size_of(GetParam().type); }
+  int divisor(std::size_t sources) const {
+    return GetParam().op == ReduceOp::kAvg ? static_cast<int>(sources) : 1;
+  }
+  std::vector<std::byte> expected(const std::vector<const void*>& from, std::size_t count) const {
+    std::vector<std::byte> result(count * size());
+    void* to = result.data();
+    reduce_kernel(GetParam().type, GetParam().op, Simd::kScalar)(from, {&to, 1}, count,
+                                                                 divisor(from.size()));
+    return result;
+  }
+
+  std::mt19937_64 random_{kSeed};
+};
+
+TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
+  for (const std::size_t n : {1, 2, 3, 8, 9, 17}) {
+    for (const std::size_t count : {0, 1, 7, 16, 33, 1000}) {
+      for (const std::size_t step : {std::size_t{0}, size(), std::size_t{1}}) { // of the alignment
+        Buffers sources(n, count * size(), random_);
+        Buffers destinations(3, count * size(), random_);
+        gpu::Work work{};
+        std::vector<const void*> from;
+        for (std::size_t k = 0; k < n; ++k) {
+          work.sources[k] = sources.at(k, size() + k * step);
+          from.push_back(work.sources[k]);
+        }
+        for (std::size_t k = 0; k < 3; ++k) {
+          work.destinations[k] = destinations.at(k, size() + (k + 1) * step);
+        }
+        work.segments[0] = {.sources = static_cast<std::uint8_t>(n), .destinations = 3};
+        work.n_segments = 1;
+        work.count = count;
+        work.divisor = divisor(n);
+        gpu::align(work, size());
+        const std::vector<std::byte> wanted = expected(from, count);
+        testing::host_kernels().at(kernel(n))(work, 3, 5);
+        for (std::size_t k = 0; k < 3; ++k) {
+          ASSERT_EQ(std::memcmp(work.destinations[k], wanted.data(), wanted.size()), 0)
+              << n << " sources, " << count << " elements, step " << step << ", destination " << k;
+          ASSERT_TRUE(destinations.edges_untouched(k, size() + (k + 1) * step))
+              << n << " sources, " << count << " elements, step " << step;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Combine, WorksInPlace) {
+  for (const std::size_t n : {2, 3, 9}) {
+    Buffers buffers(n, 333 * size(), random_);
+    gpu::Work work{};
+    std::vector<const void*> from;
+    for (std::size_t k = 0; k < n; ++k) {
+      work.destinations[k] = buffers.at(k, size());
+      work.sources[k] = work.destinations[k];
+      from.push_back(work.sources[k]);
+    }
+    work.segments[0] = {.sources = static_cast<std::uint8_t>(n),
+                        .destinations = static_cast<std::uint8_t>(n)};
+    work.n_segments = 1;
+    work.count = 333;
+    work.divisor = divisor(n);
+    gpu::align(work, size());
+    const std::vector<std::byte> wanted = expected(from, 333);
+    testing::host_kernels().at(kernel(n))(work, 2, 32);
+    for (std::size_t k = 0; k < n; ++k) {
+      ASSERT_EQ(std::memcmp(work.destinations[k], wanted.data(), wanted.size()), 0) << n;
+    }
+  }
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (int type = 0; type < kNumDataTypes; ++type) {
+    for (const ReduceOp op : kReduceOps) {
+      if (combines(static_cast<DataType>(type), op)) {
+        cases.push_back({static_cast<DataType>(type), op});
+      }
+    }
+  }
+  return cases;
+}
+std::string case_name(const ::testing::TestParamInfo<Case>& test) {
+  return std::string(name_of(test.param.type)) + "_" + std::string(name_of(test.param.op));
+}
+INSTANTIATE_TEST_SUITE_P(All, Combine, ::testing::ValuesIn(all_cases()), case_name);
+
+/// Where segments lie, by a reduce-scatter and an all-gather of three ranks.
+TEST(Segments, PlaceBlocksAsCollectivesDo) {
+  constexpr std::size_t kRanks = 3, kCount = 21; // so that blocks are not aligned alike
+  std::vector<std::vector<std::int32_t>> in(kRanks), out(kRanks);
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    for (std::size_t i = 0; i < kRanks * kCount; ++i) {
+      in[r].push_back(static_cast<std::int32_t>(100 * r + i));
+    }
+    out[r].resize(kRanks * kCount);
+  }
+  gpu::Work work{};
+  work.count = kCount;
+  work.n_segments = kRanks;
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    work.sources[r] = reinterpret_cast<const std::byte*>(in[r].data());
+    work.destinations[r] = reinterpret_cast<std::byte*>(out[r].data());
+    work.segments[r] = {.source_offset = r * kCount * sizeof(std::int32_t),
+                        .sources = kRanks,
+                        .first_destination = static_cast<std::uint8_t>(r),
+                        .destinations = 1};
+  }
+  gpu::align(work, sizeof(std::int32_t));
+  EXPECT_EQ(gpu::most_sources(work), 3);
+  testing::host_kernels().at("whorl_combine_int32_sum_many")(work, 1, 8);
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(out[r][i], static_cast<std::int32_t>(300 + 3 * (r * kCount + i)));
+      ASSERT_EQ(out[r][kCount + i], 0);
+    }
+  }
+
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    work.segments[r] = {.destination_offset = r * kCount * sizeof(std::int32_t),
+                        .first_source = static_cast<std::uint8_t>(r),
+                        .sources = 1,
+                        .destinations = kRanks};
+  }
+  gpu::align(work, sizeof(std::int32_t));
+  testing::host_kernels().at("whorl_combine_int32_max_few")(work, 1, 8);
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    for (std::size_t i = 0; i < kRanks * kCount; ++i) {
+      ASSERT_EQ(out[r][i], in[i / kCount][i % kCount]);
+    }
+  }
+}
+
+TEST(Segments, KnowHowTheirBuffersAreAligned) {
+  alignas(16) static std::byte memory[256];
+  gpu::Work work{};
+  work.n_segments = 1;
+  work.segments[0] = {.sources = 2, .destinations = 1};
+  const auto access = [&](std::size_t a, std::size_t b, std::size_t c) {
+    work.sources[0] = memory + a;
+    work.sources[1] = memory + b;
+    work.destinations[0] = memory + c;
+    gpu::align(work, 4);
+    return work.segments[0].access;
+  };
+  EXPECT_EQ(access(0, 64, 128), gpu::Segment::Access::kVector);
+  EXPECT_EQ(access(4, 68, 132), gpu::Segment::Access::kVector);
+  EXPECT_EQ(access(4, 64, 132), gpu::Segment::Access::kElement);
+  EXPECT_EQ(access(4, 68, 128), gpu::Segment::Access::kElement);
+  EXPECT_EQ(access(2, 66, 130), gpu::Segment::Access::kByte);
+}
+
+} // namespace
+} // namespace whorl
