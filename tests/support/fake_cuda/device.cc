@@ -1,0 +1,205 @@
+#include "tests/support/fake_cuda/device.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace fake_cuda {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+} // namespace
+
+Memory& Memory::all() {
+  static Memory& instance = *new Memory;
+  return instance;
+}
+
+CUresult Memory::map(int fd, std::size_t bytes, CUdeviceptr* address) {
+  const std::size_t size = whole_pages(bytes);
+  void* const outside = mmap(nullptr, size, PROT_NONE, MAP_SHARED, fd, 0);
+  void* const inside = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (outside == MAP_FAILED || inside == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto begin = reinterpret_cast<std::uintptr_t>(outside);
+  insert({.begin = begin,
+          .bytes = bytes,
+          .alias = static_cast<std::byte*>(inside),
+          .type = CU_MEMORYTYPE_DEVICE,
+          .fd = fd});
+  *address = begin;
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::allocate_device(std::size_t bytes, CUdeviceptr* address) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const int fd = memfd_create("fake device memory", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(whole_pages(bytes))) != 0) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return map(fd, bytes, address);
+}
+
+CUresult Memory::open_device(int process, int fd, std::size_t bytes, CUdeviceptr* address) {
+  // The real driver refuses it as well.
+  if (process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
+  const int own = open(path, O_RDWR | O_CLOEXEC);
+  return own < 0 ? CUDA_ERROR_INVALID_VALUE : map(own, bytes, address);
+}
+
+CUresult Memory::free_device(CUdeviceptr address) {
+  const Range range = take(address);
+  if (range.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  munmap(reinterpret_cast<void*>(range.begin), whole_pages(range.bytes));
+  munmap(range.alias, whole_pages(range.bytes));
+  close(range.fd);
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::allocate_host(std::size_t bytes, bool managed, void** address) {
+  void* const memory =
+      mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  insert({.begin = reinterpret_cast<std::uintptr_t>(memory),
+          .bytes = bytes,
+          .alias = static_cast<std::byte*>(memory),
+          .type = static_cast<unsigned>(managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST),
+          .managed = managed});
+  *address = memory;
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::free_host(void* address) {
+  const Range range = take(reinterpret_cast<std::uintptr_t>(address));
+  if (range.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  munmap(address, whole_pages(range.bytes));
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::add_host(void* address, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (find(begin).bytes > 0) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  insert({.begin = begin,
+          .bytes = bytes,
+          .alias = static_cast<std::byte*>(address),
+          .type = CU_MEMORYTYPE_HOST});
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::remove_host(void* address) {
+  return take(reinterpret_cast<std::uintptr_t>(address)).bytes > 0
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+Memory::Range Memory::find(std::uintptr_t address) {
+  const std::lock_guard lock(mutex_);
+  auto after = ranges_.upper_bound(address);
+  if (after == ranges_.begin()) return {};
+  const Range& range = (--after)->second;
+  return address - range.begin < range.bytes ? range : Range{};
+}
+
+std::byte* Memory::reach(std::uintptr_t address) {
+  const Range range = find(address);
+  if (range.bytes == 0) return reinterpret_cast<std::byte*>(address);
+  return range.alias + (address - range.begin);
+}
+
+void Memory::insert(const Range& range) {
+  const std::lock_guard lock(mutex_);
+  ranges_[range.begin] = range;
+}
+
+Memory::Range Memory::take(std::uintptr_t begin) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranges_.find(begin);
+  if (found == ranges_.end()) return {};
+  const Range range = found->second;
+  ranges_.erase(found);
+  return range;
+}
+
+Stream::Stream() : thread_([this] { run(); }) {}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Stream::push(std::function<void()> operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    operations_.push_back(std::move(operation));
+  }
+  changed_.notify_all();
+}
+
+bool Stream::idle() {
+  const std::lock_guard lock(mutex_);
+  return operations_.empty() && !busy_;
+}
+
+void Stream::synchronize() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return operations_.empty() && !busy_; });
+}
+
+void Stream::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || !operations_.empty(); });
+    if (operations_.empty()) return;
+    const std::function<void()> operation = std::move(operations_.front());
+    operations_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    operation();
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+std::uint64_t Event::record() {
+  const std::lock_guard lock(mutex_);
+  return ++recorded_;
+}
+std::uint64_t Event::recorded() {
+  const std::lock_guard lock(mutex_);
+  return recorded_;
+}
+void Event::reach(std::uint64_t number) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (number > reached_) reached_ = number;
+  }
+  changed_.notify_all();
+}
+bool Event::reached(std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  return reached_ >= number;
+}
+void Event::wait(std::uint64_t number) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return reached_ >= number; });
+}
+
+Stream& stream_of(CUstream handle) {
+  static Stream& default_stream = *new Stream;
+  const auto value = reinterpret_cast<std::uintptr_t>(handle);
+  return value <= 2 ? default_stream : *reinterpret_cast<Stream*>(handle);
+}
+
+} // namespace fake_cuda

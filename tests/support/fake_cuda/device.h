@@ -1,0 +1,100 @@
+#pragma once
+
+// A CUDA driver of a pretended device, for tests where there is none: libcuda.so.1 with the
+// functions that whorl calls. What it pretends is strict, not fast:
+//   - device memory cannot be touched by the host: its addresses have no access rights, and the
+//     driver reaches the same bytes through an alias;
+//   - a stream is a thread, so that everything asynchronous really is;
+//   - kernels are those of tests/support/host_kernels.h, found by their names;
+//   - an IPC handle opens the file behind an allocation, in other processes only.
+
+#include <cuda.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace fake_cuda {
+
+/// Memory that the driver knows, by the address that the program has.
+class Memory {
+ public:
+  struct Range {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+    std::byte* alias = nullptr; ///< the same bytes, for the driver
+    unsigned type = 0;          ///< CUmemorytype
+    bool managed = false;
+    int device = 0;
+    int fd = -1; ///< behind device memory
+  };
+
+  static Memory& all();
+  CUresult allocate_device(std::size_t bytes, CUdeviceptr* address);
+  CUresult open_device(int process, int fd, std::size_t bytes, CUdeviceptr* address);
+  CUresult free_device(CUdeviceptr address);
+  CUresult allocate_host(std::size_t bytes, bool managed, void** address);
+  CUresult free_host(void* address);
+  CUresult add_host(void* address, std::size_t bytes);
+  CUresult remove_host(void* address);
+  /// The range that holds `address`; bytes = 0 if none.
+  Range find(std::uintptr_t address);
+  /// Where the driver reaches an address; what it does not know is ordinary memory.
+  template <class T>
+  T* reach(T* address) {
+    return reinterpret_cast<T*>(reach(reinterpret_cast<std::uintptr_t>(address)));
+  }
+  std::byte* reach(std::uintptr_t address);
+
+ private:
+  CUresult map(int fd, std::size_t bytes, CUdeviceptr* address);
+  void insert(const Range& range);
+  Range take(std::uintptr_t begin);
+
+  std::mutex mutex_;
+  std::map<std::uintptr_t, Range> ranges_; ///< by begin
+};
+
+/// Operations in order, carried out by a thread.
+class Stream {
+ public:
+  Stream();
+  ~Stream(); ///< after all operations
+  void push(std::function<void()> operation);
+  bool idle();
+  void synchronize();
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> operations_;
+  bool busy_ = false, stop_ = false;
+  std::thread thread_;
+};
+
+/// A point in streams.
+class Event {
+ public:
+  std::uint64_t record();           ///< the number of this recording
+  std::uint64_t recorded();         ///< the last one
+  void reach(std::uint64_t number); ///< called by the stream
+  bool reached(std::uint64_t number);
+  void wait(std::uint64_t number);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t recorded_ = 0, reached_ = 0;
+};
+
+/// The stream behind a handle; the default stream is one like the others.
+Stream& stream_of(CUstream handle);
+
+} // namespace fake_cuda

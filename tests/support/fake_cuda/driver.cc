@@ -1,0 +1,388 @@
+// The functions of the driver, see device.h. FAKE_CUDA_DEVICES says how many devices there are.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gpu/work.h"
+#include "tests/support/fake_cuda/device.h"
+#include "tests/support/host_kernels.h"
+
+#pragma GCC visibility push(default)
+
+namespace {
+
+using fake_cuda::Memory;
+using fake_cuda::stream_of;
+
+bool initialised = false;
+int devices() {
+  const char* const text = std::getenv("FAKE_CUDA_DEVICES");
+  return text == nullptr ? 1 : std::atoi(text);
+}
+
+/// Each device has its primary context and no other.
+CUcontext context_of(int device) {
+  static char contexts[16];
+  return reinterpret_cast<CUcontext>(&contexts[device]);
+}
+thread_local std::vector<CUcontext> context_stack;
+
+CUcontext current_context() { return context_stack.empty() ? nullptr : context_stack.back(); }
+
+struct IpcHandle {
+  int process, fd;
+  std::size_t bytes;
+};
+static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
+
+template <class Compare>
+void wait_value(CUdeviceptr address, Compare reached) {
+  const auto* const word = reinterpret_cast<std::uint32_t*>(Memory::all().reach(address));
+  while (!reached(__atomic_load_n(word, __ATOMIC_ACQUIRE))) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void write_value(CUdeviceptr address, std::uint32_t value) {
+  __atomic_store_n(reinterpret_cast<std::uint32_t*>(Memory::all().reach(address)), value,
+                   __ATOMIC_RELEASE);
+}
+
+} // namespace
+
+extern "C" {
+
+CUresult cuInit(unsigned) {
+  if (devices() <= 0) return CUDA_ERROR_NO_DEVICE;
+  initialised = true;
+  return CUDA_SUCCESS;
+}
+CUresult cuDriverGetVersion(int* version) {
+  *version = CUDA_VERSION;
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorName(CUresult error, const char** text) {
+  switch (error) {
+    case CUDA_SUCCESS:
+      *text = "CUDA_SUCCESS";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_INVALID_VALUE:
+      *text = "CUDA_ERROR_INVALID_VALUE";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      *text = "CUDA_ERROR_OUT_OF_MEMORY";
+      return CUDA_SUCCESS;
+    default:
+      *text = "CUDA_ERROR_UNKNOWN";
+      return CUDA_SUCCESS;
+  }
+}
+CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "an error of the pretended device";
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  if (ordinal >= devices()) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  *count = devices();
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      *value = 4;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = 9;
+      return CUDA_SUCCESS;
+    default:
+      *value = 0;
+      return CUDA_SUCCESS;
+  }
+}
+CUresult cuDeviceGetName(char* name, int size, CUdevice) {
+  std::strncpy(name, "pretended device", static_cast<std::size_t>(size));
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  std::memset(uuid, 0, sizeof *uuid);
+  uuid->bytes[0] = static_cast<char>(device + 1);
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) {
+  *can = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  *context = context_of(device);
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = initialised ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  *context = current_context();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetDevice(CUdevice* device) {
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = 0;
+  while (context_of(*device) != current_context()) ++*device;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent(CUcontext context) {
+  context_stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (context_stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = context_stack.back();
+  context_stack.pop_back();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxSetCurrent(CUcontext context) {
+  if (!context_stack.empty()) context_stack.pop_back();
+  context_stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
+CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; }
+
+CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, void** values,
+                                CUdeviceptr pointer) {
+  if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  const Memory::Range range = Memory::all().find(pointer);
+  for (unsigned i = 0; i < n; ++i) {
+    switch (attributes[i]) {
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned*>(values[i]) = range.type;
+        break;
+      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *static_cast<unsigned*>(values[i]) = range.managed ? 1 : 0;
+        break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *static_cast<int*>(values[i]) = range.bytes > 0 ? range.device : -2;
+        break;
+      case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *static_cast<CUcontext*>(values[i]) = range.bytes > 0 ? context_of(range.device) : nullptr;
+        break;
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (Memory::all().find(pointer).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  return cuPointerGetAttributes(1, &attribute, &value, pointer);
+}
+
+CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr pointer) {
+  const Memory::Range range = Memory::all().find(pointer);
+  if (range.bytes == 0) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = range.begin;
+  if (size != nullptr) *size = range.bytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return Memory::all().allocate_device(bytes, pointer);
+}
+CUresult cuMemFree(CUdeviceptr pointer) { return Memory::all().free_device(pointer); }
+CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
+  return Memory::all().allocate_host(bytes, true, reinterpret_cast<void**>(pointer));
+}
+CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return Memory::all().allocate_host(bytes, false, pointer);
+}
+CUresult cuMemFreeHost(void* pointer) { return Memory::all().free_host(pointer); }
+CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned) {
+  return Memory::all().add_host(pointer, bytes);
+}
+CUresult cuMemHostUnregister(void* pointer) { return Memory::all().remove_host(pointer); }
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
+  if (Memory::all().find(reinterpret_cast<std::uintptr_t>(host)).bytes == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *device = reinterpret_cast<CUdeviceptr>(host);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  stream_of(stream).push(
+      [=] { std::memcpy(Memory::all().reach(to), Memory::all().reach(from), bytes); });
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  cuMemcpyAsync(to, from, bytes, nullptr);
+  stream_of(nullptr).synchronize();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  stream_of(stream).push([c = *copy] {
+    const auto address = [](CUmemorytype type, CUdeviceptr device, const void* host) {
+      return Memory::all().reach(type == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uintptr_t>(host)
+                                                            : static_cast<std::uintptr_t>(device));
+    };
+    const std::byte* const from = address(c.srcMemoryType, c.srcDevice, c.srcHost);
+    std::byte* const to = address(c.dstMemoryType, c.dstDevice, c.dstHost);
+    for (std::size_t y = 0; y < c.Height; ++y) {
+      std::memcpy(to + (c.dstY + y) * c.dstPitch + c.dstXInBytes,
+                  from + (c.srcY + y) * c.srcPitch + c.srcXInBytes, c.WidthInBytes);
+    }
+  });
+  return CUDA_SUCCESS;
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
+  stream_of(stream).push([=] { std::memset(Memory::all().reach(to), value, bytes); });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy(CUstream stream) {
+  delete reinterpret_cast<fake_cuda::Stream*>(stream);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  stream_of(stream).synchronize();
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamQuery(CUstream stream) {
+  return stream_of(stream).idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
+  *context = current_context() != nullptr ? current_context() : context_of(0);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
+  auto* const event = reinterpret_cast<fake_cuda::Event*>(handle);
+  stream_of(stream).push([event, number = event->recorded()] { event->wait(number); });
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                             unsigned flags) {
+  stream_of(stream).push([=] {
+    wait_value(address, [=](std::uint32_t now) {
+      return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
+                                                    : static_cast<std::int32_t>(now - value) >= 0;
+    });
+  });
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
+  stream_of(stream).push([=] { write_value(address, value); });
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
+                            unsigned) {
+  for (unsigned i = 0; i < count; ++i) {
+    const CUstreamBatchMemOpParams& operation = operations[i];
+    switch (operation.operation) {
+      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        cuStreamWaitValue32(stream, operation.waitValue.address, operation.waitValue.value,
+                            operation.waitValue.flags);
+        break;
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        cuStreamWriteValue32(stream, operation.writeValue.address, operation.writeValue.value, 0);
+        break;
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  *event = reinterpret_cast<CUevent>(new fake_cuda::Event);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+  auto* const event = reinterpret_cast<fake_cuda::Event*>(handle);
+  stream_of(stream).push([event, number = event->record()] { event->reach(number); });
+  return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent handle) {
+  auto* const event = reinterpret_cast<fake_cuda::Event*>(handle);
+  return event->reached(event->recorded()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuEventSynchronize(CUevent handle) {
+  auto* const event = reinterpret_cast<fake_cuda::Event*>(handle);
+  event->wait(event->recorded());
+  return CUDA_SUCCESS;
+}
+// The real driver frees an event once nothing waits for it any more; this one keeps them.
+CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
+
+// A module is any image; its functions are those that the host has.
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  *module = reinterpret_cast<CUmodule>(const_cast<void*>(image));
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  const auto& kernels = whorl::testing::host_kernels();
+  const auto found = kernels.find(std::string_view(name));
+  if (found == kernels.end()) return CUDA_ERROR_NOT_FOUND;
+  *function = reinterpret_cast<CUfunction>(found->second);
+  return CUDA_SUCCESS;
+}
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
+  *value = 64;
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
+                        unsigned threads_y, unsigned threads_z, unsigned, CUstream stream,
+                        void** parameters, void**) {
+  auto work = *static_cast<whorl::gpu::Work*>(parameters[0]);
+  if (y != static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 || threads_z != 1 ||
+      x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  stream_of(stream).push([=]() mutable {
+    for (const std::byte*& source : work.sources) source = Memory::all().reach(source);
+    for (std::byte*& destination : work.destinations) {
+      destination = Memory::all().reach(destination);
+    }
+    reinterpret_cast<whorl::testing::HostKernel>(function)(work, x, threads);
+  });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
+  const Memory::Range range = Memory::all().find(pointer);
+  if (range.fd < 0) return CUDA_ERROR_INVALID_VALUE;
+  const IpcHandle ipc{getpid(), range.fd, range.bytes};
+  std::memset(handle, 0, sizeof *handle);
+  std::memcpy(handle, &ipc, sizeof ipc);
+  return CUDA_SUCCESS;
+}
+CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned) {
+  IpcHandle ipc;
+  std::memcpy(&ipc, &handle, sizeof ipc);
+  return Memory::all().open_device(ipc.process, ipc.fd, ipc.bytes, pointer);
+}
+CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) { return Memory::all().free_device(pointer); }
+
+} // extern "C"
