@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/check.h"
+#include "comm/device_stream.h"
 
 namespace whorl {
 namespace {
@@ -32,6 +33,7 @@ Communicator::Communicator(Setup setup)
                                                     .selector = setup_.selector,
                                                     .stream_bytes = setup_.stream_bytes(),
                                                     .verify = setup_.verify,
+                                                    .devices = devices_possible(),
                                                     .trace = setup_.trace.get(),
                                                     .workspace_bytes = setup_.workspace_bytes,
                                                     .endpoints = setup_.endpoints()});
@@ -238,8 +240,10 @@ void Communicator::serve() {
 Status Communicator::run_task(const Task& task) {
   for (const auto& ticket : task.tickets) {
     Event::Waiter waiter(ticket->stream().event());
-    const WaitPolicy policy{
-        .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .nap_ns = 10'000'000};
+    const WaitPolicy policy{.timeout_ns = UINT64_MAX,
+                            .spins = 20,
+                            .yield_ns = 50'000,
+                            .nap_ns = ticket->stream().nap_ns()};
     // A stream is always waited for, also by a dead communicator: its tickets complete in order.
     Verdict nobody;
     static_cast<void>(

@@ -48,6 +48,7 @@ class Engine {
     Selector selector;
     std::size_t stream_bytes = 0; ///< operations from this size on stream their output
     bool verify = false;          ///< prove each schedule before its first use
+    bool devices = false;         ///< whether new buffers may be those of a device
     Trace* trace = nullptr;       ///< where to record; may be null, outlives the engine
     std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks and scaled inputs
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
@@ -69,7 +70,7 @@ class Engine {
       return false;
     }
     return (call.send == last.send && call.recv == last.recv) ||
-           prepared.apart(call.send, call.recv);
+           (!config_.devices && prepared.apart(call.send, call.recv));
   }
   /// Begins a call that repeats(): a batch of one, without what does not depend on the buffers.
   void repeat(Collective collective, const void* send, void* recv);

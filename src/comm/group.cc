@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <utility>
 
@@ -17,8 +16,9 @@ namespace {
 struct Batch {
   whorlComm* handle = nullptr;
   std::vector<Request> requests;
-  std::vector<std::shared_ptr<Stream>> streams; ///< distinct, without null
-  bool blocking = false;                        ///< a call had no stream
+  std::vector<std::shared_ptr<Stream>> stream_of; ///< of each request; may be null
+  std::vector<std::shared_ptr<Stream>> streams;   ///< distinct, without null
+  bool blocking = false;                          ///< a call had no stream
 };
 
 std::vector<Batch> sort_by_communicator(std::span<const Call> calls) {
@@ -28,6 +28,7 @@ std::vector<Batch> sort_by_communicator(std::span<const Call> calls) {
                               [&](const Batch& b) { return b.handle == call.handle; });
     if (batch == batches.end()) batch = batches.insert(batches.end(), Batch{.handle = call.handle});
     batch->requests.push_back(call.request);
+    batch->stream_of.push_back(call.stream);
     if (call.stream == nullptr) {
       batch->blocking = true;
     } else if (std::find(batch->streams.begin(), batch->streams.end(), call.stream) ==
@@ -44,30 +45,63 @@ void keep(whorlComm& handle, const Status& status, Status& first) {
   if (first.ok()) first = status;
 }
 
-/// Gives the batches that have streams to the progress threads.
-void submit(std::vector<Batch>& batches, Status& first) {
-  std::map<std::shared_ptr<Stream>, int> parts;
-  for (const Batch& batch : batches) {
-    for (const auto& stream : batch.streams) ++parts[stream];
+/// The operation in one stream, for all communicators of a group that use it.
+struct Queued {
+  std::shared_ptr<Stream> stream;
+  std::vector<Stream::Part> parts;
+  int batches = 0; ///< communicators
+  std::shared_ptr<Ticket> ticket;
+};
+
+/// Puts the operations of a group into their streams. All or, with an error, none of them.
+Status queue(std::span<Queued> all) {
+  // The places in several streams are taken at once: two groups in different orders would wait for
+  // each other.
+  static std::mutex issuing;
+  const std::lock_guard lock(issuing);
+  for (Queued& one : all) {
+    const auto number = one.stream->issue(one.parts);
+    if (!number.ok()) {
+      for (Queued& other : all) {
+        for (int i = 0; other.ticket != nullptr && i < other.batches; ++i) {
+          other.ticket->complete_part(number.status());
+        }
+      }
+      return number.status();
+    }
+    one.ticket = std::make_shared<Ticket>(one.stream, *number, one.batches);
   }
-  if (parts.empty()) return;
-  std::map<std::shared_ptr<Stream>, std::shared_ptr<Ticket>> tickets;
-  {
-    // The places in several streams are taken at once: two groups in different orders would wait
-    // for each other.
-    static std::mutex issuing;
-    const std::lock_guard lock(issuing);
-    for (const auto& [stream, count] : parts) {
-      tickets[stream] = std::make_shared<Ticket>(stream, count);
+  return {};
+}
+
+/// Gives the batches that have streams to the progress threads. The error of a call that cannot be
+/// queued is returned; those of communicators are kept.
+Status submit(std::vector<Batch>& batches, Status& first) {
+  std::vector<Queued> all;
+  const auto find = [&](const std::shared_ptr<Stream>& stream) -> Queued& {
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const Queued& one) { return one.stream == stream; });
+    return found != all.end() ? *found : all.emplace_back(Queued{.stream = stream});
+  };
+  for (Batch& batch : batches) {
+    const Communicator& communicator = *batch.handle->communicator;
+    for (const auto& stream : batch.streams) ++find(stream).batches;
+    for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+      if (batch.stream_of[i] == nullptr) continue;
+      find(batch.stream_of[i])
+          .parts.push_back({&batch.requests[i], communicator.rank(), communicator.nranks()});
     }
   }
+  if (all.empty()) return {};
+  WHORL_TRY(queue(all));
   for (Batch& batch : batches) {
     if (batch.streams.empty()) continue;
     std::vector<std::shared_ptr<Ticket>> own;
-    for (const auto& stream : batch.streams) own.push_back(tickets[stream]);
+    for (const auto& stream : batch.streams) own.push_back(find(stream).ticket);
     keep(*batch.handle,
          batch.handle->communicator->submit({std::move(batch.requests), std::move(own)}), first);
   }
+  return {};
 }
 
 /// Watches all communicators that a thread drives at the same time.
@@ -152,8 +186,14 @@ Status issue_one(const Call& call) {
   if (call.stream == nullptr) {
     status = handle.communicator->run({&call.request, 1});
   } else {
-    status = handle.communicator->submit(
-        {.batch = {call.request}, .tickets = {std::make_shared<Ticket>(call.stream, 1)}});
+    Task task{.batch = {call.request}};
+    const Communicator& communicator = *handle.communicator;
+    Queued queued{.stream = call.stream,
+                  .parts = {{task.batch.data(), communicator.rank(), communicator.nranks()}},
+                  .batches = 1};
+    WHORL_TRY(queue({&queued, 1}));
+    task.tickets.push_back(std::move(queued.ticket));
+    status = handle.communicator->submit(std::move(task));
   }
   if (!status.ok()) handle.set_error(status);
   return status;
@@ -257,7 +297,7 @@ Status issue(std::span<const Call> calls) {
   for (const Batch& batch : batches) {
     WHORL_TRY(check_transfers(batch.requests, *batch.handle->communicator));
   }
-  submit(batches, first);
+  WHORL_TRY(submit(batches, first));
   std::vector<Batch*> together;
   for (Batch& batch : batches) {
     if (batch.streams.empty()) together.push_back(&batch);

@@ -20,11 +20,14 @@ Registry& registry() {
 
 } // namespace
 
+void Stream::keep(const Status& status) {
+  if (status.ok()) return;
+  const std::lock_guard lock(mutex_);
+  if (error_.ok()) error_ = status;
+}
+
 void Stream::complete(std::uint64_t number, const Status& status) {
-  if (!status.ok()) {
-    const std::lock_guard lock(mutex_);
-    if (error_.ok()) error_ = status;
-  }
+  keep(status);
   completed_.store(number, std::memory_order_release); // pairs with may_start() and idle()
   event_.notify();
 }

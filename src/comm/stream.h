@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/event.h"
@@ -12,18 +13,37 @@
 namespace whorl {
 
 class TaskQueue;
+struct Request;
 
-/// An in-order queue of operations on host memory. Each operation takes a ticket when it is issued
-/// and may start when the ticket before it is complete.
+/// An in-order queue of operations. Each takes a ticket when it is issued and may start when all
+/// that was queued before it is complete. This one is of host memory; DeviceStream is the other.
 class Stream {
  public:
-  /// The number of a new operation, from 1.
-  std::uint64_t issue() noexcept { return issued_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  bool may_start(std::uint64_t number) const noexcept {
+  virtual ~Stream() = default;
+  Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// A request that is to be carried out in this stream.
+  struct Part {
+    Request* request;
+    int rank, nranks; ///< of its communicator
+  };
+  /// Queues an operation that consists of `parts`, and gives its number, from 1. Buffers that the
+  /// host cannot reach are replaced. Operations that are in several streams are queued in all of
+  /// them before the next one is. An error means that nothing has been queued.
+  virtual Result<std::uint64_t> issue(std::span<const Part> parts) {
+    static_cast<void>(parts);
+    return issued_.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  virtual bool may_start(std::uint64_t number) const noexcept {
     return completed_.load(std::memory_order_acquire) + 1 == number;
   }
+  /// How long to sleep between looking whether an operation may start; completions wake up.
+  virtual std::uint64_t nap_ns() const noexcept { return 10'000'000; }
   /// Marks an operation complete. In the order of numbers, because each waits for may_start().
-  void complete(std::uint64_t number, const Status& status);
+  virtual void complete(std::uint64_t number, const Status& status);
   bool idle() const noexcept {
     return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_relaxed);
   }
@@ -34,6 +54,10 @@ class Stream {
   /// Waits until the stream is idle, and carries out itself what nobody has begun; returns error().
   Status synchronize();
   Event& event() noexcept { return event_; } ///< notified at each completion
+
+ protected:
+  /// Keeps the first error.
+  void keep(const Status& status);
 
  private:
   std::atomic<std::uint64_t> issued_{0};
@@ -48,8 +72,9 @@ class Stream {
 /// start together and complete together.
 class Ticket {
  public:
-  Ticket(std::shared_ptr<Stream> stream, int parts)
-      : stream_(std::move(stream)), number_(stream_->issue()), parts_(parts) {}
+  /// `number` is what the stream's issue() gave.
+  Ticket(std::shared_ptr<Stream> stream, std::uint64_t number, int parts)
+      : stream_(std::move(stream)), number_(number), parts_(parts) {}
   bool may_start() const noexcept { return stream_->may_start(number_); }
   void complete_part(const Status& status);
   Stream& stream() noexcept { return *stream_; }

@@ -27,7 +27,7 @@ namespace whorl::gpu {
                               cuMemcpy2DAsync) function(cuMemsetD8Async) function(cuStreamCreate)  \
                               function(cuStreamDestroy) function(cuStreamSynchronize)              \
                                   function(cuStreamQuery) function(cuStreamGetCtx) function(       \
-                                      cuStreamWaitEvent) function(cuStreamIsCapturing)             \
+                                      cuStreamWaitEvent) function(cuStreamIsCapturing) function(cuStreamGetId)             \
                                       function(cuStreamWaitValue32) function(cuStreamWriteValue32) \
                                           function(cuStreamBatchMemOp) function(cuEventCreate)     \
                                               function(cuEventRecord) function(cuEventQuery)       \

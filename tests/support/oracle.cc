@@ -181,24 +181,30 @@ Buffers::Buffers(const CollectiveCase& c, int rank, int nranks)
 }
 
 whorlResult_t Buffers::run(whorlComm_t comm, void* stream) {
+  return run_on(memory_.data(), comm, stream);
+}
+
+whorlResult_t Buffers::run_on(std::byte* copy, whorlComm_t comm, void* stream) const {
   using Kind = CollectiveCase::Kind;
+  const std::byte* const send = copy + (send_ - memory_.data());
+  std::byte* const recv = copy + (recv_ - memory_.data());
   switch (c_.kind) {
     case Kind::kAllReduce:
-      return whorlAllReduce(send_, recv_, c_.count, c_.type, c_.op, comm, stream);
+      return whorlAllReduce(send, recv, c_.count, c_.type, c_.op, comm, stream);
     case Kind::kReduce:
-      return whorlReduce(send_, recv_, c_.count, c_.type, c_.op, c_.root, comm, stream);
+      return whorlReduce(send, recv, c_.count, c_.type, c_.op, c_.root, comm, stream);
     case Kind::kBroadcast:
-      return whorlBroadcast(send_, recv_, c_.count, c_.type, c_.root, comm, stream);
+      return whorlBroadcast(send, recv, c_.count, c_.type, c_.root, comm, stream);
     case Kind::kAllGather:
-      return whorlAllGather(send_, recv_, c_.count, c_.type, comm, stream);
+      return whorlAllGather(send, recv, c_.count, c_.type, comm, stream);
     case Kind::kReduceScatter:
-      return whorlReduceScatter(send_, recv_, c_.count, c_.type, c_.op, comm, stream);
+      return whorlReduceScatter(send, recv, c_.count, c_.type, c_.op, comm, stream);
     case Kind::kAllToAll:
-      return whorlAlltoAll(send_, recv_, c_.count, c_.type, comm, stream);
+      return whorlAlltoAll(send, recv, c_.count, c_.type, comm, stream);
     case Kind::kGather:
-      return whorlGather(send_, recv_, c_.count, c_.type, c_.root, comm, stream);
+      return whorlGather(send, recv, c_.count, c_.type, c_.root, comm, stream);
     case Kind::kScatter:
-      return whorlScatter(send_, recv_, c_.count, c_.type, c_.root, comm, stream);
+      return whorlScatter(send, recv, c_.count, c_.type, c_.root, comm, stream);
   }
   return whorlInternalError;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ class Buffers {
   void* recv() { return recv_; }
   /// Calls the collective of the case.
   whorlResult_t run(whorlComm_t comm, void* stream = nullptr);
+  /// The same where a copy of memory() lies, which need not be accessible.
+  whorlResult_t run_on(std::byte* copy, whorlComm_t comm, void* stream) const;
+  std::span<std::byte> memory() { return memory_; }
   /// Compares the result with what it must be; guards and, out of place, the input must be
   /// unchanged. Empty, or a sentence about the first difference.
   std::string check() const;

@@ -21,7 +21,8 @@ whorlResult_t call(const RawBlocksCall& raw, whorlComm_t handle, void* stream) n
     const auto check = [&]() -> Status {
       WHORL_TRY(check_ready(function, handle));
       WHORL_TRY(check_stream(function, stream, checked.stream));
-      return check_blocks(raw, *handle->communicator, checked.request);
+      WHORL_TRY(check_blocks(raw, *handle->communicator, checked.request));
+      return find_device_stream(function, *handle, checked.request, checked.stream);
     };
     if (Status status = check(); !status.ok()) {
       if (group.open()) group.spoil(status);

@@ -19,7 +19,8 @@ whorlResult_t check_and_issue(RawCall raw, whorlComm_t handle, void* stream) noe
     const auto check = [&]() -> Status {
       WHORL_TRY(check_ready(raw.function, handle));
       WHORL_TRY(check_stream(raw.function, stream, checked.stream));
-      return check_call(raw, *handle->communicator, checked.request);
+      WHORL_TRY(check_call(raw, *handle->communicator, checked.request));
+      return find_device_stream(raw.function, *handle, checked.request, checked.stream);
     };
     if (Status status = check(); !status.ok()) {
       if (group.open()) group.spoil(status);

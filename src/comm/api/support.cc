@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "comm/device_stream.h"
 
 namespace whorl::capi {
 namespace {
@@ -88,8 +89,27 @@ Status check_ready(const char* function, const whorlComm* handle) {
 Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream) {
   stream = argument != nullptr ? find_stream(argument) : nullptr;
   if (argument == nullptr || stream != nullptr) return {};
-  return invalid(function,
-                 "stream is neither NULL nor a stream of whorlStreamCreate() that still exists");
+  constexpr std::string_view kUnknown =
+      "stream is neither NULL nor a stream of whorlStreamCreate() that still exists";
+  if (!devices_possible()) return invalid(function, kUnknown);
+  auto device = device_stream(argument);
+  if (!device.ok()) {
+    return invalid(function, fmt::format("{}, and it is no stream of a device: {}", kUnknown,
+                                         device.status().message()));
+  }
+  stream = *std::move(device);
+  return {};
+}
+
+Status find_device_stream(const char* function, const whorlComm& handle, const Request& request,
+                          std::shared_ptr<Stream>& stream) {
+  if (stream != nullptr || !devices_possible()) return {};
+  const Communicator& communicator = *handle.communicator;
+  if (!on_device(request, communicator.rank(), communicator.nranks())) return {};
+  auto device = device_stream(nullptr);
+  if (!device.ok()) return device.status().with_context(function);
+  stream = *std::move(device);
+  return {};
 }
 
 } // namespace whorl::capi

@@ -46,6 +46,9 @@ whorlResult_t call_plain(const RawCall& raw, whorlComm* handle, void* stream) no
 
 /// Finds the stream behind an argument: null for NULL.
 Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream);
+/// Where a call without a stream has buffers on a device, the default stream of that.
+Status find_device_stream(const char* function, const whorlComm& handle, const Request& request,
+                          std::shared_ptr<Stream>& stream);
 
 /// Runs the body of an API function. No exception leaves the library.
 template <class Body>

@@ -4,12 +4,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 
 namespace fake_cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+
+std::atomic<unsigned long long> streams_made{0};
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -127,7 +130,7 @@ Memory::Range Memory::take(std::uintptr_t begin) {
   return range;
 }
 
-Stream::Stream() : thread_([this] { run(); }) {}
+Stream::Stream() : number_(++streams_made), thread_([this] { run(); }) {}
 
 Stream::~Stream() {
   {

@@ -10,6 +10,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -69,9 +70,12 @@ class Stream {
   void push(std::function<void()> operation);
   bool idle();
   void synchronize();
+  unsigned long long number() const { return number_; } ///< never used again
+  std::atomic<bool> capturing{false};
 
  private:
   void run();
+  const unsigned long long number_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> operations_;

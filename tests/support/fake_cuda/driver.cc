@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gpu/work.h"
+#include "tests/support/fake_cuda/control.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/host_kernels.h"
 
@@ -54,6 +55,8 @@ void write_value(CUdeviceptr address, std::uint32_t value) {
 }
 
 } // namespace
+
+void fake_cuda::capture(CUstream stream, bool on) { stream_of(stream).capturing = on; }
 
 extern "C" {
 
@@ -272,8 +275,13 @@ CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
   *context = current_context() != nullptr ? current_context() : context_of(0);
   return CUDA_SUCCESS;
 }
-CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  *status =
+      stream_of(stream).capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
+  *number = reinterpret_cast<std::uintptr_t>(stream) <= 2 ? 0 : stream_of(stream).number();
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "comm/request.h"
+#include "comm/stream.h"
+
+namespace whorl {
+
+/// Whether a pointer may be one of device memory: this build has support for it and the machine a
+/// driver. Decided at the first call.
+bool devices_possible() noexcept;
+
+/// Whether the buffers of a request, of a rank, are in memory that the host cannot reach.
+bool on_device(const Request& request, int rank, int nranks) noexcept;
+
+/// The stream of operations that a `cudaStream_t` or `CUstream` is; null is the default stream of
+/// the current context. An error if the program has not initialised a device or the driver does not
+/// know the stream.
+///
+/// An operation there is done by the host, between what was queued before and after it:
+///
+///     queued before ─▶ copy inputs to the host ─▶ "ready" = n ─▶ wait for "done" ≥ n
+///                                                    │               ▲        ─▶ copy results back
+///                      a thread of the host:         └─▶ operation ──┘
+///
+/// All of that is queued when the operation is issued, so the caller waits for nothing. "ready" and
+/// "done" are words in host memory, which the stream writes and waits for by itself.
+Result<std::shared_ptr<Stream>> device_stream(void* handle);
+
+} // namespace whorl

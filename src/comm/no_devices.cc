@@ -1,0 +1,12 @@
+// For builds without support for devices.
+#include "comm/device_stream.h"
+
+namespace whorl {
+
+bool devices_possible() noexcept { return false; }
+bool on_device(const Request&, int, int) noexcept { return false; }
+Result<std::shared_ptr<Stream>> device_stream(void*) {
+  return Status::error(Code::kInvalidArgument, "this build of whorl has no support for devices");
+}
+
+} // namespace whorl

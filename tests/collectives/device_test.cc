@@ -1,0 +1,299 @@
+// Calls on device memory, on streams of a device. The device is a pretended one, so what is tested
+// is who copies what, and when; see tests/support/fake_cuda.
+#include "tests/support/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_cuda/control.h"
+#include "tests/support/oracle.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kKinds = {CollectiveCase::kAllReduce,     CollectiveCase::kReduce,
+                         CollectiveCase::kBroadcast,     CollectiveCase::kAllGather,
+                         CollectiveCase::kReduceScatter, CollectiveCase::kAllToAll,
+                         CollectiveCase::kGather,        CollectiveCase::kScatter};
+
+/// Runs a case on rank `rank` with its buffers on the device, or not.
+std::string run_case(const CollectiveCase& c, int rank, whorlComm_t comm, int nranks,
+                     CUstream stream, bool on_device) {
+  Buffers buffers(c, rank, nranks);
+  if (on_device) {
+    const DeviceCopy copy(buffers.memory(), stream);
+    if (const auto text = failure(buffers.run_on(copy.data(), comm, stream), comm); !text.empty()) {
+      return c.text() + ": " + text;
+    }
+    copy.read(buffers.memory(), stream);
+    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  } else {
+    if (const auto text = failure(buffers.run(comm, stream), comm); !text.empty()) {
+      return c.text() + ": " + text;
+    }
+    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  }
+  return buffers.check();
+}
+
+class Device : public ::testing::TestWithParam<int> {};
+
+TEST_P(Device, EveryCollectiveGivesTheSameAsOnTheHost) {
+  const DeviceContext context;
+  ThreadWorld world(GetParam());
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    for (const auto kind : kKinds) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && kind == CollectiveCase::kAllToAll) continue;
+        for (const std::size_t count : {1, 1000, 70'001}) {
+          const CollectiveCase c{.kind = kind,
+                                 .count = count,
+                                 .type = count == 1 ? whorlFloat16 : whorlInt32,
+                                 .root = GetParam() - 1,
+                                 .in_place = in_place};
+          if (auto text = run_case(c, rank, comm, GetParam(), stream.get(), true); !text.empty()) {
+            return text;
+          }
+        }
+      }
+    }
+    return {};
+  });
+}
+
+TEST_P(Device, SomeRanksMayHaveTheirBuffersOnTheHost) {
+  const DeviceContext context;
+  ThreadWorld world(GetParam());
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    int turn = 0;
+    for (const auto kind : kKinds) {
+      const CollectiveCase c{.kind = kind, .count = 5000, .type = whorlFloat64};
+      const bool on_device = (rank + turn++) % 2 == 0;
+      if (auto text = run_case(c, rank, comm, GetParam(), stream.get(), on_device); !text.empty()) {
+        return text;
+      }
+    }
+    return {};
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, Device, ::testing::Values(1, 2, 3));
+
+TEST(DeviceOrder, OperationsTakeTheirPlaceInTheStream) {
+  constexpr int kRanks = 2;
+  constexpr std::size_t kCount = 1 << 16;
+  constexpr int kRounds = 20;
+  const DeviceContext context;
+  ThreadWorld world(kRanks);
+  world.each([&](int, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const std::vector<std::int32_t> ones(kCount, 1);
+    const DeviceCopy values(ones, stream.get());
+    // Each doubles what the one before it, and nothing else, has left.
+    for (int round = 0; round < kRounds; ++round) {
+      const whorlResult_t result = whorlAllReduce(values.data(), values.data(), kCount, whorlInt32,
+                                                  whorlSum, comm, stream.get());
+      if (result != whorlSuccess) return failure(result, comm);
+    }
+    for (const std::int32_t value : values.read<std::int32_t>(stream.get())) {
+      if (value != 1 << kRounds) return "got " + std::to_string(value);
+    }
+    return {};
+  });
+}
+
+TEST(DeviceOrder, AnOperationWithoutAStreamIsOnTheDefaultStream) {
+  const DeviceContext context;
+  ThreadWorld world(1);
+  std::vector<float> values{1, 2, 3};
+  const DeviceCopy in(values, nullptr);
+  const DeviceCopy out(std::vector<float>(3), nullptr);
+  ASSERT_EQ(
+      whorlAllReduce(in.data(), out.data(), 3, whorlFloat32, whorlSum, world.comm(0), nullptr),
+      whorlSuccess);
+  EXPECT_EQ(out.read<float>(nullptr), values);
+}
+
+TEST(DeviceOrder, ABlockingCallOnTheHostFollowsOneThatWasOnTheDevice) {
+  // The second call looks like a repetition of the first one.
+  const DeviceContext context;
+  ThreadWorld world(2);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const std::vector<std::int64_t> mine(100, rank + 1);
+    std::vector<std::int64_t> on_host(100);
+    const DeviceCopy in(mine, stream.get());
+    const DeviceCopy out(on_host, stream.get());
+    for (int i = 0; i < 3; ++i) {
+      whorlResult_t result =
+          whorlAllReduce(mine.data(), on_host.data(), 100, whorlInt64, whorlSum, comm, nullptr);
+      if (result != whorlSuccess) return failure(result, comm);
+      if (on_host[99] != 3) return "on the host " + std::to_string(on_host[99]);
+      result = whorlAllReduce(in.data(), out.data(), 100, whorlInt64, whorlSum, comm, stream.get());
+      if (result != whorlSuccess) return failure(result, comm);
+      if (out.read<std::int64_t>(stream.get())[99] != 3) return "on the device";
+    }
+    return {};
+  });
+}
+
+TEST(DeviceGroups, SendsAndReceivesOfAGroupPassEachOther) {
+  constexpr int kRanks = 3;
+  const DeviceContext context;
+  ThreadWorld world(kRanks);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const std::vector<std::int32_t> mine(40'000, rank);
+    const DeviceCopy out(mine, stream.get());
+    std::vector<std::unique_ptr<DeviceCopy>> in;
+    whorlGroupStart();
+    for (int peer = 0; peer < kRanks; ++peer) {
+      in.push_back(
+          std::make_unique<DeviceCopy>(std::vector<std::int32_t>(40'000, -1), stream.get()));
+      whorlSend(out.data(), 40'000, whorlInt32, peer, comm, stream.get());
+      whorlRecv(in.back()->data(), 40'000, whorlInt32, peer, comm, stream.get());
+    }
+    if (const auto text = failure(whorlGroupEnd(), comm); !text.empty()) return text;
+    for (int peer = 0; peer < kRanks; ++peer) {
+      const auto got = in[static_cast<std::size_t>(peer)]->read<std::int32_t>(stream.get());
+      if (got != std::vector<std::int32_t>(40'000, peer)) return "from " + std::to_string(peer);
+    }
+    return {};
+  });
+}
+
+TEST(DeviceGroups, OneThreadDrivesSeveralRanksOnOneStream) {
+  constexpr int kRanks = 4;
+  const DeviceContext context;
+  const DeviceQueue stream;
+  ThreadWorld world(kRanks);
+  std::vector<std::unique_ptr<DeviceCopy>> buffers;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    buffers.push_back(std::make_unique<DeviceCopy>(std::vector<float>(1000, 1.5f), stream.get()));
+  }
+  whorlGroupStart();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    float* const data = buffers[static_cast<std::size_t>(rank)]->data<float>();
+    ASSERT_EQ(
+        whorlAllReduce(data, data, 1000, whorlFloat32, whorlSum, world.comm(rank), stream.get()),
+        whorlSuccess);
+  }
+  ASSERT_EQ(whorlGroupEnd(), whorlSuccess);
+  for (const auto& buffer : buffers) {
+    EXPECT_EQ(buffer->read<float>(stream.get()), std::vector<float>(1000, 6.0f));
+  }
+}
+
+TEST(DeviceBlocks, OfDifferentSizesAreExchanged) {
+  constexpr int kRanks = 3;
+  const std::array<std::size_t, kRanks> counts{5, 0, 30'000};
+  const DeviceContext context;
+  ThreadWorld world(kRanks);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    const std::size_t mine = counts[static_cast<std::size_t>(rank)];
+    const DeviceCopy in(std::vector<std::int32_t>(mine + 1, rank), stream.get());
+    const DeviceCopy out(std::vector<std::int32_t>(total, -1), stream.get());
+    const whorlResult_t result = whorlAllGatherv(in.data(), mine, out.data(), counts.data(),
+                                                 nullptr, whorlInt32, comm, stream.get());
+    if (result != whorlSuccess) return failure(result, comm);
+    std::vector<std::int32_t> expected(counts[0], 0);
+    expected.resize(total, 2);
+    return out.read<std::int32_t>(stream.get()) == expected ? "" : "wrong values";
+  });
+}
+
+TEST(DeviceOperators, TheFactorOfAScaledSumMayBeOnTheDevice) {
+  const DeviceContext context;
+  ThreadWorld world(2);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const DeviceCopy factor(std::vector<float>{rank == 0 ? 2.0f : 10.0f}, stream.get());
+    const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+    whorlRedOp_t op = whorlSum;
+    whorlResult_t result =
+        whorlRedOpCreatePreMulSum(&op, factor.data(), whorlFloat32, whorlScalarDevice, comm);
+    if (result != whorlSuccess) return failure(result, comm);
+    result = whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, op, comm, stream.get());
+    if (result != whorlSuccess) return failure(result, comm);
+    const auto got = values.read<float>(stream.get());
+    whorlRedOpDestroy(op, comm);
+    return got == std::vector<float>(50, 12.0f) ? "" : "got " + std::to_string(got[0]);
+  });
+}
+
+TEST(DeviceErrors, AnAbsentRankIsNamedAndTheStreamGoesOn) {
+  const ScopedEnv env{{"WHORL_TIMEOUT_MS", "300"}};
+  const DeviceContext context;
+  ThreadWorld world(2);
+  const DeviceQueue stream;
+  const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+  ASSERT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(0),
+                           stream.get()),
+            whorlSuccess);
+  stream.synchronize();
+  whorlResult_t state = whorlSuccess;
+  ASSERT_EQ(whorlCommGetAsyncError(world.comm(0), &state), whorlSuccess);
+  EXPECT_EQ(state, whorlRemoteError);
+  EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("waiting for rank 1"));
+}
+
+TEST(DeviceErrors, AStreamThatIsBeingCapturedIsRefused) {
+  const DeviceContext context;
+  ThreadWorld world(1);
+  const DeviceQueue stream;
+  const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+  fake_cuda::capture(stream.get(), true);
+  EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(0),
+                           stream.get()),
+            whorlInvalidUsage);
+  EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("captured into a graph"));
+  fake_cuda::capture(stream.get(), false);
+  EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(0),
+                           stream.get()),
+            whorlSuccess);
+  EXPECT_EQ(values.read<float>(stream.get())[49], 1.0f);
+}
+
+TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
+  const DeviceContext context;
+  ThreadWorld world(2);
+  const DeviceQueue first, second;
+  const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
+  const DeviceCopy b(std::vector<float>(50, 1.0f), second.get());
+  const auto both = [&] {
+    whorlGroupStart();
+    whorlAllReduce(a.data(), a.data(), 50, whorlFloat32, whorlSum, world.comm(0), first.get());
+    whorlAllReduce(b.data(), b.data(), 50, whorlFloat32, whorlSum, world.comm(1), second.get());
+    return whorlGroupEnd();
+  };
+  fake_cuda::capture(second.get(), true); // after the first stream has been queued
+  EXPECT_EQ(both(), whorlInvalidUsage);
+  fake_cuda::capture(second.get(), false);
+  first.synchronize(); // not stuck
+  EXPECT_EQ(both(), whorlSuccess);
+  EXPECT_EQ(a.read<float>(first.get())[0], 2.0f);
+  EXPECT_EQ(b.read<float>(second.get())[0], 2.0f);
+}
+
+} // namespace
+} // namespace whorl::test
