@@ -211,12 +211,14 @@ TEST(DeviceBlocks, OfDifferentSizesAreExchanged) {
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     const std::size_t mine = counts[static_cast<std::size_t>(rank)];
     const DeviceCopy in(std::vector<std::int32_t>(mine + 1, rank), stream.get());
-    const DeviceCopy out(std::vector<std::int32_t>(total, -1), stream.get());
+    const DeviceCopy out(std::vector<std::int32_t>(total + 3, -1), stream.get());
+    const std::array<std::size_t, kRanks> at{0, 5, 8}; // a gap that nobody writes
     const whorlResult_t result = whorlAllGatherv(in.data(), mine, out.data(), counts.data(),
-                                                 nullptr, whorlInt32, comm, stream.get());
+                                                 at.data(), whorlInt32, comm, stream.get());
     if (result != whorlSuccess) return failure(result, comm);
     std::vector<std::int32_t> expected(counts[0], 0);
-    expected.resize(total, 2);
+    expected.resize(8, -1);
+    expected.resize(total + 3, 2);
     return out.read<std::int32_t>(stream.get()) == expected ? "" : "wrong values";
   });
 }
