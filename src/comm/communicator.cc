@@ -27,6 +27,7 @@ Communicator::Communicator(Setup setup)
     : setup_(std::move(setup)),
       policy_(setup_.policy),
       napper_(*this),
+      device_group_(join_device_group(*setup_.membership)),
       tasks_(std::make_shared<TaskQueue>(*this)) {
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,

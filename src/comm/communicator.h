@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/device_group.h"
 #include "comm/engine.h"
 #include "comm/request.h"
 #include "comm/setup.h"
@@ -44,7 +45,7 @@ class Communicator {
   /// the buffers, because the last call of this collective was the same otherwise. False is always
   /// right.
   bool repeats(const RawCall& call) const noexcept {
-    return tasks_->idle() && engine_->repeats(call);
+    return tasks_->idle() && device_group_ == nullptr && engine_->repeats(call);
   }
   /// To be finished if it is not kReady.
   WaitResult repeat(Collective collective, const void* send, void* recv) noexcept;
@@ -55,6 +56,9 @@ class Communicator {
   Status run_task(const Task& task);
   /// Waits until all tasks are complete.
   Status drain();
+
+  /// Where all ranks meet for operations on a device; null if they cannot.
+  DeviceGroup* device_group() const noexcept { return device_group_.get(); }
 
   // A batch of several communicators that this thread drives at the same time: begin() on each,
   // then advance() all until each is done, then finish().
@@ -124,6 +128,8 @@ class Communicator {
   std::mutex look_mutex_; ///< look_around() of the transports: one thread at a time
   std::atomic<bool> told_{false};
   std::uint32_t splits_ = 0;
+
+  std::shared_ptr<DeviceGroup> device_group_; ///< may be null
 
   std::shared_ptr<TaskQueue> tasks_; ///< idle: the engine is the caller's
   std::thread progress_thread_;

@@ -95,6 +95,7 @@ class DeviceStream final : public Stream {
   }
 
   Result<std::uint64_t> issue(std::span<const Part> parts) override;
+  std::optional<Device> device() const noexcept override { return Device{handle_, context_}; }
   bool may_start(std::uint64_t number) const noexcept override {
     const std::uint32_t ready = words_->ready.load(std::memory_order_acquire); // the stream's write
     return static_cast<std::int32_t>(ready - static_cast<std::uint32_t>(number)) >= 0;

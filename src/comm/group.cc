@@ -19,6 +19,26 @@ struct Batch {
   std::vector<std::shared_ptr<Stream>> stream_of; ///< of each request; may be null
   std::vector<std::shared_ptr<Stream>> streams;   ///< distinct, without null
   bool blocking = false;                          ///< a call had no stream
+
+  void add(const Request& request, const std::shared_ptr<Stream>& stream) {
+    requests.push_back(request);
+    stream_of.push_back(stream);
+    if (stream == nullptr) {
+      blocking = true;
+    } else if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+      streams.push_back(stream);
+    }
+  }
+  /// Takes a request out again.
+  void drop(std::size_t index) {
+    const auto at = static_cast<std::ptrdiff_t>(index);
+    requests.erase(requests.begin() + at);
+    const std::shared_ptr<Stream> stream = std::move(stream_of[index]);
+    stream_of.erase(stream_of.begin() + at);
+    if (std::find(stream_of.begin(), stream_of.end(), stream) == stream_of.end()) {
+      std::erase(streams, stream);
+    }
+  }
 };
 
 std::vector<Batch> sort_by_communicator(std::span<const Call> calls) {
@@ -27,14 +47,7 @@ std::vector<Batch> sort_by_communicator(std::span<const Call> calls) {
     auto batch = std::find_if(batches.begin(), batches.end(),
                               [&](const Batch& b) { return b.handle == call.handle; });
     if (batch == batches.end()) batch = batches.insert(batches.end(), Batch{.handle = call.handle});
-    batch->requests.push_back(call.request);
-    batch->stream_of.push_back(call.stream);
-    if (call.stream == nullptr) {
-      batch->blocking = true;
-    } else if (std::find(batch->streams.begin(), batch->streams.end(), call.stream) ==
-               batch->streams.end()) {
-      batch->streams.push_back(call.stream);
-    }
+    batch->add(call.request, call.stream);
   }
   return batches;
 }
@@ -175,12 +188,79 @@ Status ended() {
                        "whorlGroupEnd while the group had calls on it");
 }
 
-/// What issue() does, without its lists.
+/// Carries out on the device what all ranks have there, and takes it out of the batches. The error
+/// of a communicator ends that.
+void meet_on_device(std::span<Batch> batches, Status& first) {
+  struct Posted {
+    Batch* batch;
+    std::size_t request;
+    std::uint64_t number;
+  };
+  std::vector<Posted> all;
+  for (Batch& batch : batches) {
+    const Communicator& communicator = *batch.handle->communicator;
+    DeviceGroup* const group = communicator.device_group();
+    for (std::size_t i = 0; group != nullptr && i < batch.requests.size(); ++i) {
+      if (batch.requests[i].point_to_point()) continue;
+      all.push_back(
+          {&batch, i,
+           group->post(communicator.rank(), batch.requests[i], batch.stream_of[i].get())});
+    }
+  }
+  // From the last one on, so that the places of the others stay.
+  for (auto posted = all.rbegin(); posted != all.rend(); ++posted) {
+    Batch& batch = *posted->batch;
+    Communicator& communicator = *batch.handle->communicator;
+    const auto done = communicator.device_group()->meet(
+        communicator.rank(), posted->number, communicator.policy(), communicator.verdict(),
+        communicator.napper());
+    if (!done.ok()) {
+      communicator.abort(done.status());
+      keep(*batch.handle, done.status(), first);
+    }
+    if (!done.ok() || *done) batch.drop(posted->request);
+  }
+}
+
+Status issue_all(std::span<const Call> calls) {
+  Status first;
+  std::vector<Batch> batches = sort_by_communicator(calls);
+  std::deque<Inside> inside;
+  for (Batch& batch : batches) {
+    if (exists(batch.handle)) inside.emplace_back(*batch.handle);
+    if (!exists(batch.handle) || batch.handle->magic.load() != whorlComm::kAlive) return ended();
+  }
+  for (const Batch& batch : batches) {
+    WHORL_TRY(check_transfers(batch.requests, *batch.handle->communicator));
+  }
+  meet_on_device(batches, first);
+  std::erase_if(batches, [](const Batch& batch) { return batch.requests.empty(); });
+  WHORL_TRY(submit(batches, first));
+  std::vector<Batch*> together;
+  for (Batch& batch : batches) {
+    if (batch.streams.empty()) together.push_back(&batch);
+  }
+  if (together.size() == 1) {
+    keep(*together[0]->handle, together[0]->handle->communicator->run(together[0]->requests),
+         first);
+  } else {
+    run_together(together, first);
+  }
+  for (Batch& batch : batches) {
+    if (batch.blocking && !batch.streams.empty()) {
+      keep(*batch.handle, batch.handle->communicator->drain(), first);
+    }
+  }
+  return first;
+}
+
+/// What issue_all() does, without its lists.
 Status issue_one(const Call& call) {
   if (!exists(call.handle)) return ended();
   whorlComm& handle = *call.handle;
   const Inside inside(handle);
   if (handle.magic.load() != whorlComm::kAlive) return ended();
+  if (handle.communicator->device_group() != nullptr) return issue_all({&call, 1});
   WHORL_TRY(check_transfers({&call.request, 1}, *handle.communicator));
   Status status;
   if (call.stream == nullptr) {
@@ -286,34 +366,7 @@ void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
 }
 
 Status issue(std::span<const Call> calls) {
-  if (calls.size() == 1) return issue_one(calls[0]);
-  Status first;
-  std::vector<Batch> batches = sort_by_communicator(calls);
-  std::deque<Inside> inside;
-  for (Batch& batch : batches) {
-    if (exists(batch.handle)) inside.emplace_back(*batch.handle);
-    if (!exists(batch.handle) || batch.handle->magic.load() != whorlComm::kAlive) return ended();
-  }
-  for (const Batch& batch : batches) {
-    WHORL_TRY(check_transfers(batch.requests, *batch.handle->communicator));
-  }
-  WHORL_TRY(submit(batches, first));
-  std::vector<Batch*> together;
-  for (Batch& batch : batches) {
-    if (batch.streams.empty()) together.push_back(&batch);
-  }
-  if (together.size() == 1) {
-    keep(*together[0]->handle, together[0]->handle->communicator->run(together[0]->requests),
-         first);
-  } else {
-    run_together(together, first);
-  }
-  for (Batch& batch : batches) {
-    if (batch.blocking && !batch.streams.empty()) {
-      keep(*batch.handle, batch.handle->communicator->drain(), first);
-    }
-  }
-  return first;
+  return calls.size() == 1 ? issue_one(calls[0]) : issue_all(calls);
 }
 
 } // namespace whorl

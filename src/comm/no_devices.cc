@@ -1,4 +1,5 @@
 // For builds without support for devices.
+#include "comm/device_group.h"
 #include "comm/device_stream.h"
 
 namespace whorl {
@@ -8,5 +9,7 @@ bool on_device(const Request&, int, int) noexcept { return false; }
 Result<std::shared_ptr<Stream>> device_stream(void*) {
   return Status::error(Code::kInvalidArgument, "this build of whorl has no support for devices");
 }
+
+std::shared_ptr<DeviceGroup> join_device_group(const Membership&) { return nullptr; }
 
 } // namespace whorl

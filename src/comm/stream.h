@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,6 +37,14 @@ class Stream {
     static_cast<void>(parts);
     return issued_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
+
+  /// The stream and its context, as the device's driver knows them.
+  struct Device {
+    void* stream;
+    void* context;
+  };
+  /// Nothing for a stream of the host.
+  virtual std::optional<Device> device() const noexcept { return std::nullopt; }
 
   virtual bool may_start(std::uint64_t number) const noexcept {
     return completed_.load(std::memory_order_acquire) + 1 == number;

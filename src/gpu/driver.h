@@ -18,29 +18,28 @@ namespace whorl::gpu {
           cuDeviceCanAccessPeer) function(cuDevicePrimaryCtxRetain)                                \
           function(cuDevicePrimaryCtxRelease) function(cuDevicePrimaryCtxGetState) function(       \
               cuCtxGetCurrent) function(cuCtxGetDevice) function(cuCtxPushCurrent)                 \
-              function(cuCtxPopCurrent) function(cuCtxSynchronize) function(cuCtxEnablePeerAccess) \
-                  function(cuPointerGetAttribute) function(cuPointerGetAttributes) function(       \
-                      cuMemGetAddressRange) function(cuMemAlloc) function(cuMemFree)               \
-                      function(cuMemHostAlloc) function(cuMemFreeHost) function(                   \
-                          cuMemHostRegister) function(cuMemHostUnregister)                         \
-                          function(cuMemHostGetDevicePointer) function(cuMemcpyAsync) function(    \
-                              cuMemcpy2DAsync) function(cuMemsetD8Async) function(cuStreamCreate)  \
-                              function(cuStreamDestroy) function(cuStreamSynchronize)              \
-                                  function(cuStreamQuery) function(cuStreamGetCtx) function(       \
-                                      cuStreamWaitEvent) function(cuStreamIsCapturing) function(cuStreamGetId)             \
-                                      function(cuStreamWaitValue32) function(cuStreamWriteValue32) \
-                                          function(cuStreamBatchMemOp) function(cuEventCreate)     \
-                                              function(cuEventRecord) function(cuEventQuery)       \
-                                                  function(cuEventSynchronize) function(           \
-                                                      cuEventDestroy) function(cuModuleLoadData)   \
-                                                      function(cuModuleGetFunction)                \
-                                                          function(cuModuleUnload) function(       \
-                                                              cuFuncGetAttribute)                  \
-                                                              function(cuLaunchKernel)             \
-                                                                  function(cuIpcGetMemHandle)      \
-                                                                      function(cuIpcOpenMemHandle) \
-                                                                          function(                \
-                                                                              cuIpcCloseMemHandle)
+              function(cuCtxPopCurrent) function(cuCtxSynchronize) function(                       \
+                  cuCtxEnablePeerAccess) function(cuPointerGetAttribute)                           \
+                  function(cuPointerGetAttributes) function(cuMemGetAddressRange) function(        \
+                      cuMemAlloc) function(cuMemFree) function(cuMemHostAlloc)                     \
+                      function(cuMemFreeHost) function(cuMemHostRegister) function(                \
+                          cuMemHostUnregister) function(cuMemHostGetDevicePointer)                 \
+                          function(cuMemcpyAsync) function(cuMemcpy2DAsync) function(              \
+                              cuMemsetD8Async) function(cuStreamCreate) function(cuStreamDestroy)  \
+                              function(cuStreamSynchronize) function(cuStreamQuery) function(      \
+                                  cuStreamGetCtx) function(cuStreamWaitEvent)                      \
+                                  function(cuStreamIsCapturing) function(cuStreamGetId) function(  \
+                                      cuStreamWaitValue32) function(cuStreamWriteValue32)          \
+                                      function(cuStreamBatchMemOp) function(cuEventCreate)         \
+                                          function(cuEventRecord) function(cuEventQuery) function( \
+                                              cuEventSynchronize) function(cuEventDestroy)         \
+                                              function(cuModuleLoadData) function(                 \
+                                                  cuModuleGetFunction) function(cuModuleUnload)    \
+                                                  function(cuFuncGetAttribute)                     \
+                                                      function(cuLaunchKernel)                     \
+                                                          function(cuIpcGetMemHandle)              \
+                                                              function(cuIpcOpenMemHandle)         \
+                                                                  function(cuIpcCloseMemHandle)
 
 /// The CUDA driver, loaded at run time: libwhorl is linked with nothing of CUDA's, and runs where
 /// there is no GPU.

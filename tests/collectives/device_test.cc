@@ -249,14 +249,49 @@ TEST(DeviceErrors, AnAbsentRankIsNamedAndTheStreamGoesOn) {
   ThreadWorld world(2);
   const DeviceQueue stream;
   const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
-  ASSERT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(0),
+  // Ranks of one process meet in the call.
+  EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(0),
                            stream.get()),
+            whorlRemoteError);
+  EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("waiting for rank 1"));
+  EXPECT_EQ(values.read<float>(stream.get())[0], 1.0f); // and the late one does nothing
+  EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(1),
+                           stream.get()),
+            whorlRemoteError);
+  EXPECT_EQ(values.read<float>(stream.get())[0], 1.0f);
+}
+
+TEST(DeviceErrors, AnOperationOfTheHostThatFailsLetsTheStreamGoOn) {
+  const ScopedEnv env{{"WHORL_TIMEOUT_MS", "300"}};
+  const DeviceContext context;
+  ThreadWorld world(2);
+  const DeviceQueue stream;
+  const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+  ASSERT_EQ(whorlSend(values.data(), 50, whorlFloat32, 1, world.comm(0), stream.get()),
+            whorlSuccess);
+  ASSERT_EQ(whorlRecv(values.data(), 50, whorlFloat32, 1, world.comm(0), stream.get()),
             whorlSuccess);
   stream.synchronize();
   whorlResult_t state = whorlSuccess;
   ASSERT_EQ(whorlCommGetAsyncError(world.comm(0), &state), whorlSuccess);
   EXPECT_EQ(state, whorlRemoteError);
   EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("waiting for rank 1"));
+}
+
+TEST(DeviceErrors, RanksThatDisagreeAreTold) {
+  const DeviceContext context;
+  ThreadWorld world(2);
+  world.each([](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+    const std::size_t count = rank == 0 ? 50 : 49;
+    EXPECT_EQ(whorlAllReduce(values.data(), values.data(), count, whorlFloat32, whorlSum, comm,
+                             stream.get()),
+              whorlInvalidUsage);
+    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("differ in count (50 here, 49 there)"));
+    return {};
+  });
 }
 
 TEST(DeviceErrors, AStreamThatIsBeingCapturedIsRefused) {

@@ -1,0 +1,296 @@
+#include "comm/device_group.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/event.h"
+#include "comm/device_stream.h"
+#include "comm/device_work.h"
+#include "gpu/driver.h"
+#include "gpu/kernels.h"
+#include "gpu/memory_kind.h"
+
+namespace whorl {
+namespace {
+
+using gpu::driver;
+
+class ProcessGroup final : public DeviceGroup {
+ public:
+  explicit ProcessGroup(const Membership& members)
+      : name_(members.name), ranks_(static_cast<std::size_t>(members.nranks)) {
+    for (int rank = 0; rank < members.nranks; ++rank) names_.push_back(members.describe(rank));
+  }
+  ~ProcessGroup() override {
+    for (const Rank& rank : ranks_) {
+      if (rank.ready != nullptr) static_cast<void>(driver()->cuEventDestroy(rank.ready));
+    }
+    if (done_ != nullptr) static_cast<void>(driver()->cuEventDestroy(done_));
+  }
+
+  std::uint64_t post(int rank, const Request& request, Stream* stream) override;
+  Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
+                    const Verdict& verdict, Napper& napper) override;
+
+ private:
+  struct Rank {
+    std::uint64_t posted = 0; ///< operations so far
+    CUevent ready = nullptr;  ///< the last point of its stream at which it posted
+    CUcontext context = nullptr;
+  };
+  struct Post {
+    bool made = false;
+    Request request;
+    CUstream stream = nullptr; ///< if it is on the device
+    CUcontext context = nullptr;
+    bool on_device = false;
+    Status error; ///< of its event
+  };
+  struct Operation {
+    std::vector<Post> posts;
+    std::size_t made = 0; ///< posts
+    std::size_t left = 0; ///< ranks that have seen the outcome, or need none
+    bool decided = false, carried_out = false;
+    Status error;
+  };
+
+  Status record_ready(Rank& rank, const Stream::Device& device);
+  void decide(Operation& operation);
+  Status launch(const Operation& operation);
+  Status check_alike(const std::vector<Post>& posts) const;
+  void leave(std::uint64_t number, Operation& operation);
+  std::string missing(const Operation& operation) const;
+
+  const std::string name_;
+  std::vector<std::string> names_;
+  std::mutex mutex_;
+  Event event_; ///< notified when an operation has been decided
+  std::vector<Rank> ranks_;
+  std::map<std::uint64_t, Operation> operations_; ///< that not all ranks have left
+  CUevent done_ = nullptr;
+  CUcontext done_context_ = nullptr;
+};
+
+/// Sleeps until the event, and watches the peers meanwhile.
+class EventNapper final : public Napper {
+ public:
+  EventNapper(Event::Waiter& event, Napper& peers) : event_(event), peers_(peers) {}
+  void nap(std::uint64_t max_ns) noexcept override { event_.nap(max_ns); }
+  void look_around(std::uint64_t waited_ns) noexcept override { peers_.look_around(waited_ns); }
+
+ private:
+  Event::Waiter& event_;
+  Napper& peers_;
+};
+
+/// Whether the kernels do such a request.
+bool suits(const Request& request, std::size_t nranks) {
+  return !request.point_to_point() && request.collective != Collective::kBarrier &&
+         !request.scaled && request.blocks == nullptr && request.table == nullptr &&
+         nranks <= gpu::kMaxBuffers;
+}
+
+/// Whether a kernel in `context` reaches the buffers of a request.
+bool reaches(CUcontext context, const Request& request, int rank, int nranks) {
+  const auto good = [context](const void* pointer, std::size_t bytes) {
+    if (bytes == 0) return true;
+    const gpu::MemoryPlace place = gpu::place_of(pointer);
+    // Memory of a pool or of a mapping belongs to a device, not to a context.
+    return place.kind == gpu::MemoryKind::kDevice &&
+           (place.context == nullptr || place.context == context);
+  };
+  return good(request.send, input_bytes(request, rank, nranks)) &&
+         good(request.recv, output_bytes(request, rank, nranks));
+}
+
+Status ProcessGroup::record_ready(Rank& rank, const Stream::Device& device) {
+  const auto context = static_cast<CUcontext>(device.context);
+  const gpu::ContextGuard guard(context);
+  if (rank.context != context) {
+    WHORL_CUDA_TRY(cuEventCreate(&rank.ready, CU_EVENT_DISABLE_TIMING));
+    rank.context = context;
+  }
+  WHORL_CUDA_TRY(cuEventRecord(rank.ready, static_cast<CUstream>(device.stream)));
+  return {};
+}
+
+std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* stream) {
+  const auto index = static_cast<std::size_t>(rank);
+  const int nranks = static_cast<int>(ranks_.size());
+  Post mine{.made = true, .request = request};
+  if (const auto device = stream != nullptr ? stream->device() : std::nullopt) {
+    mine.stream = static_cast<CUstream>(device->stream);
+    mine.context = static_cast<CUcontext>(device->context);
+    mine.on_device = suits(request, ranks_.size()) && reaches(mine.context, request, rank, nranks);
+    if (mine.on_device) mine.error = record_ready(ranks_[index], *device);
+  }
+  const bool waits = mine.on_device;
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t number = ++ranks_[index].posted;
+  Operation& operation = operations_[number];
+  operation.posts.resize(ranks_.size());
+  operation.posts[index] = std::move(mine);
+  if (++operation.made == ranks_.size() && !operation.decided) {
+    decide(operation);
+    event_.notify();
+  }
+  if (!waits) leave(number, operation);
+  return number;
+}
+
+/// With the mutex held.
+void ProcessGroup::leave(std::uint64_t number, Operation& operation) {
+  if (++operation.left == ranks_.size()) operations_.erase(number);
+}
+
+/// All have posted. With the mutex held.
+void ProcessGroup::decide(Operation& operation) {
+  operation.decided = true;
+  const std::vector<Post>& posts = operation.posts;
+  const bool together = std::all_of(posts.begin(), posts.end(), [&](const Post& post) {
+    return post.on_device && post.context == posts[0].context;
+  });
+  if (!together) return;
+  for (const Post& post : posts) {
+    if (!post.error.ok()) operation.error = post.error;
+  }
+  if (operation.error.ok()) operation.error = check_alike(posts);
+  if (operation.error.ok()) operation.error = launch(operation);
+  operation.carried_out = operation.error.ok();
+}
+
+Status ProcessGroup::check_alike(const std::vector<Post>& posts) const {
+  const Fingerprint first = fingerprint_of(posts[0].request, 0, 0);
+  for (std::size_t rank = 1; rank < posts.size(); ++rank) {
+    const Fingerprint other = fingerprint_of(posts[rank].request, 0, 0);
+    if (other == first) continue;
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("ranks disagree on an operation: {} calls {}, {} calls {}; they differ in {}. "
+                    "All ranks must make the same calls in the same order",
+                    names_[0], describe(posts[0].request), names_[rank],
+                    describe(posts[rank].request), difference(first, other)));
+  }
+  return {};
+}
+
+Status ProcessGroup::launch(const Operation& operation) {
+  const Post& leader = operation.posts.back();
+  const gpu::ContextGuard guard(leader.context);
+  const auto kernels = gpu::Kernels::of(leader.context);
+  if (!kernels.ok()) return kernels.status();
+  if (done_context_ != leader.context) {
+    WHORL_CUDA_TRY(cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING));
+    done_context_ = leader.context;
+  }
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (operation.posts[rank].stream == leader.stream) continue;
+    WHORL_CUDA_TRY(cuStreamWaitEvent(leader.stream, ranks_[rank].ready, 0));
+  }
+  std::vector<Request> requests;
+  for (const Post& post : operation.posts) requests.push_back(post.request);
+  const Request& request = requests[0];
+  for (gpu::Work& work : device_work(requests)) {
+    if (reduces(request.collective)) {
+      WHORL_TRY((*kernels)->combine(work, request.type, request.op, leader.stream));
+    } else {
+      work.count *= size_of(request.type);
+      WHORL_TRY((*kernels)->copy(work, leader.stream));
+    }
+  }
+  WHORL_CUDA_TRY(cuEventRecord(done_, leader.stream));
+  for (const Post& post : operation.posts) {
+    if (post.stream == leader.stream) continue;
+    WHORL_CUDA_TRY(cuStreamWaitEvent(post.stream, done_, 0));
+  }
+  return {};
+}
+
+/// Who has not posted. With the mutex held.
+std::string ProcessGroup::missing(const Operation& operation) const {
+  std::string text;
+  for (std::size_t rank = 0; rank < operation.posts.size(); ++rank) {
+    if (operation.posts[rank].made) continue;
+    text += (text.empty() ? "" : ", ") + names_[rank];
+  }
+  return text;
+}
+
+Result<bool> ProcessGroup::meet(int rank, std::uint64_t number, const WaitPolicy& policy,
+                                const Verdict& verdict, Napper& napper) {
+  Operation* operation = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = operations_.find(number);
+    if (found == operations_.end()) return false; // all had it carried out by the host
+    operation = &found->second;                   // stays until this rank leaves
+    if (!operation->posts[static_cast<std::size_t>(rank)].on_device) return false;
+  }
+  Event::Waiter waiter(event_);
+  EventNapper both(waiter, napper);
+  const auto decided = [&] {
+    const std::lock_guard lock(mutex_);
+    return operation->decided ? Progress::kDone : Progress::kIdle;
+  };
+  const WaitResult result = wait_until(decided, policy, verdict, both);
+  const std::lock_guard lock(mutex_);
+  if (!operation->decided) { // nobody must use this rank's buffers any more
+    operation->decided = true;
+    operation->error =
+        result == WaitResult::kTimedOut
+            ? Status::error(
+                  Code::kRemoteError,
+                  fmt::format(
+                      "no progress for {:.1f} s. {} in {}: waiting for {} to make the call. "
+                      "One thread that acts for several ranks must make their calls "
+                      "between whorlGroupStart and whorlGroupEnd",
+                      static_cast<double>(policy.timeout_ns) * 1e-9,
+                      names_[static_cast<std::size_t>(rank)],
+                      describe(operation->posts[static_cast<std::size_t>(rank)].request),
+                      missing(*operation)))
+            : verdict.status();
+  }
+  const Status error = operation->error;
+  const bool carried_out = operation->carried_out;
+  leave(number, *operation);
+  if (!error.ok()) return error;
+  return carried_out;
+}
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::array<std::byte, 16>, std::weak_ptr<ProcessGroup>> groups; ///< by job
+};
+Registry& registry() {
+  static Registry* const instance = new Registry; // never destroyed: ranks may outlive main()
+  return *instance;
+}
+
+} // namespace
+
+std::shared_ptr<DeviceGroup> join_device_group(const Membership& members) {
+  const auto here = [&](const RankCard& card) {
+    return card.process_key == members.cards[0].process_key;
+  };
+  if (!devices_possible() || members.nranks < 2 ||
+      !std::all_of(members.cards.begin(), members.cards.end(), here)) {
+    return nullptr;
+  }
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.groups, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = all.groups[members.identity.job];
+  std::shared_ptr<ProcessGroup> group = known.lock();
+  if (group == nullptr) {
+    group = std::make_shared<ProcessGroup>(members);
+    known = group;
+  }
+  return group;
+}
+
+} // namespace whorl

@@ -1,0 +1,105 @@
+#include "gpu/kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "gpu/driver.h"
+
+// Made by embed.py: each is what nvcc made of combine.cu for one datatype.
+#define WHORL_FATBINS(fatbin)                                                             \
+  fatbin(int8) fatbin(uint8) fatbin(int32) fatbin(uint32) fatbin(int64) fatbin(uint64)    \
+      fatbin(float16) fatbin(float32) fatbin(float64) fatbin(bfloat16) fatbin(float8e4m3) \
+          fatbin(float8e5m2) fatbin(int16) fatbin(uint16) fatbin(bool)
+#define WHORL_DECLARE(type) extern const char whorl_fatbin_##type[];
+extern "C" {
+WHORL_FATBINS(WHORL_DECLARE)
+}
+
+namespace whorl::gpu {
+namespace {
+
+#define WHORL_ADDRESS(type) whorl_fatbin_##type,
+constexpr std::array<const char*, kNumDataTypes> kFatbins{WHORL_FATBINS(WHORL_ADDRESS)};
+
+/// What a thread has in flight at once; with less for each, a block is not worth its start.
+constexpr std::size_t kBytesOfBlock = std::size_t{kThreads} * 16 * 4;
+/// Blocks of a launch for each multiprocessor: as many as fit.
+constexpr unsigned kBlocksOfProcessor = 2;
+
+} // namespace
+
+Result<Kernels*> Kernels::of(CUcontext context) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<CUcontext, std::unique_ptr<Kernels>>; // never unloaded
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Kernels>& known = all[context];
+  if (known == nullptr) {
+    auto made = std::make_unique<Kernels>();
+    if (Status status = made->load(context); !status.ok()) return status;
+    known = std::move(made);
+  }
+  return known.get();
+}
+
+Status Kernels::load(CUcontext) {
+  CUdevice device = 0;
+  int processors = 0;
+  WHORL_CUDA_TRY(cuCtxGetDevice(&device));
+  WHORL_CUDA_TRY(
+      cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+  most_blocks_ = kBlocksOfProcessor * static_cast<unsigned>(processors);
+  for (int t = 0; t < kNumDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    CUmodule module = nullptr;
+    const CUresult result =
+        driver()->cuModuleLoadData(&module, kFatbins[static_cast<std::size_t>(t)]);
+    WHORL_TRY(check(result, fmt::format("loading the kernels of {}; whorl has them for devices of "
+                                        "compute capability 8.0 and later",
+                                        name_of(type))));
+    for (const ReduceOp op : kReduceOps) {
+      if (op == ReduceOp::kAvg || !combines(type, op)) continue;
+      for (const bool many : {false, true}) {
+        const std::string name = fmt::format("whorl_combine_{}_{}_{}", name_of(type), name_of(op),
+                                             many ? "many" : "few");
+        CUfunction& function =
+            rows_[static_cast<std::size_t>(t)].combine[index_of(op)][many ? 1 : 0];
+        WHORL_CUDA_TRY(cuModuleGetFunction(&function, module, name.c_str()));
+        // A function that is loaded lazily would be at its first launch, which may be inside a
+        // capture or while other work waits for this.
+        int registers = 0;
+        WHORL_CUDA_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
+      }
+    }
+  }
+  return {};
+}
+
+Status Kernels::combine(Work& work, DataType type, ReduceOp op, CUstream stream) const {
+  align(work, size_of(type));
+  const std::size_t kernel = index_of(op == ReduceOp::kAvg ? ReduceOp::kSum : op);
+  const Row& row = rows_[static_cast<std::size_t>(type)];
+  return launch(row.combine[kernel][most_sources(work) > 2 ? 1 : 0], work,
+                work.count * size_of(type), stream);
+}
+
+Status Kernels::copy(Work& work, CUstream stream) const {
+  return combine(work, DataType::kUint8, ReduceOp::kMax, stream);
+}
+
+Status Kernels::launch(CUfunction function, const Work& work, std::size_t bytes,
+                       CUstream stream) const {
+  const auto segments = static_cast<unsigned>(work.n_segments);
+  if (work.count == 0 || segments == 0) return {};
+  const std::size_t useful = (bytes + kBytesOfBlock - 1) / kBytesOfBlock;
+  const unsigned blocks =
+      static_cast<unsigned>(std::min<std::size_t>(useful, std::max(1U, most_blocks_ / segments)));
+  void* parameters[] = {const_cast<Work*>(&work)};
+  WHORL_CUDA_TRY(cuLaunchKernel(function, blocks, segments, 1, kThreads, 1, 1, 0, stream,
+                                parameters, nullptr));
+  return {};
+}
+
+} // namespace whorl::gpu

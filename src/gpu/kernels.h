@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <mutex>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "gpu/work.h"
+
+namespace whorl::gpu {
+
+/// The kernels of combine.cu in one context. Any thread.
+class Kernels {
+ public:
+  /// Those of a context, which must be current; loaded at the first call and kept for the life of
+  /// the process.
+  static Result<Kernels*> of(CUcontext context);
+
+  /// Queues `work` on elements of `type`; its segments are aligned here. kAvg is kSum with the
+  /// work's divisor.
+  Status combine(Work& work, DataType type, ReduceOp op, CUstream stream) const;
+  /// Queues a copy of `count` bytes for each segment, all of which have one source.
+  Status copy(Work& work, CUstream stream) const;
+
+ private:
+  Status load(CUcontext context);
+  Status launch(CUfunction function, const Work& work, std::size_t bytes, CUstream stream) const;
+
+  struct Row {
+    std::array<std::array<CUfunction, 2>, kNumReduceOps> combine{}; ///< few, many sources
+  };
+  std::array<Row, kNumDataTypes> rows_{};
+  unsigned most_blocks_ = 1; ///< of a launch
+};
+
+} // namespace whorl::gpu
