@@ -294,7 +294,7 @@ TEST(DeviceErrors, RanksThatDisagreeAreTold) {
   });
 }
 
-TEST(DeviceErrors, AStreamThatIsBeingCapturedIsRefused) {
+TEST(DeviceErrors, ACaptureIsRefusedWhereTheHostDoesTheOperation) {
   const DeviceContext context;
   ThreadWorld world(1);
   const DeviceQueue stream;
@@ -316,20 +316,20 @@ TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
   ThreadWorld world(2);
   const DeviceQueue first, second;
   const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
-  const DeviceCopy b(std::vector<float>(50, 1.0f), second.get());
+  const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
   const auto both = [&] {
     whorlGroupStart();
-    whorlAllReduce(a.data(), a.data(), 50, whorlFloat32, whorlSum, world.comm(0), first.get());
-    whorlAllReduce(b.data(), b.data(), 50, whorlFloat32, whorlSum, world.comm(1), second.get());
+    whorlSend(a.data(), 50, whorlFloat32, 1, world.comm(0), first.get());
+    whorlRecv(b.data(), 50, whorlFloat32, 0, world.comm(1), second.get());
     return whorlGroupEnd();
   };
   fake_cuda::capture(second.get(), true); // after the first stream has been queued
   EXPECT_EQ(both(), whorlInvalidUsage);
   fake_cuda::capture(second.get(), false);
   first.synchronize(); // not stuck
-  EXPECT_EQ(both(), whorlSuccess);
-  EXPECT_EQ(a.read<float>(first.get())[0], 2.0f);
   EXPECT_EQ(b.read<float>(second.get())[0], 2.0f);
+  EXPECT_EQ(both(), whorlSuccess);
+  EXPECT_EQ(b.read<float>(second.get())[0], 1.0f);
 }
 
 } // namespace
