@@ -1,8 +1,8 @@
 // Collectives, transfers, operators.
 //
-// A stream orders work on a device. An operation on host memory first waits for what its stream
-// holds, then runs at once: it is complete when the call returns, in a group when the outermost
-// ncclGroupEnd() returns.
+// A stream orders work on a device. An operation on the memory of a device takes its place in the
+// stream. One on host memory first waits for what the stream holds, then runs at once: it is
+// complete when the call returns, in a group when the outermost ncclGroupEnd() returns.
 #include "bindings/nccl/numbers.h"
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
@@ -22,28 +22,29 @@ ncclResult_t no_operator(const char* function, int op) noexcept {
                        "ncclRedOpCreatePreMulSum made");
 }
 
-/// `issue` is the call of whorl, which gets the datatype.
+/// `issue` is the call of whorl, which gets the datatype and the stream.
 template <class Issue>
-ncclResult_t on_host(const char* function, const void* sendbuff, const void* recvbuff,
-                     ncclDataType_t datatype, cudaStream_t stream, Issue&& issue) noexcept {
+ncclResult_t on_stream(const char* function, const void* sendbuff, const void* recvbuff,
+                       ncclDataType_t datatype, cudaStream_t stream, Issue&& issue) noexcept {
   const auto type = inner_type(datatype);
   if (!type) return no_type(function, datatype);
-  if (const ncclResult_t ready = prepare(function, sendbuff, recvbuff, stream);
+  void* queue = nullptr;
+  if (const ncclResult_t ready = prepare(function, sendbuff, recvbuff, stream, &queue);
       ready != ncclSuccess) {
     return ready;
   }
-  return report(issue(*type));
+  return report(issue(*type, queue));
 }
 
-/// The same for reductions: `issue` gets the operator, too.
+/// The same for reductions: `issue` gets the operator, too, before the stream.
 template <class Issue>
-ncclResult_t reduce_on_host(const char* function, const void* sendbuff, const void* recvbuff,
-                            ncclDataType_t datatype, ncclRedOp_t op, cudaStream_t stream,
-                            Issue&& issue) noexcept {
+ncclResult_t reduce_on_stream(const char* function, const void* sendbuff, const void* recvbuff,
+                              ncclDataType_t datatype, ncclRedOp_t op, cudaStream_t stream,
+                              Issue&& issue) noexcept {
   const auto known = inner_operator(op);
   if (!known) return no_operator(function, op);
-  return on_host(function, sendbuff, recvbuff, datatype, stream,
-                 [&](whorlDataType_t type) { return issue(type, *known); });
+  return on_stream(function, sendbuff, recvbuff, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) { return issue(type, *known, queue); });
 }
 
 } // namespace
@@ -51,95 +52,104 @@ ncclResult_t reduce_on_host(const char* function, const void* sendbuff, const vo
 WHORL_NCCL_DEFINE(ncclResult_t, ncclAllReduce,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
-  return reduce_on_host("ncclAllReduce", sendbuff, recvbuff, datatype, op, stream,
-                        [&](whorlDataType_t type, whorlRedOp_t known) {
-                          return whorlAllReduce(sendbuff, recvbuff, count, type, known, inner(comm),
-                                                nullptr);
-                        });
+  return reduce_on_stream("ncclAllReduce", sendbuff, recvbuff, datatype, op, stream,
+                          [&](whorlDataType_t type, whorlRedOp_t known, void* queue) {
+                            return whorlAllReduce(sendbuff, recvbuff, count, type, known,
+                                                  inner(comm), queue);
+                          });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclReduce,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)) {
-  return reduce_on_host("ncclReduce", sendbuff, recvbuff, datatype, op, stream,
-                        [&](whorlDataType_t type, whorlRedOp_t known) {
-                          return whorlReduce(sendbuff, recvbuff, count, type, known, root,
-                                             inner(comm), nullptr);
-                        });
+  return reduce_on_stream("ncclReduce", sendbuff, recvbuff, datatype, op, stream,
+                          [&](whorlDataType_t type, whorlRedOp_t known, void* queue) {
+                            return whorlReduce(sendbuff, recvbuff, count, type, known, root,
+                                               inner(comm), queue);
+                          });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclReduceScatter,
                   (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype,
                    ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
-  return reduce_on_host("ncclReduceScatter", sendbuff, recvbuff, datatype, op, stream,
-                        [&](whorlDataType_t type, whorlRedOp_t known) {
-                          return whorlReduceScatter(sendbuff, recvbuff, recvcount, type, known,
-                                                    inner(comm), nullptr);
-                        });
+  return reduce_on_stream("ncclReduceScatter", sendbuff, recvbuff, datatype, op, stream,
+                          [&](whorlDataType_t type, whorlRedOp_t known, void* queue) {
+                            return whorlReduceScatter(sendbuff, recvbuff, recvcount, type, known,
+                                                      inner(comm), queue);
+                          });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclBroadcast,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    int root, ncclComm_t comm, cudaStream_t stream)) {
-  return on_host("ncclBroadcast", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
-    return whorlBroadcast(sendbuff, recvbuff, count, type, root, inner(comm), nullptr);
-  });
+  return on_stream("ncclBroadcast", sendbuff, recvbuff, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) {
+                     return whorlBroadcast(sendbuff, recvbuff, count, type, root, inner(comm),
+                                           queue);
+                   });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclBcast,
                   (void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                    cudaStream_t stream)) {
-  return on_host("ncclBcast", buff, buff, datatype, stream, [&](whorlDataType_t type) {
-    return whorlBcast(buff, count, type, root, inner(comm), nullptr);
-  });
+  return on_stream("ncclBcast", buff, buff, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) {
+                     return whorlBcast(buff, count, type, root, inner(comm), queue);
+                   });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclAllGather,
                   (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
                    ncclComm_t comm, cudaStream_t stream)) {
-  return on_host("ncclAllGather", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
-    return whorlAllGather(sendbuff, recvbuff, sendcount, type, inner(comm), nullptr);
-  });
+  return on_stream("ncclAllGather", sendbuff, recvbuff, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) {
+                     return whorlAllGather(sendbuff, recvbuff, sendcount, type, inner(comm), queue);
+                   });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclAlltoAll,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    ncclComm_t comm, cudaStream_t stream)) {
-  return on_host("ncclAlltoAll", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
-    return whorlAlltoAll(sendbuff, recvbuff, count, type, inner(comm), nullptr);
-  });
+  return on_stream("ncclAlltoAll", sendbuff, recvbuff, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) {
+                     return whorlAlltoAll(sendbuff, recvbuff, count, type, inner(comm), queue);
+                   });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGather,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    int root, ncclComm_t comm, cudaStream_t stream)) {
-  return on_host("ncclGather", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
-    return whorlGather(sendbuff, recvbuff, count, type, root, inner(comm), nullptr);
-  });
+  return on_stream("ncclGather", sendbuff, recvbuff, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) {
+                     return whorlGather(sendbuff, recvbuff, count, type, root, inner(comm), queue);
+                   });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclScatter,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    int root, ncclComm_t comm, cudaStream_t stream)) {
-  return on_host("ncclScatter", sendbuff, recvbuff, datatype, stream, [&](whorlDataType_t type) {
-    return whorlScatter(sendbuff, recvbuff, count, type, root, inner(comm), nullptr);
-  });
+  return on_stream("ncclScatter", sendbuff, recvbuff, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) {
+                     return whorlScatter(sendbuff, recvbuff, count, type, root, inner(comm), queue);
+                   });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclSend,
                   (const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
                    ncclComm_t comm, cudaStream_t stream)) {
-  return on_host("ncclSend", sendbuff, nullptr, datatype, stream, [&](whorlDataType_t type) {
-    return whorlSend(sendbuff, count, type, peer, inner(comm), nullptr);
-  });
+  return on_stream("ncclSend", sendbuff, nullptr, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) {
+                     return whorlSend(sendbuff, count, type, peer, inner(comm), queue);
+                   });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclRecv,
                   (void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                    cudaStream_t stream)) {
-  return on_host("ncclRecv", nullptr, recvbuff, datatype, stream, [&](whorlDataType_t type) {
-    return whorlRecv(recvbuff, count, type, peer, inner(comm), nullptr);
-  });
+  return on_stream("ncclRecv", nullptr, recvbuff, datatype, stream,
+                   [&](whorlDataType_t type, void* queue) {
+                     return whorlRecv(recvbuff, count, type, peer, inner(comm), queue);
+                   });
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclRedOpCreatePreMulSum,
@@ -147,9 +157,10 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclRedOpCreatePreMulSum,
                    ncclScalarResidence_t residence, ncclComm_t comm)) {
   if (op == nullptr) return fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: op is NULL");
   if (residence == ncclScalarDevice && place_of(scalar) == Place::kDevice) {
-    return fail(ncclInvalidArgument,
-                "ncclRedOpCreatePreMulSum: scalar is memory of a CUDA device; this build of whorl "
-                "reads host memory only");
+    if (const ncclResult_t usable = check_device("ncclRedOpCreatePreMulSum", "scalar");
+        usable != ncclSuccess) {
+      return usable;
+    }
   }
   const auto type = inner_type(datatype);
   if (!type) return no_type("ncclRedOpCreatePreMulSum", datatype);

@@ -26,26 +26,30 @@ Windows& windows() {
   return instance;
 }
 
-ncclResult_t register_on_host(const char* function, ncclComm_t comm, void* buff, size_t size,
-                              void** handle) noexcept {
-  if (place_of(buff) == Place::kDevice) {
-    return fail(ncclInvalidArgument, function,
-                ": buff is memory of a CUDA device; this build of whorl moves host memory only");
+/// Memory of a device needs no registration: the handle is null.
+ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* buff, size_t size,
+                             void** handle) noexcept {
+  if (place_of(buff) == Place::kHost) {
+    return report(whorlCommRegister(inner(comm), buff, size, handle));
   }
-  return report(whorlCommRegister(inner(comm), buff, size, handle));
+  if (handle != nullptr) *handle = nullptr;
+  return check_device(function, "buff");
 }
 
 } // namespace
 
+// A program that has made a device its own expects memory there.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
-  return report(whorlMemAlloc(ptr, size));
+  return has_context() ? allocate_on_device(ptr, size) : report(whorlMemAlloc(ptr, size));
 }
 
-WHORL_NCCL_DEFINE(ncclResult_t, ncclMemFree, (void* ptr)) { return report(whorlMemFree(ptr)); }
+WHORL_NCCL_DEFINE(ncclResult_t, ncclMemFree, (void* ptr)) {
+  return place_of(ptr) == Place::kDevice ? free_on_device(ptr) : report(whorlMemFree(ptr));
+}
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommRegister,
                   (const ncclComm_t comm, void* buff, size_t size, void** handle)) {
-  return register_on_host("ncclCommRegister", comm, buff, size, handle);
+  return register_buffer("ncclCommRegister", comm, buff, size, handle);
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
@@ -59,7 +63,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowRegister,
   *win = nullptr;
   void* registration = nullptr;
   if (const ncclResult_t result =
-          register_on_host("ncclCommWindowRegister", comm, buff, size, &registration);
+          register_buffer("ncclCommWindowRegister", comm, buff, size, &registration);
       result != ncclSuccess) {
     return result;
   }
@@ -86,8 +90,10 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, nccl
     if (found == known.all.end()) {
       return fail(ncclInvalidArgument, "ncclCommWindowDeregister: win is not a window");
     }
-    const ncclResult_t result =
-        report(whorlCommDeregister(inner(comm), found->second.registration));
+    void* const registration = found->second.registration;
+    const ncclResult_t result = registration == nullptr
+                                    ? ncclSuccess
+                                    : report(whorlCommDeregister(inner(comm), registration));
     if (result == ncclSuccess) known.all.erase(found);
     return result;
   });

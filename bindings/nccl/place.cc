@@ -16,15 +16,20 @@ constexpr int kCudaSuccess = 0;
 constexpr int kAttributeMemoryType = 2;
 constexpr int kAttributeIsManaged = 8;
 constexpr unsigned kMemoryTypeDevice = 2;
+void* const kLegacyStream = reinterpret_cast<void*>(1);
 
 using PointerGetAttribute = int (*)(void* data, int attribute, unsigned long long pointer);
 using StreamSynchronize = int (*)(cudaStream_t stream);
 using ContextGetCurrent = int (*)(void** context);
+using MemoryAllocate = int (*)(unsigned long long* pointer, std::size_t size);
+using MemoryFree = int (*)(unsigned long long pointer);
 
 struct Driver {
   PointerGetAttribute pointer_get_attribute = nullptr;
   StreamSynchronize stream_synchronize = nullptr;
   ContextGetCurrent context_get_current = nullptr;
+  MemoryAllocate memory_allocate = nullptr;
+  MemoryFree memory_free = nullptr;
 };
 
 Driver the_driver;                   // written once, before `loaded`
@@ -45,7 +50,9 @@ void find_driver() noexcept {
       };
       if (symbol("cuPointerGetAttribute", the_driver.pointer_get_attribute) &&
           symbol("cuStreamSynchronize", the_driver.stream_synchronize) &&
-          symbol("cuCtxGetCurrent", the_driver.context_get_current)) {
+          symbol("cuCtxGetCurrent", the_driver.context_get_current) &&
+          symbol("cuMemAlloc_v2", the_driver.memory_allocate) &&
+          symbol("cuMemFree_v2", the_driver.memory_free)) {
         loaded.store(&the_driver, std::memory_order_release); // pairs with acquire in driver()
       }
     }
@@ -68,16 +75,58 @@ Place place_of(const void* pointer) noexcept {
   return managed != 0 ? Place::kHost : Place::kDevice;
 }
 
+ncclResult_t check_device(const char* function, const char* argument) noexcept {
+  int supported = 0;
+  const whorlResult_t asked = whorlDeviceSupport(&supported);
+  if (asked == whorlSuccess && supported != 0) return ncclSuccess;
+  return fail_in_group(ncclInvalidArgument, function, ": ", argument,
+                       " is memory of a CUDA device, and whorl can move host memory only: ",
+                       whorlGetLastError(nullptr));
+}
+
+bool has_context() noexcept {
+  find_driver();
+  void* context = nullptr;
+  int supported = 0;
+  return driver() != nullptr && driver()->context_get_current(&context) == kCudaSuccess &&
+         context != nullptr && whorlDeviceSupport(&supported) == whorlSuccess && supported != 0;
+}
+
+ncclResult_t allocate_on_device(void** pointer, size_t size) noexcept {
+  if (pointer == nullptr) return fail(ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
+  *pointer = nullptr;
+  if (size == 0) return ncclSuccess;
+  unsigned long long address = 0;
+  if (const int code = driver()->memory_allocate(&address, size); code != kCudaSuccess) {
+    return fail(ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc of ", size,
+                " bytes failed with error ", code);
+  }
+  *pointer = reinterpret_cast<void*>(address);
+  return ncclSuccess;
+}
+
+ncclResult_t free_on_device(void* pointer) noexcept {
+  const int code = driver()->memory_free(reinterpret_cast<unsigned long long>(pointer));
+  if (code == kCudaSuccess) return ncclSuccess;
+  return fail(ncclInvalidArgument, "ncclMemFree: cuMemFree failed with error ", code,
+              "; ptr is not what ncclMemAlloc gave");
+}
+
 ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff,
-                     cudaStream_t stream) noexcept {
+                     cudaStream_t stream, void** queue) noexcept {
+  *queue = nullptr;
   const Driver* const cuda = driver();
   if (cuda == nullptr) return ncclSuccess;
   for (const void* const pointer : {sendbuff, recvbuff}) {
     if (place_of(pointer) == Place::kHost) continue;
-    return fail_in_group(
-        ncclInvalidArgument, function, pointer == sendbuff ? ": sendbuff" : ": recvbuff",
-        " is memory of a CUDA device; this build of whorl moves host memory only. Copy to "
-        "pinned host memory, or load NVIDIA's library");
+    if (const ncclResult_t usable =
+            check_device(function, pointer == sendbuff ? "sendbuff" : "recvbuff");
+        usable != ncclSuccess) {
+      return usable;
+    }
+    // To whorl, no stream is a blocking call; here it is the default stream.
+    *queue = stream != nullptr ? static_cast<void*>(stream) : kLegacyStream;
+    return ncclSuccess;
   }
   void* context = nullptr;
   if (cuda->context_get_current(&context) != kCudaSuccess || context == nullptr) {

@@ -16,10 +16,19 @@ void find_driver() noexcept;
 /// Where `pointer` points to. Pinned and managed memory counts as the host's. NULL is host.
 Place place_of(const void* pointer) noexcept;
 
-/// What is needed before an operation on host memory may begin: that the buffers are the host's and
-/// that what was queued on `stream` before is done. ncclSuccess, or an error that has been
-/// reported.
+/// ncclInvalidArgument, reported, where whorl cannot use memory of a device; `argument` names it.
+ncclResult_t check_device(const char* function, const char* argument) noexcept;
+
+/// Whether the calling thread has a device, and whorl can use it. Looks for the driver.
+bool has_context() noexcept;
+/// Memory of the thread's device; null for size 0.
+ncclResult_t allocate_on_device(void** pointer, size_t size) noexcept;
+ncclResult_t free_on_device(void* pointer) noexcept;
+
+/// What is needed before an operation may begin. One with a buffer on a device is to be issued on
+/// `*queue`. For one on host memory that is null, and what was queued on `stream` before is done.
+/// ncclSuccess, or an error that has been reported.
 ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff,
-                     cudaStream_t stream) noexcept;
+                     cudaStream_t stream, void** queue) noexcept;
 
 } // namespace whorl_nccl

@@ -23,9 +23,22 @@
 /// be NULL. **Buffers** belong to the operation until it is complete: until the call returns when
 /// `stream` is NULL, until the stream has passed it otherwise.
 ///
-/// **Streams.** `stream` is NULL (the call returns when this rank's part is complete), or a
-/// ::whorlStream_t from whorlStreamCreate() (the call returns at once). It is an untyped pointer so
-/// that a `cudaStream_t` passes without a cast where device buffers are supported.
+/// **Streams.** `stream` is NULL (the call returns when this rank's part is complete), a
+/// ::whorlStream_t from whorlStreamCreate() (the call returns at once), or a `cudaStream_t`, which
+/// passes without a cast.
+///
+/// **Device memory.** Buffers may be memory of a CUDA device where whorlDeviceSupport() says so;
+/// the kind is found out from the pointer, and ranks may have different kinds. The operation takes
+/// its place in the `cudaStream_t`, or with NULL in the default stream of the current context, and
+/// the buffers belong to it until the stream has passed it. Errors that show up later are those of
+/// whorlCommGetAsyncError(); the stream goes on. Pinned and managed memory counts as the host's; on
+/// a `cudaStream_t` operations on it are in the stream's order, too. Two ways:
+/// - where all ranks are in one process on one device, one kernel does a collective of all of them,
+///   also captured in a graph. The call waits until the other ranks have made theirs: ranks of one
+///   thread must be in one group.
+/// - otherwise the host carries the operation out between a copy of the inputs and one of the
+///   results, and the call returns at once. Such an operation cannot be captured (the call is
+///   ::whorlInvalidUsage), and ranks that share a stream must be in one group.
 #ifndef WHORL_WHORL_H_
 #define WHORL_WHORL_H_
 
@@ -486,6 +499,11 @@ WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle
 
 /// @name Host streams (beyond NCCL)
 /// @{
+
+/// Whether buffers may be memory of a CUDA device: this build has support for it and the machine a
+/// driver. If not, `*supported` is 0 and whorlGetLastError(NULL) says why; that is no error. It
+/// does not say whether there is a device. Any thread.
+WHORL_API whorlResult_t whorlDeviceSupport(int* supported);
 
 /// Makes a stream. Operations on it run in the order of issue, on the progress thread of their
 /// communicator or, if it has not begun them, on the thread that waits for them.

@@ -286,6 +286,8 @@ bool devices_possible() noexcept {
   return possible;
 }
 
+std::string why_no_devices() { return gpu::driver_error(); }
+
 bool on_device(const Request& request, int rank, int nranks) noexcept {
   if (!devices_possible()) return false;
   if (request.blocks != nullptr) {

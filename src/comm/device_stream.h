@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "comm/request.h"
@@ -11,6 +12,8 @@ namespace whorl {
 /// Whether a pointer may be one of device memory: this build has support for it and the machine a
 /// driver. Decided at the first call.
 bool devices_possible() noexcept;
+/// A sentence, if not.
+std::string why_no_devices();
 
 /// Whether the buffers of a request, of a rank, are in memory that the host cannot reach.
 bool on_device(const Request& request, int rank, int nranks) noexcept;

@@ -5,9 +5,12 @@
 namespace whorl {
 
 bool devices_possible() noexcept { return false; }
+std::string why_no_devices() {
+  return "this build of whorl has no support for devices; build it where the CUDA toolkit is";
+}
 bool on_device(const Request&, int, int) noexcept { return false; }
 Result<std::shared_ptr<Stream>> device_stream(void*) {
-  return Status::error(Code::kInvalidArgument, "this build of whorl has no support for devices");
+  return Status::error(Code::kInvalidArgument, why_no_devices());
 }
 
 std::shared_ptr<DeviceGroup> join_device_group(const Membership&) { return nullptr; }

@@ -1,5 +1,6 @@
 // Version, error texts, host streams.
 #include "comm/api/support.h"
+#include "comm/device_stream.h"
 #include "comm/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
@@ -55,6 +56,15 @@ const char* whorlGetLastError(whorlComm_t comm) {
   } catch (...) {
     return "out of memory";
   }
+}
+
+whorlResult_t whorlDeviceSupport(int* supported) {
+  return guarded("whorlDeviceSupport", [&]() -> Status {
+    if (supported == nullptr) return invalid("whorlDeviceSupport", "supported is NULL");
+    *supported = devices_possible() ? 1 : 0;
+    if (*supported == 0) last_error() = why_no_devices();
+    return {};
+  });
 }
 
 whorlResult_t whorlStreamCreate(whorlStream_t* stream) {
