@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "perf/common/device.h"
+
 namespace perf {
 namespace {
 
@@ -46,6 +48,7 @@ GuardedBuffer::GuardedBuffer(std::size_t bytes, Alloc alloc, Comm comm)
   }
   std::memset(base_, 0, total); // no page is touched for the first time while the clock runs
   data_ = base_ + kPage;
+  if (alloc == Alloc::kDevice) device_ = Device::driver().allocate(total) + kPage;
   if (alloc == Alloc::kRegistered) {
     check(XCCL(CommRegister)(comm, base_, total, &handle_), comm, "CommRegister");
   }
@@ -54,6 +57,7 @@ GuardedBuffer::GuardedBuffer(std::size_t bytes, Alloc alloc, Comm comm)
 GuardedBuffer::GuardedBuffer(GuardedBuffer&& other) noexcept
     : base_(std::exchange(other.base_, nullptr)),
       data_(other.data_),
+      device_(std::exchange(other.device_, nullptr)),
       used_(other.used_),
       alloc_(other.alloc_),
       comm_(other.comm_),
@@ -61,6 +65,7 @@ GuardedBuffer::GuardedBuffer(GuardedBuffer&& other) noexcept
 
 GuardedBuffer::~GuardedBuffer() {
   if (base_ == nullptr) return;
+  if (device_ != nullptr) Device::driver().free(device_ - kPage);
   if (alloc_ == Alloc::kRegistered) (void)XCCL(CommDeregister)(comm_, handle_);
   if (alloc_ == Alloc::kWhorl) {
     (void)XCCL(MemFree)(base_);
@@ -73,9 +78,26 @@ void GuardedBuffer::arm(std::size_t used) {
   used_ = used;
   std::fill_n(data_ - kGuardBytes, kGuardBytes, kGuardByte);
   std::fill_n(data_ + used, kGuardBytes, kGuardByte);
+  if (device_ == nullptr) return;
+  const Device& device = Device::driver();
+  device.copy(device_ - kGuardBytes, data_ - kGuardBytes, kGuardBytes);
+  device.copy(device_ + used, data_ + used, kGuardBytes);
+}
+
+void GuardedBuffer::push(std::size_t offset, std::size_t bytes) const {
+  if (device_ != nullptr) Device::driver().copy(device_ + offset, data_ + offset, bytes);
+}
+
+void GuardedBuffer::pull(std::size_t offset, std::size_t bytes) const {
+  if (device_ != nullptr) Device::driver().copy(data_ + offset, device_ + offset, bytes);
 }
 
 std::size_t GuardedBuffer::damage() const {
+  if (device_ != nullptr) {
+    const Device& device = Device::driver();
+    device.copy(data_ - kGuardBytes, device_ - kGuardBytes, kGuardBytes);
+    device.copy(data_ + used_, device_ + used_, kGuardBytes);
+  }
   return changed(data_ - kGuardBytes) + changed(data_ + used_);
 }
 

@@ -16,15 +16,22 @@ class GuardedBuffer {
   GuardedBuffer(GuardedBuffer&& other) noexcept;
   GuardedBuffer& operator=(GuardedBuffer&&) = delete;
 
+  /// Where this program reads and writes.
   [[nodiscard]] std::byte* data() const { return data_; }
+  /// What the library gets: data(), or the copy on the device.
+  [[nodiscard]] std::byte* target() const { return device_ != nullptr ? device_ : data_; }
+  /// Bring `bytes` from `offset` on from data() to target(), and back.
+  void push(std::size_t offset, std::size_t bytes) const;
+  void pull(std::size_t offset, std::size_t bytes) const;
   /// Writes the guards before the buffer and behind its first `used` bytes.
   void arm(std::size_t used);
-  /// How many guard bytes have changed since arm().
+  /// How many guard bytes of the target have changed since arm().
   [[nodiscard]] std::size_t damage() const;
 
  private:
   std::byte* base_ = nullptr;
   std::byte* data_ = nullptr;
+  std::byte* device_ = nullptr; ///< null: there is none
   std::size_t used_ = 0;
   Alloc alloc_;
   Comm comm_;

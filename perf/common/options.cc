@@ -51,6 +51,8 @@ const char* name_of(Alloc alloc) {
       return "plain";
     case Alloc::kWhorl:
       return "whorl";
+    case Alloc::kDevice:
+      return "on the device";
     case Alloc::kRegistered:
       return "registered";
   }
@@ -165,7 +167,9 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
       ->capture_default_str();
   app.add_option("--side", side_text, "Measure separate buffers (out), in place (in), or both")
       ->capture_default_str();
-  app.add_option("--alloc", alloc_text, "Buffers: plain, whorl (whorlMemAlloc), registered")
+  app.add_option("--alloc", alloc_text,
+                 "Buffers: plain, whorl (whorlMemAlloc), registered, device (CUDA; implies "
+                 "--stream, on a stream of the device)")
       ->capture_default_str();
   app.add_flag("--stream", options.stream, "Asynchronous operations on a host stream");
   app.add_flag("--unbound", options.unbound,
@@ -284,8 +288,15 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     options.alloc = Alloc::kWhorl;
   } else if (alloc_text == "registered") {
     options.alloc = Alloc::kRegistered;
+  } else if (alloc_text == "device") {
+    options.alloc = Alloc::kDevice;
+    options.stream = true;
+    if (!options.workload.empty()) {
+      return refuse("--workload has its buffers on the host; leave out --alloc device.");
+    }
   } else {
-    return refuse("--alloc " + alloc_text + " is unknown; take plain, whorl or registered.");
+    return refuse("--alloc " + alloc_text +
+                  " is unknown; take plain, whorl, registered or device.");
   }
   if (average < 0 || average > 3) return refuse("-a takes 0, 1, 2 or 3.");
   options.average = static_cast<Average>(average);

@@ -16,7 +16,7 @@ enum class Mode {
   kCold,  ///< back to back on rotating buffers that together exceed the caches
 };
 /// Where buffers come from.
-enum class Alloc { kPlain, kWhorl, kRegistered };
+enum class Alloc { kPlain, kWhorl, kRegistered, kDevice };
 /// Which of a collective's two forms is measured.
 enum class Side { kBoth, kOutOfPlace, kInPlace };
 /// How the ranks' times become one figure (`-a`).
@@ -43,7 +43,7 @@ struct Options {
   int ranks_per_thread = 1; ///< ranks that one thread drives by group calls
   bool blocking = false;    ///< wait after every operation
   bool cpu_time = false;    ///< time until the calls returned, not until completion
-  bool stream = false;      ///< operations on a host stream
+  bool stream = false;      ///< operations on a stream, of the device if buffers are there
   int cores = 1;            ///< that this process may use
   bool unbound = false;     ///< leave the placement of forked processes to the system
   Average average = Average::kMean;

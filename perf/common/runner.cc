@@ -171,8 +171,8 @@ Call Runner::call_of(const Task& task, std::size_t local, int slot) const {
   const LocalRank& rank = session_.ranks()[local];
   const Place place = task.place(rank);
   const std::size_t bytes = task.pattern.element_bytes();
-  std::byte* recv = buffers_[local].recv.data() + task.slot_offset(slot);
-  std::byte* send = buffers_[local].send.data() + task.slot_offset(slot);
+  std::byte* recv = buffers_[local].recv.target() + task.slot_offset(slot);
+  std::byte* send = buffers_[local].send.target() + task.slot_offset(slot);
   if (task.in_place) {
     const Geometry geometry = collective_.geometry(task.layout.count, place);
     send = recv + geometry.send_offset * bytes;
@@ -196,6 +196,8 @@ void Runner::rewrite(const Task& task, int slot, std::size_t shift) {
                                      : buffers_[local].send.data()) +
                       task.slot_offset(slot);
     fill(send, geometry.send_count, task.pattern.input(place.rank), bytes, shift);
+    const GuardedBuffer& buffer = task.in_place ? buffers_[local].recv : buffers_[local].send;
+    buffer.push(static_cast<std::size_t>(send - buffer.data()), geometry.send_count * bytes);
   }
 }
 
@@ -203,6 +205,7 @@ void Runner::prepare(const Task& task, int slot, std::size_t shift) {
   for (const Buffers& buffers : buffers_) {
     std::memset(buffers.recv.data() + task.slot_offset(slot), static_cast<int>(kUntouched),
                 task.layout.bytes);
+    buffers.recv.push(task.slot_offset(slot), task.layout.bytes);
   }
   rewrite(task, slot, shift);
 }
@@ -212,6 +215,8 @@ std::size_t Runner::wrong(const Task& task, int slot, std::size_t shift) const {
   for (std::size_t local = 0; local < buffers_.size(); ++local) {
     const Place place = task.place(session_.ranks()[local]);
     const std::size_t offset = task.slot_offset(slot);
+    buffers_[local].recv.pull(offset, task.layout.bytes);
+    if (!task.in_place) buffers_[local].send.pull(offset, task.layout.bytes);
     wrong += count_wrong_results(collective_, task.pattern, place, task.layout.count,
                                  buffers_[local].recv.data() + offset, task.in_place, shift);
     if (!task.in_place) { // inputs are read only

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "perf/common/device.h"
+
 namespace perf {
 namespace {
 
@@ -42,6 +44,7 @@ Session Session::join(const Options& options, const UniqueId& id, int nranks, in
   for (int i = 0; i < options.ranks_per_thread; ++i) {
     session.ranks_.push_back({nullptr, base + i, nranks, nullptr});
   }
+  if (options.alloc == Alloc::kDevice) Device::driver().attach(base / options.ranks_per_thread);
   const auto start = Clock::now();
   // The handles are written when the group ends: they must not move until then.
   session.issue(
@@ -64,18 +67,21 @@ Session Session::from_launcher(const Options& options) {
   session.ranks_.push_back(rank);
   check(XCCL(CommUserRank)(rank.comm, &session.ranks_[0].rank), rank.comm, "CommUserRank");
   check(XCCL(CommCount)(rank.comm, &session.ranks_[0].nranks), rank.comm, "CommCount");
+  if (options.alloc == Alloc::kDevice) Device::driver().attach(session.ranks_[0].rank);
   session.open_streams(options);
   return session;
 }
 
 Session::Session(Session&& other) noexcept
-    : ranks_(std::move(other.ranks_)), init_ms_(other.init_ms_) {
+    : ranks_(std::move(other.ranks_)), on_device_(other.on_device_), init_ms_(other.init_ms_) {
   other.ranks_.clear();
 }
 
 Session::~Session() {
   for (const LocalRank& rank : ranks_) {
-    if (rank.stream != nullptr) {
+    if (rank.stream != nullptr && on_device_) {
+      Device::driver().destroy(rank.stream);
+    } else if (rank.stream != nullptr) {
       (void)XCCL(StreamDestroy)(static_cast<XCCL(Stream_t)>(rank.stream));
     }
     if (rank.comm != nullptr) (void)XCCL(CommDestroy)(rank.comm);
@@ -84,7 +90,12 @@ Session::~Session() {
 
 void Session::open_streams(const Options& options) {
   if (!options.stream) return;
+  on_device_ = options.alloc == Alloc::kDevice;
   for (LocalRank& rank : ranks_) {
+    if (on_device_) {
+      rank.stream = Device::driver().make_stream();
+      continue;
+    }
     XCCL(Stream_t) stream = nullptr;
     check(XCCL(StreamCreate)(&stream), nullptr, "StreamCreate");
     rank.stream = stream;
@@ -94,6 +105,10 @@ void Session::open_streams(const Options& options) {
 void Session::synchronize() const {
   for (const LocalRank& rank : ranks_) {
     if (rank.stream == nullptr) continue;
+    if (on_device_) {
+      Device::driver().synchronize(rank.stream);
+      continue;
+    }
     check(XCCL(StreamSynchronize)(static_cast<XCCL(Stream_t)>(rank.stream)), rank.comm,
           "StreamSynchronize");
   }

@@ -65,6 +65,7 @@ class Session {
   void open_streams(const Options& options);
 
   std::vector<LocalRank> ranks_;
+  bool on_device_ = false; ///< streams are those of a device
   double init_ms_ = 0;
 };
 

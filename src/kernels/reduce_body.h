@@ -163,7 +163,8 @@ consteval KernelTable::Row row_of() {
   return []<std::size_t... kOps>(std::index_sequence<kOps...>) {
     return KernelTable::Row{{kernel_of<kType, kReduceOps[kOps]>()...},
                             scale<typename Formats<kType>::Arithmetic>};
-  }(std::make_index_sequence<kNumReduceOps>());
+  }
+  (std::make_index_sequence<kNumReduceOps>());
 }
 
 template <std::size_t... kTypes>

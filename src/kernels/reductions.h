@@ -70,10 +70,9 @@ struct Reduction {
           BitAnd,
           std::conditional_t<
               kOp == ReduceOp::kBxor, BitXor,
-              std::conditional_t<
-                  kOp == ReduceOp::kMax, Max,
-                  std::conditional_t<kOp == ReduceOp::kMin, Min,
-                                     std::conditional_t<kSums, Sum, Prod>>>>>>;
+              std::conditional_t<kOp == ReduceOp::kMax, Max,
+                                 std::conditional_t<kOp == ReduceOp::kMin, Min,
+                                                    std::conditional_t<kSums, Sum, Prod>>>>>>;
 };
 
 } // namespace

@@ -1,5 +1,5 @@
-// Calls on device memory, on streams of a device. The device is a pretended one, so what is tested
-// is who copies what, and when; see tests/support/fake_cuda.
+// Calls on device memory, on streams of a device. Built with a pretended device, see
+// tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a real one.
 #include "tests/support/device.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/fake_cuda/control.h"
 #include "tests/support/oracle.h"
 #include "tests/support/thread_world.h"
 
@@ -42,6 +41,12 @@ std::string run_case(const CollectiveCase& c, int rank, whorlComm_t comm, int nr
     EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
   }
   return buffers.check();
+}
+
+void end_capture(CUstream stream) {
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
 class Device : public ::testing::TestWithParam<int> {};
@@ -299,12 +304,12 @@ TEST(DeviceErrors, ACaptureIsRefusedWhereTheHostDoesTheOperation) {
   ThreadWorld world(1);
   const DeviceQueue stream;
   const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
-  fake_cuda::capture(stream.get(), true);
+  ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
   EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(0),
                            stream.get()),
             whorlInvalidUsage);
   EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("captured into a graph"));
-  fake_cuda::capture(stream.get(), false);
+  end_capture(stream.get());
   EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(0),
                            stream.get()),
             whorlSuccess);
@@ -323,9 +328,10 @@ TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
     whorlRecv(b.data(), 50, whorlFloat32, 0, world.comm(1), second.get());
     return whorlGroupEnd();
   };
-  fake_cuda::capture(second.get(), true); // after the first stream has been queued
+  ASSERT_EQ(cuStreamBeginCapture(second.get(), CU_STREAM_CAPTURE_MODE_RELAXED),
+            CUDA_SUCCESS); // after the first stream has been queued
   EXPECT_EQ(both(), whorlInvalidUsage);
-  fake_cuda::capture(second.get(), false);
+  end_capture(second.get());
   first.synchronize(); // not stuck
   EXPECT_EQ(b.read<float>(second.get())[0], 2.0f);
   EXPECT_EQ(both(), whorlSuccess);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "gpu/work.h"
-#include "tests/support/fake_cuda/control.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/host_kernels.h"
 
@@ -56,8 +55,6 @@ void write_value(CUdeviceptr address, std::uint32_t value) {
 
 } // namespace
 
-void fake_cuda::capture(CUstream stream, bool on) { stream_of(stream).capturing = on; }
-
 extern "C" {
 
 CUresult cuInit(unsigned) {
@@ -76,6 +73,9 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
       return CUDA_SUCCESS;
     case CUDA_ERROR_INVALID_VALUE:
       *text = "CUDA_ERROR_INVALID_VALUE";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_NO_DEVICE:
+      *text = "CUDA_ERROR_NO_DEVICE";
       return CUDA_SUCCESS;
     case CUDA_ERROR_OUT_OF_MEMORY:
       *text = "CUDA_ERROR_OUT_OF_MEMORY";
@@ -280,6 +280,17 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
       stream_of(stream).capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
+// A captured stream only says that it is one.
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  stream_of(stream).capturing = true;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  stream_of(stream).capturing = false;
+  *graph = nullptr;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph) { return CUDA_SUCCESS; }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
   *number = reinterpret_cast<std::uintptr_t>(stream) <= 2 ? 0 : stream_of(stream).number();
   return CUDA_SUCCESS;

@@ -112,6 +112,21 @@ class Sweeps(Programs):
                 self.good([program(name), "-N", "4", "-b", "1K", "-e", "64K", "-f", "8", "-n", "3"]
                           + shape)
 
+    @unittest.skipUnless("FAKE_CUDA" in os.environ, "built without support for devices")
+    def test_buffers_on_a_pretended_device(self):
+        driver = {"LD_LIBRARY_PATH": os.environ["FAKE_CUDA"]}
+        for shape in ([], ["-t", "3"], ["-g", "3"], ["--mode", "warm", "-t", "3"]):
+            for name in (*NAMES, "reduce_scatterv", "all_gatherv"):
+                self.good([program(name), "-N", "3", "-b", "64", "-e", "256K", "-f", "64", "-n", "3",
+                           "--alloc", "device"] + shape, **driver)
+
+    @unittest.skipUnless("FAKE_CUDA" in os.environ, "built without support for devices")
+    def test_a_driver_without_a_device_is_one_sentence(self):
+        result = run([program("all_reduce"), "-N", "2", "--alloc", "device"],
+                     LD_LIBRARY_PATH=os.environ["FAKE_CUDA"], FAKE_CUDA_DEVICES="0")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("cuInit failed: CUDA_ERROR_NO_DEVICE", result.stderr)
+
     def test_a_workload(self):
         result = run([program("all_reduce"), "-N", "2", "--workload", "resnet50", "-n", "1", "-w",
                       "0"])

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Tests and measures device memory on a machine with a GPU that has nothing but the CUDA driver.
+#
+#   perf/gpu_check.sh pack          where the build is: collects programs and libraries in
+#                                   build/gpu_check
+#   perf/gpu_check.sh run [FOLDER]  where the GPU is: tests, then tables, also into FOLDER
+#                                   (default build/gpu_check/results); minutes
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+pack=build/gpu_check
+
+pack() {
+  ./run perf all_reduce --ranks 2 -b 8 -e 8 >/dev/null || exit 1
+  ninja -C build/release tests/collectives/device_test tests/nccl/nccl_device_test \
+    perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf || exit 1
+  rm -rf "$pack" && mkdir -p "$pack/lib"
+  cp build/release/tests/collectives/device_test build/release/tests/nccl/nccl_device_test \
+    build/release/perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf "$pack"
+  # Everything that the programs load, but the driver, the C library and the loader.
+  local program
+  for program in "$pack"/*_test "$pack"/*_perf; do
+    ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
+  done | sort -u | grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' |
+    xargs cp -Lt "$pack/lib"
+  du -sh "$pack"
+}
+
+failures=0
+check() { # title command...
+  local title=$1
+  shift
+  if timeout 120 "$@" >"$results/$title.txt" 2>&1; then
+    echo "ok    $title"
+  else
+    echo "FAIL  $title ($?)"
+    tail -15 "$results/$title.txt"
+    failures=$((failures + 1))
+  fi
+}
+
+run() {
+  results=${1:-$pack/results}
+  mkdir -p "$results"
+  local driver
+  driver=$(dirname "$(ldconfig -p | awk '/libcuda\.so\.1/ { print $NF; exit }')")
+  [ "$driver" != . ] || driver=/usr/local/nvidia/lib64
+  export LD_LIBRARY_PATH="$driver:$PWD/$pack/lib"
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$results/device.txt"
+
+  check device_test "$pack/device_test"
+  check nccl_device_test "$pack/nccl_device_test"
+  if command -v compute-sanitizer >/dev/null; then
+    check memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$pack/device_test" \
+      --gtest_filter='Ranks/*:DeviceOrder.*'
+    check racecheck compute-sanitizer --tool racecheck --error-exitcode 9 "$pack/device_test" \
+      --gtest_filter='Ranks/Device.Every*'
+  fi
+
+  local ranks name type
+  for ranks in 2 4 8; do
+    for name in all_reduce reduce_scatter all_gather; do
+      check "${name}_threads_$ranks" "$pack/${name}_perf" -N "$ranks" -t "$ranks" --alloc device \
+        --mode warm -b 4K -e 1G -f 8 -n 20 -J "$results/${name}_threads_$ranks.json"
+    done
+  done
+  for type in bfloat16 half fp8_e4m3 double; do
+    check "all_reduce_$type" "$pack/all_reduce_perf" -N 4 -t 4 --alloc device --mode warm -d "$type" \
+      -b 64M -e 256M -f 4 -n 20 -J "$results/all_reduce_$type.json"
+  done
+  for ranks in 2 4; do
+    check "all_reduce_processes_$ranks" "$pack/all_reduce_perf" -N "$ranks" --alloc device \
+      --mode warm -b 4K -e 256M -f 8 -n 10 -J "$results/all_reduce_processes_$ranks.json"
+  done
+  cat "$results"/all_reduce_threads_*.txt "$results"/all_reduce_processes_*.txt
+  echo "$failures failed; everything is in $results"
+  [ "$failures" = 0 ]
+}
+
+case "${1:-}" in
+  pack) pack ;;
+  run) run "${@:2}" ;;
+  *)
+    sed -n '2,8s/^# \{0,1\}//p' "$0"
+    exit 2
+    ;;
+esac
