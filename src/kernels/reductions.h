@@ -50,29 +50,39 @@ template <> struct Formats<DataType::kBool> {
 };
 // clang-format on
 
+// clang-format off
+template <ReduceOp kOp> struct FunctionOf;
+template <> struct FunctionOf<ReduceOp::kSum> { using Type = Sum; };
+template <> struct FunctionOf<ReduceOp::kProd> { using Type = Prod; };
+template <> struct FunctionOf<ReduceOp::kMax> { using Type = Max; };
+template <> struct FunctionOf<ReduceOp::kMin> { using Type = Min; };
+template <> struct FunctionOf<ReduceOp::kBand> { using Type = BitAnd; };
+template <> struct FunctionOf<ReduceOp::kBor> { using Type = BitOr; };
+template <> struct FunctionOf<ReduceOp::kBxor> { using Type = BitXor; };
+// clang-format on
+
+/// The operator whose function is applied: an average is a sum until it is divided, and of 0 and 1
+/// the sum and the maximum are "or", the product and the minimum are "and".
+consteval ReduceOp applied(DataType type, ReduceOp op) {
+  if (op == ReduceOp::kAvg) op = ReduceOp::kSum;
+  if (type != DataType::kBool) return op;
+  if (op == ReduceOp::kSum || op == ReduceOp::kMax) return ReduceOp::kBor;
+  if (op == ReduceOp::kProd || op == ReduceOp::kMin) return ReduceOp::kBand;
+  return op;
+}
+
 /// Only where combines(kType, kOp). Sum and average are one reduction: the divisor tells them
 /// apart.
 template <DataType kType, ReduceOp kOp>
 struct Reduction {
-  static constexpr bool kTruth = kType == DataType::kBool;
-  static constexpr bool kSums = kOp == ReduceOp::kSum || kOp == ReduceOp::kAvg;
-  static constexpr bool kMayDivide = kSums && !kTruth;
+  static constexpr ReduceOp kApplied = applied(kType, kOp);
+  static constexpr bool kMayDivide = kApplied == ReduceOp::kSum;
 
+  using Function = typename FunctionOf<kApplied>::Type;
   using Format = std::conditional_t<
-      kOp == ReduceOp::kMin, typename Formats<kType>::Descending,
-      std::conditional_t<kOp == ReduceOp::kMax || is_bitwise(kOp),
+      kApplied == ReduceOp::kMin, typename Formats<kType>::Descending,
+      std::conditional_t<kApplied == ReduceOp::kMax || is_bitwise(kApplied),
                          typename Formats<kType>::Ascending, typename Formats<kType>::Arithmetic>>;
-  // Of 0 and 1, the sum and the maximum are "or", the product and the minimum are "and".
-  using Function = std::conditional_t<
-      kOp == ReduceOp::kBor || (kTruth && (kSums || kOp == ReduceOp::kMax)), BitOr,
-      std::conditional_t<
-          kOp == ReduceOp::kBand || (kTruth && (kOp == ReduceOp::kProd || kOp == ReduceOp::kMin)),
-          BitAnd,
-          std::conditional_t<
-              kOp == ReduceOp::kBxor, BitXor,
-              std::conditional_t<kOp == ReduceOp::kMax, Max,
-                                 std::conditional_t<kOp == ReduceOp::kMin, Min,
-                                                    std::conditional_t<kSums, Sum, Prod>>>>>>;
 };
 
 } // namespace

@@ -61,7 +61,7 @@ TEST_P(Device, EveryCollectiveGivesTheSameAsOnTheHost) {
     for (const auto kind : kKinds) {
       for (const bool in_place : {false, true}) {
         if (in_place && kind == CollectiveCase::kAllToAll) continue;
-        for (const std::size_t count : {1, 1000, 70'001}) {
+        for (const std::size_t count : {1u, 1000u, 70'001u}) {
           const CollectiveCase c{.kind = kind,
                                  .count = count,
                                  .type = count == 1 ? whorlFloat16 : whorlInt32,

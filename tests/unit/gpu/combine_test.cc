@@ -65,7 +65,7 @@ class Combine : public ::testing::TestWithParam<Case> {
   std::vector<std::byte> expected(const std::vector<const void*>& from, std::size_t count) const {
     std::vector<std::byte> result(count * size());
     void* to = result.data();
-    reduce_kernel(GetParam().type, GetParam().op, Simd::kScalar)(from, {&to, 1}, count,
+    reduce_kernel(GetParam().type, GetParam().op, Simd::kScalar)(from, to, count,
                                                                  divisor(from.size()));
     return result;
   }
@@ -74,8 +74,8 @@ class Combine : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
-  for (const std::size_t n : {1, 2, 3, 8, 9, 17}) {
-    for (const std::size_t count : {0, 1, 7, 16, 33, 1000}) {
+  for (const std::size_t n : {1u, 2u, 3u, 8u, 9u, 17u}) {
+    for (const std::size_t count : {0u, 1u, 7u, 16u, 33u, 1000u}) {
       for (const std::size_t step : {std::size_t{0}, size(), std::size_t{1}}) { // of the alignment
         Buffers sources(n, count * size(), random_);
         Buffers destinations(3, count * size(), random_);
@@ -107,7 +107,7 @@ TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
 }
 
 TEST_P(Combine, WorksInPlace) {
-  for (const std::size_t n : {2, 3, 9}) {
+  for (const std::size_t n : {2u, 3u, 9u}) {
     Buffers buffers(n, 333 * size(), random_);
     gpu::Work work{};
     std::vector<const void*> from;
