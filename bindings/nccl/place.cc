@@ -98,8 +98,7 @@ ncclResult_t allocate_on_device(void** pointer, size_t size) noexcept {
   if (size == 0) return ncclSuccess;
   unsigned long long address = 0;
   if (const int code = driver()->memory_allocate(&address, size); code != kCudaSuccess) {
-    return fail(ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc of ", size,
-                " bytes failed with error ", code);
+    return fail(ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc failed with error ", code);
   }
   *pointer = reinterpret_cast<void*>(address);
   return ncclSuccess;
