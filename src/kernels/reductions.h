@@ -63,7 +63,7 @@ template <> struct FunctionOf<ReduceOp::kBxor> { using Type = BitXor; };
 
 /// The operator whose function is applied: an average is a sum until it is divided, and of 0 and 1
 /// the sum and the maximum are "or", the product and the minimum are "and".
-consteval ReduceOp applied(DataType type, ReduceOp op) {
+constexpr ReduceOp applied(DataType type, ReduceOp op) {
   if (op == ReduceOp::kAvg) op = ReduceOp::kSum;
   if (type != DataType::kBool) return op;
   if (op == ReduceOp::kSum || op == ReduceOp::kMax) return ReduceOp::kBor;

@@ -218,7 +218,7 @@ TEST(Execution, StreamsNothingWithoutSuchAKernel) {
     const std::vector<float> in(kCount, 3.0F);
     std::vector<float> outputs[2] = {std::vector<float>(kCount), std::vector<float>(kCount)};
     std::vector<Execution> executions(2);
-    for (const std::size_t rank : {1, 0}) {
+    for (const std::size_t rank : {1U, 0U}) {
       auto view = fabric.view(static_cast<int>(rank));
       executions[rank].start({.schedule = &schedules[rank],
                               .map = *map,
