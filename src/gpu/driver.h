@@ -11,35 +11,18 @@ namespace whorl::gpu {
 
 // Every function of the driver that whorl calls, as cuda.h declares it. The header maps some names
 // to those of a later version of the function; that is the one that is looked up.
-#define WHORL_CUDA_FUNCTIONS(function)                                                             \
-  function(cuInit) function(cuDriverGetVersion) function(cuGetErrorName) function(                 \
-      cuGetErrorString) function(cuDeviceGet) function(cuDeviceGetCount)                           \
-      function(cuDeviceGetAttribute) function(cuDeviceGetName) function(cuDeviceGetUuid) function( \
-          cuDeviceCanAccessPeer) function(cuDevicePrimaryCtxRetain)                                \
-          function(cuDevicePrimaryCtxRelease) function(cuDevicePrimaryCtxGetState) function(       \
-              cuCtxGetCurrent) function(cuCtxGetDevice) function(cuCtxPushCurrent)                 \
-              function(cuCtxPopCurrent) function(cuCtxSynchronize) function(                       \
-                  cuCtxEnablePeerAccess) function(cuPointerGetAttribute)                           \
-                  function(cuPointerGetAttributes) function(cuMemGetAddressRange) function(        \
-                      cuMemAlloc) function(cuMemFree) function(cuMemHostAlloc)                     \
-                      function(cuMemFreeHost) function(cuMemHostRegister) function(                \
-                          cuMemHostUnregister) function(cuMemHostGetDevicePointer)                 \
-                          function(cuMemcpyAsync) function(cuMemcpy2DAsync) function(              \
-                              cuMemsetD8Async) function(cuStreamCreate) function(cuStreamDestroy)  \
-                              function(cuStreamSynchronize) function(cuStreamQuery) function(      \
-                                  cuStreamGetCtx) function(cuStreamWaitEvent)                      \
-                                  function(cuStreamIsCapturing) function(cuStreamGetId) function(  \
-                                      cuStreamWaitValue32) function(cuStreamWriteValue32)          \
-                                      function(cuStreamBatchMemOp) function(cuEventCreate)         \
-                                          function(cuEventRecord) function(cuEventQuery) function( \
-                                              cuEventSynchronize) function(cuEventDestroy)         \
-                                              function(cuModuleLoadData) function(                 \
-                                                  cuModuleGetFunction) function(cuModuleUnload)    \
-                                                  function(cuFuncGetAttribute)                     \
-                                                      function(cuLaunchKernel)                     \
-                                                          function(cuIpcGetMemHandle)              \
-                                                              function(cuIpcOpenMemHandle)         \
-                                                                  function(cuIpcCloseMemHandle)
+// clang-format off
+#define WHORL_CUDA_FUNCTIONS(function)                                                            \
+  function(cuCtxGetCurrent) function(cuCtxGetDevice) function(cuCtxPopCurrent)                    \
+  function(cuCtxPushCurrent) function(cuDeviceGetAttribute) function(cuEventCreate)               \
+  function(cuEventDestroy) function(cuEventRecord) function(cuFuncGetAttribute)                   \
+  function(cuGetErrorName) function(cuGetErrorString) function(cuLaunchKernel)                    \
+  function(cuMemHostGetDevicePointer) function(cuMemHostRegister) function(cuMemHostUnregister)   \
+  function(cuMemcpyAsync) function(cuModuleGetFunction) function(cuModuleLoadData)                \
+  function(cuPointerGetAttributes) function(cuStreamGetCtx) function(cuStreamGetId)               \
+  function(cuStreamIsCapturing) function(cuStreamQuery) function(cuStreamWaitEvent)               \
+  function(cuStreamWaitValue32) function(cuStreamWriteValue32)
+// clang-format on
 
 /// The CUDA driver, loaded at run time: libwhorl is linked with nothing of CUDA's, and runs where
 /// there is no GPU.

@@ -38,13 +38,13 @@ Result<Kernels*> Kernels::of(CUcontext context) {
   std::unique_ptr<Kernels>& known = all[context];
   if (known == nullptr) {
     auto made = std::make_unique<Kernels>();
-    if (Status status = made->load(context); !status.ok()) return status;
+    if (Status status = made->load(); !status.ok()) return status;
     known = std::move(made);
   }
   return known.get();
 }
 
-Status Kernels::load(CUcontext) {
+Status Kernels::load() {
   CUdevice device = 0;
   int processors = 0;
   WHORL_CUDA_TRY(cuCtxGetDevice(&device));

@@ -25,7 +25,7 @@ class Kernels {
   Status copy(Work& work, CUstream stream) const;
 
  private:
-  Status load(CUcontext context);
+  Status load();
   Status launch(CUfunction function, const Work& work, std::size_t bytes, CUstream stream) const;
 
   struct Row {
