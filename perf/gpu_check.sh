@@ -11,15 +11,14 @@ pack=build/gpu_check
 
 pack() {
   ./run perf all_reduce --ranks 2 -b 8 -e 8 >/dev/null || exit 1
-  ninja -C build/release tests/collectives/device_test tests/nccl/nccl_device_test \
-    perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf || exit 1
+  local programs=(tests/collectives/device_test tests/nccl/nccl_device_test
+    perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf) program
+  ninja -C build/release "${programs[@]}" || exit 1
   rm -rf "$pack" && mkdir -p "$pack/lib"
-  cp build/release/tests/collectives/device_test build/release/tests/nccl/nccl_device_test \
-    build/release/perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf "$pack"
-  # Everything that the programs load, but the driver, the C library and the loader.
-  local program
-  for program in "$pack"/*_test "$pack"/*_perf; do
-    ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
+  # With each program what it loads, but the driver, the C library and the loader.
+  for program in "${programs[@]}"; do
+    cp "build/release/$program" "$pack" || exit 1
+    ldd "build/release/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
   done | sort -u | grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' |
     xargs cp -Lt "$pack/lib"
   du -sh "$pack"
@@ -44,7 +43,7 @@ run() {
   local driver
   driver=$(dirname "$(ldconfig -p | awk '/libcuda\.so\.1/ { print $NF; exit }')")
   [ "$driver" != . ] || driver=/usr/local/nvidia/lib64
-  export LD_LIBRARY_PATH="$driver:$PWD/$pack/lib"
+  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver:$PWD/$pack/lib"
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$results/device.txt"
 
   check device_test "$pack/device_test"
@@ -63,7 +62,7 @@ run() {
         --mode warm -b 4K -e 1G -f 8 -n 20 -J "$results/${name}_threads_$ranks.json"
     done
   done
-  for type in bfloat16 half fp8_e4m3 double; do
+  for type in bfloat16 half f8e4m3 double; do
     check "all_reduce_$type" "$pack/all_reduce_perf" -N 4 -t 4 --alloc device --mode warm -d "$type" \
       -b 64M -e 256M -f 4 -n 20 -J "$results/all_reduce_$type.json"
   done
