@@ -51,7 +51,8 @@ struct WaitPolicy {
   /// core, 8 bytes: 4 µs with 20, 8.5 with 100, 19 with 300, 104 with 2000; on two cores 0.55 to
   /// 0.65 µs with any of them (docs/decisions/0003).
   std::uint32_t spins = 20;
-  /// How long to yield before the first nap. A nap costs 30 µs or more to leave.
+  /// How long to yield before the first nap. A nap costs 30 µs or more to leave. Shorter while
+  /// yields of this thread prove to give the core to threads that compute (docs/decisions/0003).
   std::uint64_t yield_ns = 1'000'000;
   /// The longest nap; the first ones are shorter. Bounds the cost of a wake-up that was lost.
   std::uint64_t nap_ns = 1'000'000;
