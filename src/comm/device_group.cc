@@ -112,6 +112,8 @@ Status ProcessGroup::record_ready(Rank& rank, const Stream::Device& device) {
   const auto context = static_cast<CUcontext>(device.context);
   const gpu::ContextGuard guard(context);
   if (rank.context != context) {
+    if (rank.ready != nullptr) static_cast<void>(driver()->cuEventDestroy(rank.ready));
+    rank.ready = nullptr;
     WHORL_CUDA_TRY(cuEventCreate(&rank.ready, CU_EVENT_DISABLE_TIMING));
     rank.context = context;
   }
@@ -185,6 +187,8 @@ Status ProcessGroup::launch(const Operation& operation) {
   const auto kernels = gpu::Kernels::of(leader.context);
   if (!kernels.ok()) return kernels.status();
   if (done_context_ != leader.context) {
+    if (done_ != nullptr) static_cast<void>(driver()->cuEventDestroy(done_));
+    done_ = nullptr;
     WHORL_CUDA_TRY(cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING));
     done_context_ = leader.context;
   }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,11 @@ CUcontext context_of(int device) {
 thread_local std::vector<CUcontext> context_stack;
 
 CUcontext current_context() { return context_stack.empty() ? nullptr : context_stack.back(); }
+
+/// The event of a handle. What is queued keeps it, as in the real driver.
+const std::shared_ptr<fake_cuda::Event>& event_of(CUevent handle) {
+  return *reinterpret_cast<std::shared_ptr<fake_cuda::Event>*>(handle);
+}
 
 struct IpcHandle {
   int process, fd;
@@ -296,7 +302,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
-  auto* const event = reinterpret_cast<fake_cuda::Event*>(handle);
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   stream_of(stream).push([event, number = event->recorded()] { event->wait(number); });
   return CUDA_SUCCESS;
 }
@@ -334,25 +340,27 @@ CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpP
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned) {
-  *event = reinterpret_cast<CUevent>(new fake_cuda::Event);
+  *event = reinterpret_cast<CUevent>(new std::shared_ptr(std::make_shared<fake_cuda::Event>()));
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent handle, CUstream stream) {
-  auto* const event = reinterpret_cast<fake_cuda::Event*>(handle);
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   stream_of(stream).push([event, number = event->record()] { event->reach(number); });
   return CUDA_SUCCESS;
 }
 CUresult cuEventQuery(CUevent handle) {
-  auto* const event = reinterpret_cast<fake_cuda::Event*>(handle);
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   return event->reached(event->recorded()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuEventSynchronize(CUevent handle) {
-  auto* const event = reinterpret_cast<fake_cuda::Event*>(handle);
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   event->wait(event->recorded());
   return CUDA_SUCCESS;
 }
-// The real driver frees an event once nothing waits for it any more; this one keeps them.
-CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
+CUresult cuEventDestroy(CUevent handle) {
+  delete reinterpret_cast<std::shared_ptr<fake_cuda::Event>*>(handle);
+  return CUDA_SUCCESS;
+}
 
 // A module is any image; its functions are those that the host has.
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {

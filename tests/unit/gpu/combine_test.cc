@@ -96,7 +96,8 @@ TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
         const std::vector<std::byte> wanted = expected(from, count);
         testing::host_kernels().at(kernel(n))(work, 3, 5);
         for (std::size_t k = 0; k < 3; ++k) {
-          ASSERT_EQ(std::memcmp(work.destinations[k], wanted.data(), wanted.size()), 0)
+          const std::byte* const got = work.destinations[k];
+          ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), got))
               << n << " sources, " << count << " elements, step " << step << ", destination " << k;
           ASSERT_TRUE(destinations.edges_untouched(k, size() + (k + 1) * step))
               << n << " sources, " << count << " elements, step " << step;
