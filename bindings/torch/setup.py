@@ -101,9 +101,10 @@ class Build(BuildExtension):
         shutil.copyfile(Path(self.build_lib) / "whorl_torch" / LIBRARY, folder / LIBRARY)
 
 
-SOURCES = ("all_to_all", "collectives", "collectives_of_lists", "communicator", "errors", "executor",
-           "lifetime", "module", "p2p", "process_group", "python_future", "roll_call",
-           "shared_memory", "sparse", "steps", "store", "turns", "types", "work")
+SOURCES = ("all_to_all", "collectives", "collectives_of_lists", "communicator", "device_run",
+           "device_stream", "errors", "executor", "lifetime", "module", "p2p", "process_group",
+           "python_future", "receive_channel", "roll_call", "shared_memory", "sparse", "steps", "store",
+           "turns", "types", "work")
 
 setup(
     ext_modules=[

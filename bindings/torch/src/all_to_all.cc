@@ -50,16 +50,18 @@ at::Tensor apart_from(const Tensors& outputs, const at::Tensor& input) {
 }
 
 /// `to[j]` gets what rank j has in `from[self]`. All are dense.
-void exchange(const Tensors& to, const Tensors& from, std::size_t self, whorlComm_t comm) {
-  GroupScope group(comm);
+void exchange(const Tensors& to, const Tensors& from, std::size_t self, const Target& on) {
+  GroupScope group(on.comm);
   for (std::size_t peer = 0; peer < to.size(); ++peer) {
     if (peer == self) continue;
     const Elements out = elements(from[peer]), in = elements(to[peer]);
     if (out.count > 0) {
-      check(whorlSend(out.data, out.count, out.type, static_cast<int>(peer), comm, nullptr), comm);
+      check(whorlSend(out.data, out.count, out.type, static_cast<int>(peer), on.comm, on.stream),
+            on.comm);
     }
     if (in.count > 0) {
-      check(whorlRecv(in.data, in.count, in.type, static_cast<int>(peer), comm, nullptr), comm);
+      check(whorlRecv(in.data, in.count, in.type, static_cast<int>(peer), on.comm, on.stream),
+            on.comm);
     }
   }
   if (from[self].numel() > 0) copy_values(to[self], from[self].reshape(to[self].sizes()));
@@ -98,14 +100,14 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::alltoall_base(
   check_sizes(output_sizes, output, "output");
   check_sizes(input_sizes, input, "input");
   return issue(describe(c10d::OpType::ALLTOALL_BASE, "whorl:all_to_all", options), {output},
-               {input}, [output, input, output_sizes, input_sizes, n = ranks()](whorlComm_t comm) {
+               {input}, [output, input, output_sizes, input_sizes, n = ranks()](const Target& on) {
                  const at::Tensor to = dense_like(output), from = apart_from({to}, input);
                  const Elements e = elements(from);
                  const auto sends = block_counts(from, input_sizes, n);
                  const auto receives = block_counts(to, output_sizes, n);
                  check(whorlAlltoAllv(e.data, sends.data(), nullptr, to.data_ptr(), receives.data(),
-                                      nullptr, e.type, comm, nullptr),
-                       comm);
+                                      nullptr, e.type, on.comm, on.stream),
+                       on.comm);
                  copy_values(output, to);
                });
 }
@@ -121,11 +123,11 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::alltoall(Tensors& outputs, Tens
   same_count(outputs[self()].numel(), inputs[self()].numel(), "all_to_all",
              "this rank's own output");
   return issue(describe(c10d::OpType::ALLTOALL, "whorl:all_to_all", options), outputs, inputs,
-               [outputs, inputs, self = self()](whorlComm_t comm) {
+               [outputs, inputs, self = self()](const Target& on) {
                  Tensors to, from;
                  for (const at::Tensor& tensor : outputs) to.push_back(dense_like(tensor));
                  for (const at::Tensor& tensor : inputs) from.push_back(apart_from(to, tensor));
-                 exchange(to, from, self, comm);
+                 exchange(to, from, self, on);
                  for (std::size_t i = 0; i < to.size(); ++i) copy_values(outputs[i], to[i]);
                });
 }

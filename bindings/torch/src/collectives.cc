@@ -12,8 +12,8 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::broadcast(Tensors& tensors,
   const at::Tensor tensor = only(tensors, "broadcast");
   check_root(options.rootRank, "broadcast");
   return issue(describe(c10d::OpType::BROADCAST, "whorl:broadcast", options), tensors, tensors,
-               [tensor, root = static_cast<int>(options.rootRank), rank = rank_](whorlComm_t comm) {
-                 broadcast_one(tensor, root, rank == root, comm);
+               [tensor, root = static_cast<int>(options.rootRank), rank = rank_](const Target& on) {
+                 broadcast_one(tensor, root, rank == root, on);
                });
 }
 
@@ -26,7 +26,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::allreduce(Tensors& tensors,
   const auto reduction =
       std::make_shared<Reduction>(options.reduceOp, tensor.scalar_type(), "all_reduce");
   return issue(describe(c10d::OpType::ALLREDUCE, "whorl:all_reduce", options), tensors, tensors,
-               [tensor, reduction](whorlComm_t comm) { all_reduce(tensor, *reduction, comm); });
+               [tensor, reduction](const Target& on) { all_reduce(tensor, *reduction, on); });
 }
 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::reduce(Tensors& tensors,
@@ -37,12 +37,12 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::reduce(Tensors& tensors,
       std::make_shared<Reduction>(options.reduceOp, tensor.scalar_type(), "reduce");
   return issue(describe(c10d::OpType::REDUCE, "whorl:reduce", options), tensors, tensors,
                [tensor, reduction, root = static_cast<int>(options.rootRank),
-                rank = rank_](whorlComm_t comm) {
+                rank = rank_](const Target& on) {
                  const at::Tensor dense = dense_copy(tensor);
                  const Elements e = reduction->elements(dense);
-                 check(whorlReduce(e.data, e.data, e.count, e.type, reduction->on(comm), root, comm,
-                                   nullptr),
-                       comm);
+                 check(whorlReduce(e.data, e.data, e.count, e.type, reduction->on(on.comm), root,
+                                   on.comm, on.stream),
+                       on.comm);
                  if (rank == root) copy_values(tensor, dense);
                });
 }
@@ -55,7 +55,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::_allgather_base(
   same_type(output, input, "all_gather_into_tensor");
   same_count(output.numel(), input.numel() * size_, "all_gather_into_tensor", "the output");
   return issue(describe(c10d::OpType::_ALLGATHER_BASE, "whorl:_all_gather_base", options), outputs,
-               inputs, [output, input](whorlComm_t comm) { all_gather(output, input, comm); });
+               inputs, [output, input](const Target& on) { all_gather(output, input, on); });
 }
 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::_reduce_scatter_base(
@@ -68,8 +68,8 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::_reduce_scatter_base(
   const auto reduction =
       std::make_shared<Reduction>(options.reduceOp, output.scalar_type(), "reduce_scatter_tensor");
   return issue(describe(c10d::OpType::_REDUCE_SCATTER_BASE, "whorl:_reduce_scatter_base", options),
-               outputs, inputs, [output, input, reduction](whorlComm_t comm) {
-                 reduce_scatter_into(output, input, *reduction, comm);
+               outputs, inputs, [output, input, reduction](const Target& on) {
+                 reduce_scatter_into(output, input, *reduction, on);
                });
 }
 

@@ -16,14 +16,14 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::allgather(std::vector<Tensors>&
   same_count(list[self()].numel(), input.numel(), "all_gather", "this rank's place in the output");
   const bool even = all_of_size(list, input.numel());
   return issue(describe(c10d::OpType::ALLGATHER, "whorl:all_gather", options), list, inputs,
-               [list, input, even](whorlComm_t comm) {
+               [list, input, even](const Target& on) {
                  const at::Tensor flat = flat_like(list);
                  if (even) {
-                   all_gather(flat, input, comm);
+                   all_gather(flat, input, on);
                  } else {
                    std::vector<std::int64_t> counts;
                    for (const at::Tensor& output : list) counts.push_back(output.numel());
-                   all_gather_uneven(flat, input, counts, comm);
+                   all_gather_uneven(flat, input, counts, on);
                  }
                  unpack(list, flat);
                });
@@ -48,12 +48,12 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::allgather_coalesced(
     }
   }
   return issue(describe(c10d::OpType::ALLGATHER_COALESCED, "whorl:all_gather_coalesced", options),
-               all, inputs, [outputs, inputs](whorlComm_t comm) {
+               all, inputs, [outputs, inputs](const Target& on) {
                  for (std::size_t i = 0; i < inputs.size(); ++i) {
                    Tensors list;
                    for (const Tensors& of_rank : outputs) list.push_back(of_rank[i]);
                    const at::Tensor flat = flat_like(list);
-                   all_gather(flat, inputs[i], comm);
+                   all_gather(flat, inputs[i], on);
                    unpack(list, flat);
                  }
                });
@@ -77,12 +77,12 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::gather(std::vector<Tensors>& ou
                       ", has outputs");
   }
   return issue(describe(c10d::OpType::GATHER, "whorl:gather", options), list, inputs,
-               [list, input, root](whorlComm_t comm) {
+               [list, input, root](const Target& on) {
                  const at::Tensor from = dense_copy(input);
                  const Elements e = elements(from);
                  const at::Tensor flat = list.empty() ? at::Tensor() : flat_like(list);
                  void* const to = list.empty() ? nullptr : flat.data_ptr();
-                 check(whorlGather(e.data, to, e.count, e.type, root, comm, nullptr), comm);
+                 check(whorlGather(e.data, to, e.count, e.type, root, on.comm, on.stream), on.comm);
                  if (!list.empty()) unpack(list, flat);
                });
 }
@@ -104,7 +104,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::scatter(Tensors& outputs,
     TORCH_CHECK_VALUE(inputs.empty(), "whorl: scatter: only the root, rank ", root, ", has inputs");
   }
   return issue(describe(c10d::OpType::SCATTER, "whorl:scatter", options), outputs, list,
-               [list, output, root](whorlComm_t comm) {
+               [list, output, root](const Target& on) {
                  const at::Tensor to = dense_like(output);
                  const Elements e = elements(to);
                  at::Tensor flat;
@@ -113,8 +113,8 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::scatter(Tensors& outputs,
                    pack(flat, list);
                  }
                  check(whorlScatter(list.empty() ? nullptr : flat.data_ptr(), e.data, e.count,
-                                    e.type, root, comm, nullptr),
-                       comm);
+                                    e.type, root, on.comm, on.stream),
+                       on.comm);
                  copy_values(output, to);
                });
 }
@@ -129,10 +129,10 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::reduce_scatter(
   const auto reduction =
       std::make_shared<Reduction>(options.reduceOp, output.scalar_type(), "reduce_scatter");
   return issue(describe(c10d::OpType::REDUCE_SCATTER, "whorl:reduce_scatter", options), outputs,
-               list, [list, output, even, reduction](whorlComm_t comm) {
+               list, [list, output, even, reduction](const Target& on) {
                  const at::Tensor flat = flat_like(list);
                  pack(flat, list);
-                 if (even) return reduce_scatter_into(output, flat, *reduction, comm);
+                 if (even) return reduce_scatter_into(output, flat, *reduction, on);
                  const at::Tensor to = dense_like(output);
                  std::vector<std::size_t> counts;
                  for (const at::Tensor& input : list) {
@@ -140,8 +140,8 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::reduce_scatter(
                  }
                  const Elements e = reduction->elements(flat);
                  check(whorlReduceScatterv(e.data, to.data_ptr(), counts.data(), e.type,
-                                           reduction->on(comm), comm, nullptr),
-                       comm);
+                                           reduction->on(on.comm), on.comm, on.stream),
+                       on.comm);
                  copy_values(output, to);
                });
 }
@@ -155,9 +155,9 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::allreduce_coalesced(
                                                      "all_reduce_coalesced"));
   }
   return issue(describe(c10d::OpType::ALLREDUCE_COALESCED, "whorl:all_reduce_coalesced", options),
-               tensors, tensors, [tensors, reductions](whorlComm_t comm) {
+               tensors, tensors, [tensors, reductions](const Target& on) {
                  for (std::size_t i = 0; i < tensors.size(); ++i)
-                   all_reduce(tensors[i], *reductions[i], comm);
+                   all_reduce(tensors[i], *reductions[i], on);
                });
 }
 
@@ -174,9 +174,9 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::allgather_into_tensor_coalesced
                "an output");
   }
   return issue(describe(c10d::OpType::COALESCED, "whorl:all_gather_into_tensor_coalesced", options),
-               outputs, inputs, [outputs, inputs](whorlComm_t comm) {
+               outputs, inputs, [outputs, inputs](const Target& on) {
                  for (std::size_t i = 0; i < inputs.size(); ++i) {
-                   all_gather(outputs[i], inputs[i], comm);
+                   all_gather(outputs[i], inputs[i], on);
                  }
                });
 }
@@ -197,9 +197,9 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::reduce_scatter_tensor_coalesced
                                                      "reduce_scatter_tensor_coalesced"));
   }
   return issue(describe(c10d::OpType::COALESCED, "whorl:reduce_scatter_tensor_coalesced", options),
-               outputs, inputs, [outputs, inputs, reductions](whorlComm_t comm) {
+               outputs, inputs, [outputs, inputs, reductions](const Target& on) {
                  for (std::size_t i = 0; i < inputs.size(); ++i) {
-                   reduce_scatter_into(outputs[i], inputs[i], *reductions[i], comm);
+                   reduce_scatter_into(outputs[i], inputs[i], *reductions[i], on);
                  }
                });
 }

@@ -118,14 +118,23 @@ int Communicator::rank_that_has_ended() const {
 
 void Communicator::interrupt() {
   const std::lock_guard lock(mutex_);
-  if (interrupted_.exchange(true)) return;
+  if (interrupted_.load()) return;
+  failure_ = look_for_failure();
+  if (!failure_) {
+    failure_ = std::make_exception_ptr(c10::DistBackendError(
+        {__func__, __FILE__, __LINE__},
+        c10::str("whorl rank ", place_.rank, ": ", place_.name, " has been aborted or shut down")));
+  }
+  interrupted_.store(true);
   // The handle stays in comm_ for a call that is just being made: whorl knows that it is gone.
   if (comm_ != nullptr) whorlCommAbort(comm_);
 }
 
 void Communicator::destroy() {
   const std::lock_guard lock(mutex_);
-  if (!interrupted_.exchange(true) && comm_ != nullptr) whorlCommDestroy(comm_);
+  if (interrupted_.exchange(true) || comm_ == nullptr) return;
+  failure_ = look_for_failure();
+  whorlCommDestroy(comm_);
 }
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
@@ -138,6 +147,20 @@ whorlResult_t Communicator::state() {
   whorlResult_t state = whorlSuccess;
   if (comm_ != nullptr) whorlCommGetAsyncError(comm_, &state);
   return state;
+}
+
+std::exception_ptr Communicator::failure() {
+  const std::lock_guard lock(mutex_);
+  return interrupted_.load() ? failure_ : look_for_failure();
+}
+
+/// With the mutex held, before the handle is given up.
+std::exception_ptr Communicator::look_for_failure() {
+  if (failure_ || comm_ == nullptr) return failure_;
+  whorlResult_t state = whorlSuccess;
+  whorlCommGetAsyncError(comm_, &state);
+  if (state == whorlSuccess || state == whorlInProgress) return nullptr;
+  return failure_ = error_of(comm_, state);
 }
 
 } // namespace whorl_torch

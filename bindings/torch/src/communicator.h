@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,7 +17,7 @@
 namespace whorl_torch {
 
 /// A whorl communicator that is created when it is first used, through a c10d store. One thread at
-/// a time, except for interrupt(), set_timeout() and state().
+/// a time, except for interrupt(), set_timeout(), state() and failure().
 class Communicator {
  public:
   struct Place {
@@ -47,8 +48,11 @@ class Communicator {
   void set_timeout(std::chrono::milliseconds timeout);
   /// What has happened to the communicator: whorlSuccess while it is well or not created.
   whorlResult_t state();
+  /// The error that ended it, also an interruption; null while it is well, or was destroyed well.
+  std::exception_ptr failure();
 
  private:
+  std::exception_ptr look_for_failure();
   void create(std::int64_t timeout_ms);
   whorlResult_t wait_for_creation(whorlComm_t comm);
   /// Of the group: one of the communicator's whose process has ended; none: -1.
@@ -57,9 +61,10 @@ class Communicator {
   [[noreturn]] void give_up(whorlComm_t comm, const std::string& why);
 
   Place place_;
-  std::mutex mutex_; ///< of comm_ and interrupted_
+  std::mutex mutex_; ///< of comm_, interrupted_ and failure_
   whorlComm_t comm_ = nullptr;
   std::atomic<bool> interrupted_{false};
+  std::exception_ptr failure_;
   std::atomic<std::int64_t> timeout_ms_;
   std::int64_t timeout_in_force_ms_ = 0;
   std::string creation_error_;

@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
+#include <exception>
+
 #include "whorl/whorl.h"
 
 namespace whorl_torch {
@@ -17,5 +19,7 @@ template <class Error, class... Parts>
 /// Throws whorl's sentence if `result` is an error: ValueError for an argument (the communicator is
 /// as good as before), DistNetworkError where another rank is lost, otherwise DistBackendError.
 void check(whorlResult_t result, whorlComm_t comm = nullptr);
+/// What check() would throw for `state`, which whorlCommGetAsyncError() has reported of `comm`.
+std::exception_ptr error_of(whorlComm_t comm, whorlResult_t state);
 
 } // namespace whorl_torch

@@ -54,6 +54,7 @@ Lane Members::make_lane(int depth, whorlComm_t existing) const {
   lane.comm = existing == nullptr ? std::make_shared<Communicator>(place)
                                   : std::make_shared<Communicator>(place, existing);
   lane.queue = std::make_shared<WorkQueue>([comm = lane.comm] { comm->interrupt(); }, depth);
+  lane.streams = std::make_shared<DeviceStreams>();
   return lane;
 }
 
@@ -115,6 +116,7 @@ void Members::shut_down(std::chrono::milliseconds patience) {
   for (; drained < all.size(); ++drained) all[drained].queue->drain(left());
   for (const Lane& lane : all) {
     lane.queue->join();
+    if (!lane.streams->idle_by(deadline)) lane.comm->interrupt();
     lane.comm->destroy();
   }
 }

@@ -17,6 +17,7 @@ namespace whorl_torch {
 struct Lane {
   std::shared_ptr<Communicator> comm;
   std::shared_ptr<WorkQueue> queue;
+  std::shared_ptr<DeviceStreams> streams;
 };
 
 /// What one process group runs on, and how that ends: by shutdown, by the group's destructor, or by

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "bindings/torch/src/communicator.h"
+#include "bindings/torch/src/device_run.h"
 #include "bindings/torch/src/executor.h"
 
 namespace whorl_torch {
@@ -20,16 +21,20 @@ namespace whorl_torch {
 ///     rank 0 ──▶ rank 1      sends of 0 to 1 in order, carried out by 0's executor of that
 ///     channel, rank 0 ◀── rank 1      received by 1's; the other direction is independent of it
 ///
+/// Elements that are on a device at the sender's go through a second communicator of the two, in
+/// streams; so headers need not wait for devices. Executing such an operation is queueing it.
+///
 /// So a send waits for its own receiver only: two ranks that both send first, rings, and receives
 /// posted in another order than the messages come do not block each other. A message is a header
-/// (tag and size) and the elements. The receiver matches it with the first receive posted for its
-/// tag; one that nobody has posted is kept. A receive from any rank is posted at all channels and
-/// taken by the first that has a message. The others may stay silent for any time, so the timeout
-/// of a receive is kept by whoever waits for it.
+/// (tag, size, kind of memory) and the elements. The receiver matches it with the first receive
+/// posted for its tag; one that nobody has posted is kept. A receive from any rank is posted at all
+/// channels and taken by the first that has a message. The others may stay silent for any time, so
+/// the timeout of a receive is kept by whoever waits for it.
 struct ReceiveRequest {
   WorkPtr work;
   at::Tensor target;
-  at::Tensor dense; ///< dense_like(target)
+  at::Tensor dense;                  ///< dense_like(target) on the CPU
+  std::shared_ptr<DeviceRun> device; ///< null: the target is on the CPU
   std::int64_t tag;
   bool from_any = false;
   std::atomic<int> channels{1};     ///< that may still bring it
@@ -38,17 +43,26 @@ struct ReceiveRequest {
 
 class ReceiveChannel final : public Executor {
  public:
-  /// `place` has rank 1 of 2.
-  ReceiveChannel(Communicator::Place place, int source, int destination);
+  /// The places have rank 1 of 2.
+  ReceiveChannel(Communicator::Place place, Communicator::Place device_place, int source,
+                 int destination);
   void post(const std::shared_ptr<ReceiveRequest>& request, bool serve);
-  void set_timeout(std::chrono::milliseconds timeout) { comm_.set_timeout(timeout); }
+  void set_timeout(std::chrono::milliseconds timeout) {
+    comm_.set_timeout(timeout);
+    device_comm_->set_timeout(timeout);
+  }
+  /// After close(): waits for the device, up to the deadline.
+  void finish_on_devices(Deadline deadline);
 
  protected:
   bool ready() const override;
   bool outstanding() const override { return delivering_ || ready(); }
   std::vector<Finished> step(Lock& lock) override;
   std::vector<Finished> take_all(const std::exception_ptr& reason) override;
-  void cut_short() override { comm_.interrupt(); }
+  void cut_short() override {
+    comm_.interrupt();
+    device_comm_->interrupt();
+  }
 
  private:
   struct Message {
@@ -56,12 +70,20 @@ class ReceiveChannel final : public Executor {
     at::Tensor bytes;
   };
   std::shared_ptr<ReceiveRequest> claim(std::int64_t tag);
+  /// Receives the elements of a message: into the target of a request that they fit, or else into
+  /// the memory of the host that is returned.
+  at::Tensor take_in(std::uint64_t size, bool from_device,
+                     const std::shared_ptr<ReceiveRequest>& request);
   Finished deliver(const std::shared_ptr<ReceiveRequest>& request, const at::Tensor& bytes);
+  std::exception_ptr deliver_on_device(const ReceiveRequest& request,
+                                       const at::Tensor& bytes) noexcept;
   std::exception_ptr wrong_size(const ReceiveRequest& request, std::uint64_t bytes) const;
   std::vector<Finished> match_kept();
   std::vector<Finished> fail_all(const std::exception_ptr& reason);
 
   Communicator comm_;
+  const std::shared_ptr<Communicator> device_comm_;
+  DeviceStreams streams_;
   const int source_, destination_;
   std::deque<std::shared_ptr<ReceiveRequest>> posted_;
   std::deque<Message> kept_;
@@ -77,7 +99,9 @@ class PointToPoint {
   explicit PointToPoint(Communicator::Place place);
 
   /// What a send does when it is carried out; it goes on to do so while the group is shut down.
-  std::function<void()> sender(const at::Tensor& tensor, int peer, std::int64_t tag);
+  /// `run`: its part on a device, if the tensor is there.
+  std::function<void()> sender(const at::Tensor& tensor, int peer, std::int64_t tag,
+                               std::shared_ptr<DeviceRun> run);
   void send(const WorkPtr& work, int peer, bool serve);
   /// `source` kAnySource: any.
   void receive(std::shared_ptr<ReceiveRequest> request, int source, bool serve);
@@ -88,12 +112,14 @@ class PointToPoint {
 
  private:
   struct SendChannel {
-    std::shared_ptr<Communicator> comm;
+    std::shared_ptr<Communicator> comm, device_comm;
+    std::shared_ptr<DeviceStreams> streams;
     std::shared_ptr<WorkQueue> queue;
   };
   SendChannel& to(int peer);
   std::shared_ptr<ReceiveChannel> from(int peer);
   Communicator::Place channel_place(int source, int destination) const;
+  static Communicator::Place for_devices(Communicator::Place place);
   std::vector<std::shared_ptr<Executor>> executors();
   std::chrono::milliseconds timeout();
 

@@ -76,15 +76,31 @@ void ProcessGroupWhorl::set_timeout(std::chrono::milliseconds timeout) {
   members_->set_timeout(timeout);
 }
 
+std::shared_ptr<DeviceRun> ProcessGroupWhorl::device_part(const char* title, const Tensors& outputs,
+                                                          const Tensors& inputs) {
+  const auto device = common_device(title, outputs, inputs);
+  if (!device) return nullptr;
+  {
+    const std::lock_guard lock(devices_mutex_);
+    if (std::find(devices_.begin(), devices_.end(), *device) == devices_.end()) {
+      devices_.push_back(*device);
+    }
+  }
+  Tensors tensors = outputs;
+  tensors.insert(tensors.end(), inputs.begin(), inputs.end());
+  return std::make_shared<DeviceRun>(*device, std::move(tensors));
+}
+
 WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors inputs,
-                                     std::function<void()> body) {
+                                     std::function<void()> body, std::shared_ptr<DeviceRun> run) {
   auto work =
       c10::make_intrusive<WhorlWork>(WhorlWork::Description{.type = call.type,
                                                             .title = call.title,
                                                             .rank = rank_,
                                                             .sequence = sequence_.fetch_add(1) + 1,
                                                             .outputs = std::move(outputs),
-                                                            .inputs = std::move(inputs)},
+                                                            .inputs = std::move(inputs),
+                                                            .device = std::move(run)},
                                      body ? profiled(call.title, std::move(body)) : nullptr);
   work->set_abort([group = std::weak_ptr(members_)] {
     if (const auto members = group.lock()) {
@@ -97,13 +113,20 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors outputs,
                                                        Tensors inputs,
-                                                       std::function<void(whorlComm_t)> body) {
+                                                       std::function<void(const Target&)> body) {
   const Lane lane = members_->lane(CallbackScope::depth());
-  WorkPtr work = make_work(call, std::move(outputs), std::move(inputs),
-                           [comm = lane.comm, timeout = call.timeout, body = std::move(body)] {
-                             body(comm->get(timeout));
-                           });
-  const bool async = call.async || coalescing_;
+  const std::shared_ptr<DeviceRun> run = device_part(call.title, outputs, inputs);
+  WorkPtr work = make_work(
+      call, std::move(outputs), std::move(inputs),
+      [comm = lane.comm, streams = lane.streams, timeout = call.timeout, body = std::move(body),
+       run] {
+        const whorlComm_t handle = comm->get(timeout);
+        if (run == nullptr) return body({handle});
+        run->queue(*streams, comm, [&](void* stream) { body({handle, stream}); });
+      },
+      run);
+  // To queue on a device is no work to leave to another thread.
+  const bool async = run == nullptr && (call.async || coalescing_);
   lane.queue->push(work, async);
   if (!async) lane.queue->help_until(*work);
   if (coalescing_) coalesced_.push_back(work);
@@ -116,8 +139,18 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::endCoalescing() {
 }
 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::barrier(const c10d::BarrierOptions& options) {
+  // What this rank has queued on its devices by now is done, too, when the others may go on.
+  std::vector<c10::Device> devices;
+  {
+    const std::lock_guard lock(devices_mutex_);
+    devices = devices_;
+  }
+  const auto point = std::make_shared<DevicePoint>(devices);
   return issue(describe(c10d::OpType::BARRIER, "whorl:barrier", options), {}, {},
-               [](whorlComm_t comm) { check(whorlBarrier(comm, nullptr), comm); });
+               [point](const Target& on) {
+                 point->wait();
+                 check(whorlBarrier(on.comm, on.stream), on.comm);
+               });
 }
 
 // Through the store, so that it works, and names who is missing, whatever the communicators do.
@@ -162,8 +195,9 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::send(Tensors& tensors, int dest
   check_tensor(tensors[0], "send");
   check_root(destination, "send");
   TORCH_CHECK_VALUE(destination != rank_, "whorl: rank ", rank_, " cannot send to itself");
+  const auto run = device_part("whorl:send", tensors, {});
   WorkPtr work = make_work({c10d::OpType::SEND, "whorl:send"}, tensors, tensors,
-                           members_->p2p->sender(tensors[0], destination, tag));
+                           members_->p2p->sender(tensors[0], destination, tag, run), run);
   members_->p2p->send(work, destination, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
@@ -174,9 +208,10 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::receive(Tensors& tensors, int s
   TORCH_CHECK_VALUE(tensors.size() == 1, "whorl: recv takes one tensor");
   check_tensor(tensors[0], "recv");
   auto request = std::make_shared<ReceiveRequest>();
-  request->work = make_work({type, title}, tensors, tensors, nullptr);
+  request->device = device_part(title, tensors, {});
+  request->work = make_work({type, title}, tensors, tensors, nullptr, request->device);
   request->target = tensors[0];
-  request->dense = dense_like(tensors[0]);
+  if (request->device == nullptr) request->dense = dense_like(tensors[0]);
   request->tag = tag;
   WorkPtr work = request->work;
   members_->p2p->receive(std::move(request), source, true);
@@ -230,13 +265,13 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
   }
   const auto made = std::make_shared<whorlComm_t>(nullptr);
   issue({c10d::OpType::UNKNOWN, "whorl:split", false, std::nullopt}, {}, {},
-        [color, key, child, made](whorlComm_t comm) {
+        [color, key, child, made](const Target& on) {
           whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
           config.timeoutMs = static_cast<int>(
               std::clamp<std::int64_t>(child->timeout.count(), 1, std::numeric_limits<int>::max()));
           const std::string name = c10::str("process group ", child->name);
           config.commName = name.c_str();
-          check(whorlCommSplit(comm, color, key, made.get(), &config), comm);
+          check(whorlCommSplit(on.comm, color, key, made.get(), &config), on.comm);
         })
       ->wait();
   if (!member) return nullptr;

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "bindings/torch/src/communicator.h"
+#include "bindings/torch/src/device_run.h"
 #include "bindings/torch/src/executor.h"
 #include "bindings/torch/src/lifetime.h"
+#include "bindings/torch/src/types.h"
 
 namespace whorl_torch {
 
@@ -21,7 +23,8 @@ inline constexpr const char* kBackendName = "whorl";
 
 /// torch.distributed's backend "whorl". Collectives of a group run in the order of issue;
 /// different groups run concurrently. An operation that is not asynchronous is carried out by the
-/// calling thread.
+/// calling thread. Collectives on tensors of a device are queued there by the calling thread, in
+/// streams of the group (see DeviceRun).
 class ProcessGroupWhorl final : public c10d::Backend {
  public:
   struct Options : c10d::Backend::Options {
@@ -121,8 +124,12 @@ class ProcessGroupWhorl final : public c10d::Backend {
   /// Queues an operation on the group's communicator, in a callback on that for callbacks. `body`
   /// runs later, on any thread, and owns the tensors that it uses.
   WorkResult issue(const Call& call, Tensors outputs, Tensors inputs,
-                   std::function<void(whorlComm_t)> body);
-  WorkPtr make_work(const Call& call, Tensors outputs, Tensors inputs, std::function<void()> body);
+                   std::function<void(const Target&)> body);
+  WorkPtr make_work(const Call& call, Tensors outputs, Tensors inputs, std::function<void()> body,
+                    std::shared_ptr<DeviceRun> run);
+  /// The part of an operation on these tensors that is a device's; null if they are on the CPU.
+  std::shared_ptr<DeviceRun> device_part(const char* title, const Tensors& outputs,
+                                         const Tensors& inputs);
   WorkResult receive(Tensors& tensors, int source, int tag, c10d::OpType type, const char* title);
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
   std::size_t self() const { return static_cast<std::size_t>(rank_); }
@@ -136,6 +143,8 @@ class ProcessGroupWhorl final : public c10d::Backend {
   std::uint64_t monitored_barriers_ = 0;
   bool coalescing_ = false;
   std::vector<WorkPtr> coalesced_;
+  std::mutex devices_mutex_;
+  std::vector<c10::Device> devices_; ///< that tensors were on
 };
 
 } // namespace whorl_torch

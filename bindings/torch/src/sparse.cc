@@ -26,7 +26,7 @@ at::Tensor describe_all(const at::Tensor& mine, int ranks, whorlComm_t comm) {
   row[kDims] = mine.dim();
   std::copy(mine.sizes().begin(), mine.sizes().end(), row + kSizes);
   at::Tensor all = at::empty({ranks, kDescription}, at::kLong);
-  all_gather(all, description, comm);
+  all_gather(all, description, {comm}); // host memory, whose values are needed now
   const auto* const first = all.data_ptr<std::int64_t>();
   for (int rank = 1; rank < ranks; ++rank) {
     const auto* const theirs = first + rank * kDescription;
@@ -41,8 +41,8 @@ at::Tensor describe_all(const at::Tensor& mine, int ranks, whorlComm_t comm) {
   return all;
 }
 
-at::Tensor sum_of_all(const at::Tensor& mine, int ranks, whorlComm_t comm) {
-  const at::Tensor descriptions = describe_all(mine, ranks, comm);
+at::Tensor sum_of_all(const at::Tensor& mine, int ranks, const Target& on) {
+  const at::Tensor descriptions = describe_all(mine, ranks, on.comm);
   std::vector<std::int64_t> entries;
   for (int rank = 0; rank < ranks; ++rank) {
     entries.push_back(descriptions[rank][kEntries].item<std::int64_t>());
@@ -57,7 +57,7 @@ at::Tensor sum_of_all(const at::Tensor& mine, int ranks, whorlComm_t comm) {
       shape[0] += count;
     }
     const at::Tensor all = at::empty(shape, rows.options());
-    all_gather_uneven(all, rows.contiguous(), counts, comm);
+    all_gather_uneven(all, rows.contiguous(), counts, on);
     return all;
   };
   const at::Tensor indices = gather(mine._indices().t());
@@ -88,9 +88,9 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::allreduce_sparse(
                     "whorl: all_reduce of sparse tensors: AVG is for floating-point numbers, not ",
                     tensor.scalar_type());
   return issue(describe(c10d::OpType::_ALLREDUCE_SPARSE, "whorl:all_reduce_sparse", options),
-               tensors, tensors, [tensor, average, ranks = size_](whorlComm_t comm) {
+               tensors, tensors, [tensor, average, ranks = size_](const Target& on) {
                  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-                 at::Tensor sum = sum_of_all(tensor.coalesce(), ranks, comm);
+                 at::Tensor sum = sum_of_all(tensor.coalesce(), ranks, on);
                  if (average) sum._values().div_(ranks);
                  tensor.copy_(sum);
                });

@@ -77,46 +77,48 @@ void unpack(const Tensors& tensors, const at::Tensor& flat) {
   }
 }
 
-void all_reduce(const at::Tensor& tensor, Reduction& reduction, whorlComm_t comm) {
+void all_reduce(const at::Tensor& tensor, Reduction& reduction, const Target& on) {
   const at::Tensor dense = dense_copy(tensor);
   const Elements e = reduction.elements(dense);
-  check(whorlAllReduce(e.data, e.data, e.count, e.type, reduction.on(comm), comm, nullptr), comm);
+  check(whorlAllReduce(e.data, e.data, e.count, e.type, reduction.on(on.comm), on.comm, on.stream),
+        on.comm);
   copy_values(tensor, dense);
 }
 
-void all_gather(const at::Tensor& output, const at::Tensor& input, whorlComm_t comm) {
+void all_gather(const at::Tensor& output, const at::Tensor& input, const Target& on) {
   const at::Tensor from = dense_copy(input), to = dense_like(output);
   const Elements e = elements(from);
-  check(whorlAllGather(e.data, to.data_ptr(), e.count, e.type, comm, nullptr), comm);
+  check(whorlAllGather(e.data, to.data_ptr(), e.count, e.type, on.comm, on.stream), on.comm);
   copy_values(output, to);
 }
 
 void all_gather_uneven(const at::Tensor& flat, const at::Tensor& input,
-                       const std::vector<std::int64_t>& counts, whorlComm_t comm) {
+                       const std::vector<std::int64_t>& counts, const Target& on) {
   const at::Tensor from = dense_copy(input);
   const Elements e = elements(from), all = elements(flat);
   const std::size_t each =
       flat.numel() == 0 ? 1 : all.count / static_cast<std::size_t>(flat.numel());
   std::vector<std::size_t> sizes;
   for (const std::int64_t count : counts) sizes.push_back(static_cast<std::size_t>(count) * each);
-  check(whorlAllGatherv(e.data, e.count, all.data, sizes.data(), nullptr, e.type, comm, nullptr),
-        comm);
+  check(
+      whorlAllGatherv(e.data, e.count, all.data, sizes.data(), nullptr, e.type, on.comm, on.stream),
+      on.comm);
 }
 
 void reduce_scatter_into(const at::Tensor& output, const at::Tensor& input, Reduction& reduction,
-                         whorlComm_t comm) {
+                         const Target& on) {
   const at::Tensor from = dense_copy(input), to = dense_like(output);
   const Elements e = reduction.elements(to);
-  check(whorlReduceScatter(from.data_ptr(), e.data, e.count, e.type, reduction.on(comm), comm,
-                           nullptr),
-        comm);
+  check(whorlReduceScatter(from.data_ptr(), e.data, e.count, e.type, reduction.on(on.comm), on.comm,
+                           on.stream),
+        on.comm);
   copy_values(output, to);
 }
 
-void broadcast_one(const at::Tensor& tensor, int root, bool am_root, whorlComm_t comm) {
+void broadcast_one(const at::Tensor& tensor, int root, bool am_root, const Target& on) {
   const at::Tensor dense = am_root ? dense_copy(tensor) : dense_like(tensor);
   const Elements e = elements(dense);
-  check(whorlBroadcast(e.data, e.data, e.count, e.type, root, comm, nullptr), comm);
+  check(whorlBroadcast(e.data, e.data, e.count, e.type, root, on.comm, on.stream), on.comm);
   if (!am_root) copy_values(tensor, dense);
 }
 

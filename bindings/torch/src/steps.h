@@ -30,13 +30,13 @@ at::Tensor flat_like(const Tensors& tensors);
 void pack(const at::Tensor& flat, const Tensors& tensors);
 void unpack(const Tensors& tensors, const at::Tensor& flat);
 
-void all_reduce(const at::Tensor& tensor, Reduction& reduction, whorlComm_t comm);
-void all_gather(const at::Tensor& output, const at::Tensor& input, whorlComm_t comm);
+void all_reduce(const at::Tensor& tensor, Reduction& reduction, const Target& on);
+void all_gather(const at::Tensor& output, const at::Tensor& input, const Target& on);
 /// As all_gather() into `flat`, with `counts[j]` elements of rank j.
 void all_gather_uneven(const at::Tensor& flat, const at::Tensor& input,
-                       const std::vector<std::int64_t>& counts, whorlComm_t comm);
+                       const std::vector<std::int64_t>& counts, const Target& on);
 void reduce_scatter_into(const at::Tensor& output, const at::Tensor& input, Reduction& reduction,
-                         whorlComm_t comm);
-void broadcast_one(const at::Tensor& tensor, int root, bool am_root, whorlComm_t comm);
+                         const Target& on);
+void broadcast_one(const at::Tensor& tensor, int root, bool am_root, const Target& on);
 
 } // namespace whorl_torch

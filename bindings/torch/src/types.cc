@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "bindings/torch/src/device_stream.h"
 #include "bindings/torch/src/errors.h"
 
 namespace whorl_torch {
@@ -117,12 +118,12 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
 }
 
 void check_device(const at::Tensor& tensor, const char* operation) {
-  if (!tensor.device().is_cpu()) {
-    fail<c10::ValueError>(
-        "whorl: ", operation, ": the tensor lies on ", tensor.device(),
-        ", and this build of whorl communicates host memory only; pass tensor.cpu(), or give that "
-        "device a backend of its own, as in init_process_group(\"cpu:whorl,cuda:nccl\")");
-  }
+  if (tensor.device().is_cpu()) return;
+  const std::string why = why_not_on(tensor.device());
+  if (why.empty()) return;
+  fail<c10::ValueError>("whorl: ", operation, ": the tensor lies on ", tensor.device(), ", ", why,
+                        "; pass tensor.cpu(), or give that device a backend of its own, as in "
+                        "init_process_group(\"cpu:whorl,cuda:nccl\")");
 }
 
 Elements elements(const at::Tensor& dense) {

@@ -9,7 +9,13 @@
 
 namespace whorl_torch {
 
-/// Refuses with a sentence what cannot be communicated: sparse tensors and those of devices.
+/// What the steps of an operation are issued on.
+struct Target {
+  whorlComm_t comm;
+  void* stream = nullptr; ///< a cudaStream_t; null: the calling thread carries it out
+};
+
+/// Refuses with a sentence what cannot be communicated: sparse tensors and those of some devices.
 void check_tensor(const at::Tensor& tensor, const char* operation);
 /// Its part that concerns the device.
 void check_device(const at::Tensor& tensor, const char* operation);

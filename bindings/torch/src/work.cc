@@ -2,6 +2,9 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
+
+#include <algorithm>
 
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/executor.h"
@@ -9,8 +12,23 @@
 namespace whorl_torch {
 namespace {
 
-c10::intrusive_ptr<c10::ivalue::Future> make_future() {
-  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+c10::intrusive_ptr<c10::ivalue::Future> make_future(std::vector<c10::Device> devices = {}) {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                  std::move(devices));
+}
+
+std::vector<c10::Device> devices_of(const std::shared_ptr<DeviceRun>& run) {
+  if (run == nullptr) return {};
+  return {run->device()};
+}
+
+/// Those of the devices of all parts.
+std::vector<c10::Device> devices_of(const std::vector<WorkPtr>& parts) {
+  std::vector<c10::Device> devices;
+  for (const WorkPtr& part : parts) {
+    for (const c10::Device& device : part->getFuture()->devices()) devices.push_back(device);
+  }
+  return devices;
 }
 
 } // namespace
@@ -19,15 +37,23 @@ WhorlWork::WhorlWork(Description description, std::function<void()> body)
     : OrderedWork(description.rank, description.type, description.title, description.inputs),
       body_(std::move(body)),
       outputs_(std::move(description.outputs)),
-      future_(make_future()),
-      sequence_(description.sequence) {}
+      future_(make_future(devices_of(description.device))),
+      sequence_(description.sequence),
+      device_(std::move(description.device)) {}
 
-bool WhorlWork::isCompleted() { return future_->completed(); }
+bool WhorlWork::isCompleted() {
+  return future_->completed() && (device_ == nullptr || device_->over());
+}
 
-bool WhorlWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
+bool WhorlWork::isSuccess() const {
+  if (!future_->completed() || future_->hasError()) return false;
+  return device_ == nullptr || (device_->over() && !device_->failure());
+}
 
 std::exception_ptr WhorlWork::exception() const {
-  return future_->completed() && future_->hasError() ? future_->exception_ptr() : nullptr;
+  if (!future_->completed()) return nullptr;
+  if (future_->hasError()) return future_->exception_ptr();
+  return device_ == nullptr ? nullptr : device_->failure();
 }
 
 int WhorlWork::sourceRank() const { return source_.load(std::memory_order_relaxed); }
@@ -49,17 +75,26 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
       executor->help_until(*this);
     }
   }
-  if (limited) {
-    std::unique_lock lock(mutex_);
-    if (!cv_.wait_for(lock, timeout, [this] { return completed_; })) {
-      fail<c10::DistBackendError>("whorl rank ", rank_, ": ", opTypeToString(opType_),
-                                  " was not complete after the ", timeout.count(),
-                                  " ms given to wait(); it goes on");
-    }
-  }
+  if (limited) wait_at_most(timeout);
   future_->wait();
   if (future_->hasError()) std::rethrow_exception(future_->exception_ptr());
+  if (device_ != nullptr) {
+    device_->follow(); // the future has an event only if the operation has outputs on this rank
+    if (const auto failure = device_->failure()) std::rethrow_exception(failure);
+  }
   return true;
+}
+
+void WhorlWork::wait_at_most(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  std::unique_lock lock(mutex_);
+  bool complete = cv_.wait_until(lock, deadline, [this] { return completed_; });
+  lock.unlock();
+  if (complete && device_ != nullptr) complete = device_->wait_until(deadline);
+  if (complete) return;
+  fail<c10::DistBackendError>("whorl rank ", rank_, ": ", opTypeToString(opType_),
+                              " was not complete after the ", timeout.count(),
+                              " ms given to wait(); it goes on");
 }
 
 void WhorlWork::wait_with_patience() {
@@ -93,13 +128,18 @@ void WhorlWork::complete(std::exception_ptr error) {
   finish(error);
   if (error) {
     future_->setErrorIfNeeded(error);
+  } else if (device_ != nullptr) {
+    const c10::OptionalStreamGuard stream(device_->stream()); // for the event of the future
+    future_->markCompleted(c10::IValue(outputs_));
   } else {
     future_->markCompleted(c10::IValue(outputs_));
   }
 }
 
 CoalescedWork::CoalescedWork(int rank, std::vector<WorkPtr> parts)
-    : OrderedWork(rank, c10d::OpType::COALESCED), parts_(std::move(parts)), future_(make_future()) {
+    : OrderedWork(rank, c10d::OpType::COALESCED),
+      parts_(std::move(parts)),
+      future_(make_future(devices_of(parts_))) {
   if (parts_.empty()) {
     future_->markCompleted(c10::IValue(std::vector<at::Tensor>()));
     return;
@@ -114,6 +154,7 @@ CoalescedWork::CoalescedWork(int rank, std::vector<WorkPtr> parts)
       std::vector<at::Tensor> outputs;
       for (const auto& one : *all) {
         if (one->hasError()) return whole->setErrorIfNeeded(one->exception_ptr());
+        one->wait(); // the current stream, for the event of the whole
         for (auto& tensor : one->constValue().toTensorVector()) outputs.push_back(tensor);
       }
       whole->markCompleted(c10::IValue(std::move(outputs)));
@@ -121,12 +162,22 @@ CoalescedWork::CoalescedWork(int rank, std::vector<WorkPtr> parts)
   }
 }
 
-bool CoalescedWork::isCompleted() { return future_->completed(); }
+bool CoalescedWork::isCompleted() {
+  return future_->completed() && std::all_of(parts_.begin(), parts_.end(), [](const WorkPtr& part) {
+           return part->isCompleted();
+         });
+}
 
-bool CoalescedWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
+bool CoalescedWork::isSuccess() const {
+  return future_->completed() && std::all_of(parts_.begin(), parts_.end(),
+                                             [](const WorkPtr& part) { return part->isSuccess(); });
+}
 
 std::exception_ptr CoalescedWork::exception() const {
-  return future_->completed() && future_->hasError() ? future_->exception_ptr() : nullptr;
+  for (const WorkPtr& part : parts_) {
+    if (const auto error = part->exception(); future_->completed() && error) return error;
+  }
+  return nullptr;
 }
 
 std::vector<at::Tensor> CoalescedWork::result() {

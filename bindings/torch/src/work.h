@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "bindings/torch/src/device_run.h"
 #include "bindings/torch/src/turns.h"
 
 namespace whorl_torch {
@@ -28,6 +29,10 @@ class OrderedWork : public c10d::Work {
 /// One operation: what c10d hands to the user. The tensors live in the body, which is released when
 /// the operation is complete, so a Work may be dropped at any time. Its future is the one place
 /// that knows whether it is complete: what waits for either sees the same.
+///
+/// With tensors of a device the operation is executed, and the future is complete, when all is
+/// queued on the device; the future has its event there. Then wait() makes the caller's current
+/// stream wait, and isCompleted() asks the device.
 class WhorlWork final : public OrderedWork {
  public:
   struct Description {
@@ -37,6 +42,7 @@ class WhorlWork final : public OrderedWork {
     std::uint64_t sequence;
     std::vector<at::Tensor> outputs;               ///< value of the future
     std::optional<std::vector<at::Tensor>> inputs; ///< shapes in profiles
+    std::shared_ptr<DeviceRun> device;             ///< null: the tensors are on the CPU
   };
   WhorlWork(Description description, std::function<void()> body);
 
@@ -46,7 +52,8 @@ class WhorlWork final : public OrderedWork {
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
   /// Carries the operation out if it is next and nobody has begun it, else waits. With a timeout it
-  /// only waits: an operation that was begun here could not be left.
+  /// only waits: an operation that was begun here could not be left; and it waits for the device,
+  /// too.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
   /// Ends the process group that the operation belongs to.
@@ -84,9 +91,12 @@ class WhorlWork final : public OrderedWork {
   std::vector<at::Tensor> outputs_;
   /// Until the operation is complete or overdue.
   void wait_with_patience();
+  /// Until the operation is complete; throws if it is not by the end of the timeout.
+  void wait_at_most(std::chrono::milliseconds timeout);
   std::weak_ptr<Executor> executor_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::uint64_t sequence_;
+  const std::shared_ptr<DeviceRun> device_;
   std::atomic<int> source_{-1}; // published by completion, which synchronizes
 };
 

@@ -57,7 +57,7 @@ def _create(group: Any, options: Options | None) -> ProcessGroupWhorl:
 def _register() -> None:
     if BACKEND in dist.Backend.backend_list:
         return
-    # On its own the name stands for all devices of a group; tensors of CUDA are refused for now.
+    # On its own the name stands for all devices of a group, but it is the default of none.
     defaults = dict(dist.Backend.default_device_backend_map)
     dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
     dist.Backend.default_device_backend_map.clear()

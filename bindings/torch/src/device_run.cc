@@ -1,0 +1,80 @@
+#include "bindings/torch/src/device_run.h"
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace whorl_torch {
+namespace {
+
+using c10::impl::VirtualGuardImpl;
+
+constexpr std::chrono::microseconds kShortestPause{20}, kLongestPause{1000};
+
+/// Tells the allocator of the device that `stream` uses the memory, so that it gives it to nobody
+/// before the stream has come past this point.
+void keep(const at::Tensor& tensor, const VirtualGuardImpl& device, const c10::Stream& stream) {
+  if (!tensor.defined() || tensor.device().is_cpu()) return;
+  if (tensor.is_sparse()) {
+    keep(tensor._indices(), device, stream);
+    return keep(tensor._values(), device, stream);
+  }
+  if (tensor.has_storage()) device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+}
+
+} // namespace
+
+DeviceRun::DeviceRun(c10::Device device, std::vector<at::Tensor> tensors)
+    : device_(device), tensors_(std::move(tensors)), begin_(device.type()), end_(device.type()) {
+  begin_.record(VirtualGuardImpl(device.type()).getStream(device));
+}
+
+void DeviceRun::queue(DeviceStreams& streams, const std::shared_ptr<Communicator>& communicator,
+                      const std::function<void(void* stream)>& body) {
+  own_ = streams.on(device_);
+  communicator_ = communicator;
+  const c10::StreamGuard guard(own_->stream());
+  begin_.block(own_->stream());
+  const VirtualGuardImpl impl(device_.type());
+  for (const at::Tensor& tensor : tensors_) keep(tensor, impl, own_->stream());
+  tensors_.clear();
+  body(own_->handle());
+  end_.record(own_->stream());
+}
+
+std::optional<c10::Stream> DeviceRun::stream() const {
+  if (own_ == nullptr) return std::nullopt;
+  return own_->stream();
+}
+
+bool DeviceRun::over() const { return end_.query(); }
+
+void DeviceRun::follow() const { end_.block(VirtualGuardImpl(device_.type()).getStream(device_)); }
+
+bool DeviceRun::wait_until(std::chrono::steady_clock::time_point deadline) const {
+  for (auto pause = kShortestPause; !over(); pause = std::min(pause * 2, kLongestPause)) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(pause);
+  }
+  return true;
+}
+
+std::exception_ptr DeviceRun::failure() const {
+  const auto communicator = communicator_.lock();
+  return communicator == nullptr ? nullptr : communicator->failure();
+}
+
+DevicePoint::DevicePoint(const std::vector<c10::Device>& devices) {
+  for (const c10::Device& device : devices) {
+    events_.emplace_back(device.type());
+    events_.back().record(VirtualGuardImpl(device.type()).getStream(device));
+  }
+}
+
+void DevicePoint::wait() const {
+  for (const c10::Event& event : events_) event.synchronize();
+}
+
+} // namespace whorl_torch

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <c10/core/Event.h>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bindings/torch/src/communicator.h"
+#include "bindings/torch/src/device_stream.h"
+
+namespace whorl_torch {
+
+/// An operation on tensors of a device, which takes its place among what the program does there:
+///
+///     stream of the caller ──●─────────── goes on ──────────────▶ wait() ──●──▶ uses the result
+///                            │ begin                                       ▲
+///     stream of the group    └──▶ [ copies, whorl's operation ] ──●────────┘      ● event
+///                                                                end
+///
+/// Queued by one thread; what is const may be called by any, once that thread has published it.
+class DeviceRun {
+ public:
+  /// By the thread that issues the operation: it will begin when all is done that this thread's
+  /// current stream has now. `tensors` are those that it uses.
+  DeviceRun(c10::Device device, std::vector<at::Tensor> tensors);
+
+  /// Queues what `body` queues on the stream that it is given, which is also the current one of
+  /// this thread meanwhile. The memory of the tensors is kept until the stream has passed it.
+  /// Errors that show up afterwards are `communicator`'s.
+  void queue(DeviceStreams& streams, const std::shared_ptr<Communicator>& communicator,
+             const std::function<void(void* stream)>& body);
+
+  c10::Device device() const { return device_; }
+  /// The stream that it was queued in, if it was.
+  std::optional<c10::Stream> stream() const;
+  /// Whether the device has done it.
+  bool over() const;
+  /// Makes the current stream of this thread wait for it; does not wait itself.
+  void follow() const;
+  /// Waits until it is over; false if it is not by the deadline.
+  bool wait_until(std::chrono::steady_clock::time_point deadline) const;
+  /// What has become of the communicator since; null if nothing bad.
+  std::exception_ptr failure() const;
+
+ private:
+  const c10::Device device_;
+  std::vector<at::Tensor> tensors_; ///< until it is queued
+  c10::Event begin_, end_;
+  std::shared_ptr<OwnStream> own_;
+  std::weak_ptr<Communicator> communicator_;
+};
+
+/// The point that the current streams of the calling thread have reached, on some devices.
+class DevicePoint {
+ public:
+  explicit DevicePoint(const std::vector<c10::Device>& devices);
+  /// Waits until the devices have come there.
+  void wait() const;
+
+ private:
+  std::vector<c10::Event> events_;
+};
+
+} // namespace whorl_torch
