@@ -1,0 +1,180 @@
+"""What the scripts beside this file have in common: they skip where there is no device, find the
+libraries, and run their ranks as processes that share device 0."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = 77  # meson's code
+RANK_VARIABLES = ("WHORL_GPU_TEST_RANK", "WHORL_GPU_TEST_SIZE", "WHORL_GPU_TEST_PORT")
+
+
+def skip(reason: str) -> NoReturn:
+    print(f"skipped: {reason}")
+    sys.exit(SKIPPED)
+
+
+def need_device() -> None:
+    """Skips unless the driver has a device."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        skip("this machine has no CUDA driver (libcuda.so.1)")
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or not count.value:
+        skip("this machine has no CUDA device")
+
+
+def need_module(name: str, why: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        skip(f"{why} needs {name}, which cannot be imported: {error}")
+
+
+def need_torch(why: str) -> ModuleType:
+    """torch, with CUDA and with torch.distributed."""
+    torch = need_module("torch", why)
+    if not torch.cuda.is_available():
+        skip(f"{why} needs a PyTorch with CUDA; {torch.__version__} has none, or sees no device")
+    if not torch.distributed.is_available():
+        skip(f"{why} needs torch.distributed, which this PyTorch was built without")
+    return torch
+
+
+def libraries() -> list[Path]:
+    """Where libwhorl.so.0 and libnccl.so.2 may be: WHORL_GPU_LIBRARIES (folders), the pack of
+    perf/gpu_check.sh, the build."""
+    named = os.environ.get("WHORL_GPU_LIBRARIES")
+    if named:
+        return [Path(one) for one in named.split(os.pathsep)]
+    builds = [ROOT / "build" / "release"] + sorted(ROOT.glob("build*/*/"))
+    return [ROOT / "build" / "gpu_check" / "python"] + [
+        build / part for build in builds for part in ("src/comm", "bindings/nccl")]
+
+
+def need_library(name: str) -> Path:
+    """The first of that name; its dependencies are found, too, once `environment()` is in force."""
+    for folder in libraries():
+        if (folder / name).exists():
+            return (folder / name).resolve()
+    skip(f"there is no {name} in {', '.join(str(folder) for folder in libraries()[:3])} …: "
+         "`perf/gpu_check.sh pack`, or build the library first")
+
+
+def environment(preload: Path | None = None, **more: str) -> dict[str, str]:
+    """For processes that load the libraries; `preload` goes before all that they are linked with."""
+    folders = [str(folder) for folder in libraries() if folder.exists()]
+    try:
+        ctypes.CDLL("libssl.so.3")  # what the machine has suits the rest of the process best
+    except OSError:
+        folders.append(str(ROOT / "build" / "gpu_check" / "lib"))
+    known = os.environ.get("LD_LIBRARY_PATH")
+    result = dict(os.environ, OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1", GLOO_SOCKET_IFNAME="lo", **more)
+    result["LD_LIBRARY_PATH"] = os.pathsep.join(folders + ([known] if known else []))
+    if preload is not None:
+        result["LD_PRELOAD"] = str(preload)
+    return result
+
+
+def check_loaded(name: str) -> None:
+    """In a process that should have whorl's library of that name: whether it does."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    loaded = sorted({line.split()[-1] for line in maps.splitlines() if name in line})
+    assert "libwhorl" in maps, f"libwhorl is not in this process; {name} is {loaded}"
+
+
+def am_rank() -> bool:
+    return RANK_VARIABLES[0] in os.environ
+
+
+def rank_and_size() -> tuple[int, int, int]:
+    """And the port that the parent passes."""
+    rank, size, port = (int(os.environ[name]) for name in RANK_VARIABLES)
+    return rank, size, port
+
+
+def run_ranks(size: int, arguments: list[str], port: int, surroundings: dict[str, str],
+              seconds: float = 150) -> tuple[bool, str]:
+    """Runs this script again as each rank. Whether all did well, and what rank 0 has written. Prints
+    what a rank that fails has written."""
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder) / f"rank{rank}.txt" for rank in range(size)]
+        processes = []
+        for rank, output in enumerate(outputs):
+            variables = dict(zip(RANK_VARIABLES, (str(rank), str(size), str(port))))
+            with output.open("wb") as stream:
+                processes.append(subprocess.Popen(
+                    [sys.executable, sys.argv[0], *arguments], stdout=stream,
+                    stderr=subprocess.STDOUT, env={**surroundings, **variables}))
+        deadline = time.monotonic() + seconds
+        failed = []
+        for rank, process in enumerate(processes):
+            # Once one has failed the others wait for nobody.
+            left = max(0.1, min(deadline - time.monotonic(), 20 if failed else seconds))
+            try:
+                code: int | str = process.wait(left)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                code = f"no end within {seconds:.0f} s"
+            if code != 0:
+                failed.append((rank, code))
+        texts = [output.read_text(errors="replace") for output in outputs]
+        for rank, code in failed:
+            print(f"--- rank {rank} of {size}: {code}\n" + "\n".join(texts[rank].splitlines()[-25:]))
+        return not failed, texts[0]
+
+
+def run_parts(parts: list[str], sizes: tuple[int, ...], port: Callable[[], int],
+              surroundings: dict[str, str], seconds: float = 150) -> dict[str, bool]:
+    """Runs the parts by one set of ranks for each size; after one that fails, the rest by another
+    set."""
+    results = {}
+    for size in sizes:
+        left = list(parts)
+        while left:
+            good, output = run_ranks(size, left, port(), surroundings, seconds)
+            done = [name for name in left if f"done {name}\n" in output]
+            results.update({f"{name}, {size} ranks": True for name in done})
+            left = [name for name in left if name not in done]
+            if not good or left:
+                results[f"{left.pop(0) if left else 'the end'}, {size} ranks"] = False
+    return results
+
+
+def do_parts(parts: dict[str, Callable[[int, int], None]]) -> None:
+    """In a rank: those that it was started for."""
+    rank, size, _ = rank_and_size()
+    for name in choose(parts):
+        parts[name](rank, size)
+        print(f"done {name}", flush=True)
+
+
+def finish(results: dict[str, bool]) -> NoReturn:
+    for name, good in results.items():
+        print(f"{'ok  ' if good else 'FAIL'}  {name}")
+    sys.exit(0 if results and all(results.values()) else 1)
+
+
+def choose(parts: dict[str, Callable[[int, int], None]]) -> list[str]:
+    """Which of the script's parts its arguments ask for; all, if none."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", nargs="*", help=", ".join(parts))
+    asked = parser.parse_args().part
+    unknown = [name for name in asked if name not in parts]
+    if unknown:
+        parser.error(f"there is no {unknown[0]}; there are {', '.join(parts)}")
+    return asked or list(parts)
