@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Tests and measures device memory on a machine with a GPU that has nothing but the CUDA driver.
+# Tests and measures device memory on a machine with a GPU that has nothing but the CUDA driver. Where
+# it has PyTorch or CuPy, and a compiler for the extension, these are tested, too (tests/gpu).
 #
 #   perf/gpu_check.sh pack          where the build is: collects programs and libraries in
 #                                   build/gpu_check
 #   perf/gpu_check.sh run [FOLDER]  where the GPU is: tests, then tables, also into FOLDER
-#                                   (default build/gpu_check/results); minutes
+#                                   (default build/gpu_check/results); minutes. summary.json has
+#                                   what became of each step
+#   perf/gpu_check.sh python [FOLDER]  only what Python programs do
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pack=build/gpu_check
@@ -21,30 +24,70 @@ pack() {
     ldd "build/release/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
   done | sort -u | grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' |
     xargs cp -Lt "$pack/lib"
+  # For other people's processes, which have a C++ library and an OpenSSL of their own.
+  mkdir "$pack/python"
+  find "$pack/lib" -type f ! -name 'libstdc++*' ! -name 'libgcc_s*' ! -name 'libssl*' \
+    ! -name 'libcrypto*' -exec ln -t "$pack/python" {} +
   du -sh "$pack"
 }
 
 failures=0
+limit=120 # seconds for one step
+summary=()
 check() { # title command...
-  local title=$1
+  local title=$1 status=0 began=$SECONDS outcome=ok
   shift
-  if timeout 120 "$@" >"$results/$title.txt" 2>&1; then
-    echo "ok    $title"
-  else
-    echo "FAIL  $title ($?)"
-    tail -15 "$results/$title.txt"
-    failures=$((failures + 1))
-  fi
+  timeout -k 10 "$limit" "$@" >"$results/$title.txt" 2>&1 || status=$?
+  case $status in
+    0) echo "ok    $title" ;;
+    77)
+      outcome=skipped
+      echo "skip  $title: $(tail -1 "$results/$title.txt")"
+      ;;
+    *)
+      outcome=failed
+      echo "FAIL  $title ($status)"
+      tail -15 "$results/$title.txt"
+      failures=$((failures + 1))
+      ;;
+  esac
+  summary+=("  {\"step\": \"$title\", \"outcome\": \"$outcome\", \"status\": $status, \"seconds\": $((SECONDS - began))}")
 }
 
-run() {
+begin() { # [FOLDER]
   results=${1:-$pack/results}
   mkdir -p "$results"
   local driver
   driver=$(dirname "$(ldconfig -p | awk '/libcuda\.so\.1/ { print $NF; exit }')")
   [ "$driver" != . ] || driver=/usr/local/nvidia/lib64
-  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver:$PWD/$pack/lib"
+  with_driver="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver"
+  export LD_LIBRARY_PATH="$with_driver:$PWD/$pack/lib"
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$results/device.txt"
+}
+
+finish() {
+  {
+    echo '['
+    (IFS=$',\n' && printf '%s' "${summary[0]}" && printf ',\n%s' "${summary[@]:1}")
+    printf '\n]\n'
+  } >"$results/summary.json"
+  echo "$failures failed; everything is in $results"
+  [ "$failures" = 0 ]
+}
+
+# Each skips by itself where what it needs is missing.
+python_programs() {
+  local name
+  for name in nccl_random nccl_torch nccl_cupy backend_torch; do
+    limit=$([ "$name" = backend_torch ] && echo 280 || echo 100) check "$name" env \
+      LD_LIBRARY_PATH="$with_driver" WHORL_GPU_LIBRARIES="$PWD/$pack/python" \
+      python3 "tests/gpu/$name.py"
+    grep -E '^(ok|FAIL)' "$results/$name.txt" | sed 's/^/        /'
+  done
+}
+
+run() {
+  begin "$@"
 
   check device_test "$pack/device_test"
   check nccl_device_test "$pack/nccl_device_test"
@@ -71,15 +114,22 @@ run() {
       --mode warm -b 4K -e 256M -f 8 -n 10 -J "$results/all_reduce_processes_$ranks.json"
   done
   cat "$results"/all_reduce_threads_*.txt "$results"/all_reduce_processes_*.txt
-  echo "$failures failed; everything is in $results"
-  [ "$failures" = 0 ]
+  python_programs
+  finish
+}
+
+only_python() {
+  begin "$@"
+  python_programs
+  finish
 }
 
 case "${1:-}" in
   pack) pack ;;
   run) run "${@:2}" ;;
+  python) only_python "${@:2}" ;;
   *)
-    sed -n '2,8s/^# \{0,1\}//p' "$0"
+    sed -n '2,10s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
