@@ -124,6 +124,9 @@ class Endpoint {
 
 inline constexpr std::size_t kMaxAddressBytes = 192;
 
+/// Least size of Transport::board() for so many ranks.
+constexpr std::size_t board_bytes_for(std::size_t ranks) noexcept { return 4096 + ranks * 1024; }
+
 /// What one rank tells all others about itself before connections are made. Fixed size, sent as it
 /// is; every field comes from another process and is checked before use.
 struct RankCard {
@@ -139,6 +142,8 @@ struct RankCard {
   std::uint32_t version = 0;
   std::uint64_t transports = 0;    ///< hash of the list that `addresses` is indexed by
   std::uint64_t memory_budget = 0; ///< bytes that this rank's part may occupy; 0: no limit
+  /// 1: shares memory of devices with the processes of its host, where the program has any.
+  std::uint64_t device_peers = 0;
   struct Address {
     std::uint32_t size = 0;
     std::array<std::byte, kMaxAddressBytes> bytes{};
@@ -213,6 +218,9 @@ class Transport : public Napper {
   virtual std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept = 0;
   /// What is occupied now. Any thread.
   virtual TransportMemory memory() const noexcept = 0;
+  /// Memory that all ranks of this host share, at least board_bytes_for() them, in pages: zeros at
+  /// first, and not used by the transport. Empty if it has none. Lives as long as the transport.
+  virtual std::span<std::byte> board() noexcept { return {}; }
   /// Tells the connected peers why this rank has given up. Bounded, does not wait for anyone. Any
   /// thread.
   virtual void tell(const Status& verdict) noexcept = 0;

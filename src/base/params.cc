@@ -62,6 +62,8 @@ constexpr std::array kParams{
               "Empty: the size of the memory."},
     ParamInfo{Param::kZeroCopy, "WHORL_ZERO_COPY", "1",
               "0: always copy through slots, even where a peer could read the source."},
+    ParamInfo{Param::kDeviceIpc, "WHORL_DEVICE_IPC", "1",
+              "0: processes that share a device exchange its memory through the host."},
     ParamInfo{Param::kSimd, "WHORL_SIMD", "",
               "Instruction set of the reduction kernels: scalar, avx2, avx512, neon. Empty: the "
               "best one that the processor has."},

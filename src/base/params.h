@@ -29,6 +29,7 @@ enum class Param : std::uint8_t {
   kTcpBufferBytes, // WHORL_TCP_BUFFER_BYTES
   kHeapBytes,      // WHORL_HEAP_BYTES
   kZeroCopy,       // WHORL_ZERO_COPY
+  kDeviceIpc,      // WHORL_DEVICE_IPC
   kSimd,           // WHORL_SIMD
   kVerify,         // WHORL_VERIFY
   kDims,           // WHORL_DIMS

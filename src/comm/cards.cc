@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/params.h"
+#include "comm/device_stream.h"
 #include "comm/local_host.h"
 
 namespace whorl {
@@ -31,6 +33,9 @@ Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
   card.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
   card.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
   card.memory_budget = setup.options.memory_budget;
+  const auto device_ipc = param_bool(Param::kDeviceIpc);
+  if (!device_ipc.ok()) return device_ipc.status();
+  card.device_peers = *device_ipc && devices_possible() ? 1 : 0;
   describe_local_host(card);
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     const auto address = setup.transports[i]->listen(identity);

@@ -8,7 +8,7 @@
 namespace whorl {
 
 /// Of what ranks tell each other before they are connected, and of their messages.
-inline constexpr std::uint32_t kWireVersion = 3;
+inline constexpr std::uint32_t kWireVersion = 4;
 
 /// This rank's card; opens what the transports of `setup` listen on.
 Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank);

@@ -27,7 +27,10 @@ Communicator::Communicator(Setup setup)
     : setup_(std::move(setup)),
       policy_(setup_.policy),
       napper_(*this),
-      device_group_(join_device_group(*setup_.membership)),
+      device_watch_{.verdict = setup_.verdict.get(),
+                    .look_at_peers = [this] { look_at_peers(); },
+                    .fail = [this](Status why) { abort(std::move(why)); }},
+      device_group_(join_device_group(*setup_.membership, setup_.board(), device_watch_)),
       tasks_(std::make_shared<TaskQueue>(*this)) {
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
@@ -67,6 +70,7 @@ Status Communicator::run(std::span<const Request> batch, unsigned patience) {
 
 WaitResult Communicator::repeat(Collective collective, const void* send, void* recv) noexcept {
   if (setup_.verdict->raised()) return WaitResult::kFailed;
+  if (device_group_ != nullptr) device_group_->count();
   WaitResult result = WaitResult::kFailed;
   const Status status = without_exceptions([&]() -> Status {
     timeout_ns_ = policy_.timeout_ns;

@@ -45,7 +45,8 @@ class Communicator {
   /// the buffers, because the last call of this collective was the same otherwise. False is always
   /// right.
   bool repeats(const RawCall& call) const noexcept {
-    return tasks_->idle() && device_group_ == nullptr && engine_->repeats(call);
+    return tasks_->idle() && (device_group_ == nullptr || device_group_->counts()) &&
+           engine_->repeats(call);
   }
   /// To be finished if it is not kReady.
   WaitResult repeat(Collective collective, const void* send, void* recv) noexcept;
@@ -129,6 +130,7 @@ class Communicator {
   std::atomic<bool> told_{false};
   std::uint32_t splits_ = 0;
 
+  DeviceWatch device_watch_;
   std::shared_ptr<DeviceGroup> device_group_; ///< may be null
 
   std::shared_ptr<TaskQueue> tasks_; ///< idle: the engine is the caller's

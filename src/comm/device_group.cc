@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/event.h"
+#include "comm/device_peers.h"
 #include "comm/device_stream.h"
 #include "comm/device_work.h"
 #include "gpu/driver.h"
-#include "gpu/kernels.h"
 #include "gpu/memory_kind.h"
 
 namespace whorl {
@@ -184,8 +184,6 @@ Status ProcessGroup::check_alike(const std::vector<Post>& posts) const {
 Status ProcessGroup::launch(const Operation& operation) {
   const Post& leader = operation.posts.back();
   const gpu::ContextGuard guard(leader.context);
-  const auto kernels = gpu::Kernels::of(leader.context);
-  if (!kernels.ok()) return kernels.status();
   if (done_context_ != leader.context) {
     if (done_ != nullptr) static_cast<void>(driver()->cuEventDestroy(done_));
     done_ = nullptr;
@@ -198,15 +196,7 @@ Status ProcessGroup::launch(const Operation& operation) {
   }
   std::vector<Request> requests;
   for (const Post& post : operation.posts) requests.push_back(post.request);
-  const Request& request = requests[0];
-  for (gpu::Work& work : device_work(requests)) {
-    if (reduces(request.collective)) {
-      WHORL_TRY((*kernels)->combine(work, request.type, request.op, leader.stream));
-    } else {
-      work.count *= size_of(request.type);
-      WHORL_TRY((*kernels)->copy(work, leader.stream));
-    }
-  }
+  WHORL_TRY(launch_device_work(requests, {0, requests[0].count}, nullptr, leader.stream));
   WHORL_CUDA_TRY(cuEventRecord(done_, leader.stream));
   for (const Post& post : operation.posts) {
     if (post.stream == leader.stream) continue;
@@ -277,18 +267,25 @@ Registry& registry() {
 
 } // namespace
 
-std::shared_ptr<DeviceGroup> join_device_group(const Membership& members) {
-  const auto here = [&](const RankCard& card) {
-    return card.process_key == members.cards[0].process_key;
+std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
+                                               std::span<std::byte> board,
+                                               const DeviceWatch& watch) {
+  const auto all = [&](auto&& holds) {
+    return std::all_of(members.cards.begin(), members.cards.end(), holds);
   };
-  if (!devices_possible() || members.nranks < 2 ||
-      !std::all_of(members.cards.begin(), members.cards.end(), here)) {
-    return nullptr;
+  const RankCard& first = members.cards[0];
+  if (!devices_possible() || members.nranks < 2) return nullptr;
+  if (!all([&](const RankCard& card) { return card.process_key == first.process_key; })) {
+    const bool peers = all([&](const RankCard& card) {
+      return card.host_key == first.host_key && card.device_peers == 1;
+    });
+    if (!peers || board.empty() || members.nranks > gpu::kMaxBuffers) return nullptr;
+    return std::make_shared<DevicePeers>(members, board, watch);
   }
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.groups, [](const auto& entry) { return entry.second.expired(); });
-  auto& known = all.groups[members.identity.job];
+  auto& [mutex, groups] = registry();
+  const std::lock_guard lock(mutex);
+  std::erase_if(groups, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = groups[members.identity.job];
   std::shared_ptr<ProcessGroup> group = known.lock();
   if (group == nullptr) {
     group = std::make_shared<ProcessGroup>(members);

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 
 #include "base/status.h"
 #include "base/wait.h"
@@ -11,8 +14,16 @@
 
 namespace whorl {
 
-/// The ranks of a communicator that are all in one process, on one device: the operation of all of
-/// them is one kernel, which reads every input once and writes every output once.
+/// What the communicator lends to those that wait in its name. Any thread.
+struct DeviceWatch {
+  const Verdict* verdict = nullptr;
+  std::function<void()> look_at_peers;
+  std::function<void(Status)> fail; ///< ends the communicator on all ranks
+};
+
+/// The ranks of a communicator that may all be on one device, in one process or in several
+/// processes of a host (device_peers.h). In one process the operation of all of them is one kernel,
+/// which reads every input once and writes every output once.
 ///
 ///     stream of rank 0 ──●───────────────────────●──▶
 ///     stream of rank 1 ──┼──●────────────────────●──▶       ● event
@@ -31,14 +42,26 @@ class DeviceGroup {
   /// Says what rank `rank` does next; `stream` is that of a device, or null if the operation is one
   /// for the host. Returns its number.
   virtual std::uint64_t post(int rank, const Request& request, Stream* stream) = 0;
+  /// Does what can be done without waiting for the operations that have been posted. kDone if there
+  /// is nothing left to wait for; a group that waits in meet() says so at once.
+  virtual Progress advance(std::uint64_t timeout_ns) noexcept {
+    static_cast<void>(timeout_ns);
+    return Progress::kDone;
+  }
+  /// Whether count() may stand for post() and meet() of a lone operation for the host.
+  virtual bool counts() const noexcept { return false; }
+  virtual void count() noexcept {}
   /// Waits until all ranks have posted operation `number`. True: it is in the streams. False: the
   /// host has to carry it out. An error is every rank's.
   virtual Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                             const Verdict& verdict, Napper& napper) = 0;
 };
 
-/// The group of a communicator whose ranks are all in this process; null if they are not, or there
-/// is no driver. To be called by every rank.
-std::shared_ptr<DeviceGroup> join_device_group(const Membership& membership);
+/// The group of a communicator whose ranks are all in this process, or all on this host and have a
+/// `board` in common (Transport::board()); null if they are not, or there is no driver. To be
+/// called by every rank. All arguments outlive the group.
+std::shared_ptr<DeviceGroup> join_device_group(const Membership& membership,
+                                               std::span<std::byte> board,
+                                               const DeviceWatch& watch);
 
 } // namespace whorl

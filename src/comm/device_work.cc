@@ -1,17 +1,24 @@
 #include "comm/device_work.h"
 
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "gpu/driver.h"
+#include "gpu/kernels.h"
+
 namespace whorl {
 namespace {
 
 /// Collects segments; begins another launch when one is full.
 class Builder {
  public:
-  explicit Builder(std::span<const Request> requests) : requests_(requests) {
+  Builder(std::span<const Request> requests, Slice slice)
+      : requests_(requests), begin_(slice.begin * size_of(requests[0].type)) {
     for (std::size_t rank = 0; rank < requests.size(); ++rank) {
       empty_.sources[rank] = static_cast<const std::byte*>(requests[rank].send);
       empty_.destinations[rank] = static_cast<std::byte*>(requests[rank].recv);
     }
-    empty_.count = requests[0].count;
+    empty_.count = slice.count;
     if (requests[0].op == ReduceOp::kAvg) empty_.divisor = static_cast<int>(requests.size());
   }
 
@@ -25,8 +32,8 @@ class Builder {
     if (works_.empty() || works_.back().n_segments == gpu::kMaxSegments) works_.push_back(empty_);
     gpu::Work& work = works_.back();
     const std::size_t block = requests_[0].count * size_of(requests_[0].type);
-    work.segments[work.n_segments++] = {.source_offset = from_block * block,
-                                        .destination_offset = to_block * block,
+    work.segments[work.n_segments++] = {.source_offset = from_block * block + begin_,
+                                        .destination_offset = to_block * block + begin_,
                                         .first_source = static_cast<std::uint8_t>(from.first),
                                         .sources = static_cast<std::uint8_t>(from.n),
                                         .first_destination = static_cast<std::uint8_t>(to.first),
@@ -36,15 +43,25 @@ class Builder {
 
  private:
   std::span<const Request> requests_;
+  std::size_t begin_; ///< bytes of each block before the slice
   gpu::Work empty_{};
   std::vector<gpu::Work> works_;
 };
 
 } // namespace
 
-std::vector<gpu::Work> device_work(std::span<const Request> requests) {
+Slice slice_of(const Request& request, std::size_t index, std::size_t of) noexcept {
+  // Below this much of each rank, starting a kernel takes longer than what it does.
+  constexpr std::size_t kLeastBytes = 64 * 1024;
+  const std::size_t least = kLeastBytes / size_of(request.type);
+  const std::size_t part = std::max(round_up((request.count + of - 1) / of, least / 16), least);
+  const std::size_t begin = std::min(index * part, request.count);
+  return {begin, std::min(part, request.count - begin)};
+}
+
+std::vector<gpu::Work> device_work(std::span<const Request> requests, Slice slice) {
   using Ranks = Builder::Ranks;
-  Builder builder(requests);
+  Builder builder(requests, slice);
   const std::size_t n = requests.size();
   const Ranks all{0, n};
   const auto one = [](std::size_t rank) { return Ranks{rank, 1}; };
@@ -82,6 +99,26 @@ std::vector<gpu::Work> device_work(std::span<const Request> requests) {
       break;
   }
   return builder.take();
+}
+
+Status launch_device_work(std::span<const Request> requests, Slice slice,
+                          const std::uint32_t* cancelled, CUstream stream) {
+  if (slice.count == 0) return {};
+  CUcontext context = nullptr;
+  WHORL_CUDA_TRY(cuCtxGetCurrent(&context));
+  const auto kernels = gpu::Kernels::of(context);
+  if (!kernels.ok()) return kernels.status();
+  const Request& request = requests[0];
+  for (gpu::Work& work : device_work(requests, slice)) {
+    work.cancelled = cancelled;
+    if (reduces(request.collective)) {
+      WHORL_TRY((*kernels)->combine(work, request.type, request.op, stream));
+    } else {
+      work.count *= size_of(request.type);
+      WHORL_TRY((*kernels)->copy(work, stream));
+    }
+  }
+  return {};
 }
 
 } // namespace whorl

@@ -188,6 +188,37 @@ Status ended() {
                        "whorlGroupEnd while the group had calls on it");
 }
 
+/// Waits until other processes have made the calls that share a device with those of `batches`.
+void wait_for_calls(std::span<Batch> batches) {
+  std::vector<Batch*> waiting;
+  WaitPolicy policy{.timeout_ns = 0};
+  for (Batch& batch : batches) {
+    const Communicator& communicator = *batch.handle->communicator;
+    if (communicator.device_group() == nullptr) continue;
+    const std::uint64_t patience = policy.timeout_ns;
+    policy = communicator.policy();
+    policy.timeout_ns = std::max(policy.timeout_ns, patience);
+    waiting.push_back(&batch);
+  }
+  const std::vector<Batch*> watched = waiting;
+  ManyNapper napper(watched);
+  const Verdict nobody;
+  const auto attempt = [&] {
+    bool moved = false;
+    std::erase_if(waiting, [&](const Batch* batch) {
+      const Communicator& communicator = *batch->handle->communicator;
+      const Progress progress =
+          communicator.device_group()->advance(communicator.policy().timeout_ns);
+      moved |= progress == Progress::kAdvanced;
+      return progress == Progress::kDone ||
+             (progress == Progress::kIdle && communicator.verdict().raised());
+    });
+    if (waiting.empty()) return Progress::kDone;
+    return moved ? Progress::kAdvanced : Progress::kIdle;
+  };
+  static_cast<void>(wait_until(attempt, policy, nobody, napper));
+}
+
 /// Carries out on the device what all ranks have there, and takes it out of the batches. The error
 /// of a communicator ends that.
 void meet_on_device(std::span<Batch> batches, Status& first) {
@@ -207,6 +238,7 @@ void meet_on_device(std::span<Batch> batches, Status& first) {
            group->post(communicator.rank(), batch.requests[i], batch.stream_of[i].get())});
     }
   }
+  wait_for_calls(batches);
   // From the last one on, so that the places of the others stay.
   for (auto posted = all.rbegin(); posted != all.rend(); ++posted) {
     Batch& batch = *posted->batch;
@@ -260,8 +292,13 @@ Status issue_one(const Call& call) {
   whorlComm& handle = *call.handle;
   const Inside inside(handle);
   if (handle.magic.load() != whorlComm::kAlive) return ended();
-  if (handle.communicator->device_group() != nullptr) return issue_all({&call, 1});
   WHORL_TRY(check_transfers({&call.request, 1}, *handle.communicator));
+  DeviceGroup* const group = handle.communicator->device_group();
+  if (group != nullptr && !call.request.point_to_point()) {
+    const bool on_host = call.stream == nullptr || !call.stream->device();
+    if (!on_host || !group->counts()) return issue_all({&call, 1});
+    group->count();
+  }
   Status status;
   if (call.stream == nullptr) {
     status = handle.communicator->run({&call.request, 1});

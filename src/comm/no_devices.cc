@@ -13,6 +13,9 @@ Result<std::shared_ptr<Stream>> device_stream(void*) {
   return Status::error(Code::kInvalidArgument, why_no_devices());
 }
 
-std::shared_ptr<DeviceGroup> join_device_group(const Membership&) { return nullptr; }
+std::shared_ptr<DeviceGroup> join_device_group(const Membership&, std::span<std::byte>,
+                                               const DeviceWatch&) {
+  return nullptr;
+}
 
 } // namespace whorl

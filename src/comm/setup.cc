@@ -208,6 +208,13 @@ std::size_t Setup::stream_bytes() const {
   return (known > 0 ? known : kUnknownCache) / (2 * ranks);
 }
 
+std::span<std::byte> Setup::board() const noexcept {
+  for (const auto& transport : transports) {
+    if (const auto board = transport->board(); !board.empty()) return board;
+  }
+  return {};
+}
+
 void Setup::nap(std::uint64_t max_ns) const noexcept {
   if (transports.empty()) {
     constexpr std::uint64_t kShortNs = 20'000;

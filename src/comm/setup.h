@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct Setup {
   std::vector<std::vector<Endpoint*>> endpoints() const;
   /// Operations from this size on bypass the caches with what they write.
   std::size_t stream_bytes() const;
+  /// Memory that all ranks of this host share; empty if there is none.
+  std::span<std::byte> board() const noexcept;
   /// Blocks until something may have come from any peer.
   void nap(std::uint64_t max_ns) const noexcept;
 };

@@ -11,6 +11,11 @@ namespace {
 template <ReduceOp kOp, bool kFew>
 __device__ __forceinline__ void combine(const Work& work) {
   using R = kernels::Reduction<DataType::WHORL_DATA_TYPE, kOp>;
+  // The word lies in host memory: one thread of a block reads it for all.
+  if (work.cancelled != nullptr &&
+      __syncthreads_or(threadIdx.x == 0 && is_cancelled(work) ? 1 : 0) != 0) {
+    return;
+  }
   const Lane lane{blockIdx.x * static_cast<std::uint64_t>(blockDim.x) + threadIdx.x,
                   gridDim.x * static_cast<std::uint64_t>(blockDim.x)};
   Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew>(work,

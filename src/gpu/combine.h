@@ -33,6 +33,12 @@ struct alignas(kVectorBytes) Vector {
   std::uint32_t words[4];
 };
 
+/// Whether a launch is to do nothing. The word may change at any time.
+WHORL_HOST_DEVICE bool is_cancelled(const Work& work) {
+  return work.cancelled != nullptr &&
+         *static_cast<const volatile std::uint32_t*>(work.cancelled) != 0;
+}
+
 /// A thread's place among those of a segment.
 struct Lane {
   std::uint64_t index, count;

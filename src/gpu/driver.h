@@ -16,7 +16,9 @@ namespace whorl::gpu {
   function(cuCtxGetCurrent) function(cuCtxGetDevice) function(cuCtxPopCurrent)                    \
   function(cuCtxPushCurrent) function(cuDeviceGetAttribute) function(cuEventCreate)               \
   function(cuEventDestroy) function(cuEventRecord) function(cuFuncGetAttribute)                   \
-  function(cuGetErrorName) function(cuGetErrorString) function(cuLaunchKernel)                    \
+  function(cuDeviceGetUuid) function(cuGetErrorName) function(cuGetErrorString)                   \
+  function(cuIpcCloseMemHandle) function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle)          \
+  function(cuLaunchKernel) function(cuStreamBatchMemOp)                                           \
   function(cuMemHostGetDevicePointer) function(cuMemHostRegister) function(cuMemHostUnregister)   \
   function(cuMemcpyAsync) function(cuModuleGetFunction) function(cuModuleLoadData)                \
   function(cuPointerGetAttributes) function(cuStreamGetCtx) function(cuStreamGetId)               \

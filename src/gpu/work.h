@@ -42,6 +42,8 @@ struct Work {
   std::uint64_t count = 0; ///< elements of every segment
   std::int32_t n_segments = 0;
   std::int32_t divisor = 1; ///< of sums: above 1 divides, see ReduceKernel
+  /// If not null, nothing is done once the word is not 0: the memory may not be there any more.
+  const std::uint32_t* cancelled = nullptr;
 };
 static_assert(sizeof(Work) <= 4096);
 

@@ -13,6 +13,7 @@ using Table = std::map<std::string, HostKernel, std::less<>>;
 
 template <class R, bool kFew>
 void run(const gpu::Work& work, unsigned blocks, unsigned threads) {
+  if (gpu::is_cancelled(work)) return;
   const std::uint64_t count = std::uint64_t{blocks} * threads;
   for (int s = 0; s < work.n_segments; ++s) {
     const gpu::Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew> body(

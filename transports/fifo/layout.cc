@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/bytes.h"
+#include "transports/transport.h"
 
 namespace whorl {
 namespace {
@@ -32,8 +33,10 @@ Result<SegmentLayout> SegmentLayout::make(const SegmentShape& shape) {
   SegmentLayout layout;
   layout.shape_ = shape;
   layout.places_offset_ = round_up(sizeof(SegmentHeader), kWriterDistance);
-  layout.control_bytes_ =
+  layout.board_offset_ =
       round_up(layout.places_offset_ + std::size_t{shape.places} * sizeof(Place), kPageBytes);
+  layout.control_bytes_ =
+      round_up(layout.board_offset_ + board_bytes_for(shape.places), kPageBytes);
   layout.fifo_bytes_ = fifo_size(shape.slots, shape.slot_bytes);
   std::size_t size = layout.fifo_bytes_;
   if (!multiply(size, shape.places) || !multiply(size, shape.places) ||

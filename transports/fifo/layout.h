@@ -10,7 +10,7 @@
 
 /// What lies where in the memory that the ranks of one host (shm) or one process (inproc) share.
 ///
-///   SegmentHeader | Place 0 … n−1 | FIFOs in the order [channel][from][to]
+///   SegmentHeader | Place 0 … n−1 | board | FIFOs in the order [channel][from][to]
 ///
 ///   one FIFO:  FifoHead | slot 0 | slot 1 | …      one slot:  SlotHeader | payload
 ///
@@ -100,7 +100,7 @@ struct SegmentHeader {
 };
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
-inline constexpr std::uint32_t kSegmentVersion = 3;
+inline constexpr std::uint32_t kSegmentVersion = 4;
 
 struct SegmentShape {
   std::uint32_t places = 0; ///< ranks that share the segment
@@ -119,11 +119,14 @@ class SegmentLayout {
 
   const SegmentShape& shape() const noexcept { return shape_; }
   std::size_t size() const noexcept { return size_; }
-  /// Header and places: what must be backed by memory from the start.
+  /// Header, places and board: what must be backed by memory from the start.
   std::size_t control_bytes() const noexcept { return control_bytes_; }
   std::size_t place_offset(std::size_t place) const noexcept {
     return places_offset_ + place * sizeof(Place);
   }
+  /// See Transport::board(). Whole pages.
+  std::size_t board_offset() const noexcept { return board_offset_; }
+  std::size_t board_bytes() const noexcept { return control_bytes_ - board_offset_; }
   std::size_t fifo_offset(std::size_t channel, std::size_t from, std::size_t to) const noexcept {
     return control_bytes_ + ((channel * shape_.places + from) * shape_.places + to) * fifo_bytes_;
   }
@@ -137,6 +140,7 @@ class SegmentLayout {
  private:
   SegmentShape shape_;
   std::size_t places_offset_ = 0;
+  std::size_t board_offset_ = 0;
   std::size_t control_bytes_ = 0;
   std::size_t fifo_bytes_ = 0;
   std::size_t size_ = 0;

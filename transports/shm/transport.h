@@ -23,6 +23,10 @@ class ShmTransport final : public FifoTransport {
   Status connect(const Membership& membership, std::span<const int> peers,
                  std::size_t index) override;
   void look_around(std::uint64_t waited_ns) noexcept override;
+  std::span<std::byte> board() noexcept override {
+    if (segment_.data() == nullptr) return {};
+    return {segment_.data() + layout().board_offset(), layout().board_bytes()};
+  }
 
  private:
   /// Something that becomes readable or hangs up when a process ends.

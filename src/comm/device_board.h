@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/fingerprint.h"
+#include "gpu/peer_memory.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// What a rank says of an operation on its device, so that the ranks of other processes can take
+/// part in it. Comes from another process.
+struct DevicePost {
+  Fingerprint call;                    ///< without number and plan
+  std::array<std::byte, 16> device{};  ///< UUID
+  std::uint64_t context = 0;           ///< of the device, in the rank's process
+  gpu::SharedMemory input{}, output{}; ///< bytes = 0: there is none
+};
+
+/// The memory in which the ranks of a communicator that are all on one host, in any processes, say
+/// what they do next, and through which their streams wait for each other. Zeros at first.
+///
+///     cancelled | Gate 0 … n−1 │ Box 0 … n−1
+///     registered with the device
+///
+/// Operations have numbers from 1, alike on all ranks, and a rank comes to the next one when it
+/// needs the posts of the last one no more. So a place for posts is free again when all have come
+/// to a later operation than the one that it holds. A rank has two, and uses them in turn.
+class DeviceBoard {
+ public:
+  /// Words that streams wait for, and one for the host. Numbers of operations on the device
+  /// ("epochs") modulo 2³², which only grow.
+  struct alignas(128) Gate {
+    std::atomic<std::uint32_t> ready;  ///< the rank's stream has come to this epoch
+    std::atomic<std::uint32_t> done;   ///< … has done its share of it
+    std::atomic<std::uint32_t> passed; ///< … has left it; of these three no host writes this one
+    std::atomic<std::uint32_t> queued; ///< the rank's host has put it into the stream
+  };
+
+  /// `memory` is Transport::board().
+  DeviceBoard(std::span<std::byte> memory, int nranks) noexcept;
+
+  int nranks() const noexcept { return nranks_; }
+  /// Where every kernel looks first: not 0 once the communicator has failed.
+  std::atomic<std::uint32_t>& cancelled() const noexcept { return head_->cancelled; }
+  Gate& gate(int rank) const noexcept { return gates_[rank]; }
+  /// All of these words, in pages.
+  std::span<std::byte> words() const noexcept;
+
+  /// Says that `rank`, which is this one, does operation `number`; `what` is null if its buffers
+  /// are the host's. In the order of numbers.
+  /// False: no place is free yet.
+  bool post(int rank, std::uint64_t number, const DevicePost* what) noexcept;
+  enum class Call { kNone, kHost, kDevice };
+  /// Looks for that of another rank, `what` is for kDevice.
+  Call call(int rank, std::uint64_t number, DevicePost* what) const noexcept;
+
+  /// Says whether `rank`, which is this one, reaches the memory of all ranks.
+  void answer(int rank, std::uint64_t number, bool yes) noexcept;
+  enum class Answer { kNone, kNo, kYes };
+  Answer answer(int rank, std::uint64_t number) const noexcept;
+
+ private:
+  struct Head {
+    alignas(128) std::atomic<std::uint32_t> cancelled;
+  };
+  static constexpr std::size_t kPostWords = (sizeof(DevicePost) + 7) / 8;
+  /// `number` is written last.
+  struct Slot {
+    std::atomic<std::uint64_t> number;
+    std::array<std::atomic<std::uint64_t>, kPostWords> words;
+  };
+  struct alignas(128) Box {
+    std::atomic<std::uint64_t> posted; ///< operations that the rank has come to
+    std::atomic<std::uint64_t> answer; ///< 2 · number, plus 1 for yes
+    std::array<Slot, 2> slots;
+  };
+  static constexpr std::size_t kPage = 4096;
+  static_assert(sizeof(Head) + sizeof(Gate) + sizeof(Box) <= 1024);
+
+  Head* head_;
+  Gate* gates_;
+  Box* boxes_;
+  int nranks_;
+  unsigned turn_ = 0; ///< in slots, of this rank's next post
+};
+
+} // namespace whorl

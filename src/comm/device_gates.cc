@@ -1,0 +1,258 @@
+#include "comm/device_gates.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <optional>
+
+#include "base/thread.h"
+#include "comm/request.h"
+#include "gpu/driver.h"
+#include "gpu/work.h"
+
+namespace whorl {
+namespace {
+
+using Gate = DeviceBoard::Gate;
+
+/// Looks after the peers while a thread waits for its stream.
+class WatchNapper final : public Napper {
+ public:
+  explicit WatchNapper(const DeviceWatch& watch) : watch_(watch) {}
+  void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
+  void look_around(std::uint64_t) noexcept override { watch_.look_at_peers(); }
+
+ private:
+  const DeviceWatch& watch_;
+  ClockNapper clock_;
+};
+
+constexpr WaitPolicy kPatient{.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0};
+
+} // namespace
+
+class DeviceGates::Batch {
+ public:
+  Batch(const DeviceGates& gates, std::uint64_t epoch)
+      : gates_(gates), epoch_(static_cast<cuuint32_t>(epoch)) {}
+  void write(Word word, int rank) {
+    CUstreamBatchMemOpParams& one = operations_[count_++];
+    one.writeValue = {};
+    one.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    one.writeValue.address = gates_.address(word, rank);
+    one.writeValue.value = epoch_;
+    one.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT; // after all that was written before
+  }
+  void wait(Word word, int rank) {
+    CUstreamBatchMemOpParams& one = operations_[count_++];
+    one.waitValue = {};
+    one.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    one.waitValue.address = gates_.address(word, rank);
+    one.waitValue.value = epoch_;
+    one.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ; // in the order of a circle
+  }
+  Status queue(CUstream stream) {
+    WHORL_CUDA_TRY(cuStreamBatchMemOp(stream, count_, operations_.data(), 0));
+    return {};
+  }
+
+ private:
+  const DeviceGates& gates_;
+  const cuuint32_t epoch_;
+  std::array<CUstreamBatchMemOpParams, gpu::kMaxBuffers + 2> operations_;
+  unsigned count_ = 0;
+};
+
+Status DeviceGates::prepare() {
+  const std::span<std::byte> words = board_.words();
+  WHORL_CUDA_TRY(cuCtxGetCurrent(&context_));
+  WHORL_CUDA_TRY(cuMemHostRegister(words.data(), words.size(),
+                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+  registered_ = true;
+  WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&words_, words.data(), 0));
+  const auto* const cancelled = reinterpret_cast<const std::byte*>(&board_.cancelled());
+  cancelled_ = reinterpret_cast<const std::uint32_t*>(
+      words_ + static_cast<CUdeviceptr>(cancelled - words.data()));
+  return {};
+}
+
+DeviceGates::~DeviceGates() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    event_.notify();
+    thread_.join();
+  }
+  if (!registered_) return;
+  const gpu::ContextGuard guard(context_);
+  static_cast<void>(gpu::driver()->cuMemHostUnregister(board_.words().data()));
+}
+
+CUdeviceptr DeviceGates::address(Word word, int rank) const noexcept {
+  const auto* const host = reinterpret_cast<const std::byte*>(&(board_.gate(rank).*word));
+  return words_ + static_cast<CUdeviceptr>(host - board_.words().data());
+}
+
+bool DeviceGates::has_come(Word word, int rank, std::uint64_t epoch) const noexcept {
+  // Pairs with the write of a stream, or of a host that opens the gates.
+  const std::uint32_t now = (board_.gate(rank).*word).load(std::memory_order_acquire);
+  return static_cast<std::int32_t>(now - static_cast<std::uint32_t>(epoch)) >= 0;
+}
+
+std::uint64_t DeviceGates::passed() const noexcept {
+  const std::uint32_t now = board_.gate(rank_).passed.load(std::memory_order_acquire);
+  return queued_ - (static_cast<std::uint32_t>(queued_) - now);
+}
+
+Status DeviceGates::enter(const Operation& operation) {
+  if (!thread_.joinable()) {
+    auto thread = start_thread("whorl-gates", [this] { watch_all(); });
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
+  }
+  if (queued_ > 0 && last_stream_ != operation.stream_id) { // words are written in order
+    Batch previous(*this, queued_);
+    previous.wait(&Gate::passed, rank_);
+    WHORL_TRY(previous.queue(operation.stream));
+  }
+  Batch batch(*this, next());
+  batch.write(&Gate::ready, rank_);
+  if (rank_ < operation.workers || operation.workers == 0) {
+    for (int rank = 0; rank < board_.nranks(); ++rank) {
+      if (rank != rank_) batch.wait(&Gate::ready, rank);
+    }
+  }
+  return batch.queue(operation.stream);
+}
+
+Status DeviceGates::leave(const Operation& operation) {
+  Batch batch(*this, next());
+  if (rank_ < operation.workers) batch.write(&Gate::done, rank_);
+  for (int rank = 0; rank < operation.workers; ++rank) {
+    if (rank != rank_) batch.wait(&Gate::done, rank);
+  }
+  batch.write(&Gate::passed, rank_);
+  if (Status status = batch.queue(operation.stream); !status.ok()) {
+    cancel();
+    open(next()); // what enter() has queued
+    return status;
+  }
+  ++queued_;
+  last_stream_ = operation.stream_id;
+  // Pairs with the load of open_until_passed().
+  board_.gate(rank_).queued.store(static_cast<std::uint32_t>(queued_), std::memory_order_seq_cst);
+  {
+    const std::lock_guard lock(mutex_);
+    watched_.push_back({queued_, operation.timeout_ns, operation.workers, operation.call});
+  }
+  event_.notify();
+  return {};
+}
+
+void DeviceGates::watch_all() {
+  while (true) {
+    std::optional<Watched> operation;
+    Event::Waiter waiter(event_);
+    const Verdict nobody;
+    bool stopped = false;
+    static_cast<void>(wait_until(
+        [&] {
+          const std::lock_guard lock(mutex_);
+          if (watched_.empty()) {
+            stopped = stop_;
+            return stop_ ? Progress::kDone : Progress::kIdle;
+          }
+          operation = std::move(watched_.front());
+          watched_.pop_front();
+          return Progress::kDone;
+        },
+        {.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0, .nap_ns = 1'000'000'000}, nobody,
+        waiter));
+    if (stopped) return;
+    watch(*operation);
+  }
+}
+
+void DeviceGates::watch(const Watched& operation) {
+  WatchNapper napper(watch_);
+  const auto until = [&](Word word) {
+    return [this, word, &operation] {
+      return has_come(word, rank_, operation.epoch) ? Progress::kDone : Progress::kIdle;
+    };
+  };
+  // What is queued before it may take any time; from then on it depends on the peers.
+  WaitResult result = wait_until(until(&Gate::ready), kPatient, *watch_.verdict, napper);
+  if (result == WaitResult::kReady) {
+    WaitPolicy policy = kPatient;
+    policy.timeout_ns = operation.timeout_ns;
+    result = wait_until(until(&Gate::passed), policy, *watch_.verdict, napper);
+  }
+  if (result == WaitResult::kReady) return;
+  if (result == WaitResult::kTimedOut) watch_.fail(too_late(operation));
+  open_until_passed(operation.epoch);
+}
+
+/// Beyond what anybody has queued.
+void DeviceGates::open(std::uint64_t epoch) noexcept {
+  constexpr std::uint32_t kFar = 1U << 30;
+  for (int rank = 0; rank < board_.nranks(); ++rank) {
+    Gate& gate = board_.gate(rank);
+    gate.ready.store(static_cast<std::uint32_t>(epoch) + kFar, std::memory_order_release);
+    gate.done.store(static_cast<std::uint32_t>(epoch) + kFar, std::memory_order_release);
+  }
+}
+
+/// Lets all streams go on. Words of ranks that are alive are written by their streams as well, with
+/// smaller values, but each only once for an operation that is queued; so this comes to an end.
+void DeviceGates::open_until_passed(std::uint64_t epoch) noexcept {
+  constexpr std::uint64_t kPatienceNs = 200'000'000;
+  cancel();
+  const Verdict nobody;
+  ClockNapper clock;
+  static_cast<void>(wait_until(
+      [&] {
+        if (has_come(&Gate::passed, rank_, epoch)) return Progress::kDone;
+        open(epoch);
+        return Progress::kIdle;
+      },
+      kPatient, nobody, clock));
+  // A kernel of another rank that had begun may still use this rank's memory. A rank that is dead
+  // does not pass.
+  WaitPolicy policy = kPatient;
+  policy.timeout_ns = kPatienceNs;
+  static_cast<void>(wait_until(
+      [&] {
+        open(epoch);
+        for (int rank = 0; rank < board_.nranks(); ++rank) {
+          const std::uint32_t queued = board_.gate(rank).queued.load(std::memory_order_seq_cst);
+          const auto ahead = static_cast<std::int32_t>(queued - static_cast<std::uint32_t>(epoch));
+          if (!has_come(&Gate::passed, rank, ahead >= 0 ? epoch : queued)) return Progress::kIdle;
+        }
+        return Progress::kDone;
+      },
+      policy, nobody, clock));
+}
+
+Status DeviceGates::too_late(const Watched& operation) const {
+  std::string names;
+  const auto add = [&](Word word, int rank) {
+    if (rank == rank_ || has_come(word, rank, operation.epoch)) return;
+    names += (names.empty() ? "" : ", ") + names_[static_cast<std::size_t>(rank)];
+  };
+  for (int rank = 0; rank < board_.nranks(); ++rank) add(&Gate::ready, rank);
+  const bool all_ready = names.empty();
+  for (int rank = 0; all_ready && rank < operation.workers; ++rank) add(&Gate::done, rank);
+  return Status::error(
+      Code::kRemoteError,
+      fmt::format("no progress for {:.1f} s. {} in {}: waiting for {} to {}",
+                  static_cast<double>(operation.timeout_ns) * 1e-9,
+                  names_[static_cast<std::size_t>(rank_)], describe(operation.call),
+                  names.empty() ? "the device" : names,
+                  all_ready ? "do its share of the work"
+                            : "come to the operation in its stream; what was queued there before "
+                              "it does not end, or that rank is stopped"));
+}
+
+} // namespace whorl

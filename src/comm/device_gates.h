@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/event.h"
+#include "base/status.h"
+#include "base/verdict.h"
+#include "comm/device_board.h"
+#include "comm/device_group.h"
+
+namespace whorl {
+
+/// Keeps the streams of the ranks of a communicator in step, which may be in different processes.
+/// Streams write and wait for words in shared memory by themselves (Gate), no kernel spins and no
+/// host takes part:
+///
+///     rank 0 ── ready₀=e ─ wait ready₁≥e ─▶ kernel ─ done₀=e ─ wait done₁≥e ─ passed₀=e ──▶
+///     rank 1 ── ready₁=e ─ wait ready₀≥e ─▶ kernel ─ done₁=e ─ wait done₀≥e ─ passed₁=e ──▶
+///
+/// A rank without a share of the work waits for "done" alone. Epochs only grow and each word is
+/// written in the order of its rank's operations, so streams may be any number of operations ahead.
+///
+/// A thread watches what is queued. When the communicator fails, it cancels all kernels that have
+/// not begun and writes the words itself, until its rank's streams have passed.
+///
+/// Calls by one thread at a time.
+class DeviceGates {
+ public:
+  /// `names` of the ranks, for errors; `watch` outlives this.
+  DeviceGates(const DeviceBoard& board, int rank, std::vector<std::string> names,
+              const DeviceWatch& watch)
+      : board_(board), rank_(rank), names_(std::move(names)), watch_(watch) {}
+  /// Waits until this rank's streams have passed all operations and no other rank touches this
+  /// rank's memory in one; that ends, with the communicator's timeout if need be.
+  ~DeviceGates();
+  DeviceGates(const DeviceGates&) = delete;
+  DeviceGates& operator=(const DeviceGates&) = delete;
+
+  /// Makes the device see the words. Once before all others; its context is current in all calls.
+  Status prepare();
+  bool prepared() const noexcept { return registered_; }
+
+  /// One operation of this rank. The first `workers` ranks have shares.
+  struct Operation {
+    CUstream stream = nullptr;
+    const void* stream_id = nullptr; ///< never that of another stream
+    int workers = 0;
+    std::uint64_t timeout_ns = 0;
+    Fingerprint call; ///< for errors
+  };
+  /// Queues what comes before this rank's share, and what comes after it. After enter() there is
+  /// leave(), also if something failed in between.
+  Status enter(const Operation& operation);
+  Status leave(const Operation& operation);
+
+  /// The number of the next operation, and of the last that has been passed.
+  std::uint64_t next() const noexcept { return queued_ + 1; }
+  std::uint64_t passed() const noexcept;
+  const std::uint32_t* cancelled() const noexcept { return cancelled_; }
+  /// Keeps kernels of all ranks from beginning.
+  void cancel() noexcept { board_.cancelled().store(1, std::memory_order_seq_cst); }
+
+ private:
+  using Word = std::atomic<std::uint32_t> DeviceBoard::Gate::*;
+  struct Watched {
+    std::uint64_t epoch;
+    std::uint64_t timeout_ns;
+    int workers;
+    Fingerprint call;
+  };
+
+  /// Operations of a stream on words, in order.
+  class Batch;
+  bool has_come(Word word, int rank, std::uint64_t epoch) const noexcept;
+  CUdeviceptr address(Word word, int rank) const noexcept;
+  void watch_all();
+  void watch(const Watched& operation);
+  void open(std::uint64_t epoch) noexcept;
+  void open_until_passed(std::uint64_t epoch) noexcept;
+  Status too_late(const Watched& operation) const;
+
+  DeviceBoard board_;
+  const int rank_;
+  const std::vector<std::string> names_;
+  const DeviceWatch& watch_;
+  bool registered_ = false;
+  CUcontext context_ = nullptr;
+  CUdeviceptr words_ = 0; ///< on the device
+  const std::uint32_t* cancelled_ = nullptr;
+  std::uint64_t queued_ = 0;
+  const void* last_stream_ = nullptr;
+
+  std::thread thread_; ///< from the first operation on
+  std::mutex mutex_;
+  std::deque<Watched> watched_;
+  bool stop_ = false;
+  Event event_;
+};
+
+} // namespace whorl
