@@ -5,14 +5,14 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
+#include <string>
 
 namespace fake_cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
 
-std::atomic<unsigned long long> streams_made{0};
+std::atomic<unsigned long long> streams_made{0}, allocations_made{0};
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -23,37 +23,46 @@ Memory& Memory::all() {
   return instance;
 }
 
-CUresult Memory::map(int fd, std::size_t bytes, CUdeviceptr* address) {
-  const std::size_t size = whole_pages(bytes);
-  void* const outside = mmap(nullptr, size, PROT_NONE, MAP_SHARED, fd, 0);
-  void* const inside = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+CUresult Memory::map(Range range, CUdeviceptr* address) {
+  const std::size_t size = whole_pages(range.bytes);
+  void* const outside = mmap(nullptr, size, PROT_NONE, MAP_SHARED, range.fd, 0);
+  void* const inside = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, range.fd, 0);
   if (outside == MAP_FAILED || inside == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  const auto begin = reinterpret_cast<std::uintptr_t>(outside);
-  insert({.begin = begin,
-          .bytes = bytes,
-          .alias = static_cast<std::byte*>(inside),
-          .type = CU_MEMORYTYPE_DEVICE,
-          .fd = fd});
-  *address = begin;
+  range.begin = reinterpret_cast<std::uintptr_t>(outside);
+  range.alias = static_cast<std::byte*>(inside);
+  range.type = CU_MEMORYTYPE_DEVICE;
+  insert(range);
+  *address = range.begin;
   return CUDA_SUCCESS;
 }
 
-CUresult Memory::allocate_device(std::size_t bytes, CUdeviceptr* address) {
+/// What names the file behind an allocation, so that one that has been freed is not found.
+std::string Memory::name_of(unsigned long long id) {
+  return "fake device memory " + std::to_string(id);
+}
+
+CUresult Memory::allocate_device(std::size_t bytes, bool pool, CUdeviceptr* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  const int fd = memfd_create("fake device memory", MFD_CLOEXEC);
+  const unsigned long long id = ++allocations_made;
+  const int fd = memfd_create(name_of(id).c_str(), MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(whole_pages(bytes))) != 0) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return map(fd, bytes, address);
+  return map({.bytes = bytes, .fd = fd, .id = id, .shareable = !pool}, address);
 }
 
-CUresult Memory::open_device(int process, int fd, std::size_t bytes, CUdeviceptr* address) {
+CUresult Memory::open_device(int process, const Range& range, CUdeviceptr* address) {
   // The real driver refuses it as well.
   if (process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
-  const int own = open(path, O_RDWR | O_CLOEXEC);
-  return own < 0 ? CUDA_ERROR_INVALID_VALUE : map(own, bytes, address);
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(range.fd);
+  char name[256] = {};
+  if (readlink(path.c_str(), name, sizeof name - 1) < 0 ||
+      std::string(name) != "/memfd:" + name_of(range.id) + " (deleted)") {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  const int own = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (own < 0) return CUDA_ERROR_INVALID_HANDLE;
+  return map({.bytes = range.bytes, .fd = own, .id = ++allocations_made}, address);
 }
 
 CUresult Memory::free_device(CUdeviceptr address) {

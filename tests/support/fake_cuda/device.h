@@ -6,7 +6,8 @@
 //     driver reaches the same bytes through an alias;
 //   - a stream is a thread, so that everything asynchronous really is;
 //   - kernels are those of tests/support/host_kernels.h, found by their names;
-//   - an IPC handle opens the file behind an allocation, in other processes only.
+//   - an IPC handle opens the file behind an allocation, in other processes only, and not once the
+//     allocation has been freed; memory of a pool has none.
 
 #include <cuda.h>
 
@@ -19,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace fake_cuda {
@@ -33,12 +35,16 @@ class Memory {
     unsigned type = 0;          ///< CUmemorytype
     bool managed = false;
     int device = 0;
-    int fd = -1; ///< behind device memory
+    int fd = -1;               ///< behind device memory
+    unsigned long long id = 0; ///< of an allocation of device memory, never used again
+    bool shareable = false;    ///< by an IPC handle
   };
 
   static Memory& all();
-  CUresult allocate_device(std::size_t bytes, CUdeviceptr* address);
-  CUresult open_device(int process, int fd, std::size_t bytes, CUdeviceptr* address);
+  /// `pool`: as cuMemAllocAsync() does.
+  CUresult allocate_device(std::size_t bytes, bool pool, CUdeviceptr* address);
+  /// Maps what `range` of another process says. Not if it has been freed.
+  CUresult open_device(int process, const Range& range, CUdeviceptr* address);
   CUresult free_device(CUdeviceptr address);
   CUresult allocate_host(std::size_t bytes, bool managed, void** address);
   CUresult free_host(void* address);
@@ -54,7 +60,8 @@ class Memory {
   std::byte* reach(std::uintptr_t address);
 
  private:
-  CUresult map(int fd, std::size_t bytes, CUdeviceptr* address);
+  static std::string name_of(unsigned long long id);
+  CUresult map(Range range, CUdeviceptr* address);
   void insert(const Range& range);
   Range take(std::uintptr_t begin);
 

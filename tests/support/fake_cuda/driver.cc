@@ -43,6 +43,7 @@ const std::shared_ptr<fake_cuda::Event>& event_of(CUevent handle) {
 struct IpcHandle {
   int process, fd;
   std::size_t bytes;
+  unsigned long long id;
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
@@ -188,6 +189,18 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, voi
       case CU_POINTER_ATTRIBUTE_CONTEXT:
         *static_cast<CUcontext*>(values[i]) = range.bytes > 0 ? context_of(range.device) : nullptr;
         break;
+      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *static_cast<unsigned long long*>(values[i]) = range.id;
+        break;
+      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *static_cast<CUdeviceptr*>(values[i]) = range.begin;
+        break;
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *static_cast<std::size_t*>(values[i]) = range.bytes;
+        break;
+      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *static_cast<bool*>(values[i]) = range.shareable;
+        break;
       default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -209,7 +222,10 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr 
 }
 CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  return Memory::all().allocate_device(bytes, pointer);
+  return Memory::all().allocate_device(bytes, false, pointer);
+}
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream) {
+  return Memory::all().allocate_device(bytes, true, pointer);
 }
 CUresult cuMemFree(CUdeviceptr pointer) { return Memory::all().free_device(pointer); }
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
@@ -399,8 +415,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   const Memory::Range range = Memory::all().find(pointer);
-  if (range.fd < 0) return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle ipc{getpid(), range.fd, range.bytes};
+  if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
+  const IpcHandle ipc{getpid(), range.fd, range.bytes, range.id};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &ipc, sizeof ipc);
   return CUDA_SUCCESS;
@@ -408,7 +424,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned) {
   IpcHandle ipc;
   std::memcpy(&ipc, &handle, sizeof ipc);
-  return Memory::all().open_device(ipc.process, ipc.fd, ipc.bytes, pointer);
+  return Memory::all().open_device(ipc.process, {.bytes = ipc.bytes, .fd = ipc.fd, .id = ipc.id},
+                                   pointer);
 }
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) { return Memory::all().free_device(pointer); }
 
