@@ -14,7 +14,8 @@ pack=build/gpu_check
 
 pack() {
   ./run perf all_reduce --ranks 2 -b 8 -e 8 >/dev/null || exit 1
-  local programs=(tests/collectives/device_test tests/nccl/nccl_device_test
+  local programs=(tests/collectives/device_test tests/collectives/device_processes_test
+    tests/nccl/nccl_device_test
     perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf) program
   ninja -C build/release "${programs[@]}" || exit 1
   rm -rf "$pack" && mkdir -p "$pack/lib"
@@ -90,6 +91,7 @@ run() {
   begin "$@"
 
   check device_test "$pack/device_test"
+  check device_processes_test "$pack/device_processes_test"
   check nccl_device_test "$pack/nccl_device_test"
   if command -v compute-sanitizer >/dev/null; then
     check memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$pack/device_test" \
@@ -112,8 +114,11 @@ run() {
   for ranks in 2 4; do
     check "all_reduce_processes_$ranks" "$pack/all_reduce_perf" -N "$ranks" --alloc device \
       --mode warm -b 4K -e 256M -f 8 -n 10 -J "$results/all_reduce_processes_$ranks.json"
+    check "all_reduce_by_host_$ranks" env WHORL_DEVICE_IPC=0 "$pack/all_reduce_perf" -N "$ranks" \
+      --alloc device --mode warm -b 4K -e 256M -f 8 -n 10 \
+      -J "$results/all_reduce_by_host_$ranks.json"
   done
-  cat "$results"/all_reduce_threads_*.txt "$results"/all_reduce_processes_*.txt
+  cat "$results"/all_reduce_{threads,processes,by_host}_*.txt
   python_programs
   finish
 }

@@ -34,10 +34,14 @@ namespace whorl {
 /// Calls by one thread at a time.
 class DeviceGates {
  public:
-  /// `names` of the ranks, for errors; `watch` outlives this.
+  /// Goes on where the rank's words are. `names` of the ranks, for errors; `watch` outlives this.
   DeviceGates(const DeviceBoard& board, int rank, std::vector<std::string> names,
               const DeviceWatch& watch)
-      : board_(board), rank_(rank), names_(std::move(names)), watch_(watch) {}
+      : board_(board),
+        rank_(rank),
+        names_(std::move(names)),
+        watch_(watch),
+        queued_(board_.gate(rank).queued.load(std::memory_order_relaxed)) {}
   /// Waits until this rank's streams have passed all operations and no other rank touches this
   /// rank's memory in one; that ends, with the communicator's timeout if need be.
   ~DeviceGates();
@@ -95,7 +99,7 @@ class DeviceGates {
   CUcontext context_ = nullptr;
   CUdeviceptr words_ = 0; ///< on the device
   const std::uint32_t* cancelled_ = nullptr;
-  std::uint64_t queued_ = 0;
+  std::uint64_t queued_;
   const void* last_stream_ = nullptr;
 
   std::thread thread_; ///< from the first operation on
