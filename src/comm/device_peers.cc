@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "comm/device_work.h"
 #include "gpu/driver.h"
+#include "gpu/kernels.h"
 #include "gpu/memory_kind.h"
 
 namespace whorl {
@@ -62,7 +63,10 @@ bool DevicePeers::prepare(CUcontext context) {
     return false;
   }
   std::memcpy(device_.data(), &uuid, device_.size());
-  if (const Status status = gates_.prepare(); !status.ok()) {
+  // Now, since that may wait for all streams of the context.
+  Status status = gpu::Kernels::of(context).status();
+  if (status.ok()) status = gates_.prepare();
+  if (!status.ok()) {
     log(LogLevel::kInfo, "processes do not share device memory: " + status.message());
     return false;
   }
@@ -111,7 +115,7 @@ void DevicePeers::count() noexcept {
   board_.post(members_.rank, ++posted_, nullptr);
 }
 
-Progress DevicePeers::advance(std::uint64_t timeout_ns) noexcept {
+Progress DevicePeers::advance(std::uint64_t timeout_ns) {
   bool moved = false;
   while (!operations_.empty()) {
     const Progress progress = attempt(operations_.front(), timeout_ns);

@@ -20,8 +20,7 @@ namespace whorl {
 /// them, for all ranks:
 ///
 ///     call:    post ─▶ until all have posted ─▶ map what is new ─▶ queue
-///     stream:  ready ─▶ until all are ready ─▶ kernel on a slice of all buffers ─▶ until all are
-///     done
+///     stream:  ready ─▶ until all are ─▶ kernel on a slice of all buffers ─▶ until all are done
 ///
 /// So a call waits for the calls of the other ranks, never for their streams or data. Whether an
 /// operation is done like that follows from the posts, which all ranks see alike; where a rank maps
@@ -33,7 +32,7 @@ class DevicePeers final : public DeviceGroup {
   DevicePeers(const Membership& members, std::span<std::byte> board, const DeviceWatch& watch);
 
   std::uint64_t post(int rank, const Request& request, Stream* stream) override;
-  Progress advance(std::uint64_t timeout_ns) noexcept override;
+  Progress advance(std::uint64_t timeout_ns) override;
   Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                     const Verdict& verdict, Napper& napper) override;
   bool counts() const noexcept override { return true; }
