@@ -452,7 +452,7 @@ TEST(DeviceProcessesErrors, AnAbsentRankIsNamed) {
     context.barrier();
     EXPECT_EQ(values.read<float>(stream.get())[4999], 1.0f);
   };
-  EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "300"}}), "");
+  EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
 }
 
 TEST(DeviceProcessesErrors, AStreamThatDoesNotComeIsNamed) {
@@ -472,7 +472,7 @@ TEST(DeviceProcessesErrors, AStreamThatDoesNotComeIsNamed) {
     stream.synchronize();
     EXPECT_EQ(values.read<float>(stream.get())[4999], 1.0f); // nothing was done
   };
-  EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "300"}}), "");
+  EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
 }
 
 TEST(DeviceProcessesErrors, RanksThatDisagreeAreTold) {
@@ -502,6 +502,7 @@ TEST(DeviceProcessesErrors, AbortEndsOperationsInAllStreams) {
                         comm),
                 "");
     }
+    context.barrier(); // all have queued all
     if (context.rank == 2) {
       std::thread opener([&] { // the others do not need this stream to go on
         context.barrier();
@@ -536,6 +537,7 @@ TEST(DeviceProcessesErrors, ADeadRankDoesNotHoldStreamsUp) {
         if (in_the_call) context.die();
         const Barrier barrier(stream.get());
         ASSERT_EQ(failure(call(), comm), "");
+        context.barrier();
         context.die();
       }
       const whorlResult_t result = call();
@@ -543,6 +545,7 @@ TEST(DeviceProcessesErrors, ADeadRankDoesNotHoldStreamsUp) {
         EXPECT_EQ(result, whorlRemoteError);
       } else {
         EXPECT_EQ(failure(result, comm), "");
+        context.barrier();
       }
       EXPECT_THAT(error_of(comm), HasSubstr("rank 1"));
       EXPECT_THAT(error_of(comm), HasSubstr("died"));
