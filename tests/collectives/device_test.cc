@@ -248,6 +248,49 @@ TEST(DeviceOperators, TheFactorOfAScaledSumMayBeOnTheDevice) {
   });
 }
 
+TEST(DeviceMemory, IsAllocatedWhereTheThreadComputes) {
+  ThreadWorld world(1);
+  void* memory = nullptr;
+  EXPECT_EQ(whorlMemAllocDevice(&memory, 0), whorlSuccess);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_EQ(whorlMemAllocDevice(nullptr, 1), whorlInvalidArgument);
+  EXPECT_EQ(whorlMemAllocDevice(&memory, 4096), whorlInvalidUsage);
+  EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("no current CUDA context"));
+  {
+    const DeviceContext context;
+    ASSERT_EQ(whorlMemAllocDevice(&memory, 4096), whorlSuccess) << whorlGetLastError(nullptr);
+    CUipcMemHandle handle;
+    EXPECT_EQ(cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(memory)), CUDA_SUCCESS);
+    const DeviceQueue stream;
+    EXPECT_EQ(
+        whorlAllReduce(memory, memory, 1024, whorlFloat32, whorlSum, world.comm(0), stream.get()),
+        whorlSuccess);
+    stream.synchronize();
+  }
+  void* registration = &memory;
+  EXPECT_EQ(whorlCommRegister(world.comm(0), memory, 4096, &registration), whorlSuccess);
+  EXPECT_EQ(registration, nullptr);
+  EXPECT_EQ(whorlCommDeregister(world.comm(0), registration), whorlSuccess);
+  EXPECT_EQ(whorlMemFree(static_cast<std::byte*>(memory) + 1), whorlInvalidArgument);
+  EXPECT_EQ(whorlMemFree(memory), whorlSuccess); // without a context
+  unsigned type = 0;
+  EXPECT_NE(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  reinterpret_cast<CUdeviceptr>(memory)),
+            CUDA_SUCCESS);
+  EXPECT_EQ(whorlMemFree(memory), whorlInvalidArgument);
+}
+
+TEST(DeviceMemory, PinnedPagesAreNotMovedByARegistration) {
+  const DeviceContext context;
+  ThreadWorld world(1);
+  void* pinned = nullptr;
+  ASSERT_EQ(cuMemHostAlloc(&pinned, 1 << 20, 0), CUDA_SUCCESS);
+  void* registration = &pinned;
+  EXPECT_EQ(whorlCommRegister(world.comm(0), pinned, 1 << 20, &registration), whorlSuccess);
+  EXPECT_EQ(registration, nullptr);
+  EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+}
+
 TEST(DeviceErrors, AnAbsentRankIsNamedAndTheStreamGoesOn) {
   const ScopedEnv env{{"WHORL_TIMEOUT_MS", "300"}};
   const DeviceContext context;
