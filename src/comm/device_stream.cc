@@ -72,6 +72,7 @@ class DeviceStream final : public Stream {
     return stream;
   }
 
+  Status prepare(std::span<const Part> parts) override;
   Result<std::uint64_t> issue(std::span<const Part> parts) override;
   std::optional<Device> device() const noexcept override { return Device{handle_, context_}; }
   bool may_start(std::uint64_t number) const noexcept override {
@@ -105,7 +106,7 @@ class DeviceStream final : public Stream {
   Status replace_blocks(Staging& staging, Request& request);
   Result<bool> feed(Staging& staging, const Part& part, std::size_t piece_bytes);
   Status copy(std::span<const Copy> copies) const;
-  Status wait_and_return(cuuint32_t value, const Staging& staging);
+  Status wait_and_return(cuuint32_t value);
 
   CUstream handle_ = nullptr;
   CUcontext context_ = nullptr;
@@ -113,6 +114,7 @@ class DeviceStream final : public Stream {
   Words* words_ = nullptr;
   CUdeviceptr ready_ = 0, done_ = 0;
   std::uint64_t issued_ = 0;
+  Staging staging_;               ///< of the operation that has been prepared
   std::size_t piece_bytes_ = 0;   ///< 0: operations are not cut
   CopyStreams* copies_ = nullptr; ///< null until an operation is cut
   std::mutex fed_mutex_;
@@ -257,16 +259,21 @@ Status DeviceStream::copy(std::span<const Copy> copies) const {
   return {};
 }
 
-Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
+Status DeviceStream::prepare(std::span<const Part> parts) {
   const gpu::ContextGuard guard(context_);
   WHORL_TRY(check_not_capturing());
   // Pieces get smaller where many operations, such as the sends of a group, are under way at once.
   constexpr std::size_t kAtOnce = 4, kLeastPieces = 16;
   const std::size_t piece_bytes =
       piece_bytes_ / std::clamp<std::size_t>(parts.size() / kAtOnce, 1, kLeastPieces);
-  Staging staging;
-  for (const Part& part : parts) WHORL_TRY(replace(staging, part, piece_bytes));
-  WHORL_TRY(copy(staging.inputs));
+  staging_ = {};
+  for (const Part& part : parts) WHORL_TRY(replace(staging_, part, piece_bytes));
+  return {};
+}
+
+Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
+  const gpu::ContextGuard guard(context_);
+  WHORL_TRY(copy(staging_.inputs));
   const std::uint64_t number = issued_ + 1;
   const auto value = static_cast<cuuint32_t>(number);
   WHORL_CUDA_TRY(cuStreamWriteValue32(handle_, ready_, value, CU_STREAM_WRITE_VALUE_DEFAULT));
@@ -277,16 +284,16 @@ Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
     const std::lock_guard lock(fed_mutex_);
     fed_.insert(number);
   }
-  if (const Status status = wait_and_return(value, staging); !status.ok()) {
+  if (const Status status = wait_and_return(value); !status.ok()) {
     abandon(number); // the stream may be waiting for it
     return status;
   }
   return number;
 }
 
-Status DeviceStream::wait_and_return(cuuint32_t value, const Staging& staging) {
+Status DeviceStream::wait_and_return(cuuint32_t value) {
   WHORL_CUDA_TRY(cuStreamWaitValue32(handle_, done_, value, CU_STREAM_WAIT_VALUE_GEQ));
-  return copy(staging.results);
+  return copy(staging_.results);
 }
 
 void DeviceStream::release(std::uint64_t number) noexcept {

@@ -72,6 +72,7 @@ Status queue(std::span<Queued> all) {
   // each other.
   static std::mutex issuing;
   const std::lock_guard lock(issuing);
+  for (Queued& one : all) WHORL_TRY(one.stream->prepare(one.parts));
   for (Queued& one : all) {
     const auto number = one.stream->issue(one.parts);
     if (!number.ok()) {

@@ -32,9 +32,14 @@ class Stream {
     Request* request;
     const Membership* members; ///< of its communicator
   };
-  /// Queues an operation that consists of `parts`, and gives its number, from 1. Buffers that the
-  /// host cannot reach are replaced. Operations that are in several streams are queued in all of
-  /// them before the next one is. An error means that nothing has been queued.
+  /// Prepares an operation that consists of `parts`: buffers that the host cannot reach are
+  /// replaced. Nothing is queued; an error means that it cannot be.
+  virtual Status prepare(std::span<const Part> parts) {
+    static_cast<void>(parts);
+    return {};
+  }
+  /// Queues the operation that was prepared last, and gives its number, from 1. Operations that are
+  /// in several streams are queued in all of them before the next one is.
   virtual Result<std::uint64_t> issue(std::span<const Part> parts) {
     static_cast<void>(parts);
     return issued_.fetch_add(1, std::memory_order_relaxed) + 1;

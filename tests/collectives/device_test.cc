@@ -365,6 +365,7 @@ TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
   const DeviceQueue first, second;
   const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
   const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
+  const DeviceCopy c(std::vector<float>(50, 5.0f), first.get());
   const auto both = [&] {
     whorlGroupStart();
     whorlSend(a.data(), 50, whorlFloat32, 1, world.comm(0), first.get());
@@ -379,6 +380,14 @@ TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
   EXPECT_EQ(b.read<float>(second.get())[0], 2.0f);
   EXPECT_EQ(both(), whorlSuccess);
   EXPECT_EQ(b.read<float>(second.get())[0], 1.0f);
+
+  whorlGroupStart(); // now the stream that comes first is the one whose buffer would be written
+  whorlRecv(c.data(), 50, whorlFloat32, 1, world.comm(0), first.get());
+  whorlSend(b.data(), 50, whorlFloat32, 0, world.comm(1), second.get());
+  ASSERT_EQ(cuStreamBeginCapture(second.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(whorlGroupEnd(), whorlInvalidUsage);
+  end_capture(second.get());
+  EXPECT_EQ(c.read<float>(first.get()), std::vector<float>(50, 5.0f));
 }
 
 } // namespace
