@@ -254,7 +254,7 @@ TEST_F(Pieces, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
   ThreadWorld world(2);
   const DeviceQueue stream;
   const DeviceCopy values(std::vector<float>(50'000, 1.0f), stream.get());
-  ASSERT_EQ(whorlSend(values.data(), 50'000, whorlFloat32, 1, world.comm(0), stream.get()),
+  ASSERT_EQ(whorlRecv(values.data(), 50'000, whorlFloat32, 1, world.comm(0), stream.get()),
             whorlSuccess);
   stream.synchronize();
   whorlResult_t state = whorlSuccess;
