@@ -17,6 +17,7 @@ pack() {
   local programs=(tests/collectives/device_test tests/collectives/device_processes_test
     tests/nccl/nccl_device_test
     perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf) program
+  programs+=(tests/collectives/device_pieces_test)
   ninja -C build/release "${programs[@]}" || exit 1
   rm -rf "$pack" && mkdir -p "$pack/lib"
   # With each program what it loads, but the driver, the C library and the loader.
@@ -93,6 +94,7 @@ run() {
   check device_test "$pack/device_test"
   check device_processes_test "$pack/device_processes_test"
   check nccl_device_test "$pack/nccl_device_test"
+  check device_pieces_test "$pack/device_pieces_test"
   if command -v compute-sanitizer >/dev/null; then
     check memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$pack/device_test" \
       --gtest_filter='Ranks/*:DeviceOrder.*'

@@ -40,12 +40,10 @@ ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* buff, 
 
 // A program that has made a device its own expects memory there.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
-  return has_context() ? allocate_on_device(ptr, size) : report(whorlMemAlloc(ptr, size));
+  return report(has_context() ? whorlMemAllocDevice(ptr, size) : whorlMemAlloc(ptr, size));
 }
 
-WHORL_NCCL_DEFINE(ncclResult_t, ncclMemFree, (void* ptr)) {
-  return place_of(ptr) == Place::kDevice ? free_on_device(ptr) : report(whorlMemFree(ptr));
-}
+WHORL_NCCL_DEFINE(ncclResult_t, ncclMemFree, (void* ptr)) { return report(whorlMemFree(ptr)); }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommRegister,
                   (const ncclComm_t comm, void* buff, size_t size, void** handle)) {

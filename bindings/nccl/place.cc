@@ -21,15 +21,11 @@ void* const kLegacyStream = reinterpret_cast<void*>(1);
 using PointerGetAttribute = int (*)(void* data, int attribute, unsigned long long pointer);
 using StreamSynchronize = int (*)(cudaStream_t stream);
 using ContextGetCurrent = int (*)(void** context);
-using MemoryAllocate = int (*)(unsigned long long* pointer, std::size_t size);
-using MemoryFree = int (*)(unsigned long long pointer);
 
 struct Driver {
   PointerGetAttribute pointer_get_attribute = nullptr;
   StreamSynchronize stream_synchronize = nullptr;
   ContextGetCurrent context_get_current = nullptr;
-  MemoryAllocate memory_allocate = nullptr;
-  MemoryFree memory_free = nullptr;
 };
 
 Driver the_driver;                   // written once, before `loaded`
@@ -50,9 +46,7 @@ void find_driver() noexcept {
       };
       if (symbol("cuPointerGetAttribute", the_driver.pointer_get_attribute) &&
           symbol("cuStreamSynchronize", the_driver.stream_synchronize) &&
-          symbol("cuCtxGetCurrent", the_driver.context_get_current) &&
-          symbol("cuMemAlloc_v2", the_driver.memory_allocate) &&
-          symbol("cuMemFree_v2", the_driver.memory_free)) {
+          symbol("cuCtxGetCurrent", the_driver.context_get_current)) {
         loaded.store(&the_driver, std::memory_order_release); // pairs with acquire in driver()
       }
     }
@@ -90,25 +84,6 @@ bool has_context() noexcept {
   int supported = 0;
   return driver() != nullptr && driver()->context_get_current(&context) == kCudaSuccess &&
          context != nullptr && whorlDeviceSupport(&supported) == whorlSuccess && supported != 0;
-}
-
-ncclResult_t allocate_on_device(void** pointer, size_t size) noexcept {
-  if (pointer == nullptr) return fail(ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
-  *pointer = nullptr;
-  if (size == 0) return ncclSuccess;
-  unsigned long long address = 0;
-  if (const int code = driver()->memory_allocate(&address, size); code != kCudaSuccess) {
-    return fail(ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc failed with error ", code);
-  }
-  *pointer = reinterpret_cast<void*>(address);
-  return ncclSuccess;
-}
-
-ncclResult_t free_on_device(void* pointer) noexcept {
-  const int code = driver()->memory_free(reinterpret_cast<unsigned long long>(pointer));
-  if (code == kCudaSuccess) return ncclSuccess;
-  return fail(ncclInvalidArgument, "ncclMemFree: cuMemFree failed with error ", code,
-              "; ptr is not what ncclMemAlloc gave");
 }
 
 ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff,

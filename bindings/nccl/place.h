@@ -21,9 +21,6 @@ ncclResult_t check_device(const char* function, const char* argument) noexcept;
 
 /// Whether the calling thread has a device, and whorl can use it. Looks for the driver.
 bool has_context() noexcept;
-/// Memory of the thread's device; null for size 0.
-ncclResult_t allocate_on_device(void** pointer, size_t size) noexcept;
-ncclResult_t free_on_device(void* pointer) noexcept;
 
 /// What is needed before an operation may begin. One with a buffer on a device is to be issued on
 /// `*queue`. For one on host memory that is null, and what was queued on `stream` before is done.

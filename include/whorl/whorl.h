@@ -489,14 +489,22 @@ WHORL_API whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm);
 /// Allocates `size` bytes, 4096-aligned and zeroed, from a heap that the other ranks of this host
 /// can map: operations on it move without a staging copy. Not usable across fork().
 WHORL_API whorlResult_t whorlMemAlloc(void** ptr, size_t size);
-/// Frees memory of whorlMemAlloc(). NULL is allowed. All operations on it must be complete.
+/// Allocates `size` bytes of the device that is current in the calling thread (beyond NCCL, whose
+/// ncclMemAlloc() does this). The memory is aligned to 256 bytes, is not zeroed, and is an
+/// allocation of its own that other processes can map by CUDA IPC, as memory of a pool cannot.
+/// ::whorlInvalidUsage where there is no support for devices or the thread has no device;
+/// ::whorlUnhandledCudaError with the driver's words if it refuses.
+WHORL_API whorlResult_t whorlMemAllocDevice(void** ptr, size_t size);
+/// Frees memory of whorlMemAlloc() or whorlMemAllocDevice(). NULL is allowed. All operations on it
+/// must be complete.
 WHORL_API whorlResult_t whorlMemFree(void* ptr);
 /// Declares a buffer that will be used often. The whole pages inside it are moved, at the same
 /// address, into memory that the other ranks of this host can map. No other thread may touch the
 /// buffer during this call and whorlCommDeregister(), the buffer must be deregistered before it is
 /// freed or unmapped (else peers read what was there before), and a child of fork() shares the
 /// pages instead of getting a copy. `*handle` may be NULL afterwards if there was nothing to move;
-/// it is still valid for whorlCommDeregister().
+/// it is still valid for whorlCommDeregister(). Memory of a device, and pinned memory, may be
+/// registered as well; there is nothing to move.
 WHORL_API whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size,
                                           void** handle);
 /// Ends a registration: the pages become private again, with their contents.

@@ -60,6 +60,10 @@ constexpr std::array kParams{
     ParamInfo{Param::kHeapBytes, "WHORL_HEAP_BYTES", "",
               "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes. "
               "Empty: the size of the memory."},
+    ParamInfo{Param::kPieceBytes, "WHORL_PIECE_BYTES", "2097152",
+              "Operations on device memory that the host carries out are cut into pieces of about "
+              "this many bytes, so that copies and the operation overlap; ranks may differ. 0: "
+              "they are not cut."},
     ParamInfo{Param::kZeroCopy, "WHORL_ZERO_COPY", "1",
               "0: always copy through slots, even where a peer could read the source."},
     ParamInfo{Param::kDeviceIpc, "WHORL_DEVICE_IPC", "1",

@@ -6,11 +6,15 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <set>
 #include <vector>
 
+#include "base/log.h"
+#include "base/params.h"
+#include "comm/device_feed.h"
+#include "comm/staging_memory.h"
 #include "gpu/driver.h"
 #include "gpu/memory_kind.h"
-#include "transports/shm/heap.h"
 
 namespace whorl {
 namespace {
@@ -22,35 +26,6 @@ CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdevicept
 bool is_device(const void* pointer) noexcept {
   return !gpu::host_can_access(gpu::place_of(pointer).kind);
 }
-
-/// Host memory that devices copy to and from, and that other ranks of the host can map.
-class StagingMemory {
- public:
-  static Result<std::unique_ptr<StagingMemory>> make(std::size_t bytes) {
-    auto memory = std::make_unique<StagingMemory>();
-    const auto made = heap_alloc(bytes);
-    if (!made.ok()) return made.status();
-    memory->data_ = static_cast<std::byte*>(*made);
-    memory->bytes_ = bytes;
-    WHORL_CUDA_TRY(cuMemHostRegister(*made, bytes, CU_MEMHOSTREGISTER_PORTABLE));
-    memory->registered_ = true;
-    return memory;
-  }
-  StagingMemory() = default;
-  StagingMemory(const StagingMemory&) = delete;
-  StagingMemory& operator=(const StagingMemory&) = delete;
-  ~StagingMemory() {
-    if (registered_) static_cast<void>(driver()->cuMemHostUnregister(data_));
-    if (data_ != nullptr) static_cast<void>(heap_free(data_));
-  }
-  std::byte* data() const noexcept { return data_; }
-  std::size_t bytes() const noexcept { return bytes_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  bool registered_ = false;
-};
 
 /// What of a buffer is read or written, in bytes from its start.
 struct Extents {
@@ -83,6 +58,9 @@ class DeviceStream final : public Stream {
     auto stream = std::make_shared<DeviceStream>();
     stream->handle_ = handle;
     stream->context_ = context;
+    const auto piece_bytes = param_int(Param::kPieceBytes, 0, std::int64_t{1} << 40);
+    if (!piece_bytes.ok()) return piece_bytes.status();
+    stream->piece_bytes_ = static_cast<std::size_t>(*piece_bytes);
     auto memory = StagingMemory::make(sizeof(Words));
     if (!memory.ok()) return memory.status();
     stream->words_ = new ((*memory)->data()) Words;
@@ -94,6 +72,7 @@ class DeviceStream final : public Stream {
     return stream;
   }
 
+  Status prepare(std::span<const Part> parts) override;
   Result<std::uint64_t> issue(std::span<const Part> parts) override;
   std::optional<Device> device() const noexcept override { return Device{handle_, context_}; }
   bool may_start(std::uint64_t number) const noexcept override {
@@ -101,11 +80,9 @@ class DeviceStream final : public Stream {
     return static_cast<std::int32_t>(ready - static_cast<std::uint32_t>(number)) >= 0;
   }
   std::uint64_t nap_ns() const noexcept override { return 20'000; }
-  void complete(std::uint64_t number, const Status& status) override {
-    keep(status);
-    // Pairs with the wait that issue() has queued.
-    words_->done.store(static_cast<std::uint32_t>(number), std::memory_order_release);
-  }
+
+ protected:
+  void release(std::uint64_t number) noexcept override;
 
  private:
   struct Words {
@@ -124,10 +101,12 @@ class DeviceStream final : public Stream {
 
   Status check_not_capturing() const;
   Result<std::byte*> take(Staging& staging, std::size_t bytes);
-  Status replace(Staging& staging, const Part& part);
+  Status replace(Staging& staging, const Part& part, std::size_t piece_bytes);
   Status replace_buffers(Staging& staging, Request& request, const Extents& in, const Extents& out);
   Status replace_blocks(Staging& staging, Request& request);
+  Result<bool> feed(Staging& staging, const Part& part, std::size_t piece_bytes);
   Status copy(std::span<const Copy> copies) const;
+  Status wait_and_return(cuuint32_t value);
 
   CUstream handle_ = nullptr;
   CUcontext context_ = nullptr;
@@ -135,6 +114,12 @@ class DeviceStream final : public Stream {
   Words* words_ = nullptr;
   CUdeviceptr ready_ = 0, done_ = 0;
   std::uint64_t issued_ = 0;
+  Staging staging_;               ///< of the operation that has been prepared
+  std::size_t piece_bytes_ = 0;   ///< 0: operations are not cut
+  CopyStreams* copies_ = nullptr; ///< null until an operation is cut
+  std::mutex fed_mutex_;
+  std::set<std::uint64_t> fed_; ///< operations under way that are cut
+  bool release_queued_ = false; ///< the last release() was left to copies_
   /// The last one is in use. An operation finds it free: the results of the one before it are
   /// copied back before its own inputs are copied there.
   std::vector<std::unique_ptr<StagingMemory>> memory_;
@@ -230,8 +215,27 @@ Status DeviceStream::replace_blocks(Staging& staging, Request& request) {
   return {};
 }
 
-Status DeviceStream::replace(Staging& staging, const Part& part) {
+/// Has a request done in pieces, if it is large enough.
+Result<bool> DeviceStream::feed(Staging& staging, const Part& part, std::size_t piece_bytes) {
   Request& request = *part.request;
+  const std::size_t bytes = DeviceFeed::memory_for(request, *part.members, piece_bytes);
+  if (bytes == 0) return false;
+  if (copies_ == nullptr) {
+    const auto copies = CopyStreams::of(context_, handle_);
+    if (!copies.ok()) return copies.status();
+    copies_ = *copies;
+  }
+  const auto at = take(staging, bytes);
+  if (!at.ok()) return at.status();
+  auto made = DeviceFeed::make(*copies_, request, *part.members, {*at, bytes});
+  if (!made.ok()) return made.status();
+  request.feed = *std::move(made);
+  return true;
+}
+
+Status DeviceStream::replace(Staging& staging, const Part& part, std::size_t piece_bytes) {
+  Request& request = *part.request;
+  const int rank = part.members->rank, nranks = part.members->nranks;
   if (request.scaled && request.scalar_source != nullptr && is_device(request.scalar_source)) {
     const auto at = take(staging, size_of(request.type));
     if (!at.ok()) return at.status();
@@ -240,11 +244,12 @@ Status DeviceStream::replace(Staging& staging, const Part& part) {
     request.scalar_source = *at;
   }
   if (request.blocks != nullptr) return replace_blocks(staging, request);
+  const auto fed = feed(staging, part, piece_bytes);
+  if (!fed.ok() || *fed) return fed.status();
   const bool gathers = request.collective == Collective::kAllGather;
-  return replace_buffers(
-      staging, request,
-      Extents::of(request, !gathers, input_bytes(request, part.rank, part.nranks)),
-      Extents::of(request, gathers, output_bytes(request, part.rank, part.nranks)));
+  return replace_buffers(staging, request,
+                         Extents::of(request, !gathers, input_bytes(request, rank, nranks)),
+                         Extents::of(request, gathers, output_bytes(request, rank, nranks)));
 }
 
 Status DeviceStream::copy(std::span<const Copy> copies) const {
@@ -254,19 +259,59 @@ Status DeviceStream::copy(std::span<const Copy> copies) const {
   return {};
 }
 
-Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
+Status DeviceStream::prepare(std::span<const Part> parts) {
   const gpu::ContextGuard guard(context_);
   WHORL_TRY(check_not_capturing());
-  Staging staging;
-  for (const Part& part : parts) WHORL_TRY(replace(staging, part));
-  WHORL_TRY(copy(staging.inputs));
+  // Pieces get smaller where many operations, such as the sends of a group, are under way at once.
+  constexpr std::size_t kAtOnce = 4, kLeastPieces = 16;
+  const std::size_t piece_bytes =
+      piece_bytes_ / std::clamp<std::size_t>(parts.size() / kAtOnce, 1, kLeastPieces);
+  staging_ = {};
+  for (const Part& part : parts) WHORL_TRY(replace(staging_, part, piece_bytes));
+  return {};
+}
+
+Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
+  const gpu::ContextGuard guard(context_);
+  WHORL_TRY(copy(staging_.inputs));
   const std::uint64_t number = issued_ + 1;
   const auto value = static_cast<cuuint32_t>(number);
   WHORL_CUDA_TRY(cuStreamWriteValue32(handle_, ready_, value, CU_STREAM_WRITE_VALUE_DEFAULT));
   issued_ = number;
-  WHORL_CUDA_TRY(cuStreamWaitValue32(handle_, done_, value, CU_STREAM_WAIT_VALUE_GEQ));
-  WHORL_TRY(copy(staging.results));
+  const bool fed = std::any_of(parts.begin(), parts.end(),
+                               [](const Part& part) { return part.request->feed != nullptr; });
+  if (fed) {
+    const std::lock_guard lock(fed_mutex_);
+    fed_.insert(number);
+  }
+  if (const Status status = wait_and_return(value); !status.ok()) {
+    abandon(number); // the stream may be waiting for it
+    return status;
+  }
   return number;
+}
+
+Status DeviceStream::wait_and_return(cuuint32_t value) {
+  WHORL_CUDA_TRY(cuStreamWaitValue32(handle_, done_, value, CU_STREAM_WAIT_VALUE_GEQ));
+  return copy(staging_.results);
+}
+
+void DeviceStream::release(std::uint64_t number) noexcept {
+  const auto value = static_cast<std::uint32_t>(number);
+  {
+    const std::lock_guard lock(fed_mutex_);
+    const auto behind = fed_.upper_bound(number);
+    const bool copying = behind != fed_.begin();
+    fed_.erase(fed_.begin(), behind);
+    // An operation that has started finds what was before it in the stream complete.
+    release_queued_ = copying || (release_queued_ && !may_start(number));
+  }
+  if (release_queued_) {
+    const Status status = copies_->write_when_idle(done_, value);
+    if (status.ok()) return;
+    log(LogLevel::kError, fmt::format("a stream goes on before its copies: {}", status.message()));
+  }
+  words_->done.store(value, std::memory_order_release); // pairs with the wait that issue() queues
 }
 
 /// All streams that have been used, by the driver's number for them, which is never used again.

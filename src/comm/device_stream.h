@@ -29,7 +29,9 @@ bool on_device(const Request& request, int rank, int nranks) noexcept;
 ///                      a thread of the host:         └─▶ operation ──┘
 ///
 /// All of that is queued when the operation is issued, so the caller waits for nothing. "ready" and
-/// "done" are words in host memory, which the stream writes and waits for by itself.
+/// "done" are words in host memory, which the stream writes and waits for by itself. Large requests
+/// are copied piece by piece instead, while the operation goes on, see DeviceFeed; then "done" is
+/// written when the last piece has been copied back.
 Result<std::shared_ptr<Stream>> device_stream(void* handle);
 
 } // namespace whorl

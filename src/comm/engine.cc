@@ -216,8 +216,9 @@ Status Engine::start_collective(const Request& request) {
                   .scratch = scratch_.data(),
                   .stream_output = prepared.stream,
                   .divisor = request.op == ReduceOp::kAvg ? members.nranks : 1,
-                  .fingerprint = fingerprint_};
-  if (request.scaled) {
+                  .fingerprint = fingerprint_,
+                  .feed = request.feed.get()};
+  if (request.scaled && request.feed == nullptr) {
     WHORL_TRY(reserve(scaled_, prepared.input_bytes, request));
     const void* const factor =
         request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();
@@ -228,7 +229,8 @@ Status Engine::start_collective(const Request& request) {
   trace_begin();
   prepared.request = request;
   prepared.fingerprint = fingerprint_;
-  prepared.valid = request.table == nullptr;
+  prepared.request.feed.reset();
+  prepared.valid = request.table == nullptr && request.feed == nullptr; // a feed is used once
   if (members.nranks == 1 && request.type == DataType::kBool && reduces(request.collective)) {
     // One rank's schedule only copies, and a kernel is what makes any true byte 1.
     const void* const source = request.send;
@@ -304,6 +306,7 @@ Progress Engine::advance() {
       failure_ = exchanging_ ? fail_on(*exchange_->current())
                              : fail_on(current_->execution.mismatch(),
                                        current_->execution.mismatch().peer, fingerprint_);
+      if (!exchanging_ && failure_.ok()) failure_ = current_->execution.feed_error();
     }
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;

@@ -81,7 +81,7 @@ Status Engine::start_transfer(TransferQueue& queue) {
   WHORL_TRY(transfer.start(
       *schedules, request.type, request.count,
       static_cast<std::byte*>(transfer.sends() ? const_cast<void*>(request.send) : request.recv),
-      config_.membership->slot_bytes, fingerprint_of(request, ++number, 0)));
+      config_.membership->slot_bytes, fingerprint_of(request, ++number, 0), request.feed.get()));
   plan_bytes_.fetch_add(transfer.grown(), std::memory_order_relaxed);
   ++queue.next;
   return {};
@@ -147,6 +147,7 @@ Progress Engine::advance_transfer(TransferQueue& queue) {
 }
 
 Status Engine::fail_on(const Transfer& transfer) const {
+  if (Status error = transfer.execution().feed_error(); !error.ok()) return error;
   // In the schedule of a transfer the peer is 0 or 1, whoever it is.
   Status status = fail_on(transfer.execution().mismatch(), transfer.peer(), transfer.fingerprint());
   if (status.ok() || !transfer.fingerprint().uneven()) return status;

@@ -72,13 +72,12 @@ Status queue(std::span<Queued> all) {
   // each other.
   static std::mutex issuing;
   const std::lock_guard lock(issuing);
+  for (Queued& one : all) WHORL_TRY(one.stream->prepare(one.parts));
   for (Queued& one : all) {
     const auto number = one.stream->issue(one.parts);
     if (!number.ok()) {
       for (Queued& other : all) {
-        for (int i = 0; other.ticket != nullptr && i < other.batches; ++i) {
-          other.ticket->complete_part(number.status());
-        }
+        if (other.ticket != nullptr) other.ticket->abandon();
       }
       return number.status();
     }
@@ -101,8 +100,7 @@ Status submit(std::vector<Batch>& batches, Status& first) {
     for (const auto& stream : batch.streams) ++find(stream).batches;
     for (std::size_t i = 0; i < batch.requests.size(); ++i) {
       if (batch.stream_of[i] == nullptr) continue;
-      find(batch.stream_of[i])
-          .parts.push_back({&batch.requests[i], communicator.rank(), communicator.nranks()});
+      find(batch.stream_of[i]).parts.push_back({&batch.requests[i], &communicator.membership()});
     }
   }
   if (all.empty()) return {};
@@ -306,7 +304,7 @@ Status issue_one(const Call& call) {
     Task task{.batch = {call.request}};
     const Communicator& communicator = *handle.communicator;
     Queued queued{.stream = call.stream,
-                  .parts = {{task.batch.data(), communicator.rank(), communicator.nranks()}},
+                  .parts = {{task.batch.data(), &communicator.membership()}},
                   .batches = 1};
     WHORL_TRY(queue({&queued, 1}));
     task.tickets.push_back(std::move(queued.ticket));

@@ -1,5 +1,6 @@
 // For builds without support for devices.
 #include "comm/device_group.h"
+#include "comm/device_memory.h"
 #include "comm/device_stream.h"
 
 namespace whorl {
@@ -12,6 +13,13 @@ bool on_device(const Request&, int, int) noexcept { return false; }
 Result<std::shared_ptr<Stream>> device_stream(void*) {
   return Status::error(Code::kInvalidArgument, why_no_devices());
 }
+
+bool known_to_device(const void*) noexcept { return false; }
+Result<void*> device_alloc(std::size_t) {
+  return Status::error(Code::kInvalidUsage, why_no_devices());
+}
+bool is_device_alloc(const void*) noexcept { return false; }
+Status device_free(void*) { return Status::error(Code::kInvalidArgument, why_no_devices()); }
 
 std::shared_ptr<DeviceGroup> join_device_group(const Membership&, std::span<std::byte>,
                                                const DeviceWatch&) {

@@ -78,6 +78,8 @@ Result<Options> Options::from_environment() {
     std::int64_t heap_bytes = 0;
     WHORL_TRY(number(Param::kHeapBytes, 0, std::int64_t{1} << 62, heap_bytes));
   }
+  std::int64_t piece_bytes = 0;
+  WHORL_TRY(number(Param::kPieceBytes, 0, std::int64_t{1} << 40, piece_bytes));
   for (const Param param : {Param::kInsecure, Param::kZeroCopy, Param::kDeviceIpc}) {
     if (const auto value = param_bool(param); !value.ok()) return value.status();
   }

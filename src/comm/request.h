@@ -13,6 +13,8 @@
 
 namespace whorl {
 
+class Feed;
+
 /// A call as the user made it: nothing has been checked.
 struct RawCall {
   const char* function = "";
@@ -69,6 +71,8 @@ struct Request {
   /// a table `count` is only if it is even.
   std::shared_ptr<const Blocks> blocks;
   std::shared_ptr<const BlockTable> table;
+  /// If not null, brings the data of `send` and takes that of `recv`, which the host cannot reach.
+  std::shared_ptr<Feed> feed;
 
   bool point_to_point() const noexcept {
     return collective == Collective::kSend || collective == Collective::kRecv;

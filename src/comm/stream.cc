@@ -20,15 +20,31 @@ Registry& registry() {
 
 } // namespace
 
-void Stream::keep(const Status& status) {
-  if (status.ok()) return;
-  const std::lock_guard lock(mutex_);
-  if (error_.ok()) error_ = status;
+void Stream::release(std::uint64_t number) noexcept {
+  completed_.store(number, std::memory_order_release); // pairs with may_start() and idle()
 }
 
 void Stream::complete(std::uint64_t number, const Status& status) {
-  keep(status);
-  completed_.store(number, std::memory_order_release); // pairs with may_start() and idle()
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_.ok()) error_ = status;
+    settled_ = number;
+    while (abandoned_.erase(settled_ + 1) > 0) ++settled_;
+    release(settled_);
+  }
+  event_.notify();
+}
+
+void Stream::abandon(std::uint64_t number) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (settled_ + 1 < number) {
+      abandoned_.insert(number);
+      return;
+    }
+    settled_ = number;
+    release(settled_);
+  }
   event_.notify();
 }
 

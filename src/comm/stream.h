@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 namespace whorl {
 
 class TaskQueue;
+struct Membership;
 struct Request;
 
 /// An in-order queue of operations. Each takes a ticket when it is issued and may start when all
@@ -28,11 +30,16 @@ class Stream {
   /// A request that is to be carried out in this stream.
   struct Part {
     Request* request;
-    int rank, nranks; ///< of its communicator
+    const Membership* members; ///< of its communicator
   };
-  /// Queues an operation that consists of `parts`, and gives its number, from 1. Buffers that the
-  /// host cannot reach are replaced. Operations that are in several streams are queued in all of
-  /// them before the next one is. An error means that nothing has been queued.
+  /// Prepares an operation that consists of `parts`: buffers that the host cannot reach are
+  /// replaced. Nothing is queued; an error means that it cannot be.
+  virtual Status prepare(std::span<const Part> parts) {
+    static_cast<void>(parts);
+    return {};
+  }
+  /// Queues the operation that was prepared last, and gives its number, from 1. Operations that are
+  /// in several streams are queued in all of them before the next one is.
   virtual Result<std::uint64_t> issue(std::span<const Part> parts) {
     static_cast<void>(parts);
     return issued_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -52,7 +59,11 @@ class Stream {
   /// How long to sleep between looking whether an operation may start; completions wake up.
   virtual std::uint64_t nap_ns() const noexcept { return 10'000'000; }
   /// Marks an operation complete. In the order of numbers, because each waits for may_start().
-  virtual void complete(std::uint64_t number, const Status& status);
+  void complete(std::uint64_t number, const Status& status);
+  /// Gives up an operation that has been issued and that nobody will carry out: it is complete as
+  /// soon as all before it are.
+  void abandon(std::uint64_t number);
+  /// Whether all operations are complete.
   bool idle() const noexcept {
     return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_relaxed);
   }
@@ -65,8 +76,9 @@ class Stream {
   Event& event() noexcept { return event_; } ///< notified at each completion
 
  protected:
-  /// Keeps the first error.
-  void keep(const Status& status);
+  /// Lets what was queued behind operation `number` go on: it and all before it are complete.
+  /// Called in the order of numbers, by one thread at a time.
+  virtual void release(std::uint64_t number) noexcept;
 
  private:
   std::atomic<std::uint64_t> issued_{0};
@@ -74,6 +86,8 @@ class Stream {
   Event event_;
   mutable std::mutex mutex_;
   Status error_;
+  std::uint64_t settled_ = 0;                       ///< the last operation that was released
+  std::set<std::uint64_t> abandoned_;               ///< later ones
   std::vector<std::shared_ptr<TaskQueue>> entered_; ///< distinct; emptied by synchronize()
 };
 
@@ -86,6 +100,8 @@ class Ticket {
       : stream_(std::move(stream)), number_(number), parts_(parts) {}
   bool may_start() const noexcept { return stream_->may_start(number_); }
   void complete_part(const Status& status);
+  /// Instead of complete_part(), for all parts: none will be carried out.
+  void abandon() { stream_->abandon(number_); }
   Stream& stream() noexcept { return *stream_; }
 
  private:

@@ -7,7 +7,8 @@
 namespace whorl {
 
 Status Transfer::start(const TransferSchedules& schedules, DataType type, std::size_t count,
-                       std::byte* data, std::size_t slot_bytes, const Fingerprint& fingerprint) {
+                       std::byte* data, std::size_t slot_bytes, const Fingerprint& fingerprint,
+                       Feed* feed) {
   const Schedule& schedule = sends_ ? *schedules.send : *schedules.receive;
   const std::size_t element = size_of(type);
   const auto map = ChunkMap::make(schedule, count, element, slot_bytes);
@@ -19,7 +20,8 @@ Status Transfer::start(const TransferSchedules& schedules, DataType type, std::s
        .kernels = {.stream_copy = stream_copy(default_simd()), .element_size = element},
        .input = sends_ ? data : nullptr,
        .output = sends_ ? nullptr : data,
-       .fingerprint = fingerprint},
+       .fingerprint = fingerprint,
+       .feed = feed},
       *this);
   return {};
 }

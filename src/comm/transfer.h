@@ -34,9 +34,10 @@ class Transfer final : Execution::Endpoints {
   const Execution& execution() const noexcept { return execution_; }
 
   /// Begins `count` elements of `type` at `data`, which is only read if they are sent. No message
-  /// is larger than `slot_bytes`.
+  /// is larger than `slot_bytes`. With a feed, which outlives the transfer, `data` is not used.
   Status start(const TransferSchedules& schedules, DataType type, std::size_t count,
-               std::byte* data, std::size_t slot_bytes, const Fingerprint& fingerprint);
+               std::byte* data, std::size_t slot_bytes, const Fingerprint& fingerprint,
+               Feed* feed = nullptr);
   Progress advance() noexcept { return execution_.advance(); }
 
   /// How much larger the execution is than at the last call, modulo 2^64.

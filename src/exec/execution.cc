@@ -23,7 +23,13 @@ void Execution::start(const Binding& binding, Endpoints& endpoints) {
       kLeastSharedBytes;
   if (!same_lanes) find_lanes(endpoints);
   for (std::size_t i = 0; i < active_lanes_; ++i) lanes_[i].places.clear();
-  enter_lanes();
+  if (binding.feed != nullptr) {
+    piece_active_ = false;
+    mismatch_ = {};
+    binding.feed->begin(binding.map);
+  } else {
+    enter_lanes();
+  }
 }
 
 void Execution::restart(const std::byte* input, std::byte* output, std::byte* scratch,
@@ -88,7 +94,7 @@ void Execution::find_lanes(Endpoints& endpoints) {
 
 // A step of a small message takes some hundred instructions; with a call for each of the functions
 // below, a third of them would save and restore registers.
-[[gnu::flatten]] Progress Execution::advance() noexcept {
+[[gnu::flatten]] Progress Execution::advance_lanes() noexcept {
   bool moved = false;
   bool complete = true;
   for (std::size_t i = 0; i < active_lanes_; ++i) {
@@ -119,6 +125,32 @@ void Execution::find_lanes(Endpoints& endpoints) {
     }
   }
   return moved ? Progress::kAdvanced : Progress::kIdle;
+}
+
+/// As advance_lanes(), but one piece after the other. The end of a piece waits for the peers to let
+/// go of its memory, as the end of an operation does.
+Progress Execution::advance_pieces() noexcept {
+  bool moved = false;
+  for (;;) {
+    if (!piece_active_) {
+      Feed::Piece piece;
+      const Progress next = binding_.feed->next(piece);
+      if (next == Progress::kIdle && moved) return Progress::kAdvanced;
+      if (next != Progress::kAdvanced) return next;
+      binding_.map = piece.map;
+      binding_.input = piece.input;
+      binding_.output = piece.output;
+      piece_active_ = true;
+      enter_lanes();
+      moved = true;
+    }
+    const Progress progress = advance_lanes();
+    if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
+    if (progress != Progress::kDone) return progress;
+    piece_active_ = false;
+    binding_.feed->finish();
+    moved = true;
+  }
 }
 
 /// Does one repetition of the current step, or as much of it as is possible. Returns whether
@@ -295,6 +327,7 @@ bool Execution::publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept {
 }
 
 Execution::Waiting Execution::waiting() const noexcept {
+  if (binding_.feed != nullptr && !piece_active_) return {.phase = "copying from the device"};
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     const LaneRun& lane = lanes_[i];
     Waiting waiting{.peer = -1,

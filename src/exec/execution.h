@@ -8,6 +8,7 @@
 
 #include "base/fingerprint.h"
 #include "exec/chunk_map.h"
+#include "exec/feed.h"
 #include "exec/move.h"
 #include "exec/trace.h"
 #include "schedule/schedule.h"
@@ -26,6 +27,8 @@ struct Binding {
   bool stream_output = false;   ///< write the output with kernels.stream_copy, if any
   int divisor = 1;              ///< of steps with kFinal
   Fingerprint fingerprint;      ///< of every message
+  /// If not null, gives the buffers piece by piece; then `map` is that of the whole.
+  Feed* feed = nullptr;
 
   std::size_t scratch_bytes() const noexcept {
     return schedule->scratch.size() * map.chunk * kernels.element_size;
@@ -60,7 +63,9 @@ class Execution {
   /// Runs all lanes as far as they go. kDone when this rank's part is complete and no buffer is
   /// needed any more; kFailed when a message of another operation arrived (see mismatch()) or an
   /// endpoint failed.
-  Progress advance() noexcept;
+  Progress advance() noexcept {
+    return binding_.feed == nullptr ? advance_lanes() : advance_pieces();
+  }
 
   /// Whom and what the first unfinished lane waits for.
   struct Waiting {
@@ -78,6 +83,8 @@ class Execution {
     std::size_t bytes = 0, expected_bytes = 0;
   };
   const Mismatch& mismatch() const noexcept { return mismatch_; }
+  /// After kFailed: the error of the feed, if it is that one.
+  Status feed_error() const { return binding_.feed == nullptr ? Status() : binding_.feed->error(); }
 
   /// Memory behind this object, with what a restart() of the present operation will add.
   std::size_t memory_bytes() const noexcept;
@@ -156,6 +163,8 @@ class Execution {
     std::vector<std::uint64_t> next_message; ///< of each endpoint: first one after `offers`
   };
 
+  Progress advance_lanes() noexcept;
+  Progress advance_pieces() noexcept;
   void find_lanes(Endpoints& endpoints);
   void find_places();
   void rebase_places() noexcept;
@@ -212,6 +221,7 @@ class Execution {
 
   Binding binding_;
   bool places_known_ = false;            ///< LaneRun::places are of binding_, or empty for good
+  bool piece_active_ = false;            ///< a piece of the feed is under way
   bool large_messages_ = false;          ///< some may be large enough to be placed
   const Endpoints* endpoints_ = nullptr; ///< that the lanes' endpoints were looked up in
   std::vector<LaneRun> lanes_;

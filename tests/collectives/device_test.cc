@@ -248,6 +248,49 @@ TEST(DeviceOperators, TheFactorOfAScaledSumMayBeOnTheDevice) {
   });
 }
 
+TEST(DeviceMemory, IsAllocatedWhereTheThreadComputes) {
+  ThreadWorld world(1);
+  void* memory = nullptr;
+  EXPECT_EQ(whorlMemAllocDevice(&memory, 0), whorlSuccess);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_EQ(whorlMemAllocDevice(nullptr, 1), whorlInvalidArgument);
+  EXPECT_EQ(whorlMemAllocDevice(&memory, 4096), whorlInvalidUsage);
+  EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("no current CUDA context"));
+  {
+    const DeviceContext context;
+    ASSERT_EQ(whorlMemAllocDevice(&memory, 4096), whorlSuccess) << whorlGetLastError(nullptr);
+    CUipcMemHandle handle;
+    EXPECT_EQ(cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(memory)), CUDA_SUCCESS);
+    const DeviceQueue stream;
+    EXPECT_EQ(
+        whorlAllReduce(memory, memory, 1024, whorlFloat32, whorlSum, world.comm(0), stream.get()),
+        whorlSuccess);
+    stream.synchronize();
+  }
+  void* registration = &memory;
+  EXPECT_EQ(whorlCommRegister(world.comm(0), memory, 4096, &registration), whorlSuccess);
+  EXPECT_EQ(registration, nullptr);
+  EXPECT_EQ(whorlCommDeregister(world.comm(0), registration), whorlSuccess);
+  EXPECT_EQ(whorlMemFree(static_cast<std::byte*>(memory) + 1), whorlInvalidArgument);
+  EXPECT_EQ(whorlMemFree(memory), whorlSuccess); // without a context
+  unsigned type = 0;
+  EXPECT_NE(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  reinterpret_cast<CUdeviceptr>(memory)),
+            CUDA_SUCCESS);
+  EXPECT_EQ(whorlMemFree(memory), whorlInvalidArgument);
+}
+
+TEST(DeviceMemory, PinnedPagesAreNotMovedByARegistration) {
+  const DeviceContext context;
+  ThreadWorld world(1);
+  void* pinned = nullptr;
+  ASSERT_EQ(cuMemHostAlloc(&pinned, 1 << 20, 0), CUDA_SUCCESS);
+  void* registration = &pinned;
+  EXPECT_EQ(whorlCommRegister(world.comm(0), pinned, 1 << 20, &registration), whorlSuccess);
+  EXPECT_EQ(registration, nullptr);
+  EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+}
+
 TEST(DeviceErrors, AnAbsentRankIsNamedAndTheStreamGoesOn) {
   const ScopedEnv env{{"WHORL_TIMEOUT_MS", "300"}};
   const DeviceContext context;
@@ -322,6 +365,7 @@ TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
   const DeviceQueue first, second;
   const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
   const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
+  const DeviceCopy c(std::vector<float>(50, 5.0f), first.get());
   const auto both = [&] {
     whorlGroupStart();
     whorlSend(a.data(), 50, whorlFloat32, 1, world.comm(0), first.get());
@@ -336,6 +380,14 @@ TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
   EXPECT_EQ(b.read<float>(second.get())[0], 2.0f);
   EXPECT_EQ(both(), whorlSuccess);
   EXPECT_EQ(b.read<float>(second.get())[0], 1.0f);
+
+  whorlGroupStart(); // now the stream that comes first is the one whose buffer would be written
+  whorlRecv(c.data(), 50, whorlFloat32, 1, world.comm(0), first.get());
+  whorlSend(b.data(), 50, whorlFloat32, 0, world.comm(1), second.get());
+  ASSERT_EQ(cuStreamBeginCapture(second.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(whorlGroupEnd(), whorlInvalidUsage);
+  end_capture(second.get());
+  EXPECT_EQ(c.read<float>(first.get()), std::vector<float>(50, 5.0f));
 }
 
 } // namespace

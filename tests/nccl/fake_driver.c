@@ -36,13 +36,3 @@ int cuCtxGetCurrent(void** context) {
   *context = has_context ? &has_context : NULL;
   return 0;
 }
-
-int cuMemAlloc_v2(unsigned long long* pointer, size_t size) {
-  (void)pointer, (void)size;
-  return 2; // out of memory
-}
-
-int cuMemFree_v2(unsigned long long pointer) {
-  (void)pointer;
-  return 1;
-}

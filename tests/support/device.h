@@ -12,24 +12,26 @@
 
 namespace whorl::test {
 
-/// Makes the primary context of device 0 the thread's.
+/// Makes the primary context of a device the thread's.
 class DeviceContext {
  public:
-  DeviceContext() {
-    CUdevice device = 0;
+  explicit DeviceContext(int ordinal = 0) {
     CUcontext context = nullptr;
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
-    EXPECT_EQ(cuDeviceGet(&device, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, device), CUDA_SUCCESS);
+    EXPECT_EQ(cuDeviceGet(&device_, ordinal), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, device_), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
   }
   ~DeviceContext() {
     CUcontext context = nullptr;
     static_cast<void>(cuCtxPopCurrent(&context));
-    static_cast<void>(cuDevicePrimaryCtxRelease(0));
+    static_cast<void>(cuDevicePrimaryCtxRelease(device_));
   }
   DeviceContext(const DeviceContext&) = delete;
   DeviceContext& operator=(const DeviceContext&) = delete;
+
+ private:
+  CUdevice device_ = 0;
 };
 
 /// A stream that does not synchronise with the default stream.

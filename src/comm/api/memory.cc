@@ -1,5 +1,6 @@
 // Memory that other ranks of the host can map.
 #include "comm/api/support.h"
+#include "comm/device_memory.h"
 #include "transports/shm/heap.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
@@ -15,6 +16,19 @@ whorlResult_t whorlMemAlloc(void** ptr, size_t size) {
     mark_used();
     const auto memory = heap_alloc(size);
     if (!memory.ok()) return memory.status().with_context("whorlMemAlloc");
+    *ptr = *memory;
+    return {};
+  });
+}
+
+whorlResult_t whorlMemAllocDevice(void** ptr, size_t size) {
+  return guarded("whorlMemAllocDevice", [&]() -> Status {
+    if (ptr == nullptr) return invalid("whorlMemAllocDevice", "ptr is NULL");
+    *ptr = nullptr;
+    if (size == 0) return {};
+    mark_used();
+    const auto memory = device_alloc(size);
+    if (!memory.ok()) return memory.status().with_context("whorlMemAllocDevice");
     *ptr = *memory;
     return {};
   });
@@ -72,7 +86,8 @@ whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat, uint6
 whorlResult_t whorlMemFree(void* ptr) {
   return guarded("whorlMemFree", [&]() -> Status {
     if (ptr == nullptr) return {};
-    return heap_free(ptr).with_context("whorlMemFree");
+    const Status freed = is_device_alloc(ptr) ? device_free(ptr) : heap_free(ptr);
+    return freed.with_context("whorlMemFree");
   });
 }
 
@@ -82,6 +97,8 @@ whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size,
     if (handle == nullptr) return invalid("whorlCommRegister", "handle is NULL");
     *handle = nullptr;
     if (buff == nullptr && size > 0) return invalid("whorlCommRegister", "buff is NULL");
+    // Devices keep the addresses of pages that they know, so these cannot be moved.
+    if (known_to_device(buff)) return {};
     const auto adopted = heap_adopt(buff, size);
     if (!adopted.ok()) return adopted.status().with_context("whorlCommRegister");
     *handle = *adopted;

@@ -1,4 +1,5 @@
 // The functions of the driver, see device.h. FAKE_CUDA_DEVICES says how many devices there are.
+// fake_cuda_allow_copies(n) lets all copies after the next n fail; −1: none.
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +47,8 @@ struct IpcHandle {
   unsigned long long id;
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
+
+std::atomic<long> copies_allowed{-1};
 
 template <class Compare>
 void wait_value(CUdeviceptr address, Compare reached) {
@@ -248,7 +251,12 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
   return CUDA_SUCCESS;
 }
 
+void fake_cuda_allow_copies(long n) { copies_allowed = n; }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  if (copies_allowed >= 0 && copies_allowed-- == 0) {
+    copies_allowed = 0;
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   stream_of(stream).push(
       [=] { std::memcpy(Memory::all().reach(to), Memory::all().reach(from), bytes); });
   return CUDA_SUCCESS;
@@ -280,6 +288,18 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes,
 
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
   *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) {
+  return cuStreamCreate(stream, flags);
+}
+CUresult cuStreamGetPriority(CUstream, int* priority) {
+  *priority = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
   return CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy(CUstream stream) {

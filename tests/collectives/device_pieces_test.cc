@@ -1,0 +1,336 @@
+// Operations on device memory that the host carries out in pieces, on the driver that
+// device_test.cc runs on.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/support/device.h"
+#include "tests/support/oracle.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kKinds = {CollectiveCase::kAllReduce,     CollectiveCase::kReduce,
+                         CollectiveCase::kBroadcast,     CollectiveCase::kAllGather,
+                         CollectiveCase::kReduceScatter, CollectiveCase::kAllToAll,
+                         CollectiveCase::kGather,        CollectiveCase::kScatter};
+
+/// Pieces of 16 KiB, windows of a few KiB.
+class Pieces : public ::testing::Test {
+ protected:
+  const ScopedEnv env_{{"WHORL_PIECE_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
+  const DeviceContext context_;
+};
+class PiecesOfRanks : public Pieces, public ::testing::WithParamInterface<int> {};
+
+std::string run_case(const CollectiveCase& c, int rank, whorlComm_t comm, int nranks,
+                     CUstream stream, bool on_device) {
+  Buffers buffers(c, rank, nranks);
+  std::unique_ptr<DeviceCopy> copy;
+  if (on_device) copy = std::make_unique<DeviceCopy>(buffers.memory(), stream);
+  const whorlResult_t result =
+      on_device ? buffers.run_on(copy->data(), comm, stream) : buffers.run(comm, stream);
+  if (const auto text = failure(result, comm); !text.empty()) return c.text() + ": " + text;
+  if (on_device) copy->read(buffers.memory(), stream);
+  EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  return buffers.check();
+}
+
+/// Each collective in place and not, of one window, of some pieces and of an uneven number.
+std::string run_all(int rank, whorlComm_t comm, int nranks, CUstream stream, int on_host) {
+  int turn = 0;
+  for (const auto kind : kKinds) {
+    for (const bool in_place : {false, true}) {
+      if (in_place && kind == CollectiveCase::kAllToAll) continue;
+      for (const std::size_t count : {4'096u, 16'384u, 70'001u}) {
+        const CollectiveCase c{.kind = kind,
+                               .count = count,
+                               .type = count == 16'384u ? whorlFloat16 : whorlInt32,
+                               .root = turn % nranks,
+                               .in_place = in_place};
+        const bool on_device = on_host < 0 || (rank + turn++) % nranks != on_host;
+        if (auto text = run_case(c, rank, comm, nranks, stream, on_device); !text.empty()) {
+          return text;
+        }
+      }
+    }
+  }
+  return {};
+}
+
+TEST_P(PiecesOfRanks, OneRankMayHaveItsBuffersOnTheHost) {
+  ThreadWorld world(GetParam());
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    return run_all(rank, comm, GetParam(), stream.get(), 0);
+  });
+}
+
+TEST_P(PiecesOfRanks, EveryCollectiveGivesTheSameAsOnTheHost) {
+  const ScopedEnv two{{"FAKE_CUDA_DEVICES", "2"}};
+  int devices = 0;
+  ASSERT_EQ(cuDeviceGetCount(&devices), CUDA_SUCCESS);
+  if (devices < 2 && GetParam() > 1) GTEST_SKIP() << "there is one device";
+  ThreadWorld world(GetParam());
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own(rank == 1 ? 1 : 0);
+    const DeviceQueue stream;
+    return run_all(rank, comm, GetParam(), stream.get(), -1);
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, PiecesOfRanks, ::testing::Values(1, 2, 3, 5));
+
+TEST_F(Pieces, AWindowMayBeLargerThanAPiece) {
+  const ScopedEnv small{{"WHORL_PIECE_BYTES", "256"}, {"WHORL_SLOT_BYTES", "4096"}};
+  constexpr int kRanks = 3;
+  ThreadWorld world(kRanks);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    return run_all(rank, comm, kRanks, stream.get(), 0);
+  });
+}
+
+TEST_F(Pieces, OperationsTakeTheirPlaceInTheStream) {
+  constexpr std::size_t kCount = 50'001;
+  constexpr int kRounds = 10;
+  ThreadWorld world(2);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    std::vector<std::int32_t> ones(kCount, 1);
+    const DeviceCopy values(ones, stream.get());
+    const DeviceCopy few(std::vector<std::int32_t>{1}, stream.get());
+    std::int32_t* const data = rank == 0 ? values.data<std::int32_t>() : ones.data();
+    // Each doubles what the one before it, and nothing else, has left; small ones in between.
+    for (int round = 0; round < kRounds; ++round) {
+      whorlResult_t result =
+          whorlAllReduce(data, data, kCount, whorlInt32, whorlSum, comm, stream.get());
+      if (result != whorlSuccess) return failure(result, comm);
+      if (rank == 0) {
+        result = whorlSend(few.data(), 1, whorlInt32, 1, comm, stream.get());
+      } else {
+        result = whorlRecv(few.data(), 1, whorlInt32, 0, comm, stream.get());
+      }
+      if (result != whorlSuccess) return failure(result, comm);
+    }
+    if (rank == 0) ones = values.read<std::int32_t>(stream.get());
+    stream.synchronize();
+    for (const std::int32_t value : ones) {
+      if (value != 1 << kRounds) return "got " + std::to_string(value);
+    }
+    return {};
+  });
+}
+
+TEST_F(Pieces, SendsAndReceivesOfAGroupPassEachOther) {
+  constexpr int kRanks = 3;
+  constexpr std::size_t kCount = 40'001;
+  ThreadWorld world(kRanks);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    std::vector<std::int32_t> mine(kCount);
+    std::iota(mine.begin(), mine.end(), rank * 100);
+    const DeviceCopy out(mine, stream.get());
+    std::vector<std::unique_ptr<DeviceCopy>> in;
+    whorlGroupStart();
+    for (int peer = 0; peer < kRanks; ++peer) {
+      in.push_back(
+          std::make_unique<DeviceCopy>(std::vector<std::int32_t>(kCount, -1), stream.get()));
+      whorlSend(out.data(), kCount, whorlInt32, peer, comm, stream.get());
+      whorlRecv(in.back()->data(), kCount, whorlInt32, peer, comm, stream.get());
+    }
+    if (const auto text = failure(whorlGroupEnd(), comm); !text.empty()) return text;
+    for (int peer = 0; peer < kRanks; ++peer) {
+      const auto got = in[static_cast<std::size_t>(peer)]->read<std::int32_t>(stream.get());
+      for (std::size_t i = 0; i < kCount; ++i) {
+        if (got[i] != peer * 100 + static_cast<std::int32_t>(i)) {
+          return "element " + std::to_string(i) + " from " + std::to_string(peer);
+        }
+      }
+    }
+    return {};
+  });
+}
+
+TEST_F(Pieces, AReceiveFromAnyRankMayBeInPieces) {
+  constexpr std::size_t kCount = 40'001;
+  ThreadWorld world(2);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const DeviceCopy data(std::vector<std::int32_t>(kCount, rank), stream.get());
+    int source = -1;
+    const whorlResult_t result =
+        rank == 0 ? whorlRecvAny(data.data(), kCount, whorlInt32, &source, comm, stream.get())
+                  : whorlSend(data.data(), kCount, whorlInt32, 0, comm, stream.get());
+    if (result != whorlSuccess) return failure(result, comm);
+    const auto got = data.read<std::int32_t>(stream.get());
+    if (rank == 0 && source != 1) return "from rank " + std::to_string(source);
+    return got == std::vector<std::int32_t>(kCount, 1) ? "" : "wrong values";
+  });
+}
+
+TEST_F(Pieces, BlocksMayDifferInSize) {
+  constexpr int kRanks = 3;
+  const std::array<std::size_t, kRanks> counts{5, 9'001, 30'000};
+  const std::array<std::size_t, kRanks> at{0, 5, 9'010}; // a gap that nobody writes
+  ThreadWorld world(kRanks);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const std::size_t mine = counts[static_cast<std::size_t>(rank)];
+    const DeviceCopy in(std::vector<std::int32_t>(mine, rank), stream.get());
+    const DeviceCopy out(std::vector<std::int32_t>(39'013, -1), stream.get());
+    whorlResult_t result = whorlAllGatherv(in.data(), mine, out.data(), counts.data(), at.data(),
+                                           whorlInt32, comm, stream.get());
+    if (result != whorlSuccess) return failure(result, comm);
+    std::vector<std::int32_t> expected(39'013, -1);
+    for (std::size_t r = 0; r < kRanks; ++r) {
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(at[r]), counts[r],
+                  static_cast<std::int32_t>(r));
+    }
+    if (out.read<std::int32_t>(stream.get()) != expected) return "wrong values of all-gather";
+
+    std::vector<std::int32_t> all(39'006);
+    std::iota(all.begin(), all.end(), 0);
+    const DeviceCopy addends(all, stream.get());
+    result = whorlReduceScatterv(addends.data(), out.data(), counts.data(), whorlInt32, whorlSum,
+                                 comm, stream.get());
+    if (result != whorlSuccess) return failure(result, comm);
+    const auto sums = out.read<std::int32_t>(stream.get());
+    const std::int32_t first = rank == 0 ? 0 : rank == 1 ? 5 : 9'006;
+    for (std::size_t i = 0; i < mine; ++i) {
+      if (sums[i] != kRanks * (first + static_cast<std::int32_t>(i))) {
+        return "sum " + std::to_string(i) + " is " + std::to_string(sums[i]);
+      }
+    }
+    for (std::size_t i = mine; i < sums.size(); ++i) {
+      if (sums[i] != expected[i]) return "overwritten at " + std::to_string(i);
+    }
+    return {};
+  });
+}
+
+TEST_F(Pieces, InputsAreScaled) {
+  constexpr std::size_t kCount = 20'001;
+  ThreadWorld world(2);
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const DeviceQueue stream;
+    const DeviceCopy factor(std::vector<float>{rank == 0 ? 2.0f : 10.0f}, stream.get());
+    const std::vector<float> ones(2 * kCount, 1.0f);
+    const DeviceCopy values(ones, stream.get());
+    const DeviceCopy sums(std::vector<float>(kCount), stream.get());
+    whorlRedOp_t op = whorlSum;
+    whorlResult_t result =
+        whorlRedOpCreatePreMulSum(&op, factor.data(), whorlFloat32, whorlScalarDevice, comm);
+    if (result != whorlSuccess) return failure(result, comm);
+    result = whorlReduceScatter(values.data(), sums.data(), kCount, whorlFloat32, op, comm,
+                                stream.get());
+    if (result != whorlSuccess) return failure(result, comm);
+    const auto got = sums.read<float>(stream.get());
+    whorlRedOpDestroy(op, comm);
+    if (values.read<float>(stream.get()) != ones) return "the input was changed";
+    return got == std::vector<float>(kCount, 12.0f) ? "" : "got " + std::to_string(got[0]);
+  });
+}
+
+TEST_F(Pieces, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
+  const ScopedEnv env{{"WHORL_TIMEOUT_MS", "300"}};
+  ThreadWorld world(2);
+  const DeviceQueue stream;
+  const DeviceCopy values(std::vector<float>(50'000, 1.0f), stream.get());
+  ASSERT_EQ(whorlRecv(values.data(), 50'000, whorlFloat32, 1, world.comm(0), stream.get()),
+            whorlSuccess);
+  stream.synchronize();
+  whorlResult_t state = whorlSuccess;
+  ASSERT_EQ(whorlCommGetAsyncError(world.comm(0), &state), whorlSuccess);
+  EXPECT_EQ(state, whorlRemoteError);
+  EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("waiting for rank 1"));
+}
+
+/// With `n` of the copies, the driver of these tests fails; false: it is another driver.
+bool allow_copies(long n) {
+  auto* const function =
+      reinterpret_cast<void (*)(long)>(dlsym(RTLD_DEFAULT, "fake_cuda_allow_copies"));
+  if (function != nullptr) function(n);
+  return function != nullptr;
+}
+
+/// A send and a receive of device memory between ranks 0 and 1.
+void exchange(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy& to,
+              std::size_t count, const DeviceQueue& first, const DeviceQueue& second,
+              whorlResult_t expected) {
+  whorlGroupStart();
+  whorlSend(from.data(), count, whorlFloat32, 1, world.comm(0), first.get());
+  whorlRecv(to.data(), count, whorlFloat32, 0, world.comm(1), second.get());
+  EXPECT_EQ(whorlGroupEnd(), expected);
+}
+
+TEST_F(Pieces, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
+  if (!allow_copies(-1)) GTEST_SKIP() << "a real driver";
+  for (const long allowed : {2L, 5L, 9L}) { // the first fetches; further on
+    ThreadWorld world(2);
+    const DeviceQueue first, second;
+    const DeviceCopy from(std::vector<float>(50'000, 1.0f), first.get());
+    const DeviceCopy to(std::vector<float>(50'000, 2.0f), second.get());
+    allow_copies(allowed);
+    exchange(world, from, to, 50'000, first, second, whorlSuccess);
+    first.synchronize();
+    second.synchronize();
+    allow_copies(-1);
+    int failed = 0;
+    for (int rank = 0; rank < 2; ++rank) {
+      whorlResult_t state = whorlSuccess;
+      ASSERT_EQ(whorlCommGetAsyncError(world.comm(rank), &state), whorlSuccess);
+      EXPECT_NE(state, whorlSuccess);
+      if (std::string(whorlGetLastError(world.comm(rank))).find("cuMemcpyAsync") !=
+          std::string::npos) {
+        ++failed;
+      }
+    }
+    EXPECT_GT(failed, 0);
+  }
+}
+
+TEST_F(Pieces, ACallThatCannotBeQueuedLeavesNoStreamWaiting) {
+  if (!allow_copies(-1)) GTEST_SKIP() << "a real driver";
+  ThreadWorld world(2);
+  const DeviceQueue first, second;
+  const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
+  const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
+  const DeviceCopy large(std::vector<float>(50'000, 3.0f), first.get());
+  const DeviceCopy copy(std::vector<float>(50'000, 4.0f), second.get());
+  for (int round = 0; round < 3; ++round) {
+    exchange(world, large, copy, 50'000, first, second, whorlSuccess);
+    first.synchronize();
+    second.synchronize();
+    // The failing call is behind one that is still under way.
+    ASSERT_EQ(whorlSend(a.data(), 50, whorlFloat32, 1, world.comm(0), first.get()), whorlSuccess);
+    allow_copies(1); // in, but not back
+    exchange(world, a, b, 50, first, second, whorlUnhandledCudaError);
+    allow_copies(-1);
+    second.synchronize();
+    ASSERT_EQ(whorlRecv(b.data(), 50, whorlFloat32, 0, world.comm(1), second.get()), whorlSuccess);
+    EXPECT_EQ(b.read<float>(second.get())[0], 1.0f);
+    first.synchronize();
+  }
+  EXPECT_EQ(copy.read<float>(second.get()), std::vector<float>(50'000, 3.0f));
+}
+
+} // namespace
+} // namespace whorl::test
