@@ -82,7 +82,7 @@ python_programs() {
   local name
   for name in nccl_random nccl_torch nccl_cupy backend_torch; do
     limit=$([ "$name" = backend_torch ] && echo 280 || echo 100) check "$name" env \
-      LD_LIBRARY_PATH="$with_driver" WHORL_GPU_LIBRARIES="$PWD/$pack/python" \
+      PYTHONUNBUFFERED=1 LD_LIBRARY_PATH="$with_driver" WHORL_GPU_LIBRARIES="$PWD/$pack/python" \
       python3 "tests/gpu/$name.py"
     grep -E '^(ok|FAIL)' "$results/$name.txt" | sed 's/^/        /'
   done

@@ -32,7 +32,9 @@ Result<CopyStreams*> CopyStreams::of(CUcontext context, CUstream stream) {
   int own = 0, least = 0, greatest = 0;
   WHORL_CUDA_TRY(cuStreamGetPriority(stream, &own));
   WHORL_CUDA_TRY(cuCtxGetStreamPriorityRange(&least, &greatest));
-  const int other = own == greatest ? least : greatest;
+  // Programs use the default and the ends of the range.
+  const int inner = greatest + 1;
+  const int other = inner < least && inner != own ? inner : own == greatest ? least : greatest;
   const std::lock_guard lock(mutex);
   std::unique_ptr<CopyStreams>& known = all[{context, other}];
   if (known == nullptr) {
@@ -44,6 +46,11 @@ Result<CopyStreams*> CopyStreams::of(CUcontext context, CUstream stream) {
     known = std::move(made);
   }
   return known.get();
+}
+
+void CopyStreams::synchronize() const noexcept {
+  static_cast<void>(driver()->cuStreamSynchronize(in_)); // an error: nothing goes on
+  static_cast<void>(driver()->cuStreamSynchronize(out_));
 }
 
 Status CopyStreams::write_when_idle(CUdeviceptr word, std::uint32_t value) const {
@@ -59,6 +66,7 @@ std::size_t DeviceFeed::memory_for(const Request& request, const Membership& mem
   // A vector is cut in four before pieces become as large as they may: less is not worth a copy.
   constexpr std::size_t kParts = 4;
   constexpr std::size_t kLeastBytes = 256 << 10;
+  constexpr int kChunks = 8; // of a pipeline; others have one for each rank
   const bool to_itself = request.point_to_point() && request.peer == members.rank;
   const bool reduced_in_place = members.nranks == 1 && request.type == DataType::kBool;
   if (piece_bytes == 0 || request.blocks != nullptr || to_itself || reduced_in_place) return 0;
@@ -70,10 +78,10 @@ std::size_t DeviceFeed::memory_for(const Request& request, const Membership& mem
     return 0;
   }
   // A piece is at least a window, which is not known yet: one message for each rank and channel.
-  const std::size_t messages =
-      request.point_to_point()
-          ? 1
-          : static_cast<std::size_t>(members.nranks) * static_cast<std::size_t>(members.channels);
+  const std::size_t messages = request.point_to_point()
+                                   ? 1
+                                   : static_cast<std::size_t>(std::max(members.nranks, kChunks)) *
+                                         static_cast<std::size_t>(members.channels);
   const std::size_t wanted =
       std::clamp(larger / kParts, std::min(kLeastBytes, piece_bytes), piece_bytes);
   const std::size_t piece = std::max(wanted, messages * members.slot_bytes);
@@ -108,6 +116,7 @@ DeviceFeed::Side DeviceFeed::side(const void* data, std::size_t bytes, bool all)
 
 DeviceFeed::~DeviceFeed() {
   const gpu::ContextGuard guard(streams_.context());
+  if (own_memory_ != nullptr) streams_.synchronize();
   for (const Slot& slot : slots_) {
     if (slot.returned != nullptr) static_cast<void>(driver()->cuEventDestroy(slot.returned));
   }

@@ -31,6 +31,8 @@ class CopyStreams {
   CUcontext context() const noexcept { return context_; }
   CUstream in() const noexcept { return in_; }
   CUstream out() const noexcept { return out_; }
+  /// Waits until all copies that have been queued are done.
+  void synchronize() const noexcept;
   /// Writes `value` to a word when all that has been queued in both is done.
   Status write_when_idle(CUdeviceptr word, std::uint32_t value) const;
 

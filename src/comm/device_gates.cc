@@ -136,6 +136,7 @@ Status DeviceGates::leave(const Operation& operation) {
   batch.write(&Gate::passed, rank_);
   if (Status status = batch.queue(operation.stream); !status.ok()) {
     cancel();
+    watch_.fail(status);
     open(next()); // what enter() has queued
     return status;
   }

@@ -47,6 +47,7 @@ DevicePeers::DevicePeers(const Membership& members, std::span<std::byte> board,
                          const DeviceWatch& watch)
     : members_(members),
       board_(board, members.nranks),
+      watch_(watch),
       names_(names_of(members)),
       gates_(board_, members.rank, names_, watch),
       posts_(static_cast<std::size_t>(members.nranks)),
@@ -127,7 +128,10 @@ Progress DevicePeers::advance(std::uint64_t timeout_ns) {
 }
 
 Progress DevicePeers::end(const Operation& operation, bool carried_out, Status error) {
-  if (!error.ok()) gates_.cancel();
+  if (!error.ok()) {
+    gates_.cancel();
+    watch_.fail(error); // also ends the operations after it
+  }
   outcomes_.push_back({operation.number, carried_out, std::move(error)});
   return Progress::kDone;
 }
@@ -246,8 +250,8 @@ Status DevicePeers::map_all() {
     const DevicePost& post = posts_[index];
     for (const gpu::SharedMemory* const memory : {&post.input, &post.output}) {
       if (memory->bytes == 0 || imports_->has(rank, *memory)) continue;
-      WHORL_TRY(
-          imports_->open(rank, *memory, gates_.next(), members_.cards[index].process_key == own));
+      WHORL_TRY(imports_->open(rank, *memory, gates_.next(), gates_.passed(),
+                               members_.cards[index].process_key == own));
     }
   }
   return {};
@@ -290,7 +294,10 @@ Status DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns) 
         slice_of(operation.request, static_cast<std::size_t>(members_.rank), requests_.size()),
         gates_.cancelled(), operation.stream);
   }
-  if (!status.ok()) gates_.cancel();
+  if (!status.ok()) {
+    gates_.cancel();
+    watch_.fail(status); // before the streams of the others pass without this share
+  }
   WHORL_TRY(gates_.leave(gate));
   imports_->trim(gates_.passed());
   return status;

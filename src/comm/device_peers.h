@@ -68,6 +68,7 @@ class DevicePeers final : public DeviceGroup {
 
   const Membership& members_;
   DeviceBoard board_;
+  const DeviceWatch& watch_;
   std::vector<std::string> names_;
   CUcontext context_ = nullptr; ///< of the first operation, and of all
   std::array<std::byte, 16> device_{};

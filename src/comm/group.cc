@@ -186,6 +186,22 @@ Status ended() {
                        "whorlGroupEnd while the group had calls on it");
 }
 
+/// Looks after the peers of communicators whose own threads may be at work.
+class PeerWatch final : public Napper {
+ public:
+  explicit PeerWatch(std::span<Batch* const> batches) : batches_(batches) {}
+  void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
+  void look_around(std::uint64_t) noexcept override {
+    for (Batch* const batch : batches_) {
+      static_cast<void>(batch->handle->communicator->state());
+    }
+  }
+
+ private:
+  std::span<Batch* const> batches_;
+  ClockNapper clock_;
+};
+
 /// Waits until other processes have made the calls that share a device with those of `batches`.
 void wait_for_calls(std::span<Batch> batches) {
   std::vector<Batch*> waiting;
@@ -199,7 +215,7 @@ void wait_for_calls(std::span<Batch> batches) {
     waiting.push_back(&batch);
   }
   const std::vector<Batch*> watched = waiting;
-  ManyNapper napper(watched);
+  PeerWatch napper(watched);
   const Verdict nobody;
   const auto attempt = [&] {
     bool moved = false;

@@ -24,7 +24,8 @@ namespace whorl::gpu {
   function(cuModuleLoadData) function(cuPointerGetAttributes) function(cuStreamBatchMemOp)        \
   function(cuStreamCreateWithPriority) function(cuStreamGetCtx) function(cuStreamGetId)           \
   function(cuStreamGetPriority) function(cuStreamIsCapturing) function(cuStreamQuery)             \
-  function(cuStreamWaitEvent) function(cuStreamWaitValue32) function(cuStreamWriteValue32)
+  function(cuStreamSynchronize) function(cuStreamWaitEvent) function(cuStreamWaitValue32)         \
+  function(cuStreamWriteValue32)
 // clang-format on
 
 /// The CUDA driver, loaded at run time: libwhorl is linked with nothing of CUDA's, and runs where

@@ -42,19 +42,28 @@ MemoryImports::~MemoryImports() {
   close_retired(UINT64_MAX);
 }
 
-Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here) {
-  Mapping mapping{
-      .base = memory.allocation, .allocation = memory.allocation, .used = epoch, .here = here};
+Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t epoch,
+                           std::uint64_t passed, bool here) {
+  // Where there is a new allocation, those that were there before have been freed.
+  for (auto other = mapped_.begin(); other != mapped_.end();) {
+    const auto next = std::next(other);
+    const Mapping& old = other->second;
+    if (other->first.first == rank && old.allocation < memory.allocation + memory.allocated &&
+        memory.allocation < old.allocation + old.allocated) {
+      retire(other);
+    }
+    other = next;
+  }
+  close_retired(passed);
+  Mapping mapping{.base = memory.allocation,
+                  .allocation = memory.allocation,
+                  .allocated = memory.allocated,
+                  .used = epoch,
+                  .here = here};
   if (!here) {
     CUipcMemHandle handle;
     std::memcpy(&handle, memory.handle.data(), sizeof handle);
     WHORL_CUDA_TRY(cuIpcOpenMemHandle(&mapping.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-  }
-  // Where there is a new allocation, the one before it has been freed.
-  for (auto other = mapped_.begin(); other != mapped_.end();) {
-    const auto next = std::next(other);
-    if (other->first.first == rank && other->second.allocation == memory.allocation) retire(other);
-    other = next;
   }
   mapped_[{rank, memory.id}] = mapping;
   return {};

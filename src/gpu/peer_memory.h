@@ -61,8 +61,10 @@ class MemoryImports {
     return mapped_.contains({rank, memory.id});
   }
   /// Maps memory of `rank`. `here`: it belongs to this process, which uses its own address. The
-  /// context is current.
-  Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here);
+  /// context is current. What was there before is unmapped if all that uses it is among the first
+  /// `passed` operations.
+  Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, std::uint64_t passed,
+              bool here);
   /// Where the buffer is; has() it. `epoch` is the operation that uses it.
   std::byte* use(int rank, const SharedMemory& memory, std::uint64_t epoch);
   /// Unmaps what is not needed any more, as far as all operations that use it are among the first
@@ -72,7 +74,7 @@ class MemoryImports {
  private:
   struct Mapping {
     CUdeviceptr base; ///< here
-    std::uint64_t allocation;
+    std::uint64_t allocation, allocated;
     std::uint64_t used; ///< the last epoch
     bool here;
   };

@@ -82,7 +82,8 @@ def environment(preload: Path | None = None, **more: str) -> dict[str, str]:
     except OSError:
         folders.append(str(ROOT / "build" / "gpu_check" / "lib"))
     known = os.environ.get("LD_LIBRARY_PATH")
-    result = dict(os.environ, OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1", GLOO_SOCKET_IFNAME="lo", **more)
+    result = dict(os.environ, OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1",
+                  CUDA_DEVICE_MAX_CONNECTIONS="32", GLOO_SOCKET_IFNAME="lo", **more)
     result["LD_LIBRARY_PATH"] = os.pathsep.join(folders + ([known] if known else []))
     if preload is not None:
         result["LD_PRELOAD"] = str(preload)
@@ -107,7 +108,7 @@ def rank_and_size() -> tuple[int, int, int]:
 
 
 def run_ranks(size: int, arguments: list[str], port: int, surroundings: dict[str, str],
-              seconds: float = 150) -> tuple[bool, str]:
+              seconds: float = 40) -> tuple[bool, str]:
     """Runs this script again as each rank. Whether all did well, and what rank 0 has written. Prints
     what a rank that fails has written."""
     with tempfile.TemporaryDirectory() as folder:
@@ -139,7 +140,7 @@ def run_ranks(size: int, arguments: list[str], port: int, surroundings: dict[str
 
 
 def run_parts(parts: list[str], sizes: tuple[int, ...], port: Callable[[], int],
-              surroundings: dict[str, str], seconds: float = 150) -> dict[str, bool]:
+              surroundings: dict[str, str], seconds: float = 40) -> dict[str, bool]:
     """Runs the parts by one set of ranks for each size; after one that fails, the rest by another
     set."""
     results = {}

@@ -1,4 +1,5 @@
 // The receiving side of a channel of two ranks.
+#include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
@@ -89,8 +90,10 @@ std::exception_ptr ReceiveChannel::deliver_on_device(const ReceiveRequest& reque
     request.device->queue(streams_, device_comm_, [&](void*) {
       if (bytes.numel() == 0) return;
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      // Memory that is not pinned is read before the call returns.
-      request.target.copy_(bytes.view(request.target.scalar_type()).view(request.target.sizes()),
+      // The copy from memory that is not pinned waits for what is in the stream, which waits for
+      // peers. Pinned memory is kept by torch until the stream has passed.
+      const at::Tensor from = at::globalContext().hasCUDA() ? bytes.pin_memory() : bytes;
+      request.target.copy_(from.view(request.target.scalar_type()).view(request.target.sizes()),
                            /*non_blocking=*/true);
     });
     return nullptr;

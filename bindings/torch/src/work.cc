@@ -129,8 +129,12 @@ void WhorlWork::complete(std::exception_ptr error) {
   if (error) {
     future_->setErrorIfNeeded(error);
   } else if (device_ != nullptr) {
-    const c10::OptionalStreamGuard stream(device_->stream()); // for the event of the future
-    future_->markCompleted(c10::IValue(outputs_));
+    try {
+      const c10::OptionalStreamGuard stream(device_->stream()); // for the event of the future
+      future_->markCompleted(c10::IValue(outputs_));
+    } catch (...) { // the device has failed
+      future_->setErrorIfNeeded(std::current_exception());
+    }
   } else {
     future_->markCompleted(c10::IValue(outputs_));
   }

@@ -7,6 +7,7 @@ import: torch loads it through the entry point `torch.backends`.
 from __future__ import annotations
 
 import atexit
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,10 @@ def _autoload() -> None:
     """Entry point `torch.backends`: torch calls it at the end of `import torch`. That may be the import
     below, so it comes first."""
 
+
+# Streams of a device that share one of its queues wait for each other, and those of a group wait for
+# other ranks. Read when the program first uses a device.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 import torch.distributed as dist  # noqa: E402
 
