@@ -488,6 +488,25 @@ TEST(DeviceProcessesErrors, RanksThatDisagreeAreTold) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
+TEST(DeviceProcessesErrors, RanksThatDisagreeInAGroupAreToldAtOnce) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<float>(5000, 1.0f), stream.get());
+    const std::size_t count = context.rank == 0 ? 5000 : 4999;
+    ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+    for (const std::size_t n : {count, std::size_t{5000}}) {
+      EXPECT_EQ(whorlAllReduce(values.data(), values.data(), n, whorlFloat32, whorlSum, comm,
+                               stream.get()),
+                whorlSuccess);
+    }
+    EXPECT_NE(whorlGroupEnd(), whorlSuccess);
+    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("differ in count"));
+    stream.synchronize();
+  };
+  EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "600000"}}),
+            ""); // longer than the test may take
+}
+
 TEST(DeviceProcessesErrors, AbortEndsOperationsInAllStreams) {
   const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device;
