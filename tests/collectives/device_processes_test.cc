@@ -492,9 +492,8 @@ TEST(DeviceProcessesErrors, RanksThatDisagreeInAGroupAreToldAtOnce) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
     const DeviceCopy values(std::vector<float>(5000, 1.0f), stream.get());
-    const std::size_t count = context.rank == 0 ? 5000 : 4999;
     ASSERT_EQ(whorlGroupStart(), whorlSuccess);
-    for (const std::size_t n : {count, std::size_t{5000}}) {
+    for (const std::size_t n : {context.rank == 0 ? 5000U : 4999U, 5000U}) {
       EXPECT_EQ(whorlAllReduce(values.data(), values.data(), n, whorlFloat32, whorlSum, comm,
                                stream.get()),
                 whorlSuccess);
