@@ -1,15 +1,16 @@
 #include "comm/communicator.h"
 
 #include <fmt/core.h>
-#include <openssl/sha.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/check.h"
 #include "comm/device_stream.h"
+#include "transports/socket/secret.h"
 
 namespace whorl {
 namespace {
@@ -258,25 +259,15 @@ Status Communicator::run_task(const Task& task) {
   return execute(task.batch, task.timeout_ns);
 }
 
-Identity Communicator::derive_identity(int color) {
-  ++splits_;
-  const auto digest = [&](std::string_view label) {
-    std::vector<std::byte> input;
-    const Identity& parent = membership().identity;
-    input.insert(input.end(), parent.secret.begin(), parent.secret.end());
-    input.insert(input.end(), parent.job.begin(), parent.job.end());
-    const std::string text = fmt::format("{} {} {}", label, splits_, color);
-    const auto bytes = std::as_bytes(std::span(text));
-    input.insert(input.end(), bytes.begin(), bytes.end());
-    std::array<std::byte, SHA256_DIGEST_LENGTH> out;
-    SHA256(reinterpret_cast<const unsigned char*>(input.data()), input.size(),
-           reinterpret_cast<unsigned char*>(out.data()));
-    return out;
-  };
+Result<Identity> Communicator::derive_identity(int color) {
+  ByteWriter salt;
+  salt.put(membership().identity.job);
+  salt.put(++splits_);
+  salt.put(color);
   Identity child;
-  child.secret = digest("split secret");
-  const auto job = digest("split job");
-  std::copy_n(job.begin(), child.job.size(), child.job.begin());
+  if (!whorl::derive_identity(membership().identity.secret, salt.bytes(), &child)) {
+    return Status::error(Code::kInternalError, "HMAC-SHA256 failed");
+  }
   return child;
 }
 

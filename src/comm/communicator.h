@@ -87,7 +87,7 @@ class Communicator {
 
   /// What this rank knows to make the next communicator out of this one: alike on all ranks,
   /// different each time.
-  Identity derive_identity(int color);
+  Result<Identity> derive_identity(int color);
 
   /// Premultiplied sums of this communicator, by the value of their whorlRedOp_t.
   struct Scale {

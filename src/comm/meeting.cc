@@ -139,7 +139,9 @@ Result<Gathering> meet_by_split(Communicator& parent, int color, int key) {
     members.push_back(choice.rank);
   }
   meeting.nranks = static_cast<int>(members.size());
-  meeting.identity = parent.derive_identity(color);
+  const auto identity = parent.derive_identity(color);
+  if (!identity.ok()) return identity.status();
+  meeting.identity = *identity;
   meeting.oob = std::make_unique<SplitOob>(parent, std::move(members));
   return meeting;
 }

@@ -23,6 +23,7 @@ void expect_survivors_to_name_the_dead(
       whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", transport}});
       ASSERT_NE(comm, nullptr);
       ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+      context.barrier(); // all have left that of whorl, which would notice the death, too
       if (context.rank == 1) context.die();
       const auto start = std::chrono::steady_clock::now();
       whorlResult_t result = whorlSuccess;

@@ -5,9 +5,50 @@
 #include <openssl/hmac.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <shared_mutex>
 
 namespace whorl {
+namespace {
+
+/// OpenSSL frees what it has when the process exits, while threads of ours may be in a handshake.
+/// So whoever uses it holds this, and gets nothing once the exit has come so far.
+class InUse {
+ public:
+  InUse() noexcept : lock_(gate().mutex) {
+    // Handlers run in reverse order: OpenSSL has to register its own first, which it does when it
+    // is asked for something.
+    static const bool registered =
+        OPENSSL_init_crypto(OPENSSL_INIT_ADD_ALL_DIGESTS, nullptr) == 1 &&
+        std::atexit(close_gate) == 0;
+    static_cast<void>(registered);
+  }
+  explicit operator bool() const noexcept { return !gate().closed; }
+
+ private:
+  struct Gate {
+    std::shared_timed_mutex mutex;
+    std::atomic<bool> closed{false};
+  };
+  static Gate& gate() noexcept {
+    static auto* const gate = new Gate; // never destroyed
+    return *gate;
+  }
+  /// Waits for those inside, which takes microseconds, but not for ever: in a child of fork() the
+  /// threads that were inside do not exist.
+  static void close_gate() {
+    gate().closed = true;
+    const std::unique_lock lock(gate().mutex, std::chrono::seconds(1));
+  }
+
+  std::shared_lock<std::shared_timed_mutex> lock_;
+};
+
+} // namespace
 
 bool hmac_sha256(std::span<const std::byte> key, std::string_view label,
                  std::initializer_list<std::span<const std::byte>> parts, Digest* out) noexcept {
@@ -23,6 +64,8 @@ bool hmac_sha256(std::span<const std::byte> key, std::string_view label,
   for (const std::span<const std::byte> part : parts) {
     if (!append(part)) return false;
   }
+  const InUse openssl;
+  if (!openssl) return false;
   unsigned written = 0;
   return HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
               reinterpret_cast<const unsigned char*>(message.data()), size,
@@ -31,6 +74,8 @@ bool hmac_sha256(std::span<const std::byte> key, std::string_view label,
 }
 
 bool sha256(std::span<const std::byte> bytes, Digest* out) noexcept {
+  const InUse openssl;
+  if (!openssl) return false;
   unsigned written = 0;
   return EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(out->data()),
                     &written, EVP_sha256(), nullptr) == 1 &&

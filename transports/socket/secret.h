@@ -13,12 +13,12 @@ namespace whorl {
 using Digest = std::array<std::byte, 32>;
 
 /// HMAC-SHA256 over the label and the parts, one after the other. Parts before the last have a
-/// fixed size at every use of a label, so that different inputs cannot run into each other. Fails
-/// only where OpenSSL does (out of memory); then returns false.
+/// fixed size at every use of a label, so that different inputs cannot run into each other. False
+/// where OpenSSL fails (out of memory), and while the process exits. Any thread.
 bool hmac_sha256(std::span<const std::byte> key, std::string_view label,
                  std::initializer_list<std::span<const std::byte>> parts, Digest* out) noexcept;
 
-/// SHA-256 of the bytes.
+/// SHA-256 of the bytes. False and threads as above.
 bool sha256(std::span<const std::byte> bytes, Digest* out) noexcept;
 
 /// Compares in a time that does not depend on the contents.
