@@ -38,10 +38,14 @@ def extension() -> Path:
     # setup.py looks for the library in `lib` below a prefix.
     (root / "lib").mkdir()
     shutil.copy(library, root / "lib" / "libwhorl.so.0")
+    # Without ninja torch compiles the files one after the other; pip puts it beside the interpreter.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    if shutil.which("ninja", path=path) is None:
+        machine.skip("the extension has to be compiled here, and there is no ninja")
     began = time.monotonic()
     built = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=root / "bindings/torch",
-        env=dict(machine.environment(), WHORL_ROOT=str(root), CFLAGS="-O1",
+        env=dict(machine.environment(), WHORL_ROOT=str(root), PATH=path,
                  MAX_JOBS=str(os.cpu_count() or 2)),
         capture_output=True, text=True, check=False)
     if built.returncode != 0:

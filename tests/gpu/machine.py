@@ -18,6 +18,8 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77  # meson's code
+# For one set of ranks: imports, contexts and the compilation of CuPy's kernels are in it.
+SECONDS = 90.0
 RANK_VARIABLES = ("WHORL_GPU_TEST_RANK", "WHORL_GPU_TEST_SIZE", "WHORL_GPU_TEST_PORT")
 
 
@@ -78,9 +80,9 @@ def environment(preload: Path | None = None, **more: str) -> dict[str, str]:
     """For processes that load the libraries; `preload` goes before all that they are linked with."""
     folders = [str(folder) for folder in libraries() if folder.exists()]
     try:
-        ctypes.CDLL("libssl.so.3")  # what the machine has suits the rest of the process best
+        ctypes.CDLL("libcrypto.so.3")  # what the machine has suits the rest of the process best
     except OSError:
-        folders.append(str(ROOT / "build" / "gpu_check" / "lib"))
+        folders.append(str(ROOT / "build" / "gpu_check" / "crypto"))
     known = os.environ.get("LD_LIBRARY_PATH")
     result = dict(os.environ, OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1",
                   CUDA_DEVICE_MAX_CONNECTIONS="32", GLOO_SOCKET_IFNAME="lo", **more)
@@ -108,7 +110,7 @@ def rank_and_size() -> tuple[int, int, int]:
 
 
 def run_ranks(size: int, arguments: list[str], port: int, surroundings: dict[str, str],
-              seconds: float = 40) -> tuple[bool, str]:
+              seconds: float = SECONDS) -> tuple[bool, str]:
     """Runs this script again as each rank. Whether all did well, and what rank 0 has written. Prints
     what a rank that fails has written."""
     with tempfile.TemporaryDirectory() as folder:
@@ -140,19 +142,24 @@ def run_ranks(size: int, arguments: list[str], port: int, surroundings: dict[str
 
 
 def run_parts(parts: list[str], sizes: tuple[int, ...], port: Callable[[], int],
-              surroundings: dict[str, str], seconds: float = 40) -> dict[str, bool]:
+              surroundings: dict[str, str], seconds: float = SECONDS) -> dict[str, bool]:
     """Runs the parts by one set of ranks for each size; after one that fails, the rest by another
-    set."""
+    set. Says at once what has become of each."""
     results = {}
+
+    def note(name: str, good: bool) -> None:
+        results[f"{name}, {size} ranks"] = say(f"{name}, {size} ranks", good)
+
     for size in sizes:
         left = list(parts)
         while left:
             good, output = run_ranks(size, left, port(), surroundings, seconds)
             done = [name for name in left if f"done {name}\n" in output]
-            results.update({f"{name}, {size} ranks": True for name in done})
+            for name in done:
+                note(name, True)
             left = [name for name in left if name not in done]
             if not good or left:
-                results[f"{left.pop(0) if left else 'the end'}, {size} ranks"] = False
+                note(left.pop(0) if left else "the end", False)
     return results
 
 
@@ -164,9 +171,13 @@ def do_parts(parts: dict[str, Callable[[int, int], None]]) -> None:
         print(f"done {name}", flush=True)
 
 
+def say(name: str, good: bool) -> bool:
+    print(f"{'ok  ' if good else 'FAIL'}  {name}", flush=True)
+    return good
+
+
 def finish(results: dict[str, bool]) -> NoReturn:
-    for name, good in results.items():
-        print(f"{'ok  ' if good else 'FAIL'}  {name}")
+    """Ends the script; say() has printed each result."""
     sys.exit(0 if results and all(results.values()) else 1)
 
 
