@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -28,9 +29,15 @@ ncclResult_t out_of_bounds(const char* function, const Bounds& bad) noexcept {
 
 } // namespace
 
+whorlConfig_t default_config() noexcept {
+  whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+  if (std::getenv("WHORL_TIMEOUT_MS") == nullptr) config.timeoutMs = kTimeoutMs;
+  return config;
+}
+
 ncclResult_t translate(const char* function, const ncclConfig_t& config,
                        whorlConfig_t& out) noexcept {
-  out = WHORL_CONFIG_INITIALIZER;
+  out = default_config();
   if (config.magic != NCCL_CONFIG_MAGIC || config.size < offsetof(ncclConfig_t, cgaClusterSize)) {
     return fail_in_group(ncclInvalidArgument, function,
                          ": config was not initialised; start from NCCL_CONFIG_INITIALIZER");
@@ -70,7 +77,10 @@ ncclResult_t translate(const char* function, const ncclConfig_t& config,
   out.maxCTAs = at_most(given.maxCTAs, 1024);
   out.nChannelsPerNetPeer = at_most(given.nChannelsPerNetPeer, 16);
   out.netName = given.netName;
-  if (given.netName != nullptr && std::string_view(given.netName) == "Socket") out.netName = "tcp";
+  if (given.netName != nullptr) {
+    const std::string_view name = given.netName;
+    if (name == "Socket" || name == "IB") out.netName = "tcp";
+  }
   out.commName = given.commName;
   return ncclSuccess;
 }

@@ -43,15 +43,12 @@ std::vector<std::unique_ptr<Remaining>>& collected() {
   return contexts;
 }
 
-/// The translated options, or NULL where the program gave none.
+/// The translated options of a program, or those that it gets if it has none.
 struct Options {
-  whorlConfig_t value;
-  whorlConfig_t* pointer = nullptr;
+  whorlConfig_t value = default_config();
 
   ncclResult_t read(const char* function, const ncclConfig_t* config) noexcept {
-    if (config == nullptr) return ncclSuccess;
-    pointer = &value;
-    return translate(function, *config, value);
+    return config == nullptr ? ncclSuccess : translate(function, *config, value);
   }
 };
 
@@ -69,7 +66,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int nranks, const nccl
     return result;
   }
   return report(
-      whorlCommInitRankConfig(whorl_nccl::inner(comm), nranks, inner(id), rank, options.pointer));
+      whorlCommInitRankConfig(whorl_nccl::inner(comm), nranks, inner(id), rank, &options.value));
 }
 
 /// The state of a communicator that is about to be used to make another one.
@@ -144,7 +141,7 @@ ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, nc
   const int self = remaining->self;
   const int nranks = static_cast<int>(remaining->ranks.size());
   if (group().depth > 0) collected().push_back(std::move(remaining));
-  return report(whorlCommInitOob(whorl_nccl::inner(newcomm), nranks, &oob, self, options.pointer));
+  return report(whorlCommInitOob(whorl_nccl::inner(newcomm), nranks, &oob, self, &options.value));
 }
 
 /// Tells all ranks of `comm` the id that one of them has.
@@ -236,7 +233,12 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitAll,
                   (ncclComm_t * comm, int ndev, const int* devlist)) {
   find_driver();
-  return report(whorlCommInitAll(inner(comm), ndev, devlist));
+  ncclResult_t result = report(whorlCommInitAll(inner(comm), ndev, devlist));
+  const int timeout_ms = default_config().timeoutMs;
+  for (int i = 0; i < ndev && result == ncclSuccess && timeout_ms > 0; ++i) {
+    result = report(whorlCommSetTimeout(inner(comm[i]), timeout_ms));
+  }
+  return result;
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommSplit,
@@ -244,7 +246,9 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommSplit,
                    ncclConfig_t* config)) {
   Options options;
   if (const auto bad = options.read("ncclCommSplit", config); bad != ncclSuccess) return bad;
-  return report(whorlCommSplit(inner(comm), color, key, inner(newcomm), options.pointer));
+  // Without options the child has those of its parent.
+  return report(whorlCommSplit(inner(comm), color, key, inner(newcomm),
+                               config == nullptr ? nullptr : &options.value));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommShrink,

@@ -230,8 +230,9 @@ WHORL_API whorlResult_t whorlCommInitRank(whorlComm_t* comm, int nranks, whorlUn
 /// whorlCommGetAsyncError() reports whorlSuccess.
 WHORL_API whorlResult_t whorlCommInitRankConfig(whorlComm_t* comm, int nranks, whorlUniqueId commId,
                                                 int rank, whorlConfig_t* config);
-/// Makes `ndev` communicators in this process at once: `comms[i]` is rank i. On host memory
-/// `devlist` may be NULL or name any devices: it is not used.
+/// Makes `ndev` communicators in this process at once: `comms[i]` is rank i. `devlist` is what
+/// whorlCommCuDevice() is to say of each, the same device any number of times; NULL means 0, 1, …
+/// Nothing else depends on it, and without a CUDA driver nothing does.
 WHORL_API whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist);
 
 /// Divides a communicator: ranks of equal `color` (≥ 0) form a new one, ordered by `key`, then by
@@ -262,7 +263,8 @@ WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
 /// issued by the outermost whorlGroupEnd(). Ranks may differ. Not collective; does not wait (beyond
 /// NCCL).
 WHORL_API whorlResult_t whorlCommSetTimeout(whorlComm_t comm, int ms);
-/// CUDA device of this rank; -1 for a communicator on host memory.
+/// The number of the CUDA device that was current where this rank was created, or that
+/// whorlCommInitAll() was given for it; -1 if there was none. Buffers may be on any device.
 WHORL_API whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device);
 /// This rank, 0 … count − 1.
 WHORL_API whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank);

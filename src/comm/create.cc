@@ -63,17 +63,17 @@ Status create(whorlComm_t* out, const Options& options, bool blocking, Gather ga
   return {};
 }
 
-Status create_all(whorlComm_t* out, int nranks, const Options& options) {
-  auto meetings = meet_in_process(nranks, options.timeout_ns);
+Status create_all(whorlComm_t* out, std::span<const Options> options) {
+  const std::size_t count = options.size();
+  auto meetings = meet_in_process(static_cast<int>(count), options[0].timeout_ns);
   if (!meetings.ok()) return meetings.status();
-  const auto count = static_cast<std::size_t>(nranks);
   std::vector<Status> outcomes(count);
   std::vector<std::thread> threads;
-  std::fill(out, out + nranks, nullptr);
+  std::fill(out, out + count, nullptr);
   Status failed;
   for (std::size_t rank = 0; rank < count; ++rank) {
     auto thread = start_thread("whorl-create", [&, rank] {
-      outcomes[rank] = create(out + rank, options, true,
+      outcomes[rank] = create(out + rank, options[rank], true,
                               [&, rank](std::uint64_t, const Verdict&) -> Result<Gathering> {
                                 return std::move((*meetings)[rank]);
                               });

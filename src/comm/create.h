@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -20,7 +21,7 @@ using Gather = std::function<Result<Gathering>(std::uint64_t timeout_ns, const V
 /// set at once and the rest happens in a thread.
 Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather);
 /// One communicator for each rank, all in this process.
-Status create_all(whorlComm_t* out, int nranks, const Options& options);
+Status create_all(whorlComm_t* out, std::span<const Options> options);
 /// A part of an existing communicator; `*out` is null for a rank without a color.
 Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
                     const Options& options);

@@ -29,6 +29,12 @@ bool known_to_device(const void* pointer) noexcept {
   return gpu::place_of(pointer).kind != gpu::MemoryKind::kHost;
 }
 
+int current_device() noexcept {
+  CUdevice device = -1;
+  if (driver() == nullptr || driver()->cuCtxGetDevice(&device) != CUDA_SUCCESS) return -1;
+  return device;
+}
+
 Result<void*> device_alloc(std::size_t bytes) {
   if (driver() == nullptr) return Status::error(Code::kInvalidUsage, gpu::driver_error());
   CUcontext context = nullptr;

@@ -10,6 +10,9 @@ namespace whorl {
 /// thread.
 bool known_to_device(const void* pointer) noexcept;
 
+/// The number of the device whose context is current in the calling thread; −1 if there is none.
+int current_device() noexcept;
+
 /// Memory of the device whose context is current in the calling thread, with contents that nobody
 /// has set. It can be exported by CUDA IPC. Any thread.
 Result<void*> device_alloc(std::size_t bytes);

@@ -15,6 +15,7 @@ Result<std::shared_ptr<Stream>> device_stream(void*) {
 }
 
 bool known_to_device(const void*) noexcept { return false; }
+int current_device() noexcept { return -1; }
 Result<void*> device_alloc(std::size_t) {
   return Status::error(Code::kInvalidUsage, why_no_devices());
 }

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/params.h"
+#include "comm/device_memory.h"
 #include "kernels/reduce.h"
 #include "transports/tcp/tuning.h"
 
@@ -122,7 +123,9 @@ bool blocking(const whorlConfig_t* config) noexcept {
 
 Result<Options> make_options(const whorlConfig_t* config) {
   auto options = Options::from_environment();
-  if (!options.ok() || config == nullptr) return options;
+  if (!options.ok()) return options;
+  options->device = current_device();
+  if (config == nullptr) return options;
   whorlConfig_t given = WHORL_CONFIG_INITIALIZER;
   if (config->magic != WHORL_CONFIG_MAGIC ||
       config->size < offsetof(whorlConfig_t, cgaClusterSize)) {

@@ -29,13 +29,14 @@ struct Options {
   bool verify = false;
   std::optional<std::uint32_t> spins; ///< attempts before a wait yields; empty: what suits
   bool probe = true;                  ///< measure links; rank 0's counts
+  int device = -1;                    ///< that the rank says is its own; −1: none
 
   /// From the environment alone. The error names the variable.
   static Result<Options> from_environment();
 };
 
 /// Options from the environment, overridden by the fields of `config` that are set; `config` may be
-/// null. The error names the field.
+/// null. The device is the calling thread's. The error names the field.
 Result<Options> make_options(const whorlConfig_t* config);
 /// Whether the caller wants to wait for the creation.
 bool blocking(const whorlConfig_t* config) noexcept;

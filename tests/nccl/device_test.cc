@@ -69,6 +69,31 @@ TEST(NcclDevice, CollectivesAreInTheStream) {
   });
 }
 
+TEST(NcclDevice, OfACommunicatorIsThatOfItsCreation) {
+  const auto device_of = [](ncclComm_t comm) {
+    int device = -5;
+    EXPECT_EQ(ncclCommCuDevice(comm, &device), ncclSuccess);
+    return device;
+  };
+  ncclComm_t comms[3] = {};
+  const int devices[] = {0, 2, 0};
+  ASSERT_EQ(ncclCommInitAll(comms, 3, devices), ncclSuccess) << ncclGetLastError(nullptr);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(device_of(comms[rank]), devices[rank]);
+  for (const ncclComm_t comm : comms) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+
+  const auto alone = [&](int expected) {
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ASSERT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess) << ncclGetLastError(nullptr);
+    EXPECT_EQ(device_of(comm), expected);
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  };
+  std::thread(alone, -1).join(); // no context is current there
+  const DeviceContext context;
+  alone(0);
+}
+
 TEST(NcclDevice, SendsAndReceivesAreInTheStream) {
   const DeviceContext context;
   World world(2);

@@ -2,10 +2,12 @@
 #include <cstring>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "comm/api/support.h"
 #include "comm/bootstrap_root.h"
 #include "comm/create.h"
+#include "comm/device_stream.h"
 #include "comm/group.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
@@ -195,13 +197,16 @@ whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* config) {
 }
 
 whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist) {
-  static_cast<void>(devlist);
   return guarded("whorlCommInitAll", [&]() -> Status {
     WHORL_TRY(check_ranks("whorlCommInitAll", comms, ndev, 0));
     mark_used();
     const auto options = make_options(nullptr);
     if (!options.ok()) return options.status();
-    return create_all(comms, ndev, *options).with_context("whorlCommInitAll");
+    std::vector<Options> of_rank(static_cast<std::size_t>(ndev), *options);
+    for (int rank = 0; rank < ndev && devices_possible(); ++rank) {
+      of_rank[static_cast<std::size_t>(rank)].device = devlist != nullptr ? devlist[rank] : rank;
+    }
+    return create_all(comms, of_rank).with_context("whorlCommInitAll");
   });
 }
 
@@ -218,6 +223,7 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
     }
     *newcomm = nullptr;
     Options options = comm->communicator->options();
+    options.timeout_ns = comm->communicator->policy().timeout_ns; // may have been set
     if (config != nullptr) {
       auto given = make_options(config);
       if (!given.ok()) return given.status();
@@ -315,7 +321,7 @@ whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device) {
   return guarded("whorlCommCuDevice", comm, [&]() -> Status {
     WHORL_TRY(check_created("whorlCommCuDevice", comm));
     if (device == nullptr) return invalid("whorlCommCuDevice", "device is NULL");
-    *device = -1;
+    *device = comm->communicator->options().device;
     return {};
   });
 }
