@@ -7,6 +7,13 @@
 #include <exception>
 
 namespace whorl {
+namespace {
+
+thread_local bool own_thread = false;
+
+} // namespace
+
+bool in_own_thread() noexcept { return own_thread; }
 
 Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   // A new thread inherits the mask: block everything while it is made.
@@ -24,7 +31,10 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   };
   const Blocked blocked;
   try {
-    std::thread thread(std::move(body));
+    std::thread thread([body = std::move(body)] {
+      own_thread = true;
+      body();
+    });
     pthread_setname_np(thread.native_handle(), name);
     return thread;
   } catch (const std::exception& error) {

@@ -11,4 +11,7 @@ namespace whorl {
 /// system has no thread left.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
+/// Whether start_thread() made the calling thread.
+bool in_own_thread() noexcept;
+
 } // namespace whorl

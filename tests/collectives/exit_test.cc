@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <thread>
 
@@ -28,6 +29,7 @@ using std::chrono::microseconds;
 
 TEST(Exit, MayComeDuringCreation) {
   for (int round = 0; round < 120; ++round) {
+    std::fflush(nullptr); // or the child prints it, too
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) exit_during_creation(microseconds(round % 60 * 30));

@@ -12,6 +12,8 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "base/thread.h"
+
 namespace whorl {
 namespace {
 
@@ -26,8 +28,16 @@ class InUse {
         OPENSSL_init_crypto(OPENSSL_INIT_ADD_ALL_DIGESTS, nullptr) == 1 &&
         std::atexit(close_gate) == 0;
     static_cast<void>(registered);
+    entered_ = !gate().closed;
   }
-  explicit operator bool() const noexcept { return !gate().closed; }
+  /// What OpenSSL keeps for a thread goes at once where the thread is ours: if the thread ended
+  /// during the exit, both would free it.
+  ~InUse() {
+    if (entered_ && in_own_thread()) OPENSSL_thread_stop();
+  }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+  explicit operator bool() const noexcept { return entered_; }
 
  private:
   struct Gate {
@@ -46,6 +56,7 @@ class InUse {
   }
 
   std::shared_lock<std::shared_timed_mutex> lock_;
+  bool entered_ = false;
 };
 
 } // namespace
