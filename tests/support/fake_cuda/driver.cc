@@ -106,6 +106,7 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
+  if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
   *count = devices();
   return CUDA_SUCCESS;
 }
