@@ -150,7 +150,10 @@ Stream::~Stream() {
   thread_.join();
 }
 
+thread_local std::shared_ptr<Stream::Recording> Stream::recording;
+
 void Stream::push(std::function<void()> operation) {
+  if (recording != nullptr) recording->push_back(operation);
   {
     const std::lock_guard lock(mutex_);
     operations_.push_back(std::move(operation));
@@ -196,6 +199,7 @@ void Event::reach(std::uint64_t number) {
   {
     const std::lock_guard lock(mutex_);
     if (number > reached_) reached_ = number;
+    when_ = std::chrono::steady_clock::now();
   }
   changed_.notify_all();
 }
@@ -206,6 +210,15 @@ bool Event::reached(std::uint64_t number) {
 void Event::wait(std::uint64_t number) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return reached_ >= number; });
+}
+
+std::chrono::steady_clock::time_point Event::when() {
+  const std::lock_guard lock(mutex_);
+  return when_;
+}
+
+const std::shared_ptr<Event>& event_of(CUevent handle) {
+  return *reinterpret_cast<std::shared_ptr<Event>*>(handle);
 }
 
 Stream& stream_of(CUstream handle) {
