@@ -82,6 +82,11 @@ Device::Device() {
   PERF_CUDA(cuDeviceGetAttribute(&processors_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
   PERF_CUDA(cuDeviceGetAttribute(&cache, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device));
   cache_bytes_ = static_cast<std::size_t>(cache);
+  int khz = 0;
+  int bits = 0;
+  PERF_CUDA(cuDeviceGetAttribute(&khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device));
+  PERF_CUDA(cuDeviceGetAttribute(&bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device));
+  peak_ = 2e3 * khz * bits / 8;
   CUmodule module = nullptr;
   PERF_CUDA(cuModuleLoadData(&module, whorl_fatbin_perf_kernels));
   PERF_CUDA(cuModuleGetFunction(&empty_, module, "perf_empty"));

@@ -106,6 +106,9 @@ class Device {
   [[nodiscard]] int processors() const { return processors_; }
   [[nodiscard]] std::size_t cache_bytes() const { return cache_bytes_; } ///< L2
   [[nodiscard]] std::size_t free_bytes() const;
+  /// What its memory could do at most: 2 · clock · width of the bus, in bytes per second; 0:
+  /// unknown.
+  [[nodiscard]] double peak() const { return peak_; }
 
   void empty(CUstream stream) const;
   /// a[i] = b[i] + 3 c[i], over thirds of `bytes` from `base` on: reads two, writes the last.
@@ -124,6 +127,7 @@ class Device {
   std::string name_;
   int driver_version_ = 0, processors_ = 1, ring_blocks_ = 1;
   std::size_t cache_bytes_ = 0;
+  double peak_ = 0;
   CUfunction empty_ = nullptr, triad_ = nullptr, fill_ = nullptr, ring_ = nullptr;
 };
 

@@ -18,6 +18,7 @@ int describe_device(const Settings& settings) {
                   {"processors", device.processors()},
                   {"cache_bytes", device.cache_bytes()},
                   {"free_bytes", device.free_bytes()},
+                  {"peak_bytes_per_s", device.peak()},
                   {"pretended", device.name().starts_with("pretended")}});
   return 0;
 }
