@@ -181,7 +181,7 @@ def predicted_other_us(row: Row, other: str, peak: float) -> float | None:
     if not peak or row.get("collective") not in ("allreduce", "sums of torch"):
         return None
     moved = {"nccl": 6 * (ranks - 1) * size, "ring": 5 * (ranks - 1) * size,
-             "torch": (3 * (ranks - 1) + 2 * ranks) * size,
+             "torch": 5 * (ranks - 1) * size,
              "triad": row.get("moved_bytes", 0), "copy": row.get("moved_bytes", 0)}[other]
     return NODE_US + moved / (REACHABLE * peak) * 1e6
 

@@ -67,7 +67,7 @@ TARGET: Columns = [("target", lambda row: row.get("target") or "–"),
                    ("", lambda row: row.get("verdict") or "–")]
 SPEEDS: Columns = [("GB/s", lambda row: speed(row, "whorl")),
                    ("triad GB/s", lambda row: speed(row, "triad"))]
-WRONG: Columns = [("wrong", field("wrong"))]
+WRONG: Columns = [("wrong", lambda row: "–" if row.get("wrong", -1) < 0 else str(row["wrong"]))]
 
 COLUMNS: dict[str, Columns] = {
     "M1": [*WHAT, *MODEL, *SPEEDS, ("copy GB/s", lambda row: speed(row, "copy")),
