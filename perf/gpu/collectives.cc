@@ -238,9 +238,12 @@ int measure_collectives(const Settings& given) {
     other = std::make_unique<World>(*nccl, settings.ranks);
     emit(settings, {{"note", "nccl " + std::to_string(nccl->version())}});
   }
-  for (const std::size_t bytes : settings.sizes) {
-    Case(settings, device, arena.address(), bytes)
-        .run(world, other.get(), settings.ring ? flags.address() : 0);
+  for (const std::string& type : given.types) {
+    settings.type = type;
+    for (const std::size_t bytes : settings.sizes) {
+      Case(settings, device, arena.address(), bytes)
+          .run(world, other.get(), settings.ring ? flags.address() : 0);
+    }
   }
   return 0;
 }

@@ -189,7 +189,8 @@ struct Board {
 };
 
 template <class Meet>
-void check_all(const Settings& settings, Ranks& ranks, bool first, Found& found, const Meet& meet) {
+void check_type(const Settings& settings, Ranks& ranks, bool first, Found& found,
+                const Meet& meet) {
   const int type = type_of(settings.type);
   for (const std::size_t bytes : settings.sizes) {
     const std::size_t count = bytes / element_bytes(type);
@@ -209,6 +210,14 @@ void check_all(const Settings& settings, Ranks& ranks, bool first, Found& found,
       }
       meet();
     }
+  }
+}
+
+template <class Meet>
+void check_all(Settings settings, Ranks& ranks, bool first, Found& found, const Meet& meet) {
+  for (const std::string& type : settings.types) {
+    settings.type = type;
+    check_type(settings, ranks, first, found, meet);
   }
 }
 

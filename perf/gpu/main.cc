@@ -37,7 +37,9 @@ int main(int argc, char** argv) {
     part->add_option("--name", settings.measurement, "What rows are called");
     part->add_option("-N,--ranks", settings.ranks, "Ranks")->check(CLI::Range(2, 16));
     part->add_option("--sizes", sizes, "Bytes of the larger side: 4K,1M")->delimiter(',');
-    part->add_option("-d,--datatype", settings.type, "Datatype");
+    part->add_option("-d,--datatype", settings.types,
+                     "Datatypes: float,half; latency and processes take one")
+        ->delimiter(',');
     part->add_option("--rounds", settings.rounds, "Rounds in which the variants take turns")
         ->check(CLI::Range(1, 1000));
     part->add_option("--ms", settings.ms, "Milliseconds of a variant in a round")
@@ -74,6 +76,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "gpu_bench: --memory %s is not a size\n", memory.c_str());
     return 2;
   }
+  settings.type = settings.types.front();
   try {
     if (collectives->parsed()) return measure_collectives(settings);
     if (latency->parsed()) return measure_latency(settings);

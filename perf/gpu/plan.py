@@ -65,12 +65,13 @@ class Plan:
         return (2, 4) if self.smoke else ranks
 
     def collective(self, measurement: str, name: str, ranks: int, sizes: list[int],
-                   kind: str = "float", more: list[str] | None = None, **fields: Any) -> Step:
+                   kinds: tuple[str, ...] = ("float",), more: list[str] | None = None,
+                   **fields: Any) -> Step:
         rows = [{"measurement": measurement, "collective": name, "ranks": ranks, "bytes": size,
-                 "type": kind} for size in sizes]
-        return Step(measurement, f"{name}, {ranks} ranks, {kind}",
+                 "type": kind} for kind in kinds for size in sizes]
+        return Step(measurement, f"{name}, {ranks} ranks, {', '.join(kinds)}",
                     ["collectives", "--name", measurement, "--collective", name, "-N", str(ranks),
-                     "-d", kind, "--sizes", list_of(sizes), *self.effort(), *(more or [])],
+                     "-d", ",".join(kinds), "--sizes", list_of(sizes), *self.effort(), *(more or [])],
                     rows, **fields)
 
     def steps(self) -> list[Step]:
@@ -127,8 +128,7 @@ class Plan:
 
     def types(self) -> list[Step]:
         sizes = self.sizes(256 * MIB)[-1:]
-        return [self.collective("M6", "reduce", ranks, sizes, kind)
-                for ranks in self.ranks(2, 8) for kind in TYPES]
+        return [self.collective("M6", "reduce", ranks, sizes, TYPES) for ranks in self.ranks(2, 8)]
 
     def ring(self) -> list[Step]:
         sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
@@ -139,23 +139,23 @@ class Plan:
                 for ranks in self.ranks(2, 4, 8)]
 
     def identity(self) -> list[Step]:
-        sizes = [1000, 64 * KIB] if self.smoke else [1000, 64 * KIB, 8 * MIB]
+        sizes = [1000, 64 * KIB] if self.smoke else [1000, 64 * KIB, 4 * MIB]
         paths: list[tuple[str, dict[str, str]]] = [
             ("one kernel", {}), ("processes", {}), ("host", {"WHORL_DEVICE_IPC": "0"}),
             ("host, pieces of 64 KiB", {"WHORL_DEVICE_IPC": "0", "WHORL_PIECE_BYTES": "65536"})]
         steps = []
         for path, environment in paths:
             for ranks in (2, 3) if self.smoke else (2, 3, 4, 8):
-                kinds = ("float", "bfloat16") if self.smoke else TYPES
-                for kind in kinds if ranks in (2, 3) else ("float", "bfloat16"):
-                    rows = [{"measurement": "M8", "path": path, "ranks": ranks, "bytes": size,
-                             "type": kind, "data": data}
-                            for size in sizes for data in ("exact", "order-sensitive")]
-                    steps.append(Step(
-                        "M8", f"{path}, {ranks} ranks, {kind}",
-                        ["identity", "--name", "M8", "--path", path, "-N", str(ranks), "-d", kind,
-                         "--sizes", ",".join(str(size) for size in sizes)],
-                        rows, environment=environment, limit=30))
+                few = self.smoke or ranks > 3
+                kinds = ("float", "bfloat16") if few else TYPES
+                rows = [{"measurement": "M8", "path": path, "ranks": ranks, "bytes": size,
+                         "type": kind, "data": data}
+                        for kind in kinds for size in sizes for data in ("exact", "order-sensitive")]
+                steps.append(Step("M8", f"{path}, {ranks} ranks",
+                                  ["identity", "--name", "M8", "--path", path, "-N", str(ranks),
+                                   "-d", ",".join(kinds), "--sizes",
+                                   ",".join(str(size) for size in sizes)],
+                                  rows, environment=environment))
         return steps
 
 

@@ -17,8 +17,9 @@ using Json = nlohmann::json;
 struct Settings {
   std::string measurement; ///< its name in the rows, "M1"
   std::string collective = "allreduce";
-  std::string type = "float";
-  std::string path; ///< what identity is measured of
+  std::vector<std::string> types{"float"};
+  std::string type = "float"; ///< the one that is being measured
+  std::string path;           ///< what identity is measured of
   std::vector<std::size_t> sizes{4096};
   int ranks = 2;
   int rounds = 7;
