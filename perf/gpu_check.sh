@@ -2,9 +2,9 @@
 # Tests and measures device memory on a machine with a GPU that has nothing but the CUDA driver. Where
 # it has the CUDA toolkit, PyTorch or CuPy, more is done with them.
 #
-#   perf/gpu_check.sh pack          where the build is: collects programs and libraries in
-#                                   build/gpu_check
-#   perf/gpu_check.sh run [FOLDER]  where the GPU is, with this checkout and build/gpu_check: tests,
+#   perf/gpu_check.sh pack          where the build is: makes build/gpu_check/pack.tar.gz of programs
+#                                   and libraries
+#   perf/gpu_check.sh run [FOLDER]  where the GPU is, with this checkout and that file: tests,
 #                                   measurements (perf/gpu/measure.py), compute-sanitizer, Python
 #                                   programs. Everything also into FOLDER (default
 #                                   build/gpu_check/results): measure.md has the tables,
@@ -40,20 +40,32 @@ pack() {
   # shellcheck disable=SC2046  # a list of words
   read -ra programs <<<"$(echo $(programs_of_build))"
   ninja -C build/release "${programs[@]}" || exit 1
-  rm -rf "$pack" && mkdir -p "$pack/lib"
+  local files=$pack/files
+  rm -rf "$pack" && mkdir -p "$files/lib"
   # With each program what it loads, but the driver, the C library and the loader.
   for program in "${programs[@]}"; do
-    cp "build/release/$program" "$pack" || exit 1
+    cp "build/release/$program" "$files" || exit 1
     ldd "build/release/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
-  done | sort -u | grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' |
-    xargs cp -Lt "$pack/lib"
-  strip --strip-debug "$pack"/lib/*.so* 2>/dev/null
-  # For other people's processes, which have a C++ library and an OpenSSL of their own.
-  mkdir "$pack/python"
-  find "$pack/lib" -type f ! -name 'libstdc++*' ! -name 'libgcc_s*' ! -name 'libssl*' \
-    ! -name 'libcrypto*' -exec ln -t "$pack/python" {} +
-  git rev-parse HEAD >"$pack/commit" 2>/dev/null
-  du -sh "$pack"
+  done | xargs realpath -s | sort -u |
+    grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' | xargs cp -Lt "$files/lib"
+  find "$files" -type f -exec strip --strip-unneeded {} + 2>/dev/null
+  git rev-parse HEAD >"$files/commit" 2>/dev/null
+  tar -czf "$pack/pack.tar.gz" -C "$files" . && rm -r "$files" || exit 1
+  du -h "$pack/pack.tar.gz"
+}
+
+unpack() {
+  if [ "$pack/pack.tar.gz" -nt "$pack/gpu_bench" ]; then
+    tar -xzmf "$pack/pack.tar.gz" -C "$pack" || exit 2
+    # For other people's processes, which have a C++ library and an OpenSSL of their own.
+    rm -rf "$pack/python" && mkdir "$pack/python"
+    find "$pack/lib" -type f ! -name 'libstdc++*' ! -name 'libgcc_s*' ! -name 'libssl*' \
+      ! -name 'libcrypto*' -exec ln -t "$pack/python" {} +
+  fi
+  if [ ! -x "$pack/gpu_bench" ]; then
+    echo "There is no $pack/pack.tar.gz: run \`perf/gpu_check.sh pack\` where the build is." >&2
+    exit 2
+  fi
 }
 
 failures=0
@@ -93,10 +105,7 @@ begin() { # [FOLDER]
   results=${1:-$pack/results}
   mkdir -p "$results" || exit 1
   results=$(realpath "$results")
-  if [ ! -x "$pack/gpu_bench" ]; then
-    echo "There are no programs in $pack: run \`perf/gpu_check.sh pack\` where the build is." >&2
-    exit 2
-  fi
+  unpack
   local driver
   driver=$(ldconfig -p 2>/dev/null | awk '/libcuda\.so\.1/ { print $NF; exit }')
   driver=$(dirname "${driver:-/usr/local/nvidia/lib64/libcuda.so.1}")
@@ -111,8 +120,11 @@ no_device=0
 
 finish() {
   {
-    echo '['
-    (IFS=$',\n' && printf '%s' "${summary[0]}" && printf ',\n%s' "${summary[@]:1}")
+    local separator='[' entry
+    for entry in "${summary[@]}"; do
+      printf '%s\n%s' "$separator" "$entry"
+      separator=,
+    done
     printf '\n]\n'
   } >"$results/summary.json"
   echo "$failures of ${#summary[@]} steps failed, in $SECONDS s; everything is in $results"
