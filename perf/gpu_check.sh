@@ -111,6 +111,8 @@ begin() { # [FOLDER]
   driver=$(dirname "${driver:-/usr/local/nvidia/lib64/libcuda.so.1}")
   with_driver="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver"
   export LD_LIBRARY_PATH="$with_driver:$PWD/$pack/lib"
+  export PATH="$PATH:${CUDA_HOME:-/usr/local/cuda}/bin" # compute-sanitizer
+  if command -v nvidia-smi >/dev/null; then nvidia-smi -q >"$results/nvidia_smi.txt" 2>&1; fi
   # A first look: what there is, and whether whorl can use it.
   { "$pack/whorl-devices" || true; } 2>&1 | tee "$results/device.txt"
   "$pack/gpu_bench" device --name device >"$results/bench_device.json" 2>"$results/no_device.txt" ||
@@ -136,7 +138,7 @@ python_programs() {
   local name
   for name in nccl_random nccl_torch nccl_cupy backend_torch; do
     limit=$([ "$name" = backend_torch ] && echo 200 || echo 80) check "$name" env \
-      PYTHONUNBUFFERED=1 LD_LIBRARY_PATH="$with_driver" WHORL_GPU_LIBRARIES="$PWD/$pack/python" \
+      ${smoke:+WHORL_GPU_TEST_ROUNDS=8} PYTHONUNBUFFERED=1 LD_LIBRARY_PATH="$with_driver" WHORL_GPU_LIBRARIES="$PWD/$pack/python" \
       python3 "tests/gpu/$name.py"
     grep -E '^(ok|FAIL)' "$results/$name.txt" 2>/dev/null | sed 's/^/        /'
   done
@@ -150,10 +152,12 @@ measure() {
     return
   fi
   # What the steps behind need is left to them.
-  local seconds=$((budget - SECONDS - 150))
-  [ "$seconds" -le 300 ] || seconds=300
+  local seconds=$((budget - SECONDS - 200))
+  [ "$seconds" -le 270 ] || seconds=270
+  [ "$seconds" -ge 0 ] || seconds=0
   limit=$((seconds + 30)) check measure python3 -u perf/gpu/measure.py --bench "$pack/gpu_bench" \
-    --devices "$pack/whorl-devices" --out "$results" --seconds "$seconds" ${smoke:+--smoke}
+    --devices "$pack/whorl-devices" --out "$results" --seconds "$seconds" ${smoke:+--smoke} \
+    --note "whorl at commit $(cat "$pack/commit" 2>/dev/null || echo unknown)"
   grep '^|' "$results/measure.txt" 2>/dev/null | sed 's/^/        /'
 }
 
@@ -166,11 +170,11 @@ sanitizers() {
   local sanitizer=(compute-sanitizer --error-exitcode 9)
   local bench=("$pack/gpu_bench" collectives --name sanitizer -N 4 --sizes 4K,1M --rounds 1 --ms 1
     --memory 256M --ring --eager)
-  limit=60 check memcheck_bench "${sanitizer[@]}" --tool memcheck "${bench[@]}"
-  limit=60 check racecheck_bench "${sanitizer[@]}" --tool racecheck "${bench[@]}"
-  limit=90 check memcheck "${sanitizer[@]}" --tool memcheck "$pack/device_test" \
+  limit=40 check memcheck_bench "${sanitizer[@]}" --tool memcheck "${bench[@]}"
+  limit=30 check racecheck_bench "${sanitizer[@]}" --tool racecheck "${bench[@]}"
+  limit=60 check memcheck "${sanitizer[@]}" --tool memcheck "$pack/device_test" \
     --gtest_filter='Ranks/*:DeviceOrder.*'
-  limit=60 check racecheck "${sanitizer[@]}" --tool racecheck "$pack/device_test" \
+  limit=40 check racecheck "${sanitizer[@]}" --tool racecheck "$pack/device_test" \
     --gtest_filter='Ranks/Device.Every*'
 }
 

@@ -2,7 +2,7 @@
 """Measures whorl on one GPU: M1 to M8 of docs/gpu.md, within a time.
 
     measure.py --bench build/release/perf/gpu/gpu_bench --out FOLDER [--seconds 300] [--only M1,M3]
-               [--nccl PATH] [--devices PROGRAM] [--smoke]
+               [--nccl PATH] [--devices PROGRAM] [--note TEXT] [--smoke]
 
 Writes FOLDER/measure.json and FOLDER/measure.md. One step that fails, or takes too long, does not stop
 the others; what there is no time for is marked. Exit status: 0 if every step that began ended well and
@@ -116,7 +116,7 @@ class Measurement:
         self.result: dict[str, Any] = {
             "schema": 1, "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "begun": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "budget_s": arguments.seconds, "notes": [], "steps": [], "rows": []}
+            "budget_s": arguments.seconds, "notes": list(arguments.note), "steps": [], "rows": []}
         self.bad = False
 
     def left(self) -> float:
@@ -251,6 +251,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300, help="for everything (300)")
     parser.add_argument("--only", default="", help="these measurements: M1,M3")
     parser.add_argument("--nccl", default="", help="path of an NCCL for M2, whatever its version")
+    parser.add_argument("--note", action="append", default=[], help="a line for the report's head")
     parser.add_argument("--smoke", action="store_true", help="small sizes: whether it works")
     return Measurement(parser.parse_args()).all()
 

@@ -18,7 +18,6 @@ namespace perf::gpu {
 namespace {
 
 constexpr int kMostProcesses = 16;
-constexpr int kMostRows = 64;
 constexpr std::size_t kPage = 4096;
 constexpr int kPings = 100;
 
@@ -51,8 +50,7 @@ class Rank {
   }
 
   void run() {
-    if (first()) ping_pong_of(settings_.ranks);
-    if (!first() && rank_ == 1) ping_pong_of(settings_.ranks);
+    if (rank_ < 2) ping_pong();
     board_.meeting.meet();
     for (const std::size_t bytes : settings_.sizes) measure(bytes);
     static_cast<void>(whorl_.CommDestroy(comm_));
@@ -158,7 +156,7 @@ class Rank {
   }
 
   /// Ranks 0 and 1 alone: their streams wait for each other's words, then for each other's events.
-  void ping_pong_of(int) {
+  void ping_pong() {
     Json row{{"collective", "ping-pong"}, {"ranks", 2}};
     try {
       PERF_CUDA(cuMemHostRegister(board_.words, sizeof board_.words,
