@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <set>
 #include <string>
 
 namespace fake_cuda {
@@ -13,6 +14,16 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 std::atomic<unsigned long long> streams_made{0}, allocations_made{0};
+
+/// Those that there are.
+struct Streams {
+  std::mutex mutex;
+  std::set<Stream*> all;
+};
+Streams& streams() {
+  static auto& instance = *new Streams;
+  return instance;
+}
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -139,9 +150,16 @@ Memory::Range Memory::take(std::uintptr_t begin) {
   return range;
 }
 
-Stream::Stream() : number_(++streams_made), thread_([this] { run(); }) {}
+Stream::Stream() : number_(++streams_made), thread_([this] { run(); }) {
+  const std::lock_guard lock(streams().mutex);
+  streams().all.insert(this);
+}
 
 Stream::~Stream() {
+  {
+    const std::lock_guard lock(streams().mutex);
+    streams().all.erase(this);
+  }
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -169,6 +187,22 @@ bool Stream::idle() {
 void Stream::synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return operations_.empty() && !busy_; });
+}
+
+void Stream::synchronize_all() {
+  const auto reached = std::make_shared<Event>();
+  const auto left = std::make_shared<std::atomic<std::size_t>>(1);
+  // A stream that is destroyed meanwhile carries out its operations first.
+  const auto arrive = [reached, left] {
+    if (--*left == 0) reached->reach(1);
+  };
+  {
+    const std::lock_guard lock(streams().mutex);
+    *left += streams().all.size();
+    for (Stream* const stream : streams().all) stream->push(arrive);
+  }
+  arrive();
+  reached->wait(1);
 }
 
 void Stream::run() {

@@ -80,6 +80,7 @@ class Stream {
   void push(std::function<void()> operation);
   bool idle();
   void synchronize();
+  static void synchronize_all();                        ///< waits for what all streams have now
   unsigned long long number() const { return number_; } ///< never used again
   std::atomic<bool> capturing{false};
 

@@ -175,7 +175,11 @@ CUresult cuCtxSetCurrent(CUcontext context) {
   context_stack.push_back(context);
   return CUDA_SUCCESS;
 }
-CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
+CUresult cuCtxSynchronize() {
+  if (fake_cuda::Stream::recording != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  fake_cuda::Stream::synchronize_all();
+  return CUDA_SUCCESS;
+}
 CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; }
 
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, void** values,
