@@ -1,79 +1,135 @@
 #!/usr/bin/env bash
 # Tests and measures device memory on a machine with a GPU that has nothing but the CUDA driver. Where
-# it has PyTorch or CuPy, and a compiler for the extension, these are tested, too (tests/gpu).
+# it has the CUDA toolkit, PyTorch or CuPy, more is done with them.
 #
-#   perf/gpu_check.sh pack          where the build is: collects programs and libraries in
-#                                   build/gpu_check
-#   perf/gpu_check.sh run [FOLDER]  where the GPU is: tests, then tables, also into FOLDER
-#                                   (default build/gpu_check/results); minutes. summary.json has
-#                                   what became of each step
+#   perf/gpu_check.sh pack          where the build is: makes build/gpu_check/pack.tar.gz of programs
+#                                   and libraries
+#   perf/gpu_check.sh run [FOLDER]  where the GPU is, with this checkout and that file: tests,
+#                                   measurements (perf/gpu/measure.py), compute-sanitizer, Python
+#                                   programs. Everything also into FOLDER (default
+#                                   build/gpu_check/results): measure.md has the tables,
+#                                   summary.json what became of each step
 #   perf/gpu_check.sh python [FOLDER]  only what Python programs do
+#
+# All of it takes WHORL_CHECK_SECONDS at most (570); what there is no time for is marked. With
+# WHORL_CHECK_SMOKE=1 sizes are small: whether it works. Exit status: 0 if nothing failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pack=build/gpu_check
+budget=${WHORL_CHECK_SECONDS:-570}
+smoke=${WHORL_CHECK_SMOKE:-}
+SECONDS=0
+
+tests=(device_test device_processes_test device_pieces_test nccl_device_test)
+
+# The tests above, where the build has them.
+programs_of_build() {
+  local name
+  for name in "${tests[@]}"; do
+    case $name in
+      nccl_*) echo "tests/nccl/$name" ;;
+      *) echo "tests/collectives/$name" ;;
+    esac
+  done
+  echo perf/gpu/gpu_bench perf/all_reduce_perf tools/whorl-devices
+}
 
 pack() {
   ./run perf all_reduce --ranks 2 -b 8 -e 8 >/dev/null || exit 1
-  local programs=(tests/collectives/device_test tests/collectives/device_processes_test
-    tests/nccl/nccl_device_test
-    perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf) program
-  programs+=(tests/collectives/device_pieces_test)
+  local programs program
+  # shellcheck disable=SC2046  # a list of words
+  read -ra programs <<<"$(echo $(programs_of_build))"
   ninja -C build/release "${programs[@]}" || exit 1
-  rm -rf "$pack" && mkdir -p "$pack/lib"
+  local files=$pack/files
+  rm -rf "$pack" && mkdir -p "$files/lib"
   # With each program what it loads, but the driver, the C library and the loader.
   for program in "${programs[@]}"; do
-    cp "build/release/$program" "$pack" || exit 1
+    cp "build/release/$program" "$files" || exit 1
     ldd "build/release/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
-  done | sort -u | grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' |
-    xargs cp -Lt "$pack/lib"
-  # For other people's processes, which have a C++ library and an OpenSSL of their own.
-  mkdir "$pack/python"
-  find "$pack/lib" -type f ! -name 'libstdc++*' ! -name 'libgcc_s*' ! -name 'libssl*' \
-    ! -name 'libcrypto*' -exec ln -t "$pack/python" {} +
-  du -sh "$pack"
+  done | xargs realpath -s | sort -u |
+    grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' | xargs cp -Lt "$files/lib"
+  find "$files" -type f -exec strip --strip-unneeded {} + 2>/dev/null
+  git rev-parse HEAD >"$files/commit" 2>/dev/null
+  tar -czf "$pack/pack.tar.gz" -C "$files" . && rm -r "$files" || exit 1
+  du -h "$pack/pack.tar.gz"
+}
+
+unpack() {
+  if [ "$pack/pack.tar.gz" -nt "$pack/gpu_bench" ]; then
+    tar -xzmf "$pack/pack.tar.gz" -C "$pack" || exit 2
+    # For other people's processes, which have a C++ library and an OpenSSL of their own.
+    rm -rf "$pack/python" && mkdir "$pack/python"
+    find "$pack/lib" -type f ! -name 'libstdc++*' ! -name 'libgcc_s*' ! -name 'libssl*' \
+      ! -name 'libcrypto*' -exec ln -t "$pack/python" {} +
+  fi
+  if [ ! -x "$pack/gpu_bench" ]; then
+    echo "There is no $pack/pack.tar.gz: run \`perf/gpu_check.sh pack\` where the build is." >&2
+    exit 2
+  fi
 }
 
 failures=0
-limit=120 # seconds for one step
+limit=60 # seconds for one step
 summary=()
+note() { # title outcome status seconds
+  summary+=("  {\"step\": \"$1\", \"outcome\": \"$2\", \"status\": $3, \"seconds\": $4}")
+}
+
 check() { # title command...
-  local title=$1 status=0 began=$SECONDS outcome=ok
+  local title=$1 status=0 began=$SECONDS outcome=ok left=$((budget - SECONDS))
   shift
-  timeout -k 10 "$limit" "$@" >"$results/$title.txt" 2>&1 || status=$?
+  if [ "$left" -lt 5 ]; then
+    echo "----  $title: not run: time"
+    note "$title" "not run: time" 0 0
+    return
+  fi
+  timeout -k 5 $((limit < left ? limit : left)) "$@" >"$results/$title.txt" 2>&1 || status=$?
   case $status in
-    0) echo "ok    $title" ;;
+    0) echo "ok    $title ($((SECONDS - began)) s)" ;;
     77)
       outcome=skipped
       echo "skip  $title: $(tail -1 "$results/$title.txt")"
       ;;
     *)
       outcome=failed
-      echo "FAIL  $title ($status)"
-      tail -15 "$results/$title.txt"
+      [ "$status" = 124 ] && outcome="failed: no end in time"
+      echo "FAIL  $title (status $status)"
+      tail -15 "$results/$title.txt" | sed 's/^/        /'
       failures=$((failures + 1))
       ;;
   esac
-  summary+=("  {\"step\": \"$title\", \"outcome\": \"$outcome\", \"status\": $status, \"seconds\": $((SECONDS - began))}")
+  note "$title" "$outcome" "$status" $((SECONDS - began))
 }
 
 begin() { # [FOLDER]
   results=${1:-$pack/results}
-  mkdir -p "$results"
+  mkdir -p "$results" || exit 1
+  results=$(realpath "$results")
+  unpack
   local driver
-  driver=$(dirname "$(ldconfig -p | awk '/libcuda\.so\.1/ { print $NF; exit }')")
-  [ "$driver" != . ] || driver=/usr/local/nvidia/lib64
+  driver=$(ldconfig -p 2>/dev/null | awk '/libcuda\.so\.1/ { print $NF; exit }')
+  driver=$(dirname "${driver:-/usr/local/nvidia/lib64/libcuda.so.1}")
   with_driver="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver"
   export LD_LIBRARY_PATH="$with_driver:$PWD/$pack/lib"
-  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$results/device.txt"
+  export PATH="$PATH:${CUDA_HOME:-/usr/local/cuda}/bin" # compute-sanitizer
+  if command -v nvidia-smi >/dev/null; then nvidia-smi -q >"$results/nvidia_smi.txt" 2>&1; fi
+  # A first look: what there is, and whether whorl can use it.
+  { "$pack/whorl-devices" || true; } 2>&1 | tee "$results/device.txt"
+  "$pack/gpu_bench" device --name device >"$results/bench_device.json" 2>"$results/no_device.txt" ||
+    { sed 's/^gpu_bench: /No device: /' "$results/no_device.txt"; no_device=77; }
 }
+no_device=0
 
 finish() {
   {
-    echo '['
-    (IFS=$',\n' && printf '%s' "${summary[0]}" && printf ',\n%s' "${summary[@]:1}")
+    local separator='[' entry
+    for entry in "${summary[@]}"; do
+      printf '%s\n%s' "$separator" "$entry"
+      separator=,
+    done
     printf '\n]\n'
   } >"$results/summary.json"
-  echo "$failures failed; everything is in $results"
+  echo "$failures of ${#summary[@]} steps failed, in $SECONDS s; everything is in $results"
   [ "$failures" = 0 ]
 }
 
@@ -81,46 +137,64 @@ finish() {
 python_programs() {
   local name
   for name in nccl_random nccl_torch nccl_cupy backend_torch; do
-    limit=$([ "$name" = backend_torch ] && echo 280 || echo 100) check "$name" env \
-      PYTHONUNBUFFERED=1 LD_LIBRARY_PATH="$with_driver" WHORL_GPU_LIBRARIES="$PWD/$pack/python" \
+    limit=$([ "$name" = backend_torch ] && echo 200 || echo 80) check "$name" env \
+      ${smoke:+WHORL_GPU_TEST_ROUNDS=8} PYTHONUNBUFFERED=1 LD_LIBRARY_PATH="$with_driver" WHORL_GPU_LIBRARIES="$PWD/$pack/python" \
       python3 "tests/gpu/$name.py"
-    grep -E '^(ok|FAIL)' "$results/$name.txt" | sed 's/^/        /'
+    grep -E '^(ok|FAIL)' "$results/$name.txt" 2>/dev/null | sed 's/^/        /'
   done
+}
+
+measure() {
+  if ! command -v python3 >/dev/null; then
+    echo "FAIL  measure: there is no python3"
+    failures=$((failures + 1))
+    note measure failed 127 0
+    return
+  fi
+  # What the steps behind need is left to them.
+  local seconds=$((budget - SECONDS - 200))
+  [ "$seconds" -le 270 ] || seconds=270
+  [ "$seconds" -ge 0 ] || seconds=0
+  limit=$((seconds + 30)) check measure python3 -u perf/gpu/measure.py --bench "$pack/gpu_bench" \
+    --devices "$pack/whorl-devices" --out "$results" --seconds "$seconds" ${smoke:+--smoke} \
+    --note "whorl at commit $(cat "$pack/commit" 2>/dev/null || echo unknown)"
+  grep '^|' "$results/measure.txt" 2>/dev/null | sed 's/^/        /'
+}
+
+sanitizers() {
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "skip  compute-sanitizer: it is not here; it comes with the CUDA toolkit"
+    note compute-sanitizer skipped 77 0
+    return
+  fi
+  local sanitizer=(compute-sanitizer --error-exitcode 9)
+  local bench=("$pack/gpu_bench" collectives --name sanitizer -N 4 --sizes 4K,1M --rounds 1 --ms 1
+    --memory 256M --ring --eager)
+  limit=40 check memcheck_bench "${sanitizer[@]}" --tool memcheck "${bench[@]}"
+  limit=30 check racecheck_bench "${sanitizer[@]}" --tool racecheck "${bench[@]}"
+  limit=60 check memcheck "${sanitizer[@]}" --tool memcheck "$pack/device_test" \
+    --gtest_filter='Ranks/*:DeviceOrder.*'
+  limit=40 check racecheck "${sanitizer[@]}" --tool racecheck "$pack/device_test" \
+    --gtest_filter='Ranks/Device.Every*'
 }
 
 run() {
   begin "$@"
-
-  check device_test "$pack/device_test"
-  check device_processes_test "$pack/device_processes_test"
-  check nccl_device_test "$pack/nccl_device_test"
-  check device_pieces_test "$pack/device_pieces_test"
-  if command -v compute-sanitizer >/dev/null; then
-    check memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$pack/device_test" \
-      --gtest_filter='Ranks/*:DeviceOrder.*'
-    check racecheck compute-sanitizer --tool racecheck --error-exitcode 9 "$pack/device_test" \
-      --gtest_filter='Ranks/Device.Every*'
+  if [ "$no_device" != 0 ]; then
+    echo "Nothing to test or to measure without a device."
+    note device skipped 77 0
+    finish
+    return 77
   fi
-
-  local ranks name type
-  for ranks in 2 4 8; do
-    for name in all_reduce reduce_scatter all_gather; do
-      check "${name}_threads_$ranks" "$pack/${name}_perf" -N "$ranks" -t "$ranks" --alloc device \
-        --mode warm -b 4K -e 1G -f 8 -n 20 -J "$results/${name}_threads_$ranks.json"
-    done
-  done
-  for type in bfloat16 half f8e4m3 double; do
-    check "all_reduce_$type" "$pack/all_reduce_perf" -N 4 -t 4 --alloc device --mode warm -d "$type" \
-      -b 64M -e 256M -f 4 -n 20 -J "$results/all_reduce_$type.json"
-  done
-  for ranks in 2 4; do
-    check "all_reduce_processes_$ranks" "$pack/all_reduce_perf" -N "$ranks" --alloc device \
-      --mode warm -b 4K -e 256M -f 8 -n 10 -J "$results/all_reduce_processes_$ranks.json"
-    check "all_reduce_by_host_$ranks" env WHORL_DEVICE_IPC=0 "$pack/all_reduce_perf" -N "$ranks" \
-      --alloc device --mode warm -b 4K -e 256M -f 8 -n 10 \
-      -J "$results/all_reduce_by_host_$ranks.json"
-  done
-  cat "$results"/all_reduce_{threads,processes,by_host}_*.txt
+  local name
+  for name in "${tests[@]}"; do check "$name" "$pack/$name"; done
+  # As nccl-tests are called: four ranks of one thread, and two processes.
+  local perf=("$pack/all_reduce_perf" --alloc device --mode warm -b 4K
+    -e "$([ -n "$smoke" ] && echo 64K || echo 64M)" -f 16 -n 10)
+  check all_reduce_g4 "${perf[@]}" -N 4 -g 4 -J "$results/all_reduce_g4.json"
+  check all_reduce_processes "${perf[@]}" -N 2 -J "$results/all_reduce_processes.json"
+  measure
+  sanitizers
   python_programs
   finish
 }
@@ -136,7 +210,7 @@ case "${1:-}" in
   run) run "${@:2}" ;;
   python) only_python "${@:2}" ;;
   *)
-    sed -n '2,10s/^# \{0,1\}//p' "$0"
+    sed -n '2,18s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac

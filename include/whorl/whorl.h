@@ -517,8 +517,10 @@ WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle
 /// @{
 
 /// Whether buffers may be memory of a CUDA device: this build has support for it and the machine a
-/// driver. If not, `*supported` is 0 and whorlGetLastError(NULL) says why; that is no error. It
-/// does not say whether there is a device. Any thread.
+/// driver that can be used. If not, `*supported` is 0 and whorlGetLastError(NULL) says what the
+/// machine has, what fails (no library, another version than the kernel module's, no permission, a
+/// CUDA too old) and what to do; that is no error. It does not say whether there is a device. Any
+/// thread.
 WHORL_API whorlResult_t whorlDeviceSupport(int* supported);
 
 /// Makes a stream. Operations on it run in the order of issue, on the progress thread of their

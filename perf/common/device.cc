@@ -26,6 +26,7 @@ Device::Device() {
   find("cuGetErrorName", error_name_);
   find("cuDeviceGetCount", count_);
   find("cuDeviceGet", get_);
+  find("cuDeviceGetName", name_);
   find("cuDevicePrimaryCtxRetain", retain_);
   find("cuCtxSetCurrent", set_current_);
   find("cuMemAlloc_v2", allocate_);
@@ -44,7 +45,7 @@ void Device::check(int result, const char* call) const {
   throw Failure(std::string(call) + " failed: " + name + ".");
 }
 
-void Device::attach(int index) const {
+int Device::attach(int index) const {
   int count = 0, device = 0;
   check(count_(&count), "cuDeviceGetCount");
   if (count == 0) throw Failure("--alloc device: the CUDA driver knows no device.");
@@ -52,6 +53,15 @@ void Device::attach(int index) const {
   check(get_(&device, index % count), "cuDeviceGet");
   check(retain_(&context, device), "cuDevicePrimaryCtxRetain");
   check(set_current_(context), "cuCtxSetCurrent");
+  return index % count;
+}
+
+std::string Device::name(int index) const {
+  int device = 0;
+  char text[256] = {};
+  check(get_(&device, index), "cuDeviceGet");
+  check(name_(text, sizeof text - 1, device), "cuDeviceGetName");
+  return text;
 }
 
 std::byte* Device::allocate(std::size_t bytes) const {

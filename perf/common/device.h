@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace perf {
 
@@ -11,8 +12,11 @@ class Device {
   /// Loads and initialises the driver at the first call. Any thread.
   static const Device& driver();
 
-  /// Makes a device the calling thread's: number `index` modulo how many there are.
-  void attach(int index) const;
+  /// Makes a device the calling thread's: number `index` modulo how many there are, which is
+  /// returned.
+  int attach(int index) const; // NOLINT(modernize-use-nodiscard)
+  /// What the driver calls the thread's device number `index`.
+  [[nodiscard]] std::string name(int index) const;
   [[nodiscard]] std::byte* allocate(std::size_t bytes) const;
   void free(std::byte* memory) const noexcept;
   /// Either way between host and device; complete when it returns.
@@ -31,6 +35,7 @@ class Device {
   int (*error_name_)(int, const char**);
   int (*count_)(int*);
   int (*get_)(int*, int);
+  int (*name_)(char*, int, int);
   int (*retain_)(void**, int);
   int (*set_current_)(void*);
   int (*allocate_)(Address*, std::size_t);

@@ -149,8 +149,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
                                "least 2)");
   app.add_option("-t,--nthreads", options.threads, "Threads per process; each drives -g ranks")
       ->capture_default_str();
-  app.add_option("-g,--ngpus", options.ranks_per_thread,
-                 "Ranks that one thread drives by group calls")
+  app.add_option(
+         "-g,--ngpus", options.ranks_per_thread,
+         "Ranks that one thread drives by group calls. With --alloc device rank r has device "
+         "r modulo the number of devices: -g 4 on one device is four ranks there")
       ->capture_default_str();
   app.add_option("-p,--parallel_init", parallel_init,
                  "Accepted and ignored: threads always create their communicators in parallel");

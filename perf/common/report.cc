@@ -105,12 +105,16 @@ std::string format_header(const std::string& program, const Options& options, co
               options.iterations, options.aggregate, options.check_iterations);
   out += text("# mode %s: %s\n", name_of(options.mode), mode_sentence(options.mode));
   out += text("# buffers %s, %s%s\n", name_of(options.alloc),
-              options.stream ? "asynchronous on a host stream" : "calls return when complete",
+              options.alloc == Alloc::kDevice ? "asynchronous on a stream of the device"
+              : options.stream                ? "asynchronous on a host stream"
+                                              : "calls return when complete",
               options.blocking ? ", one at a time" : "");
   out += "#\n# Using ranks\n";
   for (const RankInfo& rank : ranks) {
     out +=
-        text("#  Rank %2d Pid %6d Thread %2d on %s\n", rank.rank, rank.pid, rank.thread, rank.host);
+        text("#  Rank %2d Pid %6d Thread %2d on %s", rank.rank, rank.pid, rank.thread, rank.host);
+    if (rank.device >= 0) out += text(" device %2d %s", rank.device, rank.device_name);
+    out += "\n";
   }
   out += "#\n";
   out += text("# %63s  %30s  %30s\n", "", "        out-of-place          ",
@@ -198,6 +202,9 @@ std::string to_json(const std::string& program, const Options& options, const ch
   for (const RankInfo& rank : ranks) {
     out["ranks"].push_back(
         {{"rank", rank.rank}, {"pid", rank.pid}, {"thread", rank.thread}, {"host", rank.host}});
+    if (rank.device < 0) continue;
+    out["ranks"].back()["device"] = rank.device;
+    out["ranks"].back()["device_name"] = rank.device_name;
   }
   out["rows"] = nlohmann::json::array();
   for (const Row& row : rows) {

@@ -48,6 +48,8 @@ struct RankInfo {
   int pid;
   int thread;
   char host[64];
+  int device = -1; ///< number of the CUDA device of its buffers; −1: none
+  char device_name[64];
 };
 
 /// The machine that rank 0 runs on.

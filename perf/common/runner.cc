@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "perf/common/device.h"
+
 namespace perf {
 namespace {
 
@@ -160,6 +162,7 @@ Runner::Runner(const Collective& collective, const Options& options, const Sessi
   const std::size_t bytes = bytes_per_rank(collective, options, sizes, session.nranks());
   buffers_.reserve(session.ranks().size());
   for (const LocalRank& rank : session.ranks()) {
+    if (rank.device >= 0) Device::driver().attach(rank.device);
     GuardedBuffer send(bytes, options.alloc, rank.comm);
     GuardedBuffer recv(bytes, options.alloc, rank.comm);
     buffers_.push_back({std::move(send), std::move(recv)});

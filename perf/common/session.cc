@@ -44,12 +44,12 @@ Session Session::join(const Options& options, const UniqueId& id, int nranks, in
   for (int i = 0; i < options.ranks_per_thread; ++i) {
     session.ranks_.push_back({nullptr, base + i, nranks, nullptr});
   }
-  if (options.alloc == Alloc::kDevice) Device::driver().attach(base / options.ranks_per_thread);
   const auto start = Clock::now();
   // The handles are written when the group ends: they must not move until then.
   session.issue(
       [&](const LocalRank&, std::size_t i) {
         LocalRank& rank = session.ranks_[i];
+        if (options.alloc == Alloc::kDevice) Device::driver().attach(rank.rank);
         return XCCL(CommInitRank)(&rank.comm, nranks, id, rank.rank);
       },
       "CommInitRank");
@@ -67,7 +67,6 @@ Session Session::from_launcher(const Options& options) {
   session.ranks_.push_back(rank);
   check(XCCL(CommUserRank)(rank.comm, &session.ranks_[0].rank), rank.comm, "CommUserRank");
   check(XCCL(CommCount)(rank.comm, &session.ranks_[0].nranks), rank.comm, "CommCount");
-  if (options.alloc == Alloc::kDevice) Device::driver().attach(session.ranks_[0].rank);
   session.open_streams(options);
   return session;
 }
@@ -93,6 +92,7 @@ void Session::open_streams(const Options& options) {
   on_device_ = options.alloc == Alloc::kDevice;
   for (LocalRank& rank : ranks_) {
     if (on_device_) {
+      rank.device = Device::driver().attach(rank.rank);
       rank.stream = Device::driver().make_stream();
       continue;
     }
@@ -151,8 +151,12 @@ std::vector<RankInfo> Session::everyone(int thread) const {
   std::vector<RankInfo> mine(ranks_.size());
   std::vector<std::vector<RankInfo>> all(ranks_.size());
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    mine[i] = {ranks_[i].rank, static_cast<int>(getpid()), thread, {}};
+    mine[i] = {ranks_[i].rank, static_cast<int>(getpid()), thread, {}, ranks_[i].device, {}};
     gethostname(mine[i].host, sizeof(mine[i].host) - 1);
+    if (ranks_[i].device >= 0) {
+      const std::string name = Device::driver().name(ranks_[i].device);
+      name.copy(mine[i].device_name, sizeof(mine[i].device_name) - 1);
+    }
     all[i].resize(static_cast<std::size_t>(nranks()));
   }
   issue(

@@ -16,7 +16,8 @@ struct LocalRank {
   Comm comm;
   int rank;
   int nranks;
-  void* stream; ///< nullptr: calls return when complete
+  void* stream;    ///< nullptr: calls return when complete
+  int device = -1; ///< where its buffers and its stream are; −1: the host
 };
 
 /// Creates and ends the communicators of one thread. Used by that thread only; all threads of all

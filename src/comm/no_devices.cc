@@ -2,6 +2,7 @@
 #include "comm/device_group.h"
 #include "comm/device_memory.h"
 #include "comm/device_stream.h"
+#include "comm/device_support.h"
 
 namespace whorl {
 
@@ -9,6 +10,7 @@ bool devices_possible() noexcept { return false; }
 std::string why_no_devices() {
   return "this build of whorl has no support for devices; build it where the CUDA toolkit is";
 }
+std::string why_no_device_support() { return why_no_devices(); }
 bool on_device(const Request&, int, int) noexcept { return false; }
 Result<std::shared_ptr<Stream>> device_stream(void*) {
   return Status::error(Code::kInvalidArgument, why_no_devices());

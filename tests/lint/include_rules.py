@@ -20,6 +20,7 @@ ROOMS = {
     "bindings": ({"bindings", "include"}, None),
     "perf": ({"perf", "include"}, None),
     "perf/micro": (None, None),  # measures the inside
+    "perf/gpu": ({"perf", "include", "src/kernels", "src/base"}, None),  # the arithmetic to compare with
     "examples": ({"examples", "include"}, None),
     "tools": (None, None),
     "tests": (None, None),

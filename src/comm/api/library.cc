@@ -1,6 +1,6 @@
 // Version, error texts, host streams.
 #include "comm/api/support.h"
-#include "comm/device_stream.h"
+#include "comm/device_support.h"
 #include "comm/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
@@ -61,8 +61,9 @@ const char* whorlGetLastError(whorlComm_t comm) {
 whorlResult_t whorlDeviceSupport(int* supported) {
   return guarded("whorlDeviceSupport", [&]() -> Status {
     if (supported == nullptr) return invalid("whorlDeviceSupport", "supported is NULL");
-    *supported = devices_possible() ? 1 : 0;
-    if (*supported == 0) last_error() = why_no_devices();
+    std::string trouble = why_no_device_support();
+    *supported = trouble.empty() ? 1 : 0;
+    if (*supported == 0) last_error() = std::move(trouble);
     return {};
   });
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <set>
 #include <string>
 
 namespace fake_cuda {
@@ -13,6 +14,16 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 std::atomic<unsigned long long> streams_made{0}, allocations_made{0};
+
+/// Those that there are.
+struct Streams {
+  std::mutex mutex;
+  std::set<Stream*> all;
+};
+Streams& streams() {
+  static auto& instance = *new Streams;
+  return instance;
+}
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -139,9 +150,16 @@ Memory::Range Memory::take(std::uintptr_t begin) {
   return range;
 }
 
-Stream::Stream() : number_(++streams_made), thread_([this] { run(); }) {}
+Stream::Stream() : number_(++streams_made), thread_([this] { run(); }) {
+  const std::lock_guard lock(streams().mutex);
+  streams().all.insert(this);
+}
 
 Stream::~Stream() {
+  {
+    const std::lock_guard lock(streams().mutex);
+    streams().all.erase(this);
+  }
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -150,7 +168,10 @@ Stream::~Stream() {
   thread_.join();
 }
 
+thread_local std::shared_ptr<Stream::Recording> Stream::recording;
+
 void Stream::push(std::function<void()> operation) {
+  if (recording != nullptr) recording->push_back(operation);
   {
     const std::lock_guard lock(mutex_);
     operations_.push_back(std::move(operation));
@@ -166,6 +187,22 @@ bool Stream::idle() {
 void Stream::synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return operations_.empty() && !busy_; });
+}
+
+void Stream::synchronize_all() {
+  const auto reached = std::make_shared<Event>();
+  const auto left = std::make_shared<std::atomic<std::size_t>>(1);
+  // A stream that is destroyed meanwhile carries out its operations first.
+  const auto arrive = [reached, left] {
+    if (--*left == 0) reached->reach(1);
+  };
+  {
+    const std::lock_guard lock(streams().mutex);
+    *left += streams().all.size();
+    for (Stream* const stream : streams().all) stream->push(arrive);
+  }
+  arrive();
+  reached->wait(1);
 }
 
 void Stream::run() {
@@ -196,6 +233,7 @@ void Event::reach(std::uint64_t number) {
   {
     const std::lock_guard lock(mutex_);
     if (number > reached_) reached_ = number;
+    when_ = std::chrono::steady_clock::now();
   }
   changed_.notify_all();
 }
@@ -206,6 +244,15 @@ bool Event::reached(std::uint64_t number) {
 void Event::wait(std::uint64_t number) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return reached_ >= number; });
+}
+
+std::chrono::steady_clock::time_point Event::when() {
+  const std::lock_guard lock(mutex_);
+  return when_;
+}
+
+const std::shared_ptr<Event>& event_of(CUevent handle) {
+  return *reinterpret_cast<std::shared_ptr<Event>*>(handle);
 }
 
 Stream& stream_of(CUstream handle) {

@@ -12,6 +12,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 namespace fake_cuda {
 
@@ -77,8 +80,14 @@ class Stream {
   void push(std::function<void()> operation);
   bool idle();
   void synchronize();
+  static void synchronize_all();                        ///< waits for what all streams have now
   unsigned long long number() const { return number_; } ///< never used again
   std::atomic<bool> capturing{false};
+
+  /// What a graph is here: while a thread captures, all that it pushes to any stream, in that
+  /// order. It is carried out at once as well.
+  using Recording = std::vector<std::function<void()>>;
+  static thread_local std::shared_ptr<Recording> recording;
 
  private:
   void run();
@@ -98,12 +107,23 @@ class Event {
   void reach(std::uint64_t number); ///< called by the stream
   bool reached(std::uint64_t number);
   void wait(std::uint64_t number);
+  std::chrono::steady_clock::time_point when(); ///< it was last reached
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t recorded_ = 0, reached_ = 0;
+  std::chrono::steady_clock::time_point when_;
 };
+
+/// The event of a handle. What is queued keeps it, as in the real driver.
+const std::shared_ptr<Event>& event_of(CUevent handle);
+
+/// Kernels that take other parameters than those of the library (host_kernels.h): makes the work of
+/// a launch of `blocks`, with its parameters read.
+using LaunchOf = std::function<void()> (*)(void** parameters, unsigned blocks);
+/// Those of perf/gpu; null: none of that name.
+LaunchOf find_perf_kernel(std::string_view name);
 
 /// The stream behind a handle; the default stream is one like the others.
 Stream& stream_of(CUstream handle);

@@ -121,6 +121,24 @@ class Sweeps(Programs):
                            "--alloc", "device"] + shape, **driver)
 
     @unittest.skipUnless("FAKE_CUDA" in os.environ, "built without support for devices")
+    def test_ranks_of_a_thread_take_the_devices_in_turn(self):
+        # As with nccl-tests' -g, but ranks may be more than devices.
+        for devices, expected in ((1, [0, 0, 0, 0]), (2, [0, 1, 0, 1])):
+            with tempfile.TemporaryDirectory() as folder:
+                file = os.path.join(folder, "run.json")
+                done = run([program("all_reduce"), "-N", "4", "-g", "4", "-b", "64", "-e", "64K",
+                            "-f", "64", "-n", "3", "--alloc", "device", "-J", file],
+                           LD_LIBRARY_PATH=os.environ["FAKE_CUDA"], FAKE_CUDA_DEVICES=str(devices))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                with open(file) as text:
+                    ranks = json.load(text)["ranks"]
+            self.assertEqual([rank["device"] for rank in ranks], expected)
+            self.assertEqual({rank["device_name"] for rank in ranks}, {"pretended device"})
+            self.assertRegex(done.stdout, f"Rank  3 .* device  {expected[3]} pretended device")
+            self.assertIn("buffers on the device, asynchronous on a stream of the device",
+                          done.stdout)
+
+    @unittest.skipUnless("FAKE_CUDA" in os.environ, "built without support for devices")
     def test_a_driver_without_a_device_is_one_sentence(self):
         result = run([program("all_reduce"), "-N", "2", "--alloc", "device"],
                      LD_LIBRARY_PATH=os.environ["FAKE_CUDA"], FAKE_CUDA_DEVICES="0")

@@ -21,7 +21,7 @@ Row sample_row() {
 }
 
 std::vector<RankInfo> two_ranks() {
-  std::vector<RankInfo> ranks{{0, 100, 0, {}}, {1, 101, 0, {}}};
+  std::vector<RankInfo> ranks{{0, 100, 0, {}, -1, {}}, {1, 101, 0, {}, -1, {}}};
   for (RankInfo& rank : ranks) std::strcpy(rank.host, "node1");
   return ranks;
 }

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "perf/common/api.h"
+
+namespace perf::gpu {
+
+// clang-format off
+#define PERF_LIBRARY_FUNCTIONS(function)                                                      \
+  function(GetUniqueId) function(CommInitRank) function(CommDestroy) function(GroupStart)    \
+  function(GroupEnd) function(AllReduce) function(ReduceScatter) function(AllGather)          \
+  function(Reduce) function(GetErrorString) function(GetLastError) function(GetVersion)
+// clang-format on
+
+/// A library with NCCL's interface: whorl, or NCCL, whose types and numbers are whorl's.
+class Library {
+ public:
+  /// whorl, which this program is linked with.
+  static Library whorl();
+  /// The one at `path`, which stays loaded. Throws Failure.
+  static Library nccl(const std::string& path);
+
+#define PERF_LIBRARY_MEMBER(name) decltype(&XCCL(name)) name = nullptr;
+  PERF_LIBRARY_FUNCTIONS(PERF_LIBRARY_MEMBER)
+#undef PERF_LIBRARY_MEMBER
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] int version() const;
+  /// Throws Failure with the library's sentence unless `result` is success.
+  void check(Result result, Comm comm, const char* call) const;
+
+ private:
+  std::string name_;
+};
+
+/// Whether the text of a name is in the library whorl: whether it has that parameter.
+bool whorl_mentions(const std::string& name);
+
+} // namespace perf::gpu

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpu/nvml_abi.h"
+
+namespace whorl::gpu {
+
+// clang-format off
+#define WHORL_NVML_FUNCTIONS(function)                                                            \
+  function(nvmlInit_v2) function(nvmlErrorString) function(nvmlSystemGetDriverVersion)            \
+  function(nvmlDeviceGetCount_v2) function(nvmlDeviceGetHandleByIndex_v2)                         \
+  function(nvmlDeviceGetName) function(nvmlDeviceGetUUID) function(nvmlDeviceGetPciInfo_v3)       \
+  function(nvmlDeviceGetMemoryInfo) function(nvmlDeviceGetClockInfo)                              \
+  function(nvmlDeviceGetMaxClockInfo) function(nvmlDeviceGetCurrentClocksThrottleReasons)         \
+  function(nvmlDeviceGetPowerUsage) function(nvmlDeviceGetEnforcedPowerLimit)                     \
+  function(nvmlDeviceGetMigMode) function(nvmlDeviceGetNvLinkState)                               \
+  function(nvmlDeviceGetNvLinkVersion) function(nvmlDeviceGetNvLinkRemotePciInfo_v2)              \
+  function(nvmlDeviceGetNvLinkRemoteDeviceType) function(nvmlDeviceGetP2PStatus)
+// clang-format on
+
+/// NVIDIA's management library, loaded at run time and initialised; never closed. It answers where
+/// no program has initialised the CUDA driver, and says why nobody can. Any thread.
+class Nvml {
+ public:
+  enum class State { kReady, kNoLibrary, kOldLibrary, kFailed };
+
+  /// This machine's; opened at the first call, which takes milliseconds.
+  static const Nvml& instance();
+  /// For tests, which name another library.
+  explicit Nvml(const char* library);
+
+  State state() const { return state_; }
+  /// What initialising returned; of kReady and kFailed.
+  nvmlReturn_t code() const { return code_; }
+  /// Why it is not ready: the words of the library or the loader.
+  const std::string& error() const { return error_; }
+
+  /// All that follow: of kReady only.
+  const auto* operator->() const { return &functions_; }
+  /// "580.95.05"; empty if unknown.
+  std::string driver_version() const;
+  /// All devices that this process may see, in NVML's order, which CUDA_VISIBLE_DEVICES does not
+  /// change.
+  std::vector<nvmlDevice_t> devices() const;
+  /// "00000000:3b:00.0", as in /sys but for the longer domain; empty if unknown.
+  std::string bus_id(nvmlDevice_t device) const;
+
+ private:
+  struct Functions {
+#define WHORL_NVML_MEMBER(name) decltype(&::name) name = nullptr;
+    WHORL_NVML_FUNCTIONS(WHORL_NVML_MEMBER)
+#undef WHORL_NVML_MEMBER
+  };
+  Functions functions_;
+  State state_ = State::kNoLibrary;
+  nvmlReturn_t code_ = NVML_SUCCESS;
+  std::string error_;
+};
+
+/// What a figure was measured on. What a device does not tell is missing.
+struct DeviceFacts {
+  std::string name, uuid, bus_id;
+  unsigned long long memory_bytes = 0;
+  std::optional<unsigned> sm_clock_mhz, max_sm_clock_mhz, memory_clock_mhz;
+  std::optional<unsigned> power_mw, power_limit_mw;
+  std::optional<bool> partitioned; ///< by MIG
+  /// What keeps the clocks below their maximum now: "software power cap"; also "idle".
+  std::vector<std::string> slowed_by;
+};
+DeviceFacts facts_of(const Nvml& nvml, nvmlDevice_t device);
+
+/// The names of NVML's nvmlClocksThrottleReason bits; one that is not known by its number.
+std::vector<std::string> slowdown_names(unsigned long long reasons);
+
+/// As NVML writes bus ids, but in lower case.
+std::string text_of(const nvmlPciInfo_t& info);
+
+} // namespace whorl::gpu

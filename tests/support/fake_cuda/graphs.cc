@@ -1,0 +1,78 @@
+// Functions of the driver that measuring programs call: graphs, times, cooperative launches.
+#include "tests/support/fake_cuda/device.h"
+
+#pragma GCC visibility push(default)
+
+using fake_cuda::event_of;
+using fake_cuda::Stream;
+using fake_cuda::stream_of;
+
+namespace {
+
+using Graph = std::shared_ptr<Stream::Recording>;
+
+} // namespace
+
+extern "C" {
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  if (Stream::recording != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  stream_of(stream).capturing = true;
+  Stream::recording = std::make_shared<Stream::Recording>();
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  if (Stream::recording == nullptr || !stream_of(stream).capturing) return CUDA_ERROR_ILLEGAL_STATE;
+  stream_of(stream).capturing = false;
+  *graph = reinterpret_cast<CUgraph>(new Graph(std::move(Stream::recording)));
+  Stream::recording = nullptr;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+  delete reinterpret_cast<Graph*>(graph);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  *executable = reinterpret_cast<CUgraphExec>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  stream_of(stream).push([graph = *reinterpret_cast<Graph*>(executable)] {
+    for (const std::function<void()>& operation : *graph) operation();
+  });
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  delete reinterpret_cast<Graph*>(executable);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
+  for (const CUevent event : {begin, end}) {
+    if (!event_of(event)->reached(event_of(event)->recorded())) return CUDA_ERROR_NOT_READY;
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(event_of(end)->when() - event_of(begin)->when())
+          .count();
+  return CUDA_SUCCESS;
+}
+// Events of other processes there are none.
+CUresult cuIpcGetEventHandle(CUipcEventHandle*, CUevent) { return CUDA_ERROR_NOT_SUPPORTED; }
+CUresult cuIpcOpenEventHandle(CUevent*, CUipcEventHandle) { return CUDA_ERROR_NOT_SUPPORTED; }
+
+CUresult cuMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = std::size_t{1} << 30;
+  return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
+  *blocks = 2;
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
+                                   unsigned threads, unsigned threads_y, unsigned threads_z,
+                                   unsigned shared, CUstream stream, void** parameters) {
+  return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, shared, stream,
+                        parameters, nullptr);
+}
+
+} // extern "C"
