@@ -1,6 +1,5 @@
 // Operations on device memory that the host carries out in pieces, on the driver that
 // device_test.cc runs on.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/device_case.h"
+#include "tests/support/pretended_device.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
@@ -222,14 +222,6 @@ TEST_F(Pieces, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
   EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("waiting for rank 1"));
 }
 
-/// With `n` of the copies, the driver of these tests fails; false: it is another driver.
-bool allow_copies(long n) {
-  auto* const function =
-      reinterpret_cast<void (*)(long)>(dlsym(RTLD_DEFAULT, "fake_cuda_allow_copies"));
-  if (function != nullptr) function(n);
-  return function != nullptr;
-}
-
 /// A send and a receive of device memory between ranks 0 and 1.
 void exchange(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy& to,
               std::size_t count, const DeviceQueue& first, const DeviceQueue& second,
@@ -241,7 +233,7 @@ void exchange(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy
 }
 
 TEST_F(Pieces, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
-  if (!allow_copies(-1)) GTEST_SKIP() << "a real driver";
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   for (const long allowed : {2L, 5L, 9L}) { // the first fetches; further on
     ThreadWorld world(2);
     const DeviceQueue first, second;
@@ -267,7 +259,7 @@ TEST_F(Pieces, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
 }
 
 TEST_F(Pieces, ACallThatCannotBeQueuedLeavesNoStreamWaiting) {
-  if (!allow_copies(-1)) GTEST_SKIP() << "a real driver";
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   ThreadWorld world(2);
   const DeviceQueue first, second;
   const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());

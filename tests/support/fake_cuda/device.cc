@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
+
+#include "tests/support/fake_cuda/fault.h"
 
 namespace fake_cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::chrono::milliseconds kLook{1}; // how soon a waiter sees that the device is lost
 
 std::atomic<unsigned long long> streams_made{0}, allocations_made{0};
 
@@ -177,7 +181,7 @@ void Stream::run() {
     operations_.pop_front();
     busy_ = true;
     lock.unlock();
-    operation();
+    if (!lost()) operation();
     lock.lock();
     busy_ = false;
     changed_.notify_all();
@@ -205,7 +209,7 @@ bool Event::reached(std::uint64_t number) {
 }
 void Event::wait(std::uint64_t number) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return reached_ >= number; });
+  while (!changed_.wait_for(lock, kLook, [&] { return reached_ >= number || lost(); })) continue;
 }
 
 Stream& stream_of(CUstream handle) {

@@ -79,6 +79,7 @@ class Stream {
   void synchronize();
   unsigned long long number() const { return number_; } ///< never used again
   std::atomic<bool> capturing{false};
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL; ///< while capturing
 
  private:
   void run();
