@@ -15,7 +15,7 @@ pack=build/gpu_check
 pack() {
   ./run perf all_reduce --ranks 2 -b 8 -e 8 >/dev/null || exit 1
   local programs=(tests/collectives/device_test tests/collectives/device_processes_test
-    tests/nccl/nccl_device_test
+    tests/collectives/device_processes_errors_test tests/nccl/nccl_device_test
     perf/{all_reduce,reduce_scatter,all_gather,broadcast}_perf) program
   programs+=(tests/collectives/device_pieces_test)
   ninja -C build/release "${programs[@]}" || exit 1
@@ -93,6 +93,7 @@ run() {
 
   check device_test "$pack/device_test"
   check device_processes_test "$pack/device_processes_test"
+  check device_processes_errors_test "$pack/device_processes_errors_test"
   check nccl_device_test "$pack/nccl_device_test"
   check device_pieces_test "$pack/device_pieces_test"
   if command -v compute-sanitizer >/dev/null; then

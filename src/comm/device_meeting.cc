@@ -66,6 +66,18 @@ std::vector<Posted> post_all(std::span<Batch* const> batches) {
 
 } // namespace
 
+Status check_meetings(std::span<Batch> batches) {
+  for (const Batch* const batch : with_device_groups(batches)) {
+    const Communicator& communicator = *batch->handle->communicator;
+    for (std::size_t i = 0; i < batch->requests.size(); ++i) {
+      if (batch->requests[i].point_to_point()) continue;
+      WHORL_TRY(communicator.device_group()->check(communicator.rank(), batch->requests[i],
+                                                   batch->stream_of[i].get()));
+    }
+  }
+  return {};
+}
+
 void meet_on_device(std::span<Batch> batches, Status& first) {
   const std::vector<Batch*> meeting = with_device_groups(batches);
   if (meeting.empty()) return;

@@ -127,6 +127,21 @@ Status ended() {
                        "whorlGroupEnd while the group had calls on it");
 }
 
+/// What a group returns that could not be put into its streams. Ranks that have met for a
+/// collective wait for each other to carry it out, so where this one cannot, its communicator ends.
+Status give_up(std::span<Batch> batches, Status status) {
+  for (Batch& batch : batches) {
+    Communicator& communicator = *batch.handle->communicator;
+    const bool met = communicator.device_group() != nullptr &&
+                     std::any_of(batch.requests.begin(), batch.requests.end(),
+                                 [](const Request& one) { return !one.point_to_point(); });
+    if (met) communicator.abort(status);
+    const Status told = communicator.end_if_device_is_lost(status);
+    if (!told.ok()) batch.handle->set_error(told);
+  }
+  return status;
+}
+
 Status issue_all(std::span<const Call> calls) {
   Status first;
   std::vector<Batch> batches = sort_by_communicator(calls);
@@ -138,9 +153,15 @@ Status issue_all(std::span<const Call> calls) {
   for (const Batch& batch : batches) {
     WHORL_TRY(check_transfers(batch.requests, *batch.handle->communicator));
   }
+  if (Status status = check_meetings(batches); !status.ok()) {
+    for (Batch& batch : batches) {
+      status = batch.handle->communicator->end_if_device_is_lost(std::move(status));
+    }
+    return status;
+  }
   meet_on_device(batches, first);
   std::erase_if(batches, [](const Batch& batch) { return batch.requests.empty(); });
-  WHORL_TRY(submit(batches, first));
+  if (Status status = submit(batches, first); !status.ok()) return give_up(batches, status);
   std::vector<Batch*> together;
   for (Batch& batch : batches) {
     if (batch.streams.empty()) together.push_back(&batch);
@@ -181,7 +202,9 @@ Status issue_one(const Call& call) {
     Queued queued{.stream = call.stream,
                   .parts = {{task.batch.data(), &communicator.membership()}},
                   .batches = 1};
-    WHORL_TRY(queue({&queued, 1}));
+    if (Status failed = queue({&queued, 1}); !failed.ok()) {
+      return handle.communicator->end_if_device_is_lost(std::move(failed));
+    }
     task.tickets.push_back(std::move(queued.ticket));
     status = handle.communicator->submit(std::move(task));
   }
@@ -224,6 +247,10 @@ Status Group::end() {
   if (--depth_ > 0) return {};
   const std::vector<Call> calls = std::exchange(calls_, {});
   std::vector<Job> jobs = std::exchange(jobs_, {});
+  const bool out_of_memory = std::exchange(out_of_memory_, false);
+  if (out_of_memory && error_.ok()) {
+    return Status::error(Code::kSystemError, "a call in the group found no memory");
+  }
   if (const Status error = std::exchange(error_, {}); !error.ok()) return error;
 
   Status pending, error;

@@ -180,5 +180,30 @@ TEST(DeviceProcessesErrors, ACaptureIsRefused) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
+TEST(DeviceProcessesErrors, ACaptureThatIsRefusedOnOneRankIsNoCall) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+    const auto call = [&] {
+      return whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, comm,
+                            stream.get());
+    };
+    ASSERT_EQ(failure(call(), comm), "");
+    for (int round = 0; round < 3; ++round) {
+      if (context.rank == 0) {
+        ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+        EXPECT_EQ(call(), whorlInvalidUsage);
+        CUgraph graph = nullptr;
+        EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
+        EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+      }
+      ASSERT_EQ(failure(call(), comm), "");
+    }
+    EXPECT_EQ(values.read<float>(stream.get())[49], 16.0f);
+    EXPECT_FALSE(host_was_used(comm));
+  };
+  EXPECT_EQ(run_world(2, body), "");
+}
+
 } // namespace
 } // namespace whorl::test

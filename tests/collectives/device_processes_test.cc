@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -13,6 +14,7 @@
 
 #include "tests/support/device_case.h"
 #include "tests/support/device_processes.h"
+#include "tests/support/pretended_device.h"
 
 namespace whorl::test {
 namespace {
@@ -120,6 +122,31 @@ TEST(DeviceProcessesOrder, SeveralStreamsOfARankAreKeptInOrder) {
     EXPECT_EQ(a.read<std::int32_t>(first.get()), std::vector<std::int32_t>(30'000, 64));
     EXPECT_EQ(b.read<std::int32_t>(first.get()), std::vector<std::int32_t>(30'000, 128));
     EXPECT_FALSE(host_was_used(comm));
+  };
+  EXPECT_EQ(run_world(2, body), "");
+}
+
+TEST(DeviceProcessesOrder, FinalizeWaitsForStreams) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    auto& opened = *reinterpret_cast<std::atomic<std::uint32_t>*>(context.shared());
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(100, 1), stream.get());
+    std::unique_ptr<StreamBarrier> barrier;
+    if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(stream.get());
+    ASSERT_EQ(failure(whorlAllReduce(values.data(), values.data(), 100, whorlInt32, whorlSum, comm,
+                                     stream.get()),
+                      comm),
+              "");
+    std::thread opener([&] {
+      if (!barrier) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      opened.store(1);
+      barrier->open();
+    });
+    EXPECT_EQ(failure(whorlCommFinalize(comm), comm), "");
+    EXPECT_EQ(opened.load(), 1U);
+    opener.join();
+    EXPECT_EQ(values.read<std::int32_t>(stream.get())[99], 2);
   };
   EXPECT_EQ(run_world(2, body), "");
 }
@@ -240,6 +267,51 @@ TEST(DeviceProcessesMemory, OfAPoolIsExchangedByTheHost) {
     }
     EXPECT_EQ(plain.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 2));
     EXPECT_TRUE(host_was_used(comm));
+  };
+  EXPECT_EQ(run_world(2, body), "");
+}
+
+TEST(DeviceProcessesMemory, IsExchangedByTheHostOnlyWhereARankCannotMapIt) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy a(std::vector<std::int32_t>(3000, 1), stream.get());
+    const DeviceCopy b(std::vector<std::int32_t>(3000, 1), stream.get());
+    if (context.rank == 1) refuse_ipc(1);
+    const auto launched_by = [&](const DeviceCopy& values) {
+      const long before = launches();
+      EXPECT_EQ(failure(whorlAllReduce(values.data(), values.data(), 3000, whorlInt32, whorlSum,
+                                       comm, stream.get()),
+                        comm),
+                "");
+      return launches() - before;
+    };
+    EXPECT_EQ(launched_by(a), 0);
+    // Small operations are rank 0's alone.
+    for (const DeviceCopy* values : {&b, &a}) {
+      EXPECT_EQ(launched_by(*values), context.rank == 0 ? 1 : 0);
+    }
+    EXPECT_EQ(a.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 4));
+    EXPECT_EQ(b.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 2));
+    EXPECT_TRUE(host_was_used(comm));
+  };
+  EXPECT_EQ(run_world(2, body), "");
+}
+
+TEST(DeviceProcessesMemory, IsExchangedByTheHostOnceARankHasFailedToMapItOften) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(3000, 1), stream.get());
+    if (context.rank == 1) refuse_ipc(8);
+    for (int round = 0; round < 12; ++round) {
+      ASSERT_EQ(failure(whorlAllReduce(values.data(), values.data(), 3000, whorlInt32, whorlSum,
+                                       comm, stream.get()),
+                        comm),
+                "");
+    }
+    EXPECT_EQ(launches(), 0);
+    EXPECT_EQ(values.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 1 << 12));
   };
   EXPECT_EQ(run_world(2, body), "");
 }

@@ -301,6 +301,47 @@ TEST(DeviceErrors, ACaptureIsRefusedWhereTheHostDoesTheOperation) {
   EXPECT_EQ(values.read<float>(stream.get())[49], 1.0f);
 }
 
+TEST(DeviceErrors, ACaptureThatIsRefusedOnOneRankIsNoCall) {
+  run_on_device(2, [](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+    const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+    const DeviceCopy factor(std::vector<float>{2.0f}, stream.get());
+    whorlRedOp_t op = whorlSum; // of which there is no kernel
+    whorlRedOpCreatePreMulSum(&op, factor.data(), whorlFloat32, whorlScalarDevice, comm);
+    const auto call = [&] {
+      return whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, op, comm, stream.get());
+    };
+    for (int round = 0; round < 3; ++round) {
+      if (rank == 0) {
+        EXPECT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+        EXPECT_EQ(call(), whorlInvalidUsage);
+        end_capture(stream.get());
+      }
+      if (auto text = failure(call(), comm); !text.empty()) return text;
+    }
+    const auto got = values.read<float>(stream.get());
+    whorlRedOpDestroy(op, comm);
+    return got[49] == 64.0f ? "" : "got " + std::to_string(got[49]);
+  });
+}
+
+TEST(DeviceErrors, ACaptureWhereAnotherRankIsOnTheHostIsToldToAll) {
+  run_on_device(2, [](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+    const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+    std::vector<float> on_host(50, 1.0f);
+    if (rank == 0) {
+      EXPECT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    }
+    void* const data = rank == 0 ? static_cast<void*>(values.data()) : on_host.data();
+    EXPECT_EQ(whorlAllReduce(data, data, 50, whorlFloat32, whorlSum, comm,
+                             rank == 0 ? stream.get() : nullptr),
+              rank == 0 ? whorlInvalidUsage : whorlRemoteError);
+    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("captured into a graph"));
+    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("rank 0"));
+    if (rank == 0) end_capture(stream.get());
+    return {};
+  });
+}
+
 TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
   const DeviceContext context;
   ThreadWorld world(2);
