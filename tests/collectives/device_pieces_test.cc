@@ -4,9 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/device_case.h"
@@ -206,6 +212,35 @@ TEST_F(Pieces, InputsAreScaled) {
     if (values.read<float>(stream.get()) != ones) return "the input was changed";
     return got == std::vector<float>(kCount, 12.0f) ? "" : "got " + std::to_string(got[0]);
   });
+}
+
+/// The numbers that a trace has for "window".
+std::set<int> windows_in(const std::filesystem::path& trace) {
+  std::ifstream file(trace);
+  EXPECT_TRUE(file.is_open());
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::set<int> windows;
+  constexpr std::string_view kKey = "\"window\":";
+  for (auto at = text.find(kKey); at != std::string::npos; at = text.find(kKey, at + 1)) {
+    windows.insert(std::atoi(text.c_str() + at + kKey.size()));
+  }
+  return windows;
+}
+
+TEST_F(Pieces, ATraceNumbersTheWindowsOfTheWholeOperation) {
+  std::string folder = (std::filesystem::temp_directory_path() / "whorl-trace-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  {
+    const ScopedEnv trace{{"WHORL_TRACE", folder + "/%r"}};
+    run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
+      return run_case({.count = 50'000, .type = whorlInt32}, rank, 2, comm, stream.get(),
+                      rank == 0); // rank 1 goes through all windows at once
+    });
+  }
+  const std::filesystem::path traces = folder;
+  EXPECT_GT(windows_in(traces / "1").size(), 10U);
+  EXPECT_EQ(windows_in(traces / "0"), windows_in(traces / "1"));
+  std::filesystem::remove_all(traces);
 }
 
 TEST_F(Pieces, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
