@@ -38,6 +38,7 @@ bool is_fault(CUresult result) noexcept {
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_UNKNOWN:
       return true;
     default:
       return false;
@@ -69,7 +70,8 @@ Status FaultProbe::look() const {
   if (event_ == nullptr) return {};
   const CaptureModeGuard relaxed;
   const CUresult result = driver()->cuEventQuery(event_);
-  if (!is_fault(result)) return {};
+  // Of an event that is nobody else's every other result means that it went with its context.
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return {};
   const ContextGuard guard(context_);
   return lost(result, "cuEventQuery");
 }
