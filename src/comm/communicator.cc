@@ -18,6 +18,22 @@ namespace {
 /// Numbers of operators are not reused, so that one of another communicator is noticed.
 std::atomic<int> next_operator{WHORL_FIRST_USER_OP};
 
+/// Sleeps until an operation of a stream completes, and looks whether the stream still goes on.
+class StreamNapper final : public Napper {
+ public:
+  explicit StreamNapper(Stream& stream) : stream_(stream), waiter_(stream.event()) {}
+  void nap(std::uint64_t max_ns) noexcept override { waiter_.nap(max_ns); }
+  void look_around(std::uint64_t) noexcept override {
+    fault_ = without_exceptions([this] { return stream_.fault(); });
+  }
+  const Status& fault() const noexcept { return fault_; }
+
+ private:
+  Stream& stream_;
+  Event::Waiter waiter_;
+  Status fault_;
+};
+
 std::string seconds(std::uint64_t ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
 }
@@ -121,7 +137,9 @@ Status Communicator::finish(WaitResult result) {
   if (result == WaitResult::kTimedOut) {
     setup_.verdict->raise(time_out_error());
   } else if (const Status failure = engine_->failure(); !failure.ok()) {
-    setup_.verdict->raise(failure);
+    const bool of_device = failure.code() == Code::kCudaError; // which does not know the rank
+    setup_.verdict->raise(of_device ? failure.with_context(membership().describe(rank()))
+                                    : failure);
   }
   tell_peers();
   withdraw_memory();
@@ -192,6 +210,14 @@ void Communicator::abort(Status why) {
   tell_peers();
 }
 
+Status Communicator::end_if_device_is_lost(Status status) {
+  if (status.code() != Code::kCudaError) return status;
+  const Status fault = device_fault();
+  if (fault.ok()) return status;
+  abort(fault.with_context(membership().describe(rank())));
+  return setup_.verdict->status();
+}
+
 Status Communicator::state() {
   look_at_peers();
   return setup_.verdict->status();
@@ -235,6 +261,12 @@ Status Communicator::drain() {
   return setup_.verdict->status();
 }
 
+Status Communicator::flush() {
+  WHORL_TRY(drain());
+  if (device_group_ != nullptr) device_group_->flush();
+  return setup_.verdict->status();
+}
+
 void Communicator::serve() {
   const WaitPolicy policy{.timeout_ns = UINT64_MAX,
                           .spins = setup_.policy.spins,
@@ -243,18 +275,30 @@ void Communicator::serve() {
   while (tasks_->serve(policy)) continue;
 }
 
+/// Waits until what was queued before an operation in its stream is complete.
+Status Communicator::wait_in_stream(Ticket& ticket) {
+  StreamNapper napper(ticket.stream());
+  const WaitPolicy policy{.timeout_ns = UINT64_MAX,
+                          .spins = 20,
+                          .yield_ns = 50'000,
+                          .nap_ns = ticket.stream().nap_ns()};
+  // A stream is always waited for, also by a dead communicator: its tickets complete in order.
+  Verdict nobody;
+  static_cast<void>(wait_until(
+      [&] {
+        if (ticket.may_start()) return Progress::kDone;
+        return napper.fault().ok() ? Progress::kIdle : Progress::kFailed;
+      },
+      policy, nobody, napper));
+  return ticket.may_start() ? Status() : napper.fault();
+}
+
 Status Communicator::run_task(const Task& task) {
   for (const auto& ticket : task.tickets) {
-    Event::Waiter waiter(ticket->stream().event());
-    const WaitPolicy policy{.timeout_ns = UINT64_MAX,
-                            .spins = 20,
-                            .yield_ns = 50'000,
-                            .nap_ns = ticket->stream().nap_ns()};
-    // A stream is always waited for, also by a dead communicator: its tickets complete in order.
-    Verdict nobody;
-    static_cast<void>(
-        wait_until([&] { return ticket->may_start() ? Progress::kDone : Progress::kIdle; }, policy,
-                   nobody, waiter));
+    if (const Status fault = wait_in_stream(*ticket); !fault.ok()) {
+      abort(fault.with_context(membership().describe(rank())));
+      return setup_.verdict->status();
+    }
   }
   return execute(task.batch, task.timeout_ns);
 }

@@ -57,6 +57,8 @@ class Communicator {
   Status run_task(const Task& task);
   /// Waits until all tasks are complete.
   Status drain();
+  /// drain(), and waits for what this rank has in its streams together with other processes.
+  Status flush();
 
   /// Where all ranks meet for operations on a device; null if they cannot.
   DeviceGroup* device_group() const noexcept { return device_group_.get(); }
@@ -74,6 +76,9 @@ class Communicator {
 
   /// Kills the communicator on all ranks. Any thread.
   void abort(Status why);
+  /// For a call that has failed with `status`: if that is because this rank's device is lost, kills
+  /// the communicator on all ranks. Returns what the call returns.
+  Status end_if_device_is_lost(Status status);
   /// What killed the communicator; looks for news of peers. Any thread.
   Status state();
 
@@ -113,6 +118,7 @@ class Communicator {
   };
 
   void serve();
+  Status wait_in_stream(Ticket& ticket);
   void write_trace();
   Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);

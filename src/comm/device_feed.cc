@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/bytes.h"
+#include "base/system.h"
 #include "gpu/driver.h"
 #include "gpu/memory_kind.h"
 #include "kernels/reduce.h"
@@ -40,12 +41,21 @@ Result<CopyStreams*> CopyStreams::of(CUcontext context, CUstream stream) {
   if (known == nullptr) {
     auto made = std::make_unique<CopyStreams>();
     made->context_ = context;
+    WHORL_TRY(made->probe_.prepare());
     WHORL_CUDA_TRY(cuStreamCreateWithPriority(&made->in_, CU_STREAM_NON_BLOCKING, other));
     WHORL_CUDA_TRY(cuStreamCreateWithPriority(&made->out_, CU_STREAM_NON_BLOCKING, other));
     WHORL_CUDA_TRY(cuEventCreate(&made->in_idle_, CU_EVENT_DISABLE_TIMING));
     known = std::move(made);
   }
   return known.get();
+}
+
+CopyStreams::~CopyStreams() {
+  const gpu::ContextGuard guard(context_);
+  if (in_idle_ != nullptr) static_cast<void>(driver()->cuEventDestroy(in_idle_));
+  for (CUstream stream : {in_, out_}) {
+    if (stream != nullptr) static_cast<void>(driver()->cuStreamDestroy(stream));
+  }
 }
 
 void CopyStreams::synchronize() const noexcept {
@@ -138,7 +148,7 @@ DeviceFeed::Part DeviceFeed::part(const Side& side, std::size_t block,
 
 void DeviceFeed::begin(const ChunkMap& whole) noexcept {
   whole_ = whole;
-  error_ = without_exceptions([this] { return prepare(); });
+  error_ = explained(without_exceptions([this] { return prepare(); }));
 }
 
 /// Finds the pieces and queues the first copies.
@@ -194,13 +204,31 @@ Status DeviceFeed::fetch(std::size_t piece) {
   return {};
 }
 
+/// An error, as that of the device if it is lost.
+Status DeviceFeed::explained(Status error) const noexcept {
+  if (error.ok()) return error;
+  const Status fault = without_exceptions([this] { return streams_.fault(); });
+  return fault.ok() ? error : fault;
+}
+
+/// From time to time, looks whether there is still something to wait for.
+Progress DeviceFeed::wait_for_copy() noexcept {
+  constexpr std::uint64_t kEveryNs = 1'000'000;
+  const std::uint64_t now = sys().now_ns();
+  if (now - looked_ns_ < kEveryNs) return Progress::kIdle;
+  looked_ns_ = now;
+  error_ = without_exceptions([this] { return streams_.fault(); });
+  return error_.ok() ? Progress::kIdle : Progress::kFailed;
+}
+
 Progress DeviceFeed::next(Piece& piece) noexcept {
   if (!error_.ok()) return Progress::kFailed;
   if (next_ == pieces_) return Progress::kDone;
-  if (arrived_->load(std::memory_order_acquire) <= next_) return Progress::kIdle; // fetch()'s write
+  if (arrived_->load(std::memory_order_acquire) <= next_) return wait_for_copy(); // fetch()'s write
   Slot& at = slot(next_);
   const std::size_t first = next_ * windows_;
   piece.map = whole_;
+  piece.first_window = first;
   piece.map.windows = std::min(windows_, whole_.windows - first);
   piece.map.count =
       std::min(whole_.count, (first + windows_) * whole_.window) - first * whole_.window;
@@ -232,10 +260,10 @@ Progress DeviceFeed::next(Piece& piece) noexcept {
 
 void DeviceFeed::finish() noexcept {
   const gpu::ContextGuard guard(streams_.context());
-  error_ = without_exceptions([this]() -> Status {
+  error_ = explained(without_exceptions([this]() -> Status {
     WHORL_TRY(deliver(next_));
     return next_ + used_slots_ < pieces_ ? fetch(next_ + used_slots_) : Status();
-  });
+  }));
   ++next_;
 }
 

@@ -14,19 +14,24 @@
 #include "comm/request.h"
 #include "comm/staging_memory.h"
 #include "exec/feed.h"
+#include "gpu/fault.h"
 #include "transports/transport.h"
 
 namespace whorl {
 
 /// The streams of a context that pieces are copied in, one for each direction. Nothing is queued
 /// there that waits for anything but copies, so what is queued is done whatever the program's
-/// streams wait for. Kept for the life of the process; any thread.
+/// streams wait for. Kept for the life of the process, unless making them fails; any thread.
 class CopyStreams {
  public:
   /// Streams beside `stream`, which belongs to `context`: they have another priority, because
   /// streams of equal priority may share a queue of the device, where each waits for what was
   /// queued before.
   static Result<CopyStreams*> of(CUcontext context, CUstream stream);
+  CopyStreams() = default;
+  ~CopyStreams();
+  CopyStreams(const CopyStreams&) = delete;
+  CopyStreams& operator=(const CopyStreams&) = delete;
 
   CUcontext context() const noexcept { return context_; }
   CUstream in() const noexcept { return in_; }
@@ -35,9 +40,12 @@ class CopyStreams {
   void synchronize() const noexcept;
   /// Writes `value` to a word when all that has been queued in both is done.
   Status write_when_idle(CUdeviceptr word, std::uint32_t value) const;
+  /// An error if the device is lost: no copy is done any more.
+  Status fault() const { return probe_.look(); }
 
  private:
   CUcontext context_ = nullptr;
+  gpu::FaultProbe probe_;
   CUstream in_ = nullptr, out_ = nullptr;
   CUevent in_idle_ = nullptr;
 };
@@ -93,6 +101,8 @@ class DeviceFeed final : public Feed {
   };
 
   Status prepare();
+  Status explained(Status error) const noexcept;
+  Progress wait_for_copy() noexcept;
   Status fetch(std::size_t piece);
   Status deliver(std::size_t piece);
   Part part(const Side& side, std::size_t block, std::size_t piece) const noexcept;
@@ -111,6 +121,7 @@ class DeviceFeed final : public Feed {
   std::size_t element_ = 1;
   std::size_t windows_ = 1; ///< of a piece
   std::size_t pieces_ = 0, next_ = 0;
+  std::uint64_t looked_ns_ = 0; ///< when next() last looked after the device
   std::size_t used_slots_ = 1;
   std::array<Slot, kSlots> slots_;
   Status error_;

@@ -15,21 +15,23 @@ namespace {
 
 using Gate = DeviceBoard::Gate;
 
-/// Looks after the peers while a thread waits for its stream.
-class WatchNapper final : public Napper {
- public:
-  explicit WatchNapper(const DeviceWatch& watch) : watch_(watch) {}
-  void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
-  void look_around(std::uint64_t) noexcept override { watch_.look_at_peers(); }
-
- private:
-  const DeviceWatch& watch_;
-  ClockNapper clock_;
-};
-
 constexpr WaitPolicy kPatient{.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0};
 
 } // namespace
+
+class DeviceGates::WatchNapper final : public Napper {
+ public:
+  explicit WatchNapper(DeviceGates& gates) : gates_(gates) {}
+  void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
+  void look_around(std::uint64_t) noexcept override {
+    gates_.look_at_device();
+    gates_.watch_.look_at_peers();
+  }
+
+ private:
+  DeviceGates& gates_;
+  ClockNapper clock_;
+};
 
 class DeviceGates::Batch {
  public:
@@ -66,6 +68,7 @@ class DeviceGates::Batch {
 Status DeviceGates::prepare() {
   const std::span<std::byte> words = board_.words();
   WHORL_CUDA_TRY(cuCtxGetCurrent(&context_));
+  WHORL_TRY(probe_.prepare());
   WHORL_CUDA_TRY(cuMemHostRegister(words.data(), words.size(),
                                    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
   registered_ = true;
@@ -104,6 +107,13 @@ bool DeviceGates::has_come(Word word, int rank, std::uint64_t epoch) const noexc
 std::uint64_t DeviceGates::passed() const noexcept {
   const std::uint32_t now = board_.gate(rank_).passed.load(std::memory_order_acquire);
   return queued_ - (static_cast<std::uint32_t>(queued_) - now);
+}
+
+void DeviceGates::flush() const noexcept {
+  ClockNapper clock; // the thread that watches sees to it that this ends
+  static_cast<void>(
+      wait_until([this] { return passed() == queued_ ? Progress::kDone : Progress::kIdle; },
+                 kPatient, *watch_.verdict, clock));
 }
 
 Status DeviceGates::enter(const Operation& operation) {
@@ -177,7 +187,7 @@ void DeviceGates::watch_all() {
 }
 
 void DeviceGates::watch(const Watched& operation) {
-  WatchNapper napper(watch_);
+  WatchNapper napper(*this);
   const auto until = [&](Word word) {
     return [this, word, &operation] {
       return has_come(word, rank_, operation.epoch) ? Progress::kDone : Progress::kIdle;
@@ -195,6 +205,14 @@ void DeviceGates::watch(const Watched& operation) {
   open_until_passed(operation.epoch);
 }
 
+void DeviceGates::look_at_device() {
+  if (lost_.load(std::memory_order_relaxed)) return;
+  const Status fault = probe_.look();
+  if (fault.ok()) return;
+  lost_.store(true, std::memory_order_relaxed);
+  watch_.fail(fault.with_context(names_[static_cast<std::size_t>(rank_)]));
+}
+
 /// Beyond what anybody has queued.
 void DeviceGates::open(std::uint64_t epoch) noexcept {
   constexpr std::uint32_t kFar = 1U << 30;
@@ -203,6 +221,10 @@ void DeviceGates::open(std::uint64_t epoch) noexcept {
     gate.ready.store(static_cast<std::uint32_t>(epoch) + kFar, std::memory_order_release);
     gate.done.store(static_cast<std::uint32_t>(epoch) + kFar, std::memory_order_release);
   }
+  if (!lost_.load(std::memory_order_relaxed)) return;
+  // The kernels of this rank use nobody's memory any more, which the others wait for.
+  Gate& own = board_.gate(rank_);
+  own.passed.store(own.queued.load(std::memory_order_seq_cst), std::memory_order_release);
 }
 
 /// Lets all streams go on. Words of ranks that are alive are written by their streams as well, with
@@ -211,14 +233,15 @@ void DeviceGates::open_until_passed(std::uint64_t epoch) noexcept {
   constexpr std::uint64_t kPatienceNs = 200'000'000;
   cancel();
   const Verdict nobody;
-  ClockNapper clock;
+  WatchNapper napper(*this);
   static_cast<void>(wait_until(
       [&] {
-        if (has_come(&Gate::passed, rank_, epoch)) return Progress::kDone;
         open(epoch);
-        return Progress::kIdle;
+        const bool over =
+            lost_.load(std::memory_order_relaxed) || has_come(&Gate::passed, rank_, epoch);
+        return over ? Progress::kDone : Progress::kIdle;
       },
-      kPatient, nobody, clock));
+      kPatient, nobody, napper));
   // A kernel of another rank that had begun may still use this rank's memory. A rank that is dead
   // does not pass.
   WaitPolicy policy = kPatient;
@@ -233,7 +256,7 @@ void DeviceGates::open_until_passed(std::uint64_t epoch) noexcept {
         }
         return Progress::kDone;
       },
-      policy, nobody, clock));
+      policy, nobody, napper));
 }
 
 Status DeviceGates::too_late(const Watched& operation) const {

@@ -15,6 +15,7 @@
 #include "base/verdict.h"
 #include "comm/device_board.h"
 #include "comm/device_group.h"
+#include "gpu/fault.h"
 
 namespace whorl {
 
@@ -29,7 +30,9 @@ namespace whorl {
 /// written in the order of its rank's operations, so streams may be any number of operations ahead.
 ///
 /// A thread watches what is queued. When the communicator fails, it cancels all kernels that have
-/// not begun and writes the words itself, until its rank's streams have passed.
+/// not begun and writes the words itself, until its rank's streams have passed. Where the device is
+/// lost, by a fault of one of the program's own kernels, say, the communicator fails: streams do
+/// not pass there, so nobody waits for them any more.
 ///
 /// Calls by one thread at a time.
 class DeviceGates {
@@ -43,7 +46,8 @@ class DeviceGates {
         watch_(watch),
         queued_(board_.gate(rank).queued.load(std::memory_order_relaxed)) {}
   /// Waits until this rank's streams have passed all operations and no other rank touches this
-  /// rank's memory in one; that ends, with the communicator's timeout if need be.
+  /// rank's memory in one; that ends, with the communicator's timeout if need be, and at once where
+  /// the device is lost.
   ~DeviceGates();
   DeviceGates(const DeviceGates&) = delete;
   DeviceGates& operator=(const DeviceGates&) = delete;
@@ -65,6 +69,9 @@ class DeviceGates {
   Status enter(const Operation& operation);
   Status leave(const Operation& operation);
 
+  /// Waits until this rank's streams have passed all operations, or the communicator has failed.
+  void flush() const noexcept;
+
   /// The number of the next operation, and of the last that has been passed.
   std::uint64_t next() const noexcept { return queued_ + 1; }
   std::uint64_t passed() const noexcept;
@@ -83,18 +90,23 @@ class DeviceGates {
 
   /// Operations of a stream on words, in order.
   class Batch;
+  /// Looks after the device and the peers while the thread waits.
+  class WatchNapper;
   bool has_come(Word word, int rank, std::uint64_t epoch) const noexcept;
   CUdeviceptr address(Word word, int rank) const noexcept;
   void watch_all();
   void watch(const Watched& operation);
   void open(std::uint64_t epoch) noexcept;
   void open_until_passed(std::uint64_t epoch) noexcept;
+  void look_at_device(); ///< by the thread that watches
   Status too_late(const Watched& operation) const;
 
   DeviceBoard board_;
   const int rank_;
   const std::vector<std::string> names_;
   const DeviceWatch& watch_;
+  gpu::FaultProbe probe_;
+  std::atomic<bool> lost_{false}; ///< the device: nothing that is queued is done any more
   bool registered_ = false;
   CUcontext context_ = nullptr;
   CUdeviceptr words_ = 0; ///< on the device

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/event.h"
+#include "comm/device_capture.h"
 #include "comm/device_peers.h"
 #include "comm/device_stream.h"
 #include "comm/device_work.h"
@@ -33,6 +34,7 @@ class ProcessGroup final : public DeviceGroup {
     if (done_ != nullptr) static_cast<void>(driver()->cuEventDestroy(done_));
   }
 
+  Status check(int rank, const Request& request, Stream* stream) const override;
   std::uint64_t post(int rank, const Request& request, Stream* stream) override;
   Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                     const Verdict& verdict, Napper& napper) override;
@@ -62,6 +64,7 @@ class ProcessGroup final : public DeviceGroup {
   Status record_ready(Rank& rank, const Stream::Device& device);
   void decide(Operation& operation);
   Status launch(const Operation& operation);
+  Status check_captures(const std::vector<Post>& posts) const;
   Status check_alike(const std::vector<Post>& posts) const;
   void leave(std::uint64_t number, Operation& operation);
   std::string missing(const Operation& operation) const;
@@ -72,6 +75,7 @@ class ProcessGroup final : public DeviceGroup {
   Event event_; ///< notified when an operation has been decided
   std::vector<Rank> ranks_;
   std::map<std::uint64_t, Operation> operations_; ///< that not all ranks have left
+  Status failure_; ///< of an operation, with which the communicator ends
   CUevent done_ = nullptr;
   CUcontext done_context_ = nullptr;
 };
@@ -121,6 +125,17 @@ Status ProcessGroup::record_ready(Rank& rank, const Stream::Device& device) {
   return {};
 }
 
+Status ProcessGroup::check(int rank, const Request& request, Stream* stream) const {
+  const auto device = stream != nullptr ? stream->device() : std::nullopt;
+  if (!device) return {};
+  Status refused = refuse_capture(static_cast<CUstream>(device->stream));
+  if (refused.ok()) return {};
+  const bool one_kernel =
+      suits(request, ranks_.size()) && reaches(static_cast<CUcontext>(device->context), request,
+                                               rank, static_cast<int>(ranks_.size()));
+  return one_kernel ? Status() : refused;
+}
+
 std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* stream) {
   const auto index = static_cast<std::size_t>(rank);
   const int nranks = static_cast<int>(ranks_.size());
@@ -134,6 +149,7 @@ std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* strea
   const bool waits = mine.on_device;
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = ++ranks_[index].posted;
+  if (!failure_.ok() && operations_.count(number) == 0) return number; // nobody will decide it
   Operation& operation = operations_[number];
   operation.posts.resize(ranks_.size());
   operation.posts[index] = std::move(mine);
@@ -157,13 +173,30 @@ void ProcessGroup::decide(Operation& operation) {
   const bool together = std::all_of(posts.begin(), posts.end(), [&](const Post& post) {
     return post.on_device && post.context == posts[0].context;
   });
-  if (!together) return;
+  if (!together) {
+    operation.error = check_captures(posts);
+    return;
+  }
   for (const Post& post : posts) {
     if (!post.error.ok()) operation.error = post.error;
   }
   if (operation.error.ok()) operation.error = check_alike(posts);
   if (operation.error.ok()) operation.error = launch(operation);
   operation.carried_out = operation.error.ok();
+}
+
+/// The host is to carry the operation out, but a rank may have its stream captured.
+Status ProcessGroup::check_captures(const std::vector<Post>& posts) const {
+  for (std::size_t rank = 0; rank < posts.size(); ++rank) {
+    if (!posts[rank].on_device) continue;
+    if (Status refused = refuse_capture(posts[rank].stream); !refused.ok()) {
+      return refused.with_context(
+          fmt::format("{} in {}, where not all ranks have their buffers on "
+                      "one device",
+                      names_[rank], describe(posts[rank].request)));
+    }
+  }
+  return {};
 }
 
 Status ProcessGroup::check_alike(const std::vector<Post>& posts) const {
@@ -221,8 +254,11 @@ Result<bool> ProcessGroup::meet(int rank, std::uint64_t number, const WaitPolicy
   {
     const std::lock_guard lock(mutex_);
     const auto found = operations_.find(number);
-    if (found == operations_.end()) return false; // all had it carried out by the host
-    operation = &found->second;                   // stays until this rank leaves
+    if (found == operations_.end()) { // or all had it carried out by the host
+      if (!failure_.ok()) return failure_;
+      return false;
+    }
+    operation = &found->second; // stays until this rank leaves
     if (!operation->posts[static_cast<std::size_t>(rank)].on_device) return false;
   }
   Event::Waiter waiter(event_);
@@ -250,6 +286,7 @@ Result<bool> ProcessGroup::meet(int rank, std::uint64_t number, const WaitPolicy
             : verdict.status();
   }
   const Status error = operation->error;
+  if (failure_.ok()) failure_ = error;
   const bool carried_out = operation->carried_out;
   leave(number, *operation);
   if (!error.ok()) return error;

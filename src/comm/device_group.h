@@ -39,6 +39,9 @@ class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
 
+  /// An error if rank `rank` cannot make such a call: its stream is being captured into a graph,
+  /// but the operation is not one kernel. Before anything is posted, so that nothing has happened.
+  virtual Status check(int rank, const Request& request, Stream* stream) const = 0;
   /// Says what rank `rank` does next; `stream` is that of a device, or null if the operation is one
   /// for the host. Returns its number.
   virtual std::uint64_t post(int rank, const Request& request, Stream* stream) = 0;
@@ -51,6 +54,9 @@ class DeviceGroup {
   /// Whether count() may stand for post() and meet() of a lone operation for the host.
   virtual bool counts() const noexcept { return false; }
   virtual void count() noexcept {}
+  /// Waits until this rank's streams have passed all operations that other processes take part in,
+  /// or the communicator has failed.
+  virtual void flush() {}
   /// Waits until all ranks have posted operation `number`. True: it is in the streams. False: the
   /// host has to carry it out. An error is every rank's.
   virtual Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,

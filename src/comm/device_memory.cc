@@ -78,8 +78,13 @@ Status device_free(void* pointer) {
     known.all.erase(found); // before the driver gives the address to somebody else
   }
   const gpu::ContextGuard guard(context);
-  WHORL_CUDA_TRY(cuMemFree(reinterpret_cast<CUdeviceptr>(pointer)));
-  return {};
+  const CUresult result = driver()->cuMemFree(reinterpret_cast<CUdeviceptr>(pointer));
+  if (result != CUDA_SUCCESS) {
+    Allocations& known = allocations();
+    const std::lock_guard lock(known.mutex);
+    known.all[pointer] = context; // still allocated
+  }
+  return gpu::check(result, "cuMemFree");
 }
 
 } // namespace whorl

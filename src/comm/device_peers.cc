@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "comm/device_capture.h"
 #include "comm/device_work.h"
 #include "gpu/driver.h"
 #include "gpu/kernels.h"
@@ -33,12 +34,6 @@ int workers_of(const Request& request, int nranks) {
     ++workers;
   }
   return workers;
-}
-
-bool is_captured(CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return gpu::driver()->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 } // namespace
@@ -96,7 +91,16 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
               operation.post.output);
 }
 
+Status DevicePeers::check(int, const Request&, Stream* stream) const {
+  const auto device = stream != nullptr ? stream->device() : std::nullopt;
+  return device ? refuse_capture(static_cast<CUstream>(device->stream)) : Status();
+}
+
 std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream) {
+  if (watch_.verdict->raised()) { // meet() tells
+    operations_.clear();
+    return ++posted_;
+  }
   Operation& operation =
       operations_.emplace_back(Operation{.number = ++posted_, .request = request});
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
@@ -105,8 +109,7 @@ std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream) {
     const gpu::ContextGuard guard(context);
     operation.stream = static_cast<CUstream>(device->stream);
     operation.stream_id = stream;
-    operation.on_device =
-        prepare(context) && !is_captured(operation.stream) && describe_buffers(operation, context);
+    operation.on_device = prepare(context) && describe_buffers(operation, context);
   }
   return operation.number;
 }
@@ -189,7 +192,11 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   if (all_known) return end(operation, true, queue(operation, timeout_ns));
   const Status mapped = map_all();
   if (!mapped.ok()) {
-    log(LogLevel::kInfo, "processes do not share device memory: " + mapped.message());
+    log(LogLevel::kInfo,
+        fmt::format("{}: the host carries out {}, because a buffer of another process could not be "
+                    "mapped: {}",
+                    names_[static_cast<std::size_t>(members_.rank)], describe(operation.request),
+                    mapped.message()));
   }
   board_.answer(members_.rank, operation.number, mapped.ok());
   operation.state = Operation::State::kAnswered;
@@ -204,7 +211,16 @@ Progress DevicePeers::look_at_answers(Operation& operation, std::uint64_t timeou
     good = good && answer == DeviceBoard::Answer::kYes;
   }
   if (!good) {
-    usable_ = false;
+    forget_new();
+    if (++refusals_ == kMostRefusals) {
+      usable_ = false;
+      log(LogLevel::kInfo,
+          fmt::format(
+              "{}: processes do not share device memory any more: {} operations had buffers "
+              "that some rank could not map. The host carries out this communicator's "
+              "operations from now on",
+              names_[static_cast<std::size_t>(members_.rank)], refusals_));
+    }
     return end(operation, false);
   }
   return end(operation, true, queue(operation, timeout_ns));
@@ -241,20 +257,35 @@ bool DevicePeers::together() const {
   return true;
 }
 
-/// Maps what is new of the posts.
+/// Maps what is new of the posts: all of it, also after an error, so that what has been mapped
+/// before is let go alike on all ranks.
 Status DevicePeers::map_all() {
   const gpu::ContextGuard guard(context_);
+  Status first;
+  new_memory_.clear();
   const std::uint64_t own = members_.cards[static_cast<std::size_t>(members_.rank)].process_key;
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     const DevicePost& post = posts_[index];
     for (const gpu::SharedMemory* const memory : {&post.input, &post.output}) {
       if (memory->bytes == 0 || imports_->has(rank, *memory)) continue;
-      WHORL_TRY(imports_->open(rank, *memory, gates_.next(), gates_.passed(),
-                               members_.cards[index].process_key == own));
+      const bool tried = std::any_of(
+          new_memory_.begin(), new_memory_.end(),
+          [&](const NewMemory& one) { return one.rank == rank && one.memory.id == memory->id; });
+      if (tried) continue; // in vain
+      new_memory_.push_back({rank, *memory});
+      const Status opened = imports_->open(rank, *memory, gates_.next(), gates_.passed(),
+                                           members_.cards[index].process_key == own);
+      if (first.ok()) first = opened;
     }
   }
-  return {};
+  return first;
+}
+
+/// A rank could not map all of it, so no rank has it: what is mapped is alike on all.
+void DevicePeers::forget_new() {
+  const gpu::ContextGuard guard(context_);
+  for (const NewMemory& one : new_memory_) imports_->forget(one.rank, one.memory);
 }
 
 /// All buffers are mapped.

@@ -24,19 +24,24 @@ namespace whorl {
 ///
 /// So a call waits for the calls of the other ranks, never for their streams or data. Whether an
 /// operation is done like that follows from the posts, which all ranks see alike; where a rank maps
-/// memory for the first time all say whether they could, and if not, the host does this operation
-/// and all after it.
+/// memory for the first time all say whether they could, and if not, the host does this operation.
+/// All unmap then what was new, so the next operation on that memory tries again; after
+/// kMostRefusals of these the host does all operations.
 class DevicePeers final : public DeviceGroup {
  public:
   /// `board` is that of Transport::board(). All arguments outlive this.
   DevicePeers(const Membership& members, std::span<std::byte> board, const DeviceWatch& watch);
 
+  Status check(int rank, const Request& request, Stream* stream) const override;
   std::uint64_t post(int rank, const Request& request, Stream* stream) override;
   Progress advance(std::uint64_t timeout_ns) override;
   Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                     const Verdict& verdict, Napper& napper) override;
   bool counts() const noexcept override { return true; }
   void count() noexcept override;
+  void flush() override {
+    if (gates_.prepared()) gates_.flush();
+  }
 
  private:
   struct Operation {
@@ -63,6 +68,7 @@ class DevicePeers final : public DeviceGroup {
   Status check_alike(const Operation& operation) const;
   bool together() const;
   Status map_all();
+  void forget_new();
   Status queue(const Operation& operation, std::uint64_t timeout_ns);
   std::string missing(const Operation& operation) const;
 
@@ -76,12 +82,19 @@ class DevicePeers final : public DeviceGroup {
   std::unique_ptr<gpu::MemoryImports> imports_;
   DeviceGates gates_;     ///< its end is the end of all kernels that use imports_
   bool prepared_ = false; ///< or it has failed
+  static constexpr int kMostRefusals = 8;
+  int refusals_ = 0; ///< operations that a rank could not map the memory of; alike on all ranks
   bool usable_ = true;
   std::uint64_t posted_ = 0;         ///< operations so far
   std::deque<Operation> operations_; ///< that have no outcome yet; the first is at work
   std::deque<Outcome> outcomes_;     ///< that have not been fetched
   std::vector<DevicePost> posts_;    ///< [rank] of the operation at work
-  std::vector<Request> requests_;    ///< [rank] with the addresses here
+  struct NewMemory {
+    int rank;
+    gpu::SharedMemory memory;
+  };
+  std::vector<NewMemory> new_memory_; ///< of these posts, that no rank had mapped
+  std::vector<Request> requests_;     ///< [rank] with the addresses here
 };
 
 } // namespace whorl

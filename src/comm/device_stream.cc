@@ -11,9 +11,11 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "comm/device_capture.h"
 #include "comm/device_feed.h"
 #include "comm/staging_memory.h"
 #include "gpu/driver.h"
+#include "gpu/fault.h"
 #include "gpu/memory_kind.h"
 
 namespace whorl {
@@ -61,6 +63,7 @@ class DeviceStream final : public Stream {
     const auto piece_bytes = param_int(Param::kPieceBytes, 0, std::int64_t{1} << 40);
     if (!piece_bytes.ok()) return piece_bytes.status();
     stream->piece_bytes_ = static_cast<std::size_t>(*piece_bytes);
+    WHORL_TRY(stream->probe_.prepare());
     auto memory = StagingMemory::make(sizeof(Words));
     if (!memory.ok()) return memory.status();
     stream->words_ = new ((*memory)->data()) Words;
@@ -79,6 +82,7 @@ class DeviceStream final : public Stream {
     const std::uint32_t ready = words_->ready.load(std::memory_order_acquire); // the stream's write
     return static_cast<std::int32_t>(ready - static_cast<std::uint32_t>(number)) >= 0;
   }
+  Status fault() const override { return probe_.look(); }
   std::uint64_t nap_ns() const noexcept override { return 20'000; }
 
  protected:
@@ -99,7 +103,6 @@ class DeviceStream final : public Stream {
     std::size_t used = 0; ///< of the memory
   };
 
-  Status check_not_capturing() const;
   Result<std::byte*> take(Staging& staging, std::size_t bytes);
   Status replace(Staging& staging, const Part& part, std::size_t piece_bytes);
   Status replace_buffers(Staging& staging, Request& request, const Extents& in, const Extents& out);
@@ -110,6 +113,7 @@ class DeviceStream final : public Stream {
 
   CUstream handle_ = nullptr;
   CUcontext context_ = nullptr;
+  gpu::FaultProbe probe_;
   std::unique_ptr<StagingMemory> words_memory_;
   Words* words_ = nullptr;
   CUdeviceptr ready_ = 0, done_ = 0;
@@ -124,16 +128,6 @@ class DeviceStream final : public Stream {
   /// copied back before its own inputs are copied there.
   std::vector<std::unique_ptr<StagingMemory>> memory_;
 };
-
-Status DeviceStream::check_not_capturing() const {
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  WHORL_CUDA_TRY(cuStreamIsCapturing(handle_, &capture));
-  if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
-  return Status::error(
-      Code::kInvalidUsage,
-      "the stream is being captured into a graph, but this operation is carried "
-      "out by the host, which a graph cannot repeat; issue it outside the capture");
-}
 
 /// Memory for one buffer; valid until the operation is complete in the stream.
 Result<std::byte*> DeviceStream::take(Staging& staging, std::size_t bytes) {
@@ -261,7 +255,7 @@ Status DeviceStream::copy(std::span<const Copy> copies) const {
 
 Status DeviceStream::prepare(std::span<const Part> parts) {
   const gpu::ContextGuard guard(context_);
-  WHORL_TRY(check_not_capturing());
+  WHORL_TRY(refuse_capture(handle_));
   // Pieces get smaller where many operations, such as the sends of a group, are under way at once.
   constexpr std::size_t kAtOnce = 4, kLeastPieces = 16;
   const std::size_t piece_bytes =
@@ -309,7 +303,10 @@ void DeviceStream::release(std::uint64_t number) noexcept {
   if (release_queued_) {
     const Status status = copies_->write_when_idle(done_, value);
     if (status.ok()) return;
-    log(LogLevel::kError, fmt::format("a stream goes on before its copies: {}", status.message()));
+    if (fault().ok()) { // else nothing goes on
+      log(LogLevel::kError,
+          fmt::format("a stream goes on before its copies: {}", status.message()));
+    }
   }
   words_->done.store(value, std::memory_order_release); // pairs with the wait that issue() queues
 }
@@ -332,6 +329,8 @@ bool devices_possible() noexcept {
 }
 
 std::string why_no_devices() { return gpu::driver_error(); }
+
+Status device_fault() { return gpu::current_fault(); }
 
 bool on_device(const Request& request, int rank, int nranks) noexcept {
   if (!devices_possible()) return false;

@@ -34,4 +34,9 @@ bool on_device(const Request& request, int rank, int nranks) noexcept;
 /// written when the last piece has been copied back.
 Result<std::shared_ptr<Stream>> device_stream(void* handle);
 
+/// kCudaError, with the driver's words, if the device that the calling thread uses is lost: a
+/// kernel of the program, for instance, has accessed memory that it must not. No stream of this
+/// process goes on there. Does not wait.
+Status device_fault();
+
 } // namespace whorl

@@ -6,57 +6,13 @@
 #include <utility>
 
 #include "base/thread.h"
+#include "comm/batch.h"
 #include "comm/check.h"
+#include "comm/device_meeting.h"
 #include "comm/stream.h"
 
 namespace whorl {
 namespace {
-
-/// All calls of a group on one communicator.
-struct Batch {
-  whorlComm* handle = nullptr;
-  std::vector<Request> requests;
-  std::vector<std::shared_ptr<Stream>> stream_of; ///< of each request; may be null
-  std::vector<std::shared_ptr<Stream>> streams;   ///< distinct, without null
-  bool blocking = false;                          ///< a call had no stream
-
-  void add(const Request& request, const std::shared_ptr<Stream>& stream) {
-    requests.push_back(request);
-    stream_of.push_back(stream);
-    if (stream == nullptr) {
-      blocking = true;
-    } else if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
-      streams.push_back(stream);
-    }
-  }
-  /// Takes a request out again.
-  void drop(std::size_t index) {
-    const auto at = static_cast<std::ptrdiff_t>(index);
-    requests.erase(requests.begin() + at);
-    const std::shared_ptr<Stream> stream = std::move(stream_of[index]);
-    stream_of.erase(stream_of.begin() + at);
-    if (std::find(stream_of.begin(), stream_of.end(), stream) == stream_of.end()) {
-      std::erase(streams, stream);
-    }
-  }
-};
-
-std::vector<Batch> sort_by_communicator(std::span<const Call> calls) {
-  std::vector<Batch> batches;
-  for (const Call& call : calls) {
-    auto batch = std::find_if(batches.begin(), batches.end(),
-                              [&](const Batch& b) { return b.handle == call.handle; });
-    if (batch == batches.end()) batch = batches.insert(batches.end(), Batch{.handle = call.handle});
-    batch->add(call.request, call.stream);
-  }
-  return batches;
-}
-
-void keep(whorlComm& handle, const Status& status, Status& first) {
-  if (status.ok()) return;
-  handle.set_error(status);
-  if (first.ok()) first = status;
-}
 
 /// The operation in one stream, for all communicators of a group that use it.
 struct Queued {
@@ -115,21 +71,6 @@ Status submit(std::vector<Batch>& batches, Status& first) {
   return {};
 }
 
-/// Watches all communicators that a thread drives at the same time.
-class ManyNapper final : public Napper {
- public:
-  explicit ManyNapper(std::span<Batch* const> batches) : batches_(batches) {}
-  void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
-  void look_around(std::uint64_t waited_ns) noexcept override {
-    for (Batch* const batch : batches_)
-      batch->handle->communicator->napper().look_around(waited_ns);
-  }
-
- private:
-  std::span<Batch* const> batches_;
-  ClockNapper clock_;
-};
-
 /// Drives several communicators in this thread.
 void run_together(std::span<Batch* const> batches, Status& first) {
   std::vector<Batch*> active;
@@ -145,7 +86,7 @@ void run_together(std::span<Batch* const> batches, Status& first) {
   }
   if (active.empty()) return;
   const std::vector<Batch*> watched = active;
-  ManyNapper napper(watched);
+  BatchNapper napper(watched, BatchNapper::Engines::kOwn);
   const auto attempt = [&] {
     bool moved = false;
     for (std::size_t i = 0; i < active.size();) {
@@ -186,86 +127,19 @@ Status ended() {
                        "whorlGroupEnd while the group had calls on it");
 }
 
-/// Looks after the peers of communicators whose own threads may be at work.
-class PeerWatch final : public Napper {
- public:
-  explicit PeerWatch(std::span<Batch* const> batches) : batches_(batches) {}
-  void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
-  void look_around(std::uint64_t) noexcept override {
-    for (Batch* const batch : batches_) {
-      static_cast<void>(batch->handle->communicator->state());
-    }
-  }
-
- private:
-  std::span<Batch* const> batches_;
-  ClockNapper clock_;
-};
-
-/// Waits until other processes have made the calls that share a device with those of `batches`.
-void wait_for_calls(std::span<Batch> batches) {
-  std::vector<Batch*> waiting;
-  WaitPolicy policy{.timeout_ns = 0};
+/// What a group returns that could not be put into its streams. Ranks that have met for a
+/// collective wait for each other to carry it out, so where this one cannot, its communicator ends.
+Status give_up(std::span<Batch> batches, Status status) {
   for (Batch& batch : batches) {
-    const Communicator& communicator = *batch.handle->communicator;
-    if (communicator.device_group() == nullptr) continue;
-    const std::uint64_t patience = policy.timeout_ns;
-    policy = communicator.policy();
-    policy.timeout_ns = std::max(policy.timeout_ns, patience);
-    waiting.push_back(&batch);
-  }
-  const std::vector<Batch*> watched = waiting;
-  PeerWatch napper(watched);
-  const Verdict nobody;
-  const auto attempt = [&] {
-    bool moved = false;
-    std::erase_if(waiting, [&](const Batch* batch) {
-      const Communicator& communicator = *batch->handle->communicator;
-      const Progress progress =
-          communicator.device_group()->advance(communicator.policy().timeout_ns);
-      moved |= progress == Progress::kAdvanced;
-      return progress == Progress::kDone ||
-             (progress == Progress::kIdle && communicator.verdict().raised());
-    });
-    if (waiting.empty()) return Progress::kDone;
-    return moved ? Progress::kAdvanced : Progress::kIdle;
-  };
-  static_cast<void>(wait_until(attempt, policy, nobody, napper));
-}
-
-/// Carries out on the device what all ranks have there, and takes it out of the batches. The error
-/// of a communicator ends that.
-void meet_on_device(std::span<Batch> batches, Status& first) {
-  struct Posted {
-    Batch* batch;
-    std::size_t request;
-    std::uint64_t number;
-  };
-  std::vector<Posted> all;
-  for (Batch& batch : batches) {
-    const Communicator& communicator = *batch.handle->communicator;
-    DeviceGroup* const group = communicator.device_group();
-    for (std::size_t i = 0; group != nullptr && i < batch.requests.size(); ++i) {
-      if (batch.requests[i].point_to_point()) continue;
-      all.push_back(
-          {&batch, i,
-           group->post(communicator.rank(), batch.requests[i], batch.stream_of[i].get())});
-    }
-  }
-  wait_for_calls(batches);
-  // From the last one on, so that the places of the others stay.
-  for (auto posted = all.rbegin(); posted != all.rend(); ++posted) {
-    Batch& batch = *posted->batch;
     Communicator& communicator = *batch.handle->communicator;
-    const auto done = communicator.device_group()->meet(
-        communicator.rank(), posted->number, communicator.policy(), communicator.verdict(),
-        communicator.napper());
-    if (!done.ok()) {
-      communicator.abort(done.status());
-      keep(*batch.handle, done.status(), first);
-    }
-    if (!done.ok() || *done) batch.drop(posted->request);
+    const bool met = communicator.device_group() != nullptr &&
+                     std::any_of(batch.requests.begin(), batch.requests.end(),
+                                 [](const Request& one) { return !one.point_to_point(); });
+    if (met) communicator.abort(status);
+    const Status told = communicator.end_if_device_is_lost(status);
+    if (!told.ok()) batch.handle->set_error(told);
   }
+  return status;
 }
 
 Status issue_all(std::span<const Call> calls) {
@@ -279,9 +153,15 @@ Status issue_all(std::span<const Call> calls) {
   for (const Batch& batch : batches) {
     WHORL_TRY(check_transfers(batch.requests, *batch.handle->communicator));
   }
+  if (Status status = check_meetings(batches); !status.ok()) {
+    for (Batch& batch : batches) {
+      status = batch.handle->communicator->end_if_device_is_lost(std::move(status));
+    }
+    return status;
+  }
   meet_on_device(batches, first);
   std::erase_if(batches, [](const Batch& batch) { return batch.requests.empty(); });
-  WHORL_TRY(submit(batches, first));
+  if (Status status = submit(batches, first); !status.ok()) return give_up(batches, status);
   std::vector<Batch*> together;
   for (Batch& batch : batches) {
     if (batch.streams.empty()) together.push_back(&batch);
@@ -322,7 +202,9 @@ Status issue_one(const Call& call) {
     Queued queued{.stream = call.stream,
                   .parts = {{task.batch.data(), &communicator.membership()}},
                   .batches = 1};
-    WHORL_TRY(queue({&queued, 1}));
+    if (Status failed = queue({&queued, 1}); !failed.ok()) {
+      return handle.communicator->end_if_device_is_lost(std::move(failed));
+    }
     task.tickets.push_back(std::move(queued.ticket));
     status = handle.communicator->submit(std::move(task));
   }
@@ -365,6 +247,10 @@ Status Group::end() {
   if (--depth_ > 0) return {};
   const std::vector<Call> calls = std::exchange(calls_, {});
   std::vector<Job> jobs = std::exchange(jobs_, {});
+  const bool out_of_memory = std::exchange(out_of_memory_, false);
+  if (out_of_memory && error_.ok()) {
+    return Status::error(Code::kSystemError, "a call in the group found no memory");
+  }
   if (const Status error = std::exchange(error_, {}); !error.ok()) return error;
 
   Status pending, error;

@@ -40,6 +40,8 @@ class Group {
   void forget(const whorlComm& handle);
   /// Remembers the error of a call that could not be added.
   void spoil(const Status& error);
+  /// The same where there is no memory for a sentence.
+  void spoil_without_memory() noexcept { out_of_memory_ = true; }
 
  private:
   // A word of static TLS, which is read without a call; that much is also left for libraries that
@@ -54,6 +56,7 @@ class Group {
 
   std::vector<Job> jobs_;
   Status error_;
+  bool out_of_memory_ = false;
 };
 
 /// Issues calls together: those of one communicator form a batch, different communicators run at

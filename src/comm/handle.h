@@ -35,12 +35,13 @@ struct whorlComm {
   /// The communicator's; raised while it is being created, it ends the creation.
   std::shared_ptr<whorl::Verdict> verdict = std::make_shared<whorl::Verdict>();
   std::unique_ptr<whorl::Communicator> communicator; ///< null until created
-  bool finalized = false;
+  std::atomic<bool> finalized{false};
 
   /// Whether the communicator exists and may be used.
   bool usable() const noexcept {
     return magic.load(std::memory_order_seq_cst) == kAlive &&
-           created.load(std::memory_order_acquire) == whorl::Code::kOk && !finalized;
+           created.load(std::memory_order_acquire) == whorl::Code::kOk &&
+           !finalized.load(std::memory_order_relaxed);
   }
   void set_error(const whorl::Status& status);
   whorl::Status error() const; ///< the last error, for whorlGetLastError()

@@ -56,6 +56,8 @@ class Stream {
   virtual bool may_start(std::uint64_t number) const noexcept {
     return completed_.load(std::memory_order_acquire) + 1 == number;
   }
+  /// An error if the stream will never come to anything that is queued there: its device is lost.
+  virtual Status fault() const { return {}; }
   /// How long to sleep between looking whether an operation may start; completions wake up.
   virtual std::uint64_t nap_ns() const noexcept { return 10'000'000; }
   /// Marks an operation complete. In the order of numbers, because each waits for may_start().

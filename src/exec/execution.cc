@@ -23,6 +23,7 @@ void Execution::start(const Binding& binding, Endpoints& endpoints) {
       kLeastSharedBytes;
   if (!same_lanes) find_lanes(endpoints);
   for (std::size_t i = 0; i < active_lanes_; ++i) lanes_[i].places.clear();
+  first_window_ = 0;
   if (binding.feed != nullptr) {
     piece_active_ = false;
     mismatch_ = {};
@@ -138,6 +139,7 @@ Progress Execution::advance_pieces() noexcept {
       if (next == Progress::kIdle && moved) return Progress::kAdvanced;
       if (next != Progress::kAdvanced) return next;
       binding_.map = piece.map;
+      first_window_ = piece.first_window;
       binding_.input = piece.input;
       binding_.output = piece.output;
       piece_active_ = true;
@@ -332,7 +334,7 @@ Execution::Waiting Execution::waiting() const noexcept {
     const LaneRun& lane = lanes_[i];
     Waiting waiting{.peer = -1,
                     .phase = "releasing sent buffers",
-                    .window = lane.window,
+                    .window = first_window_ + lane.window,
                     .channel = lane.lane->channel,
                     .step = static_cast<int>(lane.step)};
     if (lane.finished) {

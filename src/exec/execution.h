@@ -222,6 +222,7 @@ class Execution {
   Binding binding_;
   bool places_known_ = false;            ///< LaneRun::places are of binding_, or empty for good
   bool piece_active_ = false;            ///< a piece of the feed is under way
+  std::size_t first_window_ = 0;         ///< of that piece, in the operation
   bool large_messages_ = false;          ///< some may be large enough to be placed
   const Endpoints* endpoints_ = nullptr; ///< that the lanes' endpoints were looked up in
   std::vector<LaneRun> lanes_;

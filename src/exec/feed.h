@@ -15,7 +15,8 @@ namespace whorl {
 class Feed {
  public:
   struct Piece {
-    ChunkMap map; ///< of its windows alone; its blocks are valid until finish()
+    ChunkMap map;                 ///< of its windows alone; its blocks are valid until finish()
+    std::size_t first_window = 0; ///< of the operation, that is the first of the piece
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
   };

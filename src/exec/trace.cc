@@ -164,7 +164,7 @@ void Execution::trace_step(LaneRun& lane) noexcept {
                      .end = ticks(),
                      .bytes = step.waits() ? 0 : lane.bytes,
                      .sequence = binding_.fingerprint.sequence,
-                     .window = static_cast<std::uint32_t>(lane.window),
+                     .window = static_cast<std::uint32_t>(first_window_ + lane.window),
                      .track = track_ != 0 ? track_ : lane.lane->channel,
                      .step = static_cast<std::uint16_t>(lane.step),
                      .repetition = lane.repetition,

@@ -59,6 +59,14 @@ Status check(CUresult result, std::string_view what) {
   return Status::error(Code::kCudaError, fmt::format("{} failed: {} ({})", what, words, name));
 }
 
+CaptureModeGuard::CaptureModeGuard() noexcept {
+  static_cast<void>(driver()->cuThreadExchangeStreamCaptureMode(&mode_));
+}
+
+CaptureModeGuard::~CaptureModeGuard() {
+  static_cast<void>(driver()->cuThreadExchangeStreamCaptureMode(&mode_));
+}
+
 ContextGuard::ContextGuard(CUcontext context) noexcept {
   CUcontext current = nullptr;
   if (driver()->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context) return;

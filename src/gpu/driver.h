@@ -16,16 +16,18 @@ namespace whorl::gpu {
   function(cuCtxGetCurrent) function(cuCtxGetDevice) function(cuCtxGetStreamPriorityRange)        \
   function(cuCtxPopCurrent) function(cuCtxPushCurrent) function(cuDeviceGetAttribute)             \
   function(cuDeviceGetUuid) function(cuEventCreate) function(cuEventDestroy)                      \
-  function(cuEventRecord) function(cuFuncGetAttribute) function(cuGetErrorName)                   \
-  function(cuGetErrorString) function(cuIpcCloseMemHandle) function(cuIpcGetMemHandle)            \
+  function(cuEventQuery) function(cuEventRecord) function(cuFuncGetAttribute)                     \
+  function(cuGetErrorName) function(cuGetErrorString) function(cuIpcCloseMemHandle)               \
+  function(cuIpcGetMemHandle)                                                                     \
   function(cuIpcOpenMemHandle) function(cuLaunchKernel) function(cuMemAlloc)                      \
   function(cuMemFree) function(cuMemHostGetDevicePointer) function(cuMemHostRegister)             \
   function(cuMemHostUnregister) function(cuMemcpyAsync) function(cuModuleGetFunction)             \
   function(cuModuleLoadData) function(cuPointerGetAttributes) function(cuStreamBatchMemOp)        \
-  function(cuStreamCreateWithPriority) function(cuStreamGetCtx) function(cuStreamGetId)           \
+  function(cuStreamCreateWithPriority) function(cuStreamDestroy) function(cuStreamGetCtx)         \
+  function(cuStreamGetId)                                                                         \
   function(cuStreamGetPriority) function(cuStreamIsCapturing) function(cuStreamQuery)             \
   function(cuStreamSynchronize) function(cuStreamWaitEvent) function(cuStreamWaitValue32)         \
-  function(cuStreamWriteValue32)
+  function(cuStreamWriteValue32) function(cuThreadExchangeStreamCaptureMode)
 // clang-format on
 
 /// The CUDA driver, loaded at run time: libwhorl is linked with nothing of CUDA's, and runs where
@@ -55,7 +57,21 @@ Status check(CUresult result, std::string_view what);
     }                                                                    \
   } while (false)
 
-/// Makes a context the thread's for as long as this lives.
+/// Lets the thread make calls that would otherwise spoil a graph which another thread of the
+/// program is capturing, for as long as this lives: what whorl does with streams and memory of its
+/// own is nothing of the program's graph.
+class CaptureModeGuard {
+ public:
+  CaptureModeGuard() noexcept;
+  ~CaptureModeGuard();
+  CaptureModeGuard(const CaptureModeGuard&) = delete;
+  CaptureModeGuard& operator=(const CaptureModeGuard&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+/// Makes a context the thread's for as long as this lives, and a CaptureModeGuard.
 class ContextGuard {
  public:
   explicit ContextGuard(CUcontext context) noexcept;
@@ -64,6 +80,7 @@ class ContextGuard {
   ContextGuard& operator=(const ContextGuard&) = delete;
 
  private:
+  const CaptureModeGuard relaxed_;
   bool pushed_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "gpu/memory_kind.h"
 
 #include "gpu/driver.h"
+#include "gpu/fault.h"
 
 namespace whorl::gpu {
 
@@ -16,11 +17,11 @@ MemoryPlace place_of(const void* pointer) noexcept {
       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT};
   void* values[] = {&type, &managed, &device, &context};
   // Of memory that the driver does not know the type is 0. An error means that the program does not
-  // use the driver.
+  // use the driver; but a lost device may have the memory, and the host must not touch it.
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-  if (cuda->cuPointerGetAttributes(4, attributes, values, address) != CUDA_SUCCESS || type == 0) {
-    return {};
-  }
+  const CUresult result = cuda->cuPointerGetAttributes(4, attributes, values, address);
+  if (is_fault(result)) return {.kind = MemoryKind::kDevice};
+  if (result != CUDA_SUCCESS || type == 0) return {};
   const MemoryKind kind = managed != 0                   ? MemoryKind::kManaged
                           : type == CU_MEMORYTYPE_DEVICE ? MemoryKind::kDevice
                                                          : MemoryKind::kPinned;

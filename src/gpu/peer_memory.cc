@@ -32,6 +32,7 @@ std::optional<SharedMemory> MemoryExports::find(const void* buffer, std::size_t 
   CUipcMemHandle handle;
   if (driver()->cuIpcGetMemHandle(&handle, begin) != CUDA_SUCCESS) return std::nullopt;
   std::memcpy(memory.handle.data(), &handle, sizeof handle);
+  if (known_.size() >= most_known_) known_.clear(); // to ask again costs little
   known_[begin] = {id, memory.handle};
   return memory;
 }
@@ -67,6 +68,14 @@ Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t e
   }
   mapped_[{rank, memory.id}] = mapping;
   return {};
+}
+
+void MemoryImports::forget(int rank, const SharedMemory& memory) {
+  const auto found = mapped_.find({rank, memory.id});
+  if (found == mapped_.end()) return;
+  found->second.used = 0;
+  retire(found);
+  close_retired(0);
 }
 
 std::byte* MemoryImports::use(int rank, const SharedMemory& memory, std::uint64_t epoch) {

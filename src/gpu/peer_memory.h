@@ -31,6 +31,9 @@ struct SharedMemory {
 /// Gives this process's allocations to others. One thread at a time.
 class MemoryExports {
  public:
+  /// Keeps as many handles; among them may be those of freed allocations.
+  explicit MemoryExports(std::size_t most_known = 1024) : most_known_(most_known) {}
+  std::size_t known() const noexcept { return known_.size(); } ///< handles that are kept
   /// Nothing for memory that cannot be shared this way (of a pool, of a mapping, managed). The
   /// context of the memory is current.
   std::optional<SharedMemory> find(const void* buffer, std::size_t bytes);
@@ -40,6 +43,7 @@ class MemoryExports {
     std::uint64_t id;
     std::array<std::byte, sizeof(CUipcMemHandle)> handle;
   };
+  std::size_t most_known_;
   std::map<std::uint64_t, Export> known_; ///< by where the allocation begins
 };
 
@@ -65,6 +69,8 @@ class MemoryImports {
   /// `passed` operations.
   Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, std::uint64_t passed,
               bool here);
+  /// Unmaps memory that no operation has used since open(), if it is mapped.
+  void forget(int rank, const SharedMemory& memory);
   /// Where the buffer is; has() it. `epoch` is the operation that uses it.
   std::byte* use(int rank, const SharedMemory& memory, std::uint64_t epoch);
   /// Unmaps what is not needed any more, as far as all operations that use it are among the first

@@ -14,9 +14,7 @@ namespace {
 
 using Kind = CollectiveCase::Kind;
 
-constexpr Kind kKinds[] = {Kind::kAllReduce, Kind::kReduce,        Kind::kBroadcast,
-                           Kind::kAllGather, Kind::kReduceScatter, Kind::kAllToAll,
-                           Kind::kGather,    Kind::kScatter};
+constexpr auto& kKinds = CollectiveCase::kKinds;
 
 bool reduces(Kind kind) {
   return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;

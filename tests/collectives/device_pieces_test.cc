@@ -1,28 +1,28 @@
 // Operations on device memory that the host carries out in pieces, on the driver that
 // device_test.cc runs on.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "tests/support/device.h"
-#include "tests/support/oracle.h"
+#include "tests/support/device_case.h"
+#include "tests/support/pretended_device.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr auto kKinds = {CollectiveCase::kAllReduce,     CollectiveCase::kReduce,
-                         CollectiveCase::kBroadcast,     CollectiveCase::kAllGather,
-                         CollectiveCase::kReduceScatter, CollectiveCase::kAllToAll,
-                         CollectiveCase::kGather,        CollectiveCase::kScatter};
 
 /// Pieces of 16 KiB, windows of a few KiB.
 class Pieces : public ::testing::Test {
@@ -32,23 +32,10 @@ class Pieces : public ::testing::Test {
 };
 class PiecesOfRanks : public Pieces, public ::testing::WithParamInterface<int> {};
 
-std::string run_case(const CollectiveCase& c, int rank, whorlComm_t comm, int nranks,
-                     CUstream stream, bool on_device) {
-  Buffers buffers(c, rank, nranks);
-  std::unique_ptr<DeviceCopy> copy;
-  if (on_device) copy = std::make_unique<DeviceCopy>(buffers.memory(), stream);
-  const whorlResult_t result =
-      on_device ? buffers.run_on(copy->data(), comm, stream) : buffers.run(comm, stream);
-  if (const auto text = failure(result, comm); !text.empty()) return c.text() + ": " + text;
-  if (on_device) copy->read(buffers.memory(), stream);
-  EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
-  return buffers.check();
-}
-
 /// Each collective in place and not, of one window, of some pieces and of an uneven number.
 std::string run_all(int rank, whorlComm_t comm, int nranks, CUstream stream, int on_host) {
   int turn = 0;
-  for (const auto kind : kKinds) {
+  for (const auto kind : CollectiveCase::kKinds) {
     for (const bool in_place : {false, true}) {
       if (in_place && kind == CollectiveCase::kAllToAll) continue;
       for (const std::size_t count : {4'096u, 16'384u, 70'001u}) {
@@ -58,7 +45,7 @@ std::string run_all(int rank, whorlComm_t comm, int nranks, CUstream stream, int
                                .root = turn % nranks,
                                .in_place = in_place};
         const bool on_device = on_host < 0 || (rank + turn++) % nranks != on_host;
-        if (auto text = run_case(c, rank, comm, nranks, stream, on_device); !text.empty()) {
+        if (auto text = run_case(c, rank, nranks, comm, stream, on_device); !text.empty()) {
           return text;
         }
       }
@@ -68,13 +55,10 @@ std::string run_all(int rank, whorlComm_t comm, int nranks, CUstream stream, int
 }
 
 TEST_P(PiecesOfRanks, OneRankMayHaveItsBuffersOnTheHost) {
-  ThreadWorld world(GetParam());
-  ASSERT_TRUE(world.ok()) << world.error();
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
-    return run_all(rank, comm, GetParam(), stream.get(), 0);
-  });
+  run_on_device(GetParam(),
+                [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+                  return run_all(rank, comm, GetParam(), stream.get(), 0);
+                });
 }
 
 TEST_P(PiecesOfRanks, EveryCollectiveGivesTheSameAsOnTheHost) {
@@ -82,23 +66,19 @@ TEST_P(PiecesOfRanks, EveryCollectiveGivesTheSameAsOnTheHost) {
   int devices = 0;
   ASSERT_EQ(cuDeviceGetCount(&devices), CUDA_SUCCESS);
   if (devices < 2 && GetParam() > 1) GTEST_SKIP() << "there is one device";
-  ThreadWorld world(GetParam());
-  ASSERT_TRUE(world.ok()) << world.error();
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own(rank == 1 ? 1 : 0);
-    const DeviceQueue stream;
-    return run_all(rank, comm, GetParam(), stream.get(), -1);
-  });
+  run_on_device(
+      GetParam(),
+      [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+        return run_all(rank, comm, GetParam(), stream.get(), -1);
+      },
+      devices);
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, PiecesOfRanks, ::testing::Values(1, 2, 3, 5));
 
 TEST_F(Pieces, AWindowMayBeLargerThanAPiece) {
   const ScopedEnv small{{"WHORL_PIECE_BYTES", "256"}, {"WHORL_SLOT_BYTES", "4096"}};
   constexpr int kRanks = 3;
-  ThreadWorld world(kRanks);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(kRanks, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     return run_all(rank, comm, kRanks, stream.get(), 0);
   });
 }
@@ -106,10 +86,7 @@ TEST_F(Pieces, AWindowMayBeLargerThanAPiece) {
 TEST_F(Pieces, OperationsTakeTheirPlaceInTheStream) {
   constexpr std::size_t kCount = 50'001;
   constexpr int kRounds = 10;
-  ThreadWorld world(2);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     std::vector<std::int32_t> ones(kCount, 1);
     const DeviceCopy values(ones, stream.get());
     const DeviceCopy few(std::vector<std::int32_t>{1}, stream.get());
@@ -138,10 +115,7 @@ TEST_F(Pieces, OperationsTakeTheirPlaceInTheStream) {
 TEST_F(Pieces, SendsAndReceivesOfAGroupPassEachOther) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 40'001;
-  ThreadWorld world(kRanks);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(kRanks, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     std::vector<std::int32_t> mine(kCount);
     std::iota(mine.begin(), mine.end(), rank * 100);
     const DeviceCopy out(mine, stream.get());
@@ -168,10 +142,7 @@ TEST_F(Pieces, SendsAndReceivesOfAGroupPassEachOther) {
 
 TEST_F(Pieces, AReceiveFromAnyRankMayBeInPieces) {
   constexpr std::size_t kCount = 40'001;
-  ThreadWorld world(2);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy data(std::vector<std::int32_t>(kCount, rank), stream.get());
     int source = -1;
     const whorlResult_t result =
@@ -188,10 +159,7 @@ TEST_F(Pieces, BlocksMayDifferInSize) {
   constexpr int kRanks = 3;
   const std::array<std::size_t, kRanks> counts{5, 9'001, 30'000};
   const std::array<std::size_t, kRanks> at{0, 5, 9'010}; // a gap that nobody writes
-  ThreadWorld world(kRanks);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(kRanks, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const std::size_t mine = counts[static_cast<std::size_t>(rank)];
     const DeviceCopy in(std::vector<std::int32_t>(mine, rank), stream.get());
     const DeviceCopy out(std::vector<std::int32_t>(39'013, -1), stream.get());
@@ -227,10 +195,7 @@ TEST_F(Pieces, BlocksMayDifferInSize) {
 
 TEST_F(Pieces, InputsAreScaled) {
   constexpr std::size_t kCount = 20'001;
-  ThreadWorld world(2);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy factor(std::vector<float>{rank == 0 ? 2.0f : 10.0f}, stream.get());
     const std::vector<float> ones(2 * kCount, 1.0f);
     const DeviceCopy values(ones, stream.get());
@@ -249,6 +214,35 @@ TEST_F(Pieces, InputsAreScaled) {
   });
 }
 
+/// The numbers that a trace has for "window".
+std::set<int> windows_in(const std::filesystem::path& trace) {
+  std::ifstream file(trace);
+  EXPECT_TRUE(file.is_open());
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::set<int> windows;
+  constexpr std::string_view kKey = "\"window\":";
+  for (auto at = text.find(kKey); at != std::string::npos; at = text.find(kKey, at + 1)) {
+    windows.insert(std::atoi(text.c_str() + at + kKey.size()));
+  }
+  return windows;
+}
+
+TEST_F(Pieces, ATraceNumbersTheWindowsOfTheWholeOperation) {
+  std::string folder = (std::filesystem::temp_directory_path() / "whorl-trace-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  {
+    const ScopedEnv trace{{"WHORL_TRACE", folder + "/%r"}};
+    run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
+      return run_case({.count = 50'000, .type = whorlInt32}, rank, 2, comm, stream.get(),
+                      rank == 0); // rank 1 goes through all windows at once
+    });
+  }
+  const std::filesystem::path traces = folder;
+  EXPECT_GT(windows_in(traces / "1").size(), 10U);
+  EXPECT_EQ(windows_in(traces / "0"), windows_in(traces / "1"));
+  std::filesystem::remove_all(traces);
+}
+
 TEST_F(Pieces, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
   const ScopedEnv env{{"WHORL_TIMEOUT_MS", "300"}};
   ThreadWorld world(2);
@@ -263,14 +257,6 @@ TEST_F(Pieces, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
   EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("waiting for rank 1"));
 }
 
-/// With `n` of the copies, the driver of these tests fails; false: it is another driver.
-bool allow_copies(long n) {
-  auto* const function =
-      reinterpret_cast<void (*)(long)>(dlsym(RTLD_DEFAULT, "fake_cuda_allow_copies"));
-  if (function != nullptr) function(n);
-  return function != nullptr;
-}
-
 /// A send and a receive of device memory between ranks 0 and 1.
 void exchange(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy& to,
               std::size_t count, const DeviceQueue& first, const DeviceQueue& second,
@@ -282,7 +268,7 @@ void exchange(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy
 }
 
 TEST_F(Pieces, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
-  if (!allow_copies(-1)) GTEST_SKIP() << "a real driver";
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   for (const long allowed : {2L, 5L, 9L}) { // the first fetches; further on
     ThreadWorld world(2);
     const DeviceQueue first, second;
@@ -308,7 +294,7 @@ TEST_F(Pieces, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
 }
 
 TEST_F(Pieces, ACallThatCannotBeQueuedLeavesNoStreamWaiting) {
-  if (!allow_copies(-1)) GTEST_SKIP() << "a real driver";
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   ThreadWorld world(2);
   const DeviceQueue first, second;
   const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());

@@ -1,100 +1,32 @@
 // Collectives on device memory among processes that share a device. Built with a pretended device,
 // see tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a real one.
 // Only the processes that are ranks use the driver.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <functional>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/support/device.h"
-#include "tests/support/oracle.h"
-#include "tests/support/process_world.h"
+#include "tests/support/device_case.h"
+#include "tests/support/device_processes.h"
+#include "tests/support/pretended_device.h"
 
 namespace whorl::test {
 namespace {
 
 using Kind = CollectiveCase::Kind;
-using ::testing::HasSubstr;
 using testing::Mode;
 using testing::RankContext;
-using testing::RankOutcome;
 
-using Body = std::function<void(RankContext&, whorlComm_t)>;
-
-/// Runs `body` in n processes on device 0 that form one communicator.
-std::vector<RankOutcome> outcomes_of(int n, const Environment& environment, const Body& body) {
-  return run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
-    const DeviceContext device;
-    whorlComm_t comm = join(context, environment);
-    ASSERT_NE(comm, nullptr);
-    body(context, comm);
-    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-  });
+void check_case(const CollectiveCase& c, const RankContext& context, whorlComm_t comm,
+                CUstream stream) {
+  EXPECT_EQ(run_case(c, context.rank, context.nranks, comm, stream), "");
 }
-
-std::string run_world(int n, const Body& body, const Environment& environment = {}) {
-  return failures_of(outcomes_of(n, environment, body));
-}
-
-/// Whether the host has carried out a collective of this communicator.
-bool host_was_used(whorlComm_t comm) {
-  std::uint64_t bytes = 0;
-  EXPECT_EQ(whorlCommMemStats(comm, whorlStatHostMemPlans, &bytes), whorlSuccess);
-  return bytes > 0;
-}
-
-/// Runs a case with its buffers on the device; its result is checked when it is destroyed, or by
-/// check().
-class DeviceCase {
- public:
-  DeviceCase(const CollectiveCase& c, const RankContext& context, whorlComm_t comm, CUstream stream)
-      : name_(c.text()),
-        buffers_(c, context.rank, context.nranks),
-        copy_(buffers_.memory(), stream),
-        stream_(stream) {
-    EXPECT_EQ(failure(buffers_.run_on(copy_.data(), comm, stream), comm), "") << name_;
-  }
-  void check() {
-    copy_.read(buffers_.memory(), stream_);
-    EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    EXPECT_EQ(buffers_.check(), "") << name_;
-  }
-
- private:
-  std::string name_;
-  Buffers buffers_;
-  DeviceCopy copy_;
-  CUstream stream_;
-};
-
-void run_case(const CollectiveCase& c, const RankContext& context, whorlComm_t comm,
-              CUstream stream) {
-  DeviceCase(c, context, comm, stream).check();
-}
-
-/// Keeps a stream from going on until it is opened, by the host.
-class Barrier {
- public:
-  explicit Barrier(CUstream stream) {
-    void* memory = nullptr;
-    EXPECT_EQ(cuMemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
-    word_ = new (memory) std::atomic<std::uint32_t>(0);
-    CUdeviceptr address = 0;
-    EXPECT_EQ(cuMemHostGetDevicePointer(&address, memory, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamWaitValue32(stream, address, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
-  }
-  void open() { word_->store(1, std::memory_order_release); }
-
- private:
-  std::atomic<std::uint32_t>* word_; // kept until the process ends
-};
 
 class DeviceProcesses : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 3, 4));
@@ -103,16 +35,16 @@ TEST_P(DeviceProcesses, DoEveryCollectiveWithoutTheHost) {
   EXPECT_EQ(run_world(GetParam(),
                       [](RankContext& context, whorlComm_t comm) {
                         const DeviceQueue stream;
-                        for (int kind = Kind::kAllReduce; kind <= Kind::kScatter; ++kind) {
+                        for (const Kind kind : CollectiveCase::kKinds) {
                           for (const bool in_place : {false, true}) {
                             if (in_place && kind == Kind::kAllToAll) continue;
                             for (const std::size_t count : {1U, 1001U, 70'001U}) {
-                              run_case({.kind = static_cast<Kind>(kind),
-                                        .count = count,
-                                        .type = count == 1001 ? whorlFloat16 : whorlInt32,
-                                        .root = context.nranks - 1,
-                                        .in_place = in_place},
-                                       context, comm, stream.get());
+                              check_case({.kind = kind,
+                                          .count = count,
+                                          .type = count == 1001 ? whorlFloat16 : whorlInt32,
+                                          .root = context.nranks - 1,
+                                          .in_place = in_place},
+                                         context, comm, stream.get());
                             }
                           }
                         }
@@ -128,7 +60,7 @@ TEST(DeviceProcessesOperators, OfEveryDatatype) {
                         for (int type = 0; type < whorlNumTypes; ++type) {
                           for (const whorlRedOp_t op : {whorlSum, whorlMax, whorlAvg}) {
                             if (type == whorlBool && op == whorlAvg) continue;
-                            run_case(
+                            check_case(
                                 {.kind = op == whorlMax ? Kind::kReduceScatter : Kind::kAllReduce,
                                  .count = 40'003,
                                  .type = static_cast<whorlDataType_t>(type),
@@ -157,8 +89,8 @@ TEST(DeviceProcessesOrder, StreamsRunAheadOfEachOther) {
     };
     double_all(1);
     // Calls wait for calls, not for streams: all are queued before the first may begin.
-    std::unique_ptr<Barrier> barrier;
-    if (context.rank == 1) barrier = std::make_unique<Barrier>(stream.get());
+    std::unique_ptr<StreamBarrier> barrier;
+    if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(stream.get());
     double_all(kRounds - 1);
     context.barrier();
     if (barrier) barrier->open();
@@ -194,11 +126,36 @@ TEST(DeviceProcessesOrder, SeveralStreamsOfARankAreKeptInOrder) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
+TEST(DeviceProcessesOrder, FinalizeWaitsForStreams) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    auto& opened = *reinterpret_cast<std::atomic<std::uint32_t>*>(context.shared());
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(100, 1), stream.get());
+    std::unique_ptr<StreamBarrier> barrier;
+    if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(stream.get());
+    ASSERT_EQ(failure(whorlAllReduce(values.data(), values.data(), 100, whorlInt32, whorlSum, comm,
+                                     stream.get()),
+                      comm),
+              "");
+    std::thread opener([&] {
+      if (!barrier) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      opened.store(1);
+      barrier->open();
+    });
+    EXPECT_EQ(failure(whorlCommFinalize(comm), comm), "");
+    EXPECT_EQ(opened.load(), 1U);
+    opener.join();
+    EXPECT_EQ(values.read<std::int32_t>(stream.get())[99], 2);
+  };
+  EXPECT_EQ(run_world(2, body), "");
+}
+
 TEST(DeviceProcessesOrder, ABarrierIsForStreams) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
-    std::unique_ptr<Barrier> barrier;
-    if (context.rank == 0) barrier = std::make_unique<Barrier>(stream.get());
+    std::unique_ptr<StreamBarrier> barrier;
+    if (context.rank == 0) barrier = std::make_unique<StreamBarrier>(stream.get());
     ASSERT_EQ(failure(whorlBarrier(comm, stream.get()), comm), "");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_EQ(cuStreamQuery(stream.get()), CUDA_ERROR_NOT_READY);
@@ -221,14 +178,15 @@ TEST(DeviceProcessesMemory, ThatIsFreedAndAllocatedAgainIsNotMistaken) {
             CollectiveCase{.kind = round % 3 == 0 ? Kind::kAllGather : Kind::kAllReduce,
                            .count = 5000U + static_cast<unsigned>(round % 2) * 1000,
                            .op = round % 2 == 0 ? whorlSum : whorlMax},
-            context, comm, stream.get());
+            context.rank, context.nranks, comm, stream.get());
         if (context.rank != 0) {
-          one->check();
+          EXPECT_EQ(one->check(), "");
           one.reset();
         }
       }
       for (auto& one : cases) {
-        if (one != nullptr) one->check();
+        if (one == nullptr) continue;
+        EXPECT_EQ(one->check(), "");
       }
     }
     EXPECT_FALSE(host_was_used(comm));
@@ -270,10 +228,10 @@ TEST(DeviceProcessesMemory, SomeRanksMayHaveItOnTheHost) {
     const DeviceQueue stream;
     int turn = 0;
     for (int round = 0; round < 3; ++round) {
-      for (int kind = Kind::kAllReduce; kind <= Kind::kScatter; ++kind, ++turn) {
-        const CollectiveCase c{.kind = static_cast<Kind>(kind), .count = 5000};
-        if ((context.rank + turn) % 3 != 0 || round == 2) {
-          run_case(c, context, comm, stream.get());
+      for (const Kind kind : CollectiveCase::kKinds) {
+        const CollectiveCase c{.kind = kind, .count = 5000};
+        if ((context.rank + turn++) % 3 != 0 || round == 2) {
+          check_case(c, context, comm, stream.get());
         } else {
           Buffers buffers(c, context.rank, context.nranks);
           ASSERT_EQ(failure(buffers.run(comm), comm), "") << c.text();
@@ -313,6 +271,51 @@ TEST(DeviceProcessesMemory, OfAPoolIsExchangedByTheHost) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
+TEST(DeviceProcessesMemory, IsExchangedByTheHostOnlyWhereARankCannotMapIt) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy a(std::vector<std::int32_t>(3000, 1), stream.get());
+    const DeviceCopy b(std::vector<std::int32_t>(3000, 1), stream.get());
+    if (context.rank == 1) refuse_ipc(1);
+    const auto launched_by = [&](const DeviceCopy& values) {
+      const long before = launches();
+      EXPECT_EQ(failure(whorlAllReduce(values.data(), values.data(), 3000, whorlInt32, whorlSum,
+                                       comm, stream.get()),
+                        comm),
+                "");
+      return launches() - before;
+    };
+    EXPECT_EQ(launched_by(a), 0);
+    // Small operations are rank 0's alone.
+    for (const DeviceCopy* values : {&b, &a}) {
+      EXPECT_EQ(launched_by(*values), context.rank == 0 ? 1 : 0);
+    }
+    EXPECT_EQ(a.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 4));
+    EXPECT_EQ(b.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 2));
+    EXPECT_TRUE(host_was_used(comm));
+  };
+  EXPECT_EQ(run_world(2, body), "");
+}
+
+TEST(DeviceProcessesMemory, IsExchangedByTheHostOnceARankHasFailedToMapItOften) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(3000, 1), stream.get());
+    if (context.rank == 1) refuse_ipc(8);
+    for (int round = 0; round < 12; ++round) {
+      ASSERT_EQ(failure(whorlAllReduce(values.data(), values.data(), 3000, whorlInt32, whorlSum,
+                                       comm, stream.get()),
+                        comm),
+                "");
+    }
+    EXPECT_EQ(launches(), 0);
+    EXPECT_EQ(values.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 1 << 12));
+  };
+  EXPECT_EQ(run_world(2, body), "");
+}
+
 TEST(DeviceProcessesMemory, IsExchangedByTheHostIfARankWantsThat) {
   const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device;
@@ -320,7 +323,7 @@ TEST(DeviceProcessesMemory, IsExchangedByTheHostIfARankWantsThat) {
         join(context, context.rank == 1 ? Environment{{"WHORL_DEVICE_IPC", "0"}} : Environment{});
     ASSERT_NE(comm, nullptr);
     const DeviceQueue stream;
-    run_case({.count = 9000}, context, comm, stream.get());
+    check_case({.count = 9000}, context, comm, stream.get());
     EXPECT_TRUE(host_was_used(comm));
     EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
   });
@@ -420,180 +423,6 @@ TEST(DeviceProcessesGroups, AThreadMayActForSeveralRanksOfItsProcess) {
     for (whorlComm_t comm : comms) EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
   });
   EXPECT_EQ(failures_of(outcomes), "");
-}
-
-/// The error of a communicator, as soon as it has one.
-std::string error_of(whorlComm_t comm) {
-  for (int i = 0; i < 2000; ++i) {
-    whorlResult_t state = whorlSuccess;
-    EXPECT_EQ(whorlCommGetAsyncError(comm, &state), whorlSuccess);
-    if (state != whorlSuccess) return whorlGetLastError(comm);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return {};
-}
-
-TEST(DeviceProcessesErrors, AnAbsentRankIsNamed) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<float>(5000, 1.0f), stream.get());
-    if (context.rank == 0) {
-      EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 5000, whorlFloat32, whorlSum, comm,
-                               stream.get()),
-                whorlRemoteError);
-      EXPECT_THAT(whorlGetLastError(comm), HasSubstr("waiting for rank 1"));
-    }
-    context.barrier();
-    if (context.rank == 1) { // too late: nothing is done
-      EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 5000, whorlFloat32, whorlSum, comm,
-                               stream.get()),
-                whorlRemoteError);
-    }
-    context.barrier();
-    EXPECT_EQ(values.read<float>(stream.get())[4999], 1.0f);
-  };
-  EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
-}
-
-TEST(DeviceProcessesErrors, AStreamThatDoesNotComeIsNamed) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<float>(5000, 1.0f), stream.get());
-    std::unique_ptr<Barrier> barrier;
-    if (context.rank == 1) barrier = std::make_unique<Barrier>(stream.get());
-    ASSERT_EQ(failure(whorlAllReduce(values.data(), values.data(), 5000, whorlFloat32, whorlSum,
-                                     comm, stream.get()),
-                      comm),
-              "");
-    EXPECT_THAT(error_of(comm), HasSubstr("waiting for rank 1"));
-    if (context.rank == 0) stream.synchronize(); // goes on
-    context.barrier();
-    if (barrier) barrier->open();
-    stream.synchronize();
-    EXPECT_EQ(values.read<float>(stream.get())[4999], 1.0f); // nothing was done
-  };
-  EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
-}
-
-TEST(DeviceProcessesErrors, RanksThatDisagreeAreTold) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<float>(5000, 1.0f), stream.get());
-    const std::size_t count = context.rank == 0 ? 5000 : 4999;
-    EXPECT_EQ(whorlAllReduce(values.data(), values.data(), count, whorlFloat32, whorlSum, comm,
-                             stream.get()),
-              whorlInvalidUsage);
-    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("differ in count"));
-  };
-  EXPECT_EQ(run_world(2, body), "");
-}
-
-TEST(DeviceProcessesErrors, RanksThatDisagreeInAGroupAreToldAtOnce) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<float>(5000, 1.0f), stream.get());
-    ASSERT_EQ(whorlGroupStart(), whorlSuccess);
-    for (const std::size_t n : {context.rank == 0 ? 5000U : 4999U, 5000U}) {
-      EXPECT_EQ(whorlAllReduce(values.data(), values.data(), n, whorlFloat32, whorlSum, comm,
-                               stream.get()),
-                whorlSuccess);
-    }
-    EXPECT_NE(whorlGroupEnd(), whorlSuccess);
-    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("differ in count"));
-    stream.synchronize();
-  };
-  EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "600000"}}),
-            ""); // longer than the test may take
-}
-
-TEST(DeviceProcessesErrors, AbortEndsOperationsInAllStreams) {
-  const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {
-    const DeviceContext device;
-    whorlComm_t comm = join(context, {});
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<float>(60'000, 1.0f), stream.get());
-    std::unique_ptr<Barrier> barrier;
-    if (context.rank == 2) barrier = std::make_unique<Barrier>(stream.get());
-    for (int i = 0; i < 5; ++i) {
-      ASSERT_EQ(failure(whorlAllReduce(values.data(), values.data(), 60'000, whorlFloat32, whorlSum,
-                                       comm, stream.get()),
-                        comm),
-                "");
-    }
-    context.barrier(); // all have queued all
-    if (context.rank == 2) {
-      std::thread opener([&] { // the others do not need this stream to go on
-        context.barrier();
-        barrier->open();
-      });
-      EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
-      opener.join();
-    } else {
-      EXPECT_THAT(error_of(comm), HasSubstr("rank 2"));
-      stream.synchronize();
-      EXPECT_EQ(values.read<float>(stream.get())[59'999], 1.0f);
-      context.barrier();
-      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-    }
-    stream.synchronize();
-  });
-  EXPECT_EQ(failures_of(outcomes), "");
-}
-
-TEST(DeviceProcessesErrors, ADeadRankDoesNotHoldStreamsUp) {
-  for (const bool in_the_call : {true, false}) {
-    const auto body = [=](RankContext& context, whorlComm_t comm) {
-      const DeviceQueue stream;
-      const DeviceCopy values(std::vector<float>(60'000, 1.0f), stream.get());
-      const auto call = [&] {
-        return whorlAllReduce(values.data(), values.data(), 60'000, whorlFloat32, whorlSum, comm,
-                              stream.get());
-      };
-      ASSERT_EQ(failure(call(), comm), "");
-      stream.synchronize();
-      if (context.rank == 1) {
-        if (in_the_call) context.die();
-        const Barrier barrier(stream.get());
-        ASSERT_EQ(failure(call(), comm), "");
-        context.barrier();
-        context.die();
-      }
-      const whorlResult_t result = call();
-      if (in_the_call) {
-        EXPECT_EQ(result, whorlRemoteError);
-      } else {
-        EXPECT_EQ(failure(result, comm), "");
-        context.barrier();
-      }
-      EXPECT_THAT(error_of(comm), HasSubstr("rank 1"));
-      EXPECT_THAT(error_of(comm), HasSubstr("died"));
-      stream.synchronize();
-    };
-    const auto outcomes = outcomes_of(2, {}, body);
-    EXPECT_EQ(outcomes[0].failures, "");
-    EXPECT_TRUE(outcomes[1].killed);
-  }
-}
-
-TEST(DeviceProcessesErrors, ACaptureIsRefused) {
-  const auto body = [](RankContext&, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
-    const auto call = [&] {
-      return whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, comm,
-                            stream.get());
-    };
-    ASSERT_EQ(failure(call(), comm), "");
-    stream.synchronize();
-    ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    EXPECT_EQ(call(), whorlInvalidUsage);
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-    EXPECT_EQ(failure(call(), comm), "");
-    EXPECT_EQ(values.read<float>(stream.get())[49], 4.0f);
-  };
-  EXPECT_EQ(run_world(2, body), "");
 }
 
 } // namespace

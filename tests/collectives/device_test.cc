@@ -1,7 +1,5 @@
 // Calls on device memory, on streams of a device. Built with a pretended device, see
 // tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a real one.
-#include "tests/support/device.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,38 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/oracle.h"
+#include "tests/support/device_case.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr auto kKinds = {CollectiveCase::kAllReduce,     CollectiveCase::kReduce,
-                         CollectiveCase::kBroadcast,     CollectiveCase::kAllGather,
-                         CollectiveCase::kReduceScatter, CollectiveCase::kAllToAll,
-                         CollectiveCase::kGather,        CollectiveCase::kScatter};
-
-/// Runs a case on rank `rank` with its buffers on the device, or not.
-std::string run_case(const CollectiveCase& c, int rank, whorlComm_t comm, int nranks,
-                     CUstream stream, bool on_device) {
-  Buffers buffers(c, rank, nranks);
-  if (on_device) {
-    const DeviceCopy copy(buffers.memory(), stream);
-    if (const auto text = failure(buffers.run_on(copy.data(), comm, stream), comm); !text.empty()) {
-      return c.text() + ": " + text;
-    }
-    copy.read(buffers.memory(), stream);
-    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
-  } else {
-    if (const auto text = failure(buffers.run(comm, stream), comm); !text.empty()) {
-      return c.text() + ": " + text;
-    }
-    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
-  }
-  return buffers.check();
-}
 
 void end_capture(CUstream stream) {
   CUgraph graph = nullptr;
@@ -52,48 +25,41 @@ void end_capture(CUstream stream) {
 class Device : public ::testing::TestWithParam<int> {};
 
 TEST_P(Device, EveryCollectiveGivesTheSameAsOnTheHost) {
-  const DeviceContext context;
-  ThreadWorld world(GetParam());
-  ASSERT_TRUE(world.ok()) << world.error();
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
-    for (const auto kind : kKinds) {
-      for (const bool in_place : {false, true}) {
-        if (in_place && kind == CollectiveCase::kAllToAll) continue;
-        for (const std::size_t count : {1u, 1000u, 70'001u}) {
-          const CollectiveCase c{.kind = kind,
-                                 .count = count,
-                                 .type = count == 1 ? whorlFloat16 : whorlInt32,
-                                 .root = GetParam() - 1,
-                                 .in_place = in_place};
-          if (auto text = run_case(c, rank, comm, GetParam(), stream.get(), true); !text.empty()) {
-            return text;
+  run_on_device(
+      GetParam(), [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+        for (const auto kind : CollectiveCase::kKinds) {
+          for (const bool in_place : {false, true}) {
+            if (in_place && kind == CollectiveCase::kAllToAll) continue;
+            for (const std::size_t count : {1u, 1000u, 70'001u}) {
+              const CollectiveCase c{.kind = kind,
+                                     .count = count,
+                                     .type = count == 1 ? whorlFloat16 : whorlInt32,
+                                     .root = GetParam() - 1,
+                                     .in_place = in_place};
+              if (auto text = run_case(c, rank, GetParam(), comm, stream.get()); !text.empty()) {
+                return text;
+              }
+            }
           }
         }
-      }
-    }
-    return {};
-  });
+        return {};
+      });
 }
 
 TEST_P(Device, SomeRanksMayHaveTheirBuffersOnTheHost) {
-  const DeviceContext context;
-  ThreadWorld world(GetParam());
-  ASSERT_TRUE(world.ok()) << world.error();
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
-    int turn = 0;
-    for (const auto kind : kKinds) {
-      const CollectiveCase c{.kind = kind, .count = 5000, .type = whorlFloat64};
-      const bool on_device = (rank + turn++) % 2 == 0;
-      if (auto text = run_case(c, rank, comm, GetParam(), stream.get(), on_device); !text.empty()) {
-        return text;
-      }
-    }
-    return {};
-  });
+  run_on_device(GetParam(),
+                [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+                  int turn = 0;
+                  for (const auto kind : CollectiveCase::kKinds) {
+                    const CollectiveCase c{.kind = kind, .count = 5000, .type = whorlFloat64};
+                    const bool on_device = (rank + turn++) % 2 == 0;
+                    if (auto text = run_case(c, rank, GetParam(), comm, stream.get(), on_device);
+                        !text.empty()) {
+                      return text;
+                    }
+                  }
+                  return {};
+                });
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Device, ::testing::Values(1, 2, 3));
 
@@ -101,11 +67,7 @@ TEST(DeviceOrder, OperationsTakeTheirPlaceInTheStream) {
   constexpr int kRanks = 2;
   constexpr std::size_t kCount = 1 << 16;
   constexpr int kRounds = 20;
-  const DeviceContext context;
-  ThreadWorld world(kRanks);
-  world.each([&](int, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(kRanks, [&](int, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const std::vector<std::int32_t> ones(kCount, 1);
     const DeviceCopy values(ones, stream.get());
     // Each doubles what the one before it, and nothing else, has left.
@@ -135,11 +97,7 @@ TEST(DeviceOrder, AnOperationWithoutAStreamIsOnTheDefaultStream) {
 
 TEST(DeviceOrder, ABlockingCallOnTheHostFollowsOneThatWasOnTheDevice) {
   // The second call looks like a repetition of the first one.
-  const DeviceContext context;
-  ThreadWorld world(2);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const std::vector<std::int64_t> mine(100, rank + 1);
     std::vector<std::int64_t> on_host(100);
     const DeviceCopy in(mine, stream.get());
@@ -159,11 +117,7 @@ TEST(DeviceOrder, ABlockingCallOnTheHostFollowsOneThatWasOnTheDevice) {
 
 TEST(DeviceGroups, SendsAndReceivesOfAGroupPassEachOther) {
   constexpr int kRanks = 3;
-  const DeviceContext context;
-  ThreadWorld world(kRanks);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(kRanks, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const std::vector<std::int32_t> mine(40'000, rank);
     const DeviceCopy out(mine, stream.get());
     std::vector<std::unique_ptr<DeviceCopy>> in;
@@ -208,11 +162,7 @@ TEST(DeviceGroups, OneThreadDrivesSeveralRanksOnOneStream) {
 TEST(DeviceBlocks, OfDifferentSizesAreExchanged) {
   constexpr int kRanks = 3;
   const std::array<std::size_t, kRanks> counts{5, 0, 30'000};
-  const DeviceContext context;
-  ThreadWorld world(kRanks);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(kRanks, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     const std::size_t mine = counts[static_cast<std::size_t>(rank)];
     const DeviceCopy in(std::vector<std::int32_t>(mine + 1, rank), stream.get());
@@ -229,11 +179,7 @@ TEST(DeviceBlocks, OfDifferentSizesAreExchanged) {
 }
 
 TEST(DeviceOperators, TheFactorOfAScaledSumMayBeOnTheDevice) {
-  const DeviceContext context;
-  ThreadWorld world(2);
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy factor(std::vector<float>{rank == 0 ? 2.0f : 10.0f}, stream.get());
     const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
     whorlRedOp_t op = whorlSum;
@@ -327,11 +273,7 @@ TEST(DeviceErrors, AnOperationOfTheHostThatFailsLetsTheStreamGoOn) {
 }
 
 TEST(DeviceErrors, RanksThatDisagreeAreTold) {
-  const DeviceContext context;
-  ThreadWorld world(2);
-  world.each([](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own;
-    const DeviceQueue stream;
+  run_on_device(2, [](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
     const std::size_t count = rank == 0 ? 50 : 49;
     EXPECT_EQ(whorlAllReduce(values.data(), values.data(), count, whorlFloat32, whorlSum, comm,
@@ -357,6 +299,48 @@ TEST(DeviceErrors, ACaptureIsRefusedWhereTheHostDoesTheOperation) {
                            stream.get()),
             whorlSuccess);
   EXPECT_EQ(values.read<float>(stream.get())[49], 1.0f);
+}
+
+TEST(DeviceErrors, ACaptureThatIsRefusedOnOneRankIsNoCall) {
+  run_on_device(2, [](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+    const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+    const DeviceCopy factor(std::vector<float>{2.0f}, stream.get());
+    whorlRedOp_t op = whorlSum; // of which there is no kernel
+    whorlRedOpCreatePreMulSum(&op, factor.data(), whorlFloat32, whorlScalarDevice, comm);
+    const auto call = [&] {
+      return whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, op, comm, stream.get());
+    };
+    for (int round = 0; round < 3; ++round) {
+      if (rank == 0) {
+        EXPECT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+        EXPECT_EQ(call(), whorlInvalidUsage);
+        end_capture(stream.get());
+      }
+      if (auto text = failure(call(), comm); !text.empty()) return text;
+    }
+    const auto got = values.read<float>(stream.get());
+    whorlRedOpDestroy(op, comm);
+    return got[49] == 64.0f ? "" : "got " + std::to_string(got[49]);
+  });
+}
+
+TEST(DeviceErrors, ACaptureWhereAnotherRankIsOnTheHostIsToldToAll) {
+  run_on_device(2, [](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+    const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
+    std::vector<float> on_host(50, 1.0f);
+    if (rank == 0) {
+      EXPECT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    }
+    void* const data = rank == 0 ? static_cast<void*>(values.data()) : on_host.data();
+    const whorlResult_t result = whorlAllReduce(data, data, 50, whorlFloat32, whorlSum, comm,
+                                                rank == 0 ? stream.get() : nullptr);
+    // Rank 1 hears of it before it begins, or from rank 0.
+    EXPECT_TRUE(result == whorlInvalidUsage || (rank == 1 && result == whorlRemoteError)) << result;
+    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("captured into a graph"));
+    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("rank 0"));
+    if (rank == 0) end_capture(stream.get());
+    return {};
+  });
 }
 
 TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {

@@ -74,14 +74,12 @@ void run_blocks_and_receives_from_any(const RankContext& context, whorlComm_t co
 }
 
 void run_all_kinds(const RankContext& context, whorlComm_t comm) {
-  for (int kind = Kind::kAllReduce; kind <= Kind::kScatter; ++kind) {
+  for (const Kind kind : CollectiveCase::kKinds) {
     for (const std::size_t count : {0U, 1U, 1000U, 70'001U}) {
       for (const bool in_place : {false, true}) {
         if (in_place && kind == Kind::kAllToAll) continue;
-        const CollectiveCase c{.kind = static_cast<Kind>(kind),
-                               .count = count,
-                               .root = context.nranks - 1,
-                               .in_place = in_place};
+        const CollectiveCase c{
+            .kind = kind, .count = count, .root = context.nranks - 1, .in_place = in_place};
         Buffers buffers(c, context.rank, context.nranks);
         ASSERT_EQ(failure(buffers.run(comm), comm), "") << c.text();
         ASSERT_EQ(buffers.check(), "");

@@ -72,5 +72,23 @@ int main() {
   EXPECT_REFUSED(ncclInvalidArgument, all_reduce(kNoType, ncclSum));
   EXPECT_REFUSED(ncclInvalidArgument, all_reduce(ncclInt, kNoOperator));
   EXPECT_REFUSED(ncclInvalidArgument, ncclGroupEnd());
+
+  // A call that is good but for the memory: the group does nothing.
+  ncclComm_t alone = nullptr;
+  if (ncclCommInitAll(&alone, 1, nullptr) != ncclSuccess) return 1;
+  data = 5;
+  int result = 0;
+  if (ncclGroupStart() != ncclSuccess) return 1;
+  EXPECT_REFUSED(ncclSystemError,
+                 ncclAllReduce(&data, &result, 1, ncclInt, ncclSum, alone, nullptr));
+  if (ncclGroupEnd() != ncclSystemError || result != 0) {
+    std::fprintf(stderr, "the group ended well\n");
+    ++failures;
+  }
+  if (ncclAllReduce(&data, &result, 1, ncclInt, ncclSum, alone, nullptr) != ncclSuccess ||
+      result != 5 || ncclCommDestroy(alone) != ncclSuccess) {
+    std::fprintf(stderr, "the call after that: %s\n", ncclGetLastError(alone));
+    ++failures;
+  }
   return failures == 0 ? 0 : 1;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -21,6 +22,8 @@ struct CollectiveCase {
     kGather,
     kScatter
   };
+  static constexpr std::array kKinds{kAllReduce,     kReduce,   kBroadcast, kAllGather,
+                                     kReduceScatter, kAllToAll, kGather,    kScatter};
   Kind kind = kAllReduce;
   std::size_t count = 0;
   whorlDataType_t type = whorlFloat32;

@@ -117,24 +117,40 @@ int Communicator::rank_that_has_ended() const {
 }
 
 void Communicator::interrupt() {
-  const std::lock_guard lock(mutex_);
-  if (interrupted_.load()) return;
-  failure_ = look_for_failure();
-  if (!failure_) {
-    failure_ = std::make_exception_ptr(c10::DistBackendError(
-        {__func__, __FILE__, __LINE__},
-        c10::str("whorl rank ", place_.rank, ": ", place_.name, " has been aborted or shut down")));
+  const std::lock_guard ending(ending_);
+  whorlComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (interrupted_.load()) return;
+    failure_ = look_for_failure();
+    if (!failure_) {
+      failure_ = std::make_exception_ptr(c10::DistBackendError(
+          {__func__, __FILE__, __LINE__}, c10::str("whorl rank ", place_.rank, ": ", place_.name,
+                                                   " has been aborted or shut down")));
+    }
+    interrupted_.store(true);
+    comm = comm_;
   }
-  interrupted_.store(true);
-  // The handle stays in comm_ for a call that is just being made: whorl knows that it is gone.
-  if (comm_ != nullptr) whorlCommAbort(comm_);
+  // This waits for streams of the device, and whoever asks for the state meanwhile may hold the
+  // lock of the interpreter. The handle stays in comm_ for a call that is just being made: whorl
+  // knows that it is gone.
+  if (comm != nullptr) whorlCommAbort(comm);
 }
 
 void Communicator::destroy() {
-  const std::lock_guard lock(mutex_);
-  if (interrupted_.exchange(true) || comm_ == nullptr) return;
-  failure_ = look_for_failure();
-  whorlCommDestroy(comm_);
+  const std::lock_guard ending(ending_);
+  whorlComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (interrupted_.load() || comm_ == nullptr) {
+      interrupted_.store(true);
+      return;
+    }
+    failure_ = look_for_failure();
+    interrupted_.store(true);
+    comm = comm_;
+  }
+  whorlCommDestroy(comm); // waits, as interrupt() does
 }
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {

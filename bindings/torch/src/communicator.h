@@ -61,7 +61,8 @@ class Communicator {
   [[noreturn]] void give_up(whorlComm_t comm, const std::string& why);
 
   Place place_;
-  std::mutex mutex_; ///< of comm_, interrupted_ and failure_
+  std::mutex ending_; ///< who ends the communicator; taken before mutex_
+  std::mutex mutex_;  ///< of comm_, interrupted_ and failure_; nobody waits with it
   whorlComm_t comm_ = nullptr;
   std::atomic<bool> interrupted_{false};
   std::exception_ptr failure_;

@@ -13,6 +13,15 @@ using c10::impl::VirtualGuardImpl;
 
 constexpr std::chrono::microseconds kShortestPause{20}, kLongestPause{1000};
 
+/// False also where this torch cannot tell.
+template <class Device>
+bool is_captured(const Device& device, const c10::Stream& stream) {
+  if constexpr (requires { device.isStreamCapturing(stream); }) {
+    return device.isStreamCapturing(stream);
+  }
+  return false;
+}
+
 /// Tells the allocator of the device that `stream` uses the memory, so that it gives it to nobody
 /// before the stream has come past this point.
 void keep(const at::Tensor& tensor, const VirtualGuardImpl& device, const c10::Stream& stream) {
@@ -27,7 +36,12 @@ void keep(const at::Tensor& tensor, const VirtualGuardImpl& device, const c10::S
 } // namespace
 
 DeviceRun::DeviceRun(c10::Device device, std::vector<at::Tensor> tensors)
-    : device_(device), tensors_(std::move(tensors)), begin_(device.type()), end_(device.type()) {
+    : device_(device),
+      captured_(is_captured(VirtualGuardImpl(device.type()),
+                            VirtualGuardImpl(device.type()).getStream(device))),
+      tensors_(std::move(tensors)),
+      begin_(device.type()),
+      end_(device.type()) {
   begin_.record(VirtualGuardImpl(device.type()).getStream(device));
 }
 
@@ -35,6 +49,7 @@ void DeviceRun::queue(DeviceStreams& streams, const std::shared_ptr<Communicator
                       const std::function<void(void* stream)>& body) {
   own_ = streams.on(device_);
   communicator_ = communicator;
+  if (!captured_) own_->settle(weak_from_this());
   const c10::StreamGuard guard(own_->stream());
   begin_.block(own_->stream());
   const VirtualGuardImpl impl(device_.type());
@@ -49,7 +64,12 @@ std::optional<c10::Stream> DeviceRun::stream() const {
   return own_->stream();
 }
 
-bool DeviceRun::over() const { return end_.query(); }
+bool DeviceRun::over() const {
+  const RelaxedCapture relaxed;
+  if (!end_.query()) return false;
+  if (!failure()) succeeded_.store(true);
+  return true;
+}
 
 void DeviceRun::follow() const { end_.block(VirtualGuardImpl(device_.type()).getStream(device_)); }
 
@@ -62,6 +82,7 @@ bool DeviceRun::wait_until(std::chrono::steady_clock::time_point deadline) const
 }
 
 std::exception_ptr DeviceRun::failure() const {
+  if (succeeded_.load()) return nullptr;
   const auto communicator = communicator_.lock();
   return communicator == nullptr ? nullptr : communicator->failure();
 }

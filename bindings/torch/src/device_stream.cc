@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "bindings/torch/src/device_run.h"
 #include "bindings/torch/src/errors.h"
 
 namespace whorl_torch {
@@ -18,19 +19,28 @@ namespace {
 struct Driver {
   using Create = int (*)(void** stream, unsigned flags);
   using Describe = int (*)(int error, const char** text);
+  using ExchangeMode = int (*)(int* mode);
   Create create = nullptr;
   Describe describe = nullptr;
+  ExchangeMode exchange_mode = nullptr;
   Driver() {
     void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return;
     create = reinterpret_cast<Create>(dlsym(library, "cuStreamCreate"));
     describe = reinterpret_cast<Describe>(dlsym(library, "cuGetErrorString"));
+    exchange_mode =
+        reinterpret_cast<ExchangeMode>(dlsym(library, "cuThreadExchangeStreamCaptureMode"));
   }
 };
 
+const Driver& the_driver() {
+  static const Driver driver;
+  return driver;
+}
+
 void* make_stream(c10::Device device) {
   constexpr unsigned kNonBlocking = 1; // CU_STREAM_NON_BLOCKING: not ordered by the default stream
-  static const Driver driver;
+  const Driver& driver = the_driver();
   if (driver.create == nullptr) {
     fail<c10::DistBackendError>("whorl: no stream can be made on ", device,
                                 ": libcuda.so.1 has no cuStreamCreate; pass tensor.cpu()");
@@ -85,6 +95,14 @@ std::string why_not_on(c10::Device device) {
                   ")");
 }
 
+RelaxedCapture::RelaxedCapture() {
+  if (the_driver().exchange_mode != nullptr) the_driver().exchange_mode(&mode_);
+}
+
+RelaxedCapture::~RelaxedCapture() {
+  if (the_driver().exchange_mode != nullptr) the_driver().exchange_mode(&mode_);
+}
+
 std::shared_ptr<OwnStream> OwnStream::take(c10::Device device) {
   const c10::DeviceGuard guard(device);
   void* handle = nullptr;
@@ -109,7 +127,18 @@ OwnStream::~OwnStream() {
   free.handles[stream_.device_index()].push_back(handle_);
 }
 
+void OwnStream::settle(std::weak_ptr<DeviceRun> next) {
+  const std::lock_guard lock(mutex_);
+  while (!runs_.empty()) {
+    const auto run = runs_.front().lock();
+    if (run != nullptr && !run->over()) break;
+    runs_.pop_front();
+  }
+  runs_.push_back(std::move(next));
+}
+
 bool OwnStream::idle() const noexcept {
+  const RelaxedCapture relaxed;
   try {
     return c10::impl::VirtualGuardImpl(stream_.device_type()).queryStream(stream_);
   } catch (const std::exception&) {
@@ -122,6 +151,19 @@ std::shared_ptr<OwnStream> DeviceStreams::on(c10::Device device) {
   std::shared_ptr<OwnStream>& stream = streams_[device.index()];
   if (stream == nullptr) stream = OwnStream::take(device);
   return stream;
+}
+
+void DeviceStreams::synchronize() {
+  std::vector<std::shared_ptr<OwnStream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [device, stream] : streams_) streams.push_back(stream);
+  }
+  for (const auto& stream : streams) {
+    c10::Event point(stream->stream().device_type());
+    point.record(stream->stream());
+    point.synchronize();
+  }
 }
 
 bool DeviceStreams::idle_by(std::chrono::steady_clock::time_point deadline) {

@@ -4,6 +4,7 @@
 #include <c10/core/Stream.h>
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,21 @@ std::optional<c10::Device> common_device(const char* operation,
 /// Why whorl cannot take tensors of this device, as the end of a sentence; empty if it can.
 std::string why_not_on(c10::Device device);
 
+class DeviceRun;
+
+/// While this lives, the thread may ask for events and streams although another one captures a
+/// graph, which that would spoil otherwise.
+class RelaxedCapture {
+ public:
+  RelaxedCapture();
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  int mode_ = 2; ///< CU_STREAM_CAPTURE_MODE_RELAXED
+};
+
 /// A stream of a device that is nobody else's: what waits in it for other ranks keeps up nothing
 /// but whorl's operations. torch's pool gives the same stream to several users.
 class OwnStream {
@@ -40,17 +56,24 @@ class OwnStream {
   void* handle() const { return handle_; }
   /// Whether all that was queued is done. True also where the device cannot tell (any more).
   bool idle() const noexcept;
+  /// `next` is about to be queued here. Those before it that are over by now did not fail by what
+  /// comes from here on.
+  void settle(std::weak_ptr<DeviceRun> next);
 
  private:
   OwnStream(c10::Stream stream, void* handle) : stream_(stream), handle_(handle) {}
   c10::Stream stream_;
   void* handle_;
+  std::mutex mutex_;
+  std::deque<std::weak_ptr<DeviceRun>> runs_; ///< that were not over, in order
 };
 
 /// The streams of one communicator: one for each device that it has met. Any thread.
 class DeviceStreams {
  public:
   std::shared_ptr<OwnStream> on(c10::Device device);
+  /// Waits for all that has been queued there.
+  void synchronize();
   /// Waits until they are idle; false if they are not by the deadline.
   bool idle_by(std::chrono::steady_clock::time_point deadline);
 

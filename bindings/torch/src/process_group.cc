@@ -46,6 +46,15 @@ std::function<void()> profiled(const char* title, std::function<void()> body) {
   };
 }
 
+/// Before the other side hears of a message that cannot be queued.
+void refuse_capture(const std::shared_ptr<DeviceRun>& run, const char* operation) {
+  if (run == nullptr || !run->captured()) return;
+  fail<c10::ValueError>(
+      "whorl: ", operation,
+      ": the current stream is being captured into a graph, which cannot repeat a "
+      "message; issue it outside the capture");
+}
+
 } // namespace
 
 ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
@@ -125,8 +134,10 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors
         run->queue(*streams, comm, [&](void* stream) { body({handle, stream}); });
       },
       run);
-  // To queue on a device is no work to leave to another thread.
-  const bool async = run == nullptr && (call.async || coalescing_);
+  // Also on a device: ranks that share one wait there for each other's calls. But a capture may end
+  // before another thread comes to it.
+  const bool captured = run != nullptr && run->captured();
+  const bool async = (call.async || coalescing_) && !captured;
   lane.queue->push(work, async);
   if (!async) lane.queue->help_until(*work);
   if (coalescing_) coalesced_.push_back(work);
@@ -147,8 +158,9 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::barrier(const c10d::BarrierOpti
   }
   const auto point = std::make_shared<DevicePoint>(devices);
   return issue(describe(c10d::OpType::BARRIER, "whorl:barrier", options), {}, {},
-               [point](const Target& on) {
+               [point, streams = members_->lane(CallbackScope::depth()).streams](const Target& on) {
                  point->wait();
+                 streams->synchronize(); // collectives that nobody has waited for
                  check(whorlBarrier(on.comm, on.stream), on.comm);
                });
 }
@@ -196,6 +208,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::send(Tensors& tensors, int dest
   check_root(destination, "send");
   TORCH_CHECK_VALUE(destination != rank_, "whorl: rank ", rank_, " cannot send to itself");
   const auto run = device_part("whorl:send", tensors, {});
+  refuse_capture(run, "send");
   WorkPtr work = make_work({c10d::OpType::SEND, "whorl:send"}, tensors, tensors,
                            members_->p2p->sender(tensors[0], destination, tag, run), run);
   members_->p2p->send(work, destination, true);
@@ -209,6 +222,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::receive(Tensors& tensors, int s
   check_tensor(tensors[0], "recv");
   auto request = std::make_shared<ReceiveRequest>();
   request->device = device_part(title, tensors, {});
+  refuse_capture(request->device, "recv");
   request->work = make_work({type, title}, tensors, tensors, nullptr, request->device);
   request->target = tensors[0];
   if (request->device == nullptr) request->dense = dense_like(tensors[0]);

@@ -23,7 +23,7 @@ inline constexpr const char* kBackendName = "whorl";
 
 /// torch.distributed's backend "whorl". Collectives of a group run in the order of issue;
 /// different groups run concurrently. An operation that is not asynchronous is carried out by the
-/// calling thread. Collectives on tensors of a device are queued there by the calling thread, in
+/// calling thread. On tensors of a device, to carry an operation out is to queue it there, in
 /// streams of the group (see DeviceRun).
 class ProcessGroupWhorl final : public c10d::Backend {
  public:

@@ -1,7 +1,6 @@
 // Collectives whose blocks have different sizes.
 #include "comm/api/support.h"
 #include "comm/check_blocks.h"
-#include "comm/group.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT
@@ -15,22 +14,8 @@ whorlResult_t call(const RawBlocksCall& raw, whorlComm_t handle, void* stream) n
     const auto nranks = static_cast<std::size_t>(handle->communicator->nranks());
     if (const auto plain = plain_form(raw, nranks)) return call_plain(*plain, handle, stream);
   }
-  return guarded(function, handle, [&]() -> Status {
-    Group& group = Group::current();
-    Call checked{.handle = handle, .request = {}, .stream = nullptr};
-    const auto check = [&]() -> Status {
-      WHORL_TRY(check_ready(function, handle));
-      WHORL_TRY(check_stream(function, stream, checked.stream));
-      WHORL_TRY(check_blocks(raw, *handle->communicator, checked.request));
-      return find_device_stream(function, *handle, checked.request, checked.stream);
-    };
-    if (Status status = check(); !status.ok()) {
-      if (group.open()) group.spoil(status);
-      return status;
-    }
-    if (!group.open()) return issue({&checked, 1});
-    group.add(std::move(checked));
-    return {};
+  return check_and_issue(function, handle, stream, [&](Request& request) {
+    return check_blocks(raw, *handle->communicator, request);
   });
 }
 

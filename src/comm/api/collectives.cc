@@ -11,26 +11,9 @@ using namespace whorl::capi; // NOLINT
 
 namespace {
 
-/// Checks a call and issues it, or adds it to the open group.
-whorlResult_t check_and_issue(RawCall raw, whorlComm_t handle, void* stream) noexcept {
-  return guarded(raw.function, handle, [&]() -> Status {
-    Group& group = Group::current();
-    Call checked{.handle = handle, .request = {}, .stream = nullptr};
-    const auto check = [&]() -> Status {
-      WHORL_TRY(check_ready(raw.function, handle));
-      WHORL_TRY(check_stream(raw.function, stream, checked.stream));
-      WHORL_TRY(check_call(raw, *handle->communicator, checked.request));
-      return find_device_stream(raw.function, *handle, checked.request, checked.stream);
-    };
-    if (Status status = check(); !status.ok()) {
-      if (group.open()) group.spoil(status);
-      return status;
-    }
-    if (group.open()) {
-      group.add(std::move(checked));
-      return {};
-    }
-    return issue({&checked, 1});
+whorlResult_t any_call(const RawCall& raw, whorlComm_t handle, void* stream) noexcept {
+  return check_and_issue(raw.function, handle, stream, [&](Request& request) {
+    return check_call(raw, *handle->communicator, request);
   });
 }
 
@@ -57,7 +40,7 @@ whorlResult_t repeat_failed(const char* function, whorlComm& handle, WaitResult 
       return repeat_failed(raw.function, *handle, result);
     }
   }
-  return check_and_issue(raw, handle, stream);
+  return any_call(raw, handle, stream);
 }
 
 } // namespace
@@ -159,15 +142,15 @@ whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t datatype, 
 
 whorlResult_t whorlRecvAny(void* recvbuff, size_t count, whorlDataType_t datatype, int* source,
                            whorlComm_t comm, void* stream) {
-  return check_and_issue({.function = "whorlRecvAny",
-                          .collective = Collective::kRecv,
-                          .recv = recvbuff,
-                          .count = count,
-                          .type = datatype,
-                          .peer = kAnyRank,
-                          .any_peer = true,
-                          .source = source},
-                         comm, stream);
+  return any_call({.function = "whorlRecvAny",
+                   .collective = Collective::kRecv,
+                   .recv = recvbuff,
+                   .count = count,
+                   .type = datatype,
+                   .peer = kAnyRank,
+                   .any_peer = true,
+                   .source = source},
+                  comm, stream);
 }
 
 whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDataType_t datatype,

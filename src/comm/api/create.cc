@@ -70,10 +70,7 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
 template <class Body>
 whorlResult_t collectable(const char* function, Body&& body) noexcept {
   return guarded(function, [&]() -> Status {
-    const Status status = body();
-    const bool failed = !status.ok() && status.code() != Code::kInProgress;
-    if (failed && Group::current().open()) Group::current().spoil(status);
-    return status;
+    return Group::open() ? collect(Group::current(), body) : body();
   });
 }
 
@@ -247,7 +244,7 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
 whorlResult_t whorlCommFinalize(whorlComm_t comm) {
   return guarded("whorlCommFinalize", comm, [&]() -> Status {
     WHORL_TRY(check_ready("whorlCommFinalize", comm));
-    const Status status = comm->communicator->drain();
+    const Status status = comm->communicator->flush();
     comm->finalized = true;
     return status;
   });

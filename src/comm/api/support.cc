@@ -94,6 +94,7 @@ Status check_stream(const char* function, void* argument, std::shared_ptr<Stream
   if (!devices_possible()) return invalid(function, kUnknown);
   auto device = device_stream(argument);
   if (!device.ok()) {
+    WHORL_TRY(device_fault().with_context(function));
     return invalid(function, fmt::format("{}, and it is no stream of a device: {}", kUnknown,
                                          device.status().message()));
   }
@@ -110,6 +111,11 @@ Status find_device_stream(const char* function, const whorlComm& handle, const R
   if (!device.ok()) return device.status().with_context(function);
   stream = *std::move(device);
   return {};
+}
+
+Status failed_call(whorlComm* handle, Status status) {
+  if (status.code() != Code::kCudaError) return status; // among them those of a bad handle
+  return handle->communicator->end_if_device_is_lost(std::move(status));
 }
 
 } // namespace whorl::capi

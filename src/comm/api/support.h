@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "comm/group.h"
 #include "comm/handle.h"
 #include "comm/stream.h"
 #include "whorl/whorl.h"
@@ -41,7 +42,8 @@ Status check_created(const char* function, const whorlComm* handle);
 /// A handle whose communicator exists and may be used.
 Status check_ready(const char* function, const whorlComm* handle);
 
-/// A call of a collective: checks it and issues it, or adds it to the open group.
+/// A call of a collective whose blocks are alike: checks it and issues it, or adds it to the open
+/// group.
 whorlResult_t call_plain(const RawCall& raw, whorlComm* handle, void* stream) noexcept;
 
 /// Finds the stream behind an argument: null for NULL.
@@ -49,6 +51,23 @@ Status check_stream(const char* function, void* argument, std::shared_ptr<Stream
 /// Where a call without a stream has buffers on a device, the default stream of that.
 Status find_device_stream(const char* function, const whorlComm& handle, const Request& request,
                           std::shared_ptr<Stream>& stream);
+
+/// What a call returns that has been refused with `status`: if this is because the device of this
+/// rank is lost, the communicator ends.
+Status failed_call(whorlComm* handle, Status status);
+
+/// Adds something to the open group by `body`; where that fails, the group does.
+template <class Body>
+Status collect(Group& group, Body&& body) {
+  try {
+    const Status status = body();
+    if (!status.ok() && status.code() != Code::kInProgress) group.spoil(status);
+    return status;
+  } catch (...) {
+    group.spoil_without_memory();
+    throw;
+  }
+}
 
 /// Runs the body of an API function. No exception leaves the library.
 template <class Body>
@@ -78,6 +97,32 @@ whorlResult_t guarded(const char* function, whorlComm* handle, Body&& body) noex
   return guarded(function, [&]() -> Status {
     const Inside inside(handle);
     return body();
+  });
+}
+
+/// A call of an operation: issues it, or adds it to the open group. `check` takes a Request and
+/// fills it. Whatever fails, also memory, spoils the group.
+template <class Check>
+whorlResult_t check_and_issue(const char* function, whorlComm* handle, void* stream,
+                              Check&& check) noexcept {
+  return guarded(function, handle, [&]() -> Status {
+    Group& group = Group::current();
+    Call call{.handle = handle, .request = {}, .stream = nullptr};
+    const auto check_all = [&]() -> Status {
+      WHORL_TRY(check_ready(function, handle));
+      WHORL_TRY(check_stream(function, stream, call.stream));
+      WHORL_TRY(check(call.request));
+      return find_device_stream(function, *handle, call.request, call.stream);
+    };
+    if (!group.open()) {
+      if (Status status = check_all(); !status.ok()) return failed_call(handle, std::move(status));
+      return issue({&call, 1});
+    }
+    return collect(group, [&]() -> Status {
+      if (Status status = check_all(); !status.ok()) return failed_call(handle, std::move(status));
+      group.add(std::move(call));
+      return {};
+    });
   });
 }
 

@@ -5,13 +5,17 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <set>
 #include <string>
+
+#include "tests/support/fake_cuda/fault.h"
 
 namespace fake_cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::chrono::milliseconds kLook{1}; // how soon a waiter sees that the device is lost
 
 std::atomic<unsigned long long> streams_made{0}, allocations_made{0};
 
@@ -214,7 +218,7 @@ void Stream::run() {
     operations_.pop_front();
     busy_ = true;
     lock.unlock();
-    operation();
+    if (!lost()) operation();
     lock.lock();
     busy_ = false;
     changed_.notify_all();
@@ -243,7 +247,7 @@ bool Event::reached(std::uint64_t number) {
 }
 void Event::wait(std::uint64_t number) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return reached_ >= number; });
+  while (!changed_.wait_for(lock, kLook, [&] { return reached_ >= number || lost(); })) continue;
 }
 
 std::chrono::steady_clock::time_point Event::when() {

@@ -83,6 +83,7 @@ class Stream {
   static void synchronize_all();                        ///< waits for what all streams have now
   unsigned long long number() const { return number_; } ///< never used again
   std::atomic<bool> capturing{false};
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL; ///< while capturing
 
   /// What a graph is here: while a thread captures, all that it pushes to any stream, in that
   /// order. It is carried out at once as well.

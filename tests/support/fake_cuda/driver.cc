@@ -13,6 +13,7 @@
 
 #include "gpu/work.h"
 #include "tests/support/fake_cuda/device.h"
+#include "tests/support/fake_cuda/fault.h"
 #include "tests/support/host_kernels.h"
 
 #pragma GCC visibility push(default)
@@ -20,8 +21,11 @@
 namespace {
 
 using fake_cuda::event_of;
+using fake_cuda::kFault;
+using fake_cuda::lost;
 using fake_cuda::Memory;
 using fake_cuda::stream_of;
+using fake_cuda::unsafe_call_is_refused;
 
 bool initialised = false;
 int devices() {
@@ -56,7 +60,7 @@ std::set<CUfunction>& perf_kernels() {
 template <class Compare>
 void wait_value(CUdeviceptr address, Compare reached) {
   const auto* const word = reinterpret_cast<std::uint32_t*>(Memory::all().reach(address));
-  while (!reached(__atomic_load_n(word, __ATOMIC_ACQUIRE))) {
+  while (!lost() && !reached(__atomic_load_n(word, __ATOMIC_ACQUIRE))) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
@@ -92,6 +96,9 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
       return CUDA_SUCCESS;
     case CUDA_ERROR_OUT_OF_MEMORY:
       *text = "CUDA_ERROR_OUT_OF_MEMORY";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+      *text = "CUDA_ERROR_ILLEGAL_ADDRESS";
       return CUDA_SUCCESS;
     default:
       *text = "CUDA_ERROR_UNKNOWN";
@@ -184,6 +191,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; }
 
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr pointer) {
+  if (lost()) return kFault;
   if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
   const Memory::Range range = Memory::all().find(pointer);
   for (unsigned i = 0; i < n; ++i) {
@@ -232,25 +240,38 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr 
   return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return Memory::all().allocate_device(bytes, false, pointer);
 }
 CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream) {
+  if (lost()) return kFault;
   return Memory::all().allocate_device(bytes, true, pointer);
 }
-CUresult cuMemFree(CUdeviceptr pointer) { return Memory::all().free_device(pointer); }
+CUresult cuMemFree(CUdeviceptr pointer) {
+  if (lost()) return kFault;
+  return Memory::all().free_device(pointer);
+}
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
   return Memory::all().allocate_host(bytes, true, reinterpret_cast<void**>(pointer));
 }
 CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  if (lost()) return kFault;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return Memory::all().allocate_host(bytes, false, pointer);
 }
 CUresult cuMemFreeHost(void* pointer) { return Memory::all().free_host(pointer); }
 CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return Memory::all().add_host(pointer, bytes);
 }
-CUresult cuMemHostUnregister(void* pointer) { return Memory::all().remove_host(pointer); }
+CUresult cuMemHostUnregister(void* pointer) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return Memory::all().remove_host(pointer);
+}
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
   if (Memory::all().find(reinterpret_cast<std::uintptr_t>(host)).bytes == 0) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -261,6 +282,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
 
 void fake_cuda_allow_copies(long n) { copies_allowed = n; }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  if (lost()) return kFault;
   if (copies_allowed >= 0 && copies_allowed-- == 0) {
     copies_allowed = 0;
     return CUDA_ERROR_INVALID_VALUE;
@@ -275,6 +297,7 @@ CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  if (lost()) return kFault;
   stream_of(stream).push([c = *copy] {
     const auto address = [](CUmemorytype type, CUdeviceptr device, const void* host) {
       return Memory::all().reach(type == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uintptr_t>(host)
@@ -290,11 +313,13 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
+  if (lost()) return kFault;
   stream_of(stream).push([=] { std::memset(Memory::all().reach(to), value, bytes); });
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  if (lost()) return kFault;
   *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream);
   return CUDA_SUCCESS;
 }
@@ -315,17 +340,23 @@ CUresult cuStreamDestroy(CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamSynchronize(CUstream stream) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_of(stream).synchronize();
-  return CUDA_SUCCESS;
+  return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuStreamQuery(CUstream stream) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return stream_of(stream).idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
+  if (lost()) return kFault;
   *context = current_context() != nullptr ? current_context() : context_of(0);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  if (lost()) return kFault;
   *status =
       stream_of(stream).capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
@@ -335,12 +366,14 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
+  if (lost()) return kFault;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   stream_of(stream).push([event, number = event->recorded()] { event->wait(number); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                              unsigned flags) {
+  if (lost()) return kFault;
   stream_of(stream).push([=] {
     wait_value(address, [=](std::uint32_t now) {
       return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
@@ -350,11 +383,13 @@ CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t va
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
+  if (lost()) return kFault;
   stream_of(stream).push([=] { write_value(address, value); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
                             unsigned) {
+  if (lost()) return kFault;
   for (unsigned i = 0; i < count; ++i) {
     const CUstreamBatchMemOpParams& operation = operations[i];
     switch (operation.operation) {
@@ -373,22 +408,28 @@ CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpP
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned) {
+  if (lost()) return kFault;
   *event = reinterpret_cast<CUevent>(new std::shared_ptr(std::make_shared<fake_cuda::Event>()));
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent handle, CUstream stream) {
+  if (lost()) return kFault;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   stream_of(stream).push([event, number = event->record()] { event->reach(number); });
   return CUDA_SUCCESS;
 }
 CUresult cuEventQuery(CUevent handle) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   return event->reached(event->recorded()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuEventSynchronize(CUevent handle) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   event->wait(event->recorded());
-  return CUDA_SUCCESS;
+  return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuEventDestroy(CUevent handle) {
   delete reinterpret_cast<std::shared_ptr<fake_cuda::Event>*>(handle);
@@ -421,15 +462,12 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned, CUstream stream,
                         void** parameters, void**) {
-  if (perf_kernels().count(function) > 0) {
-    stream_of(stream).push(reinterpret_cast<fake_cuda::LaunchOf>(function)(parameters, x));
-    return CUDA_SUCCESS;
-  }
   auto work = *static_cast<whorl::gpu::Work*>(parameters[0]);
   if (y != static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 || threads_z != 1 ||
       x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  fake_cuda::count_launch();
   stream_of(stream).push([=]() mutable {
     for (const std::byte*& source : work.sources) source = Memory::all().reach(source);
     for (std::byte*& destination : work.destinations) {
@@ -441,6 +479,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
+  if (lost()) return kFault;
   const Memory::Range range = Memory::all().find(pointer);
   if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
   const IpcHandle ipc{getpid(), range.fd, range.bytes, range.id};
@@ -449,11 +488,16 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   return CUDA_SUCCESS;
 }
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned) {
+  if (lost()) return kFault;
+  if (fake_cuda::ipc_is_refused()) return CUDA_ERROR_INVALID_VALUE;
   IpcHandle ipc;
   std::memcpy(&ipc, &handle, sizeof ipc);
   return Memory::all().open_device(ipc.process, {.bytes = ipc.bytes, .fd = ipc.fd, .id = ipc.id},
                                    pointer);
 }
-CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) { return Memory::all().free_device(pointer); }
+CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
+  if (lost()) return kFault;
+  return Memory::all().free_device(pointer);
+}
 
 } // extern "C"

@@ -1,5 +1,6 @@
 // Functions of the driver that measuring programs call: graphs, times, cooperative launches.
 #include "tests/support/fake_cuda/device.h"
+#include "tests/support/fake_cuda/fault.h"
 
 #pragma GCC visibility push(default)
 
@@ -15,17 +16,24 @@ using Graph = std::shared_ptr<Stream::Recording>;
 
 extern "C" {
 
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
   if (Stream::recording != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   stream_of(stream).capturing = true;
+  stream_of(stream).capture_mode = mode;
+  fake_cuda::begin_capture(mode);
   Stream::recording = std::make_shared<Stream::Recording>();
   return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (Stream::recording == nullptr || !stream_of(stream).capturing) return CUDA_ERROR_ILLEGAL_STATE;
   stream_of(stream).capturing = false;
-  *graph = reinterpret_cast<CUgraph>(new Graph(std::move(Stream::recording)));
+  const auto recorded = std::move(Stream::recording);
   Stream::recording = nullptr;
+  *graph = nullptr;
+  if (!fake_cuda::end_capture(stream_of(stream).capture_mode)) {
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  }
+  *graph = reinterpret_cast<CUgraph>(new Graph(recorded));
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {

@@ -25,6 +25,9 @@ int cuStreamSynchronize(void* stream);
 int cuStreamQuery(void* stream);
 int cuStreamWaitEvent(void* stream, void* event, unsigned flags);
 int cuStreamWaitValue32_v2(void* stream, std::uintptr_t address, std::uint32_t value, unsigned);
+int cuStreamBeginCapture_v2(void* stream, int mode);
+int cuStreamEndCapture(void* stream, void** graph);
+int cuStreamIsCapturing(void* stream, int* status);
 int cuEventCreate(void** event, unsigned flags);
 int cuEventRecord(void* event, void* stream);
 int cuEventQuery(void* event);
@@ -81,6 +84,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void destroyEvent(void* event, DeviceIndex) const noexcept override { cuEventDestroy_v2(event); }
   bool queryStream(const Stream& stream) const override {
     return cuStreamQuery(handle_of(stream.id())) == 0;
+  }
+  bool isStreamCapturing(const Stream& stream) const override {
+    int status = 0;
+    good(cuStreamIsCapturing(handle_of(stream.id()), &status));
+    return status != 0;
   }
   void synchronizeStream(const Stream& stream) const override {
     good(cuStreamSynchronize(handle_of(stream.id())));
@@ -199,6 +207,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def(
       "synchronize", [](StreamId id) { good(cuStreamSynchronize(handle_of(id))); }, without_gil);
   module.def("idle", [](StreamId id) { return cuStreamQuery(handle_of(id)) == 0; });
+  module.def("begin_capture",
+             [](StreamId id) { good(cuStreamBeginCapture_v2(handle_of(id), 2)); }); // relaxed
+  module.def("end_capture", [](StreamId id) {
+    void* graph = nullptr;
+    good(cuStreamEndCapture(handle_of(id), &graph));
+  });
   module.def("hold", &hold);
   module.def("release", &release);
   module.def("recorded_uses", [] { return recorded_uses.load(); });

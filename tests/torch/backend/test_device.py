@@ -151,6 +151,82 @@ def test_order(module: str) -> None:
     run(2, order, module)
 
 
+def unfinished(rank: int, size: int, path: str) -> None:
+    """A barrier covers collectives that nobody has waited for."""
+    cuda = pretended.load(path)
+    tensor = cuda.to_device(values(rank, 100))
+    dist.all_reduce(tensor)
+    dist.barrier()
+    held = rank == 0
+    with pretended.stream(cuda) as busy:
+        if held:
+            cuda.hold(busy)
+        work = dist.all_reduce(tensor, async_op=True)
+    began = time.monotonic()
+    if held:
+        threading.Timer(0.3, cuda.release, [busy]).start()
+    dist.barrier()
+    assert not held or time.monotonic() - began > 0.2
+    assert work.is_completed()
+
+
+def test_a_barrier_covers_what_is_unfinished(module: str) -> None:
+    run(2, unfinished, module)
+
+
+def captured(rank: int, size: int, path: str) -> None:
+    """A message that cannot be captured is refused before the other side hears of it."""
+    cuda = pretended.load(path)
+    peer = 1 - rank
+    tensor = cuda.to_device(values(rank, 100))
+    into = cuda.to_device(torch.zeros(100))
+    for _ in range(2):
+        with pretended.stream(cuda) as stream:
+            cuda.begin_capture(stream)
+            with pytest.raises(ValueError, match="captured into a graph"):
+                dist.isend(tensor, peer)
+            with pytest.raises(ValueError, match="captured into a graph"):
+                dist.irecv(into, peer)
+            cuda.end_capture(stream)
+        sent = dist.isend(tensor, peer)
+        dist.recv(into, peer)
+        sent.wait()
+        assert cuda.to_host(into).equal(values(peer, 100))
+
+
+def test_a_captured_message(module: str) -> None:
+    run(2, captured, module)
+
+
+def returns_at_once(rank: int, size: int, path: str) -> None:
+    """Where ranks share a device, an operation meets the calls of the others; the call does not."""
+    cuda = pretended.load(path)
+    tensor = cuda.to_device(values(rank, 1000))
+    other = cuda.to_device(torch.zeros(1000))
+    dist.all_reduce(tensor)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        works = [dist.all_reduce(tensor, async_op=True), dist.broadcast(tensor, 1, async_op=True)]
+        assert not any(work.is_completed() for work in works)
+        later = works[1].get_future().then(lambda future: other.copy_(future.value()[0]))
+        store.set("issued", "1")
+        works[0].wait()
+        later.wait()
+    else:
+        store.wait(["issued"], timedelta(seconds=15))
+        dist.all_reduce(tensor)
+        dist.broadcast(tensor, 1)
+        other.copy_(tensor)
+    cuda.synchronize(cuda.current_stream())
+    expected = 2 * (values(0, 1000) + values(1, 1000))
+    assert cuda.to_host(tensor).equal(expected)
+    assert cuda.to_host(other).equal(expected)
+
+
+def test_async_calls_return_at_once(module: str) -> None:
+    run(2, returns_at_once, module)
+
+
 def mixed(rank: int, size: int, path: str) -> None:
     """Kinds of memory need not agree."""
     cuda = pretended.load(path)
@@ -207,10 +283,11 @@ def test_messages(module: str) -> None:
 def dies(rank: int, size: int, path: str) -> str:
     cuda = pretended.load(path)
     tensor = cuda.to_device(values(rank, 100))
-    dist.all_reduce(tensor)
+    first = dist.all_reduce(tensor, async_op=True)
+    while not first.is_completed():
+        time.sleep(0.001)
     dist.barrier()
     if rank == 1:
-        import os
         os._exit(3)
     work = dist.all_reduce(tensor, async_op=True)
     deadline = time.monotonic() + 15
@@ -218,6 +295,7 @@ def dies(rank: int, size: int, path: str) -> str:
         time.sleep(0.01)
     with pytest.raises(dist.DistError) as caught:
         work.wait()
+    assert first.is_success() and first.exception() is None  # that of another operation
     dist.destroy_process_group()
     return str(caught.value)
 
@@ -228,9 +306,14 @@ def test_a_rank_dies(module: str) -> None:
     assert "rank 1" in text
 
 
-def aborted(rank: int, size: int, path: str) -> None:
-    """One rank waits in its stream for another, which does not come."""
-    os.environ["WHORL_DEVICE_IPC"] = "0"  # else the call itself waits for that of the other rank
+def backend() -> dist.distributed_c10d.Backend:
+    return dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+
+
+def aborted(rank: int, size: int, path: str, shared: str) -> None:
+    """One rank waits for another, which does not come: in its stream, or with `shared`, for the
+    call."""
+    os.environ["WHORL_DEVICE_IPC"] = shared
     cuda = pretended.load(path)
     tensor = cuda.to_device(values(rank, 100))
     dist.all_reduce(tensor)
@@ -240,8 +323,8 @@ def aborted(rank: int, size: int, path: str) -> None:
         work = dist.all_reduce(tensor, async_op=True)
         time.sleep(0.1)
         assert not work.is_completed() and work.exception() is None
-        dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).abort()
-        with pytest.raises(dist.DistError, match="aborted"):
+        backend().abort()
+        with pytest.raises(dist.DistError, match="[aA]bort"):
             work.wait()
         with pytest.raises(dist.DistError):
             dist.all_reduce(tensor)
@@ -251,7 +334,39 @@ def aborted(rank: int, size: int, path: str) -> None:
     dist.destroy_process_group()
 
 
-def test_abort(module: str) -> None:
+@pytest.mark.parametrize("shared", ["0", "1"])
+def test_abort(module: str, shared: str) -> None:
     began = time.monotonic()
-    run(2, aborted, module)
+    run(2, aborted, module, shared)
     assert time.monotonic() - began < 18  # not by the timeout of the group
+
+
+def asked_while_aborting(rank: int, size: int, path: str) -> None:
+    """An abort waits for the streams of this rank; who asks for the state meanwhile does not."""
+    cuda = pretended.load(path)
+    tensor = cuda.to_device(values(rank, 100))
+    dist.all_reduce(tensor)
+    dist.barrier()
+    if rank == 1:
+        with pytest.raises(dist.DistError):
+            dist.all_reduce(tensor)
+            cuda.synchronize(cuda.current_stream())
+            dist.all_reduce(tensor)
+        return
+    with pretended.stream(cuda) as busy:
+        cuda.hold(busy)
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        aborting = threading.Thread(target=backend().abort)
+        aborting.start()
+        deadline = time.monotonic() + 10
+        while work.exception() is None:  # holds the lock of the interpreter
+            assert time.monotonic() < deadline
+        assert aborting.is_alive()
+        cuda.release(busy)  # also needs that lock
+        aborting.join(10)
+        assert not aborting.is_alive()
+
+
+def test_the_state_is_told_while_an_abort_waits(module: str) -> None:
+    run(2, asked_while_aborting, module)

@@ -1,0 +1,23 @@
+#include "comm/device_capture.h"
+
+#include "gpu/driver.h"
+
+namespace whorl {
+
+Result<bool> is_captured(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  WHORL_CUDA_TRY(cuStreamIsCapturing(stream, &status));
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+Status refuse_capture(CUstream stream) {
+  const Result<bool> captured = is_captured(stream);
+  if (!captured.ok()) return captured.status();
+  if (!*captured) return {};
+  return Status::error(Code::kInvalidUsage,
+                       "the stream is being captured into a graph, but this operation is not one "
+                       "kernel, which is all "
+                       "that a graph can repeat of whorl; issue it outside the capture");
+}
+
+} // namespace whorl

@@ -1,0 +1,45 @@
+#include "tests/support/device_case.h"
+
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+
+DeviceCase::DeviceCase(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm,
+                       CUstream stream)
+    : name_(c.text()),
+      buffers_(c, rank, nranks),
+      copy_(buffers_.memory(), stream),
+      stream_(stream),
+      error_(failure(buffers_.run_on(copy_.data(), comm, stream), comm)) {}
+
+std::string DeviceCase::check() {
+  if (!error_.empty()) return name_ + ": " + error_;
+  copy_.read(buffers_.memory(), stream_);
+  EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  const std::string difference = buffers_.check();
+  return difference.empty() ? "" : name_ + ": " + difference;
+}
+
+std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm,
+                     CUstream stream, bool on_device) {
+  if (on_device) return DeviceCase(c, rank, nranks, comm, stream).check();
+  Buffers buffers(c, rank, nranks);
+  if (const auto text = failure(buffers.run(comm, stream), comm); !text.empty()) {
+    return c.text() + ": " + text;
+  }
+  EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  return buffers.check();
+}
+
+void run_on_device(int nranks, const DeviceBody& body, int devices) {
+  const DeviceContext context;
+  ThreadWorld world(nranks);
+  ASSERT_TRUE(world.ok()) << world.error();
+  world.each([&](int rank, whorlComm_t comm) {
+    const DeviceContext own(rank % devices);
+    const DeviceQueue stream;
+    return body(rank, comm, stream);
+  });
+}
+
+} // namespace whorl::test

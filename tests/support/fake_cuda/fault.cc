@@ -1,0 +1,61 @@
+// What goes wrong on the pretended device because a test wants it, see fault.h.
+#include "tests/support/fake_cuda/fault.h"
+
+#include "tests/support/fake_cuda/device.h"
+
+#pragma GCC visibility push(default)
+
+namespace fake_cuda {
+namespace {
+
+std::atomic<bool> lost_{false};
+std::atomic<int> global_captures{0};
+std::atomic<bool> capture_spoilt{false};
+std::atomic<long> ipc_refusals{0}, launches{0};
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+} // namespace
+
+bool lost() { return lost_; }
+
+bool ipc_is_refused() {
+  if (ipc_refusals == 0) return false;
+  --ipc_refusals;
+  return true;
+}
+
+void count_launch() { ++launches; }
+
+bool unsafe_call_is_refused() {
+  if (global_captures == 0 || capture_mode != CU_STREAM_CAPTURE_MODE_GLOBAL) return false;
+  capture_spoilt = true;
+  return true;
+}
+
+void begin_capture(CUstreamCaptureMode mode) {
+  if (mode == CU_STREAM_CAPTURE_MODE_GLOBAL) ++global_captures;
+}
+
+bool end_capture(CUstreamCaptureMode mode) {
+  if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL) return true;
+  --global_captures;
+  return !capture_spoilt.exchange(false);
+}
+
+} // namespace fake_cuda
+
+extern "C" {
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  std::swap(*mode, fake_cuda::capture_mode);
+  return CUDA_SUCCESS;
+}
+
+void fake_cuda_fault(CUstream stream) {
+  fake_cuda::stream_of(stream).push([] { fake_cuda::lost_ = true; });
+}
+
+void fake_cuda_refuse_ipc(long n) { fake_cuda::ipc_refusals = n; }
+long fake_cuda_launches() { return fake_cuda::launches; }
+
+} // extern "C"

@@ -1,0 +1,26 @@
+#pragma once
+
+// fake_cuda_fault(stream) queues a kernel that accesses memory which it must not. When it runs, all
+// that is queued in any stream of the process is forgotten, and the driver refuses everything with
+// kFault, as the real one does.
+
+#include <cuda.h>
+
+namespace fake_cuda {
+
+inline constexpr CUresult kFault = CUDA_ERROR_ILLEGAL_ADDRESS;
+bool lost();
+
+/// fake_cuda_refuse_ipc(n) lets the next n IPC handles not be opened.
+bool ipc_is_refused();
+/// fake_cuda_launches() tells how many kernels have been queued.
+void count_launch();
+
+/// Whether the calling thread may not make a call that could be meant to be part of a graph,
+/// because some thread captures one in global mode; that capture is spoilt then.
+bool unsafe_call_is_refused();
+void begin_capture(CUstreamCaptureMode mode);
+/// Whether the graph is good.
+bool end_capture(CUstreamCaptureMode mode);
+
+} // namespace fake_cuda

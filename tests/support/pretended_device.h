@@ -1,0 +1,36 @@
+#pragma once
+
+// What only a pretended device does, see fake_cuda. Linked with a real driver, nothing here
+// happens.
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+namespace whorl::test {
+
+template <class Function>
+Function* of_pretended_device(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+/// Whether the device is a pretended one.
+inline bool device_is_pretended() {
+  return of_pretended_device<void(long)>("fake_cuda_allow_copies") != nullptr;
+}
+
+/// All copies after the next n fail; −1: none.
+inline void allow_copies(long n) { of_pretended_device<void(long)>("fake_cuda_allow_copies")(n); }
+
+/// The next n IPC handles cannot be opened by this process.
+inline void refuse_ipc(long n) { of_pretended_device<void(long)>("fake_cuda_refuse_ipc")(n); }
+
+/// Kernels that this process has queued.
+inline long launches() { return of_pretended_device<long()>("fake_cuda_launches")(); }
+
+/// Queues a kernel that accesses memory which it must not: when it runs, the device is lost to this
+/// process, and nothing that frees memory there succeeds any more.
+inline void queue_fault(CUstream stream) {
+  of_pretended_device<void(CUstream)>("fake_cuda_fault")(stream);
+}
+
+} // namespace whorl::test
