@@ -96,7 +96,7 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
               operation.post.output);
 }
 
-std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream) {
+std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std::uint64_t) {
   Operation& operation =
       operations_.emplace_back(Operation{.number = ++posted_, .request = request});
   const auto device = stream != nullptr ? stream->device() : std::nullopt;

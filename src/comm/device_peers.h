@@ -31,7 +31,8 @@ class DevicePeers final : public DeviceGroup {
   /// `board` is that of Transport::board(). All arguments outlive this.
   DevicePeers(const Membership& members, std::span<std::byte> board, const DeviceWatch& watch);
 
-  std::uint64_t post(int rank, const Request& request, Stream* stream) override;
+  std::uint64_t post(int rank, const Request& request, Stream* stream,
+                     std::uint64_t timeout_ns) override;
   Progress advance(std::uint64_t timeout_ns) override;
   Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                     const Verdict& verdict, Napper& napper) override;

@@ -247,9 +247,9 @@ void meet_on_device(std::span<Batch> batches, Status& first) {
     DeviceGroup* const group = communicator.device_group();
     for (std::size_t i = 0; group != nullptr && i < batch.requests.size(); ++i) {
       if (batch.requests[i].point_to_point()) continue;
-      all.push_back(
-          {&batch, i,
-           group->post(communicator.rank(), batch.requests[i], batch.stream_of[i].get())});
+      all.push_back({&batch, i,
+                     group->post(communicator.rank(), batch.requests[i], batch.stream_of[i].get(),
+                                 communicator.policy().timeout_ns)});
     }
   }
   wait_for_calls(batches);
