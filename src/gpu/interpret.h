@@ -127,9 +127,8 @@ class Interpreter {
           if (block_.index() == 0) find_piece(s, i, from);
           if (block_.any(from == 0 && !peers_arrive(s))) return false;
           move_piece(s);
+          from = memory_.piece.behind; // until the barrier, nobody finds another piece
           block_.sync();
-          from = memory_.piece.behind;
-          if (from < s.count) block_.sync(); // all have read it
         }
         tell_peers(s);
       }

@@ -1,8 +1,11 @@
 #include "tests/support/host_interpreters.h"
 
+#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/types.h"
 #include "gpu/interpret.h"
@@ -13,12 +16,32 @@ namespace {
 
 using Table = std::map<std::string, HostInterpreter, std::less<>>;
 
-/// A block of one thread.
-struct HostBlock {
-  std::uint64_t index() const { return 0; }
-  std::uint64_t count() const { return 1; }
-  void sync() const {}
-  bool any(bool value) const { return value; }
+/// What the threads of a block have in common.
+struct Team {
+  explicit Team(unsigned threads) : size(threads), barrier(static_cast<std::ptrdiff_t>(threads)) {}
+  const unsigned size;
+  std::barrier<> barrier;
+  std::atomic<bool> said[3] = {}; ///< of three any() in a row
+};
+
+/// A block, as one of its threads sees it.
+class HostBlock {
+ public:
+  HostBlock(Team& team, unsigned index) : team_(team), index_(index) {}
+  std::uint64_t index() const { return index_; }
+  std::uint64_t count() const { return team_.size; }
+  void sync() const {
+    if (team_.size > 1) team_.barrier.arrive_and_wait();
+  }
+  bool any(bool value) {
+    if (team_.size == 1) return value;
+    std::atomic<bool>& said = team_.said[turn_];
+    if (value) said = true;
+    team_.barrier.arrive_and_wait();
+    turn_ = (turn_ + 1) % 3;
+    team_.said[(turn_ + 1) % 3] = false; // nobody is that far, and all have read it
+    return said;
+  }
   std::uint64_t acquire(const std::uint64_t* flag) const {
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
   }
@@ -39,6 +62,11 @@ struct HostBlock {
         std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
   }
   void pause() const { std::this_thread::yield(); }
+
+ private:
+  Team& team_;
+  const unsigned index_;
+  unsigned turn_ = 0;
 };
 
 /// All reductions in one type, so that the interpreter is compiled once.
@@ -49,10 +77,17 @@ struct HostMoves {
   std::uint64_t element() const { return bytes; }
 };
 
-void interpret(const gpu::Launch& launch, unsigned x, unsigned y, HostMoves moves) {
+void interpret(const gpu::Launch& launch, unsigned x, unsigned y, unsigned size, HostMoves moves) {
   gpu::BlockMemory memory;
-  HostBlock block;
-  gpu::Interpreter<HostMoves, HostBlock>(launch, x, y, memory, block, moves).run();
+  Team team(size);
+  const auto run = [&](unsigned index) {
+    HostBlock block(team, index);
+    gpu::Interpreter<HostMoves, HostBlock>(launch, x, y, memory, block, moves).run();
+  };
+  std::vector<std::thread> threads;
+  for (unsigned index = 1; index < size; ++index) threads.emplace_back(run, index);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
 }
 
 template <class Moves>
@@ -65,8 +100,8 @@ void copy(const gpu::BlockMemory& memory, gpu::Lane threads) {
 }
 
 template <class Moves, class T>
-void run(const gpu::Launch& launch, unsigned x, unsigned y) {
-  interpret(launch, x, y, {Moves::element(), combine<Moves>, copy<T>});
+void run(const gpu::Launch& launch, unsigned x, unsigned y, unsigned threads) {
+  interpret(launch, x, y, threads, {Moves::element(), combine<Moves>, copy<T>});
 }
 
 template <DataType kType, ReduceOp kOp>

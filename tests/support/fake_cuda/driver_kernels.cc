@@ -116,7 +116,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, 
     std::vector<std::thread> blocks;
     for (unsigned block = 0; block < x * y; ++block) {
       blocks.emplace_back([&here, function, block, x] {
-        reinterpret_cast<whorl::testing::HostInterpreter>(function)(here, block % x, block / x);
+        reinterpret_cast<whorl::testing::HostInterpreter>(function)(here, block % x, block / x, 1);
       });
     }
     for (std::thread& block : blocks) block.join();

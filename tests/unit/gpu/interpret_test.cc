@@ -55,6 +55,7 @@ struct Case {
   bool in_place = false;
   std::size_t shift = 0; ///< of all buffers, in bytes from an aligned address
   std::uint32_t slots = 2, slot_bytes = 256, instances = 1;
+  unsigned threads = 1; ///< of a block
 
   Request request() const {
     Request request;
@@ -71,7 +72,8 @@ struct Case {
            " count=" + std::to_string(count) + " " + std::string(name_of(type)) + " " +
            std::string(name_of(op)) + (in_place ? " in place" : "") +
            " shift=" + std::to_string(shift) + " slots=" + std::to_string(slots) + " of " +
-           std::to_string(slot_bytes) + " instances=" + std::to_string(instances);
+           std::to_string(slot_bytes) + " instances=" + std::to_string(instances) +
+           " threads=" + std::to_string(threads);
   }
 };
 
@@ -153,7 +155,7 @@ class Device {
     for (std::uint32_t y = 0; y < launch->n_ranks; ++y) {
       if (static_cast<int>(y) == absent) continue;
       for (std::uint32_t x = 0; x < launch->lanes * launch->instances; ++x) {
-        blocks.emplace_back([&, x, y] { interpreter(*launch, x, y); });
+        blocks.emplace_back([&, x, y] { interpreter(*launch, x, y, c.threads); });
       }
     }
     for (std::thread& block : blocks) block.join();
@@ -228,7 +230,11 @@ TEST_P(Ranks, HierarchiesAndSeveralLanesToo) {
       shape.dims = {{.size = 2, .algorithm = {}}, {.size = GetParam() / 2, .algorithm = {}}};
     }
     if (!runs_on_devices(algorithm) || !algorithm.supports(shape)) continue;
-    check({.algorithm = &algorithm, .shape = shape, .count = 333, .type = DataType::kInt16});
+    check({.algorithm = &algorithm,
+           .shape = shape,
+           .count = 333,
+           .type = DataType::kInt16,
+           .threads = GetParam() < 5 ? 3U : 1U});
   }
 }
 INSTANTIATE_TEST_SUITE_P(All, Ranks, ::testing::Range(2, 9));
@@ -250,6 +256,21 @@ TEST(Interpreter, EveryReduction) {
                  .shift = shift});
         }
       }
+    }
+  }
+}
+
+TEST(Interpreter, ThreadsOfABlockWorkTogether) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    const Shape shape = shape_of(4, 1);
+    if (!runs_on_devices(algorithm) || !algorithm.supports(shape)) continue;
+    for (const unsigned threads : {2U, 5U}) {
+      check({.algorithm = &algorithm,
+             .shape = shape,
+             .count = 300,
+             .in_place = has_in_place_form(algorithm.collective),
+             .slot_bytes = 512,
+             .threads = threads});
     }
   }
 }
