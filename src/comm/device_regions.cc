@@ -51,6 +51,7 @@ Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t sc
     device.stop = reinterpret_cast<std::uint32_t*>(words + offsetof(Words, stop));
     device.reports = reinterpret_cast<gpu::Report*>(words + offsetof(Words, reports));
     WHORL_CUDA_TRY(cuEventCreate(&device.done, CU_EVENT_DISABLE_TIMING));
+    WHORL_CUDA_TRY(cuEventCreate(&device.captured, CU_EVENT_DISABLE_TIMING));
     WHORL_CUDA_TRY(cuStreamCreateWithPriority(&device.copies, CU_STREAM_NON_BLOCKING, 0));
     const auto kernels = gpu::Interpreters::of(device.context);
     if (!kernels.ok()) return kernels.status();
@@ -128,6 +129,7 @@ DeviceRegions::~DeviceRegions() {
       static_cast<void>(driver()->cuEventSynchronize(device.done));
       static_cast<void>(driver()->cuEventDestroy(device.done));
     }
+    if (device.captured != nullptr) static_cast<void>(driver()->cuEventDestroy(device.captured));
     if (device.copies != nullptr) static_cast<void>(driver()->cuStreamDestroy(device.copies));
   }
   for (const Allocation& allocation : allocations_) {

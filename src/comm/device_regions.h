@@ -28,8 +28,9 @@ class DeviceRegions {
     const gpu::Interpreters* kernels = nullptr;
     std::uint32_t* stop = nullptr; ///< as the device reaches it
     gpu::Report* reports = nullptr;
-    CUevent done = nullptr;    ///< the end of the last launch
-    CUstream copies = nullptr; ///< for set-up
+    CUevent done = nullptr;     ///< the end of the last launch that was not captured
+    CUevent captured = nullptr; ///< … that was
+    CUstream copies = nullptr;  ///< for set-up
   };
 
   /// `contexts` are those of the ranks. An error, a sentence, if a device does not reach another

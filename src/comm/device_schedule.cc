@@ -117,14 +117,6 @@ DeviceSchedules::DeviceSchedules(const Membership& members, DeviceRules rules)
   for (int rank = 0; rank < members.nranks; ++rank) names_.push_back(members.describe(rank));
   // Instances share the channels; lanes of a schedule beside each other gain nothing.
   rules_.shape.channels = 1;
-  const auto selector = Selector::make(
-      rules_.shape, device_costs(std::size_t{layout_.slot_bytes} * layout_.channels, layout_.slots),
-      rules_.algorithms);
-  if (selector.ok()) {
-    selector_ = *selector;
-  } else {
-    rules_error_ = selector.status();
-  }
 }
 
 DeviceSchedules::~DeviceSchedules() {
@@ -135,13 +127,13 @@ DeviceSchedules::~DeviceSchedules() {
   }
 }
 
-/// Says why, once.
-bool DeviceSchedules::refuse(std::string_view why) {
-  if (!told_ && log_enabled(LogLevel::kInfo)) {
+/// Says why; not again until there is another reason.
+bool DeviceSchedules::refuse(const std::string& why) {
+  if (told_ != why && log_enabled(LogLevel::kInfo)) {
     log(LogLevel::kInfo, fmt::format("{}: the host carries out operations between devices: {}",
                                      name_.empty() ? "a communicator" : name_, why));
   }
-  told_ = true;
+  told_ = why;
   return false;
 }
 
@@ -167,16 +159,17 @@ Result<bool> DeviceSchedules::prepare(std::span<const Call> calls, bool capturin
   std::vector<CUcontext> contexts;
   for (const Call& call : calls) contexts.push_back(call.context);
   if (regions_ == nullptr) {
-    if (capturing) {
-      return Status::error(Code::kInvalidUsage,
-                           "the first operation of a communicator between devices cannot be "
-                           "captured into a graph, because it allocates memory; issue one outside "
-                           "the capture first");
-    }
+    if (capturing) return refuse("the first one of a communicator allocates, which no graph can");
+    const auto selector = Selector::make(
+        rules_.shape,
+        device_costs(std::size_t{layout_.slot_bytes} * layout_.channels, layout_.slots),
+        rules_.algorithms);
+    if (!selector.ok()) return selector.status();
+    selector_ = *selector;
     auto made = DeviceRegions::make(contexts, layout_, scratch_bytes(layout_));
     if (!made.ok()) {
       refused_ = true;
-      return refuse(made.status().message());
+      return refuse(std::string(made.status().message()));
     }
     regions_ = *std::move(made);
   }
@@ -209,8 +202,8 @@ Result<DeviceSchedules::Plan*> DeviceSchedules::plan(const Request& request, std
 }
 
 /// What the launch of one device has of its own: the ranks there and their programs.
-Status DeviceSchedules::fill(gpu::Launch& launch, Plan& plan, std::span<const Call> calls,
-                             std::size_t device, bool capturing) {
+Result<bool> DeviceSchedules::fill(gpu::Launch& launch, Plan& plan, std::span<const Call> calls,
+                                   std::size_t device, bool capturing) {
   const DeviceRegions::Device& here = regions_->devices()[device];
   launch.stop = here.stop;
   launch.reports = here.reports;
@@ -228,23 +221,21 @@ Status DeviceSchedules::fill(gpu::Launch& launch, Plan& plan, std::span<const Ca
   launch.programs = nullptr;
   if (programs.size() <= sizeof launch.inline_programs) {
     std::memcpy(launch.inline_programs, programs.data(), programs.size());
-    return {};
+    return true;
   }
   if (plan.uploaded[device] == nullptr) {
     if (capturing) {
-      return Status::error(Code::kInvalidUsage,
-                           fmt::format("{} is captured into a graph before it has ever been done "
-                                       "by this communicator, and its schedule is too large for "
-                                       "the parameters of a kernel; issue it once outside the "
-                                       "capture first",
-                                       describe(*calls[0].request)));
+      return refuse(
+          fmt::format("the schedule of {} is too large for the parameters of a kernel, "
+                      "and to copy it to the device is nothing for a graph",
+                      describe(*calls[0].request)));
     }
     const auto uploaded = regions_->upload(here, programs);
     if (!uploaded.ok()) return uploaded.status();
     plan.uploaded[device] = *uploaded;
   }
   launch.programs = plan.uploaded[device];
-  return {};
+  return true;
 }
 
 Status DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
@@ -257,7 +248,10 @@ Status DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::De
     WHORL_CUDA_TRY(cuStreamWaitEvent(stream, calls[rank].ready, 0));
   }
   Order::Last* last = nullptr;
-  if (several && !capturing) { // what is captured cannot wait for what is not
+  // What is captured cannot wait for what is not. Otherwise launches of a communicator, which use
+  // the same FIFOs, follow each other, in whichever streams they are.
+  if (!capturing) WHORL_CUDA_TRY(cuStreamWaitEvent(stream, device.done, 0));
+  if (several && !capturing) {
     last = &order().last[device.context];
     if (last->event == nullptr) {
       WHORL_CUDA_TRY(cuEventCreate(&last->event, CU_EVENT_DISABLE_TIMING));
@@ -272,16 +266,16 @@ Status DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::De
     WHORL_CUDA_TRY(cuEventRecord(last->event, stream));
     last->of = this;
   }
-  WHORL_CUDA_TRY(cuEventRecord(device.done, stream));
+  const CUevent done = capturing ? device.captured : device.done;
+  WHORL_CUDA_TRY(cuEventRecord(done, stream));
   for (const std::size_t rank : device.ranks) {
     if (calls[rank].stream == stream) continue;
-    WHORL_CUDA_TRY(cuStreamWaitEvent(calls[rank].stream, device.done, 0));
+    WHORL_CUDA_TRY(cuStreamWaitEvent(calls[rank].stream, done, 0));
   }
   return {};
 }
 
 Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
-  WHORL_TRY(rules_error_);
   WHORL_TRY(failure());
   if (refused_) return false;
   const Request& request = *calls[0].request;
@@ -319,7 +313,7 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
       round_up(part, std::size_t{128}) * first.message_chunks,
       std::min<std::size_t>(kLeastMessage, layout_.slot_bytes), layout_.slot_bytes);
   const auto map = ChunkMap::make(first, request.count, element, message);
-  if (!map.ok()) return refuse(map.status().message());
+  if (!map.ok()) return refuse(std::string(map.status().message()));
 
   gpu::Launch launch{};
   set_vector(launch, *map, element, !reduces(request.collective), plan.schedules);
@@ -335,7 +329,8 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
       (plan.lanes_wait && steps * map->windows > UINT32_MAX)) {
     return refuse(fmt::format("{} is too large", describe(request)));
   }
-  for (const Call& call : calls) timeout_ns_ = std::max(call.timeout_ns, std::uint64_t{1});
+  timeout_ns_ = 1;
+  for (const Call& call : calls) timeout_ns_ = std::max(timeout_ns_, call.timeout_ns);
   launch.timeout_ns = timeout_ns_;
   launch.operation = report_tag(request);
   launch.fifos = layout_;
@@ -344,7 +339,8 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   }
   std::vector<gpu::Launch> launches(regions_->devices().size(), launch);
   for (std::size_t d = 0; d < launches.size(); ++d) {
-    WHORL_TRY(fill(launches[d], plan, calls, d, capturing));
+    const auto filled = fill(launches[d], plan, calls, d, capturing);
+    if (!filled.ok() || !*filled) return filled;
   }
   const std::lock_guard lock(order().mutex);
   for (std::size_t d = 0; d < launches.size(); ++d) {

@@ -43,8 +43,7 @@ class DeviceSchedules {
   DeviceSchedules& operator=(const DeviceSchedules&) = delete;
 
   /// Queues one collective; `calls` are those of all ranks by rank, alike but for the buffers.
-  /// False: these devices, or this operation, cannot be served (a line of the log says why); the
-  /// same on all later calls for the same reason.
+  /// False: these devices, or this operation, cannot be served; a line of the log says why.
   Result<bool> launch(std::span<const Call> calls);
 
   /// Ends what waits, now and later: within 10 ms the kernels have left.
@@ -61,12 +60,12 @@ class DeviceSchedules {
     bool lanes_wait = false;
   };
 
-  bool refuse(std::string_view why);
+  bool refuse(const std::string& why);
   Result<bool> prepare(std::span<const Call> calls, bool capturing);
   std::size_t scratch_bytes(const gpu::FifoLayout& layout) const;
   Result<Plan*> plan(const Request& request, std::size_t bytes);
-  Status fill(gpu::Launch& launch, Plan& plan, std::span<const Call> calls, std::size_t device,
-              bool capturing);
+  Result<bool> fill(gpu::Launch& launch, Plan& plan, std::span<const Call> calls,
+                    std::size_t device, bool capturing);
   Status queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
                std::span<const Call> calls, bool capturing);
 
@@ -74,11 +73,10 @@ class DeviceSchedules {
   std::vector<std::string> names_; ///< of the ranks
   gpu::FifoLayout layout_;
   DeviceRules rules_;
-  Status rules_error_;
-  Selector selector_;
+  Selector selector_;            ///< once there are regions_
   std::uint64_t timeout_ns_ = 0; ///< of the last launch
   bool refused_ = false;         ///< for good
-  bool told_ = false;            ///< in the log
+  std::string told_;             ///< in the log
   std::unique_ptr<DeviceRegions> regions_;
   std::map<std::pair<const Algorithm*, int>, Plan> plans_; ///< by algorithm and root
 };

@@ -151,6 +151,33 @@ TEST_P(Schedules, OperationsTakeTheirPlaceInTheStream) {
   });
 }
 
+TEST_P(Schedules, OperationsOfACommunicatorInSeveralStreams) {
+  constexpr int kStreams = 3;
+  ThreadWorld world(nranks());
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own(device_of(rank));
+    const DeviceQueue streams[kStreams];
+    std::vector<std::unique_ptr<DeviceCopy>> values;
+    for (int i = 0; i < kStreams; ++i) {
+      values.push_back(std::make_unique<DeviceCopy>(std::vector<std::int32_t>(2500, rank + i),
+                                                    streams[i].get()));
+    }
+    for (int round = 0; round < 2; ++round) {
+      for (int i = 0; i < kStreams; ++i) {
+        auto* const data = values[static_cast<std::size_t>(i)]->data<std::int32_t>();
+        const whorlResult_t result =
+            whorlAllReduce(data, data, 2500, whorlInt32, whorlMax, comm, streams[i].get());
+        if (result != whorlSuccess) return failure(result, comm);
+      }
+    }
+    for (int i = 0; i < kStreams; ++i) {
+      const auto got = values[static_cast<std::size_t>(i)]->read<std::int32_t>(streams[i].get());
+      if (got != std::vector<std::int32_t>(2500, nranks() - 1 + i)) return "wrong values";
+    }
+    return {};
+  });
+}
+
 TEST_P(Schedules, GroupsOfOperationsAndTwoCommunicators) {
   ThreadWorld first(nranks()), second(nranks());
   first.each([&](int rank, whorlComm_t comm) -> std::string {
@@ -374,9 +401,13 @@ TEST_F(TwoDevices, ACaptureIsRefusedBeforeThat) {
               CUDA_SUCCESS);
   }
   EXPECT_EQ(issue(world), whorlInvalidUsage);
-  EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("outside the capture first"));
+  EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("issue it outside the capture"));
   for (Rank& rank : ranks_) {
     ASSERT_EQ(cuStreamEndCapture(rank.stream.get(), &graph), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(issue(world), whorlSuccess); // nothing has happened
+  for (Rank& rank : ranks_) {
+    EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 2.0f));
   }
 }
 
