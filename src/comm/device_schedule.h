@@ -46,7 +46,7 @@ class DeviceSchedules {
   /// False: these devices, or this operation, cannot be served; a line of the log says why.
   Result<bool> launch(std::span<const Call> calls);
 
-  /// Ends what waits, now and later: within 10 ms the kernels have left.
+  /// Ends what waits, now and later; a kernel looks after every 64 looks at a flag.
   void stop() noexcept;
   /// Why kernels gave up, if they did: a sentence that names rank, operation and whom it waited
   /// for.
