@@ -33,9 +33,9 @@
 /// the buffers belong to it until the stream has passed it. Errors that show up later are those of
 /// whorlCommGetAsyncError(); the stream goes on. Pinned and managed memory counts as the host's; on
 /// a `cudaStream_t` operations on it are in the stream's order, too. Three ways:
-/// - where all ranks are in one process on one device, one kernel does a collective of all of them,
-///   also captured in a graph. The call waits until the other ranks have made theirs: ranks of one
-///   thread must be in one group.
+/// - where all ranks are in one process on one device, or on several that reach each other,
+///   a kernel on each does a collective of all of them, also captured in a graph. The call waits
+///   until the other ranks have made theirs: ranks of one thread must be in one group.
 /// - where the ranks are in several processes of one host, on one device and with memory that CUDA
 ///   IPC can share (of cudaMalloc, not of pools and mappings), each rank does its share of a
 ///   collective in the memory of all. The call waits until the other ranks have made theirs, but

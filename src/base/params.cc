@@ -68,6 +68,11 @@ constexpr std::array kParams{
               "0: always copy through slots, even where a peer could read the source."},
     ParamInfo{Param::kDeviceIpc, "WHORL_DEVICE_IPC", "1",
               "0: processes that share a device exchange its memory through the host."},
+    ParamInfo{Param::kDeviceAlgo, "WHORL_DEVICE_ALGO", "",
+              "How ranks of one process with device memory do collectives. fused: by one kernel, "
+              "where all are on one device; schedule: by kernels that interpret schedules, on one "
+              "device or several that reach each other; host: the host. Empty: fused on one "
+              "device, schedule on several; where neither can, the host."},
     ParamInfo{Param::kSimd, "WHORL_SIMD", "",
               "Instruction set of the reduction kernels: scalar, avx2, avx512, neon. Empty: the "
               "best one that the processor has."},

@@ -31,6 +31,7 @@ enum class Param : std::uint8_t {
   kPieceBytes,     // WHORL_PIECE_BYTES
   kZeroCopy,       // WHORL_ZERO_COPY
   kDeviceIpc,      // WHORL_DEVICE_IPC
+  kDeviceAlgo,     // WHORL_DEVICE_ALGO
   kSimd,           // WHORL_SIMD
   kVerify,         // WHORL_VERIFY
   kDims,           // WHORL_DIMS

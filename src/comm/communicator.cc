@@ -47,7 +47,10 @@ Communicator::Communicator(Setup setup)
       device_watch_{.verdict = setup_.verdict.get(),
                     .look_at_peers = [this] { look_at_peers(); },
                     .fail = [this](Status why) { abort(std::move(why)); }},
-      device_group_(join_device_group(*setup_.membership, setup_.board(), device_watch_)),
+      device_group_(join_device_group(*setup_.membership, setup_.board(), device_watch_,
+                                      {.shape = setup_.shape,
+                                       .algorithms = setup_.options.algorithms,
+                                       .verify = setup_.verify})),
       tasks_(std::make_shared<TaskQueue>(*this)) {
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
@@ -181,6 +184,7 @@ Status Communicator::time_out_error() const {
 void Communicator::tell_peers() noexcept {
   if (!setup_.verdict->raised() || told_.exchange(true)) return;
   const Status verdict = setup_.verdict->status();
+  if (device_group_ != nullptr) device_group_->stop();
   for (const auto& transport : setup_.transports) transport->tell(verdict);
 }
 
@@ -188,6 +192,8 @@ void Communicator::look_at_peers() noexcept {
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   for (const auto& transport : setup_.transports) transport->look_around(0);
+  if (device_group_ == nullptr || setup_.verdict->raised()) return;
+  if (Status failure = device_group_->failure(); !failure.ok()) abort(std::move(failure));
 }
 
 void Communicator::PeerNapper::nap(std::uint64_t max_ns) noexcept { comm_.setup_.nap(max_ns); }

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "base/event.h"
+#include "base/params.h"
 #include "comm/device_capture.h"
 #include "comm/device_peers.h"
+#include "comm/device_schedule.h"
 #include "comm/device_stream.h"
 #include "comm/device_work.h"
 #include "gpu/driver.h"
@@ -23,9 +25,24 @@ using gpu::driver;
 
 class ProcessGroup final : public DeviceGroup {
  public:
-  explicit ProcessGroup(const Membership& members)
+  ProcessGroup(const Membership& members, const DeviceRules& rules)
       : name_(members.name), ranks_(static_cast<std::size_t>(members.nranks)) {
     for (int rank = 0; rank < members.nranks; ++rank) names_.push_back(members.describe(rank));
+    const std::string way = param_text(Param::kDeviceAlgo);
+    if (way == "fused") {
+      way_ = Way::kFused;
+    } else if (way == "schedule") {
+      way_ = Way::kSchedule;
+    } else if (way == "host") {
+      way_ = Way::kHost;
+    } else if (!way.empty()) {
+      way_error_ = Status::error(
+          Code::kInvalidUsage,
+          fmt::format("WHORL_DEVICE_ALGO=\"{}\" is none of fused, schedule, host", way));
+    }
+    if (ranks_.size() <= gpu::kMaxRanks) {
+      schedules_ = std::make_unique<DeviceSchedules>(members, rules);
+    }
   }
   ~ProcessGroup() override {
     for (const Rank& rank : ranks_) {
@@ -35,11 +52,16 @@ class ProcessGroup final : public DeviceGroup {
   }
 
   Status check(int rank, const Request& request, Stream* stream) const override;
-  std::uint64_t post(int rank, const Request& request, Stream* stream) override;
+  std::uint64_t post(int rank, const Request& request, Stream* stream,
+                     std::uint64_t timeout_ns) override;
   Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                     const Verdict& verdict, Napper& napper) override;
+  void stop() noexcept override;
+  Status failure() override;
 
  private:
+  /// WHORL_DEVICE_ALGO.
+  enum class Way { kAny, kFused, kSchedule, kHost };
   struct Rank {
     std::uint64_t posted = 0; ///< operations so far
     CUevent ready = nullptr;  ///< the last point of its stream at which it posted
@@ -51,6 +73,7 @@ class ProcessGroup final : public DeviceGroup {
     CUstream stream = nullptr; ///< if it is on the device
     CUcontext context = nullptr;
     bool on_device = false;
+    std::uint64_t timeout_ns = 0;
     Status error; ///< of its event
   };
   struct Operation {
@@ -63,7 +86,8 @@ class ProcessGroup final : public DeviceGroup {
 
   Status record_ready(Rank& rank, const Stream::Device& device);
   void decide(Operation& operation);
-  Status launch(const Operation& operation);
+  Result<bool> launch(const Operation& operation, bool one_context);
+  Status launch_fused(const Operation& operation);
   Status check_captures(const std::vector<Post>& posts) const;
   Status check_alike(const std::vector<Post>& posts) const;
   void leave(std::uint64_t number, Operation& operation);
@@ -78,6 +102,9 @@ class ProcessGroup final : public DeviceGroup {
   Status failure_; ///< of an operation, with which the communicator ends
   CUevent done_ = nullptr;
   CUcontext done_context_ = nullptr;
+  Way way_ = Way::kAny;
+  Status way_error_;
+  std::unique_ptr<DeviceSchedules> schedules_; ///< null with too many ranks
 };
 
 /// Sleeps until the event, and watches the peers meanwhile.
@@ -136,14 +163,19 @@ Status ProcessGroup::check(int rank, const Request& request, Stream* stream) con
   return one_kernel ? Status() : refused;
 }
 
-std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* stream) {
+std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* stream,
+                                 std::uint64_t timeout_ns) {
   const auto index = static_cast<std::size_t>(rank);
   const int nranks = static_cast<int>(ranks_.size());
-  Post mine{.made = true, .request = request};
+  Post mine;
+  mine.made = true;
+  mine.request = request;
+  mine.timeout_ns = timeout_ns;
   if (const auto device = stream != nullptr ? stream->device() : std::nullopt) {
     mine.stream = static_cast<CUstream>(device->stream);
     mine.context = static_cast<CUcontext>(device->context);
-    mine.on_device = suits(request, ranks_.size()) && reaches(mine.context, request, rank, nranks);
+    mine.on_device = way_ != Way::kHost && suits(request, ranks_.size()) &&
+                     reaches(mine.context, request, rank, nranks);
     if (mine.on_device) mine.error = record_ready(ranks_[index], *device);
   }
   const bool waits = mine.on_device;
@@ -170,19 +202,50 @@ void ProcessGroup::leave(std::uint64_t number, Operation& operation) {
 void ProcessGroup::decide(Operation& operation) {
   operation.decided = true;
   const std::vector<Post>& posts = operation.posts;
-  const bool together = std::all_of(posts.begin(), posts.end(), [&](const Post& post) {
-    return post.on_device && post.context == posts[0].context;
-  });
-  if (!together) {
+  const auto all = [&](auto&& holds) { return std::all_of(posts.begin(), posts.end(), holds); };
+  const bool one_context = all([&](const Post& post) { return post.context == posts[0].context; });
+  const bool on_devices = all([](const Post& post) { return post.on_device; });
+  if (!on_devices || (!one_context && (way_ == Way::kFused || schedules_ == nullptr))) {
     operation.error = check_captures(posts);
     return;
   }
+  operation.error = way_error_;
   for (const Post& post : posts) {
     if (!post.error.ok()) operation.error = post.error;
   }
   if (operation.error.ok()) operation.error = check_alike(posts);
-  if (operation.error.ok()) operation.error = launch(operation);
-  operation.carried_out = operation.error.ok();
+  if (!operation.error.ok()) return;
+  const auto launched = launch(operation, one_context);
+  operation.error = launched.status();
+  operation.carried_out = launched.ok() && *launched;
+}
+
+/// Queues an operation of ranks that are all on devices. False: the host has to do it.
+Result<bool> ProcessGroup::launch(const Operation& operation, bool one_context) {
+  if (one_context && (way_ != Way::kSchedule || schedules_ == nullptr)) {
+    WHORL_TRY(launch_fused(operation));
+    return true;
+  }
+  std::vector<DeviceSchedules::Call> calls;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const Post& post = operation.posts[rank];
+    calls.push_back({.request = &post.request,
+                     .context = post.context,
+                     .stream = post.stream,
+                     .ready = ranks_[rank].ready,
+                     .timeout_ns = post.timeout_ns});
+  }
+  return schedules_->launch(calls);
+}
+
+void ProcessGroup::stop() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (schedules_ != nullptr) schedules_->stop();
+}
+
+Status ProcessGroup::failure() {
+  const std::lock_guard lock(mutex_);
+  return schedules_ == nullptr ? Status() : schedules_->failure();
 }
 
 /// The host is to carry the operation out, but a rank may have its stream captured.
@@ -214,7 +277,7 @@ Status ProcessGroup::check_alike(const std::vector<Post>& posts) const {
   return {};
 }
 
-Status ProcessGroup::launch(const Operation& operation) {
+Status ProcessGroup::launch_fused(const Operation& operation) {
   const Post& leader = operation.posts.back();
   const gpu::ContextGuard guard(leader.context);
   if (done_context_ != leader.context) {
@@ -305,8 +368,8 @@ Registry& registry() {
 } // namespace
 
 std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
-                                               std::span<std::byte> board,
-                                               const DeviceWatch& watch) {
+                                               std::span<std::byte> board, const DeviceWatch& watch,
+                                               const DeviceRules& rules) {
   const auto all = [&](auto&& holds) {
     return std::all_of(members.cards.begin(), members.cards.end(), holds);
   };
@@ -325,7 +388,7 @@ std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
   auto& known = groups[members.identity.job];
   std::shared_ptr<ProcessGroup> group = known.lock();
   if (group == nullptr) {
-    group = std::make_shared<ProcessGroup>(members);
+    group = std::make_shared<ProcessGroup>(members, rules);
     known = group;
   }
   return group;

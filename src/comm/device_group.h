@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
+#include "algorithms/shape.h"
 #include "base/status.h"
 #include "base/wait.h"
 #include "comm/request.h"
@@ -13,6 +15,14 @@
 #include "transports/transport.h"
 
 namespace whorl {
+
+/// How the schedules that devices carry out are chosen. Of ranks of one process, that of the first
+/// counts.
+struct DeviceRules {
+  Shape shape;            ///< of the communicator
+  std::string algorithms; ///< as in WHORL_ALGO
+  bool verify = false;    ///< prove each schedule before its first use
+};
 
 /// What the communicator lends to those that wait in its name. Any thread.
 struct DeviceWatch {
@@ -31,7 +41,9 @@ struct DeviceWatch {
 ///     of the last one  ──wait──▶ kernel ─────────●──▶
 ///
 /// Ranks meet in the host: who posts last queues the kernel for all. So a call waits until the
-/// other ranks have made theirs; one thread must issue the calls of several ranks in a group.
+/// other ranks have made theirs; one thread must issue the calls of several ranks in a group. Where
+/// the ranks of a process are on several devices that reach each other, kernels that interpret
+/// schedules do it (device_schedule.h).
 ///
 /// A communicator that has such a group posts all its collectives here. If one of them is not on
 /// the device on every rank, the host carries it out.
@@ -43,8 +55,10 @@ class DeviceGroup {
   /// but the operation is not one kernel. Before anything is posted, so that nothing has happened.
   virtual Status check(int rank, const Request& request, Stream* stream) const = 0;
   /// Says what rank `rank` does next; `stream` is that of a device, or null if the operation is one
-  /// for the host. Returns its number.
-  virtual std::uint64_t post(int rank, const Request& request, Stream* stream) = 0;
+  /// for the host. Returns its number. `timeout_ns`: kernels that wait for each other give up after
+  /// so long without progress.
+  virtual std::uint64_t post(int rank, const Request& request, Stream* stream,
+                             std::uint64_t timeout_ns) = 0;
   /// Does what can be done without waiting for the operations that have been posted. kDone if there
   /// is nothing left to wait for; a group that waits in meet() says so at once.
   virtual Progress advance(std::uint64_t timeout_ns) {
@@ -61,13 +75,17 @@ class DeviceGroup {
   /// host has to carry it out. An error is every rank's.
   virtual Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                             const Verdict& verdict, Napper& napper) = 0;
+  /// The communicator has failed: kernels that wait are to leave, now and later. Any thread.
+  virtual void stop() noexcept {}
+  /// Why a kernel gave up, if one did. Any thread.
+  virtual Status failure() { return {}; }
 };
 
 /// The group of a communicator whose ranks are all in this process, or all on this host and have a
 /// `board` in common (Transport::board()); null if they are not, or there is no driver. To be
-/// called by every rank. All arguments outlive the group.
+/// called by every rank. All arguments but `rules` outlive the group.
 std::shared_ptr<DeviceGroup> join_device_group(const Membership& membership,
-                                               std::span<std::byte> board,
-                                               const DeviceWatch& watch);
+                                               std::span<std::byte> board, const DeviceWatch& watch,
+                                               const DeviceRules& rules);
 
 } // namespace whorl

@@ -57,8 +57,9 @@ std::vector<Posted> post_all(std::span<Batch* const> batches) {
     for (std::size_t i = 0; i < batch->requests.size(); ++i) {
       const Request& request = batch->requests[i];
       if (request.point_to_point()) continue;
-      all.push_back(
-          {batch, i, group->post(communicator.rank(), request, batch->stream_of[i].get())});
+      all.push_back({batch, i,
+                     group->post(communicator.rank(), request, batch->stream_of[i].get(),
+                                 communicator.policy().timeout_ns)});
     }
   }
   return all;

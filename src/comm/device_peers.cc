@@ -96,7 +96,7 @@ Status DevicePeers::check(int, const Request&, Stream* stream) const {
   return device ? refuse_capture(static_cast<CUstream>(device->stream)) : Status();
 }
 
-std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream) {
+std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std::uint64_t) {
   if (watch_.verdict->raised()) { // meet() tells
     operations_.clear();
     return ++posted_;

@@ -33,7 +33,8 @@ class DevicePeers final : public DeviceGroup {
   DevicePeers(const Membership& members, std::span<std::byte> board, const DeviceWatch& watch);
 
   Status check(int rank, const Request& request, Stream* stream) const override;
-  std::uint64_t post(int rank, const Request& request, Stream* stream) override;
+  std::uint64_t post(int rank, const Request& request, Stream* stream,
+                     std::uint64_t timeout_ns) override;
   Progress advance(std::uint64_t timeout_ns) override;
   Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                     const Verdict& verdict, Napper& napper) override;

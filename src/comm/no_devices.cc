@@ -26,7 +26,7 @@ bool is_device_alloc(const void*) noexcept { return false; }
 Status device_free(void*) { return Status::error(Code::kInvalidArgument, why_no_devices()); }
 
 std::shared_ptr<DeviceGroup> join_device_group(const Membership&, std::span<std::byte>,
-                                               const DeviceWatch&) {
+                                               const DeviceWatch&, const DeviceRules&) {
   return nullptr;
 }
 

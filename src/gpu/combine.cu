@@ -18,8 +18,8 @@ __device__ __forceinline__ void combine(const Work& work) {
   }
   const Lane lane{blockIdx.x * static_cast<std::uint64_t>(blockDim.x) + threadIdx.x,
                   gridDim.x * static_cast<std::uint64_t>(blockDim.x)};
-  Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew>(work,
-                                                                         work.segments[blockIdx.y])
+  Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew>(
+      SegmentOperands(work, work.segments[blockIdx.y]))
       .run(lane);
 }
 

@@ -17,8 +17,10 @@
 
 #if defined(__CUDACC__)
 #define WHORL_UNROLL _Pragma("unroll")
+#define WHORL_DO_NOT_UNROLL _Pragma("unroll 1")
 #else
 #define WHORL_UNROLL
+#define WHORL_DO_NOT_UNROLL
 #endif
 
 namespace whorl::gpu {
@@ -49,25 +51,47 @@ struct [[gnu::packed, gnu::may_alias]] Anywhere {
   T value;
 };
 
-/// kFew: for segments of one or two sources.
-template <class FormatType, class Op, bool kMayDivide, bool kFew>
+/// The sources and destinations of a segment of a launch.
+class SegmentOperands {
+ public:
+  WHORL_HOST_DEVICE SegmentOperands(const Work& work, const Segment& segment)
+      : work_(work), segment_(segment) {}
+  WHORL_HOST_DEVICE int sources() const { return segment_.sources; }
+  WHORL_HOST_DEVICE int destinations() const { return segment_.destinations; }
+  WHORL_HOST_DEVICE const std::byte* source(int k) const {
+    return work_.sources[segment_.first_source + k] + segment_.source_offset;
+  }
+  WHORL_HOST_DEVICE std::byte* destination(int k) const {
+    return work_.destinations[segment_.first_destination + k] + segment_.destination_offset;
+  }
+  WHORL_HOST_DEVICE std::uint64_t count() const { return work_.count; }
+  WHORL_HOST_DEVICE std::int32_t divisor() const { return work_.divisor; }
+  WHORL_HOST_DEVICE Segment::Access access() const { return segment_.access; }
+
+ private:
+  const Work& work_;
+  const Segment& segment_;
+};
+
+/// Combines `count()` elements of all sources into all destinations; Operands is SegmentOperands or
+/// has the same functions. kFew: for one or two sources.
+template <class FormatType, class Op, bool kMayDivide, bool kFew, class Operands = SegmentOperands>
 class Combine {
  public:
   using Format = FormatType;
   using Storage = typename Format::Storage;
   using Value = typename Format::Value;
 
-  WHORL_HOST_DEVICE Combine(const Work& work, const Segment& segment)
-      : work_(work), segment_(segment) {}
+  WHORL_HOST_DEVICE explicit Combine(const Operands& operands) : operands_(operands) {}
 
   WHORL_HOST_DEVICE void run(Lane lane) const {
-    switch (segment_.access) {
+    switch (operands_.access()) {
       case Segment::Access::kVector:
         return run_vectors(lane);
       case Segment::Access::kElement:
-        return run_elements<Storage>(0, work_.count, lane);
+        return run_elements<Storage>(0, operands_.count(), lane);
       case Segment::Access::kByte:
-        return run_elements<Anywhere<Storage>>(0, work_.count, lane);
+        return run_elements<Anywhere<Storage>>(0, operands_.count(), lane);
     }
   }
 
@@ -79,24 +103,17 @@ class Combine {
     Storage values[kPerVector];
   };
 
-  WHORL_HOST_DEVICE const std::byte* source(int k) const {
-    return work_.sources[segment_.first_source + k] + segment_.source_offset;
-  }
-  WHORL_HOST_DEVICE std::byte* destination(int k) const {
-    return work_.destinations[segment_.first_destination + k] + segment_.destination_offset;
-  }
-
   WHORL_HOST_DEVICE Storage finish(Value value) const {
     if constexpr (kMayDivide) {
-      if (work_.divisor > 1) value = Format::divide(value, work_.divisor);
+      if (operands_.divisor() > 1) value = Format::divide(value, operands_.divisor());
     }
     return Format::store(value);
   }
 
   /// The elements before the first whole vector, the vectors, the elements after the last.
   WHORL_HOST_DEVICE void run_vectors(Lane lane) const {
-    const std::uint64_t count = work_.count;
-    const auto address = reinterpret_cast<std::uintptr_t>(source(0));
+    const std::uint64_t count = operands_.count();
+    const auto address = reinterpret_cast<std::uintptr_t>(operands_.source(0));
     std::uint64_t head = (kVectorBytes - address % kVectorBytes) % kVectorBytes / sizeof(Storage);
     if (head > count) head = count;
     const std::uint64_t vectors = (count - head) / kPerVector;
@@ -129,27 +146,28 @@ class Combine {
     const auto first = __builtin_bit_cast(Elements, loaded[0]);
     WHORL_UNROLL
     for (std::uint64_t e = 0; e < kPerVector; ++e) values[e] = Format::load(first.values[e]);
-    add(values, loaded, 1, segment_.sources);
+    add(values, loaded, 1, operands_.sources());
     if constexpr (!kFew) {
-      for (int done = kFan; done < segment_.sources; done += kFan) {
+      for (int done = kFan; done < operands_.sources(); done += kFan) {
         load(loaded, done, offset);
-        add(values, loaded, 0, segment_.sources - done);
+        add(values, loaded, 0, operands_.sources() - done);
       }
     }
     Elements result;
     WHORL_UNROLL
     for (std::uint64_t e = 0; e < kPerVector; ++e) result.values[e] = finish(values[e]);
     const auto bits = __builtin_bit_cast(Vector, result);
-    for (int k = 0; k < segment_.destinations; ++k) {
-      *reinterpret_cast<Vector*>(destination(k) + offset) = bits;
+    WHORL_DO_NOT_UNROLL
+    for (int k = 0; k < operands_.destinations(); ++k) {
+      *reinterpret_cast<Vector*>(operands_.destination(k) + offset) = bits;
     }
   }
 
   WHORL_HOST_DEVICE void load(Vector (&loaded)[kFan], int from, std::uint64_t offset) const {
     WHORL_UNROLL
     for (int k = 0; k < kFan; ++k) {
-      if (from + k >= segment_.sources) break;
-      loaded[k] = *reinterpret_cast<const Vector*>(source(from + k) + offset);
+      if (from + k >= operands_.sources()) break;
+      loaded[k] = *reinterpret_cast<const Vector*>(operands_.source(from + k) + offset);
     }
   }
 
@@ -175,21 +193,23 @@ class Combine {
 
   template <class Element>
   WHORL_HOST_DEVICE void run_elements(std::uint64_t begin, std::uint64_t end, Lane lane) const {
+    WHORL_DO_NOT_UNROLL
     for (std::uint64_t i = begin + lane.index; i < end; i += lane.count) {
       const auto element = [&](int k) {
-        return Format::load(get(reinterpret_cast<const Element*>(source(k))[i]));
+        return Format::load(get(reinterpret_cast<const Element*>(operands_.source(k))[i]));
       };
       Value value = element(0);
-      for (int k = 1; k < segment_.sources; ++k) value = Op::apply(value, element(k));
+      WHORL_DO_NOT_UNROLL
+      for (int k = 1; k < operands_.sources(); ++k) value = Op::apply(value, element(k));
       const Storage result = finish(value);
-      for (int k = 0; k < segment_.destinations; ++k) {
-        put(reinterpret_cast<Element*>(destination(k))[i], result);
+      WHORL_DO_NOT_UNROLL
+      for (int k = 0; k < operands_.destinations(); ++k) {
+        put(reinterpret_cast<Element*>(operands_.destination(k))[i], result);
       }
     }
   }
 
-  const Work& work_;
-  const Segment& segment_;
+  const Operands& operands_;
 };
 
 } // namespace

@@ -13,21 +13,23 @@ namespace whorl::gpu {
 // to those of a later version of the function; that is the one that is looked up.
 // clang-format off
 #define WHORL_CUDA_FUNCTIONS(function)                                                            \
-  function(cuCtxGetCurrent) function(cuCtxGetDevice) function(cuCtxGetStreamPriorityRange)        \
-  function(cuCtxPopCurrent) function(cuCtxPushCurrent) function(cuDeviceGetAttribute)             \
-  function(cuDeviceGetUuid) function(cuEventCreate) function(cuEventDestroy)                      \
-  function(cuEventQuery) function(cuEventRecord) function(cuFuncGetAttribute)                     \
+  function(cuCtxEnablePeerAccess) function(cuCtxGetCurrent) function(cuCtxGetDevice)              \
+  function(cuCtxGetStreamPriorityRange) function(cuCtxPopCurrent) function(cuCtxPushCurrent)      \
+  function(cuDeviceCanAccessPeer) function(cuDeviceGetAttribute) function(cuDeviceGetUuid)        \
+  function(cuEventCreate) function(cuEventDestroy) function(cuEventQuery)                         \
+  function(cuEventRecord) function(cuEventSynchronize) function(cuFuncGetAttribute)               \
   function(cuGetErrorName) function(cuGetErrorString) function(cuIpcCloseMemHandle)               \
-  function(cuIpcGetMemHandle)                                                                     \
-  function(cuIpcOpenMemHandle) function(cuLaunchKernel) function(cuMemAlloc)                      \
-  function(cuMemFree) function(cuMemHostGetDevicePointer) function(cuMemHostRegister)             \
-  function(cuMemHostUnregister) function(cuMemcpyAsync) function(cuModuleGetFunction)             \
-  function(cuModuleLoadData) function(cuPointerGetAttributes) function(cuStreamBatchMemOp)        \
+  function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle) function(cuLaunchCooperativeKernel)    \
+  function(cuLaunchKernel) function(cuMemAlloc) function(cuMemFree)                               \
+  function(cuMemHostGetDevicePointer) function(cuMemHostRegister) function(cuMemHostUnregister)   \
+  function(cuMemcpyAsync) function(cuMemsetD8Async) function(cuModuleGetFunction)                 \
+  function(cuModuleLoadData) function(cuOccupancyMaxActiveBlocksPerMultiprocessor)                \
+  function(cuPointerGetAttributes) function(cuStreamBatchMemOp)                                   \
   function(cuStreamCreateWithPriority) function(cuStreamDestroy) function(cuStreamGetCtx)         \
-  function(cuStreamGetId)                                                                         \
-  function(cuStreamGetPriority) function(cuStreamIsCapturing) function(cuStreamQuery)             \
-  function(cuStreamSynchronize) function(cuStreamWaitEvent) function(cuStreamWaitValue32)         \
-  function(cuStreamWriteValue32) function(cuThreadExchangeStreamCaptureMode)
+  function(cuStreamGetId) function(cuStreamGetPriority) function(cuStreamIsCapturing)             \
+  function(cuStreamQuery) function(cuStreamSynchronize) function(cuStreamWaitEvent)               \
+  function(cuStreamWaitValue32) function(cuStreamWriteValue32)                                    \
+  function(cuThreadExchangeStreamCaptureMode)
 // clang-format on
 
 /// The CUDA driver, loaded at run time: libwhorl is linked with nothing of CUDA's, and runs where

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Makes an object file that holds files as data: embed.py OUTPUT FILE... -- COMPILER...
 
-combine_<type>.fatbin becomes the symbol whorl_fatbin_<type>."""
+NAME.fatbin becomes the symbol whorl_fatbin_NAME."""
 import pathlib
 import subprocess
 import sys
 
 
 def section(path: pathlib.Path) -> str:
-    name = "whorl_fatbin_" + path.stem.removeprefix("combine_")
+    name = "whorl_fatbin_" + path.stem
     return (f'.globl {name}\n.hidden {name}\n.balign 64\n{name}:\n.incbin "{path.resolve()}"\n')
 
 

@@ -7,21 +7,12 @@
 #include <memory>
 
 #include "gpu/driver.h"
-
-// Made by embed.py: each is what nvcc made of combine.cu for one datatype.
-#define WHORL_FATBINS(fatbin)                                                             \
-  fatbin(int8) fatbin(uint8) fatbin(int32) fatbin(uint32) fatbin(int64) fatbin(uint64)    \
-      fatbin(float16) fatbin(float32) fatbin(float64) fatbin(bfloat16) fatbin(float8e4m3) \
-          fatbin(float8e5m2) fatbin(int16) fatbin(uint16) fatbin(bool)
-#define WHORL_DECLARE(type) extern const char whorl_fatbin_##type[];
-extern "C" {
-WHORL_FATBINS(WHORL_DECLARE)
-}
+#include "gpu/fatbins.h"
 
 namespace whorl::gpu {
 namespace {
 
-#define WHORL_ADDRESS(type) whorl_fatbin_##type,
+#define WHORL_ADDRESS(type) whorl_fatbin_combine_##type,
 constexpr std::array<const char*, kNumDataTypes> kFatbins{WHORL_FATBINS(WHORL_ADDRESS)};
 
 /// What a thread has in flight at once; with less for each, a block is not worth its start.

@@ -62,7 +62,7 @@ TEST_P(PiecesOfRanks, OneRankMayHaveItsBuffersOnTheHost) {
 }
 
 TEST_P(PiecesOfRanks, EveryCollectiveGivesTheSameAsOnTheHost) {
-  const ScopedEnv two{{"FAKE_CUDA_DEVICES", "2"}};
+  const ScopedEnv two{{"FAKE_CUDA_DEVICES", "2"}, {"WHORL_DEVICE_ALGO", "host"}};
   int devices = 0;
   ASSERT_EQ(cuDeviceGetCount(&devices), CUDA_SUCCESS);
   if (devices < 2 && GetParam() > 1) GTEST_SKIP() << "there is one device";

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "tests/support/fake_cuda/driver.h"
 #include "tests/support/fake_cuda/fault.h"
 
 namespace fake_cuda {
@@ -56,14 +57,14 @@ std::string Memory::name_of(unsigned long long id) {
   return "fake device memory " + std::to_string(id);
 }
 
-CUresult Memory::allocate_device(std::size_t bytes, bool pool, CUdeviceptr* address) {
+CUresult Memory::allocate_device(std::size_t bytes, bool pool, int device, CUdeviceptr* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const unsigned long long id = ++allocations_made;
   const int fd = memfd_create(name_of(id).c_str(), MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(whole_pages(bytes))) != 0) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return map({.bytes = bytes, .fd = fd, .id = id, .shareable = !pool}, address);
+  return map({.bytes = bytes, .device = device, .fd = fd, .id = id, .shareable = !pool}, address);
 }
 
 CUresult Memory::open_device(int process, const Range& range, CUdeviceptr* address) {
@@ -77,7 +78,8 @@ CUresult Memory::open_device(int process, const Range& range, CUdeviceptr* addre
   }
   const int own = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (own < 0) return CUDA_ERROR_INVALID_HANDLE;
-  return map({.bytes = range.bytes, .fd = own, .id = ++allocations_made}, address);
+  return map({.bytes = range.bytes, .device = range.device, .fd = own, .id = ++allocations_made},
+             address);
 }
 
 CUresult Memory::free_device(CUdeviceptr address) {
@@ -154,7 +156,7 @@ Memory::Range Memory::take(std::uintptr_t begin) {
   return range;
 }
 
-Stream::Stream() : number_(++streams_made), thread_([this] { run(); }) {
+Stream::Stream(int device) : number_(++streams_made), device_(device), thread_([this] { run(); }) {
   const std::lock_guard lock(streams().mutex);
   streams().all.insert(this);
 }
@@ -260,9 +262,14 @@ const std::shared_ptr<Event>& event_of(CUevent handle) {
 }
 
 Stream& stream_of(CUstream handle) {
-  static Stream& default_stream = *new Stream;
   const auto value = reinterpret_cast<std::uintptr_t>(handle);
-  return value <= 2 ? default_stream : *reinterpret_cast<Stream*>(handle);
+  if (value > 2) return *reinterpret_cast<Stream*>(handle);
+  static std::mutex mutex;
+  static auto& defaults = *new std::map<int, Stream*>; // never destroyed, as the driver is not
+  const std::lock_guard lock(mutex);
+  Stream*& stream = defaults[current_device()];
+  if (stream == nullptr) stream = new Stream(current_device());
+  return *stream;
 }
 
 } // namespace fake_cuda

@@ -5,7 +5,9 @@
 //   - device memory cannot be touched by the host: its addresses have no access rights, and the
 //     driver reaches the same bytes through an alias;
 //   - a stream is a thread, so that everything asynchronous really is;
-//   - kernels are those of tests/support/host_kernels.h, found by their names;
+//   - kernels are those of tests/support/host_kernels.h, found by their names; of a cooperative
+//     launch each block is a thread, and a block touches memory of another device only if access to
+//     it has been enabled;
 //   - an IPC handle opens the file behind an allocation, in other processes only, and not once the
 //     allocation has been freed; memory of a pool has none.
 
@@ -45,7 +47,7 @@ class Memory {
 
   static Memory& all();
   /// `pool`: as cuMemAllocAsync() does.
-  CUresult allocate_device(std::size_t bytes, bool pool, CUdeviceptr* address);
+  CUresult allocate_device(std::size_t bytes, bool pool, int device, CUdeviceptr* address);
   /// Maps what `range` of another process says. Not if it has been freed.
   CUresult open_device(int process, const Range& range, CUdeviceptr* address);
   CUresult free_device(CUdeviceptr address);
@@ -75,13 +77,14 @@ class Memory {
 /// Operations in order, carried out by a thread.
 class Stream {
  public:
-  Stream();
+  explicit Stream(int device);
   ~Stream(); ///< after all operations
   void push(std::function<void()> operation);
   bool idle();
   void synchronize();
   static void synchronize_all();                        ///< waits for what all streams have now
   unsigned long long number() const { return number_; } ///< never used again
+  int device() const { return device_; }
   std::atomic<bool> capturing{false};
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL; ///< while capturing
 
@@ -93,6 +96,7 @@ class Stream {
  private:
   void run();
   const unsigned long long number_;
+  const int device_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> operations_;
@@ -126,7 +130,7 @@ using LaunchOf = std::function<void()> (*)(void** parameters, unsigned blocks);
 /// Those of perf/gpu; null: none of that name.
 LaunchOf find_perf_kernel(std::string_view name);
 
-/// The stream behind a handle; the default stream is one like the others.
+/// The stream behind a handle; the default stream of the current device is one like the others.
 Stream& stream_of(CUstream handle);
 
 } // namespace fake_cuda

@@ -1,4 +1,4 @@
-// Functions of the driver that measuring programs call: graphs, times, cooperative launches.
+// Functions of the driver that measuring programs call: graphs, times.
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
 
@@ -71,16 +71,6 @@ CUresult cuIpcOpenEventHandle(CUevent*, CUipcEventHandle) { return CUDA_ERROR_NO
 CUresult cuMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = *total = std::size_t{1} << 30;
   return CUDA_SUCCESS;
-}
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
-  *blocks = 2;
-  return CUDA_SUCCESS;
-}
-CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
-                                   unsigned threads, unsigned threads_y, unsigned threads_z,
-                                   unsigned shared, CUstream stream, void** parameters) {
-  return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, shared, stream,
-                        parameters, nullptr);
 }
 
 } // extern "C"

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "comm/request.h"
+#include "gpu/program.h"
+
+namespace whorl {
+
+/// What a kernel's report repeats of its operation, besides the number of elements or bytes.
+std::uint64_t report_tag(const Request& request);
+
+/// The error that the reports of all ranks come to: whom the rank waited for that did not wait for
+/// another one. OK if nobody's time had run out. `names` are those of the ranks.
+Status error_of(std::span<const gpu::Report> reports, std::span<const std::string> names,
+                std::uint64_t timeout_ns);
+
+} // namespace whorl

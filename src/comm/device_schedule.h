@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/device_group.h"
+#include "comm/device_regions.h"
+#include "comm/request.h"
+#include "comm/selector.h"
+#include "schedule/schedule.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// Carries out collectives of ranks of one process on one or several devices that reach each other:
+/// a kernel on each device interprets the schedules of the ranks there (gpu/interpret.h).
+///
+///     streams of all ranks ──ready──▶ stream of each device: kernel ──done──▶ its ranks' streams
+///
+/// A kernel starts when the streams of all ranks are ready, so that kernels wait for each other
+/// only. One thread at a time, but for stop() and failure().
+class DeviceSchedules {
+ public:
+  /// What a rank has posted.
+  struct Call {
+    const Request* request;
+    CUcontext context;
+    CUstream stream;
+    CUevent ready; ///< recorded in the stream
+    std::uint64_t timeout_ns;
+  };
+
+  DeviceSchedules(const Membership& members, DeviceRules rules);
+  ~DeviceSchedules();
+  DeviceSchedules(const DeviceSchedules&) = delete;
+  DeviceSchedules& operator=(const DeviceSchedules&) = delete;
+
+  /// Queues one collective; `calls` are those of all ranks by rank, alike but for the buffers.
+  /// False: these devices, or this operation, cannot be served; a line of the log says why.
+  Result<bool> launch(std::span<const Call> calls);
+
+  /// Ends what waits, now and later; a kernel looks after every 64 looks at a flag.
+  void stop() noexcept;
+  /// Why kernels gave up, if they did: a sentence that names rank, operation and whom it waited
+  /// for.
+  Status failure() const;
+
+ private:
+  struct Plan {
+    std::vector<Schedule> schedules;           ///< by rank
+    std::vector<std::vector<std::byte>> bytes; ///< by rank, see device_program()
+    std::vector<const std::byte*> uploaded;    ///< by device; null: not, or not needed
+    bool lanes_wait = false;
+  };
+
+  bool refuse(const std::string& why);
+  Result<bool> prepare(std::span<const Call> calls, bool capturing);
+  std::size_t scratch_bytes(const gpu::FifoLayout& layout) const;
+  Result<Plan*> plan(const Request& request, std::size_t bytes);
+  Result<bool> fill(gpu::Launch& launch, Plan& plan, std::span<const Call> calls,
+                    std::size_t device, bool capturing);
+  Status queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
+               std::span<const Call> calls, bool capturing);
+
+  const std::string name_;
+  std::vector<std::string> names_; ///< of the ranks
+  gpu::FifoLayout layout_;
+  DeviceRules rules_;
+  Selector selector_;            ///< once there are regions_
+  std::uint64_t timeout_ns_ = 0; ///< of the last launch
+  bool refused_ = false;         ///< for good
+  std::string told_;             ///< in the log
+  std::unique_ptr<DeviceRegions> regions_;
+  std::map<std::pair<const Algorithm*, int>, Plan> plans_; ///< by algorithm and root
+};
+
+} // namespace whorl

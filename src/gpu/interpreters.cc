@@ -1,0 +1,94 @@
+#include "gpu/interpreters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "gpu/driver.h"
+#include "gpu/fatbins.h"
+#include "gpu/work.h"
+
+namespace whorl::gpu {
+namespace {
+
+#define WHORL_ADDRESS(type) whorl_fatbin_interpret_##type,
+constexpr std::array<const char*, kNumDataTypes> kFatbins{WHORL_FATBINS(WHORL_ADDRESS)};
+
+Result<CUmodule> load_module(const char* fatbin, std::string_view what) {
+  CUmodule module = nullptr;
+  const CUresult result = driver()->cuModuleLoadData(&module, fatbin);
+  const Status status =
+      check(result, fmt::format("loading the interpreters of {}; whorl has them for devices of "
+                                "compute capability 8.0 and later",
+                                what));
+  if (!status.ok()) return status;
+  return module;
+}
+
+} // namespace
+
+Result<const Interpreters*> Interpreters::of(CUcontext context) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<CUcontext, std::unique_ptr<Interpreters>>; // never unloaded
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Interpreters>& known = all[context];
+  if (known == nullptr) {
+    auto made = std::make_unique<Interpreters>();
+    if (Status status = made->load(); !status.ok()) return status;
+    known = std::move(made);
+  }
+  return static_cast<const Interpreters*>(known.get());
+}
+
+Status Interpreters::load() {
+  CUdevice device = 0;
+  int processors = 0, cooperative = 0;
+  WHORL_CUDA_TRY(cuCtxGetDevice(&device));
+  WHORL_CUDA_TRY(
+      cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+  WHORL_CUDA_TRY(
+      cuDeviceGetAttribute(&cooperative, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, device));
+  if (cooperative == 0) return {};
+  most_blocks_ = UINT32_MAX;
+  const auto copies = load_module(whorl_fatbin_interpret_copy, "copies");
+  if (!copies.ok()) return copies.status();
+  WHORL_TRY(add(*copies, "whorl_interpret_copy", copy_, processors));
+  for (int t = 0; t < kNumDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    const auto module = load_module(kFatbins[static_cast<std::size_t>(t)], name_of(type));
+    if (!module.ok()) return module.status();
+    for (const ReduceOp op : kReduceOps) {
+      if (op == ReduceOp::kAvg || !combines(type, op)) continue;
+      const std::string name = fmt::format("whorl_interpret_{}_{}", name_of(type), name_of(op));
+      WHORL_TRY(add(*module, name.c_str(), reduce_[static_cast<std::size_t>(t)][index_of(op)],
+                    processors));
+    }
+  }
+  return {};
+}
+
+/// Asking how many blocks fit also loads what would be loaded at the first launch, when a block of
+/// another device may already be waiting.
+Status Interpreters::add(CUmodule module, const char* name, CUfunction& function, int processors) {
+  int blocks = 0;
+  WHORL_CUDA_TRY(cuModuleGetFunction(&function, module, name));
+  WHORL_CUDA_TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, kThreads, 0));
+  most_blocks_ = std::min(most_blocks_, static_cast<unsigned>(blocks * processors));
+  return {};
+}
+
+Status Interpreters::launch(const Launch& launch, bool reduces, DataType type, ReduceOp op,
+                            CUstream stream) const {
+  const std::size_t kernel = index_of(op == ReduceOp::kAvg ? ReduceOp::kSum : op);
+  const CUfunction function = reduces ? reduce_[static_cast<std::size_t>(type)][kernel] : copy_;
+  void* parameters[] = {const_cast<Launch*>(&launch)};
+  WHORL_CUDA_TRY(cuLaunchCooperativeKernel(function, launch.lanes * launch.instances,
+                                           launch.n_ranks, 1, kThreads, 1, 1, 0, stream,
+                                           parameters));
+  return {};
+}
+
+} // namespace whorl::gpu

@@ -1,0 +1,128 @@
+#pragma once
+
+// How the threads of an interpreter's block (interpret.h) move one piece of a message: from all
+// operands to all targets in one pass, with the loops of combine.h.
+
+#include "gpu/combine.h"
+#include "gpu/fifo_layout.h"
+
+namespace whorl::gpu {
+namespace {
+
+/// Chunks that lie side by side in the source and in the target of a step, and what of the messages
+/// belongs to them.
+struct Piece {
+  std::int32_t sources, destinations;
+  std::int32_t divisor;
+  Segment::Access access;
+  std::uint64_t offset; ///< in the messages, in bytes
+  std::uint64_t elements;
+  std::uint32_t behind; ///< chunks of the step before the next piece
+};
+
+/// What the threads of a block share.
+struct BlockMemory {
+  // By place among the operands and targets: where offset 0 of the messages is, or would be.
+  const std::byte* sources[kMaxRanks + 1];
+  std::byte* targets[kMaxRanks + 1];
+  Piece piece;
+  std::uint64_t sent[kMaxRanks], taken[kMaxRanks]; ///< by peer
+};
+
+/// The operands of a piece. 0: as many as it says. A store may go anywhere, as far as a compiler
+/// knows, so what the loops need often is kept apart from the memory that threads share.
+template <int kSources>
+class PieceOperands {
+ public:
+  WHORL_HOST_DEVICE explicit PieceOperands(const BlockMemory& memory)
+      : memory_(memory), offset_(memory.piece.offset), elements_(memory.piece.elements) {
+    for (int k = 0; k < kSources; ++k) sources_[k] = memory.sources[k] + offset_;
+  }
+  WHORL_HOST_DEVICE int sources() const {
+    if constexpr (kSources > 0) return kSources;
+    return memory_.piece.sources;
+  }
+  WHORL_HOST_DEVICE int destinations() const { return memory_.piece.destinations; }
+  WHORL_HOST_DEVICE const std::byte* source(int k) const {
+    if constexpr (kSources > 0) return sources_[k];
+    return memory_.sources[k] + offset_;
+  }
+  WHORL_HOST_DEVICE std::byte* destination(int k) const { return memory_.targets[k] + offset_; }
+  WHORL_HOST_DEVICE std::uint64_t count() const { return elements_; }
+  WHORL_HOST_DEVICE std::int32_t divisor() const { return memory_.piece.divisor; }
+  /// Two operands are the common case, and the rare ones have no code of their own for it.
+  WHORL_HOST_DEVICE Segment::Access access() const {
+    if constexpr (kSources == 2) return Segment::Access::kVector;
+    return memory_.piece.access;
+  }
+
+ private:
+  const BlockMemory& memory_;
+  const std::uint64_t offset_, elements_;
+  const std::byte* sources_[kSources > 0 ? kSources : 1];
+};
+
+/// Copies a piece of elements of type T as they are, bit by bit, which combining would not leave
+/// them.
+template <class T>
+WHORL_HOST_DEVICE void copy_piece(const BlockMemory& memory, Lane threads) {
+  const PieceOperands<1> operands(memory);
+  Combine<Plain<T>, kernels::Max, false, true, PieceOperands<1>>(operands).run(threads);
+}
+
+template <class Reduction>
+WHORL_HOST_DEVICE void combine_piece(const BlockMemory& memory, Lane threads) {
+  using Format = typename Reduction::Format;
+  using Function = typename Reduction::Function;
+  constexpr bool kMayDivide = Reduction::kMayDivide;
+  if (memory.piece.sources == 2 && memory.piece.access == Segment::Access::kVector) {
+    const PieceOperands<2> operands(memory);
+    Combine<Format, Function, kMayDivide, true, PieceOperands<2>>(operands).run(threads);
+  } else {
+    const PieceOperands<0> operands(memory);
+    Combine<Format, Function, kMayDivide, false, PieceOperands<0>>(operands).run(threads);
+  }
+}
+
+template <std::size_t kBytes>
+struct BitsOf;
+template <>
+struct BitsOf<1> {
+  using Type = std::uint8_t;
+};
+template <>
+struct BitsOf<2> {
+  using Type = std::uint16_t;
+};
+template <>
+struct BitsOf<4> {
+  using Type = std::uint32_t;
+};
+template <>
+struct BitsOf<8> {
+  using Type = std::uint64_t;
+};
+
+/// How the elements of an operation are moved. Of programs in which nothing is combined, elements
+/// are bytes.
+struct Copies {
+  WHORL_HOST_DEVICE static std::uint64_t element() { return 1; }
+  WHORL_HOST_DEVICE static void combine(const BlockMemory&, Lane) {}
+  WHORL_HOST_DEVICE static void copy(const BlockMemory& memory, Lane threads) {
+    copy_piece<std::uint8_t>(memory, threads);
+  }
+};
+template <class Reduction>
+struct Reductions {
+  using Storage = typename Reduction::Format::Storage;
+  WHORL_HOST_DEVICE static std::uint64_t element() { return sizeof(Storage); }
+  WHORL_HOST_DEVICE static void combine(const BlockMemory& memory, Lane threads) {
+    combine_piece<Reduction>(memory, threads);
+  }
+  WHORL_HOST_DEVICE static void copy(const BlockMemory& memory, Lane threads) {
+    copy_piece<typename BitsOf<sizeof(Storage)>::Type>(memory, threads);
+  }
+};
+
+} // namespace
+} // namespace whorl::gpu

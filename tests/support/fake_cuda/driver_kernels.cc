@@ -1,0 +1,150 @@
+// The functions of the driver for kernels. fake_cuda_hold_launches(device) keeps cooperative
+// launches of a device from beginning, until fake_cuda_hold_launches(−1).
+// fake_cuda_cooperative_launches() is how many there have been.
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "gpu/work.h"
+#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/host_interpreters.h"
+#include "tests/support/host_kernels.h"
+
+namespace {
+
+using fake_cuda::Memory;
+using fake_cuda::stream_of;
+
+constexpr int kBlocksOfProcessor = 2;
+
+/// The functions that are LaunchOf.
+std::set<CUfunction>& perf_kernels() {
+  static auto& all = *new std::set<CUfunction>;
+  return all;
+}
+
+std::atomic<int> held_device{-1};
+std::atomic<long> cooperative_launches{0};
+
+/// A launch with addresses that the host reaches. Memory of a device that `device` has no access to
+/// is not there.
+whorl::gpu::Launch reachable(const whorl::gpu::Launch& launch, int device) {
+  whorl::gpu::Launch own = launch;
+  Memory& memory = Memory::all();
+  own.stop = memory.reach(launch.stop);
+  own.reports = memory.reach(launch.reports);
+  if (launch.programs != nullptr) own.programs = memory.reach(launch.programs);
+  for (std::uint32_t r = 0; r < launch.fifos.nranks; ++r) {
+    const int owner = memory.find(reinterpret_cast<std::uintptr_t>(launch.regions[r])).device;
+    own.regions[r] =
+        fake_cuda::reaches(device, owner) ? memory.reach(launch.regions[r]) : launch.regions[r];
+  }
+  for (std::uint32_t r = 0; r < launch.n_ranks; ++r) {
+    own.ranks[r].input = memory.reach(launch.ranks[r].input);
+    own.ranks[r].output = memory.reach(launch.ranks[r].output);
+    own.ranks[r].scratch = memory.reach(launch.ranks[r].scratch);
+  }
+  return own;
+}
+
+} // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// A module is any image; its functions are those that the host has.
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  *module = reinterpret_cast<CUmodule>(const_cast<void*>(image));
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  const auto& kernels = whorl::testing::host_kernels();
+  const auto& interpreters = whorl::testing::host_interpreters();
+  if (const auto found = kernels.find(std::string_view(name)); found != kernels.end()) {
+    *function = reinterpret_cast<CUfunction>(found->second);
+    return CUDA_SUCCESS;
+  }
+  const auto found = interpreters.find(std::string_view(name));
+  if (found != interpreters.end()) {
+    *function = reinterpret_cast<CUfunction>(found->second);
+    return CUDA_SUCCESS;
+  }
+  const fake_cuda::LaunchOf launch = fake_cuda::find_perf_kernel(name);
+  if (launch == nullptr) return CUDA_ERROR_NOT_FOUND;
+  *function = reinterpret_cast<CUfunction>(launch);
+  perf_kernels().insert(*function);
+  return CUDA_SUCCESS;
+}
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
+  *value = 64;
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
+                        unsigned threads_y, unsigned threads_z, unsigned, CUstream stream,
+                        void** parameters, void**) {
+  if (perf_kernels().count(function) > 0) {
+    stream_of(stream).push(reinterpret_cast<fake_cuda::LaunchOf>(function)(parameters, x));
+    return CUDA_SUCCESS;
+  }
+  auto work = *static_cast<whorl::gpu::Work*>(parameters[0]);
+  if (y != static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 || threads_z != 1 ||
+      x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  fake_cuda::count_launch();
+  stream_of(stream).push([=]() mutable {
+    for (const std::byte*& source : work.sources) source = Memory::all().reach(source);
+    for (std::byte*& destination : work.destinations) {
+      destination = Memory::all().reach(destination);
+    }
+    reinterpret_cast<whorl::testing::HostKernel>(function)(work, x, threads);
+  });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
+  *blocks = kBlocksOfProcessor;
+  return CUDA_SUCCESS;
+}
+void fake_cuda_hold_launches(int device) { held_device = device; }
+long fake_cuda_cooperative_launches() { return cooperative_launches; }
+/// Interprets schedules: each block is a thread, and all run at once.
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
+                                   unsigned threads, unsigned threads_y, unsigned threads_z,
+                                   unsigned, CUstream handle, void** parameters) {
+  if (perf_kernels().count(function) > 0) {
+    return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, 0, handle, parameters,
+                          nullptr);
+  }
+  if (lost()) return kFault;
+  const auto& launch = *static_cast<const whorl::gpu::Launch*>(parameters[0]);
+  fake_cuda::Stream& stream = stream_of(handle);
+  int processors = 0;
+  cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, stream.device());
+  if (x != launch.lanes * launch.instances || y != launch.n_ranks || z != 1 || threads_y != 1 ||
+      threads_z != 1 || threads == 0 || threads > whorl::gpu::kThreads) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (x * y > static_cast<unsigned>(processors * kBlocksOfProcessor)) {
+    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  }
+  ++cooperative_launches;
+  stream.push([=, device = stream.device(), own = launch] {
+    while (held_device == device) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const whorl::gpu::Launch here = reachable(own, device);
+    std::vector<std::thread> blocks;
+    for (unsigned block = 0; block < x * y; ++block) {
+      blocks.emplace_back([&here, function, block, x] {
+        reinterpret_cast<whorl::testing::HostInterpreter>(function)(here, block % x, block / x, 1);
+      });
+    }
+    for (std::thread& block : blocks) block.join();
+  });
+  return CUDA_SUCCESS;
+}
+
+} // extern "C"

@@ -1,0 +1,187 @@
+// The functions of the driver for memory. fake_cuda_allow_copies(n) lets all copies after the next
+// n fail; −1: none.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/fault.h"
+
+namespace {
+
+using fake_cuda::context_of;
+using fake_cuda::current_context;
+using fake_cuda::kFault;
+using fake_cuda::lost;
+using fake_cuda::Memory;
+using fake_cuda::stream_of;
+using fake_cuda::unsafe_call_is_refused;
+
+struct IpcHandle {
+  int process, fd;
+  std::size_t bytes;
+  unsigned long long id;
+};
+static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
+
+std::atomic<long> copies_allowed{-1};
+
+} // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, void** values,
+                                CUdeviceptr pointer) {
+  if (lost()) return kFault;
+  if (!fake_cuda::initialised()) return CUDA_ERROR_NOT_INITIALIZED;
+  const Memory::Range range = Memory::all().find(pointer);
+  for (unsigned i = 0; i < n; ++i) {
+    switch (attributes[i]) {
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned*>(values[i]) = range.type;
+        break;
+      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *static_cast<unsigned*>(values[i]) = range.managed ? 1 : 0;
+        break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *static_cast<int*>(values[i]) = range.bytes > 0 ? range.device : -2;
+        break;
+      case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *static_cast<CUcontext*>(values[i]) = range.bytes > 0 ? context_of(range.device) : nullptr;
+        break;
+      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *static_cast<unsigned long long*>(values[i]) = range.id;
+        break;
+      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *static_cast<CUdeviceptr*>(values[i]) = range.begin;
+        break;
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *static_cast<std::size_t*>(values[i]) = range.bytes;
+        break;
+      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *static_cast<bool*>(values[i]) = range.shareable;
+        break;
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  if (!fake_cuda::initialised()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (Memory::all().find(pointer).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  return cuPointerGetAttributes(1, &attribute, &value, pointer);
+}
+
+CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr pointer) {
+  const Memory::Range range = Memory::all().find(pointer);
+  if (range.bytes == 0) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = range.begin;
+  if (size != nullptr) *size = range.bytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return Memory::all().allocate_device(bytes, false, fake_cuda::current_device(), pointer);
+}
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream) {
+  if (lost()) return kFault;
+  return Memory::all().allocate_device(bytes, true, fake_cuda::current_device(), pointer);
+}
+CUresult cuMemFree(CUdeviceptr pointer) {
+  if (lost()) return kFault;
+  return Memory::all().free_device(pointer);
+}
+CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
+  return Memory::all().allocate_host(bytes, true, reinterpret_cast<void**>(pointer));
+}
+CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  if (lost()) return kFault;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return Memory::all().allocate_host(bytes, false, pointer);
+}
+CUresult cuMemFreeHost(void* pointer) { return Memory::all().free_host(pointer); }
+CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return Memory::all().add_host(pointer, bytes);
+}
+CUresult cuMemHostUnregister(void* pointer) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return Memory::all().remove_host(pointer);
+}
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
+  if (Memory::all().find(reinterpret_cast<std::uintptr_t>(host)).bytes == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *device = reinterpret_cast<CUdeviceptr>(host);
+  return CUDA_SUCCESS;
+}
+
+void fake_cuda_allow_copies(long n) { copies_allowed = n; }
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  if (lost()) return kFault;
+  if (copies_allowed >= 0 && copies_allowed-- == 0) {
+    copies_allowed = 0;
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  stream_of(stream).push(
+      [=] { std::memcpy(Memory::all().reach(to), Memory::all().reach(from), bytes); });
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  cuMemcpyAsync(to, from, bytes, nullptr);
+  stream_of(nullptr).synchronize();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  if (lost()) return kFault;
+  stream_of(stream).push([c = *copy] {
+    const auto address = [](CUmemorytype type, CUdeviceptr device, const void* host) {
+      return Memory::all().reach(type == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uintptr_t>(host)
+                                                            : static_cast<std::uintptr_t>(device));
+    };
+    const std::byte* const from = address(c.srcMemoryType, c.srcDevice, c.srcHost);
+    std::byte* const to = address(c.dstMemoryType, c.dstDevice, c.dstHost);
+    for (std::size_t y = 0; y < c.Height; ++y) {
+      std::memcpy(to + (c.dstY + y) * c.dstPitch + c.dstXInBytes,
+                  from + (c.srcY + y) * c.srcPitch + c.srcXInBytes, c.WidthInBytes);
+    }
+  });
+  return CUDA_SUCCESS;
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
+  if (lost()) return kFault;
+  stream_of(stream).push([=] { std::memset(Memory::all().reach(to), value, bytes); });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
+  if (lost()) return kFault;
+  const Memory::Range range = Memory::all().find(pointer);
+  if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
+  const IpcHandle ipc{getpid(), range.fd, range.bytes, range.id};
+  std::memset(handle, 0, sizeof *handle);
+  std::memcpy(handle, &ipc, sizeof ipc);
+  return CUDA_SUCCESS;
+}
+CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned) {
+  if (lost()) return kFault;
+  if (fake_cuda::ipc_is_refused()) return CUDA_ERROR_INVALID_VALUE;
+  IpcHandle ipc;
+  std::memcpy(&ipc, &handle, sizeof ipc);
+  return Memory::all().open_device(
+      ipc.process,
+      {.bytes = ipc.bytes, .device = fake_cuda::current_device(), .fd = ipc.fd, .id = ipc.id},
+      pointer);
+}
+CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
+  if (lost()) return kFault;
+  return Memory::all().free_device(pointer);
+}
+
+} // extern "C"

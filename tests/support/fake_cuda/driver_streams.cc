@@ -1,0 +1,148 @@
+// The functions of the driver for streams and events.
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/fault.h"
+
+namespace {
+
+using fake_cuda::event_of;
+using fake_cuda::kFault;
+using fake_cuda::lost;
+using fake_cuda::Memory;
+using fake_cuda::stream_of;
+using fake_cuda::unsafe_call_is_refused;
+
+template <class Compare>
+void wait_value(CUdeviceptr address, Compare reached) {
+  const auto* const word = reinterpret_cast<std::uint32_t*>(Memory::all().reach(address));
+  while (!lost() && !reached(__atomic_load_n(word, __ATOMIC_ACQUIRE))) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void write_value(CUdeviceptr address, std::uint32_t value) {
+  __atomic_store_n(reinterpret_cast<std::uint32_t*>(Memory::all().reach(address)), value,
+                   __ATOMIC_RELEASE);
+}
+
+} // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  if (lost()) return kFault;
+  *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream(fake_cuda::current_device()));
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) {
+  return cuStreamCreate(stream, flags);
+}
+CUresult cuStreamGetPriority(CUstream, int* priority) {
+  *priority = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy(CUstream stream) {
+  delete reinterpret_cast<fake_cuda::Stream*>(stream);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  stream_of(stream).synchronize();
+  return lost() ? kFault : CUDA_SUCCESS;
+}
+CUresult cuStreamQuery(CUstream stream) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return stream_of(stream).idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  if (lost()) return kFault;
+  *context = fake_cuda::context_of(stream_of(stream).device());
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  if (lost()) return kFault;
+  *status =
+      stream_of(stream).capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
+  *number = stream_of(stream).number();
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
+  if (lost()) return kFault;
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  stream_of(stream).push([event, number = event->recorded()] { event->wait(number); });
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                             unsigned flags) {
+  if (lost()) return kFault;
+  stream_of(stream).push([=] {
+    wait_value(address, [=](std::uint32_t now) {
+      return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
+                                                    : static_cast<std::int32_t>(now - value) >= 0;
+    });
+  });
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
+  if (lost()) return kFault;
+  stream_of(stream).push([=] { write_value(address, value); });
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
+                            unsigned) {
+  if (lost()) return kFault;
+  for (unsigned i = 0; i < count; ++i) {
+    const CUstreamBatchMemOpParams& operation = operations[i];
+    switch (operation.operation) {
+      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        cuStreamWaitValue32(stream, operation.waitValue.address, operation.waitValue.value,
+                            operation.waitValue.flags);
+        break;
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        cuStreamWriteValue32(stream, operation.writeValue.address, operation.writeValue.value, 0);
+        break;
+      default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  if (lost()) return kFault;
+  *event = reinterpret_cast<CUevent>(new std::shared_ptr(std::make_shared<fake_cuda::Event>()));
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+  if (lost()) return kFault;
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  stream_of(stream).push([event, number = event->record()] { event->reach(number); });
+  return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent handle) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  return event->reached(event->recorded()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuEventSynchronize(CUevent handle) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  event->wait(event->recorded());
+  return lost() ? kFault : CUDA_SUCCESS;
+}
+CUresult cuEventDestroy(CUevent handle) {
+  delete reinterpret_cast<std::shared_ptr<fake_cuda::Event>*>(handle);
+  return CUDA_SUCCESS;
+}
+
+} // extern "C"

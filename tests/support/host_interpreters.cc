@@ -1,0 +1,136 @@
+#include "tests/support/host_interpreters.h"
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/types.h"
+#include "gpu/interpret.h"
+#include "kernels/reductions.h"
+
+namespace whorl::testing {
+namespace {
+
+using Table = std::map<std::string, HostInterpreter, std::less<>>;
+
+/// What the threads of a block have in common.
+struct Team {
+  explicit Team(unsigned threads) : size(threads), barrier(static_cast<std::ptrdiff_t>(threads)) {}
+  const unsigned size;
+  std::barrier<> barrier;
+  std::atomic<bool> said[3] = {}; ///< of three any() in a row
+};
+
+/// A block, as one of its threads sees it.
+class HostBlock {
+ public:
+  HostBlock(Team& team, unsigned index) : team_(team), index_(index) {}
+  std::uint64_t index() const { return index_; }
+  std::uint64_t count() const { return team_.size; }
+  void sync() const {
+    if (team_.size > 1) team_.barrier.arrive_and_wait();
+  }
+  bool any(bool value) {
+    if (team_.size == 1) return value;
+    std::atomic<bool>& said = team_.said[turn_];
+    if (value) said = true;
+    team_.barrier.arrive_and_wait();
+    turn_ = (turn_ + 1) % 3;
+    team_.said[(turn_ + 1) % 3] = false; // nobody is that far, and all have read it
+    return said;
+  }
+  std::uint64_t acquire(const std::uint64_t* flag) const {
+    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+  }
+  void release(std::uint64_t* flag, std::uint64_t value) const {
+    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+  }
+  std::uint32_t look(const std::uint32_t* word) const {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  }
+  void tell(std::uint32_t* word, std::uint32_t value) const {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+  }
+  std::uint32_t add(std::uint32_t* word, std::uint32_t value) const {
+    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+  }
+  std::uint64_t now_ns() const {
+    return static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  }
+  void pause() const { std::this_thread::yield(); }
+
+ private:
+  Team& team_;
+  const unsigned index_;
+  unsigned turn_ = 0;
+};
+
+/// All reductions in one type, so that the interpreter is compiled once.
+struct HostMoves {
+  using Move = void (*)(const gpu::BlockMemory&, gpu::Lane);
+  std::uint64_t bytes;
+  Move combine, copy;
+  std::uint64_t element() const { return bytes; }
+};
+
+void interpret(const gpu::Launch& launch, unsigned x, unsigned y, unsigned size, HostMoves moves) {
+  gpu::BlockMemory memory;
+  Team team(size);
+  const auto run = [&](unsigned index) {
+    HostBlock block(team, index);
+    gpu::Interpreter<HostMoves, HostBlock>(launch, x, y, memory, block, moves).run();
+  };
+  std::vector<std::thread> threads;
+  for (unsigned index = 1; index < size; ++index) threads.emplace_back(run, index);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+template <class Moves>
+void combine(const gpu::BlockMemory& memory, gpu::Lane threads) {
+  Moves::combine(memory, threads);
+}
+template <class T>
+void copy(const gpu::BlockMemory& memory, gpu::Lane threads) {
+  gpu::copy_piece<T>(memory, threads);
+}
+
+template <class Moves, class T>
+void run(const gpu::Launch& launch, unsigned x, unsigned y, unsigned threads) {
+  interpret(launch, x, y, threads, {Moves::element(), combine<Moves>, copy<T>});
+}
+
+template <DataType kType, ReduceOp kOp>
+void add(Table& table) {
+  if constexpr (combines(kType, kOp) && kOp != ReduceOp::kAvg) {
+    const std::string name =
+        "whorl_interpret_" + std::string(name_of(kType)) + "_" + std::string(name_of(kOp));
+    using Moves = gpu::Reductions<kernels::Reduction<kType, kOp>>;
+    table[name] = run<Moves, typename gpu::BitsOf<sizeof(typename Moves::Storage)>::Type>;
+  }
+}
+
+template <std::size_t kType, std::size_t... kOps>
+void add_type(Table& table, std::index_sequence<kOps...>) {
+  (add<static_cast<DataType>(kType), kReduceOps[kOps]>(table), ...);
+}
+
+template <std::size_t... kTypes>
+Table all(std::index_sequence<kTypes...>) {
+  Table table{{"whorl_interpret_copy", run<gpu::Copies, std::uint8_t>}};
+  (add_type<kTypes>(table, std::make_index_sequence<kNumReduceOps>()), ...);
+  return table;
+}
+
+} // namespace
+
+const Table& host_interpreters() {
+  static const Table table = all(std::make_index_sequence<kNumDataTypes>());
+  return table;
+}
+
+} // namespace whorl::testing

@@ -1,0 +1,353 @@
+// The interpreter of schedules, each block a thread of the host, against the reference executor on
+// the same schedules and windows: bit by bit.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "comm/device_program.h"
+#include "comm/request.h"
+#include "exec/reference.h"
+#include "kernels/reduce.h"
+#include "tests/support/host_interpreters.h"
+
+namespace whorl {
+namespace {
+
+constexpr std::uint64_t kSeed = 7;
+using Bytes = std::vector<std::byte>;
+
+/// 128-byte aligned memory of zeros.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes)
+      : data_(static_cast<std::byte*>(::operator new (bytes + 1, std::align_val_t{128}))) {
+    std::memset(data_.get(), 0, bytes);
+  }
+  std::byte* get() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{128}); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+Shape shape_of(int nranks, int root = 0, int channels = 1) {
+  Shape shape;
+  shape.nranks = nranks;
+  shape.root = root;
+  shape.channels = channels;
+  return shape;
+}
+
+struct Case {
+  const Algorithm* algorithm = nullptr;
+  Shape shape;
+  std::size_t count = 0;
+  DataType type = DataType::kInt32;
+  ReduceOp op = ReduceOp::kSum;
+  bool in_place = false;
+  std::size_t shift = 0; ///< of all buffers, in bytes from an aligned address
+  std::uint32_t slots = 2, slot_bytes = 256, instances = 1;
+  unsigned threads = 1; ///< of a block
+
+  Request request() const {
+    Request request;
+    request.collective = algorithm->collective;
+    request.type = type;
+    request.op = op;
+    request.peer = shape.root;
+    request.count = count;
+    return request;
+  }
+  std::string text() const {
+    return std::string(name_of(algorithm->collective)) + " " + std::string(algorithm->name) +
+           " n=" + std::to_string(shape.nranks) + " root=" + std::to_string(shape.root) +
+           " count=" + std::to_string(count) + " " + std::string(name_of(type)) + " " +
+           std::string(name_of(op)) + (in_place ? " in place" : "") +
+           " shift=" + std::to_string(shift) + " slots=" + std::to_string(slots) + " of " +
+           std::to_string(slot_bytes) + " instances=" + std::to_string(instances) +
+           " threads=" + std::to_string(threads);
+  }
+};
+
+/// Buffers of all ranks, with random contents.
+struct World {
+  explicit World(const Case& c) {
+    const Request request = c.request();
+    std::mt19937_64 random(kSeed + c.count);
+    for (int rank = 0; rank < c.shape.nranks; ++rank) {
+      const std::size_t in = input_bytes(request, rank, c.shape.nranks);
+      const std::size_t out = output_bytes(request, rank, c.shape.nranks);
+      const std::size_t own = static_cast<std::size_t>(rank) * c.count * size_of(c.type);
+      const bool gathers = request.collective == Collective::kAllGather ||
+                           (request.collective == Collective::kGather && rank == c.shape.root);
+      const bool scatters = request.collective == Collective::kReduceScatter ||
+                            (request.collective == Collective::kScatter && rank == c.shape.root);
+      const std::size_t in_at = c.shift + (c.in_place && gathers ? own : 0);
+      const std::size_t out_at = c.shift + (!c.in_place ? (in + 127) / 128 * 128
+                                            : scatters  ? own
+                                                        : 0);
+      Memory memory(c.shift + in + out + 512);
+      for (std::size_t i = 0; i < in; ++i) {
+        memory.get()[in_at + i] = static_cast<std::byte>(random());
+      }
+      inputs.push_back(memory.get() + in_at);
+      outputs.push_back(memory.get() + out_at);
+      bytes.push_back(c.shift + in + out + 512);
+      all.push_back(std::move(memory));
+    }
+  }
+  std::vector<Memory> all;
+  std::vector<std::size_t> bytes;
+  std::vector<std::byte*> inputs, outputs;
+};
+
+/// Regions and a launch of all ranks on one device. May run several operations, one after the
+/// other.
+class Device {
+ public:
+  Device(int nranks, std::uint32_t channels, std::uint32_t slots, std::uint32_t slot_bytes)
+      : layout_{static_cast<std::uint32_t>(nranks), channels, slots, slot_bytes},
+        reports_(static_cast<std::size_t>(nranks)) {
+    for (int rank = 0; rank < nranks; ++rank) regions_.emplace_back(layout_.region_bytes());
+  }
+
+  void run(const Case& c, const ChunkMap& map, const std::vector<Schedule>& schedules, World& world,
+           int absent = -1) {
+    const DeviceLanes lanes = device_lanes(schedules);
+    auto launch = std::make_unique<gpu::Launch>();
+    const bool reducing = reduces(c.algorithm->collective);
+    set_vector(*launch, map, size_of(c.type), !reducing, schedules);
+    launch->divisor = c.op == ReduceOp::kAvg ? c.shape.nranks : 1;
+    launch->instances = c.instances;
+    launch->lanes = lanes.lanes;
+    launch->lane_channels = lanes.channels;
+    launch->timeout_ns = timeout_ns;
+    launch->fifos = layout_;
+    launch->stop = &stop;
+    launch->reports = reports_.data();
+    Bytes programs;
+    std::vector<Memory> scratch;
+    for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
+      scratch.emplace_back(launch->scratch_bytes * c.instances + 1);
+      launch->regions[rank] = regions_[rank].get();
+      const auto program = device_program(schedules[rank]);
+      ASSERT_TRUE(program.ok()) << program.status().message();
+      launch->ranks[launch->n_ranks++] = {world.inputs[rank], world.outputs[rank],
+                                          scratch.back().get(), static_cast<std::uint32_t>(rank),
+                                          static_cast<std::uint32_t>(programs.size())};
+      programs.insert(programs.end(), program->begin(), program->end());
+    }
+    launch->programs = programs.data();
+    const std::string kernel =
+        reducing ? "whorl_interpret_" + std::string(name_of(c.type)) + "_" +
+                       std::string(name_of(c.op == ReduceOp::kAvg ? ReduceOp::kSum : c.op))
+                 : "whorl_interpret_copy";
+    const testing::HostInterpreter interpreter = testing::host_interpreters().at(kernel);
+    std::vector<std::thread> blocks;
+    for (std::uint32_t y = 0; y < launch->n_ranks; ++y) {
+      if (static_cast<int>(y) == absent) continue;
+      for (std::uint32_t x = 0; x < launch->lanes * launch->instances; ++x) {
+        blocks.emplace_back([&, x, y] { interpreter(*launch, x, y, c.threads); });
+      }
+    }
+    for (std::thread& block : blocks) block.join();
+  }
+
+  std::uint64_t timeout_ns = 60'000'000'000;
+  std::uint32_t stop = 0;
+  const gpu::Report& report(std::size_t rank) const { return reports_[rank]; }
+
+ private:
+  gpu::FifoLayout layout_;
+  std::vector<Memory> regions_;
+  std::vector<gpu::Report> reports_;
+};
+
+void check(const Case& c, Device* device = nullptr) {
+  SCOPED_TRACE(c.text());
+  const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
+  const std::size_t element = size_of(c.type);
+  const auto map = ChunkMap::make(schedules[0], c.count, element, c.slot_bytes);
+  if (!map.ok()) return; // a slot is too small for a message of so many chunks
+  World expected(c), actual(c);
+  std::vector<ReferenceBuffers> buffers;
+  for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
+    buffers.push_back({expected.inputs[rank], expected.outputs[rank]});
+  }
+  const ReduceKernel reduce =
+      reduces(c.algorithm->collective) ? reduce_kernel(c.type, c.op, Simd::kScalar) : nullptr;
+  const Status status = run_reference(schedules, *map, element, reduce,
+                                      c.op == ReduceOp::kAvg ? c.shape.nranks : 1, buffers);
+  ASSERT_TRUE(status.ok()) << status.message();
+  Device own(c.shape.nranks, c.instances * device_lanes(schedules).channels, c.slots, c.slot_bytes);
+  if (device == nullptr) device = &own;
+  device->run(c, *map, schedules, actual);
+  for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
+    ASSERT_EQ(std::memcmp(actual.all[rank].get(), expected.all[rank].get(), actual.bytes[rank]), 0)
+        << "rank " << rank;
+    ASSERT_EQ(device->report(rank).state, 0U);
+  }
+}
+
+bool runs_on_devices(const Algorithm& algorithm) {
+  return algorithm.collective < Collective::kBarrier;
+}
+
+class Ranks : public ::testing::TestWithParam<int> {};
+
+TEST_P(Ranks, EveryAlgorithmGivesTheBitsOfTheReference) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    Shape shape = shape_of(GetParam());
+    if (!runs_on_devices(algorithm) || !algorithm.supports(shape)) continue;
+    const std::size_t per_slot = 256 / 4;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{7}, 3 * per_slot + 5}) {
+      shape.root = count == 1 ? 0 : GetParam() - 1;
+      for (const bool in_place : {false, true}) {
+        if (in_place && !has_in_place_form(algorithm.collective)) continue;
+        check({.algorithm = &algorithm,
+               .shape = shape,
+               .count = count,
+               .type = count == 7 ? DataType::kBfloat16 : DataType::kFloat32,
+               .in_place = in_place,
+               .instances = count == 1 ? 1U : 2U});
+      }
+    }
+  }
+}
+
+TEST_P(Ranks, HierarchiesAndSeveralLanesToo) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    Shape shape = shape_of(GetParam(), 0, 2);
+    if (GetParam() % 2 == 0 && GetParam() > 2) {
+      shape.dims = {{.size = 2, .algorithm = {}}, {.size = GetParam() / 2, .algorithm = {}}};
+    }
+    if (!runs_on_devices(algorithm) || !algorithm.supports(shape)) continue;
+    check({.algorithm = &algorithm,
+           .shape = shape,
+           .count = 333,
+           .type = DataType::kInt16,
+           .threads = GetParam() < 5 ? 3U : 1U});
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, Ranks, ::testing::Range(2, 9));
+
+TEST(Interpreter, EveryReduction) {
+  for (const char* const name : {"ring", "oneshot"}) {
+    const Algorithm* const algorithm = find_algorithm(Collective::kAllReduce, name);
+    for (int t = 0; t < kNumDataTypes; ++t) {
+      const auto type = static_cast<DataType>(t);
+      for (const ReduceOp op : kReduceOps) {
+        if (!combines(type, op)) continue;
+        for (const std::size_t shift : {std::size_t{0}, size_of(type), std::size_t{1}}) {
+          check({.algorithm = algorithm,
+                 .shape = shape_of(3),
+                 .count = 451,
+                 .type = type,
+                 .op = op,
+                 .in_place = shift != 0,
+                 .shift = shift});
+        }
+      }
+    }
+  }
+}
+
+TEST(Interpreter, ThreadsOfABlockWorkTogether) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    const Shape shape = shape_of(4, 1);
+    if (!runs_on_devices(algorithm) || !algorithm.supports(shape)) continue;
+    for (const unsigned threads : {2U, 5U}) {
+      check({.algorithm = &algorithm,
+             .shape = shape,
+             .count = 300,
+             .in_place = has_in_place_form(algorithm.collective),
+             .slot_bytes = 512,
+             .threads = threads});
+    }
+  }
+}
+
+TEST(Interpreter, WideFansAndSlotsOfEverySize) {
+  for (const int nranks : {5, 12}) {
+    for (const char* const name : {"oneshot", "twoshot"}) {
+      const Algorithm* const algorithm = find_algorithm(Collective::kAllReduce, name);
+      for (const std::uint32_t slot_bytes : {128U, 512U, 4096U}) {
+        for (const std::uint32_t slots : {2U, 3U}) {
+          check({.algorithm = algorithm,
+                 .shape = shape_of(nranks),
+                 .count = 1003,
+                 .type = DataType::kFloat16,
+                 .slots = slots,
+                 .slot_bytes = slot_bytes});
+        }
+      }
+    }
+  }
+}
+
+// Counts of messages, and of launches where lanes wait for each other, are kept in the regions: a
+// launch that a graph repeats is one more.
+TEST(Interpreter, LaunchesFollowEachOther) {
+  constexpr std::uint32_t kChannels = 16;
+  Device device(4, kChannels, 3, 256);
+  for (int round = 0; round < 3; ++round) {
+    for (const Algorithm& algorithm : all_algorithms()) {
+      const Shape shape = shape_of(4, round, 2);
+      if (!runs_on_devices(algorithm) || !algorithm.supports(shape)) continue;
+      const std::uint32_t channels = device_lanes(build_all(algorithm, shape)).channels;
+      ASSERT_LE(channels, kChannels);
+      check({.algorithm = &algorithm,
+             .shape = shape,
+             .count = 500,
+             .slots = 3,
+             .instances = kChannels / channels},
+            &device);
+    }
+  }
+}
+
+TEST(Interpreter, GivesUpInTimeAndSaysForWhomItWaited) {
+  const Case c{.algorithm = find_algorithm(Collective::kAllReduce, "ring"),
+               .shape = shape_of(3),
+               .count = 1000};
+  const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
+  const auto map = ChunkMap::make(schedules[0], c.count, 4, c.slot_bytes);
+  ASSERT_TRUE(map.ok());
+  Device device(3, 1, 2, 256);
+  device.timeout_ns = 20'000'000;
+  World world(c);
+  device.run(c, *map, schedules, world, 1);
+  EXPECT_EQ(device.stop, 1U);
+  EXPECT_EQ(device.report(1).state, 0U);
+  EXPECT_EQ(device.report(2).state, 1U);
+  EXPECT_EQ(device.report(2).peer, 1U);
+  EXPECT_EQ(device.report(2).phase, static_cast<std::uint32_t>(gpu::WaitPhase::kReceiving));
+  EXPECT_EQ(device.report(0).state, 1U);
+  EXPECT_TRUE(device.report(0).expired == 1 || device.report(2).expired == 1);
+}
+
+TEST(Interpreter, LeavesWhenItIsStopped) {
+  const Case c{.algorithm = find_algorithm(Collective::kAllReduce, "twoshot"),
+               .shape = shape_of(2),
+               .count = 1000};
+  const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
+  const auto map = ChunkMap::make(schedules[0], c.count, 4, c.slot_bytes);
+  ASSERT_TRUE(map.ok());
+  Device device(2, 1, 2, 256);
+  World world(c);
+  device.stop = 1;
+  device.run(c, *map, schedules, world, 1);
+  EXPECT_EQ(device.report(0).state, 1U);
+  EXPECT_EQ(device.report(0).expired, 0U);
+}
+
+} // namespace
+} // namespace whorl
