@@ -6,32 +6,22 @@
 //   all sources ──load──▶ Value, combined in registers ──round──▶ all destinations
 //
 // Each input is read once and each output written once, whatever the number of ranks. The loads of
-// up to kFan sources and kUnroll vectors are issued before the first is used: 128 bytes a thread,
-// so that 512 threads of each multiprocessor cover the latency of the device's memory.
+// some sources and vectors are issued before the first is used: 64 to 128 bytes a thread, so that
+// the threads of a multiprocessor cover the latency of the device's memory.
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "gpu/conversions.h"
+#include "gpu/vectors.h"
 #include "gpu/work.h"
 #include "kernels/formats.h"
-
-#if defined(__CUDACC__)
-#define WHORL_UNROLL _Pragma("unroll")
-#else
-#define WHORL_UNROLL
-#endif
 
 namespace whorl::gpu {
 namespace {
 
 using kernels::Plain;
-
-inline constexpr std::uint64_t kVectorBytes = 16;
-
-/// 16 bytes, the widest access of a thread.
-struct alignas(kVectorBytes) Vector {
-  std::uint32_t words[4];
-};
 
 /// Whether a launch is to do nothing. The word may change at any time.
 WHORL_HOST_DEVICE bool is_cancelled(const Work& work) {
@@ -39,132 +29,162 @@ WHORL_HOST_DEVICE bool is_cancelled(const Work& work) {
          *static_cast<const volatile std::uint32_t*>(work.cancelled) != 0;
 }
 
-/// A thread's place among those of a segment.
-struct Lane {
-  std::uint64_t index, count;
-};
-
-template <class T>
-struct [[gnu::packed, gnu::may_alias]] Anywhere {
-  T value;
-};
-
-/// kFew: for segments of one or two sources.
-template <class FormatType, class Op, bool kMayDivide, bool kFew>
-class Combine {
+/// The sources and destinations of a segment of a launch.
+class SegmentOperands {
  public:
-  using Format = FormatType;
-  using Storage = typename Format::Storage;
-  using Value = typename Format::Value;
-
-  WHORL_HOST_DEVICE Combine(const Work& work, const Segment& segment)
+  WHORL_HOST_DEVICE SegmentOperands(const Work& work, const Segment& segment)
       : work_(work), segment_(segment) {}
-
-  WHORL_HOST_DEVICE void run(Lane lane) const {
-    switch (segment_.access) {
-      case Segment::Access::kVector:
-        return run_vectors(lane);
-      case Segment::Access::kElement:
-        return run_elements<Storage>(0, work_.count, lane);
-      case Segment::Access::kByte:
-        return run_elements<Anywhere<Storage>>(0, work_.count, lane);
-    }
-  }
-
- private:
-  static constexpr int kFan = kFew ? 2 : 8; ///< sources that are loaded together
-  static constexpr int kUnroll = kFew ? 4 : 1;
-  static constexpr std::uint64_t kPerVector = kVectorBytes / sizeof(Storage);
-  struct alignas(kVectorBytes) Elements {
-    Storage values[kPerVector];
-  };
-
+  WHORL_HOST_DEVICE int sources() const { return segment_.sources; }
+  WHORL_HOST_DEVICE int destinations() const { return segment_.destinations; }
   WHORL_HOST_DEVICE const std::byte* source(int k) const {
     return work_.sources[segment_.first_source + k] + segment_.source_offset;
   }
   WHORL_HOST_DEVICE std::byte* destination(int k) const {
     return work_.destinations[segment_.first_destination + k] + segment_.destination_offset;
   }
+  WHORL_HOST_DEVICE std::uint64_t count() const { return work_.count; }
+  WHORL_HOST_DEVICE std::int32_t divisor() const { return work_.divisor; }
+  WHORL_HOST_DEVICE Segment::Access access() const { return segment_.access; }
 
-  WHORL_HOST_DEVICE Storage finish(Value value) const {
+ private:
+  const Work& work_;
+  const Segment& segment_;
+};
+
+/// Combines `count()` elements of all sources into all destinations; Operands is SegmentOperands or
+/// has the same functions. kFew: for one or two sources.
+template <class FormatType, class Op, bool kMayDivide, bool kFew, class Operands = SegmentOperands>
+class Combine {
+ public:
+  using Format = FormatType;
+  using Storage = typename Format::Storage;
+  using Value = typename Format::Value;
+
+  WHORL_HOST_DEVICE explicit Combine(const Operands& operands) : operands_(operands) {}
+
+  WHORL_HOST_DEVICE void run(Lane lane) const {
+    if constexpr (kCopies) {
+      if (operands_.sources() == 1 && operands_.access() == Segment::Access::kVector) {
+        return copy_vectors(lane);
+      }
+      if (operands_.sources() == 1 && operands_.access() == Segment::Access::kElement) {
+        return copy_windows(lane);
+      }
+    }
+    switch (operands_.access()) {
+      case Segment::Access::kVector:
+        return run_vectors(lane);
+      case Segment::Access::kElement:
+        return run_windows(lane);
+      case Segment::Access::kByte:
+        return run_elements<Anywhere<Storage>>({operands_.count(), 0, operands_.count()}, lane);
+    }
+  }
+
+ private:
+  /// The kernels that also copy, see Kernels::copy(): one source is moved as it is.
+  static constexpr bool kCopies =
+      kFew && std::is_same_v<Format, Plain<Storage>> && std::is_same_v<Op, kernels::Max>;
+  static constexpr int kPerVector = kVectorBytes / sizeof(Storage);
+
+  /// Vectors and sources that a thread loads before it uses the first: as many as leave room for
+  /// two blocks on a multiprocessor. Small elements take more registers as values, and a Window is
+  /// two vectors.
+  static constexpr int kUnroll = !kFew ? 1 : sizeof(Storage) == 1 ? 2 : 4;
+  static constexpr int kFan = kFew ? 2 : sizeof(Storage) <= 2 ? 4 : 8;
+  static constexpr int kWindowUnroll = kFew ? kUnroll / 2 : 1;
+  static constexpr int kWindowFan = 2;
+
+  template <int kCount>
+  WHORL_HOST_DEVICE void divide(Value (&values)[kCount]) const {
     if constexpr (kMayDivide) {
-      if (work_.divisor > 1) value = Format::divide(value, work_.divisor);
+      const int divisor = operands_.divisor();
+      if (divisor <= 1) return;
+      WHORL_UNROLL
+      for (int e = 0; e < kCount; ++e) values[e] = Format::divide(values[e], divisor);
     }
-    return Format::store(value);
   }
 
-  /// The elements before the first whole vector, the vectors, the elements after the last.
+  /// All addresses are alike modulo 16.
   WHORL_HOST_DEVICE void run_vectors(Lane lane) const {
-    const std::uint64_t count = work_.count;
-    const auto address = reinterpret_cast<std::uintptr_t>(source(0));
-    std::uint64_t head = (kVectorBytes - address % kVectorBytes) % kVectorBytes / sizeof(Storage);
-    if (head > count) head = count;
-    const std::uint64_t vectors = (count - head) / kPerVector;
-    for (std::uint64_t first = lane.index; first < vectors; first += lane.count * kUnroll) {
-      combine_vectors(head * sizeof(Storage), first, vectors, lane.count);
-    }
-    run_elements<Storage>(0, head, lane);
-    run_elements<Storage>(head + vectors * kPerVector, count, lane);
+    const auto all = Division::aligned(operands_.source(0), operands_.count(), sizeof(Storage));
+    for_vectors<Direct, kUnroll, kFan>(all, lane);
+    run_elements<Storage>(all, lane.reversed());
   }
 
-  /// Vectors `first`, `first + step`, … of each source, kUnroll of them or as many as there are.
-  WHORL_HOST_DEVICE void combine_vectors(std::uint64_t begin, std::uint64_t first,
-                                         std::uint64_t vectors, std::uint64_t step) const {
-    Vector loaded[kUnroll][kFan];
-    WHORL_UNROLL
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * step;
-      if (vector < vectors) load(loaded[u], 0, begin + vector * kVectorBytes);
-    }
-    WHORL_UNROLL
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * step;
-      if (vector < vectors) combine_vector(loaded[u], begin + vector * kVectorBytes);
+  /// Vectors as the first destination is aligned, from sources that are not.
+  WHORL_HOST_DEVICE void run_windows(Lane lane) const {
+    const auto all =
+        Division::windowed(operands_.destination(0), operands_.count(), sizeof(Storage));
+    for_vectors<Window, kWindowUnroll, kWindowFan>(all, lane);
+    run_elements<Storage>(all, lane.reversed());
+  }
+
+  template <class Access, int kVectors, int kSources>
+  WHORL_HOST_DEVICE void for_vectors(Division all, Lane lane) const {
+    const std::uint64_t begin = all.head * sizeof(Storage);
+    WHORL_DO_NOT_UNROLL
+    for (std::uint64_t first = lane.index; first < all.vectors; first += lane.count * kVectors) {
+      Access loaded[kVectors][kSources];
+      WHORL_UNROLL
+      for (int u = 0; u < kVectors; ++u) {
+        const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
+        if (vector < all.vectors) load(loaded[u], 0, begin + vector * kVectorBytes);
+      }
+      WHORL_UNROLL
+      for (int u = 0; u < kVectors; ++u) {
+        const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
+        if (vector < all.vectors) combine_vector(loaded[u], begin + vector * kVectorBytes);
+      }
     }
   }
 
   /// `loaded` are the first sources.
-  WHORL_HOST_DEVICE void combine_vector(Vector (&loaded)[kFan], std::uint64_t offset) const {
+  template <class Access, int kSources>
+  WHORL_HOST_DEVICE void combine_vector(Access (&loaded)[kSources], std::uint64_t offset) const {
+    const Vector first = loaded[0].get(operands_.source(0) + offset);
     Value values[kPerVector];
-    const auto first = __builtin_bit_cast(Elements, loaded[0]);
-    WHORL_UNROLL
-    for (std::uint64_t e = 0; e < kPerVector; ++e) values[e] = Format::load(first.values[e]);
-    add(values, loaded, 1, segment_.sources);
+    Conversions<Format>::unpack(first, values);
+    add(values, loaded, 1, 0, offset);
     if constexpr (!kFew) {
-      for (int done = kFan; done < segment_.sources; done += kFan) {
+      WHORL_DO_NOT_UNROLL
+      for (int done = kSources; done < operands_.sources(); done += kSources) {
         load(loaded, done, offset);
-        add(values, loaded, 0, segment_.sources - done);
+        add(values, loaded, 0, done, offset);
       }
     }
-    Elements result;
-    WHORL_UNROLL
-    for (std::uint64_t e = 0; e < kPerVector; ++e) result.values[e] = finish(values[e]);
-    const auto bits = __builtin_bit_cast(Vector, result);
-    for (int k = 0; k < segment_.destinations; ++k) {
-      *reinterpret_cast<Vector*>(destination(k) + offset) = bits;
+    divide(values);
+    store_all<Access>(offset, Conversions<Format>::pack(values));
+  }
+
+  template <class Access>
+  WHORL_HOST_DEVICE void store_all(std::uint64_t offset, const Vector& vector) const {
+    WHORL_DO_NOT_UNROLL
+    for (int k = 0; k < operands_.destinations(); ++k) {
+      Access::template store<sizeof(Storage)>(operands_.destination(k) + offset, vector);
     }
   }
 
-  WHORL_HOST_DEVICE void load(Vector (&loaded)[kFan], int from, std::uint64_t offset) const {
+  /// Sources `from`, from + 1, …, as far as there are so many.
+  template <class Access, int kSources>
+  WHORL_HOST_DEVICE void load(Access (&loaded)[kSources], int from, std::uint64_t offset) const {
     WHORL_UNROLL
-    for (int k = 0; k < kFan; ++k) {
-      if (from + k >= segment_.sources) break;
-      loaded[k] = *reinterpret_cast<const Vector*>(source(from + k) + offset);
+    for (int k = 0; k < kSources; ++k) {
+      if (from + k < operands_.sources()) loaded[k].load(operands_.source(from + k) + offset);
     }
   }
 
-  /// Combines loaded[from … to − 1], as far as there are so many, with `values`.
-  WHORL_HOST_DEVICE static void add(Value (&values)[kPerVector], const Vector (&loaded)[kFan],
-                                    int from, int to) {
+  /// Combines loaded[begin …], which are sources from + begin, …, with `values`.
+  template <class Access, int kSources>
+  WHORL_HOST_DEVICE void add(Value (&values)[kPerVector], const Access (&loaded)[kSources],
+                             int begin, int from, std::uint64_t offset) const {
     WHORL_UNROLL
-    for (int k = 0; k < kFan; ++k) {
-      if (k < from) continue;
-      if (k >= to) break;
-      const auto other = __builtin_bit_cast(Elements, loaded[k]);
+    for (int k = 0; k < kSources; ++k) {
+      if (k < begin || from + k >= operands_.sources()) continue;
+      Value others[kPerVector];
+      Conversions<Format>::unpack(loaded[k].get(operands_.source(from + k) + offset), others);
       WHORL_UNROLL
-      for (std::uint64_t e = 0; e < kPerVector; ++e) {
-        values[e] = Op::apply(values[e], Format::load(other.values[e]));
-      }
+      for (int e = 0; e < kPerVector; ++e) values[e] = Op::apply(values[e], others[e]);
     }
   }
 
@@ -173,23 +193,109 @@ class Combine {
   WHORL_HOST_DEVICE static void put(Storage& to, Storage value) { to = value; }
   WHORL_HOST_DEVICE static void put(Anywhere<Storage>& to, Storage value) { to.value = value; }
 
+  /// The edges of `all`, one after the other; the loads of up to kFan sources come before the first
+  /// use.
   template <class Element>
-  WHORL_HOST_DEVICE void run_elements(std::uint64_t begin, std::uint64_t end, Lane lane) const {
-    for (std::uint64_t i = begin + lane.index; i < end; i += lane.count) {
-      const auto element = [&](int k) {
-        return Format::load(get(reinterpret_cast<const Element*>(source(k))[i]));
-      };
-      Value value = element(0);
-      for (int k = 1; k < segment_.sources; ++k) value = Op::apply(value, element(k));
-      const Storage result = finish(value);
-      for (int k = 0; k < segment_.destinations; ++k) {
-        put(reinterpret_cast<Element*>(destination(k))[i], result);
+  WHORL_HOST_DEVICE void run_elements(Division all, Lane lane) const {
+    WHORL_DO_NOT_UNROLL
+    for (std::uint64_t edge = lane.index; edge < all.edges; edge += lane.count) {
+      const std::uint64_t i = all.element(edge, sizeof(Storage));
+      Value value[1]{};
+      WHORL_DO_NOT_UNROLL
+      for (int from = 0; from < operands_.sources(); from += kFan) {
+        Storage loaded[kFan];
+        WHORL_UNROLL
+        for (int k = 0; k < kFan; ++k) {
+          if (from + k >= operands_.sources()) break;
+          loaded[k] = get(reinterpret_cast<const Element*>(operands_.source(from + k))[i]);
+        }
+        WHORL_UNROLL
+        for (int k = 0; k < kFan; ++k) {
+          if (from + k >= operands_.sources()) break;
+          const Value other = Format::load(loaded[k]);
+          value[0] = from + k == 0 ? other : Op::apply(value[0], other);
+        }
+      }
+      divide(value);
+      const Storage result = Format::store(value[0]);
+      WHORL_DO_NOT_UNROLL
+      for (int k = 0; k < operands_.destinations(); ++k) {
+        put(reinterpret_cast<Element*>(operands_.destination(k))[i], result);
       }
     }
   }
 
-  const Work& work_;
-  const Segment& segment_;
+  /// One source to all destinations, which are aligned as it is.
+  WHORL_HOST_DEVICE void copy_vectors(Lane lane) const {
+    constexpr int kVectors = 4;
+    const std::byte* const from = operands_.source(0);
+    const auto all = Division::aligned(from, operands_.count(), sizeof(Storage));
+    const std::uint64_t begin = all.head * sizeof(Storage);
+    WHORL_DO_NOT_UNROLL
+    for (std::uint64_t first = lane.index; first < all.vectors; first += lane.count * kVectors) {
+      Direct loaded[kVectors];
+      WHORL_UNROLL
+      for (int u = 0; u < kVectors; ++u) {
+        const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
+        if (vector < all.vectors) loaded[u].load(from + begin + vector * kVectorBytes);
+      }
+      WHORL_UNROLL
+      for (int u = 0; u < kVectors; ++u) {
+        const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
+        if (vector < all.vectors)
+          store_all<Direct>(begin + vector * kVectorBytes, loaded[u].vector);
+      }
+    }
+    run_elements<Storage>(all, lane.reversed());
+  }
+
+  /// One source to each destination as that one is aligned. The source is read anew for each, from
+  /// the caches: destinations are the inner loop.
+  WHORL_HOST_DEVICE void copy_windows(Lane lane) const {
+    constexpr int kWindows = 2;
+    constexpr std::uint64_t kMostEdges = 4 * kVectorBytes / sizeof(Storage);
+    const std::byte* const from = operands_.source(0);
+    const auto division = [&](const std::byte* to) {
+      return Division::windowed(to, operands_.count(), sizeof(Storage));
+    };
+    const std::uint64_t most = operands_.count() / std::uint64_t{kPerVector};
+    WHORL_DO_NOT_UNROLL
+    for (std::uint64_t first = lane.index; first < most; first += lane.count * kWindows) {
+      WHORL_DO_NOT_UNROLL
+      for (int k = 0; k < operands_.destinations(); ++k) {
+        std::byte* const to = operands_.destination(k);
+        const Division all = division(to);
+        Window loaded[kWindows];
+        const auto offset = [&](int u) {
+          return all.head * sizeof(Storage) +
+                 (first + static_cast<std::uint64_t>(u) * lane.count) * kVectorBytes;
+        };
+        const auto exists = [&](int u) {
+          return first + static_cast<std::uint64_t>(u) * lane.count < all.vectors;
+        };
+        WHORL_UNROLL
+        for (int u = 0; u < kWindows; ++u) {
+          if (exists(u)) loaded[u].load(from + offset(u));
+        }
+        WHORL_UNROLL
+        for (int u = 0; u < kWindows; ++u) {
+          if (exists(u))
+            *reinterpret_cast<Vector*>(to + offset(u)) = loaded[u].get(from + offset(u));
+        }
+      }
+    }
+    const std::uint64_t edges = kMostEdges * static_cast<std::uint64_t>(operands_.destinations());
+    const Lane others = lane.reversed();
+    for (std::uint64_t i = others.index; i < edges; i += others.count) {
+      std::byte* const to = operands_.destination(static_cast<int>(i / kMostEdges));
+      const Division all = division(to);
+      if (i % kMostEdges >= all.edges) continue;
+      const std::uint64_t element = all.element(i % kMostEdges, sizeof(Storage));
+      reinterpret_cast<Storage*>(to)[element] = reinterpret_cast<const Storage*>(from)[element];
+    }
+  }
+
+  const Operands& operands_;
 };
 
 } // namespace

@@ -20,7 +20,8 @@ struct Segment {
   std::uint8_t first_destination = 0;
   std::uint8_t destinations = 0; ///< at least 1
   /// How the addresses are aligned; set by align(). kVector: all alike modulo 16 and each to an
-  /// element; kElement: each to an element; kByte: not at all.
+  /// element; kElement: each to an element; kByte: not at all. Only with kByte are
+  /// elements moved one by one.
   enum class Access : std::uint8_t { kByte, kElement, kVector };
   Access access = Access::kByte;
 };

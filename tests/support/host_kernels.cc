@@ -16,8 +16,9 @@ void run(const gpu::Work& work, unsigned blocks, unsigned threads) {
   if (gpu::is_cancelled(work)) return;
   const std::uint64_t count = std::uint64_t{blocks} * threads;
   for (int s = 0; s < work.n_segments; ++s) {
+    const gpu::SegmentOperands operands(work, work.segments[s]);
     const gpu::Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew> body(
-        work, work.segments[s]);
+        operands);
     for (std::uint64_t index = 0; index < count; ++index) body.run({index, count});
   }
 }
