@@ -27,7 +27,8 @@ class Kernels {
 
  private:
   Status load();
-  Status launch(CUfunction function, const Work& work, std::size_t bytes, CUstream stream) const;
+  Status launch(CUfunction function, const Work& work, std::size_t element_size,
+                CUstream stream) const;
 
   struct Row {
     std::array<std::array<CUfunction, 2>, kNumReduceOps> combine{}; ///< few, many sources

@@ -7,7 +7,7 @@ namespace whorl::gpu {
 
 inline constexpr int kMaxBuffers = 64;
 inline constexpr int kMaxSegments = 64;
-/// Of a block of every kernel.
+/// Of a block of every kernel, at most.
 inline constexpr int kThreads = 512;
 
 /// A range of elements to be combined: the same elements of some consecutive sources, to the same
@@ -52,5 +52,13 @@ static_assert(sizeof(Work) <= 4096);
 void align(Work& work, std::size_t element_size) noexcept;
 /// The largest number of sources of a segment.
 int most_sources(const Work& work) noexcept;
+
+/// Of a launch, for each segment.
+struct Grid {
+  unsigned blocks, threads;
+};
+/// A thread for each vector as long as the device has room for `most_blocks` blocks in all; small
+/// work is spread over many small blocks.
+Grid grid_of(const Work& work, std::size_t element_size, unsigned most_blocks) noexcept;
 
 } // namespace whorl::gpu

@@ -242,5 +242,26 @@ TEST(Segments, KnowHowTheirBuffersAreAligned) {
   EXPECT_EQ(access(2, 66, 130), gpu::Segment::Access::kByte);
 }
 
+TEST(Grid, HasAThreadForEachVectorWhileThereIsRoom) {
+  gpu::Work work{};
+  const auto grid = [&](std::size_t elements, int segments) {
+    work.count = elements;
+    work.n_segments = segments;
+    return gpu::grid_of(work, 4, 264);
+  };
+  const auto is = [](gpu::Grid got, unsigned blocks, unsigned threads) {
+    return got.blocks == blocks && got.threads == threads;
+  };
+  EXPECT_TRUE(is(grid(1, 1), 1, 128));
+  EXPECT_TRUE(is(grid(4 * 128, 1), 1, 128));
+  EXPECT_TRUE(is(grid(4 * 128 + 1, 1), 2, 128));
+  EXPECT_TRUE(is(grid(4 * 128 * 264, 1), 264, 128));
+  EXPECT_TRUE(is(grid(4 * 128 * 264 + 1, 1), 133, 256));
+  EXPECT_TRUE(is(grid(4 * 512 * 264, 1), 264, 512));
+  EXPECT_TRUE(is(grid(std::size_t{1} << 32, 1), 264, 512));
+  EXPECT_TRUE(is(grid(4 * 512 * 66, 4), 66, 512));
+  EXPECT_TRUE(is(grid(std::size_t{1} << 32, 64), 4, 512));
+}
+
 } // namespace
 } // namespace whorl
