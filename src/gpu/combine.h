@@ -63,21 +63,22 @@ class Combine {
   WHORL_HOST_DEVICE explicit Combine(const Operands& operands) : operands_(operands) {}
 
   WHORL_HOST_DEVICE void run(Lane lane) const {
-    if constexpr (kCopies) {
-      if (operands_.sources() == 1 && operands_.access() == Segment::Access::kVector) {
-        return copy_vectors(lane);
-      }
-      if (operands_.sources() == 1 && operands_.access() == Segment::Access::kElement) {
-        return copy_windows(lane);
-      }
+    const Segment::Access access = operands_.access();
+    if (access == Segment::Access::kByte) {
+      return run_elements<Anywhere<Storage>>({operands_.count(), 0, operands_.count()}, lane);
     }
-    switch (operands_.access()) {
-      case Segment::Access::kVector:
-        return run_vectors(lane);
-      case Segment::Access::kElement:
-        return run_windows(lane);
-      case Segment::Access::kByte:
-        return run_elements<Anywhere<Storage>>({operands_.count(), 0, operands_.count()}, lane);
+    const bool alike = access == Segment::Access::kVector;
+    if (kCopies && !alike && operands_.sources() == 1) return copy_windows(lane);
+    const std::byte* const begin = alike ? operands_.source(0) : operands_.destination(0);
+    const auto all = alike ? Division::aligned(begin, operands_.count(), sizeof(Storage))
+                           : Division::windowed(begin, operands_.count(), sizeof(Storage));
+    run_elements<Storage>(all, lane.reversed());
+    if (kCopies && operands_.sources() == 1) {
+      copy_vectors(all, lane);
+    } else if (alike) {
+      for_vectors<Direct, kUnroll, kFan>(all, lane);
+    } else {
+      for_vectors<Window, kWindowUnroll, kWindowFan>(all, lane);
     }
   }
 
@@ -105,21 +106,8 @@ class Combine {
     }
   }
 
-  /// All addresses are alike modulo 16.
-  WHORL_HOST_DEVICE void run_vectors(Lane lane) const {
-    const auto all = Division::aligned(operands_.source(0), operands_.count(), sizeof(Storage));
-    for_vectors<Direct, kUnroll, kFan>(all, lane);
-    run_elements<Storage>(all, lane.reversed());
-  }
-
-  /// Vectors as the first destination is aligned, from sources that are not.
-  WHORL_HOST_DEVICE void run_windows(Lane lane) const {
-    const auto all =
-        Division::windowed(operands_.destination(0), operands_.count(), sizeof(Storage));
-    for_vectors<Window, kWindowUnroll, kWindowFan>(all, lane);
-    run_elements<Storage>(all, lane.reversed());
-  }
-
+  /// Direct: all addresses are alike modulo 16. Window: vectors are as the first destination is
+  /// aligned.
   template <class Access, int kVectors, int kSources>
   WHORL_HOST_DEVICE void for_vectors(Division all, Lane lane) const {
     const std::uint64_t begin = all.head * sizeof(Storage);
@@ -226,10 +214,9 @@ class Combine {
   }
 
   /// One source to all destinations, which are aligned as it is.
-  WHORL_HOST_DEVICE void copy_vectors(Lane lane) const {
+  WHORL_HOST_DEVICE void copy_vectors(Division all, Lane lane) const {
     constexpr int kVectors = 4;
     const std::byte* const from = operands_.source(0);
-    const auto all = Division::aligned(from, operands_.count(), sizeof(Storage));
     const std::uint64_t begin = all.head * sizeof(Storage);
     WHORL_DO_NOT_UNROLL
     for (std::uint64_t first = lane.index; first < all.vectors; first += lane.count * kVectors) {
