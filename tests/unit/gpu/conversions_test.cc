@@ -95,16 +95,17 @@ class Name {
 TYPED_TEST_SUITE(Conversions, Models, Name);
 
 TYPED_TEST(Conversions, WidenAllCodesAsTheHost) {
-  using Float = typename TestFixture::Float;
-  using Bits = typename TestFixture::Bits;
-  constexpr std::size_t kPerVector = TestFixture::kPerVector;
+  using Narrow = typename TestFixture::Float;
+  using Codes = std::array<typename TestFixture::Bits, TestFixture::kPerVector>;
   for (std::uint32_t code = 0; code < TestFixture::kCodes; ++code) {
-    std::array<Bits, kPerVector> codes;
-    for (std::size_t e = 0; e < kPerVector; ++e) codes[e] = static_cast<Bits>(code + e * 7);
-    float values[kPerVector];
+    Codes codes;
+    for (std::size_t e = 0; e < codes.size(); ++e) {
+      codes[e] = static_cast<typename Codes::value_type>(code + e * 7);
+    }
+    float values[TestFixture::kPerVector];
     TestFixture::Pairs::unpack(__builtin_bit_cast(gpu::Vector, codes), values);
-    for (std::size_t e = 0; e < kPerVector; ++e) {
-      const float wanted = Float::decode(codes[e]);
+    for (std::size_t e = 0; e < codes.size(); ++e) {
+      const float wanted = Narrow::decode(codes[e]);
       if (std::isnan(wanted)) {
         ASSERT_TRUE(std::isnan(values[e])) << +codes[e];
       } else {
@@ -117,11 +118,11 @@ TYPED_TEST(Conversions, WidenAllCodesAsTheHost) {
 }
 
 TYPED_TEST(Conversions, NarrowAllTiesAsTheHost) {
-  using Float = typename TestFixture::Float;
+  using Narrow = typename TestFixture::Float;
   std::vector<float> values;
   for (std::uint32_t code = 0; code < TestFixture::kCodes; ++code) {
-    const float value = Float::decode(static_cast<typename TestFixture::Bits>(code));
-    const float next = Float::decode(static_cast<typename TestFixture::Bits>(code + 1));
+    const float value = Narrow::decode(static_cast<typename TestFixture::Bits>(code));
+    const float next = Narrow::decode(static_cast<typename TestFixture::Bits>(code + 1));
     const float middle = value / 2 + next / 2;
     const float infinity = std::numeric_limits<float>::infinity();
     for (const float one : {value, middle}) {
