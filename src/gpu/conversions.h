@@ -76,7 +76,7 @@ struct ByPairs {
     if constexpr (kHasInfinities) {
       return __builtin_fabsf(low) < kInfinite && __builtin_fabsf(high) < kInfinite;
     } else {
-      return !__builtin_isunordered(low, high);
+      return (low == low) & (high == high);
     }
   }
   WHORL_HOST_DEVICE static void correct(Vector& vector, const float (&values)[kPerVector]) {
