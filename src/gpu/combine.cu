@@ -28,11 +28,11 @@ __device__ __forceinline__ void combine(const Work& work) {
 #define WHORL_NAME_(type, op, sources) whorl_combine_##type##_##op##_##sources
 #define WHORL_NAME(type, op, sources) WHORL_NAME_(type, op, sources)
 #define WHORL_KERNELS(op, enumerator)                                       \
-  extern "C" __global__ void __launch_bounds__(kThreads)                    \
+  extern "C" __global__ void __launch_bounds__(kThreads, 2)                 \
       WHORL_NAME(WHORL_TYPE, op, few)(const __grid_constant__ Work work) {  \
     combine<ReduceOp::enumerator, true>(work);                              \
   }                                                                         \
-  extern "C" __global__ void __launch_bounds__(kThreads)                    \
+  extern "C" __global__ void __launch_bounds__(kThreads, 2)                 \
       WHORL_NAME(WHORL_TYPE, op, many)(const __grid_constant__ Work work) { \
     combine<ReduceOp::enumerator, false>(work);                             \
   }

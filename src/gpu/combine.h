@@ -6,50 +6,28 @@
 //   all sources ──load──▶ Value, combined in registers ──round──▶ all destinations
 //
 // Each input is read once and each output written once, whatever the number of ranks. The loads of
-// up to kFan sources and kUnroll vectors are issued before the first is used: 128 bytes a thread,
-// so that 512 threads of each multiprocessor cover the latency of the device's memory.
+// some sources and vectors are issued before the first is used: 64 to 128 bytes a thread, so that
+// the threads of a multiprocessor cover the latency of the device's memory.
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "gpu/conversions.h"
+#include "gpu/vectors.h"
 #include "gpu/work.h"
 #include "kernels/formats.h"
-
-#if defined(__CUDACC__)
-#define WHORL_UNROLL _Pragma("unroll")
-#define WHORL_DO_NOT_UNROLL _Pragma("unroll 1")
-#else
-#define WHORL_UNROLL
-#define WHORL_DO_NOT_UNROLL
-#endif
 
 namespace whorl::gpu {
 namespace {
 
 using kernels::Plain;
 
-inline constexpr std::uint64_t kVectorBytes = 16;
-
-/// 16 bytes, the widest access of a thread.
-struct alignas(kVectorBytes) Vector {
-  std::uint32_t words[4];
-};
-
 /// Whether a launch is to do nothing. The word may change at any time.
 WHORL_HOST_DEVICE bool is_cancelled(const Work& work) {
   return work.cancelled != nullptr &&
          *static_cast<const volatile std::uint32_t*>(work.cancelled) != 0;
 }
-
-/// A thread's place among those of a segment.
-struct Lane {
-  std::uint64_t index, count;
-};
-
-template <class T>
-struct [[gnu::packed, gnu::may_alias]] Anywhere {
-  T value;
-};
 
 /// The sources and destinations of a segment of a launch.
 class SegmentOperands {
@@ -85,104 +63,116 @@ class Combine {
   WHORL_HOST_DEVICE explicit Combine(const Operands& operands) : operands_(operands) {}
 
   WHORL_HOST_DEVICE void run(Lane lane) const {
-    switch (operands_.access()) {
-      case Segment::Access::kVector:
-        return run_vectors(lane);
-      case Segment::Access::kElement:
-        return run_elements<Storage>(0, operands_.count(), lane);
-      case Segment::Access::kByte:
-        return run_elements<Anywhere<Storage>>(0, operands_.count(), lane);
+    const Segment::Access access = operands_.access();
+    if (access == Segment::Access::kByte) {
+      return run_elements<Anywhere<Storage>>({operands_.count(), 0, operands_.count()}, lane);
+    }
+    const bool alike = access == Segment::Access::kVector;
+    if (kCopies && !alike && operands_.sources() == 1) return copy_windows(lane);
+    const std::byte* const begin = alike ? operands_.source(0) : operands_.destination(0);
+    const auto all = alike ? Division::aligned(begin, operands_.count(), sizeof(Storage))
+                           : Division::windowed(begin, operands_.count(), sizeof(Storage));
+    run_elements<Storage>(all, lane.reversed());
+    if (kCopies && operands_.sources() == 1) {
+      copy_vectors(all, lane);
+    } else if (alike) {
+      for_vectors<Direct, kUnroll, kFan>(all, lane);
+    } else {
+      for_vectors<Window, kWindowUnroll, kWindowFan>(all, lane);
     }
   }
 
  private:
-  static constexpr int kFan = kFew ? 2 : 8; ///< sources that are loaded together
-  static constexpr int kUnroll = kFew ? 4 : 1;
-  static constexpr std::uint64_t kPerVector = kVectorBytes / sizeof(Storage);
-  struct alignas(kVectorBytes) Elements {
-    Storage values[kPerVector];
-  };
+  /// The kernels that also copy, see Kernels::copy(): one source is moved as it is.
+  static constexpr bool kCopies =
+      kFew && std::is_same_v<Format, Plain<Storage>> && std::is_same_v<Op, kernels::Max>;
+  static constexpr int kPerVector = kVectorBytes / sizeof(Storage);
 
-  WHORL_HOST_DEVICE Storage finish(Value value) const {
+  /// Vectors and sources that a thread loads before it uses the first: as many as leave room for
+  /// two blocks on a multiprocessor. Small elements take more registers as values, and a Window is
+  /// two vectors.
+  static constexpr int kUnroll = !kFew ? 1 : sizeof(Storage) == 1 ? 2 : 4;
+  static constexpr int kFan = kFew ? 2 : sizeof(Storage) <= 2 ? 4 : 8;
+  static constexpr int kWindowUnroll = kFew ? kUnroll / 2 : 1;
+  static constexpr int kWindowFan = 2;
+
+  template <int kCount>
+  WHORL_HOST_DEVICE void divide(Value (&values)[kCount]) const {
     if constexpr (kMayDivide) {
-      if (operands_.divisor() > 1) value = Format::divide(value, operands_.divisor());
+      const int divisor = operands_.divisor();
+      if (divisor <= 1) return;
+      WHORL_UNROLL
+      for (int e = 0; e < kCount; ++e) values[e] = Format::divide(values[e], divisor);
     }
-    return Format::store(value);
   }
 
-  /// The elements before the first whole vector, the vectors, the elements after the last.
-  WHORL_HOST_DEVICE void run_vectors(Lane lane) const {
-    const std::uint64_t count = operands_.count();
-    const auto address = reinterpret_cast<std::uintptr_t>(operands_.source(0));
-    std::uint64_t head = (kVectorBytes - address % kVectorBytes) % kVectorBytes / sizeof(Storage);
-    if (head > count) head = count;
-    const std::uint64_t vectors = (count - head) / kPerVector;
-    for (std::uint64_t first = lane.index; first < vectors; first += lane.count * kUnroll) {
-      combine_vectors(head * sizeof(Storage), first, vectors, lane.count);
-    }
-    run_elements<Storage>(0, head, lane);
-    run_elements<Storage>(head + vectors * kPerVector, count, lane);
-  }
-
-  /// Vectors `first`, `first + step`, … of each source, kUnroll of them or as many as there are.
-  WHORL_HOST_DEVICE void combine_vectors(std::uint64_t begin, std::uint64_t first,
-                                         std::uint64_t vectors, std::uint64_t step) const {
-    Vector loaded[kUnroll][kFan];
-    WHORL_UNROLL
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * step;
-      if (vector < vectors) load(loaded[u], 0, begin + vector * kVectorBytes);
-    }
-    WHORL_UNROLL
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * step;
-      if (vector < vectors) combine_vector(loaded[u], begin + vector * kVectorBytes);
+  /// Direct: all addresses are alike modulo 16. Window: vectors are as the first destination is
+  /// aligned.
+  template <class Access, int kVectors, int kSources>
+  WHORL_HOST_DEVICE void for_vectors(Division all, Lane lane) const {
+    const std::uint64_t begin = all.head * sizeof(Storage);
+    WHORL_DO_NOT_UNROLL
+    for (std::uint64_t first = lane.index; first < all.vectors; first += lane.count * kVectors) {
+      Access loaded[kVectors][kSources];
+      WHORL_UNROLL
+      for (int u = 0; u < kVectors; ++u) {
+        const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
+        if (vector < all.vectors) load(loaded[u], 0, begin + vector * kVectorBytes);
+      }
+      WHORL_UNROLL
+      for (int u = 0; u < kVectors; ++u) {
+        const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
+        if (vector < all.vectors) combine_vector(loaded[u], begin + vector * kVectorBytes);
+      }
     }
   }
 
   /// `loaded` are the first sources.
-  WHORL_HOST_DEVICE void combine_vector(Vector (&loaded)[kFan], std::uint64_t offset) const {
+  template <class Access, int kSources>
+  WHORL_HOST_DEVICE void combine_vector(Access (&loaded)[kSources], std::uint64_t offset) const {
+    const Vector first = loaded[0].get(operands_.source(0) + offset);
     Value values[kPerVector];
-    const auto first = __builtin_bit_cast(Elements, loaded[0]);
-    WHORL_UNROLL
-    for (std::uint64_t e = 0; e < kPerVector; ++e) values[e] = Format::load(first.values[e]);
-    add(values, loaded, 1, operands_.sources());
+    Conversions<Format>::unpack(first, values);
+    add(values, loaded, 1, 0, offset);
     if constexpr (!kFew) {
-      for (int done = kFan; done < operands_.sources(); done += kFan) {
+      WHORL_DO_NOT_UNROLL
+      for (int done = kSources; done < operands_.sources(); done += kSources) {
         load(loaded, done, offset);
-        add(values, loaded, 0, operands_.sources() - done);
+        add(values, loaded, 0, done, offset);
       }
     }
-    Elements result;
-    WHORL_UNROLL
-    for (std::uint64_t e = 0; e < kPerVector; ++e) result.values[e] = finish(values[e]);
-    const auto bits = __builtin_bit_cast(Vector, result);
+    divide(values);
+    store_all<Access>(offset, Conversions<Format>::pack(values));
+  }
+
+  template <class Access>
+  WHORL_HOST_DEVICE void store_all(std::uint64_t offset, const Vector& vector) const {
     WHORL_DO_NOT_UNROLL
     for (int k = 0; k < operands_.destinations(); ++k) {
-      *reinterpret_cast<Vector*>(operands_.destination(k) + offset) = bits;
+      Access::template store<sizeof(Storage)>(operands_.destination(k) + offset, vector);
     }
   }
 
-  WHORL_HOST_DEVICE void load(Vector (&loaded)[kFan], int from, std::uint64_t offset) const {
+  /// Sources `from`, from + 1, …, as far as there are so many.
+  template <class Access, int kSources>
+  WHORL_HOST_DEVICE void load(Access (&loaded)[kSources], int from, std::uint64_t offset) const {
     WHORL_UNROLL
-    for (int k = 0; k < kFan; ++k) {
-      if (from + k >= operands_.sources()) break;
-      loaded[k] = *reinterpret_cast<const Vector*>(operands_.source(from + k) + offset);
+    for (int k = 0; k < kSources; ++k) {
+      if (from + k < operands_.sources()) loaded[k].load(operands_.source(from + k) + offset);
     }
   }
 
-  /// Combines loaded[from … to − 1], as far as there are so many, with `values`.
-  WHORL_HOST_DEVICE static void add(Value (&values)[kPerVector], const Vector (&loaded)[kFan],
-                                    int from, int to) {
+  /// Combines loaded[begin …], which are sources from + begin, …, with `values`.
+  template <class Access, int kSources>
+  WHORL_HOST_DEVICE void add(Value (&values)[kPerVector], const Access (&loaded)[kSources],
+                             int begin, int from, std::uint64_t offset) const {
     WHORL_UNROLL
-    for (int k = 0; k < kFan; ++k) {
-      if (k < from) continue;
-      if (k >= to) break;
-      const auto other = __builtin_bit_cast(Elements, loaded[k]);
+    for (int k = 0; k < kSources; ++k) {
+      if (k < begin || from + k >= operands_.sources()) continue;
+      Value others[kPerVector];
+      Conversions<Format>::unpack(loaded[k].get(operands_.source(from + k) + offset), others);
       WHORL_UNROLL
-      for (std::uint64_t e = 0; e < kPerVector; ++e) {
-        values[e] = Op::apply(values[e], Format::load(other.values[e]));
-      }
+      for (int e = 0; e < kPerVector; ++e) values[e] = Op::apply(values[e], others[e]);
     }
   }
 
@@ -191,21 +181,104 @@ class Combine {
   WHORL_HOST_DEVICE static void put(Storage& to, Storage value) { to = value; }
   WHORL_HOST_DEVICE static void put(Anywhere<Storage>& to, Storage value) { to.value = value; }
 
+  /// The edges of `all`, one after the other; the loads of up to kFan sources come before the first
+  /// use.
   template <class Element>
-  WHORL_HOST_DEVICE void run_elements(std::uint64_t begin, std::uint64_t end, Lane lane) const {
+  WHORL_HOST_DEVICE void run_elements(Division all, Lane lane) const {
     WHORL_DO_NOT_UNROLL
-    for (std::uint64_t i = begin + lane.index; i < end; i += lane.count) {
-      const auto element = [&](int k) {
-        return Format::load(get(reinterpret_cast<const Element*>(operands_.source(k))[i]));
-      };
-      Value value = element(0);
+    for (std::uint64_t edge = lane.index; edge < all.edges; edge += lane.count) {
+      const std::uint64_t i = all.element(edge, sizeof(Storage));
+      Value value[1]{};
       WHORL_DO_NOT_UNROLL
-      for (int k = 1; k < operands_.sources(); ++k) value = Op::apply(value, element(k));
-      const Storage result = finish(value);
+      for (int from = 0; from < operands_.sources(); from += kFan) {
+        Storage loaded[kFan];
+        WHORL_UNROLL
+        for (int k = 0; k < kFan; ++k) {
+          if (from + k >= operands_.sources()) break;
+          loaded[k] = get(reinterpret_cast<const Element*>(operands_.source(from + k))[i]);
+        }
+        WHORL_UNROLL
+        for (int k = 0; k < kFan; ++k) {
+          if (from + k >= operands_.sources()) break;
+          const Value other = Format::load(loaded[k]);
+          value[0] = from + k == 0 ? other : Op::apply(value[0], other);
+        }
+      }
+      divide(value);
+      const Storage result = Format::store(value[0]);
       WHORL_DO_NOT_UNROLL
       for (int k = 0; k < operands_.destinations(); ++k) {
         put(reinterpret_cast<Element*>(operands_.destination(k))[i], result);
       }
+    }
+  }
+
+  /// One source to all destinations, which are aligned as it is.
+  WHORL_HOST_DEVICE void copy_vectors(Division all, Lane lane) const {
+    constexpr int kVectors = 4;
+    const std::byte* const from = operands_.source(0);
+    const std::uint64_t begin = all.head * sizeof(Storage);
+    WHORL_DO_NOT_UNROLL
+    for (std::uint64_t first = lane.index; first < all.vectors; first += lane.count * kVectors) {
+      Direct loaded[kVectors];
+      WHORL_UNROLL
+      for (int u = 0; u < kVectors; ++u) {
+        const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
+        if (vector < all.vectors) loaded[u].load(from + begin + vector * kVectorBytes);
+      }
+      WHORL_UNROLL
+      for (int u = 0; u < kVectors; ++u) {
+        const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
+        if (vector < all.vectors)
+          store_all<Direct>(begin + vector * kVectorBytes, loaded[u].vector);
+      }
+    }
+    run_elements<Storage>(all, lane.reversed());
+  }
+
+  /// One source to each destination as that one is aligned. The source is read anew for each, from
+  /// the caches: destinations are the inner loop.
+  WHORL_HOST_DEVICE void copy_windows(Lane lane) const {
+    constexpr int kWindows = 2;
+    constexpr std::uint64_t kMostEdges = 4 * kVectorBytes / sizeof(Storage);
+    const std::byte* const from = operands_.source(0);
+    const auto division = [&](const std::byte* to) {
+      return Division::windowed(to, operands_.count(), sizeof(Storage));
+    };
+    const std::uint64_t most = operands_.count() / std::uint64_t{kPerVector};
+    WHORL_DO_NOT_UNROLL
+    for (std::uint64_t first = lane.index; first < most; first += lane.count * kWindows) {
+      WHORL_DO_NOT_UNROLL
+      for (int k = 0; k < operands_.destinations(); ++k) {
+        std::byte* const to = operands_.destination(k);
+        const Division all = division(to);
+        Window loaded[kWindows];
+        const auto offset = [&](int u) {
+          return all.head * sizeof(Storage) +
+                 (first + static_cast<std::uint64_t>(u) * lane.count) * kVectorBytes;
+        };
+        const auto exists = [&](int u) {
+          return first + static_cast<std::uint64_t>(u) * lane.count < all.vectors;
+        };
+        WHORL_UNROLL
+        for (int u = 0; u < kWindows; ++u) {
+          if (exists(u)) loaded[u].load(from + offset(u));
+        }
+        WHORL_UNROLL
+        for (int u = 0; u < kWindows; ++u) {
+          if (exists(u))
+            *reinterpret_cast<Vector*>(to + offset(u)) = loaded[u].get(from + offset(u));
+        }
+      }
+    }
+    const std::uint64_t edges = kMostEdges * static_cast<std::uint64_t>(operands_.destinations());
+    const Lane others = lane.reversed();
+    for (std::uint64_t i = others.index; i < edges; i += others.count) {
+      std::byte* const to = operands_.destination(static_cast<int>(i / kMostEdges));
+      const Division all = division(to);
+      if (i % kMostEdges >= all.edges) continue;
+      const std::uint64_t element = all.element(i % kMostEdges, sizeof(Storage));
+      reinterpret_cast<Storage*>(to)[element] = reinterpret_cast<const Storage*>(from)[element];
     }
   }
 

@@ -15,9 +15,8 @@ namespace {
 #define WHORL_ADDRESS(type) whorl_fatbin_combine_##type,
 constexpr std::array<const char*, kNumDataTypes> kFatbins{WHORL_FATBINS(WHORL_ADDRESS)};
 
-/// What a thread has in flight at once; with less for each, a block is not worth its start.
-constexpr std::size_t kBytesOfBlock = std::size_t{kThreads} * 16 * 4;
-/// Blocks of a launch for each multiprocessor: as many as fit.
+/// Blocks of a launch for each multiprocessor: as many as fit, see __launch_bounds__ of the
+/// kernels.
 constexpr unsigned kBlocksOfProcessor = 2;
 
 } // namespace
@@ -72,24 +71,20 @@ Status Kernels::combine(Work& work, DataType type, ReduceOp op, CUstream stream)
   align(work, size_of(type));
   const std::size_t kernel = index_of(op == ReduceOp::kAvg ? ReduceOp::kSum : op);
   const Row& row = rows_[static_cast<std::size_t>(type)];
-  return launch(row.combine[kernel][most_sources(work) > 2 ? 1 : 0], work,
-                work.count * size_of(type), stream);
+  return launch(row.combine[kernel][most_sources(work) > 2 ? 1 : 0], work, size_of(type), stream);
 }
 
 Status Kernels::copy(Work& work, CUstream stream) const {
   return combine(work, DataType::kUint8, ReduceOp::kMax, stream);
 }
 
-Status Kernels::launch(CUfunction function, const Work& work, std::size_t bytes,
+Status Kernels::launch(CUfunction function, const Work& work, std::size_t element_size,
                        CUstream stream) const {
-  const auto segments = static_cast<unsigned>(work.n_segments);
-  if (work.count == 0 || segments == 0) return {};
-  const std::size_t useful = (bytes + kBytesOfBlock - 1) / kBytesOfBlock;
-  const unsigned blocks =
-      static_cast<unsigned>(std::min<std::size_t>(useful, std::max(1U, most_blocks_ / segments)));
+  if (work.count == 0 || work.n_segments == 0) return {};
+  const Grid grid = grid_of(work, element_size, most_blocks_);
   void* parameters[] = {const_cast<Work*>(&work)};
-  WHORL_CUDA_TRY(cuLaunchKernel(function, blocks, segments, 1, kThreads, 1, 1, 0, stream,
-                                parameters, nullptr));
+  WHORL_CUDA_TRY(cuLaunchKernel(function, grid.blocks, static_cast<unsigned>(work.n_segments), 1,
+                                grid.threads, 1, 1, 0, stream, parameters, nullptr));
   return {};
 }
 

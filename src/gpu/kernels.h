@@ -21,12 +21,14 @@ class Kernels {
   /// Queues `work` on elements of `type`; its segments are aligned here. kAvg is kSum with the
   /// work's divisor.
   Status combine(Work& work, DataType type, ReduceOp op, CUstream stream) const;
-  /// Queues a copy of `count` bytes for each segment, all of which have one source.
+  /// Queues a copy of `count` bytes for each segment, all of which have one source. It is the
+  /// kernel of the largest byte, which moves the bytes of one source as they are.
   Status copy(Work& work, CUstream stream) const;
 
  private:
   Status load();
-  Status launch(CUfunction function, const Work& work, std::size_t bytes, CUstream stream) const;
+  Status launch(CUfunction function, const Work& work, std::size_t element_size,
+                CUstream stream) const;
 
   struct Row {
     std::array<std::array<CUfunction, 2>, kNumReduceOps> combine{}; ///< few, many sources

@@ -7,7 +7,7 @@ namespace whorl::gpu {
 
 inline constexpr int kMaxBuffers = 64;
 inline constexpr int kMaxSegments = 64;
-/// Of a block of every kernel.
+/// Of a block of every kernel, at most.
 inline constexpr int kThreads = 512;
 
 /// A range of elements to be combined: the same elements of some consecutive sources, to the same
@@ -20,7 +20,8 @@ struct Segment {
   std::uint8_t first_destination = 0;
   std::uint8_t destinations = 0; ///< at least 1
   /// How the addresses are aligned; set by align(). kVector: all alike modulo 16 and each to an
-  /// element; kElement: each to an element; kByte: not at all.
+  /// element; kElement: each to an element; kByte: not at all. Only with kByte are
+  /// elements moved one by one.
   enum class Access : std::uint8_t { kByte, kElement, kVector };
   Access access = Access::kByte;
 };
@@ -51,5 +52,13 @@ static_assert(sizeof(Work) <= 4096);
 void align(Work& work, std::size_t element_size) noexcept;
 /// The largest number of sources of a segment.
 int most_sources(const Work& work) noexcept;
+
+/// Of a launch, for each segment.
+struct Grid {
+  unsigned blocks, threads;
+};
+/// A thread for each vector as long as the device has room for `most_blocks` blocks in all; small
+/// work is spread over many small blocks.
+Grid grid_of(const Work& work, std::size_t element_size, unsigned most_blocks) noexcept;
 
 } // namespace whorl::gpu

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """usage: nccl_random.py [PART…]: operations of random kinds, sizes, types, numbers of ranks and
 placements through libnccl.so.2 by ctypes, results compared with numpy bit for bit: the ranks as
-threads, as one thread, in a captured graph, and as processes. WHORL_GPU_TEST_SEED and
+threads, as one thread, in a captured graph, and as processes; and the 16- and 8-bit floats on the
+device against the host's kernels. WHORL_GPU_TEST_SEED and
 WHORL_GPU_TEST_ROUNDS change what is drawn."""
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "nccl"))
 
 SEED = int(os.environ.get("WHORL_GPU_TEST_SEED", "20"))
 ROUNDS = int(os.environ.get("WHORL_GPU_TEST_ROUNDS", "120"))
-SUM, PROD, MAX, MIN = range(4)
+SUM, PROD, MAX, MIN, AVERAGE = range(5)
 # ncclDataType_t by the name of numpy; "bfloat16" is kept in 16-bit whole numbers.
 TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6,
          "float32": 7, "float64": 8, "bfloat16": 9}
+# ncclDataType_t, bits, and the code of 1.
+NARROW = {"float16": (6, 16, 0x3C00), "bfloat16": (9, 16, 0x3F80), "float8e4m3": (10, 8, 0x38),
+          "float8e5m2": (11, 8, 0x3C)}
 KINDS = ("AllReduce", "ReduceScatter", "AllGather", "Broadcast", "Reduce")
 
 
@@ -331,7 +335,75 @@ def as_process(rank: int, size: int) -> None:
     nccl.ncclCommDestroy(comm)
 
 
-INSIDE = {"one_thread": as_one_thread, "threads": as_threads, "graph": captured}
+def narrow_floats(size: int) -> None:
+    """All codes of 16- and 8-bit floats, and sums, products and averages of many pairs of them: the
+    kernels convert by instructions of the device, and have the bits of the same call on host memory."""
+    import numpy as np
+
+    cuda, nccl = begin()
+    comms = communicators(nccl, size)
+    streams = [cuda.stream() for _ in range(size)]
+    random_codes = np.random.default_rng(SEED)
+    operators = (SUM, PROD, AVERAGE) if size == 2 else (SUM, PROD)  # a host rounds at each hop
+    for name, (kind, bits, one) in NARROW.items():
+        codes = np.arange(1 << 16, dtype=np.uint16)
+        if bits == 8:
+            pairs = [((codes >> 8).astype(np.uint8), (codes & 255).astype(np.uint8))]
+        else:
+            pairs = [(codes, random_codes.permutation(codes)) for _ in range(16)]
+            pairs.append((codes, np.zeros_like(codes)))
+        for first, second in pairs:
+            for op in operators:
+                neutral = np.full_like(first, one if op == PROD else 0)
+                inputs = [first, second] + [neutral] * (size - 2)
+                for offset in (0, 1):  # of the results, in elements
+                    on_host = all_reduced(cuda, nccl, comms, streams, inputs, kind, op)
+                    on_device = all_reduced(cuda, nccl, comms, streams, inputs, kind, op, offset)
+                    for rank in range(size):
+                        differ = on_host[rank] != on_device[rank]
+                        at = int(differ.argmax())
+                        assert not differ.any(), (
+                            f"rank {rank} of {size}: operator {op} of {name}, offset {offset}: "
+                            f"{int(differ.sum())} elements differ, the first is of "
+                            f"{first[at]:#x} and {second[at]:#x}: {on_device[rank][at]:#x} on the "
+                            f"device, {on_host[rank][at]:#x} on the host")
+    for comm in comms:
+        nccl.ncclCommDestroy(comm)
+
+
+def all_reduced(cuda: Any, nccl: Any, comms: Any, streams: list, inputs: list, kind: int, op: int,
+                offset: int | None = None) -> list:
+    """The results of the ranks, out of place; on the device if there is an `offset`."""
+    import numpy as np
+
+    from driver import Buffer
+
+    results = [np.empty_like(one) for one in inputs]
+    buffers = []
+    if offset is not None:
+        for one, stream in zip(inputs, streams):
+            pair = (Buffer(cuda, one.nbytes), Buffer(cuda, one.nbytes, offset * one.itemsize))
+            cuda.cuMemcpyAsync(pair[0].address, one.ctypes.data, one.nbytes, stream)
+            buffers.append(pair)
+    nccl.ncclGroupStart()
+    for rank, (one, result) in enumerate(zip(inputs, results)):
+        send, recv = ((one.ctypes.data, result.ctypes.data) if offset is None
+                      else (buffer.address for buffer in buffers[rank]))
+        nccl.ncclAllReduce(send, recv, one.size, kind, op, comms[rank], streams[rank])
+    nccl.ncclGroupEnd()
+    for rank, result in enumerate(results):
+        if offset is not None:
+            cuda.cuMemcpyAsync(result.ctypes.data, buffers[rank][1].address, result.nbytes,
+                               streams[rank])
+        cuda.cuStreamSynchronize(streams[rank])
+    for pair in buffers:
+        for buffer in pair:
+            buffer.free()
+    return results
+
+
+INSIDE = {"one_thread": as_one_thread, "threads": as_threads, "graph": captured,
+          "narrow_floats": narrow_floats}
 
 
 def main() -> None:

@@ -75,8 +75,9 @@ class Combine : public ::testing::TestWithParam<Case> {
 
 TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
   for (const std::size_t n : {1u, 2u, 3u, 8u, 9u, 17u}) {
-    for (const std::size_t count : {0u, 1u, 7u, 16u, 33u, 1000u}) {
-      for (const std::size_t step : {std::size_t{0}, size(), std::size_t{1}}) { // of the alignment
+    for (const std::size_t count : {0u, 1u, 7u, 16u, 33u, 100u, 1000u}) {
+      // `step` is by how much one buffer is aligned otherwise than the one before.
+      for (const std::size_t step : {std::size_t{0}, size(), 3 * size(), std::size_t{1}}) {
         Buffers sources(n, count * size(), random_);
         Buffers destinations(3, count * size(), random_);
         gpu::Work work{};
@@ -109,24 +110,27 @@ TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
 
 TEST_P(Combine, WorksInPlace) {
   for (const std::size_t n : {2u, 3u, 9u}) {
-    Buffers buffers(n, 333 * size(), random_);
-    gpu::Work work{};
-    std::vector<const void*> from;
-    for (std::size_t k = 0; k < n; ++k) {
-      work.destinations[k] = buffers.at(k, size());
-      work.sources[k] = work.destinations[k];
-      from.push_back(work.sources[k]);
-    }
-    work.segments[0] = {.sources = static_cast<std::uint8_t>(n),
-                        .destinations = static_cast<std::uint8_t>(n)};
-    work.n_segments = 1;
-    work.count = 333;
-    work.divisor = divisor(n);
-    gpu::align(work, size());
-    const std::vector<std::byte> wanted = expected(from, 333);
-    testing::host_kernels().at(kernel(n))(work, 2, 32);
-    for (std::size_t k = 0; k < n; ++k) {
-      ASSERT_EQ(std::memcmp(work.destinations[k], wanted.data(), wanted.size()), 0) << n;
+    for (const std::size_t step : {std::size_t{0}, size()}) {
+      Buffers buffers(n, 333 * size(), random_);
+      gpu::Work work{};
+      std::vector<const void*> from;
+      for (std::size_t k = 0; k < n; ++k) {
+        work.destinations[k] = buffers.at(k, size() + k * step);
+        work.sources[k] = work.destinations[k];
+        from.push_back(work.sources[k]);
+      }
+      work.segments[0] = {.sources = static_cast<std::uint8_t>(n),
+                          .destinations = static_cast<std::uint8_t>(n)};
+      work.n_segments = 1;
+      work.count = 333;
+      work.divisor = divisor(n);
+      gpu::align(work, size());
+      const std::vector<std::byte> wanted = expected(from, 333);
+      testing::host_kernels().at(kernel(n))(work, 2, 7);
+      for (std::size_t k = 0; k < n; ++k) {
+        ASSERT_EQ(std::memcmp(work.destinations[k], wanted.data(), wanted.size()), 0)
+            << n << " buffers, step " << step;
+      }
     }
   }
 }
@@ -146,6 +150,32 @@ std::string case_name(const ::testing::TestParamInfo<Case>& test) {
   return std::string(name_of(test.param.type)) + "_" + std::string(name_of(test.param.op));
 }
 INSTANTIATE_TEST_SUITE_P(All, Combine, ::testing::ValuesIn(all_cases()), case_name);
+
+/// Kernels::copy() uses the largest of unsigned bytes.
+TEST(Copy, MovesBytesBetweenAllAlignments) {
+  std::mt19937_64 random{kSeed};
+  for (const std::size_t count : {1u, 15u, 31u, 32u, 47u, 48u, 63u, 64u, 65u, 100u, 500u, 2000u}) {
+    for (std::size_t from = 0; from < 16; ++from) {
+      for (std::size_t to = 0; to < 16; ++to) {
+        Buffers source(1, count, random);
+        Buffers destinations(3, count, random);
+        gpu::Work work{};
+        work.sources[0] = source.at(0, from);
+        for (std::size_t k = 0; k < 3; ++k) work.destinations[k] = destinations.at(k, to + 5 * k);
+        work.segments[0] = {.sources = 1, .destinations = 3};
+        work.n_segments = 1;
+        work.count = count;
+        gpu::align(work, 1);
+        testing::host_kernels().at("whorl_combine_uint8_max_few")(work, 3, 7);
+        for (std::size_t k = 0; k < 3; ++k) {
+          ASSERT_EQ(std::memcmp(work.destinations[k], work.sources[0], count), 0)
+              << count << " bytes from " << from << " to " << to << ", destination " << k;
+          ASSERT_TRUE(destinations.edges_untouched(k, to + 5 * k));
+        }
+      }
+    }
+  }
+}
 
 /// Where segments lie, by a reduce-scatter and an all-gather of three ranks.
 TEST(Segments, PlaceBlocksAsCollectivesDo) {
@@ -210,6 +240,27 @@ TEST(Segments, KnowHowTheirBuffersAreAligned) {
   EXPECT_EQ(access(4, 64, 132), gpu::Segment::Access::kElement);
   EXPECT_EQ(access(4, 68, 128), gpu::Segment::Access::kElement);
   EXPECT_EQ(access(2, 66, 130), gpu::Segment::Access::kByte);
+}
+
+TEST(Grid, HasAThreadForEachVectorWhileThereIsRoom) {
+  gpu::Work work{};
+  const auto grid = [&](std::size_t elements, int segments) {
+    work.count = elements;
+    work.n_segments = segments;
+    return gpu::grid_of(work, 4, 264);
+  };
+  const auto is = [](gpu::Grid got, unsigned blocks, unsigned threads) {
+    return got.blocks == blocks && got.threads == threads;
+  };
+  EXPECT_TRUE(is(grid(1, 1), 1, 128));
+  EXPECT_TRUE(is(grid(4 * 128, 1), 1, 128));
+  EXPECT_TRUE(is(grid(4 * 128 + 1, 1), 2, 128));
+  EXPECT_TRUE(is(grid(4 * 128 * 264, 1), 264, 128));
+  EXPECT_TRUE(is(grid(4 * 128 * 264 + 1, 1), 133, 256));
+  EXPECT_TRUE(is(grid(4 * 512 * 264, 1), 264, 512));
+  EXPECT_TRUE(is(grid(std::size_t{1} << 32, 1), 264, 512));
+  EXPECT_TRUE(is(grid(4 * 512 * 66, 4), 66, 512));
+  EXPECT_TRUE(is(grid(std::size_t{1} << 32, 64), 4, 512));
 }
 
 } // namespace
