@@ -4,16 +4,19 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "base/event.h"
+#include "base/log.h"
 #include "comm/device_capture.h"
 #include "comm/device_peers.h"
 #include "comm/device_stream.h"
 #include "comm/device_work.h"
 #include "gpu/driver.h"
+#include "gpu/kernels.h"
 #include "gpu/memory_kind.h"
 
 namespace whorl {
@@ -112,6 +115,18 @@ bool reaches(CUcontext context, const Request& request, int rank, int nranks) {
          good(request.recv, output_bytes(request, rank, nranks));
 }
 
+/// Whether kernels can be launched; they are loaded before anybody waits for this call.
+bool has_kernels(CUcontext context) {
+  const gpu::ContextGuard guard(context);
+  const Status status = gpu::Kernels::of(context).status();
+  if (status.ok()) return true;
+  static std::atomic_flag told;
+  if (!told.test_and_set()) {
+    log(LogLevel::kWarn, "the host carries out operations on device memory: " + status.message());
+  }
+  return false;
+}
+
 Status ProcessGroup::record_ready(Rank& rank, const Stream::Device& device) {
   const auto context = static_cast<CUcontext>(device.context);
   const gpu::ContextGuard guard(context);
@@ -128,11 +143,12 @@ Status ProcessGroup::record_ready(Rank& rank, const Stream::Device& device) {
 Status ProcessGroup::check(int rank, const Request& request, Stream* stream) const {
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
   if (!device) return {};
-  Status refused = refuse_capture(static_cast<CUstream>(device->stream));
+  const auto context = static_cast<CUcontext>(device->context);
+  Status refused = refuse_capture(static_cast<CUstream>(device->stream), context);
   if (refused.ok()) return {};
-  const bool one_kernel =
-      suits(request, ranks_.size()) && reaches(static_cast<CUcontext>(device->context), request,
-                                               rank, static_cast<int>(ranks_.size()));
+  const bool one_kernel = suits(request, ranks_.size()) &&
+                          reaches(context, request, rank, static_cast<int>(ranks_.size())) &&
+                          has_kernels(context);
   return one_kernel ? Status() : refused;
 }
 
@@ -143,7 +159,9 @@ std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* strea
   if (const auto device = stream != nullptr ? stream->device() : std::nullopt) {
     mine.stream = static_cast<CUstream>(device->stream);
     mine.context = static_cast<CUcontext>(device->context);
-    mine.on_device = suits(request, ranks_.size()) && reaches(mine.context, request, rank, nranks);
+    mine.on_device = suits(request, ranks_.size()) &&
+                     reaches(mine.context, request, rank, nranks) &&
+                     (ranks_[index].context == mine.context || has_kernels(mine.context));
     if (mine.on_device) mine.error = record_ready(ranks_[index], *device);
   }
   const bool waits = mine.on_device;
@@ -189,7 +207,7 @@ void ProcessGroup::decide(Operation& operation) {
 Status ProcessGroup::check_captures(const std::vector<Post>& posts) const {
   for (std::size_t rank = 0; rank < posts.size(); ++rank) {
     if (!posts[rank].on_device) continue;
-    if (Status refused = refuse_capture(posts[rank].stream); !refused.ok()) {
+    if (Status refused = refuse_capture(posts[rank].stream, posts[rank].context); !refused.ok()) {
       return refused.with_context(
           fmt::format("{} in {}, where not all ranks have their buffers on "
                       "one device",
