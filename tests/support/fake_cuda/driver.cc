@@ -1,16 +1,14 @@
-// The functions of the driver, see device.h. FAKE_CUDA_DEVICES says how many devices there are.
+// The functions of the driver, see device.h.
 // fake_cuda_allow_copies(n) lets all copies after the next n fail; −1: none.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gpu/work.h"
+#include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
 #include "tests/support/host_kernels.h"
@@ -19,38 +17,24 @@
 
 namespace {
 
+using fake_cuda::add_function;
+using fake_cuda::context_of;
+using fake_cuda::current_context;
+using fake_cuda::devices;
+using fake_cuda::has_function;
+using fake_cuda::is_initialised;
 using fake_cuda::kFault;
 using fake_cuda::lost;
 using fake_cuda::Memory;
+using fake_cuda::refused;
 using fake_cuda::stream_of;
+using fake_cuda::synchronize_implicitly;
 using fake_cuda::unsafe_call_is_refused;
-
-bool initialised = false;
-int devices() {
-  const char* const text = std::getenv("FAKE_CUDA_DEVICES");
-  return text == nullptr ? 1 : std::atoi(text);
-}
-
-/// Each device has its primary context and no other.
-CUcontext context_of(int device) {
-  static char contexts[16];
-  return reinterpret_cast<CUcontext>(&contexts[device]);
-}
-thread_local std::vector<CUcontext> context_stack;
-
-CUcontext current_context() { return context_stack.empty() ? nullptr : context_stack.back(); }
 
 /// The event of a handle. What is queued keeps it, as in the real driver.
 const std::shared_ptr<fake_cuda::Event>& event_of(CUevent handle) {
   return *reinterpret_cast<std::shared_ptr<fake_cuda::Event>*>(handle);
 }
-
-struct IpcHandle {
-  int process, fd;
-  std::size_t bytes;
-  unsigned long long id;
-};
-static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
 std::atomic<long> copies_allowed{-1};
 
@@ -71,11 +55,6 @@ void write_value(CUdeviceptr address, std::uint32_t value) {
 
 extern "C" {
 
-CUresult cuInit(unsigned) {
-  if (devices() <= 0) return CUDA_ERROR_NO_DEVICE;
-  initialised = true;
-  return CUDA_SUCCESS;
-}
 CUresult cuDriverGetVersion(int* version) {
   *version = CUDA_VERSION;
   return CUDA_SUCCESS;
@@ -107,11 +86,6 @@ CUresult cuGetErrorString(CUresult, const char** text) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  if (ordinal >= devices()) return CUDA_ERROR_INVALID_DEVICE;
-  *device = ordinal;
-  return CUDA_SUCCESS;
-}
 CUresult cuDeviceGetCount(int* count) {
   *count = devices();
   return CUDA_SUCCESS;
@@ -142,49 +116,10 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) {
   *can = 1;
   return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  *context = context_of(device);
-  return CUDA_SUCCESS;
-}
-CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
-CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
-  *flags = 0;
-  *active = initialised ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxGetCurrent(CUcontext* context) {
-  if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
-  *context = current_context();
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxGetDevice(CUdevice* device) {
-  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  *device = 0;
-  while (context_of(*device) != current_context()) ++*device;
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxPushCurrent(CUcontext context) {
-  context_stack.push_back(context);
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxPopCurrent(CUcontext* context) {
-  if (context_stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = context_stack.back();
-  context_stack.pop_back();
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxSetCurrent(CUcontext context) {
-  if (!context_stack.empty()) context_stack.pop_back();
-  context_stack.push_back(context);
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
-CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) { return CUDA_SUCCESS; }
-
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr pointer) {
   if (lost()) return kFault;
-  if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!is_initialised()) return CUDA_ERROR_NOT_INITIALIZED;
   const Memory::Range range = Memory::all().find(pointer);
   for (unsigned i = 0; i < n; ++i) {
     switch (attributes[i]) {
@@ -198,7 +133,8 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, voi
         *static_cast<int*>(values[i]) = range.bytes > 0 ? range.device : -2;
         break;
       case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *static_cast<CUcontext*>(values[i]) = range.bytes > 0 ? context_of(range.device) : nullptr;
+        *static_cast<CUcontext*>(values[i]) =
+            range.bytes > 0 && !range.pool ? context_of(range.device) : nullptr;
         break;
       case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *static_cast<unsigned long long*>(values[i]) = range.id;
@@ -219,7 +155,7 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, voi
   return CUDA_SUCCESS;
 }
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!is_initialised()) return CUDA_ERROR_NOT_INITIALIZED;
   if (Memory::all().find(pointer).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   return cuPointerGetAttributes(1, &attribute, &value, pointer);
 }
@@ -243,6 +179,8 @@ CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream) {
 }
 CUresult cuMemFree(CUdeviceptr pointer) {
   if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  synchronize_implicitly();
   return Memory::all().free_device(pointer);
 }
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
@@ -250,6 +188,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
 }
 CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
   if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return Memory::all().allocate_host(bytes, false, pointer);
 }
@@ -257,11 +196,14 @@ CUresult cuMemFreeHost(void* pointer) { return Memory::all().free_host(pointer);
 CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned) {
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return Memory::all().add_host(pointer, bytes);
 }
 CUresult cuMemHostUnregister(void* pointer) {
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  synchronize_implicitly();
   return Memory::all().remove_host(pointer);
 }
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
@@ -274,7 +216,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
 
 void fake_cuda_allow_copies(long n) { copies_allowed = n; }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (copies_allowed >= 0 && copies_allowed-- == 0) {
     copies_allowed = 0;
     return CUDA_ERROR_INVALID_VALUE;
@@ -289,7 +231,7 @@ CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([c = *copy] {
     const auto address = [](CUmemorytype type, CUdeviceptr device, const void* host) {
       return Memory::all().reach(type == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uintptr_t>(host)
@@ -305,14 +247,17 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([=] { std::memset(Memory::all().reach(to), value, bytes); });
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreate(CUstream* stream, unsigned) {
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   if (lost()) return kFault;
-  *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream);
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  using Kind = fake_cuda::Stream::Kind;
+  const Kind kind = (flags & CU_STREAM_NON_BLOCKING) != 0 ? Kind::kNonBlocking : Kind::kBlocking;
+  *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream(kind));
   return CUDA_SUCCESS;
 }
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) {
@@ -332,23 +277,23 @@ CUresult cuStreamDestroy(CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamSynchronize(CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_of(stream).synchronize();
   return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuStreamQuery(CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return stream_of(stream).idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
-CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
-  if (lost()) return kFault;
-  *context = current_context() != nullptr ? current_context() : context_of(0);
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  *context = context_of(stream_of(stream).device());
   return CUDA_SUCCESS;
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   *status =
       stream_of(stream).capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
@@ -368,18 +313,19 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 }
 CUresult cuGraphDestroy(CUgraph) { return CUDA_SUCCESS; }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
-  *number = reinterpret_cast<std::uintptr_t>(stream) <= 2 ? 0 : stream_of(stream).number();
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  *number = reinterpret_cast<std::uintptr_t>(stream) <= 1 ? 1 : stream_of(stream).number();
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   stream_of(stream).push([event, number = event->recorded()] { event->wait(number); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                              unsigned flags) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([=] {
     wait_value(address, [=](std::uint32_t now) {
       return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
@@ -389,13 +335,13 @@ CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t va
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([=] { write_value(address, value); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
                             unsigned) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   for (unsigned i = 0; i < count; ++i) {
     const CUstreamBatchMemOpParams& operation = operations[i];
     switch (operation.operation) {
@@ -419,7 +365,7 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent handle, CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   stream_of(stream).push([event, number = event->record()] { event->reach(number); });
   return CUDA_SUCCESS;
@@ -444,6 +390,11 @@ CUresult cuEventDestroy(CUevent handle) {
 
 // A module is any image; its functions are those that the host has.
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (fake_cuda::modules_are_refused()) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  synchronize_implicitly();
   *module = reinterpret_cast<CUmodule>(const_cast<void*>(image));
   return CUDA_SUCCESS;
 }
@@ -453,6 +404,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   const auto found = kernels.find(std::string_view(name));
   if (found == kernels.end()) return CUDA_ERROR_NOT_FOUND;
   *function = reinterpret_cast<CUfunction>(found->second);
+  add_function(*function);
   return CUDA_SUCCESS;
 }
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
@@ -462,7 +414,8 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned, CUstream stream,
                         void** parameters, void**) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (!has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
   auto work = *static_cast<whorl::gpu::Work*>(parameters[0]);
   if (y != static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 || threads_z != 1 ||
       x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
@@ -477,28 +430,6 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     reinterpret_cast<whorl::testing::HostKernel>(function)(work, x, threads);
   });
   return CUDA_SUCCESS;
-}
-
-CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
-  if (lost()) return kFault;
-  const Memory::Range range = Memory::all().find(pointer);
-  if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle ipc{getpid(), range.fd, range.bytes, range.id};
-  std::memset(handle, 0, sizeof *handle);
-  std::memcpy(handle, &ipc, sizeof ipc);
-  return CUDA_SUCCESS;
-}
-CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned) {
-  if (lost()) return kFault;
-  if (fake_cuda::ipc_is_refused()) return CUDA_ERROR_INVALID_VALUE;
-  IpcHandle ipc;
-  std::memcpy(&ipc, &handle, sizeof ipc);
-  return Memory::all().open_device(ipc.process, {.bytes = ipc.bytes, .fd = ipc.fd, .id = ipc.id},
-                                   pointer);
-}
-CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
-  if (lost()) return kFault;
-  return Memory::all().free_device(pointer);
 }
 
 } // extern "C"
