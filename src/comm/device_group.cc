@@ -115,7 +115,7 @@ bool reaches(CUcontext context, const Request& request, int rank, int nranks) {
          good(request.recv, output_bytes(request, rank, nranks));
 }
 
-/// Whether kernels can be launched; they are loaded before anybody waits for this call.
+/// Whether kernels can be launched; loads them.
 bool has_kernels(CUcontext context) {
   const gpu::ContextGuard guard(context);
   const Status status = gpu::Kernels::of(context).status();
@@ -159,9 +159,7 @@ std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* strea
   if (const auto device = stream != nullptr ? stream->device() : std::nullopt) {
     mine.stream = static_cast<CUstream>(device->stream);
     mine.context = static_cast<CUcontext>(device->context);
-    mine.on_device = suits(request, ranks_.size()) &&
-                     reaches(mine.context, request, rank, nranks) &&
-                     (ranks_[index].context == mine.context || has_kernels(mine.context));
+    mine.on_device = suits(request, ranks_.size()) && reaches(mine.context, request, rank, nranks);
     if (mine.on_device) mine.error = record_ready(ranks_[index], *device);
   }
   const bool waits = mine.on_device;
@@ -191,7 +189,8 @@ void ProcessGroup::decide(Operation& operation) {
   const bool together = std::all_of(posts.begin(), posts.end(), [&](const Post& post) {
     return post.on_device && post.context == posts[0].context;
   });
-  if (!together) {
+  // Not before all have posted: to load kernels may wait for a stream that waits for a call.
+  if (!together || !has_kernels(posts[0].context)) {
     operation.error = check_captures(posts);
     return;
   }
