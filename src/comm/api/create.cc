@@ -6,6 +6,7 @@
 #include "comm/api/support.h"
 #include "comm/bootstrap_root.h"
 #include "comm/create.h"
+#include "comm/device_stream.h"
 #include "comm/group.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
@@ -198,6 +199,7 @@ whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist)
     mark_used();
     const auto options = make_options(nullptr);
     if (!options.ok()) return options.status();
+    prepare_device(ndev); // ranks are made by threads, which have no context
     return create_all(comms, ndev, *options).with_context("whorlCommInitAll");
   });
 }
