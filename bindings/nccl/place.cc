@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <initializer_list>
 #include <type_traits>
@@ -13,6 +15,10 @@ namespace {
 
 // Of the driver's interface.
 constexpr int kCudaSuccess = 0;
+// What is said of memory that the driver does not know, and where it is not in use.
+constexpr std::array kMeansHost{1 /* value */,    3 /* not initialized */, 4 /* deinitialized */,
+                                34 /* stub */,    100 /* no device */,     201 /* context */,
+                                802 /* system */, 803 /* mismatch */,      804 /* compatibility */};
 constexpr int kAttributeMemoryType = 2;
 constexpr int kAttributeIsManaged = 8;
 constexpr unsigned kMemoryTypeDevice = 2;
@@ -59,11 +65,14 @@ Place place_of(const void* pointer) noexcept {
   if (cuda == nullptr || pointer == nullptr) return Place::kHost;
   const auto address = reinterpret_cast<unsigned long long>(pointer);
   unsigned type = 0;
-  // Memory that the driver does not know is an error of this call, and ordinary host memory.
-  if (cuda->pointer_get_attribute(&type, kAttributeMemoryType, address) != kCudaSuccess ||
-      type != kMemoryTypeDevice) {
-    return Place::kHost;
+  // After another error, such as that of a lost device, the host must not touch the memory; whorl
+  // tells what is wrong.
+  const int asked = cuda->pointer_get_attribute(&type, kAttributeMemoryType, address);
+  if (asked != kCudaSuccess) {
+    const bool host = std::find(kMeansHost.begin(), kMeansHost.end(), asked) != kMeansHost.end();
+    return host ? Place::kHost : Place::kDevice;
   }
+  if (type != kMemoryTypeDevice) return Place::kHost;
   unsigned managed = 0;
   static_cast<void>(cuda->pointer_get_attribute(&managed, kAttributeIsManaged, address));
   return managed != 0 ? Place::kHost : Place::kDevice;

@@ -44,7 +44,9 @@
 ///   device until other processes have used 64 more or have destroyed the communicator.
 /// - otherwise the host carries the operation out between a copy of the inputs and one of the
 ///   results, and the call returns at once. Such an operation cannot be captured (the call is
-///   ::whorlInvalidUsage), and ranks that share a stream must be in one group.
+///   ::whorlInvalidUsage), and ranks that share a stream must be in one group. So must ranks of a
+///   process whose streams wait for each other by themselves: the default stream (NULL,
+///   `cudaStreamLegacy`) and the streams made without `cudaStreamNonBlocking` do.
 #ifndef WHORL_WHORL_H_
 #define WHORL_WHORL_H_
 

@@ -4,16 +4,11 @@
 
 namespace whorl {
 
-Result<bool> is_captured(CUstream stream) {
+Status refuse_capture(CUstream stream, CUcontext context) {
+  const gpu::ContextGuard guard(context); // a default stream is one of the current context
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   WHORL_CUDA_TRY(cuStreamIsCapturing(stream, &status));
-  return status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-Status refuse_capture(CUstream stream) {
-  const Result<bool> captured = is_captured(stream);
-  if (!captured.ok()) return captured.status();
-  if (!*captured) return {};
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return {};
   return Status::error(Code::kInvalidUsage,
                        "the stream is being captured into a graph, but this operation is not one "
                        "kernel, which is all "

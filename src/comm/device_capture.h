@@ -6,9 +6,8 @@
 
 namespace whorl {
 
-/// Whether a stream is being captured into a graph.
-Result<bool> is_captured(CUstream stream);
-/// kInvalidUsage if it is: for an operation that a graph cannot repeat. Nothing has happened then.
-Status refuse_capture(CUstream stream);
+/// kInvalidUsage if a stream of `context` is being captured into a graph: for an operation that a
+/// graph cannot repeat. Nothing has happened then.
+Status refuse_capture(CUstream stream, CUcontext context);
 
 } // namespace whorl

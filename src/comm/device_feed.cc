@@ -28,7 +28,7 @@ bool is_device(const void* pointer) noexcept {
 
 Result<CopyStreams*> CopyStreams::of(CUcontext context, CUstream stream) {
   static std::mutex mutex;
-  static auto& all = *new std::map<std::pair<CUcontext, int>, std::unique_ptr<CopyStreams>>;
+  static auto& all = *new std::map<std::pair<std::uint64_t, int>, std::unique_ptr<CopyStreams>>;
   const gpu::ContextGuard guard(context);
   int own = 0, least = 0, greatest = 0;
   WHORL_CUDA_TRY(cuStreamGetPriority(stream, &own));
@@ -37,7 +37,7 @@ Result<CopyStreams*> CopyStreams::of(CUcontext context, CUstream stream) {
   const int inner = greatest + 1;
   const int other = inner < least && inner != own ? inner : own == greatest ? least : greatest;
   const std::lock_guard lock(mutex);
-  std::unique_ptr<CopyStreams>& known = all[{context, other}];
+  std::unique_ptr<CopyStreams>& known = all[{gpu::id_of(context), other}];
   if (known == nullptr) {
     auto made = std::make_unique<CopyStreams>();
     made->context_ = context;
@@ -99,6 +99,10 @@ std::size_t DeviceFeed::memory_for(const Request& request, const Membership& mem
   return 2 * both >= in + out ? 0 : kAlignment + kSlots * both;
 }
 
+std::size_t DeviceFeed::usual_memory(std::size_t piece_bytes) noexcept {
+  return kAlignment + kSlots * 2 * round_up(piece_bytes, kAlignment);
+}
+
 Result<std::shared_ptr<DeviceFeed>> DeviceFeed::make(const CopyStreams& streams,
                                                      const Request& request,
                                                      const Membership& members,
@@ -126,7 +130,10 @@ DeviceFeed::Side DeviceFeed::side(const void* data, std::size_t bytes, bool all)
 
 DeviceFeed::~DeviceFeed() {
   const gpu::ContextGuard guard(streams_.context());
-  if (own_memory_ != nullptr) streams_.synchronize();
+  if (own_memory_ != nullptr) {
+    streams_.synchronize();
+    own_memory_.reset();
+  }
   for (const Slot& slot : slots_) {
     if (slot.returned != nullptr) static_cast<void>(driver()->cuEventDestroy(slot.returned));
   }
@@ -167,7 +174,7 @@ Status DeviceFeed::prepare() {
   while (windows_ > 1 && kSlots * slot_bytes() > memory_.size()) --windows_;
   pieces_ = (whole_.windows + windows_ - 1) / windows_;
   if (slot_bytes() > memory_.size()) { // a window is larger than could be foreseen
-    auto made = StagingMemory::make(kSlots * slot_bytes());
+    auto made = StagingMemory::take(streams_.context(), kSlots * slot_bytes());
     if (!made.ok()) return made.status();
     own_memory_ = *std::move(made);
     memory_ = {own_memory_->data(), own_memory_->bytes()};

@@ -68,6 +68,8 @@ class DeviceFeed final : public Feed {
   /// copy all of it at once. `piece_bytes` are of the larger buffer.
   static std::size_t memory_for(const Request& request, const Membership& members,
                                 std::size_t piece_bytes) noexcept;
+  /// The most that most operations take.
+  static std::size_t usual_memory(std::size_t piece_bytes) noexcept;
   /// `memory` is registered, starts at a multiple of 256 bytes and outlives the operation.
   static Result<std::shared_ptr<DeviceFeed>> make(const CopyStreams& streams,
                                                   const Request& request, const Membership& members,

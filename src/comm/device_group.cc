@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "base/event.h"
+#include "base/log.h"
 #include "base/params.h"
 #include "comm/device_capture.h"
 #include "comm/device_peers.h"
@@ -16,6 +18,7 @@
 #include "comm/device_stream.h"
 #include "comm/device_work.h"
 #include "gpu/driver.h"
+#include "gpu/kernels.h"
 #include "gpu/memory_kind.h"
 
 namespace whorl {
@@ -139,6 +142,18 @@ bool reaches(CUcontext context, const Request& request, int rank, int nranks) {
          good(request.recv, output_bytes(request, rank, nranks));
 }
 
+/// Whether kernels can be launched; loads them.
+bool has_kernels(CUcontext context) {
+  const gpu::ContextGuard guard(context);
+  const Status status = gpu::Kernels::of(context).status();
+  if (status.ok()) return true;
+  static std::atomic_flag told;
+  if (!told.test_and_set()) {
+    log(LogLevel::kWarn, "the host carries out operations on device memory: " + status.message());
+  }
+  return false;
+}
+
 Status ProcessGroup::record_ready(Rank& rank, const Stream::Device& device) {
   const auto context = static_cast<CUcontext>(device.context);
   const gpu::ContextGuard guard(context);
@@ -155,11 +170,12 @@ Status ProcessGroup::record_ready(Rank& rank, const Stream::Device& device) {
 Status ProcessGroup::check(int rank, const Request& request, Stream* stream) const {
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
   if (!device) return {};
-  Status refused = refuse_capture(static_cast<CUstream>(device->stream));
+  const auto context = static_cast<CUcontext>(device->context);
+  Status refused = refuse_capture(static_cast<CUstream>(device->stream), context);
   if (refused.ok()) return {};
-  const bool one_kernel =
-      suits(request, ranks_.size()) && reaches(static_cast<CUcontext>(device->context), request,
-                                               rank, static_cast<int>(ranks_.size()));
+  const bool one_kernel = suits(request, ranks_.size()) &&
+                          reaches(context, request, rank, static_cast<int>(ranks_.size())) &&
+                          has_kernels(context);
   return one_kernel ? Status() : refused;
 }
 
@@ -205,7 +221,10 @@ void ProcessGroup::decide(Operation& operation) {
   const auto all = [&](auto&& holds) { return std::all_of(posts.begin(), posts.end(), holds); };
   const bool one_context = all([&](const Post& post) { return post.context == posts[0].context; });
   const bool on_devices = all([](const Post& post) { return post.on_device; });
-  if (!on_devices || (!one_context && (way_ == Way::kFused || schedules_ == nullptr))) {
+  const bool suitable = one_context || (way_ != Way::kFused && schedules_ != nullptr);
+  const bool fused = one_context && (way_ != Way::kSchedule || schedules_ == nullptr);
+  // Not before all have posted: to load kernels may wait for a stream that waits for a call.
+  if (!on_devices || !suitable || (fused && !has_kernels(posts[0].context))) {
     operation.error = check_captures(posts);
     return;
   }
@@ -252,7 +271,7 @@ Status ProcessGroup::failure() {
 Status ProcessGroup::check_captures(const std::vector<Post>& posts) const {
   for (std::size_t rank = 0; rank < posts.size(); ++rank) {
     if (!posts[rank].on_device) continue;
-    if (Status refused = refuse_capture(posts[rank].stream); !refused.ok()) {
+    if (Status refused = refuse_capture(posts[rank].stream, posts[rank].context); !refused.ok()) {
       return refused.with_context(
           fmt::format("{} in {}, where not all ranks have their buffers on "
                       "one device",

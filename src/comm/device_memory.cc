@@ -44,6 +44,7 @@ Result<void*> device_alloc(std::size_t bytes) {
                          "with cudaSetDevice and a call that uses it, or cuCtxSetCurrent");
   }
   CUdeviceptr address = 0;
+  const gpu::CaptureModeGuard relaxed; // memory that whorl gives is nothing of a graph
   const CUresult result = driver()->cuMemAlloc(&address, bytes);
   if (Status status = gpu::check(result, fmt::format("cuMemAlloc of {} bytes", bytes));
       !status.ok()) {

@@ -93,7 +93,9 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
 
 Status DevicePeers::check(int, const Request&, Stream* stream) const {
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
-  return device ? refuse_capture(static_cast<CUstream>(device->stream)) : Status();
+  return device ? refuse_capture(static_cast<CUstream>(device->stream),
+                                 static_cast<CUcontext>(device->context))
+                : Status();
 }
 
 std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std::uint64_t) {
@@ -192,7 +194,7 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   if (all_known) return end(operation, true, queue(operation, timeout_ns));
   const Status mapped = map_all();
   if (!mapped.ok()) {
-    log(LogLevel::kInfo,
+    log(LogLevel::kWarn,
         fmt::format("{}: the host carries out {}, because a buffer of another process could not be "
                     "mapped: {}",
                     names_[static_cast<std::size_t>(members_.rank)], describe(operation.request),
@@ -214,7 +216,7 @@ Progress DevicePeers::look_at_answers(Operation& operation, std::uint64_t timeou
     forget_new();
     if (++refusals_ == kMostRefusals) {
       usable_ = false;
-      log(LogLevel::kInfo,
+      log(LogLevel::kWarn,
           fmt::format(
               "{}: processes do not share device memory any more: {} operations had buffers "
               "that some rank could not map. The host carries out this communicator's "
@@ -274,18 +276,43 @@ Status DevicePeers::map_all() {
           [&](const NewMemory& one) { return one.rank == rank && one.memory.id == memory->id; });
       if (tried) continue; // in vain
       new_memory_.push_back({rank, *memory});
-      const Status opened = imports_->open(rank, *memory, gates_.next(), gates_.passed(),
-                                           members_.cards[index].process_key == own);
+      const std::array keep{post.input.id, post.output.id};
+      imports_->make_room(rank, *memory, keep);
+      const Status opened = open(rank, *memory, members_.cards[index].process_key == own);
       if (first.ok()) first = opened;
     }
   }
   return first;
 }
 
-/// A rank could not map all of it, so no rank has it: what is mapped is alike on all.
+/// Maps memory of a rank, if need be after what is in its way is not used any more.
+Status DevicePeers::open(int rank, const gpu::SharedMemory& memory, bool here) {
+  bool busy = false;
+  close_retired(imports_->in_the_way(rank, &memory));
+  Status status = imports_->open(rank, memory, gates_.next(), here, busy);
+  if (!busy) return status;
+  close_retired(imports_->in_the_way(rank, nullptr));
+  return imports_->open(rank, memory, gates_.next(), here, busy);
+}
+
+/// Unmaps what is not needed any more, when the streams have passed operation `last`; they may be
+/// held up by what the program does after this call.
+void DevicePeers::close_retired(std::uint64_t last) {
+  constexpr WaitPolicy kBriefly{.timeout_ns = 200'000'000, .spins = 0, .yield_ns = 0};
+  ClockNapper clock;
+  static_cast<void>(
+      wait_until([&] { return gates_.passed() >= last ? Progress::kDone : Progress::kIdle; },
+                 kBriefly, *watch_.verdict, clock));
+  imports_->close_retired(gates_.passed());
+}
+
+/// A rank could not map all of it, so no rank has it. What is mapped is alike on all, and the next
+/// operation begins anew: what is in the way may be memory that another rank has freed meanwhile.
 void DevicePeers::forget_new() {
   const gpu::ContextGuard guard(context_);
   for (const NewMemory& one : new_memory_) imports_->forget(one.rank, one.memory);
+  imports_->forget_all();
+  imports_->trim(gates_.passed());
 }
 
 /// All buffers are mapped.

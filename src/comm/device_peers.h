@@ -69,6 +69,8 @@ class DevicePeers final : public DeviceGroup {
   Status check_alike(const Operation& operation) const;
   bool together() const;
   Status map_all();
+  Status open(int rank, const gpu::SharedMemory& memory, bool here);
+  void close_retired(std::uint64_t last);
   void forget_new();
   Status queue(const Operation& operation, std::uint64_t timeout_ns);
   std::string missing(const Operation& operation) const;

@@ -6,12 +6,14 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "base/log.h"
 #include "base/params.h"
 #include "comm/device_capture.h"
+#include "comm/device_context.h"
 #include "comm/device_feed.h"
 #include "comm/staging_memory.h"
 #include "gpu/driver.h"
@@ -64,19 +66,14 @@ class DeviceStream final : public Stream {
     if (!piece_bytes.ok()) return piece_bytes.status();
     stream->piece_bytes_ = static_cast<std::size_t>(*piece_bytes);
     WHORL_TRY(stream->probe_.prepare());
-    auto memory = StagingMemory::make(sizeof(Words));
-    if (!memory.ok()) return memory.status();
-    stream->words_ = new ((*memory)->data()) Words;
-    stream->words_memory_ = *std::move(memory);
-    CUdeviceptr words = 0;
-    WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&words, stream->words_, 0));
-    stream->ready_ = words + offsetof(Words, ready);
-    stream->done_ = words + offsetof(Words, done);
     return stream;
   }
 
   Status prepare(std::span<const Part> parts) override;
   Result<std::uint64_t> issue(std::span<const Part> parts) override;
+  Status follow(std::uint64_t number) override;
+  /// Gives its memory back if the stream has passed all operations. Not while others are queued.
+  void give_up_memory();
   std::optional<Device> device() const noexcept override { return Device{handle_, context_}; }
   bool may_start(std::uint64_t number) const noexcept override {
     const std::uint32_t ready = words_->ready.load(std::memory_order_acquire); // the stream's write
@@ -92,6 +89,7 @@ class DeviceStream final : public Stream {
   struct Words {
     alignas(64) std::atomic<std::uint32_t> ready{0};
     alignas(64) std::atomic<std::uint32_t> done{0};
+    alignas(64) std::atomic<std::uint32_t> passed{0};
   };
   struct Copy {
     CUdeviceptr to, from;
@@ -103,20 +101,19 @@ class DeviceStream final : public Stream {
     std::size_t used = 0; ///< of the memory
   };
 
+  Status make_words();
   Result<std::byte*> take(Staging& staging, std::size_t bytes);
   Status replace(Staging& staging, const Part& part, std::size_t piece_bytes);
   Status replace_buffers(Staging& staging, Request& request, const Extents& in, const Extents& out);
   Status replace_blocks(Staging& staging, Request& request);
   Result<bool> feed(Staging& staging, const Part& part, std::size_t piece_bytes);
   Status copy(std::span<const Copy> copies) const;
-  Status wait_and_return(cuuint32_t value);
 
   CUstream handle_ = nullptr;
   CUcontext context_ = nullptr;
   gpu::FaultProbe probe_;
-  std::unique_ptr<StagingMemory> words_memory_;
-  Words* words_ = nullptr;
-  CUdeviceptr ready_ = 0, done_ = 0;
+  Words* words_ = nullptr; ///< null until an operation is prepared
+  CUdeviceptr ready_ = 0, done_ = 0, passed_ = 0;
   std::uint64_t issued_ = 0;
   Staging staging_;               ///< of the operation that has been prepared
   std::size_t piece_bytes_ = 0;   ///< 0: operations are not cut
@@ -129,15 +126,54 @@ class DeviceStream final : public Stream {
   std::vector<std::unique_ptr<StagingMemory>> memory_;
 };
 
+/// To have them made outside a capture, and only for streams that need them.
+Status DeviceStream::make_words() {
+  if (words_ != nullptr) return {};
+  const auto memory = staging_words(context_, sizeof(Words));
+  if (!memory.ok()) return memory.status();
+  CUdeviceptr words = 0;
+  WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&words, *memory, 0));
+  ready_ = words + offsetof(Words, ready);
+  done_ = words + offsetof(Words, done);
+  passed_ = words + offsetof(Words, passed);
+  words_ = new (*memory) Words;
+  return {};
+}
+
+void DeviceStream::give_up_memory() {
+  if (words_ == nullptr || staging_.used > 0) return;
+  const std::uint32_t passed = words_->passed.load(std::memory_order_acquire); // the stream's write
+  if (passed == static_cast<std::uint32_t>(issued_)) memory_.clear();
+}
+
+/// All streams that have been used, by the ids of their context and of the stream, which are never
+/// used again; default streams of several contexts may have the same.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::pair<std::uint64_t, unsigned long long>, std::shared_ptr<DeviceStream>> streams;
+};
+Registry& registry() {
+  static Registry* const instance = new Registry; // never destroyed: streams may outlive main()
+  return *instance;
+}
+
+/// Streams keep memory for their next operation, but the program may have destroyed them.
+void give_up_idle_memory() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  for (const auto& [id, stream] : all.streams) stream->give_up_memory();
+}
+
 /// Memory for one buffer; valid until the operation is complete in the stream.
 Result<std::byte*> DeviceStream::take(Staging& staging, std::size_t bytes) {
   constexpr std::size_t kAlignment = 256;
   const std::size_t begin = (staging.used + kAlignment - 1) / kAlignment * kAlignment;
   if (memory_.empty() ||
       memory_.back()->bytes() - std::min(memory_.back()->bytes(), begin) < bytes) {
-    if (staging.used == 0 && driver()->cuStreamQuery(handle_) == CUDA_SUCCESS) memory_.clear();
     const std::size_t before = memory_.empty() ? 0 : memory_.back()->bytes();
-    auto larger = StagingMemory::make(std::max({bytes, 2 * before, std::size_t{1} << 20}));
+    give_up_idle_memory();
+    auto larger =
+        StagingMemory::take(context_, staging.used > 0 ? std::max(bytes, 2 * before) : bytes);
     if (!larger.ok()) return larger.status();
     memory_.push_back(*std::move(larger));
     staging.used = bytes;
@@ -255,7 +291,8 @@ Status DeviceStream::copy(std::span<const Copy> copies) const {
 
 Status DeviceStream::prepare(std::span<const Part> parts) {
   const gpu::ContextGuard guard(context_);
-  WHORL_TRY(refuse_capture(handle_));
+  WHORL_TRY(refuse_capture(handle_, context_));
+  WHORL_TRY(make_words());
   // Pieces get smaller where many operations, such as the sends of a group, are under way at once.
   constexpr std::size_t kAtOnce = 4, kLeastPieces = 16;
   const std::size_t piece_bytes =
@@ -278,16 +315,17 @@ Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
     const std::lock_guard lock(fed_mutex_);
     fed_.insert(number);
   }
-  if (const Status status = wait_and_return(value); !status.ok()) {
-    abandon(number); // the stream may be waiting for it
-    return status;
-  }
   return number;
 }
 
-Status DeviceStream::wait_and_return(cuuint32_t value) {
+Status DeviceStream::follow(std::uint64_t number) {
+  const gpu::ContextGuard guard(context_);
+  const auto value = static_cast<cuuint32_t>(number);
   WHORL_CUDA_TRY(cuStreamWaitValue32(handle_, done_, value, CU_STREAM_WAIT_VALUE_GEQ));
-  return copy(staging_.results);
+  WHORL_TRY(copy(staging_.results));
+  WHORL_CUDA_TRY(cuStreamWriteValue32(handle_, passed_, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+  staging_ = {};
+  return {};
 }
 
 void DeviceStream::release(std::uint64_t number) noexcept {
@@ -311,16 +349,6 @@ void DeviceStream::release(std::uint64_t number) noexcept {
   words_->done.store(value, std::memory_order_release); // pairs with the wait that issue() queues
 }
 
-/// All streams that have been used, by the driver's number for them, which is never used again.
-struct Registry {
-  std::mutex mutex;
-  std::map<unsigned long long, std::shared_ptr<DeviceStream>> streams;
-};
-Registry& registry() {
-  static Registry* const instance = new Registry; // never destroyed: streams may outlive main()
-  return *instance;
-}
-
 } // namespace
 
 bool devices_possible() noexcept {
@@ -332,35 +360,48 @@ std::string why_no_devices() { return gpu::driver_error(); }
 
 Status device_fault() { return gpu::current_fault(); }
 
-bool on_device(const Request& request, int rank, int nranks) noexcept {
-  if (!devices_possible()) return false;
+const void* device_buffer(const Request& request, int rank, int nranks) noexcept {
+  if (!devices_possible()) return nullptr;
   if (request.blocks != nullptr) {
-    const auto any = [](const std::vector<Blocks::Block>& blocks) {
-      return std::any_of(blocks.begin(), blocks.end(), [](const Blocks::Block& block) {
-        return block.used && block.count > 0 && is_device(block.data);
-      });
-    };
-    return any(request.blocks->sends) || any(request.blocks->receives);
+    for (const auto* const blocks : {&request.blocks->sends, &request.blocks->receives}) {
+      for (const Blocks::Block& block : *blocks) {
+        if (block.used && block.count > 0 && is_device(block.data)) return block.data;
+      }
+    }
+    return nullptr;
   }
-  return (input_bytes(request, rank, nranks) > 0 && is_device(request.send)) ||
-         (output_bytes(request, rank, nranks) > 0 && is_device(request.recv));
+  if (input_bytes(request, rank, nranks) > 0 && is_device(request.send)) return request.send;
+  if (output_bytes(request, rank, nranks) > 0 && is_device(request.recv)) return request.recv;
+  return nullptr;
 }
 
-Result<std::shared_ptr<Stream>> device_stream(void* handle) {
+bool lacks_context(void* handle) noexcept {
+  return devices_possible() && is_default_stream(static_cast<CUstream>(handle)) &&
+         !has_current_context();
+}
+
+Result<std::shared_ptr<Stream>> device_stream(void* handle, const void* buffer) {
   if (!devices_possible()) return Status::error(Code::kInvalidArgument, gpu::driver_error());
   const auto stream = static_cast<CUstream>(handle);
   CUcontext context = nullptr;
   unsigned long long number = 0;
+  std::optional<gpu::ContextGuard> of_buffer;
+  if (buffer != nullptr && lacks_context(handle)) {
+    const auto found = context_of_memory(buffer);
+    if (!found.ok()) return found.status();
+    of_buffer.emplace(*found);
+  }
   WHORL_CUDA_TRY(cuStreamGetCtx(stream, &context));
   WHORL_CUDA_TRY(cuStreamGetId(stream, &number));
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  std::shared_ptr<DeviceStream>& known = all.streams[number];
+  const std::pair id(gpu::id_of(context), number);
+  std::shared_ptr<DeviceStream>& known = all.streams[id];
   if (known == nullptr) {
     const gpu::ContextGuard guard(context);
     auto made = DeviceStream::make(stream, context);
     if (!made.ok()) {
-      all.streams.erase(number);
+      all.streams.erase(id);
       return made.status();
     }
     known = *std::move(made);

@@ -29,15 +29,19 @@ Status queue(std::span<Queued> all) {
   static std::mutex issuing;
   const std::lock_guard lock(issuing);
   for (Queued& one : all) WHORL_TRY(one.stream->prepare(one.parts));
+  const auto give_up = [&](Status status) {
+    for (Queued& one : all) {
+      if (one.ticket != nullptr) one.ticket->abandon();
+    }
+    return status;
+  };
   for (Queued& one : all) {
     const auto number = one.stream->issue(one.parts);
-    if (!number.ok()) {
-      for (Queued& other : all) {
-        if (other.ticket != nullptr) other.ticket->abandon();
-      }
-      return number.status();
-    }
+    if (!number.ok()) return give_up(number.status());
     one.ticket = std::make_shared<Ticket>(one.stream, *number, one.batches);
+  }
+  for (Queued& one : all) {
+    if (Status status = one.ticket->follow(); !status.ok()) return give_up(std::move(status));
   }
   return {};
 }

@@ -11,8 +11,10 @@ std::string why_no_devices() {
   return "this build of whorl has no support for devices; build it where the CUDA toolkit is";
 }
 std::string why_no_device_support() { return why_no_devices(); }
-bool on_device(const Request&, int, int) noexcept { return false; }
-Result<std::shared_ptr<Stream>> device_stream(void*) {
+void prepare_device(int) {}
+const void* device_buffer(const Request&, int, int) noexcept { return nullptr; }
+bool lacks_context(void*) noexcept { return false; }
+Result<std::shared_ptr<Stream>> device_stream(void*, const void*) {
   return Status::error(Code::kInvalidArgument, why_no_devices());
 }
 Status device_fault() { return {}; }

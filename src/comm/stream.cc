@@ -1,16 +1,25 @@
 #include "comm/stream.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <unordered_map>
 
+#include "base/system.h"
 #include "comm/task_queue.h"
 
 namespace whorl {
 namespace {
 
+/// Handles are addresses that nobody else has, one after the other.
 struct Registry {
+  static constexpr std::size_t kMostStreams = std::size_t{1} << 26;
   std::mutex mutex;
   std::unordered_map<void*, std::shared_ptr<Stream>> streams;
+  std::byte* first = nullptr; ///< of kMostStreams addresses; null: none have been reserved
+  std::size_t made = 0;
 };
 
 Registry& registry() {
@@ -92,13 +101,39 @@ void Ticket::complete_part(const Status& status) {
   stream_->complete(number_, error_);
 }
 
-void* create_stream() {
+Result<void*> create_stream() {
   auto stream = std::make_shared<Stream>();
-  void* const handle = stream.get();
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
+  if (all.first == nullptr) {
+    void* addresses = nullptr;
+    const int error = sys().mmap(nullptr, Registry::kMostStreams, PROT_NONE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &addresses);
+    if (error < 0) {
+      return Status::error(Code::kSystemError,
+                           fmt::format("mmap finds no {} addresses for the handles of streams: {}",
+                                       Registry::kMostStreams, std::strerror(-error)));
+    }
+    all.first = static_cast<std::byte*>(addresses);
+  }
+  if (all.made == Registry::kMostStreams) {
+    return Status::error(Code::kSystemError,
+                         fmt::format("{} streams have been made, which is all there can be in one "
+                                     "process; use streams again instead of making new ones",
+                                     all.made));
+  }
+  void* const handle = all.first + all.made;
   all.streams.emplace(handle, std::move(stream));
+  ++all.made;
   return handle;
+}
+
+bool was_stream(void* handle) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto address = reinterpret_cast<std::uintptr_t>(handle);
+  const auto first = reinterpret_cast<std::uintptr_t>(all.first);
+  return all.first != nullptr && address >= first && address - first < all.made;
 }
 
 std::shared_ptr<Stream> find_stream(void* handle) {

@@ -38,11 +38,19 @@ class Stream {
     static_cast<void>(parts);
     return {};
   }
-  /// Queues the operation that was prepared last, and gives its number, from 1. Operations that are
-  /// in several streams are queued in all of them before the next one is.
+  /// Queues what comes before the operation that was prepared last, and gives its number, from 1.
+  /// Operations that are in several streams are queued in all of them before the next one is.
   virtual Result<std::uint64_t> issue(std::span<const Part> parts) {
     static_cast<void>(parts);
     return issued_.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  /// Queues what comes behind operation `number`, the last that was issued. Where an operation is
+  /// in several streams it has been issued in all of them, so that none of these waits for a stream
+  /// that is in order with it. An error: nothing may have been queued.
+  virtual Status follow(std::uint64_t number) {
+    static_cast<void>(number);
+    return {};
   }
 
   /// The stream and its context, as the device's driver knows them.
@@ -101,6 +109,8 @@ class Ticket {
   Ticket(std::shared_ptr<Stream> stream, std::uint64_t number, int parts)
       : stream_(std::move(stream)), number_(number), parts_(parts) {}
   bool may_start() const noexcept { return stream_->may_start(number_); }
+  /// Stream::follow().
+  Status follow() { return stream_->follow(number_); }
   void complete_part(const Status& status);
   /// Instead of complete_part(), for all parts: none will be carried out.
   void abandon() { stream_->abandon(number_); }
@@ -115,10 +125,12 @@ class Ticket {
 };
 
 /// The streams that exist. Handles are pointers that users pass around, so they are looked up,
-/// never trusted. Any thread.
-void* create_stream();
+/// never trusted. None is used again, nor do they point to memory. Any thread.
+Result<void*> create_stream();
 /// nullptr if `handle` is not a stream (any more).
 std::shared_ptr<Stream> find_stream(void* handle);
+/// Whether create_stream() has given `handle`, also if that stream has been destroyed.
+bool was_stream(void* handle);
 void destroy_stream(void* handle);
 
 } // namespace whorl

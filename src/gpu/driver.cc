@@ -22,6 +22,8 @@ struct Loaded {
 #define WHORL_CUDA_FIND(name) find(library, WHORL_CUDA_TEXT(name), functions.name);
     WHORL_CUDA_FUNCTIONS(WHORL_CUDA_FIND)
 #undef WHORL_CUDA_FIND
+    functions.cuCtxGetId =
+        reinterpret_cast<decltype(functions.cuCtxGetId)>(dlsym(library, "cuCtxGetId"));
   }
 
   template <class Function>
@@ -57,6 +59,18 @@ Status check(CUresult result, std::string_view what) {
   if (driver()->cuGetErrorName(result, &name) != CUDA_SUCCESS) name = "an unknown error";
   if (driver()->cuGetErrorString(result, &words) != CUDA_SUCCESS) words = "no description";
   return Status::error(Code::kCudaError, fmt::format("{} failed: {} ({})", what, words, name));
+}
+
+std::uint64_t id_of(CUcontext context) noexcept {
+  unsigned long long id = 0;
+  if (driver()->cuCtxGetId != nullptr && driver()->cuCtxGetId(context, &id) == CUDA_SUCCESS) {
+    return id;
+  }
+  return reinterpret_cast<std::uintptr_t>(context);
+}
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
 CaptureModeGuard::CaptureModeGuard() noexcept {

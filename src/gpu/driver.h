@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,7 @@ namespace whorl::gpu {
   function(cuCtxEnablePeerAccess) function(cuCtxGetCurrent) function(cuCtxGetDevice)              \
   function(cuCtxGetStreamPriorityRange) function(cuCtxPopCurrent) function(cuCtxPushCurrent)      \
   function(cuDeviceCanAccessPeer) function(cuDeviceGetAttribute) function(cuDeviceGetUuid)        \
+  function(cuDevicePrimaryCtxRetain) function(cuDriverGetVersion)                                 \
   function(cuEventCreate) function(cuEventDestroy) function(cuEventQuery)                         \
   function(cuEventRecord) function(cuEventSynchronize) function(cuFuncGetAttribute)               \
   function(cuGetErrorName) function(cuGetErrorString) function(cuIpcCloseMemHandle)               \
@@ -38,6 +40,7 @@ struct Driver {
 #define WHORL_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   WHORL_CUDA_FUNCTIONS(WHORL_CUDA_MEMBER)
 #undef WHORL_CUDA_MEMBER
+  decltype(&::cuCtxGetId) cuCtxGetId = nullptr; ///< null in a driver of early CUDA 12
 };
 
 /// The driver, or null where the machine has none (see driver_error()). Loads it at the first call,
@@ -58,6 +61,13 @@ Status check(CUresult result, std::string_view what);
       return ::whorl::gpu::check(whorl_cuda_result, #call);              \
     }                                                                    \
   } while (false)
+
+/// What a context is known by where something is kept of it. Where the primary context of a device
+/// is reset, everything in it is gone, and the next one may have the same handle; it has another
+/// id. An old driver has no ids, the handle stands for them there.
+std::uint64_t id_of(CUcontext context) noexcept;
+/// "12.8", of CUDA's numbers for versions.
+std::string version_text(int version);
 
 /// Lets the thread make calls that would otherwise spoil a graph which another thread of the
 /// program is capturing, for as long as this lives: what whorl does with streams and memory of its

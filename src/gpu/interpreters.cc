@@ -32,9 +32,10 @@ Result<CUmodule> load_module(const char* fatbin, std::string_view what) {
 
 Result<const Interpreters*> Interpreters::of(CUcontext context) {
   static std::mutex mutex;
-  static auto& all = *new std::map<CUcontext, std::unique_ptr<Interpreters>>; // never unloaded
+  static auto& all = *new std::map<std::uint64_t, std::unique_ptr<Interpreters>>; // never unloaded
+  const CaptureModeGuard relaxed;
   const std::lock_guard lock(mutex);
-  std::unique_ptr<Interpreters>& known = all[context];
+  std::unique_ptr<Interpreters>& known = all[id_of(context)];
   if (known == nullptr) {
     auto made = std::make_unique<Interpreters>();
     if (Status status = made->load(); !status.ok()) return status;

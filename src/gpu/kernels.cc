@@ -19,19 +19,40 @@ constexpr std::array<const char*, kNumDataTypes> kFatbins{WHORL_FATBINS(WHORL_AD
 /// kernels.
 constexpr unsigned kBlocksOfProcessor = 2;
 
+struct Loaded {
+  std::unique_ptr<Kernels> kernels;
+  Status status;
+};
+
+/// Why the driver may not take the kernels.
+std::string requirements() {
+  int version = 0;
+  if (driver()->cuDriverGetVersion(&version) == CUDA_SUCCESS &&
+      version / 1000 < CUDA_VERSION / 1000) {
+    return fmt::format(
+        "whorl's kernels were compiled by CUDA {} and need a driver for CUDA {} or "
+        "newer, this one is for CUDA {}; install a newer driver or its compatibility "
+        "package, or build whorl with CUDA {}",
+        version_text(CUDA_VERSION), CUDA_VERSION / 1000, version_text(version), version / 1000);
+  }
+  return "whorl has them for devices of compute capability 8.0 and later";
+}
+
 } // namespace
 
 Result<Kernels*> Kernels::of(CUcontext context) {
   static std::mutex mutex;
-  static auto& all = *new std::map<CUcontext, std::unique_ptr<Kernels>>; // never unloaded
+  static auto& all = *new std::map<std::uint64_t, Loaded>; // never unloaded
+  const CaptureModeGuard relaxed;
   const std::lock_guard lock(mutex);
-  std::unique_ptr<Kernels>& known = all[context];
-  if (known == nullptr) {
-    auto made = std::make_unique<Kernels>();
-    if (Status status = made->load(); !status.ok()) return status;
-    known = std::move(made);
+  const auto [found, is_new] = all.try_emplace(id_of(context));
+  Loaded& known = found->second;
+  if (is_new) {
+    known.kernels = std::make_unique<Kernels>();
+    known.status = known.kernels->load();
   }
-  return known.get();
+  if (!known.status.ok()) return known.status;
+  return known.kernels.get();
 }
 
 Status Kernels::load() {
@@ -46,9 +67,11 @@ Status Kernels::load() {
     CUmodule module = nullptr;
     const CUresult result =
         driver()->cuModuleLoadData(&module, kFatbins[static_cast<std::size_t>(t)]);
-    WHORL_TRY(check(result, fmt::format("loading the kernels of {}; whorl has them for devices of "
-                                        "compute capability 8.0 and later",
-                                        name_of(type))));
+    if (result != CUDA_SUCCESS) {
+      const std::string what = fmt::format("loading the kernels of {}", name_of(type));
+      return Status::error(Code::kCudaError,
+                           fmt::format("{}; {}", check(result, what).message(), requirements()));
+    }
     for (const ReduceOp op : kReduceOps) {
       if (op == ReduceOp::kAvg || !combines(type, op)) continue;
       for (const bool many : {false, true}) {

@@ -15,7 +15,8 @@ namespace whorl::gpu {
 class Kernels {
  public:
   /// Those of a context, which must be current; loaded at the first call and kept for the life of
-  /// the process.
+  /// the process. Where they cannot be loaded, they are not tried again. Loading may wait for all
+  /// streams of the context.
   static Result<Kernels*> of(CUcontext context);
 
   /// Queues `work` on elements of `type`; its segments are aligned here. kAvg is kSum with the

@@ -33,7 +33,8 @@ struct MemoryPlace {
 };
 
 /// Asks the driver, where there is one and the program has initialised it; otherwise, and for a
-/// null pointer, memory is kHost. Any thread; some hundred nanoseconds.
+/// null pointer, memory is kHost. Where the driver does not answer, because its device is lost,
+/// say, memory is kDevice without a device. Any thread; some hundred nanoseconds.
 MemoryPlace place_of(const void* pointer) noexcept;
 
 } // namespace whorl::gpu

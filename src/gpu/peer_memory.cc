@@ -6,6 +6,16 @@
 #include "gpu/driver.h"
 
 namespace whorl::gpu {
+namespace {
+
+/// Whether an allocation that is mapped shares a block of so many bytes with `memory`.
+template <class Mapping>
+bool overlap(const Mapping& old, const SharedMemory& memory, std::uint64_t block) noexcept {
+  return old.allocation / block <= (memory.allocation + memory.allocated - 1) / block &&
+         memory.allocation / block <= (old.allocation + old.allocated - 1) / block;
+}
+
+} // namespace
 
 std::optional<SharedMemory> MemoryExports::find(const void* buffer, std::size_t bytes) {
   CUdeviceptr begin = 0;
@@ -39,24 +49,42 @@ std::optional<SharedMemory> MemoryExports::find(const void* buffer, std::size_t 
 
 MemoryImports::~MemoryImports() {
   const ContextGuard guard(context_);
-  while (!mapped_.empty()) retire(mapped_.begin());
+  forget_all();
   close_retired(UINT64_MAX);
 }
 
-Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t epoch,
-                           std::uint64_t passed, bool here) {
-  // Where there is a new allocation, those that were there before have been freed.
-  for (auto other = mapped_.begin(); other != mapped_.end();) {
+void MemoryImports::forget_all() {
+  while (!mapped_.empty()) retire(mapped_.begin());
+}
+
+void MemoryImports::make_room(int rank, const SharedMemory& memory,
+                              std::span<const std::uint64_t> keep) {
+  for (auto other = mapped_.lower_bound({rank, 0});
+       other != mapped_.end() && other->first.first == rank;) {
     const auto next = std::next(other);
-    const Mapping& old = other->second;
-    if (other->first.first == rank && old.allocation < memory.allocation + memory.allocated &&
-        memory.allocation < old.allocation + old.allocated) {
-      retire(other);
-    }
+    const std::uint64_t id = other->first.second;
+    const bool kept = std::find(keep.begin(), keep.end(), id) != keep.end();
+    // Ids grow. What is younger than `memory` is no trace of what was there before it.
+    const bool suspect = id < memory.id && !kept && overlap(other->second, memory, kDriverBlock);
+    if (suspect || overlap(other->second, memory, 1)) retire(other);
     other = next;
   }
-  close_retired(passed);
-  Mapping mapping{.base = memory.allocation,
+}
+
+std::uint64_t MemoryImports::in_the_way(int rank, const SharedMemory* memory) const noexcept {
+  std::uint64_t last = 0;
+  for (const Mapping& old : retired_) {
+    if (old.rank != rank) continue;
+    if (memory == nullptr || overlap(old, *memory, kDriverBlock)) last = std::max(last, old.used);
+  }
+  return last;
+}
+
+Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here,
+                           bool& busy) {
+  busy = false;
+  Mapping mapping{.rank = rank,
+                  .base = memory.allocation,
                   .allocation = memory.allocation,
                   .allocated = memory.allocated,
                   .used = epoch,
@@ -64,7 +92,10 @@ Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t e
   if (!here) {
     CUipcMemHandle handle;
     std::memcpy(&handle, memory.handle.data(), sizeof handle);
-    WHORL_CUDA_TRY(cuIpcOpenMemHandle(&mapping.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    const CUresult result =
+        driver()->cuIpcOpenMemHandle(&mapping.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    busy = result == CUDA_ERROR_ALREADY_MAPPED;
+    WHORL_TRY(check(result, "cuIpcOpenMemHandle"));
   }
   mapped_[{rank, memory.id}] = mapping;
   return {};

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,9 @@ class MemoryExports {
   std::map<std::uint64_t, Export> known_; ///< by where the allocation begins
 };
 
+/// The driver has small allocations in blocks of 2 MiB and maps whole blocks.
+inline constexpr std::uint64_t kDriverBlock = std::uint64_t{2} << 20;
+
 /// Allocations of other processes that are mapped in this one, each as long as it is among the last
 /// kMostMapped that its rank has used. A freed allocation stays in the device's memory until then.
 /// What is mapped depends on the calls alone, so it is alike on all ranks that make the same ones.
@@ -64,13 +68,24 @@ class MemoryImports {
   bool has(int rank, const SharedMemory& memory) const {
     return mapped_.contains({rank, memory.id});
   }
-  /// Maps memory of `rank`. `here`: it belongs to this process, which uses its own address. The
-  /// context is current. What was there before is unmapped if all that uses it is among the first
-  /// `passed` operations.
-  Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, std::uint64_t passed,
-              bool here);
+  /// Lets go of what may not be mapped together with `memory`, new memory of `rank`: what it lies
+  /// upon, which has been freed, and older allocations in the same blocks of the driver, which may
+  /// have been. `keep` are ids of memory of `rank` that has not been freed. Follows from the calls
+  /// alone.
+  void make_room(int rank, const SharedMemory& memory, std::span<const std::uint64_t> keep);
+  /// The last operation that uses what has been let go of but is still mapped, for those of `rank`
+  /// in the blocks of `memory`, or of all of them; 0 if none.
+  std::uint64_t in_the_way(int rank, const SharedMemory* memory) const noexcept;
+  /// Unmaps what has been let go of, as far as the first `passed` operations are all that use it.
+  void close_retired(std::uint64_t passed);
+  /// Maps memory of `rank` for operation `epoch`; make_room() was called. `here`: it belongs to
+  /// this process, which uses its own address. The context is current. `busy` is set if the driver
+  /// has something else of that process there.
+  Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here, bool& busy);
   /// Unmaps memory that no operation has used since open(), if it is mapped.
   void forget(int rank, const SharedMemory& memory);
+  /// Lets go of everything.
+  void forget_all();
   /// Where the buffer is; has() it. `epoch` is the operation that uses it.
   std::byte* use(int rank, const SharedMemory& memory, std::uint64_t epoch);
   /// Unmaps what is not needed any more, as far as all operations that use it are among the first
@@ -79,6 +94,7 @@ class MemoryImports {
 
  private:
   struct Mapping {
+    int rank;
     CUdeviceptr base; ///< here
     std::uint64_t allocation, allocated;
     std::uint64_t used; ///< the last epoch
@@ -87,7 +103,6 @@ class MemoryImports {
   using Key = std::pair<int, std::uint64_t>; ///< rank, id
   void retire(std::map<Key, Mapping>::iterator mapping);
   void retire_oldest(int rank);
-  void close_retired(std::uint64_t passed);
 
   CUcontext context_;
   std::map<Key, Mapping> mapped_;

@@ -255,6 +255,22 @@ TEST(DeviceErrors, AnAbsentRankIsNamedAndTheStreamGoesOn) {
   EXPECT_EQ(values.read<float>(stream.get())[0], 1.0f);
 }
 
+TEST(DeviceErrors, AStreamThatHasBeenDestroyedIsNotTakenForOneOfTheDevice) {
+  const DeviceContext context;
+  ThreadWorld world(1);
+  float value = 1;
+  for (int round = 0; round < 2; ++round) {
+    whorlStream_t stream = nullptr;
+    ASSERT_EQ(whorlStreamCreate(&stream), whorlSuccess);
+    EXPECT_EQ(whorlAllReduce(&value, &value, 1, whorlFloat32, whorlSum, world.comm(0), stream),
+              whorlSuccess);
+    EXPECT_EQ(whorlStreamDestroy(stream), whorlSuccess);
+    EXPECT_EQ(whorlAllReduce(&value, &value, 1, whorlFloat32, whorlSum, world.comm(0), stream),
+              whorlInvalidArgument);
+    EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("that still exists"));
+  }
+}
+
 TEST(DeviceErrors, AnOperationOfTheHostThatFailsLetsTheStreamGoOn) {
   const ScopedEnv env{{"WHORL_TIMEOUT_MS", "300"}};
   const DeviceContext context;

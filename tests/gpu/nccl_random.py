@@ -278,8 +278,8 @@ def captured(size: int) -> None:
         draw = Draw(size, f"graph {SEED} {turn}", exact=False)
         parts = [Part(cuda, draw, rank, streams[rank]) for rank in range(size)]
         cuda.cuCtxSynchronize()
-        relaxed = 2
-        cuda.cuStreamBeginCapture_v2(streams[0], relaxed)
+        everything = 0  # "global", which torch.cuda.graph uses: strict with all threads
+        cuda.cuStreamBeginCapture_v2(streams[0], everything)
         with cuda.event(streams[0]) as fork:
             for stream in streams[1:]:
                 cuda.cuStreamWaitEvent(stream, fork, 0)

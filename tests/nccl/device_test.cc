@@ -13,6 +13,7 @@ namespace {
 using whorl::test::DeviceContext;
 using whorl::test::DeviceCopy;
 using whorl::test::DeviceQueue;
+using whorl::test::KeepMemory;
 
 cudaStream_t runtime(CUstream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 
@@ -30,6 +31,7 @@ class World {
   World& operator=(const World&) = delete;
   template <class Body>
   void each(Body body) {
+    const KeepMemory until_all_are_joined;
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < comms_.size(); ++rank) {
       threads.emplace_back([&, rank] {

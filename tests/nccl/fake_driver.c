@@ -5,7 +5,7 @@
 
 static uintptr_t device_begin, device_end;
 static unsigned managed;
-static int has_context, synchronize_result, synchronized;
+static int has_context, synchronize_result, synchronized, pointer_error;
 
 void fakeSetDeviceMemory(void* begin, size_t bytes, int is_managed) {
   device_begin = (uintptr_t)begin;
@@ -16,10 +16,12 @@ void fakeSetStreams(int context, int result) {
   has_context = context;
   synchronize_result = result;
 }
+void fakeSetPointerError(int code) { pointer_error = code; }
 int fakeSynchronized(void) { return synchronized; }
 
 int cuPointerGetAttribute(void* data, int attribute, unsigned long long pointer) {
   enum { kMemoryType = 2, kIsManaged = 8, kDevice = 2, kInvalidValue = 1 };
+  if (pointer_error != 0) return pointer_error;
   if (pointer < device_begin || pointer >= device_end) return kInvalidValue;
   if (attribute == kMemoryType) *(unsigned*)data = kDevice;
   if (attribute == kIsManaged) *(unsigned*)data = managed;

@@ -49,6 +49,12 @@ def main() -> None:
     reduce(host, device)
     expect(list(device), [1, 2, 3, 4], "managed memory counts as the host's")
 
+    driver.fakeSetPointerError(700)  # an illegal address: the device is lost
+    fails(INVALID_ARGUMENT, lambda: reduce(device, out), "sendbuff", "device")
+    driver.fakeSetPointerError(3)  # not initialised
+    reduce(host, out)
+    driver.fakeSetPointerError(0)
+
     driver.fakeSetStreams(1, 0)
     reduce(host, out, 1)
     expect(driver.fakeSynchronized(), 1, "an operation waits for its stream")

@@ -6,32 +6,42 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <map>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace whorl::test {
 
+/// The primary context of a device. It is never released: the last release would reset it, with all
+/// that the library keeps in it.
+inline CUcontext primary_context(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, CUcontext> retained;
+  const std::lock_guard lock(mutex);
+  CUcontext& context = retained[ordinal];
+  CUdevice device = 0;
+  if (context == nullptr) {
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuDeviceGet(&device, ordinal), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, device), CUDA_SUCCESS);
+  }
+  return context;
+}
+
 /// Makes the primary context of a device the thread's.
 class DeviceContext {
  public:
   explicit DeviceContext(int ordinal = 0) {
-    CUcontext context = nullptr;
-    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
-    EXPECT_EQ(cuDeviceGet(&device_, ordinal), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, device_), CUDA_SUCCESS);
-    EXPECT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxPushCurrent(primary_context(ordinal)), CUDA_SUCCESS);
   }
   ~DeviceContext() {
     CUcontext context = nullptr;
     static_cast<void>(cuCtxPopCurrent(&context));
-    static_cast<void>(cuDevicePrimaryCtxRelease(device_));
   }
   DeviceContext(const DeviceContext&) = delete;
   DeviceContext& operator=(const DeviceContext&) = delete;
-
- private:
-  CUdevice device_ = 0;
 };
 
 /// A stream that does not synchronise with the default stream.
@@ -48,6 +58,38 @@ class DeviceQueue {
   CUstream stream_ = nullptr;
 };
 
+/// As long as this lives, memory of DeviceCopy is kept, and freed at the end with a context
+/// current: to free memory waits for all streams of the context, and that of a rank in another
+/// thread may wait for a call of this one. One at a time.
+class KeepMemory {
+ public:
+  KeepMemory() { kept().on = true; }
+  ~KeepMemory() {
+    kept().on = false;
+    for (const CUdeviceptr address : kept().all) EXPECT_EQ(cuMemFree(address), CUDA_SUCCESS);
+    kept().all.clear();
+  }
+  KeepMemory(const KeepMemory&) = delete;
+  KeepMemory& operator=(const KeepMemory&) = delete;
+  /// False: it is to be freed.
+  static bool keep(CUdeviceptr address) {
+    const std::lock_guard lock(kept().mutex);
+    if (kept().on) kept().all.push_back(address);
+    return kept().on;
+  }
+
+ private:
+  struct Kept {
+    std::mutex mutex;
+    bool on = false; ///< changes while there is one thread
+    std::vector<CUdeviceptr> all;
+  };
+  static Kept& kept() {
+    static Kept instance;
+    return instance;
+  }
+};
+
 /// Device memory with the contents of host memory.
 class DeviceCopy {
  public:
@@ -61,7 +103,10 @@ class DeviceCopy {
   template <class T>
   DeviceCopy(const std::vector<T>& contents, CUstream stream)
       : DeviceCopy(std::as_bytes(std::span(contents)), stream) {}
-  ~DeviceCopy() { EXPECT_EQ(cuMemFree(address_), CUDA_SUCCESS); }
+  ~DeviceCopy() {
+    if (KeepMemory::keep(address_)) return;
+    EXPECT_EQ(cuMemFree(address_), CUDA_SUCCESS);
+  }
   DeviceCopy(const DeviceCopy&) = delete;
   DeviceCopy& operator=(const DeviceCopy&) = delete;
 

@@ -35,6 +35,7 @@ void run_on_device(int nranks, const DeviceBody& body, int devices) {
   const DeviceContext context;
   ThreadWorld world(nranks);
   ASSERT_TRUE(world.ok()) << world.error();
+  const KeepMemory until_all_are_joined;
   world.each([&](int rank, whorlComm_t comm) {
     const DeviceContext own(rank % devices);
     const DeviceQueue stream;

@@ -24,6 +24,11 @@ inline void allow_copies(long n) { of_pretended_device<void(long)>("fake_cuda_al
 /// The next n IPC handles cannot be opened by this process.
 inline void refuse_ipc(long n) { of_pretended_device<void(long)>("fake_cuda_refuse_ipc")(n); }
 
+/// The next n modules cannot be loaded.
+inline void refuse_modules(long n) {
+  of_pretended_device<void(long)>("fake_cuda_refuse_modules")(n);
+}
+
 /// Kernels that this process has queued.
 inline long launches() { return of_pretended_device<long()>("fake_cuda_launches")(); }
 

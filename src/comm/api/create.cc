@@ -199,6 +199,7 @@ whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist)
     mark_used();
     const auto options = make_options(nullptr);
     if (!options.ok()) return options.status();
+    prepare_device(ndev); // ranks are made by threads, which have no context
     std::vector<Options> of_rank(static_cast<std::size_t>(ndev), *options);
     for (int rank = 0; rank < ndev && devices_possible(); ++rank) {
       of_rank[static_cast<std::size_t>(rank)].device = devlist != nullptr ? devlist[rank] : rank;

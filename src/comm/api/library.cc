@@ -71,7 +71,9 @@ whorlResult_t whorlDeviceSupport(int* supported) {
 whorlResult_t whorlStreamCreate(whorlStream_t* stream) {
   return guarded("whorlStreamCreate", [&]() -> Status {
     if (stream == nullptr) return invalid("whorlStreamCreate", "stream is NULL");
-    *stream = static_cast<whorlStream_t>(create_stream());
+    const auto created = create_stream();
+    if (!created.ok()) return created.status();
+    *stream = static_cast<whorlStream_t>(*created);
     return {};
   });
 }

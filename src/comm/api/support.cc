@@ -91,7 +91,8 @@ Status check_stream(const char* function, void* argument, std::shared_ptr<Stream
   if (argument == nullptr || stream != nullptr) return {};
   constexpr std::string_view kUnknown =
       "stream is neither NULL nor a stream of whorlStreamCreate() that still exists";
-  if (!devices_possible()) return invalid(function, kUnknown);
+  if (!devices_possible() || was_stream(argument)) return invalid(function, kUnknown);
+  if (lacks_context(argument)) return {};
   auto device = device_stream(argument);
   if (!device.ok()) {
     WHORL_TRY(device_fault().with_context(function));
@@ -102,12 +103,13 @@ Status check_stream(const char* function, void* argument, std::shared_ptr<Stream
   return {};
 }
 
-Status find_device_stream(const char* function, const whorlComm& handle, const Request& request,
-                          std::shared_ptr<Stream>& stream) {
+Status find_device_stream(const char* function, const whorlComm& handle, void* argument,
+                          const Request& request, std::shared_ptr<Stream>& stream) {
   if (stream != nullptr || !devices_possible()) return {};
   const Communicator& communicator = *handle.communicator;
-  if (!on_device(request, communicator.rank(), communicator.nranks())) return {};
-  auto device = device_stream(nullptr);
+  const void* const buffer = device_buffer(request, communicator.rank(), communicator.nranks());
+  if (buffer == nullptr) return {};
+  auto device = device_stream(argument, buffer);
   if (!device.ok()) return device.status().with_context(function);
   stream = *std::move(device);
   return {};

@@ -46,11 +46,13 @@ Status check_ready(const char* function, const whorlComm* handle);
 /// group.
 whorlResult_t call_plain(const RawCall& raw, whorlComm* handle, void* stream) noexcept;
 
-/// Finds the stream behind an argument: null for NULL.
+/// Finds the stream behind an argument: null for NULL, and for the default stream of a device in a
+/// thread that has none.
 Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream);
-/// Where a call without a stream has buffers on a device, the default stream of that.
-Status find_device_stream(const char* function, const whorlComm& handle, const Request& request,
-                          std::shared_ptr<Stream>& stream);
+/// Where a call for which check_stream() has found none has buffers on a device, the default stream
+/// of that which `argument` names.
+Status find_device_stream(const char* function, const whorlComm& handle, void* argument,
+                          const Request& request, std::shared_ptr<Stream>& stream);
 
 /// What a call returns that has been refused with `status`: if this is because the device of this
 /// rank is lost, the communicator ends.
@@ -112,7 +114,7 @@ whorlResult_t check_and_issue(const char* function, whorlComm* handle, void* str
       WHORL_TRY(check_ready(function, handle));
       WHORL_TRY(check_stream(function, stream, call.stream));
       WHORL_TRY(check(call.request));
-      return find_device_stream(function, *handle, call.request, call.stream);
+      return find_device_stream(function, *handle, stream, call.request, call.stream);
     };
     if (!group.open()) {
       if (Status status = check_all(); !status.ok()) return failed_call(handle, std::move(status));

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/fault.h"
 
 namespace fake_cuda {
@@ -18,9 +18,10 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::chrono::milliseconds kLook{1}; // how soon a waiter sees that the device is lost
 
-std::atomic<unsigned long long> streams_made{0}, allocations_made{0};
+// The default stream of every context is number 1.
+std::atomic<unsigned long long> streams_made{1}, allocations_made{0};
 
-/// Those that there are.
+/// All streams. Its mutex also makes one order of what goes into those that wait for each other.
 struct Streams {
   std::mutex mutex;
   std::set<Stream*> all;
@@ -64,7 +65,9 @@ CUresult Memory::allocate_device(std::size_t bytes, bool pool, int device, CUdev
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(whole_pages(bytes))) != 0) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return map({.bytes = bytes, .device = device, .fd = fd, .id = id, .shareable = !pool}, address);
+  return map(
+      {.bytes = bytes, .device = device, .fd = fd, .id = id, .shareable = !pool, .pool = pool},
+      address);
 }
 
 CUresult Memory::open_device(int process, const Range& range, CUdeviceptr* address) {
@@ -85,10 +88,26 @@ CUresult Memory::open_device(int process, const Range& range, CUdeviceptr* addre
 CUresult Memory::free_device(CUdeviceptr address) {
   const Range range = take(address);
   if (range.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  munmap(reinterpret_cast<void*>(range.begin), whole_pages(range.bytes));
-  munmap(range.alias, whole_pages(range.bytes));
-  close(range.fd);
+  unmap(range);
   return CUDA_SUCCESS;
+}
+
+void Memory::unmap(const Range& range) {
+  if (range.registered) return;
+  const auto address = reinterpret_cast<std::byte*>(range.begin);
+  munmap(address, whole_pages(range.bytes));
+  if (range.alias != address) munmap(range.alias, whole_pages(range.bytes));
+  if (range.fd >= 0) close(range.fd);
+}
+
+void Memory::forget(int device) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(ranges_, [device](const auto& entry) {
+    const Range& range = entry.second;
+    if (range.device != device) return false;
+    unmap(range);
+    return true;
+  });
 }
 
 CUresult Memory::allocate_host(std::size_t bytes, bool managed, void** address) {
@@ -107,7 +126,7 @@ CUresult Memory::allocate_host(std::size_t bytes, bool managed, void** address) 
 CUresult Memory::free_host(void* address) {
   const Range range = take(reinterpret_cast<std::uintptr_t>(address));
   if (range.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  munmap(address, whole_pages(range.bytes));
+  unmap(range);
   return CUDA_SUCCESS;
 }
 
@@ -118,7 +137,8 @@ CUresult Memory::add_host(void* address, std::size_t bytes) {
   insert({.begin = begin,
           .bytes = bytes,
           .alias = static_cast<std::byte*>(address),
-          .type = CU_MEMORYTYPE_HOST});
+          .type = CU_MEMORYTYPE_HOST,
+          .registered = true});
   return CUDA_SUCCESS;
 }
 
@@ -142,7 +162,8 @@ std::byte* Memory::reach(std::uintptr_t address) {
   return range.alias + (address - range.begin);
 }
 
-void Memory::insert(const Range& range) {
+void Memory::insert(Range range) {
+  range.device = current_context() == nullptr ? 0 : device_of(current_context());
   const std::lock_guard lock(mutex_);
   ranges_[range.begin] = range;
 }
@@ -156,59 +177,79 @@ Memory::Range Memory::take(std::uintptr_t begin) {
   return range;
 }
 
-Stream::Stream(int device) : number_(++streams_made), device_(device), thread_([this] { run(); }) {
+void Stream::Point::wait() const {
+  while (!reached() && !lost()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+Stream::Stream(Kind kind)
+    : kind_(kind),
+      device_(current_context() == nullptr ? 0 : device_of(current_context())),
+      life_(id_of(context_of(device_))),
+      number_(++streams_made),
+      thread_([this] { run(); }) {
   const std::lock_guard lock(streams().mutex);
   streams().all.insert(this);
 }
 
 Stream::~Stream() {
   {
-    const std::lock_guard lock(streams().mutex);
-    streams().all.erase(this);
-  }
-  {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
   thread_.join();
+  const std::lock_guard lock(streams().mutex);
+  streams().all.erase(this);
+}
+
+bool Stream::exists() const {
+  return kind_ == Kind::kLegacy || id_of(context_of(device_)) == life_;
+}
+
+/// What the default stream waits for, or a blocking one. With the mutex of all streams held.
+std::vector<Stream::Point> Stream::others() const {
+  std::vector<Point> points;
+  if (kind_ == Kind::kNonBlocking) return points;
+  const Kind wanted = kind_ == Kind::kLegacy ? Kind::kBlocking : Kind::kLegacy;
+  for (const Stream* const other : streams().all) {
+    if (other->kind_ == wanted && other->device_ == device_) points.push_back(other->end());
+  }
+  std::erase_if(points, [](const Point& point) { return point.reached(); });
+  return points;
 }
 
 thread_local std::shared_ptr<Stream::Recording> Stream::recording;
 
 void Stream::push(std::function<void()> operation) {
   if (recording != nullptr) recording->push_back(operation);
+  const std::lock_guard order(streams().mutex);
+  if (std::vector<Point> points = others(); !points.empty()) {
+    operation = [points = std::move(points), operation = std::move(operation)] {
+      for (const Point& point : points) point.wait();
+      if (!lost()) operation();
+    };
+  }
   {
     const std::lock_guard lock(mutex_);
     operations_.push_back(std::move(operation));
+    ++count_->pushed;
   }
   changed_.notify_all();
 }
 
 bool Stream::idle() {
-  const std::lock_guard lock(mutex_);
-  return operations_.empty() && !busy_;
+  const std::lock_guard lock(streams().mutex);
+  return end().reached() && (kind_ != Kind::kLegacy || others().empty());
 }
 
 void Stream::synchronize() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return operations_.empty() && !busy_; });
-}
-
-void Stream::synchronize_all() {
-  const auto reached = std::make_shared<Event>();
-  const auto left = std::make_shared<std::atomic<std::size_t>>(1);
-  // A stream that is destroyed meanwhile carries out its operations first.
-  const auto arrive = [reached, left] {
-    if (--*left == 0) reached->reach(1);
-  };
+  std::vector<Point> points;
   {
     const std::lock_guard lock(streams().mutex);
-    *left += streams().all.size();
-    for (Stream* const stream : streams().all) stream->push(arrive);
+    if (kind_ == Kind::kLegacy) points = others();
+    points.push_back(end());
   }
-  arrive();
-  reached->wait(1);
+  for (const Point& point : points) point.wait();
 }
 
 void Stream::run() {
@@ -216,15 +257,27 @@ void Stream::run() {
   while (true) {
     changed_.wait(lock, [this] { return stop_ || !operations_.empty(); });
     if (operations_.empty()) return;
-    const std::function<void()> operation = std::move(operations_.front());
-    operations_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    if (!lost()) operation();
+    {
+      const std::function<void()> operation = std::move(operations_.front());
+      operations_.pop_front();
+      lock.unlock();
+      if (!lost()) operation();
+    }
+    ++count_->done;
     lock.lock();
-    busy_ = false;
-    changed_.notify_all();
   }
+}
+
+void synchronize_all() {
+  const int device = device_of(current_context());
+  std::vector<Stream::Point> points;
+  {
+    const std::lock_guard lock(streams().mutex);
+    for (const Stream* const stream : streams().all) {
+      if (stream->device() == device) points.push_back(stream->end());
+    }
+  }
+  for (const Stream::Point& point : points) point.wait();
 }
 
 std::uint64_t Event::record() {
@@ -265,11 +318,15 @@ Stream& stream_of(CUstream handle) {
   const auto value = reinterpret_cast<std::uintptr_t>(handle);
   if (value > 2) return *reinterpret_cast<Stream*>(handle);
   static std::mutex mutex;
-  static auto& defaults = *new std::map<int, Stream*>; // never destroyed, as the driver is not
+  static auto& legacy = *new std::map<int, Stream*>;
+  thread_local std::map<int, Stream*> of_thread; // nobody ends them
+  const int device = current_context() == nullptr ? 0 : device_of(current_context());
   const std::lock_guard lock(mutex);
-  Stream*& stream = defaults[current_device()];
-  if (stream == nullptr) stream = new Stream(current_device());
-  return *stream;
+  Stream*& known = value == 2 ? of_thread[device] : legacy[device];
+  if (known == nullptr) {
+    known = new Stream(value == 2 ? Stream::Kind::kBlocking : Stream::Kind::kLegacy);
+  }
+  return *known;
 }
 
 } // namespace fake_cuda

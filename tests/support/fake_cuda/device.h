@@ -4,12 +4,14 @@
 // functions that whorl calls. What it pretends is strict, not fast:
 //   - device memory cannot be touched by the host: its addresses have no access rights, and the
 //     driver reaches the same bytes through an alias;
-//   - a stream is a thread, so that everything asynchronous really is;
+//   - a stream is a thread, so that everything asynchronous really is; the default stream and the
+//     streams that synchronise with it wait for each other;
+//   - what may wait for all streams of a context does (fault.h);
 //   - kernels are those of tests/support/host_kernels.h, found by their names; of a cooperative
 //     launch each block is a thread, and a block touches memory of another device only if access to
 //     it has been enabled;
 //   - an IPC handle opens the file behind an allocation, in other processes only, and not once the
-//     allocation has been freed; memory of a pool has none.
+//     allocation has been freed (ipc.cc); memory of a pool has none.
 
 #include <cuda.h>
 
@@ -43,6 +45,8 @@ class Memory {
     int fd = -1;               ///< behind device memory
     unsigned long long id = 0; ///< of an allocation of device memory, never used again
     bool shareable = false;    ///< by an IPC handle
+    bool pool = false;         ///< belongs to no context
+    bool registered = false;   ///< memory of the program
   };
 
   static Memory& all();
@@ -55,6 +59,8 @@ class Memory {
   CUresult free_host(void* address);
   CUresult add_host(void* address, std::size_t bytes);
   CUresult remove_host(void* address);
+  /// All that belongs to a device: its context has been reset.
+  void forget(int device);
   /// The range that holds `address`; bytes = 0 if none.
   Range find(std::uintptr_t address);
   /// Where the driver reaches an address; what it does not know is ordinary memory.
@@ -67,24 +73,28 @@ class Memory {
  private:
   static std::string name_of(unsigned long long id);
   CUresult map(Range range, CUdeviceptr* address);
-  void insert(const Range& range);
+  void insert(Range range);
+  static void unmap(const Range& range);
   Range take(std::uintptr_t begin);
 
   std::mutex mutex_;
   std::map<std::uintptr_t, Range> ranges_; ///< by begin
 };
 
-/// Operations in order, carried out by a thread.
+/// Operations in order, carried out by a thread. Those of the default stream of a device also come
+/// behind all that is in blocking streams there, and the other way round.
 class Stream {
  public:
-  explicit Stream(int device);
-  ~Stream(); ///< after all operations
+  enum class Kind { kLegacy, kBlocking, kNonBlocking };
+  explicit Stream(Kind kind); ///< of the current context
+  ~Stream();                  ///< after all operations
   void push(std::function<void()> operation);
   bool idle();
   void synchronize();
-  static void synchronize_all();                        ///< waits for what all streams have now
   unsigned long long number() const { return number_; } ///< never used again
   int device() const { return device_; }
+  /// Whether the context in which it was made has not been reset.
+  bool exists() const;
   std::atomic<bool> capturing{false};
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL; ///< while capturing
 
@@ -93,16 +103,34 @@ class Stream {
   using Recording = std::vector<std::function<void()>>;
   static thread_local std::shared_ptr<Recording> recording;
 
+  /// How far a stream has come; outlives it.
+  struct Count {
+    std::atomic<std::uint64_t> pushed{0}, done{0};
+  };
+  struct Point {
+    std::shared_ptr<const Count> count;
+    std::uint64_t number;
+    bool reached() const { return count->done >= number; }
+    void wait() const; ///< or until the device is lost
+  };
+  Point end() const { return {count_, count_->pushed}; }
+
  private:
   void run();
-  const unsigned long long number_;
+  std::vector<Point> others() const;
+  const Kind kind_;
   const int device_;
+  const unsigned long long life_, number_;
+  const std::shared_ptr<Count> count_ = std::make_shared<Count>();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> operations_;
-  bool busy_ = false, stop_ = false;
+  bool stop_ = false;
   std::thread thread_;
 };
+
+/// Waits for all streams of the current context.
+void synchronize_all();
 
 /// A point in streams.
 class Event {
@@ -130,7 +158,11 @@ using LaunchOf = std::function<void()> (*)(void** parameters, unsigned blocks);
 /// Those of perf/gpu; null: none of that name.
 LaunchOf find_perf_kernel(std::string_view name);
 
-/// The stream behind a handle; the default stream of the current device is one like the others.
+/// What is mapped of other processes has gone.
+void forget_imports();
+
+/// The stream behind a handle. The default streams are those of the current context, that of a
+/// thread of the calling thread.
 Stream& stream_of(CUstream handle);
 
 } // namespace fake_cuda

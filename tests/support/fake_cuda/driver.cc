@@ -1,53 +1,13 @@
-// The functions of the driver for devices and contexts.
-#include "tests/support/fake_cuda/driver.h"
-
-#include <atomic>
+// Functions of the driver for devices and errors.
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
-namespace {
+#include "tests/support/fake_cuda/contexts.h"
 
-constexpr int kMaxDevices = 16;
-
-std::atomic<bool> started{false};
-std::atomic<bool> peers[kMaxDevices][kMaxDevices];
-char contexts[kMaxDevices];
-thread_local std::vector<CUcontext> context_stack;
-
-int number(const char* name, int otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
-} // namespace
-
-namespace fake_cuda {
-
-int devices() { return number("FAKE_CUDA_DEVICES", 1); }
-bool initialised() { return started; }
-CUcontext context_of(int device) { return reinterpret_cast<CUcontext>(&contexts[device]); }
-int device_of(CUcontext context) {
-  return static_cast<int>(reinterpret_cast<char*>(context) - contexts);
-}
-CUcontext current_context() { return context_stack.empty() ? nullptr : context_stack.back(); }
-int current_device() { return current_context() == nullptr ? 0 : device_of(current_context()); }
-bool reaches(int device, int other) { return device == other || peers[device][other]; }
-
-} // namespace fake_cuda
-
-using fake_cuda::context_of;
-using fake_cuda::current_context;
-using fake_cuda::device_of;
 using fake_cuda::devices;
 
 #pragma GCC visibility push(default)
 extern "C" {
-CUresult cuInit(unsigned) {
-  if (devices() <= 0) return CUDA_ERROR_NO_DEVICE;
-  started = true;
-  return CUDA_SUCCESS;
-}
 CUresult cuDriverGetVersion(int* version) {
   *version = CUDA_VERSION;
   return CUDA_SUCCESS;
@@ -79,13 +39,8 @@ CUresult cuGetErrorString(CUresult, const char** text) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  if (ordinal >= devices()) return CUDA_ERROR_INVALID_DEVICE;
-  *device = ordinal;
-  return CUDA_SUCCESS;
-}
 CUresult cuDeviceGetCount(int* count) {
-  if (!started) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!fake_cuda::is_initialised()) return CUDA_ERROR_NOT_INITIALIZED;
   *count = devices();
   return CUDA_SUCCESS;
 }
@@ -117,53 +72,6 @@ CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice other) {
   *can = device != other && std::getenv("FAKE_CUDA_NO_PEERS") == nullptr ? 1 : 0;
   return CUDA_SUCCESS;
-}
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  *context = context_of(device);
-  return CUDA_SUCCESS;
-}
-CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
-CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
-  *flags = 0;
-  *active = started ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxGetCurrent(CUcontext* context) {
-  if (!started) return CUDA_ERROR_NOT_INITIALIZED;
-  *context = current_context();
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxGetDevice(CUdevice* device) {
-  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  *device = fake_cuda::current_device();
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxPushCurrent(CUcontext context) {
-  context_stack.push_back(context);
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxPopCurrent(CUcontext* context) {
-  if (context_stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = context_stack.back();
-  context_stack.pop_back();
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxSetCurrent(CUcontext context) {
-  if (!context_stack.empty()) context_stack.pop_back();
-  context_stack.push_back(context);
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxSynchronize() {
-  if (fake_cuda::Stream::recording != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  fake_cuda::Stream::synchronize_all();
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned) {
-  const int from = fake_cuda::current_device(), to = device_of(peer);
-  if (from == to || std::getenv("FAKE_CUDA_NO_PEERS") != nullptr) {
-    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-  }
-  return peers[from][to].exchange(true) ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "gpu/work.h"
-#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/contexts.h"
+#include "tests/support/fake_cuda/device.h"
 #include "tests/support/host_interpreters.h"
 #include "tests/support/host_kernels.h"
 
@@ -57,6 +58,11 @@ extern "C" {
 
 // A module is any image; its functions are those that the host has.
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  if (lost()) return kFault;
+  if (fake_cuda::unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (fake_cuda::current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (fake_cuda::modules_are_refused()) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  fake_cuda::synchronize_implicitly();
   *module = reinterpret_cast<CUmodule>(const_cast<void*>(image));
   return CUDA_SUCCESS;
 }
@@ -66,11 +72,13 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   const auto& interpreters = whorl::testing::host_interpreters();
   if (const auto found = kernels.find(std::string_view(name)); found != kernels.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
+    fake_cuda::add_function(*function);
     return CUDA_SUCCESS;
   }
   const auto found = interpreters.find(std::string_view(name));
   if (found != interpreters.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
+    fake_cuda::add_function(*function);
     return CUDA_SUCCESS;
   }
   const fake_cuda::LaunchOf launch = fake_cuda::find_perf_kernel(name);
@@ -90,6 +98,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     stream_of(stream).push(reinterpret_cast<fake_cuda::LaunchOf>(function)(parameters, x));
     return CUDA_SUCCESS;
   }
+  if (const CUresult bad = fake_cuda::refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (!fake_cuda::has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
   auto work = *static_cast<whorl::gpu::Work*>(parameters[0]);
   if (y != static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 || threads_z != 1 ||
       x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
@@ -120,7 +130,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, 
     return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, 0, handle, parameters,
                           nullptr);
   }
-  if (lost()) return kFault;
+  if (const CUresult bad = fake_cuda::refused(handle); bad != CUDA_SUCCESS) return bad;
+  if (!fake_cuda::has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
   const auto& launch = *static_cast<const whorl::gpu::Launch*>(parameters[0]);
   fake_cuda::Stream& stream = stream_of(handle);
   int processors = 0;

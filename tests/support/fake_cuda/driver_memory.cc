@@ -1,29 +1,24 @@
 // The functions of the driver for memory. fake_cuda_allow_copies(n) lets all copies after the next
 // n fail; −1: none.
-#include <unistd.h>
-
 #include <atomic>
 #include <cstring>
 
-#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/contexts.h"
+#include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
 
 namespace {
 
 using fake_cuda::context_of;
 using fake_cuda::current_context;
+using fake_cuda::is_initialised;
 using fake_cuda::kFault;
 using fake_cuda::lost;
 using fake_cuda::Memory;
+using fake_cuda::refused;
 using fake_cuda::stream_of;
+using fake_cuda::synchronize_implicitly;
 using fake_cuda::unsafe_call_is_refused;
-
-struct IpcHandle {
-  int process, fd;
-  std::size_t bytes;
-  unsigned long long id;
-};
-static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
 std::atomic<long> copies_allowed{-1};
 
@@ -34,7 +29,7 @@ extern "C" {
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr pointer) {
   if (lost()) return kFault;
-  if (!fake_cuda::initialised()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!is_initialised()) return CUDA_ERROR_NOT_INITIALIZED;
   const Memory::Range range = Memory::all().find(pointer);
   for (unsigned i = 0; i < n; ++i) {
     switch (attributes[i]) {
@@ -48,7 +43,8 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, voi
         *static_cast<int*>(values[i]) = range.bytes > 0 ? range.device : -2;
         break;
       case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *static_cast<CUcontext*>(values[i]) = range.bytes > 0 ? context_of(range.device) : nullptr;
+        *static_cast<CUcontext*>(values[i]) =
+            range.bytes > 0 && !range.pool ? context_of(range.device) : nullptr;
         break;
       case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *static_cast<unsigned long long*>(values[i]) = range.id;
@@ -69,7 +65,7 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, voi
   return CUDA_SUCCESS;
 }
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  if (!fake_cuda::initialised()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!is_initialised()) return CUDA_ERROR_NOT_INITIALIZED;
   if (Memory::all().find(pointer).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   return cuPointerGetAttributes(1, &attribute, &value, pointer);
 }
@@ -93,6 +89,8 @@ CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream) {
 }
 CUresult cuMemFree(CUdeviceptr pointer) {
   if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  synchronize_implicitly();
   return Memory::all().free_device(pointer);
 }
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
@@ -100,6 +98,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
 }
 CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
   if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return Memory::all().allocate_host(bytes, false, pointer);
 }
@@ -107,11 +106,14 @@ CUresult cuMemFreeHost(void* pointer) { return Memory::all().free_host(pointer);
 CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned) {
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return Memory::all().add_host(pointer, bytes);
 }
 CUresult cuMemHostUnregister(void* pointer) {
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  synchronize_implicitly();
   return Memory::all().remove_host(pointer);
 }
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
@@ -124,7 +126,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
 
 void fake_cuda_allow_copies(long n) { copies_allowed = n; }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (copies_allowed >= 0 && copies_allowed-- == 0) {
     copies_allowed = 0;
     return CUDA_ERROR_INVALID_VALUE;
@@ -139,7 +141,7 @@ CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([c = *copy] {
     const auto address = [](CUmemorytype type, CUdeviceptr device, const void* host) {
       return Memory::all().reach(type == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uintptr_t>(host)
@@ -155,33 +157,9 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([=] { std::memset(Memory::all().reach(to), value, bytes); });
   return CUDA_SUCCESS;
-}
-
-CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
-  if (lost()) return kFault;
-  const Memory::Range range = Memory::all().find(pointer);
-  if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle ipc{getpid(), range.fd, range.bytes, range.id};
-  std::memset(handle, 0, sizeof *handle);
-  std::memcpy(handle, &ipc, sizeof ipc);
-  return CUDA_SUCCESS;
-}
-CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned) {
-  if (lost()) return kFault;
-  if (fake_cuda::ipc_is_refused()) return CUDA_ERROR_INVALID_VALUE;
-  IpcHandle ipc;
-  std::memcpy(&ipc, &handle, sizeof ipc);
-  return Memory::all().open_device(
-      ipc.process,
-      {.bytes = ipc.bytes, .device = fake_cuda::current_device(), .fd = ipc.fd, .id = ipc.id},
-      pointer);
-}
-CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
-  if (lost()) return kFault;
-  return Memory::all().free_device(pointer);
 }
 
 } // extern "C"

@@ -3,15 +3,19 @@
 #include <memory>
 #include <thread>
 
-#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/contexts.h"
+#include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
 
 namespace {
 
+using fake_cuda::context_of;
+using fake_cuda::current_context;
 using fake_cuda::event_of;
 using fake_cuda::kFault;
 using fake_cuda::lost;
 using fake_cuda::Memory;
+using fake_cuda::refused;
 using fake_cuda::stream_of;
 using fake_cuda::unsafe_call_is_refused;
 
@@ -32,9 +36,12 @@ void write_value(CUdeviceptr address, std::uint32_t value) {
 
 #pragma GCC visibility push(default)
 extern "C" {
-CUresult cuStreamCreate(CUstream* stream, unsigned) {
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   if (lost()) return kFault;
-  *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream(fake_cuda::current_device()));
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  using Kind = fake_cuda::Stream::Kind;
+  const Kind kind = (flags & CU_STREAM_NON_BLOCKING) != 0 ? Kind::kNonBlocking : Kind::kBlocking;
+  *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream(kind));
   return CUDA_SUCCESS;
 }
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) {
@@ -49,40 +56,41 @@ CUresult cuStreamDestroy(CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamSynchronize(CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_of(stream).synchronize();
   return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuStreamQuery(CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return stream_of(stream).idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
-  if (lost()) return kFault;
-  *context = fake_cuda::context_of(stream_of(stream).device());
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  *context = context_of(stream_of(stream).device());
   return CUDA_SUCCESS;
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   *status =
       stream_of(stream).capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
-  *number = stream_of(stream).number();
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  *number = reinterpret_cast<std::uintptr_t>(stream) <= 1 ? 1 : stream_of(stream).number();
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   stream_of(stream).push([event, number = event->recorded()] { event->wait(number); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                              unsigned flags) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([=] {
     wait_value(address, [=](std::uint32_t now) {
       return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
@@ -92,13 +100,13 @@ CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t va
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([=] { write_value(address, value); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
                             unsigned) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   for (unsigned i = 0; i < count; ++i) {
     const CUstreamBatchMemOpParams& operation = operations[i];
     switch (operation.operation) {
@@ -122,7 +130,7 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent handle, CUstream stream) {
-  if (lost()) return kFault;
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   stream_of(stream).push([event, number = event->record()] { event->reach(number); });
   return CUDA_SUCCESS;

@@ -1,6 +1,10 @@
 // What goes wrong on the pretended device because a test wants it, see fault.h.
 #include "tests/support/fake_cuda/fault.h"
 
+#include <cstdlib>
+#include <string_view>
+
+#include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 
 #pragma GCC visibility push(default)
@@ -11,17 +15,35 @@ namespace {
 std::atomic<bool> lost_{false};
 std::atomic<int> global_captures{0};
 std::atomic<bool> capture_spoilt{false};
-std::atomic<long> ipc_refusals{0}, launches{0};
+std::atomic<long> ipc_refusals{0}, module_refusals{0}, launches{0};
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/// Takes one off a number of refusals.
+bool one_of(std::atomic<long>& refusals) {
+  if (refusals == 0) return false;
+  --refusals;
+  return true;
+}
 
 } // namespace
 
 bool lost() { return lost_; }
 
-bool ipc_is_refused() {
-  if (ipc_refusals == 0) return false;
-  --ipc_refusals;
-  return true;
+CUresult refused(CUstream stream) {
+  if (lost()) return kFault;
+  if (reinterpret_cast<std::uintptr_t>(stream) <= 2) {
+    return current_context() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  }
+  return stream_of(stream).exists() ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+bool ipc_is_refused() { return one_of(ipc_refusals); }
+bool modules_are_refused() { return one_of(module_refusals); }
+
+void synchronize_implicitly() {
+  static const char* const text = std::getenv("FAKE_CUDA_IMPLICIT");
+  if (current_context() == nullptr || (text != nullptr && std::string_view(text) == "0")) return;
+  synchronize_all();
 }
 
 void count_launch() { ++launches; }
@@ -56,6 +78,7 @@ void fake_cuda_fault(CUstream stream) {
 }
 
 void fake_cuda_refuse_ipc(long n) { fake_cuda::ipc_refusals = n; }
+void fake_cuda_refuse_modules(long n) { fake_cuda::module_refusals = n; }
 long fake_cuda_launches() { return fake_cuda::launches; }
 
 } // extern "C"

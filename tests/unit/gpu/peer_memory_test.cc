@@ -35,5 +35,34 @@ TEST(MemoryExports, KeepAFewHandlesAndGiveTheRightOnes) {
   }
 }
 
+/// Memory of another rank in this process, which needs no driver to be mapped.
+SharedMemory memory_at(std::uint64_t begin, std::uint64_t bytes, std::uint64_t id) {
+  return {.address = begin, .bytes = bytes, .allocation = begin, .allocated = bytes, .id = id};
+}
+
+TEST(MemoryImports, LetGoOfWhatMayHaveBeenFreed) {
+  const test::DeviceContext context;
+  MemoryImports imports(test::primary_context(0));
+  const auto open = [&](const SharedMemory& memory, std::vector<std::uint64_t> keep) {
+    bool busy = true;
+    imports.make_room(1, memory, keep);
+    EXPECT_TRUE(imports.open(1, memory, 1, true, busy).ok());
+    EXPECT_FALSE(busy);
+  };
+  const std::uint64_t block = 8 * kDriverBlock;
+  const SharedMemory old = memory_at(block, 512, 1), kept = memory_at(block + 512, 512, 2),
+                     younger = memory_at(block + 1024, 512, 9),
+                     far = memory_at(block + kDriverBlock, 512, 3);
+  for (const SharedMemory& one : {old, kept, younger, far}) open(one, {1, 2, 3, 9});
+  open(memory_at(block + 4096, 512, 5), {2, 5}); // in the same block of the driver
+  EXPECT_FALSE(imports.has(1, old));
+  EXPECT_TRUE(imports.has(1, kept));
+  EXPECT_TRUE(imports.has(1, younger));
+  EXPECT_TRUE(imports.has(1, far));
+  open(memory_at(block + 1200, 5000, 4), {4}); // where `younger` was
+  EXPECT_FALSE(imports.has(1, younger));
+  EXPECT_EQ(imports.in_the_way(1, nullptr), 0U); // what is in this process is not unmapped
+}
+
 } // namespace
 } // namespace whorl::gpu

@@ -1,0 +1,267 @@
+// Contexts and default streams: a device that is reset, threads without a context, streams that
+// wait for each other, captures of everything. Built with a pretended device, see
+// tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a real one. A
+// program of its own, because it resets the device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/device.h"
+#include "tests/support/pretended_device.h"
+#include "tests/support/thread_world.h"
+#include "transports/shm/heap.h"
+
+namespace whorl::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// The primary context of a device, current as long as this lives, and reset behind it. So nothing
+/// of whorl has been used in it.
+class FreshContext {
+ public:
+  explicit FreshContext(int ordinal = 0) {
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuDeviceGet(&device_, ordinal), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&context_, device_), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+  }
+  ~FreshContext() {
+    CUcontext context = nullptr;
+    EXPECT_EQ(cuCtxPopCurrent(&context), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(device_), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxReset(device_), CUDA_SUCCESS);
+  }
+  FreshContext(const FreshContext&) = delete;
+  FreshContext& operator=(const FreshContext&) = delete;
+  CUcontext get() const { return context_; }
+
+ private:
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+};
+
+/// Communicators that are made where no context is current, so that nothing is loaded early.
+std::unique_ptr<ThreadWorld> cold_world(int nranks) {
+  std::unique_ptr<ThreadWorld> world;
+  std::thread([&] { world = std::make_unique<ThreadWorld>(nranks); }).join();
+  return world;
+}
+
+/// A sum by one thread that acts for two ranks.
+void sum_of_two(const ThreadWorld& world, const DeviceCopy& a, const DeviceCopy& b,
+                std::size_t count, CUstream first, CUstream second) {
+  whorlGroupStart();
+  whorlAllReduce(a.data(), a.data(), count, whorlFloat32, whorlSum, world.comm(0), first);
+  whorlAllReduce(b.data(), b.data(), count, whorlFloat32, whorlSum, world.comm(1), second);
+  EXPECT_EQ(whorlGroupEnd(), whorlSuccess) << whorlGetLastError(nullptr);
+}
+
+/// A transfer from rank 0 to rank 1, which the host does.
+void transfer(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy& to,
+              std::size_t count, CUstream first, CUstream second) {
+  whorlGroupStart();
+  whorlSend(from.data(), count, whorlFloat32, 1, world.comm(0), first);
+  whorlRecv(to.data(), count, whorlFloat32, 0, world.comm(1), second);
+  EXPECT_EQ(whorlGroupEnd(), whorlSuccess) << whorlGetLastError(nullptr);
+}
+
+TEST(DeviceContexts, ADeviceThatHasBeenResetIsUsedAnew) {
+  const ScopedEnv env{{"WHORL_PIECE_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
+  for (int life = 0; life < 3; ++life) {
+    const FreshContext context;
+    ThreadWorld world(2);
+    const DeviceQueue first, second;
+    const DeviceCopy a(std::vector<float>(50'000, 1.0f), first.get());
+    const DeviceCopy b(std::vector<float>(50'000, 2.0f), second.get());
+    sum_of_two(world, a, b, 50'000, first.get(), second.get());
+    EXPECT_EQ(b.read<float>(second.get()), std::vector<float>(50'000, 3.0f));
+    const DeviceCopy c(std::vector<float>(50'000, 4.0f), first.get());
+    transfer(world, c, b, 50'000, first.get(), second.get());
+    EXPECT_EQ(b.read<float>(second.get()), std::vector<float>(50'000, 4.0f));
+    transfer(world, c, a, 50'000, nullptr, nullptr);
+    EXPECT_EQ(a.read<float>(nullptr), std::vector<float>(50'000, 4.0f));
+    first.synchronize();
+  }
+}
+
+TEST(DeviceContexts, AThreadWithoutOneUsesThatOfTheBuffer) {
+  const FreshContext context;
+  ThreadWorld world(1);
+  const DeviceCopy values(std::vector<float>(100, 2.0f), nullptr);
+  CUdeviceptr pool = 0;
+  ASSERT_EQ(cuMemAllocAsync(&pool, 400, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  std::thread([&] {
+    for (const auto stream : {CUstream{nullptr}, CU_STREAM_LEGACY}) {
+      EXPECT_EQ(whorlAllReduce(values.data(), reinterpret_cast<void*>(pool), 100, whorlFloat32,
+                               whorlSum, world.comm(0), stream),
+                whorlSuccess)
+          << whorlGetLastError(world.comm(0));
+    }
+    float on_host = 1;
+    EXPECT_EQ(whorlAllReduce(&on_host, &on_host, 1, whorlFloat32, whorlSum, world.comm(0),
+                             CU_STREAM_LEGACY),
+              whorlSuccess);
+    CUcontext current = nullptr;
+    EXPECT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    EXPECT_EQ(current, nullptr);
+  }).join();
+  std::vector<float> got(100);
+  ASSERT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(got.data()), pool, 400, nullptr),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(got, std::vector<float>(100, 2.0f));
+}
+
+TEST(DeviceContexts, EachHasItsDefaultStream) {
+  int devices = 0;
+  if (device_is_pretended()) setenv("FAKE_CUDA_DEVICES", "2", 1);
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  ASSERT_EQ(cuDeviceGetCount(&devices), CUDA_SUCCESS);
+  if (devices < 2) GTEST_SKIP() << "one device";
+  ThreadWorld world(2);
+  std::vector<float> got[2];
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const FreshContext own(rank);
+    const DeviceCopy values(std::vector<float>(1000, 1.5f), nullptr);
+    const auto result =
+        whorlAllReduce(values.data(), values.data(), 1000, whorlFloat32, whorlSum, comm, nullptr);
+    got[rank] = values.read<float>(nullptr);
+    return failure(result, comm);
+  });
+  for (const auto& values : got) EXPECT_EQ(values, std::vector<float>(1000, 3.0f));
+}
+
+/// Captures what `body` queues, in the mode that torch.cuda.graph uses: nothing that may be meant
+/// for the graph is allowed to any thread.
+void capture(CUstream stream, const std::function<void()>& body) {
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  body();
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+TEST(DeviceCaptures, MayBeTheFirstUseOfADevice) {
+  const FreshContext context;
+  const auto world = cold_world(2);
+  const DeviceQueue stream;
+  const DeviceCopy a(std::vector<float>(50, 1.0f), stream.get());
+  const DeviceCopy b(std::vector<float>(50, 2.0f), stream.get());
+  capture(stream.get(), [&] { sum_of_two(*world, a, b, 50, stream.get(), stream.get()); });
+}
+
+TEST(DeviceCaptures, AreNotSpoiltByACallThatIsRefused) {
+  const FreshContext context;
+  const auto world = cold_world(2);
+  const DeviceQueue stream, other;
+  const DeviceCopy a(std::vector<float>(50, 1.0f), stream.get());
+  const DeviceCopy b(std::vector<float>(50, 2.0f), stream.get());
+  capture(stream.get(), [&] {
+    EXPECT_EQ(whorlSend(a.data(), 50, whorlFloat32, 1, world->comm(0), stream.get()),
+              whorlInvalidUsage);
+    EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("captured into a graph"));
+  });
+  transfer(*world, a, b, 50, stream.get(), other.get());
+  EXPECT_EQ(b.read<float>(other.get())[49], 1.0f);
+}
+
+TEST(DeviceCaptures, AreNotSpoiltByTheFirstOperationsOfAnotherThread) {
+  const ScopedEnv env{{"WHORL_PIECE_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
+  const FreshContext context;
+  const auto world = cold_world(2);
+  const DeviceQueue captured, stream;
+  const DeviceCopy a(std::vector<float>(50'000, 1.0f), stream.get());
+  const DeviceCopy b(std::vector<float>(50'000, 2.0f), stream.get());
+  capture(captured.get(), [&] {
+    std::thread([&] {
+      EXPECT_EQ(cuCtxPushCurrent(context.get()), CUDA_SUCCESS);
+      sum_of_two(*world, a, b, 50, stream.get(), stream.get());
+      transfer(*world, a, b, 50'000, stream.get(), stream.get());
+      void* memory = nullptr;
+      EXPECT_EQ(whorlMemAllocDevice(&memory, 4096), whorlSuccess);
+      EXPECT_EQ(whorlMemFree(memory), whorlSuccess);
+    }).join();
+  });
+  EXPECT_EQ(b.read<float>(stream.get())[49'999], 1.0f);
+}
+
+TEST(DeviceStreams, OfAGroupMayWaitForEachOther) {
+  const ScopedEnv env{{"WHORL_TIMEOUT_MS", "10000"}};
+  const FreshContext context;
+  ThreadWorld world(2);
+  CUstream blocking = nullptr; // does synchronise with the default stream
+  ASSERT_EQ(cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  const DeviceCopy a(std::vector<float>(50, 1.0f), nullptr);
+  const DeviceCopy b(std::vector<float>(50, 2.0f), nullptr);
+  for (int round = 0; round < 4; ++round) {
+    const bool turned = round % 2 == 1;
+    transfer(world, a, b, 50, turned ? blocking : nullptr, turned ? nullptr : blocking);
+    EXPECT_EQ(b.read<float>(nullptr)[49], 1.0f);
+  }
+  whorlResult_t state = whorlSuccess;
+  EXPECT_EQ(whorlCommGetAsyncError(world.comm(0), &state), whorlSuccess);
+  EXPECT_EQ(state, whorlSuccess) << whorlGetLastError(world.comm(0));
+  EXPECT_EQ(cuStreamDestroy(blocking), CUDA_SUCCESS);
+}
+
+TEST(DeviceStreams, ACallThatNeedsMoreMemoryWaitsForNoStream) {
+  const ScopedEnv env{{"WHORL_TIMEOUT_MS", "10000"}, {"WHORL_PIECE_BYTES", "0"}};
+  const FreshContext context;
+  ThreadWorld world(2);
+  const DeviceQueue first, second;
+  constexpr std::size_t kCount = 3 << 20;
+  const DeviceCopy a(std::vector<float>(kCount, 1.0f), first.get());
+  const DeviceCopy b(std::vector<float>(kCount, 2.0f), second.get());
+  transfer(world, a, b, 10, first.get(), second.get());
+  first.synchronize();
+  second.synchronize();
+  ASSERT_EQ(whorlSend(a.data(), kCount, whorlFloat32, 1, world.comm(0), first.get()), whorlSuccess);
+  ASSERT_EQ(whorlRecv(b.data(), kCount, whorlFloat32, 0, world.comm(1), second.get()),
+            whorlSuccess);
+  EXPECT_EQ(b.read<float>(second.get())[kCount - 1], 1.0f);
+}
+
+TEST(DeviceStreams, ThatHaveBeenDestroyedKeepNoMemory) {
+  const FreshContext context;
+  ThreadWorld world(2);
+  const DeviceQueue setup;
+  constexpr std::size_t kCount = 1 << 20;
+  const DeviceCopy a(std::vector<float>(kCount, 1.0f), setup.get());
+  const DeviceCopy b(std::vector<float>(kCount, 2.0f), setup.get());
+  std::size_t after_first = 0;
+  for (int round = 0; round < 12; ++round) {
+    const DeviceQueue first, second;
+    transfer(world, a, b, kCount, first.get(), second.get());
+    first.synchronize();
+    second.synchronize();
+    if (round == 1) after_first = heap_bytes();
+  }
+  EXPECT_EQ(heap_bytes(), after_first);
+}
+
+TEST(DeviceKernels, TheHostStandsInWhereTheyCannotBeLoaded) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const FreshContext context;
+  const auto world = cold_world(2);
+  refuse_modules(1);
+  const DeviceQueue first, second;
+  const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
+  const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
+  for (int round = 0; round < 2; ++round) { // not tried again
+    const long before = launches();
+    sum_of_two(*world, a, b, 50, first.get(), second.get());
+    EXPECT_EQ(launches(), before);
+  }
+  EXPECT_EQ(b.read<float>(second.get()), std::vector<float>(50, 6.0f));
+  first.synchronize();
+}
+
+} // namespace
+} // namespace whorl::test

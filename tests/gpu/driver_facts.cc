@@ -1,0 +1,435 @@
+// usage: driver_facts: what the CUDA driver of this machine does where its documentation leaves it
+// open and whorl depends on it, one line for each fact. Each question is asked in a process of its
+// own, which is ended after ten seconds; then the line says "hangs". Runs on a pretended device,
+// too (tests/support/fake_cuda), which answers as it was made.
+#include <cuda.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Ends the process if a call fails on which the question depends.
+void need(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  std::printf("not answered: %s gives %d\n", what, static_cast<int>(result));
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+#define NEED(call) need(call, #call)
+
+void ask(const std::string& question, const std::function<void()>& answer) {
+  std::printf("%s: ", question.c_str());
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    answer();
+    std::fflush(stdout);
+    std::_Exit(0); // whatever is still queued
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    if (signal == SIGALRM) {
+      std::puts("hangs");
+    } else {
+      std::printf("ends with signal %d\n", signal);
+    }
+  }
+}
+
+CUcontext enter() {
+  CUcontext context = nullptr;
+  NEED(cuInit(0));
+  NEED(cuDevicePrimaryCtxRetain(&context, 0));
+  NEED(cuCtxSetCurrent(context));
+  return context;
+}
+
+CUstream new_stream(int priority = 0) {
+  CUstream stream = nullptr;
+  NEED(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority));
+  return stream;
+}
+
+/// A word that streams wait for.
+class Word {
+ public:
+  Word() {
+    void* memory = nullptr;
+    NEED(cuMemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
+    word_ = new (memory) std::atomic<std::uint32_t>(0);
+    NEED(cuMemHostGetDevicePointer(&address_, memory, 0));
+  }
+  void hold(CUstream stream) const {
+    NEED(cuStreamWaitValue32(stream, address_, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  }
+  void open() const { word_->store(1); }
+  CUdeviceptr address() const { return address_; }
+
+ private:
+  std::atomic<std::uint32_t>* word_;
+  CUdeviceptr address_ = 0;
+};
+
+/// Runs `call` in a thread and says how long it took, or that it did not return.
+void time_it(CUcontext context, const std::function<CUresult()>& call) {
+  std::atomic<bool> done{false};
+  std::atomic<int> code{0};
+  const auto began = Clock::now();
+  std::thread([&, context] {
+    cuCtxSetCurrent(context);
+    code = call();
+    done = true;
+  }).detach();
+  while (!done && Clock::now() - began < std::chrono::seconds(2)) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
+  if (done) {
+    std::printf("returns %d after %.2f ms\n", code.load(), ms);
+  } else {
+    std::puts("blocks for 2 s and more");
+  }
+  std::fflush(stdout);
+  std::_Exit(0); // the thread may still use what is here
+}
+
+// A module for every device from sm_80 on.
+constexpr char kModule[] =
+    ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+
+void* pages(std::size_t bytes) {
+  void* const memory = std::aligned_alloc(4096, bytes);
+  std::fill_n(static_cast<char*>(memory), bytes, '\0');
+  return memory;
+}
+
+CUdeviceptr device_memory(std::size_t bytes) {
+  CUdeviceptr memory = 0;
+  NEED(cuMemAlloc(&memory, bytes));
+  return memory;
+}
+
+// --- P1: one thread is in the driver because of a stream that waits ------------------------------
+
+void other_streams_go_on(bool free) {
+  const CUcontext context = enter();
+  static Word word, arrived;
+  const CUstream held = new_stream(), other = new_stream();
+  const CUdeviceptr from = device_memory(1 << 20), unused = device_memory(1 << 20);
+  void* const to = pages(1 << 20);
+  NEED(cuMemHostRegister(to, 1 << 20, CU_MEMHOSTREGISTER_PORTABLE));
+  word.hold(held);
+  std::thread([=] {
+    cuCtxSetCurrent(context);
+    if (free) cuMemFree(unused);
+    for (int i = 0; !free && i < 2000; ++i) cuMemsetD8Async(unused, 1, 64, held);
+  }).detach();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500)); // no signal says that it is inside
+  time_it(context, [=] {
+    cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), from, 1 << 20, other);
+    cuStreamWriteValue32(other, arrived.address(), 1, CU_STREAM_WRITE_VALUE_DEFAULT);
+    return cuStreamSynchronize(other);
+  });
+}
+
+// --- P2: calls while a stream waits --------------------------------------------------------------
+
+struct Question {
+  const char* name;
+  std::function<std::function<CUresult()>()> prepare; ///< gives the call
+};
+
+std::vector<Question> questions() {
+  return {
+      {"cuMemAlloc", [] { return [] { return cuMemAlloc(new CUdeviceptr, 1 << 20); }; }},
+      {"cuMemFree", [] { return [memory = device_memory(1 << 20)] { return cuMemFree(memory); }; }},
+      {"cuMemHostRegister",
+       [] {
+         return [memory = pages(1 << 20)] {
+           return cuMemHostRegister(memory, 1 << 20, CU_MEMHOSTREGISTER_PORTABLE);
+         };
+       }},
+      {"cuMemHostUnregister",
+       [] {
+         void* const memory = pages(1 << 20);
+         NEED(cuMemHostRegister(memory, 1 << 20, CU_MEMHOSTREGISTER_PORTABLE));
+         return [memory] { return cuMemHostUnregister(memory); };
+       }},
+      {"cuModuleLoadData", [] { return [] { return cuModuleLoadData(new CUmodule, kModule); }; }},
+      {"cuStreamCreate",
+       [] { return [] { return cuStreamCreate(new CUstream, CU_STREAM_NON_BLOCKING); }; }},
+      {"cuStreamQuery of another stream",
+       [] { return [stream = new_stream()] { return cuStreamQuery(stream); }; }},
+      {"cuStreamSynchronize of another stream",
+       [] { return [stream = new_stream()] { return cuStreamSynchronize(stream); }; }},
+      {"cuEventQuery",
+       [] {
+         CUevent event = nullptr;
+         NEED(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+         return [event] { return cuEventQuery(event); };
+       }},
+      {"cuEventCreate",
+       [] { return [] { return cuEventCreate(new CUevent, CU_EVENT_DISABLE_TIMING); }; }},
+      {"cuIpcGetMemHandle",
+       [] {
+         return [memory = device_memory(4 << 20)] {
+           CUipcMemHandle handle;
+           return cuIpcGetMemHandle(&handle, memory);
+         };
+       }},
+      {"cuStreamGetCtx of the default stream",
+       [] { return [] { return cuStreamGetCtx(nullptr, new CUcontext); }; }},
+      {"cuStreamIsCapturing of the default stream",
+       [] { return [] { return cuStreamIsCapturing(nullptr, new CUstreamCaptureStatus); }; }},
+  };
+}
+
+void while_a_stream_waits(const Question& question) {
+  const CUcontext context = enter();
+  const auto call = question.prepare();
+  const Word word;
+  word.hold(new_stream());
+  time_it(context, call);
+}
+
+// --- P3: whether a copy passes a stream that waits -----------------------------------------------
+
+void copy_passes(const char* connections, int waiting, bool other_priority) {
+  if (connections != nullptr) {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections, 1);
+    setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", connections, 1);
+  }
+  const CUcontext context = enter();
+  int least = 0, greatest = 0;
+  NEED(cuCtxGetStreamPriorityRange(&least, &greatest));
+  const CUstream last = new_stream(other_priority ? greatest : least);
+  const CUdeviceptr from = device_memory(1 << 20);
+  void* const to = pages(1 << 20);
+  NEED(cuMemHostRegister(to, 1 << 20, CU_MEMHOSTREGISTER_PORTABLE));
+  const Word word;
+  for (int i = 0; i < waiting; ++i) {
+    const CUstream held = new_stream(least);
+    word.hold(held);
+    NEED(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), from, 4096, held));
+  }
+  time_it(context, [=] {
+    cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), from, 1 << 20, last);
+    return cuStreamSynchronize(last);
+  });
+}
+
+// --- P4: calls while a stream is captured --------------------------------------------------------
+
+void in_a_capture(const Question& question, bool other_thread, bool relaxed) {
+  const CUcontext context = enter();
+  const auto call = question.prepare();
+  const CUstream captured = new_stream();
+  NEED(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  CUresult code = CUDA_SUCCESS;
+  const auto make = [&] {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    cuCtxSetCurrent(context);
+    if (relaxed) NEED(cuThreadExchangeStreamCaptureMode(&mode));
+    code = call();
+  };
+  if (other_thread) {
+    std::thread(make).join();
+  } else {
+    make();
+  }
+  CUgraph graph = nullptr;
+  const CUresult end = cuStreamEndCapture(captured, &graph);
+  std::printf("gives %d, the capture %s (%d)\n", static_cast<int>(code),
+              end == CUDA_SUCCESS ? "survives" : "is spoilt", static_cast<int>(end));
+}
+
+// --- P5: handles and ids -------------------------------------------------------------------------
+
+struct Exported {
+  CUipcMemHandle handle;
+  CUdeviceptr address;
+  unsigned long long id;
+};
+
+Exported exported(std::size_t bytes, unsigned char value) {
+  Exported one{};
+  one.address = device_memory(bytes);
+  NEED(cuMemsetD8Async(one.address, value, bytes, nullptr));
+  NEED(cuCtxSynchronize());
+  NEED(cuIpcGetMemHandle(&one.handle, one.address));
+  NEED(cuPointerGetAttribute(&one.id, CU_POINTER_ATTRIBUTE_BUFFER_ID, one.address));
+  return one;
+}
+
+int first_byte(CUdeviceptr address) {
+  static unsigned char byte = 0;
+  const CUstream stream = new_stream();
+  NEED(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(&byte), address, 1, stream));
+  NEED(cuStreamSynchronize(stream));
+  return byte;
+}
+
+/// Opens or closes a handle of another process while a stream waits.
+void map_while_a_stream_waits(bool close) {
+  int to[2];
+  if (pipe(to) != 0) return;
+  if (fork() == 0) {
+    alarm(10);
+    enter();
+    const Exported one = exported(4 << 20, 1);
+    if (write(to[1], &one, sizeof one) < 0) std::_Exit(1);
+    pause();
+  }
+  const CUcontext context = enter();
+  Exported one{};
+  if (read(to[0], &one, sizeof one) != sizeof one) return;
+  static CUdeviceptr at = 0;
+  const auto open = [one] {
+    return cuIpcOpenMemHandle(&at, one.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  };
+  if (close) NEED(open());
+  const Word word;
+  word.hold(new_stream());
+  time_it(context, [close, open] { return close ? cuIpcCloseMemHandle(at) : open(); });
+}
+
+/// Another process has the memory, this one maps it.
+void freed_while_mapped(std::size_t bytes) {
+  int to[2], from[2];
+  if (pipe(to) != 0 || pipe(from) != 0) return;
+  char go = 0;
+  if (fork() == 0) {
+    alarm(10);
+    enter();
+    const Exported first = exported(bytes, 1);
+    if (write(to[1], &first, sizeof first) < 0 || read(from[0], &go, 1) != 1) std::_Exit(1);
+    NEED(cuMemFree(first.address));
+    const Exported second = exported(bytes, 2);
+    if (write(to[1], &second, sizeof second) < 0) std::_Exit(1);
+    static_cast<void>(!read(from[0], &go, 1));
+    std::_Exit(0);
+  }
+  enter();
+  Exported first{}, second{};
+  CUdeviceptr old = 0, twice = 0, fresh = 0;
+  if (read(to[0], &first, sizeof first) != sizeof first) return;
+  const auto open = [](CUdeviceptr* at, const Exported& one) {
+    return static_cast<int>(cuIpcOpenMemHandle(at, one.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  };
+  const int once = open(&old, first), again = open(&twice, first);
+  std::printf("opened %d, once more %d (%s pointer)", once, again,
+              old == twice ? "the same" : "another");
+  if (again == 0) cuIpcCloseMemHandle(twice);
+  if (write(from[1], &go, 1) < 0 || read(to[0], &second, sizeof second) != sizeof second) return;
+  std::printf("; allocated anew at %s address, id %s",
+              first.address == second.address ? "the same" : "another",
+              second.id > first.id ? "grows" : "does not grow");
+  const int opened = open(&fresh, second);
+  std::printf("; opened beside the old mapping: %d", opened);
+  if (opened == 0) std::printf(", shows %s memory", first_byte(fresh) == 2 ? "the new" : "the OLD");
+  const int closed = static_cast<int>(cuIpcCloseMemHandle(old));
+  const int after = opened == 0 ? 0 : open(&fresh, second);
+  std::printf("; the old one closed: %d", closed);
+  if (opened != 0) std::printf(", then the new one opened: %d", after);
+  if (after == 0) std::printf(", shows %s memory", first_byte(fresh) == 2 ? "the new" : "the OLD");
+  std::puts("");
+  static_cast<void>(!write(from[1], &go, 1));
+}
+
+void contexts_across_release() {
+  unsigned long long ids[2] = {};
+  const CUcontext first = enter();
+  NEED(cuCtxGetId(first, &ids[0]));
+  NEED(cuDevicePrimaryCtxRelease(0));
+  const CUcontext second = enter();
+  NEED(cuCtxGetId(second, &ids[1]));
+  std::printf("%s CUcontext, %s id\n", first == second ? "the same" : "another",
+              ids[0] == ids[1] ? "the SAME" : "another");
+}
+
+void ids_of_default_streams() {
+  const CUcontext context = enter();
+  const auto print = [context](const char* thread) {
+    cuCtxSetCurrent(context);
+    for (const std::uintptr_t handle : {0, 1, 2}) {
+      unsigned long long id = 0;
+      NEED(cuStreamGetId(reinterpret_cast<CUstream>(handle), &id));
+      std::printf("%s%llu", handle == 0 ? thread : ", ", id);
+    }
+  };
+  print("of 0, 1, 2 in one thread ");
+  std::thread([&] { print("; in another "); }).join();
+  cuCtxSetCurrent(nullptr);
+  CUcontext none = nullptr;
+  std::printf("; without a context cuStreamGetCtx gives %d\n",
+              static_cast<int>(cuStreamGetCtx(nullptr, &none)));
+}
+
+} // namespace
+
+int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  ask("the driver", [] {
+    int version = 0;
+    char name[256] = {};
+    enter();
+    NEED(cuDriverGetVersion(&version));
+    NEED(cuDeviceGetName(name, sizeof name, 0));
+    std::printf("is for CUDA %d.%d, device 0 is %s\n", version / 1000, version % 1000 / 10, name);
+  });
+  for (const bool free : {true, false}) {
+    ask(std::string("P1 a copy in a free stream, while a thread ") +
+            (free ? "frees memory" : "queues 2000 operations") + " behind a stream that waits",
+        [=] { other_streams_go_on(free); });
+  }
+  for (const Question& one : questions()) {
+    ask(std::string("P2 ") + one.name + " while a stream waits",
+        [&] { while_a_stream_waits(one); });
+  }
+  for (const bool close : {false, true}) {
+    ask(std::string(close ? "P2 cuIpcCloseMemHandle" : "P2 cuIpcOpenMemHandle") +
+            " while a stream waits",
+        [=] { map_while_a_stream_waits(close); });
+  }
+  for (const char* const connections : {static_cast<const char*>(nullptr), "1", "8", "32"}) {
+    for (const int waiting : {1, 40}) {
+      for (const bool other : {true, false}) {
+        ask("P3 a copy behind " + std::to_string(waiting) + " waiting streams, " +
+                (connections == nullptr ? "default" : connections) + " connections, " +
+                (other ? "other" : "same") + " priority",
+            [=] { copy_passes(connections, waiting, other); });
+      }
+    }
+  }
+  for (const Question& one : questions()) {
+    for (const bool other : {false, true}) {
+      for (const bool relaxed : {false, true}) {
+        ask(std::string("P4 ") + one.name + " in a global capture, " +
+                (other ? "by another thread" : "by its thread") + (relaxed ? ", relaxed" : ""),
+            [&] { in_a_capture(one, other, relaxed); });
+      }
+    }
+  }
+  for (const std::size_t bytes : {std::size_t{512}, std::size_t{4} << 20}) {
+    ask("P5 memory of " + std::to_string(bytes) + " bytes that is freed while mapped elsewhere",
+        [=] { freed_while_mapped(bytes); });
+  }
+  ask("P5 the primary context, released and retained", contexts_across_release);
+  ask("P5 ids of the default streams", ids_of_default_streams);
+}

@@ -1,0 +1,109 @@
+// IPC handles of the pretended driver. A handle that is open is not opened again, but counted. What
+// another process has freed stays mapped, and nothing else that is at its place there can be mapped
+// meanwhile.
+#include <unistd.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "tests/support/fake_cuda/contexts.h"
+#include "tests/support/fake_cuda/device.h"
+#include "tests/support/fake_cuda/fault.h"
+
+#pragma GCC visibility push(default)
+
+namespace fake_cuda {
+namespace {
+
+struct IpcHandle {
+  int process, fd;
+  std::uintptr_t begin;
+  std::size_t bytes;
+  unsigned long long id;
+};
+static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
+
+struct Import {
+  IpcHandle handle;
+  CUdeviceptr address;
+  int references;
+};
+struct Imports {
+  std::mutex mutex;
+  std::map<std::pair<int, unsigned long long>, Import> all; ///< by process and id
+};
+Imports& imports() {
+  static Imports& instance = *new Imports;
+  return instance;
+}
+
+bool overlap(const IpcHandle& a, const IpcHandle& b) {
+  constexpr std::size_t kPage = 4096;
+  return a.process == b.process && a.begin / kPage <= (b.begin + b.bytes - 1) / kPage &&
+         b.begin / kPage <= (a.begin + a.bytes - 1) / kPage;
+}
+
+} // namespace
+
+void forget_imports() {
+  const std::lock_guard lock(imports().mutex);
+  imports().all.clear();
+}
+
+} // namespace fake_cuda
+
+using namespace fake_cuda;
+
+extern "C" {
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
+  if (lost()) return kFault;
+  const Memory::Range range = Memory::all().find(pointer);
+  if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
+  const IpcHandle ipc{getpid(), range.fd, range.begin, range.bytes, range.id};
+  std::memset(handle, 0, sizeof *handle);
+  std::memcpy(handle, &ipc, sizeof ipc);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (ipc_is_refused()) return CUDA_ERROR_INVALID_VALUE;
+  IpcHandle ipc;
+  std::memcpy(&ipc, &handle, sizeof ipc);
+  const std::lock_guard lock(imports().mutex);
+  const std::pair key(ipc.process, ipc.id);
+  if (const auto found = imports().all.find(key); found != imports().all.end()) {
+    ++found->second.references;
+    *pointer = found->second.address;
+    return CUDA_SUCCESS;
+  }
+  for (const auto& [other, import] : imports().all) {
+    if (overlap(import.handle, ipc)) return CUDA_ERROR_ALREADY_MAPPED;
+  }
+  const CUresult result = Memory::all().open_device(
+      ipc.process, {.bytes = ipc.bytes, .fd = ipc.fd, .id = ipc.id}, pointer);
+  if (result == CUDA_SUCCESS) imports().all[key] = {ipc, *pointer, 1};
+  return result;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
+  if (lost()) return kFault;
+  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  synchronize_implicitly();
+  const std::lock_guard lock(imports().mutex);
+  for (auto one = imports().all.begin(); one != imports().all.end(); ++one) {
+    if (one->second.address != pointer) continue;
+    if (--one->second.references > 0) return CUDA_SUCCESS;
+    imports().all.erase(one);
+    return Memory::all().free_device(pointer);
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+} // extern "C"
