@@ -20,7 +20,8 @@ budget=${WHORL_CHECK_SECONDS:-570}
 smoke=${WHORL_CHECK_SMOKE:-}
 SECONDS=0
 
-tests=(device_test device_processes_test device_processes_errors_test device_pieces_test nccl_device_test)
+tests=(driver_facts device_test device_schedule_test device_processes_test device_processes_errors_test
+  device_pieces_test nccl_device_test)
 
 # The tests above, where the build has them.
 programs_of_build() {
@@ -28,6 +29,7 @@ programs_of_build() {
   for name in "${tests[@]}"; do
     case $name in
       nccl_*) echo "tests/nccl/$name" ;;
+      driver_facts) echo "tests/gpu/$name" ;;
       *) echo "tests/collectives/$name" ;;
     esac
   done

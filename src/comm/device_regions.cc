@@ -41,9 +41,9 @@ Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t sc
     const gpu::ContextGuard guard(device.context);
     WHORL_CUDA_TRY(cuCtxGetDevice(&device.device));
     if (words_ == nullptr) {
-      auto memory = StagingMemory::make(sizeof(Words));
+      auto memory = StagingMemory::take(device.context, sizeof(Words));
       if (!memory.ok()) return memory.status();
-      words_ = new ((*memory)->data()) Words;
+      words_ = new ((*memory)->data()) Words{};
       words_memory_ = *std::move(memory);
     }
     CUdeviceptr words = 0;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +55,10 @@ class Schedules : public ::testing::TestWithParam<Places> {
     ASSERT_EQ(cuDeviceGetCount(&devices), CUDA_SUCCESS);
     if (devices < GetParam().devices) GTEST_SKIP() << "there are " << devices << " devices";
   }
+  void TearDown() override {
+    const DeviceContext context; // to free memory needs one
+    memory_.reset();
+  }
   int nranks() const { return GetParam().ranks; }
   int device_of(int rank) const { return GetParam().device_of(rank); }
 
@@ -61,6 +66,7 @@ class Schedules : public ::testing::TestWithParam<Places> {
                             {"WHORL_DEVICE_ALGO", "schedule"},
                             {"WHORL_SLOT_BYTES", "1024"},
                             {"WHORL_SLOTS", "2"}};
+  std::optional<KeepMemory> memory_{std::in_place}; ///< until all ranks are joined
 };
 
 std::string run_case(const CollectiveCase& c, int rank, whorlComm_t comm, int nranks,

@@ -11,6 +11,7 @@
 #include "gpu/work.h"
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
+#include "tests/support/fake_cuda/fault.h"
 #include "tests/support/host_interpreters.h"
 #include "tests/support/host_kernels.h"
 
@@ -58,7 +59,7 @@ extern "C" {
 
 // A module is any image; its functions are those that the host has.
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  if (lost()) return kFault;
+  if (fake_cuda::lost()) return fake_cuda::kFault;
   if (fake_cuda::unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (fake_cuda::current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (fake_cuda::modules_are_refused()) return CUDA_ERROR_NO_BINARY_FOR_GPU;

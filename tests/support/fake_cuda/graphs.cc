@@ -1,4 +1,6 @@
 // Functions of the driver that measuring programs call: graphs, times.
+#include <utility>
+
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
 
@@ -12,23 +14,26 @@ namespace {
 
 using Graph = std::shared_ptr<Stream::Recording>;
 
+/// Of the calling thread, each of a stream. What they record goes to the one that ends first.
+thread_local int captures = 0;
+
 } // namespace
 
 extern "C" {
 
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
-  if (Stream::recording != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  stream_of(stream).capturing = true;
+  if (stream_of(stream).capturing.exchange(true)) return CUDA_ERROR_ILLEGAL_STATE;
+  ++captures;
   stream_of(stream).capture_mode = mode;
   fake_cuda::begin_capture(mode);
-  Stream::recording = std::make_shared<Stream::Recording>();
+  if (Stream::recording == nullptr) Stream::recording = std::make_shared<Stream::Recording>();
   return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (Stream::recording == nullptr || !stream_of(stream).capturing) return CUDA_ERROR_ILLEGAL_STATE;
   stream_of(stream).capturing = false;
-  const auto recorded = std::move(Stream::recording);
-  Stream::recording = nullptr;
+  const auto recorded = std::exchange(Stream::recording, nullptr);
+  if (--captures > 0) Stream::recording = std::make_shared<Stream::Recording>();
   *graph = nullptr;
   if (!fake_cuda::end_capture(stream_of(stream).capture_mode)) {
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
