@@ -13,8 +13,10 @@ PROGRAM, LIBRARIES = sys.argv[1:3]
 
 
 def run(*arguments: str, libraries: str | None = LIBRARIES, **more: str) -> str:
-    known = os.environ.get("LD_LIBRARY_PATH")
-    path = os.pathsep.join(filter(None, [libraries, known]))
+    # Meson names the folder as well.
+    known = [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+             if one and Path(one).resolve() != Path(LIBRARIES).resolve()]
+    path = os.pathsep.join(([libraries] if libraries else []) + known)
     done = subprocess.run([PROGRAM, *arguments], env={**os.environ, "LD_LIBRARY_PATH": path, **more},
                           text=True, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
