@@ -9,13 +9,14 @@ import tempfile
 import unittest
 from pathlib import Path
 
-PROGRAM, LIBRARIES = sys.argv[1:3]
+PROGRAM = sys.argv[1]
+LIBRARIES = str(Path(sys.argv[2]).resolve())
 
 
 def run(*arguments: str, libraries: str | None = LIBRARIES, **more: str) -> str:
     # Meson names the folder as well.
     known = [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-             if one and Path(one).resolve() != Path(LIBRARIES).resolve()]
+             if one and str(Path(one).resolve()) != LIBRARIES]
     path = os.pathsep.join(([libraries] if libraries else []) + known)
     done = subprocess.run([PROGRAM, *arguments], env={**os.environ, "LD_LIBRARY_PATH": path, **more},
                           text=True, capture_output=True, timeout=60, check=False)
@@ -44,7 +45,7 @@ class Devices(unittest.TestCase):
 
     def test_no_management_library(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "libcuda.so.1").symlink_to(Path(LIBRARIES).resolve() / "libcuda.so.1")
+            (Path(folder) / "libcuda.so.1").symlink_to(Path(LIBRARIES) / "libcuda.so.1")
             text = run(libraries=folder)
         self.assertIn("takes memory of devices here", text)
         self.assertIn("no description of devices: libnvidia-ml.so.1", text)
