@@ -308,7 +308,8 @@ class Interpreter {
       vectors = vectors && (!used || zero % kVectorBytes == 0);
     };
     const bool local = s.fan_in + s.fan_out == 0; // then it is enough if both are alike
-    if (local && reads && writes && (begin_source.data - begin_sink.data) % kVectorBytes == 0) {
+    if (local && reads && writes &&
+        static_cast<std::uint64_t>(begin_source.data - begin_sink.data) % kVectorBytes == 0) {
       whole = reinterpret_cast<std::uintptr_t>(begin_sink.data) % moves_.element() == 0;
     } else {
       look_at(reads, begin_source.data);
