@@ -170,9 +170,8 @@ TEST(Collectives, OnStreams) {
     if (std::string f = failure(whorlStreamCreate(&stream)); !f.empty()) return f;
     std::vector<CollectiveCase> cases;
     std::vector<Buffers> buffers;
-    for (int i = 0; i < 40; ++i) {
-      cases.push_back(
-          {.kind = kKinds[i % 8], .count = static_cast<std::size_t>(i * 37), .root = i % 4});
+    for (std::size_t i = 0; i < 40; ++i) {
+      cases.push_back({.kind = kKinds[i % 8], .count = i * 37, .root = static_cast<int>(i % 4)});
       buffers.emplace_back(cases.back(), rank, 4);
     }
     for (Buffers& b : buffers) {
