@@ -367,7 +367,7 @@ void ids_of_default_streams() {
   const CUcontext context = enter();
   const auto print = [context](const char* thread) {
     cuCtxSetCurrent(context);
-    for (const std::uintptr_t handle : {0, 1, 2}) {
+    for (std::uintptr_t handle = 0; handle < 3; ++handle) {
       unsigned long long id = 0;
       NEED(cuStreamGetId(reinterpret_cast<CUstream>(handle), &id));
       std::printf("%s%llu", handle == 0 ? thread : ", ", id);
