@@ -47,10 +47,22 @@ thread_local StreamId current_stream = 0;
 std::atomic<int> recorded_uses{0};
 
 void good(int error) { TORCH_CHECK(error == 0, "the pretended driver failed with ", error); }
-void* handle_of(StreamId id) { return reinterpret_cast<void*>(static_cast<std::intptr_t>(id)); }
+/// As CUDA's runtime does before whatever it is asked for: the device's context is the thread's.
+void enter() {
+  thread_local bool entered = false;
+  if (std::exchange(entered, true)) return;
+  void* context = nullptr;
+  good(cuDevicePrimaryCtxRetain(&context, 0));
+  good(cuCtxSetCurrent(context));
+}
+void* handle_of(StreamId id) {
+  enter();
+  return reinterpret_cast<void*>(static_cast<std::intptr_t>(id));
+}
 Stream stream_with(StreamId id) { return Stream(Stream::UNSAFE, kDevice, id); }
 StreamId new_stream() {
   void* handle = nullptr;
+  enter();
   good(cuStreamCreate(&handle, 1));
   return static_cast<StreamId>(reinterpret_cast<std::intptr_t>(handle));
 }
@@ -103,9 +115,7 @@ struct PretendedAllocator final : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     std::uintptr_t address = 0;
     if (bytes > 0) {
-      void* context = nullptr;
-      good(cuDevicePrimaryCtxRetain(&context, 0));
-      good(cuCtxSetCurrent(context));
+      enter();
       good(cuMemAlloc_v2(&address, bytes));
     }
     auto* const pointer = reinterpret_cast<void*>(address);
