@@ -9,15 +9,18 @@ import tempfile
 import unittest
 from pathlib import Path
 
-SOURCE, BENCH, DEVICES, NCCL, LIBRARIES = sys.argv[1:6]
+SOURCE, BENCH, DEVICES, NCCL = sys.argv[1:5]
+LIBRARIES = str(Path(sys.argv[5]).resolve())
 sys.path.insert(0, str(Path(SOURCE) / "perf" / "gpu"))
 
 import plan  # noqa: E402
 
 
 def measure(folder, *arguments, bench=BENCH, libraries=LIBRARIES, limit=200):
-    known = os.environ.get("LD_LIBRARY_PATH")
-    path = os.pathsep.join(filter(None, [libraries, known]))
+    # Meson names the folder as well.
+    known = [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+             if one and str(Path(one).resolve()) != LIBRARIES]
+    path = os.pathsep.join(([libraries] if libraries else []) + known)
     return subprocess.run(
         [sys.executable, str(Path(SOURCE) / "perf/gpu/measure.py"), "--bench", bench, "--devices",
          DEVICES, "--out", folder, "--smoke", *arguments],
