@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <memory>
-#include <mutex>
 
 #include "gpu/driver.h"
 #include "gpu/fatbins.h"
+#include "gpu/modules.h"
 #include "gpu/work.h"
 
 namespace whorl::gpu {
@@ -17,31 +15,12 @@ namespace {
 #define WHORL_ADDRESS(type) whorl_fatbin_interpret_##type,
 constexpr std::array<const char*, kNumDataTypes> kFatbins{WHORL_FATBINS(WHORL_ADDRESS)};
 
-Result<CUmodule> load_module(const char* fatbin, std::string_view what) {
-  CUmodule module = nullptr;
-  const CUresult result = driver()->cuModuleLoadData(&module, fatbin);
-  const Status status =
-      check(result, fmt::format("loading the interpreters of {}; whorl has them for devices of "
-                                "compute capability 8.0 and later",
-                                what));
-  if (!status.ok()) return status;
-  return module;
-}
-
 } // namespace
 
 Result<const Interpreters*> Interpreters::of(CUcontext context) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<std::uint64_t, std::unique_ptr<Interpreters>>; // never unloaded
-  const CaptureModeGuard relaxed;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<Interpreters>& known = all[id_of(context)];
-  if (known == nullptr) {
-    auto made = std::make_unique<Interpreters>();
-    if (Status status = made->load(); !status.ok()) return status;
-    known = std::move(made);
-  }
-  return static_cast<const Interpreters*>(known.get());
+  const auto known = loaded<Interpreters>(context);
+  if (!known.ok()) return known.status();
+  return static_cast<const Interpreters*>(*known);
 }
 
 Status Interpreters::load() {
@@ -54,12 +33,13 @@ Status Interpreters::load() {
       cuDeviceGetAttribute(&cooperative, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, device));
   if (cooperative == 0) return {};
   most_blocks_ = UINT32_MAX;
-  const auto copies = load_module(whorl_fatbin_interpret_copy, "copies");
+  const auto copies = load_module(whorl_fatbin_interpret_copy, "interpreter of copies");
   if (!copies.ok()) return copies.status();
   WHORL_TRY(add(*copies, "whorl_interpret_copy", copy_, processors));
   for (int t = 0; t < kNumDataTypes; ++t) {
     const auto type = static_cast<DataType>(t);
-    const auto module = load_module(kFatbins[static_cast<std::size_t>(t)], name_of(type));
+    const auto module = load_module(kFatbins[static_cast<std::size_t>(t)],
+                                    fmt::format("interpreters of {}", name_of(type)));
     if (!module.ok()) return module.status();
     for (const ReduceOp op : kReduceOps) {
       if (op == ReduceOp::kAvg || !combines(type, op)) continue;

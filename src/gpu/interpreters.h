@@ -26,8 +26,10 @@ class Interpreters {
   Status launch(const Launch& launch, bool reduces, DataType type, ReduceOp op,
                 CUstream stream) const;
 
- private:
+  /// For loaded() of modules.h.
   Status load();
+
+ private:
   Status add(CUmodule module, const char* name, CUfunction& function, int processors);
 
   CUfunction copy_ = nullptr;

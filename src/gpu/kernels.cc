@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <memory>
 
 #include "gpu/driver.h"
 #include "gpu/fatbins.h"
+#include "gpu/modules.h"
 
 namespace whorl::gpu {
 namespace {
@@ -19,41 +18,9 @@ constexpr std::array<const char*, kNumDataTypes> kFatbins{WHORL_FATBINS(WHORL_AD
 /// kernels.
 constexpr unsigned kBlocksOfProcessor = 2;
 
-struct Loaded {
-  std::unique_ptr<Kernels> kernels;
-  Status status;
-};
-
-/// Why the driver may not take the kernels.
-std::string requirements() {
-  int version = 0;
-  if (driver()->cuDriverGetVersion(&version) == CUDA_SUCCESS &&
-      version / 1000 < CUDA_VERSION / 1000) {
-    return fmt::format(
-        "whorl's kernels were compiled by CUDA {} and need a driver for CUDA {} or "
-        "newer, this one is for CUDA {}; install a newer driver or its compatibility "
-        "package, or build whorl with CUDA {}",
-        version_text(CUDA_VERSION), CUDA_VERSION / 1000, version_text(version), version / 1000);
-  }
-  return "whorl has them for devices of compute capability 8.0 and later";
-}
-
 } // namespace
 
-Result<Kernels*> Kernels::of(CUcontext context) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<std::uint64_t, Loaded>; // never unloaded
-  const CaptureModeGuard relaxed;
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] = all.try_emplace(id_of(context));
-  Loaded& known = found->second;
-  if (is_new) {
-    known.kernels = std::make_unique<Kernels>();
-    known.status = known.kernels->load();
-  }
-  if (!known.status.ok()) return known.status;
-  return known.kernels.get();
-}
+Result<Kernels*> Kernels::of(CUcontext context) { return loaded<Kernels>(context); }
 
 Status Kernels::load() {
   CUdevice device = 0;
@@ -64,14 +31,9 @@ Status Kernels::load() {
   most_blocks_ = kBlocksOfProcessor * static_cast<unsigned>(processors);
   for (int t = 0; t < kNumDataTypes; ++t) {
     const auto type = static_cast<DataType>(t);
-    CUmodule module = nullptr;
-    const CUresult result =
-        driver()->cuModuleLoadData(&module, kFatbins[static_cast<std::size_t>(t)]);
-    if (result != CUDA_SUCCESS) {
-      const std::string what = fmt::format("loading the kernels of {}", name_of(type));
-      return Status::error(Code::kCudaError,
-                           fmt::format("{}; {}", check(result, what).message(), requirements()));
-    }
+    const auto module = load_module(kFatbins[static_cast<std::size_t>(t)],
+                                    fmt::format("kernels of {}", name_of(type)));
+    if (!module.ok()) return module.status();
     for (const ReduceOp op : kReduceOps) {
       if (op == ReduceOp::kAvg || !combines(type, op)) continue;
       for (const bool many : {false, true}) {
@@ -79,7 +41,7 @@ Status Kernels::load() {
                                              many ? "many" : "few");
         CUfunction& function =
             rows_[static_cast<std::size_t>(t)].combine[index_of(op)][many ? 1 : 0];
-        WHORL_CUDA_TRY(cuModuleGetFunction(&function, module, name.c_str()));
+        WHORL_CUDA_TRY(cuModuleGetFunction(&function, *module, name.c_str()));
         // A function that is loaded lazily would be at its first launch, which may be inside a
         // capture or while other work waits for this.
         int registers = 0;

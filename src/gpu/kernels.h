@@ -26,8 +26,10 @@ class Kernels {
   /// kernel of the largest byte, which moves the bytes of one source as they are.
   Status copy(Work& work, CUstream stream) const;
 
- private:
+  /// For loaded() of modules.h.
   Status load();
+
+ private:
   Status launch(CUfunction function, const Work& work, std::size_t element_size,
                 CUstream stream) const;
 

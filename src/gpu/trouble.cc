@@ -9,6 +9,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "gpu/driver.h"
+
 namespace whorl::gpu {
 namespace {
 
@@ -60,11 +62,6 @@ std::string what_is_there(const DriverSetup& setup) {
   return setup.kernel_module.empty()
              ? gpus + " and no NVIDIA kernel module is loaded"
              : fmt::format("{} and NVIDIA's kernel module {} is loaded", gpus, setup.kernel_module);
-}
-
-/// "12.2" of 12020.
-std::string cuda_name(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
 std::string without_library(const DriverSetup& setup) {
@@ -173,7 +170,7 @@ std::string trouble_with(const DriverSetup& setup, int built_with) {
     return fmt::format(
         "{}, but its driver is for CUDA {} and whorl's kernels were compiled by CUDA {}; install a "
         "driver for CUDA {} or its compatibility package, or build whorl with CUDA {}",
-        what_is_there(setup), cuda_name(setup.cuda_version), cuda_name(built_with),
+        what_is_there(setup), version_text(setup.cuda_version), version_text(built_with),
         built_with / 1000, setup.cuda_version / 1000);
   }
   return {};
