@@ -11,19 +11,13 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/device.h"
-#include "tests/support/oracle.h"
+#include "tests/support/device_case.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr auto kKinds = {CollectiveCase::kAllReduce,     CollectiveCase::kReduce,
-                         CollectiveCase::kBroadcast,     CollectiveCase::kAllGather,
-                         CollectiveCase::kReduceScatter, CollectiveCase::kAllToAll,
-                         CollectiveCase::kGather,        CollectiveCase::kScatter};
 
 template <class F>
 F* of_the_driver(const char* name) {
@@ -59,6 +53,7 @@ class Schedules : public ::testing::TestWithParam<Places> {
     const DeviceContext context; // to free memory needs one
     memory_.reset();
   }
+  void run(const DeviceBody& body) { run_on_device(nranks(), body, GetParam().devices); }
   int nranks() const { return GetParam().ranks; }
   int device_of(int rank) const { return GetParam().device_of(rank); }
 
@@ -69,57 +64,22 @@ class Schedules : public ::testing::TestWithParam<Places> {
   std::optional<KeepMemory> memory_{std::in_place}; ///< until all ranks are joined
 };
 
-std::string run_case(const CollectiveCase& c, int rank, whorlComm_t comm, int nranks,
-                     CUstream stream) {
-  Buffers buffers(c, rank, nranks);
-  const DeviceCopy copy(buffers.memory(), stream);
-  if (auto text = failure(buffers.run_on(copy.data(), comm, stream), comm); !text.empty()) {
-    return c.text() + ": " + text;
-  }
-  copy.read(buffers.memory(), stream);
-  EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
-  return buffers.check();
-}
-
 TEST_P(Schedules, EveryCollectiveGivesTheSameAsOnTheHost) {
+  const std::vector<std::size_t> counts{1, 1000, 5'003};
   const long before = launches();
-  ThreadWorld world(nranks());
-  ASSERT_TRUE(world.ok()) << world.error();
-  std::atomic<int> operations{0};
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own(device_of(rank));
-    const DeviceQueue stream;
-    for (const auto kind : kKinds) {
-      for (const bool in_place : {false, true}) {
-        if (in_place && kind == CollectiveCase::kAllToAll) continue;
-        for (const std::size_t count : {1u, 1000u, 5'003u}) {
-          const CollectiveCase c{.kind = kind,
-                                 .count = count,
-                                 .type = count == 1 ? whorlFloat16 : whorlInt32,
-                                 .root = nranks() - 1,
-                                 .in_place = in_place};
-          if (rank == 0) ++operations;
-          if (auto text = run_case(c, rank, comm, nranks(), stream.get()); !text.empty()) {
-            return text;
-          }
-        }
-      }
-    }
-    return {};
+  run([&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
+    return run_every_collective(rank, nranks(), comm, stream.get(), counts);
   });
   if (before >= 0) {
-    EXPECT_EQ(launches() - before, operations * std::min(GetParam().devices, nranks()));
+    EXPECT_EQ(launches() - before,
+              cases_of_every_collective(counts) * std::min(GetParam().devices, nranks()));
   }
 }
 
 TEST_P(Schedules, EveryReductionAndAlgorithm) {
   for (const char* const algorithm : {"oneshot", "twoshot", "ring", "doubling", "tree"}) {
     const ScopedEnv forced{{"WHORL_ALGO", algorithm}};
-    ThreadWorld world(nranks());
-    ASSERT_TRUE(world.ok()) << world.error();
-    world.each([&](int rank, whorlComm_t comm) -> std::string {
-      const DeviceContext own(device_of(rank));
-      const DeviceQueue stream;
+    run([&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
       for (const auto& [type, op] :
            std::vector<std::pair<whorlDataType_t, whorlRedOp_t>>{{whorlFloat32, whorlSum},
                                                                  {whorlBfloat16, whorlAvg},
@@ -127,7 +87,7 @@ TEST_P(Schedules, EveryReductionAndAlgorithm) {
                                                                  {whorlBool, whorlProd},
                                                                  {whorlFloat64, whorlMin}}) {
         const CollectiveCase c{.count = 777, .type = type, .op = op};
-        if (auto text = run_case(c, rank, comm, nranks(), stream.get()); !text.empty()) return text;
+        if (auto text = run_case(c, rank, nranks(), comm, stream.get()); !text.empty()) return text;
       }
       return {};
     });
@@ -137,10 +97,7 @@ TEST_P(Schedules, EveryReductionAndAlgorithm) {
 TEST_P(Schedules, OperationsTakeTheirPlaceInTheStream) {
   constexpr std::size_t kCount = 2000;
   constexpr int kRounds = 10;
-  ThreadWorld world(nranks());
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own(device_of(rank));
-    const DeviceQueue stream;
+  run([&](int, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy values(std::vector<std::int64_t>(kCount, 1), stream.get());
     std::int64_t expected = 1;
     // Each multiplies what the one before it, and nothing else, has left.
@@ -231,18 +188,11 @@ TEST_P(Schedules, TwoCommunicatorsInThreadsOfTheirOwn) {
 }
 
 TEST_P(Schedules, SomeRanksMayHaveTheirBuffersOnTheHost) {
-  ThreadWorld world(nranks());
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own(device_of(rank));
-    const DeviceQueue stream;
+  run([&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     for (int turn = 0; turn < 4; ++turn) {
       const CollectiveCase c{.count = 900, .type = whorlFloat64};
-      if (turn % 2 == 0 && rank == turn / 2) {
-        Buffers buffers(c, rank, nranks());
-        if (auto text = failure(buffers.run(comm, stream.get()), comm); !text.empty()) return text;
-        EXPECT_EQ(cuStreamSynchronize(stream.get()), CUDA_SUCCESS);
-        if (auto text = buffers.check(); !text.empty()) return text;
-      } else if (auto text = run_case(c, rank, comm, nranks(), stream.get()); !text.empty()) {
+      const bool on_device = turn % 2 == 1 || rank != turn / 2;
+      if (auto text = run_case(c, rank, nranks(), comm, stream.get(), on_device); !text.empty()) {
         return text;
       }
     }
@@ -251,10 +201,7 @@ TEST_P(Schedules, SomeRanksMayHaveTheirBuffersOnTheHost) {
 }
 
 TEST_P(Schedules, RanksThatDisagreeAreTold) {
-  ThreadWorld world(nranks());
-  world.each([&](int rank, whorlComm_t comm) -> std::string {
-    const DeviceContext own(device_of(rank));
-    const DeviceQueue stream;
+  run([&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
     const std::size_t count = rank == 0 ? 50 : 49;
     EXPECT_EQ(whorlAllReduce(values.data(), values.data(), count, whorlFloat32, whorlSum, comm,
@@ -428,7 +375,7 @@ TEST(Room, TooLittleOfItLeavesTheOperationToTheHost) {
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     const DeviceContext own;
     const DeviceQueue stream;
-    return run_case({.count = 1000}, rank, comm, kRanks, stream.get());
+    return run_case({.count = 1000}, rank, kRanks, comm, stream.get());
   });
   EXPECT_EQ(launches(), before);
 }

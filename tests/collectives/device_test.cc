@@ -25,25 +25,10 @@ void end_capture(CUstream stream) {
 class Device : public ::testing::TestWithParam<int> {};
 
 TEST_P(Device, EveryCollectiveGivesTheSameAsOnTheHost) {
-  run_on_device(
-      GetParam(), [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
-        for (const auto kind : CollectiveCase::kKinds) {
-          for (const bool in_place : {false, true}) {
-            if (in_place && kind == CollectiveCase::kAllToAll) continue;
-            for (const std::size_t count : {1u, 1000u, 70'001u}) {
-              const CollectiveCase c{.kind = kind,
-                                     .count = count,
-                                     .type = count == 1 ? whorlFloat16 : whorlInt32,
-                                     .root = GetParam() - 1,
-                                     .in_place = in_place};
-              if (auto text = run_case(c, rank, GetParam(), comm, stream.get()); !text.empty()) {
-                return text;
-              }
-            }
-          }
-        }
-        return {};
-      });
+  const std::vector<std::size_t> counts{1, 1000, 70'001};
+  run_on_device(GetParam(), [&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
+    return run_every_collective(rank, GetParam(), comm, stream.get(), counts);
+  });
 }
 
 TEST_P(Device, SomeRanksMayHaveTheirBuffersOnTheHost) {

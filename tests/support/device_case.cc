@@ -1,8 +1,31 @@
 #include "tests/support/device_case.h"
 
+#include <vector>
+
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
+
+namespace {
+
+std::vector<CollectiveCase> every_collective(int nranks, std::span<const std::size_t> counts) {
+  std::vector<CollectiveCase> cases;
+  for (const auto kind : CollectiveCase::kKinds) {
+    for (const bool in_place : {false, true}) {
+      if (in_place && kind == CollectiveCase::kAllToAll) continue;
+      for (const std::size_t count : counts) {
+        cases.push_back({.kind = kind,
+                         .count = count,
+                         .type = count == 1 ? whorlFloat16 : whorlInt32,
+                         .root = nranks - 1,
+                         .in_place = in_place});
+      }
+    }
+  }
+  return cases;
+}
+
+} // namespace
 
 DeviceCase::DeviceCase(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm,
                        CUstream stream)
@@ -29,6 +52,18 @@ std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t 
   }
   EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
   return buffers.check();
+}
+
+std::string run_every_collective(int rank, int nranks, whorlComm_t comm, CUstream stream,
+                                 std::span<const std::size_t> counts) {
+  for (const CollectiveCase& c : every_collective(nranks, counts)) {
+    if (auto text = run_case(c, rank, nranks, comm, stream); !text.empty()) return text;
+  }
+  return {};
+}
+
+long cases_of_every_collective(std::span<const std::size_t> counts) {
+  return static_cast<long>(every_collective(1, counts).size());
 }
 
 void run_on_device(int nranks, const DeviceBody& body, int devices) {

@@ -3,7 +3,9 @@
 // Collectives with their buffers on a device, checked by the oracle. Linked with a driver, see
 // device.h.
 
+#include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "tests/support/device.h"
@@ -30,6 +32,13 @@ class DeviceCase {
 /// or what was wrong.
 std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm,
                      CUstream stream, bool on_device = true);
+
+/// All kinds of collective, in place and not, with each of the counts, on a device. Empty, or what
+/// was wrong with the first that failed.
+std::string run_every_collective(int rank, int nranks, whorlComm_t comm, CUstream stream,
+                                 std::span<const std::size_t> counts);
+/// How many cases that are.
+long cases_of_every_collective(std::span<const std::size_t> counts);
 
 /// What one rank does; returns what is wrong, or nothing.
 using DeviceBody =
