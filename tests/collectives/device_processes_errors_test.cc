@@ -159,6 +159,15 @@ TEST(DeviceProcessesErrors, ADeadRankDoesNotHoldStreamsUp) {
   }
 }
 
+template <class Call>
+void expect_refused_in_capture(CUstream stream, Call&& call) {
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(call(), whorlInvalidUsage);
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST(DeviceProcessesErrors, ACaptureIsRefused) {
   const auto body = [](RankContext&, whorlComm_t comm) {
     const DeviceQueue stream;
@@ -169,11 +178,7 @@ TEST(DeviceProcessesErrors, ACaptureIsRefused) {
     };
     ASSERT_EQ(failure(call(), comm), "");
     stream.synchronize();
-    ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    EXPECT_EQ(call(), whorlInvalidUsage);
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    expect_refused_in_capture(stream.get(), call);
     EXPECT_EQ(failure(call(), comm), "");
     EXPECT_EQ(values.read<float>(stream.get())[49], 4.0f);
   };
@@ -190,13 +195,7 @@ TEST(DeviceProcessesErrors, ACaptureThatIsRefusedOnOneRankIsNoCall) {
     };
     ASSERT_EQ(failure(call(), comm), "");
     for (int round = 0; round < 3; ++round) {
-      if (context.rank == 0) {
-        ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-        EXPECT_EQ(call(), whorlInvalidUsage);
-        CUgraph graph = nullptr;
-        EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
-        EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-      }
+      if (context.rank == 0) expect_refused_in_capture(stream.get(), call);
       ASSERT_EQ(failure(call(), comm), "");
     }
     EXPECT_EQ(values.read<float>(stream.get())[49], 16.0f);
