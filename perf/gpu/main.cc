@@ -58,7 +58,8 @@ int main(int argc, char** argv) {
   CLI::App* const latency = add("latency", "Small allreduces against an empty kernel");
   CLI::App* const processes = add("processes", "Ranks in processes of their own");
   CLI::App* const identity = add("identity", "Results bit by bit");
-  identity->add_option("--path", settings.path, "\"one kernel\", or a name for what is measured");
+  identity->add_option("--path", settings.path,
+                       "\"one kernel\" or \"schedules\" in one process, else a name for processes");
   CLI::App* const device = add("device", "What the device is");
   CLI11_PARSE(app, argc, argv);
 
