@@ -22,14 +22,16 @@ ncclResult_t no_operator(const char* function, int op) noexcept {
                        "ncclRedOpCreatePreMulSum made");
 }
 
-/// `issue` is the call of whorl, which gets the datatype and the stream.
+/// `count` is that of the call; `issue` is the call of whorl, which gets the datatype and the
+/// stream.
 template <class Issue>
 ncclResult_t on_stream(const char* function, const void* sendbuff, const void* recvbuff,
-                       ncclDataType_t datatype, cudaStream_t stream, Issue&& issue) noexcept {
+                       size_t count, ncclDataType_t datatype, cudaStream_t stream,
+                       Issue&& issue) noexcept {
   const auto type = inner_type(datatype);
   if (!type) return no_type(function, datatype);
   void* queue = nullptr;
-  if (const ncclResult_t ready = prepare(function, sendbuff, recvbuff, stream, &queue);
+  if (const ncclResult_t ready = prepare(function, sendbuff, recvbuff, count, stream, &queue);
       ready != ncclSuccess) {
     return ready;
   }
@@ -39,11 +41,11 @@ ncclResult_t on_stream(const char* function, const void* sendbuff, const void* r
 /// The same for reductions: `issue` gets the operator, too, before the stream.
 template <class Issue>
 ncclResult_t reduce_on_stream(const char* function, const void* sendbuff, const void* recvbuff,
-                              ncclDataType_t datatype, ncclRedOp_t op, cudaStream_t stream,
-                              Issue&& issue) noexcept {
+                              size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                              cudaStream_t stream, Issue&& issue) noexcept {
   const auto known = inner_operator(op);
   if (!known) return no_operator(function, op);
-  return on_stream(function, sendbuff, recvbuff, datatype, stream,
+  return on_stream(function, sendbuff, recvbuff, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) { return issue(type, *known, queue); });
 }
 
@@ -52,7 +54,7 @@ ncclResult_t reduce_on_stream(const char* function, const void* sendbuff, const 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclAllReduce,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
-  return reduce_on_stream("ncclAllReduce", sendbuff, recvbuff, datatype, op, stream,
+  return reduce_on_stream("ncclAllReduce", sendbuff, recvbuff, count, datatype, op, stream,
                           [&](whorlDataType_t type, whorlRedOp_t known, void* queue) {
                             return whorlAllReduce(sendbuff, recvbuff, count, type, known,
                                                   inner(comm), queue);
@@ -62,7 +64,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclAllReduce,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclReduce,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)) {
-  return reduce_on_stream("ncclReduce", sendbuff, recvbuff, datatype, op, stream,
+  return reduce_on_stream("ncclReduce", sendbuff, recvbuff, count, datatype, op, stream,
                           [&](whorlDataType_t type, whorlRedOp_t known, void* queue) {
                             return whorlReduce(sendbuff, recvbuff, count, type, known, root,
                                                inner(comm), queue);
@@ -72,7 +74,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclReduce,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclReduceScatter,
                   (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype,
                    ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
-  return reduce_on_stream("ncclReduceScatter", sendbuff, recvbuff, datatype, op, stream,
+  return reduce_on_stream("ncclReduceScatter", sendbuff, recvbuff, recvcount, datatype, op, stream,
                           [&](whorlDataType_t type, whorlRedOp_t known, void* queue) {
                             return whorlReduceScatter(sendbuff, recvbuff, recvcount, type, known,
                                                       inner(comm), queue);
@@ -82,7 +84,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclReduceScatter,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclBroadcast,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    int root, ncclComm_t comm, cudaStream_t stream)) {
-  return on_stream("ncclBroadcast", sendbuff, recvbuff, datatype, stream,
+  return on_stream("ncclBroadcast", sendbuff, recvbuff, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) {
                      return whorlBroadcast(sendbuff, recvbuff, count, type, root, inner(comm),
                                            queue);
@@ -92,7 +94,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclBroadcast,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclBcast,
                   (void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                    cudaStream_t stream)) {
-  return on_stream("ncclBcast", buff, buff, datatype, stream,
+  return on_stream("ncclBcast", buff, buff, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) {
                      return whorlBcast(buff, count, type, root, inner(comm), queue);
                    });
@@ -101,7 +103,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclBcast,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclAllGather,
                   (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
                    ncclComm_t comm, cudaStream_t stream)) {
-  return on_stream("ncclAllGather", sendbuff, recvbuff, datatype, stream,
+  return on_stream("ncclAllGather", sendbuff, recvbuff, sendcount, datatype, stream,
                    [&](whorlDataType_t type, void* queue) {
                      return whorlAllGather(sendbuff, recvbuff, sendcount, type, inner(comm), queue);
                    });
@@ -110,7 +112,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclAllGather,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclAlltoAll,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    ncclComm_t comm, cudaStream_t stream)) {
-  return on_stream("ncclAlltoAll", sendbuff, recvbuff, datatype, stream,
+  return on_stream("ncclAlltoAll", sendbuff, recvbuff, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) {
                      return whorlAlltoAll(sendbuff, recvbuff, count, type, inner(comm), queue);
                    });
@@ -119,7 +121,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclAlltoAll,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGather,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    int root, ncclComm_t comm, cudaStream_t stream)) {
-  return on_stream("ncclGather", sendbuff, recvbuff, datatype, stream,
+  return on_stream("ncclGather", sendbuff, recvbuff, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) {
                      return whorlGather(sendbuff, recvbuff, count, type, root, inner(comm), queue);
                    });
@@ -128,7 +130,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclGather,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclScatter,
                   (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                    int root, ncclComm_t comm, cudaStream_t stream)) {
-  return on_stream("ncclScatter", sendbuff, recvbuff, datatype, stream,
+  return on_stream("ncclScatter", sendbuff, recvbuff, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) {
                      return whorlScatter(sendbuff, recvbuff, count, type, root, inner(comm), queue);
                    });
@@ -137,7 +139,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclScatter,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclSend,
                   (const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
                    ncclComm_t comm, cudaStream_t stream)) {
-  return on_stream("ncclSend", sendbuff, nullptr, datatype, stream,
+  return on_stream("ncclSend", sendbuff, nullptr, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) {
                      return whorlSend(sendbuff, count, type, peer, inner(comm), queue);
                    });
@@ -146,7 +148,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclSend,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclRecv,
                   (void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                    cudaStream_t stream)) {
-  return on_stream("ncclRecv", nullptr, recvbuff, datatype, stream,
+  return on_stream("ncclRecv", nullptr, recvbuff, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) {
                      return whorlRecv(recvbuff, count, type, peer, inner(comm), queue);
                    });

@@ -95,11 +95,17 @@ bool has_context() noexcept {
          context != nullptr && whorlDeviceSupport(&supported) == whorlSuccess && supported != 0;
 }
 
-ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff,
+ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff, size_t count,
                      cudaStream_t stream, void** queue) noexcept {
+  // To whorl, no stream is a blocking call; here it is the default stream.
+  void* const same = stream != nullptr ? static_cast<void*>(stream) : kLegacyStream;
   *queue = nullptr;
   const Driver* const cuda = driver();
   if (cuda == nullptr) return ncclSuccess;
+  if (count == 0 && has_context()) { // whatever the pointers are: it may be part of a graph
+    *queue = same;
+    return ncclSuccess;
+  }
   for (const void* const pointer : {sendbuff, recvbuff}) {
     if (place_of(pointer) == Place::kHost) continue;
     if (const ncclResult_t usable =
@@ -107,8 +113,7 @@ ncclResult_t prepare(const char* function, const void* sendbuff, const void* rec
         usable != ncclSuccess) {
       return usable;
     }
-    // To whorl, no stream is a blocking call; here it is the default stream.
-    *queue = stream != nullptr ? static_cast<void*>(stream) : kLegacyStream;
+    *queue = same;
     return ncclSuccess;
   }
   void* context = nullptr;

@@ -22,10 +22,10 @@ ncclResult_t check_device(const char* function, const char* argument) noexcept;
 /// Whether the calling thread has a device, and whorl can use it. Looks for the driver.
 bool has_context() noexcept;
 
-/// What is needed before an operation may begin. One with a buffer on a device is to be issued on
-/// `*queue`. For one on host memory that is null, and what was queued on `stream` before is done.
-/// ncclSuccess, or an error that has been reported.
-ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff,
+/// What is needed before an operation may begin. One with a buffer on a device, or of no elements
+/// in a thread that has a device, is to be issued on `*queue`. For one on host memory that is null,
+/// and what was queued on `stream` before is done. ncclSuccess, or an error that has been reported.
+ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff, size_t count,
                      cudaStream_t stream, void** queue) noexcept;
 
 } // namespace whorl_nccl

@@ -96,6 +96,23 @@ TEST(NcclDevice, OfACommunicatorIsThatOfItsCreation) {
   alone(0);
 }
 
+TEST(NcclDevice, OfNoElementsMayBeCaptured) {
+  const DeviceContext context;
+  const World world(2);
+  const DeviceQueue stream;
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+  for (const std::size_t rank : {0u, 1u}) {
+    EXPECT_EQ(ncclReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, 0, world.comm(rank),
+                         runtime(stream.get())),
+              ncclSuccess);
+  }
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+  EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST(NcclDevice, SendsAndReceivesAreInTheStream) {
   const DeviceContext context;
   World world(2);
