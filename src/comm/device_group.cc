@@ -393,7 +393,7 @@ std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
     return std::all_of(members.cards.begin(), members.cards.end(), holds);
   };
   const RankCard& first = members.cards[0];
-  if (!devices_possible() || members.nranks < 2) return nullptr;
+  if (!devices_possible()) return nullptr;
   if (!all([&](const RankCard& card) { return card.process_key == first.process_key; })) {
     const bool peers = all([&](const RankCard& card) {
       return card.host_key == first.host_key && card.device_peers == 1;

@@ -48,6 +48,22 @@ TEST_P(Device, SomeRanksMayHaveTheirBuffersOnTheHost) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Device, ::testing::Values(1, 2, 3));
 
+// As with NCCL: a program of one rank captures what it does with many.
+TEST(DeviceOrder, AnOperationOfOneRankMayBeCaptured) {
+  run_on_device(1, [](int, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
+    const DeviceCopy in(std::vector<float>(100, 2.0f), stream.get());
+    const DeviceCopy out(std::vector<float>(100), stream.get());
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    const auto result =
+        whorlAllReduce(in.data(), out.data(), 100, whorlFloat32, whorlSum, comm, stream.get());
+    EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_EQ(out.read<float>(stream.get()), std::vector<float>(100, 2.0f));
+    return failure(result, comm);
+  });
+}
+
 TEST(DeviceOrder, OperationsTakeTheirPlaceInTheStream) {
   constexpr int kRanks = 2;
   constexpr std::size_t kCount = 1 << 16;
@@ -286,6 +302,7 @@ TEST(DeviceErrors, RanksThatDisagreeAreTold) {
 }
 
 TEST(DeviceErrors, ACaptureIsRefusedWhereTheHostDoesTheOperation) {
+  const ScopedEnv env{{"WHORL_DEVICE_ALGO", "host"}};
   const DeviceContext context;
   ThreadWorld world(1);
   const DeviceQueue stream;
