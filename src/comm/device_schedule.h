@@ -3,7 +3,6 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,10 +10,9 @@
 
 #include "base/status.h"
 #include "comm/device_group.h"
+#include "comm/device_plan.h"
 #include "comm/device_regions.h"
 #include "comm/request.h"
-#include "comm/selector.h"
-#include "schedule/schedule.h"
 #include "transports/transport.h"
 
 namespace whorl {
@@ -37,7 +35,7 @@ class DeviceSchedules {
     std::uint64_t timeout_ns;
   };
 
-  DeviceSchedules(const Membership& members, DeviceRules rules);
+  DeviceSchedules(const Membership& members, const DeviceRules& rules);
   ~DeviceSchedules();
   DeviceSchedules(const DeviceSchedules&) = delete;
   DeviceSchedules& operator=(const DeviceSchedules&) = delete;
@@ -53,32 +51,17 @@ class DeviceSchedules {
   Status failure() const;
 
  private:
-  struct Plan {
-    std::vector<Schedule> schedules;           ///< by rank
-    std::vector<std::vector<std::byte>> bytes; ///< by rank, see device_program()
-    std::vector<const std::byte*> uploaded;    ///< by device; null: not, or not needed
-    bool lanes_wait = false;
-  };
-
-  bool refuse(const std::string& why);
   Result<bool> prepare(std::span<const Call> calls, bool capturing);
-  std::size_t scratch_bytes(const gpu::FifoLayout& layout) const;
-  Result<Plan*> plan(const Request& request, std::size_t bytes);
-  Result<bool> fill(gpu::Launch& launch, Plan& plan, std::span<const Call> calls,
+  Result<bool> fill(gpu::Launch& launch, DevicePlan& plan, std::span<const Call> calls,
                     std::size_t device, bool capturing);
   Status queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
                std::span<const Call> calls, bool capturing);
 
-  const std::string name_;
+  DevicePlanner planner_;
   std::vector<std::string> names_; ///< of the ranks
-  gpu::FifoLayout layout_;
-  DeviceRules rules_;
-  Selector selector_;            ///< once there are regions_
-  std::uint64_t timeout_ns_ = 0; ///< of the last launch
-  bool refused_ = false;         ///< for good
-  std::string told_;             ///< in the log
+  std::uint64_t timeout_ns_ = 0;   ///< of the last launch
+  bool refused_ = false;           ///< for good
   std::unique_ptr<DeviceRegions> regions_;
-  std::map<std::pair<const Algorithm*, int>, Plan> plans_; ///< by algorithm and root
 };
 
 } // namespace whorl

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/hash.h"
 #include "comm/check.h"
 #include "schedule/verify.h"
 
@@ -14,17 +15,17 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 
 std::uint16_t hash_plan(const Identity& identity, const Algorithm& algorithm, const Shape& shape) {
-  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
-  const auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
-  for (const std::byte b : identity.job) mix(std::to_integer<std::uint64_t>(b));
-  for (const char c : algorithm.name) mix(static_cast<unsigned char>(c));
-  mix(static_cast<std::uint64_t>(shape.channels));
+  Hash hash;
+  for (const std::byte b : identity.job) hash.mix(std::to_integer<std::uint64_t>(b));
+  hash.mix(algorithm.name);
+  hash.mix(static_cast<std::uint64_t>(shape.channels));
   for (const Dimension& dim : shape.dims) {
-    mix(static_cast<std::uint64_t>(dim.size));
-    for (const char c : dim.algorithm) mix(static_cast<unsigned char>(c));
+    hash.mix(static_cast<std::uint64_t>(dim.size));
+    hash.mix(dim.algorithm);
   }
-  for (const int rank : shape.ring) mix(static_cast<std::uint64_t>(rank));
-  return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
+  for (const int rank : shape.ring) hash.mix(static_cast<std::uint64_t>(rank));
+  const std::uint64_t all = hash.value();
+  return static_cast<std::uint16_t>(all ^ (all >> 16) ^ (all >> 32) ^ (all >> 48));
 }
 
 /// Proves the schedules of all ranks, out of place and in place.
