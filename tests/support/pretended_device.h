@@ -32,6 +32,15 @@ inline void refuse_modules(long n) {
 /// Kernels that this process has queued.
 inline long launches() { return of_pretended_device<long()>("fake_cuda_launches")(); }
 
+/// Interpreters of schedules that this process has queued.
+inline long interpreter_launches() {
+  return of_pretended_device<long()>("fake_cuda_interpreter_launches")();
+}
+/// Keeps interpreters of schedules from beginning on a device of this process; −1: on none.
+inline void hold_interpreters(int device) {
+  of_pretended_device<void(int)>("fake_cuda_hold_launches")(device);
+}
+
 /// Queues a kernel that accesses memory which it must not: when it runs, the device is lost to this
 /// process, and nothing that frees memory there succeeds any more.
 inline void queue_fault(CUstream stream) {

@@ -85,6 +85,8 @@ unsigned long long id_of(CUcontext context) {
   return contexts().primary[static_cast<std::size_t>(device_of(context))].id;
 }
 
+bool enable_access(int device, int other) { return peers[device][other].exchange(true); }
+
 void add_function(CUfunction function) {
   const unsigned long long id = id_of(current_context());
   const std::lock_guard lock(contexts().mutex);
@@ -184,7 +186,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned) {
   if (from == to || std::getenv("FAKE_CUDA_NO_PEERS") != nullptr) {
     return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   }
-  return peers[from][to].exchange(true) ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+  return enable_access(from, to) ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
 }
 
 } // extern "C"

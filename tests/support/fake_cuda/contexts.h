@@ -14,8 +14,10 @@ CUcontext context_of(int device);
 CUcontext current_context(); ///< null: there is none
 int device_of(CUcontext context);
 int current_device(); ///< 0 if no context is current
-/// Whether kernels of a device may touch the memory of another one: since cuCtxEnablePeerAccess().
+/// Whether kernels of a device may touch the memory of another one: since enable_access().
 bool reaches(int device, int other);
+/// False if they could not before.
+bool enable_access(int device, int other);
 /// Of the context's present life; 0 if it has none.
 unsigned long long id_of(CUcontext context);
 

@@ -6,6 +6,15 @@
 
 using fake_cuda::devices;
 
+namespace {
+
+int processors() {
+  const char* const text = std::getenv("FAKE_CUDA_PROCESSORS");
+  return text == nullptr ? 4 : std::atoi(text);
+}
+
+} // namespace
+
 #pragma GCC visibility push(default)
 extern "C" {
 CUresult cuDriverGetVersion(int* version) {
@@ -47,7 +56,7 @@ CUresult cuDeviceGetCount(int* count) {
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      *value = 4;
+      *value = processors();
       return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
       *value = 1;

@@ -1,6 +1,9 @@
-// The functions of the driver for kernels. fake_cuda_hold_launches(device) keeps cooperative
-// launches of a device from beginning, until fake_cuda_hold_launches(−1).
-// fake_cuda_cooperative_launches() is how many there have been.
+// The functions of the driver for kernels. fake_cuda_hold_launches(device) keeps interpreters of
+// schedules from beginning on a device, until fake_cuda_hold_launches(−1).
+// fake_cuda_interpreter_launches() is how many there have been, fake_cuda_cooperative_launches()
+// how many of them all at once.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <set>
@@ -29,7 +32,7 @@ std::set<CUfunction>& perf_kernels() {
 }
 
 std::atomic<int> held_device{-1};
-std::atomic<long> cooperative_launches{0};
+std::atomic<long> cooperative_launches{0}, interpreter_launches{0};
 
 /// A launch with addresses that the host reaches. Memory of a device that `device` has no access to
 /// is not there.
@@ -52,6 +55,39 @@ whorl::gpu::Launch reachable(const whorl::gpu::Launch& launch, int device) {
   return own;
 }
 
+bool is_interpreter(CUfunction function) {
+  const auto& all = whorl::testing::host_interpreters();
+  return std::any_of(all.begin(), all.end(), [&](const auto& entry) {
+    return reinterpret_cast<CUfunction>(entry.second) == function;
+  });
+}
+
+/// Each block is a thread, and all run at once.
+CUresult interpret(CUfunction function, std::array<unsigned, 3> grid, std::array<unsigned, 3> block,
+                   CUstream handle, void** parameters) {
+  const auto& launch = *static_cast<const whorl::gpu::Launch*>(parameters[0]);
+  if (grid != std::array{launch.lanes * launch.instances, launch.n_ranks, 1U} || block[0] == 0 ||
+      block[0] > whorl::gpu::kThreads || block[1] != 1 || block[2] != 1) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  ++interpreter_launches;
+  fake_cuda::Stream& stream = stream_of(handle);
+  stream.push([=, device = stream.device(), own = launch] {
+    while (held_device == device) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const whorl::gpu::Launch here = reachable(own, device);
+    std::vector<std::thread> blocks;
+    for (unsigned x = 0; x < grid[0]; ++x) {
+      for (unsigned y = 0; y < grid[1]; ++y) {
+        blocks.emplace_back([&here, function, x, y] {
+          reinterpret_cast<whorl::testing::HostInterpreter>(function)(here, x, y, 1);
+        });
+      }
+    }
+    for (std::thread& one : blocks) one.join();
+  });
+  return CUDA_SUCCESS;
+}
+
 } // namespace
 
 #pragma GCC visibility push(default)
@@ -70,14 +106,13 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   const auto& kernels = whorl::testing::host_kernels();
-  const auto& interpreters = whorl::testing::host_interpreters();
   if (const auto found = kernels.find(std::string_view(name)); found != kernels.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
     fake_cuda::add_function(*function);
     return CUDA_SUCCESS;
   }
-  const auto found = interpreters.find(std::string_view(name));
-  if (found != interpreters.end()) {
+  const auto& interpreters = whorl::testing::host_interpreters();
+  if (const auto found = interpreters.find(std::string_view(name)); found != interpreters.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
     fake_cuda::add_function(*function);
     return CUDA_SUCCESS;
@@ -101,6 +136,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
   }
   if (const CUresult bad = fake_cuda::refused(stream); bad != CUDA_SUCCESS) return bad;
   if (!fake_cuda::has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
+  if (is_interpreter(function)) {
+    return interpret(function, {x, y, z}, {threads, threads_y, threads_z}, stream, parameters);
+  }
   auto work = *static_cast<whorl::gpu::Work*>(parameters[0]);
   if (y != static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 || threads_z != 1 ||
       x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
@@ -123,7 +161,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, in
 }
 void fake_cuda_hold_launches(int device) { held_device = device; }
 long fake_cuda_cooperative_launches() { return cooperative_launches; }
-/// Interprets schedules: each block is a thread, and all run at once.
+long fake_cuda_interpreter_launches() { return interpreter_launches; }
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
                                    unsigned threads, unsigned threads_y, unsigned threads_z,
                                    unsigned, CUstream handle, void** parameters) {
@@ -133,30 +171,14 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, 
   }
   if (const CUresult bad = fake_cuda::refused(handle); bad != CUDA_SUCCESS) return bad;
   if (!fake_cuda::has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
-  const auto& launch = *static_cast<const whorl::gpu::Launch*>(parameters[0]);
-  fake_cuda::Stream& stream = stream_of(handle);
   int processors = 0;
-  cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, stream.device());
-  if (x != launch.lanes * launch.instances || y != launch.n_ranks || z != 1 || threads_y != 1 ||
-      threads_z != 1 || threads == 0 || threads > whorl::gpu::kThreads) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                       stream_of(handle).device());
   if (x * y > static_cast<unsigned>(processors * kBlocksOfProcessor)) {
     return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
   ++cooperative_launches;
-  stream.push([=, device = stream.device(), own = launch] {
-    while (held_device == device) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    const whorl::gpu::Launch here = reachable(own, device);
-    std::vector<std::thread> blocks;
-    for (unsigned block = 0; block < x * y; ++block) {
-      blocks.emplace_back([&here, function, block, x] {
-        reinterpret_cast<whorl::testing::HostInterpreter>(function)(here, block % x, block / x, 1);
-      });
-    }
-    for (std::thread& block : blocks) block.join();
-  });
-  return CUDA_SUCCESS;
+  return interpret(function, {x, y, z}, {threads, threads_y, threads_z}, handle, parameters);
 }
 
 } // extern "C"

@@ -18,7 +18,7 @@ namespace fake_cuda {
 namespace {
 
 struct IpcHandle {
-  int process, fd;
+  int process, fd, device;
   std::uintptr_t begin;
   std::size_t bytes;
   unsigned long long id;
@@ -62,19 +62,27 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   if (lost()) return kFault;
   const Memory::Range range = Memory::all().find(pointer);
   if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle ipc{getpid(), range.fd, range.begin, range.bytes, range.id};
+  const IpcHandle ipc{getpid(), range.fd, range.device, range.begin, range.bytes, range.id};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &ipc, sizeof ipc);
   return CUDA_SUCCESS;
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned) {
+CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (ipc_is_refused()) return CUDA_ERROR_INVALID_VALUE;
   IpcHandle ipc;
   std::memcpy(&ipc, &handle, sizeof ipc);
+  if (ipc.device != current_device()) {
+    int can = 0;
+    cuDeviceCanAccessPeer(&can, current_device(), ipc.device);
+    if (can == 0 || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+      return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    enable_access(current_device(), ipc.device);
+  }
   const std::lock_guard lock(imports().mutex);
   const std::pair key(ipc.process, ipc.id);
   if (const auto found = imports().all.find(key); found != imports().all.end()) {
@@ -86,7 +94,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigne
     if (overlap(import.handle, ipc)) return CUDA_ERROR_ALREADY_MAPPED;
   }
   const CUresult result = Memory::all().open_device(
-      ipc.process, {.bytes = ipc.bytes, .fd = ipc.fd, .id = ipc.id}, pointer);
+      ipc.process, {.bytes = ipc.bytes, .device = ipc.device, .fd = ipc.fd, .id = ipc.id}, pointer);
   if (result == CUDA_SUCCESS) imports().all[key] = {ipc, *pointer, 1};
   return result;
 }
