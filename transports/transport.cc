@@ -6,6 +6,12 @@
 
 namespace whorl {
 
+std::vector<std::string> Membership::names() const {
+  std::vector<std::string> all;
+  for (int peer = 0; peer < nranks; ++peer) all.push_back(describe(peer));
+  return all;
+}
+
 std::string Membership::describe(int peer) const {
   if (peer < 0 || static_cast<std::size_t>(peer) >= cards.size()) {
     return fmt::format("rank {}", peer);

@@ -173,6 +173,7 @@ struct Membership {
 
   /// "rank 3 (host node7, pid 4242)", with the communicator's name if it has one.
   std::string describe(int rank) const;
+  std::vector<std::string> names() const; ///< of all ranks, as describe() has them
 };
 
 /// Cost of reaching a peer. Both ranks of a pair must come to the same answer from the two cards.

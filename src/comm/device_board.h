@@ -8,6 +8,7 @@
 
 #include "base/fingerprint.h"
 #include "gpu/peer_memory.h"
+#include "gpu/program.h"
 #include "transports/transport.h"
 
 namespace whorl {
@@ -18,13 +19,23 @@ struct DevicePost {
   Fingerprint call;                    ///< without number and plan
   std::array<std::byte, 16> device{};  ///< UUID
   std::uint64_t context = 0;           ///< of the device, in the rank's process
+  std::uint32_t shared = 0;            ///< 1: other processes can map the buffers
+  std::uint32_t fused_only = 0;        ///< 1: WHORL_DEVICE_ALGO=fused
   gpu::SharedMemory input{}, output{}; ///< bytes = 0: there is none
+};
+
+/// What a rank has for messages between devices. Comes from another process.
+struct DeviceOffer {
+  gpu::SharedMemory region{}; ///< of gpu::FifoLayout
+  std::uint64_t settings = 0; ///< DevicePlanner::fingerprint()
+  std::uint32_t blocks = 0;   ///< of a kernel that its device has room for
+  std::uint32_t reserved = 0;
 };
 
 /// The memory in which the ranks of a communicator that are all on one host, in any processes, say
 /// what they do next, and through which their streams wait for each other. Zeros at first.
 ///
-///     cancelled | Gate 0 … n−1 │ Box 0 … n−1
+///     cancelled | Gate 0 … n−1 | Report 0 … n−1 │ Box 0 … n−1
 ///     registered with the device
 ///
 /// Operations have numbers from 1, alike on all ranks, and a rank comes to the next one when it
@@ -48,6 +59,8 @@ class DeviceBoard {
   /// Where every kernel looks first: not 0 once the communicator has failed.
   std::atomic<std::uint32_t>& cancelled() const noexcept { return head_->cancelled; }
   Gate& gate(int rank) const noexcept { return gates_[rank]; }
+  /// Why the rank's kernel gave up.
+  gpu::Report& report(int rank) const noexcept { return reports_[rank]; }
   /// All of these words, in pages.
   std::span<std::byte> words() const noexcept;
 
@@ -64,26 +77,45 @@ class DeviceBoard {
   enum class Answer { kNone, kNo, kYes };
   Answer answer(int rank, std::uint64_t number) const noexcept;
 
+  /// Says what `rank`, which is this one, has for messages; null: nothing. Once.
+  void offer(int rank, const DeviceOffer* what) noexcept;
+  /// kYes: `what` has been set.
+  Answer offer_of(int rank, DeviceOffer& what) const noexcept;
+
  private:
   struct Head {
     alignas(128) std::atomic<std::uint32_t> cancelled;
   };
-  static constexpr std::size_t kPostWords = (sizeof(DevicePost) + 7) / 8;
+  /// A T that is written once and read by others, both at any time.
+  template <class T>
+  class Words {
+   public:
+    void store(const T& value) noexcept;
+    void load(T& value) const noexcept;
+
+   private:
+    static constexpr std::size_t kWords = (sizeof(T) + 7) / 8;
+    std::array<std::atomic<std::uint64_t>, kWords> words_;
+  };
   /// `number` is written last.
   struct Slot {
     std::atomic<std::uint64_t> number;
-    std::array<std::atomic<std::uint64_t>, kPostWords> words;
+    Words<DevicePost> post;
   };
   struct alignas(128) Box {
-    std::atomic<std::uint64_t> posted; ///< operations that the rank has come to
-    std::atomic<std::uint64_t> answer; ///< 2 · number, plus 1 for yes
+    std::atomic<std::uint64_t> posted;  ///< operations that the rank has come to
+    std::atomic<std::uint64_t> answer;  ///< 2 · number, plus 1 for yes
+    std::atomic<std::uint64_t> offered; ///< 0: not yet; 1: nothing; 2: what stands in `offer`
+    Words<DeviceOffer> offer;
     std::array<Slot, 2> slots;
   };
   static constexpr std::size_t kPage = 4096;
-  static_assert(sizeof(Head) + sizeof(Gate) + sizeof(Box) <= 1024);
+  static_assert(sizeof(Gate) + sizeof(gpu::Report) + sizeof(Box) <=
+                board_bytes_for(1) - board_bytes_for(0));
 
   Head* head_;
   Gate* gates_;
+  gpu::Report* reports_;
   Box* boxes_;
   int nranks_;
   unsigned turn_ = 0; ///< in slots, of this rank's next post

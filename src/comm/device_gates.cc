@@ -25,6 +25,7 @@ class DeviceGates::WatchNapper final : public Napper {
   void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
   void look_around(std::uint64_t) noexcept override {
     gates_.look_at_device();
+    gates_.look_at_kernels();
     gates_.watch_.look_at_peers();
   }
 
@@ -41,7 +42,7 @@ class DeviceGates::Batch {
     CUstreamBatchMemOpParams& one = operations_[count_++];
     one.writeValue = {};
     one.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    one.writeValue.address = gates_.address(word, rank);
+    one.writeValue.address = address(word, rank);
     one.writeValue.value = epoch_;
     one.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT; // after all that was written before
   }
@@ -49,7 +50,7 @@ class DeviceGates::Batch {
     CUstreamBatchMemOpParams& one = operations_[count_++];
     one.waitValue = {};
     one.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    one.waitValue.address = gates_.address(word, rank);
+    one.waitValue.address = address(word, rank);
     one.waitValue.value = epoch_;
     one.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ; // in the order of a circle
   }
@@ -59,6 +60,10 @@ class DeviceGates::Batch {
   }
 
  private:
+  CUdeviceptr address(Word word, int rank) const noexcept {
+    return reinterpret_cast<CUdeviceptr>(gates_.on_device(&(gates_.board_.gate(rank).*word)));
+  }
+
   const DeviceGates& gates_;
   const cuuint32_t epoch_;
   std::array<CUstreamBatchMemOpParams, gpu::kMaxBuffers + 2> operations_;
@@ -73,9 +78,6 @@ Status DeviceGates::prepare() {
                                    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
   registered_ = true;
   WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&words_, words.data(), 0));
-  const auto* const cancelled = reinterpret_cast<const std::byte*>(&board_.cancelled());
-  cancelled_ = reinterpret_cast<const std::uint32_t*>(
-      words_ + static_cast<CUdeviceptr>(cancelled - words.data()));
   return {};
 }
 
@@ -93,15 +95,17 @@ DeviceGates::~DeviceGates() {
   static_cast<void>(gpu::driver()->cuMemHostUnregister(board_.words().data()));
 }
 
-CUdeviceptr DeviceGates::address(Word word, int rank) const noexcept {
-  const auto* const host = reinterpret_cast<const std::byte*>(&(board_.gate(rank).*word));
-  return words_ + static_cast<CUdeviceptr>(host - board_.words().data());
-}
-
 bool DeviceGates::has_come(Word word, int rank, std::uint64_t epoch) const noexcept {
   // Pairs with the write of a stream, or of a host that opens the gates.
   const std::uint32_t now = (board_.gate(rank).*word).load(std::memory_order_acquire);
   return static_cast<std::int32_t>(now - static_cast<std::uint32_t>(epoch)) >= 0;
+}
+
+bool DeviceGates::all_have_come(Word word, std::uint64_t epoch) const noexcept {
+  for (int rank = 0; rank < board_.nranks(); ++rank) {
+    if (!has_come(word, rank, epoch)) return false;
+  }
+  return true;
 }
 
 std::uint64_t DeviceGates::passed() const noexcept {
@@ -114,6 +118,17 @@ void DeviceGates::flush() const noexcept {
   static_cast<void>(
       wait_until([this] { return passed() == queued_ ? Progress::kDone : Progress::kIdle; },
                  kPatient, *watch_.verdict, clock));
+}
+
+Status DeviceGates::pass(const Operation& operation, const std::function<Status()>& share) {
+  WHORL_TRY(enter(operation));
+  Status status = share();
+  if (!status.ok()) {
+    cancel();
+    watch_.fail(status);
+  }
+  WHORL_TRY(leave(operation));
+  return status;
 }
 
 Status DeviceGates::enter(const Operation& operation) {
@@ -140,7 +155,7 @@ Status DeviceGates::enter(const Operation& operation) {
 Status DeviceGates::leave(const Operation& operation) {
   Batch batch(*this, next());
   if (rank_ < operation.workers) batch.write(&Gate::done, rank_);
-  for (int rank = 0; rank < operation.workers; ++rank) {
+  for (int rank = 0; !operation.apart && rank < operation.workers; ++rank) {
     if (rank != rank_) batch.wait(&Gate::done, rank);
   }
   batch.write(&Gate::passed, rank_);
@@ -156,7 +171,8 @@ Status DeviceGates::leave(const Operation& operation) {
   board_.gate(rank_).queued.store(static_cast<std::uint32_t>(queued_), std::memory_order_seq_cst);
   {
     const std::lock_guard lock(mutex_);
-    watched_.push_back({queued_, operation.timeout_ns, operation.workers, operation.call});
+    watched_.push_back(
+        {queued_, operation.timeout_ns, operation.workers, operation.apart, operation.call});
   }
   event_.notify();
   return {};
@@ -188,21 +204,45 @@ void DeviceGates::watch_all() {
 
 void DeviceGates::watch(const Watched& operation) {
   WatchNapper napper(*this);
-  const auto until = [&](Word word) {
-    return [this, word, &operation] {
-      return has_come(word, rank_, operation.epoch) ? Progress::kDone : Progress::kIdle;
-    };
-  };
-  // What is queued before it may take any time; from then on it depends on the peers.
-  WaitResult result = wait_until(until(&Gate::ready), kPatient, *watch_.verdict, napper);
-  if (result == WaitResult::kReady) {
+  const auto wait = [&](auto&& over, std::uint64_t timeout_ns) {
     WaitPolicy policy = kPatient;
-    policy.timeout_ns = operation.timeout_ns;
-    result = wait_until(until(&Gate::passed), policy, *watch_.verdict, napper);
+    policy.timeout_ns = timeout_ns;
+    return wait_until([&] { return over() ? Progress::kDone : Progress::kIdle; }, policy,
+                      *watch_.verdict, napper);
+  };
+  const auto own = [&](Word word) { return has_come(word, rank_, operation.epoch); };
+  // What is queued before it may take any time; from then on it depends on the peers.
+  WaitResult result = wait([&] { return own(&Gate::ready); }, kPatient.timeout_ns);
+  if (result == WaitResult::kReady && operation.apart) {
+    result =
+        wait([&] { return all_have_come(&Gate::ready, operation.epoch); }, operation.timeout_ns);
+    // Kernels have a limit of their own. Those of others may still write to this rank's memory.
+    if (result == WaitResult::kReady) {
+      result =
+          wait([&] { return own(&Gate::passed) && all_have_come(&Gate::done, operation.epoch); },
+               kPatient.timeout_ns);
+    }
+    if (result == WaitResult::kReady) look_at_kernels();
+  } else if (result == WaitResult::kReady) {
+    result = wait([&] { return own(&Gate::passed); }, operation.timeout_ns);
   }
   if (result == WaitResult::kReady) return;
   if (result == WaitResult::kTimedOut) watch_.fail(too_late(operation));
   open_until_passed(operation.epoch);
+}
+
+/// A kernel that gives up cancels those of all ranks, and says why before.
+void DeviceGates::look_at_kernels() {
+  if (!gave_up_ || watch_.verdict->raised()) return;
+  if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return;
+  if (gave_up_().ok()) return;
+  // The others see the word soon, and say then for whom they wait.
+  WaitPolicy policy = kPatient;
+  policy.timeout_ns = 100'000'000;
+  const Verdict nobody;
+  ClockNapper clock;
+  static_cast<void>(wait_until([] { return Progress::kIdle; }, policy, nobody, clock));
+  watch_.fail(gave_up_());
 }
 
 void DeviceGates::look_at_device() {

@@ -16,6 +16,7 @@
 #include "comm/device_peers.h"
 #include "comm/device_schedule.h"
 #include "comm/device_stream.h"
+#include "comm/device_way.h"
 #include "comm/device_work.h"
 #include "gpu/driver.h"
 #include "gpu/kernels.h"
@@ -29,20 +30,12 @@ using gpu::driver;
 class ProcessGroup final : public DeviceGroup {
  public:
   ProcessGroup(const Membership& members, const DeviceRules& rules)
-      : name_(members.name), ranks_(static_cast<std::size_t>(members.nranks)) {
-    for (int rank = 0; rank < members.nranks; ++rank) names_.push_back(members.describe(rank));
-    const std::string way = param_text(Param::kDeviceAlgo);
-    if (way == "fused") {
-      way_ = Way::kFused;
-    } else if (way == "schedule") {
-      way_ = Way::kSchedule;
-    } else if (way == "host") {
-      way_ = Way::kHost;
-    } else if (!way.empty()) {
-      way_error_ = Status::error(
-          Code::kInvalidUsage,
-          fmt::format("WHORL_DEVICE_ALGO=\"{}\" is none of fused, schedule, host", way));
-    }
+      : name_(members.name),
+        names_(members.names()),
+        ranks_(static_cast<std::size_t>(members.nranks)) {
+    const auto way = device_way();
+    if (way.ok()) way_ = *way;
+    way_error_ = way.status();
     if (ranks_.size() <= gpu::kMaxRanks) {
       schedules_ = std::make_unique<DeviceSchedules>(members, rules);
     }
@@ -63,8 +56,6 @@ class ProcessGroup final : public DeviceGroup {
   Status failure() override;
 
  private:
-  /// WHORL_DEVICE_ALGO.
-  enum class Way { kAny, kFused, kSchedule, kHost };
   struct Rank {
     std::uint64_t posted = 0; ///< operations so far
     CUevent ready = nullptr;  ///< the last point of its stream at which it posted
@@ -97,7 +88,7 @@ class ProcessGroup final : public DeviceGroup {
   std::string missing(const Operation& operation) const;
 
   const std::string name_;
-  std::vector<std::string> names_;
+  const std::vector<std::string> names_;
   std::mutex mutex_;
   Event event_; ///< notified when an operation has been decided
   std::vector<Rank> ranks_;
@@ -105,7 +96,7 @@ class ProcessGroup final : public DeviceGroup {
   Status failure_; ///< of an operation, with which the communicator ends
   CUevent done_ = nullptr;
   CUcontext done_context_ = nullptr;
-  Way way_ = Way::kAny;
+  DeviceWay way_ = DeviceWay::kAny;
   Status way_error_;
   std::unique_ptr<DeviceSchedules> schedules_; ///< null with too many ranks
 };
@@ -127,19 +118,6 @@ bool suits(const Request& request, std::size_t nranks) {
   return !request.point_to_point() && request.collective != Collective::kBarrier &&
          !request.scaled && request.blocks == nullptr && request.table == nullptr &&
          nranks <= gpu::kMaxBuffers;
-}
-
-/// Whether a kernel in `context` reaches the buffers of a request.
-bool reaches(CUcontext context, const Request& request, int rank, int nranks) {
-  const auto good = [context](const void* pointer, std::size_t bytes) {
-    if (bytes == 0) return true;
-    const gpu::MemoryPlace place = gpu::place_of(pointer);
-    // Memory of a pool or of a mapping belongs to a device, not to a context.
-    return place.kind == gpu::MemoryKind::kDevice &&
-           (place.context == nullptr || place.context == context);
-  };
-  return good(request.send, input_bytes(request, rank, nranks)) &&
-         good(request.recv, output_bytes(request, rank, nranks));
 }
 
 /// Whether kernels can be launched; loads them.
@@ -190,7 +168,7 @@ std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* strea
   if (const auto device = stream != nullptr ? stream->device() : std::nullopt) {
     mine.stream = static_cast<CUstream>(device->stream);
     mine.context = static_cast<CUcontext>(device->context);
-    mine.on_device = way_ != Way::kHost && suits(request, ranks_.size()) &&
+    mine.on_device = way_ != DeviceWay::kHost && suits(request, ranks_.size()) &&
                      reaches(mine.context, request, rank, nranks);
     if (mine.on_device) mine.error = record_ready(ranks_[index], *device);
   }
@@ -221,8 +199,8 @@ void ProcessGroup::decide(Operation& operation) {
   const auto all = [&](auto&& holds) { return std::all_of(posts.begin(), posts.end(), holds); };
   const bool one_context = all([&](const Post& post) { return post.context == posts[0].context; });
   const bool on_devices = all([](const Post& post) { return post.on_device; });
-  const bool suitable = one_context || (way_ != Way::kFused && schedules_ != nullptr);
-  const bool fused = one_context && (way_ != Way::kSchedule || schedules_ == nullptr);
+  const bool suitable = one_context || (way_ != DeviceWay::kFused && schedules_ != nullptr);
+  const bool fused = one_context && (way_ != DeviceWay::kSchedule || schedules_ == nullptr);
   // Not before all have posted: to load kernels may wait for a stream that waits for a call.
   if (!on_devices || !suitable || (fused && !has_kernels(posts[0].context))) {
     operation.error = check_captures(posts);
@@ -241,7 +219,7 @@ void ProcessGroup::decide(Operation& operation) {
 
 /// Queues an operation of ranks that are all on devices. False: the host has to do it.
 Result<bool> ProcessGroup::launch(const Operation& operation, bool one_context) {
-  if (one_context && (way_ != Way::kSchedule || schedules_ == nullptr)) {
+  if (one_context && (way_ != DeviceWay::kSchedule || schedules_ == nullptr)) {
     WHORL_TRY(launch_fused(operation));
     return true;
   }
@@ -399,7 +377,7 @@ std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
       return card.host_key == first.host_key && card.device_peers == 1;
     });
     if (!peers || board.empty() || members.nranks > gpu::kMaxBuffers) return nullptr;
-    return std::make_shared<DevicePeers>(members, board, watch);
+    return std::make_shared<DevicePeers>(members, board, watch, rules);
   }
   auto& [mutex, groups] = registry();
   const std::lock_guard lock(mutex);

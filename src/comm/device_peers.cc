@@ -15,38 +15,28 @@
 namespace whorl {
 namespace {
 
-std::vector<std::string> names_of(const Membership& members) {
-  std::vector<std::string> names;
-  for (int rank = 0; rank < members.nranks; ++rank) names.push_back(members.describe(rank));
-  return names;
-}
-
 /// Whether kernels do such a request, or the gates alone.
 bool suits(const Request& request) {
   return !request.point_to_point() && !request.scaled && request.blocks == nullptr &&
          request.table == nullptr;
 }
 
-int workers_of(const Request& request, int nranks) {
-  int workers = 0;
-  const auto of = static_cast<std::size_t>(nranks);
-  while (workers < nranks && slice_of(request, static_cast<std::size_t>(workers), of).count > 0) {
-    ++workers;
-  }
-  return workers;
-}
-
 } // namespace
 
 DevicePeers::DevicePeers(const Membership& members, std::span<std::byte> board,
-                         const DeviceWatch& watch)
+                         const DeviceWatch& watch, const DeviceRules& rules)
     : members_(members),
       board_(board, members.nranks),
       watch_(watch),
-      names_(names_of(members)),
-      gates_(board_, members.rank, names_, watch),
-      posts_(static_cast<std::size_t>(members.nranks)),
-      requests_(static_cast<std::size_t>(members.nranks)) {}
+      names_(members.names()),
+      schedules_(members, rules, board_),
+      gates_(board_, members.rank, names_, watch, [this] { return schedules_.failure(); }),
+      offers_(static_cast<std::size_t>(members.nranks)),
+      posts_(static_cast<std::size_t>(members.nranks)) {
+  const auto way = device_way();
+  if (way.ok()) way_ = *way;
+  way_error_ = way.status();
+}
 
 /// What is needed once, in the context of the first operation; it is current.
 bool DevicePeers::prepare(CUcontext context) {
@@ -67,35 +57,30 @@ bool DevicePeers::prepare(CUcontext context) {
     return false;
   }
   context_ = context;
-  imports_ = std::make_unique<gpu::MemoryImports>(context);
+  slices_ = std::make_unique<DeviceSlices>(members_, names_, watch_, gates_, context);
   return true;
 }
 
-/// Whether other processes on the device reach the buffers.
+/// Whether the buffers are the device's.
 bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
-  const auto find = [&](const void* buffer, std::size_t bytes, gpu::SharedMemory& memory) {
-    if (bytes == 0) return true;
-    const gpu::MemoryPlace place = gpu::place_of(buffer);
-    if (place.kind != gpu::MemoryKind::kDevice || place.context != context) return false;
-    const auto found = exports_.find(buffer, bytes);
-    if (found) memory = *found;
-    return found.has_value();
-  };
   const Request& request = operation.request;
-  operation.post.call = fingerprint_of(request, 0, 0);
-  operation.post.device = device_;
-  operation.post.context = reinterpret_cast<std::uintptr_t>(context);
-  return find(request.send, input_bytes(request, members_.rank, members_.nranks),
-              operation.post.input) &&
-         find(request.recv, output_bytes(request, members_.rank, members_.nranks),
-              operation.post.output);
+  DevicePost& post = operation.post;
+  post.call = fingerprint_of(request, 0, 0);
+  post.device = device_;
+  post.context = reinterpret_cast<std::uintptr_t>(context);
+  post.fused_only = way_ == DeviceWay::kFused ? 1 : 0;
+  if (!reaches(context, request, members_.rank, members_.nranks)) return false;
+  // Where schedules do it nobody else touches the buffers.
+  post.shared = opened_ == Opened::kYes || slices_->describe(request, post) ? 1 : 0;
+  return true;
 }
 
 Status DevicePeers::check(int, const Request&, Stream* stream) const {
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
-  return device ? refuse_capture(static_cast<CUstream>(device->stream),
-                                 static_cast<CUcontext>(device->context))
-                : Status();
+  if (!device) return {};
+  WHORL_TRY(way_error_);
+  return refuse_capture(static_cast<CUstream>(device->stream),
+                        static_cast<CUcontext>(device->context));
 }
 
 std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std::uint64_t) {
@@ -106,7 +91,7 @@ std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std
   Operation& operation =
       operations_.emplace_back(Operation{.number = ++posted_, .request = request});
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
-  if (device && usable_ && suits(request)) {
+  if (device && usable_ && way_ != DeviceWay::kHost && suits(request)) {
     const auto context = static_cast<CUcontext>(device->context);
     const gpu::ContextGuard guard(context);
     operation.stream = static_cast<CUstream>(device->stream);
@@ -156,6 +141,8 @@ Progress DevicePeers::attempt(Operation& operation, std::uint64_t timeout_ns) {
       return Progress::kAdvanced;
     case Operation::State::kPosted:
       return decide(operation, timeout_ns);
+    case Operation::State::kOffered:
+      return look_at_offers(operation);
     case Operation::State::kAnswered:
       break;
   }
@@ -182,20 +169,90 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   // A rank that has failed waits for nobody any more, although its posts are still there; its
   // verdict is on its way.
   if (board_.cancelled().load(std::memory_order_seq_cst) != 0) return Progress::kIdle;
-  if (!together()) return end(operation, false);
-  const auto known = [&](int rank, const gpu::SharedMemory& memory) {
-    return memory.bytes == 0 || imports_->has(rank, memory);
-  };
-  bool all_known = true;
-  for (int rank = 0; rank < members_.nranks; ++rank) {
-    const DevicePost& post = posts_[static_cast<std::size_t>(rank)];
-    all_known = all_known && known(rank, post.input) && known(rank, post.output);
+  operation.by = way_of(operation);
+  switch (operation.by) {
+    case By::kHost:
+      return end(operation, false);
+    case By::kSchedules:
+      return opened_ == Opened::kYes ? queue(operation, timeout_ns) : offer(operation);
+    case By::kSlices:
+      if (!slices_->known(posts_)) return answer(operation, slices_->map(posts_));
+      break;
+    case By::kGates:
+      break;
   }
-  if (all_known) return end(operation, true, queue(operation, timeout_ns));
-  const Status mapped = map_all();
+  return queue(operation, timeout_ns);
+}
+
+/// From the posts of all ranks, and alike on all.
+DevicePeers::By DevicePeers::way_of(const Operation& operation) const {
+  const auto all = [&](auto&& holds) { return std::all_of(posts_.begin(), posts_.end(), holds); };
+  if (operation.request.collective == Collective::kBarrier) return By::kGates;
+  if (on_one_device()) {
+    return all([](const DevicePost& post) { return post.shared != 0; }) ? By::kSlices : By::kHost;
+  }
+  const bool schedules = opened_ != Opened::kRefused && on_devices_of_their_own() &&
+                         all([](const DevicePost& post) { return post.fused_only == 0; });
+  return schedules ? By::kSchedules : By::kHost;
+}
+
+/// Whether it reaches everything.
+bool DevicePeers::on_one_device() const {
+  for (std::size_t a = 0; a < posts_.size(); ++a) {
+    if (posts_[a].device != posts_[0].device) return false;
+    for (std::size_t b = 0; b < a; ++b) { // within a process memory is not mapped once more
+      if (members_.cards[a].process_key == members_.cards[b].process_key &&
+          posts_[a].context != posts_[b].context) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// Kernels of two processes on one device would take turns, each waiting for the other.
+bool DevicePeers::on_devices_of_their_own() const {
+  for (std::size_t a = 0; a < posts_.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      if (posts_[a].device == posts_[b].device) return false;
+    }
+  }
+  return true;
+}
+
+Progress DevicePeers::offer(Operation& operation) {
+  const gpu::ContextGuard guard(context_);
+  const auto mine = schedules_.offer(context_);
+  if (!mine.ok()) {
+    log(LogLevel::kInfo,
+        fmt::format("{}: no kernels exchange messages between devices: {}",
+                    names_[static_cast<std::size_t>(members_.rank)], mine.status().message()));
+  }
+  board_.offer(members_.rank, mine.ok() ? &*mine : nullptr);
+  operation.state = Operation::State::kOffered;
+  return Progress::kAdvanced;
+}
+
+Progress DevicePeers::look_at_offers(Operation& operation) {
+  bool good = true;
+  for (int rank = 0; rank < members_.nranks; ++rank) {
+    const auto answer = board_.offer_of(rank, offers_[static_cast<std::size_t>(rank)]);
+    if (answer == DeviceBoard::Answer::kNone) return Progress::kIdle;
+    good = good && answer == DeviceBoard::Answer::kYes;
+  }
+  if (!good) { // all see it
+    opened_ = Opened::kRefused;
+    return end(operation, false);
+  }
+  const gpu::ContextGuard guard(context_);
+  return answer(operation, schedules_.open(offers_, posts_));
+}
+
+/// This rank has mapped what is new, or could not.
+Progress DevicePeers::answer(Operation& operation, const Status& mapped) {
   if (!mapped.ok()) {
     log(LogLevel::kWarn,
-        fmt::format("{}: the host carries out {}, because a buffer of another process could not be "
+        fmt::format("{}: the host carries out {}, because memory of another process could not be "
                     "mapped: {}",
                     names_[static_cast<std::size_t>(members_.rank)], describe(operation.request),
                     mapped.message()));
@@ -213,19 +270,47 @@ Progress DevicePeers::look_at_answers(Operation& operation, std::uint64_t timeou
     good = good && answer == DeviceBoard::Answer::kYes;
   }
   if (!good) {
-    forget_new();
-    if (++refusals_ == kMostRefusals) {
-      usable_ = false;
-      log(LogLevel::kWarn,
-          fmt::format(
-              "{}: processes do not share device memory any more: {} operations had buffers "
-              "that some rank could not map. The host carries out this communicator's "
-              "operations from now on",
-              names_[static_cast<std::size_t>(members_.rank)], refusals_));
-    }
+    refuse(operation);
     return end(operation, false);
   }
-  return end(operation, true, queue(operation, timeout_ns));
+  if (operation.by == By::kSchedules) opened_ = Opened::kYes;
+  return queue(operation, timeout_ns);
+}
+
+/// Some rank could not map all of it.
+void DevicePeers::refuse(const Operation& operation) {
+  if (operation.by == By::kSchedules) {
+    opened_ = Opened::kRefused;
+    return;
+  }
+  slices_->forget_new();
+  if (++refusals_ < kMostRefusals) return;
+  usable_ = false;
+  log(LogLevel::kWarn,
+      fmt::format("{}: processes do not share device memory any more: {} operations had buffers "
+                  "that some rank could not map. The host carries out this communicator's "
+                  "operations from now on",
+                  names_[static_cast<std::size_t>(members_.rank)], refusals_));
+}
+
+/// All memory is mapped.
+Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns) {
+  const gpu::ContextGuard guard(context_);
+  DeviceGates::Operation gate{
+      .stream = operation.stream,
+      .stream_id = operation.stream_id,
+      .workers = 0,
+      .timeout_ns = timeout_ns,
+      .call = operation.post.call.numbered(static_cast<std::uint32_t>(operation.number))};
+  if (operation.by == By::kSlices) {
+    return end(operation, true, slices_->queue(operation.request, posts_, gate));
+  }
+  if (operation.by == By::kSchedules) {
+    const auto planned = schedules_.prepare(operation.request);
+    if (!planned.ok() || !*planned) return end(operation, false, planned.status());
+    return end(operation, true, schedules_.queue(operation.request, gates_, gate));
+  }
+  return end(operation, true, gates_.pass(gate, [] { return Status(); }));
 }
 
 Status DevicePeers::check_alike(const Operation& operation) const {
@@ -245,134 +330,29 @@ Status DevicePeers::check_alike(const Operation& operation) const {
   return {};
 }
 
-/// Whether one device reaches everything; alike on all ranks.
-bool DevicePeers::together() const {
-  for (std::size_t a = 0; a < posts_.size(); ++a) {
-    if (posts_[a].device != posts_[0].device) return false;
-    for (std::size_t b = 0; b < a; ++b) { // within a process memory is not mapped once more
-      if (members_.cards[a].process_key == members_.cards[b].process_key &&
-          posts_[a].context != posts_[b].context) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
-/// Maps what is new of the posts: all of it, also after an error, so that what has been mapped
-/// before is let go alike on all ranks.
-Status DevicePeers::map_all() {
-  const gpu::ContextGuard guard(context_);
-  Status first;
-  new_memory_.clear();
-  const std::uint64_t own = members_.cards[static_cast<std::size_t>(members_.rank)].process_key;
-  for (int rank = 0; rank < members_.nranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    const DevicePost& post = posts_[index];
-    for (const gpu::SharedMemory* const memory : {&post.input, &post.output}) {
-      if (memory->bytes == 0 || imports_->has(rank, *memory)) continue;
-      const bool tried = std::any_of(
-          new_memory_.begin(), new_memory_.end(),
-          [&](const NewMemory& one) { return one.rank == rank && one.memory.id == memory->id; });
-      if (tried) continue; // in vain
-      new_memory_.push_back({rank, *memory});
-      const std::array keep{post.input.id, post.output.id};
-      imports_->make_room(rank, *memory, keep);
-      const Status opened = open(rank, *memory, members_.cards[index].process_key == own);
-      if (first.ok()) first = opened;
-    }
-  }
-  return first;
-}
-
-/// Maps memory of a rank, if need be after what is in its way is not used any more.
-Status DevicePeers::open(int rank, const gpu::SharedMemory& memory, bool here) {
-  bool busy = false;
-  close_retired(imports_->in_the_way(rank, &memory));
-  Status status = imports_->open(rank, memory, gates_.next(), here, busy);
-  if (!busy) return status;
-  close_retired(imports_->in_the_way(rank, nullptr));
-  return imports_->open(rank, memory, gates_.next(), here, busy);
-}
-
-/// Unmaps what is not needed any more, when the streams have passed operation `last`; they may be
-/// held up by what the program does after this call.
-void DevicePeers::close_retired(std::uint64_t last) {
-  constexpr WaitPolicy kBriefly{.timeout_ns = 200'000'000, .spins = 0, .yield_ns = 0};
-  ClockNapper clock;
-  static_cast<void>(
-      wait_until([&] { return gates_.passed() >= last ? Progress::kDone : Progress::kIdle; },
-                 kBriefly, *watch_.verdict, clock));
-  imports_->close_retired(gates_.passed());
-}
-
-/// A rank could not map all of it, so no rank has it. What is mapped is alike on all, and the next
-/// operation begins anew: what is in the way may be memory that another rank has freed meanwhile.
-void DevicePeers::forget_new() {
-  const gpu::ContextGuard guard(context_);
-  for (const NewMemory& one : new_memory_) imports_->forget(one.rank, one.memory);
-  imports_->forget_all();
-  imports_->trim(gates_.passed());
-}
-
-/// All buffers are mapped.
-Status DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns) {
-  const gpu::ContextGuard guard(context_);
-  const std::uint64_t epoch = gates_.next();
-  for (int rank = 0; rank < members_.nranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    const DevicePost& post = posts_[index];
-    Request& request = requests_[index] = operation.request;
-    const auto use = [&](const gpu::SharedMemory& memory, std::size_t bytes) -> std::byte* {
-      if (bytes == 0 || !memory.valid(bytes)) return nullptr;
-      return imports_->use(rank, memory, epoch);
-    };
-    const std::size_t in = input_bytes(operation.request, rank, members_.nranks);
-    const std::size_t out = output_bytes(operation.request, rank, members_.nranks);
-    request.send = use(post.input, in);
-    request.recv = use(post.output, out);
-    if ((in > 0 && request.send == nullptr) || (out > 0 && request.recv == nullptr)) {
-      return Status::error(Code::kInternalError,
-                           fmt::format("{} sent a malformed description of its buffers in {}",
-                                       names_[index], describe(operation.request)));
-    }
-  }
-  const int workers = workers_of(operation.request, members_.nranks);
-  const DeviceGates::Operation gate{
-      .stream = operation.stream,
-      .stream_id = operation.stream_id,
-      .workers = workers,
-      .timeout_ns = timeout_ns,
-      .call = operation.post.call.numbered(static_cast<std::uint32_t>(operation.number))};
-  WHORL_TRY(gates_.enter(gate));
-  Status status;
-  if (members_.rank < workers) {
-    status = launch_device_work(
-        requests_,
-        slice_of(operation.request, static_cast<std::size_t>(members_.rank), requests_.size()),
-        gates_.cancelled(), operation.stream);
-  }
-  if (!status.ok()) {
-    gates_.cancel();
-    watch_.fail(status); // before the streams of the others pass without this share
-  }
-  WHORL_TRY(gates_.leave(gate));
-  imports_->trim(gates_.passed());
-  return status;
-}
-
 std::string DevicePeers::missing(const Operation& operation) const {
   std::string text;
   for (int rank = 0; rank < members_.nranks; ++rank) {
-    DevicePost post;
-    const bool answering = operation.state == Operation::State::kAnswered;
-    const bool here =
-        rank == members_.rank ||
-        (answering ? board_.answer(rank, operation.number) != DeviceBoard::Answer::kNone
-                   : board_.call(rank, operation.number, &post) != DeviceBoard::Call::kNone);
-    if (!here) text += (text.empty() ? "" : ", ") + names_[static_cast<std::size_t>(rank)];
+    if (rank == members_.rank || has_come(operation, rank)) continue;
+    text += (text.empty() ? "" : ", ") + names_[static_cast<std::size_t>(rank)];
   }
   return text;
+}
+
+/// Whether a rank is as far as this one.
+bool DevicePeers::has_come(const Operation& operation, int rank) const {
+  DevicePost post;
+  DeviceOffer offer;
+  switch (operation.state) {
+    case Operation::State::kOffered:
+      return board_.offer_of(rank, offer) != DeviceBoard::Answer::kNone;
+    case Operation::State::kAnswered:
+      return board_.answer(rank, operation.number) != DeviceBoard::Answer::kNone;
+    case Operation::State::kNew:
+    case Operation::State::kPosted:
+      break;
+  }
+  return board_.call(rank, operation.number, &post) != DeviceBoard::Call::kNone;
 }
 
 /// The caller has advanced until there is an outcome, or gives up.

@@ -11,26 +11,31 @@
 #include "comm/device_board.h"
 #include "comm/device_gates.h"
 #include "comm/device_group.h"
-#include "gpu/peer_memory.h"
+#include "comm/device_peer_schedule.h"
+#include "comm/device_slices.h"
+#include "comm/device_way.h"
 
 namespace whorl {
 
-/// One rank of a communicator whose ranks are on one host, in several processes. Where all of them
-/// are on one device, too, each maps the buffers of the others and does its slice of the work on
-/// them, for all ranks:
+/// One rank of a communicator whose ranks are on one host, in several processes. A call waits for
+/// the calls of the other ranks, never for their streams or data:
 ///
-///     call:    post ─▶ until all have posted ─▶ map what is new ─▶ queue
-///     stream:  ready ─▶ until all are ─▶ kernel on a slice of all buffers ─▶ until all are done
+///     call:  post ─▶ until all have posted ─▶ (the first time: map memory ─▶ until all have) ─▶
+///     queue
 ///
-/// So a call waits for the calls of the other ranks, never for their streams or data. Whether an
-/// operation is done like that follows from the posts, which all ranks see alike; where a rank maps
-/// memory for the first time all say whether they could, and if not, the host does this operation.
-/// All unmap then what was new, so the next operation on that memory tries again; after
-/// kMostRefusals of these the host does all operations.
+/// How an operation is done follows from the posts, which all ranks see alike:
+///   - all on one device: by slices (device_slices.h);
+///   - each on a device of its own: by schedules (device_peer_schedule.h);
+///   - otherwise, or where a rank has its buffers on the host: by the host.
+/// Where a rank maps memory for the first time all say whether they could, and if not, the host
+/// does this operation. Slices unmap then what was new, so the next operation on that memory tries
+/// again; after kMostRefusals of these, and at once where it is the memory of schedules, the host
+/// does all operations.
 class DevicePeers final : public DeviceGroup {
  public:
   /// `board` is that of Transport::board(). All arguments outlive this.
-  DevicePeers(const Membership& members, std::span<std::byte> board, const DeviceWatch& watch);
+  DevicePeers(const Membership& members, std::span<std::byte> board, const DeviceWatch& watch,
+              const DeviceRules& rules);
 
   Status check(int rank, const Request& request, Stream* stream) const override;
   std::uint64_t post(int rank, const Request& request, Stream* stream,
@@ -45,6 +50,8 @@ class DevicePeers final : public DeviceGroup {
   }
 
  private:
+  /// Who carries out an operation.
+  enum class By { kHost, kGates, kSlices, kSchedules };
   struct Operation {
     std::uint64_t number;
     Request request;
@@ -52,7 +59,8 @@ class DevicePeers final : public DeviceGroup {
     CUstream stream = nullptr;
     const Stream* stream_id = nullptr;
     DevicePost post{};
-    enum class State { kNew, kPosted, kAnswered } state = State::kNew;
+    enum class State { kNew, kPosted, kOffered, kAnswered } state = State::kNew;
+    By by = By::kHost; ///< once decided
   };
   struct Outcome {
     std::uint64_t number;
@@ -64,16 +72,19 @@ class DevicePeers final : public DeviceGroup {
   bool describe_buffers(Operation& operation, CUcontext context);
   Progress attempt(Operation& operation, std::uint64_t timeout_ns);
   Progress decide(Operation& operation, std::uint64_t timeout_ns);
+  By way_of(const Operation& operation) const;
+  bool on_one_device() const;
+  bool on_devices_of_their_own() const;
+  Progress offer(Operation& operation);
+  Progress look_at_offers(Operation& operation);
+  Progress answer(Operation& operation, const Status& mapped);
   Progress look_at_answers(Operation& operation, std::uint64_t timeout_ns);
+  void refuse(const Operation& operation);
+  Progress queue(const Operation& operation, std::uint64_t timeout_ns);
   Progress end(const Operation& operation, bool carried_out, Status error = {});
   Status check_alike(const Operation& operation) const;
-  bool together() const;
-  Status map_all();
-  Status open(int rank, const gpu::SharedMemory& memory, bool here);
-  void close_retired(std::uint64_t last);
-  void forget_new();
-  Status queue(const Operation& operation, std::uint64_t timeout_ns);
   std::string missing(const Operation& operation) const;
+  bool has_come(const Operation& operation, int rank) const;
 
   const Membership& members_;
   DeviceBoard board_;
@@ -81,23 +92,21 @@ class DevicePeers final : public DeviceGroup {
   std::vector<std::string> names_;
   CUcontext context_ = nullptr; ///< of the first operation, and of all
   std::array<std::byte, 16> device_{};
-  gpu::MemoryExports exports_;
-  std::unique_ptr<gpu::MemoryImports> imports_;
-  DeviceGates gates_;     ///< its end is the end of all kernels that use imports_
+  std::unique_ptr<DeviceSlices> slices_;
+  DevicePeerSchedules schedules_;
+  DeviceGates gates_;     ///< its end is the end of all kernels of these two
   bool prepared_ = false; ///< or it has failed
   static constexpr int kMostRefusals = 8;
   int refusals_ = 0; ///< operations that a rank could not map the memory of; alike on all ranks
   bool usable_ = true;
+  enum class Opened { kNo, kYes, kRefused } opened_ = Opened::kNo; ///< schedules_
+  std::vector<DeviceOffer> offers_;                                ///< [rank]
+  DeviceWay way_ = DeviceWay::kAny;
+  Status way_error_;
   std::uint64_t posted_ = 0;         ///< operations so far
   std::deque<Operation> operations_; ///< that have no outcome yet; the first is at work
   std::deque<Outcome> outcomes_;     ///< that have not been fetched
   std::vector<DevicePost> posts_;    ///< [rank] of the operation at work
-  struct NewMemory {
-    int rank;
-    gpu::SharedMemory memory;
-  };
-  std::vector<NewMemory> new_memory_; ///< of these posts, that no rank had mapped
-  std::vector<Request> requests_;     ///< [rank] with the addresses here
 };
 
 } // namespace whorl

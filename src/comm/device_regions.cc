@@ -6,11 +6,35 @@
 #include <atomic>
 #include <new>
 
+#include "base/bytes.h"
+#include "comm/device_report.h"
 #include "gpu/driver.h"
 
 namespace whorl {
 
 using gpu::driver;
+
+Status enable_access(CUcontext from, CUcontext to) {
+  const auto device_of = [](CUcontext context, CUdevice& device) -> Status {
+    const gpu::ContextGuard guard(context);
+    WHORL_CUDA_TRY(cuCtxGetDevice(&device));
+    return {};
+  };
+  CUdevice own = 0, other = 0;
+  WHORL_TRY(device_of(from, own));
+  WHORL_TRY(device_of(to, other));
+  int can = 0;
+  WHORL_CUDA_TRY(cuDeviceCanAccessPeer(&can, own, other));
+  if (can == 0) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("device {} does not reach the memory of device {}", own, other));
+  }
+  const gpu::ContextGuard guard(from);
+  const CUresult result = driver()->cuCtxEnablePeerAccess(to, 0);
+  if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return {};
+  return gpu::check(result, fmt::format("peer access from device {} to device {}", own, other));
+}
 
 struct DeviceRegions::Words {
   alignas(128) std::uint32_t stop = 0;
@@ -19,14 +43,16 @@ struct DeviceRegions::Words {
 
 Result<std::unique_ptr<DeviceRegions>> DeviceRegions::make(std::span<const CUcontext> contexts,
                                                            const gpu::FifoLayout& layout,
-                                                           std::size_t scratch_bytes) {
+                                                           std::size_t scratch_bytes,
+                                                           std::size_t granularity) {
   auto regions = std::make_unique<DeviceRegions>();
   regions->layout_ = layout;
-  WHORL_TRY(regions->set_up(contexts, scratch_bytes));
+  WHORL_TRY(regions->set_up(contexts, scratch_bytes, granularity));
   return regions;
 }
 
-Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t scratch_bytes) {
+Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t scratch_bytes,
+                             std::size_t granularity) {
   contexts_.assign(contexts.begin(), contexts.end());
   for (std::size_t rank = 0; rank < contexts.size(); ++rank) {
     auto device = std::find_if(devices_.begin(), devices_.end(),
@@ -63,7 +89,8 @@ Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t sc
   scratch_bytes_ = scratch_bytes;
   for (const Device& device : devices_) {
     for (const std::size_t rank : device.ranks) {
-      const auto region = allocate(device, layout_.region_bytes(), layout_.head_bytes());
+      const auto region =
+          allocate(device, round_up(layout_.region_bytes(), granularity), layout_.head_bytes());
       if (!region.ok()) return region.status();
       const auto scratch = allocate(device, std::max<std::size_t>(scratch_bytes, 1), 0);
       if (!scratch.ok()) return scratch.status();
@@ -77,20 +104,8 @@ Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t sc
 /// Each device writes to the regions of all others.
 Status DeviceRegions::reach_each_other() {
   for (const Device& from : devices_) {
-    const gpu::ContextGuard guard(from.context);
     for (const Device& to : devices_) {
-      if (from.context == to.context) continue;
-      int can = 0;
-      WHORL_CUDA_TRY(cuDeviceCanAccessPeer(&can, from.device, to.device));
-      if (can == 0) {
-        return Status::error(Code::kInvalidUsage,
-                             fmt::format("device {} does not reach the memory of device {}",
-                                         from.device, to.device));
-      }
-      const CUresult result = driver()->cuCtxEnablePeerAccess(to.context, 0);
-      if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) continue;
-      WHORL_TRY(gpu::check(
-          result, fmt::format("peer access from device {} to device {}", from.device, to.device)));
+      if (from.context != to.context) WHORL_TRY(enable_access(from.context, to.context));
     }
   }
   return {};
@@ -150,10 +165,7 @@ void DeviceRegions::stop() noexcept {
 }
 
 gpu::Report DeviceRegions::report(std::size_t rank) const noexcept {
-  gpu::Report& report = words_->reports[rank];
-  // pairs with the tell() that the kernel ends its report with
-  const std::uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
-  return state == 0 ? gpu::Report{} : report;
+  return read_report(words_->reports[rank]);
 }
 
 } // namespace whorl

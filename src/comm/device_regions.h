@@ -14,6 +14,10 @@
 
 namespace whorl {
 
+/// Lets kernels in one context of this process reach memory of another one. An error, a sentence,
+/// if their devices cannot.
+Status enable_access(CUcontext from, CUcontext to);
+
 /// The memory that ranks of one process exchange messages through on their devices: a region for
 /// each rank (gpu/fifo_layout.h), its scratch, and a few words in host memory by which kernels are
 /// stopped and say why they gave up. All of it is allocated when this is made, because to allocate
@@ -33,11 +37,12 @@ class DeviceRegions {
     CUstream copies = nullptr;  ///< for set-up
   };
 
-  /// `contexts` are those of the ranks. An error, a sentence, if a device does not reach another
-  /// one or has no room. May synchronise.
+  /// `contexts` are those of the ranks. Regions take whole multiples of `granularity`. An error, a
+  /// sentence, if a device does not reach another one or has no room. May synchronise.
   static Result<std::unique_ptr<DeviceRegions>> make(std::span<const CUcontext> contexts,
                                                      const gpu::FifoLayout& layout,
-                                                     std::size_t scratch_bytes);
+                                                     std::size_t scratch_bytes,
+                                                     std::size_t granularity = 1);
   DeviceRegions() = default;
   DeviceRegions(const DeviceRegions&) = delete;
   DeviceRegions& operator=(const DeviceRegions&) = delete;
@@ -60,7 +65,8 @@ class DeviceRegions {
   gpu::Report report(std::size_t rank) const noexcept;
 
  private:
-  Status set_up(std::span<const CUcontext> contexts, std::size_t scratch_bytes);
+  Status set_up(std::span<const CUcontext> contexts, std::size_t scratch_bytes,
+                std::size_t granularity);
   Status reach_each_other();
   Result<std::byte*> allocate(const Device& device, std::size_t bytes, std::size_t zeros);
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace whorl {
 namespace {
@@ -15,8 +16,14 @@ Request request_of(const gpu::Report& report) {
   request.op = static_cast<ReduceOp>(byte(2));
   request.peer = static_cast<int>(byte(3));
   request.count = report.count;
-  if (!reduces(request.collective)) request.count /= size_of(request.type);
   return request;
+}
+
+bool makes_sense(const gpu::Report& report) {
+  const Request request = request_of(report);
+  return static_cast<int>(request.collective) < kNumCollectives &&
+         static_cast<int>(request.type) < kNumDataTypes &&
+         std::find(kReduceOps.begin(), kReduceOps.end(), request.op) != kReduceOps.end();
 }
 
 std::string describe_wait(std::size_t rank, const gpu::Report& report,
@@ -24,7 +31,9 @@ std::string describe_wait(std::size_t rank, const gpu::Report& report,
   const auto phase = static_cast<gpu::WaitPhase>(report.phase);
   const std::string at =
       fmt::format("lane {}, step {}, window {}", report.lane, report.step, report.window);
-  const std::string what = describe(request_of(report));
+  Request request = request_of(report);
+  if (!reduces(request.collective)) request.count /= size_of(request.type); // it counts bytes
+  const std::string what = describe(request);
   if (phase == gpu::WaitPhase::kLane) {
     return fmt::format("{} in {}: waiting for another lane of its own ({})", names[rank], what, at);
   }
@@ -40,6 +49,12 @@ std::uint64_t report_tag(const Request& request) {
          static_cast<std::uint64_t>(request.type) << 8U |
          static_cast<std::uint64_t>(request.op) << 16U |
          static_cast<std::uint64_t>(request.peer) << 24U;
+}
+
+gpu::Report read_report(gpu::Report& report) noexcept {
+  // pairs with the tell() that the kernel ends its report with
+  const std::uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
+  return state != 0 && makes_sense(report) ? report : gpu::Report{};
 }
 
 Status error_of(std::span<const gpu::Report> reports, std::span<const std::string> names,

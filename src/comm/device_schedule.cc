@@ -40,9 +40,7 @@ Order& order() {
 } // namespace
 
 DeviceSchedules::DeviceSchedules(const Membership& members, const DeviceRules& rules)
-    : planner_(members, rules) {
-  for (int rank = 0; rank < members.nranks; ++rank) names_.push_back(members.describe(rank));
-}
+    : planner_(members, rules), names_(members.names()) {}
 
 DeviceSchedules::~DeviceSchedules() {
   Order& all = order();
@@ -128,7 +126,7 @@ Status DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::De
   }
   const Request& request = *calls[0].request;
   WHORL_TRY(device.kernels->launch(launch, reduces(request.collective), request.type, request.op,
-                                   stream));
+                                   gpu::Interpreters::Blocks::kTogether, stream));
   if (last != nullptr) {
     WHORL_CUDA_TRY(cuEventRecord(last->event, stream));
     last->of = this;

@@ -58,9 +58,9 @@ class DeviceSchedules {
                std::span<const Call> calls, bool capturing);
 
   DevicePlanner planner_;
-  std::vector<std::string> names_; ///< of the ranks
-  std::uint64_t timeout_ns_ = 0;   ///< of the last launch
-  bool refused_ = false;           ///< for good
+  const std::vector<std::string> names_; ///< of the ranks
+  std::uint64_t timeout_ns_ = 0;         ///< of the last launch
+  bool refused_ = false;                 ///< for good
   std::unique_ptr<DeviceRegions> regions_;
 };
 

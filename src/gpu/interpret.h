@@ -53,6 +53,10 @@ class Interpreter {
         lane_{} {}
 
   WHORL_HOST_DEVICE void run() {
+    if (launch_.stops_first != 0 &&
+        block_.any(block_.index() == 0 && block_.look(launch_.stop) != 0)) {
+      return;
+    }
     if (lane_index_ >= program_.lanes) return;
     lane_ = reinterpret_cast<const ProgramLane*>(base_ + program_.lanes_at)[lane_index_];
     peers_ = reinterpret_cast<const std::uint8_t*>(base_ + program_.peers_at) + lane_.first_peer;

@@ -62,13 +62,18 @@ Status Interpreters::add(CUmodule module, const char* name, CUfunction& function
 }
 
 Status Interpreters::launch(const Launch& launch, bool reduces, DataType type, ReduceOp op,
-                            CUstream stream) const {
+                            Blocks blocks, CUstream stream) const {
   const std::size_t kernel = index_of(op == ReduceOp::kAvg ? ReduceOp::kSum : op);
   const CUfunction function = reduces ? reduce_[static_cast<std::size_t>(type)][kernel] : copy_;
   void* parameters[] = {const_cast<Launch*>(&launch)};
-  WHORL_CUDA_TRY(cuLaunchCooperativeKernel(function, launch.lanes * launch.instances,
-                                           launch.n_ranks, 1, kThreads, 1, 1, 0, stream,
-                                           parameters));
+  const unsigned x = launch.lanes * launch.instances, y = launch.n_ranks;
+  if (blocks == Blocks::kTogether) {
+    WHORL_CUDA_TRY(
+        cuLaunchCooperativeKernel(function, x, y, 1, kThreads, 1, 1, 0, stream, parameters));
+  } else {
+    WHORL_CUDA_TRY(
+        cuLaunchKernel(function, x, y, 1, kThreads, 1, 1, 0, stream, parameters, nullptr));
+  }
   return {};
 }
 

@@ -20,10 +20,11 @@ class Interpreters {
   /// Blocks that any of them can have on the device at once; 0 where the device has no cooperative
   /// launches.
   unsigned most_blocks() const noexcept { return most_blocks_; }
-  /// Queues an operation. All its blocks run at once, or the driver refuses the launch. `element`
-  /// is what the launch counts: elements of `type` if it `reduces`, bytes otherwise. kAvg is kSum
-  /// with the launch's divisor.
-  Status launch(const Launch& launch, bool reduces, DataType type, ReduceOp op,
+  /// How blocks of a launch begin. kTogether: all run at once, or the driver refuses the launch.
+  enum class Blocks { kAsRoomIs, kTogether };
+  /// Queues an operation. The launch counts elements of `type` if it `reduces`, bytes otherwise.
+  /// kAvg is kSum with the launch's divisor.
+  Status launch(const Launch& launch, bool reduces, DataType type, ReduceOp op, Blocks blocks,
                 CUstream stream) const;
 
   /// For loaded() of modules.h.

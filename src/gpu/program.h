@@ -92,6 +92,7 @@ struct Launch {
   std::uint32_t lanes;         ///< most of any rank
   std::uint32_t lane_channels; ///< FIFOs of an instance to each peer
   std::uint32_t n_ranks;
+  std::uint32_t stops_first;   ///< 1: blocks look at `stop` before they begin
   std::uint64_t scratch_bytes; ///< multiple of 128
   std::uint64_t timeout_ns;    ///< without progress
   std::uint64_t operation;     ///< for the report

@@ -7,9 +7,9 @@
 namespace whorl::test {
 
 std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environment,
-                                              const DeviceProcess& body) {
+                                              const DeviceProcess& body, int devices) {
   return run_ranks(n, testing::Mode::kProcesses, [&](testing::RankContext& context) {
-    const DeviceContext device;
+    const DeviceContext device(context.rank % devices);
     whorlComm_t comm = join(context, environment);
     ASSERT_NE(comm, nullptr);
     body(context, comm);
@@ -17,8 +17,9 @@ std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environm
   });
 }
 
-std::string run_world(int n, const DeviceProcess& body, const Environment& environment) {
-  return failures_of(outcomes_of(n, environment, body));
+std::string run_world(int n, const DeviceProcess& body, const Environment& environment,
+                      int devices) {
+  return failures_of(outcomes_of(n, environment, body, devices));
 }
 
 bool host_was_used(whorlComm_t comm) {

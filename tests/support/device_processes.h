@@ -16,11 +16,13 @@ namespace whorl::test {
 
 using DeviceProcess = std::function<void(testing::RankContext&, whorlComm_t)>;
 
-/// Runs `body` in n processes on device 0 that form one communicator, each with its context.
+/// Runs `body` in n processes that form one communicator; that of rank r has the context of device
+/// r modulo `devices`.
 std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environment,
-                                              const DeviceProcess& body);
+                                              const DeviceProcess& body, int devices = 1);
 /// The failures of all of them; "" if there is none.
-std::string run_world(int n, const DeviceProcess& body, const Environment& environment = {});
+std::string run_world(int n, const DeviceProcess& body, const Environment& environment = {},
+                      int devices = 1);
 
 /// Whether the host has carried out a collective of this communicator.
 bool host_was_used(whorlComm_t comm);

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/device_board.h"
+#include "comm/device_gates.h"
+#include "comm/device_group.h"
+#include "comm/request.h"
+#include "gpu/peer_memory.h"
+#include "transports/transport.h"
+
+namespace whorl {
+
+/// One rank's part in collectives of ranks on one device in several processes: each maps the
+/// buffers of the others and does its slice of the work on them, for all ranks.
+///
+///     stream:  ready ─▶ until all are ─▶ kernel on a slice of all buffers ─▶ until all are done
+///
+/// Calls by one thread at a time. `gates` end before this does.
+class DeviceSlices {
+ public:
+  /// All arguments but the context outlive this, or the last call.
+  DeviceSlices(const Membership& members, const std::vector<std::string>& names,
+               const DeviceWatch& watch, DeviceGates& gates, CUcontext context)
+      : members_(members),
+        names_(names),
+        watch_(watch),
+        gates_(gates),
+        context_(context),
+        imports_(context),
+        requests_(static_cast<std::size_t>(members.nranks)) {}
+
+  /// Says in a post how other processes get at the buffers. False: they cannot.
+  bool describe(const Request& request, DevicePost& post);
+  /// Whether the buffers of all ranks are mapped.
+  bool known(std::span<const DevicePost> posts) const;
+  /// Maps what is new: all of it, also after an error, so that what has been mapped before is let
+  /// go alike on all ranks.
+  Status map(std::span<const DevicePost> posts);
+  /// A rank could not map all of it, so no rank has it. What is mapped is alike on all, and the
+  /// next operation begins anew: what is in the way may be memory that another rank has freed
+  /// meanwhile.
+  void forget_new();
+  /// Queues this rank's slice; all buffers are mapped.
+  Status queue(const Request& request, std::span<const DevicePost> posts,
+               DeviceGates::Operation gate);
+
+ private:
+  Status open(int rank, const gpu::SharedMemory& memory, bool here);
+  void close_retired(std::uint64_t last);
+  Status find_buffers(const Request& request, std::span<const DevicePost> posts);
+
+  const Membership& members_;
+  const std::vector<std::string>& names_;
+  const DeviceWatch& watch_;
+  DeviceGates& gates_;
+  CUcontext context_;
+  gpu::MemoryExports exports_;
+  gpu::MemoryImports imports_;
+  struct NewMemory {
+    int rank;
+    gpu::SharedMemory memory;
+  };
+  std::vector<NewMemory> new_memory_; ///< of the last map(), that no rank had mapped
+  std::vector<Request> requests_;     ///< [rank] with the addresses here
+};
+
+} // namespace whorl

@@ -1,0 +1,392 @@
+// Collectives of processes that each have a device: kernels that interpret schedules exchange
+// messages through memory that is mapped by IPC. Built with pretended devices, see
+// tests/support/fake_cuda. Only the processes that are ranks use the driver.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tests/support/device_case.h"
+#include "tests/support/device_processes.h"
+#include "tests/support/pretended_device.h"
+
+namespace whorl::test {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Mode;
+using testing::RankContext;
+
+class DevicePeers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!device_is_pretended()) GTEST_SKIP() << "needs several devices, and holds kernels";
+  }
+  /// Each rank on a device of its own, with slots so small that messages take several.
+  static std::string run(int nranks, const DeviceProcess& body, Environment environment = {}) {
+    environment.push_back({"WHORL_SLOT_BYTES", "1024"});
+    environment.push_back({"WHORL_SLOTS", "2"});
+    return run_world(nranks, body, environment, nranks);
+  }
+  static whorlResult_t sum_up(const DeviceCopy& values, std::size_t count, whorlComm_t comm,
+                              const DeviceQueue& stream) {
+    return whorlAllReduce(values.data(), values.data(), count, whorlInt32, whorlSum, comm,
+                          stream.get());
+  }
+
+  const ScopedEnv settings_{{"FAKE_CUDA_DEVICES", "4"}, {"FAKE_CUDA_PROCESSORS", "32"}};
+};
+
+class DevicePeersOf : public DevicePeers, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, DevicePeersOf, ::testing::Values(2, 3, 4));
+
+TEST_P(DevicePeersOf, DoEveryCollectiveWithoutTheHost) {
+  EXPECT_EQ(
+      run(GetParam(),
+          [](RankContext& context, whorlComm_t comm) {
+            const DeviceQueue stream;
+            const std::vector<std::size_t> counts{1, 1001, 20'003};
+            EXPECT_EQ(
+                run_every_collective(context.rank, context.nranks, comm, stream.get(), counts), "");
+            EXPECT_EQ(interpreter_launches(), cases_of_every_collective(counts));
+            EXPECT_FALSE(host_was_used(comm));
+          }),
+      "");
+}
+
+TEST_P(DevicePeersOf, EveryReductionAndAlgorithm) {
+  for (const char* const algorithm : {"oneshot", "twoshot", "ring", "doubling", "tree"}) {
+    EXPECT_EQ(run(GetParam(),
+                  [](RankContext& context, whorlComm_t comm) {
+                    const DeviceQueue stream;
+                    const std::vector<std::pair<whorlDataType_t, whorlRedOp_t>> cases{
+                        {whorlFloat32, whorlSum},
+                        {whorlBfloat16, whorlAvg},
+                        {whorlUint8, whorlBxor},
+                        {whorlFloat64, whorlMin}};
+                    for (const auto& [type, op] : cases) {
+                      EXPECT_EQ(run_case({.count = 777, .type = type, .op = op}, context.rank,
+                                         context.nranks, comm, stream.get()),
+                                "");
+                    }
+                    EXPECT_FALSE(host_was_used(comm));
+                  },
+                  {{"WHORL_ALGO", algorithm}}),
+              "")
+        << algorithm;
+  }
+}
+
+TEST_F(DevicePeers, StreamsRunAheadOfEachOther) {
+  constexpr std::size_t kCount = 5000;
+  constexpr int kRounds = 12;
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue first, second;
+    const DeviceCopy values(std::vector<std::int32_t>(kCount, 1), first.get());
+    ASSERT_EQ(failure(sum_up(values, kCount, comm, first), comm), "");
+    // Calls wait for calls, not for streams: all are queued before the second may begin.
+    std::unique_ptr<StreamBarrier> barrier;
+    if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(first.get());
+    for (int round = 1; round < kRounds; ++round) { // ranks change streams at different times
+      const DeviceQueue& stream = (round + context.rank) % 3 == 0 ? second : first;
+      ASSERT_EQ(failure(sum_up(values, kCount, comm, stream), comm), "");
+    }
+    context.barrier();
+    if (barrier) barrier->open();
+    first.synchronize();
+    EXPECT_EQ(values.read<std::int32_t>(second.get()),
+              std::vector<std::int32_t>(kCount, 1 << kRounds));
+    EXPECT_FALSE(host_was_used(comm));
+  };
+  EXPECT_EQ(run(2, body), "");
+}
+
+TEST_F(DevicePeers, MixDeviceAndHostAndBarriers) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    for (int round = 0; round < 6; ++round) {
+      const CollectiveCase c{.count = 900, .type = whorlFloat64};
+      EXPECT_EQ(run_case(c, context.rank, context.nranks, comm, stream.get(),
+                         round % 2 == 1 || context.rank != round / 2),
+                "");
+      EXPECT_EQ(failure(whorlBarrier(comm, stream.get()), comm), "");
+    }
+    EXPECT_EQ(interpreter_launches(), 3);
+  };
+  EXPECT_EQ(run(3, body), "");
+}
+
+TEST_F(DevicePeers, MemoryOfAPoolNeedsNoHost) {
+  const auto body = [](RankContext&, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy plain(std::vector<std::int32_t>(3000, 1), stream.get());
+    CUdeviceptr pooled = 0;
+    ASSERT_EQ(cuMemAllocAsync(&pooled, 12'000, stream.get()), CUDA_SUCCESS);
+    auto* const result = reinterpret_cast<void*>(pooled);
+    for (int round = 0; round < 2; ++round) {
+      const long before = interpreter_launches();
+      ASSERT_EQ(failure(whorlAllReduce(plain.data(), result, 3000, whorlInt32, whorlSum, comm,
+                                       stream.get()),
+                        comm),
+                "");
+      EXPECT_EQ(interpreter_launches() - before, 1);
+    }
+    ASSERT_EQ(
+        cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(plain.data()), pooled, 12'000, stream.get()),
+        CUDA_SUCCESS);
+    EXPECT_EQ(plain.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 2));
+  };
+  EXPECT_EQ(run(2, body), "");
+}
+
+TEST_F(DevicePeers, TwoCommunicatorsInAnyOrder) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    whorlComm_t other = nullptr;
+    ASSERT_EQ(failure(whorlCommSplit(comm, 0, -context.rank, &other, nullptr), comm), "");
+    const DeviceQueue first, second;
+    const DeviceCopy a(std::vector<std::int32_t>(2500, 1), first.get());
+    const DeviceCopy b(std::vector<std::int32_t>(2500, 1), second.get());
+    for (int round = 0; round < 8; ++round) {
+      const bool swapped = (round + context.rank) % 2 == 0;
+      whorlGroupStart();
+      for (const bool one : {swapped, !swapped}) {
+        sum_up(one ? a : b, 2500, one ? comm : other, one ? first : second);
+      }
+      ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
+    }
+    EXPECT_EQ(a.read<std::int32_t>(first.get()), std::vector<std::int32_t>(2500, 256));
+    EXPECT_EQ(b.read<std::int32_t>(second.get()), std::vector<std::int32_t>(2500, 256));
+    EXPECT_EQ(whorlCommDestroy(other), whorlSuccess);
+  };
+  EXPECT_EQ(run(2, body), "");
+}
+
+// Two ranks in each process: within it, memory is reached by peer access.
+TEST_F(DevicePeers, SeveralOfThemInAProcess) {
+  constexpr int kEach = 2;
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    whorlUniqueId id{};
+    if (context.rank == 0) {
+      EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
+    }
+    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
+    std::memcpy(&id, ids[0].data(), sizeof id);
+    struct Rank {
+      explicit Rank(int device) : context(device) {}
+      DeviceContext context;
+      DeviceQueue stream;
+      DeviceCopy values{std::vector<std::int32_t>(5000, 1), stream.get()};
+      whorlComm_t comm = nullptr;
+    };
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (int i = 0; i < kEach; ++i) {
+      ranks.push_back(std::make_unique<Rank>(kEach * context.rank + i));
+    }
+    whorlGroupStart();
+    for (int i = 0; i < kEach; ++i) {
+      whorlCommInitRank(&ranks[static_cast<std::size_t>(i)]->comm, 2 * kEach, id,
+                        kEach * context.rank + i);
+    }
+    ASSERT_EQ(failure(whorlGroupEnd()), "");
+    for (int round = 0; round < 4; ++round) {
+      whorlGroupStart();
+      for (const auto& rank : ranks) sum_up(rank->values, 5000, rank->comm, rank->stream);
+      ASSERT_EQ(failure(whorlGroupEnd(), ranks[0]->comm), "");
+    }
+    for (const auto& rank : ranks) {
+      EXPECT_EQ(rank->values.read<std::int32_t>(rank->stream.get()),
+                std::vector<std::int32_t>(5000, 256));
+      EXPECT_FALSE(host_was_used(rank->comm));
+    }
+    EXPECT_EQ(interpreter_launches(), 4 * kEach);
+    for (const auto& rank : ranks) EXPECT_EQ(whorlCommDestroy(rank->comm), whorlSuccess);
+    while (!ranks.empty()) ranks.pop_back(); // contexts in order
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST_F(DevicePeers, AreServedByTheHostWhereTheyCannotReachEachOther) {
+  for (const auto& [ranks, devices, environment] : std::vector<std::tuple<int, int, Environment>>{
+           {2, 2, {{"FAKE_CUDA_NO_PEERS", "1"}}},
+           {2, 2, {{"WHORL_DEVICE_ALGO", "host"}}},
+           {2, 2, {{"WHORL_DEVICE_ALGO", "fused"}}},
+           {2, 2, {{"FAKE_CUDA_PROCESSORS", "1"}}}, // no room
+           {3, 2, {}}}) { // kernels of two processes on one device would take turns
+    const auto body = [](RankContext& context, whorlComm_t comm) {
+      const DeviceQueue stream;
+      for (int round = 0; round < 2; ++round) {
+        EXPECT_EQ(run_case({.count = 900}, context.rank, context.nranks, comm, stream.get()), "");
+      }
+      EXPECT_TRUE(host_was_used(comm));
+      EXPECT_EQ(interpreter_launches(), 0);
+    };
+    EXPECT_EQ(run_world(ranks, body, environment, devices), "");
+  }
+}
+
+TEST_F(DevicePeers, AreServedByTheHostWhereOneRankCannotMapTheMemory) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    if (context.rank == 1) refuse_ipc(1);
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_EQ(run_case({.count = 900}, context.rank, context.nranks, comm, stream.get()), "");
+    }
+    EXPECT_EQ(interpreter_launches(), 0);
+  };
+  EXPECT_EQ(run(3, body), "");
+}
+
+TEST_F(DevicePeers, AnUnknownWayIsRefused) {
+  const auto body = [](RankContext&, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(100, 1), stream.get());
+    EXPECT_EQ(sum_up(values, 100, comm, stream), whorlInvalidUsage);
+    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("WHORL_DEVICE_ALGO=\"magic\""));
+  };
+  EXPECT_EQ(run(2, body, {{"WHORL_DEVICE_ALGO", "magic"}}), "");
+}
+
+// The others still write to its memory when a rank has all that it needs.
+TEST_F(DevicePeers, ARankThatIsDestroyedWaitsForTheKernelsOfOthers) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    const DeviceContext device(context.rank);
+    whorlComm_t comm = join(context, {});
+    ASSERT_NE(comm, nullptr);
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(100, context.rank), stream.get());
+    const auto broadcast = [&] {
+      return failure(
+          whorlBroadcast(values.data(), values.data(), 100, whorlInt32, 0, comm, stream.get()),
+          comm);
+    };
+    ASSERT_EQ(broadcast(), "");
+    stream.synchronize();
+    context.barrier();
+    if (context.rank == 1) hold_interpreters(1);
+    ASSERT_EQ(broadcast(), ""); // a slot takes it, so that rank 0 is done at once
+    if (context.rank == 0) {
+      stream.synchronize();
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+      *reinterpret_cast<std::atomic<std::uint32_t>*>(context.shared()) = 1;
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_EQ(*reinterpret_cast<std::atomic<std::uint32_t>*>(context.shared()), 0U);
+      hold_interpreters(-1);
+      EXPECT_EQ(values.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(100, 0));
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    }
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST_F(DevicePeers, AStreamThatDoesNotComeIsNamed) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
+    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), ""); // allocates
+    std::unique_ptr<StreamBarrier> barrier;
+    if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(stream.get());
+    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
+    EXPECT_THAT(error_of(comm), HasSubstr("waiting for rank 1"));
+    if (context.rank == 0) stream.synchronize(); // goes on
+    context.barrier();
+    if (barrier) barrier->open();
+    stream.synchronize();
+    EXPECT_EQ(values.read<std::int32_t>(stream.get())[4999], 2); // kernels have done nothing
+  };
+  EXPECT_EQ(run(2, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
+}
+
+TEST_F(DevicePeers, AKernelThatDoesNotBeginIsNamed) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
+    if (context.rank == 2) hold_interpreters(2);
+    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
+    const std::string error = error_of(comm);
+    EXPECT_THAT(error, HasSubstr("no progress within the timeout of 0.5 s"));
+    EXPECT_THAT(error, HasSubstr("allreduce of 5000 int32 (sum): waiting for rank 2"));
+    context.barrier();
+    hold_interpreters(-1);
+    stream.synchronize();
+    EXPECT_EQ(sum_up(values, 5000, comm, stream), whorlRemoteError);
+  };
+  EXPECT_EQ(run(3, body, {{"WHORL_TIMEOUT_MS", "500"}, {"WHORL_ALGO", "ring"}}), "");
+}
+
+TEST_F(DevicePeers, AnAbortLetsKernelsLeave) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    const DeviceContext device(context.rank);
+    whorlComm_t comm = join(context, {});
+    ASSERT_NE(comm, nullptr);
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(60'000, 1), stream.get());
+    if (context.rank == 1) hold_interpreters(1);
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_EQ(failure(sum_up(values, 60'000, comm, stream), comm), "");
+    }
+    context.barrier(); // all have queued all; that of rank 0 waits for a kernel
+    if (context.rank == 1) {
+      std::thread opener([&] { // the other rank does not need this kernel to go on
+        context.barrier();
+        hold_interpreters(-1);
+      });
+      EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+      opener.join();
+    } else {
+      EXPECT_THAT(error_of(comm), HasSubstr("rank 1"));
+      stream.synchronize();
+      context.barrier();
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    }
+    stream.synchronize();
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST_F(DevicePeers, ADeadRankDoesNotHoldKernelsUp) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(60'000, 1), stream.get());
+    ASSERT_EQ(failure(sum_up(values, 60'000, comm, stream), comm), "");
+    stream.synchronize();
+    if (context.rank == 1) hold_interpreters(1);
+    ASSERT_EQ(failure(sum_up(values, 60'000, comm, stream), comm), "");
+    context.barrier();
+    if (context.rank == 1) context.die();
+    EXPECT_THAT(error_of(comm), HasSubstr("rank 1"));
+    EXPECT_THAT(error_of(comm), HasSubstr("died"));
+    stream.synchronize();
+  };
+  const auto outcomes = outcomes_of(2, {}, body, 2);
+  EXPECT_EQ(outcomes[0].failures, "");
+  EXPECT_TRUE(outcomes[1].killed);
+}
+
+TEST_F(DevicePeers, ACaptureIsRefused) {
+  const auto body = [](RankContext&, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(50, 1), stream.get());
+    for (int round = 0; round < 2; ++round) {
+      CUgraph graph = nullptr;
+      ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+      EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage);
+      EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
+      EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+      EXPECT_EQ(failure(sum_up(values, 50, comm, stream), comm), "");
+    }
+    EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 4);
+  };
+  EXPECT_EQ(run(2, body), "");
+}
+
+} // namespace
+} // namespace whorl::test
