@@ -32,7 +32,7 @@
 /// its place in the `cudaStream_t`, or with NULL in the default stream of the current context, and
 /// the buffers belong to it until the stream has passed it. Errors that show up later are those of
 /// whorlCommGetAsyncError(); the stream goes on. Pinned and managed memory counts as the host's; on
-/// a `cudaStream_t` operations on it are in the stream's order, too. Three ways:
+/// a `cudaStream_t` operations on it are in the stream's order, too. Four ways:
 /// - where all ranks are in one process on one device, or on several that reach each other,
 ///   a kernel on each does a collective of all of them, also captured in a graph. The call waits
 ///   until the other ranks have made theirs: ranks of one thread must be in one group.
@@ -42,6 +42,9 @@
 ///   not for their streams; streams wait for each other by themselves. It cannot be captured. A
 ///   buffer is freed when the stream has passed its last operation; a freed one may occupy the
 ///   device until other processes have used 64 more or have destroyed the communicator.
+/// - where the ranks are in several processes of one host, each on a device of its own, and these
+///   reach each other, a kernel on each exchanges messages with the others. The call waits as
+///   above, and it cannot be captured. whorlCommDestroy() waits for the kernels of all ranks.
 /// - otherwise the host carries the operation out between a copy of the inputs and one of the
 ///   results, and the call returns at once. Such an operation cannot be captured (the call is
 ///   ::whorlInvalidUsage), and ranks that share a stream must be in one group. So must ranks of a
