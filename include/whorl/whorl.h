@@ -44,7 +44,9 @@
 ///   device until other processes have used 64 more or have destroyed the communicator.
 /// - where the ranks are in several processes of one host, each on a device of its own, and these
 ///   reach each other, a kernel on each exchanges messages with the others. The call waits as
-///   above, and it cannot be captured. whorlCommDestroy() waits for the kernels of all ranks.
+///   above. It can be captured once the communicator has done one, on all ranks alike; they
+///   launch such graphs in the same order, and none is under way at whorlCommDestroy(), which
+///   waits for all other kernels, of all ranks.
 /// - otherwise the host carries the operation out between a copy of the inputs and one of the
 ///   results, and the call returns at once. Such an operation cannot be captured (the call is
 ///   ::whorlInvalidUsage), and ranks that share a stream must be in one group. So must ranks of a

@@ -16,11 +16,13 @@ namespace whorl {
 /// What a rank says of an operation on its device, so that the ranks of other processes can take
 /// part in it. Comes from another process.
 struct DevicePost {
-  Fingerprint call;                    ///< without number and plan
-  std::array<std::byte, 16> device{};  ///< UUID
-  std::uint64_t context = 0;           ///< of the device, in the rank's process
-  std::uint32_t shared = 0;            ///< 1: other processes can map the buffers
-  std::uint32_t fused_only = 0;        ///< 1: WHORL_DEVICE_ALGO=fused
+  Fingerprint call;                   ///< without number and plan
+  std::array<std::byte, 16> device{}; ///< UUID
+  std::uint64_t context = 0;          ///< of the device, in the rank's process
+  std::uint32_t shared = 0;           ///< 1: other processes can map the buffers
+  std::uint8_t fused_only = 0;        ///< 1: WHORL_DEVICE_ALGO=fused
+  std::uint8_t captured = 0;          ///< 1: the stream is being captured into a graph
+  std::uint16_t reserved = 0;
   gpu::SharedMemory input{}, output{}; ///< bytes = 0: there is none
 };
 

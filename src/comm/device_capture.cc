@@ -4,11 +4,16 @@
 
 namespace whorl {
 
-Status refuse_capture(CUstream stream, CUcontext context) {
+Result<bool> is_captured(CUstream stream, CUcontext context) {
   const gpu::ContextGuard guard(context); // a default stream is one of the current context
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   WHORL_CUDA_TRY(cuStreamIsCapturing(stream, &status));
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return {};
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+Status refuse_capture(CUstream stream, CUcontext context) {
+  const auto captured = is_captured(stream, context);
+  if (!captured.ok() || !*captured) return captured.status();
   return Status::error(Code::kInvalidUsage,
                        "the stream is being captured into a graph, but this operation is not one "
                        "kernel, which is all "

@@ -235,14 +235,7 @@ void DeviceGates::watch(const Watched& operation) {
 void DeviceGates::look_at_kernels() {
   if (!gave_up_ || watch_.verdict->raised()) return;
   if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return;
-  if (gave_up_().ok()) return;
-  // The others see the word soon, and say then for whom they wait.
-  WaitPolicy policy = kPatient;
-  policy.timeout_ns = 100'000'000;
-  const Verdict nobody;
-  ClockNapper clock;
-  static_cast<void>(wait_until([] { return Progress::kIdle; }, policy, nobody, clock));
-  watch_.fail(gave_up_());
+  if (Status why = gave_up_(); !why.ok()) watch_.fail(std::move(why));
 }
 
 void DeviceGates::look_at_device() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/system.h"
 #include "comm/device_report.h"
 #include "gpu/driver.h"
 
@@ -13,6 +14,8 @@ namespace {
 /// Communicators whose kernels a device has room for at the same time. Kernels of two of them wait
 /// for other devices, which may have begun with the other one, so both must find room.
 constexpr std::uint32_t kSideBySide = 4;
+/// Kernels see that another one has given up within microseconds, if they run.
+constexpr std::uint64_t kReportsNs = 100'000'000;
 
 } // namespace
 
@@ -107,13 +110,19 @@ Status DevicePeerSchedules::queue(const Request& request, DeviceGates& gates,
                                   DeviceGates::Operation gate) {
   gate.workers = members_.nranks;
   gate.apart = true;
-  timeout_ns_.store(gate.timeout_ns, std::memory_order_relaxed);
-  launch_.timeout_ns = gate.timeout_ns;
-  return gates.pass(gate, [&] { return moves_ ? launch(request, gates, gate.stream) : Status(); });
+  return gates.pass(gate, [&] { return launch(request, gates, gate); });
+}
+
+Status DevicePeerSchedules::capture(const Request& request, const DeviceGates& gates,
+                                    const DeviceGates::Operation& gate) {
+  return launch(request, gates, gate);
 }
 
 Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& gates,
-                                   CUstream stream) {
+                                   const DeviceGates::Operation& gate) {
+  if (!moves_) return {};
+  timeout_ns_.store(gate.timeout_ns, std::memory_order_relaxed);
+  launch_.timeout_ns = gate.timeout_ns;
   launch_.stop = gates.on_device(reinterpret_cast<std::uint32_t*>(&board_.cancelled()));
   launch_.stops_first = 1;
   launch_.reports = gates.on_device(&board_.report(0));
@@ -126,15 +135,20 @@ Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& ga
                       .program = 0};
   return own_->devices()[0].kernels->launch(launch_, reduces(request.collective), request.type,
                                             request.op, gpu::Interpreters::Blocks::kAsRoomIs,
-                                            stream);
+                                            gate.stream);
 }
 
-Status DevicePeerSchedules::failure() const {
+Status DevicePeerSchedules::failure() {
   std::vector<gpu::Report> reports;
   for (int rank = 0; rank < members_.nranks; ++rank) {
     reports.push_back(read_report(board_.report(rank)));
   }
-  return error_of(reports, names_, timeout_ns_.load(std::memory_order_relaxed));
+  Status error = error_of(reports, names_, timeout_ns_.load(std::memory_order_relaxed));
+  if (error.ok()) return error;
+  const std::uint64_t now = sys().now_ns();
+  std::uint64_t seen = 0;
+  if (gave_up_ns_.compare_exchange_strong(seen, now)) seen = now;
+  return now - seen < kReportsNs ? Status() : error;
 }
 
 } // namespace whorl

@@ -44,14 +44,20 @@ class DevicePeerSchedules {
   Result<bool> prepare(const Request& request);
   /// Queues this rank's part of the request that prepare() was given last.
   Status queue(const Request& request, DeviceGates& gates, DeviceGates::Operation gate);
+  /// The same in a stream that is being captured, without the gates, whose words grow from one
+  /// operation to the next: the kernel waits for those of the others from when it begins.
+  Status capture(const Request& request, const DeviceGates& gates,
+                 const DeviceGates::Operation& gate);
 
   /// Why kernels gave up, if they did: a sentence that names rank, operation and whom it waited
-  /// for. Any thread.
-  Status failure() const;
+  /// for. Not at once, but when those of the others have had the time to say for whom they wait.
+  /// Any thread.
+  Status failure();
 
  private:
   Status reach(int rank, const DeviceOffer& offer, const DevicePost& post);
-  Status launch(const Request& request, const DeviceGates& gates, CUstream stream);
+  Status launch(const Request& request, const DeviceGates& gates,
+                const DeviceGates::Operation& gate);
 
   const Membership& members_;
   DeviceBoard board_;
@@ -65,6 +71,7 @@ class DevicePeerSchedules {
   gpu::Launch launch_{};                     ///< that prepare() has begun
   bool moves_ = false;                       ///< it is one
   std::atomic<std::uint64_t> timeout_ns_{0}; ///< of the last launch
+  std::atomic<std::uint64_t> gave_up_ns_{0}; ///< when the first report was seen
 };
 
 } // namespace whorl

@@ -70,17 +70,27 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   post.context = reinterpret_cast<std::uintptr_t>(context);
   post.fused_only = way_ == DeviceWay::kFused ? 1 : 0;
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
+  const auto captured = is_captured(operation.stream, context);
+  post.captured = captured.ok() && *captured ? 1 : 0;
   // Where schedules do it nobody else touches the buffers.
   post.shared = opened_ == Opened::kYes || slices_->describe(request, post) ? 1 : 0;
   return true;
 }
 
-Status DevicePeers::check(int, const Request&, Stream* stream) const {
+Status DevicePeers::check(int, const Request& request, Stream* stream) const {
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
   if (!device) return {};
   WHORL_TRY(way_error_);
-  return refuse_capture(static_cast<CUstream>(device->stream),
-                        static_cast<CUcontext>(device->context));
+  const auto context = static_cast<CUcontext>(device->context);
+  Status refused = refuse_capture(static_cast<CUstream>(device->stream), context);
+  return refused.ok() || may_be_captured(request, context) ? Status() : refused;
+}
+
+/// A graph repeats a kernel that counts messages itself, but not the words that streams write.
+bool DevicePeers::may_be_captured(const Request& request, CUcontext context) const {
+  return opened_ == Opened::kYes && way_ != DeviceWay::kHost && way_ != DeviceWay::kFused &&
+         context == context_ && suits(request) && request.collective != Collective::kBarrier &&
+         reaches(context, request, members_.rank, members_.nranks);
 }
 
 std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std::uint64_t) {
@@ -161,7 +171,9 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
     all = all && call != DeviceBoard::Call::kNone;
     on_host = on_host || call == DeviceBoard::Call::kHost;
   }
-  if (on_host) return end(operation, false);
+  if (on_host) {
+    return end(operation, false, refuse_captured(operation, "a rank has its buffers on the host"));
+  }
   if (!all) return Progress::kIdle;
   if (Status status = check_alike(operation); !status.ok()) {
     return end(operation, false, std::move(status));
@@ -172,7 +184,7 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   operation.by = way_of(operation);
   switch (operation.by) {
     case By::kHost:
-      return end(operation, false);
+      return end(operation, false, refuse_captured(operation, "the host has to do it"));
     case By::kSchedules:
       return opened_ == Opened::kYes ? queue(operation, timeout_ns) : offer(operation);
     case By::kSlices:
@@ -307,15 +319,40 @@ Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns
   }
   if (operation.by == By::kSchedules) {
     const auto planned = schedules_.prepare(operation.request);
-    if (!planned.ok() || !*planned) return end(operation, false, planned.status());
+    if (!planned.ok()) return end(operation, false, planned.status());
+    if (!*planned) {
+      return end(operation, false, refuse_captured(operation, "the host has to do it"));
+    }
+    if (operation.post.captured != 0) {
+      return end(operation, true, schedules_.capture(operation.request, gates_, gate));
+    }
     return end(operation, true, schedules_.queue(operation.request, gates_, gate));
   }
   return end(operation, true, gates_.pass(gate, [] { return Status(); }));
 }
 
+/// An error if the operation is captured, but cannot be.
+Status DevicePeers::refuse_captured(const Operation& operation, const std::string& why) const {
+  if (operation.post.captured == 0) return {};
+  return Status::error(Code::kInvalidUsage,
+                       fmt::format("{} captures {} into a graph, but {}",
+                                   names_[static_cast<std::size_t>(members_.rank)],
+                                   describe(operation.request), why));
+}
+
 Status DevicePeers::check_alike(const Operation& operation) const {
   for (int rank = 0; rank < members_.nranks; ++rank) {
-    const Fingerprint& other = posts_[static_cast<std::size_t>(rank)].call;
+    const DevicePost& post = posts_[static_cast<std::size_t>(rank)];
+    if (post.captured != operation.post.captured) {
+      const bool own = operation.post.captured != 0;
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format("{} captures {} into a graph, {} does not. All ranks must",
+                      names_[static_cast<std::size_t>(own ? members_.rank : rank)],
+                      describe(operation.request),
+                      names_[static_cast<std::size_t>(own ? rank : members_.rank)]));
+    }
+    const Fingerprint& other = post.call;
     if (other == operation.post.call) continue;
     const auto number = static_cast<std::uint32_t>(operation.number);
     return Status::error(

@@ -48,6 +48,8 @@ class DevicePeers final : public DeviceGroup {
   void flush() override {
     if (gates_.prepared()) gates_.flush();
   }
+  void stop() noexcept override { gates_.cancel(); }
+  Status failure() override { return schedules_.failure(); }
 
  private:
   /// Who carries out an operation.
@@ -80,6 +82,8 @@ class DevicePeers final : public DeviceGroup {
   Progress answer(Operation& operation, const Status& mapped);
   Progress look_at_answers(Operation& operation, std::uint64_t timeout_ns);
   void refuse(const Operation& operation);
+  bool may_be_captured(const Request& request, CUcontext context) const;
+  Status refuse_captured(const Operation& operation, const std::string& why) const;
   Progress queue(const Operation& operation, std::uint64_t timeout_ns);
   Progress end(const Operation& operation, bool carried_out, Status error = {});
   Status check_alike(const Operation& operation) const;

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "comm/device_capture.h"
 #include "comm/device_report.h"
 #include "gpu/driver.h"
 
@@ -13,13 +14,6 @@ namespace whorl {
 namespace {
 
 using gpu::driver;
-
-Result<bool> is_captured(const DeviceSchedules::Call& call) {
-  const gpu::ContextGuard guard(call.context); // the default stream is the context's
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  WHORL_CUDA_TRY(cuStreamIsCapturing(call.stream, &status));
-  return status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
 
 /// Kernels of two communicators that each wait for other devices must come in the same order on
 /// all of them: a device that has no room for both would begin with one, another device with the
@@ -144,7 +138,7 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   WHORL_TRY(failure());
   if (refused_) return false;
   const Request& request = *calls[0].request;
-  const auto captured = is_captured(calls.back());
+  const auto captured = is_captured(calls.back().stream, calls.back().context);
   if (!captured.ok()) return captured.status();
   const bool capturing = *captured;
   const auto ready = prepare(calls, capturing);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -371,21 +372,94 @@ TEST_F(DevicePeers, ADeadRankDoesNotHoldKernelsUp) {
   EXPECT_TRUE(outcomes[1].killed);
 }
 
-TEST_F(DevicePeers, ACaptureIsRefused) {
+/// What `body` queues in a stream, as a graph. The pretended device carries it out at once as well.
+CUgraphExec captured(CUstream stream, const std::function<void()>& body) {
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  EXPECT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  body();
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  return executable;
+}
+
+TEST_F(DevicePeers, RunInAGraphBetweenOtherOperations) {
+  const auto body = [](RankContext&, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(3000, 1), stream.get());
+    ASSERT_EQ(failure(sum_up(values, 3000, comm, stream), comm), "");
+    const CUgraphExec graph = captured(stream.get(), [&] {
+      for (int i = 0; i < 2; ++i) EXPECT_EQ(failure(sum_up(values, 3000, comm, stream), comm), "");
+    });
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_EQ(cuGraphLaunch(graph, stream.get()), CUDA_SUCCESS);
+      ASSERT_EQ(failure(sum_up(values, 3000, comm, stream), comm), "");
+    }
+    EXPECT_EQ(values.read<std::int32_t>(stream.get()),
+              std::vector<std::int32_t>(3000, 1 << (1 + 2 + 3 * 3)));
+    EXPECT_EQ(cuGraphExecDestroy(graph), CUDA_SUCCESS);
+    EXPECT_FALSE(host_was_used(comm));
+  };
+  EXPECT_EQ(run(2, body), "");
+}
+
+TEST_F(DevicePeers, ACaptureIsRefusedBeforeTheirMemoryIsThere) {
   const auto body = [](RankContext&, whorlComm_t comm) {
     const DeviceQueue stream;
     const DeviceCopy values(std::vector<std::int32_t>(50, 1), stream.get());
-    for (int round = 0; round < 2; ++round) {
-      CUgraph graph = nullptr;
-      ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    const CUgraphExec empty = captured(stream.get(), [&] {
       EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage);
-      EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
-      EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-      EXPECT_EQ(failure(sum_up(values, 50, comm, stream), comm), "");
-    }
-    EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 4);
+      EXPECT_EQ(whorlBarrier(comm, stream.get()), whorlInvalidUsage);
+    });
+    EXPECT_EQ(cuGraphExecDestroy(empty), CUDA_SUCCESS);
+    EXPECT_EQ(failure(sum_up(values, 50, comm, stream), comm), ""); // nothing has happened
+    EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 2);
   };
   EXPECT_EQ(run(2, body), "");
+}
+
+TEST_F(DevicePeers, ACaptureOfSomeRanksIsAnError) {
+  for (const bool on_host : {false, true}) { // the rank that does not capture
+    const auto body = [=](RankContext& context, whorlComm_t comm) {
+      const DeviceQueue stream;
+      const DeviceCopy values(std::vector<std::int32_t>(50, 1), stream.get());
+      std::vector<std::int32_t> host(50, 1);
+      ASSERT_EQ(failure(sum_up(values, 50, comm, stream), comm), "");
+      if (context.rank == 0) {
+        const CUgraphExec graph = captured(
+            stream.get(), [&] { EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage); });
+        EXPECT_THAT(whorlGetLastError(comm), HasSubstr("captures allreduce of 50 int32 (sum)"));
+        EXPECT_EQ(cuGraphExecDestroy(graph), CUDA_SUCCESS);
+      } else if (on_host) {
+        EXPECT_NE(whorlAllReduce(host.data(), host.data(), 50, whorlInt32, whorlSum, comm, nullptr),
+                  whorlSuccess);
+      } else {
+        EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage);
+        EXPECT_THAT(whorlGetLastError(comm), HasSubstr("does not. All ranks must"));
+      }
+    };
+    EXPECT_EQ(run(2, body), "") << on_host;
+  }
+}
+
+// Nobody watches what a graph repeats: who asks finds the report.
+TEST_F(DevicePeers, AGraphThatOneRankDoesNotLaunchGivesUp) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
+    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
+    const CUgraphExec graph = captured(
+        stream.get(), [&] { EXPECT_EQ(failure(sum_up(values, 5000, comm, stream), comm), ""); });
+    stream.synchronize();
+    if (context.rank == 0) {
+      EXPECT_EQ(cuGraphLaunch(graph, stream.get()), CUDA_SUCCESS);
+    }
+    EXPECT_THAT(error_of(comm), HasSubstr("in allreduce of 5000 int32 (sum): waiting for rank 1"));
+    stream.synchronize();
+    EXPECT_EQ(cuGraphExecDestroy(graph), CUDA_SUCCESS);
+  };
+  EXPECT_EQ(run(2, body, {{"WHORL_TIMEOUT_MS", "500"}}), "");
 }
 
 } // namespace
