@@ -214,6 +214,20 @@ TEST_F(DevicePeers, SeveralOfThemInAProcess) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
+// As with CUDA_VISIBLE_DEVICES: each process has a device 0.
+TEST_F(DevicePeers, MayBeTheOnlyDeviceThatAProcessSees) {
+  const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {
+    const DeviceContext device;
+    whorlComm_t comm = join(context, {{"FAKE_CUDA_FIRST_DEVICE", std::to_string(context.rank)}});
+    ASSERT_NE(comm, nullptr);
+    const DeviceQueue stream;
+    EXPECT_EQ(run_case({.count = 900}, context.rank, context.nranks, comm, stream.get()), "");
+    EXPECT_EQ(interpreter_launches(), 1);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 TEST_F(DevicePeers, AreServedByTheHostWhereTheyCannotReachEachOther) {
   for (const auto& [ranks, devices, environment] : std::vector<std::tuple<int, int, Environment>>{
            {2, 2, {{"FAKE_CUDA_NO_PEERS", "1"}}},

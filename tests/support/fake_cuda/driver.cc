@@ -8,9 +8,9 @@ using fake_cuda::devices;
 
 namespace {
 
-int processors() {
-  const char* const text = std::getenv("FAKE_CUDA_PROCESSORS");
-  return text == nullptr ? 4 : std::atoi(text);
+int setting(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
 }
 
 } // namespace
@@ -56,7 +56,7 @@ CUresult cuDeviceGetCount(int* count) {
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      *value = processors();
+      *value = setting("FAKE_CUDA_PROCESSORS", 4);
       return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
       *value = 1;
@@ -75,7 +75,8 @@ CUresult cuDeviceGetName(char* name, int size, CUdevice) {
 }
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   std::memset(uuid, 0, sizeof *uuid);
-  uuid->bytes[0] = static_cast<char>(device + 1);
+  // The first one that this process sees, as with CUDA_VISIBLE_DEVICES.
+  uuid->bytes[0] = static_cast<char>(device + setting("FAKE_CUDA_FIRST_DEVICE", 0) + 1);
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice other) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -96,6 +97,17 @@ def every_collective(rank: int, size: int, path: str) -> None:
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_collective(module: str, size: int) -> None:
     run(size, every_collective, module)
+
+
+def a_device_each(rank: int, size: int, path: str) -> None:
+    os.environ.update(FAKE_CUDA_FIRST_DEVICE=str(rank), FAKE_CUDA_PROCESSORS="32")
+    every_collective(rank, size, path)
+    assert ctypes.CDLL("libcuda.so.1").fake_cuda_interpreter_launches() > 0
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_every_collective_with_a_device_each(module: str, size: int) -> None:
+    run(size, a_device_each, module)
 
 
 def order(rank: int, size: int, path: str) -> None:
