@@ -38,6 +38,14 @@ std::string seconds(std::uint64_t ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
 }
 
+/// Looks whether a peer has died or failed, or a kernel has given up. One thread at a time.
+template <class Transports>
+void look(const Transports& transports, DeviceGroup* group, Communicator& communicator) {
+  for (const auto& transport : transports) transport->look_around(0);
+  if (group == nullptr || communicator.verdict().raised()) return;
+  if (Status failure = group->failure(); !failure.ok()) communicator.abort(std::move(failure));
+}
+
 } // namespace
 
 Communicator::Communicator(Setup setup)
@@ -194,10 +202,7 @@ void Communicator::tell_peers() noexcept {
 
 void Communicator::look_at_peers() noexcept {
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
-  for (const auto& transport : setup_.transports) transport->look_around(0);
-  if (device_group_ == nullptr || setup_.verdict->raised()) return;
-  if (Status failure = device_group_->failure(); !failure.ok()) abort(std::move(failure));
+  if (lock.owns_lock()) look(setup_.transports, device_group_.get(), *this);
 }
 
 void Communicator::PeerNapper::nap(std::uint64_t max_ns) noexcept { comm_.setup_.nap(max_ns); }
@@ -229,7 +234,9 @@ Status Communicator::end_if_device_is_lost(Status status) {
 }
 
 Status Communicator::state() {
-  look_at_peers();
+  // Not look_at_peers(): what another thread is about to find has been before this call.
+  const std::lock_guard lock(look_mutex_);
+  look(setup_.transports, device_group_.get(), *this);
   return setup_.verdict->status();
 }
 

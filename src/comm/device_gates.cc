@@ -25,7 +25,6 @@ class DeviceGates::WatchNapper final : public Napper {
   void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
   void look_around(std::uint64_t) noexcept override {
     gates_.look_at_device();
-    gates_.look_at_kernels();
     gates_.watch_.look_at_peers();
   }
 
@@ -124,8 +123,8 @@ Status DeviceGates::pass(const Operation& operation, const std::function<Status(
   WHORL_TRY(enter(operation));
   Status status = share();
   if (!status.ok()) {
-    cancel();
     watch_.fail(status);
+    cancel();
   }
   WHORL_TRY(leave(operation));
   return status;
@@ -160,8 +159,8 @@ Status DeviceGates::leave(const Operation& operation) {
   }
   batch.write(&Gate::passed, rank_);
   if (Status status = batch.queue(operation.stream); !status.ok()) {
-    cancel();
     watch_.fail(status);
+    cancel();
     open(next()); // what enter() has queued
     return status;
   }
@@ -222,20 +221,17 @@ void DeviceGates::watch(const Watched& operation) {
           wait([&] { return own(&Gate::passed) && all_have_come(&Gate::done, operation.epoch); },
                kPatient.timeout_ns);
     }
-    if (result == WaitResult::kReady) look_at_kernels();
   } else if (result == WaitResult::kReady) {
     result = wait([&] { return own(&Gate::passed); }, operation.timeout_ns);
   }
-  if (result == WaitResult::kReady) return;
+  if (result == WaitResult::kReady) {
+    if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return;
+    // A kernel may have given up, and who has failed has opened the gates for all: kernels of
+    // others may be at work yet.
+    watch_.look_at_peers();
+  }
   if (result == WaitResult::kTimedOut) watch_.fail(too_late(operation));
   open_until_passed(operation.epoch);
-}
-
-/// A kernel that gives up cancels those of all ranks, and says why before.
-void DeviceGates::look_at_kernels() {
-  if (!gave_up_ || watch_.verdict->raised()) return;
-  if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return;
-  if (Status why = gave_up_(); !why.ok()) watch_.fail(std::move(why));
 }
 
 void DeviceGates::look_at_device() {

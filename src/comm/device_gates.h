@@ -40,14 +40,12 @@ namespace whorl {
 class DeviceGates {
  public:
   /// Goes on where the rank's words are. `names` of the ranks, for errors; `watch` outlives this.
-  /// `gave_up`: why kernels have ended before their time; for the thread that watches.
   DeviceGates(const DeviceBoard& board, int rank, std::vector<std::string> names,
-              const DeviceWatch& watch, std::function<Status()> gave_up = {})
+              const DeviceWatch& watch)
       : board_(board),
         rank_(rank),
         names_(std::move(names)),
         watch_(watch),
-        gave_up_(std::move(gave_up)),
         queued_(board_.gate(rank).queued.load(std::memory_order_relaxed)) {}
   /// Waits until this rank's streams have passed all operations and no other rank touches this
   /// rank's memory in one; that ends, with the communicator's timeout if need be, and at once where
@@ -90,7 +88,8 @@ class DeviceGates {
     const auto at = reinterpret_cast<const std::byte*>(word) - board_.words().data();
     return reinterpret_cast<T*>(words_ + static_cast<CUdeviceptr>(at));
   }
-  /// Keeps kernels of all ranks from beginning.
+  /// Keeps kernels of all ranks from beginning. After DeviceWatch::fail(): whose stream goes on
+  /// because of it finds the error.
   void cancel() noexcept { board_.cancelled().store(1, std::memory_order_seq_cst); }
 
  private:
@@ -115,16 +114,13 @@ class DeviceGates {
   void watch(const Watched& operation);
   void open(std::uint64_t epoch) noexcept;
   void open_until_passed(std::uint64_t epoch) noexcept;
-  // By the thread that watches:
-  void look_at_device();
-  void look_at_kernels();
+  void look_at_device(); ///< by the thread that watches
   Status too_late(const Watched& operation) const;
 
   DeviceBoard board_;
   const int rank_;
   const std::vector<std::string> names_;
   const DeviceWatch& watch_;
-  const std::function<Status()> gave_up_;
   gpu::FaultProbe probe_;
   std::atomic<bool> lost_{false}; ///< the device: nothing that is queued is done any more
   bool registered_ = false;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/system.h"
+#include "base/wait.h"
 #include "comm/device_report.h"
 #include "gpu/driver.h"
 
@@ -14,8 +14,6 @@ namespace {
 /// Communicators whose kernels a device has room for at the same time. Kernels of two of them wait
 /// for other devices, which may have begun with the other one, so both must find room.
 constexpr std::uint32_t kSideBySide = 4;
-/// Kernels see that another one has given up within microseconds, if they run.
-constexpr std::uint64_t kReportsNs = 100'000'000;
 
 } // namespace
 
@@ -138,17 +136,35 @@ Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& ga
                                             gate.stream);
 }
 
-Status DevicePeerSchedules::failure() {
-  std::vector<gpu::Report> reports;
+std::vector<gpu::Report> DevicePeerSchedules::reports() const {
+  std::vector<gpu::Report> all;
   for (int rank = 0; rank < members_.nranks; ++rank) {
-    reports.push_back(read_report(board_.report(rank)));
+    all.push_back(read_report(board_.report(rank)));
   }
-  Status error = error_of(reports, names_, timeout_ns_.load(std::memory_order_relaxed));
-  if (error.ok()) return error;
-  const std::uint64_t now = sys().now_ns();
-  std::uint64_t seen = 0;
-  if (gave_up_ns_.compare_exchange_strong(seen, now)) seen = now;
-  return now - seen < kReportsNs ? Status() : error;
+  return all;
+}
+
+/// A kernel that gives up says why, and cancels those of all ranks.
+Status DevicePeerSchedules::failure() const {
+  if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return {};
+  const auto error = [this] {
+    return error_of(reports(), names_, timeout_ns_.load(std::memory_order_relaxed));
+  };
+  if (error().ok()) return {}; // cancelled by a host
+  // The others see the word soon, and say then for whom they wait; a kernel that has not begun says
+  // nothing.
+  constexpr WaitPolicy kBriefly{.timeout_ns = 100'000'000, .spins = 0, .yield_ns = 0};
+  const auto all_said = [this] {
+    const auto all = reports();
+    return std::all_of(all.begin(), all.end(),
+                       [](const gpu::Report& report) { return report.state != 0; })
+               ? Progress::kDone
+               : Progress::kIdle;
+  };
+  const Verdict nobody;
+  ClockNapper clock;
+  static_cast<void>(wait_until(all_said, kBriefly, nobody, clock));
+  return error();
 }
 
 } // namespace whorl

@@ -50,14 +50,14 @@ class DevicePeerSchedules {
                  const DeviceGates::Operation& gate);
 
   /// Why kernels gave up, if they did: a sentence that names rank, operation and whom it waited
-  /// for. Not at once, but when those of the others have had the time to say for whom they wait.
-  /// Any thread.
-  Status failure();
+  /// for. Then waits a moment for what the others report. Any thread.
+  Status failure() const;
 
  private:
   Status reach(int rank, const DeviceOffer& offer, const DevicePost& post);
   Status launch(const Request& request, const DeviceGates& gates,
                 const DeviceGates::Operation& gate);
+  std::vector<gpu::Report> reports() const;
 
   const Membership& members_;
   DeviceBoard board_;
@@ -71,7 +71,6 @@ class DevicePeerSchedules {
   gpu::Launch launch_{};                     ///< that prepare() has begun
   bool moves_ = false;                       ///< it is one
   std::atomic<std::uint64_t> timeout_ns_{0}; ///< of the last launch
-  std::atomic<std::uint64_t> gave_up_ns_{0}; ///< when the first report was seen
 };
 
 } // namespace whorl

@@ -30,7 +30,7 @@ DevicePeers::DevicePeers(const Membership& members, std::span<std::byte> board,
       watch_(watch),
       names_(members.names()),
       schedules_(members, rules, board_),
-      gates_(board_, members.rank, names_, watch, [this] { return schedules_.failure(); }),
+      gates_(board_, members.rank, names_, watch),
       offers_(static_cast<std::size_t>(members.nranks)),
       posts_(static_cast<std::size_t>(members.nranks)) {
   const auto way = device_way();
@@ -129,8 +129,8 @@ Progress DevicePeers::advance(std::uint64_t timeout_ns) {
 
 Progress DevicePeers::end(const Operation& operation, bool carried_out, Status error) {
   if (!error.ok()) {
-    gates_.cancel();
     watch_.fail(error); // also ends the operations after it
+    gates_.cancel();
   }
   outcomes_.push_back({operation.number, carried_out, std::move(error)});
   return Progress::kDone;
@@ -403,15 +403,20 @@ Result<bool> DevicePeers::meet(int, std::uint64_t number, const WaitPolicy& poli
     if (!outcome.error.ok()) return outcome.error;
     return outcome.carried_out;
   }
+  if (!verdict.raised() && !operations_.empty()) {
+    watch_.fail(too_late(operations_.front(), policy.timeout_ns));
+  }
   gates_.cancel(); // the others may still find the post
-  if (verdict.raised() || operations_.empty()) return verdict.status();
-  const Operation& operation = operations_.front();
+  return verdict.status();
+}
+
+Status DevicePeers::too_late(const Operation& operation, std::uint64_t timeout_ns) const {
   return Status::error(
       Code::kRemoteError,
       fmt::format("no progress for {:.1f} s. {} in {}: waiting for {} to make the call. Ranks that "
                   "share a device wait for each other's calls; one thread that acts for several "
                   "ranks must make their calls between whorlGroupStart and whorlGroupEnd",
-                  static_cast<double>(policy.timeout_ns) * 1e-9,
+                  static_cast<double>(timeout_ns) * 1e-9,
                   names_[static_cast<std::size_t>(members_.rank)], describe(operation.request),
                   missing(operation)));
 }

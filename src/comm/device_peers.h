@@ -87,6 +87,7 @@ class DevicePeers final : public DeviceGroup {
   Progress queue(const Operation& operation, std::uint64_t timeout_ns);
   Progress end(const Operation& operation, bool carried_out, Status error = {});
   Status check_alike(const Operation& operation) const;
+  Status too_late(const Operation& operation, std::uint64_t timeout_ns) const;
   std::string missing(const Operation& operation) const;
   bool has_come(const Operation& operation, int rank) const;
 

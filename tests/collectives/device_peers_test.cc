@@ -328,6 +328,12 @@ TEST_F(DevicePeers, AKernelThatDoesNotBeginIsNamed) {
     const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
     if (context.rank == 2) hold_interpreters(2);
     ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
+    if (context.rank != 2) { // whoever sees the stream go on sees the error, too
+      stream.synchronize();
+      whorlResult_t state = whorlSuccess;
+      EXPECT_EQ(whorlCommGetAsyncError(comm, &state), whorlSuccess);
+      EXPECT_EQ(state, whorlRemoteError);
+    }
     const std::string error = error_of(comm);
     EXPECT_THAT(error, HasSubstr("no progress within the timeout of 1.0 s"));
     EXPECT_THAT(error, HasSubstr("allreduce of 5000 int32 (sum): waiting for rank 2"));
