@@ -49,7 +49,7 @@ class DeviceBoard {
   /// ("epochs") modulo 2³², which only grow.
   struct alignas(128) Gate {
     std::atomic<std::uint32_t> ready; ///< the rank's stream has come to this epoch
-    std::atomic<std::uint32_t> done;  ///< … has done its share of it
+    std::atomic<std::uint32_t> done;  ///< … has done its share of it, if it has one
     std::atomic<std::uint32_t> passed; ///< … has left it; no host writes this one while streams can
     std::atomic<std::uint32_t> queued; ///< the rank's host has put it into the stream
   };

@@ -153,7 +153,7 @@ Status DeviceGates::enter(const Operation& operation) {
 
 Status DeviceGates::leave(const Operation& operation) {
   Batch batch(*this, next());
-  if (rank_ < operation.workers) batch.write(&Gate::done, rank_);
+  batch.write(&Gate::done, rank_); // also without a share: words must not be 2³¹ epochs behind
   for (int rank = 0; !operation.apart && rank < operation.workers; ++rank) {
     if (rank != rank_) batch.wait(&Gate::done, rank);
   }

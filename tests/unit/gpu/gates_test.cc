@@ -95,6 +95,22 @@ TEST_F(Gates, ARankWithoutAShareWaitsForThoseThatHaveOne) {
   EXPECT_EQ(passed(1), 50U);
 }
 
+// A word that stays behind would count as one ahead.
+TEST_F(Gates, AllWordsOfARankWithoutASharePass) {
+  for (const int workers : {1, 0}) {
+    queue(0, 20, workers);
+    queue(1, 20, workers);
+  }
+  for (Rank& rank : ranks_) rank.stream.synchronize();
+  const DeviceBoard board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
+  for (int r = 0; r < 2; ++r) {
+    const DeviceBoard::Gate& gate = board.gate(r);
+    for (const auto* const word : {&gate.ready, &gate.done, &gate.passed, &gate.queued}) {
+      EXPECT_EQ(word->load() - kStart, 40U);
+    }
+  }
+}
+
 TEST_F(Gates, AFailureLetsAllStreamsGoOn) {
   queue(0, 70);
   queue(1, 35);
