@@ -7,10 +7,8 @@
 
 #include "base/log.h"
 #include "comm/device_capture.h"
-#include "comm/device_work.h"
 #include "gpu/driver.h"
 #include "gpu/kernels.h"
-#include "gpu/memory_kind.h"
 
 namespace whorl {
 namespace {
@@ -61,7 +59,7 @@ bool DevicePeers::prepare(CUcontext context) {
   return true;
 }
 
-/// Whether the buffers are the device's.
+/// Whether an operation on the device may come of it.
 bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   const Request& request = operation.request;
   DevicePost& post = operation.post;
@@ -70,11 +68,13 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   post.context = reinterpret_cast<std::uintptr_t>(context);
   post.fused_only = way_ == DeviceWay::kFused ? 1 : 0;
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
+  if (request.collective == Collective::kBarrier) return true;
+  if (devices_ == Devices::kApart) return false;
   const auto captured = is_captured(operation.stream, context);
   post.captured = captured.ok() && *captured ? 1 : 0;
   // Where schedules do it nobody else touches the buffers.
-  post.shared = opened_ == Opened::kYes || slices_->describe(request, post) ? 1 : 0;
-  return true;
+  post.shared = devices_ == Devices::kOpen || slices_->describe(request, post) ? 1 : 0;
+  return devices_ != Devices::kOne || post.shared != 0;
 }
 
 Status DevicePeers::check(int, const Request& request, Stream* stream) const {
@@ -88,7 +88,7 @@ Status DevicePeers::check(int, const Request& request, Stream* stream) const {
 
 /// A graph repeats a kernel that counts messages itself, but not the words that streams write.
 bool DevicePeers::may_be_captured(const Request& request, CUcontext context) const {
-  return opened_ == Opened::kYes && way_ != DeviceWay::kHost && way_ != DeviceWay::kFused &&
+  return devices_ == Devices::kOpen && way_ != DeviceWay::kHost && way_ != DeviceWay::kFused &&
          context == context_ && suits(request) && request.collective != Collective::kBarrier &&
          reaches(context, request, members_.rank, members_.nranks);
 }
@@ -186,7 +186,7 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
     case By::kHost:
       return end(operation, false, refuse_captured(operation, "the host has to do it"));
     case By::kSchedules:
-      return opened_ == Opened::kYes ? queue(operation, timeout_ns) : offer(operation);
+      return devices_ == Devices::kOpen ? queue(operation, timeout_ns) : offer(operation);
     case By::kSlices:
       if (!slices_->known(posts_)) return answer(operation, slices_->map(posts_));
       break;
@@ -197,15 +197,27 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
 }
 
 /// From the posts of all ranks, and alike on all.
-DevicePeers::By DevicePeers::way_of(const Operation& operation) const {
+DevicePeers::By DevicePeers::way_of(const Operation& operation) {
   const auto all = [&](auto&& holds) { return std::all_of(posts_.begin(), posts_.end(), holds); };
   if (operation.request.collective == Collective::kBarrier) return By::kGates;
-  if (on_one_device()) {
-    return all([](const DevicePost& post) { return post.shared != 0; }) ? By::kSlices : By::kHost;
+  if (devices_ == Devices::kUnknown) {
+    if (on_one_device()) {
+      devices_ = Devices::kOne;
+    } else if (!on_devices_of_their_own() ||
+               !all([](const DevicePost& post) { return post.fused_only == 0; })) {
+      devices_ = Devices::kApart;
+    }
   }
-  const bool schedules = opened_ != Opened::kRefused && on_devices_of_their_own() &&
-                         all([](const DevicePost& post) { return post.fused_only == 0; });
-  return schedules ? By::kSchedules : By::kHost;
+  switch (devices_) {
+    case Devices::kOne:
+      return all([](const DevicePost& post) { return post.shared != 0; }) ? By::kSlices : By::kHost;
+    case Devices::kApart:
+      return By::kHost;
+    case Devices::kUnknown: // until schedules_ are open
+    case Devices::kOpen:
+      break;
+  }
+  return By::kSchedules;
 }
 
 /// Whether it reaches everything.
@@ -253,7 +265,7 @@ Progress DevicePeers::look_at_offers(Operation& operation) {
     good = good && answer == DeviceBoard::Answer::kYes;
   }
   if (!good) { // all see it
-    opened_ = Opened::kRefused;
+    devices_ = Devices::kApart;
     return end(operation, false);
   }
   const gpu::ContextGuard guard(context_);
@@ -285,14 +297,14 @@ Progress DevicePeers::look_at_answers(Operation& operation, std::uint64_t timeou
     refuse(operation);
     return end(operation, false);
   }
-  if (operation.by == By::kSchedules) opened_ = Opened::kYes;
+  if (operation.by == By::kSchedules) devices_ = Devices::kOpen;
   return queue(operation, timeout_ns);
 }
 
 /// Some rank could not map all of it.
 void DevicePeers::refuse(const Operation& operation) {
   if (operation.by == By::kSchedules) {
-    opened_ = Opened::kRefused;
+    devices_ = Devices::kApart;
     return;
   }
   slices_->forget_new();

@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -26,7 +27,8 @@ namespace whorl {
 /// How an operation is done follows from the posts, which all ranks see alike:
 ///   - all on one device: by slices (device_slices.h);
 ///   - each on a device of its own: by schedules (device_peer_schedule.h);
-///   - otherwise, or where a rank has its buffers on the host: by the host.
+///   - otherwise, or where a rank has its buffers on the host: by the host. A rank that knows so
+///     from what the devices of earlier operations were waits for nobody.
 /// Where a rank maps memory for the first time all say whether they could, and if not, the host
 /// does this operation. Slices unmap then what was new, so the next operation on that memory tries
 /// again; after kMostRefusals of these, and at once where it is the memory of schedules, the host
@@ -74,7 +76,7 @@ class DevicePeers final : public DeviceGroup {
   bool describe_buffers(Operation& operation, CUcontext context);
   Progress attempt(Operation& operation, std::uint64_t timeout_ns);
   Progress decide(Operation& operation, std::uint64_t timeout_ns);
-  By way_of(const Operation& operation) const;
+  By way_of(const Operation& operation);
   bool on_one_device() const;
   bool on_devices_of_their_own() const;
   Progress offer(Operation& operation);
@@ -104,8 +106,14 @@ class DevicePeers final : public DeviceGroup {
   static constexpr int kMostRefusals = 8;
   int refusals_ = 0; ///< operations that a rank could not map the memory of; alike on all ranks
   bool usable_ = true;
-  enum class Opened { kNo, kYes, kRefused } opened_ = Opened::kNo; ///< schedules_
-  std::vector<DeviceOffer> offers_;                                ///< [rank]
+  /// What the posts of an operation have shown of the devices, which stay the same.
+  enum class Devices {
+    kUnknown,
+    kOne,   ///< of all ranks: slices
+    kOpen,  ///< one for each rank, whose regions are mapped: schedules
+    kApart, ///< otherwise: the host
+  } devices_ = Devices::kUnknown;
+  std::vector<DeviceOffer> offers_; ///< [rank]
   DeviceWay way_ = DeviceWay::kAny;
   Status way_error_;
   std::uint64_t posted_ = 0;         ///< operations so far

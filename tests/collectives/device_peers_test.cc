@@ -247,6 +247,34 @@ TEST_F(DevicePeers, AreServedByTheHostWhereTheyCannotReachEachOther) {
   }
 }
 
+// Also with memory that cannot be shared, on one device.
+TEST_F(DevicePeers, CallsThatTheHostServesWaitForNobody) {
+  for (const int devices : {2, 1}) {
+    const auto body = [devices](RankContext& context, whorlComm_t comm) {
+      const DeviceQueue stream;
+      CUdeviceptr pooled = 0;
+      ASSERT_EQ(cuMemAllocAsync(&pooled, 400, stream.get()), CUDA_SUCCESS);
+      auto* const values = reinterpret_cast<void*>(pooled);
+      const auto sum = [&] {
+        return failure(
+            whorlAllReduce(values, values, 100, whorlInt32, whorlSum, comm, stream.get()), comm);
+      };
+      ASSERT_EQ(sum(), "");
+      stream.synchronize();
+      if (context.rank == 0) {
+        EXPECT_EQ(sum(), "");
+      }
+      context.barrier();
+      if (context.rank != 0) {
+        EXPECT_EQ(sum(), "");
+      }
+      stream.synchronize();
+      EXPECT_TRUE(host_was_used(comm));
+    };
+    EXPECT_EQ(run_world(3, body, {{"WHORL_TIMEOUT_MS", "20000"}}, devices), "") << devices;
+  }
+}
+
 TEST_F(DevicePeers, AreServedByTheHostWhereOneRankCannotMapTheMemory) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
