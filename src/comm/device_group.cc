@@ -41,10 +41,14 @@ class ProcessGroup final : public DeviceGroup {
     }
   }
   ~ProcessGroup() override {
-    for (const Rank& rank : ranks_) {
-      if (rank.ready != nullptr) static_cast<void>(driver()->cuEventDestroy(rank.ready));
+    for (auto& [number, operation] : operations_) give_back_events(operation);
+    for (const auto& [context, events] : idle_events_) {
+      const gpu::ContextGuard guard(context);
+      for (const CUevent event : events) static_cast<void>(driver()->cuEventDestroy(event));
     }
-    if (done_ != nullptr) static_cast<void>(driver()->cuEventDestroy(done_));
+    if (done_ == nullptr) return;
+    const gpu::ContextGuard guard(done_context_);
+    static_cast<void>(driver()->cuEventDestroy(done_));
   }
 
   Status check(int rank, const Request& request, Stream* stream) const override;
@@ -58,14 +62,13 @@ class ProcessGroup final : public DeviceGroup {
  private:
   struct Rank {
     std::uint64_t posted = 0; ///< operations so far
-    CUevent ready = nullptr;  ///< the last point of its stream at which it posted
-    CUcontext context = nullptr;
   };
   struct Post {
     bool made = false;
     Request request;
     CUstream stream = nullptr; ///< if it is on the device
     CUcontext context = nullptr;
+    CUevent ready = nullptr; ///< the point of its stream at which it was made
     bool on_device = false;
     std::uint64_t timeout_ns = 0;
     Status error; ///< of its event
@@ -78,7 +81,8 @@ class ProcessGroup final : public DeviceGroup {
     Status error;
   };
 
-  Status record_ready(Rank& rank, const Stream::Device& device);
+  Status record_ready(Post& post);
+  void give_back_events(Operation& operation);
   void decide(Operation& operation);
   Result<bool> launch(const Operation& operation, bool one_context);
   Status launch_fused(const Operation& operation);
@@ -92,7 +96,8 @@ class ProcessGroup final : public DeviceGroup {
   std::mutex mutex_;
   Event event_; ///< notified when an operation has been decided
   std::vector<Rank> ranks_;
-  std::map<std::uint64_t, Operation> operations_; ///< that not all ranks have left
+  std::map<std::uint64_t, Operation> operations_;         ///< that not all ranks have left
+  std::map<CUcontext, std::vector<CUevent>> idle_events_; ///< that no post has
   Status failure_; ///< of an operation, with which the communicator ends
   CUevent done_ = nullptr;
   CUcontext done_context_ = nullptr;
@@ -132,17 +137,29 @@ bool has_kernels(CUcontext context) {
   return false;
 }
 
-Status ProcessGroup::record_ready(Rank& rank, const Stream::Device& device) {
-  const auto context = static_cast<CUcontext>(device.context);
-  const gpu::ContextGuard guard(context);
-  if (rank.context != context) {
-    if (rank.ready != nullptr) static_cast<void>(driver()->cuEventDestroy(rank.ready));
-    rank.ready = nullptr;
-    WHORL_CUDA_TRY(cuEventCreate(&rank.ready, CU_EVENT_DISABLE_TIMING));
-    rank.context = context;
+/// Each post has an event of its own: a rank may post in several streams before the first of its
+/// operations is queued.
+Status ProcessGroup::record_ready(Post& post) {
+  const gpu::ContextGuard guard(post.context);
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<CUevent>& idle = idle_events_[post.context];
+    if (!idle.empty()) {
+      post.ready = idle.back();
+      idle.pop_back();
+    }
   }
-  WHORL_CUDA_TRY(cuEventRecord(rank.ready, static_cast<CUstream>(device.stream)));
+  if (post.ready == nullptr) WHORL_CUDA_TRY(cuEventCreate(&post.ready, CU_EVENT_DISABLE_TIMING));
+  WHORL_CUDA_TRY(cuEventRecord(post.ready, post.stream));
   return {};
+}
+
+/// What waits for them has been queued, and keeps what they were. With the mutex held.
+void ProcessGroup::give_back_events(Operation& operation) {
+  for (Post& post : operation.posts) {
+    if (post.ready != nullptr) idle_events_[post.context].push_back(post.ready);
+    post.ready = nullptr;
+  }
 }
 
 Status ProcessGroup::check(int rank, const Request& request, Stream* stream) const {
@@ -170,12 +187,15 @@ std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* strea
     mine.context = static_cast<CUcontext>(device->context);
     mine.on_device = way_ != DeviceWay::kHost && suits(request, ranks_.size()) &&
                      reaches(mine.context, request, rank, nranks);
-    if (mine.on_device) mine.error = record_ready(ranks_[index], *device);
+    if (mine.on_device) mine.error = record_ready(mine);
   }
   const bool waits = mine.on_device;
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = ++ranks_[index].posted;
-  if (!failure_.ok() && operations_.count(number) == 0) return number; // nobody will decide it
+  if (!failure_.ok() && operations_.count(number) == 0) { // nobody will decide it
+    if (mine.ready != nullptr) idle_events_[mine.context].push_back(mine.ready);
+    return number;
+  }
   Operation& operation = operations_[number];
   operation.posts.resize(ranks_.size());
   operation.posts[index] = std::move(mine);
@@ -189,7 +209,9 @@ std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* strea
 
 /// With the mutex held.
 void ProcessGroup::leave(std::uint64_t number, Operation& operation) {
-  if (++operation.left == ranks_.size()) operations_.erase(number);
+  if (++operation.left < ranks_.size()) return;
+  give_back_events(operation);
+  operations_.erase(number);
 }
 
 /// All have posted. With the mutex held.
@@ -229,7 +251,7 @@ Result<bool> ProcessGroup::launch(const Operation& operation, bool one_context) 
     calls.push_back({.request = &post.request,
                      .context = post.context,
                      .stream = post.stream,
-                     .ready = ranks_[rank].ready,
+                     .ready = post.ready,
                      .timeout_ns = post.timeout_ns});
   }
   return schedules_->launch(calls);
@@ -283,9 +305,9 @@ Status ProcessGroup::launch_fused(const Operation& operation) {
     WHORL_CUDA_TRY(cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING));
     done_context_ = leader.context;
   }
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (operation.posts[rank].stream == leader.stream) continue;
-    WHORL_CUDA_TRY(cuStreamWaitEvent(leader.stream, ranks_[rank].ready, 0));
+  for (const Post& post : operation.posts) {
+    if (post.stream == leader.stream) continue;
+    WHORL_CUDA_TRY(cuStreamWaitEvent(leader.stream, post.ready, 0));
   }
   std::vector<Request> requests;
   for (const Post& post : operation.posts) requests.push_back(post.request);

@@ -1,0 +1,87 @@
+// How the calls of ranks of one process meet for one operation on a device: what they wait for, and
+// what goes on meanwhile. Built with a pretended device, see tests/support/fake_cuda; with the real
+// driver first in LD_LIBRARY_PATH it runs on a real one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/device.h"
+#include "tests/support/pretended_device.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Keeps streams from going on until it is opened.
+class Barrier {
+ public:
+  Barrier() {
+    EXPECT_EQ(cuMemAlloc(&word_, 4), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemsetD8Async(word_, 0, 4, opener_.get()), CUDA_SUCCESS);
+    opener_.synchronize();
+  }
+  ~Barrier() {
+    open();
+    EXPECT_EQ(cuMemFree(word_), CUDA_SUCCESS);
+  }
+  Barrier(const Barrier&) = delete;
+  Barrier& operator=(const Barrier&) = delete;
+  void hold(const DeviceQueue& stream) const {
+    EXPECT_EQ(cuStreamWaitValue32(stream.get(), word_, 1, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
+  }
+  void open() const {
+    EXPECT_EQ(cuStreamWriteValue32(opener_.get(), word_, 1, CU_STREAM_WRITE_VALUE_DEFAULT),
+              CUDA_SUCCESS);
+    opener_.synchronize();
+  }
+
+ private:
+  DeviceQueue opener_;
+  CUdeviceptr word_ = 0;
+};
+
+void sum(const DeviceCopy& values, std::size_t count, whorlComm_t comm, const DeviceQueue& stream) {
+  EXPECT_EQ(whorlAllReduce(values.data(), values.data(), count, whorlFloat32, whorlSum, comm,
+                           stream.get()),
+            whorlSuccess);
+}
+
+TEST(DeviceGroupCalls, WaitForTheirOwnStreams) {
+  constexpr std::size_t kCount = 100;
+  const DeviceContext context;
+  ThreadWorld world(2);
+  struct Rank {
+    DeviceQueue held, free;
+    DeviceCopy first{std::vector<float>(kCount, 0.0f), held.get()};
+    DeviceCopy second{std::vector<float>(kCount, 2.0f), free.get()};
+  } ranks[2];
+  const DeviceCopy late(std::vector<float>(kCount, 1.0f), ranks[0].held.get());
+  const Barrier barrier;
+  // What the first call reads comes late; the second one has nothing to do with it.
+  barrier.hold(ranks[0].held);
+  ASSERT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(ranks[0].first.data()),
+                          reinterpret_cast<CUdeviceptr>(late.data()), kCount * sizeof(float),
+                          ranks[0].held.get()),
+            CUDA_SUCCESS);
+  whorlGroupStart();
+  for (int rank = 0; rank < 2; ++rank) {
+    sum(ranks[rank].first, kCount, world.comm(rank), ranks[rank].held);
+    sum(ranks[rank].second, kCount, world.comm(rank), ranks[rank].free);
+  }
+  ASSERT_EQ(whorlGroupEnd(), whorlSuccess) << whorlGetLastError(nullptr);
+  for (const Rank& rank : ranks) {
+    EXPECT_EQ(rank.second.read<float>(rank.free.get()), std::vector<float>(kCount, 4.0f));
+    EXPECT_EQ(cuStreamQuery(rank.held.get()), CUDA_ERROR_NOT_READY);
+  }
+  barrier.open();
+  for (const Rank& rank : ranks) {
+    EXPECT_EQ(rank.first.read<float>(rank.held.get()), std::vector<float>(kCount, 1.0f));
+  }
+}
+
+} // namespace
+} // namespace whorl::test
