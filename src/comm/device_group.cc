@@ -104,6 +104,9 @@ class ProcessGroup final : public DeviceGroup {
   DeviceWay way_ = DeviceWay::kAny;
   Status way_error_;
   std::unique_ptr<DeviceSchedules> schedules_; ///< null with too many ranks
+  std::mutex schedules_mutex_;                 ///< taken behind the other one
+  std::atomic<bool> stopped_{false};
+  std::atomic<bool> launched_{false}; ///< schedules_, which has what stop() needs since then
 };
 
 /// Sleeps until the event, and watches the peers meanwhile.
@@ -254,17 +257,27 @@ Result<bool> ProcessGroup::launch(const Operation& operation, bool one_context) 
                      .ready = post.ready,
                      .timeout_ns = post.timeout_ns});
   }
-  return schedules_->launch(calls);
+  const std::lock_guard lock(schedules_mutex_);
+  const auto launched = schedules_->launch(calls);
+  if (!launched.ok() || !*launched) return launched;
+  launched_.store(true, std::memory_order_seq_cst); // either this sees stopped_, or stop() sees it
+  if (stopped_.load(std::memory_order_seq_cst)) schedules_->stop();
+  return true;
 }
 
+// The driver may hold up who launches, with the mutexes, until a stream goes on that waits for what
+// a thread of this process does. So that thread must not wait for a mutex here.
+
 void ProcessGroup::stop() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (schedules_ != nullptr) schedules_->stop();
+  stopped_.store(true, std::memory_order_seq_cst); // see launch()
+  if (launched_.load(std::memory_order_seq_cst)) schedules_->stop();
 }
 
 Status ProcessGroup::failure() {
-  const std::lock_guard lock(mutex_);
-  return schedules_ == nullptr ? Status() : schedules_->failure();
+  if (schedules_ == nullptr) return {};
+  const std::unique_lock lock(schedules_mutex_, std::try_to_lock);
+  // Who launches looks as well, and whoever waits asks again.
+  return lock.owns_lock() ? schedules_->failure() : Status();
 }
 
 /// The host is to carry the operation out, but a rank may have its stream captured.

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -263,6 +265,38 @@ TEST(DeviceKernels, TheHostStandsInWhereTheyCannotBeLoaded) {
     EXPECT_EQ(launches(), before);
   }
   EXPECT_EQ(b.read<float>(second.get()), std::vector<float>(50, 6.0f));
+  first.synchronize();
+}
+
+// The driver may wait for a stream in which an operation of the host is under way, whose thread
+// asks for the communicator's state meanwhile.
+TEST(DeviceKernels, TheStateOfACommunicatorIsKnownWhileTheDriverWaits) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const ScopedEnv asked{{"WHORL_DEVICE_ALGO", "schedule"}};
+  const FreshContext context;
+  const auto world = cold_world(2);
+  const DeviceQueue first, second, busy;
+  const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
+  const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
+  const DeviceCopy word(std::vector<std::uint32_t>{0}, busy.get());
+  const auto address = reinterpret_cast<CUdeviceptr>(word.data());
+  ASSERT_EQ(cuStreamWaitValue32(busy.get(), address, 1, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
+  std::thread caller([&] {
+    EXPECT_EQ(cuCtxPushCurrent(context.get()), CUDA_SUCCESS);
+    sum_of_two(*world, a, b, 50, first.get(), second.get());
+  });
+  while (waiting_in_driver() == 0) std::this_thread::yield();
+  whorlResult_t state = whorlInternalError;
+  auto asks = std::async(std::launch::async, [&] {
+    EXPECT_EQ(whorlCommGetAsyncError(world->comm(0), &state), whorlSuccess);
+  });
+  EXPECT_EQ(asks.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  EXPECT_EQ(cuStreamWriteValue32(second.get(), address, 1, CU_STREAM_WRITE_VALUE_DEFAULT),
+            CUDA_SUCCESS);
+  caller.join();
+  asks.wait();
+  EXPECT_EQ(state, whorlSuccess);
+  EXPECT_EQ(b.read<float>(second.get()), std::vector<float>(50, 3.0f));
   first.synchronize();
 }
 

@@ -41,6 +41,9 @@ inline void hold_interpreters(int device) {
   of_pretended_device<void(int)>("fake_cuda_hold_launches")(device);
 }
 
+/// Threads that are inside a call of the driver which waits for all streams of a context.
+inline int waiting_in_driver() { return of_pretended_device<int()>("fake_cuda_waiting")(); }
+
 /// Queues a kernel that accesses memory which it must not: when it runs, the device is lost to this
 /// process, and nothing that frees memory there succeeds any more.
 inline void queue_fault(CUstream stream) {

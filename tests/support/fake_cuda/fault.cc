@@ -16,6 +16,7 @@ std::atomic<bool> lost_{false};
 std::atomic<int> global_captures{0};
 std::atomic<bool> capture_spoilt{false};
 std::atomic<long> ipc_refusals{0}, module_refusals{0}, launches{0};
+std::atomic<int> waiting{0};
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 /// Takes one off a number of refusals.
@@ -43,7 +44,9 @@ bool modules_are_refused() { return one_of(module_refusals); }
 void synchronize_implicitly() {
   static const char* const text = std::getenv("FAKE_CUDA_IMPLICIT");
   if (current_context() == nullptr || (text != nullptr && std::string_view(text) == "0")) return;
+  ++waiting;
   synchronize_all();
+  --waiting;
 }
 
 void count_launch() { ++launches; }
@@ -80,5 +83,6 @@ void fake_cuda_fault(CUstream stream) {
 void fake_cuda_refuse_ipc(long n) { fake_cuda::ipc_refusals = n; }
 void fake_cuda_refuse_modules(long n) { fake_cuda::module_refusals = n; }
 long fake_cuda_launches() { return fake_cuda::launches; }
+int fake_cuda_waiting() { return fake_cuda::waiting; }
 
 } // extern "C"
