@@ -106,12 +106,21 @@ class Interpreter {
   }
 
   WHORL_HOST_DEVICE bool run_windows() {
-    std::uint32_t finished = 0;
+    // Messages between two looks whether all are to stop, by a block that never waits for long: one
+    // takes some microseconds, and so does a look.
+    constexpr std::uint32_t kMessages = 256;
+    std::uint32_t finished = 0, messages = 0;
     WHORL_DO_NOT_UNROLL
     for (window_ = instance_; window_ < launch_.windows; window_ += launch_.instances) {
+      if (messages >= kMessages) {
+        if (block_.any(block_.index() == 0 && block_.look(launch_.stop) != 0)) return false;
+        messages = 0;
+      }
       WHORL_DO_NOT_UNROLL
       for (step_ = 0; step_ < lane_.steps; ++step_) {
-        if (!run_step(step(step_), finished)) return false;
+        const ProgramStep& s = step(step_);
+        if (!run_step(s, finished)) return false;
+        messages += s.repeat * (std::uint32_t{s.fan_in} + s.fan_out);
       }
       finished += lane_.steps;
     }

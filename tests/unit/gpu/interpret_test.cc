@@ -164,6 +164,11 @@ class Device {
   std::uint64_t timeout_ns = 60'000'000'000;
   std::uint32_t stop = 0;
   const gpu::Report& report(std::size_t rank) const { return reports_[rank]; }
+  /// Messages from one rank to another so far, on the first channel.
+  std::uint64_t messages(std::uint32_t from, std::size_t to) const {
+    const std::byte* const end = regions_[to].get() + layout_.end_at(false, from, 0);
+    return reinterpret_cast<const gpu::FifoEnd*>(end)->flag;
+  }
 
  private:
   gpu::FifoLayout layout_;
@@ -347,6 +352,29 @@ TEST(Interpreter, LeavesWhenItIsStopped) {
   device.run(c, *map, schedules, world, 1);
   EXPECT_EQ(device.report(0).state, 1U);
   EXPECT_EQ(device.report(0).expired, 0U);
+}
+
+// A root that has a slot for every message waits for nobody.
+TEST(Interpreter, LeavesWhenItIsStoppedAlsoWithoutAWait) {
+  constexpr std::uint32_t kMessages = 10'000;
+  for (const unsigned threads : {1U, 3U}) {
+    const Case c{.algorithm = find_algorithm(Collective::kBroadcast, "tree"),
+                 .shape = shape_of(2),
+                 .count = kMessages,
+                 .slots = kMessages,
+                 .slot_bytes = 4,
+                 .threads = threads};
+    const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
+    const auto map = ChunkMap::make(schedules[0], c.count, 4, c.slot_bytes);
+    ASSERT_TRUE(map.ok());
+    ASSERT_GT(map->windows, 1000U);
+    Device device(2, 1, c.slots, 128);
+    World world(c);
+    device.stop = 1;
+    device.run(c, *map, schedules, world, 1);
+    EXPECT_LE(device.messages(0, 1), 300U);
+    EXPECT_EQ(device.report(0).state, 0U); // nobody is waited for
+  }
 }
 
 } // namespace
