@@ -69,6 +69,7 @@ class ProcessGroup final : public DeviceGroup {
     CUstream stream = nullptr; ///< if it is on the device
     CUcontext context = nullptr;
     CUevent ready = nullptr; ///< the point of its stream at which it was made
+    bool captured = false;   ///< its stream is, into a graph
     bool on_device = false;
     std::uint64_t timeout_ns = 0;
     Status error; ///< of its event
@@ -87,6 +88,7 @@ class ProcessGroup final : public DeviceGroup {
   Result<bool> launch(const Operation& operation, bool one_context);
   Status launch_fused(const Operation& operation);
   Status check_captures(const std::vector<Post>& posts) const;
+  Status check_joined(const std::vector<Post>& posts) const;
   Status check_alike(const std::vector<Post>& posts) const;
   void leave(std::uint64_t number, Operation& operation);
   std::string missing(const Operation& operation) const;
@@ -154,6 +156,9 @@ Status ProcessGroup::record_ready(Post& post) {
   }
   if (post.ready == nullptr) WHORL_CUDA_TRY(cuEventCreate(&post.ready, CU_EVENT_DISABLE_TIMING));
   WHORL_CUDA_TRY(cuEventRecord(post.ready, post.stream));
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  WHORL_CUDA_TRY(cuStreamIsCapturing(post.stream, &status));
+  post.captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
   return {};
 }
 
@@ -236,9 +241,16 @@ void ProcessGroup::decide(Operation& operation) {
     if (!post.error.ok()) operation.error = post.error;
   }
   if (operation.error.ok()) operation.error = check_alike(posts);
+  if (operation.error.ok()) operation.error = check_joined(posts);
   if (!operation.error.ok()) return;
   const auto launched = launch(operation, one_context);
   operation.error = launched.status();
+  if (posts[0].captured && !operation.error.ok()) {
+    operation.error = operation.error.with_context(
+        fmt::format("{} in streams that are being captured, all of which must belong to the same "
+                    "capture",
+                    describe(posts[0].request)));
+  }
   operation.carried_out = launched.ok() && *launched;
 }
 
@@ -290,6 +302,21 @@ Status ProcessGroup::check_captures(const std::vector<Post>& posts) const {
                       "one device",
                       names_[rank], describe(posts[rank].request)));
     }
+  }
+  return {};
+}
+
+/// An event takes a stream that waits for it into a capture, or spoils the capture.
+Status ProcessGroup::check_joined(const std::vector<Post>& posts) const {
+  for (std::size_t rank = 1; rank < posts.size(); ++rank) {
+    if (posts[rank].captured == posts[0].captured) continue;
+    const std::size_t captured = posts[0].captured ? 0 : rank;
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("{} in {}: its stream is being captured into a graph, that of {} is not. Join "
+                    "the streams of all ranks to one capture, by an event that is recorded in a "
+                    "captured stream and that the other ones wait for, or capture none of them",
+                    names_[captured], describe(posts[captured].request), names_[rank - captured]));
   }
   return {};
 }

@@ -15,6 +15,7 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// Keeps streams from going on until it is opened.
 class Barrier {
@@ -80,6 +81,35 @@ TEST(DeviceGroupCalls, WaitForTheirOwnStreams) {
   barrier.open();
   for (const Rank& rank : ranks) {
     EXPECT_EQ(rank.first.read<float>(rank.held.get()), std::vector<float>(kCount, 1.0f));
+  }
+}
+
+TEST(DeviceGroupCalls, OfRanksOfWhichOneIsCapturedAreRefused) {
+  const DeviceContext context;
+  for (const int captured : {0, 1}) {
+    ThreadWorld world(2);
+    const DeviceQueue streams[2];
+    const DeviceCopy a(std::vector<float>(10, 1.0f), streams[0].get());
+    const DeviceCopy b(std::vector<float>(10, 2.0f), streams[1].get());
+    CUgraph graph = nullptr;
+    ASSERT_EQ(cuStreamBeginCapture(streams[captured].get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
+              CUDA_SUCCESS);
+    whorlGroupStart();
+    sum(a, 10, world.comm(0), streams[0]);
+    sum(b, 10, world.comm(1), streams[1]);
+    EXPECT_EQ(whorlGroupEnd(), whorlInvalidUsage);
+    EXPECT_EQ(cuStreamEndCapture(streams[captured].get(), &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string text = whorlGetLastError(world.comm(rank));
+      EXPECT_THAT(text, StartsWith("rank " + std::to_string(captured)));
+      EXPECT_THAT(text, HasSubstr("in allreduce of 10 float32 (sum): its stream is being captured "
+                                  "into a graph, that of rank " +
+                                  std::to_string(1 - captured)));
+      EXPECT_THAT(text, HasSubstr("or capture none of them"));
+    }
+    EXPECT_EQ(a.read<float>(streams[0].get()), std::vector<float>(10, 1.0f));
+    EXPECT_EQ(b.read<float>(streams[1].get()), std::vector<float>(10, 2.0f));
   }
 }
 

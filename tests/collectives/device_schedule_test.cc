@@ -328,21 +328,41 @@ TEST_F(TwoDevices, AnAbortLetsKernelsLeave) {
 
 TEST_F(TwoDevices, RunInACaptureOnceTheirMemoryIsThere) {
   ThreadWorld world(2);
-  const auto capture = [&](bool begin) {
-    for (Rank& rank : ranks_) {
-      CUgraph graph = nullptr;
-      EXPECT_EQ(begin ? cuStreamBeginCapture(rank.stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED)
-                      : cuStreamEndCapture(rank.stream.get(), &graph),
-                CUDA_SUCCESS);
-    }
-  };
   ASSERT_EQ(issue(world), whorlSuccess);
   for (Rank& rank : ranks_) rank.stream.synchronize();
-  capture(true);
+  const CUstream first = ranks_[0].stream.get(), second = ranks_[1].stream.get();
+  CUevent fork = nullptr, join = nullptr;
+  for (int device = 0; device < 2; ++device) {
+    const DeviceContext own(device);
+    ASSERT_EQ(cuEventCreate(device == 0 ? &fork : &join, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  }
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventRecord(fork, first), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamWaitEvent(second, fork, 0), CUDA_SUCCESS);
   EXPECT_EQ(issue(world), whorlSuccess);
-  capture(false);
+  EXPECT_EQ(cuEventRecord(join, second), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamWaitEvent(first, join, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamEndCapture(first, &graph), CUDA_SUCCESS);
+  for (const CUevent event : {fork, join}) EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
   for (Rank& rank : ranks_) {
     EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 4.0f));
+  }
+}
+
+TEST_F(TwoDevices, CannotHaveCapturesOfTheirOwn) {
+  ThreadWorld world(2);
+  ASSERT_EQ(issue(world), whorlSuccess);
+  for (Rank& rank : ranks_) rank.stream.synchronize();
+  for (Rank& rank : ranks_) {
+    ASSERT_EQ(cuStreamBeginCapture(rank.stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED),
+              CUDA_SUCCESS);
+  }
+  EXPECT_EQ(issue(world), whorlUnhandledCudaError);
+  EXPECT_THAT(whorlGetLastError(world.comm(1)), HasSubstr("must belong to the same capture"));
+  for (Rank& rank : ranks_) {
+    CUgraph graph = nullptr;
+    cuStreamEndCapture(rank.stream.get(), &graph); // spoilt or not
   }
 }
 

@@ -81,6 +81,16 @@ class Memory {
   std::map<std::uintptr_t, Range> ranges_; ///< by begin
 };
 
+class Stream;
+
+/// Streams that are captured together: the one that it began with, and those that have waited for
+/// an event of one of them.
+struct Capture {
+  std::vector<Stream*> streams; ///< the first: with which it began; empty: it has ended
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool spoilt = false;
+};
+
 /// Operations in order, carried out by a thread. Those of the default stream of a device also come
 /// behind all that is in blocking streams there, and the other way round.
 class Stream {
@@ -95,8 +105,8 @@ class Stream {
   int device() const { return device_; }
   /// Whether the context in which it was made has not been reset.
   bool exists() const;
-  std::atomic<bool> capturing{false};
-  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL; ///< while capturing
+  /// The capture that it belongs to; null: none. See join_capture().
+  std::shared_ptr<Capture> capture;
 
   /// What a graph is here: while a thread captures, all that it pushes to any stream, in that
   /// order. It is carried out at once as well.
@@ -141,6 +151,7 @@ class Event {
   bool reached(std::uint64_t number);
   void wait(std::uint64_t number);
   std::chrono::steady_clock::time_point when(); ///< it was last reached
+  std::shared_ptr<Capture> capture;             ///< in which it was last recorded; null: none
 
  private:
   std::mutex mutex_;
@@ -148,6 +159,13 @@ class Event {
   std::uint64_t recorded_ = 0, reached_ = 0;
   std::chrono::steady_clock::time_point when_;
 };
+
+// Captures, one thread at a time.
+bool is_captured(Stream& stream);
+void record_in_capture(const Stream& stream, Event& event);
+/// A stream waits for an event, by which it may come into a capture. An error if that cannot be: it
+/// is in another one, or in one to which the event does not belong.
+CUresult join_capture(Stream& stream, const Event& event);
 
 /// The event of a handle. What is queued keeps it, as in the real driver.
 const std::shared_ptr<Event>& event_of(CUevent handle);

@@ -73,8 +73,8 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
-  *status =
-      stream_of(stream).capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  *status = fake_cuda::is_captured(stream_of(stream)) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                      : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
@@ -85,6 +85,10 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
 CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  if (const CUresult bad = fake_cuda::join_capture(stream_of(stream), *event);
+      bad != CUDA_SUCCESS) {
+    return bad;
+  }
   stream_of(stream).push([event, number = event->recorded()] { event->wait(number); });
   return CUDA_SUCCESS;
 }
@@ -132,6 +136,7 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
 CUresult cuEventRecord(CUevent handle, CUstream stream) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  fake_cuda::record_in_capture(stream_of(stream), *event);
   stream_of(stream).push([event, number = event->record()] { event->reach(number); });
   return CUDA_SUCCESS;
 }

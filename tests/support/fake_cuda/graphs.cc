@@ -1,4 +1,5 @@
 // Functions of the driver that measuring programs call: graphs, times.
+#include <mutex>
 #include <utility>
 
 #include "tests/support/fake_cuda/device.h"
@@ -13,29 +14,79 @@ using fake_cuda::stream_of;
 namespace {
 
 using Graph = std::shared_ptr<Stream::Recording>;
+using fake_cuda::Capture;
 
-/// Of the calling thread, each of a stream. What they record goes to the one that ends first.
+/// Of the calling thread. What they record goes to the one that ends first.
 thread_local int captures = 0;
+
+std::mutex& captures_mutex() {
+  static auto& instance = *new std::mutex;
+  return instance;
+}
+
+bool goes_on(const std::shared_ptr<Capture>& capture) {
+  return capture != nullptr && !capture->streams.empty();
+}
 
 } // namespace
 
+namespace fake_cuda {
+
+bool is_captured(Stream& stream) {
+  const std::lock_guard lock(captures_mutex());
+  return stream.capture != nullptr;
+}
+
+void record_in_capture(const Stream& stream, Event& event) {
+  const std::lock_guard lock(captures_mutex());
+  event.capture = stream.capture;
+}
+
+CUresult join_capture(Stream& stream, const Event& event) {
+  const std::lock_guard lock(captures_mutex());
+  if (stream.capture == nullptr) {
+    if (!goes_on(event.capture)) return CUDA_SUCCESS;
+    stream.capture = event.capture;
+    stream.capture->streams.push_back(&stream);
+    return CUDA_SUCCESS;
+  }
+  if (event.capture == stream.capture) return CUDA_SUCCESS;
+  stream.capture->spoilt = true;
+  return goes_on(event.capture) ? CUDA_ERROR_STREAM_CAPTURE_MERGE
+                                : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+}
+
+} // namespace fake_cuda
+
 extern "C" {
 
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
-  if (stream_of(stream).capturing.exchange(true)) return CUDA_ERROR_ILLEGAL_STATE;
+CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
+  Stream& stream = stream_of(handle);
+  {
+    const std::lock_guard lock(captures_mutex());
+    if (stream.capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    stream.capture = std::make_shared<Capture>(Capture{.streams = {&stream}, .mode = mode});
+  }
   ++captures;
-  stream_of(stream).capture_mode = mode;
   fake_cuda::begin_capture(mode);
   if (Stream::recording == nullptr) Stream::recording = std::make_shared<Stream::Recording>();
   return CUDA_SUCCESS;
 }
-CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  if (Stream::recording == nullptr || !stream_of(stream).capturing) return CUDA_ERROR_ILLEGAL_STATE;
-  stream_of(stream).capturing = false;
+CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+  Stream& stream = stream_of(handle);
+  std::shared_ptr<Capture> capture;
+  {
+    const std::lock_guard lock(captures_mutex());
+    capture = stream.capture;
+    if (Stream::recording == nullptr || capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture->streams.front() != &stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    for (Stream* const one : capture->streams) one->capture = nullptr;
+    capture->streams.clear();
+  }
   const auto recorded = std::exchange(Stream::recording, nullptr);
   if (--captures > 0) Stream::recording = std::make_shared<Stream::Recording>();
   *graph = nullptr;
-  if (!fake_cuda::end_capture(stream_of(stream).capture_mode)) {
+  if (!fake_cuda::end_capture(capture->mode) || capture->spoilt) {
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   }
   *graph = reinterpret_cast<CUgraph>(new Graph(recorded));
