@@ -113,5 +113,30 @@ TEST(DeviceGroupCalls, OfRanksOfWhichOneIsCapturedAreRefused) {
   }
 }
 
+// A kernel reaches the memory of a pool on its own device only.
+TEST(DeviceGroupCalls, OnAPoolOfAnotherDeviceAreServedByTheHost) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const ScopedEnv two{{"FAKE_CUDA_DEVICES", "2"}};
+  constexpr std::size_t kBytes = 400;
+  CUdeviceptr pool = 0;
+  {
+    const DeviceContext other(1);
+    const DeviceQueue stream;
+    ASSERT_EQ(cuMemAllocAsync(&pool, kBytes, stream.get()), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemsetD8Async(pool, 0, kBytes, stream.get()), CUDA_SUCCESS);
+    stream.synchronize();
+  }
+  const DeviceContext context;
+  ThreadWorld world(1);
+  const DeviceQueue stream;
+  const DeviceCopy values(std::vector<float>(100, 3.0f), stream.get());
+  const long before = launches();
+  EXPECT_EQ(whorlAllReduce(values.data(), reinterpret_cast<void*>(pool), 100, whorlFloat32,
+                           whorlSum, world.comm(0), stream.get()),
+            whorlSuccess);
+  stream.synchronize();
+  EXPECT_EQ(launches(), before);
+}
+
 } // namespace
 } // namespace whorl::test
