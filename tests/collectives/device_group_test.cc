@@ -138,5 +138,37 @@ TEST(DeviceGroupCalls, OnAPoolOfAnotherDeviceAreServedByTheHost) {
   EXPECT_EQ(launches(), before);
 }
 
+// What may wait for streams of the program is done once: then every kernel has been loaded, also
+// those that have not been launched, and there is memory.
+TEST(DeviceGroupCalls, MayWaitForStreamsOnlyAtFirst) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const DeviceContext context;
+  for (const char* const way : {"fused", "schedule", "host"}) {
+    SCOPED_TRACE(way);
+    const ScopedEnv asked{{"WHORL_DEVICE_ALGO", way}, {"WHORL_PIECE_BYTES", "65536"}};
+    constexpr std::size_t kCount = 100'000;
+    ThreadWorld world(2);
+    const DeviceQueue streams[2];
+    const DeviceCopy values[2] = {{std::vector<float>(kCount, 0.0f), streams[0].get()},
+                                  {std::vector<float>(kCount, 0.0f), streams[1].get()}};
+    const auto run = [&](whorlDataType_t type, whorlRedOp_t op) {
+      whorlGroupStart();
+      for (int rank = 0; rank < 2; ++rank) {
+        whorlAllReduce(values[rank].data(), values[rank].data(), kCount, type, op, world.comm(rank),
+                       streams[rank].get());
+      }
+      EXPECT_EQ(whorlGroupEnd(), whorlSuccess) << whorlGetLastError(nullptr);
+      for (const DeviceQueue& stream : streams) stream.synchronize();
+    };
+    run(whorlFloat32, whorlSum);
+    const long before = calls_that_may_wait();
+    for (const auto op : {whorlSum, whorlMax, whorlMin, whorlProd}) {
+      run(whorlFloat32, op);
+      run(whorlInt8, op);
+    }
+    EXPECT_EQ(calls_that_may_wait(), before);
+  }
+}
+
 } // namespace
 } // namespace whorl::test

@@ -44,6 +44,12 @@ inline void hold_interpreters(int device) {
 /// Threads that are inside a call of the driver which waits for all streams of a context.
 inline int waiting_in_driver() { return of_pretended_device<int()>("fake_cuda_waiting")(); }
 
+/// Calls so far that the real driver may let wait for streams: to allocate, register, map and free
+/// memory, to load kernels.
+inline long calls_that_may_wait() {
+  return of_pretended_device<long()>("fake_cuda_calls_that_may_wait")();
+}
+
 /// Queues a kernel that accesses memory which it must not: when it runs, the device is lost to this
 /// process, and nothing that frees memory there succeeds any more.
 inline void queue_fault(CUstream stream) {

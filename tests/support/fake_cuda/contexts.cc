@@ -29,7 +29,7 @@ struct Contexts {
   std::mutex mutex;
   std::array<Primary, kMostDevices> primary;
   unsigned long long ids_made = 0;
-  std::set<std::pair<unsigned long long, CUfunction>> functions; ///< by id of the context
+  std::set<std::pair<unsigned long long, CUfunction>> functions, loaded; ///< by id of the context
 };
 Contexts& contexts() {
   static Contexts& instance = *new Contexts;
@@ -91,6 +91,12 @@ void add_function(CUfunction function) {
   const unsigned long long id = id_of(current_context());
   const std::lock_guard lock(contexts().mutex);
   contexts().functions.insert({id, function});
+}
+
+bool load_function(CUfunction function) {
+  const unsigned long long id = id_of(current_context());
+  const std::lock_guard lock(contexts().mutex);
+  return contexts().loaded.insert({id, function}).second;
 }
 
 bool has_function(CUfunction function) {

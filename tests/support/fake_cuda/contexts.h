@@ -25,5 +25,7 @@ unsigned long long id_of(CUcontext context);
 void add_function(CUfunction function);
 /// Whether that was in the present life of the current context.
 bool has_function(CUfunction function);
+/// It is loaded when something is asked of it, or at its first launch. False: it was already.
+bool load_function(CUfunction function);
 
 } // namespace fake_cuda

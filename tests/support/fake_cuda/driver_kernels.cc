@@ -123,7 +123,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   perf_kernels().insert(*function);
   return CUDA_SUCCESS;
 }
-CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
+  fake_cuda::load_function(function);
   *value = 64;
   return CUDA_SUCCESS;
 }
@@ -136,6 +137,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
   }
   if (const CUresult bad = fake_cuda::refused(stream); bad != CUDA_SUCCESS) return bad;
   if (!fake_cuda::has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
+  if (fake_cuda::load_function(function)) fake_cuda::synchronize_implicitly();
   if (is_interpreter(function)) {
     return interpret(function, {x, y, z}, {threads, threads_y, threads_z}, stream, parameters);
   }
@@ -155,7 +157,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
   return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int,
+                                                     std::size_t) {
+  fake_cuda::load_function(function);
   *blocks = kBlocksOfProcessor;
   return CUDA_SUCCESS;
 }
@@ -171,6 +175,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, 
   }
   if (const CUresult bad = fake_cuda::refused(handle); bad != CUDA_SUCCESS) return bad;
   if (!fake_cuda::has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
+  if (fake_cuda::load_function(function)) fake_cuda::synchronize_implicitly();
   int processors = 0;
   cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                        stream_of(handle).device());

@@ -78,6 +78,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr 
   return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
+  fake_cuda::count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -97,6 +98,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
   return Memory::all().allocate_host(bytes, true, reinterpret_cast<void**>(pointer));
 }
 CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  fake_cuda::count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -104,6 +106,7 @@ CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
 }
 CUresult cuMemFreeHost(void* pointer) { return Memory::all().free_host(pointer); }
 CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned) {
+  fake_cuda::count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;

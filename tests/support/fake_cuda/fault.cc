@@ -17,6 +17,7 @@ std::atomic<int> global_captures{0};
 std::atomic<bool> capture_spoilt{false};
 std::atomic<long> ipc_refusals{0}, module_refusals{0}, launches{0};
 std::atomic<int> waiting{0};
+std::atomic<long> waiting_calls{0};
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 /// Takes one off a number of refusals.
@@ -41,7 +42,10 @@ CUresult refused(CUstream stream) {
 bool ipc_is_refused() { return one_of(ipc_refusals); }
 bool modules_are_refused() { return one_of(module_refusals); }
 
+void count_call_that_may_wait() { ++waiting_calls; }
+
 void synchronize_implicitly() {
+  count_call_that_may_wait();
   static const char* const text = std::getenv("FAKE_CUDA_IMPLICIT");
   if (current_context() == nullptr || (text != nullptr && std::string_view(text) == "0")) return;
   ++waiting;
@@ -84,5 +88,6 @@ void fake_cuda_refuse_ipc(long n) { fake_cuda::ipc_refusals = n; }
 void fake_cuda_refuse_modules(long n) { fake_cuda::module_refusals = n; }
 long fake_cuda_launches() { return fake_cuda::launches; }
 int fake_cuda_waiting() { return fake_cuda::waiting; }
+long fake_cuda_calls_that_may_wait() { return fake_cuda::waiting_calls; }
 
 } // extern "C"

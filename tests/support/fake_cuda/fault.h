@@ -22,6 +22,10 @@ void count_launch();
 /// fake_cuda_refuse_modules(n) lets the next n modules not be loaded: they are for other devices.
 bool modules_are_refused();
 
+/// fake_cuda_calls_that_may_wait() tells how many calls there have been that the real driver may
+/// let wait for streams: those below, and those that allocate, register or map memory.
+void count_call_that_may_wait();
+
 /// Calls that the real driver may let wait for all streams of the context (to free memory, to end a
 /// registration or a mapping, to load kernels) do so here, unless FAKE_CUDA_IMPLICIT is 0.
 void synchronize_implicitly();

@@ -69,6 +69,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
+  count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
