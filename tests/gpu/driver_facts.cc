@@ -17,18 +17,9 @@
 #include <thread>
 #include <vector>
 
-namespace {
+#include "tests/gpu/facts.h"
 
-using Clock = std::chrono::steady_clock;
-
-/// Ends the process if a call fails on which the question depends.
-void need(CUresult result, const char* what) {
-  if (result == CUDA_SUCCESS) return;
-  std::printf("not answered: %s gives %d\n", what, static_cast<int>(result));
-  std::fflush(stdout);
-  std::_Exit(0);
-}
-#define NEED(call) need(call, #call)
+namespace whorl::facts {
 
 void ask(const std::string& question, const std::function<void()>& answer) {
   std::printf("%s: ", question.c_str());
@@ -52,39 +43,13 @@ void ask(const std::string& question, const std::function<void()>& answer) {
   }
 }
 
-CUcontext enter() {
-  CUcontext context = nullptr;
-  NEED(cuInit(0));
-  NEED(cuDevicePrimaryCtxRetain(&context, 0));
-  NEED(cuCtxSetCurrent(context));
-  return context;
+CUdeviceptr device_memory(std::size_t bytes) {
+  CUdeviceptr memory = 0;
+  NEED(cuMemAlloc(&memory, bytes));
+  return memory;
 }
 
-CUstream new_stream(int priority = 0) {
-  CUstream stream = nullptr;
-  NEED(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority));
-  return stream;
-}
-
-/// A word that streams wait for.
-class Word {
- public:
-  Word() {
-    void* memory = nullptr;
-    NEED(cuMemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
-    word_ = new (memory) std::atomic<std::uint32_t>(0);
-    NEED(cuMemHostGetDevicePointer(&address_, memory, 0));
-  }
-  void hold(CUstream stream) const {
-    NEED(cuStreamWaitValue32(stream, address_, 1, CU_STREAM_WAIT_VALUE_GEQ));
-  }
-  void open() const { word_->store(1); }
-  CUdeviceptr address() const { return address_; }
-
- private:
-  std::atomic<std::uint32_t>* word_;
-  CUdeviceptr address_ = 0;
-};
+namespace {
 
 /// Runs `call` in a thread and says how long it took, or that it did not return.
 void time_it(CUcontext context, const std::function<CUresult()>& call) {
@@ -116,12 +81,6 @@ constexpr char kModule[] =
 void* pages(std::size_t bytes) {
   void* const memory = std::aligned_alloc(4096, bytes);
   std::fill_n(static_cast<char*>(memory), bytes, '\0');
-  return memory;
-}
-
-CUdeviceptr device_memory(std::size_t bytes) {
-  CUdeviceptr memory = 0;
-  NEED(cuMemAlloc(&memory, bytes));
   return memory;
 }
 
@@ -382,8 +341,10 @@ void ids_of_default_streams() {
 }
 
 } // namespace
+} // namespace whorl::facts
 
 int main() {
+  using namespace whorl::facts; // NOLINT: the program is this
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   ask("the driver", [] {
     int version = 0;
@@ -432,4 +393,5 @@ int main() {
   }
   ask("P5 the primary context, released and retained", contexts_across_release);
   ask("P5 ids of the default streams", ids_of_default_streams);
+  ask_about_kernels();
 }

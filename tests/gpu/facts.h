@@ -1,0 +1,72 @@
+#pragma once
+
+// How driver_facts asks: each question in a process of its own.
+
+#include <cuda.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <string>
+
+namespace whorl::facts {
+
+using Clock = std::chrono::steady_clock;
+
+/// Ends the process if a call fails on which the question depends.
+inline void need(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  std::printf("not answered: %s gives %d\n", what, static_cast<int>(result));
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+#define NEED(call) ::whorl::facts::need(call, #call)
+
+/// Prints the question, and lets a process answer it that is ended after ten seconds.
+void ask(const std::string& question, const std::function<void()>& answer);
+
+inline CUcontext enter() {
+  CUcontext context = nullptr;
+  NEED(cuInit(0));
+  NEED(cuDevicePrimaryCtxRetain(&context, 0));
+  NEED(cuCtxSetCurrent(context));
+  return context;
+}
+
+inline CUstream new_stream(int priority = 0) {
+  CUstream stream = nullptr;
+  NEED(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority));
+  return stream;
+}
+
+/// A word that streams wait for.
+class Word {
+ public:
+  Word() {
+    void* memory = nullptr;
+    NEED(cuMemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
+    word_ = new (memory) std::atomic<std::uint32_t>(0);
+    NEED(cuMemHostGetDevicePointer(&address_, memory, 0));
+  }
+  void hold(CUstream stream) const {
+    NEED(cuStreamWaitValue32(stream, address_, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  }
+  void open() const { word_->store(1); }
+  std::uint32_t value() const { return word_->load(); }
+  CUdeviceptr address() const { return address_; }
+
+ private:
+  std::atomic<std::uint32_t>* word_;
+  CUdeviceptr address_ = 0;
+};
+
+CUdeviceptr device_memory(std::size_t bytes);
+
+/// What a kernel sees that runs, and which ones run side by side.
+void ask_about_kernels();
+
+} // namespace whorl::facts
