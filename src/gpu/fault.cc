@@ -22,8 +22,10 @@ Status lost(CUresult result, const char* asked) {
 } // namespace
 
 bool is_fault(CUresult result) noexcept {
-  constexpr int kContained = 226; // CUDA_ERROR_CONTAINED, which older headers lack
-  if (static_cast<int>(result) == kContained) return true;
+  // What older headers lack: CUDA_ERROR_CONTAINED, …_TENSOR_MEMORY_LEAK, …_MPS_CLIENT_TERMINATED.
+  for (const int later : {226, 721, 810}) {
+    if (static_cast<int>(result) == later) return true;
+  }
   switch (result) {
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
