@@ -9,8 +9,8 @@ namespace perf::gpu {
 
 // clang-format off
 #define PERF_LIBRARY_FUNCTIONS(function)                                                      \
-  function(GetUniqueId) function(CommInitRank) function(CommDestroy) function(GroupStart)    \
-  function(GroupEnd) function(AllReduce) function(ReduceScatter) function(AllGather)          \
+  function(GetUniqueId) function(CommInitRank) function(CommDestroy) function(CommAbort)     \
+  function(GroupStart) function(GroupEnd) function(AllReduce) function(ReduceScatter) function(AllGather)          \
   function(Reduce) function(GetErrorString) function(GetLastError) function(GetVersion)
 // clang-format on
 

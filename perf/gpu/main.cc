@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
   CLI::App* const identity = add("identity", "Results bit by bit");
   identity->add_option("--path", settings.path,
                        "\"one kernel\" or \"schedules\" in one process, else a name for processes");
+  CLI::App* const abort = add("abort", "How soon kernels leave that are to stop");
   CLI::App* const device = add("device", "What the device is");
   CLI11_PARSE(app, argc, argv);
 
@@ -83,6 +84,7 @@ int main(int argc, char** argv) {
     if (latency->parsed()) return measure_latency(settings);
     if (processes->parsed()) return measure_processes(settings);
     if (identity->parsed()) return measure_identity(settings);
+    if (abort->parsed()) return measure_abort(settings);
     if (device->parsed()) return describe_device(settings);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_bench: %s\n", error.what());

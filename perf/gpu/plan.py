@@ -1,4 +1,4 @@
-"""What is measured, with what, and what is predicted: the table M1 to M8 of docs/gpu.md."""
+"""What is measured, with what, and what is predicted: the table M1 to M9 of docs/gpu.md."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Plan:
     def steps(self) -> list[Step]:
         """In the order of their importance: what the time does not suffice for is at the end."""
         return [*self.identity(), *self.fused(), *self.latency(), *self.types(),
-                *self.processes(), *self.by_host(), *self.ring(), *self.others()]
+                *self.processes(), *self.by_host(), *self.ring(), *self.abort(), *self.others()]
 
     def fused(self) -> list[Step]:
         sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB, 4 * GIB)
@@ -137,6 +137,16 @@ class Plan:
                                 more=["--ring", "--needs", parameter],
                                 environment={parameter: "schedule"})
                 for ranks in self.ranks(2, 4, 8)]
+
+    def abort(self) -> list[Step]:
+        sizes = self.sizes(64 * MIB, GIB)
+        return [Step("M9", f"abort, {ranks} ranks",
+                     ["abort", "--name", "M9", "-N", str(ranks), "--sizes", list_of(sizes),
+                      *self.effort(5)],
+                     [{"measurement": "M9", "collective": "allreduce", "ranks": ranks,
+                       "bytes": size, "type": "float"} for size in sizes],
+                     environment={"WHORL_DEVICE_ALGO": "schedule"})
+                for ranks in self.ranks(2, 4)]
 
     def identity(self) -> list[Step]:
         sizes = [1000, 64 * KIB] if self.smoke else [1000, 64 * KIB, 4 * MIB]
@@ -214,6 +224,8 @@ def target_of(row: Row) -> Target | None:
         return Target("≥ 60 % of triad", ratios["triad"] >= 0.6)
     if name == "M5" and size >= 16 * MIB and "copies of all" in ratios:
         return Target("≥ 80 % of the copies", ratios["copies of all"] >= 0.8)
+    if name == "M9" and "whorl" in us:
+        return Target("≤ 10 ms", us["whorl"] <= 10_000)
     if name == "M7" and "ring" in ratios:
         if size >= 16 * MIB:
             return Target("≥ 97 % of ring", ratios["ring"] >= 0.97)

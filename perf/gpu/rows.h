@@ -87,6 +87,7 @@ int measure_collectives(const Settings& settings); ///< M1, M2, M6, M7
 int measure_latency(const Settings& settings);     ///< M3
 int measure_processes(const Settings& settings);   ///< M4, M5
 int measure_identity(const Settings& settings);    ///< M8
+int measure_abort(const Settings& settings);       ///< M9
 int describe_device(const Settings& settings);
 
 } // namespace perf::gpu

@@ -16,6 +16,7 @@ TITLES = {
     "M6": "M6: reduction by datatype",
     "M7": "M7: the kernel that interprets schedules, against a ring kernel made for the case",
     "M8": "M8: results bit for bit",
+    "M9": "M9: from an abort until the kernels that interpret schedules have left",
 }
 
 
@@ -92,6 +93,7 @@ COLUMNS: dict[str, Columns] = {
            ("size", size_of), ("data", field("data")), ("compared", field("compared")),
            ("differ from rank order", field("differ_from_rank_order")),
            ("differ from the host's", field("differ_from_host")), *TARGET],
+    "M9": [*WHAT, ("whole operation µs", us_of("operation")), ("abort µs", us_of("whorl")), *TARGET],
 }
 
 

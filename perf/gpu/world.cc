@@ -86,6 +86,11 @@ void World::synchronize() const {
   for (const auto& stream : streams_) stream->synchronize();
 }
 
+void World::abort() {
+  for (const Comm comm : comms_) static_cast<void>(library_.CommAbort(comm));
+  comms_.clear();
+}
+
 Timer::Timer(std::vector<CUstream> streams) : streams_(std::move(streams)) {
   for (std::size_t i = 0; i < streams_.size(); ++i)
     points_.push_back(std::make_unique<Event>(false));

@@ -52,6 +52,8 @@ class World {
   void issue(const Layout& layout, CUdeviceptr base, int type) const;
   [[nodiscard]] const std::vector<std::unique_ptr<Stream>>& streams() const { return streams_; }
   void synchronize() const;
+  /// Ends all ranks. Nothing is issued afterwards.
+  void abort();
 
  private:
   const Library& library_;

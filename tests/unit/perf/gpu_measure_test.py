@@ -45,7 +45,7 @@ class Measure(unittest.TestCase):
         self.assertEqual(result["devices_before"]["driver"], "pretended")
         expected = [row for step in plan.Plan(smoke=True, nccl=NCCL).steps() for row in step.rows]
         self.assertEqual({row["measurement"] for row in expected},
-                         {f"M{number}" for number in range(1, 9)})
+                         {f"M{number}" for number in range(1, 10)})
         pings = [row for row in result["rows"] if row.get("collective") == "ping-pong"]
         self.assertEqual(len(result["rows"]) - len(pings), len(expected))
         self.assertGreater(pings[0]["us"]["words, one way"], 0)
@@ -63,7 +63,7 @@ class Measure(unittest.TestCase):
                 self.assertLessEqual(row.get("wrong", 0), 0, row)
         against_nccl = [row for row in result["rows"] if "nccl" in (row.get("us") or {})]
         self.assertEqual(len(against_nccl), 4)
-        for name in ("M1", "M2", "M3", "M4", "M5", "M6", "M7", "M8"):
+        for name in ("M1", "M2", "M3", "M4", "M5", "M6", "M7", "M8", "M9"):
             self.assertIn(f"## {name}: ", text)
         self.assertIn("gpu_bench collectives --name M1 --collective allreduce -N 2", text)
 
