@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/fault.h"
@@ -181,11 +183,22 @@ void Stream::Point::wait() const {
   while (!reached() && !lost()) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-Stream::Stream(Kind kind)
+/// As it is when the stream is made; null: it has its own.
+Stream::HardwareQueue* Stream::shared_queue(int priority) const {
+  static auto& all = *new std::map<std::tuple<int, int, unsigned long long>, HardwareQueue>;
+  const char* const connections = std::getenv("FAKE_CUDA_CONNECTIONS");
+  if (connections == nullptr) return nullptr;
+  const auto place = number_ % static_cast<unsigned long long>(std::atoi(connections));
+  const std::lock_guard lock(streams().mutex);
+  return &all[{device_, priority, place}];
+}
+
+Stream::Stream(Kind kind, int priority)
     : kind_(kind),
       device_(current_context() == nullptr ? 0 : device_of(current_context())),
       life_(id_of(context_of(device_))),
       number_(++streams_made),
+      queue_(shared_queue(priority)),
       thread_([this] { run(); }) {
   const std::lock_guard lock(streams().mutex);
   streams().all.insert(this);
@@ -220,9 +233,19 @@ std::vector<Stream::Point> Stream::others() const {
 
 thread_local std::shared_ptr<Stream::Recording> Stream::recording;
 
-void Stream::push(std::function<void()> operation) {
+void Stream::push(std::function<void()> operation, bool waits) {
   if (recording != nullptr) recording->push_back(operation);
   const std::lock_guard order(streams().mutex);
+  if (queue_ != nullptr) {
+    operation = [queue = queue_, turn = queue_->queued++, waits, operation = std::move(operation)] {
+      while (queue->begun != turn && !lost()) {
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
+      if (!waits) ++queue->begun;
+      operation();
+      if (waits) ++queue->begun;
+    };
+  }
   if (std::vector<Point> points = others(); !points.empty()) {
     operation = [points = std::move(points), operation = std::move(operation)] {
       for (const Point& point : points) point.wait();

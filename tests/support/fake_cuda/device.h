@@ -6,6 +6,9 @@
 //     driver reaches the same bytes through an alias;
 //   - a stream is a thread, so that everything asynchronous really is; the default stream and the
 //     streams that synchronise with it wait for each other;
+//   - with FAKE_CUDA_CONNECTIONS = n, streams of equal priority on a device share n queues of the
+//     hardware: nothing begins there before all that was queued earlier has begun, and what waits
+//     has waited; otherwise each stream has its own;
 //   - what may wait for all streams of a context does (fault.h);
 //   - kernels are those of tests/support/host_kernels.h, found by their names; of a cooperative
 //     launch each block is a thread, and a block touches memory of another device only if access to
@@ -96,9 +99,10 @@ struct Capture {
 class Stream {
  public:
   enum class Kind { kLegacy, kBlocking, kNonBlocking };
-  explicit Stream(Kind kind); ///< of the current context
-  ~Stream();                  ///< after all operations
-  void push(std::function<void()> operation);
+  explicit Stream(Kind kind, int priority = 0); ///< of the current context
+  ~Stream();                                    ///< after all operations
+  /// `waits`: for something else than the operations before it.
+  void push(std::function<void()> operation, bool waits = false);
   bool idle();
   void synchronize();
   unsigned long long number() const { return number_; } ///< never used again
@@ -128,9 +132,16 @@ class Stream {
  private:
   void run();
   std::vector<Point> others() const;
+  /// In which operations begin in the order in which they have been put there.
+  struct HardwareQueue {
+    std::uint64_t queued = 0; ///< with the mutex of all streams held
+    std::atomic<std::uint64_t> begun{0};
+  };
+  HardwareQueue* shared_queue(int priority) const;
   const Kind kind_;
   const int device_;
   const unsigned long long life_, number_;
+  HardwareQueue* const queue_; ///< null: its own
   const std::shared_ptr<Count> count_ = std::make_shared<Count>();
   std::mutex mutex_;
   std::condition_variable changed_;

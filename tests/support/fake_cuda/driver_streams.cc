@@ -36,16 +36,16 @@ void write_value(CUdeviceptr address, std::uint32_t value) {
 
 #pragma GCC visibility push(default)
 extern "C" {
-CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
   if (lost()) return kFault;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   using Kind = fake_cuda::Stream::Kind;
   const Kind kind = (flags & CU_STREAM_NON_BLOCKING) != 0 ? Kind::kNonBlocking : Kind::kBlocking;
-  *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream(kind));
+  *stream = reinterpret_cast<CUstream>(new fake_cuda::Stream(kind, priority));
   return CUDA_SUCCESS;
 }
-CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) {
-  return cuStreamCreate(stream, flags);
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  return cuStreamCreateWithPriority(stream, flags, 0);
 }
 CUresult cuStreamGetPriority(CUstream, int* priority) {
   *priority = 0;
@@ -89,18 +89,17 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
       bad != CUDA_SUCCESS) {
     return bad;
   }
-  stream_of(stream).push([event, number = event->recorded()] { event->wait(number); });
+  stream_of(stream).push([event, number = event->recorded()] { event->wait(number); }, true);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                              unsigned flags) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
-  stream_of(stream).push([=] {
-    wait_value(address, [=](std::uint32_t now) {
-      return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
-                                                    : static_cast<std::int32_t>(now - value) >= 0;
-    });
-  });
+  const auto reached = [=](std::uint32_t now) {
+    return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
+                                                  : static_cast<std::int32_t>(now - value) >= 0;
+  };
+  stream_of(stream).push([=] { wait_value(address, reached); }, true);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
