@@ -29,7 +29,7 @@ namespace whorl::gpu {
   function(cuPointerGetAttributes) function(cuStreamBatchMemOp)                                   \
   function(cuStreamCreateWithPriority) function(cuStreamDestroy) function(cuStreamGetCtx)         \
   function(cuStreamGetId) function(cuStreamGetPriority) function(cuStreamIsCapturing)             \
-  function(cuStreamQuery) function(cuStreamSynchronize) function(cuStreamWaitEvent)               \
+  function(cuStreamSynchronize) function(cuStreamWaitEvent)                                       \
   function(cuStreamWaitValue32) function(cuStreamWriteValue32)                                    \
   function(cuThreadExchangeStreamCaptureMode)
 // clang-format on

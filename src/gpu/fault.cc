@@ -52,8 +52,15 @@ Status current_fault() {
   CUcontext context = nullptr;
   if (driver()->cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return {};
   const CaptureModeGuard relaxed;
-  const CUresult result = driver()->cuStreamQuery(CU_STREAM_LEGACY);
-  return is_fault(result) ? lost(result, "cuStreamQuery") : Status();
+  // Not of the default stream: if a stream that synchronises with it is being captured, that spoils
+  // the capture.
+  CUevent event = nullptr;
+  CUresult result = driver()->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) {
+    result = driver()->cuEventQuery(event);
+    static_cast<void>(driver()->cuEventDestroy(event));
+  }
+  return is_fault(result) ? lost(result, "cuEventQuery") : Status();
 }
 
 FaultProbe::~FaultProbe() {

@@ -197,6 +197,31 @@ TEST(DeviceCaptures, AreNotSpoiltByTheFirstOperationsOfAnotherThread) {
   EXPECT_EQ(b.read<float>(stream.get())[49'999], 1.0f);
 }
 
+// To ask the default stream of something is to ask all that synchronise with it.
+TEST(DeviceCaptures, AreNotSpoiltByAnErrorOfAnotherThread) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const ScopedEnv env{{"WHORL_PIECE_BYTES", "0"}};
+  const FreshContext context;
+  const auto world = cold_world(2);
+  const DeviceQueue stream, other;
+  const DeviceCopy a(std::vector<float>(50, 1.0f), stream.get());
+  const DeviceCopy b(std::vector<float>(50, 2.0f), stream.get());
+  CUstream blocking = nullptr;
+  ASSERT_EQ(cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  capture(blocking, [&] {
+    std::thread([&] {
+      EXPECT_EQ(cuCtxPushCurrent(context.get()), CUDA_SUCCESS);
+      allow_copies(0);
+      EXPECT_EQ(whorlSend(a.data(), 50, whorlFloat32, 1, world->comm(0), stream.get()),
+                whorlUnhandledCudaError);
+      allow_copies(-1);
+    }).join();
+  });
+  EXPECT_EQ(cuStreamDestroy(blocking), CUDA_SUCCESS);
+  transfer(*world, a, b, 50, stream.get(), other.get());
+  EXPECT_EQ(b.read<float>(other.get())[49], 1.0f);
+}
+
 TEST(DeviceStreams, OfAGroupMayWaitForEachOther) {
   const ScopedEnv env{{"WHORL_TIMEOUT_MS", "10000"}};
   const FreshContext context;

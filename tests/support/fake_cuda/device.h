@@ -107,6 +107,7 @@ class Stream {
   void synchronize();
   unsigned long long number() const { return number_; } ///< never used again
   int device() const { return device_; }
+  Kind kind() const { return kind_; }
   /// Whether the context in which it was made has not been reset.
   bool exists() const;
   /// The capture that it belongs to; null: none. See join_capture().
@@ -177,6 +178,9 @@ void record_in_capture(const Stream& stream, Event& event);
 /// A stream waits for an event, by which it may come into a capture. An error if that cannot be: it
 /// is in another one, or in one to which the event does not belong.
 CUresult join_capture(Stream& stream, const Event& event);
+/// Whether the default stream may not be used on the current device, because a blocking stream is
+/// captured there; that capture is spoilt then.
+bool default_stream_is_refused();
 
 /// The event of a handle. What is queued keeps it, as in the real driver.
 const std::shared_ptr<Event>& event_of(CUevent handle);

@@ -63,6 +63,10 @@ CUresult cuStreamSynchronize(CUstream stream) {
 }
 CUresult cuStreamQuery(CUstream stream) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (stream_of(stream).kind() == fake_cuda::Stream::Kind::kLegacy &&
+      fake_cuda::default_stream_is_refused()) {
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return stream_of(stream).idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

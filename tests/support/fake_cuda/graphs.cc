@@ -1,7 +1,9 @@
 // Functions of the driver that measuring programs call: graphs, times.
 #include <mutex>
 #include <utility>
+#include <vector>
 
+#include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
 
@@ -21,6 +23,12 @@ thread_local int captures = 0;
 
 std::mutex& captures_mutex() {
   static auto& instance = *new std::mutex;
+  return instance;
+}
+
+/// All that there have been.
+std::vector<std::weak_ptr<Capture>>& all_captures() {
+  static auto& instance = *new std::vector<std::weak_ptr<Capture>>;
   return instance;
 }
 
@@ -56,6 +64,21 @@ CUresult join_capture(Stream& stream, const Event& event) {
                                 : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 }
 
+bool default_stream_is_refused() {
+  const std::lock_guard lock(captures_mutex());
+  bool refused = false;
+  for (const auto& one : all_captures()) {
+    const std::shared_ptr<Capture> capture = one.lock();
+    if (capture == nullptr) continue;
+    for (const Stream* const stream : capture->streams) {
+      if (stream->kind() != Stream::Kind::kBlocking || stream->device() != current_device())
+        continue;
+      capture->spoilt = refused = true;
+    }
+  }
+  return refused;
+}
+
 } // namespace fake_cuda
 
 extern "C" {
@@ -66,6 +89,7 @@ CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
     const std::lock_guard lock(captures_mutex());
     if (stream.capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     stream.capture = std::make_shared<Capture>(Capture{.streams = {&stream}, .mode = mode});
+    all_captures().push_back(stream.capture);
   }
   ++captures;
   fake_cuda::begin_capture(mode);
