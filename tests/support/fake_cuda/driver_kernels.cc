@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -26,9 +27,17 @@ using fake_cuda::stream_of;
 constexpr int kBlocksOfProcessor = 2;
 
 /// The functions that are LaunchOf.
-std::set<CUfunction>& perf_kernels() {
-  static auto& all = *new std::set<CUfunction>;
-  return all;
+struct PerfKernels {
+  std::mutex mutex;
+  std::set<CUfunction> all;
+};
+PerfKernels& perf_kernels() {
+  static auto& instance = *new PerfKernels;
+  return instance;
+}
+bool is_perf_kernel(CUfunction function) {
+  const std::lock_guard lock(perf_kernels().mutex);
+  return perf_kernels().all.count(function) > 0;
 }
 
 std::atomic<int> held_device{-1};
@@ -120,7 +129,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   const fake_cuda::LaunchOf launch = fake_cuda::find_perf_kernel(name);
   if (launch == nullptr) return CUDA_ERROR_NOT_FOUND;
   *function = reinterpret_cast<CUfunction>(launch);
-  perf_kernels().insert(*function);
+  const std::lock_guard lock(perf_kernels().mutex);
+  perf_kernels().all.insert(*function);
   return CUDA_SUCCESS;
 }
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
@@ -131,7 +141,7 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction functio
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned, CUstream stream,
                         void** parameters, void**) {
-  if (perf_kernels().count(function) > 0) {
+  if (is_perf_kernel(function)) {
     stream_of(stream).push(reinterpret_cast<fake_cuda::LaunchOf>(function)(parameters, x));
     return CUDA_SUCCESS;
   }
@@ -169,7 +179,7 @@ long fake_cuda_interpreter_launches() { return interpreter_launches; }
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
                                    unsigned threads, unsigned threads_y, unsigned threads_z,
                                    unsigned, CUstream handle, void** parameters) {
-  if (perf_kernels().count(function) > 0) {
+  if (is_perf_kernel(function)) {
     return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, 0, handle, parameters,
                           nullptr);
   }

@@ -22,6 +22,12 @@ using fake_cuda::unsafe_call_is_refused;
 
 std::atomic<long> copies_allowed{-1};
 
+bool copy_is_refused() {
+  long left = copies_allowed;
+  while (left > 0 && !copies_allowed.compare_exchange_weak(left, left - 1)) continue;
+  return left == 0;
+}
+
 } // namespace
 
 #pragma GCC visibility push(default)
@@ -130,10 +136,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
 void fake_cuda_allow_copies(long n) { copies_allowed = n; }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
-  if (copies_allowed >= 0 && copies_allowed-- == 0) {
-    copies_allowed = 0;
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (copy_is_refused()) return CUDA_ERROR_INVALID_VALUE;
   stream_of(stream).push(
       [=] { std::memcpy(Memory::all().reach(to), Memory::all().reach(from), bytes); });
   return CUDA_SUCCESS;

@@ -22,9 +22,9 @@ thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 /// Takes one off a number of refusals.
 bool one_of(std::atomic<long>& refusals) {
-  if (refusals == 0) return false;
-  --refusals;
-  return true;
+  long left = refusals;
+  while (left > 0 && !refusals.compare_exchange_weak(left, left - 1)) continue;
+  return left > 0;
 }
 
 } // namespace
