@@ -182,12 +182,14 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 }
 CUresult cuCtxSynchronize() {
   if (lost()) return kFault;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (Stream::recording != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   synchronize_all();
   return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned) {
+  if (peer == nullptr || current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const int from = current_device(), to = device_of(peer);
   if (from == to || std::getenv("FAKE_CUDA_NO_PEERS") != nullptr) {
     return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;

@@ -142,9 +142,9 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUst
   return CUDA_SUCCESS;
 }
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-  cuMemcpyAsync(to, from, bytes, nullptr);
+  if (const CUresult bad = cuMemcpyAsync(to, from, bytes, nullptr); bad != CUDA_SUCCESS) return bad;
   stream_of(nullptr).synchronize();
-  return CUDA_SUCCESS;
+  return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;

@@ -133,6 +133,7 @@ CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpP
 
 CUresult cuEventCreate(CUevent* event, unsigned) {
   if (lost()) return kFault;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *event = reinterpret_cast<CUevent>(new std::shared_ptr(std::make_shared<fake_cuda::Event>()));
   return CUDA_SUCCESS;
 }
