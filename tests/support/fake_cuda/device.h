@@ -33,6 +33,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/fake_cuda/contexts.h"
+
 namespace fake_cuda {
 
 /// Memory that the driver knows, by the address that the program has.
@@ -154,9 +156,10 @@ class Stream {
 /// Waits for all streams of the current context.
 void synchronize_all();
 
-/// A point in streams.
+/// A point in streams of the context that was current when it was made.
 class Event {
  public:
+  int device() const { return device_; }
   std::uint64_t record();           ///< the number of this recording
   std::uint64_t recorded();         ///< the last one
   void reach(std::uint64_t number); ///< called by the stream
@@ -166,6 +169,7 @@ class Event {
   std::shared_ptr<Capture> capture;             ///< in which it was last recorded; null: none
 
  private:
+  const int device_ = current_device();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t recorded_ = 0, reached_ = 0;

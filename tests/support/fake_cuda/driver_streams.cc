@@ -140,6 +140,7 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
 CUresult cuEventRecord(CUevent handle, CUstream stream) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  if (event->device() != stream_of(stream).device()) return CUDA_ERROR_INVALID_HANDLE;
   fake_cuda::record_in_capture(stream_of(stream), *event);
   stream_of(stream).push([event, number = event->record()] { event->reach(number); });
   return CUDA_SUCCESS;
