@@ -8,6 +8,12 @@
 namespace whorl::gpu {
 namespace {
 
+/// Whether a launch is to do nothing. The word may change at any time.
+__device__ __forceinline__ bool is_cancelled(const Work& work) {
+  return work.cancelled != nullptr &&
+         *static_cast<const volatile std::uint32_t*>(work.cancelled) != 0;
+}
+
 template <ReduceOp kOp, bool kFew>
 __device__ __forceinline__ void combine(const Work& work) {
   using R = kernels::Reduction<DataType::WHORL_DATA_TYPE, kOp>;

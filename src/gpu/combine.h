@@ -23,12 +23,6 @@ namespace {
 
 using kernels::Plain;
 
-/// Whether a launch is to do nothing. The word may change at any time.
-WHORL_HOST_DEVICE bool is_cancelled(const Work& work) {
-  return work.cancelled != nullptr &&
-         *static_cast<const volatile std::uint32_t*>(work.cancelled) != 0;
-}
-
 /// The sources and destinations of a segment of a launch.
 class SegmentOperands {
  public:

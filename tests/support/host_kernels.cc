@@ -11,9 +11,14 @@ namespace {
 
 using Table = std::map<std::string, HostKernel, std::less<>>;
 
+/// As the kernels look, with what the host has for words that may change at any time.
+bool is_cancelled(const gpu::Work& work) {
+  return work.cancelled != nullptr && __atomic_load_n(work.cancelled, __ATOMIC_RELAXED) != 0;
+}
+
 template <class R, bool kFew>
 void run(const gpu::Work& work, unsigned blocks, unsigned threads) {
-  if (gpu::is_cancelled(work)) return;
+  if (is_cancelled(work)) return;
   const std::uint64_t count = std::uint64_t{blocks} * threads;
   for (int s = 0; s < work.n_segments; ++s) {
     const gpu::SegmentOperands operands(work, work.segments[s]);
