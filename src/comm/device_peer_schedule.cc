@@ -131,9 +131,11 @@ Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& ga
                       .scratch = own_->scratch(0),
                       .rank = static_cast<std::uint32_t>(members_.rank),
                       .program = 0};
-  return own_->devices()[0].kernels->launch(launch_, reduces(request.collective), request.type,
-                                            request.op, gpu::Interpreters::Blocks::kAsRoomIs,
-                                            gate.stream);
+  return own_->devices()[0]
+      .kernels
+      ->launch(launch_, reduces(request.collective), request.type, request.op,
+               gpu::Interpreters::Blocks::kAsRoomIs, gate.stream)
+      .status();
 }
 
 std::vector<gpu::Report> DevicePeerSchedules::reports() const {

@@ -54,8 +54,10 @@ gpu::FifoLayout layout_for(const Membership& members) {
                          .channels = kChannels,
                          .slots = std::max(least(&RankCard::slots, kSlots), 2U),
                          .slot_bytes = least(&RankCard::slot_bytes, kSlotBytes)};
-  const std::size_t fitting =
-      kRegionBytes / (std::size_t{layout.nranks} * layout.channels * layout.slots);
+  const std::size_t fifos = std::size_t{layout.nranks} * layout.channels;
+  const std::size_t most_slots = std::max<std::size_t>(kRegionBytes / (fifos * kLeastSlotBytes), 2);
+  layout.slots = static_cast<std::uint32_t>(std::min<std::size_t>(layout.slots, most_slots));
+  const std::size_t fitting = kRegionBytes / (fifos * layout.slots);
   layout.slot_bytes = static_cast<std::uint32_t>(
       std::min<std::size_t>(layout.slot_bytes, std::max(fitting, kLeastSlotBytes)));
   layout.slot_bytes = static_cast<std::uint32_t>(round_up(layout.slot_bytes, std::size_t{128}));

@@ -24,7 +24,7 @@ struct Order {
     CUevent event = nullptr;
     const void* of = nullptr;
   };
-  std::map<CUcontext, Last> last;
+  std::map<std::uint64_t, Last> last; ///< by the context's id, which is no other one's later
 };
 Order& order() {
   static Order& instance = *new Order; // never destroyed: streams may outlive main()
@@ -97,8 +97,9 @@ Result<bool> DeviceSchedules::fill(gpu::Launch& launch, DevicePlan& plan,
   return true;
 }
 
-Status DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
-                              std::span<const Call> calls, bool capturing) {
+/// False: the device has no room for the blocks after all, a part of it is for others (MPS).
+Result<bool> DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
+                                    std::span<const Call> calls, bool capturing) {
   const gpu::ContextGuard guard(device.context);
   const CUstream stream = calls[device.ranks.back()].stream;
   const bool several = regions_->devices().size() > 1;
@@ -111,7 +112,7 @@ Status DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::De
   // the same FIFOs, follow each other, in whichever streams they are.
   if (!capturing) WHORL_CUDA_TRY(cuStreamWaitEvent(stream, device.done, 0));
   if (several && !capturing) {
-    last = &order().last[device.context];
+    last = &order().last[gpu::id_of(device.context)];
     if (last->event == nullptr) {
       WHORL_CUDA_TRY(cuEventCreate(&last->event, CU_EVENT_DISABLE_TIMING));
     } else if (last->of != this) {
@@ -119,8 +120,10 @@ Status DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::De
     }
   }
   const Request& request = *calls[0].request;
-  WHORL_TRY(device.kernels->launch(launch, reduces(request.collective), request.type, request.op,
-                                   gpu::Interpreters::Blocks::kTogether, stream));
+  const auto launched =
+      device.kernels->launch(launch, reduces(request.collective), request.type, request.op,
+                             gpu::Interpreters::Blocks::kTogether, stream);
+  if (!launched.ok() || !*launched) return launched;
   if (last != nullptr) {
     WHORL_CUDA_TRY(cuEventRecord(last->event, stream));
     last->of = this;
@@ -131,7 +134,7 @@ Status DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::De
     if (calls[rank].stream == stream) continue;
     WHORL_CUDA_TRY(cuStreamWaitEvent(calls[rank].stream, done, 0));
   }
-  return {};
+  return true;
 }
 
 Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
@@ -167,10 +170,17 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   }
   const std::lock_guard lock(order().mutex);
   for (std::size_t d = 0; d < launches.size(); ++d) {
-    const Status status = queue(launches[d], regions_->devices()[d], calls, capturing);
-    if (status.ok()) continue;
+    const auto queued = queue(launches[d], regions_->devices()[d], calls, capturing);
+    if (queued.ok() && *queued) continue;
+    if (queued.ok() && d == 0) {
+      refused_ = true;
+      return planner_.refuse("the driver has no room for as many blocks as fit on the device");
+    }
     stop(); // the kernels that have been queued would wait for this one
-    return status;
+    return queued.ok() ? Status::error(Code::kCudaError,
+                                       "one of several devices has no room for "
+                                       "the blocks of a kernel")
+                       : queued.status();
   }
   return true;
 }

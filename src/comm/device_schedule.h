@@ -54,8 +54,8 @@ class DeviceSchedules {
   Result<bool> prepare(std::span<const Call> calls, bool capturing);
   Result<bool> fill(gpu::Launch& launch, DevicePlan& plan, std::span<const Call> calls,
                     std::size_t device, bool capturing);
-  Status queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
-               std::span<const Call> calls, bool capturing);
+  Result<bool> queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
+                     std::span<const Call> calls, bool capturing);
 
   DevicePlanner planner_;
   const std::vector<std::string> names_; ///< of the ranks

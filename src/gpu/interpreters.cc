@@ -61,20 +61,22 @@ Status Interpreters::add(CUmodule module, const char* name, CUfunction& function
   return {};
 }
 
-Status Interpreters::launch(const Launch& launch, bool reduces, DataType type, ReduceOp op,
-                            Blocks blocks, CUstream stream) const {
+Result<bool> Interpreters::launch(const Launch& launch, bool reduces, DataType type, ReduceOp op,
+                                  Blocks blocks, CUstream stream) const {
   const std::size_t kernel = index_of(op == ReduceOp::kAvg ? ReduceOp::kSum : op);
   const CUfunction function = reduces ? reduce_[static_cast<std::size_t>(type)][kernel] : copy_;
   void* parameters[] = {const_cast<Launch*>(&launch)};
   const unsigned x = launch.lanes * launch.instances, y = launch.n_ranks;
-  if (blocks == Blocks::kTogether) {
-    WHORL_CUDA_TRY(
-        cuLaunchCooperativeKernel(function, x, y, 1, kThreads, 1, 1, 0, stream, parameters));
-  } else {
+  if (blocks == Blocks::kAsRoomIs) {
     WHORL_CUDA_TRY(
         cuLaunchKernel(function, x, y, 1, kThreads, 1, 1, 0, stream, parameters, nullptr));
+    return true;
   }
-  return {};
+  const CUresult result =
+      driver()->cuLaunchCooperativeKernel(function, x, y, 1, kThreads, 1, 1, 0, stream, parameters);
+  if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) return false;
+  WHORL_TRY(check(result, "cuLaunchCooperativeKernel"));
+  return true;
 }
 
 } // namespace whorl::gpu

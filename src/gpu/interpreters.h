@@ -22,10 +22,10 @@ class Interpreters {
   unsigned most_blocks() const noexcept { return most_blocks_; }
   /// How blocks of a launch begin. kTogether: all run at once, or the driver refuses the launch.
   enum class Blocks { kAsRoomIs, kTogether };
-  /// Queues an operation. The launch counts elements of `type` if it `reduces`, bytes otherwise.
-  /// kAvg is kSum with the launch's divisor.
-  Status launch(const Launch& launch, bool reduces, DataType type, ReduceOp op, Blocks blocks,
-                CUstream stream) const;
+  /// Queues an operation. False: kTogether, and there is no room. The launch counts elements of
+  /// `type` if it `reduces`, bytes otherwise. kAvg is kSum with the launch's divisor.
+  Result<bool> launch(const Launch& launch, bool reduces, DataType type, ReduceOp op, Blocks blocks,
+                      CUstream stream) const;
 
   /// For loaded() of modules.h.
   Status load();

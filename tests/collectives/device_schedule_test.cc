@@ -384,6 +384,17 @@ TEST_F(TwoDevices, ACaptureIsRefusedBeforeThat) {
   }
 }
 
+TEST_F(TwoDevices, AreServedByTheHostWhereTheDriverHasLessRoomThanItSays) {
+  const ScopedEnv part{{"FAKE_CUDA_ROOM", "0"}};
+  const long before = launches();
+  ThreadWorld world(2);
+  for (int round = 0; round < 2; ++round) ASSERT_EQ(issue(world), whorlSuccess);
+  for (Rank& rank : ranks_) {
+    EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 4.0f));
+  }
+  EXPECT_EQ(launches(), before);
+}
+
 // The device has room for eight blocks.
 TEST(Room, TooLittleOfItLeavesTheOperationToTheHost) {
   const ScopedEnv asked{{"WHORL_DEVICE_ALGO", "schedule"}};

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -189,7 +190,10 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, 
   int processors = 0;
   cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                        stream_of(handle).device());
-  if (x * y > static_cast<unsigned>(processors * kBlocksOfProcessor)) {
+  // With MPS a process may have a part of the device, which no attribute says.
+  const char* const room = std::getenv("FAKE_CUDA_ROOM");
+  const int blocks = room != nullptr ? std::atoi(room) : processors * kBlocksOfProcessor;
+  if (x * y > static_cast<unsigned>(blocks)) {
     return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
   ++cooperative_launches;
