@@ -250,7 +250,7 @@ TEST_F(DevicePeers, AreServedByTheHostWhereTheyCannotReachEachOther) {
 // Also with memory that cannot be shared, on one device.
 TEST_F(DevicePeers, CallsThatTheHostServesWaitForNobody) {
   for (const int devices : {2, 1}) {
-    const auto body = [devices](RankContext& context, whorlComm_t comm) {
+    const auto body = [](RankContext& context, whorlComm_t comm) {
       const DeviceQueue stream;
       CUdeviceptr pooled = 0;
       ASSERT_EQ(cuMemAllocAsync(&pooled, 400, stream.get()), CUDA_SUCCESS);
