@@ -344,6 +344,7 @@ TEST_F(TwoDevices, RunInACaptureOnceTheirMemoryIsThere) {
   EXPECT_EQ(cuEventRecord(join, second), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamWaitEvent(first, join, 0), CUDA_SUCCESS);
   ASSERT_EQ(cuStreamEndCapture(first, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
   for (const CUevent event : {fork, join}) EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
   for (Rank& rank : ranks_) {
     EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 4.0f));
@@ -363,6 +364,9 @@ TEST_F(TwoDevices, CannotHaveCapturesOfTheirOwn) {
   for (Rank& rank : ranks_) {
     CUgraph graph = nullptr;
     cuStreamEndCapture(rank.stream.get(), &graph); // spoilt or not
+    if (graph != nullptr) {
+      EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    }
   }
 }
 
@@ -377,6 +381,7 @@ TEST_F(TwoDevices, ACaptureIsRefusedBeforeThat) {
   EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("issue it outside the capture"));
   for (Rank& rank : ranks_) {
     ASSERT_EQ(cuStreamEndCapture(rank.stream.get(), &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
   }
   EXPECT_EQ(issue(world), whorlSuccess); // nothing has happened
   for (Rank& rank : ranks_) {
