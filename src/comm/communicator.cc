@@ -196,8 +196,9 @@ Status Communicator::time_out_error() const {
 void Communicator::tell_peers() noexcept {
   if (!setup_.verdict->raised() || told_.exchange(true)) return;
   const Status verdict = setup_.verdict->status();
-  if (device_group_ != nullptr) device_group_->stop();
   for (const auto& transport : setup_.transports) transport->tell(verdict);
+  // Whose stream goes on because of that finds the error.
+  if (device_group_ != nullptr) device_group_->stop();
 }
 
 void Communicator::look_at_peers() noexcept {
