@@ -18,7 +18,7 @@ namespace fake_cuda {
 namespace {
 
 struct IpcHandle {
-  int process, fd, device;
+  int process, fd, device, reserved; ///< no padding: programs compare handles
   std::uintptr_t begin;
   std::size_t bytes;
   unsigned long long id;
@@ -62,7 +62,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   if (lost()) return kFault;
   const Memory::Range range = Memory::all().find(pointer);
   if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle ipc{getpid(), range.fd, range.device, range.begin, range.bytes, range.id};
+  const IpcHandle ipc{getpid(), range.fd, range.device, 0, range.begin, range.bytes, range.id};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &ipc, sizeof ipc);
   return CUDA_SUCCESS;
