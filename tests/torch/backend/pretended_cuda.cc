@@ -85,6 +85,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void record(void** event, const Stream& stream, DeviceIndex,
               const c10::EventFlag) const override {
+    enter();
     if (*event == nullptr) good(cuEventCreate(event, 2));
     good(cuEventRecord(*event, handle_of(stream.id())));
   }
