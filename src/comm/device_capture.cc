@@ -1,5 +1,8 @@
 #include "comm/device_capture.h"
 
+#include <string>
+
+#include "comm/device_group.h"
 #include "gpu/driver.h"
 
 namespace whorl {
@@ -14,10 +17,7 @@ Result<bool> is_captured(CUstream stream, CUcontext context) {
 Status refuse_capture(CUstream stream, CUcontext context) {
   const auto captured = is_captured(stream, context);
   if (!captured.ok() || !*captured) return captured.status();
-  return Status::error(Code::kInvalidUsage,
-                       "the stream is being captured into a graph, but this operation is not one "
-                       "kernel, which is all "
-                       "that a graph can repeat of whorl; issue it outside the capture");
+  return Status::error(Code::kInvalidUsage, std::string(kNotForGraphs));
 }
 
 } // namespace whorl

@@ -54,8 +54,8 @@ class ProcessGroup final : public DeviceGroup {
   Status check(int rank, const Request& request, Stream* stream) const override;
   std::uint64_t post(int rank, const Request& request, Stream* stream,
                      std::uint64_t timeout_ns) override;
-  Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
-                    const Verdict& verdict, Napper& napper) override;
+  Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy, const Verdict& verdict,
+                   Napper& napper) override;
   void stop() noexcept override;
   Status failure() override;
 
@@ -78,7 +78,8 @@ class ProcessGroup final : public DeviceGroup {
     std::vector<Post> posts;
     std::size_t made = 0; ///< posts
     std::size_t left = 0; ///< ranks that have seen the outcome, or need none
-    bool decided = false, carried_out = false;
+    bool decided = false;
+    Met met = Met::kHost; ///< once decided
     Status error;
   };
 
@@ -251,7 +252,8 @@ void ProcessGroup::decide(Operation& operation) {
                     "capture",
                     describe(posts[0].request)));
   }
-  operation.carried_out = launched.ok() && *launched;
+  if (!launched.ok()) return;
+  operation.met = *launched ? Met::kQueued : posts[0].captured ? Met::kRefused : Met::kHost;
 }
 
 /// Queues an operation of ranks that are all on devices. False: the host has to do it.
@@ -370,18 +372,18 @@ std::string ProcessGroup::missing(const Operation& operation) const {
   return text;
 }
 
-Result<bool> ProcessGroup::meet(int rank, std::uint64_t number, const WaitPolicy& policy,
-                                const Verdict& verdict, Napper& napper) {
+Result<Met> ProcessGroup::meet(int rank, std::uint64_t number, const WaitPolicy& policy,
+                               const Verdict& verdict, Napper& napper) {
   Operation* operation = nullptr;
   {
     const std::lock_guard lock(mutex_);
     const auto found = operations_.find(number);
     if (found == operations_.end()) { // or all had it carried out by the host
       if (!failure_.ok()) return failure_;
-      return false;
+      return Met::kHost;
     }
     operation = &found->second; // stays until this rank leaves
-    if (!operation->posts[static_cast<std::size_t>(rank)].on_device) return false;
+    if (!operation->posts[static_cast<std::size_t>(rank)].on_device) return Met::kHost;
   }
   Event::Waiter waiter(event_);
   EventNapper both(waiter, napper);
@@ -409,10 +411,10 @@ Result<bool> ProcessGroup::meet(int rank, std::uint64_t number, const WaitPolicy
   }
   const Status error = operation->error;
   if (failure_.ok()) failure_ = error;
-  const bool carried_out = operation->carried_out;
+  const Met met = operation->met;
   leave(number, *operation);
   if (!error.ok()) return error;
-  return carried_out;
+  return met;
 }
 
 struct Registry {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "algorithms/shape.h"
 #include "base/status.h"
@@ -29,6 +30,18 @@ struct DeviceWatch {
   const Verdict* verdict = nullptr;
   std::function<void()> look_at_peers;
   std::function<void(Status)> fail; ///< ends the communicator on all ranks
+};
+
+/// Why an operation on a stream that is being captured is refused.
+inline constexpr std::string_view kNotForGraphs =
+    "the stream is being captured into a graph, but this operation is not one kernel, which is all "
+    "that a graph can repeat of whorl; issue it outside the capture";
+
+/// What became of an operation whose ranks have met.
+enum class Met {
+  kQueued,  ///< it is in the streams
+  kHost,    ///< the host has to carry it out
+  kRefused, ///< all ranks have it captured into a graph, which cannot be; nothing has happened
 };
 
 /// The ranks of a communicator that may all be on one device, in one process or in several
@@ -71,10 +84,10 @@ class DeviceGroup {
   /// Waits until this rank's streams have passed all operations that other processes take part in,
   /// or the communicator has failed.
   virtual void flush() {}
-  /// Waits until all ranks have posted operation `number`. True: it is in the streams. False: the
-  /// host has to carry it out. An error is every rank's.
-  virtual Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
-                            const Verdict& verdict, Napper& napper) = 0;
+  /// Waits until all ranks have posted operation `number`. An error is every rank's, and ends the
+  /// communicator.
+  virtual Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
+                           const Verdict& verdict, Napper& napper) = 0;
   /// The communicator has failed: kernels that wait are to leave, now and later. Any thread.
   virtual void stop() noexcept {}
   /// Why a kernel gave up, if one did. Any thread.

@@ -1,6 +1,7 @@
 #include "comm/device_meeting.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "comm/device_group.h"
@@ -94,8 +95,10 @@ void meet_on_device(std::span<Batch> batches, Status& first) {
     if (!done.ok()) {
       communicator.abort(done.status());
       keep(*batch.handle, done.status(), first);
+    } else if (*done == Met::kRefused) {
+      keep(*batch.handle, Status::error(Code::kInvalidUsage, std::string(kNotForGraphs)), first);
     }
-    if (!done.ok() || *done) batch.drop(posted->request);
+    if (!done.ok() || *done != Met::kHost) batch.drop(posted->request);
   }
 }
 

@@ -405,15 +405,15 @@ bool DevicePeers::has_come(const Operation& operation, int rank) const {
 }
 
 /// The caller has advanced until there is an outcome, or gives up.
-Result<bool> DevicePeers::meet(int, std::uint64_t number, const WaitPolicy& policy,
-                               const Verdict& verdict, Napper&) {
+Result<Met> DevicePeers::meet(int, std::uint64_t number, const WaitPolicy& policy,
+                              const Verdict& verdict, Napper&) {
   const auto found = std::find_if(outcomes_.begin(), outcomes_.end(),
                                   [&](const Outcome& outcome) { return outcome.number == number; });
   if (found != outcomes_.end()) {
     const Outcome outcome = std::move(*found);
     outcomes_.erase(found);
     if (!outcome.error.ok()) return outcome.error;
-    return outcome.carried_out;
+    return outcome.carried_out ? Met::kQueued : Met::kHost;
   }
   if (!verdict.raised() && !operations_.empty()) {
     watch_.fail(too_late(operations_.front(), policy.timeout_ns));

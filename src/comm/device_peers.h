@@ -43,8 +43,8 @@ class DevicePeers final : public DeviceGroup {
   std::uint64_t post(int rank, const Request& request, Stream* stream,
                      std::uint64_t timeout_ns) override;
   Progress advance(std::uint64_t timeout_ns) override;
-  Result<bool> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
-                    const Verdict& verdict, Napper& napper) override;
+  Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy, const Verdict& verdict,
+                   Napper& napper) override;
   bool counts() const noexcept override { return true; }
   void count() noexcept override;
   void flush() override {

@@ -384,6 +384,11 @@ TEST_F(TwoDevices, ACaptureIsRefusedBeforeThat) {
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
   }
   EXPECT_EQ(issue(world), whorlSuccess); // nothing has happened
+  for (int rank = 0; rank < 2; ++rank) {
+    whorlResult_t state = whorlSuccess;
+    EXPECT_EQ(whorlCommGetAsyncError(world.comm(rank), &state), whorlSuccess);
+    EXPECT_EQ(state, whorlSuccess) << whorlGetLastError(world.comm(rank));
+  }
   for (Rank& rank : ranks_) {
     EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 2.0f));
   }
