@@ -157,10 +157,9 @@ Status ProcessGroup::record_ready(Post& post) {
   }
   if (post.ready == nullptr) WHORL_CUDA_TRY(cuEventCreate(&post.ready, CU_EVENT_DISABLE_TIMING));
   WHORL_CUDA_TRY(cuEventRecord(post.ready, post.stream));
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  WHORL_CUDA_TRY(cuStreamIsCapturing(post.stream, &status));
-  post.captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
-  return {};
+  const auto captured = is_captured(post.stream, post.context);
+  if (captured.ok()) post.captured = *captured;
+  return captured.status();
 }
 
 /// What waits for them has been queued, and keeps what they were. With the mutex held.
