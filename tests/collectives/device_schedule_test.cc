@@ -239,6 +239,15 @@ class TwoDevices : public ::testing::Test {
     return whorlGroupEnd();
   }
   whorlResult_t issue(const ThreadWorld& world) { return issue(world.comm(0), world.comm(1)); }
+  void expect_the_host_to_serve() {
+    const long before = launches();
+    ThreadWorld world(2);
+    for (int round = 0; round < 2; ++round) ASSERT_EQ(issue(world), whorlSuccess);
+    for (Rank& rank : ranks_) {
+      EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 4.0f));
+    }
+    EXPECT_EQ(launches(), before);
+  }
 
   const ScopedEnv settings_{{"FAKE_CUDA_DEVICES", "2"}};
   struct Rank {
@@ -262,13 +271,7 @@ TEST_F(TwoDevices, NeedNoSetting) {
 
 TEST_F(TwoDevices, ThatDoNotReachEachOtherAreServedByTheHost) {
   const ScopedEnv apart{{"FAKE_CUDA_NO_PEERS", "1"}};
-  const long before = launches();
-  ThreadWorld world(2);
-  for (int round = 0; round < 2; ++round) ASSERT_EQ(issue(world), whorlSuccess);
-  for (Rank& rank : ranks_) {
-    EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 4.0f));
-  }
-  EXPECT_EQ(launches(), before);
+  expect_the_host_to_serve();
 }
 
 TEST_F(TwoDevices, AreServedByTheHostWhereThatIsAskedFor) {
@@ -396,13 +399,7 @@ TEST_F(TwoDevices, ACaptureIsRefusedBeforeThat) {
 
 TEST_F(TwoDevices, AreServedByTheHostWhereTheDriverHasLessRoomThanItSays) {
   const ScopedEnv part{{"FAKE_CUDA_ROOM", "0"}};
-  const long before = launches();
-  ThreadWorld world(2);
-  for (int round = 0; round < 2; ++round) ASSERT_EQ(issue(world), whorlSuccess);
-  for (Rank& rank : ranks_) {
-    EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 4.0f));
-  }
-  EXPECT_EQ(launches(), before);
+  expect_the_host_to_serve();
 }
 
 // The device has room for eight blocks.
