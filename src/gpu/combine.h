@@ -7,7 +7,10 @@
 //
 // Each input is read once and each output written once, whatever the number of ranks. The loads of
 // some sources and vectors are issued before the first is used: 64 to 128 bytes a thread, so that
-// the threads of a multiprocessor cover the latency of the device's memory.
+// the threads of a multiprocessor cover the latency of the device's memory. What they are loaded
+// into is set to zero first, since not all are always there: a register that a load may leave alone
+// keeps its value, so it would be taken in all of the kernel, and those of all its loops are too
+// many.
 
 #include <cstddef>
 #include <cstdint>
@@ -107,7 +110,7 @@ class Combine {
     const std::uint64_t begin = all.head * sizeof(Storage);
     WHORL_DO_NOT_UNROLL
     for (std::uint64_t first = lane.index; first < all.vectors; first += lane.count * kVectors) {
-      Access loaded[kVectors][kSources];
+      Access loaded[kVectors][kSources]{};
       WHORL_UNROLL
       for (int u = 0; u < kVectors; ++u) {
         const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
@@ -185,7 +188,7 @@ class Combine {
       Value value[1]{};
       WHORL_DO_NOT_UNROLL
       for (int from = 0; from < operands_.sources(); from += kFan) {
-        Storage loaded[kFan];
+        Storage loaded[kFan]{};
         WHORL_UNROLL
         for (int k = 0; k < kFan; ++k) {
           if (from + k >= operands_.sources()) break;
@@ -214,7 +217,7 @@ class Combine {
     const std::uint64_t begin = all.head * sizeof(Storage);
     WHORL_DO_NOT_UNROLL
     for (std::uint64_t first = lane.index; first < all.vectors; first += lane.count * kVectors) {
-      Direct loaded[kVectors];
+      Direct loaded[kVectors]{};
       WHORL_UNROLL
       for (int u = 0; u < kVectors; ++u) {
         const std::uint64_t vector = first + static_cast<std::uint64_t>(u) * lane.count;
@@ -246,7 +249,7 @@ class Combine {
       for (int k = 0; k < operands_.destinations(); ++k) {
         std::byte* const to = operands_.destination(k);
         const Division all = division(to);
-        Window loaded[kWindows];
+        Window loaded[kWindows]{};
         const auto offset = [&](int u) {
           return all.head * sizeof(Storage) +
                  (first + static_cast<std::uint64_t>(u) * lane.count) * kVectorBytes;

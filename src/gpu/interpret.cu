@@ -52,7 +52,7 @@ __device__ __forceinline__ void interpret(const Launch& launch) {
 #define WHORL_NAME_(type, op) whorl_interpret_##type##_##op
 #define WHORL_NAME(type, op) WHORL_NAME_(type, op)
 #define WHORL_KERNEL(op, enumerator)                                                            \
-  extern "C" __global__ void __launch_bounds__(kThreads)                                        \
+  extern "C" __global__ void __launch_bounds__(kThreads, 1)                                     \
       WHORL_NAME(WHORL_TYPE, op)(const __grid_constant__ Launch launch) {                       \
     interpret<Reductions<kernels::Reduction<DataType::WHORL_DATA_TYPE, ReduceOp::enumerator>>>( \
         launch);                                                                                \
@@ -68,7 +68,7 @@ WHORL_KERNEL(bor, kBor)
 WHORL_KERNEL(bxor, kBxor)
 #endif
 #else
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     whorl_interpret_copy(const __grid_constant__ Launch launch) {
   interpret<Copies>(launch);
 }
