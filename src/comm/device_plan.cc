@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -52,11 +53,12 @@ gpu::FifoLayout layout_for(const Membership& members) {
   };
   gpu::FifoLayout layout{.nranks = static_cast<std::uint32_t>(members.nranks),
                          .channels = kChannels,
-                         .slots = std::max(least(&RankCard::slots, kSlots), 2U),
+                         .slots = std::bit_ceil(std::max(least(&RankCard::slots, kSlots), 2U)),
                          .slot_bytes = least(&RankCard::slot_bytes, kSlotBytes)};
   const std::size_t fifos = std::size_t{layout.nranks} * layout.channels;
   const std::size_t most_slots = std::max<std::size_t>(kRegionBytes / (fifos * kLeastSlotBytes), 2);
-  layout.slots = static_cast<std::uint32_t>(std::min<std::size_t>(layout.slots, most_slots));
+  layout.slots =
+      static_cast<std::uint32_t>(std::min<std::size_t>(layout.slots, std::bit_floor(most_slots)));
   const std::size_t fitting = kRegionBytes / (fifos * layout.slots);
   layout.slot_bytes = static_cast<std::uint32_t>(
       std::min<std::size_t>(layout.slot_bytes, std::max(fitting, kLeastSlotBytes)));

@@ -47,7 +47,7 @@ struct alignas(128) RegionHead {
 struct FifoLayout {
   std::uint32_t nranks = 0;
   std::uint32_t channels = 0;   ///< FIFOs from one rank to another
-  std::uint32_t slots = 0;      ///< of a FIFO; at least Schedule::min_slots and 2
+  std::uint32_t slots = 0;      ///< of a FIFO; at least Schedule::min_slots; a power of two
   std::uint32_t slot_bytes = 0; ///< payload of a slot; multiple of 128
 
   WHORL_HOST_DEVICE std::size_t progress_at() const { return sizeof(RegionHead); }
@@ -65,7 +65,7 @@ struct FifoLayout {
   WHORL_HOST_DEVICE std::size_t slot_at(std::uint32_t peer, std::uint32_t channel,
                                         std::uint64_t number) const {
     return slots_at() + (std::size_t{peer * channels + channel} * slots +
-                         static_cast<std::size_t>(number % slots)) *
+                         static_cast<std::size_t>(number & (slots - 1))) *
                             slot_bytes;
   }
   /// What is zero at first.
