@@ -53,10 +53,7 @@ class Interpreter {
         lane_{} {}
 
   WHORL_HOST_DEVICE void run() {
-    if (launch_.stops_first != 0 &&
-        block_.any(block_.index() == 0 && block_.look(launch_.stop) != 0)) {
-      return;
-    }
+    if (launch_.stops_first != 0 && stopped()) return;
     if (lane_index_ >= program_.lanes) return;
     lane_ = reinterpret_cast<const ProgramLane*>(base_ + program_.lanes_at)[lane_index_];
     peers_ = reinterpret_cast<const std::uint8_t*>(base_ + program_.peers_at) + lane_.first_peer;
@@ -113,12 +110,12 @@ class Interpreter {
     WHORL_DO_NOT_UNROLL
     for (window_ = instance_; window_ < launch_.windows; window_ += launch_.instances) {
       if (messages >= kMessages) {
-        if (block_.any(block_.index() == 0 && block_.look(launch_.stop) != 0)) return false;
+        if (stopped()) return false;
         messages = 0;
       }
       WHORL_DO_NOT_UNROLL
       for (step_ = 0; step_ < lane_.steps; ++step_) {
-        const ProgramStep& s = step(step_);
+        const ProgramStep s = step(step_); // read once, whatever is written meanwhile
         if (!run_step(s, finished)) return false;
         messages += s.repeat * (std::uint32_t{s.fan_in} + s.fan_out);
       }
@@ -137,7 +134,8 @@ class Interpreter {
       for (std::uint32_t i = 0; i < s.repeat; ++i) {
         WHORL_DO_NOT_UNROLL
         for (std::uint32_t from = 0; from < s.count;) {
-          if (block_.index() == 0) find_piece(s, i, from);
+          // The first ones are busy with peers.
+          if (block_.index() == block_.count() - 1) find_piece(s, i, from);
           if (block_.any(from == 0 && !peers_arrive(s))) return false;
           move_piece(s);
           from = memory_.piece.behind; // until the barrier, nobody finds another piece
@@ -153,6 +151,11 @@ class Interpreter {
   }
 
   // ---- waiting ----
+
+  /// Whether all are to stop; alike for all threads.
+  WHORL_HOST_DEVICE bool stopped() {
+    return block_.any(block_.index() == 0 && block_.look(launch_.stop) != 0);
+  }
 
   WHORL_HOST_DEVICE bool peers_arrive(const ProgramStep& s) {
     bool good = true;
@@ -250,7 +253,9 @@ class Interpreter {
         scratch ? reinterpret_cast<const std::uint16_t*>(base_ + program_.scratch_at)[index]
                 : index;
     const std::uint32_t per_block = launch_.chunks_per_block;
-    const std::uint64_t first = window_ * launch_.window + stands_for % per_block * launch_.chunk;
+    const std::uint32_t block = stands_for < per_block ? 0 : stands_for / per_block; // mostly 0
+    const std::uint64_t first =
+        window_ * launch_.window + (stands_for - block * per_block) * launch_.chunk;
     const std::uint64_t begin = first < launch_.count ? first : launch_.count;
     const std::uint64_t behind = first + launch_.chunk;
     const std::uint64_t size = (behind < launch_.count ? behind : launch_.count) - begin;
@@ -262,7 +267,7 @@ class Interpreter {
     std::byte* const base = buffer == ProgramBuffer::kInput
                                 ? const_cast<std::byte*>(rank_.input) // only read
                                 : rank_.output;
-    return {base + (stands_for / per_block * launch_.count + begin) * moves_.element(), size};
+    return {base + (block * launch_.count + begin) * moves_.element(), size};
   }
 
   WHORL_HOST_DEVICE std::uint32_t first_chunk(ProgramBuffer buffer, std::uint32_t first,
