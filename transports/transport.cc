@@ -21,6 +21,13 @@ std::string Membership::describe(int peer) const {
                      card.host_name.data(), card.process_id);
 }
 
+bool Membership::shares_devices() const noexcept {
+  return nranks <= kMostDeviceRanks &&
+         std::all_of(cards.begin(), cards.end(), [&](const RankCard& card) {
+           return card.host_key == cards[0].host_key && card.device_peers == 1;
+         });
+}
+
 Status check_card(const RankCard& card, int rank, int nranks) {
   const auto bad = [&](std::string_view what) {
     return Status::error(

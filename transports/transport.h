@@ -17,6 +17,8 @@
 
 namespace whorl {
 
+class FdMailbox;
+
 /// A received message, valid until it is released. `data == nullptr` means that there is none.
 struct Message {
   const std::byte* data = nullptr;
@@ -127,6 +129,9 @@ inline constexpr std::size_t kMaxAddressBytes = 192;
 /// Least size of Transport::board() for so many ranks.
 constexpr std::size_t board_bytes_for(std::size_t ranks) noexcept { return 4096 + ranks * 1024; }
 
+/// Ranks of one communicator that share devices at most.
+inline constexpr int kMostDeviceRanks = 64;
+
 /// What one rank tells all others about itself before connections are made. Fixed size, sent as it
 /// is; every field comes from another process and is checked before use.
 struct RankCard {
@@ -174,6 +179,9 @@ struct Membership {
   /// "rank 3 (host node7, pid 4242)", with the communicator's name if it has one.
   std::string describe(int rank) const;
   std::vector<std::string> names() const; ///< of all ranks, as describe() has them
+  /// Whether processes of this communicator may map each other's device memory: all ranks are on
+  /// one host, few, have a driver, and want to.
+  bool shares_devices() const noexcept;
 };
 
 /// Cost of reaching a peer. Both ranks of a pair must come to the same answer from the two cards.
@@ -222,6 +230,9 @@ class Transport : public Napper {
   /// Memory that all ranks of this host share, at least board_bytes_for() them, in pages: zeros at
   /// first, and not used by the transport. Empty if it has none. Lives as long as the transport.
   virtual std::span<std::byte> board() noexcept { return {}; }
+  /// By which the ranks of other processes get descriptors, where Membership::shares_devices();
+  /// null if it has none. Lives as long as the transport.
+  virtual FdMailbox* mailbox() noexcept { return nullptr; }
   /// Tells the connected peers why this rank has given up. Bounded, does not wait for anyone. Any
   /// thread.
   virtual void tell(const Status& verdict) noexcept = 0;

@@ -149,6 +149,10 @@ int System::socket(int domain, int type) noexcept {
   return checked(::socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
+int System::socket_pair(int type, std::span<int, 2> fds) noexcept {
+  return checked(::socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()));
+}
+
 int System::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
   return checked(::bind(fd, address, size));
 }

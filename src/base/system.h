@@ -56,6 +56,8 @@ class System {
   virtual int close(int fd) noexcept;
   virtual int duplicate(int fd) noexcept;
   virtual int socket(int domain, int type) noexcept; ///< nonblocking
+  /// Two connected sockets of AF_UNIX, nonblocking.
+  virtual int socket_pair(int type, std::span<int, 2> fds) noexcept;
   virtual int bind(int fd, const sockaddr* address, socklen_t size) noexcept;
   virtual int listen(int fd, int backlog) noexcept;
   virtual int accept(int fd) noexcept; ///< the new socket is nonblocking

@@ -13,11 +13,11 @@
 namespace whorl {
 namespace {
 
-constexpr std::uint32_t kOfferVersion = 1;
+constexpr std::uint32_t kOfferVersion = 2;
 /// The lowest rank learns at the deadline who is missing; the others wait this much longer for it
 /// to say so.
 constexpr std::uint64_t kGraceNs = 1'000'000'000;
-enum class FdKind : std::uint32_t { kHeap = 1, kPidfd = 2 };
+enum class FdKind : std::uint32_t { kHeap = 1, kPidfd = 2, kOutbox = 3 };
 
 /// Sleeps until one of the links that are not done yet has something to read.
 class LinkNapper final : public Napper {
@@ -53,6 +53,7 @@ class Meeting {
   Status connect();
   Status check_user(const MeshLink& link, int* pid) const;
   Status collect_hellos();
+  Status read_hello(int rank, FdParcelReceiver& received);
   Status open_pidfds();
   Status make_segment();
   Status send_offers(const Status& failure);
@@ -60,6 +61,7 @@ class Meeting {
   Status send_hello();
   Status read_offer(std::span<const std::byte> body, std::vector<Fd>& fds);
   Status lost(int rank, int error) const;
+  Status malformed(int rank) const;
 
   /// Waits until `attempt(i)` says kDone for every link. `doing` completes "rank 2 ... while".
   template <class Attempt>
@@ -88,6 +90,14 @@ Status Meeting::lost(int rank, int error) const {
                   error == 0 ? std::string("died or gave up")
                              : fmt::format("cannot be talked to ({})", std::strerror(-error)),
                   membership_.rank));
+}
+
+Status Meeting::malformed(int rank) const {
+  return Status::error(
+      Code::kInternalError,
+      fmt::format("{} offers shared memory in a form that rank {} does not know; do "
+                  "all ranks use the same version of whorl?",
+                  membership_.describe(rank), membership_.rank));
 }
 
 Status Meeting::connect() {
@@ -181,12 +191,27 @@ Status Meeting::collect_hellos() {
   }));
   WHORL_TRY(broken);
   if (membership_.verdict->raised()) return membership_.verdict->status();
-  for (const int process : processes()) {
-    if (same_process(process, membership_.rank)) continue;
-    const auto link = std::find_if(links_.begin(), links_.end(),
-                                   [&](const MeshLink& l) { return l.rank == process; });
-    std::vector<Fd>& fds = receivers[static_cast<std::size_t>(link - links_.begin())].fds();
-    if (!fds.empty()) result_.heaps.push_back({.rank = process, .fd = std::move(fds.front())});
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    WHORL_TRY(read_hello(links_[i].rank, receivers[i]));
+  }
+  return {};
+}
+
+/// Of each process one heap is enough.
+Status Meeting::read_hello(int rank, FdParcelReceiver& received) {
+  ByteReader in(received.body());
+  const auto version = in.get<std::uint32_t>();
+  if (!in.ok() || version != kOfferVersion) return malformed(rank);
+  const auto lowest = processes();
+  for (Fd& fd : received.fds()) {
+    const auto kind = static_cast<FdKind>(in.get<std::uint32_t>());
+    if (!in.ok() || (kind != FdKind::kHeap && kind != FdKind::kOutbox)) return malformed(rank);
+    if (kind == FdKind::kOutbox) {
+      result_.outboxes.push_back({.rank = rank, .fd = std::move(fd)});
+    } else if (!same_process(rank, membership_.rank) &&
+               std::find(lowest.begin(), lowest.end(), rank) != lowest.end()) {
+      result_.heaps.push_back({.rank = rank, .fd = std::move(fd)});
+    }
   }
   return {};
 }
@@ -242,8 +267,10 @@ Status Meeting::send_offers(const Status& failure) {
       fds.push_back(result_.segment.fd());
       add(FdKind::kHeap, membership_.rank, plan_.heap_fd);
       add(FdKind::kPidfd, membership_.rank, own_pidfd.get());
+      add(FdKind::kOutbox, membership_.rank, plan_.outbox_fd);
       for (const ProcessFd& heap : result_.heaps) add(FdKind::kHeap, heap.rank, heap.fd.get());
       for (const ProcessFd& pidfd : result_.pidfds) add(FdKind::kPidfd, pidfd.rank, pidfd.fd.get());
+      for (const ProcessFd& box : result_.outboxes) add(FdKind::kOutbox, box.rank, box.fd.get());
     }
     senders.emplace_back(body.bytes(), std::move(fds));
   }
@@ -262,8 +289,14 @@ Status Meeting::send_hello() {
   WHORL_TRY(check_user(links_.front(), &pid));
   ByteWriter body;
   body.put(kOfferVersion);
-  FdParcelSender sender(body.bytes(),
-                        plan_.heap_fd >= 0 ? std::vector<int>{plan_.heap_fd} : std::vector<int>{});
+  std::vector<int> fds;
+  for (const auto& [kind, fd] :
+       {std::pair(FdKind::kHeap, plan_.heap_fd), std::pair(FdKind::kOutbox, plan_.outbox_fd)}) {
+    if (fd < 0) continue;
+    body.put(static_cast<std::uint32_t>(kind));
+    fds.push_back(fd);
+  }
+  FdParcelSender sender(body.bytes(), std::move(fds));
   Status broken;
   WHORL_TRY(for_each_link("handed over its heap", [&](std::size_t i) {
     const Progress progress = sender.step(links_[i].socket.get());
@@ -298,13 +331,7 @@ Status Meeting::read_offer(std::span<const std::byte> body, std::vector<Fd>& fds
         fmt::format("{} cannot set up shared memory: {}", membership_.describe(leader),
                     std::string_view(reinterpret_cast<const char*>(text.data()), text.size())));
   }
-  const auto malformed = [&] {
-    return Status::error(Code::kInternalError,
-                         fmt::format("{} offers shared memory in a form that rank {} does not "
-                                     "know; do all ranks use the same version of whorl?",
-                                     membership_.describe(leader), membership_.rank));
-  };
-  if (!in.ok() || version != kOfferVersion || fds.empty()) return malformed();
+  if (!in.ok() || version != kOfferVersion || fds.empty()) return malformed(leader);
   auto segment = ShmSegment::open(std::move(fds.front()), plan_.layout.size());
   if (!segment.ok()) return segment.status().with_context(membership_.describe(leader));
   WHORL_TRY(plan_.layout.check(*reinterpret_cast<const SegmentHeader*>(segment->data())));
@@ -314,11 +341,13 @@ Status Meeting::read_offer(std::span<const std::byte> body, std::vector<Fd>& fds
     const auto rank = in.get<std::uint32_t>();
     if (!in.ok() || rank > INT32_MAX ||
         !std::binary_search(plan_.members.begin(), plan_.members.end(), static_cast<int>(rank)) ||
-        (kind != FdKind::kHeap && kind != FdKind::kPidfd)) {
-      return malformed();
+        (kind != FdKind::kHeap && kind != FdKind::kPidfd && kind != FdKind::kOutbox)) {
+      return malformed(leader);
     }
-    (kind == FdKind::kHeap ? result_.heaps : result_.pidfds)
-        .push_back({.rank = static_cast<int>(rank), .fd = std::move(fds[i])});
+    auto& all = kind == FdKind::kHeap    ? result_.heaps
+                : kind == FdKind::kPidfd ? result_.pidfds
+                                         : result_.outboxes;
+    all.push_back({.rank = static_cast<int>(rank), .fd = std::move(fds[i])});
   }
   return {};
 }

@@ -11,7 +11,7 @@
 
 namespace whorl {
 
-/// A descriptor that stands for one process, named by the lowest of its ranks.
+/// A descriptor that stands for one process, named by the lowest of its ranks, or for one rank.
 struct ProcessFd {
   int rank = 0;
   Fd fd;
@@ -20,9 +20,10 @@ struct ProcessFd {
 /// What a rank holds once it has met the others of its host.
 struct ShmMeeting {
   ShmSegment segment;
-  std::vector<ProcessFd> heaps;   ///< of the other processes that have one
-  std::vector<ProcessFd> pidfds;  ///< of the other processes, where the kernel allows it
-  std::vector<ProcessFd> sockets; ///< to all others (lowest rank) or to the lowest rank; stay open
+  std::vector<ProcessFd> heaps;    ///< of the other processes that have one
+  std::vector<ProcessFd> pidfds;   ///< of the other processes, where the kernel allows it
+  std::vector<ProcessFd> outboxes; ///< of all ranks in other processes that have one (FdMailbox)
+  std::vector<ProcessFd> sockets;  ///< to all others (lowest rank) or to the lowest rank; stay open
 };
 
 /// What a rank brings along.
@@ -32,17 +33,18 @@ struct ShmMeetingPlan {
   SegmentLayout layout;
   std::size_t index = 0; ///< of the transport in RankCard::addresses
   const Fd* listener = nullptr;
-  int heap_fd = -1; ///< of this process; −1: none
+  int heap_fd = -1;   ///< of this process; −1: none
+  int outbox_fd = -1; ///< for the others to write to this rank's FdMailbox; −1: none
   std::uint64_t deadline_ns = 0;
 };
 
 /// All ranks of a host come together at the lowest: each connects to it over an authenticated unix
-/// socket of the same user and hands over its heap; the lowest makes the segment and gives every
-/// rank the segment, the heaps and the pidfds of all processes.
+/// socket of the same user and hands over its heap and its outbox; the lowest makes the segment and
+/// gives every rank the segment, the heaps and pidfds of all processes, and the outboxes.
 ///
 ///     rank            lowest rank
-///      | ── hello, heap ──▶ |  (from all)
-///      | ◀─ segment, heaps, pidfds ─ |     or why there is none
+///      | ── hello, heap, outbox ──▶ |  (from all)
+///      | ◀─ segment, heaps, pidfds, outboxes ─ |     or why there is none
 Result<ShmMeeting> meet(const ShmMeetingPlan& plan);
 
 } // namespace whorl

@@ -100,6 +100,9 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   plan.index = index;
   plan.listener = &listener;
   plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
+  FdMailboxEnds ends;
+  if (membership.shares_devices()) ends = FdMailboxEnds::make();
+  plan.outbox_fd = ends.outbox.get();
   auto meeting = meet(plan);
   if (!meeting.ok()) return meeting.status();
 
@@ -114,6 +117,11 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
       }
     }
   }
+  std::vector<Fd> outboxes(static_cast<std::size_t>(membership.nranks));
+  for (ProcessFd& box : meeting->outboxes) {
+    outboxes[static_cast<std::size_t>(box.rank)] = std::move(box.fd);
+  }
+  mailbox_ = FdMailbox(std::move(ends.inbox), std::move(outboxes));
   segment_ = std::move(meeting->segment);
   attach(membership, segment_.data(), *layout, std::move(plan.members), peers, *zero_copy);
   WHORL_TRY(check_memory(peers.size()));

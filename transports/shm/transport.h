@@ -5,6 +5,7 @@
 
 #include "base/shm_segment.h"
 #include "transports/fifo/transport.h"
+#include "transports/shm/fd_mailbox.h"
 #include "transports/shm/peer_heap.h"
 
 namespace whorl {
@@ -27,6 +28,7 @@ class ShmTransport final : public FifoTransport {
     if (segment_.data() == nullptr) return {};
     return {segment_.data() + layout().board_offset(), layout().board_bytes()};
   }
+  FdMailbox* mailbox() noexcept override { return &mailbox_; }
 
  private:
   /// Something that becomes readable or hangs up when a process ends.
@@ -48,6 +50,7 @@ class ShmTransport final : public FifoTransport {
 
   Fd listener_;
   ShmSegment segment_;
+  FdMailbox mailbox_;                            ///< without boxes where no devices are shared
   std::vector<std::shared_ptr<PeerHeap>> heaps_; ///< [rank]
   std::vector<Watch> watches_;
   std::vector<pollfd> polled_; ///< [watch]
