@@ -21,8 +21,16 @@ inline bool device_is_pretended() {
 /// All copies after the next n fail; −1: none.
 inline void allow_copies(long n) { of_pretended_device<void(long)>("fake_cuda_allow_copies")(n); }
 
-/// The next n IPC handles cannot be opened by this process.
+/// The next n IPC handles cannot be opened by this process, nor descriptors of physical memory.
 inline void refuse_ipc(long n) { of_pretended_device<void(long)>("fake_cuda_refuse_ipc")(n); }
+
+/// All mappings of physical memory after the next n fail; −1: none.
+inline void allow_mappings(long n) {
+  of_pretended_device<void(long)>("fake_cuda_allow_mappings")(n);
+}
+
+/// Pieces of physical memory, mappings of it and reservations of addresses that this process has.
+inline long virtual_memory() { return of_pretended_device<long()>("fake_cuda_virtual_memory")(); }
 
 /// The next n modules cannot be loaded.
 inline void refuse_modules(long n) {

@@ -87,7 +87,17 @@ CUresult Memory::open_device(int process, const Range& range, CUdeviceptr* addre
              address);
 }
 
+void Memory::add_mapping(const Range& range) {
+  const std::lock_guard lock(mutex_);
+  ranges_[range.begin] = range;
+}
+void Memory::remove_mapping(std::uintptr_t begin) {
+  const std::lock_guard lock(mutex_);
+  ranges_.erase(begin);
+}
+
 CUresult Memory::free_device(CUdeviceptr address) {
+  if (find(address).reservation > 0) return CUDA_ERROR_INVALID_VALUE;
   const Range range = take(address);
   if (range.bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   unmap(range);
@@ -106,7 +116,7 @@ void Memory::forget(int device) {
   const std::lock_guard lock(mutex_);
   std::erase_if(ranges_, [device](const auto& entry) {
     const Range& range = entry.second;
-    if (range.device != device) return false;
+    if (range.device != device || range.reservation > 0) return false;
     unmap(range);
     return true;
   });

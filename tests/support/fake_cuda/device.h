@@ -14,7 +14,11 @@
 //     launch each block is a thread, and a block touches memory of another device only if access to
 //     it has been enabled;
 //   - an IPC handle opens the file behind an allocation, in other processes only, and not once the
-//     allocation has been freed (ipc.cc); memory of a pool has none.
+//     allocation has been freed (ipc.cc); memory of a pool has none;
+//   - physical memory is mapped to reserved addresses in whole units, and not accessible before
+//   that
+//     has been set; what is not needed any more gets its handle and its addresses reused at once
+//     (mappings.cc).
 
 #include <cuda.h>
 
@@ -47,11 +51,13 @@ class Memory {
     unsigned type = 0;          ///< CUmemorytype
     bool managed = false;
     int device = 0;
-    int fd = -1;               ///< behind device memory
-    unsigned long long id = 0; ///< of an allocation of device memory, never used again
-    bool shareable = false;    ///< by an IPC handle
-    bool pool = false;         ///< belongs to no context
-    bool registered = false;   ///< memory of the program
+    int fd = -1;                 ///< behind device memory
+    unsigned long long id = 0;   ///< of an allocation of device memory, never used again
+    bool shareable = false;      ///< by an IPC handle
+    bool pool = false;           ///< belongs to no context
+    bool registered = false;     ///< memory of the program
+    std::uintptr_t reserved = 0; ///< of a mapping: where its reservation begins
+    std::size_t reservation = 0; ///< … and its bytes; 0: no mapping
   };
 
   static Memory& all();
@@ -64,6 +70,8 @@ class Memory {
   CUresult free_host(void* address);
   CUresult add_host(void* address, std::size_t bytes);
   CUresult remove_host(void* address);
+  void add_mapping(const Range& range);
+  void remove_mapping(std::uintptr_t begin);
   /// All that belongs to a device: its context has been reset.
   void forget(int device);
   /// The range that holds `address`; bytes = 0 if none.

@@ -56,10 +56,12 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, voi
         *static_cast<unsigned long long*>(values[i]) = range.id;
         break;
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *static_cast<CUdeviceptr*>(values[i]) = range.begin;
+        *static_cast<CUdeviceptr*>(values[i]) =
+            range.reservation > 0 ? range.reserved : range.begin;
         break;
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *static_cast<std::size_t*>(values[i]) = range.bytes;
+        *static_cast<std::size_t*>(values[i]) =
+            range.reservation > 0 ? range.reservation : range.bytes;
         break;
       case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         *static_cast<bool*>(values[i]) = range.shareable;
