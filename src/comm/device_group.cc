@@ -428,19 +428,17 @@ Registry& registry() {
 } // namespace
 
 std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
-                                               std::span<std::byte> board, const DeviceWatch& watch,
-                                               const DeviceRules& rules) {
+                                               std::span<std::byte> board, FdMailbox* mailbox,
+                                               const DeviceWatch& watch, const DeviceRules& rules) {
   const auto all = [&](auto&& holds) {
     return std::all_of(members.cards.begin(), members.cards.end(), holds);
   };
   const RankCard& first = members.cards[0];
   if (!devices_possible()) return nullptr;
   if (!all([&](const RankCard& card) { return card.process_key == first.process_key; })) {
-    const bool peers = all([&](const RankCard& card) {
-      return card.host_key == first.host_key && card.device_peers == 1;
-    });
-    if (!peers || board.empty() || members.nranks > gpu::kMaxBuffers) return nullptr;
-    return std::make_shared<DevicePeers>(members, board, watch, rules);
+    static_assert(kMostDeviceRanks <= gpu::kMaxBuffers);
+    if (!members.shares_devices() || board.empty()) return nullptr;
+    return std::make_shared<DevicePeers>(members, board, mailbox, watch, rules);
   }
   auto& [mutex, groups] = registry();
   const std::lock_guard lock(mutex);

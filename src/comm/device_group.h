@@ -95,10 +95,10 @@ class DeviceGroup {
 };
 
 /// The group of a communicator whose ranks are all in this process, or all on this host and have a
-/// `board` in common (Transport::board()); null if they are not, or there is no driver. To be
-/// called by every rank. All arguments but `rules` outlive the group.
+/// `board` in common (Transport::board(), `mailbox` is Transport::mailbox()); null if they are not,
+/// or there is no driver. To be called by every rank. All arguments but `rules` outlive the group.
 std::shared_ptr<DeviceGroup> join_device_group(const Membership& membership,
-                                               std::span<std::byte> board, const DeviceWatch& watch,
-                                               const DeviceRules& rules);
+                                               std::span<std::byte> board, FdMailbox* mailbox,
+                                               const DeviceWatch& watch, const DeviceRules& rules);
 
 } // namespace whorl

@@ -33,7 +33,7 @@ Result<DeviceOffer> DevicePeerSchedules::offer(CUcontext context) {
   if (!made.ok()) return made.status();
   own_ = *std::move(made);
   const auto region = exports_.find(own_->region(0), planner_.layout().region_bytes());
-  if (!region) {
+  if (!region || region->mappings > 0) {
     return Status::error(Code::kInvalidUsage,
                          "the driver has no IPC handle for memory of this device");
   }

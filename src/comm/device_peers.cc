@@ -21,10 +21,11 @@ bool suits(const Request& request) {
 
 } // namespace
 
-DevicePeers::DevicePeers(const Membership& members, std::span<std::byte> board,
+DevicePeers::DevicePeers(const Membership& members, std::span<std::byte> board, FdMailbox* mailbox,
                          const DeviceWatch& watch, const DeviceRules& rules)
     : members_(members),
       board_(board, members.nranks),
+      mailbox_(mailbox),
       watch_(watch),
       names_(members.names()),
       schedules_(members, rules, board_),
@@ -55,7 +56,7 @@ bool DevicePeers::prepare(CUcontext context) {
     return false;
   }
   context_ = context;
-  slices_ = std::make_unique<DeviceSlices>(members_, names_, watch_, gates_, context);
+  slices_ = std::make_unique<DeviceSlices>(members_, names_, watch_, gates_, mailbox_, context);
   return true;
 }
 
@@ -153,6 +154,8 @@ Progress DevicePeers::attempt(Operation& operation, std::uint64_t timeout_ns) {
       return decide(operation, timeout_ns);
     case Operation::State::kOffered:
       return look_at_offers(operation);
+    case Operation::State::kMapping:
+      return map(operation);
     case Operation::State::kAnswered:
       break;
   }
@@ -188,8 +191,10 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
     case By::kSchedules:
       return devices_ == Devices::kOpen ? queue(operation, timeout_ns) : offer(operation);
     case By::kSlices:
-      if (!slices_->known(posts_)) return answer(operation, slices_->map(posts_));
-      break;
+      if (slices_->known(posts_)) break;
+      slices_->begin_mapping(operation.number, posts_);
+      operation.state = Operation::State::kMapping;
+      return Progress::kAdvanced;
     case By::kGates:
       break;
   }
@@ -270,6 +275,19 @@ Progress DevicePeers::look_at_offers(Operation& operation) {
   }
   const gpu::ContextGuard guard(context_);
   return answer(operation, schedules_.open(offers_, posts_));
+}
+
+/// A rank that cannot hand over its memory says no, and nobody waits for it.
+Progress DevicePeers::map(Operation& operation) {
+  const Progress progress = slices_->hand_over();
+  if (progress == Progress::kDone) return answer(operation, slices_->map(posts_));
+  if (progress == Progress::kFailed) return answer(operation, slices_->mapping_error());
+  for (int rank = 0; rank < members_.nranks; ++rank) {
+    if (board_.answer(rank, operation.number) != DeviceBoard::Answer::kNo) continue;
+    return answer(operation, Status::error(Code::kRemoteError,
+                                           names_[static_cast<std::size_t>(rank)] + " could not"));
+  }
+  return progress;
 }
 
 /// This rank has mapped what is new, or could not.
@@ -395,6 +413,8 @@ bool DevicePeers::has_come(const Operation& operation, int rank) const {
   switch (operation.state) {
     case Operation::State::kOffered:
       return board_.offer_of(rank, offer) != DeviceBoard::Answer::kNone;
+    case Operation::State::kMapping:
+      return !slices_->waits_for(rank);
     case Operation::State::kAnswered:
       return board_.answer(rank, operation.number) != DeviceBoard::Answer::kNone;
     case Operation::State::kNew:
@@ -419,6 +439,7 @@ Result<Met> DevicePeers::meet(int, std::uint64_t number, const WaitPolicy& polic
     watch_.fail(too_late(operations_.front(), policy.timeout_ns));
   }
   gates_.cancel(); // the others may still find the post
+  if (slices_ != nullptr) slices_->stop_mapping();
   return verdict.status();
 }
 

@@ -30,14 +30,16 @@ namespace whorl {
 ///   - otherwise, or where a rank has its buffers on the host: by the host. A rank that knows so
 ///     from what the devices of earlier operations were waits for nobody.
 /// Where a rank maps memory for the first time all say whether they could, and if not, the host
-/// does this operation. Slices unmap then what was new, so the next operation on that memory tries
-/// again; after kMostRefusals of these, and at once where it is the memory of schedules, the host
-/// does all operations.
+/// does this operation. Memory without an IPC handle is handed over before (device_mappings.h).
+/// Slices unmap then what was new, so the next operation on that memory tries again; after
+/// kMostRefusals of these, and at once where it is the memory of schedules, the host does all
+/// operations.
 class DevicePeers final : public DeviceGroup {
  public:
-  /// `board` is that of Transport::board(). All arguments outlive this.
-  DevicePeers(const Membership& members, std::span<std::byte> board, const DeviceWatch& watch,
-              const DeviceRules& rules);
+  /// `board` is that of Transport::board(), `mailbox` that of Transport::mailbox() or null. All
+  /// arguments outlive this.
+  DevicePeers(const Membership& members, std::span<std::byte> board, FdMailbox* mailbox,
+              const DeviceWatch& watch, const DeviceRules& rules);
 
   Status check(int rank, const Request& request, Stream* stream) const override;
   std::uint64_t post(int rank, const Request& request, Stream* stream,
@@ -63,7 +65,7 @@ class DevicePeers final : public DeviceGroup {
     CUstream stream = nullptr;
     const Stream* stream_id = nullptr;
     DevicePost post{};
-    enum class State { kNew, kPosted, kOffered, kAnswered } state = State::kNew;
+    enum class State { kNew, kPosted, kOffered, kMapping, kAnswered } state = State::kNew;
     By by = By::kHost; ///< once decided
   };
   struct Outcome {
@@ -81,6 +83,7 @@ class DevicePeers final : public DeviceGroup {
   bool on_devices_of_their_own() const;
   Progress offer(Operation& operation);
   Progress look_at_offers(Operation& operation);
+  Progress map(Operation& operation);
   Progress answer(Operation& operation, const Status& mapped);
   Progress look_at_answers(Operation& operation, std::uint64_t timeout_ns);
   void refuse(const Operation& operation);
@@ -95,6 +98,7 @@ class DevicePeers final : public DeviceGroup {
 
   const Membership& members_;
   DeviceBoard board_;
+  FdMailbox* mailbox_;
   const DeviceWatch& watch_;
   std::vector<std::string> names_;
   CUcontext context_ = nullptr; ///< of the first operation, and of all

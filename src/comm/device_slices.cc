@@ -27,7 +27,7 @@ bool DeviceSlices::describe(const Request& request, DevicePost& post) {
     if (bytes == 0) return true;
     const auto found = exports_.find(buffer, bytes);
     if (found) memory = *found;
-    return found.has_value();
+    return found && (found->mappings == 0 || mappings_.possible());
   };
   return find(request.send, input_bytes(request, members_.rank, members_.nranks), post.input) &&
          find(request.recv, output_bytes(request, members_.rank, members_.nranks), post.output);
@@ -44,11 +44,41 @@ bool DeviceSlices::known(std::span<const DevicePost> posts) const {
   return true;
 }
 
+void DeviceSlices::begin_mapping(std::uint64_t number, std::span<const DevicePost> posts) {
+  const gpu::ContextGuard guard(context_);
+  new_memory_.clear();
+  mappings_.begin(number);
+  for (int rank = 0; rank < members_.nranks; ++rank) {
+    const DevicePost& post = posts[static_cast<std::size_t>(rank)];
+    const auto hand_over = [&](const gpu::SharedMemory& memory) {
+      if (memory.bytes == 0 || memory.mappings == 0 || imports_.has(rank, memory)) return;
+      if (rank == members_.rank) {
+        mappings_.give(memory, exports_.hold(memory));
+      } else if (!is_here(rank)) {
+        mappings_.expect(rank, memory);
+      }
+    };
+    hand_over(post.input);
+    if (post.output.id != post.input.id) hand_over(post.output);
+  }
+}
+
+Progress DeviceSlices::hand_over() {
+  const gpu::ContextGuard guard(context_);
+  return mappings_.step();
+}
+
+bool DeviceSlices::is_here(int rank) const {
+  const auto process = [&](int of) {
+    return members_.cards[static_cast<std::size_t>(of)].process_key;
+  };
+  return process(rank) == process(members_.rank);
+}
+
 Status DeviceSlices::map(std::span<const DevicePost> posts) {
   const gpu::ContextGuard guard(context_);
   Status first;
   new_memory_.clear();
-  const std::uint64_t own = members_.cards[static_cast<std::size_t>(members_.rank)].process_key;
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     const DevicePost& post = posts[index];
@@ -61,15 +91,19 @@ Status DeviceSlices::map(std::span<const DevicePost> posts) {
       new_memory_.push_back({rank, *memory});
       const std::array keep{post.input.id, post.output.id};
       imports_.make_room(rank, *memory, keep);
-      const Status opened = open(rank, *memory, members_.cards[index].process_key == own);
+      const Status opened = open(rank, *memory, is_here(rank));
       if (first.ok()) first = opened;
     }
   }
+  mappings_.clear();
   return first;
 }
 
 /// Maps memory of a rank, if need be after what is in its way is not used any more.
 Status DeviceSlices::open(int rank, const gpu::SharedMemory& memory, bool here) {
+  if (memory.mappings > 0) {
+    return imports_.open_run(rank, memory, gates_.next(), here, mappings_.take(rank, memory));
+  }
   bool busy = false;
   close_retired(imports_.in_the_way(rank, &memory));
   Status status = imports_.open(rank, memory, gates_.next(), here, busy);
@@ -91,6 +125,7 @@ void DeviceSlices::close_retired(std::uint64_t last) {
 
 void DeviceSlices::forget_new() {
   const gpu::ContextGuard guard(context_);
+  mappings_.give_up();
   for (const NewMemory& one : new_memory_) imports_.forget(one.rank, one.memory);
   imports_.forget_all();
   imports_.trim(gates_.passed());

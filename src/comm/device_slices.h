@@ -11,6 +11,7 @@
 #include "comm/device_board.h"
 #include "comm/device_gates.h"
 #include "comm/device_group.h"
+#include "comm/device_mappings.h"
 #include "comm/request.h"
 #include "gpu/peer_memory.h"
 #include "transports/transport.h"
@@ -27,12 +28,13 @@ class DeviceSlices {
  public:
   /// All arguments but the context outlive this, or the last call.
   DeviceSlices(const Membership& members, const std::vector<std::string>& names,
-               const DeviceWatch& watch, DeviceGates& gates, CUcontext context)
+               const DeviceWatch& watch, DeviceGates& gates, FdMailbox* mailbox, CUcontext context)
       : members_(members),
         names_(names),
         watch_(watch),
         gates_(gates),
         context_(context),
+        mappings_(members, mailbox),
         imports_(context),
         requests_(static_cast<std::size_t>(members.nranks)) {}
 
@@ -40,6 +42,15 @@ class DeviceSlices {
   bool describe(const Request& request, DevicePost& post);
   /// Whether the buffers of all ranks are mapped.
   bool known(std::span<const DevicePost> posts) const;
+  /// Begins to hand over to the other processes what is new and has no IPC handle in operation
+  /// `number`, and to take theirs.
+  void begin_mapping(std::uint64_t number, std::span<const DevicePost> posts);
+  /// Goes on with that. kDone: map() can be called. kFailed: see mapping_error().
+  Progress hand_over();
+  const Status& mapping_error() const noexcept { return mappings_.error(); }
+  bool waits_for(int rank) const noexcept { return mappings_.waits_for(rank); }
+  /// Lets go of what is being handed over.
+  void stop_mapping() { mappings_.give_up(); }
   /// Maps what is new: all of it, also after an error, so that what has been mapped before is let
   /// go alike on all ranks.
   Status map(std::span<const DevicePost> posts);
@@ -52,6 +63,7 @@ class DeviceSlices {
                DeviceGates::Operation gate);
 
  private:
+  bool is_here(int rank) const; ///< in this process
   Status open(int rank, const gpu::SharedMemory& memory, bool here);
   void close_retired(std::uint64_t last);
   Status find_buffers(const Request& request, std::span<const DevicePost> posts);
@@ -62,6 +74,7 @@ class DeviceSlices {
   DeviceGates& gates_;
   CUcontext context_;
   gpu::MemoryExports exports_;
+  DeviceMappings mappings_;
   gpu::MemoryImports imports_;
   struct NewMemory {
     int rank;

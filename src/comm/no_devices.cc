@@ -27,7 +27,7 @@ Result<void*> device_alloc(std::size_t) {
 bool is_device_alloc(const void*) noexcept { return false; }
 Status device_free(void*) { return Status::error(Code::kInvalidArgument, why_no_devices()); }
 
-std::shared_ptr<DeviceGroup> join_device_group(const Membership&, std::span<std::byte>,
+std::shared_ptr<DeviceGroup> join_device_group(const Membership&, std::span<std::byte>, FdMailbox*,
                                                const DeviceWatch&, const DeviceRules&) {
   return nullptr;
 }

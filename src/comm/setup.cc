@@ -215,6 +215,13 @@ std::span<std::byte> Setup::board() const noexcept {
   return {};
 }
 
+FdMailbox* Setup::mailbox() const noexcept {
+  for (const auto& transport : transports) {
+    if (FdMailbox* const mailbox = transport->mailbox(); mailbox != nullptr) return mailbox;
+  }
+  return nullptr;
+}
+
 void Setup::nap(std::uint64_t max_ns) const noexcept {
   if (transports.empty()) {
     constexpr std::uint64_t kShortNs = 20'000;

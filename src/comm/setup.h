@@ -39,6 +39,8 @@ struct Setup {
   std::size_t stream_bytes() const;
   /// Memory that all ranks of this host share; empty if there is none.
   std::span<std::byte> board() const noexcept;
+  /// By which ranks of other processes on this host get descriptors; null if there is none.
+  FdMailbox* mailbox() const noexcept;
   /// Blocks until something may have come from any peer.
   void nap(std::uint64_t max_ns) const noexcept;
 };

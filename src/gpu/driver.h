@@ -22,7 +22,12 @@ namespace whorl::gpu {
   function(cuEventRecord) function(cuEventSynchronize) function(cuFuncGetAttribute)               \
   function(cuGetErrorName) function(cuGetErrorString) function(cuIpcCloseMemHandle)               \
   function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle) function(cuLaunchCooperativeKernel)    \
-  function(cuLaunchKernel) function(cuMemAlloc) function(cuMemFree)                               \
+  function(cuLaunchKernel) function(cuMemAddressFree) function(cuMemAddressReserve)               \
+  function(cuMemAlloc) function(cuMemExportToShareableHandle) function(cuMemFree)                 \
+  function(cuMemGetAddressRange) function(cuMemGetAllocationPropertiesFromHandle)                 \
+  function(cuMemImportFromShareableHandle)                                                        \
+  function(cuMemMap) function(cuMemRelease) function(cuMemRetainAllocationHandle)                 \
+  function(cuMemSetAccess) function(cuMemUnmap)                                                   \
   function(cuMemHostGetDevicePointer) function(cuMemHostRegister) function(cuMemHostUnregister)   \
   function(cuMemcpyAsync) function(cuMemsetD8Async) function(cuModuleGetFunction)                 \
   function(cuModuleLoadData) function(cuOccupancyMaxActiveBlocksPerMultiprocessor)                \

@@ -8,12 +8,8 @@
 namespace whorl::gpu {
 namespace {
 
-/// Whether an allocation that is mapped shares a block of so many bytes with `memory`.
-template <class Mapping>
-bool overlap(const Mapping& old, const SharedMemory& memory, std::uint64_t block) noexcept {
-  return old.allocation / block <= (memory.allocation + memory.allocated - 1) / block &&
-         memory.allocation / block <= (old.allocation + old.allocated - 1) / block;
-}
+/// Of ids: those of the driver are small.
+constexpr std::uint64_t kOfRun = std::uint64_t{1} << 63;
 
 } // namespace
 
@@ -27,10 +23,10 @@ std::optional<SharedMemory> MemoryExports::find(const void* buffer, std::size_t 
       CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
   void* values[] = {&begin, &size, &id, &shareable};
   const auto address = reinterpret_cast<CUdeviceptr>(buffer);
-  if (driver()->cuPointerGetAttributes(4, attributes, values, address) != CUDA_SUCCESS ||
-      shareable == 0) {
+  if (driver()->cuPointerGetAttributes(4, attributes, values, address) != CUDA_SUCCESS) {
     return std::nullopt;
   }
+  if (shareable == 0) return find_run(address, bytes);
   SharedMemory memory{
       .address = address, .bytes = bytes, .allocation = begin, .allocated = size, .id = id};
   if (!memory.valid(bytes)) return std::nullopt;
@@ -45,6 +41,55 @@ std::optional<SharedMemory> MemoryExports::find(const void* buffer, std::size_t 
   if (known_.size() >= most_known_) known_.clear(); // to ask again costs little
   known_[begin] = {id, memory.handle};
   return memory;
+}
+
+/// A run keeps its id as long as its mappings are the same. Memory that others have mapped is held
+/// (MemoryImports::open_run()), so that no other one gets its handle meanwhile.
+std::optional<SharedMemory> MemoryExports::find_run(CUdeviceptr buffer, std::size_t bytes) {
+  std::vector<MemoryMapping> mappings = mappings_of(buffer, bytes);
+  if (mappings.empty()) return std::nullopt;
+  SharedMemory memory{.address = buffer,
+                      .bytes = bytes,
+                      .allocation = mappings.front().begin,
+                      .allocated = mappings.back().end() - mappings.front().begin,
+                      .mappings = mappings.size()};
+  const std::pair key(memory.allocation, mappings.size());
+  const auto known = runs_.find(key);
+  if (known != runs_.end() && known->second.mappings == mappings) {
+    memory.id = known->second.id;
+    return memory;
+  }
+  if (!can_be_exported(mappings)) return std::nullopt;
+  if (runs_.size() >= most_known_) runs_.clear();
+  memory.id = kOfRun | ++runs_made_;
+  runs_[key] = {memory.id, std::move(mappings)};
+  return memory;
+}
+
+Result<PhysicalMemory> MemoryExports::hold(const SharedMemory& run) {
+  const auto changed = [] {
+    return Status::error(Code::kInvalidUsage,
+                         "a buffer has been mapped anew while an operation on it was under way");
+  };
+  auto physical = hold_mappings(run.allocation, run.allocated);
+  if (!physical.ok()) return physical.status();
+  if (physical->parts().size() != run.mappings) return changed();
+  // An id that is not kept any more is not given again, so it may as well mean what is there now.
+  const auto known = runs_.find({run.allocation, run.mappings});
+  if (known == runs_.end() || known->second.id != run.id) return physical;
+  for (std::size_t i = 0; i < run.mappings; ++i) {
+    const MemoryMapping& mapping = known->second.mappings[i];
+    const PhysicalMemory::Part& part = physical->parts()[i];
+    if (mapping.handle != part.handle || mapping.bytes != part.bytes) return changed();
+  }
+  return physical;
+}
+
+bool MemoryImports::overlap(const Mapping& old, const SharedMemory& memory,
+                            std::uint64_t block) noexcept {
+  if (old.run && memory.mappings > 0) return false;
+  return old.allocation / block <= (memory.allocation + memory.allocated - 1) / block &&
+         memory.allocation / block <= (old.allocation + old.allocated - 1) / block;
 }
 
 MemoryImports::~MemoryImports() {
@@ -65,7 +110,8 @@ void MemoryImports::make_room(int rank, const SharedMemory& memory,
     const std::uint64_t id = other->first.second;
     const bool kept = std::find(keep.begin(), keep.end(), id) != keep.end();
     // Ids grow. What is younger than `memory` is no trace of what was there before it.
-    const bool suspect = id < memory.id && !kept && overlap(other->second, memory, kDriverBlock);
+    const bool suspect = id < memory.id && memory.mappings == 0 && !kept &&
+                         overlap(other->second, memory, kDriverBlock);
     if (suspect || overlap(other->second, memory, 1)) retire(other);
     other = next;
   }
@@ -74,7 +120,7 @@ void MemoryImports::make_room(int rank, const SharedMemory& memory,
 std::uint64_t MemoryImports::in_the_way(int rank, const SharedMemory* memory) const noexcept {
   std::uint64_t last = 0;
   for (const Mapping& old : retired_) {
-    if (old.rank != rank) continue;
+    if (old.rank != rank || old.run) continue;
     if (memory == nullptr || overlap(old, *memory, kDriverBlock)) last = std::max(last, old.used);
   }
   return last;
@@ -97,7 +143,28 @@ Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t e
     busy = result == CUDA_ERROR_ALREADY_MAPPED;
     WHORL_TRY(check(result, "cuIpcOpenMemHandle"));
   }
-  mapped_[{rank, memory.id}] = mapping;
+  mapped_[{rank, memory.id}] = std::move(mapping);
+  return {};
+}
+
+Status MemoryImports::open_run(int rank, const SharedMemory& run, std::uint64_t epoch, bool here,
+                               PhysicalMemory physical) {
+  Mapping mapping{.rank = rank,
+                  .base = run.allocation,
+                  .allocation = run.allocation,
+                  .allocated = run.allocated,
+                  .used = epoch,
+                  .here = here,
+                  .run = true};
+  if (here) {
+    mapping.held = std::move(physical);
+  } else {
+    auto mapped = MappedMemory::map(physical);
+    if (!mapped.ok()) return mapped.status();
+    mapping.base = mapped->base();
+    mapping.mapped = *std::move(mapped);
+  }
+  mapped_[{rank, run.id}] = std::move(mapping);
   return {};
 }
 
@@ -136,7 +203,7 @@ void MemoryImports::retire_oldest(int rank) {
 }
 
 void MemoryImports::retire(std::map<Key, Mapping>::iterator mapping) {
-  if (!mapping->second.here) retired_.push_back(mapping->second);
+  if (!mapping->second.here) retired_.push_back(std::move(mapping->second));
   mapped_.erase(mapping);
 }
 
@@ -144,8 +211,8 @@ void MemoryImports::close_retired(std::uint64_t passed) {
   std::erase_if(retired_, [&](const Mapping& mapping) {
     if (mapping.used > passed) return false;
     // An error means that the context has gone, and all mappings with it.
-    static_cast<void>(driver()->cuIpcCloseMemHandle(mapping.base));
-    return true;
+    if (!mapping.run) static_cast<void>(driver()->cuIpcCloseMemHandle(mapping.base));
+    return true; // a run unmaps itself
   });
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "gpu/mappings.h"
 
 namespace whorl::gpu {
 
@@ -21,6 +22,9 @@ struct SharedMemory {
   std::uint64_t allocation = 0, allocated = 0; ///< begin and bytes of what it is part of
   std::uint64_t id = 0;                        ///< of the allocation: never used again there
   std::array<std::byte, sizeof(CUipcMemHandle)> handle{}; ///< of the allocation
+  /// 0: an allocation, with a handle. Otherwise it is a run of so many mappings (mappings.h), whose
+  /// descriptors are handed over when it is used for the first time.
+  std::uint64_t mappings = 0;
 
   /// Whether what another process says of a buffer makes sense.
   bool valid(std::uint64_t expected_bytes) const noexcept {
@@ -34,18 +38,28 @@ class MemoryExports {
  public:
   /// Keeps as many handles; among them may be those of freed allocations.
   explicit MemoryExports(std::size_t most_known = 1024) : most_known_(most_known) {}
-  std::size_t known() const noexcept { return known_.size(); } ///< handles that are kept
-  /// Nothing for memory that cannot be shared this way (of a pool, of a mapping, managed). The
-  /// context of the memory is current.
+  std::size_t known() const noexcept { return known_.size() + runs_.size(); } ///< that are kept
+  /// Nothing for memory that cannot be shared (of a pool, managed, mappings without descriptors).
+  /// The context of the memory is current.
   std::optional<SharedMemory> find(const void* buffer, std::size_t bytes);
+  /// References to the memory of a run that find() gave. An error if it is mapped otherwise by now.
+  Result<PhysicalMemory> hold(const SharedMemory& run);
 
  private:
   struct Export {
     std::uint64_t id;
     std::array<std::byte, sizeof(CUipcMemHandle)> handle;
   };
+  struct Run {
+    std::uint64_t id;
+    std::vector<MemoryMapping> mappings;
+  };
+  std::optional<SharedMemory> find_run(CUdeviceptr buffer, std::size_t bytes);
+
   std::size_t most_known_;
-  std::map<std::uint64_t, Export> known_; ///< by where the allocation begins
+  std::map<std::uint64_t, Export> known_;                     ///< by where the allocation begins
+  std::map<std::pair<std::uint64_t, std::size_t>, Run> runs_; ///< by where they begin, and how many
+  std::uint64_t runs_made_ = 0;
 };
 
 /// The driver has small allocations in blocks of 2 MiB and maps whole blocks.
@@ -54,7 +68,8 @@ inline constexpr std::uint64_t kDriverBlock = std::uint64_t{2} << 20;
 /// Allocations of other processes that are mapped in this one, each as long as it is among the last
 /// kMostMapped that its rank has used. A freed allocation stays in the device's memory until then.
 /// What is mapped depends on the calls alone, so it is alike on all ranks that make the same ones.
-/// One thread at a time.
+/// Runs of mappings may share memory and addresses with each other, so only their number is
+/// limited. One thread at a time.
 class MemoryImports {
  public:
   static constexpr std::size_t kMostMapped = 64;
@@ -82,6 +97,10 @@ class MemoryImports {
   /// this process, which uses its own address. The context is current. `busy` is set if the driver
   /// has something else of that process there.
   Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here, bool& busy);
+  /// As open(), for a run of mappings, which goes to an address of its own. `physical` is all of
+  /// it; `here` what is to be held of it, so that its id stays that of the same memory.
+  Status open_run(int rank, const SharedMemory& run, std::uint64_t epoch, bool here,
+                  PhysicalMemory physical);
   /// Unmaps memory that no operation has used since open(), if it is mapped.
   void forget(int rank, const SharedMemory& memory);
   /// Lets go of everything.
@@ -99,7 +118,12 @@ class MemoryImports {
     std::uint64_t allocation, allocated;
     std::uint64_t used; ///< the last epoch
     bool here;
+    bool run = false;
+    PhysicalMemory held{}; ///< of a run of this rank
+    MappedMemory mapped{}; ///< of a run of another process
   };
+  /// Whether an allocation that is mapped shares a block of so many bytes with `memory`.
+  static bool overlap(const Mapping& old, const SharedMemory& memory, std::uint64_t block) noexcept;
   using Key = std::pair<int, std::uint64_t>; ///< rank, id
   void retire(std::map<Key, Mapping>::iterator mapping);
   void retire_oldest(int rank);

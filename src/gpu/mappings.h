@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/system.h"
+
+namespace whorl::gpu {
+
+// Memory of CUDA's virtual memory management: physical memory (cuMemCreate) that is mapped to
+// reserved addresses (cuMemMap), as PyTorch's expandable segments and ncclMemAlloc() have it. Other
+// processes map it by a file descriptor for each piece of physical memory. A buffer may lie in
+// several mappings that follow each other: a run.
+
+inline constexpr std::size_t kMostMappings = 4096; ///< of a run
+
+struct MemoryMapping {
+  std::uint64_t begin = 0, bytes = 0;
+  CUmemGenericAllocationHandle handle = 0; ///< of what is mapped; no reference
+  std::uint64_t end() const noexcept { return begin + bytes; }
+  bool operator==(const MemoryMapping&) const = default;
+};
+
+/// The mappings in which a buffer lies; empty if it does not lie in mappings, or in too many.
+std::vector<MemoryMapping> mappings_of(CUdeviceptr buffer, std::size_t bytes);
+/// Whether all of it is memory of the current device that was made to be shared by descriptors.
+bool can_be_exported(std::span<const MemoryMapping> mappings);
+
+/// References to the pieces of physical memory of a run, in the order of addresses.
+class PhysicalMemory {
+ public:
+  struct Part {
+    CUmemGenericAllocationHandle handle;
+    std::uint64_t bytes; ///< that are mapped of it, from its begin on
+  };
+
+  PhysicalMemory() = default;
+  PhysicalMemory(PhysicalMemory&& other) noexcept { swap(other); }
+  PhysicalMemory& operator=(PhysicalMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~PhysicalMemory();
+
+  std::span<const Part> parts() const noexcept { return parts_; }
+  std::uint64_t bytes() const noexcept { return bytes_; } ///< of all parts
+  /// Takes a reference over.
+  void add(Part part);
+  /// Adds what a descriptor of another process stands for, which may be anything.
+  Status import(const Fd& descriptor, std::uint64_t bytes);
+  /// A descriptor of a part for other processes.
+  Result<Fd> descriptor(std::size_t part) const;
+
+ private:
+  void swap(PhysicalMemory& other) noexcept;
+  std::vector<Part> parts_;
+  std::uint64_t bytes_ = 0;
+};
+
+/// References to what is mapped to whole mappings.
+Result<PhysicalMemory> hold_mappings(std::uint64_t begin, std::uint64_t bytes);
+
+/// Physical memory of another process at addresses of this one, one part behind the other.
+class MappedMemory {
+ public:
+  MappedMemory() = default;
+  MappedMemory(MappedMemory&& other) noexcept { swap(other); }
+  MappedMemory& operator=(MappedMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  /// Unmaps it.
+  ~MappedMemory();
+  /// For reading and writing by the current device.
+  static Result<MappedMemory> map(const PhysicalMemory& physical);
+  CUdeviceptr base() const noexcept { return base_; }
+
+ private:
+  Status map_parts(const PhysicalMemory& physical);
+  void swap(MappedMemory& other) noexcept;
+
+  CUdeviceptr base_ = 0;
+  std::uint64_t reserved_ = 0;       ///< bytes; 0: nothing
+  std::vector<std::uint64_t> parts_; ///< bytes of those that are mapped
+};
+
+} // namespace whorl::gpu
