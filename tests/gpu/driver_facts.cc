@@ -15,6 +15,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/facts.h"
@@ -109,13 +110,8 @@ void other_streams_go_on(bool free) {
 
 // --- P2: calls while a stream waits --------------------------------------------------------------
 
-struct Question {
-  const char* name;
-  std::function<std::function<CUresult()>()> prepare; ///< gives the call
-};
-
 std::vector<Question> questions() {
-  return {
+  std::vector<Question> all{
       {"cuMemAlloc", [] { return [] { return cuMemAlloc(new CUdeviceptr, 1 << 20); }; }},
       {"cuMemFree", [] { return [memory = device_memory(1 << 20)] { return cuMemFree(memory); }; }},
       {"cuMemHostRegister",
@@ -157,6 +153,8 @@ std::vector<Question> questions() {
       {"cuStreamIsCapturing of the default stream",
        [] { return [] { return cuStreamIsCapturing(nullptr, new CUstreamCaptureStatus); }; }},
   };
+  for (Question& one : mapping_questions()) all.push_back(std::move(one));
+  return all;
 }
 
 void while_a_stream_waits(const Question& question) {
@@ -394,4 +392,5 @@ int main() {
   ask("P5 the primary context, released and retained", contexts_across_release);
   ask("P5 ids of the default streams", ids_of_default_streams);
   ask_about_kernels();
+  ask_about_mappings();
 }

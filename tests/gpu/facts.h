@@ -12,6 +12,7 @@
 #include <functional>
 #include <new>
 #include <string>
+#include <vector>
 
 namespace whorl::facts {
 
@@ -66,6 +67,15 @@ class Word {
 
 CUdeviceptr device_memory(std::size_t bytes);
 
+/// A call, which may wait for streams or spoil captures.
+struct Question {
+  const char* name;
+  std::function<std::function<CUresult()>()> prepare; ///< gives the call
+};
+std::vector<Question> mapping_questions();
+
+/// What memory is behind mappings, here and in other processes.
+void ask_about_mappings();
 /// What a kernel sees that runs, and which ones run side by side.
 void ask_about_kernels();
 
