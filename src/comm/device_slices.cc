@@ -79,6 +79,9 @@ Status DeviceSlices::map(std::span<const DevicePost> posts) {
   const gpu::ContextGuard guard(context_);
   Status first;
   new_memory_.clear();
+  // To unmap may wait for streams. Here those of no rank of this process wait for a call that
+  // another one has not made yet.
+  imports_.close_retired(gates_.passed());
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     const DevicePost& post = posts[index];
@@ -128,7 +131,7 @@ void DeviceSlices::forget_new() {
   mappings_.give_up();
   for (const NewMemory& one : new_memory_) imports_.forget(one.rank, one.memory);
   imports_.forget_all();
-  imports_.trim(gates_.passed());
+  imports_.close_retired(gates_.passed());
 }
 
 /// The requests of all ranks, with the addresses that this process has for their buffers.
@@ -139,7 +142,7 @@ Status DeviceSlices::find_buffers(const Request& request, std::span<const Device
     const DevicePost& post = posts[index];
     Request& here = requests_[index] = request;
     const auto use = [&](const gpu::SharedMemory& memory, std::size_t bytes) -> std::byte* {
-      if (bytes == 0 || !memory.valid(bytes)) return nullptr;
+      if (bytes == 0 || !memory.valid(bytes) || !imports_.has(rank, memory)) return nullptr;
       return imports_.use(rank, memory, epoch);
     };
     const std::size_t in = input_bytes(request, rank, members_.nranks);
@@ -165,7 +168,7 @@ Status DeviceSlices::queue(const Request& request, std::span<const DevicePost> p
         requests_, slice_of(request, static_cast<std::size_t>(members_.rank), requests_.size()),
         gates_.cancelled(), gate.stream);
   });
-  imports_.trim(gates_.passed());
+  imports_.trim();
   return status;
 }
 

@@ -87,7 +87,9 @@ Result<PhysicalMemory> MemoryExports::hold(const SharedMemory& run) {
 
 bool MemoryImports::overlap(const Mapping& old, const SharedMemory& memory,
                             std::uint64_t block) noexcept {
-  if (old.run && memory.mappings > 0) return false;
+  if (old.run && memory.mappings > 0) { // otherwise both may be there
+    return old.allocation == memory.allocation && old.allocated == memory.allocated;
+  }
   return old.allocation / block <= (memory.allocation + memory.allocated - 1) / block &&
          memory.allocation / block <= (old.allocation + old.allocated - 1) / block;
 }
@@ -182,13 +184,12 @@ std::byte* MemoryImports::use(int rank, const SharedMemory& memory, std::uint64_
   return reinterpret_cast<std::byte*>(mapping.base + (memory.address - memory.allocation));
 }
 
-void MemoryImports::trim(std::uint64_t passed) {
+void MemoryImports::trim() {
   for (auto first = mapped_.begin(); first != mapped_.end();) {
     const int rank = first->first.first;
     retire_oldest(rank);
     first = mapped_.lower_bound({rank + 1, 0});
   }
-  close_retired(passed);
 }
 
 /// As long as there are too many of a rank.
@@ -203,7 +204,10 @@ void MemoryImports::retire_oldest(int rank) {
 }
 
 void MemoryImports::retire(std::map<Key, Mapping>::iterator mapping) {
-  if (!mapping->second.here) retired_.push_back(std::move(mapping->second));
+  // To give up what is held of a run of this rank may free it, and wait for streams.
+  if (!mapping->second.here || mapping->second.run) {
+    retired_.push_back(std::move(mapping->second));
+  }
   mapped_.erase(mapping);
 }
 

@@ -68,8 +68,8 @@ inline constexpr std::uint64_t kDriverBlock = std::uint64_t{2} << 20;
 /// Allocations of other processes that are mapped in this one, each as long as it is among the last
 /// kMostMapped that its rank has used. A freed allocation stays in the device's memory until then.
 /// What is mapped depends on the calls alone, so it is alike on all ranks that make the same ones.
-/// Runs of mappings may share memory and addresses with each other, so only their number is
-/// limited. One thread at a time.
+/// Runs of mappings may share memory and addresses with each other; one goes when another one is
+/// exactly in its place. One thread at a time.
 class MemoryImports {
  public:
   static constexpr std::size_t kMostMapped = 64;
@@ -92,6 +92,7 @@ class MemoryImports {
   /// in the blocks of `memory`, or of all of them; 0 if none.
   std::uint64_t in_the_way(int rank, const SharedMemory* memory) const noexcept;
   /// Unmaps what has been let go of, as far as the first `passed` operations are all that use it.
+  /// May wait for all streams of the context.
   void close_retired(std::uint64_t passed);
   /// Maps memory of `rank` for operation `epoch`; make_room() was called. `here`: it belongs to
   /// this process, which uses its own address. The context is current. `busy` is set if the driver
@@ -107,9 +108,8 @@ class MemoryImports {
   void forget_all();
   /// Where the buffer is; has() it. `epoch` is the operation that uses it.
   std::byte* use(int rank, const SharedMemory& memory, std::uint64_t epoch);
-  /// Unmaps what is not needed any more, as far as all operations that use it are among the first
-  /// `passed`. Between operations.
-  void trim(std::uint64_t passed);
+  /// Lets go of what is not needed any more. Between operations.
+  void trim();
 
  private:
   struct Mapping {
@@ -122,7 +122,8 @@ class MemoryImports {
     PhysicalMemory held{}; ///< of a run of this rank
     MappedMemory mapped{}; ///< of a run of another process
   };
-  /// Whether an allocation that is mapped shares a block of so many bytes with `memory`.
+  /// Whether an allocation that is mapped shares a block of so many bytes with `memory`, or a run
+  /// is in the place of `memory`.
   static bool overlap(const Mapping& old, const SharedMemory& memory, std::uint64_t block) noexcept;
   using Key = std::pair<int, std::uint64_t>; ///< rank, id
   void retire(std::map<Key, Mapping>::iterator mapping);

@@ -49,11 +49,12 @@ std::string run_in(MappedMemory& memory, std::size_t offset, const CollectiveCas
   return difference.empty() ? "" : c.text() + ": " + difference;
 }
 
-/// An allreduce in place of `n` numbers that are the rank + 1. Returns the kernels launched.
+/// An allreduce in place. Returns how many kernels of the pretended device that was.
 long sum_in(void* data, std::size_t n, whorlComm_t comm, CUstream stream) {
-  const long before = launches();
+  const auto kernels = [] { return device_is_pretended() ? launches() : 0; };
+  const long before = kernels();
   EXPECT_EQ(failure(whorlAllReduce(data, data, n, whorlInt32, whorlSum, comm, stream), comm), "");
-  return launches() - before;
+  return kernels() - before;
 }
 
 void fill(MappedMemory& memory, std::size_t offset, std::size_t n, std::int32_t value,
@@ -153,6 +154,7 @@ TEST(DeviceMappingsMemory, ThatIsMappedAnewAtItsPlaceIsNotMistaken) {
       sum_in(memory.data(), n, comm, stream.get());
       ASSERT_EQ(values_of(memory, 0, n, stream.get()), std::vector<std::int32_t>(n, 2 * round + 1));
     }
+    EXPECT_LT(virtual_memory(), 30); // what was there before has been given back
     EXPECT_FALSE(host_was_used(comm));
   };
   EXPECT_EQ(run_world(2, body), "");
@@ -197,7 +199,7 @@ TEST(DeviceMappingsMemory, NothingIsLeftOfACommunicator) {
       {
         MappedMemory memory({1, 2, 1});
         fill(memory, 0, 50'000, 1, stream.get());
-        if (round == 1 && context.rank == 1) refuse_ipc(1);
+        if (round == 1 && context.rank == 1 && device_is_pretended()) refuse_ipc(1);
         for (int i = 0; i < 3; ++i) sum_in(memory.data(), 50'000, comm, stream.get());
         EXPECT_EQ(values_of(memory, 0, 50'000, stream.get()),
                   std::vector<std::int32_t>(50'000, 27));
@@ -222,6 +224,7 @@ TEST(DeviceMappingsMemory, WithoutDescriptorsIsExchangedByTheHost) {
     for (int i = 0; i < 10; ++i) EXPECT_EQ(sum_in(memory.data(), 3000, comm, stream.get()), 0);
     EXPECT_EQ(values_of(memory, 0, 3000, stream.get()), std::vector<std::int32_t>(3000, 512));
     EXPECT_TRUE(host_was_used(comm));
+    if (!device_is_pretended()) return;
     // That says nothing of other memory.
     const DeviceCopy plain(std::vector<std::int32_t>(3000, 1), stream.get());
     EXPECT_EQ(sum_in(plain.data(), 3000, comm, stream.get()), context.rank == 0 ? 1 : 0);

@@ -29,8 +29,12 @@ inline void allow_mappings(long n) {
   of_pretended_device<void(long)>("fake_cuda_allow_mappings")(n);
 }
 
-/// Pieces of physical memory, mappings of it and reservations of addresses that this process has.
-inline long virtual_memory() { return of_pretended_device<long()>("fake_cuda_virtual_memory")(); }
+/// Pieces of physical memory, mappings of it and reservations of addresses that this process has;
+/// 0 on a real device.
+inline long virtual_memory() {
+  auto* const count = of_pretended_device<long()>("fake_cuda_virtual_memory");
+  return count != nullptr ? count() : 0;
+}
 
 /// The next n modules cannot be loaded.
 inline void refuse_modules(long n) {

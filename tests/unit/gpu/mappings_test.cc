@@ -1,0 +1,312 @@
+// Memory of CUDA's virtual memory management that goes to other processes. Both ranks are in this
+// process, and do not know.
+#include "comm/device_mappings.h"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/device.h"
+#include "tests/support/mapped_memory.h"
+#include "tests/support/pretended_device.h"
+
+namespace whorl {
+namespace {
+
+using gpu::MemoryExports;
+using gpu::SharedMemory;
+using test::MappedMemory;
+
+int open_descriptors() {
+  int n = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++n;
+  closedir(folder);
+  return n;
+}
+
+class Mappings : public ::testing::Test {
+ protected:
+  const test::DeviceContext context_;
+  const test::DeviceQueue stream_;
+};
+
+TEST_F(Mappings, AreDescribedAsRuns) {
+  MappedMemory memory({1, 2, 1});
+  MemoryExports exports;
+  const auto run_at = [&](std::size_t offset, std::size_t bytes) {
+    const auto found = exports.find(memory.data() + offset, bytes);
+    EXPECT_TRUE(found.has_value());
+    return found.value_or(SharedMemory{});
+  };
+  const std::size_t unit = memory.unit();
+  const SharedMemory first = run_at(8, 100), same = run_at(16, unit - 16), both = run_at(8, unit),
+                     second = run_at(unit, 2 * unit), all = run_at(1, 4 * unit - 1);
+  EXPECT_EQ(first.mappings, 1U);
+  EXPECT_EQ(first.address - first.allocation, 8U);
+  EXPECT_EQ(first.allocated, unit);
+  EXPECT_EQ(first.id, same.id);
+  EXPECT_EQ(both.mappings, 2U);
+  EXPECT_EQ(both.allocated, 3 * unit);
+  EXPECT_NE(both.id, first.id);
+  EXPECT_EQ(second.mappings, 1U);
+  EXPECT_EQ(second.allocation, first.allocation + unit);
+  EXPECT_EQ(all.mappings, 3U);
+  for (const SharedMemory& one : {first, both, second, all}) EXPECT_TRUE(one.valid(one.bytes));
+  EXPECT_FALSE(exports.find(memory.data() + 3 * unit, unit + 1).has_value()); // goes beyond
+}
+
+TEST_F(Mappings, ThatCannotBeExportedAreNot) {
+  MemoryExports exports;
+  const MappedMemory none({1, 1}, CU_MEM_HANDLE_TYPE_NONE);
+  EXPECT_FALSE(exports.find(none.data(), 100).has_value());
+  CUdeviceptr pooled = 0;
+  ASSERT_EQ(cuMemAllocAsync(&pooled, 4096, stream_.get()), CUDA_SUCCESS);
+  EXPECT_FALSE(exports.find(reinterpret_cast<void*>(pooled), 100).has_value());
+  const MappedMemory large(std::vector<std::size_t>(gpu::kMostMappings + 1, 1));
+  EXPECT_TRUE(exports.find(large.data(), large.bytes() - large.unit()).has_value());
+  EXPECT_FALSE(exports.find(large.data(), large.bytes()).has_value());
+}
+
+TEST_F(Mappings, HaveAnotherIdWhenTheirMemoryIsAnother) {
+  MappedMemory memory({1, 1});
+  MemoryExports exports(4);
+  const auto id = [&] { return exports.find(memory.data(), memory.bytes())->id; };
+  for (int round = 0; round < 10; ++round) {
+    const SharedMemory run = *exports.find(memory.data(), memory.bytes());
+    EXPECT_EQ(id(), run.id);
+    const auto held = exports.hold(run); // so no other memory has these handles
+    ASSERT_TRUE(held.ok()) << held.status().message();
+    EXPECT_EQ(held->bytes(), memory.bytes());
+    memory.map_anew();
+    EXPECT_FALSE(exports.hold(run).ok());
+    EXPECT_NE(id(), run.id);
+    EXPECT_LE(exports.known(), 4U);
+  }
+}
+
+TEST_F(Mappings, ThatCannotAllBeMappedAreNotMapped) {
+  if (!test::device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const MappedMemory memory({1, 1, 1});
+  const long before = test::virtual_memory();
+  for (long allowed = 0; allowed < 3; ++allowed) {
+    auto physical =
+        gpu::hold_mappings(reinterpret_cast<std::uint64_t>(memory.data()), memory.bytes());
+    ASSERT_TRUE(physical.ok());
+    test::allow_mappings(allowed);
+    EXPECT_FALSE(gpu::MappedMemory::map(*physical).ok());
+    test::allow_mappings(-1);
+    EXPECT_EQ(test::virtual_memory(), before);
+    EXPECT_TRUE(gpu::MappedMemory::map(*physical).ok());
+  }
+  EXPECT_EQ(test::virtual_memory(), before);
+  EXPECT_FALSE(gpu::MappedMemory::map({}).ok());
+}
+
+/// Two ranks that take each other for other processes.
+class Letters : public Mappings {
+ protected:
+  static constexpr std::uint64_t kOperation = 7;
+
+  Letters() {
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      RankCard card;
+      card.rank = rank;
+      card.process_key = rank;
+      std::strcpy(card.host_name.data(), "here");
+      members_[0].cards.push_back(card);
+    }
+    members_[0].nranks = 2;
+    members_[1] = members_[0];
+    members_[1].rank = 1;
+    std::array<FdMailboxEnds, 2> ends{FdMailboxEnds::make(), FdMailboxEnds::make()};
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      std::vector<Fd> outboxes(2);
+      outboxes[1 - rank] = std::move(ends[1 - rank].outbox);
+      boxes_[rank] = FdMailbox(std::move(ends[rank].inbox), std::move(outboxes));
+      ranks_[rank].emplace(members_[rank], &boxes_[rank]);
+    }
+  }
+
+  DeviceMappings& rank(std::size_t r) { return *ranks_[r]; }
+  /// Rank 0 gives, rank 1 expects.
+  void begin(const SharedMemory& run, std::uint64_t operation = kOperation) {
+    for (auto& one : ranks_) one->begin(operation);
+    rank(0).give(run, exports_.hold(run));
+    rank(1).expect(0, run);
+  }
+  /// What rank 0 could send: any bytes, any descriptors.
+  struct Letter {
+    std::uint32_t magic = 0x4d4d5057, from = 0;
+    std::uint64_t operation = kOperation, run = 0;
+    std::uint32_t first = 0, parts = 1;
+  };
+  void send(const Letter& letter, const std::vector<std::uint64_t>& sizes,
+            const std::vector<Fd>& fds) {
+    std::vector<std::byte> body(sizeof letter + 8 * sizes.size());
+    std::memcpy(body.data(), &letter, sizeof letter);
+    if (!sizes.empty()) std::memcpy(body.data() + sizeof letter, sizes.data(), 8 * sizes.size());
+    ASSERT_EQ(boxes_[0].send(1, body, fds), Progress::kDone);
+  }
+
+  std::array<Membership, 2> members_;
+  std::array<FdMailbox, 2> boxes_;
+  MemoryExports exports_;
+  std::array<std::optional<DeviceMappings>, 2> ranks_;
+};
+
+TEST_F(Letters, HandOverAllOfARun) {
+  MappedMemory memory(std::vector<std::size_t>(200, 1));
+  std::vector<int> contents(memory.bytes() / 4);
+  for (std::size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<int>(i);
+  memory.write(0, std::as_bytes(std::span(contents)), stream_.get());
+  const int descriptors = open_descriptors();
+  const long before = test::virtual_memory();
+  const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
+  EXPECT_TRUE(rank(0).possible());
+  begin(run);
+  EXPECT_TRUE(rank(1).waits_for(0));
+  EXPECT_EQ(rank(1).step(), Progress::kIdle);
+  for (int i = 0; i < 100 && rank(0).step() != Progress::kDone; ++i) {
+    // The limit is one letter's.
+    EXPECT_LE(open_descriptors(), descriptors + static_cast<int>(2 * 200 + FdMailbox::kMostFds));
+    rank(1).step();
+  }
+  EXPECT_EQ(rank(0).step(), Progress::kDone);
+  EXPECT_EQ(rank(1).step(), Progress::kDone);
+  EXPECT_FALSE(rank(1).waits_for(0));
+  {
+    const auto mapped = gpu::MappedMemory::map(rank(1).take(0, run));
+    ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+    std::vector<int> seen(contents.size());
+    ASSERT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(seen.data()), mapped->base(),
+                            4 * seen.size(), stream_.get()),
+              CUDA_SUCCESS);
+    stream_.synchronize();
+    EXPECT_EQ(seen, contents);
+  }
+  for (auto& one : ranks_) one->clear();
+  EXPECT_EQ(test::virtual_memory(), before);
+  EXPECT_EQ(open_descriptors(), descriptors);
+}
+
+TEST_F(Letters, WaitForAReceiver) {
+  const MappedMemory memory({1, 1});
+  const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
+  while (boxes_[0].send(1, std::as_bytes(std::span("old", 3)), {}) == Progress::kDone) continue;
+  begin(run);
+  EXPECT_EQ(rank(0).step(), Progress::kIdle);
+  EXPECT_TRUE(rank(0).waits_for(1));
+  EXPECT_EQ(rank(1).step(), Progress::kAdvanced); // reads what is there
+  EXPECT_EQ(rank(0).step(), Progress::kDone);
+  EXPECT_FALSE(rank(0).waits_for(1));
+  EXPECT_EQ(rank(1).step(), Progress::kDone);
+}
+
+TEST_F(Letters, OfAnotherOperationAreNotTaken) {
+  MappedMemory memory({1, 1});
+  const int descriptors = open_descriptors();
+  const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
+  begin(run);
+  EXPECT_EQ(rank(0).step(), Progress::kDone); // nobody reads it
+  rank(0).give_up();
+  begin(run, kOperation + 1);
+  EXPECT_EQ(rank(1).step(), Progress::kAdvanced); // the old one, which is not taken
+  EXPECT_TRUE(rank(1).waits_for(0));
+  EXPECT_EQ(rank(0).step(), Progress::kDone);
+  EXPECT_EQ(rank(1).step(), Progress::kDone);
+  EXPECT_EQ(rank(1).take(0, run).bytes(), memory.bytes());
+  begin(run);
+  EXPECT_EQ(rank(0).step(), Progress::kDone);
+  rank(1).give_up();
+  rank(0).clear();
+  EXPECT_EQ(open_descriptors(), descriptors);
+}
+
+TEST_F(Letters, ThatMakeNoSenseAreRefusedOrIgnored) {
+  MappedMemory memory({2, 2});
+  const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
+  const std::uint64_t half = memory.bytes() / 2;
+  const int descriptors = open_descriptors();
+  const long before = test::virtual_memory();
+  const auto fds = [&](std::size_t n, bool good = true) {
+    std::vector<Fd> all;
+    const auto held = exports_.hold(run);
+    for (std::size_t i = 0; i < n; ++i) {
+      all.push_back(good ? *held->descriptor(i % 2) : Fd(sys().memfd_create("no memory")));
+    }
+    return all;
+  };
+  struct Wrong {
+    const char* name;
+    Letter letter;
+    std::vector<std::uint64_t> sizes;
+    std::size_t fds;
+    bool good, ignored;
+  };
+  const Letter one{.run = run.id}, two{.run = run.id, .parts = 2};
+  Letter magic = one, sender = one, far = one, operation = one, id = one, late = one;
+  magic.magic = 1;
+  sender.from = 1;
+  far.from = 0xffffffff;
+  operation.operation = 6;
+  id.run = 5;
+  late.first = 1;
+  const std::vector<Wrong> all{
+      {"magic", magic, {half}, 1, true, true},
+      {"sender", sender, {half}, 1, true, true},
+      {"no rank", far, {half}, 1, true, true},
+      {"operation", operation, {half}, 1, true, true},
+      {"run", id, {half}, 1, true, true},
+      {"begin", late, {half}, 1, true, true},
+      {"fewer descriptors", two, {half, half}, 1, true, false},
+      {"more descriptors", one, {half}, 2, true, false},
+      {"more parts", {.run = run.id, .parts = 3}, {half, half, half}, 3, true, false},
+      {"many parts", {.run = run.id, .parts = 0xffffffff}, {half}, 1, true, false},
+      {"no sizes", two, {}, 2, true, false},
+      {"empty part", two, {0, 2 * half}, 2, true, false},
+      {"large part", one, {UINT64_MAX}, 1, true, false},
+      {"larger than the run", two, {half, half + 1}, 2, true, false},
+      {"smaller than the run", two, {half, half / 2}, 2, true, false},
+      {"no memory", one, {half}, 1, false, false},
+      {"none", {.run = run.id, .parts = 0}, {}, 0, true, true},
+  };
+  for (const Wrong& wrong : all) {
+    rank(1).begin(kOperation);
+    rank(1).expect(0, run);
+    send(wrong.letter, wrong.sizes, fds(wrong.fds, wrong.good));
+    const Progress progress = rank(1).step();
+    EXPECT_EQ(progress, wrong.ignored ? Progress::kAdvanced : Progress::kFailed) << wrong.name;
+    EXPECT_EQ(rank(1).error().ok(), wrong.ignored) << wrong.name;
+    rank(1).give_up();
+    EXPECT_EQ(open_descriptors(), descriptors) << wrong.name;
+    EXPECT_EQ(test::virtual_memory(), before) << wrong.name;
+  }
+  ASSERT_EQ(boxes_[0].send(1, std::as_bytes(std::span("x", 1)), {}), Progress::kDone);
+  begin(run);
+  EXPECT_EQ(rank(0).step(), Progress::kDone);
+  EXPECT_EQ(rank(1).step(), Progress::kDone);
+  SharedMemory large = run;
+  large.mappings = UINT64_MAX;
+  rank(1).begin(kOperation);
+  rank(1).expect(0, large);
+  EXPECT_EQ(rank(1).step(), Progress::kFailed);
+}
+
+TEST_F(Letters, NeedABoxOnBothSides) {
+  EXPECT_FALSE(DeviceMappings(members_[0], nullptr).possible());
+  FdMailbox none;
+  EXPECT_FALSE(DeviceMappings(members_[0], &none).possible());
+  FdMailbox to_nobody(FdMailboxEnds::make().inbox, std::vector<Fd>(2));
+  EXPECT_FALSE(DeviceMappings(members_[0], &to_nobody).possible());
+}
+
+} // namespace
+} // namespace whorl
