@@ -37,11 +37,12 @@
 ///   a kernel on each does a collective of all of them, also captured in a graph. The call waits
 ///   until the other ranks have made theirs: ranks of one thread must be in one group.
 /// - where the ranks are in several processes of one host, on one device and with memory that CUDA
-///   IPC can share (of cudaMalloc, not of pools and mappings), each rank does its share of a
-///   collective in the memory of all. The call waits until the other ranks have made theirs, but
-///   not for their streams; streams wait for each other by themselves. It cannot be captured. A
-///   buffer is freed when the stream has passed its last operation; a freed one may occupy the
-///   device until other processes have used 64 more or have destroyed the communicator.
+///   can share (of cudaMalloc, or mapped and made for file descriptors, as PyTorch's expandable
+///   segments; not of pools), each rank does its share of a collective in the memory of all. The
+///   call waits until the other ranks have made theirs, but not for their streams; streams wait
+///   for each other by themselves. It cannot be captured. A buffer is freed when the stream has
+///   passed its last operation; a freed one may occupy the device until other processes have used
+///   65 more or have destroyed the communicator.
 /// - where the ranks are in several processes of one host, each on a device of its own, and these
 ///   reach each other, a kernel on each exchanges messages with the others. The call waits as
 ///   above. It can be captured once the communicator has done one, on all ranks alike; they
