@@ -1,13 +1,11 @@
 // Collectives of processes that each have a device: kernels that interpret schedules exchange
 // messages through memory that is mapped by IPC. Built with pretended devices, see
 // tests/support/fake_cuda. Only the processes that are ranks use the driver.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,35 +14,13 @@
 #include <vector>
 
 #include "tests/support/device_case.h"
-#include "tests/support/device_processes.h"
-#include "tests/support/pretended_device.h"
+#include "tests/support/device_peers.h"
 
 namespace whorl::test {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Mode;
 using testing::RankContext;
-
-class DevicePeers : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!device_is_pretended()) GTEST_SKIP() << "needs several devices, and holds kernels";
-  }
-  /// Each rank on a device of its own, with slots so small that messages take several.
-  static std::string run(int nranks, const DeviceProcess& body, Environment environment = {}) {
-    environment.push_back({"WHORL_SLOT_BYTES", "1024"});
-    environment.push_back({"WHORL_SLOTS", "2"});
-    return run_world(nranks, body, environment, nranks);
-  }
-  static whorlResult_t sum_up(const DeviceCopy& values, std::size_t count, whorlComm_t comm,
-                              const DeviceQueue& stream) {
-    return whorlAllReduce(values.data(), values.data(), count, whorlInt32, whorlSum, comm,
-                          stream.get());
-  }
-
-  const ScopedEnv settings_{{"FAKE_CUDA_DEVICES", "4"}, {"FAKE_CUDA_PROCESSORS", "32"}};
-};
 
 class DevicePeersOf : public DevicePeers, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, DevicePeersOf, ::testing::Values(2, 3, 4));
@@ -287,16 +263,6 @@ TEST_F(DevicePeers, AreServedByTheHostWhereOneRankCannotMapTheMemory) {
   EXPECT_EQ(run(3, body), "");
 }
 
-TEST_F(DevicePeers, AnUnknownWayIsRefused) {
-  const auto body = [](RankContext&, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(100, 1), stream.get());
-    EXPECT_EQ(sum_up(values, 100, comm, stream), whorlInvalidUsage);
-    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("WHORL_DEVICE_ALGO=\"magic\""));
-  };
-  EXPECT_EQ(run(2, body, {{"WHORL_DEVICE_ALGO", "magic"}}), "");
-}
-
 // The others still write to its memory when a rank has all that it needs.
 TEST_F(DevicePeers, ARankThatIsDestroyedWaitsForTheKernelsOfOthers) {
   const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
@@ -328,190 +294,6 @@ TEST_F(DevicePeers, ARankThatIsDestroyedWaitsForTheKernelsOfOthers) {
     }
   });
   EXPECT_EQ(failures_of(outcomes), "");
-}
-
-TEST_F(DevicePeers, AStreamThatDoesNotComeIsNamed) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
-    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), ""); // allocates
-    stream.synchronize();
-    ASSERT_EQ(whorlCommSetTimeout(comm, 1000), whorlSuccess);
-    std::unique_ptr<StreamBarrier> barrier;
-    if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(stream.get());
-    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
-    EXPECT_THAT(error_of(comm), HasSubstr("waiting for rank 1"));
-    if (context.rank == 0) stream.synchronize(); // goes on
-    context.barrier();
-    if (barrier) barrier->open();
-    stream.synchronize();
-    EXPECT_EQ(values.read<std::int32_t>(stream.get())[4999], 2); // kernels have done nothing
-  };
-  EXPECT_EQ(run(2, body), "");
-}
-
-TEST_F(DevicePeers, AKernelThatDoesNotBeginIsNamed) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
-    if (context.rank == 2) hold_interpreters(2);
-    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
-    if (context.rank != 2) { // whoever sees the stream go on sees the error, too
-      stream.synchronize();
-      whorlResult_t state = whorlSuccess;
-      EXPECT_EQ(whorlCommGetAsyncError(comm, &state), whorlSuccess);
-      EXPECT_EQ(state, whorlRemoteError);
-    }
-    const std::string error = error_of(comm);
-    EXPECT_THAT(error, HasSubstr("no progress within the timeout of 1.0 s"));
-    EXPECT_THAT(error, HasSubstr("allreduce of 5000 int32 (sum): waiting for rank 2"));
-    context.barrier();
-    hold_interpreters(-1);
-    stream.synchronize();
-    EXPECT_EQ(sum_up(values, 5000, comm, stream), whorlRemoteError);
-  };
-  EXPECT_EQ(run(3, body, {{"WHORL_TIMEOUT_MS", "1000"}, {"WHORL_ALGO", "ring"}}), "");
-}
-
-TEST_F(DevicePeers, AnAbortLetsKernelsLeave) {
-  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
-    const DeviceContext device(context.rank);
-    whorlComm_t comm = join(context, {});
-    ASSERT_NE(comm, nullptr);
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(60'000, 1), stream.get());
-    if (context.rank == 1) hold_interpreters(1);
-    for (int i = 0; i < 4; ++i) {
-      ASSERT_EQ(failure(sum_up(values, 60'000, comm, stream), comm), "");
-    }
-    context.barrier(); // all have queued all; that of rank 0 waits for a kernel
-    if (context.rank == 1) {
-      std::thread opener([&] { // the other rank does not need this kernel to go on
-        context.barrier();
-        hold_interpreters(-1);
-      });
-      EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
-      opener.join();
-    } else {
-      EXPECT_THAT(error_of(comm), HasSubstr("rank 1"));
-      stream.synchronize();
-      context.barrier();
-      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-    }
-    stream.synchronize();
-  });
-  EXPECT_EQ(failures_of(outcomes), "");
-}
-
-TEST_F(DevicePeers, ADeadRankDoesNotHoldKernelsUp) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(60'000, 1), stream.get());
-    ASSERT_EQ(failure(sum_up(values, 60'000, comm, stream), comm), "");
-    stream.synchronize();
-    if (context.rank == 1) hold_interpreters(1);
-    ASSERT_EQ(failure(sum_up(values, 60'000, comm, stream), comm), "");
-    context.barrier();
-    if (context.rank == 1) context.die();
-    EXPECT_THAT(error_of(comm), HasSubstr("rank 1"));
-    EXPECT_THAT(error_of(comm), HasSubstr("died"));
-    stream.synchronize();
-  };
-  const auto outcomes = outcomes_of(2, {}, body, 2);
-  EXPECT_EQ(outcomes[0].failures, "");
-  EXPECT_TRUE(outcomes[1].killed);
-}
-
-/// What `body` queues in a stream, as a graph. The pretended device carries it out at once as well.
-CUgraphExec captured(CUstream stream, const std::function<void()>& body) {
-  CUgraph graph = nullptr;
-  CUgraphExec executable = nullptr;
-  EXPECT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  body();
-  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-  EXPECT_EQ(cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
-  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-  return executable;
-}
-
-TEST_F(DevicePeers, RunInAGraphBetweenOtherOperations) {
-  const auto body = [](RankContext&, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(3000, 1), stream.get());
-    ASSERT_EQ(failure(sum_up(values, 3000, comm, stream), comm), "");
-    const CUgraphExec graph = captured(stream.get(), [&] {
-      for (int i = 0; i < 2; ++i) EXPECT_EQ(failure(sum_up(values, 3000, comm, stream), comm), "");
-    });
-    for (int round = 0; round < 3; ++round) {
-      EXPECT_EQ(cuGraphLaunch(graph, stream.get()), CUDA_SUCCESS);
-      ASSERT_EQ(failure(sum_up(values, 3000, comm, stream), comm), "");
-    }
-    EXPECT_EQ(values.read<std::int32_t>(stream.get()),
-              std::vector<std::int32_t>(3000, 1 << (1 + 2 + 3 * 3)));
-    EXPECT_EQ(cuGraphExecDestroy(graph), CUDA_SUCCESS);
-    EXPECT_FALSE(host_was_used(comm));
-  };
-  EXPECT_EQ(run(2, body), "");
-}
-
-TEST_F(DevicePeers, ACaptureIsRefusedBeforeTheirMemoryIsThere) {
-  const auto body = [](RankContext&, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(50, 1), stream.get());
-    const CUgraphExec empty = captured(stream.get(), [&] {
-      EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage);
-      EXPECT_EQ(whorlBarrier(comm, stream.get()), whorlInvalidUsage);
-    });
-    EXPECT_EQ(cuGraphExecDestroy(empty), CUDA_SUCCESS);
-    EXPECT_EQ(failure(sum_up(values, 50, comm, stream), comm), ""); // nothing has happened
-    EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 2);
-  };
-  EXPECT_EQ(run(2, body), "");
-}
-
-TEST_F(DevicePeers, ACaptureOfSomeRanksIsAnError) {
-  for (const bool on_host : {false, true}) { // the rank that does not capture
-    const auto body = [=](RankContext& context, whorlComm_t comm) {
-      const DeviceQueue stream;
-      const DeviceCopy values(std::vector<std::int32_t>(50, 1), stream.get());
-      std::vector<std::int32_t> host(50, 1);
-      ASSERT_EQ(failure(sum_up(values, 50, comm, stream), comm), "");
-      if (context.rank == 0) {
-        const CUgraphExec graph = captured(
-            stream.get(), [&] { EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage); });
-        EXPECT_THAT(whorlGetLastError(comm), HasSubstr("captures allreduce of 50 int32 (sum)"));
-        EXPECT_EQ(cuGraphExecDestroy(graph), CUDA_SUCCESS);
-      } else if (on_host) {
-        EXPECT_NE(whorlAllReduce(host.data(), host.data(), 50, whorlInt32, whorlSum, comm, nullptr),
-                  whorlSuccess);
-      } else {
-        EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage);
-        EXPECT_THAT(whorlGetLastError(comm), HasSubstr("does not. All ranks must"));
-      }
-    };
-    EXPECT_EQ(run(2, body), "") << on_host;
-  }
-}
-
-// Nobody watches what a graph repeats: who asks finds the report.
-TEST_F(DevicePeers, AGraphThatOneRankDoesNotLaunchGivesUp) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
-    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
-    stream.synchronize();
-    ASSERT_EQ(whorlCommSetTimeout(comm, 1000), whorlSuccess); // what is captured has it
-    const CUgraphExec graph = captured(
-        stream.get(), [&] { EXPECT_EQ(failure(sum_up(values, 5000, comm, stream), comm), ""); });
-    stream.synchronize();
-    if (context.rank == 0) {
-      EXPECT_EQ(cuGraphLaunch(graph, stream.get()), CUDA_SUCCESS);
-    }
-    EXPECT_THAT(error_of(comm), HasSubstr("in allreduce of 5000 int32 (sum): waiting for rank 1"));
-    stream.synchronize();
-    EXPECT_EQ(cuGraphExecDestroy(graph), CUDA_SUCCESS);
-  };
-  EXPECT_EQ(run(2, body), "");
 }
 
 } // namespace
