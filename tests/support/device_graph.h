@@ -21,7 +21,8 @@ class DeviceGraph {
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
   }
   ~DeviceGraph() {
-    if (executable_ != nullptr) EXPECT_EQ(cuGraphExecDestroy(executable_), CUDA_SUCCESS);
+    if (executable_ == nullptr) return;
+    EXPECT_EQ(cuGraphExecDestroy(executable_), CUDA_SUCCESS);
   }
   DeviceGraph(const DeviceGraph&) = delete;
   DeviceGraph& operator=(const DeviceGraph&) = delete;

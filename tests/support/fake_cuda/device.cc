@@ -243,8 +243,11 @@ std::vector<Stream::Point> Stream::others() const {
 
 thread_local std::shared_ptr<Stream::Recording> Stream::recording;
 
-void Stream::push(std::function<void()> operation, bool waits) {
-  if (recording != nullptr) recording->push_back(operation);
+void Stream::push(std::function<void()> operation, bool waits, Repeat repeat) {
+  if (recording != nullptr && capture_of(*this) != 0) {
+    if (repeat == nullptr) repeat = [operation] { return operation; };
+    recording->push_back(std::move(repeat));
+  }
   const std::lock_guard order(streams().mutex);
   if (queue_ != nullptr) {
     operation = [queue = queue_, turn = queue_->queued++, waits, operation = std::move(operation)] {

@@ -99,6 +99,7 @@ class Stream;
 /// Streams that are captured together: the one that it began with, and those that have waited for
 /// an event of one of them.
 struct Capture {
+  std::uint64_t id = 0;         ///< never used again
   std::vector<Stream*> streams; ///< the first: with which it began; empty: it has ended
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   bool spoilt = false;
@@ -111,8 +112,10 @@ class Stream {
   enum class Kind { kLegacy, kBlocking, kNonBlocking };
   explicit Stream(Kind kind, int priority = 0); ///< of the current context
   ~Stream();                                    ///< after all operations
-  /// `waits`: for something else than the operations before it.
-  void push(std::function<void()> operation, bool waits = false);
+  /// `waits`: for something else than the operations before it. `repeat` makes what a graph has of
+  /// it, whenever that is launched; null: the same.
+  using Repeat = std::function<std::function<void()>()>;
+  void push(std::function<void()> operation, bool waits = false, Repeat repeat = nullptr);
   bool idle();
   void synchronize();
   unsigned long long number() const { return number_; } ///< never used again
@@ -123,9 +126,9 @@ class Stream {
   /// The capture that it belongs to; null: none. See join_capture().
   std::shared_ptr<Capture> capture;
 
-  /// What a graph is here: while a thread captures, all that it pushes to any stream, in that
+  /// What a graph is here: while a thread captures, all that it pushes to streams that are, in that
   /// order. It is carried out at once as well.
-  using Recording = std::vector<std::function<void()>>;
+  using Recording = std::vector<Repeat>;
   static thread_local std::shared_ptr<Recording> recording;
 
   /// How far a stream has come; outlives it.
@@ -185,14 +188,19 @@ class Event {
 };
 
 // Captures, one thread at a time.
-bool is_captured(Stream& stream);
+/// The id of a stream's capture; 0: none.
+std::uint64_t capture_of(Stream& stream);
+/// Whether the capture of a stream has been spoilt.
+bool is_spoilt(Stream& stream);
 void record_in_capture(const Stream& stream, Event& event);
 /// A stream waits for an event, by which it may come into a capture. An error if that cannot be: it
 /// is in another one, or in one to which the event does not belong.
 CUresult join_capture(Stream& stream, const Event& event);
+/// What a call on a stream says, if it would become part of the stream's capture, but cannot.
+CUresult refused_in_capture(CUstream stream);
 /// Whether the default stream may not be used on the current device, because a blocking stream is
-/// captured there; that capture is spoilt then.
-bool default_stream_is_refused();
+/// captured there; if it is used, that capture is spoilt.
+bool default_stream_is_refused(bool used = true);
 
 /// The event of a handle. What is queued keeps it, as in the real driver.
 const std::shared_ptr<Event>& event_of(CUevent handle);

@@ -146,7 +146,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     stream_of(stream).push(reinterpret_cast<fake_cuda::LaunchOf>(function)(parameters, x));
     return CUDA_SUCCESS;
   }
-  if (const CUresult bad = fake_cuda::refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult bad = fake_cuda::refused_in_capture(stream); bad != CUDA_SUCCESS) return bad;
   if (!fake_cuda::has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
   if (fake_cuda::load_function(function)) fake_cuda::synchronize_implicitly();
   if (is_interpreter(function)) {
@@ -184,7 +184,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, 
     return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, 0, handle, parameters,
                           nullptr);
   }
-  if (const CUresult bad = fake_cuda::refused(handle); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult bad = fake_cuda::refused_in_capture(handle); bad != CUDA_SUCCESS) return bad;
   if (!fake_cuda::has_function(function)) return CUDA_ERROR_INVALID_HANDLE;
   if (fake_cuda::load_function(function)) fake_cuda::synchronize_implicitly();
   int processors = 0;

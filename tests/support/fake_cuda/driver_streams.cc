@@ -16,6 +16,7 @@ using fake_cuda::kFault;
 using fake_cuda::lost;
 using fake_cuda::Memory;
 using fake_cuda::refused;
+using fake_cuda::refused_in_capture;
 using fake_cuda::stream_of;
 using fake_cuda::unsafe_call_is_refused;
 
@@ -75,20 +76,40 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   *context = context_of(stream_of(stream).device());
   return CUDA_SUCCESS;
 }
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
-  *status = fake_cuda::is_captured(stream_of(stream)) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                                      : CU_STREAM_CAPTURE_STATUS_NONE;
+#undef cuStreamGetCaptureInfo // of which the header means a later version
+CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id) {
+  if (const CUresult bad = refused(handle); bad != CUDA_SUCCESS) return bad;
+  fake_cuda::Stream& stream = stream_of(handle);
+  if (stream.kind() == fake_cuda::Stream::Kind::kLegacy &&
+      fake_cuda::default_stream_is_refused(false)) {
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  *id = fake_cuda::capture_of(stream);
+  *status = *id == 0                       ? CU_STREAM_CAPTURE_STATUS_NONE
+            : fake_cuda::is_spoilt(stream) ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                           : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  cuuint64_t id = 0;
+  return cuStreamGetCaptureInfo(stream, status, &id);
 }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   *number = reinterpret_cast<std::uintptr_t>(stream) <= 1 ? 1 : stream_of(stream).number();
   return CUDA_SUCCESS;
 }
-CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
-  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags) {
+  if (const CUresult bad = refused_in_capture(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  if (flags == CU_EVENT_WAIT_EXTERNAL) { // for what has been recorded when the graph is launched
+    if (fake_cuda::capture_of(stream_of(stream)) == 0) return CUDA_ERROR_INVALID_VALUE;
+    const auto wait = [event]() -> std::function<void()> {
+      return [event, number = event->recorded()] { event->wait(number); };
+    };
+    stream_of(stream).push(wait(), true, wait);
+    return CUDA_SUCCESS;
+  }
   if (const CUresult bad = fake_cuda::join_capture(stream_of(stream), *event);
       bad != CUDA_SUCCESS) {
     return bad;
@@ -137,24 +158,37 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
   *event = reinterpret_cast<CUevent>(new std::shared_ptr(std::make_shared<fake_cuda::Event>()));
   return CUDA_SUCCESS;
 }
-CUresult cuEventRecord(CUevent handle, CUstream stream) {
-  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
+  if (const CUresult bad = refused_in_capture(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   if (event->device() != stream_of(stream).device()) return CUDA_ERROR_INVALID_HANDLE;
+  const auto record = [event]() -> std::function<void()> {
+    return [event, number = event->record()] { event->reach(number); };
+  };
+  if (flags == CU_EVENT_RECORD_EXTERNAL) { // whenever the graph is launched
+    if (fake_cuda::capture_of(stream_of(stream)) == 0) return CUDA_ERROR_INVALID_VALUE;
+    stream_of(stream).push(record(), false, record);
+    return CUDA_SUCCESS;
+  }
   fake_cuda::record_in_capture(stream_of(stream), *event);
-  stream_of(stream).push([event, number = event->record()] { event->reach(number); });
+  stream_of(stream).push(record());
   return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
 }
 CUresult cuEventQuery(CUevent handle) {
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
   return event->reached(event->recorded()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuEventSynchronize(CUevent handle) {
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
   event->wait(event->recorded());
   return lost() ? kFault : CUDA_SUCCESS;
 }

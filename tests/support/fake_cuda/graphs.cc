@@ -40,9 +40,14 @@ bool goes_on(const std::shared_ptr<Capture>& capture) {
 
 namespace fake_cuda {
 
-bool is_captured(Stream& stream) {
+std::uint64_t capture_of(Stream& stream) {
   const std::lock_guard lock(captures_mutex());
-  return stream.capture != nullptr;
+  return stream.capture != nullptr ? stream.capture->id : 0;
+}
+
+bool is_spoilt(Stream& stream) {
+  const std::lock_guard lock(captures_mutex());
+  return stream.capture != nullptr && stream.capture->spoilt;
 }
 
 void record_in_capture(const Stream& stream, Event& event) {
@@ -64,7 +69,16 @@ CUresult join_capture(Stream& stream, const Event& event) {
                                 : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 }
 
-bool default_stream_is_refused() {
+CUresult refused_in_capture(CUstream handle) {
+  if (const CUresult bad = refused(handle); bad != CUDA_SUCCESS) return bad;
+  Stream& stream = stream_of(handle);
+  if (stream.kind() == Stream::Kind::kLegacy && default_stream_is_refused()) {
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  return is_spoilt(stream) ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
+bool default_stream_is_refused(bool used) {
   const std::lock_guard lock(captures_mutex());
   bool refused = false;
   for (const auto& one : all_captures()) {
@@ -73,7 +87,8 @@ bool default_stream_is_refused() {
     for (const Stream* const stream : capture->streams) {
       if (stream->kind() != Stream::Kind::kBlocking || stream->device() != current_device())
         continue;
-      capture->spoilt = refused = true;
+      refused = true;
+      capture->spoilt = capture->spoilt || used;
     }
   }
   return refused;
@@ -88,7 +103,9 @@ CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
   {
     const std::lock_guard lock(captures_mutex());
     if (stream.capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-    stream.capture = std::make_shared<Capture>(Capture{.streams = {&stream}, .mode = mode});
+    static std::uint64_t made = 0;
+    stream.capture =
+        std::make_shared<Capture>(Capture{.id = ++made, .streams = {&stream}, .mode = mode});
     all_captures().push_back(stream.capture);
   }
   ++captures;
@@ -125,8 +142,12 @@ CUresult cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, unsigned lon
   return CUDA_SUCCESS;
 }
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
-  stream_of(stream).push([graph = *reinterpret_cast<Graph*>(executable)] {
-    for (const std::function<void()>& operation : *graph) operation();
+  std::vector<std::function<void()>> operations;
+  for (const Stream::Repeat& repeat : **reinterpret_cast<Graph*>(executable)) {
+    operations.push_back(repeat());
+  }
+  stream_of(stream).push([operations = std::move(operations)] {
+    for (const std::function<void()>& operation : operations) operation();
   });
   return CUDA_SUCCESS;
 }
