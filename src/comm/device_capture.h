@@ -2,12 +2,16 @@
 
 #include <cuda.h>
 
+#include <cstdint>
+
 #include "base/status.h"
 
 namespace whorl {
 
-/// Whether a stream of `context` is being captured into a graph.
-Result<bool> is_captured(CUstream stream, CUcontext context);
+/// The capture into a graph that a stream of `context` belongs to: a number that no other capture
+/// has, or 0. kCudaError if nothing can be queued in the stream because of a capture: its own has
+/// been spoilt, or it is the default stream, which another one synchronises with that is captured.
+Result<std::uint64_t> capture_of(CUstream stream, CUcontext context);
 
 /// kInvalidUsage if a stream of `context` is being captured into a graph: for an operation that a
 /// graph cannot repeat. Nothing has happened then.

@@ -157,9 +157,9 @@ Status ProcessGroup::record_ready(Post& post) {
   }
   if (post.ready == nullptr) WHORL_CUDA_TRY(cuEventCreate(&post.ready, CU_EVENT_DISABLE_TIMING));
   WHORL_CUDA_TRY(cuEventRecord(post.ready, post.stream));
-  const auto captured = is_captured(post.stream, post.context);
-  if (captured.ok()) post.captured = *captured;
-  return captured.status();
+  const auto capture = capture_of(post.stream, post.context);
+  post.captured = capture.ok() && *capture != 0;
+  return capture.status();
 }
 
 /// What waits for them has been queued, and keeps what they were. With the mutex held.
@@ -174,12 +174,13 @@ Status ProcessGroup::check(int rank, const Request& request, Stream* stream) con
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
   if (!device) return {};
   const auto context = static_cast<CUcontext>(device->context);
-  Status refused = refuse_capture(static_cast<CUstream>(device->stream), context);
-  if (refused.ok()) return {};
-  const bool one_kernel = suits(request, ranks_.size()) &&
+  const auto stream_of = static_cast<CUstream>(device->stream);
+  const auto capture = capture_of(stream_of, context);
+  if (!capture.ok() || *capture == 0) return capture.status();
+  const bool one_kernel = way_ != DeviceWay::kHost && suits(request, ranks_.size()) &&
                           reaches(context, request, rank, static_cast<int>(ranks_.size())) &&
                           has_kernels(context);
-  return one_kernel ? Status() : refused;
+  return one_kernel ? Status() : refuse_capture(stream_of, context);
 }
 
 std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* stream,

@@ -71,8 +71,8 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
   if (request.collective == Collective::kBarrier) return true;
   if (devices_ == Devices::kApart) return false;
-  const auto captured = is_captured(operation.stream, context);
-  post.captured = captured.ok() && *captured ? 1 : 0;
+  const auto capture = capture_of(operation.stream, context);
+  post.captured = capture.ok() && *capture != 0 ? 1 : 0;
   // Where schedules do it nobody else touches the buffers.
   post.shared = devices_ == Devices::kOpen || slices_->describe(request, post) ? 1 : 0;
   return devices_ != Devices::kOne || post.shared != 0;
@@ -83,8 +83,10 @@ Status DevicePeers::check(int, const Request& request, Stream* stream) const {
   if (!device) return {};
   WHORL_TRY(way_error_);
   const auto context = static_cast<CUcontext>(device->context);
-  Status refused = refuse_capture(static_cast<CUstream>(device->stream), context);
-  return refused.ok() || may_be_captured(request, context) ? Status() : refused;
+  const auto stream_of = static_cast<CUstream>(device->stream);
+  const auto capture = capture_of(stream_of, context);
+  if (!capture.ok() || *capture == 0) return capture.status();
+  return may_be_captured(request, context) ? Status() : refuse_capture(stream_of, context);
 }
 
 /// A graph repeats a kernel that counts messages itself, but not the words that streams write.

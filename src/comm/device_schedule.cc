@@ -141,9 +141,9 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   WHORL_TRY(failure());
   if (refused_) return false;
   const Request& request = *calls[0].request;
-  const auto captured = is_captured(calls.back().stream, calls.back().context);
-  if (!captured.ok()) return captured.status();
-  const bool capturing = *captured;
+  const auto capture = capture_of(calls.back().stream, calls.back().context);
+  if (!capture.ok()) return capture.status();
+  const bool capturing = *capture != 0;
   const auto ready = prepare(calls, capturing);
   if (!ready.ok() || !*ready) return ready;
   if (!planner_.moves(request)) return true; // and nobody to wait for

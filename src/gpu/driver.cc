@@ -22,6 +22,7 @@ struct Loaded {
 #define WHORL_CUDA_FIND(name) find(library, WHORL_CUDA_TEXT(name), functions.name);
     WHORL_CUDA_FUNCTIONS(WHORL_CUDA_FIND)
 #undef WHORL_CUDA_FIND
+    find(library, "cuStreamGetCaptureInfo", functions.capture_info);
     functions.cuCtxGetId =
         reinterpret_cast<decltype(functions.cuCtxGetId)>(dlsym(library, "cuCtxGetId"));
   }

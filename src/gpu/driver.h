@@ -19,7 +19,8 @@ namespace whorl::gpu {
   function(cuDeviceCanAccessPeer) function(cuDeviceGetAttribute) function(cuDeviceGetUuid)        \
   function(cuDevicePrimaryCtxRetain) function(cuDriverGetVersion)                                 \
   function(cuEventCreate) function(cuEventDestroy) function(cuEventQuery)                         \
-  function(cuEventRecord) function(cuEventSynchronize) function(cuFuncGetAttribute)               \
+  function(cuEventRecord) function(cuEventRecordWithFlags) function(cuEventSynchronize)           \
+  function(cuFuncGetAttribute)                                                                    \
   function(cuGetErrorName) function(cuGetErrorString) function(cuIpcCloseMemHandle)               \
   function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle) function(cuLaunchCooperativeKernel)    \
   function(cuLaunchKernel) function(cuMemAddressFree) function(cuMemAddressReserve)               \
@@ -33,7 +34,7 @@ namespace whorl::gpu {
   function(cuModuleLoadData) function(cuOccupancyMaxActiveBlocksPerMultiprocessor)                \
   function(cuPointerGetAttributes) function(cuStreamBatchMemOp)                                   \
   function(cuStreamCreateWithPriority) function(cuStreamDestroy) function(cuStreamGetCtx)         \
-  function(cuStreamGetId) function(cuStreamGetPriority) function(cuStreamIsCapturing)             \
+  function(cuStreamGetId) function(cuStreamGetPriority)                                           \
   function(cuStreamSynchronize) function(cuStreamWaitEvent)                                       \
   function(cuStreamWaitValue32) function(cuStreamWriteValue32)                                    \
   function(cuThreadExchangeStreamCaptureMode)
@@ -45,6 +46,9 @@ struct Driver {
 #define WHORL_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   WHORL_CUDA_FUNCTIONS(WHORL_CUDA_MEMBER)
 #undef WHORL_CUDA_MEMBER
+  /// cuStreamGetCaptureInfo() as it was at first, which every driver has; headers differ in which
+  /// later one they mean. The id is never used again.
+  CUresult (*capture_info)(CUstream, CUstreamCaptureStatus*, cuuint64_t* id) = nullptr;
   decltype(&::cuCtxGetId) cuCtxGetId = nullptr; ///< null in a driver of early CUDA 12
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/support/device.h"
+#include "tests/support/device_graph.h"
 #include "tests/support/pretended_device.h"
 #include "tests/support/thread_world.h"
 
@@ -111,6 +112,77 @@ TEST(DeviceGroupCalls, OfRanksOfWhichOneIsCapturedAreRefused) {
     EXPECT_EQ(a.read<float>(streams[0].get()), std::vector<float>(10, 1.0f));
     EXPECT_EQ(b.read<float>(streams[1].get()), std::vector<float>(10, 2.0f));
   }
+}
+
+/// A call of two ranks that a capture does not allow changes nothing, for the capture either.
+class DeviceGroupCaptures : public ::testing::Test {
+ protected:
+  whorlResult_t call(CUstream stream) {
+    whorlGroupStart();
+    for (int rank = 0; rank < 2; ++rank) {
+      const DeviceCopy& values = rank == 0 ? a_ : b_;
+      whorlAllReduce(values.data(), values.data(), 10, whorlFloat32, whorlSum, world_.comm(rank),
+                     stream);
+    }
+    return whorlGroupEnd();
+  }
+  void expect_to_work(CUstream stream) {
+    EXPECT_EQ(failure(call(stream)), "");
+    EXPECT_EQ(a_.read<float>(stream), std::vector<float>(10, 3.0f));
+    EXPECT_EQ(b_.read<float>(stream), std::vector<float>(10, 3.0f));
+  }
+
+  const DeviceContext context_;
+  ThreadWorld world_{2};
+  const DeviceQueue stream_;
+  const DeviceCopy a_{std::vector<float>(10, 1.0f), stream_.get()};
+  const DeviceCopy b_{std::vector<float>(10, 2.0f), stream_.get()};
+};
+
+TEST_F(DeviceGroupCaptures, ThatAreSpoiltRefuseIt) {
+  const DeviceQueue other;
+  CUevent event = nullptr;
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  ASSERT_EQ(cuEventRecord(event, other.get()), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamWaitEvent(stream_.get(), event, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  EXPECT_EQ(call(stream_.get()), whorlUnhandledCudaError);
+  EXPECT_EQ(cuStreamEndCapture(stream_.get(), &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+  expect_to_work(stream_.get());
+}
+
+TEST_F(DeviceGroupCaptures, WithWhichTheDefaultStreamSynchronisesRefuseIt) {
+  CUstream blocking = nullptr;
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(call(nullptr), whorlUnhandledCudaError);
+  EXPECT_EQ(cuStreamEndCapture(blocking, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamDestroy(blocking), CUDA_SUCCESS);
+  expect_to_work(nullptr);
+}
+
+TEST(DeviceGroupCalls, ThatTheHostIsToServeAreRefusedInACapture) {
+  const ScopedEnv asked{{"WHORL_DEVICE_ALGO", "host"}};
+  const DeviceContext context;
+  ThreadWorld world(1);
+  const DeviceQueue stream;
+  const DeviceCopy values(std::vector<float>(10, 1.0f), stream.get());
+  const auto call = [&] {
+    return whorlAllReduce(values.data(), values.data(), 10, whorlFloat32, whorlSum, world.comm(0),
+                          stream.get());
+  };
+  {
+    const DeviceGraph empty(stream.get(), [&] { EXPECT_EQ(call(), whorlInvalidUsage); });
+  }
+  EXPECT_EQ(failure(call(), world.comm(0)), "");
+  stream.synchronize();
+  whorlResult_t state = whorlInternalError;
+  EXPECT_EQ(whorlCommGetAsyncError(world.comm(0), &state), whorlSuccess);
+  EXPECT_EQ(state, whorlSuccess) << whorlGetLastError(world.comm(0));
 }
 
 // A kernel reaches the memory of a pool on its own device only.
