@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/wait.h"
+#include "comm/device_capture.h"
 #include "comm/device_report.h"
 #include "gpu/driver.h"
 
@@ -108,17 +109,25 @@ Status DevicePeerSchedules::queue(const Request& request, DeviceGates& gates,
                                   DeviceGates::Operation gate) {
   gate.workers = members_.nranks;
   gate.apart = true;
-  return gates.pass(gate, [&] { return launch(request, gates, gate); });
+  // Words put operations in order, but know nothing of graphs.
+  LaunchOrder& order = *own_->devices()[0].order;
+  if (order.has_graphs()) WHORL_TRY(order.enter(gate.stream, 0));
+  return gates.pass(gate, [&] { return launch(request, gates, gate, 0); });
 }
 
 Status DevicePeerSchedules::capture(const Request& request, const DeviceGates& gates,
                                     const DeviceGates::Operation& gate) {
-  return launch(request, gates, gate);
+  const DeviceRegions::Device& device = own_->devices()[0];
+  const auto capture = capture_of(gate.stream, device.context);
+  if (!capture.ok()) return capture.status();
+  WHORL_TRY(device.order->enter(gate.stream, *capture));
+  return launch(request, gates, gate, *capture);
 }
 
 Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& gates,
-                                   const DeviceGates::Operation& gate) {
+                                   const DeviceGates::Operation& gate, std::uint64_t capture) {
   if (!moves_) return {};
+  const DeviceRegions::Device& device = own_->devices()[0];
   timeout_ns_.store(gate.timeout_ns, std::memory_order_relaxed);
   launch_.timeout_ns = gate.timeout_ns;
   launch_.stop = gates.on_device(reinterpret_cast<std::uint32_t*>(&board_.cancelled()));
@@ -131,11 +140,15 @@ Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& ga
                       .scratch = own_->scratch(0),
                       .rank = static_cast<std::uint32_t>(members_.rank),
                       .program = 0};
-  return own_->devices()[0]
-      .kernels
-      ->launch(launch_, reduces(request.collective), request.type, request.op,
-               gpu::Interpreters::Blocks::kAsRoomIs, gate.stream)
-      .status();
+  WHORL_TRY(device.kernels
+                ->launch(launch_, reduces(request.collective), request.type, request.op,
+                         gpu::Interpreters::Blocks::kAsRoomIs, gate.stream)
+                .status());
+  return device.order->leave(gate.stream, capture);
+}
+
+void DevicePeerSchedules::wait() const noexcept {
+  if (own_ != nullptr) own_->devices()[0].order->wait();
 }
 
 std::vector<gpu::Report> DevicePeerSchedules::reports() const {

@@ -48,6 +48,8 @@ class DevicePeerSchedules {
   /// operation to the next: the kernel waits for those of the others from when it begins.
   Status capture(const Request& request, const DeviceGates& gates,
                  const DeviceGates::Operation& gate);
+  /// Waits for this rank's kernels, also those of graphs, which the gates know nothing of.
+  void wait() const noexcept;
 
   /// Why kernels gave up, if they did: a sentence that names rank, operation and whom it waited
   /// for. Then waits a moment for what the others report. Any thread.
@@ -56,7 +58,7 @@ class DevicePeerSchedules {
  private:
   Status reach(int rank, const DeviceOffer& offer, const DevicePost& post);
   Status launch(const Request& request, const DeviceGates& gates,
-                const DeviceGates::Operation& gate);
+                const DeviceGates::Operation& gate, std::uint64_t capture);
   std::vector<gpu::Report> reports() const;
 
   const Membership& members_;

@@ -40,6 +40,7 @@ class DevicePeers final : public DeviceGroup {
   /// arguments outlive this.
   DevicePeers(const Membership& members, std::span<std::byte> board, FdMailbox* mailbox,
               const DeviceWatch& watch, const DeviceRules& rules);
+  ~DevicePeers() override { schedules_.wait(); }
 
   Status check(int rank, const Request& request, Stream* stream) const override;
   std::uint64_t post(int rank, const Request& request, Stream* stream,

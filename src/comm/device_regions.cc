@@ -76,8 +76,8 @@ Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t sc
     WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&words, words_, 0));
     device.stop = reinterpret_cast<std::uint32_t*>(words + offsetof(Words, stop));
     device.reports = reinterpret_cast<gpu::Report*>(words + offsetof(Words, reports));
-    WHORL_CUDA_TRY(cuEventCreate(&device.done, CU_EVENT_DISABLE_TIMING));
-    WHORL_CUDA_TRY(cuEventCreate(&device.captured, CU_EVENT_DISABLE_TIMING));
+    device.order = std::make_unique<LaunchOrder>();
+    WHORL_TRY(device.order->prepare());
     WHORL_CUDA_TRY(cuStreamCreateWithPriority(&device.copies, CU_STREAM_NON_BLOCKING, 0));
     const auto kernels = gpu::Interpreters::of(device.context);
     if (!kernels.ok()) return kernels.status();
@@ -139,12 +139,8 @@ Result<const std::byte*> DeviceRegions::upload(const Device& device,
 
 DeviceRegions::~DeviceRegions() {
   for (const Device& device : devices_) {
+    if (device.order != nullptr) device.order->wait();
     const gpu::ContextGuard guard(device.context);
-    if (device.done != nullptr) {
-      static_cast<void>(driver()->cuEventSynchronize(device.done));
-      static_cast<void>(driver()->cuEventDestroy(device.done));
-    }
-    if (device.captured != nullptr) static_cast<void>(driver()->cuEventDestroy(device.captured));
     if (device.copies != nullptr) static_cast<void>(driver()->cuStreamDestroy(device.copies));
   }
   for (const Allocation& allocation : allocations_) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/launch_order.h"
 #include "comm/staging_memory.h"
 #include "gpu/interpreters.h"
 #include "gpu/program.h"
@@ -32,9 +33,8 @@ class DeviceRegions {
     const gpu::Interpreters* kernels = nullptr;
     std::uint32_t* stop = nullptr; ///< as the device reaches it
     gpu::Report* reports = nullptr;
-    CUevent done = nullptr;     ///< the end of the last launch that was not captured
-    CUevent captured = nullptr; ///< … that was
-    CUstream copies = nullptr;  ///< for set-up
+    std::unique_ptr<LaunchOrder> order;
+    CUstream copies = nullptr; ///< for set-up
   };
 
   /// `contexts` are those of the ranks. Regions take whole multiples of `granularity`. An error, a
@@ -46,7 +46,7 @@ class DeviceRegions {
   DeviceRegions() = default;
   DeviceRegions(const DeviceRegions&) = delete;
   DeviceRegions& operator=(const DeviceRegions&) = delete;
-  /// Waits for the last launches.
+  /// Waits for the last launches, also of graphs.
   ~DeviceRegions();
 
   std::span<const Device> devices() const noexcept { return devices_; }

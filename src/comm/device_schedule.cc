@@ -99,7 +99,7 @@ Result<bool> DeviceSchedules::fill(gpu::Launch& launch, DevicePlan& plan,
 
 /// False: the device has no room for the blocks after all, a part of it is for others (MPS).
 Result<bool> DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
-                                    std::span<const Call> calls, bool capturing) {
+                                    std::span<const Call> calls, std::uint64_t capture) {
   const gpu::ContextGuard guard(device.context);
   const CUstream stream = calls[device.ranks.back()].stream;
   const bool several = regions_->devices().size() > 1;
@@ -108,10 +108,8 @@ Result<bool> DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegio
     WHORL_CUDA_TRY(cuStreamWaitEvent(stream, calls[rank].ready, 0));
   }
   Order::Last* last = nullptr;
-  // What is captured cannot wait for what is not. Otherwise launches of a communicator, which use
-  // the same FIFOs, follow each other, in whichever streams they are.
-  if (!capturing) WHORL_CUDA_TRY(cuStreamWaitEvent(stream, device.done, 0));
-  if (several && !capturing) {
+  WHORL_TRY(device.order->enter(stream, capture));
+  if (several && capture == 0) {
     last = &order().last[gpu::id_of(device.context)];
     if (last->event == nullptr) {
       WHORL_CUDA_TRY(cuEventCreate(&last->event, CU_EVENT_DISABLE_TIMING));
@@ -128,11 +126,9 @@ Result<bool> DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegio
     WHORL_CUDA_TRY(cuEventRecord(last->event, stream));
     last->of = this;
   }
-  const CUevent done = capturing ? device.captured : device.done;
-  WHORL_CUDA_TRY(cuEventRecord(done, stream));
+  WHORL_TRY(device.order->leave(stream, capture));
   for (const std::size_t rank : device.ranks) {
-    if (calls[rank].stream == stream) continue;
-    WHORL_CUDA_TRY(cuStreamWaitEvent(calls[rank].stream, done, 0));
+    if (calls[rank].stream != stream) WHORL_TRY(device.order->follow(calls[rank].stream));
   }
   return true;
 }
@@ -170,7 +166,7 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   }
   const std::lock_guard lock(order().mutex);
   for (std::size_t d = 0; d < launches.size(); ++d) {
-    const auto queued = queue(launches[d], regions_->devices()[d], calls, capturing);
+    const auto queued = queue(launches[d], regions_->devices()[d], calls, *capture);
     if (queued.ok() && *queued) continue;
     if (queued.ok() && d == 0) {
       refused_ = true;

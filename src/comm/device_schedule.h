@@ -55,7 +55,7 @@ class DeviceSchedules {
   Result<bool> fill(gpu::Launch& launch, DevicePlan& plan, std::span<const Call> calls,
                     std::size_t device, bool capturing);
   Result<bool> queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
-                     std::span<const Call> calls, bool capturing);
+                     std::span<const Call> calls, std::uint64_t capture);
 
   DevicePlanner planner_;
   const std::vector<std::string> names_; ///< of the ranks

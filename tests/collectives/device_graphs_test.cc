@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/device_graph.h"
@@ -33,6 +37,94 @@ TEST_F(DeviceGraphs, TakeTheirPlaceAmongOtherOperations) {
     EXPECT_FALSE(host_was_used(comm));
   };
   EXPECT_EQ(run(2, body), "");
+}
+
+// All of them use the same FIFOs.
+TEST_F(DeviceGraphs, WaitForOperationsInOtherStreamsAndTheyForGraphs) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue first, second;
+    const DeviceCopy a(std::vector<std::int32_t>(3000, 1), first.get());
+    const DeviceCopy b(std::vector<std::int32_t>(3000, 1), second.get());
+    ASSERT_EQ(failure(sum_up(a, 3000, comm, first), comm), "");
+    const DeviceGraph graph(
+        second.get(), [&] { ASSERT_EQ(failure(sum_up(b, 3000, comm, second), comm), ""); });
+    for (const bool graph_first : {false, true}) {
+      first.synchronize();
+      second.synchronize();
+      context.barrier();
+      std::unique_ptr<StreamBarrier> barrier;
+      if (context.rank == 1) {
+        barrier = std::make_unique<StreamBarrier>((graph_first ? second : first).get());
+      }
+      if (graph_first) graph.launch(second.get());
+      ASSERT_EQ(failure(sum_up(a, 3000, comm, first), comm), "");
+      if (!graph_first) graph.launch(second.get());
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_EQ(cuStreamQuery((graph_first ? first : second).get()), CUDA_ERROR_NOT_READY);
+      context.barrier();
+      if (barrier) barrier->open();
+    }
+    EXPECT_EQ(a.read<std::int32_t>(first.get()), std::vector<std::int32_t>(3000, 8));
+    EXPECT_EQ(b.read<std::int32_t>(second.get()), std::vector<std::int32_t>(3000, 8));
+  };
+  EXPECT_EQ(run(2, body), "");
+}
+
+TEST_F(DeviceGraphs, HaveAnOrderAmongTheirStreams) {
+  const auto body = [](RankContext&, whorlComm_t comm) {
+    const DeviceQueue first, second;
+    const DeviceCopy a(std::vector<std::int32_t>(20'000, 1), first.get());
+    const DeviceCopy b(std::vector<std::int32_t>(20'000, 1), second.get());
+    ASSERT_EQ(failure(sum_up(a, 20'000, comm, first), comm), "");
+    CUevent fork = nullptr, join = nullptr;
+    for (CUevent* const event : {&fork, &join}) {
+      ASSERT_EQ(cuEventCreate(event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    }
+    const DeviceGraph graph(first.get(), [&] {
+      EXPECT_EQ(cuEventRecord(fork, first.get()), CUDA_SUCCESS);
+      EXPECT_EQ(cuStreamWaitEvent(second.get(), fork, 0), CUDA_SUCCESS);
+      for (int round = 0; round < 4; ++round) {
+        ASSERT_EQ(failure(sum_up(a, 20'000, comm, first), comm), "");
+        ASSERT_EQ(failure(sum_up(b, 20'000, comm, second), comm), "");
+      }
+      EXPECT_EQ(cuEventRecord(join, second.get()), CUDA_SUCCESS);
+      EXPECT_EQ(cuStreamWaitEvent(first.get(), join, 0), CUDA_SUCCESS);
+    });
+    graph.launch(first.get());
+    EXPECT_EQ(a.read<std::int32_t>(first.get()), std::vector<std::int32_t>(20'000, 512));
+    EXPECT_EQ(b.read<std::int32_t>(first.get()), std::vector<std::int32_t>(20'000, 256));
+    for (const CUevent event : {fork, join}) EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+  };
+  EXPECT_EQ(run(2, body, {{"WHORL_TIMEOUT_MS", "5000"}}), "");
+}
+
+TEST_F(DeviceGraphs, AreOverWhenTheCommunicatorIsDestroyed) {
+  const auto outcomes = run_ranks(2, testing::Mode::kProcesses, [](RankContext& context) {
+    const DeviceContext device(context.rank);
+    whorlComm_t comm = join(context, {{"FAKE_CUDA_IMPLICIT", "0"}}); // else to free memory waits
+    ASSERT_NE(comm, nullptr);
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(100, 1), stream.get());
+    ASSERT_EQ(failure(sum_up(values, 100, comm, stream), comm), "");
+    const DeviceGraph graph(
+        stream.get(), [&] { ASSERT_EQ(failure(sum_up(values, 100, comm, stream), comm), ""); });
+    stream.synchronize();
+    context.barrier();
+    hold_interpreters(context.rank);
+    graph.launch(stream.get());
+    std::atomic<bool> open{false};
+    std::thread opener([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      open = true;
+      hold_interpreters(-1);
+    });
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    EXPECT_TRUE(open);
+    opener.join();
+    EXPECT_EQ(values.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(100, 8));
+    context.barrier();
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 TEST_F(DeviceGraphs, AreRefusedBeforeTheirMemoryIsThere) {
