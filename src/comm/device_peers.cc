@@ -135,7 +135,7 @@ Progress DevicePeers::end(const Operation& operation, bool carried_out, Status e
     watch_.fail(error); // also ends the operations after it
     gates_.cancel();
   }
-  outcomes_.push_back({operation.number, carried_out, std::move(error)});
+  outcomes_.push_back({operation.number, carried_out, false, std::move(error)});
   return Progress::kDone;
 }
 
@@ -353,7 +353,9 @@ Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns
     const auto planned = schedules_.prepare(operation.request);
     if (!planned.ok()) return end(operation, false, planned.status());
     if (!*planned) {
-      return end(operation, false, refuse_captured(operation, "the host has to do it"));
+      end(operation, false);
+      outcomes_.back().refused = operation.post.captured != 0; // by all ranks, or none
+      return Progress::kDone;
     }
     if (operation.post.captured != 0) {
       return end(operation, true, schedules_.capture(operation.request, gates_, gate));
@@ -435,6 +437,7 @@ Result<Met> DevicePeers::meet(int, std::uint64_t number, const WaitPolicy& polic
     const Outcome outcome = std::move(*found);
     outcomes_.erase(found);
     if (!outcome.error.ok()) return outcome.error;
+    if (outcome.refused) return Met::kRefused;
     return outcome.carried_out ? Met::kQueued : Met::kHost;
   }
   if (!verdict.raised() && !operations_.empty()) {

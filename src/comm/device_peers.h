@@ -72,6 +72,7 @@ class DevicePeers final : public DeviceGroup {
   struct Outcome {
     std::uint64_t number;
     bool carried_out;
+    bool refused; ///< by all ranks, since it is captured
     Status error;
   };
 

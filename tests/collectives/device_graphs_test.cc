@@ -46,8 +46,8 @@ TEST_F(DeviceGraphs, WaitForOperationsInOtherStreamsAndTheyForGraphs) {
     const DeviceCopy a(std::vector<std::int32_t>(3000, 1), first.get());
     const DeviceCopy b(std::vector<std::int32_t>(3000, 1), second.get());
     ASSERT_EQ(failure(sum_up(a, 3000, comm, first), comm), "");
-    const DeviceGraph graph(
-        second.get(), [&] { ASSERT_EQ(failure(sum_up(b, 3000, comm, second), comm), ""); });
+    const DeviceGraph graph(second.get(),
+                            [&] { ASSERT_EQ(failure(sum_up(b, 3000, comm, second), comm), ""); });
     for (const bool graph_first : {false, true}) {
       first.synchronize();
       second.synchronize();
@@ -139,6 +139,22 @@ TEST_F(DeviceGraphs, AreRefusedBeforeTheirMemoryIsThere) {
     EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 2);
   };
   EXPECT_EQ(run(2, body), "");
+}
+
+TEST_F(DeviceGraphs, OfWhatTheHostHasToDoAreRefused) {
+  const auto body = [](RankContext&, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<std::int32_t>(50, 1), stream.get());
+    for (int round = 0; round < 2; ++round) {
+      ASSERT_EQ(failure(sum_up(values, 50, comm, stream), comm), "");
+      stream.synchronize();
+      const DeviceGraph empty(
+          stream.get(), [&] { EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage); });
+    }
+    EXPECT_TRUE(host_was_used(comm));
+    EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 4);
+  };
+  EXPECT_EQ(run(2, body, {{"FAKE_CUDA_PROCESSORS", "1"}}), ""); // no room
 }
 
 TEST_F(DeviceGraphs, OfSomeRanksAreAnError) {
