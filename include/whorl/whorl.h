@@ -46,8 +46,8 @@
 /// - where the ranks are in several processes of one host, each on a device of its own, and these
 ///   reach each other, a kernel on each exchanges messages with the others. The call waits as
 ///   above. It can be captured once the communicator has done one, on all ranks alike; they
-///   launch such graphs in the same order, and none is under way at whorlCommDestroy(), which
-///   waits for all other kernels, of all ranks.
+///   launch such graphs in the same order, and none of another rank is under way at
+///   whorlCommDestroy(), which waits for this rank's graphs and for the other kernels of all ranks.
 /// - otherwise the host carries the operation out between a copy of the inputs and one of the
 ///   results, and the call returns at once. Such an operation cannot be captured (the call is
 ///   ::whorlInvalidUsage), and ranks that share a stream must be in one group. So must ranks of a

@@ -27,12 +27,14 @@ DevicePeerSchedules::DevicePeerSchedules(const Membership& members, const Device
       regions_(static_cast<std::size_t>(members.nranks)) {}
 
 Result<DeviceOffer> DevicePeerSchedules::offer(CUcontext context) {
-  WHORL_TRY(planner_.prepare());
-  // Whole blocks of the driver, so that nothing else is shared with them.
-  auto made = DeviceRegions::make(std::span(&context, 1), planner_.layout(),
-                                  planner_.scratch_bytes(), gpu::kDriverBlock);
-  if (!made.ok()) return made.status();
-  own_ = *std::move(made);
+  if (own_ == nullptr) {
+    WHORL_TRY(planner_.prepare());
+    // Whole blocks of the driver, so that nothing else is shared with them.
+    auto made = DeviceRegions::make(std::span(&context, 1), planner_.layout(),
+                                    planner_.scratch_bytes(), gpu::kDriverBlock);
+    if (!made.ok()) return made.status();
+    own_ = *std::move(made);
+  }
   const auto region = exports_.find(own_->region(0), planner_.layout().region_bytes());
   if (!region || region->mappings > 0) {
     return Status::error(Code::kInvalidUsage,
@@ -46,6 +48,7 @@ Result<DeviceOffer> DevicePeerSchedules::offer(CUcontext context) {
 Status DevicePeerSchedules::open(std::span<const DeviceOffer> offers,
                                  std::span<const DevicePost> posts) {
   blocks_ = UINT32_MAX;
+  imports_.reset(); // of a call in vain
   imports_ = std::make_unique<gpu::MemoryImports>(own_->devices()[0].context);
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);

@@ -33,11 +33,11 @@ class DevicePeerSchedules {
  public:
   /// `members` outlives this.
   DevicePeerSchedules(const Membership& members, const DeviceRules& rules, DeviceBoard board);
-  /// Allocates this rank's region in a context, which is current. An error, a sentence, if this
-  /// rank can have none. May synchronise.
+  /// Allocates this rank's region in a context, which is current, unless it has one. An error, a
+  /// sentence, if this rank can have none. May synchronise.
   Result<DeviceOffer> offer(CUcontext context);
   /// Maps the regions that all ranks have offered; `posts` are of the operation at work. An error
-  /// if one cannot be reached. May synchronise.
+  /// if one cannot be reached; it may be called again. May synchronise.
   Status open(std::span<const DeviceOffer> offers, std::span<const DevicePost> posts);
 
   /// Chooses a schedule; on all ranks alike. False: the host has to do it. After open().

@@ -323,8 +323,8 @@ Progress DevicePeers::look_at_answers(Operation& operation, std::uint64_t timeou
 
 /// Some rank could not map all of it.
 void DevicePeers::refuse(const Operation& operation) {
-  if (operation.by == By::kSchedules) {
-    devices_ = Devices::kApart;
+  if (operation.by == By::kSchedules) { // the next one tries again
+    if (++refusals_ == kMostRefusals) devices_ = Devices::kApart;
     return;
   }
   slices_->forget_new();

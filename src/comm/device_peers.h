@@ -30,10 +30,10 @@ namespace whorl {
 ///   - otherwise, or where a rank has its buffers on the host: by the host. A rank that knows so
 ///     from what the devices of earlier operations were waits for nobody.
 /// Where a rank maps memory for the first time all say whether they could, and if not, the host
-/// does this operation. Memory without an IPC handle is handed over before (device_mappings.h).
-/// Slices unmap then what was new, so the next operation on that memory tries again; after
-/// kMostRefusals of these, and at once where it is the memory of schedules, the host does all
-/// operations.
+/// does this operation. Memory without an IPC handle is handed over before (device_mappings.h). The
+/// next operation on that memory tries again, since what is in its way may be memory of a
+/// communicator that another rank has yet to destroy, and slices unmap what was new; after
+/// kMostRefusals of these the host does all operations.
 class DevicePeers final : public DeviceGroup {
  public:
   /// `board` is that of Transport::board(), `mailbox` that of Transport::mailbox() or null. All
@@ -107,7 +107,7 @@ class DevicePeers final : public DeviceGroup {
   std::array<std::byte, 16> device_{};
   std::unique_ptr<DeviceSlices> slices_;
   DevicePeerSchedules schedules_;
-  DeviceGates gates_;     ///< its end is the end of all kernels of these two
+  DeviceGates gates_;     ///< its end is that of all kernels of these two, but for graphs
   bool prepared_ = false; ///< or it has failed
   static constexpr int kMostRefusals = 8;
   int refusals_ = 0; ///< operations that a rank could not map the memory of; alike on all ranks

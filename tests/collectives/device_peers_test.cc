@@ -3,6 +3,7 @@
 // tests/support/fake_cuda. Only the processes that are ranks use the driver.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -254,9 +255,10 @@ TEST_F(DevicePeers, CallsThatTheHostServesWaitForNobody) {
 TEST_F(DevicePeers, AreServedByTheHostWhereOneRankCannotMapTheMemory) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
-    if (context.rank == 1) refuse_ipc(1);
-    for (int round = 0; round < 3; ++round) {
+    if (context.rank == 1) refuse_ipc(100);
+    for (int round = 0; round < 10; ++round) {
       EXPECT_EQ(run_case({.count = 900}, context.rank, context.nranks, comm, stream.get()), "");
+      if (round == 8) refuse_ipc(0); // too late
     }
     EXPECT_EQ(interpreter_launches(), 0);
   };
@@ -264,6 +266,45 @@ TEST_F(DevicePeers, AreServedByTheHostWhereOneRankCannotMapTheMemory) {
 }
 
 // The others still write to its memory when a rank has all that it needs.
+TEST_F(DevicePeers, AreNotServedByTheHostOnceTheMemoryCanBeMapped) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    if (context.rank == 1) refuse_ipc(2);
+    for (int round = 0; round < 4; ++round) {
+      EXPECT_EQ(run_case({.count = 900}, context.rank, context.nranks, comm, stream.get()), "");
+      EXPECT_EQ(interpreter_launches(), std::max(round - 1, 0));
+    }
+  };
+  EXPECT_EQ(run(3, body), "");
+}
+
+// Memory of the next one may lie where memory of this one was.
+TEST_F(DevicePeers, MayMakeACommunicatorBeforeAllHaveDestroyedTheOneBefore) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    const DeviceContext device(context.rank);
+    const DeviceQueue stream;
+    const auto sum = [&](whorlComm_t comm) {
+      return run_case({.count = 900}, context.rank, context.nranks, comm, stream.get());
+    };
+    whorlComm_t before = join(context, {});
+    EXPECT_EQ(sum(before), "");
+    context.barrier();
+    if (context.rank == 1) {
+      EXPECT_EQ(whorlCommDestroy(before), whorlSuccess);
+    }
+    whorlComm_t comm = join(context, {});
+    EXPECT_EQ(sum(comm), "");
+    if (context.rank == 0) {
+      EXPECT_EQ(whorlCommDestroy(before), whorlSuccess);
+    }
+    const long launches = interpreter_launches();
+    EXPECT_EQ(sum(comm), "");
+    EXPECT_EQ(interpreter_launches() - launches, 1);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 TEST_F(DevicePeers, ARankThatIsDestroyedWaitsForTheKernelsOfOthers) {
   const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device(context.rank);
