@@ -131,7 +131,6 @@ Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& ga
                                    const DeviceGates::Operation& gate, std::uint64_t capture) {
   if (!moves_) return {};
   const DeviceRegions::Device& device = own_->devices()[0];
-  timeout_ns_.store(gate.timeout_ns, std::memory_order_relaxed);
   launch_.timeout_ns = gate.timeout_ns;
   launch_.stop = gates.on_device(reinterpret_cast<std::uint32_t*>(&board_.cancelled()));
   launch_.stops_first = 1;
@@ -165,9 +164,7 @@ std::vector<gpu::Report> DevicePeerSchedules::reports() const {
 /// A kernel that gives up says why, and cancels those of all ranks.
 Status DevicePeerSchedules::failure() const {
   if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return {};
-  const auto error = [this] {
-    return error_of(reports(), names_, timeout_ns_.load(std::memory_order_relaxed));
-  };
+  const auto error = [this] { return error_of(reports(), names_); };
   if (error().ok()) return {}; // cancelled by a host
   // The others see the word soon, and say then for whom they wait; a kernel that has not begun says
   // nothing.

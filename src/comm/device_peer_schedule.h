@@ -2,7 +2,6 @@
 
 #include <cuda.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -68,11 +67,10 @@ class DevicePeerSchedules {
   std::unique_ptr<DeviceRegions> own_; ///< of this rank alone
   gpu::MemoryExports exports_;
   std::unique_ptr<gpu::MemoryImports> imports_;
-  std::uint32_t blocks_ = 0;                 ///< of each rank that all devices have room for
-  std::vector<std::byte*> regions_;          ///< by rank, as this device reaches them
-  gpu::Launch launch_{};                     ///< that prepare() has begun
-  bool moves_ = false;                       ///< it is one
-  std::atomic<std::uint64_t> timeout_ns_{0}; ///< of the last launch
+  std::uint32_t blocks_ = 0;        ///< of each rank that all devices have room for
+  std::vector<std::byte*> regions_; ///< by rank, as this device reaches them
+  gpu::Launch launch_{};            ///< that prepare() has begun
+  bool moves_ = false;              ///< it is one
 };
 
 } // namespace whorl

@@ -57,8 +57,7 @@ gpu::Report read_report(gpu::Report& report) noexcept {
   return state != 0 && makes_sense(report) ? report : gpu::Report{};
 }
 
-Status error_of(std::span<const gpu::Report> reports, std::span<const std::string> names,
-                std::uint64_t timeout_ns) {
+Status error_of(std::span<const gpu::Report> reports, std::span<const std::string> names) {
   const auto expired = std::find_if(reports.begin(), reports.end(),
                                     [](const gpu::Report& report) { return report.expired != 0; });
   if (expired == reports.end()) return {};
@@ -74,7 +73,7 @@ Status error_of(std::span<const gpu::Report> reports, std::span<const std::strin
       fmt::format("no progress within the timeout of {:.1f} s. {}. The device of that rank may be "
                   "busy with other work or out of order; if it needs longer, raise "
                   "WHORL_TIMEOUT_MS, timeoutMs or what whorlCommSetTimeout() was given",
-                  static_cast<double>(timeout_ns) * 1e-9,
+                  static_cast<double>(expired->timeout_ns) * 1e-9,
                   describe_wait(rank, reports[rank], names)));
 }
 

@@ -19,7 +19,6 @@ gpu::Report read_report(gpu::Report& report) noexcept;
 
 /// The error that the reports of all ranks come to: whom the rank waited for that did not wait for
 /// another one. OK if nobody's time had run out. `names` are those of the ranks.
-Status error_of(std::span<const gpu::Report> reports, std::span<const std::string> names,
-                std::uint64_t timeout_ns);
+Status error_of(std::span<const gpu::Report> reports, std::span<const std::string> names);
 
 } // namespace whorl

@@ -153,9 +153,8 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   }
   gpu::Launch launch{};
   if (!planner_.set(launch, plan, request, blocks)) return false;
-  timeout_ns_ = 1;
-  for (const Call& call : calls) timeout_ns_ = std::max(timeout_ns_, call.timeout_ns);
-  launch.timeout_ns = timeout_ns_;
+  launch.timeout_ns = 1;
+  for (const Call& call : calls) launch.timeout_ns = std::max(launch.timeout_ns, call.timeout_ns);
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
     launch.regions[rank] = regions_->region(rank);
   }
@@ -191,7 +190,7 @@ Status DeviceSchedules::failure() const {
   for (std::size_t rank = 0; rank < names_.size(); ++rank) {
     reports.push_back(regions_->report(rank));
   }
-  return error_of(reports, names_, timeout_ns_);
+  return error_of(reports, names_);
 }
 
 } // namespace whorl

@@ -59,7 +59,6 @@ class DeviceSchedules {
 
   DevicePlanner planner_;
   const std::vector<std::string> names_; ///< of the ranks
-  std::uint64_t timeout_ns_ = 0;         ///< of the last launch
   bool refused_ = false;                 ///< for good
   std::unique_ptr<DeviceRegions> regions_;
 };

@@ -53,7 +53,7 @@ class Interpreter {
         lane_{} {}
 
   WHORL_HOST_DEVICE void run() {
-    if (launch_.stops_first != 0 && stopped()) return;
+    if (launch_.stops_first != 0 && block_is_to_stop()) return;
     if (lane_index_ >= program_.lanes) return;
     lane_ = reinterpret_cast<const ProgramLane*>(base_ + program_.lanes_at)[lane_index_];
     peers_ = reinterpret_cast<const std::uint8_t*>(base_ + program_.peers_at) + lane_.first_peer;
@@ -110,7 +110,7 @@ class Interpreter {
     WHORL_DO_NOT_UNROLL
     for (window_ = instance_; window_ < launch_.windows; window_ += launch_.instances) {
       if (messages >= kMessages) {
-        if (stopped()) return false;
+        if (block_is_to_stop()) return false;
         messages = 0;
       }
       WHORL_DO_NOT_UNROLL
@@ -152,9 +152,10 @@ class Interpreter {
 
   // ---- waiting ----
 
-  /// Whether all are to stop; alike for all threads.
-  WHORL_HOST_DEVICE bool stopped() {
-    return block_.any(block_.index() == 0 && block_.look(launch_.stop) != 0);
+  WHORL_HOST_DEVICE bool is_to_stop() const { return block_.look(launch_.stop) != 0; }
+  /// All threads of the block come to the same. A barrier.
+  WHORL_HOST_DEVICE bool block_is_to_stop() const {
+    return block_.any(block_.index() == 0 && is_to_stop());
   }
 
   WHORL_HOST_DEVICE bool peers_arrive(const ProgramStep& s) {
@@ -213,7 +214,7 @@ class Interpreter {
       const std::uint64_t now = block_.now_ns();
       if (begin == 0) begin = now;
       const bool expired = now - begin > launch_.timeout_ns;
-      if (!expired && block_.look(launch_.stop) == 0) continue;
+      if (!expired && !is_to_stop()) continue;
       report(phase, peer, expired);
       if (expired) block_.tell(launch_.stop, 1);
       return false;
@@ -231,6 +232,7 @@ class Interpreter {
     report.window = window_;
     report.operation = launch_.operation;
     report.count = launch_.count;
+    report.timeout_ns = launch_.timeout_ns;
     block_.tell(&report.state, 1);
   }
 

@@ -63,7 +63,7 @@ struct Report {
   std::uint32_t phase;   ///< WaitPhase
   std::uint32_t lane, step;
   std::uint64_t window;
-  std::uint64_t operation, count; ///< those of the launch
+  std::uint64_t operation, count, timeout_ns; ///< those of the launch
 };
 enum class WaitPhase : std::uint32_t { kReceiving, kSending, kLane };
 

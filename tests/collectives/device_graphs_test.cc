@@ -190,11 +190,15 @@ TEST_F(DeviceGraphs, ThatOneRankDoesNotLaunchGiveUp) {
     ASSERT_EQ(whorlCommSetTimeout(comm, 1000), whorlSuccess); // what is captured has it
     const DeviceGraph graph(
         stream.get(), [&] { EXPECT_EQ(failure(sum_up(values, 5000, comm, stream), comm), ""); });
+    ASSERT_EQ(whorlCommSetTimeout(comm, 20'000), whorlSuccess);
+    ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
     stream.synchronize();
     if (context.rank == 0) {
       graph.launch(stream.get());
     }
-    EXPECT_THAT(error_of(comm), HasSubstr("in allreduce of 5000 int32 (sum): waiting for rank 1"));
+    const std::string error = error_of(comm);
+    EXPECT_THAT(error, HasSubstr("within the timeout of 1.0 s"));
+    EXPECT_THAT(error, HasSubstr("in allreduce of 5000 int32 (sum): waiting for rank 1"));
     stream.synchronize();
   };
   EXPECT_EQ(run(2, body), "");

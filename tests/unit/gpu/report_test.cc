@@ -26,18 +26,19 @@ gpu::Report waiting_for(std::uint32_t peer, bool expired) {
   report.step = 5;
   report.operation = report_tag(request);
   report.count = 80; // bytes, where nothing is combined
+  report.timeout_ns = expired ? 1'500'000'000 : 0;
   return report;
 }
 
 TEST(DeviceReport, NobodysTimeHasRunOut) {
-  EXPECT_TRUE(error_of(std::vector<gpu::Report>(4), kNames, 1).ok());
-  EXPECT_TRUE(error_of(std::vector{waiting_for(1, false), gpu::Report{}}, kNames, 1).ok());
+  EXPECT_TRUE(error_of(std::vector<gpu::Report>(4), kNames).ok());
+  EXPECT_TRUE(error_of(std::vector{waiting_for(1, false), gpu::Report{}}, kNames).ok());
 }
 
 TEST(DeviceReport, NamesTheRankThatDidNotWait) {
   const std::vector reports{waiting_for(3, true), waiting_for(2, false), gpu::Report{},
                             waiting_for(1, false)};
-  const Status error = error_of(reports, kNames, 1'500'000'000);
+  const Status error = error_of(reports, kNames);
   EXPECT_EQ(error.code(), Code::kRemoteError);
   EXPECT_THAT(
       std::string(error.message()),
@@ -47,13 +48,13 @@ TEST(DeviceReport, NamesTheRankThatDidNotWait) {
 
 TEST(DeviceReport, RanksThatWaitInACircle) {
   const std::vector reports{waiting_for(1, true), waiting_for(0, true)};
-  EXPECT_THAT(std::string(error_of(reports, kNames, 1).message()), HasSubstr("waiting for rank"));
+  EXPECT_THAT(std::string(error_of(reports, kNames).message()), HasSubstr("waiting for rank"));
 }
 
 TEST(DeviceReport, AndForALaneOfTheirOwn) {
   gpu::Report report = waiting_for(0, true);
   report.phase = static_cast<std::uint32_t>(gpu::WaitPhase::kLane);
-  EXPECT_THAT(std::string(error_of(std::vector{report}, kNames, 1).message()),
+  EXPECT_THAT(std::string(error_of(std::vector{report}, kNames).message()),
               HasSubstr("waiting for another lane of its own"));
 }
 
