@@ -155,6 +155,8 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   if (!planner_.set(launch, plan, request, blocks)) return false;
   launch.timeout_ns = 1;
   for (const Call& call : calls) launch.timeout_ns = std::max(launch.timeout_ns, call.timeout_ns);
+  // A graph may be launched after a failure, with messages of that in the FIFOs.
+  launch.stops_first = capturing ? 1 : 0;
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
     launch.regions[rank] = regions_->region(rank);
   }
