@@ -68,6 +68,11 @@ Progress DeviceSlices::hand_over() {
   return mappings_.step();
 }
 
+void DeviceSlices::stop_mapping() {
+  const gpu::ContextGuard guard(context_);
+  mappings_.give_up();
+}
+
 bool DeviceSlices::is_here(int rank) const {
   const auto process = [&](int of) {
     return members_.cards[static_cast<std::size_t>(of)].process_key;

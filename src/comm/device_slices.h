@@ -50,7 +50,7 @@ class DeviceSlices {
   const Status& mapping_error() const noexcept { return mappings_.error(); }
   bool waits_for(int rank) const noexcept { return mappings_.waits_for(rank); }
   /// Lets go of what is being handed over.
-  void stop_mapping() { mappings_.give_up(); }
+  void stop_mapping();
   /// Maps what is new: all of it, also after an error, so that what has been mapped before is let
   /// go alike on all ranks.
   Status map(std::span<const DevicePost> posts);

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/system.h"
 #include "tests/support/device_case.h"
 #include "tests/support/device_processes.h"
 #include "tests/support/mapped_memory.h"
@@ -230,6 +232,37 @@ TEST(DeviceMappingsMemory, WithoutDescriptorsIsExchangedByTheHost) {
     EXPECT_EQ(sum_in(plain.data(), 3000, comm, stream.get()), context.rank == 0 ? 1 : 0);
   };
   EXPECT_EQ(run_world(2, body), "");
+}
+
+/// A system that has no descriptors left for a pair of sockets.
+class NoSocketPairs final : public System {
+ public:
+  int socket_pair(int, std::span<int, 2>) noexcept override { return -EMFILE; }
+};
+
+TEST(DeviceMappingsMemory, IsExchangedByTheHostWhereARankCannotReceive) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    const DeviceContext device;
+    NoSocketPairs none;
+    std::optional<ScopedSystem> system;
+    if (context.rank == 1) system.emplace(&none);
+    whorlComm_t comm = join(context, {});
+    system.reset();
+    ASSERT_NE(comm, nullptr);
+    const DeviceQueue stream;
+    MappedMemory memory({2});
+    fill(memory, 0, 3000, 1, stream.get());
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(sum_in(memory.data(), 3000, comm, stream.get()), 0);
+    EXPECT_EQ(values_of(memory, 0, 3000, stream.get()), std::vector<std::int32_t>(3000, 1024));
+    const DeviceCopy plain(std::vector<std::int32_t>(3000, 1), stream.get());
+    sum_in(plain.data(), 3000, comm, stream.get());
+    EXPECT_EQ(plain.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 2));
+    if (device_is_pretended()) {
+      EXPECT_EQ(launches(), context.rank == 0 ? 1 : 0);
+    }
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 /// What can go wrong on rank 1 at the first operation.

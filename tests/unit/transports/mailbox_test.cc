@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "transports/shm/fd_mailbox.h"
+#include "transports/transport.h"
 
 namespace whorl {
 namespace {
@@ -133,6 +134,22 @@ TEST(FdMailbox, ALimitOfDescriptorsIsSeenByTheReceiver) {
   EXPECT_LT(letter.fds.size(), 20U);
   letter.fds.clear();
   EXPECT_EQ(open_descriptors(), open_before);
+}
+
+TEST(Membership, SharesDevicesOnOneHostWhereAllHaveThem) {
+  Membership members;
+  members.nranks = 3;
+  members.cards.resize(3);
+  for (RankCard& card : members.cards) card.device_peers = 1;
+  EXPECT_TRUE(members.shares_devices());
+  members.cards[2].device_peers = 0;
+  EXPECT_FALSE(members.shares_devices());
+  members.cards[2].device_peers = 1;
+  members.cards[1].host_key = 1;
+  EXPECT_FALSE(members.shares_devices());
+  members.nranks = kMostDeviceRanks + 1;
+  members.cards.assign(kMostDeviceRanks + 1, members.cards[0]);
+  EXPECT_FALSE(members.shares_devices());
 }
 
 } // namespace
