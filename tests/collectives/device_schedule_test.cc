@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/support/device_case.h"
+#include "tests/support/device_graph.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
@@ -339,15 +340,18 @@ TEST_F(TwoDevices, RunInACaptureOnceTheirMemoryIsThere) {
     const DeviceContext own(device);
     ASSERT_EQ(cuEventCreate(device == 0 ? &fork : &join, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
   }
-  CUgraph graph = nullptr;
-  ASSERT_EQ(cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-  EXPECT_EQ(cuEventRecord(fork, first), CUDA_SUCCESS);
-  EXPECT_EQ(cuStreamWaitEvent(second, fork, 0), CUDA_SUCCESS);
-  EXPECT_EQ(issue(world), whorlSuccess);
-  EXPECT_EQ(cuEventRecord(join, second), CUDA_SUCCESS);
-  EXPECT_EQ(cuStreamWaitEvent(first, join, 0), CUDA_SUCCESS);
-  ASSERT_EQ(cuStreamEndCapture(first, &graph), CUDA_SUCCESS);
-  EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  const DeviceGraph graph(
+      first,
+      [&] {
+        EXPECT_EQ(cuEventRecord(fork, first), CUDA_SUCCESS);
+        EXPECT_EQ(cuStreamWaitEvent(second, fork, 0), CUDA_SUCCESS);
+        EXPECT_EQ(issue(world), whorlSuccess);
+        EXPECT_EQ(cuEventRecord(join, second), CUDA_SUCCESS);
+        EXPECT_EQ(cuStreamWaitEvent(first, join, 0), CUDA_SUCCESS);
+      },
+      CU_STREAM_CAPTURE_MODE_RELAXED);
+  graph.launch(first);
+  ranks_[0].stream.synchronize();
   for (const CUevent event : {fork, join}) EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
   for (Rank& rank : ranks_) {
     EXPECT_EQ(rank.values.read<float>(rank.stream.get()), std::vector<float>(100, 4.0f));

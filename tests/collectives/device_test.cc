@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/device_case.h"
+#include "tests/support/device_graph.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
@@ -53,12 +54,13 @@ TEST(DeviceOrder, AnOperationOfOneRankMayBeCaptured) {
   run_on_device(1, [](int, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy in(std::vector<float>(100, 2.0f), stream.get());
     const DeviceCopy out(std::vector<float>(100), stream.get());
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    const auto result =
-        whorlAllReduce(in.data(), out.data(), 100, whorlFloat32, whorlSum, comm, stream.get());
-    EXPECT_EQ(cuStreamEndCapture(stream.get(), &graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    whorlResult_t result = whorlSuccess;
+    const DeviceGraph graph(stream.get(), [&] {
+      result =
+          whorlAllReduce(in.data(), out.data(), 100, whorlFloat32, whorlSum, comm, stream.get());
+    });
+    EXPECT_EQ(out.read<float>(stream.get()), std::vector<float>(100));
+    graph.launch(stream.get());
     EXPECT_EQ(out.read<float>(stream.get()), std::vector<float>(100, 2.0f));
     return failure(result, comm);
   });

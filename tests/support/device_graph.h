@@ -7,7 +7,7 @@
 
 namespace whorl::test {
 
-/// What `body` queues in a stream, as a graph. A pretended device carries it out at once as well.
+/// What `body` queues in a stream, as a graph. It is not carried out before launch().
 class DeviceGraph {
  public:
   DeviceGraph(CUstream stream, const std::function<void()>& body,

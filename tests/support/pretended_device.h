@@ -35,6 +35,8 @@ inline long virtual_memory() {
   auto* const count = of_pretended_device<long()>("fake_cuda_virtual_memory");
   return count != nullptr ? count() : 0;
 }
+/// Allocations of other processes that this one has mapped.
+inline long mapped_memory() { return of_pretended_device<long()>("fake_cuda_mapped")(); }
 
 /// The next n modules cannot be loaded.
 inline void refuse_modules(long n) {

@@ -183,7 +183,6 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 CUresult cuCtxSynchronize() {
   if (lost()) return kFault;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (Stream::recording != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   synchronize_all();
   return lost() ? kFault : CUDA_SUCCESS;

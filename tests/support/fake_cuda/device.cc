@@ -241,13 +241,8 @@ std::vector<Stream::Point> Stream::others() const {
   return points;
 }
 
-thread_local std::shared_ptr<Stream::Recording> Stream::recording;
-
-void Stream::push(std::function<void()> operation, bool waits, Repeat repeat) {
-  if (recording != nullptr && capture_of(*this) != 0) {
-    if (repeat == nullptr) repeat = [operation] { return operation; };
-    recording->push_back(std::move(repeat));
-  }
+void Stream::push(std::function<void()> operation, bool waits) {
+  if (record(*this, [operation] { return operation; })) return;
   const std::lock_guard order(streams().mutex);
   if (queue_ != nullptr) {
     operation = [queue = queue_, turn = queue_->queued++, waits, operation = std::move(operation)] {

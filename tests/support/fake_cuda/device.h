@@ -3,7 +3,8 @@
 // A CUDA driver of a pretended device, for tests where there is none: libcuda.so.1 with the
 // functions that whorl calls. What it pretends is strict, not fast:
 //   - device memory cannot be touched by the host: its addresses have no access rights, and the
-//     driver reaches the same bytes through an alias;
+//     driver reaches the same bytes through an alias; a stream that waits for or writes a word of
+//     memory which the driver does not know, or does not know any more, is a fault;
 //   - a stream is a thread, so that everything asynchronous really is; the default stream and the
 //     streams that synchronise with it wait for each other;
 //   - with FAKE_CUDA_CONNECTIONS = n, streams of equal priority on a device share n queues of the
@@ -38,6 +39,7 @@
 #include <vector>
 
 #include "tests/support/fake_cuda/contexts.h"
+#include "tests/support/fake_cuda/graphs.h"
 
 namespace fake_cuda {
 
@@ -94,17 +96,6 @@ class Memory {
   std::map<std::uintptr_t, Range> ranges_; ///< by begin
 };
 
-class Stream;
-
-/// Streams that are captured together: the one that it began with, and those that have waited for
-/// an event of one of them.
-struct Capture {
-  std::uint64_t id = 0;         ///< never used again
-  std::vector<Stream*> streams; ///< the first: with which it began; empty: it has ended
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  bool spoilt = false;
-};
-
 /// Operations in order, carried out by a thread. Those of the default stream of a device also come
 /// behind all that is in blocking streams there, and the other way round.
 class Stream {
@@ -112,10 +103,8 @@ class Stream {
   enum class Kind { kLegacy, kBlocking, kNonBlocking };
   explicit Stream(Kind kind, int priority = 0); ///< of the current context
   ~Stream();                                    ///< after all operations
-  /// `waits`: for something else than the operations before it. `repeat` makes what a graph has of
-  /// it, whenever that is launched; null: the same.
-  using Repeat = std::function<std::function<void()>()>;
-  void push(std::function<void()> operation, bool waits = false, Repeat repeat = nullptr);
+  /// `waits`: for something else than the operations before it.
+  void push(std::function<void()> operation, bool waits = false);
   bool idle();
   void synchronize();
   unsigned long long number() const { return number_; } ///< never used again
@@ -125,11 +114,6 @@ class Stream {
   bool exists() const;
   /// The capture that it belongs to; null: none. See join_capture().
   std::shared_ptr<Capture> capture;
-
-  /// What a graph is here: while a thread captures, all that it pushes to streams that are, in that
-  /// order. It is carried out at once as well.
-  using Recording = std::vector<Repeat>;
-  static thread_local std::shared_ptr<Recording> recording;
 
   /// How far a stream has come; outlives it.
   struct Count {
@@ -178,6 +162,7 @@ class Event {
   void wait(std::uint64_t number);
   std::chrono::steady_clock::time_point when(); ///< it was last reached
   std::shared_ptr<Capture> capture;             ///< in which it was last recorded; null: none
+  std::size_t node = 0;                         ///< of that capture's graph, that it comes behind
 
  private:
   const int device_ = current_device();
@@ -186,21 +171,6 @@ class Event {
   std::uint64_t recorded_ = 0, reached_ = 0;
   std::chrono::steady_clock::time_point when_;
 };
-
-// Captures, one thread at a time.
-/// The id of a stream's capture; 0: none.
-std::uint64_t capture_of(Stream& stream);
-/// Whether the capture of a stream has been spoilt.
-bool is_spoilt(Stream& stream);
-void record_in_capture(const Stream& stream, Event& event);
-/// A stream waits for an event, by which it may come into a capture. An error if that cannot be: it
-/// is in another one, or in one to which the event does not belong.
-CUresult join_capture(Stream& stream, const Event& event);
-/// What a call on a stream says, if it would become part of the stream's capture, but cannot.
-CUresult refused_in_capture(CUstream stream);
-/// Whether the default stream may not be used on the current device, because a blocking stream is
-/// captured there; if it is used, that capture is spoilt.
-bool default_stream_is_refused(bool used = true);
 
 /// The event of a handle. What is queued keeps it, as in the real driver.
 const std::shared_ptr<Event>& event_of(CUevent handle);

@@ -1,5 +1,6 @@
 // The functions of the driver for streams and events.
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -20,17 +21,34 @@ using fake_cuda::refused_in_capture;
 using fake_cuda::stream_of;
 using fake_cuda::unsafe_call_is_refused;
 
+/// Null, and the device is lost, if the memory is not there.
+std::uint32_t* word_at(CUdeviceptr address) {
+  const Memory::Range range = Memory::all().find(address);
+  if (range.bytes == 0) {
+    fake_cuda::lose();
+    return nullptr;
+  }
+  return reinterpret_cast<std::uint32_t*>(range.alias + (address - range.begin));
+}
+
 template <class Compare>
 void wait_value(CUdeviceptr address, Compare reached) {
-  const auto* const word = reinterpret_cast<std::uint32_t*>(Memory::all().reach(address));
-  while (!lost() && !reached(__atomic_load_n(word, __ATOMIC_ACQUIRE))) {
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
+  const auto over = [&] {
+    const auto* const word = word_at(address);
+    return word == nullptr || reached(__atomic_load_n(word, __ATOMIC_ACQUIRE));
+  };
+  while (!lost() && !over()) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
 void write_value(CUdeviceptr address, std::uint32_t value) {
-  __atomic_store_n(reinterpret_cast<std::uint32_t*>(Memory::all().reach(address)), value,
-                   __ATOMIC_RELEASE);
+  auto* const word = word_at(address);
+  if (word != nullptr) __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+/// FAKE_CUDA_NO_CAPTURED_WORDS: as a driver that cannot capture such operations.
+bool words_are_refused(CUstream stream) {
+  return std::getenv("FAKE_CUDA_NO_CAPTURED_WORDS") != nullptr &&
+         fake_cuda::cannot_be_captured(stream_of(stream));
 }
 
 } // namespace
@@ -58,7 +76,9 @@ CUresult cuStreamDestroy(CUstream stream) {
 }
 CUresult cuStreamSynchronize(CUstream stream) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
-  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (unsafe_call_is_refused() || fake_cuda::cannot_be_captured(stream_of(stream))) {
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   stream_of(stream).synchronize();
   return lost() ? kFault : CUDA_SUCCESS;
 }
@@ -68,7 +88,9 @@ CUresult cuStreamQuery(CUstream stream) {
       fake_cuda::default_stream_is_refused()) {
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
-  if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (unsafe_call_is_refused() || fake_cuda::cannot_be_captured(stream_of(stream))) {
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   return stream_of(stream).idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
@@ -103,23 +125,23 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags) {
   if (const CUresult bad = refused_in_capture(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   if (flags == CU_EVENT_WAIT_EXTERNAL) { // for what has been recorded when the graph is launched
-    if (fake_cuda::capture_of(stream_of(stream)) == 0) return CUDA_ERROR_INVALID_VALUE;
     const auto wait = [event]() -> std::function<void()> {
       return [event, number = event->recorded()] { event->wait(number); };
     };
-    stream_of(stream).push(wait(), true, wait);
-    return CUDA_SUCCESS;
+    return fake_cuda::record(stream_of(stream), wait) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   if (const CUresult bad = fake_cuda::join_capture(stream_of(stream), *event);
       bad != CUDA_SUCCESS) {
     return bad;
   }
+  if (fake_cuda::capture_of(stream_of(stream)) != 0) return CUDA_SUCCESS;
   stream_of(stream).push([event, number = event->recorded()] { event->wait(number); }, true);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                              unsigned flags) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const auto reached = [=](std::uint32_t now) {
     return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
                                                   : static_cast<std::int32_t>(now - value) >= 0;
@@ -129,12 +151,15 @@ CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t va
 }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_of(stream).push([=] { write_value(address, value); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
-                            unsigned) {
+                            unsigned flags) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (count == 0 || count >= 256 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
     const CUstreamBatchMemOpParams& operation = operations[i];
     switch (operation.operation) {
@@ -166,11 +191,9 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags)
     return [event, number = event->record()] { event->reach(number); };
   };
   if (flags == CU_EVENT_RECORD_EXTERNAL) { // whenever the graph is launched
-    if (fake_cuda::capture_of(stream_of(stream)) == 0) return CUDA_ERROR_INVALID_VALUE;
-    stream_of(stream).push(record(), false, record);
-    return CUDA_SUCCESS;
+    return fake_cuda::record(stream_of(stream), record) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
-  fake_cuda::record_in_capture(stream_of(stream), *event);
+  if (fake_cuda::record_in_capture(stream_of(stream), *event)) return CUDA_SUCCESS;
   stream_of(stream).push(record());
   return CUDA_SUCCESS;
 }

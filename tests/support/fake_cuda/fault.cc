@@ -18,6 +18,7 @@ std::atomic<bool> capture_spoilt{false};
 std::atomic<long> ipc_refusals{0}, module_refusals{0}, launches{0};
 std::atomic<int> waiting{0};
 std::atomic<long> waiting_calls{0};
+thread_local bool calls_are_forbidden = false;
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 /// Takes one off a number of refusals.
@@ -29,7 +30,12 @@ bool one_of(std::atomic<long>& refusals) {
 
 } // namespace
 
-bool lost() { return lost_; }
+bool lost() {
+  if (calls_are_forbidden) std::abort();
+  return lost_;
+}
+void lose() { lost_ = true; }
+void forbid_calls() { calls_are_forbidden = true; }
 
 CUresult refused(CUstream stream) {
   if (lost()) return kFault;
@@ -80,9 +86,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   return CUDA_SUCCESS;
 }
 
-void fake_cuda_fault(CUstream stream) {
-  fake_cuda::stream_of(stream).push([] { fake_cuda::lost_ = true; });
-}
+void fake_cuda_fault(CUstream stream) { fake_cuda::stream_of(stream).push(fake_cuda::lose); }
 
 void fake_cuda_refuse_ipc(long n) { fake_cuda::ipc_refusals = n; }
 void fake_cuda_refuse_modules(long n) { fake_cuda::module_refusals = n; }

@@ -10,6 +10,9 @@ namespace fake_cuda {
 
 inline constexpr CUresult kFault = CUDA_ERROR_ILLEGAL_ADDRESS;
 bool lost();
+void lose();
+/// The calling thread may not call the driver from now on: that is an abort.
+void forbid_calls();
 /// What calls on a stream say that cannot be made: the device is lost, a default stream without a
 /// current context, a stream whose context has been reset.
 CUresult refused(CUstream stream);

@@ -1,5 +1,11 @@
-// Functions of the driver that measuring programs call: graphs, times.
+// Graphs, see graphs.h, and what else measuring programs call: times.
+#include "tests/support/fake_cuda/graphs.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -9,17 +15,31 @@
 
 #pragma GCC visibility push(default)
 
+using fake_cuda::Capture;
 using fake_cuda::event_of;
 using fake_cuda::Stream;
 using fake_cuda::stream_of;
 
 namespace {
 
-using Graph = std::shared_ptr<Stream::Recording>;
-using fake_cuda::Capture;
+using Graph = std::shared_ptr<fake_cuda::Graph>;
 
-/// Of the calling thread. What they record goes to the one that ends first.
-thread_local int captures = 0;
+struct UserObject {
+  void* pointer;
+  CUhostFn destroy;
+  std::atomic<unsigned> references;
+
+  /// The last one lets it go, in a thread of the driver.
+  void release(unsigned count) {
+    if (references.fetch_sub(count) > count) return;
+    std::thread([this] {
+      fake_cuda::forbid_calls();
+      destroy(pointer);
+      delete this;
+    }).detach();
+  }
+};
+UserObject& object_of(CUuserObject handle) { return *reinterpret_cast<UserObject*>(handle); }
 
 std::mutex& captures_mutex() {
   static auto& instance = *new std::mutex;
@@ -40,6 +60,71 @@ bool goes_on(const std::shared_ptr<Capture>& capture) {
 
 namespace fake_cuda {
 
+Graph::~Graph() {
+  for (const Retained& one : objects_) object_of(one.object).release(one.count);
+}
+
+std::size_t Graph::add(const Stream* stream, Repeat repeat, std::size_t after) {
+  const auto found = std::find(lanes_.begin(), lanes_.end(), stream);
+  const auto lane = static_cast<std::size_t>(found - lanes_.begin());
+  if (found == lanes_.end()) {
+    lanes_.push_back(stream);
+    last_.push_back(0);
+  }
+  Node node{.lane = lane, .repeat = std::move(repeat), .after = {}};
+  for (const std::size_t before : {last_[lane], after}) {
+    if (before != 0) node.after.push_back(before);
+  }
+  nodes_.push_back(std::move(node));
+  return last_[lane] = nodes_.size();
+}
+
+std::size_t Graph::last(const Stream* stream) const {
+  const auto found = std::find(lanes_.begin(), lanes_.end(), stream);
+  return found == lanes_.end() ? 0 : last_[static_cast<std::size_t>(found - lanes_.begin())];
+}
+
+bool Graph::ends_with(const Stream* stream) const {
+  std::vector<bool> before(nodes_.size() + 1);
+  before[last(stream)] = true;
+  for (std::size_t node = nodes_.size(); node > 0; --node) {
+    if (!before[node]) continue;
+    for (const std::size_t one : nodes_[node - 1].after) before[one] = true;
+  }
+  return std::all_of(last_.begin(), last_.end(), [&](std::size_t node) { return before[node]; });
+}
+
+std::vector<std::function<void()>> Graph::operations() const {
+  std::vector<std::function<void()>> all;
+  for (const Node& node : nodes_) {
+    all.push_back(node.repeat ? node.repeat() : std::function<void()>());
+  }
+  return all;
+}
+
+void Graph::run(const std::vector<std::function<void()>>& operations) const {
+  std::vector<std::atomic<bool>> done(nodes_.size() + 1);
+  const auto run_lane = [&](std::size_t lane) {
+    for (std::size_t node = 1; node <= nodes_.size(); ++node) {
+      const Node& one = nodes_[node - 1];
+      if (one.lane != lane) continue;
+      for (const std::size_t before : one.after) {
+        while (!done[before] && !lost()) {
+          std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+      }
+      if (operations[node - 1] && !lost()) operations[node - 1]();
+      done[node] = true;
+    }
+  };
+  std::vector<std::thread> others;
+  for (std::size_t lane = 1; lane < lanes_.size(); ++lane) {
+    others.emplace_back([&, lane] { run_lane(lane); });
+  }
+  if (!lanes_.empty()) run_lane(0);
+  for (std::thread& one : others) one.join();
+}
+
 std::uint64_t capture_of(Stream& stream) {
   const std::lock_guard lock(captures_mutex());
   return stream.capture != nullptr ? stream.capture->id : 0;
@@ -50,9 +135,19 @@ bool is_spoilt(Stream& stream) {
   return stream.capture != nullptr && stream.capture->spoilt;
 }
 
-void record_in_capture(const Stream& stream, Event& event) {
+bool record(Stream& stream, Repeat repeat) {
+  const std::lock_guard lock(captures_mutex());
+  if (stream.capture == nullptr) return false;
+  (*stream.capture->graph)->add(&stream, std::move(repeat));
+  return true;
+}
+
+bool record_in_capture(const Stream& stream, Event& event) {
   const std::lock_guard lock(captures_mutex());
   event.capture = stream.capture;
+  if (stream.capture == nullptr) return false;
+  event.node = (*stream.capture->graph)->last(&stream);
+  return true;
 }
 
 CUresult join_capture(Stream& stream, const Event& event) {
@@ -61,9 +156,11 @@ CUresult join_capture(Stream& stream, const Event& event) {
     if (!goes_on(event.capture)) return CUDA_SUCCESS;
     stream.capture = event.capture;
     stream.capture->streams.push_back(&stream);
+  }
+  if (event.capture == stream.capture) {
+    (*stream.capture->graph)->add(&stream, {}, event.node);
     return CUDA_SUCCESS;
   }
-  if (event.capture == stream.capture) return CUDA_SUCCESS;
   stream.capture->spoilt = true;
   return goes_on(event.capture) ? CUDA_ERROR_STREAM_CAPTURE_MERGE
                                 : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
@@ -76,6 +173,12 @@ CUresult refused_in_capture(CUstream handle) {
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
   return is_spoilt(stream) ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
+bool cannot_be_captured(Stream& stream) {
+  const std::lock_guard lock(captures_mutex());
+  if (stream.capture == nullptr) return false;
+  return stream.capture->spoilt = true;
 }
 
 bool default_stream_is_refused(bool used) {
@@ -99,18 +202,19 @@ bool default_stream_is_refused(bool used) {
 extern "C" {
 
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
+  static unsigned long long ids = 0;
   Stream& stream = stream_of(handle);
   {
     const std::lock_guard lock(captures_mutex());
     if (stream.capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-    static std::uint64_t made = 0;
-    stream.capture =
-        std::make_shared<Capture>(Capture{.id = ++made, .streams = {&stream}, .mode = mode});
+    stream.capture = std::make_shared<Capture>(
+        Capture{.streams = {&stream},
+                .mode = mode,
+                .id = ++ids,
+                .graph = new Graph(std::make_shared<fake_cuda::Graph>())});
     all_captures().push_back(stream.capture);
   }
-  ++captures;
   fake_cuda::begin_capture(mode);
-  if (Stream::recording == nullptr) Stream::recording = std::make_shared<Stream::Recording>();
   return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
@@ -119,18 +223,32 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   {
     const std::lock_guard lock(captures_mutex());
     capture = stream.capture;
-    if (Stream::recording == nullptr || capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->streams.front() != &stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     for (Stream* const one : capture->streams) one->capture = nullptr;
     capture->streams.clear();
   }
-  const auto recorded = std::exchange(Stream::recording, nullptr);
-  if (--captures > 0) Stream::recording = std::make_shared<Stream::Recording>();
   *graph = nullptr;
-  if (!fake_cuda::end_capture(capture->mode) || capture->spoilt) {
-    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  Graph* const made = std::exchange(capture->graph, nullptr);
+  const bool good = fake_cuda::end_capture(capture->mode) && !capture->spoilt;
+  const bool joined = (*made)->ends_with(&stream);
+  if (good && joined) {
+    *graph = reinterpret_cast<CUgraph>(made);
+    return CUDA_SUCCESS;
   }
-  *graph = reinterpret_cast<CUgraph>(new Graph(recorded));
+  delete made;
+  return good ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+// As CUDA 11.3 has it, see gpu/driver.h.
+CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode**, std::size_t*) {
+  Stream& stream = stream_of(handle);
+  const std::lock_guard lock(captures_mutex());
+  const Capture* const capture = stream.capture.get();
+  *status = capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  if (capture == nullptr) return CUDA_SUCCESS;
+  if (id != nullptr) *id = capture->id;
+  if (graph != nullptr) *graph = reinterpret_cast<CUgraph>(capture->graph);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {
@@ -142,17 +260,35 @@ CUresult cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, unsigned lon
   return CUDA_SUCCESS;
 }
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
-  std::vector<std::function<void()>> operations;
-  for (const Stream::Repeat& repeat : **reinterpret_cast<Graph*>(executable)) {
-    operations.push_back(repeat());
-  }
-  stream_of(stream).push([operations = std::move(operations)] {
-    for (const std::function<void()>& operation : operations) operation();
-  });
+  if (const CUresult bad = fake_cuda::refused(stream); bad != CUDA_SUCCESS) return bad;
+  const Graph graph = *reinterpret_cast<Graph*>(executable);
+  stream_of(stream).push([graph, operations = graph->operations()] { graph->run(operations); },
+                         true);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphExecDestroy(CUgraphExec executable) {
   delete reinterpret_cast<Graph*>(executable);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuUserObjectCreate(CUuserObject* object, void* pointer, CUhostFn destroy,
+                            unsigned references, unsigned flags) {
+  if (fake_cuda::lost()) return fake_cuda::kFault;
+  if (destroy == nullptr || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *object = reinterpret_cast<CUuserObject>(new UserObject{pointer, destroy, references});
+  return CUDA_SUCCESS;
+}
+CUresult cuUserObjectRelease(CUuserObject object, unsigned count) {
+  object_of(object).release(count);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
+                                 unsigned flags) {
+  if (graph == nullptr || object == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0) object_of(object).references += count;
+  (*reinterpret_cast<Graph*>(graph))->retain(object, count);
   return CUDA_SUCCESS;
 }
 

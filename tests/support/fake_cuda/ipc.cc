@@ -1,6 +1,6 @@
 // IPC handles of the pretended driver. A handle that is open is not opened again, but counted. What
 // another process has freed stays mapped, and nothing else that is at its place there can be mapped
-// meanwhile.
+// meanwhile. fake_cuda_mapped() tells how many are open.
 #include <unistd.h>
 
 #include <cstring>
@@ -57,6 +57,11 @@ void forget_imports() {
 using namespace fake_cuda;
 
 extern "C" {
+
+long fake_cuda_mapped() {
+  const std::lock_guard lock(imports().mutex);
+  return static_cast<long>(imports().all.size());
+}
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   if (lost()) return kFault;
