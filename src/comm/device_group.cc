@@ -158,7 +158,7 @@ Status ProcessGroup::record_ready(Post& post) {
   if (post.ready == nullptr) WHORL_CUDA_TRY(cuEventCreate(&post.ready, CU_EVENT_DISABLE_TIMING));
   WHORL_CUDA_TRY(cuEventRecord(post.ready, post.stream));
   const auto capture = capture_of(post.stream, post.context);
-  post.captured = capture.ok() && *capture != 0;
+  post.captured = capture.ok() && capture->id != 0;
   return capture.status();
 }
 
@@ -176,7 +176,7 @@ Status ProcessGroup::check(int rank, const Request& request, Stream* stream) con
   const auto context = static_cast<CUcontext>(device->context);
   const auto stream_of = static_cast<CUstream>(device->stream);
   const auto capture = capture_of(stream_of, context);
-  if (!capture.ok() || *capture == 0) return capture.status();
+  if (!capture.ok() || capture->id == 0) return capture.status();
   const bool one_kernel = way_ != DeviceWay::kHost && suits(request, ranks_.size()) &&
                           reaches(context, request, rank, static_cast<int>(ranks_.size())) &&
                           has_kernels(context);

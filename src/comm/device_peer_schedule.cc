@@ -123,8 +123,8 @@ Status DevicePeerSchedules::capture(const Request& request, const DeviceGates& g
   const DeviceRegions::Device& device = own_->devices()[0];
   const auto capture = capture_of(gate.stream, device.context);
   if (!capture.ok()) return capture.status();
-  WHORL_TRY(device.order->enter(gate.stream, *capture));
-  return launch(request, gates, gate, *capture);
+  WHORL_TRY(device.order->enter(gate.stream, capture->id));
+  return launch(request, gates, gate, capture->id);
 }
 
 Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& gates,

@@ -72,7 +72,7 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   if (request.collective == Collective::kBarrier) return true;
   if (devices_ == Devices::kApart) return false;
   const auto capture = capture_of(operation.stream, context);
-  post.captured = capture.ok() && *capture != 0 ? 1 : 0;
+  post.captured = capture.ok() && capture->id != 0 ? 1 : 0;
   // Where schedules do it nobody else touches the buffers.
   post.shared = devices_ == Devices::kOpen || slices_->describe(request, post) ? 1 : 0;
   return devices_ != Devices::kOne || post.shared != 0;
@@ -85,7 +85,7 @@ Status DevicePeers::check(int, const Request& request, Stream* stream) const {
   const auto context = static_cast<CUcontext>(device->context);
   const auto stream_of = static_cast<CUstream>(device->stream);
   const auto capture = capture_of(stream_of, context);
-  if (!capture.ok() || *capture == 0) return capture.status();
+  if (!capture.ok() || capture->id == 0) return capture.status();
   return may_be_captured(request, context) ? Status() : refuse_capture(stream_of, context);
 }
 

@@ -139,7 +139,7 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   const Request& request = *calls[0].request;
   const auto capture = capture_of(calls.back().stream, calls.back().context);
   if (!capture.ok()) return capture.status();
-  const bool capturing = *capture != 0;
+  const bool capturing = capture->id != 0;
   const auto ready = prepare(calls, capturing);
   if (!ready.ok() || !*ready) return ready;
   if (!planner_.moves(request)) return true; // and nobody to wait for
@@ -167,7 +167,7 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   }
   const std::lock_guard lock(order().mutex);
   for (std::size_t d = 0; d < launches.size(); ++d) {
-    const auto queued = queue(launches[d], regions_->devices()[d], calls, *capture);
+    const auto queued = queue(launches[d], regions_->devices()[d], calls, capture->id);
     if (queued.ok() && *queued) continue;
     if (queued.ok() && d == 0) {
       refused_ = true;

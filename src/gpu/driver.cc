@@ -22,9 +22,18 @@ struct Loaded {
 #define WHORL_CUDA_FIND(name) find(library, WHORL_CUDA_TEXT(name), functions.name);
     WHORL_CUDA_FUNCTIONS(WHORL_CUDA_FIND)
 #undef WHORL_CUDA_FIND
-    find(library, "cuStreamGetCaptureInfo", functions.capture_info);
-    functions.cuCtxGetId =
-        reinterpret_cast<decltype(functions.cuCtxGetId)>(dlsym(library, "cuCtxGetId"));
+    find(library, "cuStreamGetCaptureInfo_v2", functions.cuStreamGetCaptureInfo_v2);
+#define WHORL_CUDA_OPTIONAL(name) find_optional(library, #name, functions.name)
+    WHORL_CUDA_OPTIONAL(cuCtxGetId);
+    WHORL_CUDA_OPTIONAL(cuGraphRetainUserObject);
+    WHORL_CUDA_OPTIONAL(cuUserObjectCreate);
+    WHORL_CUDA_OPTIONAL(cuUserObjectRelease);
+#undef WHORL_CUDA_OPTIONAL
+  }
+
+  template <class Function>
+  static void find_optional(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
   }
 
   template <class Function>

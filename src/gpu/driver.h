@@ -17,27 +17,25 @@ namespace whorl::gpu {
   function(cuCtxEnablePeerAccess) function(cuCtxGetCurrent) function(cuCtxGetDevice)              \
   function(cuCtxGetStreamPriorityRange) function(cuCtxPopCurrent) function(cuCtxPushCurrent)      \
   function(cuDeviceCanAccessPeer) function(cuDeviceGetAttribute) function(cuDeviceGetUuid)        \
-  function(cuDevicePrimaryCtxRetain) function(cuDriverGetVersion)                                 \
-  function(cuEventCreate) function(cuEventDestroy) function(cuEventQuery)                         \
-  function(cuEventRecord) function(cuEventRecordWithFlags) function(cuEventSynchronize)           \
-  function(cuFuncGetAttribute)                                                                    \
-  function(cuGetErrorName) function(cuGetErrorString) function(cuIpcCloseMemHandle)               \
-  function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle) function(cuLaunchCooperativeKernel)    \
-  function(cuLaunchKernel) function(cuMemAddressFree) function(cuMemAddressReserve)               \
-  function(cuMemAlloc) function(cuMemExportToShareableHandle) function(cuMemFree)                 \
-  function(cuMemGetAddressRange) function(cuMemGetAllocationPropertiesFromHandle)                 \
-  function(cuMemImportFromShareableHandle)                                                        \
-  function(cuMemMap) function(cuMemRelease) function(cuMemRetainAllocationHandle)                 \
-  function(cuMemSetAccess) function(cuMemUnmap)                                                   \
-  function(cuMemHostGetDevicePointer) function(cuMemHostRegister) function(cuMemHostUnregister)   \
-  function(cuMemcpyAsync) function(cuMemsetD8Async) function(cuModuleGetFunction)                 \
-  function(cuModuleLoadData) function(cuOccupancyMaxActiveBlocksPerMultiprocessor)                \
-  function(cuPointerGetAttributes) function(cuStreamBatchMemOp)                                   \
-  function(cuStreamCreateWithPriority) function(cuStreamDestroy) function(cuStreamGetCtx)         \
-  function(cuStreamGetId) function(cuStreamGetPriority)                                           \
-  function(cuStreamSynchronize) function(cuStreamWaitEvent)                                       \
-  function(cuStreamWaitValue32) function(cuStreamWriteValue32)                                    \
-  function(cuThreadExchangeStreamCaptureMode)
+  function(cuDevicePrimaryCtxRetain) function(cuDriverGetVersion) function(cuEventCreate)         \
+  function(cuEventDestroy) function(cuEventQuery) function(cuEventRecord)                         \
+  function(cuEventRecordWithFlags) function(cuEventSynchronize) function(cuFuncGetAttribute)      \
+  function(cuGetErrorName) function(cuGetErrorString) function(cuGraphDestroy)                    \
+  function(cuIpcCloseMemHandle) function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle)          \
+  function(cuLaunchCooperativeKernel) function(cuLaunchKernel) function(cuMemAddressFree)         \
+  function(cuMemAddressReserve) function(cuMemAlloc) function(cuMemcpyAsync)                      \
+  function(cuMemExportToShareableHandle) function(cuMemFree) function(cuMemGetAddressRange)       \
+  function(cuMemGetAllocationPropertiesFromHandle) function(cuMemHostGetDevicePointer)            \
+  function(cuMemHostRegister) function(cuMemHostUnregister)                                       \
+  function(cuMemImportFromShareableHandle) function(cuMemMap) function(cuMemRelease)              \
+  function(cuMemRetainAllocationHandle) function(cuMemSetAccess) function(cuMemsetD8Async)        \
+  function(cuMemUnmap) function(cuModuleGetFunction) function(cuModuleLoadData)                   \
+  function(cuOccupancyMaxActiveBlocksPerMultiprocessor) function(cuPointerGetAttributes)          \
+  function(cuStreamBatchMemOp) function(cuStreamBeginCapture)                                     \
+  function(cuStreamCreateWithPriority) function(cuStreamDestroy) function(cuStreamEndCapture)     \
+  function(cuStreamGetCtx) function(cuStreamGetId) function(cuStreamGetPriority)                  \
+  function(cuStreamSynchronize) function(cuStreamWaitEvent) function(cuStreamWaitValue32)         \
+  function(cuStreamWriteValue32) function(cuThreadExchangeStreamCaptureMode)
 // clang-format on
 
 /// The CUDA driver, loaded at run time: libwhorl is linked with nothing of CUDA's, and runs where
@@ -46,10 +44,15 @@ struct Driver {
 #define WHORL_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   WHORL_CUDA_FUNCTIONS(WHORL_CUDA_MEMBER)
 #undef WHORL_CUDA_MEMBER
-  /// cuStreamGetCaptureInfo() as it was at first, which every driver has; headers differ in which
-  /// later one they mean. The id is never used again.
-  CUresult (*capture_info)(CUstream, CUstreamCaptureStatus*, cuuint64_t* id) = nullptr;
-  decltype(&::cuCtxGetId) cuCtxGetId = nullptr; ///< null in a driver of early CUDA 12
+  /// As CUDA 11.3 has it, and every driver since; headers know a later one by the name without the
+  /// number. The id is never used again.
+  CUresult (*cuStreamGetCaptureInfo_v2)(CUstream, CUstreamCaptureStatus*, cuuint64_t* id, CUgraph*,
+                                        const CUgraphNode**, std::size_t*) = nullptr;
+  // Null in a driver that lacks them.
+  decltype(&::cuCtxGetId) cuCtxGetId = nullptr; ///< in one of early CUDA 12
+  decltype(&::cuGraphRetainUserObject) cuGraphRetainUserObject = nullptr;
+  decltype(&::cuUserObjectCreate) cuUserObjectCreate = nullptr;
+  decltype(&::cuUserObjectRelease) cuUserObjectRelease = nullptr;
 };
 
 /// The driver, or null where the machine has none (see driver_error()). Loads it at the first call,

@@ -98,23 +98,8 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   *context = context_of(stream_of(stream).device());
   return CUDA_SUCCESS;
 }
-#undef cuStreamGetCaptureInfo // of which the header means a later version
-CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id) {
-  if (const CUresult bad = refused(handle); bad != CUDA_SUCCESS) return bad;
-  fake_cuda::Stream& stream = stream_of(handle);
-  if (stream.kind() == fake_cuda::Stream::Kind::kLegacy &&
-      fake_cuda::default_stream_is_refused(false)) {
-    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  }
-  *id = fake_cuda::capture_of(stream);
-  *status = *id == 0                       ? CU_STREAM_CAPTURE_STATUS_NONE
-            : fake_cuda::is_spoilt(stream) ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                           : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-  return CUDA_SUCCESS;
-}
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  cuuint64_t id = 0;
-  return cuStreamGetCaptureInfo(stream, status, &id);
+CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
+  return cuStreamGetCaptureInfo_v2(handle, status, nullptr, nullptr, nullptr, nullptr);
 }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;

@@ -242,10 +242,16 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
 // As CUDA 11.3 has it, see gpu/driver.h.
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
                                    CUgraph* graph, const CUgraphNode**, std::size_t*) {
+  if (const CUresult bad = fake_cuda::refused(handle); bad != CUDA_SUCCESS) return bad;
   Stream& stream = stream_of(handle);
+  if (stream.kind() == Stream::Kind::kLegacy && fake_cuda::default_stream_is_refused(false)) {
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
   const std::lock_guard lock(captures_mutex());
   const Capture* const capture = stream.capture.get();
-  *status = capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  *status = capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE
+            : capture->spoilt  ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                               : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (capture == nullptr) return CUDA_SUCCESS;
   if (id != nullptr) *id = capture->id;
   if (graph != nullptr) *graph = reinterpret_cast<CUgraph>(capture->graph);

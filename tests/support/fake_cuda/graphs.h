@@ -79,3 +79,9 @@ bool cannot_be_captured(Stream& stream);
 bool default_stream_is_refused(bool used = true);
 
 } // namespace fake_cuda
+
+extern "C" {
+/// As CUDA 11.3 has it, see gpu/driver.h.
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** before, std::size_t* count);
+}
