@@ -97,6 +97,7 @@ bool MemoryImports::overlap(const Mapping& old, const SharedMemory& memory,
 MemoryImports::~MemoryImports() {
   const ContextGuard guard(context_);
   forget_all();
+  release(UINT64_MAX);
   close_retired(UINT64_MAX);
 }
 
@@ -113,6 +114,7 @@ void MemoryImports::make_room(int rank, const SharedMemory& memory,
     const bool kept = std::find(keep.begin(), keep.end(), id) != keep.end();
     // Ids grow. What is younger than `memory` is no trace of what was there before it.
     const bool suspect = id < memory.id && memory.mappings == 0 && !kept &&
+                         !is_pinned(other->second) &&
                          overlap(other->second, memory, kDriverBlock);
     if (suspect || overlap(other->second, memory, 1)) retire(other);
     other = next;
@@ -122,7 +124,7 @@ void MemoryImports::make_room(int rank, const SharedMemory& memory,
 std::uint64_t MemoryImports::in_the_way(int rank, const SharedMemory* memory) const noexcept {
   std::uint64_t last = 0;
   for (const Mapping& old : retired_) {
-    if (old.rank != rank || old.run) continue;
+    if (old.rank != rank || old.run || is_pinned(old)) continue;
     if (memory == nullptr || overlap(old, *memory, kDriverBlock)) last = std::max(last, old.used);
   }
   return last;
@@ -184,6 +186,10 @@ std::byte* MemoryImports::use(int rank, const SharedMemory& memory, std::uint64_
   return reinterpret_cast<std::byte*>(mapping.base + (memory.address - memory.allocation));
 }
 
+void MemoryImports::pin(int rank, const SharedMemory& memory, std::uint64_t captured) {
+  mapped_.at({rank, memory.id}).pinned = captured;
+}
+
 void MemoryImports::trim() {
   for (auto first = mapped_.begin(); first != mapped_.end();) {
     const int rank = first->first.first;
@@ -195,11 +201,16 @@ void MemoryImports::trim() {
 /// As long as there are too many of a rank.
 void MemoryImports::retire_oldest(int rank) {
   while (true) {
-    const auto begin = mapped_.lower_bound({rank, 0});
     const auto end = mapped_.lower_bound({rank + 1, 0});
-    if (static_cast<std::size_t>(std::distance(begin, end)) <= kMostMapped) return;
-    retire(std::min_element(
-        begin, end, [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+    auto oldest = end;
+    std::size_t count = 0;
+    for (auto one = mapped_.lower_bound({rank, 0}); one != end; ++one) {
+      if (is_pinned(one->second)) continue;
+      ++count;
+      if (oldest == end || one->second.used < oldest->second.used) oldest = one;
+    }
+    if (count <= kMostMapped) return;
+    retire(oldest);
   }
 }
 
@@ -213,7 +224,7 @@ void MemoryImports::retire(std::map<Key, Mapping>::iterator mapping) {
 
 void MemoryImports::close_retired(std::uint64_t passed) {
   std::erase_if(retired_, [&](const Mapping& mapping) {
-    if (mapping.used > passed) return false;
+    if (mapping.used > passed || is_pinned(mapping)) return false;
     // An error means that the context has gone, and all mappings with it.
     if (!mapping.run) static_cast<void>(driver()->cuIpcCloseMemHandle(mapping.base));
     return true; // a run unmaps itself

@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +67,8 @@ class MemoryExports {
 inline constexpr std::uint64_t kDriverBlock = std::uint64_t{2} << 20;
 
 /// Allocations of other processes that are mapped in this one, each as long as it is among the last
-/// kMostMapped that its rank has used. A freed allocation stays in the device's memory until then.
+/// kMostMapped that its rank has used, or a graph uses it. A freed allocation stays in the device's
+/// memory until then.
 /// What is mapped depends on the calls alone, so it is alike on all ranks that make the same ones.
 /// Runs of mappings may share memory and addresses with each other; one goes when another one is
 /// exactly in its place. One thread at a time.
@@ -108,6 +110,11 @@ class MemoryImports {
   void forget_all();
   /// Where the buffer is; has() it. `epoch` is the operation that uses it.
   std::byte* use(int rank, const SharedMemory& memory, std::uint64_t epoch);
+  /// Keeps the memory of a buffer mapped, which operation `captured` of those that are captured
+  /// into graphs uses, until that has been released. These have numbers of their own, from 1.
+  void pin(int rank, const SharedMemory& memory, std::uint64_t captured);
+  /// The graphs of all captured operations before `first` are gone. Alike on all ranks.
+  void release(std::uint64_t first) noexcept { released_ = std::max(released_, first); }
   /// Lets go of what is not needed any more. Between operations.
   void trim();
 
@@ -118,6 +125,7 @@ class MemoryImports {
     std::uint64_t allocation, allocated;
     std::uint64_t used; ///< the last epoch
     bool here;
+    std::uint64_t pinned = 0; ///< the last captured operation
     bool run = false;
     PhysicalMemory held{}; ///< of a run of this rank
     MappedMemory mapped{}; ///< of a run of another process
@@ -128,10 +136,12 @@ class MemoryImports {
   using Key = std::pair<int, std::uint64_t>; ///< rank, id
   void retire(std::map<Key, Mapping>::iterator mapping);
   void retire_oldest(int rank);
+  bool is_pinned(const Mapping& mapping) const noexcept { return mapping.pinned >= released_; }
 
   CUcontext context_;
   std::map<Key, Mapping> mapped_;
   std::vector<Mapping> retired_;
+  std::uint64_t released_ = 1; ///< the first captured operation that is not
 };
 
 } // namespace whorl::gpu
