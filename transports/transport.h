@@ -126,8 +126,12 @@ class Endpoint {
 
 inline constexpr std::size_t kMaxAddressBytes = 192;
 
-/// Least size of Transport::board() for so many ranks.
-constexpr std::size_t board_bytes_for(std::size_t ranks) noexcept { return 4096 + ranks * 1024; }
+/// Least size of Transport::board() for so many ranks: as much for each, and 8 bytes for each pair
+/// of those that may share a device.
+constexpr std::size_t board_bytes_for(std::size_t ranks) noexcept {
+  constexpr std::size_t kMostOnDevices = 64;
+  return 4096 + ranks * 1024 + (ranks <= kMostOnDevices ? ranks * ranks * 8 : 0);
+}
 
 /// Ranks of one communicator that share devices at most.
 inline constexpr int kMostDeviceRanks = 64;

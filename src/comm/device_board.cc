@@ -24,13 +24,15 @@ DeviceBoard::DeviceBoard(std::span<std::byte> memory, int nranks) noexcept
     : head_(reinterpret_cast<Head*>(memory.data())),
       gates_(reinterpret_cast<Gate*>(memory.data() + sizeof(Head))),
       reports_(reinterpret_cast<gpu::Report*>(gates_ + nranks)),
+      mail_(reinterpret_cast<Mail*>(reports_ + nranks)),
       nranks_(nranks) {
   boxes_ = reinterpret_cast<Box*>(memory.data() + words().size());
 }
 
 std::span<std::byte> DeviceBoard::words() const noexcept {
+  const auto ranks = static_cast<std::size_t>(nranks_);
   const std::size_t bytes =
-      sizeof(Head) + static_cast<std::size_t>(nranks_) * (sizeof(Gate) + sizeof(gpu::Report));
+      sizeof(Head) + ranks * (sizeof(Gate) + sizeof(gpu::Report)) + ranks * ranks * sizeof(Mail);
   return {reinterpret_cast<std::byte*>(head_), round_up(bytes, kPage)};
 }
 

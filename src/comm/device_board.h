@@ -21,8 +21,10 @@ struct DevicePost {
   std::uint64_t context = 0;          ///< of the device, in the rank's process
   std::uint32_t shared = 0;           ///< 1: other processes can map the buffers
   std::uint8_t fused_only = 0;        ///< 1: WHORL_DEVICE_ALGO=fused
-  std::uint8_t captured = 0;          ///< 1: the stream is being captured into a graph
+  std::uint8_t captured = 0; ///< 1: the stream is being captured into a graph; 2: but may not be
   std::uint16_t reserved = 0;
+  std::uint64_t capture = 0;  ///< in the rank's process, where it says so; 0: it does not
+  std::uint64_t released = 1; ///< the first operation of DeviceReplays whose graph there may be
   gpu::SharedMemory input{}, output{}; ///< bytes = 0: there is none
 };
 
@@ -37,7 +39,7 @@ struct DeviceOffer {
 /// The memory in which the ranks of a communicator that are all on one host, in any processes, say
 /// what they do next, and through which their streams wait for each other. Zeros at first.
 ///
-///     cancelled | Gate 0 … n−1 | Report 0 … n−1 │ Box 0 … n−1
+///     cancelled | Gate 0 … n−1 | Report 0 … n−1 | Mail (0, 0) … (n−1, n−1) │ Box 0 … n−1
 ///     registered with the device
 ///
 /// Operations have numbers from 1, alike on all ranks, and a rank comes to the next one when it
@@ -52,6 +54,15 @@ class DeviceBoard {
     std::atomic<std::uint32_t> done;  ///< … has done its share of it, if it has one
     std::atomic<std::uint32_t> passed; ///< … has left it; no host writes this one while streams can
     std::atomic<std::uint32_t> queued; ///< the rank's host has put it into the stream
+    // Of operations that graphs repeat (DeviceReplays), of which each has a number:
+    std::atomic<std::uint32_t> replays;   ///< that the rank's streams have begun
+    std::atomic<std::uint32_t> replaying; ///< the one that they are in; 0: none
+    std::atomic<std::uint32_t> one;       ///< 1, what is added to `replays`
+  };
+  /// Words from one rank to another, of operations that graphs repeat: who waits for them sets them
+  /// to 0 again.
+  struct Mail {
+    std::atomic<std::uint32_t> ready, done;
   };
 
   /// `memory` is Transport::board().
@@ -61,6 +72,8 @@ class DeviceBoard {
   /// Where every kernel looks first: not 0 once the communicator has failed.
   std::atomic<std::uint32_t>& cancelled() const noexcept { return head_->cancelled; }
   Gate& gate(int rank) const noexcept { return gates_[rank]; }
+  /// What `rank` waits for, and `from` writes.
+  Mail& mail(int rank, int from) const noexcept { return mail_[rank * nranks_ + from]; }
   /// Why the rank's kernel gave up.
   gpu::Report& report(int rank) const noexcept { return reports_[rank]; }
   /// All of these words, in pages.
@@ -112,12 +125,13 @@ class DeviceBoard {
     std::array<Slot, 2> slots;
   };
   static constexpr std::size_t kPage = 4096;
-  static_assert(sizeof(Gate) + sizeof(gpu::Report) + sizeof(Box) <=
+  static_assert(sizeof(Gate) + sizeof(gpu::Report) + sizeof(Box) + sizeof(Mail) <=
                 board_bytes_for(1) - board_bytes_for(0));
 
   Head* head_;
   Gate* gates_;
   gpu::Report* reports_;
+  Mail* mail_;
   Box* boxes_;
   int nranks_;
   unsigned turn_ = 0; ///< in slots, of this rank's next post

@@ -100,7 +100,7 @@ struct SegmentHeader {
 };
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
-inline constexpr std::uint32_t kSegmentVersion = 4;
+inline constexpr std::uint32_t kSegmentVersion = 5;
 
 struct SegmentShape {
   std::uint32_t places = 0; ///< ranks that share the segment
