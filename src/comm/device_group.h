@@ -42,7 +42,7 @@ inline constexpr std::string_view kNotForGraphs =
 enum class Met {
   kQueued,  ///< it is in the streams
   kHost,    ///< the host has to carry it out
-  kRefused, ///< all ranks have it captured into a graph, which cannot be; nothing has happened
+  kRefused, ///< all ranks have it captured into a graph, which cannot be; see refusal()
 };
 
 /// The ranks of a communicator that may all be on one device, in one process or in several
@@ -89,6 +89,10 @@ class DeviceGroup {
   /// communicator.
   virtual Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
                            const Verdict& verdict, Napper& napper) = 0;
+  /// Why the last meet() has said kRefused. Nothing has happened then.
+  virtual Status refusal() const {
+    return Status::error(Code::kInvalidUsage, std::string(kNotForGraphs));
+  }
   /// The communicator has failed: kernels that wait are to leave, now and later. Any thread.
   virtual void stop() noexcept {}
   /// Why a kernel gave up, if one did. Any thread.

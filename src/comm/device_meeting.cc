@@ -96,7 +96,7 @@ void meet_on_device(std::span<Batch> batches, Status& first) {
       communicator.abort(done.status());
       keep(*batch.handle, done.status(), first);
     } else if (*done == Met::kRefused) {
-      keep(*batch.handle, Status::error(Code::kInvalidUsage, std::string(kNotForGraphs)), first);
+      keep(*batch.handle, communicator.device_group()->refusal(), first);
     }
     if (!done.ok() || *done != Met::kHost) batch.drop(posted->request);
   }

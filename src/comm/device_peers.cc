@@ -29,6 +29,7 @@ DevicePeers::DevicePeers(const Membership& members, std::span<std::byte> board, 
       watch_(watch),
       names_(members.names()),
       schedules_(members, rules, board_),
+      replays_(board_, members.rank, names_, watch, gates_),
       gates_(board_, members.rank, names_, watch),
       offers_(static_cast<std::size_t>(members.nranks)),
       posts_(static_cast<std::size_t>(members.nranks)) {
@@ -68,14 +69,15 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   post.device = device_;
   post.context = reinterpret_cast<std::uintptr_t>(context);
   post.fused_only = way_ == DeviceWay::kFused ? 1 : 0;
+  post.released = replays_.released();
+  if (post.captured != 0) describe_capture(operation, context);
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
   if (request.collective == Collective::kBarrier) return true;
   if (devices_ == Devices::kApart) return false;
-  const auto capture = capture_of(operation.stream, context);
-  post.captured = capture.ok() && capture->id != 0 ? 1 : 0;
   // Where schedules do it nobody else touches the buffers.
   post.shared = devices_ == Devices::kOpen || slices_->describe(request, post) ? 1 : 0;
-  return devices_ != Devices::kOne || post.shared != 0;
+  // All that capture it are told.
+  return devices_ != Devices::kOne || post.shared != 0 || post.captured != 0;
 }
 
 Status DevicePeers::check(int, const Request& request, Stream* stream) const {
@@ -89,11 +91,14 @@ Status DevicePeers::check(int, const Request& request, Stream* stream) const {
   return may_be_captured(request, context) ? Status() : refuse_capture(stream_of, context);
 }
 
-/// A graph repeats a kernel that counts messages itself, but not the words that streams write.
+/// As far as this rank knows; where it does not, the posts of all tell.
 bool DevicePeers::may_be_captured(const Request& request, CUcontext context) const {
-  return devices_ == Devices::kOpen && way_ != DeviceWay::kHost && way_ != DeviceWay::kFused &&
-         context == context_ && suits(request) && request.collective != Collective::kBarrier &&
-         reaches(context, request, members_.rank, members_.nranks);
+  if (!usable_ || way_ == DeviceWay::kHost || !suits(request) ||
+      (prepared_ && context != context_) ||
+      !reaches(context, request, members_.rank, members_.nranks)) {
+    return false;
+  }
+  return devices_ != Devices::kApart || request.collective == Collective::kBarrier;
 }
 
 std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std::uint64_t) {
@@ -109,6 +114,9 @@ std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std
     const gpu::ContextGuard guard(context);
     operation.stream = static_cast<CUstream>(device->stream);
     operation.stream_id = stream;
+    const auto capture = capture_of(operation.stream, context);
+    if (capture.ok()) operation.capture = *capture;
+    operation.post.captured = operation.capture.id != 0 ? 1 : 0;
     operation.on_device = prepare(context) && describe_buffers(operation, context);
   }
   return operation.number;
@@ -135,7 +143,8 @@ Progress DevicePeers::end(const Operation& operation, bool carried_out, Status e
     watch_.fail(error); // also ends the operations after it
     gates_.cancel();
   }
-  outcomes_.push_back({operation.number, carried_out, false, std::move(error)});
+  outcomes_.push_back(
+      {operation.number, carried_out ? Met::kQueued : Met::kHost, std::move(error)});
   return Progress::kDone;
 }
 
@@ -143,13 +152,19 @@ Progress DevicePeers::end(const Operation& operation, bool carried_out, Status e
 Progress DevicePeers::attempt(Operation& operation, std::uint64_t timeout_ns) {
   switch (operation.state) {
     case Operation::State::kNew:
-      // The one before it may have shown that it cannot be.
-      operation.on_device = operation.on_device && usable_;
+      // The one before it may have shown that it cannot be, to all ranks.
+      if (operation.on_device && !usable_) {
+        board_.post(members_.rank, operation.number, nullptr);
+        return leave_to_host(operation, "the host has to do it");
+      }
       if (!board_.post(members_.rank, operation.number,
                        operation.on_device ? &operation.post : nullptr)) {
         return Progress::kIdle;
       }
-      if (!operation.on_device) return end(operation, false);
+      if (!operation.on_device) {
+        return end(operation, false,
+                   refuse_captured(operation, "this process cannot share its device"));
+      }
       operation.state = Operation::State::kPosted;
       return Progress::kAdvanced;
     case Operation::State::kPosted:
@@ -187,12 +202,16 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   // verdict is on its way.
   if (board_.cancelled().load(std::memory_order_seq_cst) != 0) return Progress::kIdle;
   operation.by = way_of(operation);
+  if (const std::string why = why_not_captured(operation); !why.empty()) {
+    return leave_to_host(operation, why);
+  }
   switch (operation.by) {
     case By::kHost:
-      return end(operation, false, refuse_captured(operation, "the host has to do it"));
+      return end(operation, false);
     case By::kSchedules:
       return devices_ == Devices::kOpen ? queue(operation, timeout_ns) : offer(operation);
     case By::kSlices:
+      slices_->release(posts_);
       if (slices_->known(posts_)) break;
       slices_->begin_mapping(operation.number, posts_);
       operation.state = Operation::State::kMapping;
@@ -315,7 +334,7 @@ Progress DevicePeers::look_at_answers(Operation& operation, std::uint64_t timeou
   }
   if (!good) {
     refuse(operation);
-    return end(operation, false);
+    return leave_to_host(operation, "memory of another process could not be mapped");
   }
   if (operation.by == By::kSchedules) devices_ = Devices::kOpen;
   return queue(operation, timeout_ns);
@@ -346,38 +365,35 @@ Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns
       .workers = 0,
       .timeout_ns = timeout_ns,
       .call = operation.post.call.numbered(static_cast<std::uint32_t>(operation.number))};
+  const bool captured = operation.post.captured != 0;
+  if (operation.by == By::kSlices && captured) {
+    return end(operation, true,
+               slices_->capture(operation.request, posts_, gate, operation.capture, replays_));
+  }
   if (operation.by == By::kSlices) {
     return end(operation, true, slices_->queue(operation.request, posts_, gate));
   }
   if (operation.by == By::kSchedules) {
     const auto planned = schedules_.prepare(operation.request);
     if (!planned.ok()) return end(operation, false, planned.status());
-    if (!*planned) {
-      end(operation, false);
-      outcomes_.back().refused = operation.post.captured != 0; // by all ranks, or none
-      return Progress::kDone;
-    }
-    if (operation.post.captured != 0) {
+    if (!*planned) return leave_to_host(operation, "the host has to do it");
+    if (captured) {
       return end(operation, true, schedules_.capture(operation.request, gates_, gate));
     }
     return end(operation, true, schedules_.queue(operation.request, gates_, gate));
   }
-  return end(operation, true, gates_.pass(gate, [] { return Status(); }));
-}
-
-/// An error if the operation is captured, but cannot be.
-Status DevicePeers::refuse_captured(const Operation& operation, const std::string& why) const {
-  if (operation.post.captured == 0) return {};
-  return Status::error(Code::kInvalidUsage,
-                       fmt::format("{} captures {} into a graph, but {}",
-                                   names_[static_cast<std::size_t>(members_.rank)],
-                                   describe(operation.request), why));
+  const auto nothing = [] { return Status(); };
+  if (captured) {
+    gate.workers = 1; // who waits for all
+    return end(operation, true, replays_.capture(gate, operation.capture, nothing));
+  }
+  return end(operation, true, gates_.pass(gate, nothing));
 }
 
 Status DevicePeers::check_alike(const Operation& operation) const {
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const DevicePost& post = posts_[static_cast<std::size_t>(rank)];
-    if (post.captured != operation.post.captured) {
+    if ((post.captured != 0) != (operation.post.captured != 0)) {
       const bool own = operation.post.captured != 0;
       return Status::error(
           Code::kInvalidUsage,
@@ -434,11 +450,14 @@ Result<Met> DevicePeers::meet(int, std::uint64_t number, const WaitPolicy& polic
   const auto found = std::find_if(outcomes_.begin(), outcomes_.end(),
                                   [&](const Outcome& outcome) { return outcome.number == number; });
   if (found != outcomes_.end()) {
-    const Outcome outcome = std::move(*found);
+    Outcome outcome = std::move(*found);
     outcomes_.erase(found);
-    if (!outcome.error.ok()) return outcome.error;
-    if (outcome.refused) return Met::kRefused;
-    return outcome.carried_out ? Met::kQueued : Met::kHost;
+    if (outcome.met == Met::kRefused) {
+      refusal_ = std::move(outcome.error);
+    } else if (!outcome.error.ok()) {
+      return outcome.error;
+    }
+    return outcome.met;
   }
   if (!verdict.raised() && !operations_.empty()) {
     watch_.fail(too_late(operations_.front(), policy.timeout_ns));

@@ -13,6 +13,7 @@
 #include "comm/device_gates.h"
 #include "comm/device_group.h"
 #include "comm/device_peer_schedule.h"
+#include "comm/device_replays.h"
 #include "comm/device_slices.h"
 #include "comm/device_way.h"
 
@@ -40,7 +41,10 @@ class DevicePeers final : public DeviceGroup {
   /// arguments outlive this.
   DevicePeers(const Membership& members, std::span<std::byte> board, FdMailbox* mailbox,
               const DeviceWatch& watch, const DeviceRules& rules);
-  ~DevicePeers() override { schedules_.wait(); }
+  ~DevicePeers() override {
+    replays_.end();
+    schedules_.wait();
+  }
 
   Status check(int rank, const Request& request, Stream* stream) const override;
   std::uint64_t post(int rank, const Request& request, Stream* stream,
@@ -51,8 +55,11 @@ class DevicePeers final : public DeviceGroup {
   bool counts() const noexcept override { return true; }
   void count() noexcept override;
   void flush() override {
-    if (gates_.prepared()) gates_.flush();
+    if (!gates_.prepared()) return;
+    gates_.flush();
+    replays_.flush();
   }
+  Status refusal() const override { return refusal_; }
   void stop() noexcept override { gates_.cancel(); }
   Status failure() override { return schedules_.failure(); }
 
@@ -66,14 +73,14 @@ class DevicePeers final : public DeviceGroup {
     CUstream stream = nullptr;
     const Stream* stream_id = nullptr;
     DevicePost post{};
+    Capture capture; ///< of its stream
     enum class State { kNew, kPosted, kOffered, kMapping, kAnswered } state = State::kNew;
     By by = By::kHost; ///< once decided
   };
   struct Outcome {
     std::uint64_t number;
-    bool carried_out;
-    bool refused; ///< by all ranks, since it is captured
-    Status error;
+    Met met;
+    Status error; ///< of the communicator; where it has refused, of the call
   };
 
   bool prepare(CUcontext context);
@@ -90,7 +97,10 @@ class DevicePeers final : public DeviceGroup {
   Progress look_at_answers(Operation& operation, std::uint64_t timeout_ns);
   void refuse(const Operation& operation);
   bool may_be_captured(const Request& request, CUcontext context) const;
+  void describe_capture(Operation& operation, CUcontext context);
+  std::string why_not_captured(const Operation& operation) const;
   Status refuse_captured(const Operation& operation, const std::string& why) const;
+  Progress leave_to_host(const Operation& operation, const std::string& why);
   Progress queue(const Operation& operation, std::uint64_t timeout_ns);
   Progress end(const Operation& operation, bool carried_out, Status error = {});
   Status check_alike(const Operation& operation) const;
@@ -107,7 +117,8 @@ class DevicePeers final : public DeviceGroup {
   std::array<std::byte, 16> device_{};
   std::unique_ptr<DeviceSlices> slices_;
   DevicePeerSchedules schedules_;
-  DeviceGates gates_;     ///< its end is that of all kernels of these two, but for graphs
+  DeviceReplays replays_;
+  DeviceGates gates_;     ///< its end is that of all kernels of these, but for graphs
   bool prepared_ = false; ///< or it has failed
   static constexpr int kMostRefusals = 8;
   int refusals_ = 0; ///< operations that a rank could not map the memory of; alike on all ranks
@@ -125,6 +136,7 @@ class DevicePeers final : public DeviceGroup {
   std::uint64_t posted_ = 0;         ///< operations so far
   std::deque<Operation> operations_; ///< that have no outcome yet; the first is at work
   std::deque<Outcome> outcomes_;     ///< that have not been fetched
+  Status refusal_;                   ///< the last one
   std::vector<DevicePost> posts_;    ///< [rank] of the operation at work
 };
 

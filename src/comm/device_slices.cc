@@ -140,8 +140,8 @@ void DeviceSlices::forget_new() {
 }
 
 /// The requests of all ranks, with the addresses that this process has for their buffers.
-Status DeviceSlices::find_buffers(const Request& request, std::span<const DevicePost> posts) {
-  const std::uint64_t epoch = gates_.next();
+Status DeviceSlices::find_buffers(const Request& request, std::span<const DevicePost> posts,
+                                  std::uint64_t epoch) {
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     const DevicePost& post = posts[index];
@@ -163,18 +163,43 @@ Status DeviceSlices::find_buffers(const Request& request, std::span<const Device
   return {};
 }
 
+Status DeviceSlices::launch(CUstream stream, int workers) const {
+  if (members_.rank >= workers) return {};
+  return launch_device_work(
+      requests_, slice_of(requests_[0], static_cast<std::size_t>(members_.rank), requests_.size()),
+      gates_.cancelled(), stream);
+}
+
 Status DeviceSlices::queue(const Request& request, std::span<const DevicePost> posts,
                            DeviceGates::Operation gate) {
-  WHORL_TRY(find_buffers(request, posts));
+  WHORL_TRY(find_buffers(request, posts, gates_.next()));
   gate.workers = workers_of(request, members_.nranks);
-  Status status = gates_.pass(gate, [&]() -> Status {
-    if (members_.rank >= gate.workers) return {};
-    return launch_device_work(
-        requests_, slice_of(request, static_cast<std::size_t>(members_.rank), requests_.size()),
-        gates_.cancelled(), gate.stream);
-  });
+  Status status = gates_.pass(gate, [&] { return launch(gate.stream, gate.workers); });
   imports_.trim();
   return status;
+}
+
+Status DeviceSlices::capture(const Request& request, std::span<const DevicePost> posts,
+                             DeviceGates::Operation gate, const Capture& into,
+                             DeviceReplays& replays) {
+  WHORL_TRY(find_buffers(request, posts, gates_.next() - 1)); // it is none that gates_ count
+  for (int rank = 0; rank < members_.nranks; ++rank) {
+    const DevicePost& post = posts[static_cast<std::size_t>(rank)];
+    for (const gpu::SharedMemory* const memory : {&post.input, &post.output}) {
+      if (memory->bytes > 0) imports_.pin(rank, *memory, replays.next());
+    }
+  }
+  gate.workers = std::max(1, workers_of(request, members_.nranks)); // who waits for all
+  Status status = replays.capture(gate, into, [&] { return launch(gate.stream, gate.workers); });
+  imports_.trim();
+  return status;
+}
+
+void DeviceSlices::release(std::span<const DevicePost> posts) {
+  const auto first = std::min_element(
+      posts.begin(), posts.end(),
+      [](const DevicePost& a, const DevicePost& b) { return a.released < b.released; });
+  imports_.release(first->released);
 }
 
 } // namespace whorl

@@ -12,6 +12,7 @@
 #include "comm/device_gates.h"
 #include "comm/device_group.h"
 #include "comm/device_mappings.h"
+#include "comm/device_replays.h"
 #include "comm/request.h"
 #include "gpu/peer_memory.h"
 #include "transports/transport.h"
@@ -61,12 +62,19 @@ class DeviceSlices {
   /// Queues this rank's slice; all buffers are mapped.
   Status queue(const Request& request, std::span<const DevicePost> posts,
                DeviceGates::Operation gate);
+  /// The same in a stream that is being captured. The buffers stay mapped until release().
+  Status capture(const Request& request, std::span<const DevicePost> posts,
+                 DeviceGates::Operation gate, const Capture& into, DeviceReplays& replays);
+  /// Lets go of the buffers of captured operations whose graphs are gone on all ranks.
+  void release(std::span<const DevicePost> posts);
 
  private:
   bool is_here(int rank) const; ///< in this process
   Status open(int rank, const gpu::SharedMemory& memory, bool here);
   void close_retired(std::uint64_t last);
-  Status find_buffers(const Request& request, std::span<const DevicePost> posts);
+  Status find_buffers(const Request& request, std::span<const DevicePost> posts,
+                      std::uint64_t epoch);
+  Status launch(CUstream stream, int workers) const;
 
   const Membership& members_;
   const std::vector<std::string>& names_;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/device_graph.h"
 #include "tests/support/device_processes.h"
 #include "tests/support/pretended_device.h"
 
@@ -179,6 +180,28 @@ TEST_P(DeviceFault, IsLookedForWithoutSpoilingAGraphOfTheProgram) {
     EXPECT_EQ(values.read<float>(stream.get())[kCount - 1], 4.0f);
   };
   EXPECT_EQ(run_world(2, body, GetParam().environment), "");
+}
+
+TEST_F(DeviceFault, EndsReplaysOfAGraph) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    float* const values = ones(stream.get());
+    const auto* const graph = new DeviceGraph(stream.get(), [&] { // cannot be destroyed any more
+      ASSERT_EQ(failure(all_reduce(values, comm, stream.get()), comm), "");
+    });
+    graph->launch(stream.get());
+    stream.synchronize();
+    if (context.rank == 1) {
+      graph->launch(stream.get());
+      const DeviceQueue other;
+      queue_fault(other.get());
+    }
+    context.barrier();
+    if (context.rank == 0) graph->launch(stream.get());
+    EXPECT_THAT(error_of(comm), names_fault_of("rank 1"));
+    if (context.rank == 0) stream.synchronize(); // goes on
+  };
+  EXPECT_EQ(run_world(2, body), "");
 }
 
 TEST_F(DeviceFault, AmongRanksOfOneProcessIsToldByTheNextCall) {

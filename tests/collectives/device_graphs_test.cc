@@ -131,10 +131,12 @@ TEST_F(DeviceGraphs, AreRefusedBeforeTheirMemoryIsThere) {
   const auto body = [](RankContext&, whorlComm_t comm) {
     const DeviceQueue stream;
     const DeviceCopy values(std::vector<std::int32_t>(50, 1), stream.get());
-    const DeviceGraph empty(stream.get(), [&] {
+    const DeviceGraph graph(stream.get(), [&] {
       EXPECT_EQ(sum_up(values, 50, comm, stream), whorlInvalidUsage);
-      EXPECT_EQ(whorlBarrier(comm, stream.get()), whorlInvalidUsage);
+      EXPECT_THAT(whorlGetLastError(comm), HasSubstr("issue one outside the capture before"));
+      EXPECT_EQ(failure(whorlBarrier(comm, stream.get()), comm), "");
     });
+    graph.launch(stream.get());
     EXPECT_EQ(failure(sum_up(values, 50, comm, stream), comm), ""); // nothing has happened
     EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 2);
   };
