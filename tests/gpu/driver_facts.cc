@@ -393,4 +393,5 @@ int main() {
   ask("P5 ids of the default streams", ids_of_default_streams);
   ask_about_kernels();
   ask_about_mappings();
+  ask_about_graphs();
 }

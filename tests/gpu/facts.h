@@ -78,5 +78,7 @@ std::vector<Question> mapping_questions();
 void ask_about_mappings();
 /// What a kernel sees that runs, and which ones run side by side.
 void ask_about_kernels();
+/// What graphs do that wait for words of another process.
+void ask_about_graphs();
 
 } // namespace whorl::facts

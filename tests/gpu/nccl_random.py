@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """usage: nccl_random.py [PART…]: operations of random kinds, sizes, types, numbers of ranks and
 placements through libnccl.so.2 by ctypes, results compared with numpy bit for bit: the ranks as
-threads, as one thread, in a captured graph, and as processes; and the 16- and 8-bit floats on the
+threads, as one thread, in a captured graph, and as processes, also with a graph each; and the 16- and 8-bit floats on the
 device against the host's kernels. WHORL_GPU_TEST_SEED and
 WHORL_GPU_TEST_ROUNDS change what is drawn."""
 
@@ -312,8 +312,8 @@ def captured(size: int) -> None:
         nccl.ncclCommDestroy(comm)
 
 
-def as_process(rank: int, size: int) -> None:
-    """Sums are exact, because another path may add in another order."""
+def processes_meet(rank: int, size: int) -> tuple:
+    """The driver, the library and a communicator of all processes."""
     from pynccl import Comm, UniqueId
 
     from nccl_cupy import meet
@@ -325,6 +325,12 @@ def as_process(rank: int, size: int) -> None:
     known = meet(rank, size, machine.rank_and_size()[2], bytes(identity) if rank == 0 else None)
     comm = Comm()
     nccl.ncclCommInitRank(ctypes.byref(comm), size, UniqueId.from_buffer_copy(known), rank)
+    return cuda, nccl, comm
+
+
+def as_process(rank: int, size: int) -> None:
+    """Sums are exact, because another path may add in another order."""
+    cuda, nccl, comm = processes_meet(rank, size)
     streams = [cuda.stream() for _ in range(2)]
     for turn in range(ROUNDS // 2):
         part = Part(cuda, Draw(size, f"processes {SEED} {turn}", exact=True), rank, streams[turn % 2])
@@ -332,6 +338,42 @@ def as_process(rank: int, size: int) -> None:
         part.issue(nccl, comm)
         part.check()
         part.free()
+    nccl.ncclCommDestroy(comm)
+
+
+def as_process_with_graph(rank: int, size: int) -> None:
+    """Each process captures a graph and replays it with other inputs, among other operations."""
+    from driver import Handle
+
+    cuda, nccl, comm = processes_meet(rank, size)
+    stream = cuda.stream()
+    for turn in range(max(4, ROUNDS // 8)):
+        draws = [Draw(size, f"graph of processes {SEED} {turn} {i}", exact=True) for i in range(3)]
+        parts = [Part(cuda, draw, rank, stream) for draw in draws]
+        cuda.cuStreamSynchronize(stream)
+        everything = 0  # as torch.cuda.graph
+        cuda.cuStreamBeginCapture_v2(stream, everything)
+        for part in parts:
+            part.issue(nccl, comm)
+        graph, instance = Handle(), Handle()
+        cuda.cuStreamEndCapture(stream, ctypes.byref(graph))
+        cuda.cuGraphInstantiateWithFlags(ctypes.byref(instance), graph, 0)
+        for again in range(20):
+            for draw, part in zip(draws, parts):
+                draw.inputs = [one[::-1].copy() for one in draw.inputs]
+                part.mine = draw.inputs[rank].copy()
+                part.fill()
+            if again % 5 == 4:
+                for part in parts:
+                    part.issue(nccl, comm)
+            else:
+                cuda.cuGraphLaunch(instance, stream)
+            for part in parts:
+                part.check()
+        cuda.cuGraphExecDestroy(instance)
+        cuda.cuGraphDestroy(graph)
+        for part in parts:
+            part.free()
     nccl.ncclCommDestroy(comm)
 
 
@@ -404,14 +446,15 @@ def all_reduced(cuda: Any, nccl: Any, comms: Any, streams: list, inputs: list, k
 
 INSIDE = {"one_thread": as_one_thread, "threads": as_threads, "graph": captured,
           "narrow_floats": narrow_floats}
+PROCESSES = {"processes": as_process, "processes_graph": as_process_with_graph}
 
 
 def main() -> None:
     if machine.am_rank():
         rank, size, _ = machine.rank_and_size()
-        part = machine.choose({**INSIDE, "processes": as_process})[0]
-        if part == "processes":
-            as_process(rank, size)
+        part = machine.choose({**INSIDE, **PROCESSES})[0]
+        if part in PROCESSES:
+            PROCESSES[part](rank, size)
         else:
             INSIDE[part](size_of_part())
         return
@@ -422,9 +465,9 @@ def main() -> None:
 
     print(f"seed {SEED}, {ROUNDS} rounds")
     results = {}
-    for part in machine.choose({**INSIDE, "processes": as_process}):
+    for part in machine.choose({**INSIDE, **PROCESSES}):
         for size in (2, 3, 4, 8):
-            count = size if part == "processes" else 1
+            count = size if part in PROCESSES else 1
             good, _ = machine.run_ranks(
                 count, [part], free_ports(), machine.environment(WHORL_GPU_TEST_THREADS=str(size)))
             results[f"{part}, {size} ranks"] = machine.say(f"{part}, {size} ranks", good)
