@@ -6,6 +6,9 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <chrono>
+#include <thread>
+
 namespace whorl::test {
 
 template <class Function>
@@ -37,6 +40,14 @@ inline long virtual_memory() {
 }
 /// Allocations of other processes that this one has mapped.
 inline long mapped_memory() { return of_pretended_device<long()>("fake_cuda_mapped")(); }
+
+/// Waits until the driver has told of all graphs that are gone, which is all of them.
+inline void wait_for_graphs_to_go() {
+  auto* const objects = of_pretended_device<long()>("fake_cuda_user_objects");
+  for (int i = 0; i < 10'000 && objects() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 /// The next n modules cannot be loaded.
 inline void refuse_modules(long n) {

@@ -24,6 +24,8 @@ namespace {
 
 using Graph = std::shared_ptr<fake_cuda::Graph>;
 
+std::atomic<long> user_objects{0};
+
 struct UserObject {
   void* pointer;
   CUhostFn destroy;
@@ -36,6 +38,7 @@ struct UserObject {
       fake_cuda::forbid_calls();
       destroy(pointer);
       delete this;
+      --user_objects;
     }).detach();
   }
 };
@@ -277,12 +280,14 @@ CUresult cuGraphExecDestroy(CUgraphExec executable) {
   return CUDA_SUCCESS;
 }
 
+long fake_cuda_user_objects() { return user_objects; }
 CUresult cuUserObjectCreate(CUuserObject* object, void* pointer, CUhostFn destroy,
                             unsigned references, unsigned flags) {
   if (fake_cuda::lost()) return fake_cuda::kFault;
   if (destroy == nullptr || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  ++user_objects;
   *object = reinterpret_cast<CUuserObject>(new UserObject{pointer, destroy, references});
   return CUDA_SUCCESS;
 }
