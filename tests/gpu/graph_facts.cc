@@ -1,4 +1,4 @@
-// P7: what graphs do that streams of two processes replay, which wait for each other by words in
+// P8: what graphs do that streams of two processes replay, which wait for each other by words in
 // shared memory.
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -118,11 +118,11 @@ void user_objects() {
 
 void ask_about_graphs() {
   for (const unsigned count : {1U, 63U}) {
-    ask("P7 two processes replay " + std::to_string(count) +
+    ask("P8 two processes replay " + std::to_string(count) +
             " captured waits for each other's words",
         [=] { two_processes_replay(count); });
   }
-  ask("P7 the user object of a captured graph", user_objects);
+  ask("P8 the user object of a captured graph", user_objects);
 }
 
 } // namespace whorl::facts
