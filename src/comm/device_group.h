@@ -34,9 +34,9 @@ struct DeviceWatch {
 
 /// Why an operation on a stream that is being captured is refused.
 inline constexpr std::string_view kNotForGraphs =
-    "the stream is being captured into a graph, but this operation is more than a kernel, which is "
-    "all that a graph can repeat of whorl, or the first one between the devices of its "
-    "communicator, which allocates memory; issue it outside the capture";
+    "the stream is being captured into a graph, but this operation is carried out by the host, or "
+    "by more than a kernel, which no graph can repeat, or it is the first one between the devices "
+    "of its communicator, which allocates memory; issue it outside the capture";
 
 /// What became of an operation whose ranks have met.
 enum class Met {

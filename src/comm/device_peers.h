@@ -60,7 +60,9 @@ class DevicePeers final : public DeviceGroup {
     replays_.flush();
   }
   Status refusal() const override { return refusal_; }
-  void stop() noexcept override { gates_.cancel(); }
+  void stop() noexcept override { // also by replays_, when gates_ have gone
+    board_.cancelled().store(1, std::memory_order_seq_cst);
+  }
   Status failure() override { return schedules_.failure(); }
 
  private:
