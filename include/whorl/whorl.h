@@ -40,9 +40,12 @@
 ///   can share (of cudaMalloc, or mapped and made for file descriptors, as PyTorch's expandable
 ///   segments; not of pools), each rank does its share of a collective in the memory of all. The
 ///   call waits until the other ranks have made theirs, but not for their streams; streams wait
-///   for each other by themselves. It cannot be captured. A buffer is freed when the stream has
-///   passed its last operation; a freed one may occupy the device until other processes have used
-///   65 more or have destroyed the communicator.
+///   for each other by themselves. A buffer is freed when the stream has passed its last operation;
+///   a freed one may occupy the device until other processes have used 65 more or have destroyed
+///   the communicator. It can be captured, by all ranks alike, each into a graph of its own (also
+///   ranks of one process). They launch these graphs, and make their other calls, in the same
+///   order, each rank in one stream or in streams that follow each other; they destroy a graph
+///   before its buffers are freed, and before whorlCommDestroy().
 /// - where the ranks are in several processes of one host, each on a device of its own, and these
 ///   reach each other, a kernel on each exchanges messages with the others. The call waits as
 ///   above. It can be captured once the communicator has done one, on all ranks alike; they
