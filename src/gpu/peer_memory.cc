@@ -114,8 +114,7 @@ void MemoryImports::make_room(int rank, const SharedMemory& memory,
     const bool kept = std::find(keep.begin(), keep.end(), id) != keep.end();
     // Ids grow. What is younger than `memory` is no trace of what was there before it.
     const bool suspect = id < memory.id && memory.mappings == 0 && !kept &&
-                         !is_pinned(other->second) &&
-                         overlap(other->second, memory, kDriverBlock);
+                         !is_pinned(other->second) && overlap(other->second, memory, kDriverBlock);
     if (suspect || overlap(other->second, memory, 1)) retire(other);
     other = next;
   }

@@ -54,7 +54,7 @@ class Graph {
 struct Capture {
   std::vector<Stream*> streams; ///< the first: with which it began; empty: it has ended
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  std::uint64_t id = 0; ///< never used again
+  std::uint64_t id = 0;                    ///< never used again
   std::shared_ptr<Graph>* graph = nullptr; ///< what its handle is; null: it has ended
   bool spoilt = false;
 };
