@@ -76,8 +76,9 @@ Status DeviceReplays::prepare() {
   prepared_ = true;
   // In a capture of its own, since what a driver refuses spoils the capture.
   impossible_ = probe();
-  if (impossible_.ok())
+  if (impossible_.ok()) {
     impossible_ = gpu::check(gpu::driver()->cuCtxGetCurrent(&context_), "cuCtxGetCurrent");
+  }
   if (impossible_.ok()) impossible_ = fault_.prepare();
   if (impossible_.ok()) {
     impossible_ =

@@ -28,9 +28,9 @@ namespace whorl {
 /// which grow, but one for each pair of ranks and each of two barriers (DeviceBoard::Mail). Who has
 /// waited for a word sets it to 0 again; e is the number of the captured operation:
 ///
-///     rank 0 ── ready₁₀=e ─ wait ready₀₁=e ─ ready₀₁=0 ─▶ kernel ─ done₁₀=e ─ wait done₀₁=e ─
-///     done₀₁=0 rank 1 ── ready₀₁=e ─ wait ready₁₀=e ─ ready₁₀=0 ─▶ kernel ─ done₀₁=e ─ wait
-///     done₁₀=e ─ done₁₀=0
+///     rank 0 ── ready₁₀=e ─ wait ready₀₁=e ─ ready₀₁=0 ─▶ kernel ─┐
+///            ┌────────────────────────────────────────────────────┘
+///            └─ done₁₀=e ─ wait done₀₁=e ─ done₀₁=0 ──▶
 ///
 /// Ranks without a share of the work neither wait for "ready" nor say "done". No rank writes a word
 /// again before it has been set to 0:

@@ -93,8 +93,8 @@ void DeviceReplays::watch_all() {
       policy, *watch_.verdict, napper);
   if (result == WaitResult::kReady) return;
   // The communicator has failed; a rank whose stream goes on because of that finds the error. A
-  // kernel that has begun may still use memory of this rank, so
-  // what waits for the kernels of others goes on a little later.
+  // kernel that has begun may still use memory of this rank, so what waits for the kernels of
+  // others goes on a little later.
   constexpr std::uint64_t kPatienceNs = 200'000'000;
   watch_.fail(watch_.verdict->status());
   board_.cancelled().store(1, std::memory_order_seq_cst);
