@@ -422,5 +422,39 @@ TEST(Room, TooLittleOfItLeavesTheOperationToTheHost) {
   EXPECT_EQ(launches(), before);
 }
 
+TEST(GraphsOfSchedules, DoNothingAfterAnAbort) {
+  const ScopedEnv asked{{"WHORL_DEVICE_ALGO", "schedule"}};
+  const DeviceContext context;
+  whorlComm_t comms[2] = {};
+  ASSERT_EQ(failure(whorlCommInitAll(comms, 2, nullptr)), "");
+  const DeviceQueue stream;
+  const DeviceCopy source(std::vector<float>(10, 1.0f), stream.get());
+  const DeviceCopy results[2] = {{std::vector<float>(10, 0.0f), stream.get()},
+                                 {std::vector<float>(10, 0.0f), stream.get()}};
+  const auto broadcast = [&] {
+    whorlGroupStart();
+    for (int rank = 0; rank < 2; ++rank) { // the root waits for nobody
+      whorlBroadcast(source.data(), results[rank].data(), 10, whorlFloat32, 0, comms[rank],
+                     stream.get());
+    }
+    EXPECT_EQ(failure(whorlGroupEnd()), "");
+  };
+  broadcast();
+  {
+    const DeviceGraph graph(stream.get(), broadcast);
+    for (const DeviceCopy& one : results) {
+      EXPECT_EQ(one.read<float>(stream.get()), std::vector<float>(10, 1.0f));
+      EXPECT_EQ(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(one.data()), 0, 40, stream.get()),
+                CUDA_SUCCESS);
+    }
+    EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
+    graph.launch(stream.get());
+    for (const DeviceCopy& one : results) {
+      EXPECT_EQ(one.read<float>(stream.get()), std::vector<float>(10, 0.0f));
+    }
+  }
+  EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
+}
+
 } // namespace
 } // namespace whorl::test
