@@ -107,15 +107,25 @@ void MemoryImports::forget_all() {
 
 void MemoryImports::make_room(int rank, const SharedMemory& memory,
                               std::span<const std::uint64_t> keep) {
+  // An allocation that it lies upon has been freed: graphs that use it are not launched any more.
+  // Runs are in nobody's way, and their ids may change although they stay.
+  const auto let_go = [&](Mapping& old) {
+    if (!old.run && overlap(old, memory, 1)) old.pinned = 0;
+  };
+  for (Mapping& old : retired_) {
+    if (old.rank == rank) let_go(old);
+  }
   for (auto other = mapped_.lower_bound({rank, 0});
        other != mapped_.end() && other->first.first == rank;) {
     const auto next = std::next(other);
     const std::uint64_t id = other->first.second;
     const bool kept = std::find(keep.begin(), keep.end(), id) != keep.end();
+    const bool upon = overlap(other->second, memory, 1);
+    let_go(other->second);
     // Ids grow. What is younger than `memory` is no trace of what was there before it.
     const bool suspect = id < memory.id && memory.mappings == 0 && !kept &&
                          !is_pinned(other->second) && overlap(other->second, memory, kDriverBlock);
-    if (suspect || overlap(other->second, memory, 1)) retire(other);
+    if (suspect || upon) retire(other);
     other = next;
   }
 }

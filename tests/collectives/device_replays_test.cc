@@ -426,6 +426,30 @@ TEST(DeviceReplayedMemory, StaysMappedAsLongAsTheGraph) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
+// The driver may tell later than the next allocation comes.
+TEST(DeviceReplayedMemory, ThatHasBeenFreedMakesRoom) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    std::optional<DeviceGraph> old;
+    for (int round = 0; round < 30; ++round) {
+      const DeviceCopy values(Values(1000, 1), stream.get());
+      std::optional<DeviceGraph> graph;
+      graph.emplace(stream.get(), [&] {
+        ASSERT_EQ(failure(sum_up(values, 1000, comm, stream.get()), comm), "");
+      });
+      graph->launch(stream.get());
+      EXPECT_EQ(values.read<std::uint32_t>(stream.get()), Values(1000, 2));
+      context.barrier();
+      if (round > 0) continue;
+      old.emplace(stream.get(), [&] { // is kept, but not launched any more
+        ASSERT_EQ(failure(sum_up(values, 1000, comm, stream.get()), comm), "");
+      });
+    }
+    EXPECT_FALSE(host_was_used(comm));
+  };
+  EXPECT_EQ(run_world(2, body), "");
+}
+
 // The driver tells when they go, and nobody is there to hear it.
 TEST(DeviceReplayedMemory, OfGraphsThatOutliveTheCommunicator) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
