@@ -18,6 +18,7 @@
 
 #include "base/system.h"
 #include "tests/support/device_case.h"
+#include "tests/support/device_graph.h"
 #include "tests/support/device_processes.h"
 #include "tests/support/mapped_memory.h"
 #include "tests/support/pretended_device.h"
@@ -215,6 +216,46 @@ TEST(DeviceMappingsMemory, NothingIsLeftOfACommunicator) {
     }
   });
   EXPECT_EQ(failures_of(outcomes), "");
+}
+
+// Also where so many other runs have been used that the library does not know this one any more,
+// and where other memory has come to its place, whose graph is another one.
+TEST(DeviceMappingsMemory, StaysAsLongAsAGraphUsesIt) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    constexpr std::size_t kCount = 5000, kRuns = 1100; // of MemoryExports
+    const DeviceQueue stream;
+    MappedMemory memory({1, 2, 1});
+    const std::size_t offset = memory.unit() - 400;
+    std::optional<DeviceGraph> graph;
+    const auto capture = [&] {
+      graph.emplace(stream.get(),
+                    [&] { sum_in(memory.data() + offset, kCount, comm, stream.get()); });
+    };
+    const auto replay = [&](std::int32_t value) {
+      fill(memory, offset, kCount, value, stream.get());
+      graph->launch(stream.get());
+      EXPECT_EQ(values_of(memory, offset, kCount, stream.get()),
+                std::vector<std::int32_t>(kCount, 2 * value));
+    };
+    capture(); // the first operation on it
+    replay(1);
+    MappedMemory others(std::vector<std::size_t>(kRuns, 1));
+    for (std::size_t run = 0; run < kRuns; ++run) {
+      sum_in(others.data() + run * others.unit(), 1, comm, stream.get());
+    }
+    replay(2);
+    sum_in(memory.data() + offset, kCount, comm, stream.get()); // has another id now
+    sum_in(others.data(), 1, comm, stream.get()); // is mapped anew, and what is over unmapped
+    replay(3);
+    stream.synchronize();
+    graph.reset();
+    context.barrier();
+    memory.map_anew();
+    capture();
+    replay(4);
+    EXPECT_FALSE(host_was_used(comm));
+  };
+  EXPECT_EQ(run_world(2, body), "");
 }
 
 TEST(DeviceMappingsMemory, WithoutDescriptorsIsExchangedByTheHost) {
