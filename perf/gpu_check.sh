@@ -2,7 +2,7 @@
 # Tests and measures device memory on a machine with a GPU that has nothing but the CUDA driver. Where
 # it has the CUDA toolkit, PyTorch or CuPy, more is done with them.
 #
-#   perf/gpu_check.sh pack          where the build is: makes build/gpu_check/pack.tar.gz of programs
+#   perf/gpu_check.sh pack          where the build is: makes build/gpu_check/pack.tar.xz of programs
 #                                   and libraries
 #   perf/gpu_check.sh run [FOLDER]  where the GPU is, with this checkout and that file: tests,
 #                                   measurements (perf/gpu/measure.py), compute-sanitizer, Python
@@ -38,6 +38,10 @@ programs_of_build() {
 }
 
 pack() {
+  command -v xz >/dev/null || {
+    echo "There is no xz, which packs; it is in the package xz-utils." >&2
+    exit 2
+  }
   ./run perf all_reduce --ranks 2 -b 8 -e 8 >/dev/null || exit 1
   local programs program
   # shellcheck disable=SC2046  # a list of words
@@ -53,20 +57,23 @@ pack() {
     grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' | xargs cp -Lt "$files/lib"
   find "$files" -type f -exec strip --strip-unneeded {} + 2>/dev/null
   git rev-parse HEAD >"$files/commit" 2>/dev/null
-  tar -czf "$pack/pack.tar.gz" -C "$files" . && rm -r "$files" || exit 1
-  du -h "$pack/pack.tar.gz"
+  # Programs have most of their bytes, the kernels, in common.
+  tar -c -C "$files" . | xz --lzma2=preset=1,dict=128MiB >"$pack/pack.tar.xz" || exit 1
+  rm -r "$files"
+  du -h "$pack/pack.tar.xz"
 }
 
 unpack() {
-  if [ "$pack/pack.tar.gz" -nt "$pack/gpu_bench" ]; then
-    tar -xzmf "$pack/pack.tar.gz" -C "$pack" || exit 2
+  if [ "$pack/pack.tar.xz" -nt "$pack/gpu_bench" ]; then
+    { command -v xz >/dev/null && tar -xJmf "$pack/pack.tar.xz" -C "$pack"; } ||
+      python3 -m tarfile -e "$pack/pack.tar.xz" "$pack" || exit 2
     # For other people's processes, which have a C++ library and an OpenSSL of their own.
     rm -rf "$pack/python" && mkdir "$pack/python"
     find "$pack/lib" -type f ! -name 'libstdc++*' ! -name 'libgcc_s*' ! -name 'libssl*' \
       ! -name 'libcrypto*' -exec ln -t "$pack/python" {} +
   fi
   if [ ! -x "$pack/gpu_bench" ]; then
-    echo "There is no $pack/pack.tar.gz: run \`perf/gpu_check.sh pack\` where the build is." >&2
+    echo "There is no $pack/pack.tar.xz: run \`perf/gpu_check.sh pack\` where the build is." >&2
     exit 2
   fi
 }
