@@ -116,6 +116,7 @@ Status DeviceSlices::open(int rank, const gpu::SharedMemory& memory, bool here) 
   close_retired(imports_.in_the_way(rank, &memory));
   Status status = imports_.open(rank, memory, gates_.next(), here, busy);
   if (!busy) return status;
+  imports_.unpin(rank, memory);
   close_retired(imports_.in_the_way(rank, nullptr));
   return imports_.open(rank, memory, gates_.next(), here, busy);
 }

@@ -60,12 +60,12 @@ std::vector<MemoryMapping> mappings_of(CUdeviceptr buffer, std::size_t bytes) {
   return mappings;
 }
 
-bool can_be_exported(std::span<const MemoryMapping> mappings) {
+bool can_be_exported(const PhysicalMemory& physical) {
   CUdevice device = 0;
   if (driver()->cuCtxGetDevice(&device) != CUDA_SUCCESS) return false;
-  for (const MemoryMapping& mapping : mappings) {
+  for (const PhysicalMemory::Part& part : physical.parts()) {
     CUmemAllocationProp properties{};
-    if (driver()->cuMemGetAllocationPropertiesFromHandle(&properties, mapping.handle) !=
+    if (driver()->cuMemGetAllocationPropertiesFromHandle(&properties, part.handle) !=
             CUDA_SUCCESS ||
         properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         properties.location.id != device || (properties.requestedHandleTypes & kDescriptor) == 0) {

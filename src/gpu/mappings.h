@@ -21,16 +21,13 @@ inline constexpr std::size_t kMostMappings = 4096; ///< of a run
 
 struct MemoryMapping {
   std::uint64_t begin = 0, bytes = 0;
-  CUmemGenericAllocationHandle handle = 0; ///< of what is mapped; no reference
+  CUmemGenericAllocationHandle handle = 0; ///< of what is mapped; means it while somebody holds it
   std::uint64_t end() const noexcept { return begin + bytes; }
   bool operator==(const MemoryMapping&) const = default;
 };
 
 /// The mappings in which a buffer lies; empty if it does not lie in mappings, or in too many.
 std::vector<MemoryMapping> mappings_of(CUdeviceptr buffer, std::size_t bytes);
-/// Whether all of it is memory of the current device that was made to be shared by descriptors.
-bool can_be_exported(std::span<const MemoryMapping> mappings);
-
 /// References to the pieces of physical memory of a run, in the order of addresses.
 class PhysicalMemory {
  public:
@@ -62,6 +59,8 @@ class PhysicalMemory {
   std::uint64_t bytes_ = 0;
 };
 
+/// Whether all of it is memory of the current device that was made to be shared by descriptors.
+bool can_be_exported(const PhysicalMemory& physical);
 /// References to what is mapped to whole mappings.
 Result<PhysicalMemory> hold_mappings(std::uint64_t begin, std::uint64_t bytes);
 

@@ -59,7 +59,8 @@ std::optional<SharedMemory> MemoryExports::find_run(CUdeviceptr buffer, std::siz
     memory.id = known->second.id;
     return memory;
   }
-  if (!can_be_exported(mappings)) return std::nullopt;
+  const auto physical = hold_mappings(memory.allocation, memory.allocated);
+  if (!physical.ok() || !can_be_exported(*physical)) return std::nullopt;
   if (runs_.size() >= most_known_) runs_.clear();
   memory.id = kOfRun | ++runs_made_;
   runs_[key] = {memory.id, std::move(mappings)};
@@ -78,10 +79,13 @@ Result<PhysicalMemory> MemoryExports::hold(const SharedMemory& run) {
   const auto known = runs_.find({run.allocation, run.mappings});
   if (known == runs_.end() || known->second.id != run.id) return physical;
   for (std::size_t i = 0; i < run.mappings; ++i) {
-    const MemoryMapping& mapping = known->second.mappings[i];
+    MemoryMapping& mapping = known->second.mappings[i];
     const PhysicalMemory::Part& part = physical->parts()[i];
+    // A handle means something only while somebody holds it, which may be from now on.
+    if (!known->second.held) mapping.handle = part.handle;
     if (mapping.handle != part.handle || mapping.bytes != part.bytes) return changed();
   }
+  known->second.held = true;
   return physical;
 }
 
@@ -107,10 +111,11 @@ void MemoryImports::forget_all() {
 
 void MemoryImports::make_room(int rank, const SharedMemory& memory,
                               std::span<const std::uint64_t> keep) {
-  // An allocation that it lies upon has been freed: graphs that use it are not launched any more.
-  // Runs are in nobody's way, and their ids may change although they stay.
+  // Another allocation that it lies upon has been freed: graphs that use it are not launched any
+  // more. It may itself be open yet, for a graph; then the driver only counts. Runs are in nobody's
+  // way, and their ids may change although they stay.
   const auto let_go = [&](Mapping& old) {
-    if (!old.run && overlap(old, memory, 1)) old.pinned = 0;
+    if (!old.run && old.id != memory.id && overlap(old, memory, 1)) old.pinned = 0;
   };
   for (Mapping& old : retired_) {
     if (old.rank == rank) let_go(old);
@@ -139,10 +144,17 @@ std::uint64_t MemoryImports::in_the_way(int rank, const SharedMemory* memory) co
   return last;
 }
 
+void MemoryImports::unpin(int rank, const SharedMemory& memory) noexcept {
+  for (Mapping& old : retired_) {
+    if (old.rank == rank && !old.run && overlap(old, memory, kDriverBlock)) old.pinned = 0;
+  }
+}
+
 Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here,
                            bool& busy) {
   busy = false;
   Mapping mapping{.rank = rank,
+                  .id = memory.id,
                   .base = memory.allocation,
                   .allocation = memory.allocation,
                   .allocated = memory.allocated,
@@ -163,6 +175,7 @@ Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t e
 Status MemoryImports::open_run(int rank, const SharedMemory& run, std::uint64_t epoch, bool here,
                                PhysicalMemory physical) {
   Mapping mapping{.rank = rank,
+                  .id = run.id,
                   .base = run.allocation,
                   .allocation = run.allocation,
                   .allocated = run.allocated,

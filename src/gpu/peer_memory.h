@@ -54,6 +54,7 @@ class MemoryExports {
   struct Run {
     std::uint64_t id;
     std::vector<MemoryMapping> mappings;
+    bool held = false; ///< hold() was called
   };
   std::optional<SharedMemory> find_run(CUdeviceptr buffer, std::size_t bytes);
 
@@ -83,7 +84,9 @@ class MemoryImports {
   MemoryImports& operator=(const MemoryImports&) = delete;
 
   bool has(int rank, const SharedMemory& memory) const {
-    return mapped_.contains({rank, memory.id});
+    const auto found = mapped_.find({rank, memory.id});
+    return found != mapped_.end() && found->second.allocation == memory.allocation &&
+           found->second.allocated == memory.allocated;
   }
   /// Lets go of what may not be mapped together with `memory`, new memory of `rank`: what it lies
   /// upon, which has been freed, and older allocations in the same blocks of the driver, which may
@@ -93,6 +96,9 @@ class MemoryImports {
   /// The last operation that uses what has been let go of but is still mapped, for those of `rank`
   /// in the blocks of `memory`, or of all of them; 0 if none.
   std::uint64_t in_the_way(int rank, const SharedMemory* memory) const noexcept;
+  /// The driver has something else of `rank` where `memory` is to be mapped: graphs that use what
+  /// has been let go of there are not launched any more, since that has been freed.
+  void unpin(int rank, const SharedMemory& memory) noexcept;
   /// Unmaps what has been let go of, as far as the first `passed` operations are all that use it.
   /// May wait for all streams of the context.
   void close_retired(std::uint64_t passed);
@@ -121,6 +127,7 @@ class MemoryImports {
  private:
   struct Mapping {
     int rank;
+    std::uint64_t id;
     CUdeviceptr base; ///< here
     std::uint64_t allocation, allocated;
     std::uint64_t used; ///< the last epoch
