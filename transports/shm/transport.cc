@@ -29,6 +29,22 @@ Result<std::string> random_name() {
   return name;
 }
 
+/// Of a process for one communicator. More would soon be all the descriptors that it may have.
+constexpr std::size_t kMostBoxes = 128;
+
+/// The ends of mailboxes in the process that has most of them: each of its ranks has one of its own
+/// and those of all ranks elsewhere.
+std::size_t most_boxes(const Membership& membership) {
+  std::size_t most = 0;
+  for (const RankCard& card : membership.cards) {
+    const auto here = static_cast<std::size_t>(std::count_if(
+        membership.cards.begin(), membership.cards.end(),
+        [&](const RankCard& other) { return other.process_key == card.process_key; }));
+    most = std::max(most, here * (membership.cards.size() - here + 1));
+  }
+  return most;
+}
+
 } // namespace
 
 Result<std::vector<std::byte>> ShmTransport::listen(const Identity& identity) {
@@ -101,7 +117,9 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   plan.listener = &listener;
   plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
   FdMailboxEnds ends;
-  if (membership.shares_devices()) ends = FdMailboxEnds::make();
+  if (membership.shares_devices() && most_boxes(membership) <= kMostBoxes) {
+    ends = FdMailboxEnds::make();
+  }
   plan.outbox_fd = ends.outbox.get();
   auto meeting = meet(plan);
   if (!meeting.ok()) return meeting.status();
