@@ -114,7 +114,7 @@ Status DeviceReplays::capture(const DeviceGates::Operation& operation, const Cap
     if (!thread.ok()) return thread.status();
     thread_ = *std::move(thread);
   }
-  WHORL_TRY(follow(operation.stream, capture));
+  WHORL_TRY(follow(operation, capture));
   hold(capture);
   const auto number = static_cast<std::uint32_t>(++captured_);
   {
@@ -131,17 +131,17 @@ Status DeviceReplays::capture(const DeviceGates::Operation& operation, const Cap
 }
 
 /// Comes behind the last operation, if that is in another stream of the same capture.
-Status DeviceReplays::follow(CUstream stream, const Capture& capture) {
-  if (capture.id != 0 && capture.id == last_.id && stream != last_stream_) {
-    WHORL_CUDA_TRY(cuStreamWaitEvent(stream, order_, 0));
+Status DeviceReplays::follow(const DeviceGates::Operation& operation, const Capture& capture) {
+  if (capture.id == last_.id && operation.stream_id != last_stream_) {
+    WHORL_CUDA_TRY(cuStreamWaitEvent(operation.stream, order_, 0));
   }
-  last_stream_ = stream;
+  last_stream_ = operation.stream_id;
   return {};
 }
 
 /// Sees to it that gone_ tells when the graph is.
 void DeviceReplays::hold(const Capture& capture) {
-  if (gone_ != nullptr && capture.id != 0 && capture.id == last_.id) return;
+  if (gone_ != nullptr && capture.id == last_.id) return;
   last_ = capture;
   gone_ = std::make_shared<std::atomic<bool>>(false);
   const gpu::Driver& driver = *gpu::driver();
@@ -205,11 +205,9 @@ Status DeviceReplays::leave(const DeviceGates::Operation& operation, std::uint32
 
 std::uint64_t DeviceReplays::released() {
   const std::lock_guard lock(mutex_);
-  const auto first =
-      std::find_if(operations_.begin(), operations_.end(), [](const Captured& operation) {
-        return !operation.gone->load(std::memory_order_acquire); // pairs with the store of hold()
-      });
-  operations_.erase(operations_.begin(), first);
+  std::erase_if(operations_, [](const Captured& operation) {
+    return operation.gone->load(std::memory_order_acquire); // pairs with the store of hold()
+  });
   return operations_.empty() ? next() : operations_.front().number;
 }
 

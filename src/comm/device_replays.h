@@ -63,7 +63,8 @@ class DeviceReplays {
   Status prepare();
   /// Puts this rank's share, which `share` queues, into the stream, which is being captured,
   /// between what comes before and after it. Captured operations of one graph follow each other,
-  /// in whichever streams they are. An error ends the communicator.
+  /// in whichever streams they are, unless another capture has come between them. An error ends the
+  /// communicator.
   Status capture(const DeviceGates::Operation& operation, const Capture& capture,
                  const std::function<Status()>& share);
 
@@ -96,7 +97,7 @@ class DeviceReplays {
   Status count(CUstream stream) const;
   Status enter(const DeviceGates::Operation& operation, std::uint32_t number) const;
   Status leave(const DeviceGates::Operation& operation, std::uint32_t number) const;
-  Status follow(CUstream stream, const Capture& capture);
+  Status follow(const DeviceGates::Operation& operation, const Capture& capture);
   void hold(const Capture& capture);
   void watch_all();
   void look();
@@ -118,10 +119,10 @@ class DeviceReplays {
   std::atomic<bool> lost_{false}; ///< the device: nothing that is queued is done any more
 
   std::uint64_t captured_ = 0;
-  Capture last_{}; ///< that of the last operation
-  Gone gone_;      ///< its graph
-  CUstream last_stream_ = nullptr;
-  CUevent order_ = nullptr; ///< the end of the last operation, in its capture
+  Capture last_{};                    ///< that of the last operation
+  Gone gone_;                         ///< its graph
+  const void* last_stream_ = nullptr; ///< its id
+  CUevent order_ = nullptr;           ///< the end of the last operation, in its capture
 
   std::thread thread_; ///< from the first operation on
   mutable std::mutex mutex_;

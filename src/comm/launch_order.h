@@ -10,7 +10,8 @@ namespace whorl {
 
 /// Puts launches on one device that use the same FIFOs and scratch memory in order: each begins
 /// when the one before it is over, in whichever streams they are. One that is part of a graph takes
-/// its place whenever the graph is launched. One thread at a time.
+/// its place whenever the graph is launched. Two of one capture are in order as long as no other
+/// capture has come between them, or they are in one stream. One thread at a time.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
