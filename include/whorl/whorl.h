@@ -44,8 +44,9 @@
 ///   a freed one may occupy the device until other processes have used 65 more or have destroyed
 ///   the communicator. It can be captured, by all ranks alike, each into a graph of its own (also
 ///   ranks of one process). They launch these graphs, and make their other calls, in the same
-///   order, each rank in one stream or in streams that follow each other; they destroy a graph
-///   before its buffers are freed, and before whorlCommDestroy().
+///   order, each rank in one stream or in streams that follow each other. What they have launched
+///   is over, and the graphs destroyed, before their buffers are freed, and before
+///   whorlCommFinalize() or whorlCommDestroy().
 /// - where the ranks are in several processes of one host, each on a device of its own, and these
 ///   reach each other, a kernel on each exchanges messages with the others. The call waits as
 ///   above. It can be captured once the communicator has done one, on all ranks alike; they

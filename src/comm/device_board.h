@@ -92,7 +92,8 @@ class DeviceBoard {
   enum class Answer { kNone, kNo, kYes };
   Answer answer(int rank, std::uint64_t number) const noexcept;
 
-  /// Says what `rank`, which is this one, has for messages; null: nothing. Once.
+  /// Says what `rank`, which is this one, has for messages; null: nothing. Again only the
+  /// same.
   void offer(int rank, const DeviceOffer* what) noexcept;
   /// kYes: `what` has been set.
   Answer offer_of(int rank, DeviceOffer& what) const noexcept;

@@ -61,14 +61,19 @@ bool DevicePeers::prepare(CUcontext context) {
   return true;
 }
 
+void DevicePeers::describe_call(Operation& operation, CUcontext context) const {
+  DevicePost& post = operation.post;
+  post.call = fingerprint_of(operation.request, 0, 0);
+  post.device = device_;
+  post.context = reinterpret_cast<std::uintptr_t>(context);
+  post.fused_only = way_ == DeviceWay::kFused ? 1 : 0;
+}
+
 /// Whether an operation on the device may come of it.
 bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   const Request& request = operation.request;
   DevicePost& post = operation.post;
-  post.call = fingerprint_of(request, 0, 0);
-  post.device = device_;
-  post.context = reinterpret_cast<std::uintptr_t>(context);
-  post.fused_only = way_ == DeviceWay::kFused ? 1 : 0;
+  describe_call(operation, context);
   post.released = replays_.released();
   if (post.captured != 0) describe_capture(operation, context);
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
@@ -117,7 +122,13 @@ std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std
     const auto capture = capture_of(operation.stream, context);
     if (capture.ok()) operation.capture = *capture;
     operation.post.captured = operation.capture.id != 0 ? 1 : 0;
-    operation.on_device = prepare(context) && describe_buffers(operation, context);
+    const bool prepared = prepare(context);
+    operation.on_device = prepared && describe_buffers(operation, context);
+    if (!prepared && operation.post.captured != 0) { // all are told, and refuse
+      describe_call(operation, context);
+      operation.post.captured = 2;
+      operation.on_device = true;
+    }
   }
   return operation.number;
 }
@@ -202,6 +213,7 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   // verdict is on its way.
   if (board_.cancelled().load(std::memory_order_seq_cst) != 0) return Progress::kIdle;
   operation.by = way_of(operation);
+  if (slices_ != nullptr) slices_->release(posts_);
   if (const std::string why = why_not_captured(operation); !why.empty()) {
     return leave_to_host(operation, why);
   }
@@ -211,7 +223,6 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
     case By::kSchedules:
       return devices_ == Devices::kOpen ? queue(operation, timeout_ns) : offer(operation);
     case By::kSlices:
-      slices_->release(posts_);
       if (slices_->known(posts_)) break;
       slices_->begin_mapping(operation.number, posts_);
       operation.state = Operation::State::kMapping;

@@ -86,6 +86,7 @@ class DevicePeers final : public DeviceGroup {
   };
 
   bool prepare(CUcontext context);
+  void describe_call(Operation& operation, CUcontext context) const;
   bool describe_buffers(Operation& operation, CUcontext context);
   Progress attempt(Operation& operation, std::uint64_t timeout_ns);
   Progress decide(Operation& operation, std::uint64_t timeout_ns);

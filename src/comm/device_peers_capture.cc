@@ -8,7 +8,6 @@ namespace whorl {
 
 /// A kernel that interprets schedules can be captured by any driver.
 void DevicePeers::describe_capture(Operation& operation, CUcontext context) {
-  const gpu::ContextGuard guard(context);
   operation.post.capture = operation.capture.id;
   const bool kernels =
       devices_ == Devices::kOpen && operation.request.collective != Collective::kBarrier;
