@@ -313,7 +313,8 @@ void synchronize_all() {
 
 std::uint64_t Event::record() {
   const std::lock_guard lock(mutex_);
-  return ++recorded_;
+  under_way_.insert(++recorded_);
+  return recorded_;
 }
 std::uint64_t Event::recorded() {
   const std::lock_guard lock(mutex_);
@@ -322,18 +323,19 @@ std::uint64_t Event::recorded() {
 void Event::reach(std::uint64_t number) {
   {
     const std::lock_guard lock(mutex_);
-    if (number > reached_) reached_ = number;
+    under_way_.erase(number);
     when_ = std::chrono::steady_clock::now();
   }
   changed_.notify_all();
 }
 bool Event::reached(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  return reached_ >= number;
+  return !under_way_.contains(number);
 }
 void Event::wait(std::uint64_t number) {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kLook, [&] { return reached_ >= number || lost(); })) continue;
+  while (!changed_.wait_for(lock, kLook, [&] { return !under_way_.contains(number) || lost(); }))
+    continue;
 }
 
 std::chrono::steady_clock::time_point Event::when() {

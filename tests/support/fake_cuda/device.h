@@ -33,6 +33,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -168,7 +169,8 @@ class Event {
   const int device_ = current_device();
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t recorded_ = 0, reached_ = 0;
+  std::uint64_t recorded_ = 0;
+  std::set<std::uint64_t> under_way_; ///< recordings, which streams reach in any order
   std::chrono::steady_clock::time_point when_;
 };
 
