@@ -2,12 +2,12 @@
 
 #include <fmt/core.h>
 
-#include <array>
 #include <optional>
 
 #include "base/thread.h"
 #include "comm/request.h"
 #include "gpu/driver.h"
+#include "gpu/stream_words.h"
 #include "gpu/work.h"
 
 namespace whorl {
@@ -36,37 +36,22 @@ class DeviceGates::WatchNapper final : public Napper {
 class DeviceGates::Batch {
  public:
   Batch(const DeviceGates& gates, std::uint64_t epoch)
-      : gates_(gates), epoch_(static_cast<cuuint32_t>(epoch)) {}
-  void write(Word word, int rank) {
-    CUstreamBatchMemOpParams& one = operations_[count_++];
-    one.writeValue = {};
-    one.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    one.writeValue.address = address(word, rank);
-    one.writeValue.value = epoch_;
-    one.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT; // after all that was written before
-  }
+      : gates_(gates), epoch_(static_cast<std::uint32_t>(epoch)) {}
+  void write(Word word, int rank) { words_.write(address(word, rank), epoch_); }
   void wait(Word word, int rank) {
-    CUstreamBatchMemOpParams& one = operations_[count_++];
-    one.waitValue = {};
-    one.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    one.waitValue.address = address(word, rank);
-    one.waitValue.value = epoch_;
-    one.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ; // in the order of a circle
+    words_.wait(address(word, rank), epoch_, CU_STREAM_WAIT_VALUE_GEQ);
   }
-  Status queue(CUstream stream) {
-    WHORL_CUDA_TRY(cuStreamBatchMemOp(stream, count_, operations_.data(), 0));
-    return {};
-  }
+  Status queue(CUstream stream) { return words_.queue(stream); }
 
  private:
   CUdeviceptr address(Word word, int rank) const noexcept {
     return reinterpret_cast<CUdeviceptr>(gates_.on_device(&(gates_.board_.gate(rank).*word)));
   }
 
+  static_assert(gpu::kMaxBuffers + 2 <= gpu::StreamWords::kMost);
   const DeviceGates& gates_;
-  const cuuint32_t epoch_;
-  std::array<CUstreamBatchMemOpParams, gpu::kMaxBuffers + 2> operations_;
-  unsigned count_ = 0;
+  const std::uint32_t epoch_;
+  gpu::StreamWords words_;
 };
 
 Status DeviceGates::prepare() {

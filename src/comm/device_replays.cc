@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/thread.h"
 #include "comm/request.h"
 #include "gpu/driver.h"
 #include "gpu/kernels.h"
+#include "gpu/stream_words.h"
 #include "gpu/work.h"
 
 namespace whorl {
@@ -22,20 +22,10 @@ class DeviceReplays::Batch {
  public:
   explicit Batch(const DeviceReplays& replays) : replays_(replays) {}
   void write(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
-    CUstreamBatchMemOpParams& one = operations_[count_++];
-    one.writeValue = {};
-    one.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    one.writeValue.address = address(word);
-    one.writeValue.value = value;
-    one.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT; // after all that was written before
+    words_.write(address(word), value);
   }
   void wait(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
-    CUstreamBatchMemOpParams& one = operations_[count_++];
-    one.waitValue = {};
-    one.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    one.waitValue.address = address(word);
-    one.waitValue.value = value;
-    one.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    words_.wait(address(word), value, CU_STREAM_WAIT_VALUE_EQ);
   }
   /// Waits for what other ranks `from` to `to` write, then sets it to 0.
   void receive(std::atomic<std::uint32_t> Mail::*word, int to, std::uint32_t number) {
@@ -53,10 +43,7 @@ class DeviceReplays::Batch {
       if (rank != replays_.rank_) write(replays_.board_.mail(rank, replays_.rank_).*word, number);
     }
   }
-  Status queue(CUstream stream) {
-    WHORL_CUDA_TRY(cuStreamBatchMemOp(stream, count_, operations_.data(), 0));
-    return {};
-  }
+  Status queue(CUstream stream) { return words_.queue(stream); }
 
  private:
   CUdeviceptr address(const std::atomic<std::uint32_t>& word) const noexcept {
@@ -64,11 +51,9 @@ class DeviceReplays::Batch {
   }
 
   // The most that enter() and leave() have: words to all others, from all others, and their end.
-  static constexpr std::size_t kMost = 3 * (gpu::kMaxBuffers - 1) + 1;
-  static_assert(kMost < 256, "what the driver takes at once");
+  static_assert(3 * (gpu::kMaxBuffers - 1) + 1 <= gpu::StreamWords::kMost);
   const DeviceReplays& replays_;
-  std::array<CUstreamBatchMemOpParams, kMost> operations_;
-  unsigned count_ = 0;
+  gpu::StreamWords words_;
 };
 
 Status DeviceReplays::prepare() {
