@@ -1,6 +1,5 @@
 // Collectives on memory of CUDA's virtual memory management among processes that share a device, as
 // device_processes_test.cc has them on other memory.
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/system.h"
+#include "tests/support/descriptors.h"
 #include "tests/support/device_case.h"
 #include "tests/support/device_graph.h"
 #include "tests/support/device_processes.h"
@@ -30,14 +30,6 @@ using Kind = CollectiveCase::Kind;
 using ::testing::HasSubstr;
 using testing::Mode;
 using testing::RankContext;
-
-int open_descriptors() {
-  int n = 0;
-  DIR* const folder = opendir("/proc/self/fd");
-  while (readdir(folder) != nullptr) ++n;
-  closedir(folder);
-  return n;
-}
 
 /// Runs a case with its buffers in mapped memory, from `offset` on. Empty, or what was wrong.
 std::string run_in(MappedMemory& memory, std::size_t offset, const CollectiveCase& c,

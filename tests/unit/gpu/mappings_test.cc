@@ -2,7 +2,6 @@
 // process, and do not know.
 #include "comm/device_mappings.h"
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/descriptors.h"
 #include "tests/support/device.h"
 #include "tests/support/mapped_memory.h"
 #include "tests/support/pretended_device.h"
@@ -23,14 +23,6 @@ namespace {
 using gpu::MemoryExports;
 using gpu::SharedMemory;
 using test::MappedMemory;
-
-int open_descriptors() {
-  int n = 0;
-  DIR* const folder = opendir("/proc/self/fd");
-  while (readdir(folder) != nullptr) ++n;
-  closedir(folder);
-  return n;
-}
 
 class Mappings : public ::testing::Test {
  protected:
@@ -167,7 +159,7 @@ TEST_F(Letters, HandOverAllOfARun) {
   std::vector<int> contents(memory.bytes() / 4);
   for (std::size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<int>(i);
   memory.write(0, std::as_bytes(std::span(contents)), stream_.get());
-  const int descriptors = open_descriptors();
+  const int descriptors = test::open_descriptors();
   const long before = test::virtual_memory();
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
   EXPECT_TRUE(rank(0).possible());
@@ -176,7 +168,8 @@ TEST_F(Letters, HandOverAllOfARun) {
   EXPECT_EQ(rank(1).step(), Progress::kIdle);
   for (int i = 0; i < 100 && rank(0).step() != Progress::kDone; ++i) {
     // The limit is one letter's.
-    EXPECT_LE(open_descriptors(), descriptors + static_cast<int>(2 * 200 + FdMailbox::kMostFds));
+    EXPECT_LE(test::open_descriptors(),
+              descriptors + static_cast<int>(2 * 200 + FdMailbox::kMostFds));
     rank(1).step();
   }
   EXPECT_EQ(rank(0).step(), Progress::kDone);
@@ -194,7 +187,7 @@ TEST_F(Letters, HandOverAllOfARun) {
   }
   for (auto& one : ranks_) one->clear();
   EXPECT_EQ(test::virtual_memory(), before);
-  EXPECT_EQ(open_descriptors(), descriptors);
+  EXPECT_EQ(test::open_descriptors(), descriptors);
 }
 
 TEST_F(Letters, WaitForAReceiver) {
@@ -212,7 +205,7 @@ TEST_F(Letters, WaitForAReceiver) {
 
 TEST_F(Letters, OfAnotherOperationAreNotTaken) {
   MappedMemory memory({1, 1});
-  const int descriptors = open_descriptors();
+  const int descriptors = test::open_descriptors();
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
   begin(run);
   EXPECT_EQ(rank(0).step(), Progress::kDone); // nobody reads it
@@ -227,14 +220,14 @@ TEST_F(Letters, OfAnotherOperationAreNotTaken) {
   EXPECT_EQ(rank(0).step(), Progress::kDone);
   rank(1).give_up();
   rank(0).clear();
-  EXPECT_EQ(open_descriptors(), descriptors);
+  EXPECT_EQ(test::open_descriptors(), descriptors);
 }
 
 TEST_F(Letters, ThatMakeNoSenseAreRefusedOrIgnored) {
   MappedMemory memory({2, 2});
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
   const std::uint64_t half = memory.bytes() / 2;
-  const int descriptors = open_descriptors();
+  const int descriptors = test::open_descriptors();
   const long before = test::virtual_memory();
   const auto fds = [&](std::size_t n, bool good = true) {
     std::vector<Fd> all;
@@ -286,7 +279,7 @@ TEST_F(Letters, ThatMakeNoSenseAreRefusedOrIgnored) {
     EXPECT_EQ(progress, wrong.ignored ? Progress::kAdvanced : Progress::kFailed) << wrong.name;
     EXPECT_EQ(rank(1).error().ok(), wrong.ignored) << wrong.name;
     rank(1).give_up();
-    EXPECT_EQ(open_descriptors(), descriptors) << wrong.name;
+    EXPECT_EQ(test::open_descriptors(), descriptors) << wrong.name;
     EXPECT_EQ(test::virtual_memory(), before) << wrong.name;
   }
   ASSERT_EQ(boxes_[0].send(1, std::as_bytes(std::span("x", 1)), {}), Progress::kDone);

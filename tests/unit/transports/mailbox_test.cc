@@ -1,5 +1,4 @@
 // Letters with file descriptors between two ranks.
-#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/descriptors.h"
 #include "transports/shm/fd_mailbox.h"
 #include "transports/transport.h"
 
@@ -29,14 +29,6 @@ std::size_t size_of(const Fd& file) {
   std::size_t size = 0;
   EXPECT_EQ(sys().file_size(file.get(), &size), 0);
   return size;
-}
-
-int open_descriptors() {
-  int n = 0;
-  DIR* const folder = opendir("/proc/self/fd");
-  while (readdir(folder) != nullptr) ++n;
-  closedir(folder);
-  return n;
 }
 
 /// Rank 1 receives, rank 0 sends.
@@ -59,7 +51,7 @@ std::string text_of(const FdMailbox::Letter& letter) {
 }
 
 TEST(FdMailbox, LettersComeWholeAndInOrder) {
-  const int before = open_descriptors();
+  const int before = test::open_descriptors();
   {
     Pair pair;
     EXPECT_TRUE(pair.receiver.receives());
@@ -85,7 +77,7 @@ TEST(FdMailbox, LettersComeWholeAndInOrder) {
     EXPECT_TRUE(letter.fds.empty());
     ASSERT_EQ(pair.send("never read", files(3)), Progress::kDone);
   }
-  EXPECT_EQ(open_descriptors(), before);
+  EXPECT_EQ(test::open_descriptors(), before);
 }
 
 TEST(FdMailbox, AFullBoxIsTriedAgain) {
@@ -125,7 +117,7 @@ TEST(FdMailbox, ALimitOfDescriptorsIsSeenByTheReceiver) {
   rlimit low = before;
   low.rlim_cur = static_cast<rlim_t>(next.get()) + 6;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
-  const int open_before = open_descriptors();
+  const int open_before = test::open_descriptors();
   FdMailbox::Letter letter;
   const Progress progress = pair.receiver.receive(letter);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -133,7 +125,7 @@ TEST(FdMailbox, ALimitOfDescriptorsIsSeenByTheReceiver) {
   EXPECT_TRUE(letter.cut);
   EXPECT_LT(letter.fds.size(), 20U);
   letter.fds.clear();
-  EXPECT_EQ(open_descriptors(), open_before);
+  EXPECT_EQ(test::open_descriptors(), open_before);
 }
 
 TEST(Membership, SharesDevicesOnOneHostWhereAllHaveThem) {
