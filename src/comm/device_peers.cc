@@ -75,7 +75,7 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   DevicePost& post = operation.post;
   describe_call(operation, context);
   post.released = replays_.released();
-  if (post.captured != 0) describe_capture(operation, context);
+  if (post.captured != 0) describe_capture(operation);
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
   if (request.collective == Collective::kBarrier) return true;
   if (devices_ == Devices::kApart) return false;

@@ -100,7 +100,7 @@ class DevicePeers final : public DeviceGroup {
   Progress look_at_answers(Operation& operation, std::uint64_t timeout_ns);
   void refuse(const Operation& operation);
   bool may_be_captured(const Request& request, CUcontext context) const;
-  void describe_capture(Operation& operation, CUcontext context);
+  void describe_capture(Operation& operation);
   std::string why_not_captured(const Operation& operation) const;
   Status refuse_captured(const Operation& operation, const std::string& why) const;
   Progress leave_to_host(const Operation& operation, const std::string& why);

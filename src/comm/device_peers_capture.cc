@@ -7,7 +7,7 @@
 namespace whorl {
 
 /// A kernel that interprets schedules can be captured by any driver.
-void DevicePeers::describe_capture(Operation& operation, CUcontext context) {
+void DevicePeers::describe_capture(Operation& operation) {
   operation.post.capture = operation.capture.id;
   const bool kernels =
       devices_ == Devices::kOpen && operation.request.collective != Collective::kBarrier;
