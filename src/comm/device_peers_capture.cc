@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include "comm/device_peers.h"
-#include "gpu/driver.h"
 
 namespace whorl {
 
