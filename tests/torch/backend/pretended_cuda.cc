@@ -19,6 +19,8 @@ int cuDevicePrimaryCtxRetain(void** context, int device);
 int cuCtxSetCurrent(void* context);
 int cuMemAlloc_v2(std::uintptr_t* pointer, std::size_t bytes);
 int cuMemFree_v2(std::uintptr_t pointer);
+int cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags);
+int cuMemHostGetDevicePointer_v2(std::uintptr_t* address, void* pointer, unsigned flags);
 int cuMemcpyAsync(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, void* stream);
 int cuStreamCreate(void** stream, unsigned flags);
 int cuStreamSynchronize(void* stream);
@@ -186,9 +188,13 @@ std::map<StreamId, std::uint32_t*> gates;
 
 /// The stream goes no further until release().
 void hold(StreamId stream) {
+  void* const handle = handle_of(stream);
   auto* const word = new std::uint32_t(0);
   gates[stream] = word;
-  good(cuStreamWaitValue32_v2(handle_of(stream), address_of(word), 1, 0));
+  std::uintptr_t address = 0;
+  good(cuMemHostRegister_v2(word, sizeof *word, 0));
+  good(cuMemHostGetDevicePointer_v2(&address, word, 0));
+  good(cuStreamWaitValue32_v2(handle, address, 1, 0));
 }
 void release(StreamId stream) {
   __atomic_store_n(gates.at(stream), 1U, __ATOMIC_RELEASE);
