@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/wait.h"
-#include "comm/device_capture.h"
 #include "comm/device_report.h"
 #include "gpu/driver.h"
 
@@ -119,12 +118,9 @@ Status DevicePeerSchedules::queue(const Request& request, DeviceGates& gates,
 }
 
 Status DevicePeerSchedules::capture(const Request& request, const DeviceGates& gates,
-                                    const DeviceGates::Operation& gate) {
-  const DeviceRegions::Device& device = own_->devices()[0];
-  const auto capture = capture_of(gate.stream, device.context);
-  if (!capture.ok()) return capture.status();
-  WHORL_TRY(device.order->enter(gate.stream, capture->id));
-  return launch(request, gates, gate, capture->id);
+                                    const DeviceGates::Operation& gate, const Capture& into) {
+  WHORL_TRY(own_->devices()[0].order->enter(gate.stream, into.id));
+  return launch(request, gates, gate, into.id);
 }
 
 Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& gates,

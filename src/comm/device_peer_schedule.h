@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "comm/device_board.h"
+#include "comm/device_capture.h"
 #include "comm/device_gates.h"
 #include "comm/device_group.h"
 #include "comm/device_plan.h"
@@ -46,7 +47,7 @@ class DevicePeerSchedules {
   /// The same in a stream that is being captured, without the gates, whose words grow from one
   /// operation to the next: the kernel waits for those of the others from when it begins.
   Status capture(const Request& request, const DeviceGates& gates,
-                 const DeviceGates::Operation& gate);
+                 const DeviceGates::Operation& gate, const Capture& into);
   /// Waits for this rank's kernels, also those of graphs, which the gates know nothing of.
   void wait() const noexcept;
 

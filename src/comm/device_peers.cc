@@ -389,7 +389,8 @@ Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns
     if (!planned.ok()) return end(operation, false, planned.status());
     if (!*planned) return leave_to_host(operation, "the host has to do it");
     if (captured) {
-      return end(operation, true, schedules_.capture(operation.request, gates_, gate));
+      return end(operation, true,
+                 schedules_.capture(operation.request, gates_, gate, operation.capture));
     }
     return end(operation, true, schedules_.queue(operation.request, gates_, gate));
   }
