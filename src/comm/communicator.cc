@@ -8,7 +8,6 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "comm/check.h"
 #include "comm/device_stream.h"
 #include "transports/socket/secret.h"
 
@@ -60,7 +59,7 @@ Communicator::Communicator(Setup setup)
                                       {.shape = setup_.shape,
                                        .algorithms = setup_.options.algorithms,
                                        .verify = setup_.verify})),
-      tasks_(std::make_shared<TaskQueue>(*this)) {
+      tasks_(std::make_shared<TaskQueue>(static_cast<TaskRunner&>(*this))) {
   const auto& cards = setup_.membership->cards;
   const std::uint64_t here = cards[static_cast<std::size_t>(setup_.membership->rank)].process_key;
   prepare_device(static_cast<int>(std::count_if(

@@ -20,7 +20,7 @@
 namespace whorl {
 
 /// A rank's membership in a group of ranks: what a whorlComm_t stands for once it has been created.
-class Communicator {
+class Communicator final : private TaskRunner {
  public:
   /// Takes over what set_up() has made.
   explicit Communicator(Setup setup);
@@ -52,9 +52,6 @@ class Communicator {
   WaitResult repeat(Collective collective, const void* send, void* recv) noexcept;
   /// Queues a task. It starts when all its tickets may, and completes a part of each.
   Status submit(Task task);
-  /// Waits for the operations before a task in its streams, then carries it out. The caller has
-  /// begun it, see TaskQueue.
-  Status run_task(const Task& task);
   /// Waits until all tasks are complete.
   Status drain();
   /// drain(), and waits for what this rank has in its streams together with other processes.
@@ -117,6 +114,7 @@ class Communicator {
     std::uint64_t warned_ns_ = 0;
   };
 
+  Status run_task(const Task& task) override;
   void serve();
   Status wait_in_stream(Ticket& ticket);
   void write_trace();

@@ -6,7 +6,6 @@
 #include <new>
 
 #include "base/hash.h"
-#include "comm/check.h"
 #include "schedule/verify.h"
 
 namespace whorl {

@@ -8,7 +8,6 @@
 #include <unordered_map>
 
 #include "base/system.h"
-#include "comm/task_queue.h"
 
 namespace whorl {
 namespace {
@@ -62,16 +61,16 @@ Status Stream::error() const {
   return error_;
 }
 
-void Stream::enter(const std::shared_ptr<TaskQueue>& tasks) {
+void Stream::enter(const std::shared_ptr<StreamHelper>& queue) {
   const std::lock_guard lock(mutex_);
-  if (std::find(entered_.begin(), entered_.end(), tasks) == entered_.end()) {
-    entered_.push_back(tasks);
+  if (std::find(entered_.begin(), entered_.end(), queue) == entered_.end()) {
+    entered_.push_back(queue);
   }
 }
 
 Status Stream::synchronize() {
   // A queue that is entered while this waits is served by its progress thread alone.
-  std::vector<std::shared_ptr<TaskQueue>> queues;
+  std::vector<std::shared_ptr<StreamHelper>> queues;
   {
     const std::lock_guard lock(mutex_);
     queues.swap(entered_);

@@ -14,9 +14,18 @@
 
 namespace whorl {
 
-class TaskQueue;
+class Stream;
 struct Membership;
 struct Request;
+
+/// A queue in which operations of streams wait to be carried out.
+class StreamHelper {
+ public:
+  virtual ~StreamHelper() = default;
+  /// Carries out the first operation if nobody has begun one, its streams are as far, and it stands
+  /// before an operation of `stream` or is one (null: of any stream). Returns whether it has.
+  virtual bool help(const Stream* stream) = 0;
+};
 
 /// An in-order queue of operations. Each takes a ticket when it is issued and may start when all
 /// that was queued before it is complete. This one is of host memory; DeviceStream is the other.
@@ -79,8 +88,8 @@ class Stream {
   }
   /// The first error of an operation of this stream.
   Status error() const;
-  /// An operation of this stream is about to be queued there.
-  void enter(const std::shared_ptr<TaskQueue>& tasks);
+  /// Notes that an operation of this stream is about to be queued in `queue`.
+  void enter(const std::shared_ptr<StreamHelper>& queue);
   /// Waits until the stream is idle, and carries out itself what nobody has begun; returns error().
   Status synchronize();
   Event& event() noexcept { return event_; } ///< notified at each completion
@@ -96,9 +105,9 @@ class Stream {
   Event event_;
   mutable std::mutex mutex_;
   Status error_;
-  std::uint64_t settled_ = 0;                       ///< the last operation that was released
-  std::set<std::uint64_t> abandoned_;               ///< later ones
-  std::vector<std::shared_ptr<TaskQueue>> entered_; ///< distinct; emptied by synchronize()
+  std::uint64_t settled_ = 0;                          ///< the last operation that was released
+  std::set<std::uint64_t> abandoned_;                  ///< later ones
+  std::vector<std::shared_ptr<StreamHelper>> entered_; ///< distinct; emptied by synchronize()
 };
 
 /// Place of a group of operations in a stream. The parts (one for each communicator of the group)

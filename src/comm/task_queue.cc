@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/communicator.h"
-
 namespace whorl {
 
 void TaskQueue::push(Task task) {
@@ -44,7 +42,7 @@ bool TaskQueue::begin_first_for(const Stream* stream, Task& task) {
 }
 
 void TaskQueue::carry_out(const Task& task) {
-  const Status status = owner_.run_task(task);
+  const Status status = runner_.run_task(task);
   {
     const std::lock_guard lock(mutex_);
     busy_ = false;
