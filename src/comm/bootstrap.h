@@ -41,6 +41,14 @@ struct Rendezvous {
   Identity identity;
 };
 
+/// The ranks of a communicator to be, ready to exchange what they need to connect.
+struct Gathering {
+  std::unique_ptr<Oob> oob;
+  Identity identity;
+  int rank = 0;
+  int nranks = 1;
+};
+
 /// A key-value store that all ranks reach; as `whorlStore_t`.
 struct Store {
   void* context = nullptr;

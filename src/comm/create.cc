@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/thread.h"
+#include "comm/split.h"
 
 namespace whorl {
 namespace {

@@ -1,0 +1,101 @@
+#include <fmt/core.h>
+
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/event.h"
+#include "comm/meeting.h"
+
+namespace whorl {
+namespace {
+
+/// Makes an identity of random bytes.
+Result<Identity> make_identity() {
+  Identity identity;
+  for (const std::span<std::byte> part :
+       {std::span<std::byte>(identity.job), std::span<std::byte>(identity.secret)}) {
+    if (const int error = sys().random_bytes(part); error != 0) {
+      return Status::error(Code::kSystemError, fmt::format("no random bytes from the system: {}",
+                                                           std::strerror(-error)));
+    }
+  }
+  return identity;
+}
+
+/// Where the threads of one process meet: a table of contributions for each round.
+class Room {
+ public:
+  Room(int nranks, std::uint64_t timeout_ns)
+      : nranks_(static_cast<std::size_t>(nranks)), timeout_ns_(timeout_ns) {}
+
+  Status allgather(std::size_t rank, std::size_t round, std::span<const std::byte> mine,
+                   std::span<std::byte> all) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (rounds_.size() <= round) rounds_.resize(round + 1);
+      Round& table = rounds_[round];
+      if (table.bytes.empty()) table.bytes.resize(mine.size() * nranks_);
+      std::memcpy(table.bytes.data() + rank * mine.size(), mine.data(), mine.size());
+      ++table.arrived;
+    }
+    arrival_.notify();
+    Event::Waiter waiter(arrival_);
+    const Verdict nobody;
+    const WaitPolicy policy{.timeout_ns = timeout_ns_, .spins = 0, .yield_ns = 0};
+    const WaitResult result = wait_until(
+        [&] {
+          const std::lock_guard lock(mutex_);
+          if (rounds_[round].arrived < nranks_) return Progress::kIdle;
+          std::memcpy(all.data(), rounds_[round].bytes.data(), all.size());
+          return Progress::kDone;
+        },
+        policy, nobody, waiter);
+    if (result == WaitResult::kReady) return {};
+    return Status::error(Code::kInternalError,
+                         fmt::format("rank {}: the ranks of this process did not meet", rank));
+  }
+
+ private:
+  struct Round {
+    std::vector<std::byte> bytes;
+    std::size_t arrived = 0;
+  };
+  std::size_t nranks_;
+  std::uint64_t timeout_ns_;
+  std::mutex mutex_;
+  Event arrival_;
+  std::vector<Round> rounds_;
+};
+
+class RoomOob final : public Oob {
+ public:
+  RoomOob(std::shared_ptr<Room> room, int rank)
+      : room_(std::move(room)), rank_(static_cast<std::size_t>(rank)) {}
+  Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    return room_->allgather(rank_, round_++, mine, all);
+  }
+
+ private:
+  std::shared_ptr<Room> room_;
+  std::size_t rank_;
+  std::size_t round_ = 0;
+};
+
+} // namespace
+
+Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout_ns) {
+  const auto identity = make_identity();
+  if (!identity.ok()) return identity.status();
+  const auto room = std::make_shared<Room>(nranks, 2 * timeout_ns);
+  std::vector<Gathering> meetings;
+  for (int rank = 0; rank < nranks; ++rank) {
+    meetings.push_back({.oob = std::make_unique<RoomOob>(room, rank),
+                        .identity = *identity,
+                        .rank = rank,
+                        .nranks = nranks});
+  }
+  return meetings;
+}
+
+} // namespace whorl
