@@ -5,11 +5,11 @@
 
 #include "algorithms/cost_model.h"
 #include "algorithms/shape.h"
+#include "base/membership.h"
 #include "base/status.h"
 #include "comm/memory_budget.h"
 #include "comm/options.h"
 #include "comm/selector.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

@@ -10,12 +10,12 @@
 #include <span>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "comm/request.h"
 #include "comm/staging_memory.h"
 #include "exec/feed.h"
 #include "gpu/fault.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

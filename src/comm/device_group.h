@@ -9,13 +9,15 @@
 #include <string_view>
 
 #include "algorithms/shape.h"
+#include "base/membership.h"
 #include "base/status.h"
 #include "base/wait.h"
 #include "comm/request.h"
 #include "comm/stream.h"
-#include "transports/transport.h"
 
 namespace whorl {
+
+class FdMailbox;
 
 /// How the schedules that devices carry out are chosen. Of ranks of one process, that of the first
 /// counts.

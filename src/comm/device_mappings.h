@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "base/wait.h"
 #include "gpu/mappings.h"
 #include "gpu/peer_memory.h"
 #include "transports/shm/fd_mailbox.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

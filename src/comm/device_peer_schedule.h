@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "comm/device_board.h"
 #include "comm/device_capture.h"
@@ -16,7 +17,6 @@
 #include "comm/device_regions.h"
 #include "comm/request.h"
 #include "gpu/peer_memory.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

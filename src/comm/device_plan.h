@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "comm/device_group.h"
 #include "comm/request.h"
 #include "comm/selector.h"
 #include "gpu/program.h"
 #include "schedule/schedule.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

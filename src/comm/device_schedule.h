@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "comm/device_group.h"
 #include "comm/device_plan.h"
 #include "comm/device_regions.h"
 #include "comm/request.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

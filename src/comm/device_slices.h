@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "comm/device_board.h"
 #include "comm/device_gates.h"
@@ -15,7 +16,6 @@
 #include "comm/device_replays.h"
 #include "comm/request.h"
 #include "gpu/peer_memory.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

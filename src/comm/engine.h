@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "base/membership.h"
 #include "base/status.h"
 #include "comm/exchange.h"
 #include "comm/request.h"
 #include "comm/selector.h"
 #include "comm/transfer.h"
 #include "exec/execution.h"
-#include "transports/transport.h"
+#include "transports/endpoint.h"
 
 namespace whorl {
 

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "comm/request.h"
 #include "comm/transfer.h"
-#include "transports/transport.h"
+#include "transports/endpoint.h"
 
 namespace whorl {
 

@@ -3,9 +3,10 @@
 #include <vector>
 
 #include "algorithms/cost_model.h"
+#include "base/membership.h"
 #include "base/status.h"
 #include "base/wait.h"
-#include "transports/transport.h"
+#include "transports/endpoint.h"
 
 namespace whorl {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transports/transport.h"
+#include "base/membership.h"
 
 namespace whorl {
 

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "comm/request.h"
 #include "exec/execution.h"
-#include "transports/transport.h"
+#include "transports/endpoint.h"
 
 namespace whorl {
 

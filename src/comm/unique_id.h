@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "transports/socket/address.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

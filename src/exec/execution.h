@@ -12,7 +12,7 @@
 #include "exec/move.h"
 #include "exec/trace.h"
 #include "schedule/schedule.h"
-#include "transports/transport.h"
+#include "transports/endpoint.h"
 
 namespace whorl {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "exec/execution.h"
-#include "transports/transport.h"
+#include "transports/endpoint.h"
 
 namespace whorl::test {
 

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "base/system.h"
+#include "transports/endpoint.h"
 #include "transports/fifo/layout.h"
 #include "transports/fifo/store_policy.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/membership.h"
 #include "base/shm_segment.h"
 #include "base/status.h"
 #include "base/system.h"
 #include "transports/fifo/layout.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

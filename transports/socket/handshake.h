@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "base/membership.h"
 #include "base/status.h"
 #include "base/system.h"
 #include "base/wait.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

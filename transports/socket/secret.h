@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "transports/transport.h"
+#include "base/membership.h"
 
 namespace whorl {
 

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "base/system.h"
+#include "transports/endpoint.h"
 #include "transports/tcp/wire.h"
-#include "transports/transport.h"
 
 namespace whorl {
 

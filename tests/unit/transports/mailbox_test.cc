@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/membership.h"
 #include "tests/support/descriptors.h"
 #include "transports/shm/fd_mailbox.h"
-#include "transports/transport.h"
 
 namespace whorl {
 namespace {

@@ -1,4 +1,4 @@
-#include "transports/transport.h"
+#include "base/membership.h"
 
 #include <fmt/core.h>
 
