@@ -14,13 +14,6 @@ namespace whorl {
 
 class FdMailbox;
 
-/// Least size of Transport::board() for so many ranks: as much for each, and 8 bytes for each pair
-/// of those that may share a device.
-constexpr std::size_t board_bytes_for(std::size_t ranks) noexcept {
-  constexpr std::size_t kMostOnDevices = 64;
-  return 4096 + ranks * 1024 + (ranks <= kMostOnDevices ? ranks * ranks * 8 : 0);
-}
-
 /// Cost of reaching a peer. Both ranks of a pair must come to the same answer from the two cards.
 struct Reach {
   bool reachable = false;

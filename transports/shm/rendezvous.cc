@@ -233,14 +233,14 @@ Status Meeting::open_pidfds() {
 }
 
 Status Meeting::make_segment() {
-  auto segment = ShmSegment::create("whorl-shm", plan_.layout.size());
+  auto segment = ShmSegment::create("whorl-shm", plan_.segment.bytes);
   if (!segment.ok()) return segment.status();
-  if (const int error = segment->allocate(0, plan_.layout.control_bytes()); error < 0) {
+  if (const int error = segment->allocate(0, plan_.segment.backed_bytes); error < 0) {
     return Status::error(Code::kSystemError,
                          fmt::format("cannot get {} bytes of shared memory: {}",
-                                     plan_.layout.control_bytes(), std::strerror(-error)));
+                                     plan_.segment.backed_bytes, std::strerror(-error)));
   }
-  plan_.layout.stamp(*reinterpret_cast<SegmentHeader*>(segment->data()));
+  plan_.segment.stamp(segment->data());
   result_.segment = std::move(*segment);
   return {};
 }
@@ -332,9 +332,9 @@ Status Meeting::read_offer(std::span<const std::byte> body, std::vector<Fd>& fds
                     std::string_view(reinterpret_cast<const char*>(text.data()), text.size())));
   }
   if (!in.ok() || version != kOfferVersion || fds.empty()) return malformed(leader);
-  auto segment = ShmSegment::open(std::move(fds.front()), plan_.layout.size());
+  auto segment = ShmSegment::open(std::move(fds.front()), plan_.segment.bytes);
   if (!segment.ok()) return segment.status().with_context(membership_.describe(leader));
-  WHORL_TRY(plan_.layout.check(*reinterpret_cast<const SegmentHeader*>(segment->data())));
+  WHORL_TRY(plan_.segment.check(segment->data()));
   result_.segment = std::move(*segment);
   for (std::size_t i = 1; i < fds.size(); ++i) {
     const auto kind = static_cast<FdKind>(in.get<std::uint32_t>());

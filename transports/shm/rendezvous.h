@@ -1,13 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/membership.h"
 #include "base/shm_segment.h"
 #include "base/status.h"
 #include "base/system.h"
-#include "transports/fifo/layout.h"
 
 namespace whorl {
 
@@ -26,11 +27,19 @@ struct ShmMeeting {
   std::vector<ProcessFd> sockets;  ///< to all others (lowest rank) or to the lowest rank; stay open
 };
 
+/// The segment that the lowest rank makes and all others map.
+struct SegmentPlan {
+  std::size_t bytes = 0;
+  std::size_t backed_bytes = 0; ///< of these, from the first on, have memory from the start
+  std::function<void(std::byte* segment)> stamp;         ///< writes the header of a new segment
+  std::function<Status(const std::byte* segment)> check; ///< compares the header of a received one
+};
+
 /// What a rank brings along.
 struct ShmMeetingPlan {
   const Membership* membership = nullptr;
   std::vector<int> members; ///< ranks of this host, ascending; with this rank
-  SegmentLayout layout;
+  SegmentPlan segment;
   std::size_t index = 0; ///< of the transport in RankCard::addresses
   const Fd* listener = nullptr;
   int heap_fd = -1;   ///< of this process; −1: none

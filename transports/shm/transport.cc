@@ -112,7 +112,15 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
           "no shared heap, so all messages are copied: " + heap.status().message());
     }
   }
-  plan.layout = *layout;
+  plan.segment = {
+      .bytes = layout->size(),
+      .backed_bytes = layout->control_bytes(),
+      .stamp =
+          [&](std::byte* segment) { layout->stamp(*reinterpret_cast<SegmentHeader*>(segment)); },
+      .check =
+          [&](const std::byte* segment) {
+            return layout->check(*reinterpret_cast<const SegmentHeader*>(segment));
+          }};
   plan.index = index;
   plan.listener = &listener;
   plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
