@@ -8,6 +8,10 @@
 namespace whorl {
 namespace {
 
+// What a processor takes (docs/selection.md): to reduce a KiB instead of copying it, to copy it,
+// and to hand itself over to the next rank that shares it.
+constexpr double kReduceUsPerKib = 0.007, kCopyUsPerKib = 0.011, kHandOverUs = 1.0;
+
 /// The link to a peer, by the cards.
 Reach reach_of(const Setup& setup, int peer) {
   const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
@@ -50,14 +54,12 @@ LinkCosts estimate_links(const Setup& setup) {
   const Membership& members = *setup.membership;
   const std::uint64_t host = members.cards[static_cast<std::size_t>(members.rank)].host_key;
   LinkCosts costs;
+  costs.gamma_us_per_kib = kReduceUsPerKib;
+  costs.copy_us_per_kib = kCopyUsPerKib;
   costs.message_bytes = members.slot_bytes;
   costs.slots = static_cast<std::size_t>(members.slots);
-  if (const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) {
-    costs.cache_bytes = static_cast<std::size_t>(bytes);
-  }
   costs.ranks_per_core = ranks_per_core(members);
   // With more ranks than cores each of a core's ranks gets it in turn, in every round.
-  constexpr double kHandOverUs = 1.0;
   const double hand_over_us = costs.ranks_per_core > 1 ? kHandOverUs * costs.ranks_per_core : 0;
   constexpr Link kNothing{.alpha_us = 0,
                           .overhead_us = 0,

@@ -1,5 +1,5 @@
-// The probe: what it measures is plausible, every rank comes to the same choice, noise changes
-// nothing, and a rank that dies meanwhile is named.
+// The probe: what it measures is plausible, every rank comes to the same choice, and a rank that
+// dies meanwhile is named.
 #include "comm/link_probe.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 #include <set>
 
 #include "comm/handle.h"
-#include "comm/steady_costs.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/thread_world.h"
 
@@ -111,45 +110,6 @@ TEST(Merge, MixesPartnersOfTheSameCoreAndOfOthers) {
   EXPECT_DOUBLE_EQ(merge({}, results).link.send_us_per_kib, 0.03);
   results[3].near.send_us_per_kib = 40; // it had lost its core
   EXPECT_NEAR(merge({}, results).link.send_us_per_kib, 0.08 / 3, 1e-12);
-}
-
-LinkCosts costs_of(double alpha) {
-  LinkCosts costs;
-  costs.link.alpha_us = alpha;
-  costs.inner = costs.link;
-  costs.gamma_us_per_kib = alpha / 10;
-  return costs;
-}
-
-TEST(SteadyCosts, DoNotFollowNoise) {
-  SteadyCosts steady;
-  const LinkCosts first = steady.settle({}, costs_of(1));
-  EXPECT_EQ(first, costs_of(1));
-  unsigned random = 1;
-  for (int i = 0; i < 100; ++i) {
-    random = random * 1664525 + 1013904223;
-    const double noise = 0.8 + 0.4 * (random >> 8) / double{1 << 24};
-    EXPECT_EQ(steady.settle({}, costs_of(noise)), first) << noise;
-  }
-}
-
-TEST(SteadyCosts, OutliersDoNotCountAndChangesDo) {
-  SteadyCosts steady;
-  for (int i = 0; i < 5; ++i) steady.settle({}, costs_of(1));
-  EXPECT_EQ(steady.settle({}, costs_of(50)), costs_of(1));
-  EXPECT_EQ(steady.settle({}, costs_of(0.01)), costs_of(1));
-  for (int i = 0; i < 5; ++i) steady.settle({}, costs_of(3));
-  EXPECT_EQ(steady.settle({}, costs_of(3)), costs_of(3));
-}
-
-TEST(SteadyCosts, TellKindsOfCommunicatorsApart) {
-  SteadyCosts steady;
-  for (int kind = 1; kind <= 40; ++kind) { // more than it remembers
-    LinkCosts estimates;
-    estimates.ranks_per_core = kind;
-    EXPECT_EQ(steady.settle(estimates, costs_of(kind)), costs_of(kind));
-    EXPECT_EQ(steady.settle(estimates, costs_of(1.1 * kind)), costs_of(kind));
-  }
 }
 
 void expect_plausible(const Link& link) {
