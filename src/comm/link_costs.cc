@@ -10,7 +10,7 @@ namespace {
 
 // What a processor takes (docs/selection.md): to reduce a KiB instead of copying it, to copy it,
 // and to hand itself over to the next rank that shares it.
-constexpr double kReduceUsPerKib = 0.007, kCopyUsPerKib = 0.011, kHandOverUs = 1.0;
+constexpr double kReduceUsPerKib = 0.007, kCopyUsPerKib = 0.011, kHandOverUs = 1.25;
 
 /// The link to a peer, by the cards.
 Reach reach_of(const Setup& setup, int peer) {
