@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/decisions.h"
+#include "comm/report.h"
+
 namespace whorl {
 namespace {
 
@@ -48,6 +51,34 @@ class SetupNapper final : public Napper {
   const Setup& setup_;
 };
 
+/// Measures the links of this rank, while its partners do the same.
+Result<ProbeResult> probe_links(const Setup& setup) {
+  const Membership& members = *setup.membership;
+  ProbeResult result;
+  probe_processor(result);
+  const WaitPolicy& policy = setup.policy;
+  SetupNapper napper(setup);
+  const bool crowded = ranks_per_core(members) > 1;
+  const ProbePartners partners = probe_partners(members.cards, members.rank);
+  for (const bool far : {false, true}) {
+    const int peer = far ? partners.far : partners.near;
+    if (peer < 0) continue;
+    const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
+    const ProbePeer link{.rank = peer,
+                         .endpoint = setup.transports[index]->endpoint(peer, 0),
+                         .networked = reach_of(setup, peer).networked,
+                         .crowded = crowded,
+                         .slot_bytes = members.slot_bytes};
+    const auto measured = probe_link(link, policy, *members.verdict, napper);
+    if (!measured.ok()) return measured.status();
+    (far ? result.far : result.near) = *measured;
+    if (!far && crowded) {
+      result.turn_us = probe_turn(link, policy, *members.verdict, napper);
+    }
+  }
+  return result;
+}
+
 } // namespace
 
 LinkCosts estimate_links(const Setup& setup) {
@@ -85,31 +116,32 @@ LinkCosts estimate_links(const Setup& setup) {
   return costs;
 }
 
-Result<ProbeResult> probe_links(const Setup& setup) {
+Status choose_by_measuring(Setup& setup, Oob& oob) {
   const Membership& members = *setup.membership;
-  ProbeResult result;
-  probe_processor(result);
-  const WaitPolicy& policy = setup.policy;
-  SetupNapper napper(setup);
-  const bool crowded = ranks_per_core(members) > 1;
-  const ProbePartners partners = probe_partners(members.cards, members.rank);
-  for (const bool far : {false, true}) {
-    const int peer = far ? partners.far : partners.near;
-    if (peer < 0) continue;
-    const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
-    const ProbePeer link{.rank = peer,
-                         .endpoint = setup.transports[index]->endpoint(peer, 0),
-                         .networked = reach_of(setup, peer).networked,
-                         .crowded = crowded,
-                         .slot_bytes = members.slot_bytes};
-    const auto measured = probe_link(link, policy, *members.verdict, napper);
-    if (!measured.ok()) return measured.status();
-    (far ? result.far : result.near) = *measured;
-    if (!far && crowded) {
-      result.turn_us = probe_turn(link, policy, *members.verdict, napper);
-    }
+  // What links cost. Not before all are known to be connected: who waits for the messages of a rank
+  // that has given up would wait for long.
+  Report<ProbeResult> fourth;
+  const auto costs = probe_links(setup);
+  if (costs.ok()) fourth.content = *costs;
+  fourth.set(costs.status());
+  const auto probes = exchange(oob, members.nranks, fourth);
+  if (!costs.ok()) return costs.status();
+  if (!probes.ok()) return probes.status();
+
+  Report<Choice> fifth;
+  if (members.rank == 0) {
+    const auto choice = choose(setup.shape, merge(setup.links, *probes), setup.options);
+    fifth.set(choice.status());
+    if (choice.ok()) fifth.content = *choice;
   }
-  return result;
+  const auto choices = exchange(oob, members.nranks, fifth);
+  if (!choices.ok()) return choices.status();
+  if (!choices->front().selector.valid()) {
+    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
+  }
+  setup.selector = choices->front().selector;
+  setup.links = choices->front().links;
+  return {};
 }
 
 } // namespace whorl

@@ -206,38 +206,6 @@ void adopt(Setup& setup, const Decisions& decided) {
   setup.probed = decided.probe;
 }
 
-/// Rounds 4 and 5: measures links, and replaces the algorithms by rank 0's choice by that.
-Status choose_by_measuring(Setup& setup, Oob& oob, Stopwatch& phases) {
-  const Membership& members = *setup.membership;
-  // Round 4: what links cost. Not before all are known to be connected: who waits for the messages
-  // of a rank that has given up would wait for long.
-  Report<ProbeResult> fourth;
-  const auto costs = probe_links(setup);
-  if (costs.ok()) fourth.content = *costs;
-  fourth.set(costs.status());
-  phases.lap("measured");
-  const auto probes = exchange(oob, members.nranks, fourth);
-  if (!costs.ok()) return costs.status();
-  if (!probes.ok()) return probes.status();
-
-  // Round 5: rank 0's choice of algorithms.
-  Report<Choice> fifth;
-  if (members.rank == 0) {
-    const auto choice = choose(setup.shape, merge(setup.links, *probes), setup.options);
-    fifth.set(choice.status());
-    if (choice.ok()) fifth.content = *choice;
-  }
-  const auto choices = exchange(oob, members.nranks, fifth);
-  if (!choices.ok()) return choices.status();
-  if (!choices->front().selector.valid()) {
-    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
-  }
-  setup.selector = choices->front().selector;
-  setup.links = choices->front().links;
-  phases.lap("chosen");
-  return {};
-}
-
 } // namespace
 
 std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
@@ -369,7 +337,8 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   }
   phases.lap("outcomes");
   setup.policy = wait_policy(setup, decided.links.ranks_per_core);
-  if (decided.probe) WHORL_TRY(choose_by_measuring(setup, oob, phases));
+  if (decided.probe) WHORL_TRY(choose_by_measuring(setup, oob));
+  phases.lap("chosen");
   phases.report(rank, nranks, setup.digest());
 
   // Transports without peers have been closed; the rest moves up.
