@@ -30,12 +30,13 @@ class Stopwatch {
     laps_ += fmt::format(", {} {:.2f} ms", phase, static_cast<double>(now - last_) * 1e-6);
     last_ = now;
   }
-  void report(int rank, int nranks, std::uint64_t digest) const {
+  void report(const Setup& setup) const {
     if (laps_.empty()) return;
     log(LogLevel::kInfo,
         fmt::format("rank {} of {} has joined: {:.2f} ms after the meeting{}; digest of choices "
                     "{:016x}",
-                    rank, nranks, static_cast<double>(last_ - start_) * 1e-6, laps_, digest));
+                    setup.membership->rank, setup.membership->nranks,
+                    static_cast<double>(last_ - start_) * 1e-6, laps_, setup.digest()));
   }
 
  private:
@@ -255,6 +256,7 @@ void Setup::nap(std::uint64_t max_ns) const noexcept {
 
 std::uint64_t Setup::digest() const noexcept {
   Hash hash;
+  hash.mix(std::uint64_t{WHORL_VERSION_CODE});
   for (int c = 0; c < kNumCollectives; ++c) {
     for (std::size_t k = 0; k < Selector::kClasses; ++k) {
       hash.mix(selector.pick(static_cast<Collective>(c), std::size_t{1} << k).name);
@@ -337,9 +339,11 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   }
   phases.lap("outcomes");
   setup.policy = wait_policy(setup, decided.links.ranks_per_core);
-  if (decided.probe) WHORL_TRY(choose_by_measuring(setup, oob));
-  phases.lap("chosen");
-  phases.report(rank, nranks, setup.digest());
+  if (decided.probe) {
+    WHORL_TRY(choose_by_measuring(setup, oob));
+    phases.lap("measured");
+  }
+  phases.report(setup);
 
   // Transports without peers have been closed; the rest moves up.
   std::vector<int> new_index(setup.transports.size(), -1);

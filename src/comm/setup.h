@@ -44,8 +44,8 @@ struct Setup {
   FdMailbox* mailbox() const noexcept;
   /// Blocks until something may have come from any peer.
   void nap(std::uint64_t max_ns) const noexcept;
-  /// A number of all that decides in which order an operation combines its operands: algorithms,
-  /// shape and slots. Runs with the same number compute the same bits.
+  /// A number of all that decides in which order an operation on host memory combines its operands:
+  /// version, algorithms, shape and slots. Runs with the same number compute the same bits.
   std::uint64_t digest() const noexcept;
 };
 

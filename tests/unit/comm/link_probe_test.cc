@@ -211,6 +211,35 @@ TEST(Probe, ProcessesAgreeOverEachTransport) {
   }
 }
 
+TEST(Probe, SplitsMeasureIfTheirParentDid) {
+  // All parts have rounds in common, whatever their ranks' environments say.
+  for (const bool probes : {true, false}) {
+    EXPECT_EQ(with_processes(
+                  5,
+                  [&](int rank) {
+                    setenv("WHORL_TIMEOUT_MS", "8000", 1);
+                    setenv("WHORL_PROBE", (rank == 0) == probes ? "1" : "0", 1);
+                  },
+                  [&](RankContext& context, const whorlUniqueId& id) {
+                    whorlComm_t parent = nullptr, part = nullptr;
+                    ASSERT_EQ(failure(whorlCommInitRank(&parent, 5, id, context.rank)), "");
+                    EXPECT_EQ(parent->communicator->probed(), probes);
+                    // Two pairs and one alone; then one pair, and nobody else has a part.
+                    for (const int color : {context.rank / 2, context.rank < 2 ? 0 : -1}) {
+                      ASSERT_EQ(failure(whorlCommSplit(parent, color, 0, &part, nullptr)), "");
+                      ASSERT_EQ(part == nullptr, color < 0);
+                      if (part == nullptr) continue;
+                      const Communicator& communicator = *part->communicator;
+                      EXPECT_EQ(communicator.probed(), probes && communicator.nranks() == 2);
+                      EXPECT_EQ(whorlCommDestroy(part), whorlSuccess);
+                    }
+                    EXPECT_EQ(whorlCommDestroy(parent), whorlSuccess);
+                  }),
+              "")
+        << probes;
+  }
+}
+
 /// Ends the process in the middle of the probe.
 class DiesWhileProbing final : public System {
  public:
