@@ -4,13 +4,17 @@
     perf/regret.py --build build --ranks 2,4,8 --json regret.json --seconds 50
     perf/regret.py --json regret.json --report
     perf/regret.py --build build --json regret.json --replay
+    perf/regret.py --build build --json regret.json --replay --constants
 
 The first adds measurements to the file until the time is over, each of one collective and number of
 ranks in processes and communicators of its own (`whorl-explain --measure`), those with the fewest
 first: repeat it until there are enough. The second says what is in the file. The third judges the
-choices of the present cost model by recorded times and link costs, without measuring.
+choices of the present cost model by recorded times and link costs, without measuring; the last those
+that communicators of this machine make by constants. So the first with WHORL_PROBE=1 in the
+environment and the last compare measured and constant costs by the very same times.
 
-An algorithm's time is the median over measurements of the median over rounds. Rounds during which
+An algorithm's time is the median over measurements of the median over rounds; on a machine that
+others use, where they hold up most rounds, `--quantile 0.1` says more about the algorithms. Rounds during which
 the cores moved towards or away from each other are left out, and the two states are never mixed.
 The choice is measured in two communicators: regret is that of both together, noise the difference
 between them, which two measurements of the same have."""
@@ -65,12 +69,13 @@ def flags(costs):
 
 
 def replay(args, runs):
-    """Replaces the choices in `runs` by those of the present model."""
+    """Replaces the choices in `runs` by those of the present model or constants."""
     for run in runs:
         report = json.loads(output_of(
             args.build / "tools/whorl-explain", run["collective"], "--ranks", run["ranks"],
             "--channels", run["channels"], "--json",
-            "--bytes", ",".join(str(row["bytes"]) for row in run["rows"]), *flags(run["costs"])))
+            "--bytes", ",".join(str(row["bytes"]) for row in run["rows"]),
+            *([] if args.constants else flags(run["costs"]))))
         for row, new in zip(run["rows"], report["rows"]):
             row["measured_choice"] = row["choice"]
             row["choice"] = new["choice"]
@@ -82,10 +87,15 @@ def state_of(recorded):
     return after if before == after else None
 
 
+def quantile(values, q):
+    return sorted(values)[round(q * (len(values) - 1))] if q != 0.5 else statistics.median(values)
+
+
 class Point:
     """One collective, number of ranks, size and distance of the cores."""
 
-    def __init__(self):
+    def __init__(self, q):
+        self.q = q
         self.times = {}  # of each algorithm: a median for each measurement
         self.again = {}  # the same in the second communicator, of those that were chosen
         self.choices = []
@@ -94,16 +104,16 @@ class Point:
     def add(self, row, rounds):
         for name in row["algorithms"]:
             times = [one["us"][name] for one in rounds]
-            self.times.setdefault(name, []).append(statistics.median(times))
+            self.times.setdefault(name, []).append(quantile(times, self.q))
         measured = row.get("measured_choice", row["choice"])
         self.again.setdefault(measured, []).append(
-            statistics.median(one["again_us"] for one in rounds))
+            quantile([one["again_us"] for one in rounds], self.q))
         self.choices.append(row["choice"])
         self.rounds += len(rounds)
 
     def evaluate(self):
-        once = {name: statistics.median(times) for name, times in self.times.items()}
-        twice = {name: statistics.median(times) for name, times in self.again.items()}
+        once = {name: quantile(times, self.q) for name, times in self.times.items()}
+        twice = {name: quantile(times, self.q) for name, times in self.again.items()}
         both = {name: (us + twice.get(name, us)) / 2 for name, us in once.items()}
         self.best = min(both, key=both.get)
         self.best_us = both[self.best]
@@ -114,7 +124,7 @@ class Point:
                       if name in twice else None)
 
 
-def points(runs):
+def points(runs, q):
     found = {}
     for run in runs:
         for row in run["rows"]:
@@ -124,7 +134,7 @@ def points(runs):
             for state, rounds in by_state.items():
                 if state is not None and len(rounds) >= 3:
                     key = (run["ranks"], state, run["collective"], row["bytes"])
-                    found.setdefault(key, Point()).add(row, rounds)
+                    found.setdefault(key, Point(q)).add(row, rounds)
     for point in found.values():
         point.evaluate()
     return found
@@ -135,9 +145,9 @@ def lost_rounds(runs):
     return len(rounds), sum(state_of(one) is None for one in rounds)
 
 
-def report(runs, worst):
+def report(runs, worst, q):
     """Markdown."""
-    found = points(runs)
+    found = points(runs, q)
     groups = {}
     for key, point in sorted(found.items()):
         groups.setdefault(key[:2], []).append(point)
@@ -177,6 +187,10 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, required=True, help="where times are recorded")
     parser.add_argument("--report", action="store_true", help="do not measure")
     parser.add_argument("--replay", action="store_true", help="do not measure; the present model")
+    parser.add_argument("--constants", action="store_true",
+                        help="with --replay: choices as without WHORL_PROBE")
+    parser.add_argument("--quantile", type=float, default=0.5,
+                        help="of rounds and of measurements that is a time")
     args = parser.parse_args()
     runs = json.loads(args.json.read_text()) if args.json.exists() else []
     if args.replay:
@@ -188,7 +202,7 @@ def main():
             if run["ranks"] in args.ranks and run["collective"] in args.collectives]
     if not runs:
         sys.exit("nothing has been measured for these collectives and numbers of ranks")
-    report(runs, args.worst)
+    report(runs, args.worst, args.quantile)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,16 @@
 /// rank that only sends (the root of a broadcast, say) may return success and learns of it in its
 /// next call.
 ///
+/// **Bits.** Sums of floating-point numbers depend on the order of the operands, and that on the
+/// call (collective, count, datatype, operator, root), the version of whorl, the number of ranks,
+/// which of them are on one host and of one process, the transports between them, ranks for each
+/// online processor where these are more than one, the fields maxCTAs, minCTAs and memoryBudget of
+/// ::whorlConfig_t, and the variables WHORL_ALGO, WHORL_DIMS, WHORL_CHANNELS, WHORL_MAX_CHANNELS,
+/// WHORL_SLOTS, WHORL_SLOT_BYTES, WHORL_MEMORY_BUDGET, WHORL_TRANSPORTS and WHORL_HOST_ID; with
+/// device memory on devices and WHORL_DEVICE_ALGO, WHORL_DEVICE_IPC and WHORL_PIECE_BYTES, too.
+/// Where these are the same, so are the bits, in every run and under any load; not with
+/// WHORL_PROBE=1, which chooses algorithms by measured times.
+///
 /// **Counts** are in elements, never bytes. A count of 0 is legal everywhere and then buffers may
 /// be NULL. **Buffers** belong to the operation until it is complete: until the call returns when
 /// `stream` is NULL, until the stream has passed it otherwise.

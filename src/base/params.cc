@@ -41,9 +41,10 @@ constexpr std::array kParams{
               "Attempts before a wait yields the core, 0 to 1000000000. More pays only where every "
               "rank has a core to itself. Empty: 20; where a host has more ranks than cores 8, and "
               "0 if some are connected by TCP."},
-    ParamInfo{Param::kProbe, "WHORL_PROBE", "1",
+    ParamInfo{Param::kProbe, "WHORL_PROBE", "0",
               "1: measure what messages cost when a communicator is made, and choose algorithms by "
-              "that; 0: by estimates. Rank 0's counts."},
+              "that, so that choices, and the last bits of sums, may differ from run to run; 0: by "
+              "constants, alike in every run. Rank 0's counts, for a split the parent's."},
     ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,tcp",
               "Transports that may be used, best first."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",

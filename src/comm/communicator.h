@@ -36,6 +36,9 @@ class Communicator final : private TaskRunner {
   /// How algorithms are chosen; alike on all ranks.
   const Selector& selector() const noexcept { return setup_.selector; }
   const LinkCosts& links() const noexcept { return setup_.links; }
+  /// Whether links were measured, and not by constants.
+  bool probed() const noexcept { return setup_.probed; }
+  std::uint64_t digest() const noexcept { return setup_.digest(); } ///< see Setup
   const Shape& shape() const noexcept { return setup_.shape; }
 
   /// Carries out a batch; returns when this rank's part is complete. After an error other than

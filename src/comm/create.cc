@@ -98,10 +98,12 @@ Status create_all(whorlComm_t* out, std::span<const Options> options) {
   return failed;
 }
 
-Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
-                    const Options& options) {
+Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key, const Options& given) {
   *out = nullptr;
   Communicator& communicator = *parent.communicator;
+  // All parts of a split have the same number of rounds.
+  Options options = given;
+  options.probe = communicator.probed();
   auto meeting = meet_by_split(communicator, color, key);
   if (!meeting.ok()) return meeting.status();
   CountingOob oob(*meeting->oob);
@@ -117,7 +119,7 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
       status = setup.status();
     }
   }
-  const Status attended = sit_out(oob, meeting->nranks, oob.rounds());
+  const Status attended = sit_out(oob, meeting->nranks, oob.rounds(), options.probe);
   return status.ok() ? attended : status;
 }
 

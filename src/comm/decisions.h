@@ -15,10 +15,10 @@ namespace whorl {
 
 /// What rank 0 decides for all ranks, so that they cannot disagree. Fixed size, sent as it is.
 struct Decisions {
-  Selector selector; ///< by estimates
-  LinkCosts links;   ///< these estimates
+  Selector selector; ///< by the constants of the transports
+  LinkCosts links;   ///< these constants
   std::int32_t channels = 1;
-  bool probe = false;           ///< links are measured and algorithms chosen once more
+  bool probe = false;           ///< links are measured, and algorithms chosen once more by that
   std::array<char, 252> dims{}; ///< as in WHORL_DIMS, zero-terminated
   MemorySizes memory;
 };

@@ -5,8 +5,15 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/decisions.h"
+#include "comm/report.h"
+
 namespace whorl {
 namespace {
+
+// What a processor takes (docs/selection.md): to reduce a KiB instead of copying it, to copy it,
+// and to hand itself over to the next rank that shares it.
+constexpr double kReduceUsPerKib = 0.007, kCopyUsPerKib = 0.011, kHandOverUs = 1.25;
 
 /// The link to a peer, by the cards.
 Reach reach_of(const Setup& setup, int peer) {
@@ -44,45 +51,7 @@ class SetupNapper final : public Napper {
   const Setup& setup_;
 };
 
-} // namespace
-
-LinkCosts estimate_links(const Setup& setup) {
-  const Membership& members = *setup.membership;
-  const std::uint64_t host = members.cards[static_cast<std::size_t>(members.rank)].host_key;
-  LinkCosts costs;
-  costs.message_bytes = members.slot_bytes;
-  costs.slots = static_cast<std::size_t>(members.slots);
-  if (const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) {
-    costs.cache_bytes = static_cast<std::size_t>(bytes);
-  }
-  costs.ranks_per_core = ranks_per_core(members);
-  // With more ranks than cores each of a core's ranks gets it in turn, in every round.
-  constexpr double kHandOverUs = 1.0;
-  const double hand_over_us = costs.ranks_per_core > 1 ? kHandOverUs * costs.ranks_per_core : 0;
-  constexpr Link kNothing{.alpha_us = 0,
-                          .overhead_us = 0,
-                          .beta_us_per_kib = 0,
-                          .send_us_per_kib = 0,
-                          .receive_us_per_kib = 0};
-  Link all = kNothing, near = kNothing;
-  const auto raise_to = [&](Link& slowest, const Reach& link) {
-    slowest.alpha_us = std::max(slowest.alpha_us, link.alpha_us + hand_over_us);
-    slowest.overhead_us = std::max(slowest.overhead_us, link.overhead_us);
-    double& beta = link.networked ? slowest.beta_us_per_kib : slowest.send_us_per_kib;
-    beta = std::max(beta, link.beta_us_per_kib);
-    slowest.receive_us_per_kib = slowest.send_us_per_kib;
-  };
-  for (int peer = 0; peer < members.nranks; ++peer) {
-    if (setup.transport_of[static_cast<std::size_t>(peer)] < 0) continue;
-    const Reach link = reach_of(setup, peer);
-    raise_to(all, link);
-    if (members.cards[static_cast<std::size_t>(peer)].host_key == host) raise_to(near, link);
-  }
-  if (all != kNothing) costs.link = all;
-  if (near != kNothing) costs.inner = near;
-  return costs;
-}
-
+/// Measures the links of this rank, while its partners do the same.
 Result<ProbeResult> probe_links(const Setup& setup) {
   const Membership& members = *setup.membership;
   ProbeResult result;
@@ -108,6 +77,71 @@ Result<ProbeResult> probe_links(const Setup& setup) {
     }
   }
   return result;
+}
+
+} // namespace
+
+LinkCosts estimate_links(const Setup& setup) {
+  const Membership& members = *setup.membership;
+  const std::uint64_t host = members.cards[static_cast<std::size_t>(members.rank)].host_key;
+  LinkCosts costs;
+  costs.gamma_us_per_kib = kReduceUsPerKib;
+  costs.copy_us_per_kib = kCopyUsPerKib;
+  costs.message_bytes = members.slot_bytes;
+  costs.slots = static_cast<std::size_t>(members.slots);
+  costs.ranks_per_core = ranks_per_core(members);
+  // With more ranks than cores each of a core's ranks gets it in turn, in every round.
+  const double hand_over_us = costs.ranks_per_core > 1 ? kHandOverUs * costs.ranks_per_core : 0;
+  constexpr Link kNothing{.alpha_us = 0,
+                          .overhead_us = 0,
+                          .beta_us_per_kib = 0,
+                          .send_us_per_kib = 0,
+                          .receive_us_per_kib = 0};
+  Link all = kNothing, near = kNothing;
+  const auto raise_to = [&](Link& slowest, const Reach& link) {
+    slowest.alpha_us = std::max(slowest.alpha_us, link.alpha_us + hand_over_us);
+    slowest.overhead_us = std::max(slowest.overhead_us, link.overhead_us);
+    double& beta = link.networked ? slowest.beta_us_per_kib : slowest.send_us_per_kib;
+    beta = std::max(beta, link.beta_us_per_kib);
+    slowest.receive_us_per_kib = slowest.send_us_per_kib;
+  };
+  for (int peer = 0; peer < members.nranks; ++peer) {
+    if (setup.transport_of[static_cast<std::size_t>(peer)] < 0) continue;
+    const Reach link = reach_of(setup, peer);
+    raise_to(all, link);
+    if (members.cards[static_cast<std::size_t>(peer)].host_key == host) raise_to(near, link);
+  }
+  if (all != kNothing) costs.link = all;
+  if (near != kNothing) costs.inner = near;
+  return costs;
+}
+
+Status choose_by_measuring(Setup& setup, Oob& oob) {
+  const Membership& members = *setup.membership;
+  // What links cost. Not before all are known to be connected: who waits for the messages of a rank
+  // that has given up would wait for long.
+  Report<ProbeResult> fourth;
+  const auto costs = probe_links(setup);
+  if (costs.ok()) fourth.content = *costs;
+  fourth.set(costs.status());
+  const auto probes = exchange(oob, members.nranks, fourth);
+  if (!costs.ok()) return costs.status();
+  if (!probes.ok()) return probes.status();
+
+  Report<Choice> fifth;
+  if (members.rank == 0) {
+    const auto choice = choose(setup.shape, merge(setup.links, *probes), setup.options);
+    fifth.set(choice.status());
+    if (choice.ok()) fifth.content = *choice;
+  }
+  const auto choices = exchange(oob, members.nranks, fifth);
+  if (!choices.ok()) return choices.status();
+  if (!choices->front().selector.valid()) {
+    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
+  }
+  setup.selector = choices->front().selector;
+  setup.links = choices->front().links;
+  return {};
 }
 
 } // namespace whorl

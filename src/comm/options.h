@@ -28,7 +28,7 @@ struct Options {
   std::size_t trace_records = 65536;
   bool verify = false;
   std::optional<std::uint32_t> spins; ///< attempts before a wait yields; empty: what suits
-  bool probe = true;                  ///< measure links; rank 0's counts
+  bool probe = false;                 ///< choose by measured costs of links; rank 0's counts
   int device = -1;                    ///< that the rank says is its own; −1: none
 
   /// From the environment alone. The error names the variable.

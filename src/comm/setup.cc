@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "comm/cards.h"
@@ -13,7 +14,6 @@
 #include "comm/link_costs.h"
 #include "comm/local_host.h"
 #include "comm/report.h"
-#include "comm/steady_costs.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
@@ -30,11 +30,13 @@ class Stopwatch {
     laps_ += fmt::format(", {} {:.2f} ms", phase, static_cast<double>(now - last_) * 1e-6);
     last_ = now;
   }
-  void report(int rank, int nranks) const {
+  void report(const Setup& setup) const {
     if (laps_.empty()) return;
     log(LogLevel::kInfo,
-        fmt::format("rank {} of {} has joined: {:.2f} ms after the meeting{}", rank, nranks,
-                    static_cast<double>(last_ - start_) * 1e-6, laps_));
+        fmt::format("rank {} of {} has joined: {:.2f} ms after the meeting{}; digest of choices "
+                    "{:016x}",
+                    setup.membership->rank, setup.membership->nranks,
+                    static_cast<double>(last_ - start_) * 1e-6, laps_, setup.digest()));
   }
 
  private:
@@ -185,6 +187,26 @@ Status connect_all(Setup& setup) {
   return {};
 }
 
+/// Rank 0's decisions for all ranks.
+Result<Decisions> decide_for_all(Setup& setup) {
+  std::size_t& slot_bytes = setup.membership->slot_bytes;
+  if (slot_bytes == 0) slot_bytes = suitable_slot_bytes(setup);
+  return decide(*setup.membership, setup.options, estimate_links(setup), endpoint_bytes(setup));
+}
+
+/// Enters what rank 0 has decided.
+void adopt(Setup& setup, const Decisions& decided) {
+  setup.membership->slots = static_cast<int>(decided.memory.slots);
+  setup.membership->slot_bytes = decided.memory.slot_bytes;
+  setup.membership->channels = static_cast<int>(decided.memory.channels);
+  setup.workspace_bytes = decided.memory.workspace_bytes;
+  setup.memory_budget = smallest_budget(*setup.membership);
+  setup.shape = *shape_of(decided, *setup.membership);
+  setup.selector = decided.selector;
+  setup.links = decided.links;
+  setup.probed = decided.probe;
+}
+
 } // namespace
 
 std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
@@ -232,10 +254,32 @@ void Setup::nap(std::uint64_t max_ns) const noexcept {
   for (const auto& transport : transports) transport->nap(max_ns / transports.size());
 }
 
-Status sit_out(Oob& oob, int nranks, int done) {
+std::uint64_t Setup::digest() const noexcept {
+  Hash hash;
+  hash.mix(std::uint64_t{WHORL_VERSION_CODE});
+  for (int c = 0; c < kNumCollectives; ++c) {
+    for (std::size_t k = 0; k < Selector::kClasses; ++k) {
+      hash.mix(selector.pick(static_cast<Collective>(c), std::size_t{1} << k).name);
+      hash.mix(0); // between two names
+    }
+  }
+  for (const int number : {shape.nranks, shape.channels}) {
+    hash.mix(static_cast<std::uint64_t>(number));
+  }
+  for (const int rank : shape.ring) hash.mix(static_cast<std::uint64_t>(rank));
+  for (const Dimension& dim : shape.dims) {
+    hash.mix(static_cast<std::uint64_t>(dim.size));
+    hash.mix(dim.algorithm);
+  }
+  hash.mix(membership->slot_bytes);
+  return hash.value();
+}
+
+Status sit_out(Oob& oob, int nranks, int done, bool probes) {
   if (done < 1) WHORL_TRY(attend<RankCard>(oob, nranks));
   if (done < 2) WHORL_TRY(attend<Decisions>(oob, nranks));
   if (done < 3) WHORL_TRY(attend<Nothing>(oob, nranks));
+  if (!probes) return {};
   if (done < 4) WHORL_TRY(attend<ProbeResult>(oob, nranks));
   if (done < 5) WHORL_TRY(attend<Choice>(oob, nranks));
   return {};
@@ -269,15 +313,10 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   const auto prepare_links = [&]() -> Status {
     WHORL_TRY(make_membership(setup, *std::move(cards), identity, rank));
     WHORL_TRY(choose_transports(setup));
-    if (rank == 0) {
-      std::size_t& slot_bytes = setup.membership->slot_bytes;
-      if (slot_bytes == 0) slot_bytes = suitable_slot_bytes(setup);
-      auto decisions =
-          decide(*setup.membership, options, estimate_links(setup), endpoint_bytes(setup));
-      if (!decisions.ok()) return decisions.status();
-      second.content = *decisions;
-    }
-    return {};
+    if (rank != 0) return {};
+    const auto decisions = decide_for_all(setup);
+    if (decisions.ok()) second.content = *decisions;
+    return decisions.status();
   };
   second.set(prepare_links());
   const auto decisions = exchange(oob, nranks, second);
@@ -288,11 +327,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   // Round 3: whether every rank is connected.
   Status connected = check(decided, *setup.membership);
   if (connected.ok()) {
-    setup.membership->slots = static_cast<int>(decided.memory.slots);
-    setup.membership->slot_bytes = decided.memory.slot_bytes;
-    setup.membership->channels = static_cast<int>(decided.memory.channels);
-    setup.workspace_bytes = decided.memory.workspace_bytes;
-    setup.memory_budget = smallest_budget(*setup.membership);
+    adopt(setup, decided);
     connected = connect_all(setup);
   }
   phases.lap("connected");
@@ -303,45 +338,12 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     return connected.ok() ? all.status() : connected;
   }
   phases.lap("outcomes");
-  setup.shape = *shape_of(decided, *setup.membership);
   setup.policy = wait_policy(setup, decided.links.ranks_per_core);
-
-  // Round 4: what links cost. Not before all are known to be connected: who waits for the messages
-  // of a rank that has given up would wait for long.
-  Report<ProbeResult> fourth;
-  Status probed;
   if (decided.probe) {
-    auto costs = probe_links(setup);
-    if (costs.ok()) {
-      fourth.content = *costs;
-    } else {
-      probed = costs.status();
-    }
+    WHORL_TRY(choose_by_measuring(setup, oob));
+    phases.lap("measured");
   }
-  fourth.set(probed);
-  phases.lap("measured");
-  const auto probes = exchange(oob, nranks, fourth);
-  if (!probed.ok()) return probed;
-  if (!probes.ok()) return probes.status();
-
-  // Round 5: rank 0's choice of algorithms.
-  Report<Choice> fifth;
-  if (rank == 0) {
-    LinkCosts costs = merge(decided.links, *probes);
-    if (decided.probe) costs = steady_costs().settle(decided.links, costs);
-    auto choice = choose(setup.shape, costs, options);
-    fifth.set(choice.status());
-    if (choice.ok()) fifth.content = *choice;
-  }
-  const auto choices = exchange(oob, nranks, fifth);
-  if (!choices.ok()) return choices.status();
-  if (!choices->front().selector.valid()) {
-    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
-  }
-  setup.selector = choices->front().selector;
-  setup.links = choices->front().links;
-  phases.lap("chosen");
-  phases.report(rank, nranks);
+  phases.report(setup);
 
   // Transports without peers have been closed; the rest moves up.
   std::vector<int> new_index(setup.transports.size(), -1);
@@ -355,6 +357,30 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   std::erase(setup.transports, nullptr);
 
   setup.verify = options.verify;
+  return setup;
+}
+
+Result<Setup> rehearse(const Options& options, int nranks, int nhosts) {
+  Setup setup;
+  setup.options = options;
+  setup.verdict = std::make_shared<Verdict>();
+  if (nranks > 1) WHORL_TRY(make_transports(setup));
+  const auto card = make_card(setup, {}, 0);
+  if (!card.ok()) return card.status();
+  std::vector<RankCard> cards(static_cast<std::size_t>(nranks), *card);
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    const std::uint64_t host = rank * static_cast<std::uint64_t>(nhosts) / cards.size();
+    cards[rank].rank = static_cast<std::uint32_t>(rank);
+    cards[rank].host_key += host;
+    cards[rank].machine_key += host;
+    cards[rank].process_key += rank;
+  }
+  WHORL_TRY(make_membership(setup, std::move(cards), {}, 0));
+  WHORL_TRY(choose_transports(setup));
+  const auto decisions = decide_for_all(setup);
+  if (!decisions.ok()) return decisions.status();
+  adopt(setup, *decisions);
+  setup.probed = false;
   return setup;
 }
 

@@ -29,6 +29,7 @@ struct Setup {
   LinkCosts links; ///< that the selector was made from
   WaitPolicy policy{};
   bool verify = false;
+  bool probed = false; ///< links were measured, and the selector was made by that
   std::uint64_t workspace_bytes = UINT64_MAX; ///< see MemorySizes
   std::unique_ptr<Trace> trace;               ///< null: nothing is recorded
   std::uint64_t memory_budget = 0;            ///< the smallest of all ranks; 0: no limit
@@ -43,12 +44,16 @@ struct Setup {
   FdMailbox* mailbox() const noexcept;
   /// Blocks until something may have come from any peer.
   void nap(std::uint64_t max_ns) const noexcept;
+  /// A number of all that decides in which order an operation on host memory combines its operands:
+  /// version, algorithms, shape and slots. Runs with the same number compute the same bits.
+  std::uint64_t digest() const noexcept;
 };
 
 /// Meets the other ranks through `oob` and connects to them: cards are exchanged, each pair takes
 /// the best transport that reaches it, rank 0's decisions go to everyone, every rank learns whether
-/// every other is connected, links are measured, and rank 0's choice of algorithms goes to
-/// everyone. The error of any rank becomes everyone's.
+/// every other is connected. Where links are to be measured, two rounds more follow, in which they
+/// are, and rank 0's choice of algorithms by that goes to everyone. The error of any rank becomes
+/// everyone's.
 /// `identity` is alike on all ranks.
 /// `verdict` becomes the communicator's; raised before, it ends the set-up.
 Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
@@ -56,7 +61,12 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
 
 /// Takes part in the rounds of a set_up() of other ranks from round `done` on, with nothing to say.
 /// Where one all-gather serves several set-ups (a split), ranks without a part, and those that have
-/// given up early, owe this to the others.
-Status sit_out(Oob& oob, int nranks, int done);
+/// given up early, owe this to the others. `probes`: whether any of them measures links.
+Status sit_out(Oob& oob, int nranks, int done, bool probes);
+
+/// What set_up() would decide on rank 0 of `nranks` ranks, processes like this one that are spread
+/// evenly over `nhosts` hosts like this one. Nothing is connected or measured. The error says what
+/// is wrong with the options.
+Result<Setup> rehearse(const Options& options, int nranks, int nhosts);
 
 } // namespace whorl

@@ -78,8 +78,7 @@ std::string exercise(whorlComm_t comm, std::size_t count) {
 
 TEST(Memory, FiguresAddUpAndGrowWithUse) {
   for (const char* const transport : {"inproc", "tcp"}) {
-    // Without messages that measure links.
-    const ScopedEnv env({{"WHORL_TRANSPORTS", transport}, {"WHORL_PROBE", "0"}});
+    const ScopedEnv env({{"WHORL_TRANSPORTS", transport}});
     ThreadWorld world(3);
     ASSERT_TRUE(world.ok()) << world.error();
     for (int rank = 0; rank < world.size(); ++rank) {
@@ -123,7 +122,7 @@ TEST(Memory, FiguresAddUpAndGrowWithUse) {
 }
 
 TEST(Memory, PlansIncludeWhatRunsThem) {
-  const ScopedEnv env({{"WHORL_ALGO", "allreduce:oneshot"}, {"WHORL_PROBE", "0"}});
+  const ScopedEnv env({{"WHORL_ALGO", "allreduce:oneshot"}});
   ThreadWorld world(2);
   ASSERT_TRUE(world.ok()) << world.error();
   const std::uint64_t before = stat(world.comm(0), whorlStatHostMemPlans);

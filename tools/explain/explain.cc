@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "comm/selector.h"
+#include "comm/setup.h"
 
 namespace whorl::explain {
 namespace {
@@ -40,7 +41,7 @@ std::vector<std::size_t> size_classes(bool measures) {
   return sizes;
 }
 
-std::string check(Arguments& arguments, const std::string& collective, const std::string& dims) {
+std::string check(Arguments& arguments, const std::string& collective) {
   bool known = false;
   std::string names;
   for (int c = 0; c < kNumCollectives; ++c) {
@@ -52,7 +53,7 @@ std::string check(Arguments& arguments, const std::string& collective, const std
     known = true;
   }
   if (!known) return fmt::format("There is no collective \"{}\"; there are {}.", collective, names);
-  auto parsed = parse_dims(dims, arguments.shape.nranks);
+  auto parsed = parse_dims(arguments.dims, arguments.shape.nranks);
   if (!parsed.ok()) return parsed.status().message();
   arguments.shape.dims = *std::move(parsed);
   const bool starts = arguments.measures || arguments.communicators > 0;
@@ -76,12 +77,14 @@ std::string check(Arguments& arguments, const std::string& collective, const std
 
 std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   Arguments arguments;
-  std::string collective, dims;
+  std::string collective;
   LinkCosts& links = arguments.links;
   arguments.shape.nranks = 2;
   CLI::App app(
       "Says which algorithm a collective uses and why: the predicted time of each candidate, by "
-      "given costs of links or, with --measure, by those of this machine, next to measured times.");
+      "the costs that ranks like this process would use, by given ones or, with --measure, next to "
+      "measured times. The digest is a number of all choices: ranks and runs with the same one "
+      "compute the same bits.");
   app.add_option("collective", collective, "allreduce, broadcast, ...")->required();
   app.add_option("-n,--ranks", arguments.shape.nranks, "number of ranks (2)")
       ->check(CLI::Range(1, kMaxRanks));
@@ -91,7 +94,11 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--channels", arguments.shape.channels, "channels side by side (1)")
       ->check(CLI::Range(1, 16));
-  app.add_option("--dims", dims, "levels of a hierarchy, innermost first: 4:twoshot,2:ring");
+  CLI::Option* const hosts =
+      app.add_option("--hosts", arguments.hosts, "that the ranks are spread over evenly (1)")
+          ->check(CLI::Range(1, kMaxRanks));
+  app.add_option("--dims", arguments.dims,
+                 "levels of a hierarchy, innermost first: 4:twoshot,2:ring");
   CLI::Option* const measure =
       app.add_flag("--measure", arguments.measures, "start ranks on this host and measure");
   app.add_option("--rounds", arguments.rounds, "of a measurement (7)")
@@ -104,11 +111,14 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
           ->excludes(measure);
   app.add_flag("--fresh", arguments.fresh, "each in new processes")->needs(communicators);
   app.add_flag("--json", arguments.json, "for programs")->excludes(communicators);
+  hosts->excludes(measure)->excludes(communicators);
+  std::vector<CLI::Option*> costs;
+  const auto is_cost = [&](CLI::Option* option) {
+    costs.push_back(option->excludes(measure)->excludes(communicators)->excludes(hosts));
+  };
   const auto cost = [&](const char* name, double& value, const char* what) {
-    app.add_option(name, value, fmt::format("{} ({})", what, value))
-        ->check(CLI::Range(0.0, 1e9))
-        ->excludes(measure)
-        ->excludes(communicators);
+    is_cost(app.add_option(name, value, fmt::format("{} ({})", what, value))
+                ->check(CLI::Range(0.0, 1e9)));
   };
   cost("--alpha", links.link.alpha_us, "µs of a round of empty messages");
   cost("--overhead", links.link.overhead_us, "µs of a processor for each message");
@@ -118,14 +128,11 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   cost("--gamma", links.gamma_us_per_kib, "µs to reduce a KiB, beyond copying it");
   cost("--copy", links.copy_us_per_kib, "µs to copy a KiB");
   cost("--ranks-per-core", links.ranks_per_core, "ranks that share a core");
-  app.add_option("--slots", links.slots, "messages on their way between two ranks (4)")
-      ->check(CLI::Range(2, 64))
-      ->excludes(measure);
-  app.add_option("--cache-bytes", links.cache_bytes, "cache of a core alone (1048576)")
-      ->excludes(measure);
-  app.add_option("--message-bytes", links.message_bytes, "payload of a slot (65536)")
-      ->check(CLI::Range(64.0, 1e9))
-      ->excludes(measure);
+  is_cost(app.add_option("--slots", links.slots, "messages on their way between two ranks (4)")
+              ->check(CLI::Range(2, 64)));
+  is_cost(app.add_option("--cache-bytes", links.cache_bytes, "cache of a core alone (1048576)"));
+  is_cost(app.add_option("--message-bytes", links.message_bytes, "payload of a slot (65536)")
+              ->check(CLI::Range(64.0, 1e9)));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -135,7 +142,9 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
                      : Exit{kBadInput, fmt::format("whorl-explain: {}\n", error.what())};
     return std::nullopt;
   }
-  if (const std::string bad = check(arguments, collective, dims); !bad.empty()) {
+  arguments.given = std::any_of(costs.begin(), costs.end(),
+                                [](const CLI::Option* option) { return option->count() > 0; });
+  if (const std::string bad = check(arguments, collective); !bad.empty()) {
     exit = {kBadInput, fmt::format("whorl-explain: {}\n", bad)};
     return std::nullopt;
   }
@@ -168,11 +177,33 @@ std::vector<Row> predict(const Arguments& arguments) {
   return rows;
 }
 
+Status choose_as_here(Arguments& arguments, std::vector<Row>& rows) {
+  auto options = Options::from_environment();
+  if (!options.ok()) return options.status();
+  if (arguments.shape.channels > 1) options->channels = arguments.shape.channels;
+  options->max_channels = std::max(options->max_channels, options->channels);
+  if (!arguments.dims.empty()) options->dims = arguments.dims;
+  const auto setup = rehearse(*options, arguments.shape.nranks, arguments.hosts);
+  if (!setup.ok()) return setup.status();
+  arguments.shape = setup->shape;
+  arguments.links = setup->links;
+  arguments.digest = setup->digest();
+  rows = predict(arguments);
+  const auto algorithms = candidates(arguments.collective, arguments.shape);
+  for (Row& row : rows) {
+    row.choice = same_schedules(&setup->selector.pick(arguments.collective, row.bytes), algorithms,
+                                arguments.shape);
+  }
+  return {};
+}
+
 std::string to_text(const Arguments& arguments, const std::vector<Row>& rows) {
   const LinkCosts& costs = arguments.links;
   std::string text =
       fmt::format("{} of {} ranks, {}\n", name_of(arguments.collective), arguments.shape.nranks,
-                  arguments.measures ? "costs measured here" : "costs as given");
+                  arguments.given    ? "costs as given"
+                  : arguments.probed ? "costs measured here"
+                                     : "costs of ranks like this process");
   const auto add = [&](const char* where, const Link& link) {
     text += fmt::format(
         "{}: a round {:.2f} µs, a message {:.2f} µs; for each KiB sending {:.3f}, "
@@ -184,8 +215,10 @@ std::string to_text(const Arguments& arguments, const std::vector<Row>& rows) {
   if (costs.inner && *costs.inner != costs.link) add("within a group", *costs.inner);
   text += fmt::format(
       "a processor: reducing {:.3f}, copying {:.3f} µs for each KiB; {:.3g} ranks "
-      "for each core\n\n",
+      "for each core\n",
       costs.gamma_us_per_kib, costs.copy_us_per_kib, costs.ranks_per_core);
+  if (arguments.digest != 0) text += fmt::format("digest of choices {:016x}\n", arguments.digest);
+  text += "\n";
   const auto algorithms = candidates(arguments.collective, arguments.shape);
   std::string head = fmt::format("{:>10}  {:<16}", "size", "choice");
   for (const Algorithm* algorithm : algorithms) head += fmt::format("{:>17}", algorithm->name);
@@ -232,6 +265,8 @@ std::string to_json(const Arguments& arguments, const std::vector<Row>& rows) {
                   {"slots", costs.slots},
                   {"cache_bytes", costs.cache_bytes},
                   {"message_bytes", costs.message_bytes}}}};
+  if (arguments.digest != 0) document["digest"] = fmt::format("{:016x}", arguments.digest);
+  document["probed"] = arguments.probed;
   if (costs.inner) document["costs"]["inner"] = link_json(*costs.inner);
   const auto algorithms = candidates(arguments.collective, arguments.shape);
   for (const Row& row : rows) {

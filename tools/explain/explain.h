@@ -15,6 +15,11 @@ struct Arguments {
   Shape shape;
   std::vector<std::size_t> sizes; ///< ascending
   LinkCosts links;
+  bool given = false;       ///< links are; else those of ranks like this process
+  std::string dims;         ///< as in WHORL_DIMS; of these
+  int hosts = 1;            ///< that these are on
+  bool probed = false;      ///< links are those that a communicator has measured
+  std::uint64_t digest = 0; ///< see Setup; 0: there is none
   bool measures = false;
   bool json = false;
   int rounds = 7;
@@ -50,7 +55,11 @@ struct Row {
   /// By how much its two times differ, as a part.
   double noise(const std::vector<const Algorithm*>& algorithms) const;
 };
+/// The predictions; the choices by given costs.
 std::vector<Row> predict(const Arguments& arguments);
+/// The choices of a communicator whose ranks are like this process, and in `arguments` what they
+/// are made from. The error says what is wrong with them or the environment.
+Status choose_as_here(Arguments& arguments, std::vector<Row>& rows);
 
 /// Enters the measured times: of the rounds during which the cores stayed as far from each other as
 /// they were in most rounds.

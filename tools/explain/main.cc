@@ -24,7 +24,12 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (!arguments->measures) {
-    const std::vector<Row> rows = predict(*arguments);
+    std::vector<Row> rows;
+    if (arguments->given) {
+      rows = predict(*arguments);
+    } else if (const auto status = choose_as_here(*arguments, rows); !status.ok()) {
+      return fail(status);
+    }
     fmt::print("{}", arguments->json ? to_json(*arguments, rows) : to_text(*arguments, rows));
     return 0;
   }
@@ -35,6 +40,8 @@ int main(int argc, char** argv) {
                                  .rounds = arguments->rounds});
   if (!measured.ok()) return fail(measured.status());
   arguments->links = measured->links;
+  arguments->probed = measured->probed;
+  arguments->digest = measured->digest;
   std::vector<Row> rows = predict(*arguments);
   enter(rows, *measured);
   fmt::print("{}", arguments->json ? to_json(*arguments, rows) : to_text(*arguments, rows));

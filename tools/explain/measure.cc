@@ -26,6 +26,8 @@ constexpr int kMostOperations = 40;
 /// What ranks share; the times follow it.
 struct Board {
   LinkCosts links;
+  bool probed;
+  std::uint64_t digest;
   double creation_us;
   std::array<std::uint8_t, 64> picks;
   double times[1]; ///< see Times
@@ -73,6 +75,8 @@ class Rank {
     if (process_.rank() == 0) {
       board_.creation_us = perf::now_us() - begin;
       board_.links = communicator.links();
+      board_.probed = communicator.probed();
+      board_.digest = communicator.digest();
     }
     for (const Algorithm* algorithm : plan_.algorithms) comms_.push_back(create(*algorithm));
     const Shape shape{.nranks = plan_.nranks};
@@ -220,7 +224,10 @@ class Rank {
 };
 
 Measurement summarize(Board& board, const Plan& plan) {
-  Measurement result{.links = board.links, .creation_ms = board.creation_us / 1000};
+  Measurement result{.links = board.links,
+                     .probed = board.probed,
+                     .digest = board.digest,
+                     .creation_ms = board.creation_us / 1000};
   Times times(board, plan);
   for (std::size_t s = 0; s < plan.sizes.size(); ++s) {
     auto& rounds = result.rounds.emplace_back();

@@ -27,7 +27,9 @@ struct Round {
 
 /// What came of it.
 struct Measurement {
-  LinkCosts links;                        ///< that the communicator has measured
+  LinkCosts links;                        ///< that the communicator chose by
+  bool probed = false;                    ///< it has measured them
+  std::uint64_t digest = 0;               ///< see Setup
   double creation_ms = 0;                 ///< of the communicator that chooses for itself
   std::vector<const Algorithm*> picks;    ///< of the library, by size
   std::vector<std::vector<Round>> rounds; ///< [size][round]
@@ -44,9 +46,10 @@ const Algorithm* same_schedules(const Algorithm* algorithm,
 /// pick two: the difference between them is what one measurement can tell from another.
 Result<Measurement> measure(const Plan& plan);
 
-/// What many communicators of the same ranks have measured, and chosen by that.
+/// What many communicators of the same ranks chose, and by what.
 struct Scatter {
-  std::vector<LinkCosts> links; ///< by communicator
+  std::vector<LinkCosts> links;       ///< by communicator
+  std::vector<std::uint64_t> digests; ///< likewise, see Setup
   /// [collective][class of sizes, see Selector][communicator]
   std::vector<std::vector<std::vector<const Algorithm*>>> picks;
 };

@@ -114,7 +114,11 @@ std::string scatter_text(const Arguments& arguments, const Scatter& scatter) {
   add("passing, µs/KiB", [](const LinkCosts& c) { return c.link.beta_us_per_kib; });
   add("reducing, µs/KiB", [](const LinkCosts& c) { return c.gamma_us_per_kib; });
   add("copying, µs/KiB", [](const LinkCosts& c) { return c.copy_us_per_kib; });
-  text += fmt::format("\n{:>10}  choices of {}\n", "up to", name_of(arguments.collective));
+  std::map<std::uint64_t, int> digests;
+  for (const std::uint64_t digest : scatter.digests) ++digests[digest];
+  text += "\ndigests of choices, and of how many communicators:";
+  for (const auto& [digest, times] : digests) text += fmt::format("  {:016x} {}", digest, times);
+  text += fmt::format("\n\n{:>10}  choices of {}\n", "up to", name_of(arguments.collective));
   int others = 0, entries = 0;
   for (std::size_t c = 0; c < scatter.picks.size(); ++c) {
     const auto collective = static_cast<Collective>(c);

@@ -1,4 +1,4 @@
-// Many communicators of the same ranks: how much what they measure and choose differs.
+// Many communicators of the same ranks: how much what they choose, and by what, differs.
 #include <array>
 
 #include "comm/handle.h"
@@ -14,11 +14,13 @@ constexpr std::size_t kClasses = Selector::kClasses;
 /// What rank 0 tells of each communicator.
 struct Found {
   LinkCosts links;
+  std::uint64_t digest;
   std::array<std::array<std::uint8_t, kClasses>, kNumCollectives> picks;
 };
 
 void note(const Communicator& communicator, Found& found) {
   found.links = communicator.links();
+  found.digest = communicator.digest();
   for (std::size_t c = 0; c < found.picks.size(); ++c) {
     for (std::size_t k = 0; k < kClasses; ++k) {
       const Algorithm& pick =
@@ -45,6 +47,7 @@ Result<Scatter> measure_scatter(int nranks, int communicators, bool fresh) {
     for (int i = 0; i < each; ++i) {
       const Found& found = static_cast<Found*>(shared)[i];
       result.links.push_back(found.links);
+      result.digests.push_back(found.digest);
       for (std::size_t c = 0; c < kNumCollectives; ++c) {
         for (std::size_t k = 0; k < kClasses; ++k) {
           result.picks[c][k].push_back(&all_algorithms()[found.picks[c][k]]);

@@ -62,11 +62,11 @@ Result<std::vector<std::byte>> ShmTransport::listen(const Identity& identity) {
 Reach ShmTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
   const bool listens = self.addresses[index].size == SocketAddress::kEncodedBytes &&
                        peer.addresses[index].size == SocketAddress::kEncodedBytes;
-  // A flag to another core and back; a copy at memory speed.
+  // Of cores that are far from each other or near, the geometric mean (docs/selection.md).
   return {.reachable =
               listens && self.host_key == peer.host_key && self.process_key != peer.process_key,
           .alpha_us = 0.15,
-          .beta_us_per_kib = 0.07};
+          .beta_us_per_kib = 0.025};
 }
 
 /// All FIFOs that this rank may ever write to must have a place in memory. Other ranks ask the same

@@ -15,10 +15,10 @@ namespace whorl {
 namespace {
 
 // For the cost model: two processes of one machine, over loopback or between two network
-// namespaces (docs/results/tcp_2026-11-21.md).
-constexpr double kAlphaUs = 6.0;
+// namespaces (docs/results/tcp_2026-11-21.md); and of two machines, by 25 Gbit/s and a switch.
 constexpr double kOverheadUs = 4.0;
-constexpr double kBetaUsPerKib = 0.2;
+constexpr double kAlphaUs = 6.0, kBetaUsPerKib = 0.2;
+constexpr double kFarAlphaUs = 20.0, kFarBetaUsPerKib = 0.35;
 
 // A host or link that has vanished without a word is noticed after 2 to 3 s. Only the control
 // socket gets these settings: TCP_USER_TIMEOUT also ends a connection whose peer is alive but has
@@ -100,10 +100,11 @@ Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
 Reach TcpTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
   if (index >= self.addresses.size()) return {};
   const bool both = self.addresses[index].size > 0 && peer.addresses[index].size > 0;
+  const bool far = self.machine_key != peer.machine_key;
   return {.reachable = both,
-          .alpha_us = kAlphaUs,
+          .alpha_us = far ? kFarAlphaUs : kAlphaUs,
           .overhead_us = kOverheadUs,
-          .beta_us_per_kib = kBetaUsPerKib,
+          .beta_us_per_kib = far ? kFarBetaUsPerKib : kBetaUsPerKib,
           .networked = true};
 }
 

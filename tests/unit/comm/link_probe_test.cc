@@ -1,5 +1,5 @@
-// The probe: what it measures is plausible, every rank comes to the same choice, noise changes
-// nothing, and a rank that dies meanwhile is named.
+// The probe: what it measures is plausible, every rank comes to the same choice, and a rank that
+// dies meanwhile is named.
 #include "comm/link_probe.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 #include <set>
 
 #include "comm/handle.h"
-#include "comm/steady_costs.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/thread_world.h"
 
@@ -113,45 +112,6 @@ TEST(Merge, MixesPartnersOfTheSameCoreAndOfOthers) {
   EXPECT_NEAR(merge({}, results).link.send_us_per_kib, 0.08 / 3, 1e-12);
 }
 
-LinkCosts costs_of(double alpha) {
-  LinkCosts costs;
-  costs.link.alpha_us = alpha;
-  costs.inner = costs.link;
-  costs.gamma_us_per_kib = alpha / 10;
-  return costs;
-}
-
-TEST(SteadyCosts, DoNotFollowNoise) {
-  SteadyCosts steady;
-  const LinkCosts first = steady.settle({}, costs_of(1));
-  EXPECT_EQ(first, costs_of(1));
-  unsigned random = 1;
-  for (int i = 0; i < 100; ++i) {
-    random = random * 1664525 + 1013904223;
-    const double noise = 0.8 + 0.4 * (random >> 8) / double{1 << 24};
-    EXPECT_EQ(steady.settle({}, costs_of(noise)), first) << noise;
-  }
-}
-
-TEST(SteadyCosts, OutliersDoNotCountAndChangesDo) {
-  SteadyCosts steady;
-  for (int i = 0; i < 5; ++i) steady.settle({}, costs_of(1));
-  EXPECT_EQ(steady.settle({}, costs_of(50)), costs_of(1));
-  EXPECT_EQ(steady.settle({}, costs_of(0.01)), costs_of(1));
-  for (int i = 0; i < 5; ++i) steady.settle({}, costs_of(3));
-  EXPECT_EQ(steady.settle({}, costs_of(3)), costs_of(3));
-}
-
-TEST(SteadyCosts, TellKindsOfCommunicatorsApart) {
-  SteadyCosts steady;
-  for (int kind = 1; kind <= 40; ++kind) { // more than it remembers
-    LinkCosts estimates;
-    estimates.ranks_per_core = kind;
-    EXPECT_EQ(steady.settle(estimates, costs_of(kind)), costs_of(kind));
-    EXPECT_EQ(steady.settle(estimates, costs_of(1.1 * kind)), costs_of(kind));
-  }
-}
-
 void expect_plausible(const Link& link) {
   EXPECT_GT(link.alpha_us, 0.005);
   EXPECT_LT(link.alpha_us, 1e5);
@@ -248,6 +208,35 @@ TEST(Probe, ProcessesAgreeOverEachTransport) {
                   }),
               "")
         << transports;
+  }
+}
+
+TEST(Probe, SplitsMeasureIfTheirParentDid) {
+  // All parts have rounds in common, whatever their ranks' environments say.
+  for (const bool probes : {true, false}) {
+    EXPECT_EQ(with_processes(
+                  5,
+                  [&](int rank) {
+                    setenv("WHORL_TIMEOUT_MS", "8000", 1);
+                    setenv("WHORL_PROBE", (rank == 0) == probes ? "1" : "0", 1);
+                  },
+                  [&](RankContext& context, const whorlUniqueId& id) {
+                    whorlComm_t parent = nullptr, part = nullptr;
+                    ASSERT_EQ(failure(whorlCommInitRank(&parent, 5, id, context.rank)), "");
+                    EXPECT_EQ(parent->communicator->probed(), probes);
+                    // Two pairs and one alone; then one pair, and nobody else has a part.
+                    for (const int color : {context.rank / 2, context.rank < 2 ? 0 : -1}) {
+                      ASSERT_EQ(failure(whorlCommSplit(parent, color, 0, &part, nullptr)), "");
+                      ASSERT_EQ(part == nullptr, color < 0);
+                      if (part == nullptr) continue;
+                      const Communicator& communicator = *part->communicator;
+                      EXPECT_EQ(communicator.probed(), probes && communicator.nranks() == 2);
+                      EXPECT_EQ(whorlCommDestroy(part), whorlSuccess);
+                    }
+                    EXPECT_EQ(whorlCommDestroy(parent), whorlSuccess);
+                  }),
+              "")
+        << probes;
   }
 }
 

@@ -10,7 +10,22 @@ expect 0 '512 MiB  twoshot' allreduce --ranks 4
 expect 0 'a round 3.00' allreduce --ranks 4 --alpha 3
 expect 0 '"choice": "direct"' allgather --ranks 48 -b 4K --json --alpha 100 --overhead 0.01
 expect 0 '"choice": "circulant"' allgather --ranks 48 -b 4K --json --alpha 0.1 --overhead 10
-expect 0 '"choice": "doubling"' barrier --ranks 64 --json
+expect 0 '"choice": "doubling"' barrier --ranks 64 --ranks-per-core 1 --json
+expect 0 'costs as given' allreduce --send 1
+expect 0 'costs of ranks like this process' allreduce
+expect 0 'digest of choices' allreduce --ranks 4
+expect 0 '"digest"' allreduce --ranks 4 --hosts 2 --json
+expect 0 'passing 0.350' allreduce --ranks 4 --hosts 2
+expect 2 'excludes' allreduce --hosts 2 --measure
+same=$($tool allreduce --ranks 4 | grep digest)
+expect 0 "$same" broadcast --ranks 4
+expect 0 "$same" barrier --ranks 4 --measure --rounds 3
+expect 0 "${same#digest of choices } 2" barrier --ranks 4 --communicators 2 --fresh
+export WHORL_ALGO=allreduce:ring
+expect 0 '"choice": "ring"' allreduce --ranks 4 -b 8 --json
+export WHORL_ALGO=rings
+expect 1 '"rings" is neither' allreduce --ranks 4
+unset WHORL_ALGO
 expect 0 'hierarchical' allreduce --ranks 8 --dims 4,2 -b 1M
 expect 0 'regret' allreduce --ranks 2 -b 8,4K --measure --rounds 3
 expect 0 '"measured_us"' barrier --ranks 3 --measure --rounds 3 --json
