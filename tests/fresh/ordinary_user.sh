@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# On a bare Debian, as root: what an ordinary user sees who cannot become root. `./run perf` ends
-# with one sentence, the line in it is right, and after root has typed that line the command works.
+# On a bare Debian, as root: what an ordinary user sees who cannot become root. A command of ./run,
+# the arguments or perf, ends with one sentence, the line in it is right, and after root has typed
+# that line the command works.
 set -euo pipefail
+[ $# -gt 0 ] || set -- perf all_reduce --ranks 2 -b 1K -e 1K
 useradd --create-home someone
 cp -r . /home/someone/whorl
 chown -R someone: /home/someone/whorl
@@ -11,10 +13,10 @@ fail() {
   exit 1
 }
 
-if said=$(as_user ./run perf 2>&1); then fail "it works without packages: $said"; fi
+if said=$(as_user ./run "$@" 2>&1); then fail "it works without packages: $said"; fi
 printf '%s\n' "$said"
 [ "$(wc -l <<<"$said")" = 1 ] || fail 'that is more than a sentence'
 line=${said#*please type: }
 [ "$line" != "$said" ] || fail 'there is no line to type'
 bash -c "$line" >/dev/null 2>&1 || fail "as root, this fails: $line"
-as_user ./run perf all_reduce --ranks 2 -b 1K -e 1K
+as_user ./run "$@"
