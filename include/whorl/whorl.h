@@ -99,7 +99,9 @@ typedef struct whorlStream* whorlStream_t;
 #define WHORL_UNIQUE_ID_BYTES 128
 /// Names one communicator that is about to be created. Made by whorlGetUniqueId() in one process
 /// and carried to all others by the caller. It contains a 32-byte secret that authenticates every
-/// connection of the communicator: do not print or publish it.
+/// connection of the communicator: do not print or publish it. It makes one communicator; using it
+/// again is an error. Ranks meet in the process that made it, which waits an hour for the first
+/// one.
 typedef struct {
   char internal[WHORL_UNIQUE_ID_BYTES]; ///< version, job id, addresses, secret, checksum
 } whorlUniqueId;
@@ -321,12 +323,14 @@ WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t s
 
 /// All ranks agree on one `"host:port"`: rank 0 listens there, the others connect. The secret is
 /// read from the file that `WHORL_SECRET_FILE` names (mode 0600). Without one, a loopback address
-/// is accepted; any other is refused unless `WHORL_INSECURE=1`.
+/// serves processes of one user, who prove that by a unix socket; other addresses are refused.
+/// `WHORL_INSECURE=1` on all ranks lets everybody join.
 WHORL_API whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* hostPort,
                                              int rank, whorlConfig_t* config);
 
 /// A key-value store that all ranks reach. Functions return 0 for success. Values are at most 1024
-/// bytes; keys are unique for each communicator as long as `prefix` is.
+/// bytes; keys are unique for each communicator as long as `prefix` is. The store carries the
+/// secret of the communicator: whoever can read it can join.
 typedef struct {
   void* context;      ///< passed back to the functions
   const char* prefix; ///< put in front of every key; NULL means none

@@ -84,10 +84,13 @@ constexpr std::array kParams{
     ParamInfo{Param::kDims, "WHORL_DIMS", "",
               "Dimensions of the hierarchical algorithms, innermost first, for instance "
               "\"4:twoshot,2:ring\". Empty: ranks of a host, then hosts."},
-    ParamInfo{Param::kSecretFile, "WHORL_SECRET_FILE", "",
-              "File with the secret of an address or launcher rendezvous; mode 0600."},
-    ParamInfo{Param::kInsecure, "WHORL_INSECURE", "0",
-              "1: allow a rendezvous on a non-loopback address without a secret."},
+    ParamInfo{
+        Param::kSecretFile, "WHORL_SECRET_FILE", "",
+        "File with the secret of a rendezvous at an address, the same for all ranks; mode 0600."},
+    ParamInfo{
+        Param::kInsecure, "WHORL_INSECURE", "0",
+        "1: a rendezvous at an address without a secret lets in everybody who reaches it, not "
+        "only processes of the same user and host."},
     ParamInfo{Param::kTrace, "WHORL_TRACE", "",
               "File for a trace of every operation and step, written when the communicator is "
               "destroyed; %r is the rank, %p the process, %j the communicator. Empty: no trace."},

@@ -64,12 +64,14 @@ struct Allgather {
   int (*allgather)(void* context, const void* in, void* out, std::size_t size) = nullptr;
 };
 
-/// Meets at the root that a unique id names.
+/// Meets at the root that a unique id names. An id makes one communicator.
 Result<Rendezvous> meet_by_id(const UniqueId& id, const Attendant& self);
 
 /// Meets at "host:port": rank 0 listens there and serves the others. The secret is that of
-/// `WHORL_SECRET_FILE`. Without one, a loopback address is accepted, with a secret that any user of
-/// this host could compute; any other address is refused unless `WHORL_INSECURE=1`.
+/// `WHORL_SECRET_FILE`. Without one only processes of one user and one host meet, at a loopback
+/// address, unless `WHORL_INSECURE=1` lets anybody join. Loopback is a unix socket named after the
+/// port ("whorl.4000" in the abstract namespace), whose two ends know each other's user; rank 0
+/// listens at other addresses only if a secret, or `WHORL_INSECURE=1`, lets other hosts join.
 Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self);
 
 /// Meets through a key-value store: rank 0 puts a unique id into it, the others wait for that, and

@@ -3,8 +3,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
+#include "base/system.h"
 #include "comm/unique_id.h"
 #include "transports/socket/address.h"
 
@@ -18,14 +20,32 @@ namespace whorl {
 /// arrives. If a rank is missing at the deadline of one that waits, dies in the middle, appears
 /// twice, or disagrees about n or about the size of a contribution, every rank that is connected
 /// or still comes gets an error that names the ranks. The thread is detached: a root that nobody
-/// uses does not keep the process from exiting.
+/// uses does not keep the process from exiting, and ends by itself.
 
-/// Starts a root at a free port, with a new random job and secret.
-Result<UniqueId> start_root();
+/// Which ranks can reach a root.
+enum class RootScope {
+  kAnywhere,
+  kThisHost, ///< through a unix socket: no port is opened
+};
 
-/// Starts a root on a listening socket, for the rendezvous of an address. It ends as well when no
-/// rank has come after `patience_ns`, and 2 s after a failure.
-Status start_root_on(Fd listener, const Identity& identity, std::uint64_t patience_ns);
+/// How long an id of whorlGetUniqueId() waits for its first rank.
+inline constexpr std::uint64_t kIdLifetimeNs = 3'600'000'000'000;
+
+/// Starts a root with a new random job and secret: on a unix socket with a random name for the
+/// ranks of this host, and at free ports of this host's best addresses for the others. If no rank
+/// comes within `patience_ns`, it ends.
+Result<UniqueId> start_root(RootScope scope = RootScope::kAnywhere,
+                            std::uint64_t patience_ns = kIdLifetimeNs);
+
+/// What is particular about a root.
+struct RootTerms {
+  std::uint64_t patience_ns = kIdLifetimeNs; ///< ends if no rank has come after this time
+  bool same_user = false;                    ///< serves only processes of this process's user
+  bool port_is_users = false; ///< ends soon after a failure, so that the port is free again
+};
+
+/// Starts a root on listening sockets.
+Status start_root_on(std::vector<Fd> listeners, const Identity& identity, const RootTerms& terms);
 
 /// The messages between ranks and root, after the handshake (role kBootstrap, to kRootRank).
 namespace bootstrap {

@@ -23,7 +23,7 @@ bool Root::finished() const {
                                    [](const auto& c) { return c->member; });
   if (failed_ && now >= ends_ns_) return true;
   if (!joined_any_) return now >= patience_ends_ns_;
-  return !members && !listener_.valid();
+  return !members && listeners_.empty();
 }
 
 bool Root::join(Connection& c) {
@@ -71,7 +71,7 @@ bool Root::join(Connection& c) {
       return false;
     }
     members_[c.rank] = &c;
-    if (++joined_ == nranks_) listener_.reset(); // nobody else is expected
+    if (++joined_ == nranks_) close_door(); // nobody else is expected
   }
   if (!left_.empty()) {
     fail(Code::kRemoteError,
@@ -119,7 +119,7 @@ void Root::answer_all() {
 void Root::fail(Code code, const std::string& text) {
   if (failed_) return;
   failed_ = true;
-  ends_ns_ = sys().now_ns() + (has_fixed_port_ ? kShortAfterlifeNs : kAfterlifeNs);
+  ends_ns_ = sys().now_ns() + (port_is_users_ ? kShortAfterlifeNs : kAfterlifeNs);
   Answer header;
   header.code = static_cast<std::uint32_t>(code);
   header.round = round_;

@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "comm/bootstrap_root.h"
-#include "transports/socket/handshake.h"
+#include "transports/socket/acceptor.h"
 
 namespace whorl::bootstrap {
 
-/// One connection: a stranger until the handshake is done, then a member once it has contributed.
+/// One authenticated connection: a member once it has contributed.
 struct Connection {
-  Handshake handshake;
-  Fd socket; ///< after the handshake
+  Fd socket;
   std::uint32_t rank = 0;
   bool member = false;
   std::string who;
@@ -30,19 +29,13 @@ struct Connection {
   std::shared_ptr<const std::vector<std::byte>> answer; ///< being sent; null: nothing
   std::size_t answered = 0;
   bool closing = false; ///< once the answer is sent
-
-  int fd() const noexcept { return socket.valid() ? socket.get() : handshake.fd(); }
 };
 
 /// What start_root() promises: accepts ranks, collects what they contribute and answers. Used by
 /// one thread.
 class Root {
  public:
-  Root(Fd listener, const Identity& identity, bool has_fixed_port, std::uint64_t patience_ns)
-      : listener_(std::move(listener)),
-        identity_(identity),
-        has_fixed_port_(has_fixed_port),
-        patience_ends_ns_(has_fixed_port ? sys().now_ns() + patience_ns : UINT64_MAX) {}
+  Root(std::vector<Fd> listeners, const Identity& identity, const RootTerms& terms);
 
   Status prepare();
   void run();
@@ -50,9 +43,8 @@ class Root {
  private:
   // Connections.
   void poll_all();
-  void accept_all();
-  void drop_oldest_stranger();
-  void greet(Connection& connection);
+  void welcome(const ConnectionName& name, Fd socket);
+  void close_door(); ///< nobody else comes in
   /// Reads contributions. A member sends the next one only after it has its answer.
   void receive(Connection& c);
   void start_answer(Connection& c, std::shared_ptr<const std::vector<std::byte>> answer);
@@ -70,10 +62,13 @@ class Root {
   void check_deadlines();
   std::string describe_missing(std::uint32_t timeout_ms) const;
 
-  Fd listener_;
+  AcceptorRules rules(bool same_user);
+
+  std::vector<Fd> listeners_;
   Identity identity_;
-  bool has_fixed_port_;
+  bool port_is_users_;
   std::uint64_t patience_ends_ns_; ///< when to end if nobody has joined
+  Acceptor acceptor_;
   std::array<std::byte, 16> salt_{};
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<pollfd> fds_;

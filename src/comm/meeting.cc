@@ -37,7 +37,8 @@ Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const Verdict& verd
   // Rank 0 makes an id; the launcher's own key-value space carries it to the others.
   std::array<std::byte, UniqueId::kBytes> bytes{};
   if (launch->rank == 0) {
-    const auto id = start_root();
+    const bool this_host = launch->local_nranks == launch->nranks;
+    const auto id = start_root(this_host ? RootScope::kThisHost : RootScope::kAnywhere, timeout_ns);
     if (!id.ok()) return id.status();
     const auto encoded = id->encode();
     if (!encoded.ok()) return encoded.status();

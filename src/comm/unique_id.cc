@@ -69,8 +69,7 @@ Result<UniqueId> UniqueId::decode(std::span<const std::byte, kBytes> bytes) {
     const auto field = in.get_bytes(SocketAddress::kEncodedBytes);
     if (i >= count) continue;
     id.addresses.push_back(SocketAddress::decode(field.first<SocketAddress::kEncodedBytes>()));
-    const int family = id.addresses.back().family();
-    if (family != AF_INET && family != AF_INET6) return invalid("it has a malformed address");
+    if (!id.addresses.back().valid()) return invalid("it has a malformed address");
   }
   id.identity.secret = in.get<decltype(id.identity.secret)>();
   return id;

@@ -125,7 +125,7 @@ Status Meeting::connect() {
     mesh.targets.push_back(
         {.rank = leader, .role = SocketRole::kShm, .channel = 0, .addresses = {target}});
   }
-  auto links = connect_mesh(*plan_.listener, mesh, &links_);
+  auto links = connect_mesh(std::span(plan_.listener, 1), mesh, &links_);
   if (!links.ok()) return links.status();
   links_ = std::move(*links);
   return {};

@@ -11,6 +11,7 @@
 #include "transports/shm/memory_limit.h"
 #include "transports/shm/rendezvous.h"
 #include "transports/socket/address.h"
+#include "transports/socket/listener.h"
 
 namespace whorl {
 namespace {

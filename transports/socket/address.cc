@@ -268,67 +268,6 @@ Result<std::vector<SocketAddress>> local_addresses() {
   return out;
 }
 
-Result<Fd> listen_at(const SocketAddress& address) {
-  // Room for a burst of all ranks at once; the kernel caps it at net.core.somaxconn. A connection
-  // that finds the queue full is tried again by TCP only after a second.
-  constexpr int kBacklog = 4096;
-  Fd socket(sys().socket(address.family(), SOCK_STREAM));
-  int result = socket.get();
-  if (result >= 0 && address.family() != AF_UNIX) {
-    // A port whose last connections are in TIME_WAIT is free; one that is listened to is not.
-    result = sys().setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  }
-  if (result >= 0 && address.family() == AF_INET6) {
-    const sockaddr_in6* const in = reinterpret_cast<const sockaddr_in6*>(address.data());
-    const bool any = IN6_IS_ADDR_UNSPECIFIED(&in->sin6_addr);
-    result = sys().setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
-  }
-  if (result >= 0) result = sys().bind(socket.get(), address.data(), address.size());
-  if (result >= 0) result = sys().listen(socket.get(), kBacklog);
-  if (result >= 0) return socket;
-  std::string_view remedy;
-  if (result == -EADDRINUSE) {
-    remedy = "; another process listens there: choose another port, or end that process";
-  } else if (result == -EADDRNOTAVAIL) {
-    remedy = "; this host does not have that address";
-  } else if (result == -EACCES) {
-    remedy = "; ports below 1024 need privileges: choose a higher one";
-  } else if (result == -EMFILE || result == -ENFILE) {
-    remedy = "; raise the limit on open files (ulimit -n)";
-  }
-  return Status::error(Code::kSystemError, fmt::format("cannot listen at {}: {}{}", address.text(),
-                                                       errno_text(result), remedy));
-}
-
-Result<Listener> listen_for_peers() {
-  Result<std::vector<SocketAddress>> local = local_addresses();
-  if (!local.ok()) return local.status();
-  Listener listener;
-  listener.addresses = std::move(*local);
-  Status failure;
-  const auto try_at = [&](const SocketAddress& address) {
-    Result<Fd> socket = listen_at(address);
-    if (socket.ok()) {
-      listener.socket = *std::move(socket);
-    } else {
-      failure = socket.status();
-    }
-    return listener.socket.valid();
-  };
-  const bool chosen = !param_text(Param::kHostAddress).empty();
-  const bool listening = (chosen && try_at(listener.addresses.front())) ||
-                         try_at(SocketAddress::ipv6({}, 0)) || try_at(SocketAddress::ipv4({}, 0));
-  if (!listening) return failure;
-  const Result<SocketAddress> bound = bound_address(listener.socket.get());
-  if (!bound.ok()) return bound.status();
-  if (bound->family() == AF_INET) { // no IPv6 on this socket
-    std::erase_if(listener.addresses,
-                  [](const SocketAddress& address) { return address.family() == AF_INET6; });
-  }
-  for (SocketAddress& address : listener.addresses) address.set_port(bound->port());
-  return listener;
-}
-
 Result<SocketAddress> bound_address(int fd) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;

@@ -62,19 +62,6 @@ Result<std::vector<SocketAddress>> parse_address(std::string_view text);
 /// `WHORL_HOST_ADDRESS`, only what that name or number resolves to.
 Result<std::vector<SocketAddress>> local_addresses();
 
-/// A nonblocking socket that listens at `address` (port 0: any). The error names the address, the
-/// errno and what to do about it.
-Result<Fd> listen_at(const SocketAddress& address);
-/// A socket that listens for ranks of this and other hosts at a port of the kernel's choice, and
-/// where they can reach it (local_addresses() with that port).
-struct Listener {
-  Fd socket;
-  std::vector<SocketAddress> addresses;
-};
-/// Listens on all interfaces, IPv6 and IPv4 on one socket where the host has both; with
-/// `WHORL_HOST_ADDRESS`, on that address alone, unless it is not one of this host's own (behind
-/// address translation).
-Result<Listener> listen_for_peers();
 /// The address a socket is bound to.
 Result<SocketAddress> bound_address(int fd);
 

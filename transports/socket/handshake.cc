@@ -34,7 +34,7 @@ std::byte* put(std::byte* out, const T& value) noexcept {
 }
 
 HandshakeFailure to_failure(std::uint8_t value) noexcept {
-  return value <= static_cast<std::uint8_t>(HandshakeFailure::kSlow)
+  return value <= static_cast<std::uint8_t>(HandshakeFailure::kUser)
              ? static_cast<HandshakeFailure>(value)
              : HandshakeFailure::kProtocol;
 }
@@ -369,6 +369,13 @@ Status Handshake::status() const {
                                        : errno_text(error_));
     case HandshakeFailure::kSlow:
       return Status::error(Code::kRemoteError, "the handshake was not finished within 2 s");
+    case HandshakeFailure::kUser:
+      return Status::error(
+          Code::kRemoteError,
+          fmt::format("wrong user{}: without a secret only processes of one user meet; set "
+                      "WHORL_SECRET_FILE to a file of mode 0600 with the same contents for all "
+                      "ranks, or WHORL_INSECURE=1 for all of them to let every user join",
+                      by));
   }
   return {};
 }

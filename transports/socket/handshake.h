@@ -39,6 +39,7 @@ enum class HandshakeFailure : std::uint8_t {
   kSecret = 5,   ///< the proof is wrong
   kClosed = 6,   ///< closed or broken in the middle
   kSlow = 7,     ///< not finished in time
+  kUser = 8,     ///< a process of another user, where there is no secret
 };
 
 /// Mutual authentication of a fresh stream socket (TCP or unix), as a state machine that never
@@ -77,6 +78,8 @@ class Handshake {
   short events() const noexcept; ///< what to poll() for
   /// When this connection is given up (accepting side only; else the end of time).
   std::uint64_t deadline_ns() const noexcept { return deadline_ns_; }
+  /// On the accepting side: whether no whole hello has come yet.
+  bool silent() const noexcept { return state_ == State::kReadHello; }
   /// On the accepting side valid once step() has returned kAdvanced.
   const ConnectionName& name() const noexcept { return name_; }
   HandshakeFailure failure() const noexcept { return failure_; }

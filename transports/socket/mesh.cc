@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <span>
 
-#include "base/log.h"
+#include "transports/socket/acceptor.h"
 
 namespace whorl {
 namespace {
@@ -20,12 +20,9 @@ constexpr std::uint64_t kStaggerNs = 100'000'000;
 constexpr std::uint64_t kFirstRetryNs = 2'000'000;
 constexpr std::uint64_t kLastRetryNs = 200'000'000;
 // After how long a refusing target is given up, where it ought to listen.
-constexpr std::uint64_t kGoneNs = 1'000'000'000;
+constexpr std::uint64_t kGoneNs = 100'000'000;
 // How often the verdict is looked at.
 constexpr std::uint64_t kLookNs = 10'000'000;
-// Sockets that strangers may hold at a time. When there are more, the oldest is dropped: members
-// need well under a millisecond for a handshake, so it is hardly ever one of theirs.
-constexpr std::size_t kMaxStrangers = 256;
 
 /// One address of one target.
 struct Attempt {
@@ -45,14 +42,10 @@ struct Attempt {
   }
 };
 
-struct Stranger {
-  Handshake handshake;
-  std::size_t expected = SIZE_MAX; ///< index, once the hello is there
-};
-
 class MeshLoop {
  public:
-  MeshLoop(const Fd& listener, const MeshPlan& plan) : listener_(listener), plan_(plan) {}
+  MeshLoop(std::span<const Fd> listeners, const MeshPlan& plan)
+      : plan_(plan), acceptor_(open_listeners(listeners, plan), rules()) {}
 
   Result<std::vector<MeshLink>> run() {
     prepare();
@@ -113,9 +106,8 @@ class MeshLoop {
       for (const Attempt& attempt : attempts) {
         where += (where.empty() ? "" : ", ") + attempt.address->text();
       }
-      return Status::error(Code::kRemoteError,
-                           fmt::format("rank {}: {} refused connections for 1 s: {}", plan_.rank,
-                                       where, plan_.gone));
+      return Status::error(Code::kRemoteError, fmt::format("rank {}: {} refused connections: {}",
+                                                           plan_.rank, where, plan_.gone));
     }
     return {};
   }
@@ -150,6 +142,9 @@ class MeshLoop {
   void start(Attempt& attempt) {
     ++attempt.tries;
     Fd socket(sys().socket(attempt.address->family(), SOCK_STREAM));
+    while ((socket.get() == -EMFILE || socket.get() == -ENFILE) && acceptor_.make_room()) {
+      socket = Fd(sys().socket(attempt.address->family(), SOCK_STREAM));
+    }
     int result = socket.get();
     if (result == -EMFILE || result == -ENFILE) return out_of_files(result);
     if (result >= 0) {
@@ -178,11 +173,31 @@ class MeshLoop {
 
   void begin_handshake(Attempt& attempt, Fd socket) {
     const MeshTarget& target = plan_.targets[attempt.target];
+    if (plan_.same_user && !check_user(attempt, socket)) return;
     attempt.handshake = Handshake::connecting(
         std::move(socket), *plan_.identity,
         {static_cast<std::uint32_t>(plan_.rank), static_cast<std::uint32_t>(target.rank),
          target.role, target.channel});
     step(attempt);
+  }
+
+  /// False, and an error, if a process of another user listens there: a squatter, or another job.
+  bool check_user(const Attempt& attempt, const Fd& socket) {
+    ucred peer{};
+    const int error = peer_credentials(socket.get(), &peer);
+    if (error >= 0 && peer.uid == sys().user_id()) return true;
+    fatal_ = Status::error(
+        Code::kInvalidUsage,
+        fmt::format("rank {} does not connect to {} at {}: the process that listens there is {}, "
+                    "this rank runs as user {}. Without a secret only processes of one user meet: "
+                    "choose another port, set WHORL_SECRET_FILE to a file of mode 0600 with the "
+                    "same contents for all ranks, or WHORL_INSECURE=1 for all of them",
+                    plan_.rank, describe(plan_.targets[attempt.target].rank),
+                    attempt.address->text(),
+                    error < 0 ? std::string("unknown")
+                              : fmt::format("of user {} (pid {})", peer.uid, peer.pid),
+                    sys().user_id()));
+    return false;
   }
 
   void failed(Attempt& attempt, Status why) {
@@ -231,7 +246,8 @@ class MeshLoop {
         const Status status = attempt.handshake.status();
         failed(attempt, status);
         // Trying again does not help against these.
-        if (why == HandshakeFailure::kVersion || why == HandshakeFailure::kSecret) {
+        if (why == HandshakeFailure::kVersion || why == HandshakeFailure::kSecret ||
+            why == HandshakeFailure::kUser) {
           fatal_ = status.with_context(fmt::format("rank {} cannot connect to {} at {}", plan_.rank,
                                                    describe(target.rank), attempt.address->text()));
         }
@@ -251,53 +267,62 @@ class MeshLoop {
   void poll_all(std::uint64_t now) {
     std::uint64_t wake_ns = plan_.deadline_ns;
     if (plan_.verdict != nullptr) wake_ns = std::min(wake_ns, now + kLookNs);
+    // Only sockets that exist: the system refuses to poll more entries than there may be files.
     fds_.clear();
-    fds_.push_back(
-        {listener_.valid() && !plan_.expected.empty() ? listener_.get() : -1, POLLIN, 0});
-    for (const Attempt& attempt : attempts_) {
+    polled_.clear();
+    for (Attempt& attempt : attempts_) {
+      if (attempt.idle()) {
+        if (!decided(attempt.target)) wake_ns = std::min(wake_ns, attempt.due_ns);
+        continue;
+      }
+      polled_.push_back(&attempt);
       if (attempt.connecting.valid()) {
         fds_.push_back({attempt.connecting.get(), POLLOUT, 0});
       } else {
         fds_.push_back({attempt.handshake.fd(), attempt.handshake.events(), 0});
-        if (attempt.idle() && !decided(attempt.target)) wake_ns = std::min(wake_ns, attempt.due_ns);
       }
     }
-    for (const Stranger& stranger : strangers_) {
-      fds_.push_back({stranger.handshake.fd(), stranger.handshake.events(), 0});
-      wake_ns = std::min(wake_ns, stranger.handshake.deadline_ns() + 1);
-    }
+    acceptor_.add_to(fds_, &wake_ns);
     static_cast<void>(sys().poll(fds_, wake_ns > now ? wake_ns - now : 0));
 
-    std::size_t at = 1;
-    for (Attempt& attempt : attempts_) {
-      const bool ready = fds_[at++].revents != 0;
-      if (!ready || !fatal_.ok()) continue;
-      if (attempt.connecting.valid()) {
-        connected(attempt);
-      } else if (attempt.handshake.fd() >= 0) { // not stopped by a winner in this round
-        step(attempt);
+    for (std::size_t i = 0; i < polled_.size() && fatal_.ok(); ++i) {
+      if (fds_[i].revents == 0) continue;
+      if (polled_[i]->connecting.valid()) {
+        connected(*polled_[i]);
+      } else if (polled_[i]->handshake.fd() >= 0) { // not stopped by a winner in this round
+        step(*polled_[i]);
       }
     }
-    for (Stranger& stranger : strangers_) {
-      const bool ready = fds_[at++].revents != 0;
-      if (ready || sys().now_ns() > stranger.handshake.deadline_ns()) step(stranger);
-    }
-    if (fds_[0].revents != 0) accept_all();
-    std::erase_if(strangers_, [](const Stranger& stranger) { return stranger.handshake.fd() < 0; });
+    const Status accepted = acceptor_.step(std::span(fds_).subspan(polled_.size()));
+    if (fatal_.ok()) fatal_ = accepted;
   }
 
-  void accept_all() {
-    // A bound for each round, so that a flood of connections cannot keep the others waiting.
-    for (int i = 0; i < 64; ++i) {
-      Fd socket(sys().accept(listener_.get()));
-      if (socket.get() == -EMFILE || socket.get() == -ENFILE) return out_of_files(socket.get());
-      if (!socket.valid()) return; // EAGAIN, or a connection that is gone again
-      if (strangers_.size() >= kMaxStrangers) strangers_.erase(strangers_.begin());
-      strangers_.push_back({Handshake::accepting(std::move(socket), *plan_.identity,
-                                                 static_cast<std::uint32_t>(plan_.rank)),
-                            SIZE_MAX});
-      step(strangers_.back());
+  static std::vector<int> open_listeners(std::span<const Fd> listeners, const MeshPlan& plan) {
+    std::vector<int> fds;
+    for (const Fd& listener : listeners) {
+      if (listener.valid() && !plan.expected.empty()) fds.push_back(listener.get());
     }
+    return fds;
+  }
+
+  AcceptorRules rules() {
+    return {.identity = plan_.identity,
+            .rank = static_cast<std::uint32_t>(plan_.rank),
+            .same_user = false,
+            .name = fmt::format("rank {}", plan_.rank),
+            .judge =
+                [this](const ConnectionName& name) {
+                  return find_expected(name) == SIZE_MAX ? HandshakeFailure::kName
+                                                         : HandshakeFailure::kNone;
+                },
+            .welcome =
+                [this](const ConnectionName& name, Fd socket) {
+                  // A peer makes a second connection only after the first has broken: the newer one
+                  // counts.
+                  MeshLink& link = links_[plan_.targets.size() + find_expected(name)];
+                  if (!link.socket.valid()) --open_;
+                  link.socket = std::move(socket);
+                }};
   }
 
   std::size_t find_expected(const ConnectionName& name) const {
@@ -309,32 +334,6 @@ class MeshLoop {
       }
     }
     return SIZE_MAX;
-  }
-
-  void step(Stranger& stranger) {
-    Progress progress = stranger.handshake.step();
-    if (progress == Progress::kAdvanced) {
-      stranger.expected = find_expected(stranger.handshake.name());
-      if (stranger.expected == SIZE_MAX) {
-        stranger.handshake.refuse(HandshakeFailure::kName);
-      } else {
-        stranger.handshake.admit();
-      }
-      progress = stranger.handshake.step();
-    }
-    if (progress == Progress::kFailed) {
-      if (log_enabled(LogLevel::kInfo)) {
-        log(LogLevel::kInfo, fmt::format("rank {}: a connection was turned away: {}", plan_.rank,
-                                         stranger.handshake.status().message()));
-      }
-      stranger.handshake = Handshake();
-    }
-    if (progress == Progress::kDone) {
-      // A peer makes a second connection only after the first has broken: the newer one counts.
-      MeshLink& link = links_[plan_.targets.size() + stranger.expected];
-      if (!link.socket.valid()) --open_;
-      link.socket = stranger.handshake.take();
-    }
   }
 
   Status timed_out() const {
@@ -373,23 +372,23 @@ class MeshLoop {
                     plan_.rank, links_.size() - open_, links_.size(), text));
   }
 
-  const Fd& listener_;
   const MeshPlan& plan_;
+  Acceptor acceptor_;
   std::vector<MeshLink> links_;            ///< targets, then expected
   std::vector<Attempt> attempts_;          ///< of one target after those of another
   std::vector<std::size_t> first_attempt_; ///< [target], and the end
-  std::vector<Stranger> strangers_;
   std::vector<pollfd> fds_;
-  std::size_t open_ = 0; ///< links without a socket
+  std::vector<Attempt*> polled_; ///< whose sockets come first in fds_
+  std::size_t open_ = 0;         ///< links without a socket
   std::uint64_t started_ns_ = 0;
   Status fatal_;
 };
 
 } // namespace
 
-Result<std::vector<MeshLink>> connect_mesh(const Fd& listener, const MeshPlan& plan,
+Result<std::vector<MeshLink>> connect_mesh(std::span<const Fd> listeners, const MeshPlan& plan,
                                            std::vector<MeshLink>* made) {
-  MeshLoop loop(listener, plan);
+  MeshLoop loop(listeners, plan);
   auto links = loop.run();
   if (!links.ok() && made != nullptr) *made = loop.made();
   return links;

@@ -85,15 +85,16 @@ Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
   Result<TcpTuning> tuning = TcpTuning::from_environment();
   if (!tuning.ok()) return tuning.status();
   tuning_ = *std::move(tuning);
-  Result<Listener> listener = listen_for_peers();
-  if (!listener.ok()) return listener.status();
-  WHORL_TRY(tuning_.prepare(listener->socket.get()));
-  listener_ = *std::move(listener);
   constexpr std::size_t kMaxAddresses = (kMaxAddressBytes - 1) / SocketAddress::kEncodedBytes;
+  Result<std::vector<Listener>> bound = bind_for_peers(kMaxAddresses, true);
+  if (!bound.ok()) return bound.status();
+  bound_ = *std::move(bound);
   ByteWriter out;
-  const std::size_t count = std::min(listener_.addresses.size(), kMaxAddresses);
-  out.put(static_cast<std::uint8_t>(count));
-  for (std::size_t i = 0; i < count; ++i) out.put_bytes(listener_.addresses[i].encode());
+  out.put(static_cast<std::uint8_t>(bound_.size()));
+  for (const Listener& listener : bound_) {
+    if (listener.socket.valid()) WHORL_TRY(tuning_.prepare(listener.socket.get()));
+    out.put_bytes(listener.address.encode());
+  }
   return out.bytes();
 }
 
@@ -138,10 +139,38 @@ Status TcpTransport::connect(const Membership& membership, std::span<const int> 
       }
     }
   }
-  Result<std::vector<MeshLink>> links = connect_mesh(listener_.socket, plan);
-  listener_.socket.reset();
+  WHORL_TRY(listen_for(membership, plan.expected));
+  std::vector<Fd> listeners;
+  for (Listener& listener : bound_) listeners.push_back(std::move(listener.socket));
+  bound_.clear();
+  Result<std::vector<MeshLink>> links = connect_mesh(listeners, plan);
+  stop_listening(listeners);
   if (!links.ok()) return links.status();
   return adopt(*std::move(links), peers);
+}
+
+/// Opens the ports at which the expected peers come: loopback for those of this host, the others
+/// for those of other hosts, and what there is where one of the two is missing. Drops the rest.
+Status TcpTransport::listen_for(const Membership& membership,
+                                std::span<const MeshExpected> expected) {
+  const auto host = [&](int rank) {
+    return membership.cards[static_cast<std::size_t>(rank)].host_key;
+  };
+  const auto is_loopback = [](const Listener& l) { return l.address.is_loopback(); };
+  const bool any_loopback = std::any_of(bound_.begin(), bound_.end(), is_loopback);
+  const bool any_outer = !std::all_of(bound_.begin(), bound_.end(), is_loopback);
+  bool near = false;
+  bool far = false;
+  for (const MeshExpected& peer : expected) {
+    (host(peer.rank) == host(membership.rank) ? near : far) = true;
+  }
+  for (Listener& listener : bound_) {
+    const bool wanted =
+        is_loopback(listener) ? near || (far && !any_outer) : far || (near && !any_loopback);
+    if (!wanted) listener.socket.reset();
+    if (listener.socket.valid()) WHORL_TRY(start_listening(listener.socket));
+  }
+  return {};
 }
 
 Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> peers) {

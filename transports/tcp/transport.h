@@ -30,6 +30,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   ~TcpTransport() override;
 
   std::string_view name() const noexcept override { return "tcp"; }
+  /// Only takes ports: they open in connect(), and only where a peer is going to connect.
   Result<std::vector<std::byte>> listen(const Identity& identity) override;
   Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const override;
   std::size_t slot_bytes() const noexcept override { return 512 * 1024; }
@@ -62,6 +63,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
   Progress connection_lost(int peer, int error) noexcept override;
   void malformed(int peer, const char* what) noexcept override;
 
+  Status listen_for(const Membership& membership, std::span<const MeshExpected> expected);
   Status adopt(std::vector<MeshLink> links, std::span<const int> peers);
   Status watch(const Peer& peer);
   Peer* find(int rank) noexcept;
@@ -73,7 +75,7 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
 
   const Membership* membership_ = nullptr;
   TcpTuning tuning_;
-  Listener listener_;
+  std::vector<Listener> bound_; ///< from listen() until connect() is over
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_; ///< index in peers_, −1 for none
   std::byte* arena_ = nullptr;    ///< memory of all endpoints

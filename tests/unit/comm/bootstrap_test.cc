@@ -1,127 +1,20 @@
 #include "comm/bootstrap.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <functional>
-#include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "comm/bootstrap_root.h"
+#include "bootstrap_support.h"
 
 namespace whorl {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-class ScopedEnvironment {
- public:
-  ScopedEnvironment(const char* name, const std::string& value) : name_(name) {
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~ScopedEnvironment() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-SocketAddress loopback() { return SocketAddress::ipv4({127, 0, 0, 1}, 0); }
-
-/// A port of this host at which nobody listens, and that the kernel gives to nobody else meanwhile.
-class ReservedPort {
- public:
-  ReservedPort() {
-    const SocketAddress any = loopback();
-    EXPECT_EQ(0, sys().setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, 1));
-    EXPECT_EQ(0, sys().bind(socket_.get(), any.data(), any.size()));
-  }
-  SocketAddress address() const { return *bound_address(socket_.get()); }
-  std::string text() const { return std::to_string(address().port()); }
-
- private:
-  Fd socket_{sys().socket(AF_INET, SOCK_STREAM)};
-};
-
-/// A root on loopback and the id that leads to it.
-UniqueId loopback_root(std::uint64_t patience_ns = 60'000'000'000) {
-  Result<Fd> listener = listen_at(loopback());
-  EXPECT_TRUE(listener.ok()) << listener.status().message();
-  UniqueId id;
-  id.identity.job.fill(std::byte{1});
-  id.identity.secret.fill(std::byte{2});
-  id.addresses = {*bound_address(listener->get())};
-  const Status started = start_root_on(*std::move(listener), id.identity, patience_ns);
-  EXPECT_TRUE(started.ok()) << started.message();
-  return id;
-}
-
-Attendant attendant(int rank, int nranks, double timeout_s = 30) {
-  Attendant self;
-  self.rank = rank;
-  self.nranks = nranks;
-  self.timeout_ns = static_cast<std::uint64_t>(timeout_s * 1e9);
-  return self;
-}
-
-void in_threads(int count, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
-  for (std::thread& thread : threads) thread.join();
-}
-
-/// One all-gather of `size` bytes, checked.
-void exchange(Oob& oob, int rank, int nranks, std::size_t size, int round) {
-  const auto value = [&](int r, std::size_t i) {
-    return static_cast<std::byte>((r * 31 + round * 7 + static_cast<int>(i)) & 255);
-  };
-  std::vector<std::byte> mine(size);
-  for (std::size_t i = 0; i < size; ++i) mine[i] = value(rank, i);
-  std::vector<std::byte> all(size * static_cast<std::size_t>(nranks));
-  const Status status = oob.allgather(mine, all);
-  ASSERT_TRUE(status.ok()) << status.message();
-  for (int r = 0; r < nranks; ++r) {
-    for (std::size_t i = 0; i < size; ++i) {
-      ASSERT_EQ(value(r, i), all[static_cast<std::size_t>(r) * size + i]) << r << " " << i;
-    }
-  }
-}
-
-/// All ranks meet, exchange, and agree about the identity.
-void meet(int nranks, const std::function<Result<Rendezvous>(int)>& join) {
-  std::vector<Identity> identities(static_cast<std::size_t>(nranks));
-  in_threads(nranks, [&](int rank) {
-    Result<Rendezvous> rendezvous = join(rank);
-    ASSERT_TRUE(rendezvous.ok()) << rendezvous.status().message();
-    exchange(*rendezvous->oob, rank, nranks, 900, 0);
-    exchange(*rendezvous->oob, rank, nranks, 1, 1);
-    exchange(*rendezvous->oob, rank, nranks, 0, 2);
-    identities[static_cast<std::size_t>(rank)] = rendezvous->identity;
-  });
-  for (const Identity& identity : identities) {
-    EXPECT_EQ(identities[0].secret, identity.secret);
-    EXPECT_EQ(identities[0].job, identity.job);
-    EXPECT_NE(decltype(identity.secret){}, identity.secret);
-  }
-}
 
 // --- unique id ---
 
@@ -304,22 +197,53 @@ TEST(Bootstrap, AnAbsentRootIsAnErrorWithEveryAddress) {
   const Result<Rendezvous> rendezvous = meet_by_id(id, attendant(1, 2, 0.2));
   ASSERT_FALSE(rendezvous.ok());
   const std::string& text = rendezvous.status().message();
-  EXPECT_TRUE(contains(text, "root of the rendezvous")) << text;
-  EXPECT_TRUE(contains(text, id.addresses[0].text() + " (Connection refused)")) << text;
+  EXPECT_TRUE(contains(text, "the process that made it runs")) << text;
+  EXPECT_TRUE(contains(text, id.addresses[0].text() + " refused connections")) << text;
+}
+
+/// A rank comes after the id has made a communicator: an error, and no wait.
+void expect_used_up(const UniqueId& id, Code code, int rank, int nranks) {
+  const auto start = Clock::now();
+  const Result<Rendezvous> rendezvous = meet_by_id(id, attendant(rank, nranks, 60));
+  ASSERT_FALSE(rendezvous.ok());
+  const std::string& text = rendezvous.status().message();
+  EXPECT_EQ(code, rendezvous.status().code());
+  EXPECT_TRUE(contains(text, "a unique id makes one communicator")) << text;
+  EXPECT_TRUE(contains(text, "call whorlGetUniqueId() for each communicator")) << text;
+  EXPECT_LT(seconds_since(start), 30);
 }
 
 TEST(Bootstrap, AUsedUpIdIsNotWaitedFor) {
   const Result<UniqueId> id = start_root(); // with all addresses of this host
   ASSERT_TRUE(id.ok()) << id.status().message();
   meet(2, [&](int rank) { return meet_by_id(*id, attendant(rank, 2)); });
-  const auto start = Clock::now();
-  const Result<Rendezvous> rendezvous = meet_by_id(*id, attendant(1, 2, 60));
-  ASSERT_FALSE(rendezvous.ok());
-  const std::string& text = rendezvous.status().message();
-  EXPECT_EQ(Code::kRemoteError, rendezvous.status().code());
-  EXPECT_TRUE(contains(text, "has been used for a communicator before")) << text;
-  EXPECT_TRUE(contains(text, id->addresses[0].text())) << text;
-  EXPECT_LT(seconds_since(start), 30);
+  // By the ranks that have used it, and by another one, which asks the root.
+  expect_used_up(*id, Code::kInvalidUsage, 0, 2);
+  expect_used_up(*id, Code::kInvalidUsage, 1, 2);
+  expect_used_up(*id, Code::kRemoteError, 2, 3);
+}
+
+TEST(Bootstrap, AUsedUpIdIsNotWaitedForWhereAChildHasTheRootsSockets) {
+  const Result<UniqueId> id = start_root();
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  meet(2, [&](int rank) { return meet_by_id(*id, attendant(rank, 2)); });
+  expect_used_up(*id, Code::kRemoteError, 2, 3);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST(Bootstrap, ARootForThisHostOpensNoPort) {
+  const Result<UniqueId> id = start_root(RootScope::kThisHost);
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  ASSERT_EQ(1U, id->addresses.size());
+  EXPECT_EQ(AF_UNIX, id->addresses[0].family());
+  meet(2, [&](int rank) { return meet_by_id(*id, attendant(rank, 2)); });
 }
 
 TEST(Bootstrap, ARankMayComeBeforeRank0ToAnAddress) {
@@ -353,216 +277,6 @@ TEST(Bootstrap, ARankThatDoesNotExistIsRefused) {
     ASSERT_FALSE(rendezvous.ok());
     EXPECT_EQ(Code::kInvalidArgument, rendezvous.status().code());
   }
-}
-
-// --- addresses ---
-
-TEST(MeetByAddress, OnLoopbackWithoutASecret) {
-  const ReservedPort reserved;
-  const std::string port = reserved.text();
-  for (int repetition = 0; repetition < 3; ++repetition) { // the port is free again each time
-    meet(3, [&](int rank) {
-      return meet_by_address((rank == 1 ? "localhost:" : "127.0.0.1:") + port, attendant(rank, 3));
-    });
-  }
-}
-
-TEST(MeetByAddress, OtherAddressesNeedASecret) {
-  const Result<Rendezvous> refused = meet_by_address("192.0.2.77:4000", attendant(1, 2));
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(Code::kInvalidUsage, refused.status().code());
-  EXPECT_TRUE(contains(refused.status().message(), "WHORL_SECRET_FILE"));
-}
-
-class SecretFile : public testing::Test {
- protected:
-  void write(const std::string& text, mode_t mode) {
-    std::ofstream(path_) << text;
-    ASSERT_EQ(0, ::chmod(path_.c_str(), mode));
-  }
-  void TearDown() override { ::unlink(path_.c_str()); }
-  Status try_it() {
-    const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
-    const ReservedPort reserved;
-    const Result<Rendezvous> out =
-        meet_by_address("127.0.0.1:" + reserved.text(), attendant(0, 1, 10));
-    return out.status();
-  }
-  std::string path_ = testing::TempDir() + "whorl_secret_" + std::to_string(::getpid());
-};
-
-TEST_F(SecretFile, OpensAMeeting) {
-  write("a secret of more than 16 bytes\n", 0600);
-  const ReservedPort reserved;
-  const std::string address = "127.0.0.1:" + reserved.text();
-  const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
-  meet(2, [&](int rank) { return meet_by_address(address, attendant(rank, 2)); });
-}
-
-TEST_F(SecretFile, KeepsOthersOut) {
-  write("a secret of more than 16 bytes\n", 0600);
-  const ReservedPort reserved;
-  const std::string port = reserved.text();
-  Verdict verdict;
-  std::thread rank0;
-  {
-    const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
-    rank0 = std::thread([&] {
-      Attendant self = attendant(0, 2);
-      self.verdict = &verdict;
-      EXPECT_FALSE(meet_by_address("127.0.0.1:" + port, self).ok());
-    });
-    // Once the port is open, the environment has been read.
-    const SocketAddress address = parse_address("127.0.0.1:" + port)->front();
-    for (int i = 0; i < 5000; ++i) {
-      const Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (::connect(probe.get(), address.data(), address.size()) == 0) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-  const Result<Rendezvous> other = meet_by_address("127.0.0.1:" + port, attendant(1, 2));
-  verdict.raise(Status::error(Code::kInvalidUsage, "enough"));
-  rank0.join();
-  ASSERT_FALSE(other.ok());
-  EXPECT_TRUE(contains(other.status().message(), "wrong secret")) << other.status().message();
-}
-
-TEST_F(SecretFile, IsCheckedBeforeUse) {
-  write("a secret of more than 16 bytes", 0640);
-  EXPECT_TRUE(contains(try_it().message(), "chmod 600"));
-  write("short", 0600);
-  EXPECT_TRUE(contains(try_it().message(), "at least 16 bytes"));
-  write(std::string(5000, 'x'), 0600);
-  EXPECT_TRUE(contains(try_it().message(), "larger than"));
-  ::unlink(path_.c_str());
-  EXPECT_TRUE(contains(try_it().message(), "No such file"));
-}
-
-TEST(MeetByAddress, ABusyPortIsNamedWithTheRemedy) {
-  const Result<Fd> busy = listen_at(loopback());
-  const std::string address = bound_address(busy->get())->text();
-  const Result<Rendezvous> rendezvous = meet_by_address(address, attendant(0, 2, 1));
-  ASSERT_FALSE(rendezvous.ok());
-  EXPECT_TRUE(contains(rendezvous.status().message(), address)) << rendezvous.status().message();
-  EXPECT_TRUE(contains(rendezvous.status().message(), "choose another port"));
-}
-
-// --- stores and all-gathers of the caller ---
-
-struct MapStore {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<std::string, std::string> values;
-
-  static int set(void* context, const char* key, const void* value, std::size_t size) {
-    auto& self = *static_cast<MapStore*>(context);
-    const std::lock_guard lock(self.mutex);
-    self.values[key] = std::string(static_cast<const char*>(value), size);
-    self.changed.notify_all();
-    return 0;
-  }
-  static int get(void* context, const char* key, void* value, std::size_t capacity,
-                 std::size_t* size, int timeout_ms) {
-    auto& self = *static_cast<MapStore*>(context);
-    std::unique_lock lock(self.mutex);
-    if (!self.changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                               [&] { return self.values.contains(key); })) {
-      return 110;
-    }
-    const std::string& found = self.values.at(key);
-    *size = found.size();
-    std::memcpy(value, found.data(), std::min(capacity, found.size()));
-    return 0;
-  }
-  Store store() { return {this, "job7/", &set, &get}; }
-};
-
-TEST(MeetByStore, AllRanks) {
-  MapStore store;
-  meet(4, [&](int rank) { return meet_by_store(store.store(), attendant(rank, 4)); });
-}
-
-TEST(MeetByStore, AnAbsentRankZeroIsNamed) {
-  MapStore store;
-  const Result<Rendezvous> rendezvous = meet_by_store(store.store(), attendant(1, 2, 0.05));
-  ASSERT_FALSE(rendezvous.ok());
-  EXPECT_TRUE(contains(rendezvous.status().message(), "returned 110 for key job7/"));
-}
-
-TEST(MeetByStore, GarbageInTheStoreIsAnError) {
-  MapStore store;
-  store.values["job7/whorl/unique_id"] = std::string(128, 'x');
-  EXPECT_FALSE(meet_by_store(store.store(), attendant(1, 2)).ok());
-  store.values["job7/whorl/unique_id"] = "x";
-  EXPECT_FALSE(meet_by_store(store.store(), attendant(1, 2)).ok());
-}
-
-/// An all-gather among threads, one context for each rank.
-struct Table {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<std::vector<std::byte>> rounds;
-  std::vector<int> arrived;
-};
-struct TableContext {
-  Table* table;
-  int rank;
-  int nranks;
-  std::size_t round = 0;
-  int shift = 0; ///< puts contributions in the wrong place
-  static int allgather(void* context, const void* in, void* out, std::size_t size) {
-    auto& self = *static_cast<TableContext*>(context);
-    Table& table = *self.table;
-    const auto nranks = static_cast<std::size_t>(self.nranks);
-    std::unique_lock lock(table.mutex);
-    const std::size_t round = self.round++;
-    if (table.rounds.size() <= round) {
-      table.rounds.resize(round + 1);
-      table.arrived.resize(round + 1);
-    }
-    table.rounds[round].resize(size * nranks);
-    const auto place = static_cast<std::size_t>((self.rank + self.shift) % self.nranks);
-    std::memcpy(table.rounds[round].data() + place * size, in, size);
-    ++table.arrived[round];
-    table.changed.notify_all();
-    if (!table.changed.wait_for(lock, std::chrono::seconds(20),
-                                [&] { return table.arrived[round] == self.nranks; })) {
-      return 1;
-    }
-    std::memcpy(out, table.rounds[round].data(), size * nranks);
-    return 0;
-  }
-};
-
-TEST(MeetByAllgather, AllRanks) {
-  Table table;
-  std::vector<TableContext> contexts;
-  for (int rank = 0; rank < 5; ++rank) contexts.push_back({&table, rank, 5});
-  meet(5, [&](int rank) {
-    return meet_by_allgather({&contexts[static_cast<std::size_t>(rank)], &TableContext::allgather},
-                             attendant(rank, 5));
-  });
-}
-
-TEST(MeetByAllgather, AWrongOrderIsFound) {
-  Table table;
-  std::vector<TableContext> contexts;
-  for (int rank = 0; rank < 2; ++rank) contexts.push_back({&table, rank, 2, 0, 1});
-  std::atomic<int> found = 0;
-  in_threads(2, [&](int rank) {
-    const Result<Rendezvous> rendezvous = meet_by_allgather(
-        {&contexts[static_cast<std::size_t>(rank)], &TableContext::allgather}, attendant(rank, 2));
-    if (!rendezvous.ok() && contains(rendezvous.status().message(), "order")) ++found;
-  });
-  EXPECT_EQ(2, found);
-}
-
-TEST(MeetByAllgather, TheFunctionsErrorIsPassedOn) {
-  const Allgather failing{nullptr, [](void*, const void*, void*, std::size_t) { return 7; }};
-  const Result<Rendezvous> rendezvous = meet_by_allgather(failing, attendant(3, 4));
-  ASSERT_FALSE(rendezvous.ok());
-  EXPECT_TRUE(contains(rendezvous.status().message(), "rank 3 of 4"));
-  EXPECT_TRUE(contains(rendezvous.status().message(), "returned 7"));
 }
 
 } // namespace

@@ -79,7 +79,7 @@ void full_mesh(int nranks, std::uint32_t lanes, std::vector<Listening> listening
         }
       }
       Result<std::vector<MeshLink>> links =
-          connect_mesh(listening[static_cast<std::size_t>(rank)].socket, plan);
+          connect_mesh(std::span(&listening[static_cast<std::size_t>(rank)].socket, 1), plan);
       ASSERT_TRUE(links.ok()) << links.status().message();
       ASSERT_EQ(static_cast<std::size_t>(nranks - 1) * lanes, links->size());
       for (const MeshLink& link : *links) {
@@ -145,7 +145,7 @@ TEST(Mesh, TriesTheNextAddressAndWaitsForALateListener) {
     plan.identity = &identity;
     plan.expected.push_back({0, SocketRole::kControl, 0});
     plan.deadline_ns = in_seconds(20);
-    const Result<std::vector<MeshLink>> links = connect_mesh(*socket, plan);
+    const Result<std::vector<MeshLink>> links = connect_mesh(std::span(&*socket, 1), plan);
     EXPECT_TRUE(links.ok()) << links.status().message();
   });
   MeshPlan plan;
@@ -153,7 +153,7 @@ TEST(Mesh, TriesTheNextAddressAndWaitsForALateListener) {
   plan.identity = &identity;
   plan.targets.push_back({1, SocketRole::kControl, 0, {refusing.address, silent.address, later}});
   plan.deadline_ns = in_seconds(20);
-  const Result<std::vector<MeshLink>> links = connect_mesh(Fd(), plan);
+  const Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
   acceptor.join();
   ASSERT_TRUE(links.ok()) << links.status().message();
   EXPECT_EQ(later.text(), links->front().via);
@@ -172,7 +172,7 @@ TEST(Mesh, NamesWhoIsMissingAndWhereItWasLookedFor) {
   plan.expected.push_back({5, SocketRole::kData, 0});
   plan.describe = [](int rank) { return "rank " + std::to_string(rank) + " (host h)"; };
   plan.deadline_ns = in_seconds(0.3);
-  const Result<std::vector<MeshLink>> links = connect_mesh(mine.socket, plan);
+  const Result<std::vector<MeshLink>> links = connect_mesh(std::span(&mine.socket, 1), plan);
   ASSERT_FALSE(links.ok());
   EXPECT_EQ(Code::kRemoteError, links.status().code());
   const std::string& text = links.status().message();
@@ -197,7 +197,7 @@ TEST(Mesh, AWrongSecretFailsAtOnce) {
     plan.expected.push_back({0, SocketRole::kData, 0});
     plan.deadline_ns = in_seconds(20);
     plan.verdict = &stop;
-    const Result<std::vector<MeshLink>> links = connect_mesh(mine.socket, plan);
+    const Result<std::vector<MeshLink>> links = connect_mesh(std::span(&mine.socket, 1), plan);
     ASSERT_FALSE(links.ok());
     EXPECT_EQ("stop", links.status().message()); // a stranger's failure is not its own
   });
@@ -206,7 +206,7 @@ TEST(Mesh, AWrongSecretFailsAtOnce) {
   plan.identity = &wrong;
   plan.targets.push_back({1, SocketRole::kData, 0, {mine.address}});
   plan.deadline_ns = in_seconds(20);
-  const Result<std::vector<MeshLink>> links = connect_mesh(Fd(), plan);
+  const Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
   stop.raise(Status::error(Code::kInternalError, "stop"));
   acceptor.join();
   ASSERT_FALSE(links.ok());
@@ -217,7 +217,7 @@ TEST(Mesh, NothingToDoIsDone) {
   const Identity identity = identity_of(1, 2);
   MeshPlan plan;
   plan.identity = &identity;
-  const Result<std::vector<MeshLink>> links = connect_mesh(Fd(), plan);
+  const Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
   ASSERT_TRUE(links.ok());
   EXPECT_TRUE(links->empty());
 }

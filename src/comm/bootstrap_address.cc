@@ -1,0 +1,186 @@
+// The rendezvous at "host:port".
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/params.h"
+#include "comm/bootstrap_root.h"
+#include "comm/root_oob.h"
+#include "transports/socket/listener.h"
+#include "transports/socket/secret.h"
+
+namespace whorl {
+namespace {
+
+/// The key of `WHORL_SECRET_FILE`, if there is one.
+Result<Digest> secret_from_file(const std::string& path) {
+  const auto bad = [&](std::string_view what) {
+    return Status::error(Code::kInvalidUsage, fmt::format("WHORL_SECRET_FILE={}: {}", path, what));
+  };
+  constexpr std::size_t kMinBytes = 16;
+  constexpr std::size_t kMaxBytes = 4096;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (error) return bad(error.message());
+  if (status.type() != fs::file_type::regular) return bad("this is not a regular file");
+  constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
+  if ((status.permissions() & kOthers) != fs::perms::none) {
+    return bad("other users may access the file; run chmod 600 on it");
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMaxBytes) return bad("the file is larger than 4096 bytes");
+  // Editors and echo add a newline, other tools do not.
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.size() < kMinBytes) {
+    return bad("a secret needs at least 16 bytes; make one with: head -c 32 /dev/urandom | base64");
+  }
+  Digest key{};
+  if (!sha256(std::as_bytes(std::span(text)), &key)) {
+    return Status::error(Code::kInternalError, "SHA-256 failed");
+  }
+  return key;
+}
+
+/// How an address rendezvous is protected.
+struct Protection {
+  Identity identity;
+  bool same_user = false; ///< by the proof of one user, for want of a secret
+};
+
+Result<Protection> protection_of(std::string_view host_port,
+                                 const std::vector<SocketAddress>& addresses) {
+  Protection out;
+  Digest key{};
+  if (const std::string path = param_text(Param::kSecretFile); !path.empty()) {
+    const Result<Digest> from_file = secret_from_file(path);
+    if (!from_file.ok()) return from_file.status();
+    key = *from_file;
+  } else {
+    const Result<bool> insecure = param_bool(Param::kInsecure);
+    if (!insecure.ok()) return insecure.status();
+    const bool this_host =
+        std::all_of(addresses.begin(), addresses.end(),
+                    [](const SocketAddress& address) { return address.is_loopback(); });
+    if (!this_host && !*insecure) {
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format("a rendezvous at {} needs a secret, because other hosts can reach that "
+                      "address: set WHORL_SECRET_FILE to a file of mode 0600 with the same "
+                      "contents on all hosts, or WHORL_INSECURE=1 to let anybody join",
+                      host_port));
+    }
+    out.same_user = !*insecure;
+  }
+  // The host may be spelt in several ways; the port is the same for all. The job depends on it
+  // alone, so that two secrets meet as such, and fail at once, rather than as two jobs.
+  const std::uint16_t port = addresses.front().port();
+  const auto salt = std::as_bytes(std::span(&port, 1));
+  Identity open;
+  if (!derive_identity(Digest{}, salt, &open) || !derive_identity(key, salt, &out.identity)) {
+    return Status::error(Code::kInternalError, "HMAC-SHA256 failed");
+  }
+  out.identity.job = open.job;
+  return out;
+}
+
+/// What stands for a port of loopback: a unix socket tells who is at the other end, and nobody
+/// reaches it from other hosts.
+SocketAddress local_name(std::uint16_t port) {
+  return SocketAddress::unix_name(fmt::format("whorl.{}", port));
+}
+
+/// The addresses with all of loopback replaced by its unix socket, which comes first.
+std::vector<SocketAddress> places_of(const std::vector<SocketAddress>& addresses) {
+  std::vector<SocketAddress> out;
+  for (const SocketAddress& address : addresses) {
+    if (!address.is_loopback()) {
+      out.push_back(address);
+    } else if (out.empty() || out.front().family() != AF_UNIX) {
+      out.insert(out.begin(), local_name(address.port()));
+    }
+  }
+  return out;
+}
+
+/// Whether the text names loopback itself, and not a host whose name leads there on that host only
+/// (127.0.1.1 on Debian).
+bool is_local_text(std::string_view host_port) {
+  const std::string_view host = host_port.substr(0, host_port.rfind(':'));
+  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+}
+
+/// The addresses at which other hosts may reach the port: those that the name has here, or all of
+/// this host's where the name has none that is of use.
+Result<std::vector<SocketAddress>> outer_addresses(std::string_view host_port,
+                                                   const std::vector<SocketAddress>& addresses) {
+  std::vector<SocketAddress> out;
+  if (is_local_text(host_port)) return out;
+  Result<std::vector<SocketAddress>> own = local_addresses();
+  if (!own.ok()) return own.status();
+  for (SocketAddress& address : *own) address.set_port(addresses.front().port());
+  for (const SocketAddress& address : addresses) {
+    const bool is_own = std::find(own->begin(), own->end(), address) != own->end();
+    if (is_own && !address.is_loopback()) out.push_back(address);
+  }
+  if (!out.empty()) return out;
+  std::erase_if(*own, [](const SocketAddress& address) { return address.is_loopback(); });
+  return own;
+}
+
+/// Rank 0's listening sockets. Nothing but the unix socket without a secret: it has ranks of this
+/// host only.
+Result<std::vector<Fd>> listen_for_rendezvous(std::string_view host_port,
+                                              const std::vector<SocketAddress>& addresses,
+                                              bool this_host) {
+  std::vector<SocketAddress> places;
+  if (!this_host) {
+    Result<std::vector<SocketAddress>> outer = outer_addresses(host_port, addresses);
+    if (!outer.ok()) return outer.status();
+    places = *std::move(outer);
+  }
+  places.push_back(local_name(addresses.front().port()));
+  std::vector<Fd> out;
+  for (const SocketAddress& place : places) {
+    Result<Fd> socket = listen_at(place);
+    if (!socket.ok()) {
+      return socket.status().with_context(
+          fmt::format("rank 0 cannot open the rendezvous {}", host_port));
+    }
+    out.push_back(*std::move(socket));
+  }
+  return out;
+}
+
+} // namespace
+
+Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self) {
+  WHORL_TRY(check_attendant(self));
+  Result<std::vector<SocketAddress>> addresses = parse_address(host_port);
+  if (!addresses.ok()) return addresses.status();
+  const Result<Protection> protection = protection_of(host_port, *addresses);
+  if (!protection.ok()) return protection.status();
+  RootPlace root{.identity = protection->identity,
+                 .addresses = places_of(*addresses),
+                 .same_user = protection->same_user,
+                 .where = fmt::format("in rank 0, at {}", host_port),
+                 .gone = ""}; // rank 0 may start later
+  if (self.rank == 0) {
+    Result<std::vector<Fd>> listeners =
+        listen_for_rendezvous(host_port, *addresses, protection->same_user);
+    if (!listeners.ok()) return listeners.status();
+    WHORL_TRY(start_root_on(*std::move(listeners), protection->identity,
+                            {.patience_ns = self.timeout_ns,
+                             .same_user = protection->same_user,
+                             .port_is_users = true}));
+    root.addresses = {local_name(addresses->front().port())};
+  }
+  return join_root(self, std::move(root));
+}
+
+} // namespace whorl

@@ -1,0 +1,198 @@
+#include "comm/root_oob.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/bytes.h"
+#include "comm/bootstrap_root.h"
+#include "transports/socket/mesh.h"
+#include "transports/socket/secret.h"
+
+namespace whorl {
+namespace {
+
+using bootstrap::Answer;
+using bootstrap::Contribution;
+
+/// "host node7, pid 42".
+std::array<char, 64> who_am_i() {
+  std::array<char, 41> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::array<char, 64> out{};
+  fmt::format_to_n(out.data(), out.size() - 1, "host {}, pid {}", host.data(), ::getpid());
+  return out;
+}
+
+/// A rank's connection to the root of the rendezvous.
+class RootOob final : public Oob {
+ public:
+  RootOob(const Attendant& self, Fd socket) : self_(self), socket_(std::move(socket)) {}
+
+  /// An empty first round: everybody is here, and the salt is known. The secret of the rendezvous
+  /// may serve many communicators (a secret file does); with the root's salt it becomes one that no
+  /// other communicator has. Where there is no secret, the salt is it: processes of other users
+  /// never see it.
+  Status begin(const Identity& root, Identity* identity) {
+    WHORL_TRY(allgather({}, {}));
+    if (derive_identity(root.secret, salt_, identity)) return {};
+    return Status::error(Code::kInternalError, "HMAC-SHA256 failed");
+  }
+
+  Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (!failed_.ok()) return failed_;
+    failed_ = exchange(mine, all);
+    return failed_;
+  }
+
+ private:
+  Status exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
+    if (mine.size() > bootstrap::kMaxContributionBytes ||
+        all.size() != mine.size() * static_cast<std::size_t>(self_.nranks)) {
+      return Status::error(Code::kInternalError,
+                           fmt::format("an all-gather of {} bytes into {} bytes is not possible",
+                                       mine.size(), all.size()));
+    }
+    // The root reports at this rank's timeout; the rest is for its answer to arrive.
+    const std::uint64_t timeout_ns = round_ == 0 ? self_.timeout_ns : 2 * self_.timeout_ns;
+    deadline_ns_ = sys().now_ns() + timeout_ns + 2'000'000'000;
+    Contribution contribution;
+    contribution.rank = static_cast<std::uint32_t>(self_.rank);
+    contribution.nranks = static_cast<std::uint32_t>(self_.nranks);
+    contribution.round = round_++;
+    contribution.bytes = static_cast<std::uint32_t>(mine.size());
+    contribution.timeout_ms =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(timeout_ns / 1'000'000, UINT32_MAX));
+    contribution.who = who_am_i();
+    ByteWriter out;
+    out.put(contribution);
+    out.put_bytes(mine);
+    // The root may have hung up after an error that is still to be read.
+    const Status sent = send(out.bytes());
+
+    Answer answer;
+    Status got = receive(std::as_writable_bytes(std::span(&answer, 1)));
+    if (!got.ok()) return sent.ok() ? got : sent;
+    if (answer.magic != Answer::kMagic) return malformed();
+    if (answer.code != 0) {
+      if (answer.code > 7 || answer.bytes > Answer::kMaxTextBytes) return malformed();
+      std::string text(answer.bytes, ' ');
+      WHORL_TRY(receive(std::as_writable_bytes(std::span(text))));
+      return Status::error(static_cast<Code>(answer.code), text);
+    }
+    if (answer.round != contribution.round || answer.bytes != all.size()) return malformed();
+    salt_ = answer.salt;
+    return receive(all);
+  }
+
+  static Status malformed() {
+    return Status::error(Code::kRemoteError, "the root of the rendezvous sent a malformed answer");
+  }
+
+  Status hung_up(int error) const {
+    return Status::error(
+        Code::kRemoteError,
+        fmt::format("rank {} of {}: the root of the rendezvous has hung up ({}): the process that "
+                    "made the unique id, or rank 0, has ended or failed",
+                    self_.rank, self_.nranks, error == 0 ? "closed" : errno_text(error)));
+  }
+
+  /// Sleeps until the socket is ready, the deadline has passed, or the verdict is raised.
+  Status wait(short events) {
+    constexpr std::uint64_t kLookNs = 10'000'000;
+    if (self_.verdict != nullptr && self_.verdict->raised()) {
+      return self_.verdict->status();
+    }
+    const std::uint64_t now = sys().now_ns();
+    if (now >= deadline_ns_) {
+      return Status::error(Code::kRemoteError,
+                           fmt::format("rank {} of {}: the root of the rendezvous has not answered "
+                                       "for {} s: its process may be stopped",
+                                       self_.rank, self_.nranks, self_.timeout_ns / 1'000'000'000));
+    }
+    pollfd entry{socket_.get(), events, 0};
+    const std::uint64_t left = deadline_ns_ - now;
+    static_cast<void>(
+        sys().poll({&entry, 1}, self_.verdict != nullptr ? std::min(left, kLookNs) : left));
+    return {};
+  }
+
+  Status send(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+      msghdr message{};
+      message.msg_iov = &part;
+      message.msg_iovlen = 1;
+      const ssize_t result = sys().sendmsg(socket_.get(), &message);
+      if (result == -EAGAIN) {
+        WHORL_TRY(wait(POLLOUT));
+      } else if (result < 0) {
+        return hung_up(static_cast<int>(result));
+      } else {
+        bytes = bytes.subspan(static_cast<std::size_t>(result));
+      }
+    }
+    return {};
+  }
+
+  Status receive(std::span<std::byte> bytes) {
+    while (!bytes.empty()) {
+      iovec part{bytes.data(), bytes.size()};
+      msghdr message{};
+      message.msg_iov = &part;
+      message.msg_iovlen = 1;
+      const ssize_t result = sys().recvmsg(socket_.get(), &message);
+      if (result == -EAGAIN) {
+        WHORL_TRY(wait(POLLIN));
+      } else if (result <= 0) {
+        return hung_up(static_cast<int>(result));
+      } else {
+        bytes = bytes.subspan(static_cast<std::size_t>(result));
+      }
+    }
+    return {};
+  }
+
+  Attendant self_;
+  Fd socket_;
+  std::uint64_t deadline_ns_ = 0;
+  std::uint32_t round_ = 0;
+  std::array<std::byte, 16> salt_{};
+  Status failed_;
+};
+
+} // namespace
+
+Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
+  MeshPlan plan;
+  plan.rank = self.rank;
+  plan.identity = &root.identity;
+  plan.same_user = root.same_user;
+  plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
+                          std::move(root.addresses)});
+  plan.deadline_ns = sys().now_ns() + self.timeout_ns;
+  plan.verdict = self.verdict;
+  plan.gone = root.gone;
+  plan.describe = [&](int) { return fmt::format("the root of the rendezvous ({})", root.where); };
+  Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
+  if (!links.ok()) return links.status();
+  auto oob = std::make_unique<RootOob>(self, std::move(links->front().socket));
+  Rendezvous out;
+  WHORL_TRY(oob->begin(root.identity, &out.identity));
+  out.oob = std::move(oob);
+  return out;
+}
+
+Status check_attendant(const Attendant& self) {
+  if (self.nranks < 1 || static_cast<std::uint32_t>(self.nranks) > bootstrap::kMaxRanks ||
+      self.rank < 0 || self.rank >= self.nranks) {
+    return Status::error(Code::kInvalidArgument,
+                         fmt::format("rank {} of {} ranks does not exist", self.rank, self.nranks));
+  }
+  return {};
+}
+
+} // namespace whorl

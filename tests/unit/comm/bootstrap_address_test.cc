@@ -1,0 +1,164 @@
+// The rendezvous at "host:port" and its secret file.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bootstrap_support.h"
+
+namespace whorl {
+namespace {
+
+TEST(MeetByAddress, OnLoopbackWithoutASecret) {
+  const ReservedPort reserved;
+  const std::string port = reserved.text();
+  for (int repetition = 0; repetition < 3; ++repetition) { // the port is free again each time
+    meet(3, [&](int rank) {
+      return meet_by_address((rank == 1 ? "localhost:" : "127.0.0.1:") + port, attendant(rank, 3));
+    });
+  }
+}
+
+TEST(MeetByAddress, OtherAddressesNeedASecret) {
+  const Result<Rendezvous> refused = meet_by_address("192.0.2.77:4000", attendant(1, 2));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(Code::kInvalidUsage, refused.status().code());
+  EXPECT_TRUE(contains(refused.status().message(), "WHORL_SECRET_FILE"));
+}
+
+class SecretFile : public testing::Test {
+ protected:
+  void write(const std::string& text, mode_t mode) {
+    std::ofstream(path_) << text;
+    ASSERT_EQ(0, ::chmod(path_.c_str(), mode));
+  }
+  void TearDown() override { ::unlink(path_.c_str()); }
+  Status try_it() {
+    const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
+    const ReservedPort reserved;
+    const Result<Rendezvous> out =
+        meet_by_address("127.0.0.1:" + reserved.text(), attendant(0, 1, 10));
+    return out.status();
+  }
+  std::string path_ = testing::TempDir() + "whorl_secret_" + std::to_string(::getpid());
+};
+
+TEST_F(SecretFile, OpensAMeeting) {
+  write("a secret of more than 16 bytes\n", 0600);
+  const ReservedPort reserved;
+  const std::string address = "127.0.0.1:" + reserved.text();
+  const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
+  meet(2, [&](int rank) { return meet_by_address(address, attendant(rank, 2)); });
+}
+
+TEST_F(SecretFile, KeepsOthersOut) {
+  write("a secret of more than 16 bytes\n", 0600);
+  const ReservedPort reserved;
+  const std::string port = reserved.text();
+  Verdict verdict;
+  std::thread rank0;
+  {
+    const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
+    rank0 = std::thread([&] {
+      Attendant self = attendant(0, 2);
+      self.verdict = &verdict;
+      EXPECT_FALSE(meet_by_address("127.0.0.1:" + port, self).ok());
+    });
+    // Once somebody listens, the environment has been read.
+    const SocketAddress name = SocketAddress::unix_name("whorl." + port);
+    for (int i = 0; i < 5000; ++i) {
+      const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (::connect(probe.get(), name.data(), name.size()) == 0) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  const Result<Rendezvous> other = meet_by_address("127.0.0.1:" + port, attendant(1, 2));
+  verdict.raise(Status::error(Code::kInvalidUsage, "enough"));
+  rank0.join();
+  ASSERT_FALSE(other.ok());
+  EXPECT_TRUE(contains(other.status().message(), "wrong secret")) << other.status().message();
+}
+
+TEST_F(SecretFile, IsCheckedBeforeUse) {
+  write("a secret of more than 16 bytes", 0640);
+  EXPECT_TRUE(contains(try_it().message(), "chmod 600"));
+  write("short", 0600);
+  EXPECT_TRUE(contains(try_it().message(), "at least 16 bytes"));
+  write(std::string(5000, 'x'), 0600);
+  EXPECT_TRUE(contains(try_it().message(), "larger than"));
+  ::unlink(path_.c_str());
+  EXPECT_TRUE(contains(try_it().message(), "No such file"));
+}
+
+TEST(MeetByAddress, ABusyPortIsNamedWithTheRemedy) {
+  const ReservedPort reserved;
+  const Result<Fd> busy = listen_at(SocketAddress::unix_name("whorl." + reserved.text()));
+  ASSERT_TRUE(busy.ok()) << busy.status().message();
+  const std::string address = "127.0.0.1:" + reserved.text();
+  const Result<Rendezvous> rendezvous = meet_by_address(address, attendant(0, 2, 1));
+  ASSERT_FALSE(rendezvous.ok());
+  const std::string& text = rendezvous.status().message();
+  for (const std::string& part : {"the rendezvous " + address, "pid " + std::to_string(::getpid()),
+                                  std::string("choose another port")}) {
+    EXPECT_TRUE(contains(text, part)) << text;
+  }
+}
+
+/// Whether somebody listens at the address.
+bool is_open(const SocketAddress& address) {
+  const Fd probe(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return ::connect(probe.get(), address.data(), address.size()) == 0;
+}
+
+/// The doors of rank 0 while it waits for another rank: those of `candidates` that are open.
+std::vector<std::string> open_doors(const std::string& host_port,
+                                    const std::vector<SocketAddress>& candidates) {
+  std::vector<std::string> open;
+  Verdict verdict;
+  std::thread rank0([&] {
+    Attendant self = attendant(0, 2);
+    self.verdict = &verdict;
+    EXPECT_FALSE(meet_by_address(host_port, self).ok());
+  });
+  const std::string port = host_port.substr(host_port.rfind(':') + 1);
+  for (int i = 0; i < 5000 && !is_open(SocketAddress::unix_name("whorl." + port)); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (const SocketAddress& candidate : candidates) {
+    if (is_open(candidate)) open.push_back(candidate.text());
+  }
+  verdict.raise(Status::error(Code::kInvalidUsage, "enough"));
+  rank0.join();
+  return open;
+}
+
+/// All addresses of this host, with the port.
+std::vector<SocketAddress> own_addresses(std::uint16_t port) {
+  std::vector<SocketAddress> own = *local_addresses();
+  own.push_back(SocketAddress::ipv4({127, 0, 0, 1}, 0));
+  for (SocketAddress& address : own) address.set_port(port);
+  return own;
+}
+
+TEST(MeetByAddress, OnLoopbackNoPortIsOpened) {
+  const ReservedPort reserved;
+  EXPECT_EQ(std::vector<std::string>{},
+            open_doors("localhost:" + reserved.text(), own_addresses(reserved.address().port())));
+}
+
+TEST_F(SecretFile, OnlyTheAddressThatIsNamedIsOpened) {
+  write("a secret of more than 16 bytes", 0600);
+  const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
+  const ReservedPort reserved;
+  const auto own = own_addresses(reserved.address().port());
+  if (own.front().is_loopback()) GTEST_SKIP() << "this host has no address but loopback";
+  EXPECT_EQ(std::vector<std::string>{own.front().text()}, open_doors(own.front().text(), own));
+}
+
+} // namespace
+} // namespace whorl

@@ -1,0 +1,110 @@
+#include "transports/socket/acceptor.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+#include "transports/socket/address.h"
+#include "transports/socket/listener.h"
+
+namespace whorl {
+
+Acceptor::Acceptor(std::vector<int> listeners, AcceptorRules rules)
+    : listeners_(std::move(listeners)), rules_(std::move(rules)), places_(places()) {}
+
+std::size_t Acceptor::places() noexcept {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) files.rlim_cur = 1024;
+  return std::clamp<std::size_t>(files.rlim_cur / 8, 4, 1024);
+}
+
+void Acceptor::add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) {
+  for (const Handshake& stranger : strangers_) {
+    fds.push_back({stranger.fd(), stranger.events(), 0});
+    *wake_ns = std::min(*wake_ns, stranger.deadline_ns() + 1);
+  }
+  polled_ = strangers_.size();
+  for (const int listener : listeners_) fds.push_back({listener, POLLIN, 0});
+}
+
+Status Acceptor::step(std::span<const pollfd> ready) {
+  for (std::size_t i = 0; i < polled_; ++i) {
+    if (ready[i].revents != 0 || sys().now_ns() > strangers_[i].deadline_ns()) {
+      greet(strangers_[i]);
+    }
+  }
+  const auto gone = [](const Handshake& stranger) { return stranger.fd() < 0; };
+  std::erase_if(strangers_, gone);
+  for (std::size_t i = 0; i < listeners_.size(); ++i) { // until somebody calls stop()
+    if (ready[polled_ + i].revents != 0) WHORL_TRY(accept_from(i));
+  }
+  std::erase_if(strangers_, gone);
+  return {};
+}
+
+Status Acceptor::accept_from(std::size_t listener) {
+  // A bound for each round, so that a flood of connections cannot keep the others waiting.
+  for (int i = 0; i < 256 && listener < listeners_.size(); ++i) {
+    Fd socket(sys().accept(listeners_[listener]));
+    if (socket.get() == -EMFILE || socket.get() == -ENFILE) {
+      if (make_room()) continue;
+      return Status::error(Code::kSystemError,
+                           fmt::format("{} cannot accept a connection: {}; raise the limit on open "
+                                       "files (ulimit -n) of its process",
+                                       rules_.name, errno_text(socket.get())));
+    }
+    if (!socket.valid()) return {}; // nobody is there, or a connection that is gone again
+    if (strangers_.size() >= places_) drop_one();
+    strangers_.push_back(Handshake::accepting(std::move(socket), *rules_.identity, rules_.rank));
+    greet(strangers_.back());
+    if (strangers_.back().fd() < 0) strangers_.pop_back();
+  }
+  return {};
+}
+
+void Acceptor::drop_one() {
+  const auto silent = std::find_if(strangers_.begin(), strangers_.end(),
+                                   [](const Handshake& stranger) { return stranger.silent(); });
+  strangers_.erase(silent != strangers_.end() ? silent : strangers_.begin());
+}
+
+bool Acceptor::make_room() {
+  if (strangers_.empty()) return false;
+  places_ = std::max<std::size_t>(strangers_.size() / 2, 1);
+  do drop_one();
+  while (strangers_.size() > places_);
+  return true;
+}
+
+void Acceptor::greet(Handshake& stranger) {
+  Progress progress = stranger.step();
+  if (progress == Progress::kAdvanced) {
+    HandshakeFailure verdict = rules_.judge(stranger.name());
+    ucred peer{};
+    if (rules_.same_user && verdict == HandshakeFailure::kNone &&
+        (peer_credentials(stranger.fd(), &peer) < 0 || peer.uid != sys().user_id())) {
+      verdict = HandshakeFailure::kUser;
+    }
+    if (verdict == HandshakeFailure::kNone) {
+      stranger.admit();
+    } else {
+      stranger.refuse(verdict);
+    }
+    progress = stranger.step();
+  }
+  if (progress == Progress::kDone) {
+    const ConnectionName name = stranger.name();
+    rules_.welcome(name, stranger.take());
+  } else if (progress == Progress::kFailed) {
+    if (log_enabled(LogLevel::kInfo)) {
+      log(LogLevel::kInfo,
+          fmt::format("{} turned a connection away: {}", rules_.name, stranger.status().message()));
+    }
+    stranger = Handshake();
+  }
+}
+
+} // namespace whorl
