@@ -3,6 +3,7 @@
 
 #include "algorithms/algorithm.h"
 #include "algorithms/binomial.h"
+#include "algorithms/bruck.h"
 #include "algorithms/circulant.h"
 #include "algorithms/direct.h"
 #include "algorithms/doubling.h"
@@ -10,6 +11,7 @@
 #include "algorithms/hierarchical.h"
 #include "algorithms/leaders.h"
 #include "algorithms/oneshot.h"
+#include "algorithms/pairwise.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
 #include "algorithms/twoshot.h"
@@ -25,6 +27,8 @@ constexpr auto kFamilies = {oneshot_algorithms,
                             halving_doubling_algorithms,
                             circulant_algorithms,
                             binomial_algorithms,
+                            bruck_algorithms,
+                            pairwise_algorithms,
                             tree_algorithms,
                             ring_algorithms,
                             leaders_algorithms,

@@ -81,7 +81,7 @@ TEST_P(Quick, StaysSmall) {
 }
 
 TEST_P(Quick, SaysNoWhereItCannotBeEncoded) {
-  for (const int n : {255, 256, 257, 1000, 70000}) {
+  for (const int n : {255, 256, 257, 300, 1000, 1024, 70000}) {
     for (const int channels : {1, 300}) {
       const Shape shape{.nranks = n, .root = n / 2, .channels = channels};
       // What is supported must build, for a few ranks at least.
