@@ -26,7 +26,7 @@ struct RankContext::Board {
   alignas(64) std::atomic<std::uint32_t> arrived{0};
   alignas(64) std::atomic<std::uint32_t> round{0};
   std::atomic<std::uint32_t> finished_threads{0};
-  static constexpr int kMaxRanks = 128;
+  static constexpr int kMaxRanks = 1024;
   struct Entry {
     std::uint32_t size;
     std::byte bytes[kBoardBytes];

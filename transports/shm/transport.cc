@@ -220,6 +220,17 @@ void ShmTransport::look_for_dead() noexcept {
   constexpr int kHangUps = 5;
   if (watches_.empty() || membership().verdict->raised()) return;
   if (looking_.test_and_set(std::memory_order_acquire)) return;
+  // A look takes as long as there are processes; of few it is worth one at each opportunity.
+  constexpr std::size_t kFewWatches = 64;
+  constexpr std::uint64_t kPauseOfWatchNs = 250'000;
+  if (watches_.size() > kFewWatches) {
+    const std::uint64_t now = sys().now_ns();
+    if (now < next_look_ns_) {
+      looking_.clear(std::memory_order_release);
+      return;
+    }
+    next_look_ns_ = now + watches_.size() * kPauseOfWatchNs;
+  }
   if (sys().poll(polled_, 0) > 0) {
     for (std::size_t i = 0; i < watches_.size(); ++i) {
       Watch& watch = watches_[i];
