@@ -33,14 +33,12 @@ struct Sizes {
 
 std::string even_collectives(int rank, int nranks, whorlComm_t comm) {
   for (const CollectiveCase::Kind kind : CollectiveCase::kKinds) {
-    for (const std::size_t count : {std::size_t{1}, std::size_t{5}}) {
-      const CollectiveCase c{.kind = kind, .count = count, .root = nranks - 1};
-      Buffers buffers(c, rank, nranks);
-      if (auto failed = failure(buffers.run(comm), comm); !failed.empty()) {
-        return c.text() + ": " + failed;
-      }
-      if (auto wrong = buffers.check(); !wrong.empty()) return wrong;
+    const CollectiveCase c{.kind = kind, .count = 3, .root = nranks - 1};
+    Buffers buffers(c, rank, nranks);
+    if (auto failed = failure(buffers.run(comm), comm); !failed.empty()) {
+      return c.text() + ": " + failed;
     }
+    if (auto wrong = buffers.check(); !wrong.empty()) return wrong;
   }
   return failure(whorlBarrier(comm, nullptr), comm);
 }

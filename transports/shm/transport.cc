@@ -100,10 +100,12 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
                            .slots = static_cast<std::uint32_t>(membership.slots),
                            .slot_bytes = membership.slot_bytes});
   if (!layout.ok()) return layout.status();
-  const auto zero_copy = param_bool(Param::kZeroCopy);
-  if (!zero_copy.ok()) return zero_copy.status();
+  const auto allowed = param_bool(Param::kZeroCopy);
+  if (!allowed.ok()) return allowed.status();
+  const bool zero_copy =
+      *allowed && processes_of(membership, plan.members).size() <= kMostProcesses;
   WHORL_TRY(check_members(membership, plan.members, peers));
-  if (*zero_copy) {
+  if (zero_copy) {
     const auto heap = process_heap();
     if (heap.ok()) {
       plan.heap_fd = (*heap)->fd();
@@ -141,7 +143,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   }
   mailbox_ = FdMailbox(std::move(ends.inbox), std::move(outboxes));
   segment_ = std::move(meeting->segment);
-  attach(membership, segment_.data(), *layout, std::move(plan.members), peers, *zero_copy);
+  attach(membership, segment_.data(), *layout, std::move(plan.members), peers, zero_copy);
   WHORL_TRY(check_memory(peers.size()));
   for (ProcessFd& p : meeting->pidfds) watch(p.rank, std::move(p.fd), true);
   for (ProcessFd& s : meeting->sockets) watch(s.rank, std::move(s.fd), false);

@@ -22,9 +22,10 @@ constexpr std::uint64_t kLastRetryNs = 200'000'000;
 // After how long a refusing target is given up, where it ought to listen.
 constexpr std::uint64_t kGoneNs = 1'000'000'000;
 // How often the verdict is looked at.
-constexpr std::uint64_t kLookNs = 10'000'000;
-// Sockets that strangers may hold at a time. When there are more, the oldest is dropped: members
-// need well under a millisecond for a handshake, so it is hardly ever one of theirs.
+constexpr std::uint64_t kLookNs = 100'000'000; // of hundreds of ranks, each look takes a turn
+// Sockets that strangers may hold at a time, beside one for each member that is still to come: all
+// of these may come at the same moment. When there are more, the oldest is dropped: members need
+// well under a millisecond for a handshake, so it is hardly ever one of theirs.
 constexpr std::size_t kMaxStrangers = 256;
 
 /// One address of one target.
@@ -292,7 +293,7 @@ class MeshLoop {
       Fd socket(sys().accept(listener_.get()));
       if (socket.get() == -EMFILE || socket.get() == -ENFILE) return out_of_files(socket.get());
       if (!socket.valid()) return; // EAGAIN, or a connection that is gone again
-      if (strangers_.size() >= kMaxStrangers) strangers_.erase(strangers_.begin());
+      if (strangers_.size() >= kMaxStrangers + open_) strangers_.erase(strangers_.begin());
       strangers_.push_back({Handshake::accepting(std::move(socket), *plan_.identity,
                                                  static_cast<std::uint32_t>(plan_.rank)),
                             SIZE_MAX});
