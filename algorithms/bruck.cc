@@ -107,8 +107,7 @@ class Writer {
     }
   }
   LaneBuilder& copy_run(int k, int j, int offset, int count) {
-    return lane_
-        .copy(area(j) + set(j).place(offset, count), message_ + set(k).place(offset, count))
+    return lane_.copy(area(j) + set(j).place(offset, count), message_ + set(k).place(offset, count))
         .count(count);
   }
   /// Copies what has arrived in round k to the output.
@@ -119,9 +118,7 @@ class Writer {
         .copy(area(k) + set(k).place(first, count), rank_ - (first + count - 1))
         .count(count);
   }
-  void copy_own() {
-    lane_.read(Buffer::kInput).write(Buffer::kOutput).copy(rank_, rank_);
-  }
+  void copy_own() { lane_.read(Buffer::kInput).write(Buffer::kOutput).copy(rank_, rank_); }
 
   LaneBuilder& lane_;
   int n_, rank_;

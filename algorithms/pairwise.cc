@@ -27,9 +27,7 @@ int lanes_of_channel(int nranks) {
   return (nranks / 2 + kPairs - 1) / kPairs;
 }
 /// The lane, among those of its channel, of the rounds of distance `k`.
-int lane_of(int nranks, int k) {
-  return (std::min(k, nranks - k) - 1) % lanes_of_channel(nranks);
-}
+int lane_of(int nranks, int k) { return (std::min(k, nranks - k) - 1) % lanes_of_channel(nranks); }
 
 Schedule build(const Shape& shape, int rank) {
   const int n = shape.nranks;

@@ -20,19 +20,11 @@ namespace whorl {
 namespace {
 
 /// Families in the order in which they win at equal cost.
-constexpr auto kFamilies = {oneshot_algorithms,
-                            direct_algorithms,
-                            twoshot_algorithms,
-                            doubling_algorithms,
-                            halving_doubling_algorithms,
-                            circulant_algorithms,
-                            binomial_algorithms,
-                            bruck_algorithms,
-                            pairwise_algorithms,
-                            tree_algorithms,
-                            ring_algorithms,
-                            leaders_algorithms,
-                            hierarchical_algorithms};
+constexpr auto kFamilies = {
+    oneshot_algorithms,          direct_algorithms,    twoshot_algorithms,  doubling_algorithms,
+    halving_doubling_algorithms, circulant_algorithms, binomial_algorithms, bruck_algorithms,
+    pairwise_algorithms,         tree_algorithms,      ring_algorithms,     leaders_algorithms,
+    hierarchical_algorithms};
 
 std::vector<Algorithm> collect() {
   std::vector<Algorithm> all;

@@ -245,15 +245,15 @@ Result<Built> read(const Arguments& arguments) {
   std::vector<int> stated;
   for (const Schedule& schedule : built.schedules) stated.push_back(schedule.min_slots);
   prove(built, {.published = arguments.published, .placed = arguments.placed});
-  built.title = fmt::format("{}: {}, {} ranks", arguments.file, arguments.collective,
-                            built.schedules.size());
+  built.title =
+      fmt::format("{}: {}, {} ranks", arguments.file, arguments.collective, built.schedules.size());
   if (!built.defect.ok()) return built;
   for (std::size_t rank = 0; rank < stated.size(); ++rank) {
     if (stated[rank] >= built.report.min_slots) continue;
     built.defect = Status::error(
         Code::kInternalError,
-        fmt::format("Rank {} has min_slots={} (1 where it is left out), and {} are needed.", rank, stated[rank],
-                    built.report.min_slots));
+        fmt::format("Rank {} has min_slots={} (1 where it is left out), and {} are needed.", rank,
+                    stated[rank], built.report.min_slots));
     break;
   }
   return built;

@@ -51,7 +51,8 @@ bool detail::SlowWait::pause() noexcept {
   if (waited < policy_.yield_ns && !is_crowded) {
     yield(now);
   } else {
-    const std::uint64_t least = is_crowded ? std::max(kCrowdedNapNs, policy_.first_nap_ns) : policy_.first_nap_ns;
+    const std::uint64_t least =
+        is_crowded ? std::max(kCrowdedNapNs, policy_.first_nap_ns) : policy_.first_nap_ns;
     napper_.nap(std::min({policy_.nap_ns, policy_.timeout_ns - waited, waited / kNapPart + least}));
   }
   return true;

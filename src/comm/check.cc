@@ -15,7 +15,8 @@ class Checker {
       : call_(call), communicator_(communicator), request_(request) {}
 
   Status check() {
-    if (const Status none = communicator_.selector().check(call_.collective, communicator_.nranks());
+    if (const Status none =
+            communicator_.selector().check(call_.collective, communicator_.nranks());
         !none.ok()) {
       return bad(none.message());
     }

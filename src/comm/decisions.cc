@@ -63,7 +63,7 @@ bool slot_bytes_given(const Membership& members) {
 /// What the FIFOs of one rank may take at most, so that those of all pairs of a host's ranks find a
 /// place in its memory together. All hosts are taken to have as much as this one.
 std::uint64_t memory_for_fifos(const Membership& members) {
-  constexpr std::uint64_t kPart = 4; // the rest is the program's
+  constexpr std::uint64_t kPart = 4;            // the rest is the program's
   std::map<std::uint64_t, std::uint64_t> ranks; // of each machine
   std::uint64_t most = 1;
   for (const RankCard& card : members.cards) most = std::max(most, ++ranks[card.machine_key]);
@@ -113,8 +113,8 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
     slots = std::min(slots, std::max(kFewestSlots, ring_bytes / members.slot_bytes));
   }
   MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),
-                           .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),
-                           .channels = static_cast<std::uint32_t>(members.channels)};
+                     .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),
+                     .channels = static_cast<std::uint32_t>(members.channels)};
   if (!given && !slot_bytes_given(members)) {
     wanted = shrink_towards(memory_for_fifos(members), wanted, *shape, endpoints);
   }

@@ -72,8 +72,8 @@ Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm&
   if (config_.verify) {
     // Neither form proves all that the other does.
     constexpr VerifyOptions kForms[] = {{.published = true}, {.published = true, .placed = true}};
-    WHORL_TRY(prove(algorithm, shape, build_all(algorithm, shape), kForms,
-                    config_.membership->slots));
+    WHORL_TRY(
+        prove(algorithm, shape, build_all(algorithm, shape), kForms, config_.membership->slots));
   }
   auto made = std::make_unique<Plan>();
   made->algorithm = static_cast<std::uint8_t>(index);
@@ -292,9 +292,10 @@ Progress Engine::advance() {
     }
     const Progress progress = exchanging_ ? exchange_->advance() : current_->execution.advance();
     if (progress == Progress::kFailed) {
-      failure_ = exchanging_ ? fail_on(*exchange_->current())
-                             : fail_on(current_->execution.mismatch(),
-                                       current_->execution.mismatch().peer, fingerprint_);
+      failure_ = exchanging_ && !exchange_->error().ok() ? exchange_->error()
+                 : exchanging_                           ? fail_on(*exchange_->current())
+                                                         : fail_on(current_->execution.mismatch(),
+                                                                   current_->execution.mismatch().peer, fingerprint_);
       if (!exchanging_ && failure_.ok()) failure_ = current_->execution.feed_error();
     }
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;

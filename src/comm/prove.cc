@@ -11,9 +11,9 @@ Status prove(const Algorithm& algorithm, const Shape& shape, std::span<const Sch
     for (const VerifyOptions& form : forms) {
       const auto report = verify(schedules, {algorithm.collective, shape.root, in_place}, form);
       if (!report.ok()) {
-        return report.status().with_context(fmt::format(
-            "the schedule {} of {} for {} ranks is wrong", algorithm.name,
-            name_of(algorithm.collective), shape.nranks));
+        return report.status().with_context(
+            fmt::format("the schedule {} of {} for {} ranks is wrong", algorithm.name,
+                        name_of(algorithm.collective), shape.nranks));
       }
       if (report->min_slots > slots) {
         return Status::error(

@@ -29,8 +29,8 @@ class Selector {
   /// The choice for an operation whose larger side has `bytes` bytes, of a collective that check()
   /// accepts.
   const Algorithm& pick(Collective collective, std::size_t bytes) const noexcept;
-  /// Whether every entry is an algorithm of its collective, or none: for a table that came from another
-  /// rank.
+  /// Whether every entry is an algorithm of its collective, or none: for a table that came from
+  /// another rank.
   bool valid() const noexcept;
 
  private:

@@ -171,8 +171,8 @@ WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
   constexpr std::uint64_t kNapOfRankNs = 50'000;
   if (ranks_per_core > kManyRanks) {
     policy.yield_ns = 0;
-    policy.nap_ns = std::max(
-        policy.nap_ns, static_cast<std::uint64_t>(ranks_per_core) * kNapOfRankNs);
+    policy.nap_ns =
+        std::max(policy.nap_ns, static_cast<std::uint64_t>(ranks_per_core) * kNapOfRankNs);
     policy.first_nap_ns = policy.nap_ns / 4;
   }
   return policy;

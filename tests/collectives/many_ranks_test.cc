@@ -63,8 +63,8 @@ std::string reduce_scatterv(int rank, int nranks, whorlComm_t comm) {
     for (std::size_t i = 0; i < size_of_block(r); ++i) mine.push_back(rank + r);
   }
   want.assign(size_of_block(rank), nranks * (nranks - 1) / 2 + nranks * rank);
-  const auto result = whorlReduceScatterv(mine.data(), got.data(), sizes.counts.data(),
-                                          whorlInt32, whorlSum, comm, nullptr);
+  const auto result = whorlReduceScatterv(mine.data(), got.data(), sizes.counts.data(), whorlInt32,
+                                          whorlSum, comm, nullptr);
   if (auto failed = failure(result, comm); !failed.empty()) return "reducescatterv: " + failed;
   return got == want ? "" : "reducescatterv: wrong elements";
 }
