@@ -77,6 +77,14 @@ TEST_P(Costs, AreThoseOfTheSchedules) {
   }
 }
 
+TEST_P(Costs, AreThoseOfTheSchedulesOfManyRanks) {
+  if (GetParam().collective != Collective::kAllToAll) return; // several lanes of a channel
+  for (const int n : {256, 257, 300, 511}) {
+    const Shape shape{.nranks = n, .channels = 2};
+    if (GetParam().supports(shape)) compare(shape, false);
+  }
+}
+
 TEST_P(Costs, PredictionsGrowWithSize) {
   for (const int n : {2, 3, 8, 24}) {
     const Shape shape{.nranks = n, .channels = 2, .dims = {{2}, {n / 2}}};
