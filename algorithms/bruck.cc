@@ -31,7 +31,7 @@ namespace {
 /// The offsets below p in which one bit is set.
 class OffsetSet {
  public:
-  OffsetSet(int nranks, int bit) : n_(nranks), bit_(bit), size_(index(nranks)) {}
+  OffsetSet(int nranks, int bit) : bit_(bit), size_(index(nranks)) {}
   int size() const { return size_; }
   /// Place of an offset of the set in an area, where `count` offsets from it on lie side by side:
   /// of the last of them, which lies first.
@@ -43,7 +43,7 @@ class OffsetSet {
     const int weight = 1 << bit_;
     return offset / (2 * weight) * weight + std::max(0, offset % (2 * weight) - weight);
   }
-  int n_, bit_, size_;
+  int bit_, size_;
 };
 
 int rounds_of(int nranks) { return ceil_log2(nranks); }
