@@ -3,6 +3,7 @@
 
 #include "algorithms/algorithm.h"
 #include "algorithms/binomial.h"
+#include "algorithms/bruck.h"
 #include "algorithms/circulant.h"
 #include "algorithms/direct.h"
 #include "algorithms/doubling.h"
@@ -10,6 +11,7 @@
 #include "algorithms/hierarchical.h"
 #include "algorithms/leaders.h"
 #include "algorithms/oneshot.h"
+#include "algorithms/pairwise.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
 #include "algorithms/twoshot.h"
@@ -18,17 +20,11 @@ namespace whorl {
 namespace {
 
 /// Families in the order in which they win at equal cost.
-constexpr auto kFamilies = {oneshot_algorithms,
-                            direct_algorithms,
-                            twoshot_algorithms,
-                            doubling_algorithms,
-                            halving_doubling_algorithms,
-                            circulant_algorithms,
-                            binomial_algorithms,
-                            tree_algorithms,
-                            ring_algorithms,
-                            leaders_algorithms,
-                            hierarchical_algorithms};
+constexpr auto kFamilies = {
+    oneshot_algorithms,          direct_algorithms,    twoshot_algorithms,  doubling_algorithms,
+    halving_doubling_algorithms, circulant_algorithms, binomial_algorithms, bruck_algorithms,
+    pairwise_algorithms,         tree_algorithms,      ring_algorithms,     leaders_algorithms,
+    hierarchical_algorithms};
 
 std::vector<Algorithm> collect() {
   std::vector<Algorithm> all;

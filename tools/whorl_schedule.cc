@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,7 +32,7 @@ constexpr int kMaxRanks = 4096; // more takes minutes and gigabytes
 constexpr int kBadInput = 2, kDefect = 1;
 
 struct Arguments {
-  std::string collective, algorithm, dims, svg;
+  std::string collective, algorithm, dims, svg, file;
   int nranks = 0, root = 0, channels = 1;
   std::optional<int> rank;
   bool text = false, json = false, in_place = false, published = false, placed = false;
@@ -68,23 +69,43 @@ struct Built {
   std::vector<Schedule> schedules;
 };
 
-Result<Built> build(const Arguments& arguments) {
-  Built built;
-  built.spec.root = arguments.root;
-  built.spec.in_place = arguments.in_place;
+/// What the schedules are meant to do, as far as the arguments say it.
+Result<CollectiveSpec> spec_of(const Arguments& arguments) {
+  CollectiveSpec spec{.root = arguments.root, .in_place = arguments.in_place};
   bool known = false;
   std::string names;
   for (int c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
     names += fmt::format("{}{}", c == 0 ? "" : ", ", name_of(collective));
     if (name_of(collective) != arguments.collective) continue;
-    built.spec.collective = collective;
+    spec.collective = collective;
     known = true;
   }
   if (!known) {
     return bad(
         fmt::format("There is no collective \"{}\"; there are {}.", arguments.collective, names));
   }
+  return spec;
+}
+
+/// Proves the schedules and enters in each how many slots they need.
+void prove(Built& built, const VerifyOptions& options) {
+  const auto report = verify(built.schedules, built.spec, options);
+  if (!report.ok()) {
+    built.defect = report.status();
+    return;
+  }
+  built.report = *report;
+  for (Schedule& schedule : built.schedules) {
+    schedule.min_slots = static_cast<std::uint8_t>(report->min_slots);
+  }
+}
+
+Result<Built> build(const Arguments& arguments) {
+  Built built;
+  const auto spec = spec_of(arguments);
+  if (!spec.ok()) return spec.status();
+  built.spec = *spec;
   const Algorithm* const algorithm = find_algorithm(built.spec.collective, arguments.algorithm);
   if (algorithm == nullptr) {
     return bad(
@@ -129,16 +150,7 @@ Result<Built> build(const Arguments& arguments) {
                            shape.dims.empty() ? "" : " in these dimensions"));
   }
   built.schedules = build_all(*algorithm, shape);
-  const auto report = verify(built.schedules, built.spec,
-                             {.published = arguments.published, .placed = arguments.placed});
-  if (report.ok()) {
-    for (Schedule& schedule : built.schedules) {
-      schedule.min_slots = static_cast<std::uint8_t>(report->min_slots);
-    }
-    built.report = *report;
-  } else {
-    built.defect = report.status();
-  }
+  prove(built, {.published = arguments.published, .placed = arguments.placed});
   built.title =
       fmt::format("{} {}, {} ranks", arguments.collective, arguments.algorithm, shape.nranks);
   if (has_root(built.spec.collective)) built.title += fmt::format(", root {}", shape.root);
@@ -162,9 +174,25 @@ int list() {
   return 0;
 }
 
+/// Enters the slots that suffice in every form: in place or not, messages copied or published.
+void prove_all_forms(Built& built) {
+  int most = built.report.min_slots;
+  for (const bool in_place : {false, true}) {
+    if (in_place && !has_in_place_form(built.spec.collective)) continue;
+    built.spec.in_place = in_place;
+    prove(built, {.published = true});
+    if (!built.defect.ok()) return;
+    most = std::max(most, built.report.min_slots);
+  }
+  built.spec.in_place = false;
+  for (Schedule& schedule : built.schedules) schedule.min_slots = static_cast<std::uint8_t>(most);
+}
+
 int show(const Arguments& arguments, bool svg_wanted) {
   auto built = build(arguments);
   if (!built.ok()) return fail(kBadInput, built.status().message());
+  if (built->defect.ok()) prove_all_forms(*built);
+  if (!built->defect.ok()) return fail(kDefect, built->defect.message());
   std::span<const Schedule> shown(built->schedules);
   if (arguments.rank) shown = shown.subspan(static_cast<std::size_t>(*arguments.rank), 1);
   if (arguments.json) {
@@ -194,8 +222,48 @@ int show(const Arguments& arguments, bool svg_wanted) {
   return 0;
 }
 
+/// Reads the schedules of all ranks from a file, as text or JSON.
+Result<Built> read(const Arguments& arguments) {
+  Built built;
+  const auto spec = spec_of(arguments);
+  if (!spec.ok()) return spec.status();
+  built.spec = *spec;
+  std::ifstream file(arguments.file);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) {
+    return bad(fmt::format("Cannot read {}: {}.", arguments.file, std::strerror(errno)));
+  }
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool json = first != std::string::npos && text[first] == '[';
+  auto schedules = json ? schedules_from_json(text) : schedules_from_text(text);
+  if (!schedules.ok()) return schedules.status().with_context(arguments.file);
+  built.schedules = *std::move(schedules);
+  if (built.schedules.size() > kMaxRanks) {
+    return bad(fmt::format("{} has {} schedules; more than {} are not verified.", arguments.file,
+                           built.schedules.size(), kMaxRanks));
+  }
+  std::vector<int> stated;
+  for (const Schedule& schedule : built.schedules) stated.push_back(schedule.min_slots);
+  prove(built, {.published = arguments.published, .placed = arguments.placed});
+  built.title =
+      fmt::format("{}: {}, {} ranks", arguments.file, arguments.collective, built.schedules.size());
+  if (!built.defect.ok()) return built;
+  for (std::size_t rank = 0; rank < stated.size(); ++rank) {
+    if (stated[rank] >= built.report.min_slots) continue;
+    built.defect = Status::error(
+        Code::kInternalError,
+        fmt::format("Rank {} has min_slots={} (1 where it is left out), and {} are needed.", rank,
+                    stated[rank], built.report.min_slots));
+    break;
+  }
+  return built;
+}
+
 int check(const Arguments& arguments) {
-  auto built = build(arguments);
+  if (arguments.file.empty() && (arguments.algorithm.empty() || arguments.nranks == 0)) {
+    return fail(kBadInput, "An algorithm and a number of ranks are required, or --file.");
+  }
+  auto built = arguments.file.empty() ? build(arguments) : read(arguments);
   if (!built.ok()) return fail(kBadInput, built.status().message());
   if (!built->defect.ok()) return fail(kDefect, built->defect.message());
   const VerifyReport& report = built->report;
@@ -212,11 +280,11 @@ int run(int argc, char** argv) {
   CLI::App app("Lists, shows, draws and verifies the schedules of whorl's algorithms.");
   app.require_subcommand(1);
   Arguments arguments;
-  const auto add_common = [&](CLI::App* command) {
+  const auto add_common = [&](CLI::App* command, bool required) {
     command->add_option("collective", arguments.collective, "allreduce, broadcast, ...")
         ->required();
-    command->add_option("algorithm", arguments.algorithm, "ring, tree, ...")->required();
-    command->add_option("ranks", arguments.nranks, "number of ranks")->required();
+    command->add_option("algorithm", arguments.algorithm, "ring, tree, ...")->required(required);
+    command->add_option("ranks", arguments.nranks, "number of ranks")->required(required);
     command->add_option("--root", arguments.root, "root of the collective (0)");
     command->add_option("--channels", arguments.channels, "channels side by side (1)");
     command->add_option("--dims", arguments.dims,
@@ -225,7 +293,7 @@ int run(int argc, char** argv) {
   const CLI::App* const list_command =
       app.add_subcommand("list", "Names all algorithms of all collectives.");
   CLI::App* const show_command = app.add_subcommand("show", "Prints or draws schedules.");
-  add_common(show_command);
+  add_common(show_command, true);
   show_command->add_option("--rank", arguments.rank, "only this rank");
   CLI::Option* const text =
       show_command->add_flag("--text", arguments.text, "text form only, without the table");
@@ -237,7 +305,13 @@ int run(int argc, char** argv) {
   json->excludes(svg);
   CLI::App* const verify_command =
       app.add_subcommand("verify", "Proves a schedule and prints what it costs.");
-  add_common(verify_command);
+  add_common(verify_command, false);
+  verify_command
+      ->add_option("--file", arguments.file,
+                   "schedules of all ranks as \"show\" prints them with --text or --json, instead "
+                   "of an algorithm and a number of ranks")
+      ->excludes("algorithm")
+      ->excludes("ranks");
   verify_command->add_flag("--in-place", arguments.in_place, "input and output are in place");
   verify_command->add_flag("--published", arguments.published,
                            "receivers read the memory of the sender");

@@ -39,7 +39,6 @@ bool detail::SlowWait::pause() noexcept {
   // Where several things cannot be waited for at once, a nap in one is deaf for the others. This
   // part of the wait is what that may add to it.
   constexpr std::uint64_t kNapPart = 16;
-  constexpr std::uint64_t kLeastNapNs = 20'000;
   const std::uint64_t now = sys().now_ns();
   if (started_ns_ == 0) started_ns_ = looked_ns_ = now;
   const std::uint64_t waited = now - started_ns_;
@@ -52,7 +51,8 @@ bool detail::SlowWait::pause() noexcept {
   if (waited < policy_.yield_ns && !is_crowded) {
     yield(now);
   } else {
-    const std::uint64_t least = is_crowded ? kCrowdedNapNs : kLeastNapNs;
+    const std::uint64_t least =
+        is_crowded ? std::max(kCrowdedNapNs, policy_.first_nap_ns) : policy_.first_nap_ns;
     napper_.nap(std::min({policy_.nap_ns, policy_.timeout_ns - waited, waited / kNapPart + least}));
   }
   return true;

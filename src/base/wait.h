@@ -56,6 +56,9 @@ struct WaitPolicy {
   std::uint64_t yield_ns = 1'000'000;
   /// The longest nap; the first ones are shorter. Bounds the cost of a wake-up that was lost.
   std::uint64_t nap_ns = 1'000'000;
+  /// The first nap. Longer where so many ranks share a core that those which look in vain would
+  /// leave no time for the others.
+  std::uint64_t first_nap_ns = 20'000;
 };
 
 namespace detail {

@@ -38,6 +38,7 @@ AcceptorRules Root::rules(bool same_user) {
                 return name.role == SocketRole::kBootstrap ? HandshakeFailure::kNone
                                                            : HandshakeFailure::kName;
               },
+          .awaited = [this] { return std::size_t{nranks_ - joined_}; },
           .welcome = [this](const ConnectionName& name,
                             Fd socket) { welcome(name, std::move(socket)); }};
 }

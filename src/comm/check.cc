@@ -15,6 +15,11 @@ class Checker {
       : call_(call), communicator_(communicator), request_(request) {}
 
   Status check() {
+    if (const Status none =
+            communicator_.selector().check(call_.collective, communicator_.nranks());
+        !none.ok()) {
+      return bad(none.message());
+    }
     WHORL_TRY(check_types());
     WHORL_TRY(check_peer());
     WHORL_TRY(check_sizes());

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "transports/shm/memory_limit.h"
+
 namespace whorl {
 namespace {
 
@@ -53,6 +55,22 @@ std::vector<int> ring_of_hosts(const std::vector<RankCard>& cards) {
   return order;
 }
 
+bool slot_bytes_given(const Membership& members) {
+  return std::any_of(members.cards.begin(), members.cards.end(),
+                     [](const RankCard& card) { return card.slot_bytes != 0; });
+}
+
+/// What the FIFOs of one rank may take at most, so that those of all pairs of a host's ranks find a
+/// place in its memory together. All hosts are taken to have as much as this one.
+std::uint64_t memory_for_fifos(const Membership& members) {
+  constexpr std::uint64_t kPart = 4;            // the rest is the program's
+  std::map<std::uint64_t, std::uint64_t> ranks; // of each machine
+  std::uint64_t most = 1;
+  for (const RankCard& card : members.cards) most = std::max(most, ++ranks[card.machine_key]);
+  const std::uint64_t bytes = physical_memory();
+  return bytes == 0 ? UINT64_MAX : bytes / kPart / most;
+}
+
 } // namespace
 
 Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links,
@@ -94,9 +112,12 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   if (!given) {
     slots = std::min(slots, std::max(kFewestSlots, ring_bytes / members.slot_bytes));
   }
-  const MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),
-                           .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),
-                           .channels = static_cast<std::uint32_t>(members.channels)};
+  MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),
+                     .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),
+                     .channels = static_cast<std::uint32_t>(members.channels)};
+  if (!given && !slot_bytes_given(members)) {
+    wanted = shrink_towards(memory_for_fifos(members), wanted, *shape, endpoints);
+  }
   const auto memory =
       fit_budget(budget, wanted, *shape, budget == 0 ? 0 : scratch_slots(*shape), endpoints);
   if (!memory.ok()) return memory.status();

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "comm/device_program.h"
 #include "comm/device_report.h"
-#include "schedule/verify.h"
+#include "comm/prove.h"
 
 namespace whorl {
 namespace {
@@ -64,19 +64,6 @@ gpu::FifoLayout layout_for(const Membership& members) {
       std::min<std::size_t>(layout.slot_bytes, std::max(fitting, kLeastSlotBytes)));
   layout.slot_bytes = static_cast<std::uint32_t>(round_up(layout.slot_bytes, std::size_t{128}));
   return layout;
-}
-
-Status prove(const Algorithm& algorithm, const Shape& shape, std::span<const Schedule> schedules) {
-  for (const bool in_place : {false, true}) {
-    if (in_place && !has_in_place_form(algorithm.collective)) continue;
-    const auto report = verify(schedules, {algorithm.collective, shape.root, in_place}, {});
-    if (!report.ok()) {
-      return report.status().with_context(fmt::format("the schedule {} of {} for {} ranks is wrong",
-                                                      algorithm.name, name_of(algorithm.collective),
-                                                      shape.nranks));
-    }
-  }
-  return {};
 }
 
 } // namespace
@@ -145,7 +132,10 @@ Result<DevicePlan*> DevicePlanner::plan(const Request& request, std::size_t devi
   shape.root = root;
   DevicePlan made;
   made.schedules = build_all(algorithm, shape);
-  if (rules_.verify) WHORL_TRY(prove(algorithm, shape, made.schedules));
+  if (rules_.verify) {
+    constexpr VerifyOptions kForms[] = {{}};
+    WHORL_TRY(prove(algorithm, shape, made.schedules, kForms, static_cast<int>(layout_.slots)));
+  }
   for (const Schedule& schedule : made.schedules) {
     auto program = device_program(schedule);
     if (!program.ok()) return program.status();

@@ -6,7 +6,7 @@
 #include <new>
 
 #include "base/hash.h"
-#include "schedule/verify.h"
+#include "comm/prove.h"
 
 namespace whorl {
 namespace {
@@ -25,23 +25,6 @@ std::uint16_t hash_plan(const Identity& identity, const Algorithm& algorithm, co
   for (const int rank : shape.ring) hash.mix(static_cast<std::uint64_t>(rank));
   const std::uint64_t all = hash.value();
   return static_cast<std::uint16_t>(all ^ (all >> 16) ^ (all >> 32) ^ (all >> 48));
-}
-
-/// Proves the schedules of all ranks, out of place and in place.
-Status prove(const Algorithm& algorithm, const Shape& shape) {
-  const std::vector<Schedule> all = build_all(algorithm, shape);
-  for (const bool in_place : {false, true}) {
-    if (in_place && !has_in_place_form(algorithm.collective)) continue;
-    const CollectiveSpec spec{algorithm.collective, shape.root, in_place};
-    for (const bool placed : {false, true}) { // neither proves all that the other does
-      const auto report = verify(all, spec, {.published = true, .placed = placed});
-      if (report.ok()) continue;
-      return report.status().with_context(fmt::format("the schedule {} of {} for {} ranks is wrong",
-                                                      algorithm.name, name_of(algorithm.collective),
-                                                      shape.nranks));
-    }
-  }
-  return {};
 }
 
 } // namespace
@@ -85,7 +68,12 @@ Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm&
   } else if (has_root(collective)) {
     shape.root = root;
   }
-  if (config_.verify) WHORL_TRY(prove(algorithm, shape));
+  if (config_.verify) {
+    // Neither form proves all that the other does.
+    constexpr VerifyOptions kForms[] = {{.published = true}, {.published = true, .placed = true}};
+    WHORL_TRY(
+        prove(algorithm, shape, build_all(algorithm, shape), kForms, config_.membership->slots));
+  }
   auto made = std::make_unique<Plan>();
   made->algorithm = static_cast<std::uint8_t>(index);
   made->schedule = algorithm.build(shape, rank);
@@ -303,9 +291,10 @@ Progress Engine::advance() {
     }
     const Progress progress = exchanging_ ? exchange_->advance() : current_->execution.advance();
     if (progress == Progress::kFailed) {
-      failure_ = exchanging_ ? fail_on(*exchange_->current())
-                             : fail_on(current_->execution.mismatch(),
-                                       current_->execution.mismatch().peer, fingerprint_);
+      failure_ = exchanging_ && !exchange_->error().ok() ? exchange_->error()
+                 : exchanging_                           ? fail_on(*exchange_->current())
+                                                         : fail_on(current_->execution.mismatch(),
+                                                                   current_->execution.mismatch().peer, fingerprint_);
       if (!exchanging_ && failure_.ok()) failure_ = current_->execution.feed_error();
     }
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;

@@ -119,14 +119,12 @@ Status Engine::start_exchange(const Request& request) {
   const auto schedules = transfer_schedules();
   if (!schedules.ok()) return schedules.status();
   if (exchange_ == nullptr) {
-    exchange_ =
-        std::make_unique<Exchange>(*config_.membership, config_.endpoints.front(), config_.trace);
+    exchange_ = std::make_unique<Exchange>(*config_.membership, config_.endpoints.front(),
+                                           config_.trace, plan_bytes_);
   }
   fingerprint_ = fingerprint_of(request, ++sequence_, 0);
   fingerprint_.collective |= Fingerprint::kUneven;
-  std::size_t grown = 0;
-  const Status status = exchange_->start(request, *schedules, fingerprint_, grown);
-  plan_bytes_.fetch_add(grown, std::memory_order_relaxed);
+  const Status status = exchange_->start(request, *schedules, fingerprint_);
   exchanging_ = true;
   collective_active_ = true;
   return status;

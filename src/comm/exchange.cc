@@ -5,8 +5,8 @@
 namespace whorl {
 
 Exchange::Exchange(const Membership& membership, const std::vector<Endpoint*>& endpoints,
-                   Trace* trace)
-    : membership_(membership) {
+                   Trace* trace, std::atomic<std::size_t>& counted_bytes)
+    : membership_(membership), counted_bytes_(counted_bytes) {
   for (int peer = 0; peer < membership.nranks; ++peer) {
     Endpoint* const endpoint = endpoints[static_cast<std::size_t>(peer)];
     const bool self = peer == membership.rank;
@@ -16,35 +16,55 @@ Exchange::Exchange(const Membership& membership, const std::vector<Endpoint*>& e
 }
 
 Status Exchange::start(const Request& request, const TransferSchedules& schedules,
-                       const Fingerprint& fingerprint, std::size_t& grown) {
+                       const Fingerprint& fingerprint) {
   active_.clear();
-  const Blocks& blocks = *request.blocks;
-  const int n = membership_.nranks;
-  const auto begin = [&](Transfer& transfer, const Blocks::Block& block) -> Status {
-    if (!block.used) return {};
-    WHORL_TRY(transfer.start(schedules, request.type, block.count, block.data,
-                             membership_.slot_bytes, fingerprint.counting(block.count)));
-    grown += transfer.grown();
-    active_.push_back(&transfer);
-    return {};
-  };
-  // In step d, rank r sends to r + d and receives from r − d: nobody is everyone's first peer.
-  for (int distance = 1; distance < n; ++distance) {
-    const auto to = static_cast<std::size_t>((membership_.rank + distance) % n);
-    const auto from = static_cast<std::size_t>((membership_.rank + n - distance) % n);
-    WHORL_TRY(begin(*sends_[to], blocks.sends[to]));
-    WHORL_TRY(begin(*receives_[from], blocks.receives[from]));
-  }
+  request_ = &request;
+  schedules_ = schedules;
+  fingerprint_ = fingerprint;
+  distance_ = 1;
+  error_ = {};
+  WHORL_TRY(open());
   const auto self = static_cast<std::size_t>(membership_.rank);
-  const Blocks::Block& own = blocks.sends[self];
-  if (own.used && own.count > 0 && own.data != blocks.receives[self].data) {
-    std::memcpy(blocks.receives[self].data, own.data, own.count * size_of(request.type));
+  const Blocks::Block& own = request.blocks->sends[self];
+  if (own.used && own.count > 0 && own.data != request.blocks->receives[self].data) {
+    std::memcpy(request.blocks->receives[self].data, own.data, own.count * size_of(request.type));
   }
   return {};
 }
 
-Progress Exchange::advance() noexcept {
-  return advance_all(active_, [](Transfer& transfer) { return transfer.advance(); });
+Status Exchange::begin(Transfer& transfer, const Blocks::Block& block) {
+  if (!block.used) return {};
+  WHORL_TRY(transfer.start(schedules_, request_->type, block.count, block.data,
+                           membership_.slot_bytes, fingerprint_.counting(block.count)));
+  counted_bytes_.fetch_add(transfer.grown(), std::memory_order_relaxed);
+  active_.push_back(&transfer);
+  return {};
+}
+
+/// Begins further transfers while there is room. Distance d means that rank r sends to r + d and
+/// receives from r − d: nobody is everyone's first peer. All ranks take the distances in the same
+/// order, so the transfers of the least distance that is not complete are under way at both ends.
+Status Exchange::open() {
+  const Blocks& blocks = *request_->blocks;
+  const int n = membership_.nranks;
+  for (; distance_ < n && active_.size() + 2 <= kMostAtOnce; ++distance_) {
+    const auto to = static_cast<std::size_t>((membership_.rank + distance_) % n);
+    const auto from = static_cast<std::size_t>((membership_.rank + n - distance_) % n);
+    WHORL_TRY(begin(*sends_[to], blocks.sends[to]));
+    WHORL_TRY(begin(*receives_[from], blocks.receives[from]));
+  }
+  return {};
+}
+
+Progress Exchange::advance() {
+  for (bool moved = false;; moved = true) {
+    const Progress progress =
+        advance_all(active_, [](Transfer& transfer) { return transfer.advance(); });
+    if (progress == Progress::kFailed || distance_ == membership_.nranks) return progress;
+    if (progress == Progress::kIdle) return moved ? Progress::kAdvanced : Progress::kIdle;
+    error_ = open();
+    if (!error_.ok()) return Progress::kFailed;
+  }
 }
 
 } // namespace whorl

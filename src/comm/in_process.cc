@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <utility>
 
@@ -31,27 +32,36 @@ class Room {
 
   Status allgather(std::size_t rank, std::size_t round, std::span<const std::byte> mine,
                    std::span<std::byte> all) {
+    Round* table = nullptr;
+    bool complete = false;
     {
       const std::lock_guard lock(mutex_);
       if (rounds_.size() <= round) rounds_.resize(round + 1);
-      Round& table = rounds_[round];
-      if (table.bytes.empty()) table.bytes.resize(mine.size() * nranks_);
-      std::memcpy(table.bytes.data() + rank * mine.size(), mine.data(), mine.size());
-      ++table.arrived;
+      table = &rounds_[round];
+      if (table->bytes.empty()) table->bytes.resize(mine.size() * nranks_);
+      std::memcpy(table->bytes.data() + rank * mine.size(), mine.data(), mine.size());
+      complete = ++table->arrived == nranks_;
     }
-    arrival_.notify();
     Event::Waiter waiter(arrival_);
+    if (complete) arrival_.notify();
     const Verdict nobody;
-    const WaitPolicy policy{.timeout_ns = timeout_ns_, .spins = 0, .yield_ns = 0};
+    // A wake-up is never lost, so naps need not be short.
+    constexpr std::uint64_t kNapNs = 100'000'000;
+    const WaitPolicy policy{.timeout_ns = timeout_ns_,
+                            .spins = 0,
+                            .yield_ns = 0,
+                            .nap_ns = kNapNs,
+                            .first_nap_ns = kNapNs};
     const WaitResult result = wait_until(
         [&] {
           const std::lock_guard lock(mutex_);
-          if (rounds_[round].arrived < nranks_) return Progress::kIdle;
-          std::memcpy(all.data(), rounds_[round].bytes.data(), all.size());
-          return Progress::kDone;
+          return table->arrived == nranks_ ? Progress::kDone : Progress::kIdle;
         },
         policy, nobody, waiter);
-    if (result == WaitResult::kReady) return {};
+    if (result == WaitResult::kReady) { // from here on nobody writes to the table
+      std::memcpy(all.data(), table->bytes.data(), all.size());
+      return {};
+    }
     return Status::error(Code::kInternalError,
                          fmt::format("rank {}: the ranks of this process did not meet", rank));
   }
@@ -65,7 +75,7 @@ class Room {
   std::uint64_t timeout_ns_;
   std::mutex mutex_;
   Event arrival_;
-  std::vector<Round> rounds_;
+  std::deque<Round> rounds_; ///< stay where they are while more are added
 };
 
 class RoomOob final : public Oob {

@@ -36,26 +36,23 @@ std::size_t scratch_slots(const Shape& shape) {
   return most;
 }
 
-Result<MemorySizes> fit_budget(std::uint64_t budget, const MemorySizes& wanted, const Shape& shape,
-                               std::size_t scratch,
-                               const std::function<std::size_t(int, std::size_t)>& endpoints) {
+namespace {
+
+/// Makes sizes smaller until `needed` of them is at most `budget`, or until they cannot be smaller.
+template <class Needed>
+MemorySizes shrink(std::uint64_t budget, const MemorySizes& wanted, const Shape& shape,
+                   const Needed& needed) {
   MemorySizes sizes = wanted;
-  if (budget == 0) return sizes;
   const auto least_channels = static_cast<std::uint32_t>(std::min<std::uint64_t>(
       wanted.channels, static_cast<std::uint64_t>(std::max(2, shape.channels)) + 1));
   const std::uint32_t least_bytes = std::min(wanted.slot_bytes, least_slot_bytes(shape));
   // Slots of this size use pages and caches well: fewer slots before smaller ones.
   const std::uint32_t good_bytes =
       std::max(least_bytes, std::min<std::uint32_t>(wanted.slot_bytes, 8192));
-  const auto fifos = [&] {
-    return std::uint64_t{sizes.channels} *
-           endpoints(static_cast<int>(sizes.slots), sizes.slot_bytes);
-  };
-  const auto needed = [&] { return fifos() + std::uint64_t{scratch} * sizes.slot_bytes; };
   const auto halve = [&](std::uint32_t least) {
     sizes.slot_bytes = std::max(least, sizes.slot_bytes / 2 / 64 * 64);
   };
-  while (needed() > budget) {
+  while (needed(sizes) > budget) {
     if (sizes.channels > least_channels) {
       --sizes.channels;
     } else if (sizes.slot_bytes > good_bytes) {
@@ -65,17 +62,44 @@ Result<MemorySizes> fit_budget(std::uint64_t budget, const MemorySizes& wanted, 
     } else if (sizes.slot_bytes > least_bytes) {
       halve(least_bytes);
     } else {
-      return Status::error(
-          Code::kInvalidUsage,
-          fmt::format(
-              "a memory budget of {} bytes is too small for {} ranks: with {} channels of {} "
-              "slots of {} bytes, the smallest, a rank needs {} bytes. Raise "
-              "WHORL_MEMORY_BUDGET or config.memoryBudget to at least that",
-              budget, shape.nranks, sizes.channels, sizes.slots, sizes.slot_bytes, needed()));
+      break;
     }
   }
-  sizes.workspace_bytes = budget - fifos();
   return sizes;
+}
+
+/// Memory of all endpoints of a rank.
+std::uint64_t fifo_bytes(const MemorySizes& sizes,
+                         const std::function<std::size_t(int, std::size_t)>& endpoints) {
+  return std::uint64_t{sizes.channels} * endpoints(static_cast<int>(sizes.slots), sizes.slot_bytes);
+}
+
+} // namespace
+
+Result<MemorySizes> fit_budget(std::uint64_t budget, const MemorySizes& wanted, const Shape& shape,
+                               std::size_t scratch,
+                               const std::function<std::size_t(int, std::size_t)>& endpoints) {
+  if (budget == 0) return wanted;
+  const auto needed = [&](const MemorySizes& sizes) {
+    return fifo_bytes(sizes, endpoints) + std::uint64_t{scratch} * sizes.slot_bytes;
+  };
+  MemorySizes sizes = shrink(budget, wanted, shape, needed);
+  if (const std::uint64_t least = needed(sizes); least > budget) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("a memory budget of {} bytes is too small for {} ranks: with {} channels of {} "
+                    "slots of {} bytes, the smallest, a rank needs {} bytes. Raise "
+                    "WHORL_MEMORY_BUDGET or config.memoryBudget to at least that",
+                    budget, shape.nranks, sizes.channels, sizes.slots, sizes.slot_bytes, least));
+  }
+  sizes.workspace_bytes = budget - fifo_bytes(sizes, endpoints);
+  return sizes;
+}
+
+MemorySizes shrink_towards(std::uint64_t bytes, const MemorySizes& wanted, const Shape& shape,
+                           const std::function<std::size_t(int, std::size_t)>& endpoints) {
+  return shrink(bytes, wanted, shape,
+                [&](const MemorySizes& sizes) { return fifo_bytes(sizes, endpoints); });
 }
 
 } // namespace whorl

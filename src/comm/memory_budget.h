@@ -28,6 +28,11 @@ Result<MemorySizes> fit_budget(std::uint64_t budget, const MemorySizes& wanted, 
                                std::size_t scratch_slots,
                                const std::function<std::size_t(int, std::size_t)>& endpoints);
 
+/// The sizes that come closest to it where nothing has to fit: shrunk in the same order, at most
+/// down to the smallest that the ranks can work with.
+MemorySizes shrink_towards(std::uint64_t bytes, const MemorySizes& wanted, const Shape& shape,
+                           const std::function<std::size_t(int, std::size_t)>& endpoints);
+
 /// How many slots' worth of scratch the algorithms need at most for a shape.
 std::size_t scratch_slots(const Shape& shape);
 

@@ -102,7 +102,8 @@ class RootOob final : public Oob {
 
   /// Sleeps until the socket is ready, the deadline has passed, or the verdict is raised.
   Status wait(short events) {
-    constexpr std::uint64_t kLookNs = 10'000'000;
+    // A look of each of hundreds of ranks takes the processor from the root.
+    constexpr std::uint64_t kLookNs = 100'000'000;
     if (self_.verdict != nullptr && self_.verdict->raised()) {
       return self_.verdict->status();
     }

@@ -92,12 +92,8 @@ Result<Selector> Selector::make(const Shape& shape, const LinkCosts& links,
       const Algorithm* const algorithm =
           forced != chosen->end() ? forced->second
                                   : choose_algorithm(collective, ranks, std::size_t{1} << k, links);
-      if (algorithm == nullptr) {
-        return Status::error(Code::kInternalError, fmt::format("no algorithm for {} of {} ranks",
-                                                               name_of(collective), shape.nranks));
-      }
       selector.table_[static_cast<std::size_t>(c)][k] =
-          static_cast<std::uint8_t>(algorithm - all.data());
+          algorithm == nullptr ? kNone : static_cast<std::uint8_t>(algorithm - all.data());
     }
   }
   return selector;
@@ -107,10 +103,20 @@ const Algorithm& Selector::pick(Collective collective, std::size_t bytes) const 
   return all_algorithms()[table_[static_cast<std::size_t>(collective)][size_class(bytes)]];
 }
 
+Status Selector::check(Collective collective, int nranks) const {
+  if (table_[static_cast<std::size_t>(collective)].front() != kNone) return {};
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("none of the algorithms of {} ({}) supports {} ranks with these channels; lower "
+                  "WHORL_CHANNELS, or split the communicator with whorlCommSplit()",
+                  name_of(collective), algorithm_names(collective), nranks));
+}
+
 bool Selector::valid() const noexcept {
   const auto all = all_algorithms();
   for (std::size_t c = 0; c < table_.size(); ++c) {
     for (const std::uint8_t index : table_[c]) {
+      if (index == kNone) continue;
       if (index >= all.size() || all[index].collective != static_cast<Collective>(c)) return false;
     }
   }

@@ -23,13 +23,19 @@ class Selector {
   /// with the text, or an algorithm that does not support the shape.
   static Result<Selector> make(const Shape& shape, const LinkCosts& links,
                                std::string_view overrides);
-  /// The choice for an operation whose larger side has `bytes` bytes.
+  /// Whether `collective` can be called: the error says that none of its algorithms supports the
+  /// shape. The others work without it.
+  Status check(Collective collective, int nranks) const;
+  /// The choice for an operation whose larger side has `bytes` bytes, of a collective that check()
+  /// accepts.
   const Algorithm& pick(Collective collective, std::size_t bytes) const noexcept;
-  /// Whether every entry is an algorithm of its collective: for a table that came from another
-  /// rank.
+  /// Whether every entry is an algorithm of its collective, or none: for a table that came from
+  /// another rank.
   bool valid() const noexcept;
 
  private:
+  static constexpr std::uint8_t kNone = 255; ///< where no algorithm supports the shape
+
   std::array<std::array<std::uint8_t, kClasses>, kNumCollectives> table_{};
 };
 

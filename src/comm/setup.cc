@@ -167,6 +167,16 @@ WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
   // not pause (docs/performance_rules.md), but not where each is a system call for every peer.
   const std::uint32_t for_others = calls ? 0 : kEagerAttempts;
   policy.spins = setup.options.spins.value_or(ranks_per_core > 1 ? for_others : policy.spins);
+  // What is waited for has to wait for the turns of most ranks of the core. Each of these that
+  // yields, or wakes up to look in vain, makes a turn longer.
+  constexpr double kManyRanks = 32;
+  constexpr std::uint64_t kNapOfRankNs = 50'000;
+  if (ranks_per_core > kManyRanks) {
+    policy.yield_ns = 0;
+    policy.nap_ns =
+        std::max(policy.nap_ns, static_cast<std::uint64_t>(ranks_per_core) * kNapOfRankNs);
+    policy.first_nap_ns = policy.nap_ns / 4;
+  }
   return policy;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -141,12 +142,14 @@ Status check_schedule(const Schedule& schedule, const CollectiveSpec& spec) {
                    schedule.rank, holds, per_block);
     }
   }
+  std::map<std::pair<std::uint16_t, std::uint32_t>, std::size_t> lane_of; // of channel and partner
   for (std::size_t l = 0; l < schedule.lanes.size(); ++l) {
     const Lane& lane = schedule.lanes[l];
-    for (std::size_t other = 0; other < l; ++other) {
-      if (schedule.lanes[other].channel == lane.channel) {
-        return wrong("Rank {}: lanes {} and {} share channel {}.", schedule.rank, other, l,
-                     lane.channel);
+    for (const std::uint32_t peer : lane.peers) {
+      const auto [owner, added] = lane_of.try_emplace({lane.channel, peer}, l);
+      if (!added && owner->second != l) {
+        return wrong("Rank {}: lanes {} and {} share channel {} to rank {}.", schedule.rank,
+                     owner->second, l, lane.channel, peer);
       }
     }
     for (std::size_t s = 0; s < lane.steps.size(); ++s) {

@@ -68,7 +68,8 @@ static_assert(sizeof(Step) == 16);
 /// One in-order lane: the steps are done one after the other, with all their repetitions. Lanes of
 /// a rank run at the same time: a CUDA block each, or a slot of the CPU progress loop.
 struct Lane {
-  std::uint16_t channel = 0;        ///< endpoints used; two lanes of a rank never share one
+  /// Channel of the endpoints. Lanes of a rank may share one where they have no partner in common.
+  std::uint16_t channel = 0;
   std::vector<std::uint32_t> peers; ///< ranks; with fan, in ascending order
   std::vector<Step> steps;
 

@@ -26,7 +26,7 @@ struct RankContext::Board {
   alignas(64) std::atomic<std::uint32_t> arrived{0};
   alignas(64) std::atomic<std::uint32_t> round{0};
   std::atomic<std::uint32_t> finished_threads{0};
-  static constexpr int kMaxRanks = 128;
+  static constexpr int kMaxRanks = 1024;
   struct Entry {
     std::uint32_t size;
     std::byte bytes[kBoardBytes];
@@ -56,6 +56,15 @@ struct Run {
   }
 };
 
+namespace {
+
+class BarrierNapper final : public Napper {
+ public:
+  void nap(std::uint64_t max_ns) noexcept override { sys().sleep_ns(max_ns); }
+};
+
+} // namespace
+
 void RankContext::barrier() {
   const std::uint32_t round = board_->round.load(std::memory_order_acquire);
   if (board_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 ==
@@ -68,10 +77,16 @@ void RankContext::barrier() {
     return board_->round.load(std::memory_order_acquire) != round ? Progress::kDone
                                                                   : Progress::kIdle;
   };
-  ClockNapper napper;
+  BarrierNapper napper;
   const Verdict none;
   const std::uint64_t now = sys().now_ns();
-  const WaitPolicy policy{.timeout_ns = deadline_ns_ > now ? deadline_ns_ - now : 1, .spins = 20};
+  WaitPolicy policy{.timeout_ns = deadline_ns_ > now ? deadline_ns_ - now : 1, .spins = 20};
+  constexpr int kFewRanks = 64;
+  constexpr std::uint64_t kNapOfRankNs = 50'000;
+  if (nranks > kFewRanks) { // who looks in vain takes the processor from those that are to come
+    policy.yield_ns = 0;
+    policy.nap_ns = policy.first_nap_ns = static_cast<std::uint64_t>(nranks) * kNapOfRankNs;
+  }
   if (wait_until(passed, policy, none, napper) != WaitResult::kReady) {
     throw std::runtime_error("a rank did not come to the test's barrier");
   }

@@ -96,11 +96,13 @@ struct SegmentHeader {
   std::uint64_t size;
   /// The first rank to give up moves it from kNoVerdict on; it alone writes `text`.
   alignas(kWriterDistance) std::atomic<std::uint32_t> verdict;
+  /// Ranks that have left: while it is 0 nobody has to look at all of them.
+  std::atomic<std::uint32_t> leavers;
   std::array<char, 1500> text; ///< zero-terminated
 };
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
-inline constexpr std::uint32_t kSegmentVersion = 5;
+inline constexpr std::uint32_t kSegmentVersion = 6;
 
 struct SegmentShape {
   std::uint32_t places = 0; ///< ranks that share the segment

@@ -59,11 +59,20 @@ Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Napper& napper) 
   const auto missing = [&](int peer) {
     return place_of(peer).attached.load(std::memory_order_acquire) == 0; // … release in attach()
   };
+  auto next = peers_.begin(); // all before it have attached
   const auto attempt = [&] {
-    return std::any_of(peers_.begin(), peers_.end(), missing) ? Progress::kIdle : Progress::kDone;
+    next = std::find_if(next, peers_.end(), missing);
+    return next == peers_.end() ? Progress::kDone : Progress::kIdle;
   };
+  // The more ranks, the longer their work takes; who waits meanwhile leaves them the processors.
+  constexpr std::size_t kFewPeers = 64;
+  constexpr std::uint64_t kNapOfPeerNs = 20'000;
   const std::uint64_t now = sys().now_ns();
-  const WaitPolicy policy{.timeout_ns = deadline_ns > now ? deadline_ns - now : 0, .spins = 20};
+  WaitPolicy policy{.timeout_ns = deadline_ns > now ? deadline_ns - now : 0, .spins = 20};
+  if (peers_.size() > kFewPeers) {
+    policy.yield_ns = 0;
+    policy.nap_ns = policy.first_nap_ns = peers_.size() * kNapOfPeerNs;
+  }
   switch (wait_until(attempt, policy, *membership_->verdict, napper)) {
     case WaitResult::kReady:
       return {};
@@ -210,6 +219,8 @@ void FifoTransport::look_for_verdict() noexcept {
 /// left may have failed too, so only failed attempts between looks that know of the leaving count.
 void FifoTransport::look_for_leavers() noexcept {
   constexpr std::uint32_t kLooks = 3;
+  // Pairs with release in leave(): who is counted is found below.
+  if (header().leavers.load(std::memory_order_acquire) == 0) return;
   const auto channels = static_cast<std::size_t>(membership_->channels);
   for (const int peer : peers_) {
     if (!has_left(peer)) continue;
@@ -246,6 +257,7 @@ void FifoTransport::leave() noexcept {
   attached_.store(false, std::memory_order_relaxed);
   // Pairs with acquire in has_left(): all messages come first.
   mine_->left.store(1, std::memory_order_release);
+  header().leavers.fetch_add(1, std::memory_order_release); // pairs with look_for_leavers()
   for (const int peer : peers_) ring(place_of(peer).doorbell);
   mine_ = nullptr;
 }

@@ -3,8 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <unordered_set>
 
 #include "base/bytes.h"
 #include "transports/shm/fd_parcel.h"
@@ -40,15 +43,18 @@ class LinkNapper final : public Napper {
 /// One rank's share of the rendezvous.
 class Meeting {
  public:
-  explicit Meeting(const ShmMeetingPlan& plan) : plan_(plan), membership_(*plan.membership) {}
+  explicit Meeting(const ShmMeetingPlan& plan)
+      : plan_(plan),
+        membership_(*plan.membership),
+        processes_(processes_of(membership_, plan.members)) {}
   Result<ShmMeeting> run();
 
  private:
   bool leads() const noexcept { return plan_.members.front() == membership_.rank; }
   const RankCard& card(int rank) const { return membership_.cards[static_cast<std::size_t>(rank)]; }
   bool same_process(int a, int b) const { return card(a).process_key == card(b).process_key; }
-  /// The lowest member in each process, ascending.
-  std::vector<int> processes() const;
+  /// Whether the process of rank `a` watches that of rank `b` itself.
+  bool watches(int a, int b) const;
 
   Status connect();
   Status check_user(const MeshLink& link, int* pid) const;
@@ -69,18 +75,19 @@ class Meeting {
 
   const ShmMeetingPlan& plan_;
   const Membership& membership_;
+  const std::vector<int> processes_; ///< the lowest member in each, ascending
   std::vector<MeshLink> links_;
   ShmMeeting result_;
 };
 
-std::vector<int> Meeting::processes() const {
-  std::vector<int> lowest;
-  for (const int rank : plan_.members) {
-    if (std::none_of(lowest.begin(), lowest.end(), [&](int r) { return same_process(r, rank); })) {
-      lowest.push_back(rank);
-    }
-  }
-  return lowest;
+bool Meeting::watches(int a, int b) const {
+  if (processes_.size() <= kMostProcesses) return true;
+  const auto place = [&](int rank) {
+    return std::find_if(processes_.begin(), processes_.end(),
+                        [&](int lowest) { return same_process(lowest, rank); }) -
+           processes_.begin();
+  };
+  return std::has_single_bit(static_cast<std::uint64_t>(std::abs(place(a) - place(b))));
 }
 
 Status Meeting::lost(int rank, int error) const {
@@ -166,8 +173,10 @@ Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
   const std::uint64_t deadline = plan_.deadline_ns + (leads() ? 0 : kGraceNs);
   const std::uint64_t now = sys().now_ns();
   // No yielding: it would take the core from the one rank that the others wait for.
-  const WaitPolicy policy{
-      .timeout_ns = deadline > now ? deadline - now : 1, .spins = 2, .yield_ns = 0};
+  WaitPolicy policy{.timeout_ns = deadline > now ? deadline - now : 1, .spins = 2, .yield_ns = 0};
+  // What is received ends a nap; where hundreds wait, those that look in vain stop the lowest rank.
+  constexpr std::uint64_t kNapNs = 100'000'000;
+  if (!leads()) policy.nap_ns = policy.first_nap_ns = kNapNs;
   if (wait_until(step, policy, *membership_.verdict, napper) != WaitResult::kTimedOut) return {};
   std::string names;
   for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -202,14 +211,13 @@ Status Meeting::read_hello(int rank, FdParcelReceiver& received) {
   ByteReader in(received.body());
   const auto version = in.get<std::uint32_t>();
   if (!in.ok() || version != kOfferVersion) return malformed(rank);
-  const auto lowest = processes();
   for (Fd& fd : received.fds()) {
     const auto kind = static_cast<FdKind>(in.get<std::uint32_t>());
     if (!in.ok() || (kind != FdKind::kHeap && kind != FdKind::kOutbox)) return malformed(rank);
     if (kind == FdKind::kOutbox) {
       result_.outboxes.push_back({.rank = rank, .fd = std::move(fd)});
     } else if (!same_process(rank, membership_.rank) &&
-               std::find(lowest.begin(), lowest.end(), rank) != lowest.end()) {
+               std::binary_search(processes_.begin(), processes_.end(), rank)) {
       result_.heaps.push_back({.rank = rank, .fd = std::move(fd)});
     }
   }
@@ -269,7 +277,9 @@ Status Meeting::send_offers(const Status& failure) {
       add(FdKind::kPidfd, membership_.rank, own_pidfd.get());
       add(FdKind::kOutbox, membership_.rank, plan_.outbox_fd);
       for (const ProcessFd& heap : result_.heaps) add(FdKind::kHeap, heap.rank, heap.fd.get());
-      for (const ProcessFd& pidfd : result_.pidfds) add(FdKind::kPidfd, pidfd.rank, pidfd.fd.get());
+      for (const ProcessFd& pidfd : result_.pidfds) {
+        if (watches(link.rank, pidfd.rank)) add(FdKind::kPidfd, pidfd.rank, pidfd.fd.get());
+      }
       for (const ProcessFd& box : result_.outboxes) add(FdKind::kOutbox, box.rank, box.fd.get());
     }
     senders.emplace_back(body.bytes(), std::move(fds));
@@ -373,6 +383,17 @@ Result<ShmMeeting> Meeting::run() {
 }
 
 } // namespace
+
+std::vector<int> processes_of(const Membership& membership, std::span<const int> members) {
+  std::vector<int> lowest;
+  std::unordered_set<std::uint64_t> known;
+  for (const int rank : members) {
+    if (known.insert(membership.cards[static_cast<std::size_t>(rank)].process_key).second) {
+      lowest.push_back(rank);
+    }
+  }
+  return lowest;
+}
 
 Result<ShmMeeting> meet(const ShmMeetingPlan& plan) { return Meeting(plan).run(); }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/membership.h"
@@ -46,6 +47,14 @@ struct ShmMeetingPlan {
   int outbox_fd = -1; ///< for the others to write to this rank's FdMailbox; −1: none
   std::uint64_t deadline_ns = 0;
 };
+
+/// Processes of a host up to which each has descriptors of all others: of their heaps, and to watch
+/// them. Of more, all messages are copied through slots, and a process watches the first one and
+/// those at a distance of a power of two in the order of ranks; who finds one dead tells all.
+inline constexpr std::size_t kMostProcesses = 128;
+
+/// The lowest rank of each process among `members`, which are ascending.
+std::vector<int> processes_of(const Membership& membership, std::span<const int> members);
 
 /// All ranks of a host come together at the lowest: each connects to it over an authenticated unix
 /// socket of the same user and hands over its heap and its outbox; the lowest makes the segment and

@@ -101,10 +101,12 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
                            .slots = static_cast<std::uint32_t>(membership.slots),
                            .slot_bytes = membership.slot_bytes});
   if (!layout.ok()) return layout.status();
-  const auto zero_copy = param_bool(Param::kZeroCopy);
-  if (!zero_copy.ok()) return zero_copy.status();
+  const auto allowed = param_bool(Param::kZeroCopy);
+  if (!allowed.ok()) return allowed.status();
+  const bool zero_copy =
+      *allowed && processes_of(membership, plan.members).size() <= kMostProcesses;
   WHORL_TRY(check_members(membership, plan.members, peers));
-  if (*zero_copy) {
+  if (zero_copy) {
     const auto heap = process_heap();
     if (heap.ok()) {
       plan.heap_fd = (*heap)->fd();
@@ -150,7 +152,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   }
   mailbox_ = FdMailbox(std::move(ends.inbox), std::move(outboxes));
   segment_ = std::move(meeting->segment);
-  attach(membership, segment_.data(), *layout, std::move(plan.members), peers, *zero_copy);
+  attach(membership, segment_.data(), *layout, std::move(plan.members), peers, zero_copy);
   WHORL_TRY(check_memory(peers.size()));
   for (ProcessFd& p : meeting->pidfds) watch(p.rank, std::move(p.fd), true);
   for (ProcessFd& s : meeting->sockets) watch(s.rank, std::move(s.fd), false);
@@ -229,6 +231,17 @@ void ShmTransport::look_for_dead() noexcept {
   constexpr int kHangUps = 5;
   if (watches_.empty() || membership().verdict->raised()) return;
   if (looking_.test_and_set(std::memory_order_acquire)) return;
+  // A look takes as long as there are processes; of few it is worth one at each opportunity.
+  constexpr std::size_t kFewWatches = 64;
+  constexpr std::uint64_t kPauseOfWatchNs = 250'000;
+  if (watches_.size() > kFewWatches) {
+    const std::uint64_t now = sys().now_ns();
+    if (now < next_look_ns_) {
+      looking_.clear(std::memory_order_release);
+      return;
+    }
+    next_look_ns_ = now + watches_.size() * kPauseOfWatchNs;
+  }
   if (sys().poll(polled_, 0) > 0) {
     for (std::size_t i = 0; i < watches_.size(); ++i) {
       Watch& watch = watches_[i];

@@ -54,7 +54,8 @@ class ShmTransport final : public FifoTransport {
   std::vector<std::shared_ptr<PeerHeap>> heaps_; ///< [rank]
   std::vector<Watch> watches_;
   std::vector<pollfd> polled_; ///< [watch]
-  std::atomic_flag looking_;   ///< guards hang_ups and polled_
+  std::atomic_flag looking_;   ///< guards hang_ups, polled_ and next_look_ns_
+  std::uint64_t next_look_ns_ = 0;
 };
 
 } // namespace whorl

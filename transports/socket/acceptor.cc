@@ -57,7 +57,8 @@ Status Acceptor::accept_from(std::size_t listener) {
                                        rules_.name, errno_text(socket.get())));
     }
     if (!socket.valid()) return {}; // nobody is there, or a connection that is gone again
-    if (strangers_.size() >= places_) drop_one();
+    const std::size_t awaited = rules_.awaited ? rules_.awaited() : 0;
+    if (strangers_.size() >= places_ + awaited) drop_one();
     strangers_.push_back(Handshake::accepting(std::move(socket), *rules_.identity, rules_.rank));
     greet(strangers_.back());
     if (strangers_.back().fd() < 0) strangers_.pop_back();

@@ -21,6 +21,9 @@ struct AcceptorRules {
   std::string name;       ///< of the accepting side, for the log
   /// Whether a connection with this name is expected here: kNone, or why it is refused.
   std::function<HandshakeFailure(const ConnectionName& name)> judge;
+  /// How many connections are still to come; each has a place beside those of strangers, since all
+  /// may come at the same moment. Null: none is known of.
+  std::function<std::size_t()> awaited;
   /// Takes an authenticated connection.
   std::function<void(const ConnectionName& name, Fd socket)> welcome;
 };
@@ -28,9 +31,9 @@ struct AcceptorRules {
 /// Accepts connections and authenticates them, inside a poll() loop of its owner.
 ///
 /// Connections that have not proved anything, *strangers*, hold a bounded number of places
-/// (places()), each for 2 s at most. For a new one the oldest that is still silent makes room, or
-/// the oldest of all: a member's hello follows its connection at once, and a member that is dropped
-/// all the same tries again.
+/// (places(), and one for each connection that is awaited), each for 2 s at most. For a new one the
+/// oldest that is still silent makes room, or the oldest of all: a member's hello follows its
+/// connection at once, and a member that is dropped all the same tries again.
 class Acceptor {
  public:
   /// The listening sockets are borrowed until stop().

@@ -22,7 +22,7 @@ constexpr std::uint64_t kLastRetryNs = 200'000'000;
 // After how long a refusing target is given up, where it ought to listen.
 constexpr std::uint64_t kGoneNs = 100'000'000;
 // How often the verdict is looked at.
-constexpr std::uint64_t kLookNs = 10'000'000;
+constexpr std::uint64_t kLookNs = 100'000'000; // of hundreds of ranks, each look takes a turn
 
 /// One address of one target.
 struct Attempt {
@@ -315,6 +315,7 @@ class MeshLoop {
                   return find_expected(name) == SIZE_MAX ? HandshakeFailure::kName
                                                          : HandshakeFailure::kNone;
                 },
+            .awaited = [this] { return open_; },
             .welcome =
                 [this](const ConnectionName& name, Fd socket) {
                   // A peer makes a second connection only after the first has broken: the newer one

@@ -77,6 +77,14 @@ TEST_P(Costs, AreThoseOfTheSchedules) {
   }
 }
 
+TEST_P(Costs, AreThoseOfTheSchedulesOfManyRanks) {
+  if (GetParam().collective != Collective::kAllToAll) return; // several lanes of a channel
+  for (const int n : {256, 257, 300, 511}) {
+    const Shape shape{.nranks = n, .channels = 2};
+    if (GetParam().supports(shape)) compare(shape, false);
+  }
+}
+
 TEST_P(Costs, PredictionsGrowWithSize) {
   for (const int n : {2, 3, 8, 24}) {
     const Shape shape{.nranks = n, .channels = 2, .dims = {{2}, {n / 2}}};
@@ -140,8 +148,7 @@ TEST(Choice, NeverMissesASupportedShape) {
   for (int c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
     const bool pair = collective == Collective::kSend || collective == Collective::kRecv;
-    for (const int n : {1, 2, 3, 5, 64, 255, 256, 257}) {
-      if (collective == Collective::kAllToAll && n > 256) continue; // only has "direct"
+    for (const int n : {1, 2, 3, 5, 64, 255, 256, 257, 1024, 5000}) {
       const auto name = chosen(collective, {.nranks = n, .root = n - 1}, 1 << 20);
       EXPECT_EQ(name == "none", pair && n != 2) << name_of(collective) << " of " << n;
     }

@@ -46,6 +46,18 @@ void verify_all_sizes(const Algorithm& algorithm, bool every) {
 TEST_P(Quick, VerifiesAllSizes) { verify_all_sizes(GetParam(), false); }
 TEST_P(Full, VerifiesAllSizes) { verify_all_sizes(GetParam(), true); }
 
+TEST_P(Full, VerifiesManyRanks) {
+  // Above 255 partners, and where all sizes stop being powers of two.
+  for (const int n : {256, 257, 300}) {
+    const Shape shape{.nranks = n, .root = has_root(GetParam().collective) ? n / 2 : 0};
+    if (!GetParam().supports(shape)) continue;
+    ASSERT_TRUE(verifies(GetParam(), shape, false));
+  }
+  const Shape shape{.nranks = 1024};
+  if (GetParam().collective != Collective::kAllToAll || !GetParam().supports(shape)) return;
+  ASSERT_TRUE(verifies(GetParam(), shape, false));
+}
+
 TEST_P(Quick, NeedsNoMoreSlotsForManyWindows) {
   const Collective collective = GetParam().collective;
   for (const int n : {2, 3, 7, 8, 13}) {
@@ -81,7 +93,7 @@ TEST_P(Quick, StaysSmall) {
 }
 
 TEST_P(Quick, SaysNoWhereItCannotBeEncoded) {
-  for (const int n : {255, 256, 257, 1000, 70000}) {
+  for (const int n : {255, 256, 257, 300, 1000, 1024, 70000}) {
     for (const int channels : {1, 300}) {
       const Shape shape{.nranks = n, .root = n / 2, .channels = channels};
       // What is supported must build, for a few ranks at least.

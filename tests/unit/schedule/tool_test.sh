@@ -14,6 +14,23 @@ expect 0 'rank=7/8' show allreduce hierarchical 8 --dims 4:twoshot,2:ring
 expect 0 'allreduce ring, 4 ranks: correct' verify allreduce ring 4 --in-place
 expect 0 'root 2: correct' verify reduce tree 5 --root 2 --channels 2 --published
 expect 0 'twoshot, 3 ranks: correct' verify allreduce twoshot 3 --in-place --published --placed
+expect 0 'rounds           9' verify alltoall bruck 300
+# What is shown is verified when it is read back, as text and as JSON.
+files=$(mktemp -d)
+trap 'rm -r "$files"' EXIT
+$tool show allreduce ring 4 --text > "$files/ring.txt"
+$tool show reduce tree 5 --root 2 --json > "$files/tree.json"
+sed 's/x2 by -1/x3 by -1/' "$files/ring.txt" > "$files/wrong.txt"
+sed 's/min_slots=2/min_slots=1/' "$files/ring.txt" > "$files/slots.txt"
+expect 0 'allreduce, 4 ranks: correct' verify allreduce --file "$files/ring.txt" --published
+expect 0 'reduce, 5 ranks: correct' verify reduce --root 2 --file "$files/tree.json"
+expect 1 'is not marked as final' verify allreduce --file "$files/wrong.txt"
+expect 1 'has min_slots=1 (1 where it is left out), and 2 are needed' verify allreduce --file "$files/slots.txt"
+expect 1 'There are no schedules' verify allreduce --file /dev/null
+expect 2 'Cannot read' verify allreduce --file "$files/none"
+expect 2 'Line 1' verify allreduce --file "$0"
+expect 2 'excludes' verify allreduce ring 4 --file "$files/ring.txt"
+expect 2 'are required, or --file' verify allreduce
 expect 0 'Usage' --help
 expect 2 'no collective "allreduction"' show allreduction ring 4
 expect 2 'no algorithm "rung"' verify allreduce rung 4

@@ -1,0 +1,52 @@
+// Hundreds of processes of one host: every collective of the C API, and the death of one of them.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/support/all_operations.h"
+#include "tests/support/process_world.h"
+
+namespace whorl::test {
+namespace {
+
+void run_processes(int nranks) {
+  constexpr std::uint64_t kTimeoutNs = 120'000'000'000;
+  EXPECT_EQ(failures_of(testing::run_ranks(
+                nranks, testing::Mode::kProcesses,
+                [](testing::RankContext& context) {
+                  whorlComm_t comm = join(context, {});
+                  ASSERT_NE(comm, nullptr);
+                  EXPECT_EQ(all_operations(context.rank, context.nranks, comm), "");
+                  EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+                },
+                {.timeout_ns = kTimeoutNs})),
+            "");
+}
+
+TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
+  const int nranks = 140, victim = 77; // so many processes do not all watch each other
+  const auto outcomes =
+      testing::run_ranks(nranks, testing::Mode::kProcesses, [&](testing::RankContext& context) {
+        whorlComm_t comm = join(context, {});
+        ASSERT_NE(comm, nullptr);
+        ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+        context.barrier(); // nobody is still in that operation
+        if (context.rank == victim) context.die();
+        float one = 1, sum = 0;
+        EXPECT_NE(whorlAllReduce(&one, &sum, 1, whorlFloat32, whorlSum, comm, nullptr),
+                  whorlSuccess);
+        const std::string error = whorlGetLastError(comm);
+        EXPECT_NE(error.find("rank 77 (host"), std::string::npos) << error;
+        whorlCommDestroy(comm);
+      });
+  for (int rank = 0; rank < nranks; ++rank) {
+    const testing::RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(outcome.killed, rank == victim) << rank;
+    EXPECT_EQ(outcome.failures, "") << rank;
+  }
+}
+
+TEST(ManyProcessesFull, Processes512) { run_processes(512); }
+
+} // namespace
+} // namespace whorl::test

@@ -1,0 +1,34 @@
+// More ranks than a lane of a schedule can name partners, as threads: every collective of the C
+// API.
+#include <gtest/gtest.h>
+
+#include "tests/support/all_operations.h"
+#include "tests/support/oracle.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+namespace {
+
+void run_threads(int nranks) {
+  ThreadWorld world(nranks);
+  ASSERT_EQ(world.error(), "");
+  world.each([&](int rank, whorlComm_t comm) { return all_operations(rank, nranks, comm); });
+}
+
+TEST(ManyRanks, PairwiseTakesSeveralLanesOfAChannel) {
+  const ScopedEnv env({{"WHORL_ALGO", "alltoall:pairwise"}, {"WHORL_VERIFY", "0"}});
+  const int nranks = 300;
+  ThreadWorld world(nranks);
+  ASSERT_EQ(world.error(), "");
+  world.each([&](int rank, whorlComm_t comm) {
+    Buffers buffers({.kind = CollectiveCase::kAllToAll, .count = 100}, rank, nranks);
+    auto failed = failure(buffers.run(comm), comm);
+    return failed.empty() ? buffers.check() : failed;
+  });
+}
+
+TEST(ManyRanks, Threads300) { run_threads(300); }
+TEST(ManyRanksFull, Threads1024) { run_threads(1024); }
+
+} // namespace
+} // namespace whorl::test
