@@ -291,7 +291,7 @@ typedef enum {
   whorlStatGpuMemTotal = 3,     ///< all
   whorlStatHostMemTotal = 16,   ///< Fifos + Workspaces + Plans + SocketBuffers + Fixed
   whorlStatHostMemFifos = 17,   ///< slots of peers that this rank has sent to, or staging for TCP
-  whorlStatHostMemWorkspaces = 18, ///< scratch chunks and scaled inputs
+  whorlStatHostMemWorkspaces = 18, ///< scratch chunks
   whorlStatHostMemPlans = 19,      ///< schedules that have been built, and what is kept to run them
   whorlStatHostMemSocketBuffers = 20, ///< of the kernel, now
   whorlStatHostMemFixed = 21,         ///< whatever is done with the communicator
