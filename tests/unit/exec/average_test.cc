@@ -256,8 +256,10 @@ class Trial {
       const std::int64_t terms = nranks_;
       if (average) {
         const bool scales = kernels.scale != nullptr || is_wide(numbers.type);
-        const int scaled = kernels.scale != nullptr ? kernels.averaging.scaled
-                                                    : std::bit_width(unsigned(nranks_) - 1);
+        const int scaled =
+            kernels.scale != nullptr
+                ? kernels.averaging.scaled
+                : static_cast<int>(std::bit_width(static_cast<unsigned>(nranks_ - 1)));
         check_all(actual, roundings, terms, scales ? terms << scaled : 0);
       } else {
         check_all(actual, roundings, std::int64_t{1} << k, terms << k);
