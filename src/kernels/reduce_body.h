@@ -182,8 +182,14 @@ void scale(const void* source, void* destination, std::size_t count, const void*
   const auto factor = input<Format>(scalar, 0)[0];
   const Input<Format> in = input<Format>(source, 0);
   const Output<Format> out = output<Format>(destination, 0);
+  std::size_t i = 0;
+  if constexpr (Format::kLanes > 0) {
+    for (; i + Format::kLanes <= count; i += Format::kLanes) {
+      Format::store_lanes(out.data + i, in.load_lanes(i) * factor);
+    }
+  }
   WHORL_VECTOR_LOOP
-  for (std::size_t i = 0; i < count; ++i) {
+  for (; i < count; ++i) {
     out.data[i].value = Format::store(Prod::apply(in[i], factor));
   }
 }
