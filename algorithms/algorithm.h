@@ -44,6 +44,9 @@ struct Algorithm {
   bool (*supports)(const Shape& shape);
   Schedule (*build)(const Shape& shape, int rank);
   Cost (*cost)(const Shape& shape);
+  /// Whether every reducing step combines the inputs of all ranks, so that there are no partial
+  /// results.
+  bool at_once = false;
 };
 
 /// Every algorithm, grouped by collective; a later one with the same cost loses.

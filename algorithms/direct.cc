@@ -200,11 +200,11 @@ Cost scatter_cost(const Shape& shape) {
 
 constexpr std::array kAlgorithms{
     Algorithm{"direct", Collective::kReduceScatter, supports, build_reduce_scatter,
-              reduce_scatter_cost},
+              reduce_scatter_cost, true},
     Algorithm{"direct", Collective::kAllGather, supports, build_all_gather, block_cost},
     Algorithm{"direct", Collective::kAllToAll, supports, build_alltoall, block_cost},
     Algorithm{"direct", Collective::kBroadcast, supports, build_broadcast, vector_cost},
-    Algorithm{"direct", Collective::kReduce, supports, build_reduce, reduce_cost},
+    Algorithm{"direct", Collective::kReduce, supports, build_reduce, reduce_cost, true},
     Algorithm{"direct", Collective::kGather, supports, build_gather, gather_cost},
     Algorithm{"direct", Collective::kScatter, supports, build_scatter, scatter_cost},
     Algorithm{"direct", Collective::kSend, supports_two, build_point_to_point, vector_cost},

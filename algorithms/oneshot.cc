@@ -61,7 +61,7 @@ Schedule build_barrier(const Shape& shape, int rank) {
 Cost barrier_cost(const Shape& shape) { return cost({.nranks = shape.nranks}); }
 
 constexpr std::array kAlgorithms{
-    Algorithm{"oneshot", Collective::kAllReduce, peers_fit, build, cost},
+    Algorithm{"oneshot", Collective::kAllReduce, peers_fit, build, cost, true},
     Algorithm{"oneshot", Collective::kBarrier, peers_fit, build_barrier, barrier_cost},
 };
 

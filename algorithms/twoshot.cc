@@ -61,7 +61,7 @@ Cost cost(const Shape& shape) {
 }
 
 constexpr std::array kAlgorithms{
-    Algorithm{"twoshot", Collective::kAllReduce, supports, build, cost},
+    Algorithm{"twoshot", Collective::kAllReduce, supports, build, cost, true},
 };
 
 } // namespace

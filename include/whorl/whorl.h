@@ -150,7 +150,12 @@ typedef enum {
 typedef enum { whorlNumOps_dummy = 5 } whorlRedOp_dummy_t;
 /// Reduction operator. 16- and 8-bit floating types are accumulated in float32. Integer sums and
 /// products wrap. Averages of integers are the wrapped sum divided by the number of ranks, rounded
-/// towards zero. For floating types, min and max return NaN if any operand is NaN.
+/// towards zero. Averages of finite floating-point numbers are finite: no partial sum leaves the
+/// range of the type, since inputs are multiplied by a power of two (2^-k, with 2^k the least one
+/// from the number of ranks on; for some types and many ranks k is greater by one or two) before
+/// they are summed in several steps, and the sum is divided last. That is exact but for inputs
+/// below 2^k times the smallest normal number, which may lose their last k bits. docs/kernels.md
+/// states the bound of the error. For floating types, min and max return NaN if any operand is NaN.
 /// Bitwise operators are for integers and whorlBool. Values from #WHORL_FIRST_USER_OP on are made
 /// by whorlRedOpCreatePreMulSum(); those in between that have no name are no operators. So
 /// whorlNumOps and all values below it mean what they mean in NCCL.
@@ -303,7 +308,7 @@ typedef enum {
   whorlStatGpuMemTotal = 3,     ///< all
   whorlStatHostMemTotal = 16,   ///< Fifos + Workspaces + Plans + SocketBuffers + Fixed
   whorlStatHostMemFifos = 17,   ///< slots of peers that this rank has sent to, or staging for TCP
-  whorlStatHostMemWorkspaces = 18, ///< scratch chunks and scaled inputs
+  whorlStatHostMemWorkspaces = 18, ///< scratch chunks
   whorlStatHostMemPlans = 19,      ///< schedules that have been built, and what is kept to run them
   whorlStatHostMemSocketBuffers = 20, ///< of the kernel, now
   whorlStatHostMemFixed = 21,         ///< whatever is done with the communicator

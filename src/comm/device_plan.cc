@@ -123,8 +123,20 @@ std::size_t DevicePlanner::larger_side(const Request& request) const {
 
 bool DevicePlanner::moves(const Request& request) const { return larger_side(request) > 0; }
 
+/// An average of floating-point numbers is made of all inputs at once: partial sums of what is not
+/// scaled may leave the range of the type.
+const Algorithm& DevicePlanner::algorithm_for(const Request& request) const {
+  const Algorithm& picked = selector_.pick(request.collective, larger_side(request));
+  if (request.op != ReduceOp::kAvg || !reduces(request.collective) || !is_float(request.type) ||
+      picked.at_once) {
+    return picked;
+  }
+  const bool all = request.collective == Collective::kAllReduce;
+  return *find_algorithm(request.collective, all ? "twoshot" : "direct");
+}
+
 Result<DevicePlan*> DevicePlanner::plan(const Request& request, std::size_t devices) {
-  const Algorithm& algorithm = selector_.pick(request.collective, larger_side(request));
+  const Algorithm& algorithm = algorithm_for(request);
   const int root = has_root(request.collective) ? request.peer : 0;
   const auto known = plans_.find({&algorithm, root});
   if (known != plans_.end()) return &known->second;

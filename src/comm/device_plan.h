@@ -54,6 +54,7 @@ class DevicePlanner {
 
  private:
   std::size_t larger_side(const Request& request) const;
+  const Algorithm& algorithm_for(const Request& request) const;
   std::size_t most_scratch() const;
 
   const std::string name_;

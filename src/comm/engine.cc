@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "base/hash.h"
@@ -97,20 +98,18 @@ Status Engine::start(std::span<const Request> batch) {
   return status;
 }
 
-/// Makes a workspace large enough, within the budget.
-Status Engine::reserve(Workspace& workspace, std::size_t bytes, const Request& request) {
-  if (bytes <= workspace.bytes()) return {};
-  const std::uint64_t others = scratch_.bytes() + scaled_.bytes() - workspace.bytes();
-  if (others + bytes > config_.workspace_bytes) {
+/// Makes the scratch memory large enough, within the budget.
+Status Engine::reserve(std::size_t bytes, const Request& request) {
+  if (bytes <= scratch_.bytes()) return {};
+  if (bytes > config_.workspace_bytes) {
     return Status::error(
         Code::kInvalidUsage,
         fmt::format("{} on rank {} needs a workspace of {} bytes, and the memory budget leaves {}; "
                     "raise WHORL_MEMORY_BUDGET or config.memoryBudget, or pass smaller vectors",
-                    describe(request), config_.membership->rank, bytes,
-                    config_.workspace_bytes - std::min(config_.workspace_bytes, others)));
+                    describe(request), config_.membership->rank, bytes, config_.workspace_bytes));
   }
-  workspace.reserve(bytes);
-  workspace_bytes_.store(others + bytes, std::memory_order_relaxed);
+  scratch_.reserve(bytes);
+  workspace_bytes_.store(bytes, std::memory_order_relaxed);
   return {};
 }
 
@@ -156,9 +155,8 @@ Status Engine::prepare(Prepared& prepared, const Request& request) {
         request.collective == Collective::kAllGather ? Buffer::kOutput : Buffer::kInput;
     prepared.map.own = static_cast<std::uint32_t>(members.rank);
   }
-  prepared.kernels = {.reduce = reduce_kernel(request.type, request.op, default_simd()),
-                      .stream_copy = stream_copy(default_simd()),
-                      .element_size = element};
+  prepared.kernels = kernels_of(request.type, request.op, members.nranks,
+                                all_algorithms()[prepared.plan->algorithm].at_once, default_simd());
   prepared.stream = prepared.bytes >= config_.stream_bytes;
   prepared.scratch_bytes = schedule.scratch.size() * map->chunk * element;
   return {};
@@ -193,7 +191,7 @@ Status Engine::start_collective(const Request& request) {
                                                                       : uneven_scatter_;
   if (!prepared.fits(request)) WHORL_TRY(prepare(prepared, request));
   current_ = &prepared;
-  WHORL_TRY(reserve(scratch_, prepared.scratch_bytes, request));
+  WHORL_TRY(reserve(prepared.scratch_bytes, request));
   fingerprint_ = fingerprint_of(request, ++sequence_, prepared.plan->hash);
   const Membership& members = *config_.membership;
   Binding binding{.schedule = &prepared.plan->schedule,
@@ -203,16 +201,13 @@ Status Engine::start_collective(const Request& request) {
                   .output = static_cast<std::byte*>(request.recv),
                   .scratch = scratch_.data(),
                   .stream_output = prepared.stream,
-                  .divisor = request.op == ReduceOp::kAvg ? members.nranks : 1,
                   .fingerprint = fingerprint_,
                   .feed = request.feed.get()};
   if (request.scaled && request.feed == nullptr) {
-    WHORL_TRY(reserve(scaled_, prepared.input_bytes, request));
+    binding.kernels.scale = scale_kernel(request.type, default_simd());
     const void* const factor =
         request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();
-    scale_kernel(request.type, default_simd())(
-        request.send, scaled_.data(), prepared.input_bytes / size_of(request.type), factor);
-    binding.input = scaled_.data();
+    std::memcpy(binding.kernels.factor.bytes.data(), factor, size_of(request.type));
   }
   trace_begin();
   prepared.request = request;

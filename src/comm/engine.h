@@ -22,7 +22,7 @@
 
 namespace whorl {
 
-/// Memory that only grows, for scratch chunks and scaled inputs. 64-byte aligned.
+/// Memory that only grows, for scratch chunks. 64-byte aligned.
 class Workspace {
  public:
   /// Makes it at least `bytes` large; invalidates what data() returned before.
@@ -51,7 +51,7 @@ class Engine {
     bool verify = false;          ///< prove each schedule before its first use
     bool devices = false;         ///< whether new buffers may be those of a device
     Trace* trace = nullptr;       ///< where to record; may be null, outlives the engine
-    std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks and scaled inputs
+    std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
     std::vector<std::vector<Endpoint*>> endpoints;
   };
@@ -137,7 +137,7 @@ class Engine {
   const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);
-  Status reserve(Workspace& workspace, std::size_t bytes, const Request& request);
+  Status reserve(std::size_t bytes, const Request& request);
   Status start_exchange(const Request& request);
   Result<TransferSchedules> transfer_schedules();
   Status start_transfer(TransferQueue& queue);
@@ -156,7 +156,7 @@ class Engine {
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   std::array<Prepared, kNumCollectives> prepared_;
   Prepared uneven_scatter_, uneven_gather_; ///< of requests with a table; never valid
-  Workspace scratch_, scaled_;
+  Workspace scratch_;
   std::atomic<std::size_t> workspace_bytes_{0}, plan_bytes_{0}; // carry no other data
 
   std::span<const Request> batch_;

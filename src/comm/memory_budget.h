@@ -15,7 +15,7 @@ struct MemorySizes {
   std::uint32_t slot_bytes = 0;
   std::uint32_t channels = 0; ///< with the one for sends and receives
   std::uint32_t unused = 0;
-  /// What a rank may allocate for scratch chunks and scaled inputs; UINT64_MAX without a budget.
+  /// What a rank may allocate for scratch chunks; UINT64_MAX without a budget.
   std::uint64_t workspace_bytes = UINT64_MAX;
 };
 

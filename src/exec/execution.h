@@ -25,7 +25,6 @@ struct Binding {
   std::byte* output = nullptr;
   std::byte* scratch = nullptr; ///< scratch_bytes(), 64-byte aligned
   bool stream_output = false;   ///< write the output with kernels.stream_copy, if any
-  int divisor = 1;              ///< of steps with kFinal
   Fingerprint fingerprint;      ///< of every message
   /// If not null, gives the buffers piece by piece; then `map` is that of the whole.
   Feed* feed = nullptr;
@@ -188,7 +187,11 @@ class Execution {
   void move_piece(const LaneRun& lane, const Step& step, const std::byte* own,
                   std::span<const Target> targets, const Piece& piece) noexcept;
   std::size_t list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
-                            const std::byte* dst, std::size_t offset) noexcept;
+                            const std::byte* dst, std::size_t offset, std::size_t& own_at) noexcept;
+  /// Whether what is read from `buffer` is scaled.
+  bool scales(Buffer buffer) const noexcept {
+    return binding_.kernels.scale != nullptr && buffer == Buffer::kInput;
+  }
   bool streams(std::size_t bytes) const noexcept {
     return bytes >= kLeastStreamedBytes && binding_.kernels.stream_copy != nullptr;
   }

@@ -76,22 +76,34 @@ void Execution::move_piece(const LaneRun& lane, const Step& step, const std::byt
                            std::span<const Target> targets, const Piece& piece) noexcept {
   if (piece.bytes == 0) return;
   if (step.reduces()) {
-    const std::size_t operands = list_operands(lane, step, own, targets[0].data, piece.offset);
-    reduce_into(binding_.kernels, {sources_.data(), operands}, targets, piece.bytes,
-                step.final() ? binding_.divisor : 1);
+    std::size_t own_at = 0;
+    const std::size_t operands =
+        list_operands(lane, step, own, targets[0].data, piece.offset, own_at);
+    const std::span<const void*> sources(sources_.data(), operands);
+    const Averaging averaging = step.final() ? binding_.kernels.averaging : Averaging();
+    if (scales(step.src)) [[unlikely]] {
+      reduce_scaled_into(binding_.kernels, sources, own_at, targets, piece.bytes, averaging);
+    } else {
+      reduce_into(binding_.kernels, sources, targets, piece.bytes, averaging);
+    }
+  } else if (!step.receives() && scales(step.src)) [[unlikely]] {
+    copy_scaled_into(binding_.kernels, own, targets, piece.bytes);
   } else {
     copy_into(binding_.kernels, step.receives() ? messages_[0] + piece.offset : own, targets,
               piece.bytes);
   }
 }
 
-/// Has in sources_ what a reducing step combines, in ascending order of rank. Returns the number.
+/// Has in sources_ what a reducing step combines, in ascending order of rank, and in `own_at` the
+/// place of the rank's own operand. Returns the number.
 std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
-                                     const std::byte* dst, std::size_t offset) noexcept {
+                                     const std::byte* dst, std::size_t offset,
+                                     std::size_t& own_at) noexcept {
   const int fan = step.fan_in();
   if (fan == 0) { // local: d = d ⊕ s
     sources_[0] = dst;
     sources_[1] = own;
+    own_at = 1;
     return 2;
   }
   const auto self = static_cast<std::uint32_t>(binding_.schedule->rank);
@@ -100,12 +112,16 @@ std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, cons
   for (int i = 0; i < fan; ++i) {
     const auto index = static_cast<std::size_t>(step.rx + i);
     if (!own_placed && lane.lane->peers[index] > self) {
+      own_at = operands;
       sources_[operands++] = own;
       own_placed = true;
     }
     sources_[operands++] = messages_[static_cast<std::size_t>(i)] + offset;
   }
-  if (!own_placed) sources_[operands++] = own;
+  if (!own_placed) {
+    own_at = operands;
+    sources_[operands++] = own;
+  }
   return operands;
 }
 

@@ -27,7 +27,7 @@ bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& mes
   while (sent < step.fan_out()) {
     Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + sent)];
     Publish published = Publish::kUnreachable;
-    if (message.chunks.whole && peer.can_publish(source)) {
+    if (message.chunks.whole && !scales(message.buffer) && peer.can_publish(source)) {
       published = peer.try_publish(source, binding_.fingerprint);
     }
     if (published == Publish::kBusy) return moved;
@@ -88,16 +88,22 @@ bool Execution::send_ahead(LaneRun& lane) noexcept {
 
 /// Copies a message to its target.
 void Execution::copy_chunks(const Step& step, const Outgoing& message, Target target) noexcept {
-  if (message.chunks.whole) {
-    if (message.bytes > 0) {
-      copy_into(binding_.kernels, message.chunks.data, {&target, 1}, message.bytes);
+  const bool scaled = scales(message.buffer);
+  const auto copy = [&](const std::byte* source, std::size_t bytes) {
+    if (scaled) [[unlikely]] {
+      copy_scaled_into(binding_.kernels, source, {&target, 1}, bytes);
+    } else {
+      copy_into(binding_.kernels, source, {&target, 1}, bytes);
     }
+  };
+  if (message.chunks.whole) {
+    if (message.bytes > 0) copy(message.chunks.data, message.bytes);
   } else {
     for (std::uint32_t k = 0; k < step.count; ++k) {
       const std::span<std::byte> source =
           memory(message.buffer, message.window, message.chunks.chunk + k);
       if (source.empty()) continue;
-      copy_into(binding_.kernels, source.data(), {&target, 1}, source.size());
+      copy(source.data(), source.size());
       target.data += source.size();
     }
   }

@@ -16,9 +16,23 @@ Target behind(const Target& target, std::size_t offset) noexcept {
 
 } // namespace
 
+MoveKernels kernels_of(DataType type, ReduceOp op, int ranks, bool at_once, Simd simd) noexcept {
+  MoveKernels kernels{.reduce = reduce_kernel(type, op, simd),
+                      .stream_copy = stream_copy(simd),
+                      .element_size = size_of(type)};
+  if (op != ReduceOp::kAvg || ranks == 1) return kernels;
+  kernels.averaging = ranks;
+  if (at_once || !is_float(type)) return kernels;
+  const AverageScale scale = average_scale(type, ranks);
+  kernels.averaging.scaled = scale.k;
+  kernels.scale = scale_kernel(type, simd);
+  kernels.factor = scale.factor;
+  return kernels;
+}
+
 void detail::reduce_into_all(const MoveKernels& kernels, std::span<const void*> sources,
                              std::span<const Target> targets, std::size_t bytes,
-                             int divisor) noexcept {
+                             Averaging averaging) noexcept {
   // The result is made where it may stay in the cache, and goes to the other targets from there.
   alignas(64) std::array<std::byte, kBlock> block;
   const auto first = std::find_if(targets.begin(), targets.end(),
@@ -26,7 +40,7 @@ void detail::reduce_into_all(const MoveKernels& kernels, std::span<const void*> 
   for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
     const std::size_t size = std::min(kBlock, bytes - offset);
     std::byte* const result = first != targets.end() ? first->data + offset : block.data();
-    reduce(kernels, sources, result, size, divisor);
+    reduce(kernels, sources, result, size, averaging);
     for (const Target& target : targets) copy(kernels, result, behind(target, offset), size);
     for (const void*& source : sources) source = static_cast<const std::byte*>(source) + size;
   }
@@ -38,6 +52,45 @@ void detail::copy_into_all(const MoveKernels& kernels, const std::byte* source,
     const std::size_t size = std::min(kBlock, bytes - offset);
     for (const Target& target : targets) {
       copy(kernels, source + offset, behind(target, offset), size);
+    }
+  }
+}
+
+void reduce_scaled_into(const MoveKernels& kernels, std::span<const void*> sources,
+                        std::size_t input, std::span<const Target> targets, std::size_t bytes,
+                        Averaging averaging) noexcept {
+  alignas(64) std::array<std::byte, kBlock> scaled, reduced;
+  // Of several targets, and of those beyond the caches, each gets a copy of the result.
+  const bool direct = targets.size() == 1 && !targets[0].stream;
+  const auto* const from = static_cast<const std::byte*>(sources[input]);
+  for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
+    const std::size_t size = std::min(kBlock, bytes - offset);
+    kernels.scale(from + offset, scaled.data(), size / kernels.element_size,
+                  kernels.factor.bytes.data());
+    sources[input] = scaled.data();
+    std::byte* const result = direct ? targets[0].data + offset : reduced.data();
+    detail::reduce(kernels, sources, result, size, averaging);
+    if (!direct) {
+      for (const Target& target : targets) {
+        detail::copy(kernels, result, behind(target, offset), size);
+      }
+    }
+    for (const void*& source : sources) source = static_cast<const std::byte*>(source) + size;
+  }
+}
+
+void copy_scaled_into(const MoveKernels& kernels, const std::byte* source,
+                      std::span<const Target> targets, std::size_t bytes) noexcept {
+  alignas(64) std::array<std::byte, kBlock> scaled;
+  const bool direct = targets.size() == 1 && !targets[0].stream;
+  for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
+    const std::size_t size = std::min(kBlock, bytes - offset);
+    std::byte* const result = direct ? targets[0].data + offset : scaled.data();
+    kernels.scale(source + offset, result, size / kernels.element_size,
+                  kernels.factor.bytes.data());
+    if (direct) continue;
+    for (const Target& target : targets) {
+      detail::copy(kernels, result, behind(target, offset), size);
     }
   }
 }

@@ -20,18 +20,27 @@ struct MoveKernels {
   ReduceKernel reduce = nullptr;    ///< unused where nothing is reduced
   StreamCopy stream_copy = nullptr; ///< null: no target may be streamed
   std::size_t element_size = 1;
+  Averaging averaging; ///< of steps with kFinal
+  /// If not null, what is read from the input is multiplied by `factor` and rounded to the type.
+  ScaleKernel scale = nullptr;
+  Element factor;
 };
+
+/// The kernels of a reduction on `ranks` ranks. `at_once`: the algorithm has no partial results
+/// (Algorithm::at_once); otherwise the inputs of an average of floating-point numbers are scaled.
+MoveKernels kernels_of(DataType type, ReduceOp op, int ranks, bool at_once, Simd simd) noexcept;
 
 namespace detail {
 void reduce_into_all(const MoveKernels& kernels, std::span<const void*> sources,
-                     std::span<const Target> targets, std::size_t bytes, int divisor) noexcept;
+                     std::span<const Target> targets, std::size_t bytes,
+                     Averaging averaging) noexcept;
 void copy_into_all(const MoveKernels& kernels, const std::byte* source,
                    std::span<const Target> targets, std::size_t bytes) noexcept;
 
 inline void reduce(const MoveKernels& kernels, std::span<const void* const> sources, std::byte* to,
-                   std::size_t bytes, int divisor) noexcept {
+                   std::size_t bytes, Averaging averaging) noexcept {
   // Elements have 1, 2, 4 or 8 bytes; a division takes longer than the rest.
-  kernels.reduce(sources, to, bytes >> std::countr_zero(kernels.element_size), divisor);
+  kernels.reduce(sources, to, bytes >> std::countr_zero(kernels.element_size), averaging);
 }
 inline void copy(const MoveKernels& kernels, const std::byte* source, const Target& target,
                  std::size_t bytes) noexcept {
@@ -47,11 +56,12 @@ inline void copy(const MoveKernels& kernels, const std::byte* source, const Targ
 /// Combines the sources from left to right into every target, in one pass. A target may be one of
 /// the sources. The pointers in `sources` are changed.
 inline void reduce_into(const MoveKernels& kernels, std::span<const void*> sources,
-                        std::span<const Target> targets, std::size_t bytes, int divisor) noexcept {
+                        std::span<const Target> targets, std::size_t bytes,
+                        Averaging averaging) noexcept {
   if (targets.size() == 1 && !targets[0].stream) {
-    return detail::reduce(kernels, sources, targets[0].data, bytes, divisor);
+    return detail::reduce(kernels, sources, targets[0].data, bytes, averaging);
   }
-  detail::reduce_into_all(kernels, sources, targets, bytes, divisor);
+  detail::reduce_into_all(kernels, sources, targets, bytes, averaging);
 }
 /// Copies the source into every target, in one pass; not where the target is the source.
 inline void copy_into(const MoveKernels& kernels, const std::byte* source,
@@ -59,5 +69,13 @@ inline void copy_into(const MoveKernels& kernels, const std::byte* source,
   if (targets.size() == 1) return detail::copy(kernels, source, targets[0], bytes);
   detail::copy_into_all(kernels, source, targets, bytes);
 }
+
+/// reduce_into() where source number `input` is scaled first.
+void reduce_scaled_into(const MoveKernels& kernels, std::span<const void*> sources,
+                        std::size_t input, std::span<const Target> targets, std::size_t bytes,
+                        Averaging averaging) noexcept;
+/// copy_into() of a source that is scaled; it may be a target.
+void copy_scaled_into(const MoveKernels& kernels, const std::byte* source,
+                      std::span<const Target> targets, std::size_t bytes) noexcept;
 
 } // namespace whorl

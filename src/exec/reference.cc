@@ -17,14 +17,12 @@ using Bytes = std::vector<std::byte>;
 /// One window on all ranks.
 class Window {
  public:
-  Window(std::span<const Schedule> schedules, const ChunkMap& map, std::size_t element_size,
-         ReduceKernel reduce, int divisor, std::span<const ReferenceBuffers> buffers,
-         std::vector<Bytes>& scratch, std::size_t window)
+  Window(std::span<const Schedule> schedules, const ChunkMap& map, const MoveKernels& kernels,
+         std::span<const ReferenceBuffers> buffers, std::vector<Bytes>& scratch, std::size_t window)
       : schedules_(schedules),
         map_(map),
-        element_size_(element_size),
-        reduce_(reduce),
-        divisor_(divisor),
+        element_size_(kernels.element_size),
+        kernels_(kernels),
         buffers_(buffers),
         scratch_(scratch),
         window_(window) {}
@@ -84,6 +82,10 @@ class Window {
     for (std::uint32_t k = 0; k < count; ++k) {
       const std::byte* const at = address(rank, buffer, first + k);
       data.insert(data.end(), at, at + bytes_of(rank, buffer, first + k));
+    }
+    if (buffer == Buffer::kInput && kernels_.scale != nullptr) {
+      kernels_.scale(data.data(), data.data(), data.size() / element_size_,
+                     kernels_.factor.bytes.data());
     }
     return data;
   }
@@ -178,7 +180,8 @@ class Window {
       sources.push_back(data.data());
     }
     if (!result.empty()) {
-      reduce_(sources, result.data(), result.size() / element_size_, step.final() ? divisor_ : 1);
+      kernels_.reduce(sources, result.data(), result.size() / element_size_,
+                      step.final() ? kernels_.averaging : Averaging());
     }
     return result;
   }
@@ -186,8 +189,7 @@ class Window {
   std::span<const Schedule> schedules_;
   const ChunkMap& map_;
   std::size_t element_size_;
-  ReduceKernel reduce_;
-  int divisor_;
+  const MoveKernels& kernels_;
   std::span<const ReferenceBuffers> buffers_;
   std::vector<Bytes>& scratch_;
   std::size_t window_;
@@ -199,15 +201,13 @@ class Window {
 } // namespace
 
 Status run_reference(std::span<const Schedule> schedules, const ChunkMap& map,
-                     std::size_t element_size, ReduceKernel reduce, int divisor,
-                     std::span<const ReferenceBuffers> buffers) {
+                     const MoveKernels& kernels, std::span<const ReferenceBuffers> buffers) {
   std::vector<Bytes> scratch;
   for (const Schedule& schedule : schedules) {
-    scratch.emplace_back(schedule.scratch.size() * map.chunk * element_size);
+    scratch.emplace_back(schedule.scratch.size() * map.chunk * kernels.element_size);
   }
   for (std::size_t window = 0; window < map.windows; ++window) {
-    WHORL_TRY(
-        Window(schedules, map, element_size, reduce, divisor, buffers, scratch, window).run());
+    WHORL_TRY(Window(schedules, map, kernels, buffers, scratch, window).run());
   }
   return {};
 }

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "exec/chunk_map.h"
-#include "kernels/reduce.h"
+#include "exec/move.h"
 #include "schedule/schedule.h"
 
 namespace whorl {
@@ -18,10 +18,9 @@ struct ReferenceBuffers {
 
 /// Executes the schedules of all ranks in this thread, one window after the other, messages in
 /// unbounded queues: slow, simple, and the bit-exact oracle for every other executor on the same
-/// schedules and chunk map. `reduce` should be a scalar kernel. An error (a lane that can never go
+/// schedules and chunk map. The kernels should be scalar ones. An error (a lane that can never go
 /// on, a message of the wrong size) is a defect of the schedules.
 Status run_reference(std::span<const Schedule> schedules, const ChunkMap& map,
-                     std::size_t element_size, ReduceKernel reduce, int divisor,
-                     std::span<const ReferenceBuffers> buffers);
+                     const MoveKernels& kernels, std::span<const ReferenceBuffers> buffers);
 
 } // namespace whorl

@@ -57,7 +57,8 @@ class Combine {
   using Storage = typename Format::Storage;
   using Value = typename Format::Value;
 
-  WHORL_HOST_DEVICE explicit Combine(const Operands& operands) : operands_(operands) {}
+  WHORL_HOST_DEVICE explicit Combine(const Operands& operands)
+      : operands_(operands), scaled_(scale_of(operands)) {}
 
   WHORL_HOST_DEVICE void run(Lane lane) const {
     const Segment::Access access = operands_.access();
@@ -93,13 +94,33 @@ class Combine {
   static constexpr int kWindowUnroll = kFew ? kUnroll / 2 : 1;
   static constexpr int kWindowFan = 2;
 
+  /// The k of Averaging of which 2^-k multiplies every operand. All sources are inputs: on devices,
+  /// averages have no partial sums.
+  WHORL_HOST_DEVICE static int scale_of([[maybe_unused]] const Operands& operands) {
+    if constexpr (kMayDivide) {
+      if constexpr (Format::kScalesOperands) return kernels::ceil_log2(operands.divisor());
+    }
+    return 0;
+  }
+
   template <int kCount>
-  WHORL_HOST_DEVICE void divide(Value (&values)[kCount]) const {
+  WHORL_HOST_DEVICE void scale([[maybe_unused]] Value (&values)[kCount]) const {
+    if constexpr (kMayDivide) {
+      if constexpr (Format::kScalesOperands) {
+        const auto factor = kernels::inverse_power<Value>(scaled_);
+        WHORL_UNROLL
+        for (int e = 0; e < kCount; ++e) values[e] *= factor;
+      }
+    }
+  }
+
+  template <int kCount>
+  WHORL_HOST_DEVICE void divide([[maybe_unused]] Value (&values)[kCount]) const {
     if constexpr (kMayDivide) {
       const int divisor = operands_.divisor();
       if (divisor <= 1) return;
       WHORL_UNROLL
-      for (int e = 0; e < kCount; ++e) values[e] = Format::divide(values[e], divisor);
+      for (int e = 0; e < kCount; ++e) values[e] = Format::divide(values[e], divisor, scaled_);
     }
   }
 
@@ -130,6 +151,7 @@ class Combine {
     const Vector first = loaded[0].get(operands_.source(0) + offset);
     Value values[kPerVector];
     Conversions<Format>::unpack(first, values);
+    scale(values);
     add(values, loaded, 1, 0, offset);
     if constexpr (!kFew) {
       WHORL_DO_NOT_UNROLL
@@ -168,6 +190,7 @@ class Combine {
       if (k < begin || from + k >= operands_.sources()) continue;
       Value others[kPerVector];
       Conversions<Format>::unpack(loaded[k].get(operands_.source(from + k) + offset), others);
+      scale(others);
       WHORL_UNROLL
       for (int e = 0; e < kPerVector; ++e) values[e] = Op::apply(values[e], others[e]);
     }
@@ -197,8 +220,9 @@ class Combine {
         WHORL_UNROLL
         for (int k = 0; k < kFan; ++k) {
           if (from + k >= operands_.sources()) break;
-          const Value other = Format::load(loaded[k]);
-          value[0] = from + k == 0 ? other : Op::apply(value[0], other);
+          Value other[1]{Format::load(loaded[k])};
+          scale(other);
+          value[0] = from + k == 0 ? other[0] : Op::apply(value[0], other[0]);
         }
       }
       divide(value);
@@ -280,6 +304,7 @@ class Combine {
   }
 
   const Operands& operands_;
+  const int scaled_;
 };
 
 } // namespace

@@ -49,6 +49,11 @@ struct SmallFloat {
   /// What a number too large for the format becomes: infinity, or the largest finite number.
   static constexpr std::uint32_t kOverflow = kFirstNan - 1;
 
+  /// The largest finite number, as the bits of a float32.
+  static constexpr std::uint32_t kLargest =
+      ((kFirstNan - (kIeee ? 2 : 1)) << (23 - kMantissaBits)) +
+      (static_cast<std::uint32_t>(127 - kBias) << 23);
+
   /// Exact.
   WHORL_HOST_DEVICE static float decode(Bits bits) {
     if constexpr (kExponentBits == 8) {

@@ -1,8 +1,13 @@
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <string>
 
 #include "base/log.h"
 #include "base/params.h"
+#include "kernels/convert.h"
 #include "kernels/kernel_table.h"
 #include "kernels/reduce.h"
 
@@ -105,6 +110,44 @@ void stream_fence() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
 #endif
+}
+
+AverageScale average_scale(DataType type, int ranks) noexcept {
+  int k = static_cast<int>(std::bit_width(static_cast<unsigned>(std::max(ranks, 1) - 1)));
+  AverageScale scale{};
+  const auto set = [&](auto factor) {
+    std::memcpy(scale.factor.bytes.data(), &factor, sizeof factor);
+    scale.k = k;
+  };
+  // Partial sums that are rounded up time and again get larger than the sum of the largest numbers:
+  // the fewer digits, the fewer ranks that takes. `least` is the k of the smallest power of two.
+  const auto set_small = [&]<class Float>(Float, int room, int least) {
+    k = std::min(k + room, least);
+    set(Float::encode(std::ldexp(1.0F, -k)));
+  };
+  switch (type) {
+    case DataType::kFloat32:
+      set(std::ldexp(1.0F, -k));
+      break;
+    case DataType::kFloat64:
+      set(std::ldexp(1.0, -k));
+      break;
+    case DataType::kFloat16:
+      set_small(Float16(), ranks > 4096 ? 1 : 0, 24);
+      break;
+    case DataType::kBfloat16:
+      set_small(Bfloat16(), ranks > 512 ? 1 : 0, 126);
+      break;
+    case DataType::kFloat8e4m3: // saturates
+      set_small(Float8e4m3(), 0, 9);
+      break;
+    case DataType::kFloat8e5m2:
+      set_small(Float8e5m2(), ranks > 256 ? 2 : ranks > 16 ? 1 : 0, 16);
+      break;
+    default:
+      break;
+  }
+  return scale;
 }
 
 ScaleKernel scale_kernel(DataType type, Simd simd) noexcept {

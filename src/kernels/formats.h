@@ -4,7 +4,9 @@
 //   Storage                 the type in memory
 //   Value                   the type that is combined
 //   load(Storage) -> Value, store(Value) -> Storage
-//   divide(Value, divisor)  where averages exist
+//   divide(Value, divisor, scaled)  where averages exist; see Averaging
+//   kScalesOperands         where averages exist: whether inputs are multiplied by
+//                           inverse_power<Value>(k) before they are summed to an average
 //   kLanes                  0, or how many elements at a time load_lanes(address) and
 //                           store_lanes(address, values) convert; see lanes.h
 // Everything is in an unnamed namespace and inlined, because each instruction set compiles its own.
@@ -18,6 +20,23 @@
 
 namespace whorl::kernels {
 namespace {
+
+/// The least k with 2^k ≥ n, for n from 1 on.
+WHORL_HOST_DEVICE constexpr int ceil_log2(int n) {
+  int k = 0;
+  while (k < 30 && (1 << k) < n) ++k;
+  return k + (n > (1 << 30) ? 1 : 0);
+}
+
+/// 2^-k for k from 0 to 126.
+template <class T>
+WHORL_HOST_DEVICE constexpr T inverse_power(int k) {
+  if constexpr (sizeof(T) == 4) {
+    return __builtin_bit_cast(float, static_cast<std::uint32_t>(127 - k) << 23);
+  } else {
+    return __builtin_bit_cast(double, static_cast<std::uint64_t>(1023 - k) << 52);
+  }
+}
 
 /// Values as they are: integers under min, max and bitwise operators, and partial
 /// results.
@@ -44,12 +63,13 @@ struct Wrapping {
   using Storage = T;
   using Value = std::make_unsigned_t<T>;
   static constexpr std::size_t kLanes = 0;
+  static constexpr bool kScalesOperands = false;
   WHORL_HOST_DEVICE static Value load(T value) { return static_cast<Value>(value); }
   WHORL_HOST_DEVICE static T store(Value value) { return static_cast<T>(value); }
   /// Rounds towards zero. Processors have no vector division of integers, but the quotient of two
   /// integers of w bits in a floating type of 2w bits of precision never rounds up to the next
   /// integer.
-  WHORL_HOST_DEVICE static Value divide(Value value, int divisor) {
+  WHORL_HOST_DEVICE static Value divide(Value value, int divisor, int /*scaled*/) {
     if constexpr (sizeof(T) == 8) {
       return static_cast<Value>(static_cast<T>(value) / static_cast<T>(divisor));
     } else {
@@ -72,29 +92,41 @@ struct Truth {
 
 /// float and double. Which payload and sign a NaN gets depends on the processor and on the order
 /// of the operands, which compilers swap; one NaN for all makes the bits the same everywhere.
+/// There is no wider type to sum in, so the operands of an average are scaled.
 template <class T>
 struct Real {
   using Storage = T;
   using Value = T;
   static constexpr std::size_t kLanes = 0;
+  static constexpr bool kScalesOperands = true;
   WHORL_HOST_DEVICE static T load(T value) { return value; }
   WHORL_HOST_DEVICE static T store(T value) {
     return value != value ? (sizeof(T) == 4 ? T(__builtin_nanf("")) : T(__builtin_nan(""))) : value;
   }
-  WHORL_HOST_DEVICE static T divide(T value, int divisor) {
-    return value / static_cast<T>(divisor);
+  WHORL_HOST_DEVICE static T divide(T value, int divisor, int scaled) {
+    return value / (static_cast<T>(divisor) * inverse_power<T>(scaled));
   }
 };
 
-/// SmallFloat, combined in float32.
+/// SmallFloat, combined in float32. That has room for the sum of any inputs unless its exponents
+/// are the type's own.
 template <class Float>
 struct Widened : Lanes<Float> {
   using Storage = typename Float::Bits;
   using Value = float;
+  static constexpr bool kScalesOperands = Float::kBias == 127;
   WHORL_HOST_DEVICE static float load(Storage bits) { return Float::decode(bits); }
   WHORL_HOST_DEVICE static Storage store(float value) { return Float::encode(value); }
-  WHORL_HOST_DEVICE static float divide(float value, int divisor) {
-    return value / static_cast<float>(divisor);
+  /// An average of finite numbers is at most the largest of them, so what rounding has carried
+  /// beyond the largest finite number becomes that number.
+  WHORL_HOST_DEVICE static float divide(float value, int divisor, int scaled) {
+    constexpr std::uint32_t kInfinity = 0x7f800000u;
+    const float quotient = value / (static_cast<float>(divisor) * inverse_power<float>(scaled));
+    const auto bits = __builtin_bit_cast(std::uint32_t, quotient);
+    const std::uint32_t magnitude = bits & ~0x80000000u;
+    const bool too_large = (magnitude > Float::kLargest) & (magnitude < kInfinity);
+    return __builtin_bit_cast(float,
+                              select(too_large, Float::kLargest | (bits & 0x80000000u), bits));
   }
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,6 +9,32 @@
 #include "base/types.h"
 
 namespace whorl {
+
+/// How the sum of all contributions becomes their average.
+struct Averaging {
+  int divisor = 1; ///< 1: the sum stays a sum
+  /// The sources are partial sums of inputs that have been multiplied by 2^-scaled. 0: the sources
+  /// are all inputs, as they are; bfloat16, float32 and float64 are then multiplied by the
+  /// largest power of two that is not above 1/divisor while they are summed.
+  int scaled = 0;
+
+  constexpr Averaging(int divisor_ = 1, int scaled_ = 0) noexcept // a divisor alone is one
+      : divisor(divisor_), scaled(scaled_) {}
+};
+
+/// An element of any type.
+struct Element {
+  alignas(8) std::array<std::byte, 8> bytes{};
+};
+
+/// A power of two, 2^-k, by which inputs of a floating type are multiplied before they are summed
+/// in several steps to an average of `ranks` inputs: partial sums, each rounded to the type, then
+/// stay finite whatever the order.
+struct AverageScale {
+  int k;
+  Element factor; ///< 2^-k
+};
+AverageScale average_scale(DataType type, int ranks) noexcept;
 
 /// destination[i] = sources[0][i] ⊕ sources[1][i] ⊕ …, combined from left to right.
 ///
@@ -21,11 +48,11 @@ namespace whorl {
 /// positive quiet NaN without payload. So results are the same bits on every instruction set (in
 /// the default floating-point environment).
 ///
-/// For kSum and kAvg, which are one kernel, a `divisor` above 1 divides the result before it is
+/// For kSum and kAvg, which are one kernel, `averaging` makes an average of the sum before it is
 /// rounded (where all contributions are present); integers round towards zero. Other operators
 /// ignore it.
 using ReduceKernel = void (*)(std::span<const void* const> sources, void* destination,
-                              std::size_t count, int divisor) noexcept;
+                              std::size_t count, Averaging averaging) noexcept;
 
 /// destination[i] = source[i]·*scalar, of one type and rounded as above; may be in place. The
 /// scalar needs no alignment either.

@@ -41,13 +41,25 @@ struct [[gnu::packed, gnu::may_alias]] Unaligned {
 
 template <class Format>
 struct Input {
+  static constexpr std::size_t kLanes = Format::kLanes;
   const Unaligned<typename Format::Storage>* data;
   WHORL_HOST_DEVICE auto operator[](std::size_t i) const { return Format::load(data[i].value); }
+  WHORL_HOST_DEVICE auto load_lanes(std::size_t i) const { return Format::load_lanes(data + i); }
 };
 template <class Format>
 [[gnu::always_inline]] inline Input<Format> input(const void* data, std::size_t offset) {
   return {static_cast<const Unaligned<typename Format::Storage>*>(data) + offset};
 }
+
+/// An input multiplied by a power of two.
+template <class Format>
+struct ScaledInput {
+  static constexpr std::size_t kLanes = Format::kLanes;
+  Input<Format> input;
+  typename Format::Value factor;
+  WHORL_HOST_DEVICE auto operator[](std::size_t i) const { return input[i] * factor; }
+  WHORL_HOST_DEVICE auto load_lanes(std::size_t i) const { return input.load_lanes(i) * factor; }
+};
 
 template <class Format>
 struct Output {
@@ -60,12 +72,12 @@ template <class Format>
 
 /// out[i] = first[i] ⊕ rest[i] ⊕ …
 template <class Op, class Out, class First, class... Rest>
-void combine(std::size_t count, Output<Out> out, Input<First> first, Input<Rest>... rest) {
+void combine(std::size_t count, Output<Out> out, First first, Rest... rest) {
   std::size_t i = 0;
   if constexpr (Out::kLanes > 0 && First::kLanes > 0 && ((Rest::kLanes > 0) && ...)) {
     for (; i + Out::kLanes <= count; i += Out::kLanes) {
-      auto values = First::load_lanes(first.data + i);
-      ((values = Op::apply(values, Rest::load_lanes(rest.data + i))), ...);
+      auto values = first.load_lanes(i);
+      ((values = Op::apply(values, rest.load_lanes(i))), ...);
       Out::store_lanes(out.data + i, values);
     }
   }
@@ -77,11 +89,10 @@ void combine(std::size_t count, Output<Out> out, Input<First> first, Input<Rest>
   }
 }
 
-/// combine() of what `lead` holds and of `n` sources, 1 to kFan.
-template <class Format, class Op, class Out, class... Lead>
-void combine_sources(std::size_t count, Output<Out> out, const void* const* sources, std::size_t n,
-                     std::size_t offset, Lead... lead) {
-  const auto source = [=](std::size_t k) { return input<Format>(sources[k], offset); };
+/// combine() of what `lead` holds and of `n` sources, 1 to kFan: source(0), source(1), …
+template <class Op, class Out, class Source, class... Lead>
+void combine_sources(std::size_t count, Output<Out> out, std::size_t n, Source source,
+                     Lead... lead) {
   switch (n) {
     case 1:
       return combine<Op>(count, out, lead..., source(0));
@@ -95,44 +106,74 @@ void combine_sources(std::size_t count, Output<Out> out, const void* const* sour
 }
 
 template <class Format>
-void divide(std::size_t count, typename Format::Value* values, int divisor) {
+void divide(std::size_t count, typename Format::Value* values, Averaging averaging) {
   WHORL_VECTOR_LOOP
-  for (std::size_t i = 0; i < count; ++i) values[i] = Format::divide(values[i], divisor);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = Format::divide(values[i], averaging.divisor, averaging.scaled);
+  }
+}
+
+/// Combines `n` sources into partial results, in several loops.
+template <class Op, class Value, class Source>
+void combine_partial(std::size_t count, Value* values, std::size_t n, Source source) {
+  using Partial = Plain<Value>;
+  const Output<Partial> to_partial = output<Partial>(values, 0);
+  std::size_t done = n < kFan ? n : kFan;
+  combine_sources<Op>(count, to_partial, done, source);
+  while (done < n) {
+    const std::size_t more = n - done < kFan ? n - done : kFan;
+    combine_sources<Op>(
+        count, to_partial, more, [=](std::size_t k) { return source(done + k); },
+        input<Partial>(values, 0));
+    done += more;
+  }
+}
+
+/// Averages one block of sources in `values`; the average may be a sum.
+template <class Format, class Source>
+void average(std::size_t count, typename Format::Value* values, std::size_t n, Source source,
+             Averaging averaging) {
+  if constexpr (Format::kScalesOperands) {
+    if (averaging.divisor > 1 && averaging.scaled == 0) {
+      averaging.scaled = ceil_log2(averaging.divisor);
+      const auto factor = inverse_power<typename Format::Value>(averaging.scaled);
+      combine_partial<Sum>(count, values, n, [=](std::size_t k) {
+        return ScaledInput<Format>{source(k), factor};
+      });
+      return divide<Format>(count, values, averaging);
+    }
+  }
+  combine_partial<Sum>(count, values, n, source);
+  if (averaging.divisor > 1) divide<Format>(count, values, averaging);
 }
 
 /// One block through partial results.
 template <class Format, class Op, bool kMayDivide>
 void reduce_block(const void* const* sources, std::size_t n, std::size_t offset, std::size_t count,
-                  void* destination, [[maybe_unused]] int divisor) {
-  using Partial = Plain<typename Format::Value>;
-  alignas(64) typename Format::Value values[kBlock];
-  const Output<Partial> to_partial = output<Partial>(values, 0);
-  const Input<Partial> partial = input<Partial>(values, 0);
-
-  std::size_t done = n < kFan ? n : kFan;
-  combine_sources<Format, Op>(count, to_partial, sources, done, offset);
-  while (done < n) {
-    const std::size_t more = n - done < kFan ? n - done : kFan;
-    combine_sources<Format, Op>(count, to_partial, sources + done, more, offset, partial);
-    done += more;
-  }
+                  void* destination, [[maybe_unused]] Averaging averaging) {
+  using Value = typename Format::Value;
+  alignas(64) Value values[kBlock];
+  const auto source = [=](std::size_t k) { return input<Format>(sources[k], offset); };
   if constexpr (kMayDivide) {
-    if (divisor > 1) divide<Format>(count, values, divisor);
+    average<Format>(count, values, n, source, averaging);
+  } else {
+    combine_partial<Op>(count, values, n, source);
   }
-  combine<Op>(count, output<Format>(destination, offset), partial);
+  combine<Op>(count, output<Format>(destination, offset), input<Plain<Value>>(values, 0));
 }
 
 template <class Format, class Op, bool kMayDivide = false>
 void reduce(std::span<const void* const> sources, void* destination, std::size_t count,
-            int divisor) noexcept {
+            Averaging averaging) noexcept {
   const void* const* const from = sources.data();
   const std::size_t n = sources.size();
-  if (n <= kFan && (!kMayDivide || divisor <= 1)) {
-    return combine_sources<Format, Op>(count, output<Format>(destination, 0), from, n, 0);
+  if (n <= kFan && (!kMayDivide || averaging.divisor <= 1)) {
+    return combine_sources<Op>(count, output<Format>(destination, 0), n,
+                               [=](std::size_t k) { return input<Format>(from[k], 0); });
   }
   for (std::size_t offset = 0; offset < count; offset += kBlock) {
     const std::size_t block = count - offset < kBlock ? count - offset : kBlock;
-    reduce_block<Format, Op, kMayDivide>(from, n, offset, block, destination, divisor);
+    reduce_block<Format, Op, kMayDivide>(from, n, offset, block, destination, averaging);
   }
 }
 
@@ -141,8 +182,14 @@ void scale(const void* source, void* destination, std::size_t count, const void*
   const auto factor = input<Format>(scalar, 0)[0];
   const Input<Format> in = input<Format>(source, 0);
   const Output<Format> out = output<Format>(destination, 0);
+  std::size_t i = 0;
+  if constexpr (Format::kLanes > 0) {
+    for (; i + Format::kLanes <= count; i += Format::kLanes) {
+      Format::store_lanes(out.data + i, in.load_lanes(i) * factor);
+    }
+  }
   WHORL_VECTOR_LOOP
-  for (std::size_t i = 0; i < count; ++i) {
+  for (; i < count; ++i) {
     out.data[i].value = Format::store(Prod::apply(in[i], factor));
   }
 }

@@ -72,6 +72,7 @@ struct Case {
   bool publishes;
   int slots;
   bool places = false;
+  ReduceOp op = ReduceOp::kSum;
 };
 
 /// Runs all ranks in this thread, a little of each in turn, and compares with the reference
@@ -91,10 +92,11 @@ void run(const Case& c) {
   const std::size_t element = size_of(c.type);
   const auto map = ChunkMap::make(schedules[0], c.count, element, slot_bytes);
   ASSERT_TRUE(map.ok()) << map.status().message();
-  const ReduceKernel reduce = reduce_kernel(c.type, ReduceOp::kSum, Simd::kScalar);
+  MoveKernels kernels = kernels_of(c.type, c.op, n, c.algorithm->at_once, Simd::kScalar);
+  kernels.stream_copy = stream_copy(default_simd());
 
   World expected = make_world(request, n, c.in_place);
-  const Status reference = run_reference(schedules, *map, element, reduce, 1, expected.buffers);
+  const Status reference = run_reference(schedules, *map, kernels, expected.buffers);
   ASSERT_TRUE(reference.ok()) << reference.message();
 
   World actual = make_world(request, n, c.in_place);
@@ -104,9 +106,7 @@ void run(const Case& c) {
   for (std::size_t rank = 0; rank < executions.size(); ++rank) {
     Binding binding{.schedule = &schedules[rank],
                     .map = *map,
-                    .kernels = {.reduce = reduce,
-                                .stream_copy = stream_copy(default_simd()),
-                                .element_size = element},
+                    .kernels = kernels,
                     .input = actual.buffers[rank].input,
                     .output = actual.buffers[rank].output,
                     .stream_output = c.count % 2 != 0,
@@ -155,6 +155,10 @@ TEST(Execution, MatchesReferenceForEveryAlgorithm) {
               if (count > 1000 && n != 9 && n != 4) {
                 run({collective, &algorithm, shape, 4 * count, DataType::kFloat32, in_place,
                      publishes, 4, /*places=*/true});
+              }
+              if (reduces(collective)) {
+                run({collective, &algorithm, shape, count, DataType::kFloat16, in_place, publishes,
+                     4, /*places=*/count == 5003, ReduceOp::kAvg});
               }
               if (HasFailure()) return;
             }

@@ -187,10 +187,12 @@ void check(const Case& c, Device* device = nullptr) {
   for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
     buffers.push_back({expected.inputs[rank], expected.outputs[rank]});
   }
-  const ReduceKernel reduce =
-      reduces(c.algorithm->collective) ? reduce_kernel(c.type, c.op, Simd::kScalar) : nullptr;
-  const Status status = run_reference(schedules, *map, element, reduce,
-                                      c.op == ReduceOp::kAvg ? c.shape.nranks : 1, buffers);
+  // Programs have no scaled inputs: averages that need them are made at once, see DevicePlanner.
+  MoveKernels kernels{.element_size = element};
+  if (reduces(c.algorithm->collective)) {
+    kernels = kernels_of(c.type, c.op, c.shape.nranks, /*at_once=*/true, Simd::kScalar);
+  }
+  const Status status = run_reference(schedules, *map, kernels, buffers);
   ASSERT_TRUE(status.ok()) << status.message();
   Device own(c.shape.nranks, c.instances * device_lanes(schedules).channels, c.slots, c.slot_bytes);
   if (device == nullptr) device = &own;

@@ -92,9 +92,18 @@ T extreme(ReduceOp op, T a, T b) {
 /// Operation by operation in `Wider`, rounded to T after each. With more than twice the digits the
 /// second rounding changes nothing.
 template <class T, class Wider>
-T reduce_values(ReduceOp op, std::span<const T> operands, int divisor) {
+T reduce_values(ReduceOp op, std::span<const T> unscaled, int divisor, bool scales) {
+  // Operands of an average have no more room than its result: they are scaled by a power of two.
+  Wider scale = 1;
+  while ((op == ReduceOp::kAvg || op == ReduceOp::kSum) && scales && scale * divisor > 1) {
+    scale /= 2;
+  }
+  std::vector<T> operands;
+  for (const T operand : unscaled) {
+    operands.push_back(static_cast<T>(static_cast<Wider>(operand) * scale));
+  }
   T result = operands[0];
-  for (const T operand : operands.subspan(1)) {
+  for (const T operand : std::span<const T>(operands).subspan(1)) {
     if (op == ReduceOp::kMax || op == ReduceOp::kMin) {
       result = extreme(op, result, operand);
     } else if (op == ReduceOp::kProd) {
@@ -104,7 +113,7 @@ T reduce_values(ReduceOp op, std::span<const T> operands, int divisor) {
     }
   }
   if (op == ReduceOp::kAvg || op == ReduceOp::kSum) {
-    result = static_cast<T>(static_cast<Wider>(result) / static_cast<Wider>(divisor));
+    result = static_cast<T>(static_cast<Wider>(result) / (static_cast<Wider>(divisor) * scale));
   }
   return std::isnan(result) ? std::numeric_limits<T>::quiet_NaN() : result;
 }
@@ -176,12 +185,12 @@ std::uint64_t expected_element(DataType type, ReduceOp op, std::span<const std::
       for (const std::uint64_t bits : operands) {
         values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
       }
-      return std::bit_cast<std::uint32_t>(reduce_values<float, double>(op, values, divisor));
+      return std::bit_cast<std::uint32_t>(reduce_values<float, double>(op, values, divisor, true));
     }
     case DataType::kFloat64: {
       std::vector<double> values;
       for (const std::uint64_t bits : operands) values.push_back(std::bit_cast<double>(bits));
-      return std::bit_cast<std::uint64_t>(reduce_values<double, Quad>(op, values, divisor));
+      return std::bit_cast<std::uint64_t>(reduce_values<double, Quad>(op, values, divisor, true));
     }
     case DataType::kFloat16:
     case DataType::kBfloat16:
@@ -192,7 +201,13 @@ std::uint64_t expected_element(DataType type, ReduceOp op, std::span<const std::
       for (const std::uint64_t bits : operands) {
         values.push_back(static_cast<float>(format.value(static_cast<std::uint32_t>(bits))));
       }
-      return format.nearest(reduce_values<float, double>(op, values, divisor));
+      const float result =
+          reduce_values<float, double>(op, values, divisor, type == DataType::kBfloat16);
+      // What rounding would carry beyond the range of an average stays at its end.
+      const auto largest = static_cast<float>(format.value(format.largest()));
+      const bool divided =
+          divisor > 1 && std::isfinite(result) && (op == ReduceOp::kAvg || op == ReduceOp::kSum);
+      return format.nearest(divided ? std::clamp(result, -largest, largest) : result);
     }
     case DataType::kBool:
       return expected_truth(op, operands) ? 1 : 0;
