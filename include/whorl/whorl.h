@@ -315,6 +315,18 @@ WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t s
 WHORL_API whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* hostPort,
                                              int rank, whorlConfig_t* config);
 
+/// Makes a meeting point: an id from which the ids of any number of communicators are derived, so
+/// that ranks which have it can meet again later without exchanging anything. The process then
+/// serves these meetings until its end, from one background thread for all its points; a child
+/// that is forked makes points of its own. Whoever has the bytes can join.
+WHORL_API whorlResult_t whorlGetMeetingPoint(whorlUniqueId* point);
+/// Derives the id of the communicator called `name` from a meeting point, without talking to
+/// anybody: ranks that give the same point and name get the same id, for whorlCommInitRank() or
+/// whorlCommInitRankConfig(). A name is used for one communicator only. If the process that made
+/// the point has ended, creating the communicator fails within about a second.
+WHORL_API whorlResult_t whorlGetUniqueIdAt(const whorlUniqueId* point, const char* name,
+                                           whorlUniqueId* uniqueId);
+
 /// A key-value store that all ranks reach. Functions return 0 for success. Values are at most 1024
 /// bytes; keys are unique for each communicator as long as `prefix` is.
 typedef struct {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/status.h"
 #include "comm/unique_id.h"
@@ -26,6 +27,14 @@ Result<UniqueId> start_root();
 /// Starts a root on a listening socket, for the rendezvous of an address. It ends as well when no
 /// rank has come after `patience_ns`, and 2 s after a failure.
 Status start_root_on(Fd listener, const Identity& identity, std::uint64_t patience_ns);
+
+/// A meeting point: the id of a root of this process that serves any number of rendezvous, one for
+/// each name, each with a secret of its own. All points of a process share a socket and a thread,
+/// which last as long as the process. The bytes of the point are for derive_id() only.
+Result<UniqueId> make_meeting_point();
+
+/// The id of the rendezvous `name` at a meeting point. Whoever has the point comes to the same.
+Result<UniqueId> derive_id(const UniqueId& point, std::string_view name);
 
 /// The messages between ranks and root, after the handshake (role kBootstrap, to kRootRank).
 namespace bootstrap {

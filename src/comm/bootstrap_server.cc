@@ -1,4 +1,4 @@
-// The connections of a root: who comes in, what is read and what is written.
+// The connections of a root: what is read and what is written.
 #include "comm/bootstrap_server.h"
 
 #include <fmt/core.h>
@@ -6,17 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/log.h"
-
 namespace whorl::bootstrap {
-namespace {
-
-// Connections that have not authenticated themselves, at most; the oldest is dropped for a new one
-// (a member tries again).
-constexpr std::size_t kMaxStrangers = 1024;
-constexpr std::uint64_t kForeverNs = 3'600'000'000'000;
-
-} // namespace
 
 Status Root::prepare() {
   const int result = sys().random_bytes(salt_);
@@ -25,94 +15,33 @@ Status Root::prepare() {
                                      fmt::format("getrandom failed: {}", errno_text(result)));
 }
 
-void Root::run() {
-  while (!finished()) {
-    poll_all();
-    check_deadlines();
-    std::erase_if(connections_, [](const std::unique_ptr<Connection>& c) { return c->fd() < 0; });
-  }
-}
-
-void Root::poll_all() {
-  const std::uint64_t now = sys().now_ns();
-  std::uint64_t wake_ns = std::min(now + kForeverNs, joined_any_ ? ends_ns_ : patience_ends_ns_);
-  fds_.clear();
-  fds_.push_back({listener_.get(), POLLIN, 0});
+std::uint64_t Root::collect(std::vector<pollfd>& fds) const {
+  std::uint64_t wake_ns = ends_ns_;
   for (const auto& connection : connections_) {
-    short events = connection->handshake.events();
-    if (connection->socket.valid()) {
-      events = static_cast<short>(connection->answer != nullptr ? POLLIN | POLLOUT : POLLIN);
-    }
-    fds_.push_back({connection->fd(), events, 0});
-    wake_ns = std::min(
-        {wake_ns, connection->deadline_ns,
-         connection->handshake.fd() >= 0 ? connection->handshake.deadline_ns() + 1 : UINT64_MAX});
+    const auto events = connection->answer != nullptr ? POLLIN | POLLOUT : POLLIN;
+    fds.push_back({connection->socket.get(), static_cast<short>(events), 0});
+    wake_ns = std::min(wake_ns, connection->deadline_ns);
   }
-  static_cast<void>(sys().poll(fds_, wake_ns > now ? wake_ns - now : 0));
-  // Connections made in this round come after those that were polled.
-  const std::size_t polled = connections_.size();
-  for (std::size_t i = 0; i < polled; ++i) {
+  return wake_ns;
+}
+
+void Root::serve(std::span<const pollfd> fds) {
+  for (std::size_t i = 0; i < fds.size(); ++i) {
     Connection& connection = *connections_[i];
-    const short ready = fds_[i + 1].revents;
-    if (connection.handshake.fd() >= 0) {
-      if (ready != 0 || sys().now_ns() > connection.handshake.deadline_ns()) greet(connection);
-    } else if (connection.socket.valid() && ready != 0) {
-      send_answer(connection);
-      if (connection.socket.valid()) receive(connection);
-    }
+    if (!connection.socket.valid() || fds[i].revents == 0) continue;
+    send_answer(connection);
+    if (connection.socket.valid()) receive(connection);
   }
-  if (fds_[0].revents != 0 && listener_.valid()) accept_all();
+  check_deadlines();
+  std::erase_if(connections_, [](const auto& c) { return !c->socket.valid(); });
 }
 
-void Root::accept_all() {
-  for (int i = 0; i < 256; ++i) { // a bound: those already here come next
-    Fd socket(sys().accept(listener_.get()));
-    if (socket.get() == -EMFILE || socket.get() == -ENFILE) {
-      fail(Code::kSystemError,
-           fmt::format("the root of the rendezvous cannot open a socket for every rank: {}; raise "
-                       "the limit on open files (ulimit -n) of its process",
-                       errno_text(socket.get())));
-      listener_.reset();
-      return;
-    }
-    if (!socket.valid()) return;
-    drop_oldest_stranger();
-    auto connection = std::make_unique<Connection>();
-    connection->handshake = Handshake::accepting(std::move(socket), identity_, kRootRank);
-    connections_.push_back(std::move(connection)); // before it can be among those that fail
-    greet(*connections_.back());
-  }
-}
-
-void Root::drop_oldest_stranger() {
-  const auto stranger = [](const auto& c) { return c->handshake.fd() >= 0; };
-  const auto count = std::count_if(connections_.begin(), connections_.end(), stranger);
-  if (static_cast<std::size_t>(count) < kMaxStrangers) return;
-  connections_.erase(std::find_if(connections_.begin(), connections_.end(), stranger));
-}
-
-void Root::greet(Connection& connection) {
-  Progress progress = connection.handshake.step();
-  if (progress == Progress::kAdvanced) {
-    if (connection.handshake.name().role == SocketRole::kBootstrap) {
-      connection.handshake.admit();
-    } else {
-      connection.handshake.refuse(HandshakeFailure::kName);
-    }
-    progress = connection.handshake.step();
-  }
-  if (progress == Progress::kDone) {
-    connection.rank = connection.handshake.name().from;
-    connection.socket = connection.handshake.take();
-    connection.handshake = Handshake();
-    receive(connection);
-  } else if (progress == Progress::kFailed) {
-    if (log_enabled(LogLevel::kInfo)) {
-      log(LogLevel::kInfo, "the root of the rendezvous turned a connection away: " +
-                               connection.handshake.status().message());
-    }
-    connection.handshake = Handshake();
-  }
+void Root::add(Guest guest) {
+  auto connection = std::make_unique<Connection>();
+  connection->rank = guest.rank;
+  connection->socket = std::move(guest.socket);
+  connections_.push_back(std::move(connection)); // before it can be among those that fail
+  receive(*connections_.back());
 }
 
 void Root::receive(Connection& c) {

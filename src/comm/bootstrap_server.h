@@ -5,18 +5,18 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "comm/bootstrap_reception.h"
 #include "comm/bootstrap_root.h"
-#include "transports/socket/handshake.h"
 
 namespace whorl::bootstrap {
 
-/// One connection: a stranger until the handshake is done, then a member once it has contributed.
+/// One connection of somebody who knows the secret: a member once it has contributed.
 struct Connection {
-  Handshake handshake;
-  Fd socket; ///< after the handshake
+  Fd socket;
   std::uint32_t rank = 0;
   bool member = false;
   std::string who;
@@ -30,29 +30,35 @@ struct Connection {
   std::shared_ptr<const std::vector<std::byte>> answer; ///< being sent; null: nothing
   std::size_t answered = 0;
   bool closing = false; ///< once the answer is sent
-
-  int fd() const noexcept { return socket.valid() ? socket.get() : handshake.fd(); }
 };
 
-/// What start_root() promises: accepts ranks, collects what they contribute and answers. Used by
-/// one thread.
+/// Of one rendezvous: collects what its ranks contribute and answers. Used by one thread, which
+/// receives them and polls for them:
+///
+///     while (!root.finished()) { root.collect(fds); poll; root.serve(fds); root.add(guest) …; }
 class Root {
  public:
-  Root(Fd listener, const Identity& identity, bool has_fixed_port, std::uint64_t patience_ns)
-      : listener_(std::move(listener)),
-        identity_(identity),
-        has_fixed_port_(has_fixed_port),
-        patience_ends_ns_(has_fixed_port ? sys().now_ns() + patience_ns : UINT64_MAX) {}
+  explicit Root(std::uint64_t afterlife_ns) : afterlife_ns_(afterlife_ns) {}
 
   Status prepare();
-  void run();
+  void add(Guest guest);
+  /// Adds what is to be polled, in the order in which serve() expects it; the time at which to
+  /// serve at the latest.
+  std::uint64_t collect(std::vector<pollfd>& fds) const;
+  void serve(std::span<const pollfd> fds);
+  /// How many entries collect() adds.
+  std::size_t connections() const { return connections_.size(); }
+  /// Whether any rank has ever contributed.
+  bool joined_any() const { return joined_any_; }
+  /// Whether all ranks have.
+  bool complete() const { return nranks_ != 0 && joined_ == nranks_; }
+  /// Whether all have come and gone, or need not be told of a failure any more.
+  bool finished() const;
+  /// Gives everybody the error, now and later.
+  void fail(Code code, const std::string& text);
 
  private:
   // Connections.
-  void poll_all();
-  void accept_all();
-  void drop_oldest_stranger();
-  void greet(Connection& connection);
   /// Reads contributions. A member sends the next one only after it has its answer.
   void receive(Connection& c);
   void start_answer(Connection& c, std::shared_ptr<const std::vector<std::byte>> answer);
@@ -60,23 +66,16 @@ class Root {
   void drop(Connection& c);
 
   // The rendezvous.
-  bool finished() const;
   /// A header is complete. Returns whether its contribution is welcome.
   bool join(Connection& c);
   void answer_all();
-  /// Gives everybody the error, now and later.
-  void fail(Code code, const std::string& text);
   void hung_up(Connection& c);
   void check_deadlines();
   std::string describe_missing(std::uint32_t timeout_ms) const;
 
-  Fd listener_;
-  Identity identity_;
-  bool has_fixed_port_;
-  std::uint64_t patience_ends_ns_; ///< when to end if nobody has joined
+  std::uint64_t afterlife_ns_; ///< for how long late ranks are told of a failure
   std::array<std::byte, 16> salt_{};
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<pollfd> fds_;
 
   std::uint32_t nranks_ = 0; ///< 0: nobody has said
   std::string first_;        ///< who said it
@@ -93,7 +92,7 @@ class Root {
 
   bool failed_ = false;
   std::shared_ptr<const std::vector<std::byte>> failure_;
-  std::uint64_t ends_ns_ = UINT64_MAX;
+  std::uint64_t ends_ns_ = UINT64_MAX; ///< of the afterlife
 };
 
 } // namespace whorl::bootstrap
