@@ -267,6 +267,12 @@ WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
 /// Writes the state of the communicator: whorlSuccess, whorlInProgress while a nonblocking call is
 /// under way, or the error that killed it. Does not wait.
 WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError);
+/// Sets a function that a thread calls about once a millisecond while it waits for other ranks in a
+/// blocking operation of any communicator of this process; NULL: none (beyond NCCL). If it returns
+/// non-zero, the operation ends with ::whorlInvalidUsage and its communicator with it, on every
+/// rank. It is for interpreters, which handle signals on one thread at a time of their choice; it
+/// is also called on threads of whorl, uses no communicator, and returns soon.
+WHORL_API whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void));
 /// Number of ranks.
 WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
 /// Sets the timeout of the operations that this rank issues from now on: an operation that makes no
