@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -21,11 +19,10 @@
 #include <vector>
 
 #include "comm/bootstrap_root.h"
+#include "tests/unit/comm/bootstrap_ranks.h"
 
 namespace whorl {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 class ScopedEnvironment {
  public:
@@ -37,14 +34,6 @@ class ScopedEnvironment {
  private:
   const char* name_;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 SocketAddress loopback() { return SocketAddress::ipv4({127, 0, 0, 1}, 0); }
 
@@ -74,55 +63,6 @@ UniqueId loopback_root(std::uint64_t patience_ns = 60'000'000'000) {
   const Status started = start_root_on(*std::move(listener), id.identity, patience_ns);
   EXPECT_TRUE(started.ok()) << started.message();
   return id;
-}
-
-Attendant attendant(int rank, int nranks, double timeout_s = 30) {
-  Attendant self;
-  self.rank = rank;
-  self.nranks = nranks;
-  self.timeout_ns = static_cast<std::uint64_t>(timeout_s * 1e9);
-  return self;
-}
-
-void in_threads(int count, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
-  for (std::thread& thread : threads) thread.join();
-}
-
-/// One all-gather of `size` bytes, checked.
-void exchange(Oob& oob, int rank, int nranks, std::size_t size, int round) {
-  const auto value = [&](int r, std::size_t i) {
-    return static_cast<std::byte>((r * 31 + round * 7 + static_cast<int>(i)) & 255);
-  };
-  std::vector<std::byte> mine(size);
-  for (std::size_t i = 0; i < size; ++i) mine[i] = value(rank, i);
-  std::vector<std::byte> all(size * static_cast<std::size_t>(nranks));
-  const Status status = oob.allgather(mine, all);
-  ASSERT_TRUE(status.ok()) << status.message();
-  for (int r = 0; r < nranks; ++r) {
-    for (std::size_t i = 0; i < size; ++i) {
-      ASSERT_EQ(value(r, i), all[static_cast<std::size_t>(r) * size + i]) << r << " " << i;
-    }
-  }
-}
-
-/// All ranks meet, exchange, and agree about the identity.
-void meet(int nranks, const std::function<Result<Rendezvous>(int)>& join) {
-  std::vector<Identity> identities(static_cast<std::size_t>(nranks));
-  in_threads(nranks, [&](int rank) {
-    Result<Rendezvous> rendezvous = join(rank);
-    ASSERT_TRUE(rendezvous.ok()) << rendezvous.status().message();
-    exchange(*rendezvous->oob, rank, nranks, 900, 0);
-    exchange(*rendezvous->oob, rank, nranks, 1, 1);
-    exchange(*rendezvous->oob, rank, nranks, 0, 2);
-    identities[static_cast<std::size_t>(rank)] = rendezvous->identity;
-  });
-  for (const Identity& identity : identities) {
-    EXPECT_EQ(identities[0].secret, identity.secret);
-    EXPECT_EQ(identities[0].job, identity.job);
-    EXPECT_NE(decltype(identity.secret){}, identity.secret);
-  }
 }
 
 // --- unique id ---
@@ -322,86 +262,6 @@ TEST(Bootstrap, AUsedUpIdIsNotWaitedFor) {
   EXPECT_TRUE(contains(text, "has been used for a communicator before")) << text;
   EXPECT_TRUE(contains(text, id->addresses[0].text())) << text;
   EXPECT_LT(seconds_since(start), 30);
-}
-
-// --- meeting points ---
-
-UniqueId derived(const UniqueId& point, const std::string& name) {
-  const Result<UniqueId> id = derive_id(point, name);
-  EXPECT_TRUE(id.ok()) << id.status().message();
-  return *id;
-}
-
-TEST(MeetingPoint, ServesAnyNumberOfMeetingsAtATime) {
-  const Result<UniqueId> point = make_meeting_point();
-  const Result<UniqueId> other = make_meeting_point();
-  ASSERT_TRUE(point.ok() && other.ok());
-  in_threads(12, [&](int i) {
-    const UniqueId id = derived(i % 2 == 0 ? *point : *other, std::to_string(i / 2));
-    meet(1 + i % 4, [&](int rank) { return meet_by_id(id, attendant(rank, 1 + i % 4)); });
-  });
-}
-
-TEST(MeetingPoint, OneMeetingThatFailsDisturbsNoOther) {
-  const Result<UniqueId> point = make_meeting_point();
-  ASSERT_TRUE(point.ok());
-  in_threads(2, [&](int i) {
-    if (i == 1) {
-      meet(3, [&](int rank) { return meet_by_id(derived(*point, "whole"), attendant(rank, 3)); });
-      return;
-    }
-    const UniqueId id = derived(*point, "rank 1 is absent");
-    const Result<Rendezvous> first = meet_by_id(id, attendant(0, 2, 0.5));
-    ASSERT_FALSE(first.ok());
-    EXPECT_TRUE(contains(first.status().message(), "rank 1 of 2 did not arrive"));
-    EXPECT_FALSE(meet_by_id(id, attendant(1, 2, 60)).ok()) << "hears of it at once";
-  });
-}
-
-TEST(MeetingPoint, EveryNameAndPointHasASecretOfItsOwn) {
-  const Result<UniqueId> point = make_meeting_point();
-  const Result<UniqueId> other = make_meeting_point();
-  ASSERT_TRUE(point.ok() && other.ok());
-  const UniqueId a = derived(*point, "a"), b = derived(*point, "b"), c = derived(*other, "a");
-  EXPECT_EQ(a.identity.secret, derived(*point, "a").identity.secret);
-  for (const UniqueId* id : {&b, &c, &*point}) {
-    EXPECT_NE(a.identity.job, id->identity.job);
-    EXPECT_NE(a.identity.secret, id->identity.secret);
-    UniqueId mixed = a;
-    mixed.identity.secret = id->identity.secret;
-    const Result<Rendezvous> rendezvous = meet_by_id(mixed, attendant(0, 1));
-    ASSERT_FALSE(rendezvous.ok());
-    EXPECT_TRUE(contains(rendezvous.status().message(), "wrong secret"))
-        << rendezvous.status().message();
-  }
-  EXPECT_FALSE(meet_by_id(*point, attendant(0, 1)).ok()) << "a point is no id";
-}
-
-TEST(MeetingPoint, AnEndedProcessIsNotWaitedFor) {
-  int pipe[2];
-  ASSERT_EQ(0, ::pipe(pipe));
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    const Result<UniqueId> point = make_meeting_point();
-    const auto bytes = point->encode();
-    const bool written = ::write(pipe[1], bytes->data(), bytes->size()) > 0;
-    ::_exit(point.ok() && bytes.ok() && written ? 0 : 1);
-  }
-  std::array<std::byte, UniqueId::kBytes> bytes{};
-  ASSERT_EQ(static_cast<ssize_t>(bytes.size()), ::read(pipe[0], bytes.data(), bytes.size()));
-  int status = 0;
-  ASSERT_EQ(child, ::waitpid(child, &status, 0));
-  EXPECT_EQ(0, status);
-  const Result<UniqueId> point = UniqueId::decode(bytes);
-  ASSERT_TRUE(point.ok());
-  const auto start = Clock::now();
-  const auto met = meet_by_id(derived(*point, "late"), attendant(1, 2, 60));
-  ASSERT_FALSE(met.ok());
-  EXPECT_EQ(Code::kRemoteError, met.status().code());
-  EXPECT_LT(seconds_since(start), 30);
-  ::close(pipe[0]);
-  ::close(pipe[1]);
 }
 
 TEST(Bootstrap, ARankMayComeBeforeRank0ToAnAddress) {
