@@ -91,8 +91,9 @@ TEST(Abort, MayComeWhileAnotherThreadAsksForTheState) {
 
 TEST(Interrupt, EndsTheWaitThatItCameIn) {
   static std::atomic<std::thread::id> interrupted;
-  ASSERT_EQ(whorlSetInterruptCheck([] { return std::this_thread::get_id() == interrupted ? 1 : 0; }),
-            whorlSuccess);
+  ASSERT_EQ(
+      whorlSetInterruptCheck([] { return std::this_thread::get_id() == interrupted ? 1 : 0; }),
+      whorlSuccess);
   for (int round = 0; round < 3; ++round) {
     whorlComm_t comms[2]{};
     ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
