@@ -58,7 +58,7 @@ void Communicator::create(std::int64_t timeout_ms) {
   whorlResult_t result = whorlSuccess;
   if (point != nullptr) {
     whorlUniqueId id;
-    check(whorlGetUniqueIdAt(point, place_.prefix.c_str(), &id));
+    check(whorlGetUniqueIdAt(point, place_.name.c_str(), &id));
     result = whorlCommInitRankConfig(&comm, place_.size, id, place_.rank, &config);
   } else {
     result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);

@@ -23,10 +23,11 @@ class Communicator {
  public:
   struct Place {
     c10::intrusive_ptr<c10d::Store> store;
-    std::string prefix; ///< of the keys, and its name at a meeting point; distinct for each
+    std::string prefix; ///< of the keys; distinct for each communicator
     int rank;
     int size;
-    std::string name; ///< in messages: "process group 0"
+    std::string
+        name; ///< in messages, "process group 0", and at a meeting point; distinct in a group
     std::chrono::milliseconds timeout;
     std::shared_ptr<RollCall> roll; ///< of the ranks of the group
     std::vector<int> ranks;         ///< of the group, that the communicator has; empty: all
