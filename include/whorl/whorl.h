@@ -284,6 +284,12 @@ WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
 /// Writes the state of the communicator: whorlSuccess, whorlInProgress while a nonblocking call is
 /// under way, or the error that killed it. Does not wait.
 WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError);
+/// Sets a function that a thread calls about once a millisecond while it waits for other ranks in a
+/// blocking operation of any communicator of this process; NULL: none (beyond NCCL). If it returns
+/// non-zero, the operation ends with ::whorlInvalidUsage and its communicator with it, on every
+/// rank. It is for interpreters, which handle signals on one thread at a time of their choice; it
+/// is also called on threads of whorl, uses no communicator, and returns soon.
+WHORL_API whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void));
 /// Number of ranks.
 WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
 /// Sets the timeout of the operations that this rank issues from now on: an operation that makes no
@@ -332,6 +338,20 @@ WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t s
 /// `WHORL_INSECURE=1` on all ranks lets everybody join.
 WHORL_API whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* hostPort,
                                              int rank, whorlConfig_t* config);
+
+/// Makes a meeting point: an id from which the ids of any number of communicators are derived, so
+/// that ranks which have it can meet again later without exchanging anything. The process then
+/// serves these meetings until its end, from one background thread for all its points; a child
+/// that is forked makes points of its own. Only processes that hold ranks of `comm` can meet there:
+/// if these are all on one host, no port is opened. NULL for `comm`: processes of any host. Whoever
+/// has the bytes can join.
+WHORL_API whorlResult_t whorlGetMeetingPoint(whorlComm_t comm, whorlUniqueId* point);
+/// Derives the id of the communicator called `name` from a meeting point, without talking to
+/// anybody: ranks that give the same point and name get the same id, for whorlCommInitRank() or
+/// whorlCommInitRankConfig(). A name is used for one communicator only. If the process that made
+/// the point has ended, creating the communicator fails within about a second.
+WHORL_API whorlResult_t whorlGetUniqueIdAt(const whorlUniqueId* point, const char* name,
+                                           whorlUniqueId* uniqueId);
 
 /// A key-value store that all ranks reach. Functions return 0 for success. Values are at most 1024
 /// bytes; keys are unique for each communicator as long as `prefix` is. The store carries the

@@ -21,11 +21,15 @@ std::string Membership::describe(int peer) const {
                      card.host_name.data(), card.process_id);
 }
 
+bool Membership::on_one_host() const noexcept {
+  return std::all_of(cards.begin(), cards.end(),
+                     [&](const RankCard& card) { return card.host_key == cards[0].host_key; });
+}
+
 bool Membership::shares_devices() const noexcept {
-  return nranks <= kMostDeviceRanks &&
-         std::all_of(cards.begin(), cards.end(), [&](const RankCard& card) {
-           return card.host_key == cards[0].host_key && card.device_peers == 1;
-         });
+  return nranks <= kMostDeviceRanks && on_one_host() &&
+         std::all_of(cards.begin(), cards.end(),
+                     [](const RankCard& card) { return card.device_peers == 1; });
 }
 
 Status check_card(const RankCard& card, int rank, int nranks) {

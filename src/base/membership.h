@@ -63,6 +63,8 @@ struct Membership {
   /// "rank 3 (host node7, pid 4242)", with the communicator's name if it has one.
   std::string describe(int rank) const;
   std::vector<std::string> names() const; ///< of all ranks, as describe() has them
+  /// Whether all ranks can share memory.
+  bool on_one_host() const noexcept;
   /// Whether processes of this communicator may map each other's device memory: all ranks are on
   /// one host, few, have a driver, and want to.
   bool shares_devices() const noexcept;

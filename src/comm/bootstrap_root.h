@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -28,12 +29,24 @@ enum class RootScope {
   kThisHost, ///< through a unix socket: no port is opened
 };
 
+/// Where ranks come to a root.
+struct RootDoors {
+  std::vector<SocketAddress> addresses; ///< best first
+  std::vector<Fd> sockets;              ///< listen at them
+};
+
+/// Listens on a unix socket with a random name for the ranks of this host, and at free ports of
+/// this host's best addresses for the others.
+Result<RootDoors> open_root_doors(RootScope scope);
+
+/// Writes random bytes.
+Status fill_randomly(std::span<std::byte> bytes);
+
 /// How long an id of whorlGetUniqueId() waits for its first rank.
 inline constexpr std::uint64_t kIdLifetimeNs = 3'600'000'000'000;
 
-/// Starts a root with a new random job and secret: on a unix socket with a random name for the
-/// ranks of this host, and at free ports of this host's best addresses for the others. If no rank
-/// comes within `patience_ns`, it ends.
+/// Starts a root with a new random job and secret at open_root_doors(). If no rank comes within
+/// `patience_ns`, the root ends.
 Result<UniqueId> start_root(RootScope scope = RootScope::kAnywhere,
                             std::uint64_t patience_ns = kIdLifetimeNs);
 

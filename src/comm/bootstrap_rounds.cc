@@ -8,22 +8,11 @@
 #include "comm/bootstrap_server.h"
 
 namespace whorl::bootstrap {
-namespace {
-
-// How long a failed root answers late ranks with the error, so that they need not wait for theirs.
-constexpr std::uint64_t kAfterlifeNs = 30'000'000'000;
-// The same where the port is the user's: for that long it is not free for another attempt.
-constexpr std::uint64_t kShortAfterlifeNs = 2'000'000'000;
-
-} // namespace
 
 bool Root::finished() const {
-  const std::uint64_t now = sys().now_ns();
-  const bool members = std::any_of(connections_.begin(), connections_.end(),
-                                   [](const auto& c) { return c->member; });
-  if (failed_ && now >= ends_ns_) return true;
-  if (!joined_any_) return now >= patience_ends_ns_;
-  return !members && listeners_.empty();
+  if (failed_ && sys().now_ns() >= ends_ns_) return true;
+  return complete() && std::none_of(connections_.begin(), connections_.end(),
+                                    [](const auto& c) { return c->member; });
 }
 
 bool Root::join(Connection& c) {
@@ -71,7 +60,7 @@ bool Root::join(Connection& c) {
       return false;
     }
     members_[c.rank] = &c;
-    if (++joined_ == nranks_) close_door(); // nobody else is expected
+    ++joined_;
   }
   if (!left_.empty()) {
     fail(Code::kRemoteError,
@@ -119,7 +108,7 @@ void Root::answer_all() {
 void Root::fail(Code code, const std::string& text) {
   if (failed_) return;
   failed_ = true;
-  ends_ns_ = sys().now_ns() + (port_is_users_ ? kShortAfterlifeNs : kAfterlifeNs);
+  ends_ns_ = sys().now_ns() + afterlife_ns_;
   Answer header;
   header.code = static_cast<std::uint32_t>(code);
   header.round = round_;

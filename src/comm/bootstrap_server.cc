@@ -1,4 +1,4 @@
-// The connections of a root: who comes in, what is read and what is written.
+// The connections of a root: what is read and what is written.
 #include "comm/bootstrap_server.h"
 
 #include <fmt/core.h>
@@ -6,42 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "transports/socket/listener.h"
-
 namespace whorl::bootstrap {
-namespace {
-
-constexpr std::uint64_t kForeverNs = 3'600'000'000'000;
-
-} // namespace
-
-Root::Root(std::vector<Fd> listeners, const Identity& identity, const RootTerms& terms)
-    : listeners_(std::move(listeners)),
-      identity_(identity),
-      port_is_users_(terms.port_is_users),
-      patience_ends_ns_(sys().now_ns() + terms.patience_ns),
-      acceptor_(
-          [&] {
-            std::vector<int> fds;
-            for (const Fd& listener : listeners_) fds.push_back(listener.get());
-            return fds;
-          }(),
-          rules(terms.same_user)) {}
-
-AcceptorRules Root::rules(bool same_user) {
-  return {.identity = &identity_,
-          .rank = kRootRank,
-          .same_user = same_user,
-          .name = "the root of the rendezvous",
-          .judge =
-              [](const ConnectionName& name) {
-                return name.role == SocketRole::kBootstrap ? HandshakeFailure::kNone
-                                                           : HandshakeFailure::kName;
-              },
-          .awaited = [this] { return std::size_t{nranks_ - joined_}; },
-          .welcome = [this](const ConnectionName& name,
-                            Fd socket) { welcome(name, std::move(socket)); }};
-}
 
 Status Root::prepare() {
   const int result = sys().random_bytes(salt_);
@@ -50,53 +15,32 @@ Status Root::prepare() {
                                      fmt::format("getrandom failed: {}", errno_text(result)));
 }
 
-void Root::run() {
-  while (!finished()) {
-    poll_all();
-    check_deadlines();
-    std::erase_if(connections_, [](const auto& c) { return !c->socket.valid(); });
+void Root::add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) const {
+  *wake_ns = std::min(*wake_ns, ends_ns_);
+  for (const auto& connection : connections_) {
+    const auto events = connection->answer != nullptr ? POLLIN | POLLOUT : POLLIN;
+    fds.push_back({connection->socket.get(), static_cast<short>(events), 0});
+    *wake_ns = std::min(*wake_ns, connection->deadline_ns);
   }
-  close_door();
 }
 
-void Root::poll_all() {
-  const std::uint64_t now = sys().now_ns();
-  std::uint64_t wake_ns =
-      std::min({now + kForeverNs, ends_ns_, joined_any_ ? UINT64_MAX : patience_ends_ns_});
-  fds_.clear();
-  for (const auto& connection : connections_) {
-    const auto events =
-        static_cast<short>(connection->answer != nullptr ? POLLIN | POLLOUT : POLLIN);
-    fds_.push_back({connection->socket.get(), events, 0});
-    wake_ns = std::min(wake_ns, connection->deadline_ns);
-  }
-  // Connections made in this round come after those that were polled.
-  const std::size_t polled = connections_.size();
-  acceptor_.add_to(fds_, &wake_ns);
-  static_cast<void>(sys().poll(fds_, wake_ns > now ? wake_ns - now : 0));
-  for (std::size_t i = 0; i < polled; ++i) {
+void Root::serve(std::span<const pollfd> fds) {
+  for (std::size_t i = 0; i < fds.size(); ++i) {
     Connection& connection = *connections_[i];
-    if (!connection.socket.valid() || fds_[i].revents == 0) continue;
+    if (!connection.socket.valid() || fds[i].revents == 0) continue;
     send_answer(connection);
     if (connection.socket.valid()) receive(connection);
   }
-  if (const Status status = acceptor_.step(std::span(fds_).subspan(polled)); !status.ok()) {
-    fail(status.code(), status.message());
-    close_door();
-  }
+  check_deadlines();
+  std::erase_if(connections_, [](const auto& c) { return !c->socket.valid(); });
 }
 
-void Root::welcome(const ConnectionName& name, Fd socket) {
+void Root::welcome(std::uint32_t rank, Fd socket) {
   // Among the others before it can be one of those that fail.
   Connection& connection = *connections_.emplace_back(std::make_unique<Connection>());
-  connection.rank = name.from;
+  connection.rank = rank;
   connection.socket = std::move(socket);
   receive(connection);
-}
-
-void Root::close_door() {
-  acceptor_.stop();
-  stop_listening(listeners_);
 }
 
 void Root::receive(Connection& c) {

@@ -5,15 +5,16 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/system.h"
 #include "comm/bootstrap_root.h"
-#include "transports/socket/acceptor.h"
 
 namespace whorl::bootstrap {
 
-/// One authenticated connection: a member once it has contributed.
+/// One connection of somebody who knows the secret: a member once it has contributed.
 struct Connection {
   Fd socket;
   std::uint32_t rank = 0;
@@ -31,20 +32,37 @@ struct Connection {
   bool closing = false; ///< once the answer is sent
 };
 
-/// What start_root() promises: accepts ranks, collects what they contribute and answers. Used by
-/// one thread.
+/// The root of one rendezvous: collects what its ranks contribute and answers. Used by one thread,
+/// its host's, which accepts ranks and polls for them:
+///
+///     while (!root.finished()) { root.add_to(fds, &wake); poll; root.serve(fds); root.welcome() …;
+///     }
 class Root {
  public:
-  Root(std::vector<Fd> listeners, const Identity& identity, const RootTerms& terms);
+  explicit Root(std::uint64_t afterlife_ns) : afterlife_ns_(afterlife_ns) {}
 
   Status prepare();
-  void run();
+  /// Takes a connection of somebody who knows the secret and says that he is `rank`.
+  void welcome(std::uint32_t rank, Fd socket);
+  /// Adds what is to be polled, in the order in which serve() expects it, and lowers `*wake_ns` to
+  /// when to call serve() at the latest.
+  void add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) const;
+  void serve(std::span<const pollfd> fds);
+  /// How many entries add_to() adds.
+  std::size_t connections() const { return connections_.size(); }
+  /// Whether any rank has ever contributed.
+  bool joined_any() const { return joined_any_; }
+  /// How many ranks are known to be still to come.
+  std::size_t awaited() const { return nranks_ - joined_; }
+  /// Whether all ranks have contributed.
+  bool complete() const { return nranks_ != 0 && joined_ == nranks_; }
+  /// Whether all have come and gone, or need not be told of a failure any more.
+  bool finished() const;
+  /// Gives everybody the error, now and later.
+  void fail(Code code, const std::string& text);
 
  private:
   // Connections.
-  void poll_all();
-  void welcome(const ConnectionName& name, Fd socket);
-  void close_door(); ///< nobody else comes in
   /// Reads contributions. A member sends the next one only after it has its answer.
   void receive(Connection& c);
   void start_answer(Connection& c, std::shared_ptr<const std::vector<std::byte>> answer);
@@ -52,26 +70,16 @@ class Root {
   void drop(Connection& c);
 
   // The rendezvous.
-  bool finished() const;
   /// A header is complete. Returns whether its contribution is welcome.
   bool join(Connection& c);
   void answer_all();
-  /// Gives everybody the error, now and later.
-  void fail(Code code, const std::string& text);
   void hung_up(Connection& c);
   void check_deadlines();
   std::string describe_missing(std::uint32_t timeout_ms) const;
 
-  AcceptorRules rules(bool same_user);
-
-  std::vector<Fd> listeners_;
-  Identity identity_;
-  bool port_is_users_;
-  std::uint64_t patience_ends_ns_; ///< when to end if nobody has joined
-  Acceptor acceptor_;
+  std::uint64_t afterlife_ns_; ///< for how long late ranks are told of a failure
   std::array<std::byte, 16> salt_{};
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<pollfd> fds_;
 
   std::uint32_t nranks_ = 0; ///< 0: nobody has said
   std::string first_;        ///< who said it
@@ -88,7 +96,7 @@ class Root {
 
   bool failed_ = false;
   std::shared_ptr<const std::vector<std::byte>> failure_;
-  std::uint64_t ends_ns_ = UINT64_MAX;
+  std::uint64_t ends_ns_ = UINT64_MAX; ///< of the afterlife
 };
 
 } // namespace whorl::bootstrap

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/device_stream.h"
+#include "comm/interrupt.h"
 #include "transports/socket/secret.h"
 
 namespace whorl {
@@ -211,6 +212,12 @@ void Communicator::PeerNapper::nap(std::uint64_t max_ns) noexcept { comm_.setup_
 void Communicator::PeerNapper::look_around(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kWarnNs = 1'000'000'000;
   comm_.look_at_peers();
+  const auto interrupted = interrupt_check.load(std::memory_order_relaxed);
+  if (interrupted != nullptr && interrupted() != 0) {
+    comm_.abort(Status::error(Code::kInvalidUsage,
+                              fmt::format("{}: the program was interrupted while it waited",
+                                          comm_.membership().describe(comm_.rank()))));
+  }
   if (waited_ns < warned_ns_) warned_ns_ = 0; // a new wait
   if (waited_ns >= kWarnNs && warned_ns_ == 0) {
     warned_ns_ = waited_ns;

@@ -89,6 +89,30 @@ TEST(Abort, MayComeWhileAnotherThreadAsksForTheState) {
   }
 }
 
+TEST(Interrupt, EndsTheWaitThatItCameIn) {
+  static std::atomic<std::thread::id> interrupted;
+  ASSERT_EQ(
+      whorlSetInterruptCheck([] { return std::this_thread::get_id() == interrupted ? 1 : 0; }),
+      whorlSuccess);
+  for (int round = 0; round < 3; ++round) {
+    whorlComm_t comms[2]{};
+    ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+    std::thread waiting = begin(comms[0], [&] {
+      EXPECT_EQ(whorlBarrier(comms[0], nullptr), whorlInvalidUsage);
+      const std::string text = whorlGetLastError(comms[0]);
+      EXPECT_NE(text.find("interrupted"), std::string::npos) << text;
+    });
+    interrupted = waiting.get_id();
+    waiting.join();
+    interrupted = std::thread::id();
+    EXPECT_NE(whorlBarrier(comms[1], nullptr), whorlSuccess);
+    const std::string text = whorlGetLastError(comms[1]);
+    EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
+    for (whorlComm_t comm : comms) EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  }
+  EXPECT_EQ(whorlSetInterruptCheck(nullptr), whorlSuccess);
+}
+
 TEST(Abort, MayComeWhileAnotherThreadWaitsForTheCreation) {
   whorlUniqueId id;
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;

@@ -59,7 +59,10 @@ Status Acceptor::accept_from(std::size_t listener) {
     if (!socket.valid()) return {}; // nobody is there, or a connection that is gone again
     const std::size_t awaited = rules_.awaited ? rules_.awaited() : 0;
     if (strangers_.size() >= places_ + awaited) drop_one();
-    strangers_.push_back(Handshake::accepting(std::move(socket), *rules_.identity, rules_.rank));
+    strangers_.push_back(
+        rules_.identity != nullptr
+            ? Handshake::accepting(std::move(socket), *rules_.identity, rules_.rank)
+            : Handshake::accepting(std::move(socket), rules_.rank));
     greet(strangers_.back());
     if (strangers_.back().fd() < 0) strangers_.pop_back();
   }
@@ -89,7 +92,14 @@ void Acceptor::greet(Handshake& stranger) {
         (peer_credentials(stranger.fd(), &peer) < 0 || peer.uid != sys().user_id())) {
       verdict = HandshakeFailure::kUser;
     }
-    if (verdict == HandshakeFailure::kNone) {
+    Identity asked{.job = stranger.job(), .secret = {}};
+    if (rules_.identity == nullptr && verdict == HandshakeFailure::kNone &&
+        !rules_.find_secret(asked)) {
+      verdict = HandshakeFailure::kJob;
+    }
+    if (verdict == HandshakeFailure::kNone && rules_.identity == nullptr) {
+      stranger.admit(asked.secret);
+    } else if (verdict == HandshakeFailure::kNone) {
       stranger.admit();
     } else {
       stranger.refuse(verdict);
@@ -98,7 +108,8 @@ void Acceptor::greet(Handshake& stranger) {
   }
   if (progress == Progress::kDone) {
     const ConnectionName name = stranger.name();
-    rules_.welcome(name, stranger.take());
+    const auto job = stranger.job();
+    rules_.welcome(name, job, stranger.take());
   } else if (progress == Progress::kFailed) {
     if (log_enabled(LogLevel::kInfo)) {
       log(LogLevel::kInfo,

@@ -13,9 +13,14 @@
 
 namespace whorl {
 
+/// Finds the secret of `asked.job` and writes it to `asked.secret`. False: there is no such job
+/// here.
+using FindSecret = std::function<bool(Identity& asked)>;
+
 /// Who comes in, and where to. Pointers are borrowed.
 struct AcceptorRules {
-  const Identity* identity = nullptr;
+  const Identity* identity = nullptr; ///< of the only job; null: find_secret knows the jobs
+  FindSecret find_secret;
   std::uint32_t rank = 0; ///< that connections must mean
   bool same_user = false; ///< only unix sockets of this process's user
   std::string name;       ///< of the accepting side, for the log
@@ -25,7 +30,8 @@ struct AcceptorRules {
   /// may come at the same moment. Null: none is known of.
   std::function<std::size_t()> awaited;
   /// Takes an authenticated connection.
-  std::function<void(const ConnectionName& name, Fd socket)> welcome;
+  std::function<void(const ConnectionName& name, const decltype(Identity::job)& job, Fd socket)>
+      welcome;
 };
 
 /// Accepts connections and authenticates them, inside a poll() loop of its owner.

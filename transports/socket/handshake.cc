@@ -75,6 +75,12 @@ Handshake Handshake::accepting(Fd socket, const Identity& identity, std::uint32_
   return h;
 }
 
+Handshake Handshake::accepting(Fd socket, std::uint32_t rank) {
+  Handshake h = accepting(std::move(socket), Identity(), rank);
+  h.any_job_ = true;
+  return h;
+}
+
 short Handshake::events() const noexcept {
   switch (state_) {
     case State::kReadChallenge:
@@ -231,6 +237,7 @@ void Handshake::check_hello() noexcept {
   name_.channel = in.get<std::uint32_t>();
   // The version first: another version may lay out the rest in another way.
   if (peer_version_ != kWireVersion) return refuse(HandshakeFailure::kVersion);
+  if (any_job_) identity_.job = job;
   if (job != identity_.job) return refuse(HandshakeFailure::kJob);
   if (role < static_cast<std::uint16_t>(SocketRole::kBootstrap) ||
       role > static_cast<std::uint16_t>(SocketRole::kShm) || name_.to != rank_) {
@@ -242,6 +249,11 @@ void Handshake::check_hello() noexcept {
 
 void Handshake::admit() noexcept {
   if (state_ == State::kDecide) answer_hello();
+}
+
+void Handshake::admit(const decltype(Identity::secret)& secret) noexcept {
+  identity_.secret = secret;
+  admit();
 }
 
 void Handshake::answer_hello() noexcept {

@@ -65,12 +65,16 @@ class Handshake {
   static Handshake connecting(Fd socket, const Identity& identity, const ConnectionName& name);
   /// The accepting side. `rank` is the one that must be meant by `to`. Fails kPatienceNs from now.
   static Handshake accepting(Fd socket, const Identity& identity, std::uint32_t rank);
+  /// The same where the secret depends on the job that the other side names: after the hello the
+  /// caller looks at job(), too, and admits with the secret of that one.
+  static Handshake accepting(Fd socket, std::uint32_t rank);
 
   /// Moves as many bytes as possible. kDone: authenticated, take() the socket. kFailed: see
   /// failure() and status(). On the accepting side, kAdvanced is returned exactly once, after the
   /// hello: the caller then looks at name() and either calls admit(), or refuse().
   Progress step() noexcept;
   void admit() noexcept;
+  void admit(const decltype(Identity::secret)& secret) noexcept;
   /// Tells the other side that it is not expected here. Best effort.
   void refuse(HandshakeFailure failure) noexcept;
 
@@ -82,6 +86,7 @@ class Handshake {
   bool silent() const noexcept { return state_ == State::kReadHello; }
   /// On the accepting side valid once step() has returned kAdvanced.
   const ConnectionName& name() const noexcept { return name_; }
+  const decltype(Identity::job)& job() const noexcept { return identity_.job; }
   HandshakeFailure failure() const noexcept { return failure_; }
   /// One sentence, without saying who the peer is: the caller knows better.
   Status status() const;
@@ -133,6 +138,7 @@ class Handshake {
   ConnectionName name_;
   State state_ = State::kNone;
   HandshakeFailure failure_ = HandshakeFailure::kNone;
+  bool any_job_ = false;      ///< the caller judges the job
   int error_ = 0;             ///< errno that goes with kClosed
   bool told_by_peer_ = false; ///< failure_ is what the other side says
   std::uint32_t peer_version_ = 0;

@@ -317,7 +317,7 @@ class MeshLoop {
                 },
             .awaited = [this] { return open_; },
             .welcome =
-                [this](const ConnectionName& name, Fd socket) {
+                [this](const ConnectionName& name, const decltype(Identity::job)&, Fd socket) {
                   // A peer makes a second connection only after the first has broken: the newer one
                   // counts.
                   MeshLink& link = links_[plan_.targets.size() + find_expected(name)];

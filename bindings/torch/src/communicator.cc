@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "bindings/torch/src/errors.h"
+#include "bindings/torch/src/signals.h"
 #include "bindings/torch/src/store.h"
 
 namespace whorl_torch {
@@ -52,8 +53,19 @@ void Communicator::create(std::int64_t timeout_ms) {
   config.commName = place_.name.c_str();
   config.blocking = 0; // so that it ends soon when interrupted, though other ranks do not come
   whorlComm_t comm = nullptr;
-  whorlResult_t result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
-  if (result == whorlInProgress || comm != nullptr) result = wait_for_creation(comm);
+  const whorlUniqueId* const point =
+      place_.roll ? place_.roll->meeting_point(place_.host) : nullptr;
+  whorlResult_t result = whorlSuccess;
+  if (point != nullptr) {
+    whorlUniqueId id;
+    check(whorlGetUniqueIdAt(point, place_.name.c_str(), &id));
+    result = whorlCommInitRankConfig(&comm, place_.size, id, place_.rank, &config);
+  } else {
+    result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
+  }
+  if (result == whorlInProgress || comm != nullptr) {
+    result = wait_for_creation(comm, point == nullptr);
+  }
   if (result != whorlSuccess) {
     const std::string why = adapter.error().empty() ? std::string() : "; " + adapter.error();
     creation_error_ = c10::str("whorl: ", place_.name, ": ", whorlGetLastError(comm), why);
@@ -79,7 +91,7 @@ void Communicator::give_up(whorlComm_t comm, const std::string& why) {
   fail<Error>(creation_error_);
 }
 
-whorlResult_t Communicator::wait_for_creation(whorlComm_t comm) {
+whorlResult_t Communicator::wait_for_creation(whorlComm_t comm, bool by_store) {
   Clock::time_point look = Clock::now() + kLook;
   std::optional<Clock::time_point> give_up_at;
   for (auto pause = kShortestPause;; pause = std::min(pause * 2, kLongestPause)) {
@@ -90,16 +102,30 @@ whorlResult_t Communicator::wait_for_creation(whorlComm_t comm) {
       give_up<c10::DistBackendError>(comm, "it was aborted while it was being created");
     if (const auto now = Clock::now(); now >= look) {
       look = now + kLook;
-      const int ended = give_up_at && now < *give_up_at ? -1 : rank_that_has_ended();
-      if (ended >= 0 && give_up_at) {
-        give_up<c10::DistNetworkError>(
-            comm, c10::str("rank ", ended,
-                           " of the group has ended, and had not come here by then; look for "
-                           "the end of that process in its own output"));
+      if (interrupted()) {
+        give_up<c10::DistBackendError>(
+            comm, "the program was interrupted while it waited for the other ranks");
       }
-      if (ended >= 0) give_up_at = now + kGrace;
+      const std::string why = give_up_at && now < *give_up_at ? std::string() : obstacle(by_store);
+      if (!why.empty() && give_up_at) give_up<c10::DistNetworkError>(comm, why);
+      if (!why.empty()) give_up_at = now + kGrace;
     }
     std::this_thread::sleep_for(pause);
+  }
+}
+
+std::string Communicator::obstacle(bool by_store) const {
+  if (const int ended = rank_that_has_ended(); ended >= 0) {
+    return c10::str("rank ", ended,
+                    " of the group has ended, and had not come here by then; look for the end of "
+                    "that process in its own output");
+  }
+  if (!by_store) return {};
+  try {
+    static_cast<void>(place_.store->check({place_.prefix}));
+    return {};
+  } catch (const std::exception& error) {
+    return c10::str("the store by which the ranks meet has ended: ", sentence_of(error));
   }
 }
 

@@ -16,8 +16,9 @@
 
 namespace whorl_torch {
 
-/// A whorl communicator that is created when it is first used, through a c10d store. One thread at
-/// a time, except for interrupt(), set_timeout(), state() and failure().
+/// A whorl communicator that is created when it is first used, at a meeting point that the ranks of
+/// the group know, or else through a c10d store. One thread at a time, except for interrupt(),
+/// set_timeout(), state() and failure().
 class Communicator {
  public:
   struct Place {
@@ -25,10 +26,12 @@ class Communicator {
     std::string prefix; ///< of the keys; distinct for each communicator
     int rank;
     int size;
-    std::string name; ///< in messages: "process group 0"
+    std::string
+        name; ///< in messages, "process group 0", and at a meeting point; distinct in a group
     std::chrono::milliseconds timeout;
     std::shared_ptr<RollCall> roll; ///< of the ranks of the group
     std::vector<int> ranks;         ///< of the group, that the communicator has; empty: all
+    int host = 0;                   ///< rank of the group at whose meeting point they meet
   };
   explicit Communicator(Place place);
   /// Takes over a communicator that exists, for instance from whorlCommSplit().
@@ -54,9 +57,11 @@ class Communicator {
  private:
   std::exception_ptr look_for_failure();
   void create(std::int64_t timeout_ms);
-  whorlResult_t wait_for_creation(whorlComm_t comm);
+  whorlResult_t wait_for_creation(whorlComm_t comm, bool by_store);
   /// Of the group: one of the communicator's whose process has ended; none: -1.
   int rank_that_has_ended() const;
+  /// What keeps the ranks from meeting; empty: nothing that is known.
+  std::string obstacle(bool by_store) const;
   template <class Error>
   [[noreturn]] void give_up(whorlComm_t comm, const std::string& why);
 

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 
 #include "bindings/torch/src/errors.h"
+#include "bindings/torch/src/signals.h"
 
 namespace whorl_torch {
 namespace {
@@ -26,9 +27,11 @@ bool Executor::help_until(const WhorlWork& work, std::optional<Deadline> deadlin
   while (!work.executed) {
     if (may_help && !busy_ && ready()) {
       run_step(lock, false);
-    } else if (!deadline) {
-      done_.wait(lock);
-    } else if (done_.wait_until(lock, *deadline) == std::cv_status::timeout) {
+      throw_if_interrupted();
+      continue;
+    }
+    const auto woken = [&] { return work.executed || (may_help && !busy_ && ready()); };
+    if (!wait_in_slices(done_, lock, deadline.value_or(Deadline::max()), woken)) {
       return work.executed;
     }
   }

@@ -29,7 +29,9 @@ class Executor : public std::enable_shared_from_this<Executor> {
 
   using Deadline = std::chrono::steady_clock::time_point;
   /// Carries out steps, or waits while another thread does, until `work` is executed. False if
-  /// another thread's step has not done so by the deadline; one of its own it cannot leave.
+  /// another thread's step has not done so by the deadline; one of its own it cannot leave. Throws
+  /// what the handler of a signal raises meanwhile: a step of its own has then failed, with its
+  /// communicator, and one of another thread goes on.
   bool help_until(const WhorlWork& work, std::optional<Deadline> deadline = std::nullopt);
   /// drain() and join().
   void close(std::chrono::milliseconds patience);

@@ -5,6 +5,7 @@
 #include "bindings/torch/src/process_group.h"
 #include "bindings/torch/src/python_future.h"
 #include "bindings/torch/src/shared_memory.h"
+#include "bindings/torch/src/signals.h"
 #include "whorl/whorl.h"
 
 namespace py = pybind11;
@@ -39,13 +40,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       module, "ProcessGroupWhorl");
   py::class_<ProcessGroupWhorl::Options, c10d::Backend::Options,
              c10::intrusive_ptr<ProcessGroupWhorl::Options>>(group, "Options")
-      .def(py::init([](Milliseconds timeout) {
-             return c10::make_intrusive<ProcessGroupWhorl::Options>(timeout);
+      .def(py::init([](Milliseconds timeout, bool eager) {
+             auto options = c10::make_intrusive<ProcessGroupWhorl::Options>(timeout);
+             options->eager = eager;
+             return options;
            }),
-           py::arg("timeout") = kBackendDefaultTimeout)
+           py::arg("timeout") = kBackendDefaultTimeout, py::arg("eager") = true)
+      .def_readwrite("eager", &ProcessGroupWhorl::Options::eager)
       .def_readwrite("_name", &ProcessGroupWhorl::Options::name);
   group.def(py::init(&whorl_torch::create), py::arg("store"), py::arg("rank"), py::arg("size"),
             py::arg("options"), without_gil);
+  group.def_property_readonly("options",
+                              [](const ProcessGroupWhorl& self) { return self.options(); });
   group.def("abort", &ProcessGroupWhorl::abort_group, without_gil)
       .def("_set_default_timeout", &ProcessGroupWhorl::set_timeout, without_gil)
       .def(
@@ -58,6 +64,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           py::arg("timeout") = Milliseconds(-1), py::arg("wait_all_ranks") = false, without_gil);
 
   whorl_torch::define_works(module);
+  whorlSetInterruptCheck(&whorl_torch::interrupt_check);
   module.def("shut_down_all", &whorl_torch::shut_down_all_groups, without_gil);
   module.def("begin_shared_memory", &whorl_torch::begin_shared_memory, without_gil);
   module.def("end_shared_memory", &whorl_torch::end_shared_memory, without_gil);

@@ -48,6 +48,7 @@ Communicator::Place PointToPoint::channel_place(int source, int destination) con
   place.size = 2;
   place.ranks = {source, destination};
   place.rank = place_.rank == source ? kSender : kReceiver;
+  place.host = source;
   return place;
 }
 

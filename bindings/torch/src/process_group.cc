@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "bindings/torch/src/errors.h"
+#include "bindings/torch/src/signals.h"
 #include "bindings/torch/src/store.h"
 #include "bindings/torch/src/types.h"
 
@@ -70,6 +71,17 @@ ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& stor
       place_(make_place(store, rank, size, *options_)),
       members_(make_members(place_, comm)) {
   init();
+  if (options_->eager) meet();
+}
+
+void ProcessGroupWhorl::meet() {
+  try {
+    place_.roll->exchange(members_->lane(0).comm->get(), size_);
+  } catch (...) {
+    end_members(std::exchange(members_, nullptr));
+    throw_if_interrupted();
+    throw;
+  }
 }
 
 ProcessGroupWhorl::~ProcessGroupWhorl() { end_members(std::move(members_)); }
@@ -175,6 +187,7 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
   if (rank_ != 0) {
     store_->set(mine(rank_), std::string("here"));
     if (!wait_for_key(*store_, go, timeout, never)) {
+      throw_if_interrupted();
       fail<c10::DistBackendError>("whorl: monitoredBarrier: rank ", rank_,
                                   " heard nothing from rank "
                                   "0 within ",
@@ -192,6 +205,7 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
     if (wait_for_key(*store_, mine(rank), std::max(left, std::chrono::milliseconds(0)), never)) {
       continue;
     }
+    throw_if_interrupted();
     missing += c10::str(missing.empty() ? "" : ", ", rank);
     if (!wait_all_ranks) break;
   }
@@ -271,6 +285,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
   const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : WHORL_SPLIT_NOCOLOR;
   const int key = static_cast<int>(mine - ranks.begin());
   auto child = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
+  child->eager = options_->eager;
   if (options) {
     child->group_name = options->group_name;
     child->name = options->group_name;

@@ -31,17 +31,22 @@ class ProcessGroupWhorl final : public c10d::Backend {
     explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
         : c10d::Backend::Options(kBackendName, timeout) {}
     std::string name; ///< of the group, in messages
+    /// The ranks meet when the group is made, so that an absent one is an error there, and what
+    /// they need to meet again is known. The same on all ranks. Otherwise they meet at the first
+    /// use, of the group and of each pair, through the store, which has to be there as long.
+    bool eager = true;
   };
   using WorkResult = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
 
-  /// Does not wait for other ranks: communicators are created by the first operations.
+  /// Waits for the other ranks if the options say so; further communicators are created by the
+  /// first operations that need them.
   ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     c10::intrusive_ptr<Options> options);
   ~ProcessGroupWhorl() override;
 
   const std::string getBackendName() const override { return kBackendName; }
-  Options& options() { return *options_; }
+  const c10::intrusive_ptr<Options>& options() const { return options_; }
 
   WorkResult broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkResult allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -108,6 +113,8 @@ class ProcessGroupWhorl final : public c10d::Backend {
 
   ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     c10::intrusive_ptr<Options> options, whorlComm_t comm);
+  /// Collective: connects the ranks, who tell each other what they need to meet again.
+  void meet();
   struct Call {
     c10d::OpType type;
     const char* title;

@@ -10,6 +10,8 @@
 #include <optional>
 #include <sstream>
 
+#include "bindings/torch/src/errors.h"
+
 namespace whorl_torch {
 namespace {
 
@@ -69,6 +71,28 @@ bool RollCall::ended(const Process& process) {
   const auto stat = look_up(process.id);
   if (!stat) return kill(static_cast<pid_t>(process.id), 0) != 0 && errno == ESRCH;
   return stat->started != process.started || stat->state == 'Z' || stat->state == 'X';
+}
+
+void RollCall::exchange(whorlComm_t comm, int size) {
+  struct Card {
+    std::array<char, 128> host;
+    std::int64_t id;
+    std::uint64_t started;
+    whorlUniqueId point;
+  };
+  Card mine{};
+  self_.host.copy(mine.host.data(), mine.host.size() - 1);
+  mine.id = self_.id;
+  mine.started = self_.started;
+  check(whorlGetMeetingPoint(comm, &mine.point));
+  std::vector<Card> all(static_cast<std::size_t>(size));
+  check(whorlAllGather(&mine, all.data(), sizeof mine, whorlUint8, comm, nullptr), comm);
+  const std::lock_guard lock(mutex_);
+  for (int rank = 0; rank < size; ++rank) {
+    const Card& card = all[static_cast<std::size_t>(rank)];
+    entries_[rank] = {card.host.data(), static_cast<long>(card.id), card.started};
+    points_.push_back(card.point);
+  }
 }
 
 bool RollCall::has_ended(int rank) noexcept {

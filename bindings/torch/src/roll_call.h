@@ -5,11 +5,16 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
+
+#include "whorl/whorl.h"
 
 namespace whorl_torch {
 
-/// Which ranks of a group have ended, as far as this host can tell: each writes into the store
-/// which process it is. For the time in which no communicator watches them. Any thread.
+/// Who the ranks of a group are: which of them have ended, as far as this host can tell, for the
+/// time in which no communicator watches them; and where they can be met. They tell each other
+/// through the store which processes they are, and all of it through their first communicator, so
+/// that the store is not needed any more. Any thread.
 class RollCall {
  public:
   /// Enters this process as `rank`. `prefix` is that of the keys.
@@ -17,6 +22,13 @@ class RollCall {
   /// Whether the process of a rank is known to have ended, orderly or not. Never throws: a rank
   /// that is not entered yet, or is on another host, has not ended.
   bool has_ended(int rank) noexcept;
+  /// Collective over `comm`, which has the `size` ranks of the group; before anything else is done
+  /// with the group. Throws.
+  void exchange(whorlComm_t comm, int size);
+  /// Where a rank can be met; null before exchange().
+  const whorlUniqueId* meeting_point(int rank) const {
+    return points_.empty() ? nullptr : &points_[static_cast<std::size_t>(rank)];
+  }
 
  private:
   struct Process {
@@ -33,6 +45,7 @@ class RollCall {
   const Process self_;
   std::mutex mutex_; ///< of entries_
   std::map<int, Process> entries_;
+  std::vector<whorlUniqueId> points_; ///< of all ranks
 };
 
 } // namespace whorl_torch

@@ -1,5 +1,7 @@
 #include "bindings/torch/src/steps.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include "bindings/torch/src/errors.h"
 
 namespace whorl_torch {
@@ -46,6 +48,23 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   };
   return a.numel() > 0 && b.numel() > 0 && begin(a) < begin(b) + b.nbytes() &&
          begin(b) < begin(a) + a.nbytes();
+}
+
+Tensors apart(const Tensors& tensors) {
+  bool shared = false;
+  for (std::size_t i = 0; i < tensors.size() && !shared; ++i) {
+    for (std::size_t j = 0; j < i && !shared; ++j) {
+      shared = at::get_overlap_status(tensors[i], tensors[j]) != at::MemOverlapStatus::No;
+    }
+  }
+  if (!shared) return tensors;
+  Tensors copies;
+  for (const at::Tensor& tensor : tensors) {
+    copies.push_back(
+        at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous)));
+    copy_values(copies.back(), tensor);
+  }
+  return copies;
 }
 
 bool all_of_size(const Tensors& tensors, std::int64_t numel) {

@@ -23,6 +23,8 @@ void same_type(const at::Tensor& a, const at::Tensor& b, const char* operation);
 void same_count(std::int64_t a, std::int64_t b, const char* operation, const char* what);
 /// Whether two dense tensors have memory in common.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
+/// Tensors of the same values that have no memory in common: these, or copies if they have any.
+Tensors apart(const Tensors& tensors);
 bool all_of_size(const Tensors& tensors, std::int64_t numel);
 
 /// One flat tensor for all of `tensors`.

@@ -31,8 +31,11 @@ class StoreAdapter {
   std::string error_;
 };
 
-/// Waits until `key` is there; false when the time is up or `interrupted`. Throws what the store
-/// throws.
+/// What a store has thrown, in one sentence: without the frames of the stack.
+std::string sentence_of(const std::exception& error);
+
+/// Waits until `key` is there; false when the time is up or `interrupted`, or the handler of a
+/// signal has raised (see signals.h). Throws what the store throws.
 bool wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
                   const std::atomic<bool>& interrupted);
 

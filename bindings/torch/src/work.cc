@@ -8,6 +8,7 @@
 
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/executor.h"
+#include "bindings/torch/src/signals.h"
 
 namespace whorl_torch {
 namespace {
@@ -88,7 +89,7 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
 void WhorlWork::wait_at_most(std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::unique_lock lock(mutex_);
-  bool complete = cv_.wait_until(lock, deadline, [this] { return completed_; });
+  bool complete = wait_in_slices(cv_, lock, deadline, [this] { return completed_; });
   lock.unlock();
   if (complete && device_ != nullptr) complete = device_->wait_until(deadline);
   if (complete) return;
@@ -103,7 +104,7 @@ void WhorlWork::wait_with_patience() {
     if (executor->help_until(*this, deadline)) return;
   } else {
     std::unique_lock lock(mutex_);
-    if (cv_.wait_until(lock, deadline, [this] { return completed_; })) return;
+    if (wait_in_slices(cv_, lock, deadline, [this] { return completed_; })) return;
   }
   overdue_();
 }

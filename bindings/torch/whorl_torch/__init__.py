@@ -21,6 +21,7 @@ def _autoload() -> None:
 # other ranks. Read when the program first uses a device.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
+import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 if not dist.is_available():
@@ -44,13 +45,16 @@ def library_version() -> str:
 
 def _create(group: Any, options: Options | None) -> ProcessGroupWhorl:
     """Called by torch for each new process group of this backend."""
-    if options is None:
-        options = Options()
-        options._timeout = timedelta(seconds=group.timeout.total_seconds())
-    elif not isinstance(options, Options):
+    given = Options() if options is None else options
+    if not isinstance(given, Options):
         raise TypeError(
-            f"the backend whorl takes pg_options of type whorl_torch.Options, not {type(options)}"
+            f"the backend whorl takes pg_options of type whorl_torch.Options, not {type(given)}"
         )
+    # Options without a timeout of their own take the one of init_process_group() or new_group(). A
+    # copy, for the same object may be given for several groups.
+    own = given._timeout != Options()._timeout
+    options = Options(given._timeout if own else timedelta(seconds=group.timeout.total_seconds()),
+                      eager=given.eager)
     options._name = group.group_id
     for field, value in (("group_name", group.group_id),
                          ("global_ranks_in_group", group.global_ranks_in_group)):
@@ -59,12 +63,19 @@ def _create(group: Any, options: Options | None) -> ProcessGroupWhorl:
     return ProcessGroupWhorl(group.store, group.group_rank, group.group_size, options)
 
 
+def _devices() -> list[str]:
+    """What the name on its own stands for. Programs take a device of the group for one that this
+    torch and this machine have; "cpu:whorl,cuda:whorl" says it in any case."""
+    has_cuda = torch.backends.cuda.is_built() and torch.cuda.device_count() > 0
+    return ["cpu", "cuda"] if has_cuda else ["cpu"]
+
+
 def _register() -> None:
     if BACKEND in dist.Backend.backend_list:
         return
     # On its own the name stands for all devices of a group, but it is the default of none.
     defaults = dict(dist.Backend.default_device_backend_map)
-    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=_devices())
     dist.Backend.default_device_backend_map.clear()
     dist.Backend.default_device_backend_map.update(defaults)
     atexit.register(_C.shut_down_all)

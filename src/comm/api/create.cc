@@ -9,6 +9,7 @@
 #include "comm/create.h"
 #include "comm/device_stream.h"
 #include "comm/group.h"
+#include "comm/meeting_point.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT
@@ -85,6 +86,15 @@ whorlResult_t init_rank(const char* function, whorlComm_t* comm, int nranks,
   });
 }
 
+Status write_id(const char* function, const Result<UniqueId>& id, whorlUniqueId* out) {
+  if (!id.ok()) return id.status().with_context(function);
+  const auto bytes = id->encode();
+  if (!bytes.ok()) return bytes.status().with_context(function);
+  static_assert(sizeof *out == UniqueId::kBytes);
+  std::memcpy(out, bytes->data(), bytes->size());
+  return {};
+}
+
 /// Waits until no other thread is inside a call on the handle.
 void wait_until_empty(const whorlComm& handle) {
   ClockNapper napper;
@@ -120,13 +130,33 @@ whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId) {
     if (uniqueId == nullptr) return invalid("whorlGetUniqueId", "uniqueId is NULL");
     // No mark_used(): the root is a thread that nothing else of this process knows, so a child that
     // is forked now is one of the ranks that meet at it.
-    const auto id = start_root();
-    if (!id.ok()) return id.status().with_context("whorlGetUniqueId");
-    const auto bytes = id->encode();
-    if (!bytes.ok()) return bytes.status().with_context("whorlGetUniqueId");
-    static_assert(sizeof *uniqueId == UniqueId::kBytes);
-    std::memcpy(uniqueId, bytes->data(), bytes->size());
-    return {};
+    return write_id("whorlGetUniqueId", start_root(), uniqueId);
+  });
+}
+
+whorlResult_t whorlGetMeetingPoint(whorlComm_t comm, whorlUniqueId* point) {
+  return guarded("whorlGetMeetingPoint", [&]() -> Status {
+    if (point == nullptr) return invalid("whorlGetMeetingPoint", "point is NULL");
+    RootScope scope = RootScope::kAnywhere;
+    if (comm != nullptr) {
+      const Inside inside(comm);
+      WHORL_TRY(check_created("whorlGetMeetingPoint", comm));
+      if (comm->communicator->membership().on_one_host()) scope = RootScope::kThisHost;
+    }
+    return write_id("whorlGetMeetingPoint", make_meeting_point(scope), point);
+  });
+}
+
+whorlResult_t whorlGetUniqueIdAt(const whorlUniqueId* point, const char* name,
+                                 whorlUniqueId* uniqueId) {
+  constexpr const char* kName = "whorlGetUniqueIdAt";
+  return guarded(kName, [&]() -> Status {
+    if (point == nullptr) return invalid(kName, "point is NULL");
+    if (name == nullptr) return invalid(kName, "name is NULL");
+    if (uniqueId == nullptr) return invalid(kName, "uniqueId is NULL");
+    const auto decoded = UniqueId::decode(std::as_bytes(std::span(point->internal)));
+    if (!decoded.ok()) return decoded.status().with_context(kName);
+    return write_id(kName, derive_id(*decoded, name), uniqueId);
   });
 }
 

@@ -1,6 +1,7 @@
 // Version, error texts, host streams.
 #include "comm/api/support.h"
 #include "comm/device_support.h"
+#include "comm/interrupt.h"
 #include "comm/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
@@ -14,6 +15,11 @@ whorlResult_t whorlGetVersion(int* version) {
     *version = WHORL_VERSION_CODE;
     return {};
   });
+}
+
+whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void)) {
+  interrupt_check.store(interrupted, std::memory_order_relaxed);
+  return whorlSuccess;
 }
 
 const char* whorlGetErrorString(whorlResult_t result) {

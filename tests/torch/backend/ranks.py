@@ -26,9 +26,12 @@ class RankError(AssertionError):
 
 
 def _main(
-    rank: int, size: int, port: int, seconds: float, function: Callable, args: tuple, pipe: Connection
+    rank: int, size: int, port: int, seconds: float, backend: str, eager: bool, function: Callable,
+    args: tuple, pipe: Connection
 ) -> None:
     import torch
+
+    from whorl_torch import Options
 
     torch.set_num_threads(1)
     torch.manual_seed(rank)
@@ -36,7 +39,8 @@ def _main(
     try:
         store = dist.TCPStore("127.0.0.1", port, is_master=False)
         dist.init_process_group(
-            "whorl", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
+            backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=seconds),
+            pg_options=Options(eager=eager)
         )
         value = function(rank, size, *args)
         pipe.send(("returned", value))
@@ -49,16 +53,19 @@ def _main(
 
 
 def outcomes(
-    size: int, function: Callable, *args: Any, seconds: float = 20, limit: float = 60
+    size: int, function: Callable, *args: Any, seconds: float = 20, limit: float = 60,
+    backend: str = "whorl", eager: bool = True
 ) -> list[tuple[str, Any]]:
     """What became of each rank: ("returned", value), ("raised", traceback) or ("died", exit code).
-    `seconds` is the timeout of the group, `limit` that of the whole."""
+    `seconds` is the timeout of the group, `limit` that of the whole; `backend` and `eager` are of the
+    group that the function finds."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     processes, pipes = [], []
     for rank in range(size):
         mine, theirs = _context.Pipe(duplex=False)
         process = _context.Process(
-            target=_main, args=(rank, size, store.port, seconds, function, args, theirs), daemon=True
+            target=_main, daemon=True,
+            args=(rank, size, store.port, seconds, backend, eager, function, args, theirs)
         )
         process.start()
         theirs.close()
@@ -91,9 +98,10 @@ def outcomes(
     return results
 
 
-def run(size: int, function: Callable, *args: Any, seconds: float = 20, limit: float = 60) -> list:
-    """The values that `function(rank, size, *args)` returned on the ranks; fails if one raised."""
-    results = outcomes(size, function, *args, seconds=seconds, limit=limit)
+def run(size: int, function: Callable, *args: Any, **how: Any) -> list:
+    """The values that `function(rank, size, *args)` returned on the ranks; fails if one raised. `how`: as
+    of outcomes()."""
+    results = outcomes(size, function, *args, **how)
     bad = [f"rank {rank} {what}: {value}" for rank, (what, value) in enumerate(results)
            if what != "returned"]
     if bad:
