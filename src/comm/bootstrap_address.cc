@@ -8,8 +8,8 @@
 #include "base/params.h"
 #include "comm/bootstrap_root.h"
 #include "comm/root_oob.h"
-#include "transports/socket/listener.h"
-#include "transports/socket/secret.h"
+#include "net/listener.h"
+#include "net/secret.h"
 
 namespace whorl {
 namespace {

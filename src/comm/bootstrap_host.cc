@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "transports/socket/listener.h"
+#include "net/listener.h"
 
 namespace whorl::bootstrap {
 namespace {

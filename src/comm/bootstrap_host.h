@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "comm/bootstrap_root.h"
 #include "comm/bootstrap_server.h"
-#include "transports/socket/acceptor.h"
+#include "net/acceptor.h"
 
 namespace whorl::bootstrap {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "comm/bootstrap_host.h"
-#include "transports/socket/listener.h"
+#include "net/listener.h"
 
 namespace whorl {
 

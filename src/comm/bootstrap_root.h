@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/system.h"
 #include "comm/unique_id.h"
-#include "transports/socket/address.h"
+#include "net/address.h"
 
 namespace whorl {
 

@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "comm/device_stream.h"
 #include "comm/interrupt.h"
-#include "transports/socket/secret.h"
+#include "net/secret.h"
 
 namespace whorl {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/bootstrap_host.h"
-#include "transports/socket/secret.h"
+#include "net/secret.h"
 
 namespace whorl {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/bytes.h"
 #include "comm/bootstrap_root.h"
-#include "transports/socket/mesh.h"
-#include "transports/socket/secret.h"
+#include "net/mesh.h"
+#include "net/secret.h"
 
 namespace whorl {
 namespace {

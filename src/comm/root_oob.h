@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "comm/bootstrap.h"
-#include "transports/socket/address.h"
+#include "net/address.h"
 
 namespace whorl {
 

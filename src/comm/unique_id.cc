@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "transports/socket/secret.h"
+#include "net/secret.h"
 
 namespace whorl {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/membership.h"
 #include "base/status.h"
-#include "transports/socket/address.h"
+#include "net/address.h"
 
 namespace whorl {
 

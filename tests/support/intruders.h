@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/system.h"
-#include "transports/socket/address.h"
+#include "net/address.h"
 
 /// Processes that do not belong to a job and disturb it.
 namespace whorl {

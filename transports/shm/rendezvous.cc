@@ -10,8 +10,8 @@
 #include <unordered_set>
 
 #include "base/bytes.h"
+#include "net/mesh.h"
 #include "transports/shm/fd_parcel.h"
-#include "transports/socket/mesh.h"
 
 namespace whorl {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "net/address.h"
+#include "net/listener.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/memory_limit.h"
 #include "transports/shm/rendezvous.h"
-#include "transports/socket/address.h"
-#include "transports/socket/listener.h"
 
 namespace whorl {
 namespace {

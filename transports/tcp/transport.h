@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/system.h"
-#include "transports/socket/mesh.h"
+#include "net/mesh.h"
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/tuning.h"
 #include "transports/transport.h"

@@ -11,7 +11,7 @@
 
 #include "base/params.h"
 #include "base/system.h"
-#include "transports/socket/address.h"
+#include "net/address.h"
 
 namespace whorl {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "comm/bootstrap.h"
 #include "comm/bootstrap_root.h"
-#include "transports/socket/listener.h"
+#include "net/listener.h"
 
 /// What tests of the rendezvous share.
 namespace whorl {

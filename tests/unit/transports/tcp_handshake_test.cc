@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "transports/socket/handshake.h"
+#include "net/handshake.h"
 
 namespace whorl {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "transports/socket/mesh.h"
+#include "net/mesh.h"
 
 namespace whorl {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "net/mesh.h"
 #include "tests/support/intruders.h"
-#include "transports/socket/mesh.h"
 #include "transports/tcp/transport.h"
 
 namespace whorl {

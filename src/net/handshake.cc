@@ -1,4 +1,4 @@
-#include "transports/socket/handshake.h"
+#include "net/handshake.h"
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "base/bytes.h"
-#include "transports/socket/address.h"
-#include "transports/socket/secret.h"
+#include "net/address.h"
+#include "net/secret.h"
 
 namespace whorl {
 namespace {

@@ -1,4 +1,4 @@
-#include "transports/socket/address.h"
+#include "net/address.h"
 
 #include <arpa/inet.h>
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-#include "transports/socket/secret.h"
+#include "net/secret.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

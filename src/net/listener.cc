@@ -1,4 +1,4 @@
-#include "transports/socket/listener.h"
+#include "net/listener.h"
 
 #include <fmt/core.h>
 #include <netinet/in.h>

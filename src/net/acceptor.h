@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "base/system.h"
-#include "transports/socket/handshake.h"
+#include "net/handshake.h"
 
 namespace whorl {
 

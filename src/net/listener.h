@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "base/system.h"
-#include "transports/socket/address.h"
+#include "net/address.h"
 
 namespace whorl {
 

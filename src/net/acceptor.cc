@@ -1,4 +1,4 @@
-#include "transports/socket/acceptor.h"
+#include "net/acceptor.h"
 
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "base/log.h"
-#include "transports/socket/address.h"
-#include "transports/socket/listener.h"
+#include "net/address.h"
+#include "net/listener.h"
 
 namespace whorl {
 

@@ -9,9 +9,9 @@
 #include "base/status.h"
 #include "base/system.h"
 #include "base/verdict.h"
-#include "transports/socket/address.h"
-#include "transports/socket/handshake.h"
-#include "transports/socket/listener.h"
+#include "net/address.h"
+#include "net/handshake.h"
+#include "net/listener.h"
 
 namespace whorl {
 

@@ -1,4 +1,4 @@
-#include "transports/socket/mesh.h"
+#include "net/mesh.h"
 
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <span>
 
-#include "transports/socket/acceptor.h"
+#include "net/acceptor.h"
 
 namespace whorl {
 namespace {
