@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "transports/shm/memory_limit.h"
+#include "memory/memory_limit.h"
 
 namespace whorl {
 namespace {

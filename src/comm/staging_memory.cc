@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "gpu/driver.h"
-#include "transports/shm/heap.h"
+#include "memory/heap.h"
 
 namespace whorl {
 namespace {

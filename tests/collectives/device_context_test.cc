@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "memory/heap.h"
 #include "tests/support/device.h"
 #include "tests/support/pretended_device.h"
 #include "tests/support/thread_world.h"
-#include "transports/shm/heap.h"
 
 namespace whorl::test {
 namespace {

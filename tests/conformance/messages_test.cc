@@ -4,8 +4,8 @@
 
 #include <random>
 
+#include "memory/heap.h"
 #include "tests/conformance/rig.h"
-#include "transports/shm/heap.h"
 
 namespace whorl::testing {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "memory/heap.h"
+#include "memory/memory_limit.h"
 #include "net/address.h"
 #include "net/listener.h"
-#include "transports/shm/heap.h"
-#include "transports/shm/memory_limit.h"
 #include "transports/shm/rendezvous.h"
 
 namespace whorl {

@@ -1,7 +1,7 @@
 // Memory that other ranks of the host can map.
 #include "comm/api/support.h"
 #include "comm/device_memory.h"
-#include "transports/shm/heap.h"
+#include "memory/heap.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT

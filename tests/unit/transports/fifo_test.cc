@@ -8,13 +8,13 @@
 #include <set>
 
 #include "base/shm_segment.h"
+#include "memory/memory_limit.h"
+#include "memory/memory_map.h"
 #include "tests/unit/transports/failing_system.h"
 #include "transports/fifo/endpoint.h"
 #include "transports/fifo/layout.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/fd_parcel.h"
-#include "transports/shm/memory_limit.h"
-#include "transports/shm/memory_map.h"
 #include "transports/shm/transport.h"
 
 namespace whorl {

@@ -1,4 +1,4 @@
-#include "transports/shm/heap.h"
+#include "memory/heap.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "memory/memory_map.h"
 #include "tests/unit/transports/failing_system.h"
-#include "transports/shm/memory_map.h"
 #include "transports/shm/peer_heap.h"
 
 namespace whorl {

@@ -1,4 +1,4 @@
-#include "transports/shm/memory_map.h"
+#include "memory/memory_map.h"
 
 #include <charconv>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "transports/shm/page_ranges.h"
+#include "memory/page_ranges.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "transports/shm/heap.h"
+#include "memory/heap.h"
 
 #include <fmt/core.h>
 
@@ -7,8 +7,8 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
-#include "transports/shm/memory_limit.h"
-#include "transports/shm/memory_map.h"
+#include "memory/memory_limit.h"
+#include "memory/memory_map.h"
 
 namespace whorl {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/system.h"
-#include "transports/shm/page_ranges.h"
+#include "memory/page_ranges.h"
 
 namespace whorl {
 

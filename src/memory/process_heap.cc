@@ -3,8 +3,8 @@
 #include <atomic>
 
 #include "base/params.h"
-#include "transports/shm/heap.h"
-#include "transports/shm/memory_limit.h"
+#include "memory/heap.h"
+#include "memory/memory_limit.h"
 
 namespace whorl {
 namespace {

@@ -1,4 +1,4 @@
-#include "transports/shm/memory_limit.h"
+#include "memory/memory_limit.h"
 
 #include <algorithm>
 #include <fstream>
