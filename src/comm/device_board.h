@@ -9,7 +9,7 @@
 #include "base/fingerprint.h"
 #include "gpu/peer_memory.h"
 #include "gpu/program.h"
-#include "transports/shm/board.h"
+#include "node/board.h"
 
 namespace whorl {
 

@@ -9,7 +9,7 @@
 #include "base/wait.h"
 #include "gpu/mappings.h"
 #include "gpu/peer_memory.h"
-#include "transports/shm/fd_mailbox.h"
+#include "node/fd_mailbox.h"
 
 namespace whorl {
 

@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/bytes.h"
-#include "transports/shm/board.h"
+#include "node/board.h"
 
 namespace whorl {
 namespace {

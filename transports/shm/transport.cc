@@ -11,7 +11,7 @@
 #include "memory/memory_limit.h"
 #include "net/address.h"
 #include "net/listener.h"
-#include "transports/shm/rendezvous.h"
+#include "node/segment.h"
 
 namespace whorl {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/shm_segment.h"
+#include "node/fd_mailbox.h"
 #include "transports/fifo/transport.h"
-#include "transports/shm/fd_mailbox.h"
 #include "transports/shm/peer_heap.h"
 
 namespace whorl {

@@ -10,11 +10,11 @@
 #include "base/shm_segment.h"
 #include "memory/memory_limit.h"
 #include "memory/memory_map.h"
+#include "node/fd_parcel.h"
 #include "tests/unit/transports/failing_system.h"
 #include "transports/fifo/endpoint.h"
 #include "transports/fifo/layout.h"
 #include "transports/inproc/transport.h"
-#include "transports/shm/fd_parcel.h"
 #include "transports/shm/transport.h"
 
 namespace whorl {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/membership.h"
+#include "node/fd_mailbox.h"
 #include "tests/support/descriptors.h"
-#include "transports/shm/fd_mailbox.h"
 
 namespace whorl {
 namespace {

@@ -1,4 +1,4 @@
-#include "transports/shm/fd_mailbox.h"
+#include "node/fd_mailbox.h"
 
 #include <cerrno>
 #include <cstring>

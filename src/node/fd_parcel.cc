@@ -1,4 +1,4 @@
-#include "transports/shm/fd_parcel.h"
+#include "node/fd_parcel.h"
 
 #include <algorithm>
 #include <cerrno>

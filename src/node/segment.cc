@@ -1,4 +1,4 @@
-#include "transports/shm/rendezvous.h"
+#include "node/segment.h"
 
 #include <fmt/core.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "net/mesh.h"
-#include "transports/shm/fd_parcel.h"
+#include "node/fd_parcel.h"
 
 namespace whorl {
 namespace {
