@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "comm/bootstrap_root.h"
-#include "comm/launcher.h"
+#include "launchers/launcher.h"
 
 namespace whorl {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/system.h"
-#include "comm/launcher.h"
+#include "launchers/launcher.h"
 
 namespace {
 

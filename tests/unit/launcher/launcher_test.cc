@@ -1,4 +1,4 @@
-#include "comm/launcher.h"
+#include "launchers/launcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

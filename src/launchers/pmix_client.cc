@@ -1,4 +1,4 @@
-#include "comm/pmix_client.h"
+#include "launchers/pmix_client.h"
 
 #if defined(WHORL_HAVE_PMIX)
 

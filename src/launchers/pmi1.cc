@@ -1,4 +1,4 @@
-#include "comm/pmi1.h"
+#include "launchers/pmi1.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/system.h"
-#include "comm/key_value.h"
+#include "launchers/key_value.h"
 
 namespace whorl {
 

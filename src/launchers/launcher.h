@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/key_value.h"
+#include "launchers/key_value.h"
 
 namespace whorl {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "comm/launcher.h"
+#include "launchers/launcher.h"
 
 namespace whorl {
 

@@ -1,4 +1,4 @@
-#include "comm/launcher.h"
+#include "launchers/launcher.h"
 
 #include <fmt/core.h>
 
@@ -10,8 +10,8 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "comm/pmi1.h"
-#include "comm/pmix_client.h"
+#include "launchers/pmi1.h"
+#include "launchers/pmix_client.h"
 
 namespace whorl {
 namespace {
