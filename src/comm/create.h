@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "bootstrap/gathering.h"
 #include "comm/handle.h"
-#include "comm/meeting.h"
 #include "comm/options.h"
 #include "comm/setup.h"
 #include "whorl/whorl.h"

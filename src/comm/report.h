@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 
 namespace whorl {
 

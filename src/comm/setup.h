@@ -9,7 +9,7 @@
 #include "algorithms/shape.h"
 #include "base/status.h"
 #include "base/wait.h"
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/options.h"
 #include "comm/selector.h"
 #include "exec/trace.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
 
 namespace whorl {

@@ -4,12 +4,12 @@
 #include <span>
 #include <vector>
 
+#include "bootstrap/meeting_point.h"
+#include "bootstrap/root.h"
 #include "comm/api/support.h"
-#include "comm/bootstrap_root.h"
 #include "comm/create.h"
 #include "comm/device_stream.h"
 #include "comm/group.h"
-#include "comm/meeting_point.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT

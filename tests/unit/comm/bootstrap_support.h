@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/bootstrap.h"
-#include "comm/bootstrap_root.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/root.h"
 #include "net/listener.h"
 
 /// What tests of the rendezvous share.

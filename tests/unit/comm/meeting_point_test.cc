@@ -5,8 +5,8 @@
 #include <array>
 #include <string>
 
+#include "bootstrap/meeting_point.h"
 #include "bootstrap_support.h"
-#include "comm/meeting_point.h"
 
 namespace whorl {
 namespace {

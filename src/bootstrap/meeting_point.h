@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "comm/bootstrap_root.h"
-#include "comm/unique_id.h"
+#include "bootstrap/root.h"
+#include "bootstrap/unique_id.h"
 
 namespace whorl {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/bootstrap_root.h"
-#include "comm/bootstrap_server.h"
+#include "bootstrap/root.h"
+#include "bootstrap/root_connections.h"
 #include "net/acceptor.h"
 
 namespace whorl::bootstrap {

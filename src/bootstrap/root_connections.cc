@@ -1,5 +1,5 @@
 // The connections of a root: what is read and what is written.
-#include "comm/bootstrap_server.h"
+#include "bootstrap/root_connections.h"
 
 #include <fmt/core.h>
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/event.h"
-#include "comm/meeting.h"
+#include "bootstrap/gathering.h"
 
 namespace whorl {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 
 namespace whorl {
 

@@ -1,4 +1,4 @@
-#include "comm/bootstrap_root.h"
+#include "bootstrap/root.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "comm/bootstrap_host.h"
+#include "bootstrap/host.h"
 #include "net/listener.h"
 
 namespace whorl {

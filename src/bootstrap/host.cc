@@ -1,4 +1,4 @@
-#include "comm/bootstrap_host.h"
+#include "bootstrap/host.h"
 
 #include <fmt/core.h>
 

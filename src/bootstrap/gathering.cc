@@ -1,10 +1,10 @@
-#include "comm/meeting.h"
+#include "bootstrap/gathering.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "comm/bootstrap_root.h"
+#include "bootstrap/root.h"
 #include "launchers/launcher.h"
 
 namespace whorl {

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/system.h"
-#include "comm/unique_id.h"
+#include "bootstrap/unique_id.h"
 #include "net/address.h"
 
 namespace whorl {

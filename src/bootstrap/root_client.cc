@@ -1,4 +1,4 @@
-#include "comm/root_oob.h"
+#include "bootstrap/root_client.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "base/bytes.h"
-#include "comm/bootstrap_root.h"
+#include "bootstrap/root.h"
 #include "net/mesh.h"
 #include "net/secret.h"
 

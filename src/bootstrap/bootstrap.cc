@@ -1,4 +1,4 @@
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 
 #include <fmt/core.h>
 
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/bootstrap_root.h"
-#include "comm/root_oob.h"
+#include "bootstrap/root.h"
+#include "bootstrap/root_client.h"
 
 namespace whorl {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 #include "net/address.h"
 
 namespace whorl {

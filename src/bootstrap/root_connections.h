@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/system.h"
-#include "comm/bootstrap_root.h"
+#include "bootstrap/root.h"
 
 namespace whorl::bootstrap {
 

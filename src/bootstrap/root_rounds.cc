@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "comm/bootstrap_server.h"
+#include "bootstrap/root_connections.h"
 
 namespace whorl::bootstrap {
 

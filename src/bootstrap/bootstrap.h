@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "base/verdict.h"
-#include "comm/unique_id.h"
+#include "bootstrap/unique_id.h"
 
 namespace whorl {
 

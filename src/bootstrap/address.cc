@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "base/params.h"
-#include "comm/bootstrap_root.h"
-#include "comm/root_oob.h"
+#include "bootstrap/root.h"
+#include "bootstrap/root_client.h"
 #include "net/listener.h"
 #include "net/secret.h"
 

@@ -1,4 +1,4 @@
-#include "comm/meeting_point.h"
+#include "bootstrap/meeting_point.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/bootstrap_host.h"
+#include "bootstrap/host.h"
 #include "net/secret.h"
 
 namespace whorl {
