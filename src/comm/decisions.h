@@ -7,9 +7,9 @@
 #include "algorithms/shape.h"
 #include "base/membership.h"
 #include "base/status.h"
-#include "comm/memory_budget.h"
 #include "comm/options.h"
-#include "comm/selector.h"
+#include "tuning/memory_budget.h"
+#include "tuning/selector.h"
 
 namespace whorl {
 

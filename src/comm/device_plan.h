@@ -12,9 +12,9 @@
 #include "base/status.h"
 #include "comm/device_group.h"
 #include "comm/request.h"
-#include "comm/selector.h"
 #include "gpu/program.h"
 #include "schedule/schedule.h"
+#include "tuning/selector.h"
 
 namespace whorl {
 

@@ -15,10 +15,10 @@
 #include "base/status.h"
 #include "comm/exchange.h"
 #include "comm/request.h"
-#include "comm/selector.h"
 #include "comm/transfer.h"
 #include "exec/execution.h"
 #include "transports/endpoint.h"
+#include "tuning/selector.h"
 
 namespace whorl {
 

@@ -2,8 +2,8 @@
 
 #include "algorithms/cost_model.h"
 #include "base/wait.h"
-#include "comm/link_probe.h"
 #include "comm/setup.h"
+#include "tuning/link_probe.h"
 
 namespace whorl {
 

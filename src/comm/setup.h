@@ -11,9 +11,9 @@
 #include "base/wait.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/options.h"
-#include "comm/selector.h"
 #include "exec/trace.h"
 #include "transports/transport.h"
+#include "tuning/selector.h"
 
 namespace whorl {
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "comm/selector.h"
 #include "comm/setup.h"
+#include "tuning/selector.h"
 
 namespace whorl::explain {
 namespace {

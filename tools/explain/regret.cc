@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <map>
 
-#include "comm/selector.h"
 #include "tools/explain/explain.h"
 #include "tools/explain/ranks.h"
+#include "tuning/selector.h"
 
 namespace whorl::explain {
 namespace {

@@ -2,9 +2,9 @@
 #include <array>
 
 #include "comm/handle.h"
-#include "comm/selector.h"
 #include "tools/explain/measure.h"
 #include "tools/explain/ranks.h"
+#include "tuning/selector.h"
 
 namespace whorl::explain {
 namespace {

@@ -1,6 +1,6 @@
 // The probe: what it measures is plausible, every rank comes to the same choice, and a rank that
 // dies meanwhile is named.
-#include "comm/link_probe.h"
+#include "tuning/link_probe.h"
 
 #include <gtest/gtest.h>
 

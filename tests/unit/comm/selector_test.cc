@@ -1,5 +1,5 @@
 // Which algorithm each collective uses, and what happens where there is none.
-#include "comm/selector.h"
+#include "tuning/selector.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "comm/link_probe.h"
+#include "tuning/link_probe.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "comm/selector.h"
+#include "tuning/selector.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "comm/memory_budget.h"
+#include "tuning/memory_budget.h"
 
 #include <fmt/core.h>
 
