@@ -9,8 +9,8 @@
 #include "base/wait.h"
 #include "comm/group.h"
 #include "comm/handle.h"
-#include "comm/request.h"
-#include "comm/stream.h"
+#include "engine/request.h"
+#include "engine/stream.h"
 
 namespace whorl {
 

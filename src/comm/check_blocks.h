@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "comm/communicator.h"
-#include "comm/request.h"
+#include "engine/request.h"
 
 namespace whorl {
 

@@ -11,11 +11,11 @@
 
 #include "base/status.h"
 #include "comm/device_group.h"
-#include "comm/engine.h"
-#include "comm/request.h"
 #include "comm/setup.h"
-#include "comm/stream.h"
-#include "comm/task_queue.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "engine/stream.h"
+#include "engine/task_queue.h"
 
 namespace whorl {
 

@@ -12,8 +12,8 @@
 
 #include "base/membership.h"
 #include "base/status.h"
-#include "comm/request.h"
 #include "comm/staging_memory.h"
+#include "engine/request.h"
 #include "exec/feed.h"
 #include "gpu/fault.h"
 

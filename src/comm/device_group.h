@@ -12,8 +12,8 @@
 #include "base/membership.h"
 #include "base/status.h"
 #include "base/wait.h"
-#include "comm/request.h"
-#include "comm/stream.h"
+#include "engine/request.h"
+#include "engine/stream.h"
 
 namespace whorl {
 

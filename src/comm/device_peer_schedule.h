@@ -15,7 +15,7 @@
 #include "comm/device_group.h"
 #include "comm/device_plan.h"
 #include "comm/device_regions.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "gpu/peer_memory.h"
 
 namespace whorl {

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "comm/device_program.h"
 #include "comm/device_report.h"
-#include "comm/prove.h"
+#include "engine/prove.h"
 
 namespace whorl {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/membership.h"
 #include "base/status.h"
 #include "comm/device_group.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "gpu/program.h"
 #include "schedule/schedule.h"
 #include "tuning/selector.h"

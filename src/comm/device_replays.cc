@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/thread.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "gpu/driver.h"
 #include "gpu/kernels.h"
 #include "gpu/stream_words.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "comm/device_replays.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "gpu/driver.h"
 
 namespace whorl {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "gpu/program.h"
 
 namespace whorl {

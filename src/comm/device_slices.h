@@ -14,7 +14,7 @@
 #include "comm/device_group.h"
 #include "comm/device_mappings.h"
 #include "comm/device_replays.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "gpu/peer_memory.h"
 
 namespace whorl {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "comm/request.h"
-#include "comm/stream.h"
+#include "engine/request.h"
+#include "engine/stream.h"
 
 namespace whorl {
 

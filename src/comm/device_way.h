@@ -3,7 +3,7 @@
 #include <cuda.h>
 
 #include "base/status.h"
-#include "comm/request.h"
+#include "engine/request.h"
 
 namespace whorl {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "gpu/work.h"
 
 namespace whorl {

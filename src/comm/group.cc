@@ -9,7 +9,7 @@
 #include "comm/batch.h"
 #include "comm/check.h"
 #include "comm/device_meeting.h"
-#include "comm/stream.h"
+#include "engine/stream.h"
 
 namespace whorl {
 namespace {

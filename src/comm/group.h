@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "comm/handle.h"
-#include "comm/request.h"
-#include "comm/stream.h"
+#include "engine/request.h"
+#include "engine/stream.h"
 
 namespace whorl {
 

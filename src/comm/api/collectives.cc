@@ -4,7 +4,7 @@
 #include "comm/api/support.h"
 #include "comm/check.h"
 #include "comm/group.h"
-#include "comm/stream.h"
+#include "engine/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT

@@ -2,7 +2,7 @@
 #include "comm/api/support.h"
 #include "comm/device_support.h"
 #include "comm/interrupt.h"
-#include "comm/stream.h"
+#include "engine/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/handle.h"
-#include "comm/stream.h"
+#include "engine/stream.h"
 #include "whorl/whorl.h"
 
 // What the functions of the C API have in common. They check handles and arguments, then call the

@@ -1,5 +1,5 @@
 // What WHORL_VERIFY=1 proves before a schedule is used.
-#include "comm/prove.h"
+#include "engine/prove.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "exec/execution.h"
 #include "exec/reference.h"
 #include "kernels/convert.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "exec/reference.h"
 #include "schedule/verify.h"
 #include "tests/support/queue_endpoint.h"

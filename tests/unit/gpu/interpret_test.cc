@@ -11,7 +11,7 @@
 
 #include "algorithms/algorithm.h"
 #include "comm/device_program.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "exec/reference.h"
 #include "kernels/reduce.h"
 #include "tests/support/host_interpreters.h"

@@ -8,8 +8,8 @@
 
 #include "base/membership.h"
 #include "base/status.h"
-#include "comm/request.h"
-#include "comm/transfer.h"
+#include "engine/request.h"
+#include "engine/transfer.h"
 #include "transports/endpoint.h"
 
 namespace whorl {

@@ -1,4 +1,4 @@
-#include "comm/task_queue.h"
+#include "engine/task_queue.h"
 
 #include <algorithm>
 #include <utility>

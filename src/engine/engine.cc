@@ -1,4 +1,4 @@
-#include "comm/engine.h"
+#include "engine/engine.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 #include <new>
 
 #include "base/hash.h"
-#include "comm/prove.h"
+#include "engine/prove.h"
 
 namespace whorl {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/stream.h"
+#include "engine/stream.h"
 
 #include <fmt/core.h>
 

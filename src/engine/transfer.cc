@@ -1,4 +1,4 @@
-#include "comm/transfer.h"
+#include "engine/transfer.h"
 
 #include <utility>
 

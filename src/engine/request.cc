@@ -1,4 +1,4 @@
-#include "comm/request.h"
+#include "engine/request.h"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

@@ -10,8 +10,8 @@
 
 #include "base/event.h"
 #include "base/status.h"
-#include "comm/request.h"
-#include "comm/stream.h"
+#include "engine/request.h"
+#include "engine/stream.h"
 
 namespace whorl {
 

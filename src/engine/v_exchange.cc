@@ -1,4 +1,4 @@
-#include "comm/exchange.h"
+#include "engine/v_exchange.h"
 
 #include <cstring>
 

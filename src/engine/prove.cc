@@ -1,4 +1,4 @@
-#include "comm/prove.h"
+#include "engine/prove.h"
 
 #include <fmt/core.h>
 

@@ -7,7 +7,7 @@
 
 #include "base/fingerprint.h"
 #include "base/status.h"
-#include "comm/request.h"
+#include "engine/request.h"
 #include "exec/execution.h"
 #include "transports/endpoint.h"
 

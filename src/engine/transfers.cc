@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/engine.h"
+#include "engine/engine.h"
 
 namespace whorl {
 
