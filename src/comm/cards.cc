@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/params.h"
-#include "comm/device_stream.h"
 #include "comm/local_host.h"
+#include "device/staged/stream.h"
 
 namespace whorl {
 namespace {

@@ -8,8 +8,8 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "comm/device_stream.h"
 #include "comm/interrupt.h"
+#include "device/staged/stream.h"
 #include "net/secret.h"
 
 namespace whorl {

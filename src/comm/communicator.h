@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/device_group.h"
 #include "comm/setup.h"
+#include "device/common/group.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/stream.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/device_group.h"
+#include "device/common/group.h"
 
 namespace whorl {
 namespace {

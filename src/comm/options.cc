@@ -10,7 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/params.h"
-#include "comm/device_memory.h"
+#include "device/common/memory.h"
 #include "kernels/reduce.h"
 #include "transports/tcp/tuning.h"
 

@@ -8,8 +8,8 @@
 #include "bootstrap/root.h"
 #include "comm/api/support.h"
 #include "comm/create.h"
-#include "comm/device_stream.h"
 #include "comm/group.h"
+#include "device/staged/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT

@@ -1,7 +1,7 @@
 // Version, error texts, host streams.
 #include "comm/api/support.h"
-#include "comm/device_support.h"
 #include "comm/interrupt.h"
+#include "device/common/support.h"
 #include "engine/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "base/log.h"
-#include "comm/device_stream.h"
+#include "device/staged/stream.h"
 
 namespace whorl::capi {
 namespace {

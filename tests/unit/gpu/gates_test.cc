@@ -1,5 +1,5 @@
 // The words that streams wait for, where their numbers begin anew, and when the communicator fails.
-#include "comm/device_gates.h"
+#include "device/ipc/stream_sync.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "comm/device_program.h"
+#include "device/kernel/program.h"
 #include "engine/request.h"
 #include "exec/reference.h"
 #include "kernels/reduce.h"

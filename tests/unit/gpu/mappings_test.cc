@@ -1,6 +1,6 @@
 // Memory of CUDA's virtual memory management that goes to other processes. Both ranks are in this
 // process, and do not know.
-#include "comm/device_mappings.h"
+#include "device/ipc/mappings.h"
 
 #include <gtest/gtest.h>
 

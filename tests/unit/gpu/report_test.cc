@@ -1,5 +1,5 @@
 // What the reports of kernels that gave up come to.
-#include "comm/device_report.h"
+#include "device/common/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

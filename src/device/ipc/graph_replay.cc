@@ -1,0 +1,199 @@
+#include "device/ipc/graph_replay.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/thread.h"
+#include "engine/request.h"
+#include "gpu/driver.h"
+#include "gpu/kernels.h"
+#include "gpu/stream_words.h"
+#include "gpu/work.h"
+
+namespace whorl {
+namespace {
+
+using Mail = DeviceBoard::Mail;
+
+} // namespace
+
+class DeviceReplays::Batch {
+ public:
+  explicit Batch(const DeviceReplays& replays) : replays_(replays) {}
+  void write(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
+    words_.write(address(word), value);
+  }
+  void wait(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
+    words_.wait(address(word), value, CU_STREAM_WAIT_VALUE_EQ);
+  }
+  /// Waits for what other ranks `from` to `to` write, then sets it to 0.
+  void receive(std::atomic<std::uint32_t> Mail::*word, int to, std::uint32_t number) {
+    for (const bool arrived : {false, true}) {
+      for (int from = 0; from < to; ++from) {
+        if (from == replays_.rank_) continue;
+        const auto& mail = replays_.board_.mail(replays_.rank_, from).*word;
+        arrived ? write(mail, 0) : wait(mail, number);
+      }
+    }
+  }
+  /// Tells the first `to` ranks.
+  void send(std::atomic<std::uint32_t> Mail::*word, int to, std::uint32_t number) {
+    for (int rank = 0; rank < to; ++rank) {
+      if (rank != replays_.rank_) write(replays_.board_.mail(rank, replays_.rank_).*word, number);
+    }
+  }
+  Status queue(CUstream stream) { return words_.queue(stream); }
+
+ private:
+  CUdeviceptr address(const std::atomic<std::uint32_t>& word) const noexcept {
+    return reinterpret_cast<CUdeviceptr>(replays_.gates_.on_device(&word));
+  }
+
+  // The most that enter() and leave() have: words to all others, from all others, and their end.
+  static_assert(3 * (gpu::kMaxBuffers - 1) + 1 <= gpu::StreamWords::kMost);
+  const DeviceReplays& replays_;
+  gpu::StreamWords words_;
+};
+
+Status DeviceReplays::prepare() {
+  if (prepared_) return impossible_;
+  prepared_ = true;
+  // In a capture of its own, since what a driver refuses spoils the capture.
+  impossible_ = probe();
+  if (impossible_.ok()) {
+    impossible_ = gpu::check(gpu::driver()->cuCtxGetCurrent(&context_), "cuCtxGetCurrent");
+  }
+  if (impossible_.ok()) impossible_ = fault_.prepare();
+  if (impossible_.ok()) {
+    impossible_ =
+        gpu::check(gpu::driver()->cuEventCreate(&order_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  }
+  return impossible_;
+}
+
+Status DeviceReplays::probe() const {
+  const gpu::CaptureModeGuard relaxed;
+  CUstream stream = nullptr;
+  WHORL_CUDA_TRY(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+  const auto capture = [&]() -> Status {
+    WHORL_CUDA_TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    Batch batch(*this);
+    batch.write(board_.mail(rank_, rank_).ready, 0);
+    batch.wait(board_.mail(rank_, rank_).ready, 0);
+    Status status = batch.queue(stream);
+    CUgraph graph = nullptr;
+    const CUresult ended = gpu::driver()->cuStreamEndCapture(stream, &graph);
+    if (graph != nullptr) static_cast<void>(gpu::driver()->cuGraphDestroy(graph));
+    return status.ok() ? gpu::check(ended, "cuStreamEndCapture") : status;
+  };
+  Status status = capture();
+  static_cast<void>(gpu::driver()->cuStreamDestroy(stream));
+  return status;
+}
+
+Status DeviceReplays::capture(const DeviceGates::Operation& operation, const Capture& capture,
+                              const std::function<Status()>& share) {
+  if (!thread_.joinable()) {
+    auto thread = start_thread("whorl-replays", [this] { watch_all(); });
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
+  }
+  WHORL_TRY(follow(operation, capture));
+  hold(capture);
+  const auto number = static_cast<std::uint32_t>(++captured_);
+  {
+    const std::lock_guard lock(mutex_);
+    operations_.push_back(
+        {captured_, operation.timeout_ns, operation.workers, operation.call, gone_});
+  }
+  WHORL_TRY(count(operation.stream));
+  WHORL_TRY(enter(operation, number));
+  WHORL_TRY(share());
+  WHORL_TRY(leave(operation, number));
+  WHORL_CUDA_TRY(cuEventRecord(order_, operation.stream));
+  return {};
+}
+
+/// Comes behind the last operation, if that is in another stream of the same capture.
+Status DeviceReplays::follow(const DeviceGates::Operation& operation, const Capture& capture) {
+  if (capture.id == last_.id && operation.stream_id != last_stream_) {
+    WHORL_CUDA_TRY(cuStreamWaitEvent(operation.stream, order_, 0));
+  }
+  last_stream_ = operation.stream_id;
+  return {};
+}
+
+/// Sees to it that gone_ tells when the graph is.
+void DeviceReplays::hold(const Capture& capture) {
+  if (gone_ != nullptr && capture.id == last_.id) return;
+  last_ = capture;
+  gone_ = std::make_shared<std::atomic<bool>>(false);
+  const gpu::Driver& driver = *gpu::driver();
+  if (capture.graph == nullptr || driver.cuUserObjectCreate == nullptr ||
+      driver.cuUserObjectRelease == nullptr || driver.cuGraphRetainUserObject == nullptr) {
+    return;
+  }
+  // The driver calls it in a thread of its own, maybe when the communicator is long gone.
+  const auto tell = [](void* gone) {
+    const std::unique_ptr<Gone> own(static_cast<Gone*>(gone));
+    (*own)->store(true, std::memory_order_release); // pairs with the load of released()
+  };
+  auto own = std::make_unique<Gone>(gone_);
+  CUuserObject object = nullptr;
+  if (driver.cuUserObjectCreate(&object, own.get(), tell, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) !=
+      CUDA_SUCCESS) {
+    return;
+  }
+  static_cast<void>(own.release()); // tell() deletes it
+  if (driver.cuGraphRetainUserObject(capture.graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) ==
+      CUDA_SUCCESS) {
+    return;
+  }
+  gone_ = std::make_shared<std::atomic<bool>>(false); // nobody will tell
+  static_cast<void>(driver.cuUserObjectRelease(object, 1));
+}
+
+/// Adds one to what the rank's streams have begun.
+Status DeviceReplays::count(CUstream stream) const {
+  DeviceBoard::Gate& gate = board_.gate(rank_);
+  gate.one.store(1, std::memory_order_release); // graphs are launched after this
+  gpu::Work work{};
+  work.sources[0] = reinterpret_cast<const std::byte*>(gates_.on_device(&gate.replays));
+  work.sources[1] = reinterpret_cast<const std::byte*>(gates_.on_device(&gate.one));
+  work.destinations[0] = reinterpret_cast<std::byte*>(gates_.on_device(&gate.replays));
+  work.segments[0] = {.sources = 2, .destinations = 1};
+  work.count = 1;
+  work.n_segments = 1;
+  CUcontext context = nullptr;
+  WHORL_CUDA_TRY(cuCtxGetCurrent(&context));
+  const auto kernels = gpu::Kernels::of(context);
+  if (!kernels.ok()) return kernels.status();
+  return (*kernels)->combine(work, DataType::kUint32, ReduceOp::kSum, stream);
+}
+
+Status DeviceReplays::enter(const DeviceGates::Operation& operation, std::uint32_t number) const {
+  Batch batch(*this);
+  batch.write(board_.gate(rank_).replaying, number);
+  batch.send(&Mail::ready, operation.workers, number);
+  if (rank_ < operation.workers) batch.receive(&Mail::ready, board_.nranks(), number);
+  return batch.queue(operation.stream);
+}
+
+Status DeviceReplays::leave(const DeviceGates::Operation& operation, std::uint32_t number) const {
+  Batch batch(*this);
+  if (rank_ < operation.workers) batch.send(&Mail::done, board_.nranks(), number);
+  batch.receive(&Mail::done, operation.workers, number);
+  batch.write(board_.gate(rank_).replaying, 0);
+  return batch.queue(operation.stream);
+}
+
+std::uint64_t DeviceReplays::released() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(operations_, [](const Captured& operation) {
+    return operation.gone->load(std::memory_order_acquire); // pairs with the store of hold()
+  });
+  return operations_.empty() ? next() : operations_.front().number;
+}
+
+} // namespace whorl

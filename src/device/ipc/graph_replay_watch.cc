@@ -1,0 +1,199 @@
+// The thread that watches what graphs repeat, and the end of it.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "device/ipc/graph_replay.h"
+#include "engine/request.h"
+#include "gpu/driver.h"
+
+namespace whorl {
+namespace {
+
+using Mail = DeviceBoard::Mail;
+
+constexpr WaitPolicy kPatient{.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0};
+constexpr std::uint64_t kLookNs = 20'000'000;
+
+} // namespace
+
+class DeviceReplays::WatchNapper final : public Napper {
+ public:
+  WatchNapper(DeviceReplays& replays, Event& event) : replays_(replays), waiter_(event) {}
+  void nap(std::uint64_t max_ns) noexcept override { waiter_.nap(max_ns); }
+  void look_around(std::uint64_t) noexcept override { replays_.look_around(); }
+
+ private:
+  DeviceReplays& replays_;
+  Event::Waiter waiter_;
+};
+
+DeviceReplays::~DeviceReplays() {
+  if (thread_.joinable()) {
+    stop_.store(true, std::memory_order_release); // pairs with the load of watch_all()
+    event_.notify();
+    thread_.join();
+  }
+  if (order_ == nullptr) return;
+  const gpu::ContextGuard guard(context_);
+  static_cast<void>(gpu::driver()->cuEventDestroy(order_));
+}
+
+bool DeviceReplays::inside() const noexcept {
+  // Pairs with the write of a stream.
+  return board_.gate(rank_).replaying.load(std::memory_order_acquire) != 0;
+}
+
+void DeviceReplays::flush() const noexcept {
+  ClockNapper clock; // the thread that watches sees to it that this ends
+  static_cast<void>(wait_until([this] { return inside() ? Progress::kIdle : Progress::kDone; },
+                               kPatient, *watch_.verdict, clock));
+}
+
+void DeviceReplays::end() noexcept {
+  constexpr std::uint64_t kQuietNs = 100'000'000, kMostNs = 10'000'000'000;
+  if (!thread_.joinable()) return;
+  const Verdict nobody;
+  ClockNapper clock;
+  const auto& replays = board_.gate(rank_).replays;
+  const auto over = [&] {
+    return !inside() || lost_.load(std::memory_order_relaxed) ? Progress::kDone : Progress::kIdle;
+  };
+  static_cast<void>(wait_until(over, kPatient, nobody, clock));
+  if (!watch_.verdict->raised() || released() == next()) return;
+  // Replays that were queued behind it.
+  const std::uint64_t begin_ns = sys().now_ns();
+  std::uint64_t quiet_ns = begin_ns;
+  std::uint32_t last = replays.load(std::memory_order_acquire);
+  static_cast<void>(wait_until(
+      [&] {
+        const std::uint64_t now_ns = sys().now_ns();
+        const std::uint32_t now = replays.load(std::memory_order_acquire);
+        if (now != last || inside()) quiet_ns = now_ns;
+        last = now;
+        return now_ns - quiet_ns >= kQuietNs || now_ns - begin_ns >= kMostNs ||
+                       lost_.load(std::memory_order_relaxed)
+                   ? Progress::kDone
+                   : Progress::kIdle;
+      },
+      kPatient, nobody, clock));
+}
+
+void DeviceReplays::watch_all() {
+  WatchNapper napper(*this, event_);
+  const auto stopped = [this] { return stop_.load(std::memory_order_acquire); };
+  WaitPolicy policy = kPatient;
+  policy.nap_ns = kLookNs;
+  const WaitResult result = wait_until(
+      [&] {
+        if (stopped()) return Progress::kDone;
+        look();
+        return Progress::kIdle;
+      },
+      policy, *watch_.verdict, napper);
+  if (result == WaitResult::kReady) return;
+  // The communicator has failed; a rank whose stream goes on because of that finds the error. A
+  // kernel that has begun may still use memory of this rank, so what waits for the kernels of
+  // others goes on a little later.
+  constexpr std::uint64_t kPatienceNs = 200'000'000;
+  watch_.fail(watch_.verdict->status());
+  board_.cancelled().store(1, std::memory_order_seq_cst);
+  const std::uint64_t failed_ns = sys().now_ns();
+  policy.nap_ns = 50'000;
+  const Verdict nobody;
+  static_cast<void>(wait_until(
+      [&] {
+        if (stopped()) return Progress::kDone;
+        open(sys().now_ns() - failed_ns >= kPatienceNs);
+        return Progress::kIdle;
+      },
+      policy, nobody, napper));
+}
+
+/// Ends the communicator if this rank's streams have been in one operation for too long.
+void DeviceReplays::look() {
+  const DeviceBoard::Gate& own = board_.gate(rank_);
+  const std::uint32_t replaying = own.replaying.load(std::memory_order_acquire);
+  const std::uint32_t replays = own.replays.load(std::memory_order_acquire);
+  const std::uint64_t now_ns = sys().now_ns();
+  if (replaying == 0 || replaying != seen_replaying_ || replays != seen_replays_) {
+    seen_replaying_ = replaying;
+    seen_replays_ = replays;
+    seen_ns_ = now_ns;
+    return;
+  }
+  const auto operation = find(replaying);
+  if (!operation || now_ns - seen_ns_ < operation->timeout_ns) return;
+  watch_.fail(too_late(*operation));
+}
+
+void DeviceReplays::look_around() {
+  const bool cancelled = board_.cancelled().load(std::memory_order_seq_cst) != 0;
+  if ((inside() || cancelled) && !watch_.verdict->raised()) watch_.look_at_peers();
+  if (lost_.load(std::memory_order_relaxed)) return;
+  const Status fault = fault_.look(); // also of a replay that is not begun any more
+  if (fault.ok()) return;
+  lost_.store(true, std::memory_order_relaxed);
+  watch_.fail(fault.with_context(names_[static_cast<std::size_t>(rank_)]));
+}
+
+std::optional<DeviceReplays::Captured> DeviceReplays::find(std::uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(operations_.begin(), operations_.end(), [&](const Captured& operation) {
+        return static_cast<std::uint32_t>(operation.number) == number;
+      });
+  if (found == operations_.end()) return std::nullopt;
+  return *found;
+}
+
+/// Writes what this rank's streams wait for; their next operation needs it again.
+void DeviceReplays::open(bool all) const noexcept {
+  const std::uint32_t number = board_.gate(rank_).replaying.load(std::memory_order_acquire);
+  if (number == 0) return;
+  for (int from = 0; from < board_.nranks(); ++from) {
+    Mail& mail = board_.mail(rank_, from);
+    mail.ready.store(number, std::memory_order_release); // pair with the waits of a stream
+    if (all) mail.done.store(number, std::memory_order_release);
+  }
+}
+
+Status DeviceReplays::too_late(const Captured& operation) const {
+  const DeviceBoard::Gate& own = board_.gate(rank_);
+  const std::uint32_t begun = own.replays.load(std::memory_order_acquire);
+  const auto number = static_cast<std::uint32_t>(operation.number);
+  std::string absent, elsewhere, at_work;
+  const auto add = [&](std::string& names, int rank) {
+    names += (names.empty() ? "" : ", ") + names_[static_cast<std::size_t>(rank)];
+  };
+  for (int rank = 0; rank < board_.nranks(); ++rank) {
+    if (rank == rank_) continue;
+    const DeviceBoard::Gate& gate = board_.gate(rank);
+    const std::uint32_t replaying = gate.replaying.load(std::memory_order_acquire);
+    const std::uint32_t replays = gate.replays.load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(replays - begun) < 0) {
+      add(absent, rank);
+    } else if (replays == begun && replaying != 0 && replaying != number) {
+      add(elsewhere, rank);
+    } else if (rank < operation.workers &&
+               board_.mail(rank_, rank).done.load(std::memory_order_acquire) != number) {
+      add(at_work, rank);
+    }
+  }
+  const std::string& names = !absent.empty() ? absent : !elsewhere.empty() ? elsewhere : at_work;
+  const char* const what =
+      !absent.empty() ? "come to the operation in its replay; it has not launched its graph, what "
+                        "comes before the operation does not end, or that rank is stopped"
+      : !elsewhere.empty() ? "come to the operation; it replays another one. All ranks must launch "
+                             "their graphs in the same order"
+                           : "do its share of the work";
+  return Status::error(
+      Code::kRemoteError,
+      fmt::format("no progress for {:.1f} s. {} in {}, replayed by a graph: "
+                  "waiting for {} to {}",
+                  static_cast<double>(operation.timeout_ns) * 1e-9,
+                  names_[static_cast<std::size_t>(rank_)], describe(operation.call),
+                  names.empty() ? "the device" : names, what));
+}
+
+} // namespace whorl

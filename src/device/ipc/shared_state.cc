@@ -1,0 +1,95 @@
+#include "device/ipc/shared_state.h"
+
+#include <cstring>
+
+#include "base/bytes.h"
+
+namespace whorl {
+
+template <class T>
+void DeviceBoard::Words<T>::store(const T& value) noexcept {
+  std::array<std::uint64_t, kWords> words{};
+  std::memcpy(words.data(), &value, sizeof value);
+  for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+}
+
+template <class T>
+void DeviceBoard::Words<T>::load(T& value) const noexcept {
+  std::array<std::uint64_t, kWords> words;
+  for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+  std::memcpy(static_cast<void*>(&value), words.data(), sizeof value);
+}
+
+DeviceBoard::DeviceBoard(std::span<std::byte> memory, int nranks) noexcept
+    : head_(reinterpret_cast<Head*>(memory.data())),
+      gates_(reinterpret_cast<Gate*>(memory.data() + sizeof(Head))),
+      reports_(reinterpret_cast<gpu::Report*>(gates_ + nranks)),
+      mail_(reinterpret_cast<Mail*>(reports_ + nranks)),
+      nranks_(nranks) {
+  boxes_ = reinterpret_cast<Box*>(memory.data() + words().size());
+}
+
+std::span<std::byte> DeviceBoard::words() const noexcept {
+  const auto ranks = static_cast<std::size_t>(nranks_);
+  const std::size_t bytes =
+      sizeof(Head) + ranks * (sizeof(Gate) + sizeof(gpu::Report)) + ranks * ranks * sizeof(Mail);
+  return {reinterpret_cast<std::byte*>(head_), round_up(bytes, kPage)};
+}
+
+bool DeviceBoard::post(int rank, std::uint64_t number, const DevicePost* what) noexcept {
+  Box& box = boxes_[rank];
+  if (what != nullptr) {
+    Slot& slot = box.slots[turn_ % 2];
+    const std::uint64_t before = slot.number.load(std::memory_order_relaxed);
+    for (int other = 0; before > 0 && other < nranks_; ++other) {
+      if (other == rank) continue;
+      // Pairs with the store below: that rank has read the post.
+      if (boxes_[other].posted.load(std::memory_order_acquire) <= before) return false;
+    }
+    ++turn_;
+    slot.post.store(*what);
+    slot.number.store(number, std::memory_order_release); // pairs with the first load of call()
+  }
+  box.posted.store(number, std::memory_order_release); // pairs with the load of call()
+  return true;
+}
+
+DeviceBoard::Call DeviceBoard::call(int rank, std::uint64_t number,
+                                    DevicePost* what) const noexcept {
+  const Box& box = boxes_[rank];
+  if (box.posted.load(std::memory_order_acquire) < number) return Call::kNone;
+  for (const Slot& slot : box.slots) {
+    if (slot.number.load(std::memory_order_acquire) != number) continue;
+    slot.post.load(*what);
+    return Call::kDevice;
+  }
+  return Call::kHost;
+}
+
+void DeviceBoard::answer(int rank, std::uint64_t number, bool yes) noexcept {
+  // Pairs with the load below: nothing but the word itself depends on it.
+  boxes_[rank].answer.store(2 * number + (yes ? 1 : 0), std::memory_order_release);
+}
+
+DeviceBoard::Answer DeviceBoard::answer(int rank, std::uint64_t number) const noexcept {
+  const std::uint64_t last = boxes_[rank].answer.load(std::memory_order_acquire);
+  if (last < 2 * number) return Answer::kNone;
+  return last % 2 == 1 ? Answer::kYes : Answer::kNo;
+}
+
+void DeviceBoard::offer(int rank, const DeviceOffer* what) noexcept {
+  Box& box = boxes_[rank];
+  if (what != nullptr) box.offer.store(*what);
+  box.offered.store(what != nullptr ? 2 : 1, std::memory_order_release); // pairs with offer_of()
+}
+
+DeviceBoard::Answer DeviceBoard::offer_of(int rank, DeviceOffer& what) const noexcept {
+  const Box& box = boxes_[rank];
+  const std::uint64_t offered = box.offered.load(std::memory_order_acquire);
+  if (offered == 0) return Answer::kNone;
+  if (offered == 1) return Answer::kNo;
+  box.offer.load(what);
+  return Answer::kYes;
+}
+
+} // namespace whorl
