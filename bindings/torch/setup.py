@@ -21,7 +21,7 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension  # noqa: E402
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIBRARY = "libwhorl.so.0"
-PLACES = ("lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "src/comm", ".")
+PLACES = ("lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "src", ".")
 
 
 def under(prefix: Path) -> Path | None:
@@ -66,7 +66,7 @@ def built_here(folder: Path) -> Path:
              "-Dperf=disabled"],
             check=True,
         )
-    name = "src/comm/libwhorl.so"
+    name = "src/libwhorl.so"
     targets = subprocess.run(
         ["ninja", "-C", str(folder), "-t", "targets", "all"],
         capture_output=True, text=True, check=True,

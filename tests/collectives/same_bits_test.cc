@@ -15,9 +15,9 @@
 #include <random>
 #include <set>
 
+#include "api/handle.h"
 #include "base/hash.h"
 #include "base/system.h"
-#include "comm/handle.h"
 #include "comm/setup.h"
 #include "tests/support/process_world.h"
 

@@ -64,7 +64,7 @@ def libraries() -> list[Path]:
         return [Path(one) for one in named.split(os.pathsep)]
     builds = [ROOT / "build" / "release"] + sorted(ROOT.glob("build*/*/"))
     return [ROOT / "build" / "gpu_check" / "python"] + [
-        build / part for build in builds for part in ("src/comm", "bindings/nccl")]
+        build / part for build in builds for part in ("src", "bindings/nccl")]
 
 
 def need_library(name: str) -> Path:

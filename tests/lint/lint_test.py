@@ -11,7 +11,7 @@ import count_tests  # noqa: E402
 from include_rules import violations  # noqa: E402
 from source_rules import code_violations, text_violations  # noqa: E402
 
-FILES = {"src/base/status.h", "src/schedule/schedule.h", "src/comm/group.h", "src/exec/plan.h",
+FILES = {"src/base/status.h", "src/schedule/schedule.h", "src/api/group.h", "src/exec/plan.h",
          "transports/transport.h", "transports/endpoint.h", "transports/tcp/wire.h",
          "include/whorl/whorl.h", "perf/table.h"}
 
@@ -42,7 +42,7 @@ class IncludeRules(unittest.TestCase):
                            ("src/exec/a.cc", '#include "transports/transport.h"'),
                            ("algorithms/a.cc", '#include "transports/transport.h"'),
                            ("transports/a.cc", '#include "exec/plan.h"'),
-                           ("src/exec/a.cc", '#include "comm/group.h"'),
+                           ("src/exec/a.cc", '#include "api/group.h"'),
                            ("perf/a.cc", '#include "base/status.h"'),
                            ("src/exec/a.cc", "#include <openssl/hmac.h>"),
                            ("src/exec/a.cc", '#include "plan.h"'),
@@ -51,7 +51,7 @@ class IncludeRules(unittest.TestCase):
 
     def test_message_names_the_rule(self):
         self.assertIn("src/schedule -> src/base",
-                      includes("src/schedule/a.cc", '#include "comm/group.h"')[0])
+                      includes("src/schedule/a.cc", '#include "api/group.h"')[0])
 
 
 class SourceRules(unittest.TestCase):

@@ -13,7 +13,7 @@
 #include <numeric>
 #include <random>
 
-#include "comm/handle.h"
+#include "api/handle.h"
 #include "perf/common/forked.h"
 #include "tools/explain/ranks.h"
 

@@ -1,7 +1,7 @@
 // Many communicators of the same ranks: how much what they choose, and by what, differs.
 #include <array>
 
-#include "comm/handle.h"
+#include "api/handle.h"
 #include "tools/explain/measure.h"
 #include "tools/explain/ranks.h"
 #include "tuning/selector.h"

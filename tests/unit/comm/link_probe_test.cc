@@ -10,7 +10,7 @@
 #include <cstring>
 #include <set>
 
-#include "comm/handle.h"
+#include "api/handle.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/thread_world.h"
 

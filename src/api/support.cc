@@ -1,4 +1,4 @@
-#include "comm/api/support.h"
+#include "api/support.h"
 
 #include <pthread.h>
 

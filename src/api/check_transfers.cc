@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "comm/check.h"
+#include "api/check.h"
 
 namespace whorl {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <span>
 
+#include "api/batch.h"
 #include "base/status.h"
-#include "comm/batch.h"
 
 namespace whorl {
 

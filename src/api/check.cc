@@ -1,4 +1,4 @@
-#include "comm/check.h"
+#include "api/check.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "comm/handle.h"
+#include "api/handle.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 // Groups, collectives, transfers, operators.
 #include <cstring>
 
-#include "comm/api/support.h"
-#include "comm/check.h"
-#include "comm/group.h"
+#include "api/check.h"
+#include "api/group.h"
+#include "api/support.h"
 #include "engine/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds

@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "api/group.h"
+#include "api/handle.h"
 #include "base/status.h"
 #include "base/wait.h"
-#include "comm/group.h"
-#include "comm/handle.h"
 #include "engine/request.h"
 #include "engine/stream.h"
 

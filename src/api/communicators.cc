@@ -4,11 +4,11 @@
 #include <span>
 #include <vector>
 
+#include "api/create.h"
+#include "api/group.h"
+#include "api/support.h"
 #include "bootstrap/meeting_point.h"
 #include "bootstrap/root.h"
-#include "comm/api/support.h"
-#include "comm/create.h"
-#include "comm/group.h"
 #include "device/staged/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds

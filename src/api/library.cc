@@ -1,5 +1,5 @@
 // Version, error texts, host streams.
-#include "comm/api/support.h"
+#include "api/support.h"
 #include "comm/interrupt.h"
 #include "device/common/support.h"
 #include "engine/stream.h"

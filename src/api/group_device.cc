@@ -1,4 +1,4 @@
-#include "comm/device_meeting.h"
+#include "api/group_device.h"
 
 #include <algorithm>
 #include <string>

@@ -1,14 +1,14 @@
-#include "comm/group.h"
+#include "api/group.h"
 
 #include <algorithm>
 #include <deque>
 #include <mutex>
 #include <utility>
 
+#include "api/batch.h"
+#include "api/check.h"
+#include "api/group_device.h"
 #include "base/thread.h"
-#include "comm/batch.h"
-#include "comm/check.h"
-#include "comm/device_meeting.h"
 #include "engine/stream.h"
 
 namespace whorl {

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
+#include "api/handle.h"
 #include "base/status.h"
 #include "bootstrap/gathering.h"
-#include "comm/handle.h"
 #include "comm/options.h"
 #include "comm/setup.h"
 #include "whorl/whorl.h"

@@ -1,4 +1,4 @@
-#include "comm/create.h"
+#include "api/create.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "comm/batch.h"
+#include "api/batch.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "comm/check_blocks.h"
+#include "api/check_v.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "comm/check.h"
+#include "api/check.h"
 
 namespace whorl {
 namespace {

@@ -1,6 +1,6 @@
 // Memory that other ranks of the host can map.
 #include "device/common/memory.h"
-#include "comm/api/support.h"
+#include "api/support.h"
 #include "memory/heap.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "api/group.h"
+#include "api/handle.h"
 #include "base/status.h"
-#include "comm/group.h"
-#include "comm/handle.h"
 #include "engine/stream.h"
 #include "whorl/whorl.h"
 

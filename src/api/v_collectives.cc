@@ -1,6 +1,6 @@
 // Collectives whose blocks have different sizes.
-#include "comm/api/support.h"
-#include "comm/check_blocks.h"
+#include "api/check_v.h"
+#include "api/support.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT

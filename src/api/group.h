@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "api/handle.h"
 #include "base/status.h"
 #include "comm/communicator.h"
-#include "comm/handle.h"
 #include "engine/request.h"
 #include "engine/stream.h"
 
