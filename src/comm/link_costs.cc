@@ -6,7 +6,7 @@
 #include <map>
 
 #include "comm/decisions.h"
-#include "comm/report.h"
+#include "comm/setup_round.h"
 
 namespace whorl {
 namespace {

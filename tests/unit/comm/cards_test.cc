@@ -1,5 +1,5 @@
 // What ranks ask for in their cards and what comes of it.
-#include "comm/cards.h"
+#include "comm/rank_info.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "comm/cards.h"
+#include "comm/rank_info.h"
 
 #include <fmt/core.h>
 
