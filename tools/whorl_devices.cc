@@ -9,8 +9,8 @@
 
 #include "whorl/whorl.h"
 #ifdef WHORL_HAVE_CUDA
-#include "gpu/links.h"
 #include "gpu/nvml.h"
+#include "topology/nvlink.h"
 #endif
 
 namespace {

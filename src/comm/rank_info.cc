@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/params.h"
-#include "comm/local_host.h"
 #include "device/staged/stream.h"
+#include "topology/host.h"
 
 namespace whorl {
 namespace {

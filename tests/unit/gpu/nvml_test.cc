@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "gpu/links.h"
 #include "gpu/nvml.h"
 #include "gpu/trouble.h"
+#include "topology/nvlink.h"
 
 namespace whorl::gpu {
 namespace {

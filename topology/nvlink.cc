@@ -1,4 +1,4 @@
-#include "gpu/links.h"
+#include "topology/nvlink.h"
 
 #include <algorithm>
 

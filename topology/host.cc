@@ -1,4 +1,4 @@
-#include "comm/local_host.h"
+#include "topology/host.h"
 
 #include <unistd.h>
 
