@@ -11,7 +11,7 @@
 #include "memory/memory_limit.h"
 #include "memory/memory_map.h"
 #include "node/fd_parcel.h"
-#include "tests/unit/transports/failing_system.h"
+#include "tests/support/failing_system.h"
 #include "transports/fifo/endpoint.h"
 #include "transports/fifo/layout.h"
 #include "transports/inproc/transport.h"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap_support.h"
+#include "tests/unit/bootstrap/support.h"
 
 namespace whorl {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "memory/memory_map.h"
-#include "tests/unit/transports/failing_system.h"
+#include "tests/support/failing_system.h"
 #include "transports/shm/peer_heap.h"
 
 namespace whorl {

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap_support.h"
 #include "tests/support/intruders.h"
+#include "tests/unit/bootstrap/support.h"
 
 namespace whorl {
 namespace {

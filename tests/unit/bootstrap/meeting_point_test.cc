@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bootstrap/meeting_point.h"
-#include "bootstrap_support.h"
+#include "tests/unit/bootstrap/support.h"
 
 namespace whorl {
 namespace {
