@@ -84,9 +84,10 @@ class FewFiles {
   rlimit before_{};
 };
 
-/// Does `meanwhile` with at most `files` open files, while another process has 1,010 connections to
-/// the address, of which nothing is heard.
-inline void with_idle_connections(const SocketAddress& address, rlim_t files,
+/// Does `meanwhile` while another process has 1,010 connections to the address, of which nothing is
+/// heard. The listening side knows its limit of open files when it is made, so the caller lowers
+/// the limit before that.
+inline void with_idle_connections(const SocketAddress& address,
                                   const std::function<void()>& meanwhile) {
   constexpr int kConnections = 1010;
   std::vector<Fd> sockets;
@@ -103,7 +104,6 @@ inline void with_idle_connections(const SocketAddress& address, rlim_t files,
     }
     return std::string("connected");
   });
-  const FewFiles few(files);
   ASSERT_EQ("connected", other.run());
   meanwhile();
 }

@@ -111,16 +111,18 @@ TEST_F(OtherUser, GetsNothingByTakingThePortFirst) {
 // --- idle connections ---
 
 TEST(IdleConnections, DoNotKeepRanksFromTheRootsPort) {
+  const FewFiles few(1024);
   const UniqueId id = loopback_root();
-  with_idle_connections(id.addresses.front(), 1024, [&] {
+  with_idle_connections(id.addresses.front(), [&] {
     meet(4, [&](int rank) { return meet_by_id(id, attendant(rank, 4)); });
   });
 }
 
 TEST(IdleConnections, DoNotKeepRanksFromTheRootsName) {
+  const FewFiles few(1024);
   const Result<UniqueId> id = start_root(RootScope::kThisHost);
   ASSERT_TRUE(id.ok()) << id.status().message();
-  with_idle_connections(id->addresses.front(), 1024, [&] {
+  with_idle_connections(id->addresses.front(), [&] {
     meet(4, [&](int rank) { return meet_by_id(*id, attendant(rank, 4)); });
   });
 }

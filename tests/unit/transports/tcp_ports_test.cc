@@ -37,8 +37,8 @@ TEST(Mesh, IdleConnectionsKeepNobodyOut) {
   ASSERT_TRUE(listener.ok()) << listener.status().message();
   const SocketAddress address = *bound_address(listener->get());
   const Identity identity = any_identity();
-  // So few files that those of the intruders could take them all.
-  with_idle_connections(address, 128, [&] {
+  const FewFiles few(128); // those of the intruders could take them all
+  with_idle_connections(address, [&] {
     std::thread accepting([&] {
       MeshPlan plan = plan_of(0, identity);
       plan.expected.push_back({1, SocketRole::kData, 0});
