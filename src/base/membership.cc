@@ -21,6 +21,12 @@ std::string Membership::describe(int peer) const {
                      card.host_name.data(), card.process_id);
 }
 
+int Membership::ranks_in_process_of(int member) const noexcept {
+  return static_cast<int>(std::count_if(cards.begin(), cards.end(), [&](const RankCard& other) {
+    return other.process_key == card(member).process_key;
+  }));
+}
+
 bool Membership::on_one_host() const noexcept {
   return std::all_of(cards.begin(), cards.end(),
                      [&](const RankCard& card) { return card.host_key == cards[0].host_key; });

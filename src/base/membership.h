@@ -63,6 +63,10 @@ struct Membership {
   /// "rank 3 (host node7, pid 4242)", with the communicator's name if it has one.
   std::string describe(int rank) const;
   std::vector<std::string> names() const; ///< of all ranks, as describe() has them
+  const RankCard& card(int of) const { return cards[static_cast<std::size_t>(of)]; }
+  bool same_process(int a, int b) const { return card(a).process_key == card(b).process_key; }
+  /// How many ranks the process of `member` has.
+  int ranks_in_process_of(int member) const noexcept;
   /// Whether all ranks can share memory.
   bool on_one_host() const noexcept;
   /// Whether processes of this communicator may map each other's device memory: all ranks are on

@@ -61,10 +61,7 @@ Communicator::Communicator(Setup setup)
                                        .algorithms = setup_.options.algorithms,
                                        .verify = setup_.verify})),
       tasks_(std::make_shared<TaskQueue>(static_cast<TaskRunner&>(*this))) {
-  const auto& cards = setup_.membership->cards;
-  const std::uint64_t here = cards[static_cast<std::size_t>(setup_.membership->rank)].process_key;
-  prepare_device(static_cast<int>(std::count_if(
-      cards.begin(), cards.end(), [&](const RankCard& card) { return card.process_key == here; })));
+  prepare_device(membership().ranks_in_process_of(rank()));
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,

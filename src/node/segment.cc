@@ -51,8 +51,6 @@ class Meeting {
 
  private:
   bool leads() const noexcept { return plan_.members.front() == membership_.rank; }
-  const RankCard& card(int rank) const { return membership_.cards[static_cast<std::size_t>(rank)]; }
-  bool same_process(int a, int b) const { return card(a).process_key == card(b).process_key; }
   /// Whether the process of rank `a` watches that of rank `b` itself.
   bool watches(int a, int b) const;
 
@@ -84,7 +82,7 @@ bool Meeting::watches(int a, int b) const {
   if (processes_.size() <= kMostProcesses) return true;
   const auto place = [&](int rank) {
     return std::find_if(processes_.begin(), processes_.end(),
-                        [&](int lowest) { return same_process(lowest, rank); }) -
+                        [&](int lowest) { return membership_.same_process(lowest, rank); }) -
            processes_.begin();
   };
   return std::has_single_bit(static_cast<std::uint64_t>(std::abs(place(a) - place(b))));
@@ -121,7 +119,7 @@ Status Meeting::connect() {
     }
   } else {
     const int leader = plan_.members.front();
-    const RankCard::Address& address = card(leader).addresses[plan_.index];
+    const RankCard::Address& address = membership_.card(leader).addresses[plan_.index];
     const SocketAddress target =
         SocketAddress::decode(std::span(address.bytes).first<SocketAddress::kEncodedBytes>());
     if (target.family() != AF_UNIX) {
@@ -216,7 +214,7 @@ Status Meeting::read_hello(int rank, FdParcelReceiver& received) {
     if (!in.ok() || (kind != FdKind::kHeap && kind != FdKind::kOutbox)) return malformed(rank);
     if (kind == FdKind::kOutbox) {
       result_.outboxes.push_back({.rank = rank, .fd = std::move(fd)});
-    } else if (!same_process(rank, membership_.rank) &&
+    } else if (!membership_.same_process(rank, membership_.rank) &&
                std::binary_search(processes_.begin(), processes_.end(), rank)) {
       result_.heaps.push_back({.rank = rank, .fd = std::move(fd)});
     }
@@ -230,9 +228,10 @@ Status Meeting::open_pidfds() {
   for (const MeshLink& link : links_) {
     int pid = 0;
     WHORL_TRY(check_user(link, &pid));
-    if (std::none_of(result_.pidfds.begin(), result_.pidfds.end(),
-                     [&](const ProcessFd& p) { return same_process(p.rank, link.rank); }) &&
-        !same_process(link.rank, membership_.rank) && pid > 0) {
+    if (std::none_of(
+            result_.pidfds.begin(), result_.pidfds.end(),
+            [&](const ProcessFd& p) { return membership_.same_process(p.rank, link.rank); }) &&
+        !membership_.same_process(link.rank, membership_.rank) && pid > 0) {
       const int fd = sys().pidfd_open(pid);
       if (fd >= 0) result_.pidfds.push_back({.rank = link.rank, .fd = Fd(fd)});
     }
@@ -255,7 +254,8 @@ Status Meeting::make_segment() {
 
 /// Gives every rank what it needs, or tells it why there is nothing.
 Status Meeting::send_offers(const Status& failure) {
-  const Fd own_pidfd(sys().pidfd_open(static_cast<int>(card(membership_.rank).process_id)));
+  const Fd own_pidfd(
+      sys().pidfd_open(static_cast<int>(membership_.card(membership_.rank).process_id)));
   std::vector<FdParcelSender> senders;
   for (const MeshLink& link : links_) {
     ByteWriter body;
@@ -267,7 +267,7 @@ Status Meeting::send_offers(const Status& failure) {
       body.put_bytes(std::as_bytes(std::span(text)));
     } else {
       const auto add = [&](FdKind kind, int rank, int fd) {
-        if (fd < 0 || same_process(rank, link.rank)) return;
+        if (fd < 0 || membership_.same_process(rank, link.rank)) return;
         body.put(static_cast<std::uint32_t>(kind));
         body.put(static_cast<std::uint32_t>(rank));
         fds.push_back(fd);
@@ -388,7 +388,7 @@ std::vector<int> processes_of(const Membership& membership, std::span<const int>
   std::vector<int> lowest;
   std::unordered_set<std::uint64_t> known;
   for (const int rank : members) {
-    if (known.insert(membership.cards[static_cast<std::size_t>(rank)].process_key).second) {
+    if (known.insert(membership.card(rank).process_key).second) {
       lowest.push_back(rank);
     }
   }

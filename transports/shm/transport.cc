@@ -37,10 +37,8 @@ constexpr std::size_t kMostBoxes = 128;
 /// and those of all ranks elsewhere.
 std::size_t most_boxes(const Membership& membership) {
   std::size_t most = 0;
-  for (const RankCard& card : membership.cards) {
-    const auto here = static_cast<std::size_t>(std::count_if(
-        membership.cards.begin(), membership.cards.end(),
-        [&](const RankCard& other) { return other.process_key == card.process_key; }));
+  for (int rank = 0; rank < membership.nranks; ++rank) {
+    const auto here = static_cast<std::size_t>(membership.ranks_in_process_of(rank));
     most = std::max(most, here * (membership.cards.size() - here + 1));
   }
   return most;
@@ -137,11 +135,10 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
 
   heaps_.resize(static_cast<std::size_t>(membership.nranks));
   for (ProcessFd& received : meeting->heaps) {
-    const std::uint64_t key = membership.cards[static_cast<std::size_t>(received.rank)].process_key;
-    auto heap = PeerHeap::of(key, std::move(received.fd));
+    auto heap = PeerHeap::of(membership.card(received.rank).process_key, std::move(received.fd));
     if (!heap.ok()) return heap.status().with_context(membership.describe(received.rank));
     for (const int peer : peers) {
-      if (membership.cards[static_cast<std::size_t>(peer)].process_key == key) {
+      if (membership.same_process(peer, received.rank)) {
         heaps_[static_cast<std::size_t>(peer)] = *heap;
       }
     }
@@ -196,12 +193,9 @@ std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcep
 
 /// Watches the process of `rank`, through its pidfd, or through the socket to that rank alone.
 void ShmTransport::watch(int rank, Fd fd, bool pidfd) {
-  const auto key = [&](int r) {
-    return membership().cards[static_cast<std::size_t>(r)].process_key;
-  };
   Watch watch{.ranks = {}, .pidfd = pidfd, .fd = std::move(fd), .hang_ups = 0};
   for (const int peer : peers()) {
-    if (pidfd ? key(peer) == key(rank) : peer == rank) watch.ranks.push_back(peer);
+    if (pidfd ? membership().same_process(peer, rank) : peer == rank) watch.ranks.push_back(peer);
   }
   // Without POLLIN a socket shows its hang-up only.
   polled_.push_back({.fd = watch.ranks.empty() ? -1 : watch.fd.get(),

@@ -431,12 +431,8 @@ Registry& registry() {
 std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
                                                std::span<std::byte> board, FdMailbox* mailbox,
                                                const DeviceWatch& watch, const DeviceRules& rules) {
-  const auto all = [&](auto&& holds) {
-    return std::all_of(members.cards.begin(), members.cards.end(), holds);
-  };
-  const RankCard& first = members.cards[0];
   if (!devices_possible()) return nullptr;
-  if (!all([&](const RankCard& card) { return card.process_key == first.process_key; })) {
+  if (members.ranks_in_process_of(members.rank) != members.nranks) {
     static_assert(kMostDeviceRanks <= gpu::kMaxBuffers);
     if (!members.shares_devices() || board.empty()) return nullptr;
     return std::make_shared<DevicePeers>(members, board, mailbox, watch, rules);

@@ -262,7 +262,7 @@ bool DevicePeers::on_one_device() const {
   for (std::size_t a = 0; a < posts_.size(); ++a) {
     if (posts_[a].device != posts_[0].device) return false;
     for (std::size_t b = 0; b < a; ++b) { // within a process memory is not mapped once more
-      if (members_.cards[a].process_key == members_.cards[b].process_key &&
+      if (members_.same_process(static_cast<int>(a), static_cast<int>(b)) &&
           posts_[a].context != posts_[b].context) {
         return false;
       }

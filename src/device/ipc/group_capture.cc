@@ -27,7 +27,7 @@ std::string DevicePeers::why_not_captured(const Operation& operation) const {
       return "the driver of " + names_[a] + " cannot capture that streams wait for each other";
     }
     for (std::size_t b = 0; b < a; ++b) { // its branches may be put one behind the other
-      if (members_.cards[a].process_key == members_.cards[b].process_key &&
+      if (members_.same_process(static_cast<int>(a), static_cast<int>(b)) &&
           posts_[a].capture != 0 && posts_[a].capture == posts_[b].capture) {
         return fmt::format(
             "{} and {} do so into the same graph; ranks that wait for each other "

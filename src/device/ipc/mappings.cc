@@ -23,9 +23,8 @@ DeviceMappings::DeviceMappings(const Membership& members, FdMailbox* mailbox)
     : members_(members), mailbox_(mailbox) {
   static_assert(sizeof(Header) + FdMailbox::kMostFds * sizeof(std::uint64_t) <=
                 FdMailbox::kMostBytes);
-  const std::uint64_t here = members.cards[static_cast<std::size_t>(members.rank)].process_key;
-  for (const RankCard& card : members.cards) {
-    if (card.process_key != here) peers_.push_back(static_cast<int>(card.rank));
+  for (int rank = 0; rank < members.nranks; ++rank) {
+    if (!members.same_process(rank, members.rank)) peers_.push_back(rank);
   }
   possible_ =
       mailbox != nullptr && mailbox->receives() &&

@@ -75,10 +75,7 @@ Status DevicePeerSchedules::reach(int rank, const DeviceOffer& offer, const Devi
   if (!offer.region.valid(planner_.layout().region_bytes())) {
     return Status::error(Code::kInternalError, "a malformed description of it");
   }
-  const auto process = [&](int of) {
-    return members_.cards[static_cast<std::size_t>(of)].process_key;
-  };
-  const bool here = process(rank) == process(members_.rank);
+  const bool here = members_.same_process(rank, members_.rank);
   const DeviceRegions::Device& device = own_->devices()[0];
   if (here) WHORL_TRY(enable_access(device.context, reinterpret_cast<CUcontext>(post.context)));
   bool busy = false;

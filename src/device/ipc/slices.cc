@@ -73,12 +73,7 @@ void DeviceSlices::stop_mapping() {
   mappings_.give_up();
 }
 
-bool DeviceSlices::is_here(int rank) const {
-  const auto process = [&](int of) {
-    return members_.cards[static_cast<std::size_t>(of)].process_key;
-  };
-  return process(rank) == process(members_.rank);
-}
+bool DeviceSlices::is_here(int rank) const { return members_.same_process(rank, members_.rank); }
 
 Status DeviceSlices::map(std::span<const DevicePost> posts) {
   const gpu::ContextGuard guard(context_);
