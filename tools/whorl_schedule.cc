@@ -229,8 +229,9 @@ Result<Built> read(const Arguments& arguments) {
   if (!spec.ok()) return spec.status();
   built.spec = *spec;
   std::ifstream file(arguments.file);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+  std::string text;
+  for (char c = 0; file.get(c);) text += c;
+  if (!file.is_open() || file.bad()) {
     return bad(fmt::format("Cannot read {}: {}.", arguments.file, std::strerror(errno)));
   }
   const std::size_t first = text.find_first_not_of(" \t\r\n");
@@ -262,6 +263,9 @@ Result<Built> read(const Arguments& arguments) {
 int check(const Arguments& arguments) {
   if (arguments.file.empty() && (arguments.algorithm.empty() || arguments.nranks == 0)) {
     return fail(kBadInput, "An algorithm and a number of ranks are required, or --file.");
+  }
+  if (!arguments.file.empty() && (arguments.channels != 1 || !arguments.dims.empty())) {
+    return fail(kBadInput, "--channels and --dims do not go with --file: the file has schedules.");
   }
   auto built = arguments.file.empty() ? build(arguments) : read(arguments);
   if (!built.ok()) return fail(kBadInput, built.status().message());

@@ -18,13 +18,17 @@ constexpr std::array kParams{
               "each costs slots of memory for every pair of ranks."},
     ParamInfo{Param::kMaxChannels, "WHORL_MAX_CHANNELS", "2",
               "Channels that every pair of ranks is connected by, 2 to 16; over TCP, sockets."},
-    ParamInfo{Param::kSlots, "WHORL_SLOTS", "",
-              "Slots of each FIFO, 2 to 64; the smallest number that any rank asks for. More: "
-              "longer bursts without waiting, more memory. Empty: 16; 8 with more than 16 ranks; 4 "
-              "of more than 128 KiB or with more ranks than cores."},
-    ParamInfo{Param::kSlotBytes, "WHORL_SLOT_BYTES", "",
-              "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message. "
-              "Empty: 65536, and 524288 where ranks are connected by TCP."},
+    ParamInfo{
+        Param::kSlots, "WHORL_SLOTS", "",
+        "Slots of each FIFO, 2 to 64; the smallest number that any rank asks for. More: "
+        "longer bursts without waiting, more memory. Empty: 16; 8 with more than 16 ranks; 4 "
+        "of more than 128 KiB or with more ranks than cores; fewer where the FIFOs of a host would "
+        "take more than a quarter of its memory."},
+    ParamInfo{
+        Param::kSlotBytes, "WHORL_SLOT_BYTES", "",
+        "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message. "
+        "Empty: 65536, and 524288 where ranks are connected by TCP; smaller where the FIFOs of a "
+        "host would take more than a quarter of its memory."},
     ParamInfo{
         Param::kMemoryBudget, "WHORL_MEMORY_BUDGET", "0",
         "Bytes that one rank's part of a communicator may occupy for messages and workspaces, "

@@ -110,9 +110,16 @@ std::vector<SocketAddress> places_of(const std::vector<SocketAddress>& addresses
 
 /// Whether the text names loopback itself, and not a host whose name leads there on that host only
 /// (127.0.1.1 on Debian).
-bool is_local_text(std::string_view host_port) {
+bool is_local_text(std::string_view host_port, const std::vector<SocketAddress>& addresses) {
+  if (!std::all_of(addresses.begin(), addresses.end(),
+                   [](const SocketAddress& address) { return address.is_loopback(); })) {
+    return false;
+  }
   const std::string_view host = host_port.substr(0, host_port.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  const bool is_number =
+      host.starts_with('[') || host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return is_number || host == "localhost" || host.starts_with("localhost.") ||
+         host == "ip6-localhost" || host == "ip6-loopback";
 }
 
 /// The addresses at which other hosts may reach the port: those that the name has here, or all of
@@ -120,8 +127,8 @@ bool is_local_text(std::string_view host_port) {
 Result<std::vector<SocketAddress>> outer_addresses(std::string_view host_port,
                                                    const std::vector<SocketAddress>& addresses) {
   std::vector<SocketAddress> out;
-  if (is_local_text(host_port)) return out;
-  Result<std::vector<SocketAddress>> own = local_addresses();
+  if (is_local_text(host_port, addresses)) return out;
+  Result<std::vector<SocketAddress>> own = interface_addresses();
   if (!own.ok()) return own.status();
   for (SocketAddress& address : *own) address.set_port(addresses.front().port());
   for (const SocketAddress& address : addresses) {

@@ -60,7 +60,7 @@ AcceptorRules Host::rules(bool same_user, const Identity* identity, FindSecret f
 Status Host::prepare() { return only_ ? root_of(*only_).status() : Status(); }
 
 bool Host::over() const {
-  if (!only_) return listeners_.empty();
+  if (!only_) return false;
   const Root& root = *roots_.at(*only_);
   return root.finished() || (!root.joined_any() && sys().now_ns() >= patience_ends_ns_);
 }
@@ -100,7 +100,10 @@ void Host::poll_all() {
     ready = ready.subspan(own);
   }
   if (const Status status = acceptor_.step(std::span(fds_).subspan(polled)); !status.ok()) {
-    for (const auto& [job, root] : roots_) root->fail(status.code(), status.message());
+    log(LogLevel::kWarn, status.message());
+    for (const auto& [job, root] : roots_) { // those whose ranks are all here need no other socket
+      if (!root->complete()) root->fail(status.code(), status.message());
+    }
     if (only_) close_door();
   }
   if (only_) {

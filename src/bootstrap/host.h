@@ -25,6 +25,8 @@ class Host {
   /// ends.
   Host(std::vector<Fd> listeners, FindSecret find_secret);
 
+  Host(Host&&) = delete; // the acceptor calls it back
+
   /// Does early what can fail.
   Status prepare();
   void run();
@@ -34,7 +36,7 @@ class Host {
 
   bool over() const;
   void poll_all();
-  /// The root of a rendezvous, which may be new.
+  /// Finds the root of a rendezvous, or makes it.
   Result<Root*> root_of(const Job& job);
   void welcome(const ConnectionName& name, const Job& job, Fd socket);
   std::size_t awaited() const;

@@ -268,8 +268,9 @@ std::uint64_t Setup::digest() const noexcept {
   Hash hash;
   hash.mix(std::uint64_t{WHORL_VERSION_CODE});
   for (int c = 0; c < kNumCollectives; ++c) {
-    for (std::size_t k = 0; k < Selector::kClasses; ++k) {
-      hash.mix(selector.pick(static_cast<Collective>(c), std::size_t{1} << k).name);
+    const auto collective = static_cast<Collective>(c);
+    for (std::size_t k = 0; k < Selector::kClasses && selector.has(collective); ++k) {
+      hash.mix(selector.pick(collective, std::size_t{1} << k).name);
       hash.mix(0); // between two names
     }
   }

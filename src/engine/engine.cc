@@ -285,13 +285,7 @@ Progress Engine::advance() {
       if (!failure_.ok()) return Progress::kFailed;
     }
     const Progress progress = exchanging_ ? exchange_->advance() : current_->execution.advance();
-    if (progress == Progress::kFailed) {
-      failure_ = exchanging_ && !exchange_->error().ok() ? exchange_->error()
-                 : exchanging_                           ? fail_on(*exchange_->current())
-                                                         : fail_on(current_->execution.mismatch(),
-                                                                   current_->execution.mismatch().peer, fingerprint_);
-      if (!exchanging_ && failure_.ok()) failure_ = current_->execution.feed_error();
-    }
+    if (progress == Progress::kFailed) failure_ = failure_of_collective();
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
     if (config_.trace != nullptr && !exchanging_) { // transfers have their own tracks
@@ -304,6 +298,15 @@ Progress Engine::advance() {
 }
 
 /// The error of a failed execution; success where an endpoint failed (the verdict has the error).
+Status Engine::failure_of_collective() const {
+  if (!exchanging_) {
+    const Execution::Mismatch& mismatch = current_->execution.mismatch();
+    Status failure = fail_on(mismatch, mismatch.peer, fingerprint_);
+    return failure.ok() ? current_->execution.feed_error() : failure;
+  }
+  return exchange_->error().ok() ? fail_on(*exchange_->current()) : exchange_->error();
+}
+
 Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
                        const Fingerprint& ours) const {
   if (mismatch.peer < 0) return {};

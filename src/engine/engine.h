@@ -147,6 +147,8 @@ class Engine {
   Progress meet_any_rank();
   Progress advance_collectives();
   Progress advance_transfer(TransferQueue& queue);
+  /// Says why the collective under way has failed; no error if the verdict knows.
+  Status failure_of_collective() const;
   Status fail_on(const Execution::Mismatch& mismatch, int peer, const Fingerprint& ours) const;
   Status fail_on(const Transfer& transfer) const;
   std::string own_counts() const;

@@ -107,6 +107,7 @@ class Combine {
   WHORL_HOST_DEVICE void scale([[maybe_unused]] Value (&values)[kCount]) const {
     if constexpr (kMayDivide) {
       if constexpr (Format::kScalesOperands) {
+        if (scaled_ == 0) return; // a sum
         const auto factor = kernels::inverse_power<Value>(scaled_);
         WHORL_UNROLL
         for (int e = 0; e < kCount; ++e) values[e] *= factor;

@@ -27,7 +27,10 @@ void Acceptor::add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) {
     *wake_ns = std::min(*wake_ns, stranger.deadline_ns() + 1);
   }
   polled_ = strangers_.size();
-  for (const int listener : listeners_) fds.push_back({listener, POLLIN, 0});
+  // A listening socket stays ready while nothing can be accepted.
+  const bool pausing = sys().now_ns() < resume_ns_;
+  if (pausing) *wake_ns = std::min(*wake_ns, resume_ns_);
+  for (const int listener : listeners_) fds.push_back({pausing ? -1 : listener, POLLIN, 0});
 }
 
 Status Acceptor::step(std::span<const pollfd> ready) {
@@ -38,10 +41,10 @@ Status Acceptor::step(std::span<const pollfd> ready) {
   }
   const auto gone = [](const Handshake& stranger) { return stranger.fd() < 0; };
   std::erase_if(strangers_, gone);
+  if (strangers_.empty()) places_ = places();           // make_room() may have lowered it
   for (std::size_t i = 0; i < listeners_.size(); ++i) { // until somebody calls stop()
     if (ready[polled_ + i].revents != 0) WHORL_TRY(accept_from(i));
   }
-  std::erase_if(strangers_, gone);
   return {};
 }
 
@@ -51,6 +54,8 @@ Status Acceptor::accept_from(std::size_t listener) {
     Fd socket(sys().accept(listeners_[listener]));
     if (socket.get() == -EMFILE || socket.get() == -ENFILE) {
       if (make_room()) continue;
+      constexpr std::uint64_t kPauseNs = 1'000'000'000;
+      resume_ns_ = sys().now_ns() + kPauseNs;
       return Status::error(Code::kSystemError,
                            fmt::format("{} cannot accept a connection: {}; raise the limit on open "
                                        "files (ulimit -n) of its process",

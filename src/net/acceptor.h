@@ -69,6 +69,7 @@ class Acceptor {
   std::size_t places_;
   std::vector<Handshake> strangers_; ///< oldest first
   std::size_t polled_ = 0;           ///< of them
+  std::uint64_t resume_ns_ = 0;      ///< when to accept again, after files ran out
 };
 
 } // namespace whorl

@@ -231,11 +231,15 @@ Result<std::vector<SocketAddress>> parse_address(std::string_view text) {
 }
 
 Result<std::vector<SocketAddress>> local_addresses() {
+  const std::string chosen = param_text(Param::kHostAddress);
+  if (chosen.empty()) return interface_addresses();
   std::vector<SocketAddress> out;
-  if (const std::string chosen = param_text(Param::kHostAddress); !chosen.empty()) {
-    WHORL_TRY(resolve(chosen, "", &out).with_context("WHORL_HOST_ADDRESS"));
-    return out;
-  }
+  WHORL_TRY(resolve(chosen, "", &out).with_context("WHORL_HOST_ADDRESS"));
+  return out;
+}
+
+Result<std::vector<SocketAddress>> interface_addresses() {
+  std::vector<SocketAddress> out;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) {
     return Status::error(

@@ -56,10 +56,13 @@ class SocketAddress {
 /// May block on the name service. The error says what is wrong with the text or the name.
 Result<std::vector<SocketAddress>> parse_address(std::string_view text);
 
-/// The addresses of this host that other hosts may reach, best first, with port 0: interfaces that
-/// look physical, then bridges and tunnels (docker, veth, virbr, …), IPv4 before IPv6 within each;
-/// loopback last. Link-local addresses are left out: they mean nothing on another host. With
-/// `WHORL_HOST_ADDRESS`, only what that name or number resolves to.
+/// Lists the addresses of this host's interfaces, best first, with port 0: interfaces that look
+/// physical, then bridges and tunnels (docker, veth, virbr, …), IPv4 before IPv6 within each;
+/// loopback last. Link-local addresses are left out: they mean nothing on another host.
+Result<std::vector<SocketAddress>> interface_addresses();
+
+/// Lists the addresses at which other hosts are to reach this one, best first, with port 0: what
+/// the name or number in `WHORL_HOST_ADDRESS` resolves to, or interface_addresses().
 Result<std::vector<SocketAddress>> local_addresses();
 
 /// The address a socket is bound to.

@@ -109,8 +109,10 @@ Result<std::vector<Listener>> bind_for_peers(std::size_t most, bool with_loopbac
   if (!with_loopback) {
     std::erase_if(addresses, [](const SocketAddress& a) { return a.is_loopback(); });
   }
-  if (addresses.size() > most) { // loopback is the last
-    addresses.erase(addresses.begin() + static_cast<std::ptrdiff_t>(most) - 1, addresses.end() - 1);
+  if (addresses.size() > most) {
+    const std::ptrdiff_t kept_last = addresses.back().is_loopback() ? 1 : 0; // loopback is the last
+    addresses.erase(addresses.begin() + static_cast<std::ptrdiff_t>(most) - kept_last,
+                    addresses.end() - kept_last);
   }
   std::vector<Listener> out;
   Status failure;

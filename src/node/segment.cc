@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/bytes.h"
@@ -46,7 +47,16 @@ class Meeting {
   explicit Meeting(const ShmMeetingPlan& plan)
       : plan_(plan),
         membership_(*plan.membership),
-        processes_(processes_of(membership_, plan.members)) {}
+        processes_(processes_of(membership_, plan.members)) {
+    std::unordered_map<std::uint64_t, int> place_of;
+    for (const int lowest : processes_) {
+      place_of.emplace(membership_.card(lowest).process_key, static_cast<int>(place_of.size()));
+    }
+    places_.resize(membership_.cards.size(), 0);
+    for (const int rank : plan.members) {
+      places_[static_cast<std::size_t>(rank)] = place_of.at(membership_.card(rank).process_key);
+    }
+  }
   Result<ShmMeeting> run();
 
  private:
@@ -74,18 +84,15 @@ class Meeting {
   const ShmMeetingPlan& plan_;
   const Membership& membership_;
   const std::vector<int> processes_; ///< the lowest member in each, ascending
+  std::vector<int> places_;          ///< [rank]: of its process in processes_
   std::vector<MeshLink> links_;
   ShmMeeting result_;
 };
 
 bool Meeting::watches(int a, int b) const {
   if (processes_.size() <= kMostProcesses) return true;
-  const auto place = [&](int rank) {
-    return std::find_if(processes_.begin(), processes_.end(),
-                        [&](int lowest) { return membership_.same_process(lowest, rank); }) -
-           processes_.begin();
-  };
-  return std::has_single_bit(static_cast<std::uint64_t>(std::abs(place(a) - place(b))));
+  const int distance = places_[static_cast<std::size_t>(a)] - places_[static_cast<std::size_t>(b)];
+  return std::has_single_bit(static_cast<unsigned>(std::abs(distance)));
 }
 
 Status Meeting::lost(int rank, int error) const {
@@ -233,6 +240,13 @@ Status Meeting::open_pidfds() {
             [&](const ProcessFd& p) { return membership_.same_process(p.rank, link.rank); }) &&
         !membership_.same_process(link.rank, membership_.rank) && pid > 0) {
       const int fd = sys().pidfd_open(pid);
+      if (fd == -EMFILE || fd == -ENFILE) {
+        return Status::error(
+            Code::kSystemError,
+            fmt::format("rank {} cannot watch the processes of its host: {}; raise the limit on "
+                        "open files (ulimit -n)",
+                        membership_.rank, std::strerror(-fd)));
+      }
       if (fd >= 0) result_.pidfds.push_back({.rank = link.rank, .fd = Fd(fd)});
     }
   }

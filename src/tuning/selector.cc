@@ -104,7 +104,7 @@ const Algorithm& Selector::pick(Collective collective, std::size_t bytes) const 
 }
 
 Status Selector::check(Collective collective, int nranks) const {
-  if (table_[static_cast<std::size_t>(collective)].front() != kNone) return {};
+  if (has(collective)) return {};
   return Status::error(
       Code::kInvalidUsage,
       fmt::format("none of the algorithms of {} ({}) supports {} ranks with these channels; lower "

@@ -23,11 +23,15 @@ class Selector {
   /// with the text, or an algorithm that does not support the shape.
   static Result<Selector> make(const Shape& shape, const LinkCosts& links,
                                std::string_view overrides);
+  /// Whether an algorithm of `collective` supports the shape.
+  bool has(Collective collective) const noexcept {
+    return table_[static_cast<std::size_t>(collective)].front() != kNone;
+  }
   /// Whether `collective` can be called: the error says that none of its algorithms supports the
   /// shape. The others work without it.
   Status check(Collective collective, int nranks) const;
-  /// The choice for an operation whose larger side has `bytes` bytes, of a collective that check()
-  /// accepts.
+  /// The choice for an operation whose larger side has `bytes` bytes, of a collective that the
+  /// table has().
   const Algorithm& pick(Collective collective, std::size_t bytes) const noexcept;
   /// Whether every entry is an algorithm of its collective, or none: for a table that came from
   /// another rank.

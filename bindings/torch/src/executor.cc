@@ -18,9 +18,19 @@ namespace {
 constexpr std::chrono::microseconds kNap{60};
 constexpr int kNaps = 10;
 
+/// Steps of any executor that the calling thread is in.
+thread_local int steps_under_way = 0;
+
 } // namespace
 
+bool Executor::in_step() noexcept { return steps_under_way > 0; }
+
 bool Executor::help_until(const WhorlWork& work, std::optional<Deadline> deadline) {
+  if (in_step()) {
+    fail<c10::DistBackendError>(
+        "whorl: the handler of a signal waits for other ranks while its thread waits for them "
+        "already; let the handler raise an exception, or note the signal");
+  }
   const bool may_help = !in_callback();
   Lock lock(mutex_);
   if (!may_help && !work.executed && ready()) changed(lock, true);
@@ -87,7 +97,9 @@ void Executor::serve() {
 void Executor::run_step(Lock& lock, bool server) {
   busy_ = true;
   ++steps_;
+  ++steps_under_way;
   std::vector<Finished> finished = step(lock);
+  --steps_under_way;
   busy_ = false;
   const bool more = ready() && !stop_;
   if (!more) serve_wanted_ = false;

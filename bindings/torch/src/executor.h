@@ -33,6 +33,9 @@ class Executor : public std::enable_shared_from_this<Executor> {
   /// what the handler of a signal raises meanwhile: a step of its own has then failed, with its
   /// communicator, and one of another thread goes on.
   bool help_until(const WhorlWork& work, std::optional<Deadline> deadline = std::nullopt);
+  /// Whether the calling thread is in a step of any executor: so is the handler of a signal that
+  /// runs meanwhile.
+  static bool in_step() noexcept;
   /// drain() and join().
   void close(std::chrono::milliseconds patience);
   /// Ends it: waits up to `patience` for what is outstanding, then interrupts it, and for

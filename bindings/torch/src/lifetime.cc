@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "bindings/torch/src/errors.h"
+#include "bindings/torch/src/executor.h"
 
 namespace whorl_torch {
 namespace {
@@ -90,7 +91,16 @@ whorlResult_t Members::state() {
 
 bool Members::in_process_that_made_it() const { return process_ == static_cast<int>(getpid()); }
 
+void Members::refuse_in_step() {
+  if (!Executor::in_step()) return;
+  fail<c10::DistBackendError>(
+      "whorl: the handler of a signal cannot end a process group while its thread waits in one; "
+      "let "
+      "the handler raise an exception, which ends the wait");
+}
+
 void Members::shut_down(std::chrono::milliseconds patience) {
+  refuse_in_step();
   if (!in_process_that_made_it() || shut_down_.exchange(true)) return;
   const WithoutGil without_gil;
   const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -122,6 +132,7 @@ void Members::shut_down(std::chrono::milliseconds patience) {
 }
 
 void Members::abort(const std::exception_ptr& reason) {
+  refuse_in_step();
   if (!in_process_that_made_it()) return;
   const WithoutGil without_gil;
   {
@@ -141,7 +152,11 @@ std::shared_ptr<Members> make_members(const Communicator::Place& place, whorlCom
 }
 
 void end_members(std::shared_ptr<Members> members) {
-  if (members->in_process_that_made_it()) return members->shut_down(kPatience);
+  // The handler of a signal that drops the last reference leaves the group to the end of the
+  // process.
+  if (members->in_process_that_made_it() && !Executor::in_step()) {
+    return members->shut_down(kPatience);
+  }
   new std::shared_ptr<Members>(std::move(members)); // its threads cannot be joined here
 }
 

@@ -28,6 +28,9 @@ struct Members {
   bool in_process_that_made_it() const;
   /// Waits up to `patience` for what is under way, then interrupts it. Idempotent. Releases the
   /// interpreter's lock meanwhile, because a thread of the group may need it to end.
+  /// Throws in the handler of a signal that has come while its thread carries an operation out:
+  /// what ends the group would wait for that.
+  static void refuse_in_step();
   void shut_down(std::chrono::milliseconds patience);
   void abort(const std::exception_ptr& reason);
 

@@ -142,6 +142,11 @@ Result<DevicePlan*> DevicePlanner::plan(const Request& request, std::size_t devi
   if (known != plans_.end()) return &known->second;
   Shape shape = rules_.shape;
   shape.root = root;
+  if (!algorithm.supports(shape)) {
+    return Status::error(Code::kInvalidUsage,
+                         fmt::format("{} of {} in device memory does not support {} ranks",
+                                     algorithm.name, name_of(request.collective), shape.nranks));
+  }
   DevicePlan made;
   made.schedules = build_all(algorithm, shape);
   if (rules_.verify) {

@@ -117,3 +117,25 @@ def handled(rank: int, size: int) -> None:
 
 def test_a_handler_that_raises_nothing_disturbs_nothing() -> None:
     run(2, handled, seconds=LONG)
+
+
+def ends_or_waits_in_a_handler(rank: int, size: int, how: str) -> None:
+    def handler(*_: object) -> None:
+        if how == "barrier":
+            dist.barrier()
+        else:
+            dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+
+    def wait() -> None:
+        signal.signal(signal.SIGUSR1, handler)
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with pytest.raises(RuntimeError, match="handler of a signal"):
+            dist.all_reduce(torch.ones(3))
+        dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+
+    told(rank, wait)
+
+
+@pytest.mark.parametrize("how", ["barrier", "abort"])
+def test_a_handler_can_neither_wait_nor_end_the_group(how: str) -> None:
+    run(2, ends_or_waits_in_a_handler, how, seconds=LONG)
