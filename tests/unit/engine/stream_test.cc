@@ -151,6 +151,7 @@ TEST(Stream, SynchronizeHelpsTheQueuesThatItHasEntered) {
   helper->last = 3;
   stream.enter(helper);
   stream.enter(helper);
+  EXPECT_EQ(helper.use_count(), 2) << "once is enough";
   EXPECT_TRUE(stream.synchronize().ok());
   EXPECT_EQ(helper->done, 3U);
   EXPECT_EQ(helper->calls, 3);
