@@ -73,7 +73,7 @@ struct TaskQueueTest : ::testing::Test {
 
 TEST_F(TaskQueueTest, ServesInTheOrderOfPushes) {
   EXPECT_TRUE(queue->idle());
-  for (const std::uint64_t name : {1, 2, 3}) push(name, stream);
+  for (const std::uint64_t name : {1U, 2U, 3U}) push(name, stream);
   EXPECT_FALSE(queue->idle());
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(queue->serve(kPolicy));
   EXPECT_EQ(runner.order, (Names{1, 2, 3}));
@@ -181,7 +181,7 @@ TEST_F(TaskQueueTest, HelpDoesNotBeginASecondTask) {
 
 TEST_F(TaskQueueTest, DrainCarriesOutEverything) {
   queue->drain(); // of nothing
-  for (const std::uint64_t name : {1, 2, 3, 4}) push(name, name % 2 == 0 ? stream : other);
+  for (const std::uint64_t name : {1U, 2U, 3U, 4U}) push(name, name % 2 == 0 ? stream : other);
   queue->drain();
   EXPECT_EQ(runner.order, (Names{1, 2, 3, 4}));
   EXPECT_TRUE(queue->idle());

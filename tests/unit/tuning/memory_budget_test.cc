@@ -49,7 +49,7 @@ TEST(MemoryBudget, WithoutOneNothingIsGivenUp) {
 TEST(MemoryBudget, WhatFitsToTheByteIsKeptAndTheRestIsWorkspace) {
   constexpr std::size_t kScratch = 4;
   const std::uint64_t exact = fifos(kWanted) + kScratch * kWanted.slot_bytes;
-  for (const std::uint64_t spare : {0, 1, 4095}) {
+  for (const std::uint64_t spare : {0U, 1U, 4095U}) {
     const auto fitted = fit_budget(exact + spare, kWanted, kFour, kScratch, endpoints);
     ASSERT_TRUE(fitted.ok());
     EXPECT_EQ(of(*fitted), of(kWanted));
