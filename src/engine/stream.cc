@@ -32,13 +32,17 @@ void Stream::release(std::uint64_t number) noexcept {
   completed_.store(number, std::memory_order_release); // pairs with may_start() and idle()
 }
 
+void Stream::settle(std::uint64_t number) noexcept {
+  settled_ = number;
+  while (abandoned_.erase(settled_ + 1) > 0) ++settled_;
+  release(settled_);
+}
+
 void Stream::complete(std::uint64_t number, const Status& status) {
   {
     const std::lock_guard lock(mutex_);
     if (error_.ok()) error_ = status;
-    settled_ = number;
-    while (abandoned_.erase(settled_ + 1) > 0) ++settled_;
-    release(settled_);
+    settle(number);
   }
   event_.notify();
 }
@@ -50,8 +54,7 @@ void Stream::abandon(std::uint64_t number) {
       abandoned_.insert(number);
       return;
     }
-    settled_ = number;
-    release(settled_);
+    settle(number);
   }
   event_.notify();
 }

@@ -100,6 +100,9 @@ class Stream {
   virtual void release(std::uint64_t number) noexcept;
 
  private:
+  /// Releases operation `number` and what has been given up behind it. With the mutex held.
+  void settle(std::uint64_t number) noexcept;
+
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> completed_{0}; // release in complete() pairs with acquire above
   Event event_;

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "api/handle.h"
+#include "tests/support/thread_world.h"
+
+namespace whorl::test {
+
+/// Communicators of three ranks, looked at from the one in the middle.
+class World {
+ public:
+  bool ok() const { return ranks_.ok(); }
+  Communicator& communicator() { return *ranks_.comm(1)->communicator; }
+
+ private:
+  ThreadWorld ranks_{3};
+};
+
+} // namespace whorl::test

@@ -1,0 +1,239 @@
+// Options from the environment: what is accepted, and what the errors name.
+#include "comm/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/reduce.h"
+#include "tests/unit/comm/clean_environment.h"
+
+namespace whorl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  static Options accepted(const char* name, const std::string& value) {
+    setenv(name, value.c_str(), 1);
+    const auto options = Options::from_environment();
+    unsetenv(name);
+    EXPECT_TRUE(options.ok()) << name << "=" << value << ": " << options.status().message();
+    return options.ok() ? *options : Options();
+  }
+  static void refused(const char* name, const std::string& value, const std::string& reason) {
+    setenv(name, value.c_str(), 1);
+    const auto options = Options::from_environment();
+    const auto made = make_options(nullptr);
+    unsetenv(name);
+    ASSERT_FALSE(options.ok()) << name << "=" << value;
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(options.status().code(), Code::kInvalidUsage);
+    EXPECT_THAT(options.status().message(),
+                AllOf(HasSubstr(name + ("=\"" + value + "\" ")), HasSubstr(reason)));
+    EXPECT_EQ(made.status().message(), options.status().message());
+  }
+
+ private:
+  test::CleanEnvironment environment_;
+};
+
+TEST_F(OptionsTest, DefaultsAreThoseOfTheTableOfParameters) {
+  const auto options = Options::from_environment();
+  ASSERT_TRUE(options.ok()) << options.status().message();
+  EXPECT_EQ(options->name, "");
+  EXPECT_EQ(options->channels, 1);
+  EXPECT_EQ(options->max_channels, 2);
+  EXPECT_EQ(options->slots, 0);
+  EXPECT_EQ(options->slot_bytes, 0U);
+  EXPECT_FALSE(options->stream_bytes.has_value());
+  EXPECT_EQ(options->memory_budget, 0U);
+  EXPECT_EQ(options->timeout_ns, 30'000'000'000U);
+  EXPECT_THAT(options->transports, ElementsAre("inproc", "shm", "tcp"));
+  EXPECT_EQ(options->algorithms, "");
+  EXPECT_EQ(options->dims, "");
+  EXPECT_EQ(options->trace, "");
+  EXPECT_EQ(options->trace_records, 65536U);
+  EXPECT_FALSE(options->spins.has_value());
+  EXPECT_FALSE(options->probe);
+#ifdef NDEBUG
+  EXPECT_FALSE(options->verify);
+#else
+  EXPECT_TRUE(options->verify);
+#endif
+}
+
+/// A variable that is a whole number, and what becomes of it.
+struct Number {
+  const char* name;
+  std::int64_t low, high;
+  std::function<std::int64_t(const Options&)> field; ///< none: the number is used elsewhere
+  bool may_be_empty = false;
+};
+
+std::vector<Number> numbers() {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  const auto signed_of = [](auto value) { return static_cast<std::int64_t>(value); };
+  return {
+      {"WHORL_CHANNELS", 1, 2, [](const Options& o) { return o.channels; }},
+      {"WHORL_MAX_CHANNELS", 2, 16, [](const Options& o) { return o.max_channels; }},
+      {"WHORL_SLOTS", 2, 64, [](const Options& o) { return o.slots; }, true},
+      {"WHORL_SLOT_BYTES", 256, 16 << 20, [=](const Options& o) { return signed_of(o.slot_bytes); },
+       true},
+      {"WHORL_MEMORY_BUDGET", 0, kHuge,
+       [=](const Options& o) { return signed_of(o.memory_budget); }},
+      {"WHORL_STREAM_BYTES", 0, kHuge, [=](const Options& o) { return signed_of(*o.stream_bytes); },
+       true},
+      {"WHORL_TIMEOUT_MS", 1, std::int64_t{1} << 31,
+       [=](const Options& o) { return signed_of(o.timeout_ns / 1'000'000); }},
+      {"WHORL_TRACE_RECORDS", 1, 1 << 28,
+       [=](const Options& o) { return signed_of(o.trace_records); }},
+      {"WHORL_SPINS", 0, 1'000'000'000, [=](const Options& o) { return signed_of(*o.spins); },
+       true},
+      {"WHORL_HEAP_BYTES", 0, kHuge, {}, true},
+      {"WHORL_PIECE_BYTES", 0, std::int64_t{1} << 40, {}},
+      {"WHORL_TCP_BUFFER_BYTES", 0, 1 << 30, {}},
+  };
+}
+
+TEST_F(OptionsTest, NumbersAreAcceptedWithinTheirBounds) {
+  for (const Number& number : numbers()) {
+    for (const std::int64_t value : {number.low, number.high}) {
+      const Options options = accepted(number.name, std::to_string(value));
+      if (number.field) {
+        EXPECT_EQ(number.field(options), value) << number.name;
+      }
+    }
+  }
+}
+
+TEST_F(OptionsTest, NumbersOutsideTheirBoundsAreRefused) {
+  for (const Number& number : numbers()) {
+    const std::string bounds = "is not a whole number from " + std::to_string(number.low) + " to " +
+                               std::to_string(number.high);
+    for (const std::string& value :
+         {std::to_string(number.low - 1), std::to_string(number.high + 1),
+          std::string("99999999999999999999"), std::string("-99999999999999999999")}) {
+      refused(number.name, value, bounds);
+    }
+  }
+}
+
+TEST_F(OptionsTest, WhatIsNoNumberIsRefused) {
+  for (const Number& number : numbers()) {
+    for (const char* const value : {"many", "4k", "4.0", "0x4", " 4", "4 ", "+4", "-"}) {
+      refused(number.name, value, "is not a whole number from");
+    }
+    if (!number.may_be_empty) refused(number.name, "", "is not a whole number from");
+  }
+}
+
+TEST_F(OptionsTest, AnEmptyNumberChoosesWhatSuits) {
+  for (const Number& number : numbers()) {
+    if (number.may_be_empty) static_cast<void>(accepted(number.name, ""));
+  }
+  EXPECT_FALSE(accepted("WHORL_SPINS", "").spins.has_value());
+  EXPECT_FALSE(accepted("WHORL_STREAM_BYTES", "").stream_bytes.has_value());
+  EXPECT_EQ(accepted("WHORL_SLOTS", "").slots, 0);
+}
+
+TEST_F(OptionsTest, SlotsAreRoundedUpTo64Bytes) {
+  EXPECT_EQ(accepted("WHORL_SLOT_BYTES", "257").slot_bytes, 320U);
+  EXPECT_EQ(accepted("WHORL_SLOT_BYTES", "320").slot_bytes, 320U);
+}
+
+TEST_F(OptionsTest, ASmallBufferOfTcpIsRefused) {
+  static_cast<void>(accepted("WHORL_TCP_BUFFER_BYTES", "4096"));
+  refused("WHORL_TCP_BUFFER_BYTES", "4095", "is less than 4096; leave it out");
+  refused("WHORL_TCP_BUFFER_BYTES", "1", "is less than 4096");
+}
+
+TEST_F(OptionsTest, ChannelsAreBoundedByTheLargestNumberOfThem) {
+  setenv("WHORL_MAX_CHANNELS", "5", 1);
+  EXPECT_EQ(accepted("WHORL_CHANNELS", "5").channels, 5);
+  refused("WHORL_CHANNELS", "6", "from 1 to 5");
+  setenv("WHORL_CHANNELS", "6", 1);
+  EXPECT_THAT(Options::from_environment().status().message(),
+              HasSubstr("the upper bound is WHORL_MAX_CHANNELS"));
+}
+
+TEST_F(OptionsTest, Switches) {
+  struct Switch {
+    const char* name;
+    std::function<bool(const Options&)> field; ///< none: it is used elsewhere
+    bool may_be_empty = false;
+  };
+  const Switch switches[] = {
+      {"WHORL_PROBE", [](const Options& o) { return o.probe; }},
+      {"WHORL_VERIFY", [](const Options& o) { return o.verify; }, true},
+      {"WHORL_INSECURE", {}},
+      {"WHORL_ZERO_COPY", {}},
+      {"WHORL_DEVICE_IPC", {}},
+  };
+  for (const Switch& one : switches) {
+    for (const char* const value : {"1", "true", "on"}) {
+      const Options options = accepted(one.name, value);
+      if (one.field) {
+        EXPECT_TRUE(one.field(options)) << one.name;
+      }
+    }
+    for (const char* const value : {"0", "false", "off"}) {
+      const Options options = accepted(one.name, value);
+      if (one.field) {
+        EXPECT_FALSE(one.field(options)) << one.name;
+      }
+    }
+    for (const char* const value : {"2", "yes", "TRUE", "1 "}) {
+      refused(one.name, value, "is neither 1 nor 0");
+    }
+    if (!one.may_be_empty) refused(one.name, "", "is neither 1 nor 0");
+  }
+}
+
+TEST_F(OptionsTest, TextsAreTakenAsTheyAre) {
+  EXPECT_EQ(accepted("WHORL_ALGO", "allreduce:ring").algorithms, "allreduce:ring");
+  EXPECT_EQ(accepted("WHORL_DIMS", "4:ring,2").dims, "4:ring,2");
+  EXPECT_EQ(accepted("WHORL_TRACE", "/tmp/trace.%r").trace, "/tmp/trace.%r");
+}
+
+TEST_F(OptionsTest, TransportsAreAListInItsOrder) {
+  EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp").transports, ElementsAre("tcp"));
+  EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp,shm").transports, ElementsAre("tcp", "shm"));
+  // A name that is missing is left to be refused with the names that nobody has.
+  EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp,,shm,").transports,
+              ElementsAre("tcp", "", "shm", ""));
+  EXPECT_THAT(accepted("WHORL_TRANSPORTS", "").transports, ElementsAre(""));
+}
+
+TEST_F(OptionsTest, InstructionSets) {
+  static_cast<void>(accepted("WHORL_SIMD", ""));
+  for (const Simd simd : {Simd::kScalar, Simd::kAvx2, Simd::kAvx512, Simd::kNeon}) {
+    const std::string name(name_of(simd));
+    if (supported(simd)) {
+      static_cast<void>(accepted("WHORL_SIMD", name));
+    } else {
+      refused("WHORL_SIMD", name, "is no instruction set of this build and processor");
+    }
+  }
+  refused("WHORL_SIMD", "mmx", "they have scalar");
+}
+
+TEST_F(OptionsTest, LevelsOfTheLog) {
+  for (const char* const level : {"off", "error", "warn", "info"}) {
+    static_cast<void>(accepted("WHORL_LOG", level));
+  }
+  for (const char* const level : {"", "WARN", "debug"}) {
+    refused("WHORL_LOG", level, "is none of off, error, warn and info");
+  }
+}
+
+} // namespace
+} // namespace whorl
