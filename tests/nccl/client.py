@@ -13,6 +13,7 @@ import tempfile
 import time
 
 from element_types import FLOAT32, TYPES
+from later_releases import device_api_and_encryption, options_of_calls
 from pynccl import Comm, Config, NcclError, SimInfo, UniqueId
 from rank import (
     AVG,
@@ -315,7 +316,8 @@ def abort(self: Rank) -> None:
 
 SCENARIOS = {scenario.__name__: scenario
              for scenario in (every_type_and_operator, data_movement, groups_and_transfers,
-                              operators_and_memory, more_communicators, errors, abort)}
+                              operators_and_memory, more_communicators, errors, abort,
+                              options_of_calls, device_api_and_encryption)}
 
 
 def work(rank: int, folder: pathlib.Path, scenario: str) -> None:
