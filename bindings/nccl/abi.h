@@ -21,6 +21,7 @@ extern "C" {
 typedef struct ncclComm* ncclComm_t;
 typedef struct ncclWindow_vidmem* ncclWindow_t;
 typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
 
 #define NCCL_UNIQUE_ID_BYTES 128
 /// Passed by value.
@@ -145,6 +146,69 @@ typedef struct {
 
 typedef struct ncclParamHandle* ncclParamHandle_t;
 
+/// An option that only the library of one vendor knows, and the next one.
+typedef struct ncclConfigExt {
+  struct ncclConfigExt* next;
+  struct {
+    int vendorId;
+    int optionId;
+  } key;
+  union {
+    int i;
+    const char* s;
+    void* raw;
+  } val;
+} ncclConfigExt_t;
+
+/// Options of one collective. Of 2.32; it grows as ncclConfig_t does.
+typedef struct ncclCollConfig_v23200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  ncclConfigExt_t* ext;
+  int minCTAs;
+  int maxCTAs;
+  int nvlsCTAs;
+  int cgaClusterSize;
+  const char* algSelection;
+  int forceAlgSelection;
+  int CTAPolicy;
+  uint64_t userProfilerTag;
+  cudaEvent_t launchCompletionEvent;
+} ncclCollConfig_t;
+
+#define NCCL_COLLCONFIG_INITIALIZER                                                        \
+  {                                                                                        \
+    sizeof(ncclCollConfig_t), NCCL_CONFIG_MAGIC, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_PTR, \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,               \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR, 1, NCCL_CONFIG_UNDEF_INT, 0,         \
+        NCCL_CONFIG_UNDEF_PTR                                                              \
+  }
+
+typedef enum { NCCL_ENCRYPTION_MODE_NONE = 0, NCCL_ENCRYPTION_MODE_PSK = 1 } ncclEncryptionMode_t;
+
+typedef struct ncclEncryptionConfig_v23200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int mode;
+  const char* psk;
+} ncclEncryptionConfig_t;
+
+#define NCCL_ENCRYPTION_CONFIG_INITIALIZER                                \
+  {                                                                       \
+    sizeof(ncclEncryptionConfig_t), NCCL_CONFIG_MAGIC, NCCL_VERSION_CODE, \
+        NCCL_ENCRYPTION_MODE_NONE, NCCL_CONFIG_UNDEF_PTR                  \
+  }
+
+typedef uint32_t ncclCftLeId;
+
+typedef enum {
+  NCCL_CFT_TEAM_FLAT = 0,
+  NCCL_CFT_TEAM_HIER_MULTIMEM = 1,
+  NCCL_CFT_TEAM_HIER_LSA = 2
+} ncclCftTeamMode_t;
+
 struct ncclTeam {
   int nRanks, rank, stride;
 };
@@ -186,7 +250,9 @@ struct ncclGinInboxA2AHandle;
   result p##name parameters;
 #define WHORL_NCCL WHORL_NCCL_BOTH
 #define WHORL_NCCL_LATER WHORL_NCCL_BOTH
+#define WHORL_NCCL_LATEST WHORL_NCCL_BOTH
 #define WHORL_NCCL_DEVICE WHORL_NCCL_BOTH
+#define WHORL_NCCL_ALONE(result, name, parameters) result name parameters;
 #include "bindings/nccl/functions.def"
 #undef WHORL_NCCL_BOTH
 

@@ -18,14 +18,24 @@ ncclTeam world(ncclComm_t comm) noexcept {
   return team;
 }
 
+/// The calling rank alone: no rank can reach the device memory of another one.
+ncclTeam alone(ncclComm_t comm) noexcept {
+  return {.nRanks = std::min(world(comm).nRanks, 1), .rank = 0, .stride = 1};
+}
+
 } // namespace
 
 WHORL_NCCL_DEFINE(ncclTeam, ncclTeamWorld, (ncclComm_t comm)) { return world(comm); }
 
-// No rank can load from the device memory of another one.
-WHORL_NCCL_DEFINE(ncclTeam, ncclTeamLsa, (ncclComm_t comm)) {
-  return {.nRanks = std::min(world(comm).nRanks, 1), .rank = 0, .stride = 1};
+WHORL_NCCL_DEFINE(ncclTeam, ncclTeamLsa, (ncclComm_t comm)) { return alone(comm); }
+
+// One rank is one team in every mode.
+WHORL_NCCL_DEFINE(ncclTeam, ncclTeamCft, (ncclComm_t comm, ncclCftTeamMode_t mode)) {
+  static_cast<void>(mode);
+  return alone(comm);
 }
+
+WHORL_NCCL_DEFINE(ncclTeam, ncclTeamCftMultimem, (ncclComm_t comm)) { return alone(comm); }
 
 WHORL_NCCL_DEFINE(ncclTeam, ncclTeamRail, (ncclComm_t comm)) { return world(comm); }
 

@@ -38,6 +38,28 @@ WHORL_NCCL_DEFINE(const char*, ncclGetErrorString, (ncclResult_t result)) {
 }
 
 WHORL_NCCL_DEFINE(void, ncclResetDebugInit, (void)) {}
+extern "C" __attribute__((visibility("default"))) void ncclResetDebugInitInternal(void) {}
+
+// Nothing is encrypted, and a program that asks for it must not go on as if it were.
+WHORL_NCCL_DEFINE(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t* config)) {
+  if (config == nullptr) return ncclSuccess;
+  if (config->magic != NCCL_CONFIG_MAGIC || config->size < offsetof(ncclEncryptionConfig_t, psk)) {
+    return fail(ncclInvalidArgument,
+                "ncclSetEncryption: config was not initialised; start from "
+                "NCCL_ENCRYPTION_CONFIG_INITIALIZER");
+  }
+  switch (config->mode) {
+    case NCCL_ENCRYPTION_MODE_NONE:
+      return ncclSuccess;
+    case NCCL_ENCRYPTION_MODE_PSK:
+      return refuse("ncclSetEncryption",
+                    "whorl authenticates its connections and does not encrypt them; pass "
+                    "NCCL_ENCRYPTION_MODE_NONE (0) and encrypt the network (WireGuard, IPsec)");
+    default:
+      return fail(ncclInvalidArgument, "ncclSetEncryption: config.mode is ", config->mode,
+                  "; use NCCL_ENCRYPTION_MODE_NONE (0)");
+  }
+}
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupStart, (void)) {
   const ncclResult_t result = report(whorlGroupStart());

@@ -62,6 +62,12 @@ WHORL_NCCL_REFUSE(ncclGetMultimemDevicePointer, kNoKernels,
                   (ncclWindow_t, size_t, ncclMultimemHandle, void**))
 WHORL_NCCL_REFUSE(ncclGetLsaDevicePointer, kNoKernels, (ncclWindow_t, size_t, int, void**))
 WHORL_NCCL_REFUSE(ncclGetPeerDevicePointer, kNoKernels, (ncclWindow_t, size_t, int, void**))
+WHORL_NCCL_REFUSE(ncclGetMultimemDeviceLeInfo, kNoKernels,
+                  (ncclWindow_t, size_t, ncclCftLeId*, size_t*))
+WHORL_NCCL_REFUSE(ncclGetCftDeviceLeInfo, kNoKernels,
+                  (ncclWindow_t, size_t, int, ncclTeam, ncclCftLeId*, size_t*))
+WHORL_NCCL_REFUSE(ncclGetPeerDeviceLeInfo, kNoKernels,
+                  (ncclWindow_t, size_t, int, ncclCftLeId*, size_t*))
 WHORL_NCCL_REFUSE(ncclLLA2ACreateRequirement, kNoKernels,
                   (int, int, ncclLLA2AHandle*, ncclDevResourceRequirements*))
 WHORL_NCCL_REFUSE(ncclLsaBarrierCreateRequirement, kNoKernels,

@@ -30,6 +30,9 @@ void functions() {
 #if !defined(WHORL_NCCL_REFERENCE) || NCCL_VERSION_CODE >= 23000
 #define WHORL_NCCL_LATER(result, name, parameters) TYPE(name), TYPE(p##name);
 #endif
+#if !defined(WHORL_NCCL_REFERENCE) || NCCL_VERSION_CODE >= 23200
+#define WHORL_NCCL_LATEST(result, name, parameters) TYPE(name), TYPE(p##name);
+#endif
 #include "bindings/nccl/functions.def"
 }
 
@@ -60,6 +63,11 @@ void device() {
         {"railedGinType", offsetof(ncclCommProperties, railedGinType)}}) {
     std::printf("offset ncclCommProperties.%s\t%zu\n", name, offset);
   }
+#endif
+#if !defined(WHORL_NCCL_REFERENCE) || NCCL_VERSION_CODE >= 23200
+  TYPE(ncclGetMultimemDeviceLeInfo), TYPE(ncclGetCftDeviceLeInfo), TYPE(ncclGetPeerDeviceLeInfo);
+  TYPE(ncclTeamCft), TYPE(ncclTeamCftMultimem);
+  VALUE(NCCL_CFT_TEAM_FLAT), VALUE(NCCL_CFT_TEAM_HIER_MULTIMEM), VALUE(NCCL_CFT_TEAM_HIER_LSA);
 #endif
 }
 #endif
@@ -108,6 +116,32 @@ void layouts() {
   MEMBER(ncclWaitSignalDesc_t, sigIdx), MEMBER(ncclWaitSignalDesc_t, ctx);
   VALUE(ncclStatGpuMemSuspend), VALUE(ncclStatGpuMemSuspended), VALUE(ncclStatGpuMemPersist);
   VALUE(ncclStatGpuMemTotal);
+#endif
+#if !defined(WHORL_NCCL_REFERENCE) || NCCL_VERSION_CODE >= 23200
+  SIZE(ncclConfigExt_t);
+  MEMBER(ncclConfigExt_t, next);
+  std::printf("offset ncclConfigExt_t.key\t%zu\n", offsetof(ncclConfigExt_t, key));
+  std::printf("offset ncclConfigExt_t.val\t%zu\n", offsetof(ncclConfigExt_t, val));
+  SIZE(ncclCollConfig_t);
+  MEMBER(ncclCollConfig_t, size), MEMBER(ncclCollConfig_t, magic);
+  MEMBER(ncclCollConfig_t, version), MEMBER(ncclCollConfig_t, ext);
+  MEMBER(ncclCollConfig_t, minCTAs), MEMBER(ncclCollConfig_t, maxCTAs);
+  MEMBER(ncclCollConfig_t, nvlsCTAs), MEMBER(ncclCollConfig_t, cgaClusterSize);
+  MEMBER(ncclCollConfig_t, algSelection), MEMBER(ncclCollConfig_t, forceAlgSelection);
+  MEMBER(ncclCollConfig_t, CTAPolicy), MEMBER(ncclCollConfig_t, userProfilerTag);
+  MEMBER(ncclCollConfig_t, launchCompletionEvent);
+  const ncclCollConfig_t collective = NCCL_COLLCONFIG_INITIALIZER;
+  VALUE(collective.magic), VALUE(collective.minCTAs), VALUE(collective.maxCTAs);
+  VALUE(collective.nvlsCTAs), VALUE(collective.cgaClusterSize);
+  VALUE(collective.forceAlgSelection), VALUE(collective.CTAPolicy);
+  VALUE(collective.userProfilerTag);
+  SIZE(ncclEncryptionConfig_t), SIZE(ncclEncryptionMode_t);
+  MEMBER(ncclEncryptionConfig_t, size), MEMBER(ncclEncryptionConfig_t, magic);
+  MEMBER(ncclEncryptionConfig_t, version), MEMBER(ncclEncryptionConfig_t, mode);
+  MEMBER(ncclEncryptionConfig_t, psk);
+  const ncclEncryptionConfig_t encryption = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+  VALUE(encryption.magic), VALUE(encryption.mode);
+  VALUE(NCCL_ENCRYPTION_MODE_NONE), VALUE(NCCL_ENCRYPTION_MODE_PSK);
 #endif
 }
 

@@ -9,14 +9,15 @@ import sys
 
 SKIPPED = 77
 # What a later release than ours may change: it counts further, and its options grow.
-MAY_GROW = {"value NCCL_VERSION_CODE", "value ncclNumResults", "size ncclConfig_t"}
+MAY_GROW = {"value NCCL_VERSION_CODE", "value ncclNumResults", "size ncclConfig_t",
+            "size ncclCommProperties"}
 
 
 def facts(program: str) -> dict[str, str]:
     """What the program prints, by name."""
     text = subprocess.run([program], check=True, capture_output=True, text=True).stdout
-    # The tag of ncclConfig_t contains the release.
-    text = re.sub(r"17ncclConfig_v\d{5}", "ncclConfig", text)
+    # The tags of options contain the release.
+    text = re.sub(r"\d{2}(nccl[A-Za-z]*Config)_v\d{5}", r"\1", text)
     return dict(line.split("\t") for line in text.splitlines())
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""usage: exported_names.py LIBRARY: what the dynamic linker sees of libnccl.so.2.
+"""usage: exported_names.py LIBRARY [REFERENCE]: what the dynamic linker sees of libnccl.so.2.
 
 The soname, every function of functions.def as a weak ncclX and a strong pncclX at one address, no
-symbol versions, nothing else."""
+symbol versions, nothing else. With NVIDIA's library as REFERENCE also every name that it has."""
 import pathlib
 import re
 import subprocess
@@ -16,18 +16,35 @@ def output(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+def symbols_of(library: str) -> dict[str, tuple[str, str]]:
+    """Address and kind of every name."""
+    lines = output("nm", "--dynamic", "--defined-only", library).splitlines()
+    return {name: (address, kind) for address, kind, name in map(str.split, lines)}
+
+
+def missing(library: str, reference: str) -> list[str]:
+    """Sentences about names that only the reference has."""
+    there = {name for name in symbols_of(reference) if re.match(r"p?nccl[A-Z]", name)}
+    if len(there) < 80:
+        return [f"{reference} exports only {len(there)} names of NCCL"]
+    return [f"{name} is exported by the reference and not by this library"
+            for name in sorted(there - symbols_of(library).keys())]
+
+
 def problems_of(library: str) -> list[str]:
     """Sentences about what is wrong with the library."""
     listed = (ROOT / "bindings/nccl/functions.def").read_text(encoding="utf-8")
-    names = re.findall(r"^WHORL_NCCL\w*\([^,]*, (nccl\w+),", listed, re.M)
+    entries = re.findall(r"^(WHORL_NCCL\w*)\([^,]*, (nccl\w+),", listed, re.M)
+    names = [name for _, name in entries]
     if len(names) < 80 or len(names) != len(set(names)):
         return [f"functions.def lists {len(names)} names, {len(set(names))} different ones"]
-    symbols = {}
-    for line in output("nm", "--dynamic", "--defined-only", library).splitlines():
-        address, kind, name = line.split()
-        symbols[name] = (address, kind)
+    symbols = symbols_of(library)
     found = []
-    for name in names:
+    for macro, name in entries:
+        if macro == "WHORL_NCCL_ALONE":
+            if symbols.pop(name, ("", ""))[1] != "T":
+                found.append(f"{name} is not exported as a strong function")
+            continue
         weak, strong = symbols.pop(name, None), symbols.pop("p" + name, None)
         if weak is None or strong is None:
             found.append(f"{name if weak is None else 'p' + name} is not exported")
@@ -48,5 +65,7 @@ def problems_of(library: str) -> list[str]:
 
 if __name__ == "__main__":
     wrong = problems_of(sys.argv[1])
+    for other in sys.argv[2:]:
+        wrong += missing(sys.argv[1], other)
     print("\n".join(wrong) or "names, weakness and soname are right")
     sys.exit(1 if wrong else 0)

@@ -5,8 +5,8 @@ DRIVER is a library that stands for libcuda.so.1, see fake_driver.c."""
 import ctypes
 import sys
 
-from client import INVALID_ARGUMENT, expect, fails
 from pynccl import Comm, Library, UniqueId
+from rank import INVALID_ARGUMENT, expect, fails
 
 UNHANDLED_CUDA_ERROR = 1
 

@@ -37,6 +37,37 @@ class Config(ctypes.Structure):
             setattr(self, name, value)
 
 
+class CollConfig(ctypes.Structure):
+    """ncclCollConfig_t of 2.32."""
+    _fields_ = [("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint),
+                ("ext", ctypes.c_void_p), ("minCTAs", ctypes.c_int), ("maxCTAs", ctypes.c_int),
+                ("nvlsCTAs", ctypes.c_int), ("cgaClusterSize", ctypes.c_int),
+                ("algSelection", ctypes.c_char_p), ("forceAlgSelection", ctypes.c_int),
+                ("CTAPolicy", ctypes.c_int), ("userProfilerTag", ctypes.c_uint64),
+                ("launchCompletionEvent", ctypes.c_void_p)]
+
+    def __init__(self, **options: Any) -> None:
+        unset = dict.fromkeys(("minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize", "CTAPolicy"),
+                              -2**31)
+        super().__init__(**{"size": ctypes.sizeof(CollConfig), "magic": 0xcafebeef,
+                            "version": 23203, "forceAlgSelection": 1, **unset, **options})
+
+
+class EncryptionConfig(ctypes.Structure):
+    """ncclEncryptionConfig_t."""
+    _fields_ = [("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint),
+                ("mode", ctypes.c_int), ("psk", ctypes.c_char_p)]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"size": ctypes.sizeof(EncryptionConfig), "magic": 0xcafebeef,
+                            "version": 23203, **options})
+
+
+class Team(ctypes.Structure):
+    """ncclTeam_t."""
+    _fields_ = [("nRanks", ctypes.c_int), ("rank", ctypes.c_int), ("stride", ctypes.c_int)]
+
+
 class SimInfo(ctypes.Structure):
     """ncclSimInfo_t."""
     _fields_ = [("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint),
@@ -87,7 +118,15 @@ FUNCTIONS: dict[str, list[Any]] = {
     "ncclGroupStart": [],
     "ncclGroupEnd": [],
     "ncclGroupSimulateEnd": [_P(SimInfo)],
+    "ncclSetEncryption": [_P(EncryptionConfig)],
+    "ncclGetMultimemDeviceLeInfo": [Comm, _COUNT, _P(ctypes.c_uint32), _P(_COUNT)],
+    "ncclGetCftDeviceLeInfo": [Comm, _COUNT, _INT, Team, _P(ctypes.c_uint32), _P(_COUNT)],
+    "ncclGetPeerDeviceLeInfo": [Comm, _COUNT, _INT, _P(ctypes.c_uint32), _P(_COUNT)],
 }
+CONFIGURED = ("AllReduce", "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AlltoAll", "Gather",
+              "Scatter")
+FUNCTIONS.update({f"nccl{name}Config": [*FUNCTIONS[f"nccl{name}"], _P(CollConfig)]
+                  for name in CONFIGURED})
 
 
 class NcclError(Exception):
@@ -112,6 +151,11 @@ class Library:
             function = getattr(self._dll, name, None)
             if function is not None:
                 function.argtypes, function.restype = types, Result
+        for name, types in {"ncclTeamWorld": [Comm], "ncclTeamCft": [Comm, Enum],
+                            "ncclTeamCftMultimem": [Comm]}.items():
+            function = getattr(self._dll, name, None)
+            if function is not None:
+                function.argtypes, function.restype = types, Team
 
     def raw(self, name: str, *arguments: Any) -> int:
         """The result code of a call."""

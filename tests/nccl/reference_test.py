@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from pynccl import Comm, Library, SimInfo, UniqueId
+from pynccl import CollConfig, Comm, EncryptionConfig, Library, SimInfo, UniqueId
 
 SKIPPED = 77
 NO_DEVICE = 1  # ncclUnhandledCudaError: the reference looked for a device first
@@ -40,6 +40,7 @@ def scalar(kind: Callable[[], object]) -> object:
 
 
 REDUCE = ("ncclAllReduce", data, data, 4, 7, 0)
+CONFIGURED = ("ncclAllReduceConfig", *REDUCE[1:], None, None)
 CALLS: dict[str, Callable[[Library], list[int]]] = {
     "version into NULL": plain("ncclGetVersion", None),
     "version": plain("ncclGetVersion", number),
@@ -73,6 +74,16 @@ CALLS: dict[str, Callable[[Library], list[int]]] = {
     "destroy an operator of NULL": plain("ncclRedOpDestroy", 9, None),
     "register with NULL": plain("ncclCommRegister", None, data, 64, pointer),
     "deregister with NULL": plain("ncclCommDeregister", None, None),
+    "allreduce on NULL without options": plain(*CONFIGURED, None),
+    "allreduce on NULL with options": plain(*CONFIGURED, CollConfig()),
+    "allreduce with options of no size": plain(*CONFIGURED, CollConfig(size=8)),
+    "allreduce with other options": plain(*CONFIGURED, CollConfig(magic=1)),
+    "allreduce with half a selection": plain(*CONFIGURED, CollConfig(forceAlgSelection=2)),
+    "allreduce with a wrong policy": plain(*CONFIGURED, CollConfig(CTAPolicy=4)),
+    "encryption by NULL": plain("ncclSetEncryption", None),
+    "no encryption": plain("ncclSetEncryption", EncryptionConfig()),
+    "encryption by other options": plain("ncclSetEncryption", EncryptionConfig(magic=1)),
+    "encryption of no mode": plain("ncclSetEncryption", EncryptionConfig(mode=2)),
     "end of no group": plain("ncclGroupEnd"),
     "simulated end of no group": plain("ncclGroupSimulateEnd", None),
     "empty group": lambda nccl: group(nccl),
