@@ -86,6 +86,7 @@ def main() -> None:
     dist.init_process_group(arguments.backend)
     run(all_cases()[arguments.case],
         World(int(os.environ["RANK"]), dist.get_world_size(), arguments.backend, arguments.folder))
+    dist.barrier()  # threads of gloo's abort their process at times when a peer has left
     dist.destroy_process_group()
 
 

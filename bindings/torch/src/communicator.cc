@@ -66,6 +66,11 @@ void Communicator::create(std::int64_t timeout_ms) {
   if (result == whorlInProgress || comm != nullptr) {
     result = wait_for_creation(comm, point == nullptr);
   }
+  if (result != whorlSuccess && point != nullptr && comm != nullptr) { // is its host the reason?
+    if (const std::string why = obstacle(false); !why.empty()) {
+      give_up<c10::DistNetworkError>(comm, why);
+    }
+  }
   if (result != whorlSuccess) {
     const std::string why = adapter.error().empty() ? std::string() : "; " + adapter.error();
     creation_error_ = c10::str("whorl: ", place_.name, ": ", whorlGetLastError(comm), why);

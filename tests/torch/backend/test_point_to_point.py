@@ -178,6 +178,8 @@ def nobody_sends(rank: int, size: int) -> float:
     if rank == 1:
         with pytest.raises(RuntimeError):
             dist.recv(torch.empty(3), 0)
+    else:
+        time.sleep(5)  # one that has left would be noticed before the timeout
     return time.monotonic() - start
 
 
