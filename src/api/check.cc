@@ -99,7 +99,7 @@ class Checker {
           "for integers and whorlBool",
           name_of(request_.op), name_of(request_.type)));
     }
-    const auto scale = communicator_.find_scale(call_.op);
+    const auto scale = communicator_.operators().find(call_.op);
     if (!scale) {
       return bad(
           fmt::format("op is {}, which is neither whorlSum (0) to whorlAvg (4), whorlBand (8), "

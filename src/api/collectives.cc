@@ -174,11 +174,11 @@ whorlResult_t whorlRedOpCreatePreMulSum(whorlRedOp_t* op, void* scalar, whorlDat
                                         where, static_cast<int>(whorlScalarHostImmediate),
                                         static_cast<int>(whorlScalarDevice)));
     }
-    Communicator::Scale scale{.type = static_cast<DataType>(type),
-                              .source = where == whorlScalarDevice ? scalar : nullptr,
-                              .value = {}};
+    Operators::Scale scale{.type = static_cast<DataType>(type),
+                           .source = where == whorlScalarDevice ? scalar : nullptr,
+                           .value = {}};
     if (scale.source == nullptr) std::memcpy(scale.value.data(), scalar, size_of(scale.type));
-    *op = static_cast<whorlRedOp_t>(comm->communicator->add_scale(scale));
+    *op = static_cast<whorlRedOp_t>(comm->communicator->operators().add(scale));
     return {};
   });
 }
@@ -191,7 +191,7 @@ whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm) {
       return invalid("whorlRedOpDestroy",
                      fmt::format("op {} is built in and cannot be destroyed", number));
     }
-    if (!comm->communicator->remove_scale(number)) {
+    if (!comm->communicator->operators().remove(number)) {
       return invalid("whorlRedOpDestroy",
                      fmt::format("op {} is not an operator of this communicator", number));
     }

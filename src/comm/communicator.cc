@@ -15,9 +15,6 @@
 namespace whorl {
 namespace {
 
-/// Numbers of operators are not reused, so that one of another communicator is noticed.
-std::atomic<int> next_operator{WHORL_FIRST_USER_OP};
-
 /// Sleeps until an operation of a stream completes, and looks whether the stream still goes on.
 class StreamNapper final : public Napper {
  public:
@@ -335,26 +332,6 @@ Result<Identity> Communicator::derive_identity(int color) {
     return Status::error(Code::kInternalError, "HMAC-SHA256 failed");
   }
   return child;
-}
-
-int Communicator::add_scale(const Scale& scale) {
-  const std::lock_guard lock(scales_mutex_);
-  const int op = next_operator.fetch_add(1, std::memory_order_relaxed);
-  scales_.emplace_back(op, scale);
-  return op;
-}
-
-std::optional<Communicator::Scale> Communicator::find_scale(int op) const {
-  const std::lock_guard lock(scales_mutex_);
-  for (const auto& [number, scale] : scales_) {
-    if (number == op) return scale;
-  }
-  return std::nullopt;
-}
-
-bool Communicator::remove_scale(int op) {
-  const std::lock_guard lock(scales_mutex_);
-  return std::erase_if(scales_, [op](const auto& entry) { return entry.first == op; }) > 0;
 }
 
 } // namespace whorl

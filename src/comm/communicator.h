@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/operators.h"
 #include "comm/setup.h"
 #include "device/common/group.h"
 #include "engine/engine.h"
@@ -94,15 +95,8 @@ class Communicator final : private TaskRunner {
   /// different each time.
   Result<Identity> derive_identity(int color);
 
-  /// Premultiplied sums of this communicator, by the value of their whorlRedOp_t.
-  struct Scale {
-    DataType type;
-    const void* source; ///< read when an operation runs; null: `value`
-    std::array<std::byte, 8> value;
-  };
-  int add_scale(const Scale& scale);
-  std::optional<Scale> find_scale(int op) const;
-  bool remove_scale(int op);
+  Operators& operators() noexcept { return operators_; }
+  const Operators& operators() const noexcept { return operators_; }
 
  private:
   /// Blocks in the transports, and watches the peers of this communicator while waiting.
@@ -143,8 +137,7 @@ class Communicator final : private TaskRunner {
   std::shared_ptr<TaskQueue> tasks_; ///< idle: the engine is the caller's
   std::thread progress_thread_;
 
-  mutable std::mutex scales_mutex_;
-  std::vector<std::pair<int, Scale>> scales_;
+  Operators operators_;
 };
 
 } // namespace whorl

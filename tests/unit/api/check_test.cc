@@ -202,10 +202,10 @@ TEST_F(CheckTest, OperatorsThatDoNotFitTheDatatype) {
 }
 
 TEST_F(CheckTest, PremultipliedSums) {
-  Communicator::Scale scale{.type = DataType::kFloat32, .source = nullptr, .value = {}};
+  Operators::Scale scale{.type = DataType::kFloat32, .source = nullptr, .value = {}};
   scale.value[0] = std::byte{42};
   RawCall call = right(Collective::kReduce);
-  call.op = world_.communicator().add_scale(scale);
+  call.op = world_.communicator().operators().add(scale);
   ASSERT_TRUE(check(call).ok());
   EXPECT_TRUE(request_.scaled);
   EXPECT_EQ(request_.op, ReduceOp::kSum);
@@ -213,7 +213,7 @@ TEST_F(CheckTest, PremultipliedSums) {
   call.type = static_cast<int>(DataType::kInt8);
   EXPECT_EQ(refusal(call), "the operator was made for float32, the call has datatype int8");
   call.type = kFloat32;
-  EXPECT_TRUE(world_.communicator().remove_scale(call.op));
+  EXPECT_TRUE(world_.communicator().operators().remove(call.op));
   EXPECT_THAT(refusal(call), HasSubstr("nor an operator of this communicator that still exists"));
 }
 
