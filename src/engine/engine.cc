@@ -4,47 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
-
-#include "base/hash.h"
-#include "engine/prove.h"
 
 namespace whorl {
-namespace {
-
-constexpr std::size_t kAlignment = 64;
-
-std::uint16_t hash_plan(const Identity& identity, const Algorithm& algorithm, const Shape& shape) {
-  Hash hash;
-  for (const std::byte b : identity.job) hash.mix(std::to_integer<std::uint64_t>(b));
-  hash.mix(algorithm.name);
-  hash.mix(static_cast<std::uint64_t>(shape.channels));
-  for (const Dimension& dim : shape.dims) {
-    hash.mix(static_cast<std::uint64_t>(dim.size));
-    hash.mix(dim.algorithm);
-  }
-  for (const int rank : shape.ring) hash.mix(static_cast<std::uint64_t>(rank));
-  const std::uint64_t all = hash.value();
-  return static_cast<std::uint16_t>(all ^ (all >> 16) ^ (all >> 32) ^ (all >> 48));
-}
-
-} // namespace
-
-void Workspace::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete (memory, std::align_val_t{kAlignment});
-}
-
-void Workspace::reserve(std::size_t bytes) {
-  if (bytes > bytes_) {
-    memory_.reset();
-    bytes_ = 0;
-    memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
-    bytes_ = bytes;
-  }
-}
-
 Engine::Engine(Config config)
     : config_(std::move(config)),
+      plans_(*config_.membership, config_.shape, config_.verify),
       transfers_(2 * static_cast<std::size_t>(config_.membership->nranks)),
       sent_(static_cast<std::size_t>(config_.membership->nranks)),
       received_(static_cast<std::size_t>(config_.membership->nranks)) {
@@ -52,35 +16,6 @@ Engine::Engine(Config config)
   for (Prepared& prepared : prepared_) prepared.execution.trace_to(config_.trace, 0);
   uneven_scatter_.execution.trace_to(config_.trace, 0);
   uneven_gather_.execution.trace_to(config_.trace, 0);
-}
-
-Result<const Engine::Plan*> Engine::plan(Collective collective, const Algorithm& algorithm,
-                                         int root) {
-  const auto index = static_cast<std::uint64_t>(&algorithm - all_algorithms().data());
-  const std::uint64_t key =
-      index << 32U | (has_root(collective) ? static_cast<std::uint64_t>(root) : 0);
-  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
-
-  Shape shape = config_.shape;
-  int rank = config_.membership->rank;
-  if (collective == Collective::kSend || collective == Collective::kRecv) {
-    shape = Shape{.nranks = 2}; // rank 0 sends to rank 1, whoever they are
-    rank = collective == Collective::kSend ? 0 : 1;
-  } else if (has_root(collective)) {
-    shape.root = root;
-  }
-  if (config_.verify) {
-    // Neither form proves all that the other does.
-    constexpr VerifyOptions kForms[] = {{.published = true}, {.published = true, .placed = true}};
-    WHORL_TRY(
-        prove(algorithm, shape, build_all(algorithm, shape), kForms, config_.membership->slots));
-  }
-  auto made = std::make_unique<Plan>();
-  made->algorithm = static_cast<std::uint8_t>(index);
-  made->schedule = algorithm.build(shape, rank);
-  made->hash = hash_plan(config_.membership->identity, algorithm, shape);
-  plan_bytes_.fetch_add(sizeof(Plan) + made->schedule.memory_bytes(), std::memory_order_relaxed);
-  return plans_.emplace(key, std::move(made)).first->second.get();
 }
 
 Status Engine::start(std::span<const Request> batch) {
@@ -139,7 +74,8 @@ Status Engine::prepare(Prepared& prepared, const Request& request) {
                    : has_root(request.collective)
                        ? block
                        : std::max(prepared.input_bytes, prepared.output_bytes);
-  const auto made = plan(request.collective, algorithm_for(request, prepared.bytes), request.peer);
+  const auto made =
+      plans_.plan(request.collective, algorithm_for(request, prepared.bytes), request.peer);
   if (!made.ok()) return made.status();
   prepared.plan = *made;
   const Schedule& schedule = prepared.plan->schedule;

@@ -7,36 +7,21 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "algorithms/algorithm.h"
 #include "base/membership.h"
 #include "base/status.h"
+#include "engine/plan_cache.h"
 #include "engine/request.h"
 #include "engine/transfer.h"
 #include "engine/v_exchange.h"
+#include "engine/workspace.h"
 #include "exec/execution.h"
 #include "transports/endpoint.h"
 #include "tuning/selector.h"
 
 namespace whorl {
-
-/// Memory that only grows, for scratch chunks. 64-byte aligned.
-class Workspace {
- public:
-  /// Makes it at least `bytes` large; invalidates what data() returned before.
-  void reserve(std::size_t bytes);
-  std::byte* data() const noexcept { return memory_.get(); }
-  std::size_t bytes() const noexcept { return bytes_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept;
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  std::size_t bytes_ = 0;
-};
 
 /// Carries out batches of requests on one communicator: collectives one after the other, in order;
 /// sends and receives of the batch at the same time, in order for each peer. Used by one thread at
@@ -86,14 +71,11 @@ class Engine {
   std::size_t workspace_bytes() const noexcept {
     return workspace_bytes_.load(std::memory_order_relaxed);
   }
-  std::size_t plan_bytes() const noexcept { return plan_bytes_.load(std::memory_order_relaxed); }
+  std::size_t plan_bytes() const noexcept {
+    return plans_.bytes() + plan_bytes_.load(std::memory_order_relaxed);
+  }
 
  private:
-  struct Plan {
-    Schedule schedule;
-    std::uint16_t hash;
-    std::uint8_t algorithm; ///< in all_algorithms()
-  };
   /// All transfers of a batch with one peer in one direction.
   struct TransferQueue {
     Transfer transfer;
@@ -135,7 +117,6 @@ class Engine {
   void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
   Status prepare(Prepared& prepared, const Request& request);
   const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
-  Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
   Status start_collective(const Request& request);
   Status reserve(std::size_t bytes, const Request& request);
   Status start_exchange(const Request& request);
@@ -155,11 +136,12 @@ class Engine {
 
   Config config_;
   CollectiveEndpoints endpoints_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
+  PlanCache plans_;
   std::array<Prepared, kNumCollectives> prepared_;
   Prepared uneven_scatter_, uneven_gather_; ///< of requests with a table; never valid
   Workspace scratch_;
-  std::atomic<std::size_t> workspace_bytes_{0}, plan_bytes_{0}; // carry no other data
+  std::atomic<std::size_t> workspace_bytes_{0}; // carries no other data, nor does
+  std::atomic<std::size_t> plan_bytes_{0};      // what executions and transfers take
 
   std::span<const Request> batch_;
   std::size_t next_ = 0; ///< in batch_: the next collective to look for

@@ -63,7 +63,7 @@ Result<TransferSchedules> Engine::transfer_schedules() {
   TransferSchedules schedules;
   for (const auto& [half, schedule] : {std::pair{Collective::kSend, &schedules.send},
                                        std::pair{Collective::kRecv, &schedules.receive}}) {
-    const auto made = plan(half, config_.selector.pick(half, 0), 0);
+    const auto made = plans_.plan(half, config_.selector.pick(half, 0), 0);
     if (!made.ok()) return made.status();
     *schedule = &(*made)->schedule;
   }

@@ -48,8 +48,8 @@ enum class Met {
 };
 
 /// The ranks of a communicator that may all be on one device, in one process or in several
-/// processes of a host (device_peers.h). In one process the operation of all of them is one kernel,
-/// which reads every input once and writes every output once.
+/// processes of a host (device/ipc/group.h). In one process the operation of all of them is one
+/// kernel, which reads every input once and writes every output once.
 ///
 ///     stream of rank 0 ──●───────────────────────●──▶
 ///     stream of rank 1 ──┼──●────────────────────●──▶       ● event

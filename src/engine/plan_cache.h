@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "algorithms/algorithm.h"
+#include "base/membership.h"
+#include "base/status.h"
+#include "schedule/schedule.h"
+
+namespace whorl {
+
+/// This rank's schedule of one algorithm, with the root that it was built for.
+struct Plan {
+  Schedule schedule;
+  std::uint16_t hash;     ///< of all that the schedules of the ranks must have in common
+  std::uint8_t algorithm; ///< in all_algorithms()
+};
+
+/// The plans that a communicator has used. Used by one thread at a time, but for bytes().
+class PlanCache {
+ public:
+  /// `membership` outlives the cache. With `verify`, each schedule is proved before its first use.
+  PlanCache(const Membership& membership, const Shape& shape, bool verify)
+      : membership_(membership), shape_(shape), verify_(verify) {}
+
+  /// Finds a plan, or makes it. `root` counts for collectives that have one. Plans stay where they
+  /// are as long as the cache lives.
+  Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
+  /// Bytes that the plans occupy. Any thread.
+  std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  const Membership& membership_;
+  Shape shape_;
+  bool verify_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
+  std::atomic<std::size_t> bytes_{0}; // carries no other data
+};
+
+} // namespace whorl
