@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/oob.h"
 #include "net/address.h"
 
 namespace whorl {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/oob.h"
 
 namespace whorl {
 
