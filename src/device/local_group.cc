@@ -1,116 +1,22 @@
-#include "device/common/group.h"
+#include "device/local_group.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <map>
-#include <mutex>
-#include <vector>
 
-#include "base/event.h"
 #include "base/log.h"
-#include "base/params.h"
 #include "device/common/capture.h"
-#include "device/common/path.h"
-#include "device/ipc/group.h"
 #include "device/kernel/fused.h"
-#include "device/kernel/schedule_local.h"
 #include "device/staged/stream.h"
-#include "gpu/driver.h"
 #include "gpu/kernels.h"
 #include "gpu/memory_kind.h"
 
 namespace whorl {
-namespace {
 
 using gpu::driver;
 
-class ProcessGroup final : public DeviceGroup {
- public:
-  ProcessGroup(const Membership& members, const DeviceRules& rules)
-      : name_(members.name),
-        names_(members.names()),
-        ranks_(static_cast<std::size_t>(members.nranks)) {
-    const auto way = device_way();
-    if (way.ok()) way_ = *way;
-    way_error_ = way.status();
-    if (ranks_.size() <= gpu::kMaxRanks) {
-      schedules_ = std::make_unique<DeviceSchedules>(members, rules);
-    }
-  }
-  ~ProcessGroup() override {
-    for (auto& [number, operation] : operations_) give_back_events(operation);
-    for (const auto& [context, events] : idle_events_) {
-      const gpu::ContextGuard guard(context);
-      for (const CUevent event : events) static_cast<void>(driver()->cuEventDestroy(event));
-    }
-    if (done_ == nullptr) return;
-    const gpu::ContextGuard guard(done_context_);
-    static_cast<void>(driver()->cuEventDestroy(done_));
-  }
-
-  Status check(int rank, const Request& request, Stream* stream) const override;
-  std::uint64_t post(int rank, const Request& request, Stream* stream,
-                     std::uint64_t timeout_ns) override;
-  Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy, const Verdict& verdict,
-                   Napper& napper) override;
-  void stop() noexcept override;
-  Status failure() override;
-
- private:
-  struct Rank {
-    std::uint64_t posted = 0; ///< operations so far
-  };
-  struct Post {
-    bool made = false;
-    Request request;
-    CUstream stream = nullptr; ///< if it is on the device
-    CUcontext context = nullptr;
-    CUevent ready = nullptr; ///< the point of its stream at which it was made
-    bool captured = false;   ///< its stream is, into a graph
-    bool on_device = false;
-    std::uint64_t timeout_ns = 0;
-    Status error; ///< of its event
-  };
-  struct Operation {
-    std::vector<Post> posts;
-    std::size_t made = 0; ///< posts
-    std::size_t left = 0; ///< ranks that have seen the outcome, or need none
-    bool decided = false;
-    Met met = Met::kHost; ///< once decided
-    Status error;
-  };
-
-  Status record_ready(Post& post);
-  void give_back_events(Operation& operation);
-  void decide(Operation& operation);
-  Result<bool> launch(const Operation& operation, bool one_context);
-  Status launch_fused(const Operation& operation);
-  Status check_captures(const std::vector<Post>& posts) const;
-  Status check_joined(const std::vector<Post>& posts) const;
-  Status check_alike(const std::vector<Post>& posts) const;
-  void leave(std::uint64_t number, Operation& operation);
-  std::string missing(const Operation& operation) const;
-
-  const std::string name_;
-  const std::vector<std::string> names_;
-  std::mutex mutex_;
-  Event event_; ///< notified when an operation has been decided
-  std::vector<Rank> ranks_;
-  std::map<std::uint64_t, Operation> operations_;         ///< that not all ranks have left
-  std::map<CUcontext, std::vector<CUevent>> idle_events_; ///< that no post has
-  Status failure_; ///< of an operation, with which the communicator ends
-  CUevent done_ = nullptr;
-  CUcontext done_context_ = nullptr;
-  DeviceWay way_ = DeviceWay::kAny;
-  Status way_error_;
-  std::unique_ptr<DeviceSchedules> schedules_; ///< null with too many ranks
-  std::mutex schedules_mutex_;                 ///< taken behind the other one
-  std::atomic<bool> stopped_{false};
-  std::atomic<bool> launched_{false}; ///< schedules_, which has what stop() needs since then
-};
+namespace {
 
 /// Sleeps until the event, and watches the peers meanwhile.
 class EventNapper final : public Napper {
@@ -143,9 +49,11 @@ bool has_kernels(CUcontext context) {
   return false;
 }
 
+} // namespace
+
 /// Each post has an event of its own: a rank may post in several streams before the first of its
 /// operations is queued.
-Status ProcessGroup::record_ready(Post& post) {
+Status LocalDeviceGroup::record_ready(Post& post) {
   const gpu::ContextGuard guard(post.context);
   {
     const std::lock_guard lock(mutex_);
@@ -163,14 +71,14 @@ Status ProcessGroup::record_ready(Post& post) {
 }
 
 /// What waits for them has been queued, and keeps what they were. With the mutex held.
-void ProcessGroup::give_back_events(Operation& operation) {
+void LocalDeviceGroup::give_back_events(Operation& operation) {
   for (Post& post : operation.posts) {
     if (post.ready != nullptr) idle_events_[post.context].push_back(post.ready);
     post.ready = nullptr;
   }
 }
 
-Status ProcessGroup::check(int rank, const Request& request, Stream* stream) const {
+Status LocalDeviceGroup::check(int rank, const Request& request, Stream* stream) const {
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
   if (!device) return {};
   const auto context = static_cast<CUcontext>(device->context);
@@ -183,8 +91,8 @@ Status ProcessGroup::check(int rank, const Request& request, Stream* stream) con
   return one_kernel ? Status() : refuse_capture(stream_of, context);
 }
 
-std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* stream,
-                                 std::uint64_t timeout_ns) {
+std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* stream,
+                                     std::uint64_t timeout_ns) {
   const auto index = static_cast<std::size_t>(rank);
   const int nranks = static_cast<int>(ranks_.size());
   Post mine;
@@ -217,14 +125,14 @@ std::uint64_t ProcessGroup::post(int rank, const Request& request, Stream* strea
 }
 
 /// With the mutex held.
-void ProcessGroup::leave(std::uint64_t number, Operation& operation) {
+void LocalDeviceGroup::leave(std::uint64_t number, Operation& operation) {
   if (++operation.left < ranks_.size()) return;
   give_back_events(operation);
   operations_.erase(number);
 }
 
 /// All have posted. With the mutex held.
-void ProcessGroup::decide(Operation& operation) {
+void LocalDeviceGroup::decide(Operation& operation) {
   operation.decided = true;
   const std::vector<Post>& posts = operation.posts;
   const auto all = [&](auto&& holds) { return std::all_of(posts.begin(), posts.end(), holds); };
@@ -257,7 +165,7 @@ void ProcessGroup::decide(Operation& operation) {
 }
 
 /// Queues an operation of ranks that are all on devices. False: the host has to do it.
-Result<bool> ProcessGroup::launch(const Operation& operation, bool one_context) {
+Result<bool> LocalDeviceGroup::launch(const Operation& operation, bool one_context) {
   if (one_context && (way_ != DeviceWay::kSchedule || schedules_ == nullptr)) {
     WHORL_TRY(launch_fused(operation));
     return true;
@@ -282,12 +190,12 @@ Result<bool> ProcessGroup::launch(const Operation& operation, bool one_context) 
 // The driver may hold up who launches, with the mutexes, until a stream goes on that waits for what
 // a thread of this process does. So that thread must not wait for a mutex here.
 
-void ProcessGroup::stop() noexcept {
+void LocalDeviceGroup::stop() noexcept {
   stopped_.store(true, std::memory_order_seq_cst); // see launch()
   if (launched_.load(std::memory_order_seq_cst)) schedules_->stop();
 }
 
-Status ProcessGroup::failure() {
+Status LocalDeviceGroup::failure() {
   if (schedules_ == nullptr) return {};
   const std::unique_lock lock(schedules_mutex_, std::try_to_lock);
   // Who launches looks as well, and whoever waits asks again.
@@ -295,7 +203,7 @@ Status ProcessGroup::failure() {
 }
 
 /// The host is to carry the operation out, but a rank may have its stream captured.
-Status ProcessGroup::check_captures(const std::vector<Post>& posts) const {
+Status LocalDeviceGroup::check_captures(const std::vector<Post>& posts) const {
   for (std::size_t rank = 0; rank < posts.size(); ++rank) {
     if (!posts[rank].on_device) continue;
     if (Status refused = refuse_capture(posts[rank].stream, posts[rank].context); !refused.ok()) {
@@ -309,7 +217,7 @@ Status ProcessGroup::check_captures(const std::vector<Post>& posts) const {
 }
 
 /// An event takes a stream that waits for it into a capture, or spoils the capture.
-Status ProcessGroup::check_joined(const std::vector<Post>& posts) const {
+Status LocalDeviceGroup::check_joined(const std::vector<Post>& posts) const {
   for (std::size_t rank = 1; rank < posts.size(); ++rank) {
     if (posts[rank].captured == posts[0].captured) continue;
     const std::size_t captured = posts[0].captured ? 0 : rank;
@@ -323,7 +231,7 @@ Status ProcessGroup::check_joined(const std::vector<Post>& posts) const {
   return {};
 }
 
-Status ProcessGroup::check_alike(const std::vector<Post>& posts) const {
+Status LocalDeviceGroup::check_alike(const std::vector<Post>& posts) const {
   const Fingerprint first = fingerprint_of(posts[0].request, 0, 0);
   for (std::size_t rank = 1; rank < posts.size(); ++rank) {
     const Fingerprint other = fingerprint_of(posts[rank].request, 0, 0);
@@ -338,7 +246,7 @@ Status ProcessGroup::check_alike(const std::vector<Post>& posts) const {
   return {};
 }
 
-Status ProcessGroup::launch_fused(const Operation& operation) {
+Status LocalDeviceGroup::launch_fused(const Operation& operation) {
   const Post& leader = operation.posts.back();
   const gpu::ContextGuard guard(leader.context);
   if (done_context_ != leader.context) {
@@ -363,7 +271,7 @@ Status ProcessGroup::launch_fused(const Operation& operation) {
 }
 
 /// Who has not posted. With the mutex held.
-std::string ProcessGroup::missing(const Operation& operation) const {
+std::string LocalDeviceGroup::missing(const Operation& operation) const {
   std::string text;
   for (std::size_t rank = 0; rank < operation.posts.size(); ++rank) {
     if (operation.posts[rank].made) continue;
@@ -372,8 +280,8 @@ std::string ProcessGroup::missing(const Operation& operation) const {
   return text;
 }
 
-Result<Met> ProcessGroup::meet(int rank, std::uint64_t number, const WaitPolicy& policy,
-                               const Verdict& verdict, Napper& napper) {
+Result<Met> LocalDeviceGroup::meet(int rank, std::uint64_t number, const WaitPolicy& policy,
+                                   const Verdict& verdict, Napper& napper) {
   Operation* operation = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -415,38 +323,6 @@ Result<Met> ProcessGroup::meet(int rank, std::uint64_t number, const WaitPolicy&
   leave(number, *operation);
   if (!error.ok()) return error;
   return met;
-}
-
-struct Registry {
-  std::mutex mutex;
-  std::map<std::array<std::byte, 16>, std::weak_ptr<ProcessGroup>> groups; ///< by job
-};
-Registry& registry() {
-  static Registry* const instance = new Registry; // never destroyed: ranks may outlive main()
-  return *instance;
-}
-
-} // namespace
-
-std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
-                                               std::span<std::byte> board, FdMailbox* mailbox,
-                                               const DeviceWatch& watch, const DeviceRules& rules) {
-  if (!devices_possible()) return nullptr;
-  if (members.ranks_in_process_of(members.rank) != members.nranks) {
-    static_assert(kMostDeviceRanks <= gpu::kMaxBuffers);
-    if (!members.shares_devices() || board.empty()) return nullptr;
-    return std::make_shared<DevicePeers>(members, board, mailbox, watch, rules);
-  }
-  auto& [mutex, groups] = registry();
-  const std::lock_guard lock(mutex);
-  std::erase_if(groups, [](const auto& entry) { return entry.second.expired(); });
-  auto& known = groups[members.identity.job];
-  std::shared_ptr<ProcessGroup> group = known.lock();
-  if (group == nullptr) {
-    group = std::make_shared<ProcessGroup>(members, rules);
-    known = group;
-  }
-  return group;
 }
 
 } // namespace whorl
