@@ -66,10 +66,10 @@ Result<Rendezvous> meet_by_id(const UniqueId& id, const Attendant& self) {
   WHORL_TRY(check_attendant(self));
   return meet_once(
       id, self, "in the process that made the unique id",
-      "a unique id makes one communicator, and only while the process that made it, or "
-      "its meeting point, runs; one of whorlGetUniqueId() has to be used within an "
-      "hour, too. Give all ranks a new id from whorlGetUniqueId(), or another name at "
-      "the meeting point");
+      "a unique id makes one communicator, and only while the process that made it runs "
+      "and, unless it is of a meeting point, within an hour; call whorlGetUniqueId() "
+      "for each communicator, or give another name at the meeting point, and give its "
+      "ranks the new id");
 }
 
 Result<Rendezvous> meet_by_store(const Store& store, const Attendant& self) {

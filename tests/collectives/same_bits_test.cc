@@ -115,13 +115,13 @@ struct Choices {
   std::uint64_t digest, rehearsed;
 };
 
-/// Runs `body` in fresh processes that form a communicator. Where they run, and what their clocks
-/// say, depends on the number of the run.
-void run_fresh(int ranks, int run, const Environment& environment,
+/// Runs `body` in fresh processes that form a communicator. Where they run depends on the number of
+/// the run, what their clocks say on `clock_seed`; 0: the time.
+void run_fresh(int ranks, int run, unsigned clock_seed, const Environment& environment,
                const std::function<void(testing::RankContext&, whorlComm_t)>& body, int hosts = 1) {
   const auto rank = [&](testing::RankContext& context) {
     place(context.rank, run);
-    StrangeClock clock(static_cast<unsigned>(run));
+    StrangeClock clock(clock_seed);
     const ScopedSystem scope(&clock);
     Environment own = environment;
     if (hosts > 1) {
@@ -152,7 +152,7 @@ Choices choices_of_a_run(int ranks, int hosts, int run, const Environment& envir
     ASSERT_TRUE(rehearsed.ok()) << rehearsed.status().message();
     found->rehearsed = rehearsed->digest();
   };
-  run_fresh(ranks, run, environment, look, hosts);
+  run_fresh(ranks, run, static_cast<unsigned>(run), environment, look, hosts);
   return {found->selector, found->digest, found->rehearsed};
 }
 
@@ -243,9 +243,11 @@ std::uint64_t sum(const std::vector<float>& in, whorlComm_t comm) {
   return first;
 }
 
+/// With clocks that tell the time: with others yields seem to last, and waits that sleep instead
+/// take minutes beside other work.
 Bits sums_of_a_run(int run, const Environment& environment) {
   const Shared<Bits> bits;
-  run_fresh(kRanks, run, environment, [&](testing::RankContext& context, whorlComm_t comm) {
+  run_fresh(kRanks, run, 0, environment, [&](testing::RankContext& context, whorlComm_t comm) {
     for (std::size_t size = 0; size < std::size(kCounts); ++size) {
       bits->of[context.rank][size] = sum(numbers(context.rank, kCounts[size]), comm);
     }

@@ -3,6 +3,7 @@ does the same."""
 
 from __future__ import annotations
 
+import signal
 import time
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import whorl_torch
-from ranks import outcomes, run
+from ranks import RankError, outcomes, run
 
 BACKENDS = ("gloo", "whorl")
 LONG = 600.0  # timeout of groups that must not need it; what waits for it exceeds the limit of run()
@@ -81,7 +82,12 @@ def without_the_store(rank: int, size: int, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_first_use_after_the_host_of_the_store_has_left(backend: str) -> None:
-    run(3, without_the_store, backend)
+    try:
+        run(3, without_the_store, backend)
+    except RankError as error:
+        if backend != "gloo" or f"exit code {-signal.SIGABRT}" not in str(error):
+            raise
+        pytest.skip("a thread of gloo's has aborted its process, as it does at times when a peer has left")
 
 
 def met_too_late(rank: int, size: int) -> Any:
