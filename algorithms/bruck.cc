@@ -12,12 +12,12 @@
 //               round 1: offsets 2 3   ──▶ rank r+2      2 and 3 have
 //               round 2: offsets 4 5   ──▶ rank r+4      4 and 5 have
 //
-// What is received in round k stays where it is in scratch, in an area R(k) of its own. Before
-// round k the blocks of S(k) are packed into one message: those whose only bit so far is k from the
-// input, the others from R(j), where j is the next lower bit of the offset. Both areas hold
-// their offsets in descending order: then the blocks with the same j lie in runs of 2^j, at equal
-// distances of 2^k on both sides, and the blocks of R(k) that have arrived come from consecutive
-// ranks and lie in the output side by side.
+// A block that is received in round k stays where it is in scratch, in an area R(k) of its own.
+// Before round k the blocks of S(k) are packed into one message: those whose only bit so far is k
+// from the input, the others from R(j), where j is the next lower bit of the offset. Both areas
+// hold their offsets in descending order: then the blocks with the same j lie in runs of 2^j, at
+// equal distances of 2^k on both sides, and the blocks of R(k) that have arrived come from
+// consecutive ranks and lie in the output side by side.
 #include "algorithms/bruck.h"
 
 #include <algorithm>

@@ -60,7 +60,7 @@ class Communicator {
   whorlResult_t wait_for_creation(whorlComm_t comm, bool by_store);
   /// Of the group: one of the communicator's whose process has ended; none: -1.
   int rank_that_has_ended() const;
-  /// What keeps the ranks from meeting; empty: nothing that is known.
+  /// Says what keeps the ranks from meeting; empty: nothing that is known.
   std::string obstacle(bool by_store) const;
   template <class Error>
   [[noreturn]] void give_up(whorlComm_t comm, const std::string& why);

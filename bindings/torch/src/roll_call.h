@@ -25,7 +25,7 @@ class RollCall {
   /// Collective over `comm`, which has the `size` ranks of the group; before anything else is done
   /// with the group. Throws.
   void exchange(whorlComm_t comm, int size);
-  /// Where a rank can be met; null before exchange().
+  /// Finds the point at which a rank can be met; null before exchange().
   const whorlUniqueId* meeting_point(int rank) const {
     return points_.empty() ? nullptr : &points_[static_cast<std::size_t>(rank)];
   }

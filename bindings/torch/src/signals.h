@@ -23,7 +23,7 @@ inline constexpr std::chrono::milliseconds kSignalSlice{100};
 inline bool on_main_thread() { return getpid() == static_cast<pid_t>(syscall(SYS_gettid)); }
 
 namespace detail {
-/// What a handler has raised; of the main thread.
+/// Keeps what the handler of a signal has raised on the main thread.
 inline std::exception_ptr& raised() {
   static auto* const exception = new std::exception_ptr; // the interpreter ends before statics do
   return *exception;
@@ -41,7 +41,7 @@ inline bool interrupted() {
   return true;
 }
 
-/// For whorlSetInterruptCheck(): interrupted(), not more often than is useful.
+/// Asks interrupted(), not more often than is useful, for whorlSetInterruptCheck().
 inline int interrupt_check() {
   if (!on_main_thread()) return 0;
   static std::chrono::steady_clock::time_point next; // of the main thread

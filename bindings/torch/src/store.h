@@ -31,7 +31,7 @@ class StoreAdapter {
   std::string error_;
 };
 
-/// What a store has thrown, in one sentence: without the frames of the stack.
+/// Gives what a store has thrown in one sentence, without the frames of the stack.
 std::string sentence_of(const std::exception& error);
 
 /// Waits until `key` is there; false when the time is up or `interrupted`, or the handler of a
