@@ -10,36 +10,36 @@
 
 namespace whorl {
 
-/// What a schedule costs, as factors for the cost model. The vector is the larger side of the
-/// operation, n bytes. "Busiest" is the rank with most of it.
+/// Costs of a schedule, as factors for the cost model. The vector is the larger side of the
+/// operation, n bytes. "Busiest" is the rank with the largest number.
 struct Cost {
   double rounds = 0;   ///< messages on the critical path of one window, pipelined ones once
   double volume = 0;   ///< bytes that the busiest rank sends or that it receives, divided by n
-  double sent = 0;     ///< bytes that the rank which sends and receives most sends, divided by n
-  double received = 0; ///< … and receives
+  double sent = 0;     ///< bytes that the rank with most traffic sends, divided by n
+  double received = 0; ///< bytes that this rank receives, divided by n
   double mean = 0;     ///< bytes that a rank sends on average, divided by n
-  double fifos = 0;    ///< peers on average that a rank sends to, on any channel
+  double fifos = 0;    ///< number of peers that a rank sends to on average, on any channel
   double reduced = 0;  ///< bytes that the busiest rank reduces, divided by n
-  double merged = 0;   ///< bytes that it receives and never writes, as others of the same fan
-  double copied = 0;   ///< bytes that it copies from place to place besides, divided by n
+  double merged = 0;   ///< bytes that it receives but only reads, in a fan, divided by n
+  double copied = 0;   ///< bytes that it also copies within its memory, divided by n
   double messages = 0; ///< messages that the busiest rank sends or that it receives in a window
   double window = 1;   ///< bytes of vector that one window covers, in full messages
-  double fill = 0;     ///< bytes that fill and drain a pipeline of chunks, by those of a window
-  /// What of rounds, volume and messages stays within the groups of the innermost dimension.
+  double fill = 0; ///< bytes that fill and drain a pipeline of chunks, divided by those of a window
+  /// Parts of rounds, volume and messages within the groups of the innermost dimension.
   double inner_rounds = 0, inner_volume = 0, inner_messages = 0;
-  /// The part of the ranks that take part in rounds between groups; the others leave them their
+  /// Fraction of the ranks that take part in rounds between groups; the others leave them their
   /// processors.
   double outer_ranks = 1;
-  bool streams = false; ///< the next window follows without waiting for the end of this one
+  bool streams = false; ///< whether the next window starts without waiting for the end of this one
 };
 
-/// Slots with which no schedule of the registry can deadlock in any number of windows. The tests
-/// prove it.
+/// Number of slots with which no schedule of the registry can deadlock in any number of windows.
+/// The tests prove it.
 inline constexpr int kMinSlots = 2;
 
 /// One algorithm for one collective. All functions are pure.
 struct Algorithm {
-  std::string_view name; ///< as in WHORL_ALGO: "ring", "tree", …
+  std::string_view name; ///< name as in WHORL_ALGO: "ring", "tree", …
   Collective collective;
   bool (*supports)(const Shape& shape);
   Schedule (*build)(const Shape& shape, int rank);
@@ -49,11 +49,11 @@ struct Algorithm {
   bool at_once = false;
 };
 
-/// Every algorithm, grouped by collective; a later one with the same cost loses.
+/// Returns every algorithm, grouped by collective; of two with the same cost the first wins.
 std::span<const Algorithm> all_algorithms();
-/// nullptr if there is none of that name.
+/// Returns the algorithm of that name, or nullptr if there is none.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
-/// The schedules of all ranks.
+/// Builds the schedules of all ranks.
 std::vector<Schedule> build_all(const Algorithm& algorithm, const Shape& shape);
 
 } // namespace whorl

@@ -36,17 +36,17 @@ struct Node {
   }
   int rank_of(int node) const { return wrap(root + node, n); }
   int parent() const { return rank_of(v & (v - 1)); }
-  /// Members of the subtree of a child.
+  /// Returns the number of members in the subtree of a child.
   int size_of(int child) const { return std::min(child - v, n - child); }
-  /// Blocks of this subtree before their ranks wrap from n−1 to 0. The root's buffer is in order of
-  /// rank, so blocks on both sides of that place are two messages.
+  /// Returns how many blocks of this subtree come before their ranks wrap from n−1 to 0. The root's
+  /// buffer is in order of rank, so blocks on both sides of that place are two messages.
   int before_wrap() const { return std::min(size, n - rank_of(v)); }
 
   int n, root, v, size = 1;
-  std::vector<int> children; ///< smallest subtree first
+  std::vector<int> children; ///< nodes, smallest subtree first
 };
 
-/// Blocks of the largest subtree below a root.
+/// Returns the number of blocks of the largest subtree below a root.
 int largest_message(int nranks) {
   const int top = 1 << (ceil_log2(nranks) - 1);
   return std::max(top / 2, std::min(top, nranks - top));
@@ -101,7 +101,7 @@ Schedule build_scatter(const Shape& shape, int rank) {
     if (first < node.size) lane.recv_copy(first).count(node.size - first);
     lane.read(Buffer::kScratch).write(Buffer::kOutput);
   }
-  // The largest subtree has the longest way to go.
+  // The largest subtree has the longest way to go, so it comes first.
   for (auto child = node.children.rbegin(); child != node.children.rend(); ++child) {
     lane.peers(node.rank_of(*child), node.rank_of(*child));
     lane.send(node.v == 0 ? node.rank_of(*child) : *child - node.v).count(node.size_of(*child));
@@ -153,7 +153,7 @@ bool supports_vector(const Shape& shape) { return shape.channels <= kMaxChunks; 
 Cost scatter_cost(const Shape& shape) {
   if (shape.nranks == 1) return {};
   const double n = shape.nranks;
-  // In each bit position of the rank that sends, blocks move once.
+  // Each block moves once for every bit that is set in the number of its node.
   double blocks = 0;
   for (int bit = 1; bit < shape.nranks; bit *= 2) {
     for (int v = bit; v < shape.nranks; v += 2 * bit) blocks += std::min(bit, shape.nranks - v);

@@ -4,9 +4,9 @@
 //
 //     alltoall   L = ⌈log2 p⌉ rounds, about L/2·n bytes sent, (L/2 + 1)·n copied; any p
 //
-// The offset of a block is the distance o from the rank that it comes from to the rank that it goes
-// to. In round k a rank sends all blocks with bit k in their offset, S(k), 2^k ranks on; so a block
-// has arrived after the round of the highest bit of its offset.
+// The offset of a block is the distance o from the rank that has it to the rank that needs it. In
+// round k a rank sends all blocks with bit k in their offset, S(k), 2^k ranks on; so a block has
+// arrived after the round of the highest bit of its offset.
 //
 //     p = 6     round 0: offsets 1 3 5 ──▶ rank r+1      1 has arrived
 //               round 1: offsets 2 3   ──▶ rank r+2      2 and 3 have
@@ -28,17 +28,17 @@
 namespace whorl {
 namespace {
 
-/// The offsets below p in which one bit is set.
+/// Set of the offsets below p with one given bit.
 class OffsetSet {
  public:
   OffsetSet(int nranks, int bit) : bit_(bit), size_(index(nranks)) {}
   int size() const { return size_; }
-  /// Place of an offset of the set in an area, where `count` offsets from it on lie side by side:
-  /// of the last of them, which lies first.
+  /// Returns the first place in an area of `count` contiguous offsets of the set, from `offset` on;
+  /// the last of them comes first.
   int place(int offset, int count) const { return size_ - index(offset) - count; }
 
  private:
-  /// How many offsets of the set are below `offset`.
+  /// Counts the offsets of the set below `offset`.
   int index(int offset) const {
     const int weight = 1 << bit_;
     return offset / (2 * weight) * weight + std::max(0, offset % (2 * weight) - weight);
@@ -48,14 +48,14 @@ class OffsetSet {
 
 int rounds_of(int nranks) { return ceil_log2(nranks); }
 
-/// Blocks that a rank sends.
+/// Counts the blocks that a rank sends.
 int blocks_sent(int nranks) {
   int blocks = 0;
   for (int k = 0; k < rounds_of(nranks); ++k) blocks += OffsetSet(nranks, k).size();
   return blocks;
 }
 
-/// Writes the lane of one rank.
+/// Builder of the lane of one rank.
 class Writer {
  public:
   Writer(ScheduleBuilder& builder, int nranks, int rank)
@@ -79,7 +79,7 @@ class Writer {
           .read(Buffer::kScratch)
           .send(message_)
           .count(set(k).size());
-      // While the messages of this round are on their way.
+      // Copies while the messages of this round are on their way.
       k == 0 ? copy_own() : unpack(k - 1);
       lane_.write(Buffer::kScratch).recv_copy(area(k)).count(set(k).size());
     }
@@ -90,7 +90,7 @@ class Writer {
   const OffsetSet& set(int k) const { return sets_[static_cast<std::size_t>(k)]; }
   int area(int k) const { return received_[static_cast<std::size_t>(k)]; }
 
-  /// Makes the message of round k.
+  /// Packs the message of round k.
   void pack(int k) {
     const int bit = 1 << k;
     lane_.read(Buffer::kInput).write(Buffer::kScratch);
@@ -110,7 +110,7 @@ class Writer {
     return lane_.copy(area(j) + set(j).place(offset, count), message_ + set(k).place(offset, count))
         .count(count);
   }
-  /// Copies what has arrived in round k to the output.
+  /// Copies the blocks that have arrived in round k to the output.
   void unpack(int k) {
     const int first = 1 << k, count = std::min(first, n_ - first);
     lane_.read(Buffer::kScratch)
@@ -127,8 +127,8 @@ class Writer {
   std::vector<OffsetSet> sets_;
 };
 
-/// One lane: blocks that travel together lie side by side, so there are none between them that
-/// belong to another lane.
+/// Builds one lane: blocks of one message are contiguous, so no chunks of other lanes can be
+/// between them.
 Schedule build(const Shape& shape, int rank) {
   const int n = shape.nranks;
   if (n == 1) return build_single_rank();

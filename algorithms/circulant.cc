@@ -36,7 +36,8 @@
 namespace whorl {
 namespace {
 
-/// One round: `count` scratch places from `sent` on meet those from `target` on, `distance` away.
+/// One round: `count` scratch places from `sent` on are combined with those from `target` on,
+/// `distance` ranks away.
 struct Round {
   int distance, sent, target, count;
 };
@@ -66,12 +67,12 @@ struct Layout {
   }
   int own() const { return place[0]; }
 
-  std::vector<Round> rounds;  ///< nearest first, as the reduce-scatter does them
-  std::vector<int> place;     ///< of each offset in scratch
-  std::vector<int> offset_at; ///< of each place
+  std::vector<Round> rounds;  ///< rounds, nearest first, as the reduce-scatter does them
+  std::vector<int> place;     ///< place in scratch of each offset
+  std::vector<int> offset_at; ///< offset of each place
 };
 
-/// Writes one lane, whose chunk of block b is `chunk(b)` of input or output.
+/// Builder of one lane, whose chunk of block b is `chunk(b)` of input or output.
 template <class Chunk>
 class Writer {
  public:
@@ -82,8 +83,8 @@ class Writer {
     lane_.read(Buffer::kInput).write(Buffer::kScratch);
     for (int i = 0; i < n_; ++i) lane_.copy(block_at(i), scratch_ + i);
   }
-  /// The last round leaves the result in output chunk `output`, or if that is negative in this
-  /// rank's own place in scratch.
+  /// Adds the reduce-scatter. The last round leaves the result in output chunk `output`, or if that
+  /// is negative in this rank's own place in scratch.
   void reduce_scatter(int output) {
     for (const Round& round : layout_.rounds) {
       const int target = scratch_ + round.target;
@@ -101,8 +102,8 @@ class Writer {
       }
     }
   }
-  /// Begins with this rank's own place in scratch filled. What came in a round is copied to the
-  /// output while the next round's messages are on their way.
+  /// Adds the all-gather, which begins with this rank's own place in scratch filled. Blocks
+  /// received in a round are copied to the output while the next round's messages are on their way.
   void all_gather() {
     int from = layout_.own(), count = 1; // places not in the output yet
     for (auto round = layout_.rounds.rbegin(); round != layout_.rounds.rend(); ++round) {
@@ -191,7 +192,7 @@ Schedule build_all_gather(const Shape& shape, int rank) {
 
 bool supports(const Shape& shape) { return chunks_fit(shape); }
 
-/// `halves`: 2 for allreduce.
+/// Returns the costs of a reduce-scatter or an all-gather; with `halves` 2 of an allreduce.
 Cost circulant_cost(const Shape& shape, double halves, double reduced) {
   if (shape.nranks == 1) return {};
   const double n = shape.nranks;

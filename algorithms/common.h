@@ -10,13 +10,13 @@
 
 namespace whorl {
 
-/// A lane can name this many partners.
+/// Number of partners that a lane can name.
 inline constexpr int kMaxPeers = 255;
-/// A buffer can have this many chunks.
+/// Number of chunks that a buffer can have.
 inline constexpr int kMaxChunks = std::numeric_limits<std::uint16_t>::max();
-/// Chunks of a lane in pipelined algorithms (chains and trees). More fill the pipeline better;
-/// fewer make larger messages. Eight keep a tree of 16 ranks busy half of the time within one
-/// window.
+/// Number of chunks of a lane in pipelined algorithms (chains and trees). More fill the pipeline
+/// better; fewer make larger messages. Eight keep a tree of 16 ranks busy half of the time within
+/// one window.
 inline constexpr int kPipelineChunks = 8;
 
 constexpr int floor_log2(int value) noexcept {
@@ -26,13 +26,13 @@ constexpr int ceil_log2(int value) noexcept { return value <= 1 ? 0 : floor_log2
 constexpr bool is_power_of_two(int value) noexcept {
   return std::has_single_bit(static_cast<unsigned>(value));
 }
-/// `value` modulo `modulus`, not negative.
+/// Returns `value` modulo `modulus`, not negative.
 constexpr int wrap(int value, int modulus) noexcept {
   const int rest = value % modulus;
   return rest < 0 ? rest + modulus : rest;
 }
 
-/// All ranks but `rank`, ascending.
+/// Returns all ranks but `rank`, ascending.
 inline std::vector<int> other_ranks(int nranks, int rank) {
   std::vector<int> ranks;
   ranks.reserve(static_cast<std::size_t>(nranks));
@@ -42,18 +42,18 @@ inline std::vector<int> other_ranks(int nranks, int rank) {
   return ranks;
 }
 
-/// Any collective of a single rank: its output is its input.
+/// Builds any collective of a single rank: its output is its input.
 inline Schedule build_single_rank() {
   ScheduleBuilder builder(1, 0, 1);
   builder.lane(0).copy(0, 0);
   return std::move(builder).build();
 }
 
-/// Whether a buffer of `chunks` chunks for each rank and channel can be encoded.
+/// Returns whether a buffer of `chunks` chunks for each rank and channel can be encoded.
 inline bool chunks_fit(const Shape& shape, int chunks = 1) {
   return static_cast<long>(shape.nranks) * shape.channels * chunks <= kMaxChunks;
 }
-/// Whether a lane can name all other ranks at once.
+/// Returns whether a lane can name all other ranks at once.
 inline bool peers_fit(const Shape& shape) { return shape.nranks - 1 <= kMaxPeers; }
 
 } // namespace whorl

@@ -5,18 +5,18 @@
 
 namespace whorl {
 
-// T = rounds + passage + processor time, for a vector cut into windows:
+// Predicts T = rounds + passage + processor time, for a vector cut into windows:
 //
 //     rounds      α for each, once for each window that waits for the one before, else once in all
-//     passage     β·volume: what links do by themselves
+//     passage     β·volume: time on the links, beside processor time
 //     processor   of the busiest rank, or where ranks share cores, of all the ranks of a core if
 //                 that is more: overhead for each message; sending, receiving, reducing and copying
 //                 for each byte
 //     filling     of a pipeline of chunks: data costs of one window, in part
 //
-// A rank that sends and receives does both with the same processor, so in shared memory a message
-// costs a copy at either end. Slots are written in turn, so all of those that a core's ranks use
-// take part in its cache; where they do not fit, what is moved costs a share more.
+// A rank sends and receives with the same processor, so in shared memory a message costs a copy at
+// either end. Slots are written in turn, so all slots that a core's ranks use compete for its
+// cache; where they do not fit, each byte moved costs a share more.
 double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                   const LinkCosts& links) {
   const Cost cost = algorithm.cost(shape);
@@ -26,12 +26,12 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
                             1024;
   const double windows = std::max(1.0, std::ceil(total_kib / window_kib));
   const double waits = cost.streams ? 1.0 : windows;
-  // A round was measured with all ranks of a core at it.
+  // Rounds were measured with all ranks of a core taking part.
   const double crowd = std::max(1.0, links.ranks_per_core);
   Link outer = links.link;
   outer.alpha_us *= std::max(cost.outer_ranks, 1 / crowd);
   const Link& inner = links.inner ? *links.inner : outer;
-  // Of two links, by the share of the inner one.
+  // Weighs the two links by the share of the inner one.
   const auto mixed = [&](double Link::*what, double part, double whole) {
     const double share = whole > 0 ? part / whole : 0;
     return inner.*what * share + outer.*what * (1 - share);
@@ -44,8 +44,8 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
       cost.messages * mixed(&Link::overhead_us, cost.inner_messages, cost.messages);
   const double message_kib = std::min(total_kib, window_kib) / std::max(1.0, cost.window);
 
-  // Slots lie in the caches of both ends: what is used of them stays near up to about twice the
-  // cache of a core, and costs so much more when it has left.
+  // Slots lie in the caches of both ends: up to about twice the cache of a core the used ones stay
+  // there; beyond that, moving them costs so much more.
   constexpr double kFarther = 1.2;
   const double used_kib = crowd * cost.fifos * static_cast<double>(links.slots) * message_kib;
   const double cache_kib = 2 * static_cast<double>(links.cache_bytes) / 1024;
@@ -54,22 +54,22 @@ double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t by
   const double receive = dear * per_kib(&Link::receive_us_per_kib);
   const double beta = per_kib(&Link::beta_us_per_kib);
 
-  // Where one rank sends all, or receives all, the last message is still to be received, or the
-  // first one to be sent; and each of the others is busy with its part.
+  // If one rank sends everything, or receives everything, the last message has still to be
+  // received, or the first one to be sent; and each other rank is busy with its part.
   const bool sends = cost.sent > cost.received, collects = cost.received > cost.sent;
   const double other = sends ? receive : (collects ? send : 0);
   const double others_part =
       shape.nranks > 1 ? other * cost.mean * shape.nranks / (shape.nranks - 1) : 0;
   const double local = links.gamma_us_per_kib * cost.reduced + links.copy_us_per_kib * cost.copied;
-  // What is merged with the other messages of a fan is read only, all in one pass.
+  // Messages that are merged with others of a fan are only read, all in one pass.
   constexpr double kSaved = 0.75;
   const double saved = receive * cost.merged * kSaved;
   const double busiest =
       std::max(send * cost.sent + receive * cost.received - saved + local, others_part);
-  // What the average rank does, as part of what the busiest one does.
+  // Load of the average rank, from its share of the busiest one's.
   const double evenness = cost.volume > 0 ? std::min(1.0, cost.mean / cost.volume) : 1.0;
   const double average = (send + receive) * cost.mean + (local - saved) * evenness;
-  // Ranks that share cores let a pipeline run dry whenever the core is another's.
+  // Ranks that share cores let a pipeline run dry whenever another rank has the core.
   const double filled_kib = cost.fill * (crowd > 1 ? total_kib : std::min(total_kib, window_kib));
   // A rank that shares its core moves no more messages in a turn than there are slots.
   const double turns =

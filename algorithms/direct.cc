@@ -1,4 +1,4 @@
-// Direct: every message goes straight from the rank that has it to the rank that needs it. One
+// Direct: every message goes straight from the rank that has its data to the one that needs it. One
 // round and the least volume for collectives that move each block once; the busiest rank handles
 // p−1 messages, so this is for few ranks or much data. The folklore "linear" or "pairwise" forms,
 // e.g. in R. Thakur, R. Rabenseifner, W. Gropp ("Optimization of Collective Communication
@@ -15,8 +15,8 @@
 //     rank 1 of 4:   sends to 2, 3, 0        receives from 0, 3, 2
 //     rank 2 of 4:   sends to 3, 0, 1        receives from 1, 0, 3
 //
-// Partners are staggered like this, so that not everybody starts with rank 0. All sends come before
-// all receives: each uses one slot of a FIFO of its own, so no rank waits for another's progress.
+// Partners are staggered like this, so that not all ranks start with rank 0. All sends come before
+// all receives: each uses one slot of a separate FIFO, so no rank waits for another's progress.
 #include "algorithms/direct.h"
 
 #include <array>
@@ -26,7 +26,7 @@
 namespace whorl {
 namespace {
 
-/// Chunk c of block `block` where each block has one chunk for each channel.
+/// Returns chunk c of block `block` where each block has one chunk for each channel.
 int chunk_of(const Shape& shape, int block, int c) { return block * shape.channels + c; }
 
 Schedule build_reduce_scatter(const Shape& shape, int rank) {
@@ -115,7 +115,7 @@ Schedule build_reduce(const Shape& shape, int rank) {
   return std::move(builder).build();
 }
 
-/// Gather and scatter mirror each other: where one sends, the other receives.
+/// Builds gather or scatter, which mirror each other: where one sends, the other receives.
 Schedule build_rooted(const Shape& shape, int rank, bool gather) {
   const int n = shape.nranks;
   if (n == 1) return build_single_rank();
@@ -129,7 +129,8 @@ Schedule build_rooted(const Shape& shape, int rank, bool gather) {
       gather ? lane.send(c) : lane.recv_copy(c);
       continue;
     }
-    // The own block while others are on their way: before what comes, behind what goes.
+    // The root copies its own block while others are on their way: before it receives, after it
+    // sends.
     const int own = chunk_of(shape, rank, c);
     if (gather) lane.copy(c, own);
     for (int k = 1; k < n; ++k) {
@@ -144,7 +145,7 @@ Schedule build_rooted(const Shape& shape, int rank, bool gather) {
 Schedule build_gather(const Shape& shape, int rank) { return build_rooted(shape, rank, true); }
 Schedule build_scatter(const Shape& shape, int rank) { return build_rooted(shape, rank, false); }
 
-/// A point-to-point transfer is a collective of two ranks: 0 sends, 1 receives.
+/// Builds a point-to-point transfer as a collective of two ranks: 0 sends, 1 receives.
 Schedule build_point_to_point(const Shape& shape, int rank) {
   ScheduleBuilder builder(2, rank, shape.channels);
   rank == 0 ? builder.blocks(1, 0) : builder.blocks(0, 1);
@@ -159,7 +160,8 @@ Schedule build_point_to_point(const Shape& shape, int rank) {
 bool supports(const Shape& shape) { return peers_fit(shape) && chunks_fit(shape); }
 bool supports_two(const Shape& shape) { return shape.nranks == 2 && chunks_fit(shape); }
 
-/// Costs of a collective in which each rank, or the root, handles one message for every other rank.
+/// Returns the costs of a collective in which each rank, or the root, handles one message for every
+/// other rank.
 Cost direct_cost(const Shape& shape, bool blocks, bool reduced) {
   const double n = shape.nranks;
   if (shape.nranks == 1) return {};
@@ -177,7 +179,7 @@ Cost direct_cost(const Shape& shape, bool blocks, bool reduced) {
 }
 Cost reduce_scatter_cost(const Shape& shape) { return direct_cost(shape, true, true); }
 Cost block_cost(const Shape& shape) { return direct_cost(shape, true, false); }
-/// The same where the root sends, or receives, all of it.
+/// Returns the costs if the root sends, or receives, all of it.
 Cost rooted(Cost cost, const Shape& shape, bool collects) {
   (collects ? cost.sent : cost.received) = 0;
   cost.mean /= shape.nranks;

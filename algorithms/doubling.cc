@@ -1,4 +1,4 @@
-// Recursive doubling. In round k rank r exchanges with r ⊕ 2^k everything it has, so what it has
+// Recursive doubling. In round k ranks r and r ⊕ 2^k exchange all their data, so the data of each
 // doubles: the partial sum of twice as many ranks (allreduce), or twice as many blocks
 // (all-gather). Described by R. Thakur, R. Rabenseifner, W. Gropp ("Optimization of Collective
 // Communication Operations in MPICH", 2005). With L = ⌊log2 p⌋:
@@ -11,7 +11,7 @@
 //     round 2   0◀─────────────▶4   1◀─────────────▶5 …
 //
 // Where p is not a power of two, allreduce folds: of the first 2(p−2^L) ranks, each even one hands
-// its vector to the odd one above it and gets the result in the end: up to two rounds more.
+// its vector to the odd one above it and gets the result at the end: up to two more rounds.
 #include "algorithms/doubling.h"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ Schedule build_allreduce(const Shape& shape, int rank) {
       lane.peers(fold.partner, fold.partner).send(c).recv_copy(c);
       continue;
     }
-    // Partial sums alternate between two scratch chunks. No round writes what it has sent: both
-    // partners would wait for the other to have read it.
+    // Partial sums alternate between two scratch chunks. No round writes the chunk that it has
+    // sent: both partners would wait until the other has read it.
     const bool folds = fold.partner >= 0;
     const int sums = folds ? floor_log2(fold.core) : std::max(1, floor_log2(fold.core) - 1);
     const std::vector<std::uint16_t> holds(static_cast<std::size_t>(std::min(sums, 2)),
@@ -68,8 +68,8 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   return std::move(builder).build();
 }
 
-/// Rounds between ranks of one group of the innermost dimension: the first ones, if both the group
-/// and all ranks are a power of two.
+/// Counts the rounds between ranks of one group of the innermost dimension: the first ones, if both
+/// the group and all ranks are a power of two.
 double inner_rounds(const Shape& shape) {
   if (shape.dims.size() < 2 || !is_power_of_two(shape.nranks)) return 0;
   const int group = shape.dims.front().size;
@@ -81,8 +81,8 @@ Cost allreduce_cost(const Shape& shape) {
   const double inner = inner_rounds(shape);
   const double rounds = floor_log2(shape.nranks);
   const double folds = is_power_of_two(shape.nranks) ? 0 : 1;
-  // A chain through all rounds ends at the opposite virtual rank; that both are folded, so that it
-  // has a message before and one after, takes more than half of the core.
+  // A chain through all rounds ends at the opposite virtual rank. If both ends are folded, which
+  // happens if more than half of the core is, the chain has a message before and one after.
   const int core = 1 << floor_log2(shape.nranks);
   const bool both_ends = 2 * (shape.nranks - core) > core;
   const double n = shape.nranks;
@@ -102,7 +102,7 @@ Cost allreduce_cost(const Shape& shape) {
           .inner_messages = inner * shape.channels};
 }
 
-// A barrier is the allreduce of nothing, for which one lane is enough.
+// Builds a barrier: the allreduce of nothing, for which one lane is enough.
 Schedule build_barrier(const Shape& shape, int rank) {
   return build_allreduce({.nranks = shape.nranks}, rank);
 }

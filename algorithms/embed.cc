@@ -7,7 +7,7 @@
 namespace whorl {
 namespace {
 
-/// Index of `fan` consecutive entries of `lane.peers`; appends them if they are not there.
+/// Returns the index of `fan` consecutive entries of `lane.peers`; appends missing ones.
 std::uint8_t place_peers(const Embedding& embedding, const Lane& part, int first, int fan,
                          Lane& lane) {
   std::vector<std::uint32_t> wanted;
@@ -37,7 +37,7 @@ const Place& place_of(const Embedding& embedding, Buffer buffer) {
   return embedding.scratch;
 }
 
-/// Makes `step` further repetitions of `last` if that is the same.
+/// Makes `step` a further repetition of `last` if it continues `last`. Returns whether it does.
 bool join(Step& last, const Step& step) {
   Step alike = step;
   alike.chunk = last.chunk;

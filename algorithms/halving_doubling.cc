@@ -1,7 +1,7 @@
 // Recursive halving and doubling (R. Rabenseifner, "Optimization of Collective Reduction
-// Operations", 2004). Halving is a reduce-scatter: in each round two partners split what they both
-// have a partial sum of, and each sends the half that the other keeps. Doubling, the all-gather,
-// goes the same way back. Optimal volume in few rounds, for powers of two. With L = ⌊log2 p⌋:
+// Operations", 2004). Halving is a reduce-scatter: in each round two partners split the range of
+// their partial sums, and each sends the half that the other keeps. Doubling, the all-gather, goes
+// the same way back. Optimal volume in few rounds, for powers of two. With L = ⌊log2 p⌋:
 //
 //     allreduce       2L rounds, 2(p−1)/p·n bytes sent, (p−1)/p·n reduced
 //     reduce-scatter   L rounds,  (p−1)/p·n bytes sent, (p−1)/p·n reduced; p a power of two
@@ -11,7 +11,7 @@
 //     round 1, with rank 2     ██░░      0…1   a quarter two ranks away,
 //     round 2, with rank 4     █░        0     an eighth four ranks away
 //
-// Allreduce may cut the vector as it likes, so near partners exchange the large halves. The blocks
+// Allreduce may cut the vector anywhere, so near partners exchange the large halves. The blocks
 // of a reduce-scatter are ordered by rank: there contiguous halves mean that the farthest partner
 // comes first. (The circulant algorithm has near partners first there too.)
 //
@@ -100,13 +100,13 @@ Schedule build_reduce_scatter(const Shape& shape, int rank) {
   if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, 1);
   builder.blocks(n, 1).message_chunks(n / 2);
-  // The half that this rank keeps in the first round. Later halves lie within it.
+  // First block of the half that this rank keeps in the first round. Later halves lie within it.
   const int kept = rank & (n / 2);
   if (n > 2) builder.scratch(std::vector<std::uint16_t>(static_cast<std::size_t>(n / 2), 0));
   LaneBuilder& lane = builder.lane(0);
   for (int bit = n / 2; bit > 0; bit /= 2) {
     const int mine = rank & ~(bit - 1);
-    const int origin = bit == n / 2 ? 0 : kept; // of the buffer that is read
+    const int origin = bit == n / 2 ? 0 : kept; // first block in the buffer that is read
     lane.peers(rank ^ bit, rank ^ bit).send((mine ^ bit) - origin).count(bit);
     if (bit == 1) {
       lane.recv_reduce_copy(mine - origin, 0).final();

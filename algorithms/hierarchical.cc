@@ -1,6 +1,6 @@
 // Hierarchical: one algorithm for each level of a hierarchy of groups (cores, sockets, hosts,
-// racks, or the axes of a torus). What is reduced within a group first crosses to other groups only
-// once; with g ranks in a group, each sends n/g instead of n bytes out of it. Any registered
+// racks, or the axes of a torus). Data that is first reduced within a group crosses to other groups
+// only once; with g ranks in a group, each sends n/g instead of n bytes out of it. Any registered
 // algorithm can be a level; its schedule is embedded with partners and chunks renamed. (Multi-lane
 // decomposition: J. L. Träff, S. Hunold, "Decomposing MPI Collectives for Exploiting Multi-lane
 // Communication", 2020.) With levels of s0, s1, … ranks, innermost first:
@@ -20,7 +20,7 @@
 // the same i0, lie s0 apart. Therefore level 0 runs its algorithm once for each group of s0
 // contiguous blocks, whose owners are one other group, and keeps one partial block of each for
 // level 1. So no byte is copied to be sorted, and there are more, smaller messages. The all-gather
-// mirrors it.
+// mirrors the reduce-scatter.
 #include "algorithms/hierarchical.h"
 
 #include <algorithm>
@@ -35,13 +35,13 @@
 namespace whorl {
 namespace {
 
-/// A level with more than one rank.
+/// Level with more than one rank.
 struct Level {
   const Dimension* dimension;
   int size;
-  int distance; ///< of ranks next to each other in this level
+  int distance; ///< distance between neighbours in this level
   int of(int rank) const { return rank / distance % size; }
-  /// The ranks that differ from `rank` in this level only.
+  /// Returns the ranks that differ from `rank` in this level only.
   std::vector<int> group(int rank) const {
     std::vector<int> ranks;
     const int first = rank - of(rank) * distance;
@@ -61,8 +61,8 @@ std::vector<Level> levels_of(const Shape& shape) {
   return levels;
 }
 
-/// The algorithm of a level. Names that a collective lacks mean the half of the algorithm that it
-/// has: two-shot is a direct reduce-scatter and a direct all-gather.
+/// Returns the algorithm of a level. Names that a collective lacks stand for a half of the
+/// algorithm: two-shot is a direct reduce-scatter and a direct all-gather.
 const Algorithm* algorithm_of(const Level& level, Collective collective) {
   std::string_view name = level.dimension->algorithm;
   const bool all_reduce = collective == Collective::kAllReduce;
@@ -80,7 +80,7 @@ const Algorithm* algorithm_of(const Level& level, Collective collective) {
   return nullptr;
 }
 
-/// The collectives of each level, for allreduce in the order reduce-scatters, allreduce,
+/// Collective of one level. The phases of an allreduce are in the order reduce-scatters, allreduce,
 /// all-gathers.
 struct Phase {
   const Level* level;
@@ -130,7 +130,8 @@ int add_scratch(Schedule& schedule, int count, int holds) {
   return static_cast<int>(first);
 }
 
-/// Scratch of a part in a schedule whose only block has the part's vector from chunk `base` on.
+/// Adds the scratch of a part to a schedule whose only block has the part's vector from chunk
+/// `base` on.
 Place add_scratch_of(Schedule& schedule, const Schedule& part, int base, int scale) {
   const Place place{Buffer::kScratch, static_cast<int>(schedule.scratch.size()), scale};
   for (const int label : scratch_labels(part)) {
@@ -145,7 +146,7 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   std::vector<Schedule> parts;
   for (const Phase& phase : phases) parts.push_back(part_of(phase, rank, 0));
 
-  // Chunks of the vector that is left at each level, and of the whole vector of a lane.
+  // Numbers of chunks of the vector that is left at each level; at the first, of a lane's vector.
   std::vector<int> sizes(levels.size());
   sizes.back() = parts[levels.size() - 1].chunks_per_block;
   for (std::size_t j = levels.size() - 1; j > 0; --j) {
@@ -155,7 +156,7 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   schedule.input_chunks = schedule.output_chunks = schedule.chunks_per_block;
   for (int c = 0; c < shape.channels; ++c) {
     Lane lane{.channel = static_cast<std::uint16_t>(c)};
-    std::vector<int> bases{c * sizes[0]}; // of the vector that is left at each level
+    std::vector<int> bases{c * sizes[0]}; // first chunk of the vector that is left at each level
     for (std::size_t j = 0; j + 1 < levels.size(); ++j) {
       bases.push_back(bases[j] + levels[j].of(rank) * sizes[j + 1]);
     }
@@ -181,13 +182,14 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   return schedule;
 }
 
-/// Lanes of a reduce-scatter or all-gather. The chunks of one lane lie one block apart, so there is
-/// just one lane if a level sends several blocks as one message.
+/// Returns the number of lanes of a reduce-scatter or all-gather. The chunks of one lane are one
+/// block apart, so there is just one lane if a level sends several blocks as one message.
 int block_lanes(const Shape& shape, const std::vector<Schedule>& parts) {
   return std::any_of(parts.begin(), parts.end(), has_long_messages) ? 1 : shape.channels;
 }
 
-/// Reduce-scatter and all-gather: `many` is the buffer that has a block for each rank.
+/// Builds a reduce-scatter or all-gather: `many` chunks are in the buffer with a block for each
+/// rank.
 Schedule build_blocks(const Shape& shape, int rank, Collective collective) {
   const bool scatters = collective == Collective::kReduceScatter;
   const std::vector<Level> levels = levels_of(shape);
@@ -205,10 +207,10 @@ Schedule build_blocks(const Shape& shape, int rank, Collective collective) {
 
   for (int c = 0; c < lanes; ++c) {
     Lane lane{.channel = static_cast<std::uint16_t>(c)};
-    // Where the blocks that are left above each level lie: all of them below level 0, this rank's
+    // Places of the blocks that are left above each level: all blocks below level 0, this rank's
     // above the last one.
     std::vector<Place> blocks{{scatters ? Buffer::kInput : Buffer::kOutput, c, lanes}};
-    std::vector<int> groups; // of contiguous blocks, for each level
+    std::vector<int> groups; // number of groups of contiguous blocks, for each level
     int left = shape.nranks;
     for (const Level& level : levels) {
       left /= level.size;
@@ -245,15 +247,15 @@ Schedule build_all_gather(const Shape& shape, int rank) {
   return build_blocks(shape, rank, Collective::kAllGather);
 }
 
-/// Broadcast and reduce. A rank takes part in a level if it is in line with root in all levels
-/// below.
+/// Builds a broadcast or reduce. A rank takes part in a level if it is in line with root in all
+/// levels below.
 Schedule build_rooted(const Shape& shape, int rank, Collective collective) {
   const bool reduces = collective == Collective::kReduce;
   const bool is_root = rank == shape.root;
   const std::vector<Level> levels = levels_of(shape);
   const std::vector<Phase> phases = phases_of(levels, collective);
   std::vector<Schedule> parts;
-  int chunks = 1; // of a lane
+  int chunks = 1; // number of chunks of a lane
   for (const Phase& phase : phases) {
     parts.push_back(part_of(phase, rank, shape.root));
     chunks = std::lcm(chunks, parts.back().chunks_per_block);
@@ -332,7 +334,7 @@ bool supports(const Shape& shape) {
   });
 }
 
-/// Sums up the levels. `share` is the part of the vector that a level handles.
+/// Sums up the costs of the levels. `share` is the part of the vector that a level handles.
 template <Collective kCollective>
 Cost cost(const Shape& shape) {
   constexpr bool kBlocks =
@@ -340,7 +342,7 @@ Cost cost(const Shape& shape) {
   const std::vector<Level> levels = levels_of(shape);
   Cost sum;
   sum.streams = has_root(kCollective);
-  double message = 0; // largest one, as part of what a lane handles in a window
+  double message = 0; // size of the largest one, as part of a lane's data in a window
   double lanes = shape.channels;
   for (const Phase& phase : phases_of(levels, kCollective)) {
     const Level& level = *phase.level;

@@ -1,4 +1,4 @@
-// Leaders: the first rank of each host reduces what its host has, the leaders alone exchange by
+// Leaders: the first rank of each host reduces its host's vectors, only the leaders exchange, by
 // recursive doubling, and each hands the result to its host. Every message between hosts carries
 // the whole vector, and there are ⌈log2 m⌉ for each of m hosts instead of as many for each rank:
 // for a few bytes over a network where a message costs processor time that ranks of a host compete
@@ -57,7 +57,7 @@ Schedule build_allreduce(const Shape& shape, int rank) {
       schedule.lanes.push_back(std::move(lane));
       continue;
     }
-    const Place sum = add_scratch(1, c); // of the group
+    const Place sum = add_scratch(1, c); // sum of the group
     const Schedule between = exchange().build({.nranks = groups.count}, group);
     embed(collect, {.ranks = members, .input = input, .output = sum}, lane);
     embed(between,
@@ -73,7 +73,7 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   return schedule;
 }
 
-/// Two groups of two ranks or more.
+/// Returns whether there are two groups or more, of two ranks or more.
 bool supports(const Shape& shape) {
   if (shape.dims.size() < 2) return false;
   const int size = shape.dims.front().size;
@@ -104,7 +104,7 @@ Cost cost(const Shape& shape) {
           .outer_ranks = 1 / g};
 }
 
-// A barrier is the allreduce of nothing, for which one lane is enough.
+// Builds a barrier: the allreduce of nothing, for which one lane is enough.
 Schedule build_barrier(const Shape& shape, int rank) {
   return build_allreduce({.nranks = shape.nranks, .dims = shape.dims}, rank);
 }

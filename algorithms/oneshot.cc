@@ -22,8 +22,8 @@ Schedule build(const Shape& shape, int rank) {
   const std::vector<int> others = other_ranks(shape.nranks, rank);
   ScheduleBuilder builder(shape.nranks, rank, shape.channels);
   for (int c = 0; c < shape.channels; ++c) {
-    // In place the result must not overwrite the input while peers still read it, and all of them
-    // do until they have all vectors. So the result waits in scratch.
+    // In place the result must not overwrite the input while peers still read it, which they do
+    // until they have all vectors. So the result waits in scratch.
     const int result = builder.scratch({static_cast<std::uint16_t>(c)});
     builder.lane(c)
         .peers(others, others)
@@ -54,7 +54,7 @@ Cost cost(const Shape& shape) {
           .window = static_cast<double>(shape.channels)};
 }
 
-// A barrier is the allreduce of nothing, for which one lane is enough.
+// Builds a barrier: the allreduce of nothing, for which one lane is enough.
 Schedule build_barrier(const Shape& shape, int rank) {
   return build({.nranks = shape.nranks}, rank);
 }

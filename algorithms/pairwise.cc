@@ -9,8 +9,8 @@
 //     rank 2 of 4:   ▶3 ◀1   ▶0 ◀0   ▶1 ◀3
 //
 // A lane can name 255 partners, so that more ranks need w = ⌈⌊p/2⌋/127⌉ lanes for each channel,
-// which are so many exchanges at the same time. The distances k and p−k are of one lane: a rank
-// that this one sends to in one lane is received from in the same.
+// which are so many exchanges at the same time. The distances k and p−k belong to one lane, in
+// which a rank both sends to and receives from the same peers.
 #include "algorithms/pairwise.h"
 
 #include <algorithm>
@@ -21,12 +21,12 @@
 namespace whorl {
 namespace {
 
-/// Lanes of each channel. A lane has two partners for each pair of distances.
+/// Returns the number of lanes of each channel. A lane has two partners for each pair of distances.
 int lanes_of_channel(int nranks) {
   constexpr int kPairs = kMaxPeers / 2;
   return (nranks / 2 + kPairs - 1) / kPairs;
 }
-/// The lane, among those of its channel, of the rounds of distance `k`.
+/// Returns the lane, among those of its channel, of the rounds of distance `k`.
 int lane_of(int nranks, int k) { return (std::min(k, nranks - k) - 1) % lanes_of_channel(nranks); }
 
 Schedule build(const Shape& shape, int rank) {

@@ -19,7 +19,7 @@
 namespace whorl {
 namespace {
 
-/// Families in the order in which they win at equal cost.
+/// Families of algorithms in the order in which they win at equal cost.
 constexpr auto kFamilies = {
     oneshot_algorithms,          direct_algorithms,    twoshot_algorithms,  doubling_algorithms,
     halving_doubling_algorithms, circulant_algorithms, binomial_algorithms, bruck_algorithms,
@@ -41,7 +41,7 @@ std::vector<Algorithm> collect() {
 } // namespace
 
 std::span<const Algorithm> all_algorithms() {
-  // Never destroyed: it may be in use while the process ends.
+  // The list is never destroyed, because it may be in use while the process ends.
   static const auto& all = *new std::vector<Algorithm>(collect());
   return all;
 }

@@ -1,8 +1,8 @@
 // Ring. Each rank receives from the one before it and sends to the one behind it, so that only
-// neighbours talk. Reduce-scatter and all-gather send a block one place on in each of p−1 rounds;
-// allreduce is the one and then the other (P. Patarasu, X. Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", 2009). Volume is optimal, the number of rounds is not:
-// for few ranks, much data, or links that get scarce with distance.
+// neighbours exchange messages. Reduce-scatter and all-gather send a block one place on in each of
+// p−1 rounds; allreduce is the first and then the second (P. Patarasu, X. Yuan, "Bandwidth optimal
+// all-reduce algorithms for clusters of workstations", 2009). Volume is optimal, the number of
+// rounds is not: for few ranks, much data, or links that get scarcer with distance.
 //
 //     allreduce        2(p−1) rounds, 2(p−1)/p·n bytes sent, (p−1)/p·n reduced
 //     reduce-scatter    (p−1) rounds,  (p−1)/p·n bytes sent, (p−1)/p·n reduced
@@ -12,7 +12,7 @@
 //     reduce-scatter of block b:   b+1 ──▶ b+2 ──▶ … ──▶ b−1 ──▶ b     each adds its own part
 //     all-gather of block b:       b ──▶ b+1 ──▶ … ──▶ b−2 ──▶ b−1
 //
-// Each channel is a ring of its own over every channels-th chunk: chunk (i, c) has index
+// Each channel is a separate ring over every channels-th chunk: chunk (i, c) has index
 // i·channels + c, so that a stride of −channels goes round the whole buffer.
 #include "algorithms/ring.h"
 
@@ -25,10 +25,11 @@
 namespace whorl {
 namespace {
 
-/// A ring seen from one rank. Places count from `shape.ring`'s first rank; all are modulo size.
+/// Ring seen from one rank. Places count from `shape.ring`'s first rank; all are modulo size.
 class Ring {
  public:
-  /// `by_rank`: blocks belong to ranks. Otherwise they belong to places, which saves unrolling.
+  /// Makes the ring. With `by_rank` blocks belong to ranks. Otherwise they belong to places, which
+  /// saves unrolling.
   Ring(const Shape& shape, int rank, bool by_rank) : size_(shape.nranks), me_(rank) {
     if (shape.ring.empty()) return;
     order_ = shape.ring;
@@ -44,7 +45,7 @@ class Ring {
   }
   int next() const { return rank(me_ + 1); }
   int prev() const { return rank(me_ - 1); }
-  /// The block that belongs to a place.
+  /// Returns the block that belongs to a place.
   int block(int place) const { return relabelled_ ? rank(place) : wrap(place, size_); }
 
   /// Adds with `add(block)` a step for the blocks of `times` places from `place` down.
@@ -123,7 +124,7 @@ Schedule build_all_gather(const Shape& shape, int rank) {
   return std::move(builder).build();
 }
 
-/// The chain of a broadcast: the ring cut open in front of the root. A reduction runs up the chain.
+/// Chain of a broadcast: the ring cut open in front of the root. A reduction runs up the chain.
 struct Chain {
   Chain(const Shape& shape, int rank) {
     const Ring ring(shape, rank, false);
@@ -183,7 +184,7 @@ bool supports_chain(const Shape& shape) {
   return static_cast<long>(shape.channels) * kPipelineChunks <= kMaxChunks;
 }
 
-/// `halves`: 2 for allreduce.
+/// Returns the costs of a reduce-scatter or an all-gather; with `halves` 2 of an allreduce.
 Cost ring_cost(const Shape& shape, double halves, double reduced) {
   if (shape.nranks == 1) return {};
   const double n = shape.nranks;
@@ -213,7 +214,7 @@ Cost broadcast_cost(const Shape& shape) {
           .fifos = (n - 1) / n,
           .messages = chunks,
           .window = chunks,
-          // A single link: as in a tree of two ranks.
+          // a single link: as in a tree of two ranks
           .fill = n > 2 ? (shape.nranks - 2.0) / kPipelineChunks : 1,
           .streams = true};
 }

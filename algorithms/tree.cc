@@ -1,10 +1,14 @@
 // Double binary tree (P. Sanders, J. Speck, J. L. Träff, "Two-tree algorithms for full bandwidth
 // broadcast, reduction and scan", 2009). Half of the chunks go through one tree, half through
 // another in which the leaves of the first are the interior nodes, so that every rank sends and
-// receives about as much as every other. With depth D = ⌊log2 p⌋ and pipelined chunks:
+// receives about as much as every other. With depth D = ⌊log2 p⌋ and k chunks in a pipeline, which
+// count as one round where they follow each other directly:
 //
-//     allreduce          2·D rounds, 2·n bytes sent, n reduced
+//     allreduce          2·D + k − 2 rounds, 2·n bytes sent, n reduced
 //     broadcast, reduce  1+⌊log2(p−1)⌋ rounds, n bytes sent (received and reduced)
+//
+// (with an even number of channels). In an allreduce a rank sends a chunk up only after one that
+// has come down, so the k − 2 chunks between the first and the last add a round each.
 //
 // Both trees are in-order: node i ∈ 1…p has as many levels below it as i has trailing zero bits. So
 // odd nodes are leaves and even ones are not; the second tree numbers the ranks with the parity
@@ -32,16 +36,16 @@ namespace {
 
 constexpr int kChunks = kPipelineChunks;
 
-/// Where a member of one of the two trees of `size` members 0 … size−1 stands.
+/// Position of a member in one of the two trees of `size` members 0 … size−1.
 class Place {
  public:
   Place(int size, int tree, int member) : size_(size), tree_(tree) {
     const int top = 1 << floor_log2(size);
     int node = node_of(member);
-    const int step = (node & -node) / 2; // to the children of a whole tree
+    const int step = (node & -node) / 2; // distance to the children in a whole tree
     if (step > 0) {
       children.push_back(member_of(node - step));
-      // A right child that does not exist gives its place to its left child.
+      // A missing right child is replaced by its left child.
       int right = step;
       while (right > 0 && node + right > size) right /= 2;
       if (right > 0) children.push_back(member_of(node + right));
@@ -49,11 +53,11 @@ class Place {
     if (node != top) parent = member_of(above(node));
     for (; node != top; node = above(node)) ++level;
   }
-  int parent = -1; ///< −1: this is the top
+  int parent = -1; ///< parent member; −1: this member is the top
   int level = 0;   ///< distance from the top
   std::vector<int> children;
 
-  /// The member at the top of a tree.
+  /// Returns the member at the top of a tree.
   static int top(int size, int tree) {
     Place place(size, tree, 0);
     return place.member_of(1 << floor_log2(size));
@@ -101,7 +105,7 @@ Schedule build_allreduce(const Shape& shape, int rank) {
       lane.peers(place.children, parent);
       (leaf ? lane.recv_copy(begin + chunk) : lane.recv_copy_send(begin + chunk)).repeat(times, 1);
     };
-    // A chunk comes back from the top after two messages for each level. So that neither direction
+    // A chunk returns from the top after two messages for each level. So that neither direction
     // waits for the other, this many chunks go up before the first one is awaited.
     const int ahead = std::min(kChunks, 2 * place.level);
     up(0, ahead);
@@ -114,7 +118,7 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   return std::move(builder).build();
 }
 
-/// A rank's place in a broadcast or a reduction: the root above the tree of the others.
+/// Position of a rank in a broadcast or a reduction: the root is above the tree of the others.
 struct RootedPlace {
   RootedPlace(const Shape& shape, int rank, int tree) {
     const int others = shape.nranks - 1;
@@ -171,7 +175,7 @@ bool supports(const Shape& shape) {
   return static_cast<long>(shape.channels) * kChunks <= kMaxChunks;
 }
 
-/// Shares of the channels that use tree 0 and tree 1.
+/// Returns the share of the channels that use tree 0; the others use tree 1.
 double first_share(const Shape& shape) {
   return static_cast<double>((shape.channels + 1) / 2) / shape.channels;
 }
@@ -213,7 +217,7 @@ Cost broadcast_cost(const Shape& shape) {
           .messages = volume * chunks,
           .window = chunks,
           // Over a single link, sender and receiver gain nothing from working at the same time in
-          // pieces of an eighth, which are often too small for streaming stores.
+          // pieces of an eighth, which are often too small for non-temporal stores.
           .fill = n > 2 ? (depth - 1) / kChunks : 1,
           .streams = true};
 }

@@ -1,7 +1,7 @@
 // Two-shot allreduce: rank r reduces slice r, straight from every peer, and hands the result to
 // every peer. Two rounds, 2(p−1)/p·n bytes sent by each rank, (p−1)/p·n reduced: optimal volume in
-// the fewest rounds, for ranks that are all equally near (shared memory, a switch). It is the
-// reduce-scatter plus all-gather of R. Rabenseifner ("Optimization of Collective Reduction
+// the fewest rounds, for ranks that are all equally near (shared memory, a switch). This algorithm
+// is the reduce-scatter plus all-gather of R. Rabenseifner ("Optimization of Collective Reduction
 // Operations", 2004) with both halves done directly.
 //
 //            slice 0  slice 1  slice 2          slice 0  slice 1  slice 2
@@ -28,7 +28,7 @@ Schedule build(const Shape& shape, int rank) {
   for (int c = 0; c < shape.channels; ++c) {
     LaneBuilder& lane = builder.lane(c);
     const auto chunk = [&](int slice) { return slice * shape.channels + c; };
-    // Partners are staggered, so that not everybody starts with rank 0.
+    // Partners are staggered, so that not all ranks start with rank 0.
     for (int k = 1; k < n; ++k) {
       const int peer = wrap(rank + k, n);
       lane.peers(peer, peer).send(chunk(peer));

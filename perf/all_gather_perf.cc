@@ -18,7 +18,7 @@ const Collective kAllGather{
         },
     .expected = [](std::size_t count, const Place& p) { return block_from_each(count, p, 0); },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           return XCCL(AllGather)(c.send, c.recv, c.count, c.type, c.comm, c.stream);
         },
     .bus_factor = factor_others,

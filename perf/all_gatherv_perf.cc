@@ -23,7 +23,7 @@ const Collective kAllGatherv{
           return sizes.segments();
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           const BlockSizes sizes(c.count, c.place);
           return XCCL(AllGatherv)(c.send, sizes.of(c.place.rank), c.recv, sizes.data(), nullptr,
                                   c.type, c.comm, c.stream);

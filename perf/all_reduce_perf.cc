@@ -20,7 +20,7 @@ const Collective kAllReduce{
           return std::vector<Segment>{{0, count, Segment::kReduced, 0}};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           return XCCL(AllReduce)(c.send, c.recv, c.count, c.type, c.op, c.comm, c.stream);
         },
     .bus_factor = factor_twice_others,

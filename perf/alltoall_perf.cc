@@ -21,7 +21,7 @@ const Collective kAlltoAll{
           return block_from_each(count, p, count * static_cast<std::size_t>(p.rank));
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           return XCCL(AlltoAll)(c.send, c.recv, c.count, c.type, c.comm, c.stream);
         },
     .bus_factor = factor_others,

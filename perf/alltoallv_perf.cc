@@ -28,7 +28,7 @@ const Collective kAlltoAllv{
           return all;
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           const BlockSizes sizes(c.count, c.place);
           const BlockSizes own = sizes.rotated(c.place.rank);
           return XCCL(AlltoAllv)(c.send, own.data(), nullptr, c.recv, own.data(), nullptr, c.type,

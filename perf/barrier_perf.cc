@@ -16,7 +16,7 @@ const Collective kBarrier{
           return Geometry{0, 0};
         },
     .expected = [](std::size_t, const Place&) { return std::vector<Segment>{}; },
-    .run = [](const Call& c) { return XCCL(Barrier)(c.comm, c.stream); },
+    .run = [](const CollectiveCall& c) { return XCCL(Barrier)(c.comm, c.stream); },
     .bus_factor = factor_one,
     .moves_data = false,
 };

@@ -20,7 +20,7 @@ const Collective kBroadcast{
           return std::vector<Segment>{{0, count, p.root, 0}};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           return XCCL(Broadcast)(c.send, c.recv, c.count, c.type, c.place.root, c.comm, c.stream);
         },
     .bus_factor = factor_one,

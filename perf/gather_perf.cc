@@ -22,7 +22,7 @@ const Collective kGather{
           return p.rank == p.root ? block_from_each(count, p, 0) : std::vector<Segment>{};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           return XCCL(Gather)(c.send, c.recv, c.count, c.type, c.place.root, c.comm, c.stream);
         },
     .bus_factor = factor_others,

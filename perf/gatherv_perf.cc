@@ -24,7 +24,7 @@ const Collective kGatherv{
           return p.rank == p.root ? sizes.segments() : std::vector<Segment>{};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           const BlockSizes sizes(c.count, c.place);
           return XCCL(Gatherv)(c.send, sizes.of(c.place.rank), c.recv, sizes.data(), nullptr,
                                c.type, c.place.root, c.comm, c.stream);

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Tests and measures device memory on a machine with a GPU that has nothing but the CUDA driver. Where
-# it has the CUDA toolkit, PyTorch or CuPy, more is done with them.
+# it has the CUDA toolkit, PyTorch or CuPy, programs that need these run, too.
 #
-#   perf/gpu_check.sh pack          where the build is: makes build/gpu_check/pack.tar.xz of programs
-#                                   and libraries
-#   perf/gpu_check.sh run [FOLDER]  where the GPU is, with this checkout and that file: tests,
-#                                   measurements (perf/gpu/measure.py), compute-sanitizer, Python
-#                                   programs. Everything also into FOLDER (default
+#   perf/gpu_check.sh pack          on the machine of the build: makes build/gpu_check/pack.tar.xz of
+#                                   programs and libraries
+#   perf/gpu_check.sh run [FOLDER]  on the machine of the GPU, with this checkout and that file:
+#                                   tests, measurements (perf/gpu/measure.py), compute-sanitizer,
+#                                   Python programs. Output goes to FOLDER, too (default
 #                                   build/gpu_check/results): measure.md has the tables,
-#                                   summary.json what became of each step
-#   perf/gpu_check.sh python [FOLDER]  only what Python programs do
+#                                   summary.json the outcome of each step
+#   perf/gpu_check.sh python [FOLDER]  only the Python programs
 #
-# All of it takes WHORL_CHECK_SECONDS at most (570); what there is no time for is marked. With
-# WHORL_CHECK_SMOKE=1 sizes are small: whether it works. Exit status: 0 if nothing failed.
+# A run takes WHORL_CHECK_SECONDS at most (570); steps without time are marked. With
+# WHORL_CHECK_SMOKE=1 sizes are small: a test of the script. Exit status: 0 if nothing failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pack=build/gpu_check
@@ -24,7 +24,7 @@ tests=(driver_facts device_test device_group_test device_context_test device_sch
   device_processes_test device_processes_errors_test device_mappings_test device_replays_test
   device_replays_errors_test device_pieces_test nccl_device_test)
 
-# The tests above, where the build has them.
+# Prints the tests above that the build has.
 programs_of_build() {
   local name
   for name in "${tests[@]}"; do
@@ -49,7 +49,7 @@ pack() {
   ninja -C build/release "${programs[@]}" || exit 1
   local files=$pack/files
   rm -rf "$pack" && mkdir -p "$files/lib"
-  # With each program what it loads, but the driver, the C library and the loader.
+  # Copy each program with the libraries it loads, except the driver, the C library and the loader.
   for program in "${programs[@]}"; do
     cp "build/release/$program" "$files" || exit 1
     ldd "build/release/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
@@ -57,7 +57,7 @@ pack() {
     grep -vE '/(libcuda|libc|libm|libdl|libpthread|ld-linux[^/]*)\.so' | xargs cp -Lt "$files/lib"
   find "$files" -type f -exec strip --strip-unneeded {} + 2>/dev/null
   git rev-parse HEAD >"$files/commit" 2>/dev/null
-  # Programs have most of their bytes, the kernels, in common.
+  # A large dictionary: programs have most of their bytes, the kernels, in common.
   tar -c -C "$files" . | xz --lzma2=preset=1,dict=128MiB >"$pack/pack.tar.xz" || exit 1
   rm -r "$files"
   du -h "$pack/pack.tar.xz"
@@ -67,7 +67,7 @@ unpack() {
   if [ "$pack/pack.tar.xz" -nt "$pack/gpu_bench" ]; then
     { command -v xz >/dev/null && tar -xJmf "$pack/pack.tar.xz" -C "$pack"; } ||
       python3 -m tarfile -e "$pack/pack.tar.xz" "$pack" || exit 2
-    # For other people's processes, which have a C++ library and an OpenSSL of their own.
+    # A folder for Python processes, which have a C++ library and an OpenSSL of their own.
     rm -rf "$pack/python" && mkdir "$pack/python"
     find "$pack/lib" -type f ! -name 'libstdc++*' ! -name 'libgcc_s*' ! -name 'libssl*' \
       ! -name 'libcrypto*' -exec ln -t "$pack/python" {} +
@@ -123,7 +123,7 @@ begin() { # [FOLDER]
   export LD_LIBRARY_PATH="$with_driver:$PWD/$pack/lib"
   export PATH="$PATH:${CUDA_HOME:-/usr/local/cuda}/bin" # compute-sanitizer
   if command -v nvidia-smi >/dev/null; then nvidia-smi -q >"$results/nvidia_smi.txt" 2>&1; fi
-  # A first look: what there is, and whether whorl can use it.
+  # Show the device, and whether whorl can use it.
   { "$pack/whorl-devices" || true; } 2>&1 | tee "$results/device.txt"
   "$pack/gpu_bench" device --name device >"$results/bench_device.json" 2>"$results/no_device.txt" ||
     { sed 's/^gpu_bench: /No device: /' "$results/no_device.txt"; no_device=77; }
@@ -143,7 +143,7 @@ finish() {
   [ "$failures" = 0 ]
 }
 
-# Each skips by itself where what it needs is missing.
+# Runs the Python programs; each skips itself where a package it needs is missing.
 python_programs() {
   local name
   for name in nccl_random nccl_torch nccl_cupy backend_torch; do
@@ -161,7 +161,7 @@ measure() {
     note measure failed 127 0
     return
   fi
-  # What the steps behind need is left to them.
+  # Keep 200 s for the steps that follow.
   local seconds=$((budget - SECONDS - 200))
   [ "$seconds" -le 270 ] || seconds=270
   [ "$seconds" -ge 0 ] || seconds=0
@@ -198,7 +198,7 @@ run() {
   fi
   local name
   for name in "${tests[@]}"; do check "$name" "$pack/$name"; done
-  # As nccl-tests are called: four ranks of one thread, and two processes.
+  # Called like nccl-tests: four ranks of one thread, and two processes.
   local perf=("$pack/all_reduce_perf" --alloc device --mode warm -b 4K
     -e "$([ -n "$smoke" ] && echo 64K || echo 64M)" -f 16 -n 10)
   check all_reduce_g4 "${perf[@]}" -N 4 -g 4 -J "$results/all_reduce_g4.json"

@@ -21,7 +21,7 @@ const Collective kReduce{
           return std::vector<Segment>{{0, count, Segment::kReduced, 0}};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           return XCCL(Reduce)(c.send, c.recv, c.count, c.type, c.op, c.place.root, c.comm,
                               c.stream);
         },

@@ -22,7 +22,7 @@ const Collective kReduceScatter{
               {0, count, Segment::kReduced, count * static_cast<std::size_t>(p.rank)}};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           return XCCL(ReduceScatter)(c.send, c.recv, c.count, c.type, c.op, c.comm, c.stream);
         },
     .bus_factor = factor_others,

@@ -24,7 +24,7 @@ const Collective kReduceScatterv{
               {0, sizes.of(p.rank), Segment::kReduced, sizes.start(p.rank)}};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           const BlockSizes sizes(c.count, c.place);
           return XCCL(ReduceScatterv)(c.send, c.recv, sizes.data(), c.type, c.op, c.comm, c.stream);
         },

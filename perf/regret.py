@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far the library's choice of algorithms is from the best one, on this machine.
+"""Measures how far the library's choice of algorithms is from the best one, on this machine.
 
     perf/regret.py --build build --ranks 2,4,8 --json regret.json --seconds 50
     perf/regret.py --json regret.json --report
@@ -8,16 +8,17 @@
 
 The first adds measurements to the file until the time is over, each of one collective and number of
 ranks in processes and communicators of its own (`whorl-explain --measure`), those with the fewest
-first: repeat it until there are enough. The second says what is in the file. The third judges the
-choices of the present cost model by recorded times and link costs, without measuring; the last those
-that communicators of this machine make by constants. So the first with WHORL_PROBE=1 in the
-environment and the last compare measured and constant costs by the very same times.
+measurements first: repeat it until there are enough. The second reports what is in the file.
+The third judges the choices of the present cost model by recorded times and link costs, without
+measuring; the last judges the choices that communicators of this machine make by constants. So the
+first with WHORL_PROBE=1 in the environment and the last compare measured and constant costs by the
+very same times.
 
-An algorithm's time is the median over measurements of the median over rounds; on a machine that
-others use, where they hold up most rounds, `--quantile 0.1` says more about the algorithms. Rounds during which
+An algorithm's time is the median over measurements of the median over rounds; on a machine where
+other programs delay most rounds, `--quantile 0.1` says more about the algorithms. Rounds during which
 the cores moved towards or away from each other are left out, and the two states are never mixed.
-The choice is measured in two communicators: regret is that of both together, noise the difference
-between them, which two measurements of the same have."""
+The choice is measured in two communicators: regret is computed from both together; noise is
+the difference between the two, which measurements of the same choice have."""
 import argparse
 import json
 import pathlib
@@ -38,7 +39,7 @@ def output_of(*command):
 
 
 def measure(args, runs):
-    """Adds to `runs` what comes of args.seconds of measuring."""
+    """Measures for args.seconds and adds the results to `runs`."""
     end = time.monotonic() + args.seconds
     cases = {(ranks, collective): 0 for ranks in args.ranks for collective in args.collectives}
     took = {}
@@ -82,7 +83,7 @@ def replay(args, runs):
 
 
 def state_of(recorded):
-    """How far apart the cores were in a round; None where that changed."""
+    """Returns the distance of the cores in a round; None where it changed."""
     before, after = map(kind, recorded["exchange_ns"])
     return after if before == after else None
 
@@ -96,8 +97,8 @@ class Point:
 
     def __init__(self, q):
         self.q = q
-        self.times = {}  # of each algorithm: a median for each measurement
-        self.again = {}  # the same in the second communicator, of those that were chosen
+        self.times = {}  # for each algorithm, the median of each measurement
+        self.again = {}  # for each chosen algorithm, the medians in the second communicator
         self.choices = []
         self.rounds = 0
 
@@ -146,7 +147,7 @@ def lost_rounds(runs):
 
 
 def report(runs, worst, q):
-    """Markdown."""
+    """Prints a table in Markdown."""
     found = points(runs, q)
     groups = {}
     for key, point in sorted(found.items()):

@@ -22,7 +22,7 @@ const Collective kScatter{
           return std::vector<Segment>{{0, count, p.root, count * static_cast<std::size_t>(p.rank)}};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           return XCCL(Scatter)(c.send, c.recv, c.count, c.type, c.place.root, c.comm, c.stream);
         },
     .bus_factor = factor_others,

@@ -24,7 +24,7 @@ const Collective kScatterv{
           return std::vector<Segment>{{0, sizes.of(p.rank), p.root, sizes.start(p.rank)}};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           const BlockSizes sizes(c.count, c.place);
           return XCCL(Scatterv)(c.send, sizes.data(), nullptr, c.recv, sizes.of(c.place.rank),
                                 c.type, c.place.root, c.comm, c.stream);

@@ -6,7 +6,7 @@ using namespace perf;
 
 int previous(const Place& p) { return (p.rank + p.nranks - 1) % p.nranks; }
 
-// Every rank sends to the next and receives from the previous one.
+// Exchange on a ring: every rank sends to the next rank and receives from the previous one.
 const Collective kSendRecv{
     .name = "sendrecv_perf",
     .reduces = false,
@@ -23,7 +23,7 @@ const Collective kSendRecv{
           return std::vector<Segment>{{0, count, previous(p), 0}};
         },
     .run =
-        [](const Call& c) {
+        [](const CollectiveCall& c) {
           const int next = (c.place.rank + 1) % c.place.nranks;
           const Result sent = XCCL(Send)(c.send, c.count, c.type, next, c.comm, c.stream);
           if (sent != XCCL(Success)) return sent;

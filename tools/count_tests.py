@@ -14,7 +14,7 @@ import xml.etree.ElementTree as ET
 
 
 def short(name):
-    """The name of a test without project and suites: meson writes `project:suites / name`."""
+    """Returns the name of a test without project and suites: meson writes `project:suites / name`."""
     return name.split(" / ")[-1].split(":")[-1]
 
 

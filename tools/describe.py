@@ -3,7 +3,7 @@
 
 usage: describe.py SCRIPT [ARGS]
 
-A missing package of those below is replaced by one in which every name exists and means nothing.
+A missing package of PACKAGES is replaced by a module in which every name exists and does nothing.
 """
 import importlib.abc
 import importlib.machinery
@@ -17,8 +17,8 @@ PACKAGES = ("torch", "numpy", "sklearn", "accelerate", "lightning", "deepspeed")
 
 
 class AnyName(type):
-    """What a name of a missing package is: a class with every attribute, which can be called,
-    subscripted and inherited from."""
+    """Metaclass of the names of a missing package: classes with every attribute, which can be
+    called, subscripted and inherited from."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):
@@ -50,7 +50,7 @@ class MissingModule(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Comes last, so it is asked for what nobody else has found."""
+    """Finder of missing packages: the last one, so it finds only what the others have not found."""
 
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] not in PACKAGES:

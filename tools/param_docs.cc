@@ -1,8 +1,10 @@
-// Prints docs/parameters.md from the parameter table, or writes it to the file that is named.
-// `ninja parameter-page` calls it; a lint test compares its output with the page.
+// Prints docs/parameters.md from the parameter table, or writes the page to the file of the first
+// argument. `ninja parameter-page` runs this program; a lint test compares the output with the
+// page.
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <string>
 
 #include "base/params.h"
 
@@ -16,17 +18,26 @@ int main(int argc, char** argv) {
       out,
       "# Parameters\n"
       "\n"
-      "Environment variables that tune whorl. They are read when a communicator is created, and "
-      "all\n"
-      "ranks should see the same values. The variables that launchers set are in\n"
-      "[launchers.md](launchers.md). This page is made from the table in `src/base/params.cc`.\n"
+      "Environment variables that change how whorl works; none has to be set. They are read\n"
+      "when a communicator is created, except `WHORL_SIMD`, `WHORL_HEAP_BYTES` and `WHORL_LOG`,\n"
+      "which a process reads once, at their first use. Set each alike for all ranks unless its\n"
+      "row says otherwise or it describes a host (`WHORL_HOST_ADDRESS`, `WHORL_HOST_ID`). A\n"
+      "field of `whorlConfig_t` takes precedence. The variables that say which rank a process\n"
+      "is, and where ranks meet, are in [launchers.md](launchers.md). This page is made from\n"
+      "the table in `src/base/params.cc`.\n"
       "\n"
       "| variable | default | meaning |\n"
       "|---|---|---|\n");
   for (const whorl::ParamInfo& param : whorl::all_params()) {
     const bool empty = *param.default_value == '\0';
-    fmt::print(out, "| `{}` | {} | {} |\n", param.name,
-               empty ? "" : fmt::format("`{}`", param.default_value), param.doc);
+    const std::string old =
+        param.old_name == nullptr
+            ? std::string()
+            : fmt::format(
+                  " Earlier releases call it `{}`, which is read where this one is not set.",
+                  param.old_name);
+    fmt::print(out, "| `{}` | {} | {}{} |\n", param.name,
+               empty ? "" : fmt::format("`{}`", param.default_value), param.doc, old);
   }
   return std::fclose(out) == 0 ? 0 : 1;
 }

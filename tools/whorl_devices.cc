@@ -1,4 +1,4 @@
-// whorl-devices: the GPUs of this machine, whether whorl can use them, and what links them.
+// whorl-devices: lists the GPUs of this machine, whether whorl can use them, and their links.
 //   whorl-devices [--json]
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 #ifdef WHORL_HAVE_CUDA
-using namespace whorl::gpu; // NOLINT: the program shows what is in there
+using namespace whorl::gpu; // NOLINT: the program prints what this namespace finds
 
 template <class T>
 json number(const std::optional<T>& value) {

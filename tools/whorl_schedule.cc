@@ -28,7 +28,7 @@
 namespace whorl {
 namespace {
 
-constexpr int kMaxRanks = 4096; // more takes minutes and gigabytes
+constexpr int kMaxRanks = 4096; // more ranks take minutes and gigabytes
 constexpr int kBadInput = 2, kDefect = 1;
 
 struct Arguments {
@@ -42,7 +42,7 @@ Status bad(std::string message) {
   return Status::error(Code::kInvalidArgument, std::move(message));
 }
 
-/// "4:twoshot,2:ring", innermost first.
+/// Parses dimensions such as "4:twoshot,2:ring", innermost first.
 Result<std::vector<Dimension>> parse_dims(std::string_view text) {
   std::vector<Dimension> dims;
   while (!text.empty()) {
@@ -60,7 +60,7 @@ Result<std::vector<Dimension>> parse_dims(std::string_view text) {
   return dims;
 }
 
-/// Schedules, and what verify() says of them.
+/// Schedules, and the result of verify() for them.
 struct Built {
   CollectiveSpec spec;
   std::string title;
@@ -69,7 +69,7 @@ struct Built {
   std::vector<Schedule> schedules;
 };
 
-/// What the schedules are meant to do, as far as the arguments say it.
+/// Returns the specification of what the schedules should do, as far as the arguments give it.
 Result<CollectiveSpec> spec_of(const Arguments& arguments) {
   CollectiveSpec spec{.root = arguments.root, .in_place = arguments.in_place};
   bool known = false;
@@ -88,7 +88,7 @@ Result<CollectiveSpec> spec_of(const Arguments& arguments) {
   return spec;
 }
 
-/// Proves the schedules and enters in each how many slots they need.
+/// Proves the schedules and sets in each the number of slots that they need.
 void prove(Built& built, const VerifyOptions& options) {
   const auto report = verify(built.schedules, built.spec, options);
   if (!report.ok()) {
@@ -174,7 +174,8 @@ int list() {
   return 0;
 }
 
-/// Enters the slots that suffice in every form: in place or not, messages copied or published.
+/// Proves all forms (in place or not, messages copied or published) and sets the number of slots
+/// that suffices for each.
 void prove_all_forms(Built& built) {
   int most = built.report.min_slots;
   for (const bool in_place : {false, true}) {

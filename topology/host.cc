@@ -20,7 +20,7 @@ std::uint64_t hash(const std::string& text) {
   return value;
 }
 
-/// The boot id; without one, the name of the host.
+/// Returns the boot id or, without one, the name of the host.
 std::string machine() {
   std::string text;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
@@ -29,8 +29,8 @@ std::string machine() {
   return text;
 }
 
-/// The network namespace tells containers of one machine apart, which cannot reach each other's
-/// unix sockets.
+/// Returns the hash of WHORL_HOST_ID, or of machine and network namespace: containers of one
+/// machine in different namespaces cannot reach each other's unix sockets.
 std::uint64_t host_key() {
   if (const std::string forced = param_text(Param::kHostId); !forced.empty()) {
     return hash("id " + forced);
@@ -41,7 +41,7 @@ std::uint64_t host_key() {
   return hash(text);
 }
 
-/// Random, once for each process: a forked child has its own.
+/// Returns a random number that is made once for each process: a forked child has its own.
 std::uint64_t process_key() {
   static std::mutex mutex;
   static int owner = 0;
@@ -59,12 +59,12 @@ std::uint64_t process_key() {
 
 } // namespace
 
-void describe_local_host(RankCard& card) {
-  card.process_id = static_cast<std::uint32_t>(::getpid());
-  card.host_key = host_key();
-  card.machine_key = hash(machine());
-  card.process_key = process_key();
-  ::gethostname(card.host_name.data(), card.host_name.size() - 1);
+void describe_local_host(PeerInfo& info) {
+  info.process_id = static_cast<std::uint32_t>(::getpid());
+  info.host_key = host_key();
+  info.machine_key = hash(machine());
+  info.process_key = process_key();
+  ::gethostname(info.host_name.data(), info.host_name.size() - 1);
 }
 
 } // namespace whorl

@@ -4,8 +4,8 @@
 
 namespace whorl {
 
-/// Fills in what a card says about this process and its host: process_id, host_key, machine_key,
-/// process_key, host_name.
-void describe_local_host(RankCard& card);
+/// Sets the fields of a PeerInfo about this process and its host: process_id, host_key,
+/// machine_key, process_key, host_name.
+void describe_local_host(PeerInfo& info);
 
 } // namespace whorl

@@ -20,7 +20,8 @@ std::vector<NvLink> links_of(const Nvml& nvml, nvmlDevice_t device) {
   std::vector<NvLink> links;
   for (unsigned link = 0; link < NVML_NVLINK_MAX_LINKS; ++link) {
     unsigned active = 0;
-    // A device without NVLink, and a link that it does not have, are errors.
+    // NVML returns an error for a device without NVLink, and for a link that the device does not
+    // have.
     if (nvml->nvmlDeviceGetNvLinkState(device, link, &active) != NVML_SUCCESS || active == 0) {
       continue;
     }

@@ -18,101 +18,154 @@ struct Message {
   explicit operator bool() const noexcept { return data != nullptr; }
 };
 
-/// What an attempt to send without a copy came to.
-enum class Publish : std::uint8_t {
-  kSent,        ///< on its way; the source must stay unchanged until the peer has released it
+/// Outcome of an attempt to send without a copy.
+enum class DescriptorSend : std::uint8_t {
+  kSent,        ///< sent; the source must stay unchanged until the peer has released the message
   kBusy,        ///< every slot is taken; try again
-  kUnreachable, ///< this source cannot be sent without a copy; use try_reserve()
+  kUnreachable, ///< the source cannot be sent without a copy; use try_reserve()
 };
 
-/// Messages below this are not filled with streaming stores: what is gained does not pay for the
-/// fence, and they are too short to be timed.
-inline constexpr std::size_t kLeastStreamedBytes = 16 * 1024;
+/// Advice on stores to the memory that try_reserve() or try_put() returned.
+struct StoreHint {
+  bool nontemporal = false; ///< whether stores that bypass the caches cost less than ordinary ones
+  /// Whether the endpoint measures which stores cost less: then `nontemporal` is to be followed
+  /// even if there is another reason to bypass the caches.
+  bool on_trial = false;
+};
 
-/// Below this a copy through a slot costs less than to look up where the other side's memory is, to
-/// touch lines of it that were not seen before, and to wait until the other side has done so.
-inline constexpr std::size_t kLeastSharedBytes = 4096;
+/// Optional abilities of an endpoint. Constant for the life of the endpoint, so that the data path
+/// reads a field where it would otherwise make a call.
+struct EndpointTraits {
+  /// Number of messages, from the next one on, for which expose_recv_buffer() takes buffers.
+  std::uint64_t recv_buffers_ahead = 0;
+  /// Whether messages that were handed over may wait in a queue of this side, see flushed().
+  bool queues_sends = false;
+};
+
+/// Minimum size of messages that are filled with non-temporal stores: with smaller messages the
+/// gain is less than the cost of the fence, and they are too short to be timed.
+inline constexpr std::size_t kMinNontemporalBytes = 16 * 1024;
+
+/// Minimum size of messages without a copy. With smaller messages a copy through a slot costs less
+/// than to look up the address of the peer's memory, to touch cache lines of that memory for the
+/// first time, and to wait until the peer has done so.
+inline constexpr std::size_t kMinSharedBytes = 4096;
 
 /// One end of a connected, in-order, bidirectional FIFO between two ranks. Each direction has a
-/// fixed number of slots; a message occupies one from commit() until the peer's release(). Owned by
-/// one channel: never called by two threads at once. No call blocks or allocates; only progress()
-/// and, where a transport says so, try_peek() and commit() enter the kernel.
+/// fixed number of slots; a message occupies one from when it is handed over until the peer's
+/// release().
+///
+///     this side:  try_reserve() ▶ fill ▶ commit()   ┄┄▶   peer:  try_peek() ▶ use ▶ release()
+///
+/// - *Who calls, and when.* The engine of the communicator that owns the transport, from connect()
+///   on until the transport is destroyed. An endpoint belongs to one channel, so that no two
+///   threads ever call it at once; the calling thread may change between calls.
+/// - *Blocking.* No call blocks or allocates. A call that cannot go on returns that and is made
+///   again. Only progress() and, if a transport's page says so, other calls enter the kernel.
+/// - *Failure.* No call throws. A transport that finds the peer dead, or its message malformed,
+///   sets the communicator's error (Membership::comm_error), which ends every wait. From then on
+///   the calls of all its endpoints may find nothing, send nothing and return kFailed, but must
+///   stay safe to make.
+///
+/// A new transport implements the four calls of the first section. With them alone all operations
+/// work; each further section makes some of them faster, and may be left out.
 class Endpoint {
  public:
   static constexpr std::size_t kWholeSlot = std::numeric_limits<std::size_t>::max();
   virtual ~Endpoint() = default;
 
-  // --- sending ---
-  /// Where to write the next message; empty if the peer owns all slots. A caller that says the
-  /// `bytes` of the message gets at least as many; one that does not gets slot_bytes(), 64-byte
-  /// aligned. Repeated calls without commit() give the same place.
+  const EndpointTraits& traits() const noexcept { return traits_; }
+  /// Returns the number of messages handed over so far, by commit() or by try_send_descriptor().
+  std::uint64_t sent() const noexcept { return sent_; }
+  /// Returns the number of messages released so far.
+  std::uint64_t received() const noexcept { return received_; }
+
+  // --- 1. What every endpoint does ---
+
+  /// Returns the memory to which the next message is written; empty if the peer owns all slots. A
+  /// caller that passes the `bytes` of the message gets at least as many, otherwise a whole slot,
+  /// 64-byte aligned. Repeated calls without commit() return the same memory.
   virtual std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept = 0;
-  /// Whether streaming stores into what try_reserve(bytes) or try_place() gave cost less than
-  /// ordinary ones.
-  virtual bool prefers_streaming() const noexcept { return false; }
-  /// Whether that is being found out: then prefers_streaming() is to be followed also where there
-  /// is another reason to stream, or the trial would compare streaming stores with themselves.
-  virtual bool tries_stores() const noexcept { return false; }
-  /// Where the peer wants the next message, if it has offered a place for one of this size and
-  /// fingerprint, and this side can write there; else empty. To be filled and committed at once,
-  /// without try_reserve(): until then the peer cannot withdraw_memory().
-  virtual std::span<std::byte> try_place(std::size_t bytes,
-                                         const Fingerprint& fingerprint) noexcept {
-    static_cast<void>(bytes), static_cast<void>(fingerprint);
-    return {};
-  }
   /// Hands the slot of try_reserve(), with `bytes` of payload (0 is legal), to the peer, or the
-  /// place of try_place(), which takes a slot, too.
+  /// memory of try_put(), which takes a slot, too. Counts in `sent_`.
   virtual void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept = 0;
-  /// Whether try_publish() would take `source`, so that it pays to have the data there rather than
-  /// to write it into a slot.
-  virtual bool can_publish(std::span<const std::byte> source) const noexcept {
+  /// Finds the oldest message that was not released; complete, and the same until release(). May be
+  /// called any number of times, also only to describe a wait.
+  virtual Message try_peek() noexcept = 0;
+  /// Gives the slot of the peeked message back to the peer. Counts in `received_`.
+  virtual void release() noexcept = 0;
+
+  // --- 2. Sending without a copy: the peer reads the source where it is ---
+
+  /// Whether try_send_descriptor() would take `source`, so that it pays to have the data there
+  /// rather than to write it into a slot. The answer for a source may change.
+  virtual bool can_send_descriptor(std::span<const std::byte> source) const noexcept {
     static_cast<void>(source);
     return false;
   }
-  /// Sends `source` without copying it, where the transport can; takes one slot.
-  virtual Publish try_publish(std::span<const std::byte> source,
-                              const Fingerprint& fingerprint) noexcept {
+  /// Sends `source` without copying it; takes one slot, and counts in `sent_`.
+  virtual DescriptorSend try_send_descriptor(std::span<const std::byte> source,
+                                             const Fingerprint& fingerprint) noexcept {
     static_cast<void>(source), static_cast<void>(fingerprint);
-    return Publish::kUnreachable;
+    return DescriptorSend::kUnreachable;
   }
-  /// Messages handed over so far (commit() and kSent).
-  virtual std::uint64_t sent() const noexcept = 0;
-  /// How many of them no longer need their source: message k (from 1) may have its source changed
-  /// once `released() >= k`. Never larger than sent().
-  virtual std::uint64_t released() noexcept = 0;
-  /// Whether everything sent will reach the peer without further calls of this side.
-  virtual bool flushed() noexcept { return true; }
+  /// Counts the messages that no longer need their source: the source of message k (from 1) may be
+  /// changed once `released() >= k`. Never larger than sent(). An endpoint that copies all messages
+  /// returns sent().
+  virtual std::uint64_t released() noexcept { return sent_; }
 
-  // --- receiving ---
-  /// Says where the payload of the next message is wanted, if its fingerprint is `expected` and its
-  /// size `destination.size()`. The transport may then receive it there directly; try_peek() shows
-  /// that by returning `data == destination.data()`. Valid until the next release(); the transport
-  /// writes to it only after it has compared the fingerprint. May be called repeatedly.
+  // --- 3. Receiving without a copy: the message arrives in the receive buffer ---
+
+  /// Offers a destination for the payload of the next message, if its fingerprint is `expected` and
+  /// its size `destination.size()`; called where traits().recv_buffers_ahead is 0. The transport
+  /// may then receive the payload there directly; try_peek() shows that by returning `data ==
+  /// destination.data()`. Valid until the next release(); the transport writes to the destination
+  /// only after it has compared the fingerprint. May be called repeatedly.
   virtual void offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept {
     static_cast<void>(destination), static_cast<void>(expected);
   }
-  /// How many messages, from the next one on, offer_place() takes.
-  virtual std::uint64_t places_ahead() const noexcept { return 0; }
-  /// As offer(), for message `number` (from 1; received() + 1 is the next) and in advance: the peer
-  /// may write to the destination at any time from now on until the message is here. Once for each
-  /// number, at least kLeastSharedBytes. False: it stays unwritten.
-  virtual bool offer_place(std::uint64_t number, std::span<std::byte> destination,
-                           const Fingerprint& expected) noexcept {
+  /// Exposes a destination for the payload of message `number` in advance, to which the peer may
+  /// write at any time from now on until the message has arrived. received() + 1 is the number of
+  /// the next message, and received() + traits().recv_buffers_ahead the largest number. Called once
+  /// for each number, with at least kMinSharedBytes. Returns false if the peer writes neither to
+  /// this destination nor to later ones until the next operation.
+  virtual bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
+                                  const Fingerprint& expected) noexcept {
     static_cast<void>(number), static_cast<void>(destination), static_cast<void>(expected);
     return false;
   }
-  /// Messages released so far.
-  virtual std::uint64_t received() const noexcept = 0;
-  /// The oldest message that was not released; complete, and the same until release().
-  virtual Message try_peek() noexcept = 0;
-  /// Gives the slot of the peeked message back to the peer.
-  virtual void release() noexcept = 0;
+  /// Returns the memory that the peer has exposed for the next message by expose_recv_buffer(),
+  /// with this size and fingerprint, if this side can write there; otherwise empty. The caller
+  /// fills and commits it at once, without try_reserve(): until then the peer's
+  /// Transport::revoke_access() waits.
+  virtual std::span<std::byte> try_put(std::size_t bytes, const Fingerprint& fingerprint) noexcept {
+    static_cast<void>(bytes), static_cast<void>(fingerprint);
+    return {};
+  }
 
-  // --- both ---
-  /// Moves bytes where the transport needs the caller's processor for it (TCP). kFailed: the error
-  /// has been raised in the verdict.
+  // --- 4. How to fill slots ---
+
+  /// Advises on stores to the memory that try_reserve() or try_put() returned for a message of at
+  /// least kMinNontemporalBytes.
+  virtual StoreHint store_hint() const noexcept { return {}; }
+
+  // --- 5. Where this side's processor has to move the bytes ---
+
+  /// Whether everything sent will reach the peer without further calls of this side. Called if
+  /// traits().queues_sends: an operation is complete only when flushed() is true.
+  virtual bool flushed() noexcept { return true; }
+  /// Moves bytes, if the transport needs the caller's processor for it; called again and again
+  /// while an operation finds nothing else to do. kFailed: the communicator's error is set.
   virtual Progress progress() noexcept { return Progress::kIdle; }
+
+ protected:
+  explicit Endpoint(const EndpointTraits& traits = {}) noexcept : traits_(traits) {}
+
+  std::uint64_t sent_ = 0;     ///< messages handed over
+  std::uint64_t received_ = 0; ///< messages released
+
+ private:
+  EndpointTraits traits_;
 };
 
 } // namespace whorl

@@ -12,65 +12,99 @@
 
 namespace whorl {
 
-class FdMailbox;
+/// Properties of a kind of transport.
+struct TransportTraits {
+  std::string_view name;              ///< name in WHORL_TRANSPORTS
+  std::size_t slot_bytes = 65536;     ///< default payload of a slot
+  bool polls_by_system_calls = false; ///< whether a poll for a message enters the kernel
+};
 
-/// Cost of reaching a peer. Both ranks of a pair must come to the same answer from the two cards.
+/// Cost of reaching a peer. Both ranks of a pair must come to the same answer from the two
+/// PeerInfos.
 struct Reach {
   bool reachable = false;
   double alpha_us = 0;        ///< time for an empty message
-  double overhead_us = 0.1;   ///< of it, processor time of each side
+  double overhead_us = 0.1;   ///< part of alpha_us that is processor time of each side
   double beta_us_per_kib = 0; ///< time for each further KiB; in shared memory, at either end
-  bool networked = false;     ///< the kernel moves the data
+  bool networked = false;     ///< whether the kernel moves the data
 };
 
 /// Memory of a transport, in bytes.
 struct TransportMemory {
   std::size_t reserved = 0; ///< address space
-  std::size_t fifos = 0;    ///< backed for messages that this rank sends, and of its own staging
-  std::size_t shared = 0;   ///< of it and of all peers together, as far as it is in memory
-  std::size_t kernel = 0;   ///< in buffers of sockets
-  std::size_t fixed = 0;    ///< whatever is sent
+  std::size_t fifos = 0;    ///< memory for messages that this rank sends, and for its own staging
+  std::size_t shared = 0;   ///< memory that this rank shares with its peers, as far as it is backed
+  std::size_t kernel = 0;   ///< buffers of sockets
+  std::size_t fixed = 0;    ///< memory that is independent of messages
 };
 
-/// Moves messages between this rank and some of its peers. Life: listen(), then connect(), then
-/// endpoints; destruction closes everything without waiting for anyone.
-class Transport : public Napper {
+/// Carrier of messages between this rank and some of its peers. One object serves one communicator,
+/// in this order of life:
+///
+///     constructed ▶ listen() ▶ reach() … ▶ connect() ▶ endpoint() … ▶ [notify_peers() ▶
+///     revoke_access()] ▶ destroyed
+///
+/// - *Who calls.* The set-up of the communicator (src/comm/setup.cc), in the thread that makes it;
+///   after connect() the engine's thread uses the endpoints, and each thread that waits calls
+///   block() and poll_failures(). Any thread may call memory(), notify_peers(), block() and
+///   poll_failures() at any time after construction; only one thread at a time makes the other
+///   calls.
+/// - *Blocking.* Only connect() and block() wait, and both have an end: Membership::timeout_ns and
+///   the argument of block().
+/// - *Failure.* listen() and connect() return a sentence that names peer and remedy; the object may
+///   then only be destroyed. Later failures set Membership::comm_error, as in endpoint.h.
+/// - *The end.* Destruction closes everything and waits for nobody. Messages that were sent must
+///   still arrive. A peer that finds this rank gone has an error only if it still needs this rank.
+class Transport : public Waiter {
  public:
-  virtual std::string_view name() const noexcept = 0;
-  /// Prepares to be connected to. Returns the address for this rank's card (at most
+  const TransportTraits& traits() const noexcept { return traits_; }
+
+  // --- 1. Connecting ---
+
+  /// Prepares to be connected to. Returns the address for this rank's PeerInfo (at most
   /// kMaxAddressBytes; may be empty).
   virtual Result<std::vector<std::byte>> listen(const Identity& identity) = 0;
-  /// Whether and how well two ranks can be connected. `index` is this transport's place in
-  /// RankCard::addresses.
-  virtual Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const = 0;
-  /// Payload of a slot that suits this transport, where nobody asks for another.
-  virtual std::size_t slot_bytes() const noexcept { return 65536; }
-  /// Whether looking for a message enters the kernel.
-  virtual bool polls_by_system_calls() const noexcept { return false; }
-  /// Connects to all of `peers` (each of which does the same) and stops listening. An error names
-  /// the peer. `membership` outlives the transport.
+  /// Returns whether two ranks can be connected, and at which costs: a pure function of the two
+  /// infos, with constants as costs, for any two ranks. `index` is this transport's place in
+  /// PeerInfo::addresses.
+  virtual Reach reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const = 0;
+  /// Estimates the bytes of this rank's budget that one endpoint occupies once it has been used.
+  virtual std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept = 0;
+  /// Connects to all of `peers` (each of which does the same at the same time) and stops listening.
+  /// An error names the peer. Ends early with the error that Membership::comm_error gets meanwhile.
+  /// `membership` outlives the transport.
   virtual Status connect(const Membership& membership, std::span<const int> peers,
                          std::size_t index) = 0;
-  /// The endpoint to a connected peer, 0 ≤ channel < membership.channels. Owned by the transport.
+
+  // --- 2. Connected ---
+
+  /// Returns the endpoint to a connected peer, 0 ≤ channel < membership.channels; null for others.
+  /// Owned by the transport, and the same at each call.
   virtual Endpoint* endpoint(int peer, int channel) noexcept = 0;
-  /// What one endpoint occupies of this rank's budget once it has been used.
-  virtual std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept = 0;
-  /// What is occupied now. Any thread.
+  /// Counts the memory that is occupied now. Any thread.
   virtual TransportMemory memory() const noexcept = 0;
-  /// Memory that all ranks of this host share, at least board_bytes_for() them, in pages: zeros at
-  /// first, and not used by the transport. Empty if it has none. Lives as long as the transport.
-  virtual std::span<std::byte> board() noexcept { return {}; }
-  /// By which the ranks of other processes get descriptors, where Membership::shares_devices();
-  /// null if it has none. Lives as long as the transport.
-  virtual FdMailbox* mailbox() noexcept { return nullptr; }
-  /// Tells the connected peers why this rank has given up. Bounded, does not wait for anyone. Any
-  /// thread.
-  virtual void tell(const Status& verdict) noexcept = 0;
-  /// After a failure, when no endpoint is used any more: keeps peers from reading what this rank
-  /// has published and from writing to the places that it has offered, for good. False while one of
-  /// them still does so; call again.
-  virtual bool withdraw_memory() noexcept { return true; }
-  /// nap() and look_around() as in Napper: look_around() notices dead peers and what they tell().
+
+  // --- 3. Waiting (Waiter) ---
+
+  // block(max_ns): sleeps until a message may have come from a peer, at most max_ns. Any thread.
+  // poll_failures(waited_ns): finds dead peers, and errors sent by notify_peers(). Any thread.
+
+  // --- 4. Failing ---
+
+  /// Sends the error because of which this rank has given up to the connected peers; only the first
+  /// call sends anything. Bounded, does not wait for any peer. Any thread.
+  virtual void notify_peers(const Status& comm_error) noexcept = 0;
+  /// Keeps peers from reading sources that this rank has sent by descriptor and from writing to
+  /// memory that it has exposed, for good. Called after a failure, when no endpoint is used any
+  /// more. Returns false while a peer still reads or writes; then it is called again. To be
+  /// implemented where peers read or write without this side's processor.
+  virtual bool revoke_access() noexcept { return true; }
+
+ protected:
+  explicit Transport(const TransportTraits& traits) noexcept : traits_(traits) {}
+
+ private:
+  TransportTraits traits_;
 };
 
 } // namespace whorl

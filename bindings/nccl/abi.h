@@ -1,7 +1,7 @@
 /// @file abi.h
-/// The binary interface of NCCL 2.28.9 as far as a program sees it: names, values, layouts. It does
-/// for programs and tests that are built without nccl.h; both declare the same, so include one of
-/// them only. C and C++.
+/// Binary interface of NCCL 2.28.9 as far as a program sees it: names, values, layouts. For
+/// programs and tests that are built without nccl.h; both headers declare the same names, so
+/// include only one of them. C and C++.
 #pragma once
 
 #include <limits.h>
@@ -15,7 +15,7 @@ extern "C" {
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 28
 #define NCCL_PATCH 9
-/// From 2.9 on: major * 10000 + minor * 100 + patch.
+/// Version number as major * 10000 + minor * 100 + patch, the form since 2.9.
 #define NCCL_VERSION_CODE 22809
 
 typedef struct ncclComm* ncclComm_t;
@@ -24,7 +24,7 @@ typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
 
 #define NCCL_UNIQUE_ID_BYTES 128
-/// Passed by value.
+/// Id of a communicator, passed by value.
 typedef struct {
   char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
@@ -62,7 +62,7 @@ typedef enum {
   ncclNumTypes = 12
 } ncclDataType_t;
 
-/// Values from ncclNumOps on are made by ncclRedOpCreatePreMulSum().
+/// Operators; ncclRedOpCreatePreMulSum() makes values from ncclNumOps on.
 typedef enum {
   ncclSum = 0,
   ncclProd = 1,
@@ -85,8 +85,8 @@ typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarRes
 #define NCCL_SHRINK_ABORT 0x01
 #define NCCL_REVOKE_DEFAULT 0x00
 
-/// It grows with nearly every release of NCCL: a library reads no more than `size` bytes of it and
-/// takes the rest as unset.
+/// Options of a communicator. The structure grows with nearly every release of NCCL: a library
+/// reads at most `size` bytes of it and takes the rest as unset.
 typedef struct ncclConfig_v22800 {
   size_t size;
   unsigned int magic;
@@ -128,7 +128,7 @@ typedef struct ncclSimInfo_v22200 {
 #define NCCL_SIM_INFO_INITIALIZER \
   { sizeof(ncclSimInfo_t), NCCL_SIM_INFO_MAGIC, NCCL_VERSION_CODE, NCCL_UNDEF_FLOAT }
 
-// What the functions of later releases and of nccl_device.h need besides.
+// Types that only functions of later releases and of nccl_device.h need.
 
 typedef enum {
   ncclStatGpuMemSuspend = 0,
@@ -146,7 +146,7 @@ typedef struct {
 
 typedef struct ncclParamHandle* ncclParamHandle_t;
 
-/// An option that only the library of one vendor knows, and the next one.
+/// List element with an option that only the library of one vendor knows.
 typedef struct ncclConfigExt {
   struct ncclConfigExt* next;
   struct {
@@ -160,7 +160,7 @@ typedef struct ncclConfigExt {
   } val;
 } ncclConfigExt_t;
 
-/// Options of one collective. Of 2.32; it grows as ncclConfig_t does.
+/// Options of one collective, since 2.32. The structure grows as ncclConfig_t does.
 typedef struct ncclCollConfig_v23200 {
   size_t size;
   unsigned int magic;
@@ -217,7 +217,7 @@ struct ncclMultimemHandle {
   void* mcBasePtr;
 };
 
-/// Of 2.30; a program of another release passes its own size.
+/// Properties of a communicator, since 2.30; a program of another release passes its own size.
 struct ncclCommProperties {
   size_t size;
   unsigned int magic;
@@ -243,8 +243,8 @@ struct ncclGinBarrierHandle;
 struct ncclGinOutboxHandle;
 struct ncclGinInboxA2AHandle;
 
-// Every function exists under a second name with a p in front. Programs that watch calls define the
-// first, which is weak, and call the second.
+// Every function exists under a second name with a p in front. Programs that intercept calls define
+// the first name, which is weak, and call the second.
 #define WHORL_NCCL_BOTH(result, name, parameters) \
   result name parameters;                         \
   result p##name parameters;

@@ -1,13 +1,13 @@
 // Collectives, transfers, operators.
 //
-// A stream orders work on a device. An operation on the memory of a device takes its place in the
-// stream. One on host memory first waits for what the stream holds, then runs at once: it is
-// complete when the call returns, in a group when the outermost ncclGroupEnd() returns.
+// A stream orders work on a device. An operation on device memory is queued in the stream. An
+// operation on host memory first waits for the work in the stream, then runs at once: it is
+// complete when the call returns, or in a group when the outermost ncclGroupEnd() returns.
 #include "bindings/nccl/numbers.h"
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
 
-using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
 
@@ -22,8 +22,8 @@ ncclResult_t no_operator(const char* function, int op) noexcept {
                        "ncclRedOpCreatePreMulSum made");
 }
 
-/// `count` is that of the call; `issue` is the call of whorl, which gets the datatype and the
-/// stream.
+/// Issues an operation on its stream. `count` is the count of the call; `issue` calls whorl with
+/// the datatype and the stream.
 template <class Issue>
 ncclResult_t on_stream(const char* function, const void* sendbuff, const void* recvbuff,
                        size_t count, ncclDataType_t datatype, cudaStream_t stream,
@@ -38,7 +38,7 @@ ncclResult_t on_stream(const char* function, const void* sendbuff, const void* r
   return report(issue(*type, queue));
 }
 
-/// The same for reductions: `issue` gets the operator, too, before the stream.
+/// Issues a reduction on its stream: `issue` gets the operator, too, before the stream.
 template <class Issue>
 ncclResult_t reduce_on_stream(const char* function, const void* sendbuff, const void* recvbuff,
                               size_t count, ncclDataType_t datatype, ncclRedOp_t op,

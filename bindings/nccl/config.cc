@@ -68,7 +68,7 @@ ncclResult_t translate(const char* function, const ncclConfig_t& config,
                          ", more than config.maxCTAs, ", given.maxCTAs);
   }
 
-  // CTAs are channels. The bounds of whorl are narrower; a wish beyond them is no error.
+  // CTAs are channels. whorl's bounds are narrower, so values are clamped to them.
   const auto at_most = [](int value, int limit) {
     return value == NCCL_CONFIG_UNDEF_INT ? WHORL_CONFIG_UNDEF_INT : std::min(value, limit);
   };

@@ -1,15 +1,16 @@
-// Collectives with options of their own. Those options that tune NCCL's kernels have no
-// counterpart: they are checked and ignored. One that a program relies on is refused.
+// Collectives with options of their own. Options that tune NCCL's kernels have no counterpart: they
+// are checked and ignored. Options that a program relies on are refused.
 #include <algorithm>
 #include <cstring>
 
 #include "bindings/nccl/support.h"
 
-using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
 
-/// Reads no more than `config->size` bytes: the program may be older or newer than this library.
+/// Checks the options of a collective. Reads at most `config->size` bytes: the program may be older
+/// or newer than this library.
 ncclResult_t check_options(const char* function, const ncclCollConfig_t* config) noexcept {
   if (config == nullptr) return ncclSuccess;
   if (config->magic != NCCL_CONFIG_MAGIC || config->size < offsetof(ncclCollConfig_t, ext)) {

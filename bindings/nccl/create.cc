@@ -1,4 +1,4 @@
-// Communicators: creating, asking, ending.
+// Creation, queries and destruction of communicators.
 #include "bindings/nccl/create.h"
 
 #include <cstring>
@@ -9,16 +9,16 @@
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
 
-using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
 
-/// Of one ncclCommShrink(): the ranks that stay meet through the communicator that they have. Only
-/// they take part, so it is done by transfers between them.
+/// Rendezvous of one ncclCommShrink(): the remaining ranks exchange set-up data through transfers
+/// of the parent communicator, since only they take part.
 struct Remaining {
   whorlComm_t parent;
   int self;               ///< index in `ranks`
-  std::vector<int> ranks; ///< of the parent, ascending
+  std::vector<int> ranks; ///< ranks of the parent that remain, ascending
 
   static int allgather(void* context, const void* in, void* out, size_t size) {
     const auto& all = *static_cast<const Remaining*>(context);
@@ -37,13 +37,13 @@ struct Remaining {
   }
 };
 
-/// Contexts of creations that the open group runs when it ends.
+/// Returns the contexts of creations that this thread's open group runs when it ends.
 std::vector<std::unique_ptr<Remaining>>& collected() {
   thread_local std::vector<std::unique_ptr<Remaining>> contexts;
   return contexts;
 }
 
-/// The translated options of a program, or those that it gets if it has none.
+/// Translated options of a program, or the default configuration.
 struct Options {
   whorlConfig_t value = default_config();
 
@@ -69,7 +69,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int nranks, const nccl
       whorlCommInitRankConfig(whorl_nccl::inner(comm), nranks, inner(id), rank, &options.value));
 }
 
-/// The state of a communicator that is about to be used to make another one.
+/// Checks the communicator from which another one will be made, and returns its rank and size.
 ncclResult_t check_parent(const char* function, ncclComm_t comm, int& rank, int& count) {
   const whorlComm_t parent = whorl_nccl::inner(comm);
   whorlResult_t result = whorlCommUserRank(parent, &rank);
@@ -89,7 +89,7 @@ ncclResult_t check_parent(const char* function, ncclComm_t comm, int& rank, int&
   return ncclSuccess;
 }
 
-/// Which ranks stay, or an error.
+/// Finds the ranks that remain, or returns an error.
 ncclResult_t find_remaining(const int* excluded, int excluded_count, int rank, int count,
                             Remaining& out) {
   std::vector<bool> leaves(static_cast<std::size_t>(count), false);
@@ -130,7 +130,7 @@ ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, nc
   if (const auto bad = check_parent(kName, comm, rank, count); bad != ncclSuccess) return bad;
   Options options;
   if (const auto bad = options.read(kName, config); bad != ncclSuccess) return bad;
-  options.value.blocking = 1; // as ncclCommSplit(): the context need not outlive the call
+  options.value.blocking = 1; // like ncclCommSplit(): the context need not outlive the call
 
   auto remaining = std::make_unique<Remaining>(Remaining{whorl_nccl::inner(comm), 0, {}});
   if (const auto bad = find_remaining(excluded, excluded_count, rank, count, *remaining);
@@ -144,7 +144,7 @@ ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, nc
   return report(whorlCommInitOob(whorl_nccl::inner(newcomm), nranks, &oob, self, &options.value));
 }
 
-/// Tells all ranks of `comm` the id that one of them has.
+/// Distributes to all ranks of `comm` the id that exactly one of them has.
 ncclResult_t spread_id(ncclComm_t comm, int count, const ncclUniqueId* own, ncclUniqueId& out) {
   struct Entry {
     char present;
@@ -219,7 +219,8 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankConfig,
   return init("ncclCommInitRankConfig", comm, nranks, commId, rank, config);
 }
 
-// Several ids spread the work of the meeting in NCCL. Here it is short: the first one serves all.
+// Creates a communicator. In NCCL several ids spread the work of the rendezvous; here that work is
+// short, and the first id serves all ranks.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
                   (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
                    ncclConfig_t* config)) {
@@ -246,7 +247,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommSplit,
                    ncclConfig_t* config)) {
   Options options;
   if (const auto bad = options.read("ncclCommSplit", config); bad != ncclSuccess) return bad;
-  // Without options the child has those of its parent.
+  // Without options the child inherits those of its parent.
   return report(whorlCommSplit(inner(comm), color, key, inner(newcomm),
                                config == nullptr ? nullptr : &options.value));
 }

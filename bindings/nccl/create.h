@@ -2,7 +2,7 @@
 
 namespace whorl_nccl {
 
-/// Frees what creations needed that the group of this thread had collected. Called when the
+/// Frees the contexts of creations that this thread's group had collected. Called when the
 /// outermost group has ended.
 void forget_creations() noexcept;
 

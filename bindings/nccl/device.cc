@@ -1,15 +1,15 @@
-// The host's side of communication from kernels. There is none; what only describes the ranks is
-// answered, so that a program can find out.
+// Host side of communication from kernels. There is no such communication; functions that only
+// describe the ranks answer, so that a program can find out.
 #include <algorithm>
 #include <cstring>
 
 #include "bindings/nccl/support.h"
 
-using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
 
-/// All ranks of a communicator; empty if it is none.
+/// Returns the team of all ranks of a communicator; empty if the handle is invalid.
 ncclTeam world(ncclComm_t comm) noexcept {
   ncclTeam team{.nRanks = 0, .rank = 0, .stride = 1};
   if (report(whorlCommCount(inner(comm), &team.nRanks)) == ncclSuccess) {
@@ -18,7 +18,8 @@ ncclTeam world(ncclComm_t comm) noexcept {
   return team;
 }
 
-/// The calling rank alone: no rank can reach the device memory of another one.
+/// Returns the team of the calling rank alone: no kernel can reach the device memory of another
+/// rank.
 ncclTeam alone(ncclComm_t comm) noexcept {
   return {.nRanks = std::min(world(comm).nRanks, 1), .rank = 0, .stride = 1};
 }
@@ -29,7 +30,7 @@ WHORL_NCCL_DEFINE(ncclTeam, ncclTeamWorld, (ncclComm_t comm)) { return world(com
 
 WHORL_NCCL_DEFINE(ncclTeam, ncclTeamLsa, (ncclComm_t comm)) { return alone(comm); }
 
-// One rank is one team in every mode.
+// Returns a team of one rank in every mode.
 WHORL_NCCL_DEFINE(ncclTeam, ncclTeamCft, (ncclComm_t comm, ncclCftTeamMode_t mode)) {
   static_cast<void>(mode);
   return alone(comm);
@@ -67,7 +68,8 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommQueryProperties,
   }
   answer.nvmlDev = -1;
   answer.nLsaTeams = answer.nRanks;
-  // Of a longer structure, which a newer program has, the rest is what the initializer made it.
+  // Copy no more than the program's structure has. In a longer structure of a newer program the
+  // rest keeps the initializer's values.
   std::memcpy(reinterpret_cast<char*>(props) + kHead,
               reinterpret_cast<const char*>(&answer) + kHead,
               std::min(props->size, sizeof answer) - kHead);

@@ -4,7 +4,7 @@
 #include "bindings/nccl/create.h"
 #include "bindings/nccl/support.h"
 
-using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGetVersion, (int* version)) {
   if (version == nullptr) return fail(ncclInvalidArgument, "ncclGetVersion: version is NULL");
@@ -12,7 +12,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclGetVersion, (int* version)) {
   return ncclSuccess;
 }
 
-// Programs look for the first words of these.
+// Returns texts whose first words programs look for.
 WHORL_NCCL_DEFINE(const char*, ncclGetErrorString, (ncclResult_t result)) {
   switch (result) {
     case ncclSuccess:
@@ -40,7 +40,7 @@ WHORL_NCCL_DEFINE(const char*, ncclGetErrorString, (ncclResult_t result)) {
 WHORL_NCCL_DEFINE(void, ncclResetDebugInit, (void)) {}
 extern "C" __attribute__((visibility("default"))) void ncclResetDebugInitInternal(void) {}
 
-// Nothing is encrypted, and a program that asks for it must not go on as if it were.
+// Refuses encryption: whorl encrypts no data, and a program that asks for it must not run without.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t* config)) {
   if (config == nullptr) return ncclSuccess;
   if (config->magic != NCCL_CONFIG_MAGIC || config->size < offsetof(ncclEncryptionConfig_t, psk)) {
@@ -76,7 +76,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupEnd, (void)) {
   return closed.found != ncclSuccess ? fail(closed.found, closed.sentence) : report(ended);
 }
 
-// Ends the group without issuing its calls. There is no estimate of the time: the field says so.
+// Ends the group without issuing its calls. The field of the time says that there is no estimate.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
   Group& open = group();
   if (open.depth == 0) {
@@ -85,7 +85,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo))
   }
   if (open.depth > 1) return pncclGroupEnd();
   if (!open.failed) {
-    spoil_group();
+    fail_group();
     static_cast<void>(whorlGroupEnd());
     open = {};
     forget_creations();

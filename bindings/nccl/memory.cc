@@ -6,11 +6,11 @@
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
 
-using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
 
-/// A window is a registration whose address can be asked for.
+/// Registration with an address that the program can query.
 struct Window {
   void* address;
   void* registration;
@@ -19,14 +19,14 @@ struct Window {
 struct Windows {
   std::mutex mutex;
   std::map<ncclWindow_t, Window> all;
-  std::uintptr_t last = 0; ///< handles are numbers, never given out twice
+  std::uintptr_t last = 0; ///< last handle; handles are numbers that are never reused
 };
 Windows& windows() {
   static Windows& instance = *new Windows; // never destroyed: threads outlive main()
   return instance;
 }
 
-/// Memory of a device needs no registration: the handle is null.
+/// Registers host memory. Device memory needs no registration: its handle is null.
 ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* buff, size_t size,
                              void** handle) noexcept {
   if (place_of(buff) == Place::kHost) {
@@ -38,7 +38,7 @@ ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* buff, 
 
 } // namespace
 
-// A program that has made a device its own expects memory there.
+// Allocates device memory if the calling thread has a device, as a program with one expects.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
   return report(has_context() ? whorlMemAllocDevice(ptr, size) : whorlMemAlloc(ptr, size));
 }
@@ -56,7 +56,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowRegister,
                   (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
-  static_cast<void>(winFlags); // wishes about device memory
+  static_cast<void>(winFlags); // flags concern device memory only
   if (win == nullptr) return fail(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
   *win = nullptr;
   void* registration = nullptr;

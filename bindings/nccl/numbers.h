@@ -5,9 +5,9 @@
 #include "bindings/nccl/abi.h"
 #include "whorl/whorl.h"
 
-// Numbers of datatypes and operators. whorl has some that NCCL lacks, so the ones of NCCL are
-// translated one by one or counted, and no number of whorl's own is reached by one that NCCL does
-// not define. Operators that a program makes keep their number.
+// Translation of the numbers of datatypes and operators. whorl has some that NCCL lacks, so each
+// number of NCCL is translated or range-checked, and a number that NCCL does not define never
+// yields one of whorl's own. Operators that a program makes keep their number.
 //
 //   operators   0 … 4      5 … WHORL_FIRST_USER_OP-1    WHORL_FIRST_USER_OP …
 //               built in   none                         made by ncclRedOpCreatePreMulSum()
@@ -26,14 +26,14 @@ static_assert(static_cast<int>(ncclFloat8e4m3) == whorlFloat8e4m3);
 static_assert(static_cast<int>(ncclFloat8e5m2) == whorlFloat8e5m2);
 static_assert(static_cast<int>(WHORL_FIRST_USER_OP) >= ncclNumOps);
 
-/// The datatype of whorl, if it is one of NCCL's.
+/// Returns whorl's datatype, or nullopt if NCCL has no type with this number.
 inline std::optional<whorlDataType_t> inner_type(ncclDataType_t type) noexcept {
   const int number = type;
   if (number < 0 || number >= ncclNumTypes) return std::nullopt;
   return static_cast<whorlDataType_t>(number);
 }
 
-/// The operator of whorl, if the number can be one of NCCL's.
+/// Returns whorl's operator, or nullopt if the number cannot be one of NCCL's.
 inline std::optional<whorlRedOp_t> inner_operator(ncclRedOp_t op) noexcept {
   switch (static_cast<int>(op)) {
     case ncclSum:

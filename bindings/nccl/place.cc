@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <initializer_list>
 #include <type_traits>
@@ -13,29 +11,20 @@
 namespace whorl_nccl {
 namespace {
 
-// Of the driver's interface.
+// Constants of the CUDA driver's interface.
 constexpr int kCudaSuccess = 0;
-// What is said of memory that the driver does not know, and where it is not in use.
-constexpr std::array kMeansHost{1 /* value */,    3 /* not initialized */, 4 /* deinitialized */,
-                                34 /* stub */,    100 /* no device */,     201 /* context */,
-                                802 /* system */, 803 /* mismatch */,      804 /* compatibility */};
-constexpr int kAttributeMemoryType = 2;
-constexpr int kAttributeIsManaged = 8;
-constexpr unsigned kMemoryTypeDevice = 2;
 void* const kLegacyStream = reinterpret_cast<void*>(1);
 
-using PointerGetAttribute = int (*)(void* data, int attribute, unsigned long long pointer);
 using StreamSynchronize = int (*)(cudaStream_t stream);
 using ContextGetCurrent = int (*)(void** context);
 
 struct Driver {
-  PointerGetAttribute pointer_get_attribute = nullptr;
   StreamSynchronize stream_synchronize = nullptr;
   ContextGetCurrent context_get_current = nullptr;
 };
 
 Driver the_driver;                   // written once, before `loaded`
-std::atomic<const Driver*> loaded{}; // release in find_driver(), acquire by all others
+std::atomic<const Driver*> loaded{}; // release in find_driver(), acquire by all readers
 
 const Driver* driver() noexcept { return loaded.load(std::memory_order_acquire); }
 
@@ -50,8 +39,7 @@ void find_driver() noexcept {
         out = reinterpret_cast<std::remove_reference_t<decltype(out)>>(dlsym(library, name));
         return out != nullptr;
       };
-      if (symbol("cuPointerGetAttribute", the_driver.pointer_get_attribute) &&
-          symbol("cuStreamSynchronize", the_driver.stream_synchronize) &&
+      if (symbol("cuStreamSynchronize", the_driver.stream_synchronize) &&
           symbol("cuCtxGetCurrent", the_driver.context_get_current)) {
         loaded.store(&the_driver, std::memory_order_release); // pairs with acquire in driver()
       }
@@ -61,21 +49,9 @@ void find_driver() noexcept {
 }
 
 Place place_of(const void* pointer) noexcept {
-  const Driver* const cuda = driver();
-  if (cuda == nullptr || pointer == nullptr) return Place::kHost;
-  const auto address = reinterpret_cast<unsigned long long>(pointer);
-  unsigned type = 0;
-  // After another error, such as that of a lost device, the host must not touch the memory; whorl
-  // tells what is wrong.
-  const int asked = cuda->pointer_get_attribute(&type, kAttributeMemoryType, address);
-  if (asked != kCudaSuccess) {
-    const bool host = std::find(kMeansHost.begin(), kMeansHost.end(), asked) != kMeansHost.end();
-    return host ? Place::kHost : Place::kDevice;
-  }
-  if (type != kMemoryTypeDevice) return Place::kHost;
-  unsigned managed = 0;
-  static_cast<void>(cuda->pointer_get_attribute(&managed, kAttributeIsManaged, address));
-  return managed != 0 ? Place::kHost : Place::kDevice;
+  whorlMemoryKind_t kind = whorlMemoryHost;
+  static_cast<void>(whorlPointerKind(pointer, &kind, nullptr)); // never fails
+  return kind == whorlMemoryDevice ? Place::kDevice : Place::kHost;
 }
 
 ncclResult_t check_device(const char* function, const char* argument) noexcept {
@@ -97,12 +73,12 @@ bool has_context() noexcept {
 
 ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff, size_t count,
                      cudaStream_t stream, void** queue) noexcept {
-  // To whorl, no stream is a blocking call; here it is the default stream.
+  // In whorl, a null stream means a blocking call; in NCCL it is the default stream.
   void* const same = stream != nullptr ? static_cast<void*>(stream) : kLegacyStream;
   *queue = nullptr;
   const Driver* const cuda = driver();
   if (cuda == nullptr) return ncclSuccess;
-  if (count == 0 && has_context()) { // whatever the pointers are: it may be part of a graph
+  if (count == 0 && has_context()) { // for any pointers: the call may be part of a graph
     *queue = same;
     return ncclSuccess;
   }
@@ -118,7 +94,7 @@ ncclResult_t prepare(const char* function, const void* sendbuff, const void* rec
   }
   void* context = nullptr;
   if (cuda->context_get_current(&context) != kCudaSuccess || context == nullptr) {
-    return ncclSuccess; // nothing can have been queued
+    return ncclSuccess; // without a context no work can have been queued
   }
   if (const int code = cuda->stream_synchronize(stream); code != kCudaSuccess) {
     return fail_in_group(ncclUnhandledCudaError, function,

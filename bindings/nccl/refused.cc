@@ -1,8 +1,8 @@
-// Functions that cannot be done on host memory or over the C API of whorl. Every name of NCCL's is
+// Functions that are impossible on host memory or over the C API of whorl. Every name of NCCL is
 // exported, because programs are linked against names that they may never call.
 #include "bindings/nccl/support.h"
 
-using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
 
@@ -18,7 +18,7 @@ constexpr const char* kNoSuspension =
 
 } // namespace
 
-// Parameters of a refused function have types and no names.
+// Defines a function that refuses; its parameters have types and no names.
 #define WHORL_NCCL_REFUSE(name, reason, types) \
   WHORL_NCCL_DEFINE(ncclResult_t, name, types) { return refuse(#name, reason); }
 

@@ -15,7 +15,7 @@ static_assert(static_cast<int>(ncclInProgress) == whorlInProgress);
 static_assert(sizeof(ncclUniqueId) == sizeof(whorlUniqueId));
 static_assert(sizeof(ncclConfig_t) == 80 && sizeof(ncclSimInfo_t) == 24);
 
-/// The last error of the process. Programs ask for it from a thread that watches the others.
+/// Last error of the process. Programs read it from a thread that watches the others.
 struct Shared {
   std::mutex mutex;
   std::string text;
@@ -25,13 +25,13 @@ Shared& shared() {
   return instance;
 }
 
-/// The last error of this thread that was found here and not by whorl.
+/// Returns the last error of this thread that was found here and not by whorl.
 std::string& own_error() {
   thread_local std::string text;
   return text;
 }
 
-/// Short enough for a string to hold it without memory of its own.
+/// Text short enough for a string to hold it without allocating.
 constexpr std::string_view kOutOfMemory = "out of memory";
 
 void share(std::string_view text) {
@@ -40,7 +40,7 @@ void share(std::string_view text) {
   all.text = text;
 }
 
-/// What a sentence of whorl may name that NCCL has, too.
+/// Names in sentences of whorl that NCCL has, too.
 constexpr std::string_view kNames[] = {
 #define WHORL_NCCL(result, name, parameters) #name,
 #define WHORL_NCCL_LATER(result, name, parameters) #name,
@@ -52,7 +52,7 @@ constexpr std::string_view kNames[] = {
     "ncclFloat32",    "ncclFloat64",    "ncclBfloat16",     "ncclFloat8e4m3",
     "ncclFloat8e5m2", "ncclComm_t",     "ncclUniqueId",     "ncclConfig_t"};
 
-/// A sentence of whorl with the names that the program knows.
+/// Replaces the names in a sentence of whorl by those that the program knows.
 std::string with_names_of_nccl(std::string_view text) {
   constexpr std::string_view kTheirs = "whorl", kOurs = "nccl";
   const auto in_name = [](char c) {
@@ -75,7 +75,7 @@ std::string with_names_of_nccl(std::string_view text) {
 }
 
 const char* last_error(ncclComm_t comm) {
-  thread_local std::string text; // keeps what is returned alive
+  thread_local std::string text; // keeps the returned text alive
   text = own_error();
   if (text.empty()) text = with_names_of_nccl(whorlGetLastError(inner(comm)));
   if (text.empty()) {
@@ -100,7 +100,7 @@ ncclResult_t detail::keep(ncclResult_t code, std::string_view sentence) noexcept
 
 ncclResult_t detail::keep_in_group(ncclResult_t code, std::string_view sentence) noexcept {
   if (Group& open = group(); open.depth > 0) {
-    spoil_group();
+    fail_group();
     if (!open.failed) {
       open.found = code;
       try {
@@ -121,7 +121,7 @@ ncclResult_t report(whorlResult_t result) noexcept {
       own_error().clear();
       share(with_names_of_nccl(whorlGetLastError(nullptr)));
     } catch (...) {
-      return static_cast<ncclResult_t>(result); // without a sentence
+      return static_cast<ncclResult_t>(result); // the sentence is lost
     }
   }
   return static_cast<ncclResult_t>(result);
@@ -136,14 +136,14 @@ Group& group() noexcept {
   return instance;
 }
 
-void spoil_group() noexcept {
-  // A group with a call that was refused issues nothing.
+void fail_group() noexcept {
+  // whorl issues no call of a group in which one was refused.
   static_cast<void>(whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr));
 }
 
 } // namespace whorl_nccl
 
-using namespace whorl_nccl; // NOLINT: the bridge between the two worlds
+using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 WHORL_NCCL_DEFINE(const char*, ncclGetLastError, (ncclComm_t comm)) {
   try {

@@ -6,19 +6,19 @@
 #include "bindings/nccl/abi.h"
 #include "whorl/whorl.h"
 
-// What the functions of this library have in common. They check what whorl does not check, find the
-// place of the buffers, and call the function of whorl that has the same name.
+// Common parts of this library's functions. Each function checks what whorl does not check, finds
+// the location of the buffers, and calls the function of whorl that has the same name.
 
-// gcc sees that a function does not throw and wants its alias to say so; to clang it would be
-// another type than the declared one.
+// gcc notices that a function does not throw and requires nothrow on its alias; for clang the alias
+// would then differ in type from its declaration.
 #ifdef __clang__
 #define WHORL_NCCL_ATTRIBUTES visibility("default")
 #else
 #define WHORL_NCCL_ATTRIBUTES visibility("default"), nothrow
 #endif
 
-/// Begins the definition of a function of the ABI: the strong pncclX, and ncclX as its weak alias,
-/// which a program may define itself and call pncclX from there. The types are checked against the
+/// Begins the definition of a function of the ABI: the strong pncclX, and ncclX as its weak alias.
+/// A program may define ncclX itself and call pncclX from there. The types are checked against the
 /// declarations in abi.h.
 #define WHORL_NCCL_DEFINE(result, name, parameters)                         \
   extern "C" __attribute__((weak, alias("p" #name), WHORL_NCCL_ATTRIBUTES)) \
@@ -51,19 +51,19 @@ ncclResult_t join(ncclResult_t (*keep)(ncclResult_t, std::string_view) noexcept,
 }
 } // namespace detail
 
-/// The error of a call that failed here, kept for ncclGetLastError(): words and numbers that make
-/// one sentence, or a shorter one where there is no memory for it. Returns `code`.
+/// Stores the error of a call for ncclGetLastError() and returns `code`. The parts, words and
+/// numbers, make one sentence; without memory for it, a shorter sentence is stored.
 template <class... Parts>
 ncclResult_t fail(ncclResult_t code, const Parts&... parts) noexcept {
   return detail::join(detail::keep, code, parts...);
 }
-/// The same for a call that may be part of a group: the group will report the error and issue
-/// nothing.
+/// Stores the error of a call that may be part of a group and returns `code`; the group will then
+/// report the error and issue no calls.
 template <class... Parts>
 ncclResult_t fail_in_group(ncclResult_t code, const Parts&... parts) noexcept {
   return detail::join(detail::keep_in_group, code, parts...);
 }
-/// Runs what may run out of memory.
+/// Runs `body`, and turns an exception into the error "out of memory".
 template <class Body>
 ncclResult_t guarded(const char* function, Body&& body) noexcept {
   try {
@@ -72,20 +72,20 @@ ncclResult_t guarded(const char* function, Body&& body) noexcept {
     return fail_in_group(ncclSystemError, function, ": out of memory");
   }
 }
-/// The outcome of a call of whorl; an error is kept, spelt with the names of NCCL.
+/// Returns the outcome of a call of whorl; an error is stored with the names of NCCL.
 ncclResult_t report(whorlResult_t result) noexcept;
-/// A function that does not exist on host memory. ncclInvalidUsage.
+/// Returns ncclInvalidUsage for a function that does not exist on host memory, and stores `reason`.
 ncclResult_t refuse(const char* function, const char* reason) noexcept;
 
-/// What is known about the group of the calling thread besides what whorl knows.
+/// State of the calling thread's group, in addition to whorl's own.
 struct Group {
   int depth = 0;
-  bool failed = false;              ///< a call has been refused, here or by whorl
-  ncclResult_t found = ncclSuccess; ///< the first refusal, if it was here
+  bool failed = false;              ///< true if a call has been refused, here or by whorl
+  ncclResult_t found = ncclSuccess; ///< code of the first refusal, if it was here
   std::string sentence;
 };
 Group& group() noexcept;
-/// Lets the open group end without issuing its calls.
-void spoil_group() noexcept;
+/// Marks the open group as failed, so that it ends without issuing its calls.
+void fail_group() noexcept;
 
 } // namespace whorl_nccl

@@ -101,16 +101,35 @@ class Build(BuildExtension):
         shutil.copyfile(Path(self.build_lib) / "whorl_torch" / LIBRARY, folder / LIBRARY)
 
 
-SOURCES = ("all_to_all", "collectives", "collectives_of_lists", "communicator", "device_run",
-           "device_stream", "errors", "executor", "lifetime", "module", "p2p", "process_group",
-           "python_future", "receive_channel", "roll_call", "shared_memory", "sparse", "steps", "store",
-           "turns", "types", "work")
+# Sources that are compiled together, because torch's headers take most of the time of each: those
+# that include Python's headers, and the others. Names in anonymous namespaces are distinct in a unit.
+SOURCES = HERE / "src"
+WITH_PYTHON = ("module", "python_future")
+
+
+def units() -> list[str]:
+    """Writes the units into the build folder, and returns their paths."""
+    folder = HERE / "build" / "units"
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = sorted(SOURCES.glob("*.cc"))
+    made = []
+    for name, with_python in (("python", True), ("backend", False)):
+        unit = folder / f"{name}.cc"
+        text = "".join(f'#include "{source.relative_to(ROOT)}"\n' for source in sources
+                       if (source.stem in WITH_PYTHON) == with_python)
+        if not unit.exists() or unit.read_text() != text:
+            unit.write_text(text)
+        made.append(str(unit.relative_to(HERE)))
+    return made
+
 
 setup(
     ext_modules=[
         CppExtension(
             "whorl_torch._C",
-            [str(Path("src") / f"{name}.cc") for name in SOURCES],
+            units(),
+            depends=[os.path.relpath(path, HERE)
+                     for path in (*SOURCES.iterdir(), *(ROOT / "include").rglob("*.h"))],
             include_dirs=[str(ROOT), str(ROOT / "include")],
             extra_compile_args=["-std=c++20", "-O2", "-g0", "-Wall", "-Wextra",
                                 "-Wno-unused-parameter", "-Wno-missing-field-initializers"],

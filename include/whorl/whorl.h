@@ -42,200 +42,33 @@
 /// its place in the `cudaStream_t`, or with NULL in the default stream of the current context, and
 /// the buffers belong to it until the stream has passed it. Errors that show up later are those of
 /// whorlCommGetAsyncError(); the stream goes on. Pinned and managed memory counts as the host's; on
-/// a `cudaStream_t` operations on it are in the stream's order, too. Four ways:
-/// - where all ranks are in one process on one device, or on several that reach each other,
-///   a kernel on each does a collective of all of them, also captured in a graph. The call waits
-///   until the other ranks have made theirs: ranks of one thread must be in one group.
-/// - where the ranks are in several processes of one host, on one device and with memory that CUDA
-///   can share (of cudaMalloc, or mapped and made for file descriptors, as PyTorch's expandable
-///   segments; not of pools), each rank does its share of a collective in the memory of all. The
-///   call waits until the other ranks have made theirs, but not for their streams; streams wait
-///   for each other by themselves. A buffer is freed when the stream has passed its last operation;
-///   a freed one may occupy the device until other processes have used 65 more or have destroyed
-///   the communicator. It can be captured, by all ranks alike, each into a graph of its own (also
-///   ranks of one process). They launch these graphs, and make their other calls, in the same
-///   order, each rank in one stream or in streams that follow each other. What they have launched
-///   is over, and the graphs destroyed, before their buffers are freed, and before
-///   whorlCommFinalize() or whorlCommDestroy().
-/// - where the ranks are in several processes of one host, each on a device of its own, and these
-///   reach each other, a kernel on each exchanges messages with the others. The call waits as
-///   above. It can be captured once the communicator has done one, on all ranks alike; they
-///   launch such graphs in the same order, and none of another rank is under way at
-///   whorlCommDestroy(), which waits for this rank's graphs and for the other kernels of all ranks.
-/// - otherwise the host carries the operation out between a copy of the inputs and one of the
-///   results, and the call returns at once. Such an operation cannot be captured (the call is
-///   ::whorlInvalidUsage), and ranks that share a stream must be in one group. So must ranks of a
-///   process whose streams wait for each other by themselves: the default stream (NULL,
-///   `cudaStreamLegacy`) and the streams made without `cudaStreamNonBlocking` do.
+/// a `cudaStream_t` operations on it are in the stream's order, too. docs/gpu.md (Rules) lists the
+/// ways in which an operation on device memory is carried out, and what each asks of the program:
+/// which calls wait for those of other ranks, what can be captured into a CUDA graph, when a buffer
+/// may be freed. In short: ranks that share a thread or a stream make their calls in one group; an
+/// operation that cannot be captured is ::whorlInvalidUsage and nothing has happened; graphs are
+/// destroyed before their buffers are freed and before whorlCommFinalize() or whorlCommDestroy().
 #ifndef WHORL_WHORL_H_
 #define WHORL_WHORL_H_
 
-#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "whorl/types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define WHORL_MAJOR 0
-#define WHORL_MINOR 1
-#define WHORL_PATCH 0
-/// Version as one number: major·10000 + minor·100 + patch, as whorlGetVersion() reports it.
-#define WHORL_VERSION_CODE (WHORL_MAJOR * 10000 + WHORL_MINOR * 100 + WHORL_PATCH)
-
-#if defined(__GNUC__)
-#define WHORL_API __attribute__((visibility("default")))
-#else
-#define WHORL_API
-#endif
-
-/// A rank's membership in a group of ranks. Opaque; owned by the library.
-typedef struct whorlComm* whorlComm_t;
-
-/// An in-order queue of asynchronous operations on host memory (beyond NCCL). Opaque.
-typedef struct whorlStream* whorlStream_t;
-
-#define WHORL_UNIQUE_ID_BYTES 128
-/// Names one communicator that is about to be created. Made by whorlGetUniqueId() in one process
-/// and carried to all others by the caller. It contains a 32-byte secret that authenticates every
-/// connection of the communicator: do not print or publish it. It makes one communicator; using it
-/// again is an error. Ranks meet in the process that made it, which waits an hour for the first
-/// one.
-typedef struct {
-  char internal[WHORL_UNIQUE_ID_BYTES]; ///< version, job id, addresses, secret, checksum
-} whorlUniqueId;
-
-/// What a call came to.
-typedef enum {
-  whorlSuccess = 0,            ///< done, or (on a stream) accepted
-  whorlUnhandledCudaError = 1, ///< a CUDA call failed
-  whorlSystemError = 2,        ///< a system call failed: memory, permissions, sockets
-  whorlInternalError = 3,      ///< a defect of whorl
-  whorlInvalidArgument = 4,    ///< an argument is wrong; nothing happened
-  whorlInvalidUsage = 5, ///< calls do not fit together: ranks disagree, wrong order, dead comm
-  whorlRemoteError = 6,  ///< another rank died, is absent, cannot be reached, or failed
-  whorlInProgress = 7,   ///< a nonblocking call is still under way
-  whorlNumResults = 8
-} whorlResult_t;
-
-/// Element type of a buffer.
-typedef enum {
-  whorlInt8 = 0,
-  whorlChar = 0,
-  whorlUint8 = 1,
-  whorlInt32 = 2,
-  whorlInt = 2,
-  whorlUint32 = 3,
-  whorlInt64 = 4,
-  whorlUint64 = 5,
-  whorlFloat16 = 6, ///< IEEE 754 binary16
-  whorlHalf = 6,
-  whorlFloat32 = 7,
-  whorlFloat = 7,
-  whorlFloat64 = 8,
-  whorlDouble = 8,
-  whorlBfloat16 = 9,    ///< upper half of a float32
-  whorlFloat8e4m3 = 10, ///< OCP E4M3: no infinities, largest finite value 448
-  whorlFloat8e5m2 = 11, ///< OCP E5M2: IEEE-like, largest finite value 57344
-  whorlInt16 = 12,      ///< beyond NCCL
-  whorlUint16 = 13,     ///< beyond NCCL
-  /// Beyond NCCL: one byte, 0 for false, anything else for true; results are 0 or 1. Sum, max and
-  /// whorlBor are "or"; prod, min and whorlBand are "and"; whorlBxor is "exclusive or"; there is no
-  /// average.
-  whorlBool = 14,
-  whorlNumTypes = 15
-} whorlDataType_t;
-
-typedef enum { whorlNumOps_dummy = 5 } whorlRedOp_dummy_t;
-/// Reduction operator. 16- and 8-bit floating types are accumulated in float32. Integer sums and
-/// products wrap. Averages of integers are the wrapped sum divided by the number of ranks, rounded
-/// towards zero. Averages of finite floating-point numbers are finite: no partial sum leaves the
-/// range of the type, since inputs are multiplied by a power of two (2^-k, with 2^k the least one
-/// from the number of ranks on; for some types and many ranks k is greater by one or two) before
-/// they are summed in several steps, and the sum is divided last. That is exact but for inputs
-/// below 2^k times the smallest normal number, which may lose their last k bits. docs/kernels.md
-/// states the bound of the error. For floating types, min and max return NaN if any operand is NaN.
-/// Bitwise operators are for integers and whorlBool. Values from #WHORL_FIRST_USER_OP on are made
-/// by whorlRedOpCreatePreMulSum(); those in between that have no name are no operators. So
-/// whorlNumOps and all values below it mean what they mean in NCCL.
-typedef enum {
-  whorlSum = 0,
-  whorlProd = 1,
-  whorlMax = 2,
-  whorlMin = 3,
-  whorlAvg = 4,
-  whorlNumOps = 5, ///< of NCCL's
-  whorlBand = 8,   ///< beyond NCCL: bitwise and
-  whorlBor = 9,    ///< beyond NCCL: bitwise or
-  whorlBxor = 10,  ///< beyond NCCL: bitwise exclusive or
-  whorlMaxRedOp = 0x7fffffff >> (32 - 8 * sizeof(whorlRedOp_dummy_t))
-} whorlRedOp_t;
-
-/// The least value of an operator that whorlRedOpCreatePreMulSum() makes.
-#define WHORL_FIRST_USER_OP 64
-
-/// Where the scalar of whorlRedOpCreatePreMulSum() lives and when it is read.
-typedef enum {
-  whorlScalarDevice = 0,       ///< dereferenced when an operation runs
-  whorlScalarHostImmediate = 1 ///< dereferenced before whorlRedOpCreatePreMulSum() returns
-} whorlScalarResidence_t;
-
-#define WHORL_CONFIG_UNDEF_INT INT_MIN
-#define WHORL_CONFIG_UNDEF_PTR NULL
-/// Colour for whorlCommSplit() of a rank that joins no new communicator.
-#define WHORL_SPLIT_NOCOLOR (-1)
-
-/// Options of one communicator. Start from #WHORL_CONFIG_INITIALIZER; a field left at
-/// `WHORL_CONFIG_UNDEF_*` takes its default. The fields up to `nvlinkCentricSched` are NCCL's;
-/// those that have no meaning on host memory are accepted and ignored.
-typedef struct {
-  size_t size;          ///< set by the initializer; do not touch
-  unsigned int magic;   ///< set by the initializer; do not touch
-  unsigned int version; ///< set by the initializer; do not touch
-  int blocking;        ///< 0: creation returns whorlInProgress at once; poll whorlCommGetAsyncError
-  int cgaClusterSize;  ///< ignored on host memory
-  int minCTAs;         ///< least number of channels; default 1
-  int maxCTAs;         ///< largest number of channels; default WHORL_MAX_CHANNELS
-  const char* netName; ///< transport between hosts: "tcp"; NULL chooses
-  int splitShare;      ///< accepted; resources are not shared between communicators
-  int trafficClass;    ///< ignored on host memory
-  const char* commName;    ///< name in messages, copied; NULL means none
-  int collnetEnable;       ///< ignored on host memory
-  int CTAPolicy;           ///< ignored on host memory
-  int shrinkShare;         ///< ignored on host memory
-  int nvlsCTAs;            ///< ignored on host memory
-  int nChannelsPerNetPeer; ///< sockets for each peer on another host; default WHORL_MAX_CHANNELS
-  int nvlinkCentricSched;  ///< ignored on host memory
-  int timeoutMs;         ///< beyond NCCL: an operation or a connection set-up fails after this many
-                         ///< milliseconds without progress; default WHORL_TIMEOUT_MS
-  uint64_t memoryBudget; ///< beyond NCCL: bytes that this rank's part may occupy for messages and
-                         ///< workspaces; the smallest of all ranks counts. Slots and channels
-                         ///< shrink until they fit, or creation fails and names the smallest
-                         ///< budget that would do. 0 (unset): WHORL_MEMORY_BUDGET
-} whorlConfig_t;
-
-#define WHORL_CONFIG_MAGIC 0xcafebeefu
-/// Value every ::whorlConfig_t starts from.
-#define WHORL_CONFIG_INITIALIZER                                                           \
-  {                                                                                        \
-    sizeof(whorlConfig_t), WHORL_CONFIG_MAGIC, WHORL_VERSION_CODE, WHORL_CONFIG_UNDEF_INT, \
-        WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
-        WHORL_CONFIG_UNDEF_PTR, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
-        WHORL_CONFIG_UNDEF_PTR, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
-        WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT,            \
-        WHORL_CONFIG_UNDEF_INT, WHORL_CONFIG_UNDEF_INT, 0                                  \
-  }
 
 /// @name Library
 /// @{
 
 /// Writes #WHORL_VERSION_CODE of the library that is running to `*version`.
 WHORL_API whorlResult_t whorlGetVersion(int* version);
-/// A fixed English text for a result code; never NULL, never to be freed.
+/// Returns a fixed English text for a result code; never NULL, never to be freed.
 WHORL_API const char* whorlGetErrorString(whorlResult_t result);
-/// The last error as a full sentence: of `comm` if it is not NULL, else of this thread. The text
-/// stays valid until the next whorl call of this thread. Empty if there was none.
+/// Returns the last error as a full sentence: of `comm` if it is not NULL, else of this thread. The
+/// text stays valid until the next whorl call of this thread. Empty if there was none.
 WHORL_API const char* whorlGetLastError(whorlComm_t comm);
 /// @}
 
@@ -254,8 +87,8 @@ WHORL_API whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId);
 /// whorlRemoteError within the timeout and whorlGetLastError(NULL) names the missing rank.
 WHORL_API whorlResult_t whorlCommInitRank(whorlComm_t* comm, int nranks, whorlUniqueId commId,
                                           int rank);
-/// As whorlCommInitRank() with options; `config` may be NULL. With `blocking = 0`, `*comm` is set
-/// and the call returns whorlInProgress; the communicator may be used once
+/// Does what whorlCommInitRank() does, with options; `config` may be NULL. With `blocking = 0`,
+/// `*comm` is set and the call returns whorlInProgress; the communicator may be used once
 /// whorlCommGetAsyncError() reports whorlSuccess.
 WHORL_API whorlResult_t whorlCommInitRankConfig(whorlComm_t* comm, int nranks, whorlUniqueId commId,
                                                 int rank, whorlConfig_t* config);
@@ -272,13 +105,16 @@ WHORL_API whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, who
                                        whorlConfig_t* config);
 
 /// Waits until all operations of this rank are complete; afterwards only destroy is allowed.
+/// ::whorlInvalidUsage in a callback of a stream (whorlStreamAddCallback()).
 WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);
 /// Frees a communicator. Not collective; never waits for a dead or absent rank. Operations still
 /// queued are completed first if all ranks take part, within the timeout. NULL is allowed.
+/// ::whorlInvalidUsage in a callback of a stream, and the communicator stays.
 WHORL_API whorlResult_t whorlCommDestroy(whorlComm_t comm);
 /// Ends all operations of the communicator at once, on every rank, and frees it. From any thread,
 /// also while another thread is inside a call on `comm`: that call returns an error first.
 /// Operations that wait in a stream behind those of other communicators end when their turn comes.
+/// ::whorlInvalidUsage in a callback of a stream, and the communicator stays.
 WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
 
 /// Writes the state of the communicator: whorlSuccess, whorlInProgress while a nonblocking call is
@@ -287,10 +123,10 @@ WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* 
 /// Sets a function that a thread calls about once a millisecond while it waits for other ranks in a
 /// blocking operation of any communicator of this process; NULL: none (beyond NCCL). If it returns
 /// non-zero, the operation ends with ::whorlInvalidUsage and its communicator with it, on every
-/// rank. It is for interpreters, which handle signals on one thread at a time of their choice; it
-/// is also called on threads of whorl, uses no communicator, and returns soon.
+/// rank. The function is for interpreters, which handle signals on one thread at a time of their
+/// choice; threads of whorl call the function, too; it uses no communicator, and returns soon.
 WHORL_API whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void));
-/// Number of ranks.
+/// Writes the number of ranks to `*count`.
 WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
 /// Sets the timeout of the operations that this rank issues from now on: an operation that makes no
 /// progress for `ms` milliseconds (at least 1) fails and kills the communicator. Operations that
@@ -298,28 +134,29 @@ WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
 /// issued by the outermost whorlGroupEnd(). Ranks may differ. Not collective; does not wait (beyond
 /// NCCL).
 WHORL_API whorlResult_t whorlCommSetTimeout(whorlComm_t comm, int ms);
-/// The number of the CUDA device that was current where this rank was created, or that
-/// whorlCommInitAll() was given for it; -1 if there was none. Buffers may be on any device.
+/// Writes the number of the CUDA device that was current where this rank was created, or that
+/// whorlCommInitAll() was given for it, to `*device`; -1 if there was none. Buffers may be on any
+/// device.
 WHORL_API whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device);
-/// This rank, 0 … count − 1.
+/// Writes this rank's number, 0 … count − 1, to `*rank`.
 WHORL_API whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank);
 
-/// What whorlCommMemStats() can be asked for. The first four are NCCL's and are about device
+/// Figures of whorlCommMemStats(). The first four are NCCL's and are about device
 /// memory: 0 for a communicator on host memory. The others are bytes of this rank's part of the
 /// communicator.
 typedef enum {
-  whorlStatGpuMemSuspend = 0,   ///< could be released by suspending
+  whorlStatGpuMemSuspend = 0,   ///< memory that could be released by suspending
   whorlStatGpuMemSuspended = 1, ///< 1 while suspended
-  whorlStatGpuMemPersist = 2,   ///< cannot be released
+  whorlStatGpuMemPersist = 2,   ///< memory that cannot be released
   whorlStatGpuMemTotal = 3,     ///< all
   whorlStatHostMemTotal = 16,   ///< Fifos + Workspaces + Plans + SocketBuffers + Fixed
   whorlStatHostMemFifos = 17,   ///< slots of peers that this rank has sent to, or staging for TCP
   whorlStatHostMemWorkspaces = 18, ///< scratch chunks
   whorlStatHostMemPlans = 19,      ///< schedules that have been built, and what is kept to run them
-  whorlStatHostMemSocketBuffers = 20, ///< of the kernel, now
-  whorlStatHostMemFixed = 21,         ///< whatever is done with the communicator
+  whorlStatHostMemSocketBuffers = 20, ///< memory of the kernel's sockets, now
+  whorlStatHostMemFixed = 21,         ///< memory that does not grow with use
   whorlStatHostMemReserved = 22,      ///< address space for slots of all ranks of this host
-  whorlStatHostMemShared = 23,        ///< of it what is in memory, whoever has sent
+  whorlStatHostMemShared = 23,        ///< part of Reserved that is in memory, written by any rank
   whorlStatHostMemHeap = 24,          ///< whorlMemAlloc() and registered memory of the process
   whorlStatHostMemBudget = 25         ///< limit of Fifos + Workspaces; 0: none
 } whorlCommMemStat_t;
@@ -332,10 +169,10 @@ WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t s
 /// @name Creating communicators by other means (beyond NCCL)
 /// @{
 
-/// All ranks agree on one `"host:port"`: rank 0 listens there, the others connect. The secret is
-/// read from the file that `WHORL_SECRET_FILE` names (mode 0600). Without one, a loopback address
-/// serves processes of one user, who prove that by a unix socket; other addresses are refused.
-/// `WHORL_INSECURE=1` on all ranks lets everybody join.
+/// Joins ranks that agree on one `"host:port"`: rank 0 listens there, the others connect. The
+/// secret is read from the file that `WHORL_SECRET_FILE` names (mode 0600). Without one, a loopback
+/// address serves processes of one user, who prove that by a unix socket; other addresses are
+/// refused. `WHORL_INSECURE=1` on all ranks lets everybody join.
 WHORL_API whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* hostPort,
                                              int rank, whorlConfig_t* config);
 
@@ -343,12 +180,12 @@ WHORL_API whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, cons
 /// that ranks which have it can meet again later without exchanging anything. The process then
 /// serves these meetings until its end, from one background thread for all its points; a child
 /// that is forked makes points of its own. Only processes that hold ranks of `comm` can meet there:
-/// if these are all on one host, no port is opened. NULL for `comm`: processes of any host. Whoever
-/// has the bytes can join.
+/// if these are all on one host, no port is opened. NULL for `comm`: processes of any host. Every
+/// process that has the bytes can join.
 WHORL_API whorlResult_t whorlGetMeetingPoint(whorlComm_t comm, whorlUniqueId* point);
-/// Derives the id of the communicator called `name` from a meeting point, without talking to
-/// anybody: ranks that give the same point and name get the same id, for whorlCommInitRank() or
-/// whorlCommInitRankConfig(). A name is used for one communicator only. If the process that made
+/// Derives the id of the communicator called `name` from a meeting point, without
+/// communication: ranks that give the same point and name get the same id, for whorlCommInitRank()
+/// or whorlCommInitRankConfig(). A name is used for one communicator only. If the process that made
 /// the point has ended, creating the communicator fails within about a second, or at the timeout if
 /// a forked child of that process still runs, which has copies of its sockets.
 WHORL_API whorlResult_t whorlGetUniqueIdAt(const whorlUniqueId* point, const char* name,
@@ -367,7 +204,7 @@ typedef struct {
   int (*get)(void* context, const char* key, void* value, size_t capacity, size_t* size,
              int timeoutMs);
 } whorlStore_t;
-/// The ranks find each other through a key-value store.
+/// Joins ranks that find each other through a key-value store.
 WHORL_API whorlResult_t whorlCommInitStore(whorlComm_t* comm, int nranks, const whorlStore_t* store,
                                            int rank, whorlConfig_t* config);
 
@@ -378,7 +215,7 @@ typedef struct {
   /// `out`.
   int (*allgather)(void* context, const void* in, void* out, size_t size);
 } whorlOob_t;
-/// The ranks find each other through an all-gather of the caller's.
+/// Joins ranks that find each other through an all-gather of the caller's.
 WHORL_API whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* oob,
                                          int rank, whorlConfig_t* config);
 
@@ -405,11 +242,13 @@ WHORL_API whorlResult_t whorlGroupEnd(void);
 /// other overlap is whorlInvalidArgument.
 /// @{
 
-/// recvbuff[i] = sum over ranks of sendbuff[i], on every rank. In place: `sendbuff == recvbuff`.
+/// Reduces element by element: recvbuff[i] = sum (or another operator) over all ranks of
+/// sendbuff[i], on every rank. In place: `sendbuff == recvbuff`.
 WHORL_API whorlResult_t whorlAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                        whorlDataType_t datatype, whorlRedOp_t op, whorlComm_t comm,
                                        void* stream);
-/// As allreduce, the result on `root` only; `recvbuff` is ignored elsewhere. In place:
+/// Reduces as whorlAllReduce() does, with the result on `root` only; `recvbuff` is ignored
+/// elsewhere. In place:
 /// `sendbuff == recvbuff`.
 WHORL_API whorlResult_t whorlReduce(const void* sendbuff, void* recvbuff, size_t count,
                                     whorlDataType_t datatype, whorlRedOp_t op, int root,
@@ -419,7 +258,7 @@ WHORL_API whorlResult_t whorlReduce(const void* sendbuff, void* recvbuff, size_t
 WHORL_API whorlResult_t whorlBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                                        whorlDataType_t datatype, int root, whorlComm_t comm,
                                        void* stream);
-/// Broadcast in place of one buffer (NCCL's old name).
+/// Broadcasts one buffer in place (NCCL's old name).
 WHORL_API whorlResult_t whorlBcast(void* buff, size_t count, whorlDataType_t datatype, int root,
                                    whorlComm_t comm, void* stream);
 /// Reduces `nranks·recvcount` elements and leaves block `rank` in `recvbuff` (`recvcount`
@@ -552,6 +391,13 @@ WHORL_API whorlResult_t whorlMemAllocDevice(void** ptr, size_t size);
 /// Frees memory of whorlMemAlloc() or whorlMemAllocDevice(). NULL is allowed. All operations on it
 /// must be complete.
 WHORL_API whorlResult_t whorlMemFree(void* ptr);
+/// Writes the kind of memory at `pointer` to `*kind` and, if `device` is not NULL, the number of
+/// the CUDA device that it belongs to, or -1, to `*device` (beyond NCCL). The driver is asked if
+/// the program has loaded it, also where this build has no support for devices; without a driver
+/// all memory is the host's, as is an address that the driver does not know, and NULL. Where the
+/// driver cannot answer, because a device is lost, say, the kind is ::whorlMemoryDevice without a
+/// number, since the host must not touch the memory then. Any thread.
+WHORL_API whorlResult_t whorlPointerKind(const void* pointer, whorlMemoryKind_t* kind, int* device);
 /// Declares a buffer that will be used often. The whole pages inside it are moved, at the same
 /// address, into memory that the other ranks of this host can map. No other thread may touch the
 /// buffer during this call and whorlCommDeregister(), the buffer must be deregistered before it is
@@ -568,23 +414,81 @@ WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle
 /// @name Host streams (beyond NCCL)
 /// @{
 
-/// Whether buffers may be memory of a CUDA device: this build has support for it and the machine a
-/// driver that can be used. If not, `*supported` is 0 and whorlGetLastError(NULL) says what the
-/// machine has, what fails (no library, another version than the kernel module's, no permission, a
-/// CUDA too old) and what to do; that is no error. It does not say whether there is a device. Any
-/// thread.
+/// Tells whether buffers may be memory of a CUDA device: this build has support for it and the
+/// machine a driver that can be used. If not, `*supported` is 0 and whorlGetLastError(NULL) says
+/// what the machine has, what fails (no library, another version than the kernel module's, no
+/// permission, a CUDA too old) and what to do; that is no error. Whether there is a device is not
+/// looked at. Any thread.
 WHORL_API whorlResult_t whorlDeviceSupport(int* supported);
 
 /// Makes a stream. Operations on it run in the order of issue, on the progress thread of their
-/// communicator or, if it has not begun them, on the thread that waits for them.
+/// communicator or, if it has not begun them, on the thread that waits for them. Functions of
+/// streams and events may be called by any thread. Where a group is open, its calls are in the
+/// stream when whorlGroupEnd() has returned, so behind what these functions have queued meanwhile.
 WHORL_API whorlResult_t whorlStreamCreate(whorlStream_t* stream);
-/// Waits until all operations issued on the stream are complete; returns the first error among
-/// them.
+/// Waits until all that was queued in the stream before this call is complete; returns the first
+/// error of the stream up to there. ::whorlInvalidUsage in a callback, see
+/// whorlStreamAddCallback().
 WHORL_API whorlResult_t whorlStreamSynchronize(whorlStream_t stream);
-/// whorlSuccess if all operations are complete, whorlInProgress if not, else the first error.
+/// Returns whorlSuccess if all operations are complete, whorlInProgress if not, else the first
+/// error.
 WHORL_API whorlResult_t whorlStreamQuery(whorlStream_t stream);
-/// Synchronizes, then frees the stream. NULL is allowed.
+/// Synchronizes, then frees the stream: callbacks that are queued are called, too. NULL is allowed.
+/// ::whorlInvalidUsage, and the stream stays, in a callback.
 WHORL_API whorlResult_t whorlStreamDestroy(whorlStream_t stream);
+/// Queues a callback. `callback(data, status)` is called once, when all that was queued in the
+/// stream before is complete, and what is queued behind begins when it has returned. `status` is
+/// the first error of what was queued before; whorlGetLastError(NULL) then gives its sentence. The
+/// callback runs on a thread that the library keeps for the stream, from its first callback on, or
+/// on any thread that waits for something behind it: this stream, another one that waits for an
+/// event in it, an event, or a communicator with operations in one of these. A `stream` that is
+/// NULL: the callback is called at once, by the same rules.
+///
+/// A callback queues and never waits. A callback may call all functions that return at once:
+/// operations and groups of them in any stream (also in its own, where they begin when it has
+/// returned), on communicators that no other thread uses meanwhile, other callbacks, events,
+/// queries. Calls that wait return ::whorlInvalidUsage before anything happens, even if there is
+/// nothing to wait for, and a communicator stays usable: operations without a stream, groups with
+/// such operations or with communicators to be created, creations other than with `blocking = 0`,
+/// whorlCommSplit(), whorlCommFinalize(), whorlCommDestroy(), whorlCommAbort(),
+/// whorlStreamSynchronize(), whorlStreamDestroy(), and whorlEventWait() with a `timeout_ms` other
+/// than 0. Waits by other means (a mutex, a join) are not seen, and may never end.
+///
+/// An exception must not leave the callback; where one does, the stream has the error
+/// ::whorlInternalError. A group that the callback opens and does not end is dropped.
+/// ::whorlInvalidArgument for a `cudaStream_t`: use `cudaLaunchHostFunc()`.
+WHORL_API whorlResult_t whorlStreamAddCallback(whorlStream_t stream,
+                                               void (*callback)(void* data, whorlResult_t status),
+                                               void* data);
+/// Makes what is queued in `stream` from now on begin when all is complete that `event` stands for
+/// at this moment; the call does not wait. An error up to the event becomes one of `stream`, where
+/// what is queued behind is carried out all the same. Events recorded in `stream` itself need no
+/// wait.
+WHORL_API whorlResult_t whorlStreamWaitEvent(whorlStream_t stream, whorlEvent_t event);
+/// @}
+
+/// @name Events of host streams (beyond NCCL)
+/// @{
+
+/// Makes an event that stands for nothing: it is complete.
+WHORL_API whorlResult_t whorlEventCreate(whorlEvent_t* event);
+/// Makes the event stand for all that is queued in `stream` at this moment, in place of what it
+/// stood for; waits that have begun are not affected. A `stream` that is NULL: for nothing, so that
+/// it is complete. ::whorlInvalidArgument for a `cudaStream_t`: use `cudaEventRecord()`.
+WHORL_API whorlResult_t whorlEventRecord(whorlEvent_t event, whorlStream_t stream);
+/// Returns whorlSuccess if all is complete that the event stands for, whorlInProgress if not, else
+/// the first error of what was queued before the event.
+WHORL_API whorlResult_t whorlEventQuery(whorlEvent_t event);
+/// Waits until all is complete that the event stands for at the time of the call, and returns the
+/// first error of what was queued before the event. The thread carries out operations and
+/// callbacks itself that nobody has begun. `timeout_ms` limits the wait, with ::whorlInProgress as
+/// the result; 0 only looks, a negative number is no limit. The time is looked at between
+/// operations: the thread cannot leave an operation or callback that it has begun itself, so that
+/// one which waits for other ranks may take as long as the timeout of its communicator.
+/// ::whorlInvalidUsage in a callback unless `timeout_ms` is 0, see whorlStreamAddCallback().
+WHORL_API whorlResult_t whorlEventWait(whorlEvent_t event, int64_t timeout_ms);
+/// Frees the event. NULL is allowed. Waits for it that have begun go on.
+WHORL_API whorlResult_t whorlEventDestroy(whorlEvent_t event);
 /// @}
 
 #ifdef __cplusplus

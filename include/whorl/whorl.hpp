@@ -33,17 +33,18 @@
 #include <vector>
 
 #include "whorl/elements.hpp"
+#include "whorl/streams.hpp"
 #include "whorl/whorl.h"
 
 namespace whorl {
 inline namespace api {
 
-/// An unset configuration, to be filled in field by field.
+/// Returns an unset configuration, to be filled in field by field.
 [[nodiscard]] inline whorlConfig_t default_config() noexcept {
   return whorlConfig_t WHORL_CONFIG_INITIALIZER;
 }
 
-/// Version of the library that is running, as #WHORL_VERSION_CODE.
+/// Returns the version of the library that is running, as #WHORL_VERSION_CODE.
 [[nodiscard]] inline int version() {
   int code = 0;
   detail::check(whorlGetVersion(&code));
@@ -51,7 +52,7 @@ inline namespace api {
 }
 
 /// The id of one communicator. Made in one process by create(), carried to the others as bytes.
-/// It contains a secret: do not print or publish it.
+/// An id contains a secret: do not print or publish an id.
 class UniqueId {
  public:
   using Bytes = std::array<std::byte, WHORL_UNIQUE_ID_BYTES>;
@@ -78,39 +79,9 @@ class UniqueId {
   whorlUniqueId id_{};
 };
 
-/// An in-order queue of asynchronous operations. Converts to the handle of the C API.
-class Stream {
- public:
-  Stream() { detail::check(whorlStreamCreate(&stream_)); }
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-  Stream& operator=(Stream&& other) noexcept {
-    std::swap(stream_, other.stream_);
-    return *this;
-  }
-  /// Waits for the stream's operations; their errors are lost, so synchronize() first.
-  ~Stream() {
-    if (stream_ != nullptr) (void)whorlStreamDestroy(stream_);
-  }
-
-  /// Waits until everything issued is complete; throws the first error among it.
-  void synchronize() const { detail::check(whorlStreamSynchronize(stream_)); }
-  /// Whether everything issued is complete; throws the first error among it.
-  [[nodiscard]] bool done() const {
-    const whorlResult_t state = whorlStreamQuery(stream_);
-    if (state == whorlInProgress) return false;
-    detail::check(state);
-    return true;
-  }
-  [[nodiscard]] whorlStream_t get() const noexcept { return stream_; }
-  // NOLINTNEXTLINE(google-explicit-constructor): a Stream is passed where a handle is.
-  operator whorlStream_t() const noexcept { return stream_; }
-
- private:
-  whorlStream_t stream_ = nullptr;
-};
-
-/// Collects the calls of this thread from construction to end() and issues them together. Groups
-/// nest. The destructor ends a group that was left by an exception, and then drops its error.
+/// Group that collects the calls of this thread from construction to end() and issues them
+/// together. Groups nest. The destructor ends a group that was left by an exception, and then drops
+/// its error.
 class Group {
  public:
   Group() { detail::check(whorlGroupStart()); }
@@ -181,7 +152,8 @@ class Communicator {
   /// Takes ownership of a communicator made by the C API.
   explicit Communicator(whorlComm_t comm) noexcept : comm_(comm) {}
 
-  /// Rank, size and meeting point from the launcher; rank 0 of 1 without one.
+  /// Makes a communicator with rank, size and meeting point from the launcher; rank 0 of 1 without
+  /// a launcher.
   [[nodiscard]] static Communicator from_env(const whorlConfig_t* config = nullptr) {
     return make([&](whorlComm_t* comm, whorlConfig_t* c) { return whorlCommInitEnv(comm, c); },
                 config);
@@ -195,7 +167,7 @@ class Communicator {
         },
         config);
   }
-  /// All ranks meet at `host_port`, where rank 0 listens.
+  /// Makes a communicator whose ranks meet at `host_port`, where rank 0 listens.
   [[nodiscard]] static Communicator join(int nranks, const std::string& host_port, int rank,
                                          const whorlConfig_t* config = nullptr) {
     return make(
@@ -204,7 +176,7 @@ class Communicator {
         },
         config);
   }
-  /// All ranks of a new communicator in this process; the i-th is rank i.
+  /// Makes all ranks of a new communicator in this process; the i-th is rank i.
   [[nodiscard]] static std::vector<Communicator> join_all(int nranks) {
     detail::require(nranks > 0, "A communicator needs at least one rank.");
     std::vector<whorlComm_t> handles(static_cast<std::size_t>(nranks), nullptr);
@@ -214,8 +186,8 @@ class Communicator {
     for (whorlComm_t handle : handles) comms.emplace_back(handle);
     return comms;
   }
-  /// Collective: ranks of equal `color` form a new communicator, ordered by `key`. A rank with
-  /// #WHORL_SPLIT_NOCOLOR gets an empty one.
+  /// Forms new communicators of ranks with equal `color`, ordered by `key`. A rank with
+  /// #WHORL_SPLIT_NOCOLOR gets an empty one. Collective.
   [[nodiscard]] Communicator split(int color, int key,
                                    const whorlConfig_t* config = nullptr) const {
     whorlConfig_t copy = config != nullptr ? *config : default_config();
@@ -239,10 +211,11 @@ class Communicator {
   /// @name State
   /// @{
 
-  /// False if empty: default-constructed, moved from, aborted, or split off without a colour.
+  /// Returns false if empty: default-constructed, moved from, aborted, or split off without a
+  /// color.
   explicit operator bool() const noexcept { return comm_ != nullptr; }
   [[nodiscard]] whorlComm_t get() const noexcept { return comm_; }
-  /// One figure of whorlCommMemStats().
+  /// Returns one figure of whorlCommMemStats().
   [[nodiscard]] std::uint64_t memory(whorlCommMemStat_t stat = whorlStatHostMemTotal) const {
     std::uint64_t bytes = 0;
     detail::check(whorlCommMemStats(comm_, stat, &bytes), comm_);
@@ -258,15 +231,16 @@ class Communicator {
     detail::check(whorlCommCount(comm_, &count), comm_);
     return count;
   }
-  /// whorlSuccess, whorlInProgress, or the error that killed the communicator. From any thread.
+  /// Returns whorlSuccess, whorlInProgress, or the error that killed the communicator. May be
+  /// called by any thread.
   [[nodiscard]] whorlResult_t async_error() const {
     whorlResult_t state = whorlSuccess;
     detail::check(whorlCommGetAsyncError(comm_, &state), comm_);
     return state;
   }
-  /// Timeout of the operations that this rank issues from now on.
+  /// Sets the timeout of the operations that this rank issues from now on.
   void set_timeout(int milliseconds) const { check(whorlCommSetTimeout(comm_, milliseconds)); }
-  /// The last error of this communicator as a sentence; empty if there was none.
+  /// Returns the last error of this communicator as a sentence; empty without an error.
   [[nodiscard]] std::string last_error() const { return whorlGetLastError(comm_); }
   /// Waits until all operations of this rank are complete.
   void finalize() { detail::check(whorlCommFinalize(comm_), comm_); }
@@ -287,7 +261,7 @@ class Communicator {
                     "all_reduce: send and recv need the same number of elements.");
     all_reduce(std::ranges::data(send), std::ranges::data(recv), count_of(send), op, stream);
   }
-  /// In place.
+  /// Reduces `data` in place.
   template <Writable R>
   void all_reduce(R&& data, whorlRedOp_t op, void* stream = nullptr) const {
     all_reduce(std::ranges::cdata(data), std::ranges::data(data), count_of(data), op, stream);
@@ -299,7 +273,7 @@ class Communicator {
                     "reduce: on the root, send and recv need the same number of elements.");
     reduce(std::ranges::data(send), std::ranges::data(recv), count_of(send), op, root, stream);
   }
-  /// In place: root's `data` to everyone's `data`.
+  /// Broadcasts in place: root's `data` to everyone's `data`.
   template <Writable R>
   void broadcast(R&& data, int root, void* stream = nullptr) const {
     broadcast(std::ranges::cdata(data), std::ranges::data(data), count_of(data), root, stream);
@@ -355,7 +329,8 @@ class Communicator {
   void recv(R&& data, int peer, void* stream = nullptr) const {
     recv(std::ranges::data(data), count_of(data), peer, stream);
   }
-  /// From whichever rank sends first; `source` becomes that rank when the operation is complete.
+  /// Receives from the rank that sends first; `source` becomes that rank when the operation is
+  /// complete.
   template <Writable R>
   void recv_any(R&& data, int& source, void* stream = nullptr) const {
     recv_any(std::ranges::data(data), count_of(data), source, stream);
@@ -390,7 +365,7 @@ class Communicator {
                       void* stream = nullptr) const {
     check(whorlReduceScatter(send, recv, recv_count, datatype_of<T>, op, comm_, stream));
   }
-  /// `count` elements for each peer.
+  /// Sends `count` elements to each peer, and receives as many from each.
   template <Element T>
   void all_to_all(const T* send, T* recv, std::size_t count, void* stream = nullptr) const {
     check(whorlAlltoAll(send, recv, count, datatype_of<T>, comm_, stream));
@@ -455,7 +430,7 @@ class Communicator {
                          std::ranges::data(recv), recv_counts.data(), nullptr,
                          datatype_of<ElementType<S>>, comm_, stream));
   }
-  /// `recv` and `counts` are of the root only.
+  /// Gathers blocks of different sizes at the root; `recv` and `counts` are used on the root only.
   template <Readable S, Writable R>
   requires SameElement<S, R>
   void gather_v(const S& send, R&& recv, std::span<const std::size_t> counts, int root,
@@ -466,7 +441,8 @@ class Communicator {
     check(whorlGatherv(std::ranges::data(send), count_of(send), std::ranges::data(recv),
                        counts.data(), nullptr, datatype_of<ElementType<S>>, root, comm_, stream));
   }
-  /// `send` and `counts` are of the root only.
+  /// Scatters blocks of different sizes from the root; `send` and `counts` are used on the root
+  /// only.
   template <Readable S, Writable R>
   requires SameElement<S, R>
   void scatter_v(const S& send, std::span<const std::size_t> counts, R&& recv, int root,
@@ -496,7 +472,7 @@ class Communicator {
   [[nodiscard]] bool is_multiple(std::size_t whole, std::size_t part) const {
     return whole == part * static_cast<std::size_t>(size());
   }
-  /// One count for each rank, which together are `elements`.
+  /// Checks that there is one count for each rank, and that the sum of the counts is `elements`.
   void require_blocks(std::size_t elements, std::span<const std::size_t> counts,
                       const char* sentence) const {
     detail::require(counts.size() == static_cast<std::size_t>(size()),
@@ -512,8 +488,8 @@ class Communicator {
   whorlComm_t comm_ = nullptr;
 };
 
-/// Declares a buffer that will be used often (whorlCommRegister()) until destruction. The
-/// communicator and the buffer must outlive it.
+/// Registration of a buffer that will be used often (whorlCommRegister()), until destruction. The
+/// communicator and the buffer must outlive the registration.
 class Registration {
  public:
   template <Writable R>

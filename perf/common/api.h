@@ -1,8 +1,8 @@
 #pragma once
 
-// The one place that names the library under measurement. All perf programs spell its functions,
-// types and enumerators XCCL(Name), so that the same source also measures NCCL: build with
-// WHORL_PERF_NCCL, and give this file the few things that NCCL lacks (barrier, launcher
+// Names of the library under measurement, which no other file spells. All perf programs write its
+// functions, types and enumerators as XCCL(Name), so that the same source also measures NCCL: build
+// with WHORL_PERF_NCCL, and add to this file the few functions that NCCL lacks (barrier, launcher
 // environment, host streams).
 #ifdef WHORL_PERF_NCCL
 #include <nccl.h>
@@ -24,8 +24,8 @@ using UniqueId = XCCL(UniqueId);
 using Result = XCCL(Result_t);
 using Config = XCCL(Config_t);
 
-/// Version of the header that the programs were built with, as the library counts: for whorl,
-/// major·10000 + minor·100 + patch.
+/// Returns the version of the header that the programs were built with, in the library's own
+/// encoding: for whorl, major·10000 + minor·100 + patch.
 inline int library_version() {
 #ifdef WHORL_PERF_NCCL
   return NCCL_VERSION_CODE;
@@ -34,8 +34,8 @@ inline int library_version() {
 #endif
 }
 
-/// What ends a rank early. The message is a full sentence. Perf programs are the only users:
-/// nothing of this crosses an API.
+/// Error that ends a rank early. The message is a full sentence. Only perf programs throw Failure;
+/// it crosses no API.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

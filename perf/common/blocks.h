@@ -8,8 +8,8 @@
 
 namespace perf {
 
-/// Sizes of the blocks of one operation, together as large as `nranks` blocks of `count`: the first
-/// of each pair of ranks has `place.skew` percent more, the second one as much less.
+/// Sizes of the blocks of one operation, together as large as `nranks` blocks of `count`: in each
+/// pair of ranks the first has `place.skew` percent more than `count`, the second as much less.
 class BlockSizes {
  public:
   BlockSizes(std::size_t count, const Place& place) {
@@ -23,12 +23,13 @@ class BlockSizes {
   }
   const std::size_t* data() const { return counts_.data(); }
   std::size_t of(int rank) const { return counts_[static_cast<std::size_t>(rank)]; }
-  /// Where the block begins, side by side.
+  /// Returns the offset of a rank's block where the blocks lie side by side.
   std::size_t start(int rank) const {
     return std::accumulate(counts_.begin(), counts_.begin() + rank, std::size_t{0});
   }
   std::size_t total() const { return start(static_cast<int>(counts_.size())); }
-  /// What each rank sends to each: rank r begins with block r of these.
+  /// Returns the sizes of the blocks that `rank` sends: block j of the result is block (rank + j)
+  /// mod n.
   BlockSizes rotated(int rank) const {
     BlockSizes other = *this;
     const std::size_t n = counts_.size();
@@ -37,7 +38,7 @@ class BlockSizes {
     }
     return other;
   }
-  /// One segment for each rank, the whole of what it sends.
+  /// Returns one segment for each rank: the whole block that this rank sends.
   std::vector<Segment> segments() const {
     std::vector<Segment> all;
     for (int rank = 0; rank < static_cast<int>(counts_.size()); ++rank) {

@@ -7,33 +7,34 @@
 
 namespace perf {
 
-/// Where a rank stands in one operation.
+/// Position of a rank in one operation.
 struct Place {
   int rank;
   int nranks;
   int root;
-  int skew = 0; ///< see BlockSizes
+  int skew = 0; ///< skew of the block sizes in percent, see BlockSizes
 };
 
-/// Buffer sizes of one rank, in elements, and how both sides lie in one buffer in place.
+/// Buffer sizes of one rank, in elements, and offsets of both sides where they share one buffer (in
+/// place).
 struct Geometry {
   std::size_t send_count;
   std::size_t recv_count;
-  std::size_t send_offset = 0; ///< in place: first element of the send side
-  std::size_t recv_offset = 0; ///< in place: first element of the receive side
+  std::size_t send_offset = 0; ///< first element of the send side in place
+  std::size_t recv_offset = 0; ///< first element of the receive side in place
 };
 
-/// A part of a rank's receive side and where its elements come from.
+/// Part of a rank's receive side, and the origin of its elements.
 struct Segment {
-  static constexpr int kReduced = -1; ///< the reduction of all ranks' inputs
-  std::size_t offset;                 ///< in the receive side
+  static constexpr int kReduced = -1; ///< value of `source` for the reduction of all ranks' inputs
+  std::size_t offset;                 ///< offset in the receive side
   std::size_t count;
-  int source;                ///< a rank, or kReduced
-  std::size_t source_offset; ///< in the source's send side
+  int source;                ///< rank, or kReduced
+  std::size_t source_offset; ///< offset in the source's send side
 };
 
 /// The arguments of one operation on one rank.
-struct Call {
+struct CollectiveCall {
   const void* send;
   void* recv;
   std::size_t count;
@@ -44,24 +45,24 @@ struct Call {
   void* stream;
 };
 
-/// One collective, described to the driver that measures any of them.
+/// Description of one collective for the driver, which measures any of them.
 struct Collective {
-  const char* name;    ///< of the program: "all_reduce_perf"
-  bool reduces;        ///< takes an operator
-  bool has_root;       ///< takes a root
-  bool in_place;       ///< can work in place
-  bool needs_group;    ///< one operation is several calls that belong together
-  bool blocks_by_rank; ///< the larger side has one block of `count` elements for each rank
+  const char* name;    ///< name of the program: "all_reduce_perf"
+  bool reduces;        ///< true if it takes an operator
+  bool has_root;       ///< true if it takes a root
+  bool in_place;       ///< true if it can work in place
+  bool needs_group;    ///< true if one operation consists of several calls in a group
+  bool blocks_by_rank; ///< true if the larger side has one block of `count` elements for each rank
   Geometry (*geometry)(std::size_t count, const Place& place);
-  /// Receive-side elements outside all segments stay as they were.
+  /// Returns the segments of a rank's receive side; elements outside all segments stay unchanged.
   std::vector<Segment> (*expected)(std::size_t count, const Place& place);
-  Result (*run)(const Call& call);
-  double (*bus_factor)(int nranks); ///< busbw / algbw
-  bool moves_data = true;           ///< false: there are no sizes, one row is measured
-  bool uneven = false;              ///< blocks may differ in size
+  Result (*run)(const CollectiveCall& call);
+  double (*bus_factor)(int nranks); ///< function that returns busbw / algbw
+  bool moves_data = true;           ///< whether sizes are measured; otherwise one row
+  bool uneven = false;              ///< whether blocks may differ in size
 };
 
-/// Measures a collective as the command line says; the body of main().
+/// Measures a collective as the command line says, and returns the exit status; the body of main().
 int run_program(const Collective& collective, int argc, const char* const* argv);
 
 /// @name Factors shared by programs
@@ -71,7 +72,7 @@ inline double factor_others(int nranks) { return static_cast<double>(nranks - 1)
 inline double factor_twice_others(int nranks) { return 2 * factor_others(nranks); }
 /// @}
 
-/// One segment for each rank r of `place`: `count` elements at r·count, from element
+/// Returns one segment for each rank r of `place`: `count` elements at r·count, from element
 /// `source_offset` of rank r.
 std::vector<Segment> block_from_each(std::size_t count, const Place& place,
                                      std::size_t source_offset);

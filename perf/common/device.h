@@ -5,23 +5,23 @@
 
 namespace perf {
 
-/// The CUDA driver as far as buffers on a device need it; loaded at run time, so that the programs
-/// run without one. Every function throws Failure with a sentence.
+/// Functions of the CUDA driver that buffers on a device need; the driver is loaded at run time, so
+/// that the programs run without one. Every function throws Failure with a sentence.
 class Device {
  public:
-  /// Loads and initialises the driver at the first call. Any thread.
+  /// Returns the driver, which the first call loads and initialises. Thread-safe.
   static const Device& driver();
 
-  /// Makes a device the calling thread's: number `index` modulo how many there are, which is
-  /// returned.
+  /// Makes device `index` modulo the number of devices current on the calling thread, and returns
+  /// its number.
   int attach(int index) const; // NOLINT(modernize-use-nodiscard)
-  /// What the driver calls the thread's device number `index`.
+  /// Returns the driver's name of device number `index`.
   [[nodiscard]] std::string name(int index) const;
   [[nodiscard]] std::byte* allocate(std::size_t bytes) const;
   void free(std::byte* memory) const noexcept;
-  /// Either way between host and device; complete when it returns.
+  /// Copies between host and device in either direction; complete on return.
   void copy(void* to, const void* from, std::size_t bytes) const;
-  /// A stream that does not wait for the default stream.
+  /// Creates a stream that does not wait for the default stream.
   [[nodiscard]] void* make_stream() const;
   void synchronize(void* stream) const;
   void destroy(void* stream) const noexcept;

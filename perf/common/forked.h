@@ -4,22 +4,23 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <vector>
 
-// For programs that fork their ranks and measure them, in memory that was mapped shared before.
+// Clock and barrier of programs that fork their ranks and measure them; the ranks share memory that
+// was mapped before.
 
 namespace perf {
 
-/// A clock that is the same in all processes.
+/// Returns the time in microseconds of a clock that is the same in all processes.
 inline double now_us() {
   return std::chrono::duration<double, std::micro>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-/// A barrier in shared memory. It blocks: a rank that waits takes no core from the others.
+/// Barrier in shared memory. A waiting rank blocks, so that it takes no core from the others.
 class Meeting {
  public:
   void open(int ranks) {
@@ -35,18 +36,20 @@ class Meeting {
   pthread_barrier_t barrier_;
 };
 
-/// Waits for all children of this process and returns whether all ended well. The first that does
-/// not, and a failure to start all (`started` = false), end the others.
-inline bool await_all(const std::vector<pid_t>& children, bool started) {
+/// Waits for `running`, which are all children of this process, and returns whether all of them
+/// exited with status 0. The first child that fails, or a failure to start all of them (`started` =
+/// false), makes it kill the others.
+inline bool await_all(std::vector<pid_t> running, bool started) {
   bool ok = started;
-  for (std::size_t left = children.size(); left > 0; --left) {
+  while (ok && !running.empty()) {
     int status = 0;
-    if (ok && wait(&status) > 0 && status == 0) continue;
-    ok = false;
-    for (const pid_t child : children) kill(child, SIGKILL);
-    for (const pid_t child : children) waitpid(child, &status, 0);
-    break;
+    const pid_t ended = wait(&status);
+    if (ended < 0 && errno == EINTR) continue;
+    ok = ended > 0 && status == 0;
+    std::erase(running, ended); // the system may give its number to another process from now on
   }
+  for (const pid_t child : running) kill(child, SIGKILL);
+  for (const pid_t child : running) waitpid(child, nullptr, 0);
   return ok;
 }
 

@@ -22,14 +22,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long the other ranks may take to notice a failure by themselves before they are ended.
+/// Time in which the other ranks may notice a failure by themselves before they are killed.
 constexpr auto kGrace = std::chrono::seconds(5);
-/// How long process 0 may take to make the id.
+/// Time that process 0 may take to make the id.
 constexpr auto kMeetLimit = std::chrono::seconds(60);
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
-/// Failures that are told; the others are mostly consequences.
+/// Maximum number of failures that are printed; the others are mostly consequences of these.
 constexpr int kMaxReports = 4;
 
 struct Child {
@@ -37,7 +37,7 @@ struct Child {
   bool running;
 };
 
-/// Says why a child that did not return 0 ended.
+/// Prints why a child that did not return 0 ended.
 void report(const Board& board, int index, int status) {
   const Board::Slot& slot = board.slots[index];
   // pairs with the release in Process::fail
@@ -51,8 +51,8 @@ void report(const Board& board, int index, int status) {
   }
 }
 
-/// Waits for all children; see launch(). Exit status 3 stands for wrong results, which the table
-/// has already shown.
+/// Waits for all children and returns the exit code; see launch(). Exit status 3 stands for wrong
+/// results, which the table has already shown.
 int await(std::vector<Child>& children, const Board& board, int timeout_s) {
   const auto start = Clock::now();
   auto deadline =
@@ -95,7 +95,7 @@ int await(std::vector<Child>& children, const Board& board, int timeout_s) {
 }
 
 /// Binds this process to one of the cores that it may use, as MPI's launchers do. Two ranks that
-/// start on one core and yield to each other may stay there, with the other core idle.
+/// start on one core and yield to each other may stay there while the other core idles.
 void bind_to_core(int index) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
@@ -105,14 +105,14 @@ void bind_to_core(int index) {
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
     sched_setaffinity(0, sizeof one,
-                      &one); // where it is not allowed, the system places the process
+                      &one); // if refused, the system places the process
     return;
   }
 }
 
 int run_child(const Process& process, pid_t parent,
               const std::function<int(const Process&)>& body) {
-  // The ranks end with the program, however it ends.
+  // Kill the ranks when the program ends, however it ends.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) return 1;
   const int code = body(process);
   std::fflush(nullptr);
@@ -147,7 +147,7 @@ UniqueId Process::meet() const {
 }
 
 void Process::fail(const std::string& who, const std::string& sentence) const {
-  static std::mutex first; // never unlocked: a second failing thread waits here for the end
+  static std::mutex first; // never unlocked: a second failing thread waits here for the exit
   first.lock();
   const std::string text = who + ": " + sentence;
   if (board != nullptr) {
@@ -176,7 +176,7 @@ int launch(const Options& options, const std::function<int(const Process&)>& bod
                  std::strerror(errno));
     return 1;
   }
-  auto* board = new (memory) Board; // the mapping is zeroed; ends with the process
+  auto* board = new (memory) Board; // the mapping is zeroed and ends with the process
 
   std::fflush(nullptr);
   const pid_t parent = getpid();

@@ -17,7 +17,7 @@ namespace perf {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kGuardBytes = 256; // must not exceed a page
+constexpr std::size_t kGuardBytes = 256; // at most one page
 constexpr auto kGuardByte = std::byte{0xa5};
 
 std::size_t read_number(const char* path) {
@@ -46,7 +46,7 @@ GuardedBuffer::GuardedBuffer(std::size_t bytes, Alloc alloc, Comm comm)
                     " bytes; lower -e or the number of ranks.");
     }
   }
-  std::memset(base_, 0, total); // no page is touched for the first time while the clock runs
+  std::memset(base_, 0, total); // no page is touched for the first time during a timed operation
   data_ = base_ + kPage;
   if (alloc == Alloc::kDevice) device_ = Device::driver().allocate(total) + kPage;
   if (alloc == Alloc::kRegistered) {

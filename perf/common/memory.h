@@ -7,8 +7,8 @@
 
 namespace perf {
 
-/// A page-aligned buffer of one rank with guards on both sides. Single-threaded; outlived by the
-/// communicator.
+/// Page-aligned buffer of one rank with guards on both sides. Single-threaded. The communicator
+/// must outlive the buffer.
 class GuardedBuffer {
  public:
   GuardedBuffer(std::size_t bytes, Alloc alloc, Comm comm);
@@ -16,33 +16,34 @@ class GuardedBuffer {
   GuardedBuffer(GuardedBuffer&& other) noexcept;
   GuardedBuffer& operator=(GuardedBuffer&&) = delete;
 
-  /// Where this program reads and writes.
+  /// Returns the host memory in which the program writes inputs and reads results.
   [[nodiscard]] std::byte* data() const { return data_; }
-  /// What the library gets: data(), or the copy on the device.
+  /// Returns the address that the library gets: data(), or the copy on the device.
   [[nodiscard]] std::byte* target() const { return device_ != nullptr ? device_ : data_; }
-  /// Bring `bytes` from `offset` on from data() to target(), and back.
+  /// Copies `bytes` at `offset` from data() to target().
   void push(std::size_t offset, std::size_t bytes) const;
+  /// Copies `bytes` at `offset` from target() to data().
   void pull(std::size_t offset, std::size_t bytes) const;
   /// Writes the guards before the buffer and behind its first `used` bytes.
   void arm(std::size_t used);
-  /// How many guard bytes of the target have changed since arm().
+  /// Returns the number of guard bytes of the target that have changed since arm().
   [[nodiscard]] std::size_t damage() const;
 
  private:
   std::byte* base_ = nullptr;
   std::byte* data_ = nullptr;
-  std::byte* device_ = nullptr; ///< null: there is none
+  std::byte* device_ = nullptr; ///< copy on the device; nullptr: none
   std::size_t used_ = 0;
   Alloc alloc_;
   Comm comm_;
   void* handle_ = nullptr;
 };
 
-/// Bytes that can be allocated on this host without swapping, also by the limits of the process's
-/// control group. SIZE_MAX if unknown.
+/// Returns the bytes that can be allocated on this host without swapping, within the limits of the
+/// process's control group; SIZE_MAX if unknown.
 std::size_t available_memory();
 
-/// Size of the last-level cache of this machine; a usual value if it is unknown.
+/// Returns the size of this machine's last-level cache in bytes; a usual value if it is unknown.
 std::size_t last_level_cache_bytes();
 
 } // namespace perf

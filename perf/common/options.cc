@@ -99,7 +99,7 @@ std::vector<std::size_t> sweep_sizes(const Options& options) {
     std::size_t next = size + options.step_bytes;
     if (options.step_bytes == 0) {
       next = static_cast<std::size_t>(static_cast<double>(size) * options.step_factor);
-      if (next <= size) next = size + 1; // 0, or a factor near 1 on a small size
+      if (next <= size) next = size + 1; // if the size is 0, or a factor near 1 on a small size
     }
     size = next;
   }
@@ -120,7 +120,7 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
       "Measures and verifies one collective of whorl. Without a launcher (mpirun, torchrun, srun) "
       "the program starts its ranks itself.",
       name);
-  app.option_defaults()->take_last(); // a script may append its own
+  app.option_defaults()->take_last(); // so that a script may append its own flags
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.add_option("-b,--minbytes", min_text, "Smallest size; suffixes K, M, G (default 8)");
   app.add_option("-e,--maxbytes", max_text, "Largest size (default 64M, or -b if that is larger)");

@@ -20,10 +20,10 @@
 namespace perf {
 namespace {
 
-/// Exit status of a run whose results were wrong; launch() knows that the table says so.
+/// Exit status of a run with wrong results; launch() knows that the table shows them.
 constexpr int kWrongResults = 3;
 
-/// Refuses a run that would swap: every rank of this host needs `bytes`.
+/// Refuses a run that would swap; every rank of this host needs `bytes`.
 void require_memory(std::size_t bytes, const std::vector<RankInfo>& everyone,
                     const RankInfo& self) {
   const auto here = static_cast<std::size_t>(std::count_if(
@@ -37,7 +37,7 @@ void require_memory(std::size_t bytes, const std::vector<RankInfo>& everyone,
                 std::to_string((available / here / 10 * 9 / 2) >> 20) + "M would fit.");
 }
 
-/// What one thread measures, printed by the one that has rank 0.
+/// Measurements of one thread; the thread of rank 0 prints them.
 class Measurement {
  public:
   Measurement(const Collective& collective, const Options& options, const Session& session,
@@ -58,7 +58,7 @@ class Measurement {
                        ? 2 * Runner::bytes_per_rank(collective_, options_, sizes, session_.nranks())
                        : replay_bytes(options_),
                    everyone_, self);
-    session_.barrier(); // nobody allocates before everybody has looked
+    session_.barrier(); // no rank allocates before all have read the available memory
     print(format_header(collective_.name, options_, launcher_name(), everyone_));
 
     const std::vector<Operator> operators =
@@ -143,15 +143,15 @@ class Measurement {
   std::int64_t guard_damage_ = 0;
 };
 
-/// The communicator's id and this process's first rank.
+/// Id of the communicator and first rank of this process.
 struct Meeting {
   UniqueId id;
   int nranks;
   int base;
 };
 
-/// Under a launcher that started one process for several ranks: a communicator of the processes
-/// carries the id of the one of all ranks.
+/// Exchanges the id of all ranks through a communicator of the processes, where a launcher started
+/// one process for several ranks.
 Meeting meet_through_launcher(const Options& options) {
   Options plain = options;
   plain.stream = false;

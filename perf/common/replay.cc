@@ -101,7 +101,7 @@ StepResult replay(const Options& options, const Session& session, DataType type,
     if (i >= 0) total += time;
     if (options.mode == Mode::kDirty && options.check_iterations > 0) verify(shift);
   }
-  const auto timed = bucket_time; // the steps below are not
+  const auto timed = bucket_time; // without the verified steps below
   for (int i = 0; i < options.check_iterations; ++i) {
     rewrite(static_cast<std::size_t>(i) * 89 + 1);
     step();

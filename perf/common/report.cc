@@ -23,7 +23,7 @@ __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) 
   return line;
 }
 
-/// Seven characters with as many decimals as fit.
+/// Returns the number with as many decimals as fit into seven characters.
 std::string format_number(double value, int width) {
   const int decimals = value >= 10000 ? 0 : value >= 100 ? 1 : value >= 10 ? 2 : 3;
   return text("%*.*f", width, decimals, value);
@@ -136,9 +136,9 @@ std::string format_row(const Row& row) {
 }
 
 std::string format_summary(const Summary& summary) {
-  const char* verdict = summary.out_of_bounds != 0 ? "FAILED" : "OK";
+  const char* comm_error = summary.out_of_bounds != 0 ? "FAILED" : "OK";
   return text("# Out of bounds values : %lld %s%s\n", static_cast<long long>(summary.out_of_bounds),
-              verdict, summary.verified ? "" : " (results not verified: -c 0)") +
+              comm_error, summary.verified ? "" : " (results not verified: -c 0)") +
          text("# Avg bus bandwidth    : %g \n", summary.avg_busbw_gbs) + "#\n";
 }
 

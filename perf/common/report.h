@@ -9,28 +9,28 @@
 
 namespace perf {
 
-/// One measured side of a row.
+/// Measured side of a row.
 struct Sample {
   bool valid = false; ///< false: the collective has no such side
-  double time_us = 0; ///< of one operation
+  double time_us = 0; ///< time of one operation
   double algbw_gbs = 0;
   double busbw_gbs = 0;
-  std::int64_t wrong = -1; ///< elements; −1: not verified
-  double max_us = 0;       ///< of the longest operation on any rank; dirty mode only, else 0
-  int iterations = 0;      ///< timed; 0: not told
+  std::int64_t wrong = -1; ///< number of wrong elements; −1: not verified
+  double max_us = 0;       ///< time of the longest operation on any rank; dirty mode only, else 0
+  int iterations = 0;      ///< number of timed operations; 0: not shown
 };
 
 struct Row {
-  std::size_t bytes; ///< of the larger side
-  std::size_t count; ///< argument of the call
+  std::size_t bytes; ///< bytes of the larger side
+  std::size_t count; ///< count argument of the call
   DataType type;
-  Operator op; ///< kNone for copies
-  int root;    ///< −1 if the collective has none
+  Operator op; ///< operator; kNone for copies
+  int root;    ///< root; −1 if the collective has none
   Sample out_of_place;
   Sample in_place;
 };
 
-/// One step of a replayed model.
+/// Measured step of a replayed model.
 struct StepResult {
   std::string model;
   DataType type;
@@ -42,17 +42,17 @@ struct StepResult {
   Sample sample;
 };
 
-/// Who a rank is, as the header shows it.
+/// Identity of a rank, as the header shows it.
 struct RankInfo {
   int rank;
   int pid;
   int thread;
   char host[64];
-  int device = -1; ///< number of the CUDA device of its buffers; −1: none
+  int device = -1; ///< number of the CUDA device with the rank's buffers; −1: none
   char device_name[64];
 };
 
-/// The machine that rank 0 runs on.
+/// Machine that rank 0 runs on.
 struct Machine {
   std::string processor;
   std::string kernel;
@@ -61,36 +61,37 @@ struct Machine {
 };
 Machine this_machine();
 
-/// What a whole run came to.
+/// Results of a whole run.
 struct Summary {
-  std::int64_t out_of_bounds = 0; ///< wrong elements and changed guard bytes
+  std::int64_t out_of_bounds = 0; ///< number of wrong elements and changed guard bytes
   double avg_busbw_gbs = 0;
   bool verified = true;
-  double init_ms = 0; ///< creation of the communicator, on the rank that it took longest on
+  double init_ms = 0; ///< time to create the communicator, on the slowest rank
 };
 
-/// The lines before the table, ending with its column titles.
+/// Returns the lines before the table, ending with its column titles.
 std::string format_header(const std::string& program, const Options& options, const char* launcher,
                           const std::vector<RankInfo>& ranks);
-/// One line of the table, in nccl-tests' columns.
+/// Returns one line of the table, in nccl-tests' columns.
 std::string format_row(const Row& row);
-/// What one step of a model took, in a sentence that stands below its buckets' rows.
+/// Returns a sentence with the time of one step of a model; it stands below the rows of the step's
+/// buckets.
 std::string format_step(const StepResult& step);
-/// The two lines behind the table.
+/// Returns the two lines behind the table.
 std::string format_summary(const Summary& summary);
-/// Mean bus bandwidth over all valid samples (of the steps if there are any), and the wrong
-/// elements of all rows and steps.
+/// Computes the mean bus bandwidth over all valid samples (of the steps if there are any), and sums
+/// the wrong elements of all rows and steps.
 Summary summarize(const std::vector<Row>& rows, const std::vector<StepResult>& steps,
                   std::int64_t guard_damage, bool verified);
 
-/// The run as JSON: configuration, machine, ranks, rows, summary.
+/// Returns the run as JSON: configuration, machine, ranks, rows, summary.
 std::string to_json(const std::string& program, const Options& options, const char* launcher,
                     const std::vector<RankInfo>& ranks, const Machine& machine,
                     const std::vector<Row>& rows, const std::vector<StepResult>& steps,
                     const Summary& summary);
 
-/// Writes a line to stderr now and then during a long run: at every call if stderr is a terminal
-/// and stdout is not, else at most every ten seconds.
+/// Progress display of a long run. step() writes a line to stderr: at every call if stderr is a
+/// terminal and stdout is not, else at most every ten seconds.
 class Progress {
  public:
   void step(std::size_t done, std::size_t total);

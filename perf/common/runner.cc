@@ -16,8 +16,8 @@ double microseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-/// By how much all inputs move from one iteration to the next, so that a result left over from the
-/// iteration before is wrong.
+/// Number of elements by which all inputs are shifted from one iteration to the next, so that a
+/// result left over from the iteration before is wrong.
 constexpr std::size_t kShift = 97;
 
 std::size_t cold_bytes() { return 2 * last_level_cache_bytes(); }
@@ -44,7 +44,7 @@ Layout layout_of(const Collective& collective, const Options& options, std::size
   layout.bytes = layout.count * element_bytes * blocks;
   layout.slots = 1;
   if (options.mode == Mode::kCold) {
-    // A page and two lines apart: no two slots start in the same cache set or share a page.
+    // Slots a page and two lines apart: no two of them start in the same cache set or share a page.
     layout.stride_bytes = (layout.bytes + 4095) / 4096 * 4096 + 4096 + 128;
     layout.slots = static_cast<int>(std::clamp<std::size_t>(
         cold_bytes() / layout.stride_bytes + 1, 1, static_cast<std::size_t>(options.iterations)));
@@ -63,7 +63,7 @@ std::size_t count_wrong_results(const Collective& collective, const Pattern& pat
   const std::size_t end = std::max(recv_offset + geometry.recv_count, send_end);
 
   std::size_t wrong = 0;
-  // Elements from `begin` to `stop` that the operation had to leave alone.
+  // Checks that the operation has not changed the elements from `begin` to `stop`.
   const auto check_gap = [&](std::size_t begin, std::size_t stop) {
     const std::size_t own_begin = std::clamp(send_begin, begin, stop);
     const std::size_t own_end = std::clamp(send_end, own_begin, stop);
@@ -130,11 +130,11 @@ struct Runner::Task {
   int skew;
   Layout layout;
   bool in_place;
-  std::vector<RedOp> ops; ///< one for each local rank
+  std::vector<RedOp> ops; ///< operator of each local rank
   std::int64_t wrong = 0;
-  int iterations = 0;    ///< timed ones, and
-  double time_us = 0;    ///< how long they took
-  double longest_us = 0; ///< one of them; 0: not known
+  int iterations = 0;    ///< number of timed operations
+  double time_us = 0;    ///< time of all timed operations
+  double longest_us = 0; ///< time of the longest operation; 0: not known
 
   [[nodiscard]] Place place(const LocalRank& rank) const {
     return {rank.rank, rank.nranks, root, skew};
@@ -170,7 +170,7 @@ Runner::Runner(const Collective& collective, const Options& options, const Sessi
   if (options.mode == Mode::kCold) evictor_.resize(cold_bytes());
 }
 
-Call Runner::call_of(const Task& task, std::size_t local, int slot) const {
+CollectiveCall Runner::call_of(const Task& task, std::size_t local, int slot) const {
   const LocalRank& rank = session_.ranks()[local];
   const Place place = task.place(rank);
   const std::size_t bytes = task.pattern.element_bytes();
@@ -222,7 +222,7 @@ std::size_t Runner::wrong(const Task& task, int slot, std::size_t shift) const {
     if (!task.in_place) buffers_[local].send.pull(offset, task.layout.bytes);
     wrong += count_wrong_results(collective_, task.pattern, place, task.layout.count,
                                  buffers_[local].recv.data() + offset, task.in_place, shift);
-    if (!task.in_place) { // inputs are read only
+    if (!task.in_place) { // out of place, inputs are only read
       const Geometry geometry = collective_.geometry(task.layout.count, place);
       wrong += count_wrong(buffers_[local].send.data() + offset, geometry.send_count,
                            task.pattern.input(place.rank), task.pattern.element_bytes(), shift);
@@ -241,20 +241,21 @@ int Runner::warmup() const {
 
 int Runner::iterations_for(double iteration_us, int least) const {
   if (options_.budget_ms == 0) return options_.iterations;
-  // The same on all ranks: that of the slowest.
+  // All ranks take the number that fits the slowest rank.
   const double slowest_us = std::max(session_.combine(iteration_us, Average::kMax), 1e-3);
   const double fitting = std::min(1e3 * options_.budget_ms / slowest_us, 1e9);
   return std::clamp(static_cast<int>(fitting), std::min(std::max(least, 3), options_.iterations),
                     options_.iterations);
 }
 
-// rewrite input | barrier | clock, operation, clock | read result, and again. The barrier keeps
-// the wait for a rank that is still busy with its buffers out of the operation's time.
+// Times the mode dirty: rewrite input | barrier | clock, operation, clock | read result, and again.
+// The barrier keeps the wait for a rank that is still busy with its buffers out of the operation's
+// time.
 void Runner::time_dirty(Task& task) {
   // In a group on one buffer in place, each operation works on the result of the one before.
   const bool verify = options_.check_iterations > 0 && !(task.in_place && options_.aggregate > 1);
   Clock::duration total{}, longest{};
-  double iteration_us = std::numeric_limits<double>::max(); // the fastest, with all that belongs
+  double iteration_us = std::numeric_limits<double>::max(); // fastest, with rewrite and read
   task.iterations = options_.iterations;
   prepare(task, 0, 0);
   for (int i = -warmup(); i < task.iterations; ++i) {
@@ -272,7 +273,7 @@ void Runner::time_dirty(Task& task) {
       total += stop - start;
       longest = std::max(longest, stop - start);
     }
-    // Reading is part of the mode: also where nobody counts the errors.
+    // Reading the result is part of the mode, even where the errors are not counted.
     const std::size_t errors = wrong(task, 0, shift);
     if (verify) task.wrong += static_cast<std::int64_t>(errors);
     if (i < 0) iteration_us = std::min(iteration_us, microseconds(Clock::now() - begin));
@@ -301,7 +302,7 @@ void Runner::time_back_to_back(Task& task) {
   auto stop = Clock::now();
   session_.synchronize();
   if (!options_.cpu_time && options_.stream) stop = Clock::now();
-  if (options_.check_iterations > 0 && !task.in_place) { // in place, results were inputs again
+  if (options_.check_iterations > 0 && !task.in_place) { // in place, results became inputs again
     for (int slot = 0; slot < task.layout.slots; ++slot) {
       task.wrong += static_cast<std::int64_t>(wrong(task, slot, 0));
     }

@@ -13,11 +13,11 @@
 
 namespace perf {
 
-/// How the buffers of one row lie in a rank's memory: `slots` copies, `stride_bytes` apart, used in
-/// turn. More than one only in cold mode.
+/// Positions of one row's buffers in a rank's memory: `slots` copies, `stride_bytes` apart, used in
+/// turn. Only cold mode has more than one slot.
 struct Layout {
-  std::size_t count; ///< argument of the call
-  std::size_t bytes; ///< of the larger side
+  std::size_t count; ///< count argument of the call
+  std::size_t bytes; ///< bytes of the larger side
   int slots;
   std::size_t stride_bytes;
   [[nodiscard]] std::size_t arena_bytes() const {
@@ -25,33 +25,34 @@ struct Layout {
   }
 };
 
-/// The layout of a row of `requested` bytes: rounded down to whole elements and blocks, but at
-/// least one element each if anything was requested.
+/// Returns the layout of a row of `requested` bytes, rounded down to whole elements and blocks;
+/// each block has at least one element unless `requested` is 0.
 Layout layout_of(const Collective& collective, const Options& options, std::size_t requested,
                  std::size_t element_bytes, int nranks);
 
-/// Wrong elements of one rank's buffer after an operation. `base`: the receive side, or in place
-/// the whole buffer. Elements outside the expected segments must hold the rank's own input where
-/// that lies (in place) and be kUntouched bytes elsewhere. `shift`: of all inputs, see Pattern.
+/// Counts the wrong elements of one rank's buffer after an operation. `base` is the receive side,
+/// or in place the whole buffer. Elements outside the expected segments must hold the rank's own
+/// input where that lies (in place) and kUntouched bytes elsewhere. `shift` is the shift of all
+/// inputs, see Pattern.
 std::size_t count_wrong_results(const Collective& collective, const Pattern& pattern,
                                 const Place& place, std::size_t count, const std::byte* base,
                                 bool in_place, std::size_t shift);
-/// What receive sides are filled with before an operation.
+/// Byte with which receive sides are filled before an operation.
 inline constexpr auto kUntouched = std::byte{0xc3};
 
-/// Measures rows of one collective with the ranks of one thread.
+/// Measurement of one collective's rows with the ranks of one thread.
 class Runner {
  public:
-  /// Allocates for the largest of `sizes` and `options.types`.
+  /// Allocates buffers for the largest of `sizes` and `options.types`.
   Runner(const Collective& collective, const Options& options, const Session& session,
          const std::vector<std::size_t>& sizes);
 
-  /// Bytes that one rank's buffers take.
+  /// Returns the bytes that one rank's buffers take.
   static std::size_t bytes_per_rank(const Collective& collective, const Options& options,
                                     const std::vector<std::size_t>& sizes, int nranks);
 
   Row measure(std::size_t requested, const Pattern& pattern, DataType type, Operator op, int root);
-  /// Changed guard bytes so far, of this thread's ranks.
+  /// Returns the number of changed guard bytes of this thread's ranks so far.
   [[nodiscard]] std::int64_t guard_damage() const { return guard_damage_; }
 
  private:
@@ -63,25 +64,27 @@ class Runner {
   Sample measure_side(Task& task);
   void time_dirty(Task& task);
   void time_back_to_back(Task& task);
-  /// Untimed operations: at least one if they show how many timed ones fit the budget.
+  /// Returns the number of untimed operations: at least 1 if they show how many timed ones fit the
+  /// budget.
   [[nodiscard]] int warmup() const;
   [[nodiscard]] int iterations_for(double iteration_us, int least) const;
   void run_once(const Task& task, int slot, int times);
   void prepare(const Task& task, int slot, std::size_t shift);
   void rewrite(const Task& task, int slot, std::size_t shift);
   [[nodiscard]] std::size_t wrong(const Task& task, int slot, std::size_t shift) const;
-  [[nodiscard]] Call call_of(const Task& task, std::size_t local, int slot) const;
+  [[nodiscard]] CollectiveCall call_of(const Task& task, std::size_t local, int slot) const;
   void evict();
 
   const Collective& collective_;
   const Options& options_;
   const Session& session_;
-  std::vector<Buffers> buffers_; ///< one for each local rank
+  std::vector<Buffers> buffers_; ///< buffers of each local rank
   std::vector<std::byte> evictor_;
   std::int64_t guard_damage_ = 0;
 };
 
-/// The library's operator for `op`; for kMulSum one is made, which destroy_operator() ends.
+/// Returns the library's operator for `op`; makes one for kMulSum, which destroy_operator()
+/// destroys.
 RedOp make_operator(Operator op, DataType type, Comm comm);
 void destroy_operator(Operator op, RedOp handle, Comm comm);
 

@@ -11,22 +11,23 @@
 
 namespace perf {
 
-/// One rank that this thread drives.
+/// Rank that this thread drives.
 struct LocalRank {
   Comm comm;
   int rank;
   int nranks;
-  void* stream;    ///< nullptr: calls return when complete
-  int device = -1; ///< where its buffers and its stream are; −1: the host
+  void* stream;    ///< stream; nullptr: calls return when complete
+  int device = -1; ///< device of the rank's buffers and stream; −1: the host
 };
 
-/// Creates and ends the communicators of one thread. Used by that thread only; all threads of all
-/// processes make the same calls in the same order.
+/// Communicators of one thread, which it creates and destroys. Used by that thread only; all
+/// threads of all processes make the same calls in the same order.
 class Session {
  public:
-  /// `id`: of the communicator of all ranks. `base`: the rank of this thread's first rank.
+  /// Creates communicators with the id of all ranks; `base` is the rank of this thread's first
+  /// rank.
   static Session join(const Options& options, const UniqueId& id, int nranks, int base);
-  /// One rank, placed by the launcher.
+  /// Creates the communicator of one rank, which the launcher has placed.
   static Session from_launcher(const Options& options);
   ~Session();
   Session(Session&& other) noexcept;
@@ -34,12 +35,12 @@ class Session {
 
   [[nodiscard]] const std::vector<LocalRank>& ranks() const { return ranks_; }
   [[nodiscard]] int nranks() const { return ranks_.front().nranks; }
-  /// How long this thread's communicators took to create.
+  /// Returns how long the creation of this thread's communicators took.
   [[nodiscard]] double init_ms() const { return init_ms_; }
   [[nodiscard]] bool is_first() const { return ranks_.front().rank == 0; }
 
-  /// Calls `call` for each local rank, `times` times over, in one group where that is needed: for
-  /// several calls, or if `force_group`.
+  /// Calls `call` for each local rank, `times` times over, in one group if there is more than one
+  /// call or `force_group` is set.
   template <class F>
   void issue(F&& call, const char* name, int times = 1, bool force_group = false) const {
     const bool group = force_group || times > 1 || ranks_.size() > 1;
@@ -50,15 +51,16 @@ class Session {
     }
     if (group) check(XCCL(GroupEnd)(), ranks_.front().comm, "GroupEnd");
   }
-  /// Waits until all that was issued is complete. Nothing to do without streams.
+  /// Waits until all issued operations are complete. Does nothing without streams.
   void synchronize() const;
-  /// Returns when all ranks have entered it.
+  /// Waits until all ranks have entered the barrier.
   void barrier() const;
-  /// The threads' values as one, the same on all ranks.
+  /// Combines the threads' values to one value, the same on all ranks.
   [[nodiscard]] double combine(double value, Average average) const;
-  /// Sum over all threads.
+  /// Returns the sum over all threads.
   [[nodiscard]] std::int64_t total(std::int64_t value) const;
-  /// Who all ranks are, in rank order. `thread`: this one's number in its process.
+  /// Returns the identities of all ranks in rank order. `thread` is this thread's number in its
+  /// process.
   [[nodiscard]] std::vector<RankInfo> everyone(int thread) const;
 
  private:
@@ -66,7 +68,7 @@ class Session {
   void open_streams(const Options& options);
 
   std::vector<LocalRank> ranks_;
-  bool on_device_ = false; ///< streams are those of a device
+  bool on_device_ = false; ///< true if the streams are device streams
   double init_ms_ = 0;
 };
 

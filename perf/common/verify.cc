@@ -16,26 +16,26 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return x ^ (x >> 31);
 }
 
-/// Evenly in −limit … limit.
+/// Maps random bits evenly to −limit … limit.
 std::int64_t within(std::uint64_t bits, std::int64_t limit) {
   return static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(2 * limit + 1)) - limit;
 }
 
-/// All integers up to this magnitude are exact in the type; capped, which suffices.
+/// Returns a magnitude up to which all integers are exact in the type; capped, which suffices.
 std::int64_t exact_limit(const TypeInfo& info) {
   return std::int64_t{1} << std::min(info.mantissa_bits + 1, 20);
 }
 
-/// At most this many ranks multiply by other than ±1: 2^±6 is in the range of every type.
+/// Maximum number of ranks that multiply by other than ±1: 2^±6 is in the range of every type.
 constexpr int kProductRanks = 6;
 
-/// Whether `rank` is among the `chosen` of `nranks` ranks whose turn it is at `index`.
+/// Returns whether `rank` is among the `chosen` of `nranks` ranks that are selected for `index`.
 bool has_turn(int rank, int nranks, std::int64_t chosen, std::size_t index) {
   const auto n = static_cast<std::uint64_t>(nranks);
   return static_cast<std::int64_t>((static_cast<std::uint64_t>(rank) + mix(7, index)) % n) < chosen;
 }
 
-/// `value`, a two's complement integer of the type's width, with its sign (or zeros) extended.
+/// Truncates `value` to the type's width and extends its sign (or zeros) to 64 bits.
 std::uint64_t narrow(const TypeInfo& info, std::uint64_t value) {
   const auto unused = static_cast<unsigned>(64 - 8 * info.bytes);
   if (info.is_signed) {
@@ -85,7 +85,8 @@ const Tile& Pattern::input(int rank) const {
   return found->second;
 }
 
-/// At most one rank decides about "or" and "and"; any non-zero byte is true.
+/// Returns a truth value; at most one rank's value decides "or" and "and", and any non-zero byte is
+/// true.
 std::uint64_t Pattern::truth(int rank, std::size_t index) const {
   const std::uint64_t bits = mix(static_cast<std::uint64_t>(rank) + 1, index);
   const bool decides =
@@ -95,7 +96,7 @@ std::uint64_t Pattern::truth(int rank, std::size_t index) const {
   return value ? 1 + (bits >> 8) % 255 : 0;
 }
 
-/// How many ranks are true decides.
+/// Returns the reduction of all ranks' truth values, which depends only on how many are true.
 std::uint64_t Pattern::reduced_truth(std::size_t index) const {
   int number = 0;
   for (int rank = 0; rank < nranks_; ++rank) number += truth(rank, index) != 0 ? 1 : 0;
@@ -113,7 +114,7 @@ std::uint64_t Pattern::reduced_truth(std::size_t index) const {
 
 std::uint64_t Pattern::integer(int rank, std::size_t index) const {
   const std::uint64_t bits = mix(static_cast<std::uint64_t>(rank) + 1, index);
-  if (op_ == Operator::kProd) return narrow(info_, bits | 1); // an even one would soon give zeros
+  if (op_ == Operator::kProd) return narrow(info_, bits | 1); // even factors would soon give zeros
   if (op_ == Operator::kAvg) { // small enough not to wrap, except for bytes on over 127 ranks
     const std::int64_t value =
         within(bits, std::clamp<std::int64_t>((std::int64_t{1} << (8 * info_.bytes - 2)) / nranks_,
@@ -139,9 +140,9 @@ double Pattern::real(int rank, std::size_t index) const {
     }
     case Operator::kAvg:
       if (!std::has_single_bit(static_cast<unsigned>(nranks_))) {
-        // A common part, so that the sum is n times it, and parts that cancel between the two of a
-        // pair; pairs change with the index, so that nobody is always the odd one out. With more
-        // ranks than exact integers the common part is 0.
+        // Each rank has a common part, so that the sum is n times it, and a part that cancels
+        // within a pair of ranks. The pairs change with the index, so that the unpaired rank
+        // changes, too. If there are more ranks than exact integers the common part is 0.
         const std::int64_t limit = exact / nranks_;
         const std::int64_t common_limit = (limit + 1) / 2;
         const std::int64_t common = within(mix(0, index), common_limit);

@@ -5,7 +5,7 @@
 namespace perf {
 namespace {
 
-/// Collects parameters under dotted prefixes, one call per layer.
+/// List of parameters under dotted prefixes, to which each layer adds with one call.
 class Model {
  public:
   void add(const std::string& name, std::size_t elements) {
@@ -18,7 +18,7 @@ class Model {
   void conv(const std::string& name, std::size_t in, std::size_t out, std::size_t kernel) {
     add(name + ".weight", in * out * kernel * kernel);
   }
-  /// A batch or layer norm: scale and shift.
+  /// Adds a batch or layer norm: scale and shift.
   void norm(const std::string& name, std::size_t features) {
     add(name + ".weight", features);
     add(name + ".bias", features);
@@ -29,8 +29,9 @@ class Model {
   std::vector<Parameter> parameters_;
 };
 
-/// ResNet-50 (v1.5) for 1000 classes: a stem, then 3 + 4 + 6 + 3 bottleneck blocks whose output is
-/// four times as wide as their middle; the first block of each stage also projects its shortcut.
+/// Returns the parameters of ResNet-50 (v1.5) for 1000 classes: a stem, then 3 + 4 + 6 + 3
+/// bottleneck blocks whose output is four times as wide as their middle; the first block of each
+/// stage also projects its shortcut.
 std::vector<Parameter> resnet50() {
   Model model;
   model.conv("conv1", 3, 64, 7);
@@ -59,7 +60,7 @@ std::vector<Parameter> resnet50() {
   return model.take();
 }
 
-/// BERT-base, uncased, with pooler: 12 layers, 768 wide, 30522 tokens.
+/// Returns the parameters of BERT-base, uncased, with pooler: 12 layers, 768 wide, 30522 tokens.
 std::vector<Parameter> bert_base() {
   constexpr std::size_t kWidth = 768, kInner = 4 * kWidth;
   Model model;
@@ -81,8 +82,8 @@ std::vector<Parameter> bert_base() {
   return model.take();
 }
 
-/// GPT-2 small: 12 layers, 768 wide, 50257 tokens, 1024 positions; the output layer is tied to the
-/// token embedding.
+/// Returns the parameters of GPT-2 small: 12 layers, 768 wide, 50257 tokens, 1024 positions; the
+/// output layer is tied to the token embedding.
 std::vector<Parameter> gpt2() {
   constexpr std::size_t kWidth = 768;
   Model model;

@@ -1,9 +1,9 @@
-"""What the machine allows: a lower bound for the time of a collective, from raw_limits.cc's figures."""
+"""Lower bounds for the time of a collective, from the figures of raw_limits.cc."""
 import statistics
 
 import plan
 
-# Up to here a message costs what its flag costs.
+# Bytes up to which a message costs no more than its flag.
 SMALL = 1024
 
 
@@ -16,7 +16,7 @@ def last_level_cache_bytes():
 
 
 def limits_at(limits, where, state):
-    """Medians of what was measured there, with the cores at this distance."""
+    """Returns the medians of the limits measured at `where` with the cores at this distance."""
     values = {}
     for one in limits:
         if one["where"] == where and one["state"] == state:
@@ -26,26 +26,26 @@ def limits_at(limits, where, state):
 
 
 def bus_factor(collective, ranks):
-    """Bytes that pass each rank's link, per byte of the vector."""
+    """Returns the bytes that pass each rank's link, per byte of the vector."""
     if collective in ("broadcast", "reduce"):
         return 1
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
 def traffic(collective, ranks):
-    """Bytes read from inputs and written to results on all ranks, per byte of the vector."""
+    """Returns the bytes read from inputs and written to results on all ranks, per byte of the vector."""
     return {"all_reduce": 2 * ranks, "alltoall": 2 * ranks, "broadcast": ranks}.get(
         collective, ranks + 1)
 
 
 def between_hosts(collective, ranks):
-    """Bytes that cross the cable one way, per byte of the vector."""
+    """Returns the bytes that cross the cable one way, per byte of the vector."""
     return {"all_reduce": 1, "reduce_scatter": 0.5, "all_gather": 0.5,
             "alltoall": ranks / 4}.get(collective, 1)
 
 
 def bound_us(table, size, values, cache_bytes):
-    """None where nothing is known."""
+    """Returns the bound in microseconds; None where nothing is known."""
     collective, ranks = table["collective"], table["ranks"]
     if table["where"] == plan.SHM:
         if table["exchange_ns"] is None or not values:
@@ -59,7 +59,7 @@ def bound_us(table, size, values, cache_bytes):
                 return None
             parts.append(moved / memory / 1e3)
         elif ranks > 2 and size > SMALL:
-            return None  # what the ranks of one core save each other is not known
+            return None  # the savings of ranks that share a core are not known
         if values.get("cross_read") and ranks == 2:
             parts.append(bus_factor(collective, ranks) * size / values["cross_read"] / 1e3)
         return max(parts)

@@ -9,8 +9,8 @@ on the rank that took longest.
 A round is one run of each library, one behind the other. The distance of two cores is probed before
 and after each run: on a virtual machine it changes, and times with it. A run during which it changed
 is not used. A ratio divides the times of two runs of one round between equal distances; tables show
-the median of the rounds' ratios against the library that is fastest by it, with the least and the
-greatest. Every distance has tables of its own.
+the median of the rounds' ratios against the library that is fastest by that median, with the least and
+the greatest. Every distance has tables of its own.
 """
 import argparse
 import contextlib
@@ -35,7 +35,7 @@ import targets
 from machine import Failure
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# More used runs than this share with busy cores: the machine was not left alone.
+# Share of used runs with busy cores above which the report says that the machine was in use.
 BUSY_SHARE = 0.05
 ALLOCS = ("plain", "whorl", "registered")
 
@@ -88,7 +88,7 @@ def say(text):
 
 
 def cases_of(args):
-    """(cases, seconds for all)"""
+    """Returns (cases, seconds for all)."""
     if args.collectives or args.ranks or args.sizes or args.tcp or args.hosts or \
             args.modes != ["dirty"]:
         return plan.chosen(args), args.seconds or 0
@@ -99,7 +99,7 @@ def cases_of(args):
 
 
 def columns(args, problems):
-    """The libraries that are here, and what to say of each."""
+    """Returns the libraries that are installed, and a description of each."""
     found, about = [], {}
     for library in libraries.all_of(args.build, args.programs, args.alloc):
         own = tables.is_whorl(library.name)
@@ -121,7 +121,7 @@ def columns(args, problems):
 
 @contextlib.contextmanager
 def two_hosts(cases, problems):
-    """The namespaces, if a case needs them; None where there are none, with the reason."""
+    """Returns the namespaces if a case needs them; None where there are none, with the reason."""
     found = None
     if any(case.where == plan.HOSTS for case in cases):
         try:
@@ -148,7 +148,7 @@ def run(args, scratch):
         session = measure.Session(args, found, scratch, pair, say)
         end, left = time.monotonic() + seconds, sum(case.share for case in cases)
         for case in cases:
-            # What one case leaves over is for the others.
+            # Time that one case leaves over is shared by the others.
             session.case(case, max(end - time.monotonic(), 0) * case.share / left)
             left -= case.share
     problems += session.problems
@@ -160,7 +160,7 @@ def run(args, scratch):
 
 
 def draw(found, prefix):
-    """By a Python that has matplotlib: not always the one that runs this."""
+    """Runs plot.py with a Python that has matplotlib, which the present one may lack."""
     script = pathlib.Path(__file__).with_name("plot.py")
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(found, file)

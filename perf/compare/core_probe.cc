@@ -1,12 +1,12 @@
-// How far apart two cores are: the time in which two threads, pinned to the first two processors
+// Distance of two cores: the time in which two threads, pinned to the first two processors that
 // this process may use, exchange flags.
 //
 //   thread 0:  own = i;  wait until peer ≥ i       (and the other way round in thread 1)
 //
 // A host can move the cores of a virtual machine, and times differ severalfold with their distance.
-// Prints "LOW MEDIAN" in nanoseconds for one exchange, over batches in about 0.1 s. LOW, a tenth of
-// the batches being faster, is the distance, also on a busy machine; a median far above it means
-// that others used the cores.
+// Prints "LOW MEDIAN" in nanoseconds for one exchange, over batches in about 0.1 s. LOW is the
+// tenth percentile of the batches: the distance, even on a busy machine. A median far above LOW
+// means that other processes used the cores.
 
 #include <pthread.h>
 #include <sched.h>
@@ -28,10 +28,10 @@ constexpr std::uint64_t kBatches = 800;
 constexpr auto kLimit = std::chrono::milliseconds(150);
 
 struct alignas(128) Flag {
-  std::atomic<std::uint64_t> value{0}; // release by its thread; acquire by the other
+  std::atomic<std::uint64_t> value{0}; // release by its own thread; acquire by the other thread
 };
 Flag flags[2];
-std::atomic<std::uint64_t> last{kBatch * kBatches}; // relaxed: read behind the flags it precedes
+std::atomic<std::uint64_t> last{kBatch * kBatches}; // relaxed: read after a later flag's acquire
 
 bool pin(int cpu) {
   cpu_set_t set;
@@ -64,8 +64,8 @@ int main() {
     return 1;
   }
 
-  // Thread 0 may end early, in the batch in which it sees the limit; thread 1 looks after each
-  // exchange, which comes after thread 0's decision.
+  // Thread 0 may end early, in the batch in which it finds the limit exceeded; thread 1 reads
+  // `last` after each exchange, hence after thread 0 has written it.
   std::thread other([&] {
     pin(cpus[1]);
     for (std::uint64_t i = 1; i <= last.load(std::memory_order_relaxed); ++i) exchange(1, i);
@@ -79,7 +79,7 @@ int main() {
     if (final) last.store((batch + 1) * kBatch, std::memory_order_relaxed);
     for (std::uint64_t i = 1; i <= kBatch; ++i) exchange(0, batch * kBatch + i);
     const std::chrono::duration<double, std::nano> took = Clock::now() - start;
-    if (batch > 0) times.push_back(took.count() / kBatch); // the first waits for the thread
+    if (batch > 0) times.push_back(took.count() / kBatch); // batch 0 has the thread's start
     if (final) break;
   }
   other.join();

@@ -1,6 +1,6 @@
-// Gloo behind the C API; see peer_api.h. Its collectives with their default algorithms over TCP.
-// One process per rank. The environment says who it is: RANK, WORLD_SIZE; GLOO_STORE, an empty
-// directory in which the ranks find each other; GLOO_ADDRESS, this host's (default: 127.0.0.1).
+// C API on top of Gloo; see peer_api.h. Gloo's collectives with their default algorithms over TCP,
+// one process per rank. Environment: RANK, WORLD_SIZE; GLOO_STORE, an empty directory through which
+// the ranks find each other; GLOO_ADDRESS, this host's address (default: 127.0.0.1).
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -28,7 +28,7 @@ namespace {
 
 using Function = void (*)(void*, const void*, const void*, std::size_t);
 
-/// Calls `body` with a value of the element type, for types that are reduced.
+/// Calls `body` with a value of the element type, for types that can be reduced here.
 template <class Body>
 void with_type(whorlDataType_t datatype, whorlRedOp_t op, Body&& body) {
   switch (datatype) {
@@ -61,7 +61,7 @@ Function function_for(whorlRedOp_t op) {
   }
 }
 
-/// Gloo takes inputs as pointers to mutable data and only reads them.
+/// Casts an input to a pointer to mutable data, which Gloo requires although it only reads inputs.
 template <class T>
 T* mutable_input(const void* send) {
   return static_cast<T*>(const_cast<void*>(send));
@@ -91,7 +91,8 @@ whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t*) {
   });
 }
 
-// Ranks that leave early cut the connections of those that still work in the last operation.
+// Destroys the communicator after a barrier: a rank that closes its connections early would break
+// the last operation of the others.
 whorlResult_t whorlCommDestroy(whorlComm_t comm) {
   return peer::guarded([&] {
     gloo::BarrierOptions options(comm->context);
@@ -137,7 +138,8 @@ whorlResult_t whorlReduce(const void* send, void* recv, size_t count, whorlDataT
       gloo::ReduceOptions options(comm->context);
       options.setRoot(root);
       options.setReduceFunction(function_for<T>(op));
-      // Every rank needs an output, which Gloo uses as scratch space; with no input it also is one.
+      // Every rank needs an output, which Gloo uses as scratch space; without an input it is the
+      // input, too.
       static auto* scratch = new std::vector<T>;
       T* out = static_cast<T*>(recv);
       if (comm->context->rank != root) {

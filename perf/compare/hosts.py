@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces that are joined by a virtual cable."""
+"""Two hosts on one machine: network namespaces that a virtual cable joins."""
 import os
 import pathlib
 import subprocess
@@ -7,13 +7,13 @@ import time
 import machine
 from machine import Failure
 
-# What every process inside sees: a host name and shared memory of its own, as on two machines.
-# Without them a library would find out that it need not use the network.
+# Command that gives the processes of a host a host name and shared memory of their own, as on two
+# machines. Without them a library would notice that it need not use the network.
 INSIDE = 'hostname "$0" && exec "$@"'
 
 
 class Hosts:
-    """Made by the constructor, removed by close(). Needs root."""
+    """Namespaces that the constructor makes and close() removes. Needs root."""
     NETWORK = "10.78.0.0/24"
     DEVICE = "cable"
     addresses = ("10.78.0.1", "10.78.0.2")
@@ -49,7 +49,7 @@ class Hosts:
         return done.stdout
 
     def wait_until_up(self):
-        """Some libraries overlook a device that has just been made."""
+        """Waits until both ends of the cable are up, since some libraries overlook a new device."""
         deadline = time.monotonic() + 5
         while not all("state UP" in self.ip("-n", name, "link", "show", self.DEVICE)
                       for name in self.names):
@@ -62,7 +62,7 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
     def next_port(self):
-        """Another one each time: the last run's may still be closing."""
+        """Returns another port each time, since the last run's port may still be closing."""
         self.port = 24000 + (self.port - 23999) % 4000
         return self.port
 
@@ -70,12 +70,12 @@ class Hosts:
         return [pathlib.Path("/run/netns") / name for name in self.names]
 
     def enter(self, host):
-        """What a command begins with to run on this host."""
+        """Returns the words with which a command begins to run on this host."""
         name = self.names[host]
         return ["ip", "netns", "exec", name, "unshare", "--uts", "--ipc", "sh", "-c", INSIDE, name]
 
     def agent(self, scratch):
-        """A stand-in for ssh, for launchers: `agent [flags] HOST WORDS...` runs a command line."""
+        """Writes a stand-in for ssh, for launchers: `agent [flags] HOST WORDS...` runs a command line."""
         return script_at(scratch / "agent",
                          'while [ "${1#-}" != "$1" ]; do shift; done\n'
                          'host=$1\nshift\n'
@@ -83,8 +83,8 @@ class Hosts:
                          'sh -c "hostname $host && $*"\n')
 
     def pinned(self, case, scratch):
-        """What a program begins with so that a launcher that takes hosts for machines of their own
-        does not put all of them on the same core."""
+        """Returns the words with which a program begins so that a launcher that takes hosts for machines
+        of their own does not put all ranks on the same core."""
         if case.ranks > machine.cores():
             return []
         cores = " ".join(map(str, sorted(os.sched_getaffinity(0))))

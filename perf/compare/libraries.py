@@ -1,4 +1,4 @@
-"""The columns: how each library is started, and with which settings."""
+"""Columns of the tables: how each library is started, and with which settings."""
 import json
 import os
 import tempfile
@@ -7,8 +7,9 @@ import machine
 import plan
 from machine import Failure
 
-# Libraries that allocate buffers during an operation get and return memory of the system each time
-# by default, and every page is then touched for the first time inside the measurement.
+# Settings that make malloc keep memory. Libraries that allocate buffers during an operation get
+# memory from the system and return it each time by default, and every page is then
+# touched for the first time inside the measurement.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
           "MALLOC_TOP_PAD_": str(64 << 20)}
 MALLOC_SENTENCE = "malloc keeps freed memory"
@@ -16,7 +17,7 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 class Library:
-    """One column. `settings` says what was chosen for it; `commands` starts one run of a case."""
+    """One column. `settings` names the settings chosen for it; `commands` starts one run of a case."""
     settings = ""
     launcher = None
     package = ""
@@ -46,7 +47,7 @@ class Library:
                           "and then the target compare_programs")
 
     def run(self, case, flags, limit_s, scratch, hosts):
-        """The report of one run, as the perf programs write it."""
+        """Returns the report of one run, as the perf programs write it."""
         result = scratch / "result.json"
         result.unlink(missing_ok=True)
         commands = self.commands(case, [*flags, "-T", limit_s, "-J", result], scratch, hosts)
@@ -61,7 +62,7 @@ class Library:
 
 
 def bound(case):
-    """Whether there is a core for each rank."""
+    """Returns whether there is a core for each rank."""
     return case.ranks <= machine.cores()
 
 
@@ -189,7 +190,7 @@ class Gloo(Library):
 
 
 def all_of(build, peers, allocs):
-    """In the order of a round: whorl's variants lie between the others."""
+    """Returns the libraries in the order of a round: whorl's variants lie between the others."""
     whorl = [Whorl(alloc, build / "perf") for alloc in allocs]
     others = [OpenMpi("ucx", peers), OpenMpi("ob1", peers), Mpich(peers),
               OpenMpi("ucx-cma", peers), Gloo(peers)]

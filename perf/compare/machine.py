@@ -1,4 +1,4 @@
-"""This machine: its cores and how far apart they are, and running programs on it."""
+"""Cores of this machine, the distance between them, and functions that run programs."""
 import os
 import shutil
 import signal
@@ -7,17 +7,17 @@ import subprocess
 import tempfile
 import time
 
-# Below the first: two threads of one core. Below the second: one core complex (50-60 ns as a rule).
-# Above: two (200-255 ns).
+# Limits of the exchange. Below the first: two threads of one core. Below the second: one core
+# complex (50-60 ns as a rule). Above: two complexes (200-255 ns).
 SAME_CORE_NS, NEAR_NS = 22, 120
-# Nor do two probes agree if the exchange's time varied by more than this factor.
+# Factor by which the exchange's time may differ between two probes that agree.
 STEADY = 2
-# The cores are in use by others if the median exchange takes this many times the low one.
+# Ratio of the median to the low exchange above which others use the cores.
 BUSY = 2
 
 
 class Failure(Exception):
-    """A sentence: why a library has no result."""
+    """Error whose sentence says why a library has no result."""
 
 
 def cores():
@@ -45,7 +45,7 @@ def output_of(*argv):
 # --- the distance of the cores -------------------------------------------------------------------
 
 def probe(program):
-    """(low, median) flag exchange of two cores in ns; None where there is one core."""
+    """Returns the (low, median) flag exchange of two cores in ns; None where there is one core."""
     if cores() < 2:
         return None
     try:
@@ -61,7 +61,7 @@ def kind(ns):
 
 
 def state_between(before, after):
-    """The distance of the cores during what lay between two probes; "changed" if they differ."""
+    """Returns the distance of the cores between two probes; "changed" if the probes differ."""
     if before is None:
         return "one core"
     low = before[0], after[0]
@@ -74,7 +74,7 @@ def busy(*probes):
 
 
 def exchange_ns(runs):
-    """The flag exchange during these runs, as a median of all probes; None without probes."""
+    """Returns the flag exchange during these runs, the median of all probes; None without probes."""
     lows = [ns for run in runs for ns in run["exchange_ns"] if ns is not None]
     return statistics.median(lows) if lows else None
 
@@ -112,7 +112,7 @@ def run_all(commands, limit_s):
 
 
 def stop(processes):
-    """Ends those still running: politely, so that a launcher ends its ranks, then with force."""
+    """Ends processes that still run: by SIGTERM, so that a launcher ends its ranks, then by SIGKILL."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.terminate()

@@ -1,4 +1,4 @@
-"""Rounds: one run of each library, one behind the other, with a probe of the cores between them."""
+"""Rounds of runs: one run of each library after the other, with a probe of the cores between runs."""
 import json
 import os
 import time
@@ -12,7 +12,7 @@ BUDGET_MS = {"dirty": 20, "warm": 10, "cold": 40}
 
 
 class Session:
-    """Measures cases; `runs` and `limits` grow."""
+    """Measurement of cases, which appends to `runs` and `limits`."""
 
     def __init__(self, args, libraries, scratch, hosts, say):
         self.args, self.libraries, self.scratch = args, libraries, scratch
@@ -26,7 +26,7 @@ class Session:
         return self.last
 
     def case(self, case, seconds):
-        """Rounds while another one will probably end in time, and case.rounds at least."""
+        """Runs rounds while another one will probably end in time, and case.rounds at least."""
         end, taken, count = time.monotonic() + seconds, 0.0, 0
         while count < case.rounds or time.monotonic() + taken < end:
             start = time.monotonic()
@@ -80,7 +80,7 @@ class Session:
         self.say(self.problems[-1])
 
     def measure_limits(self, case):
-        """What the machine can do in its present state; see raw_limits.cc."""
+        """Measures the limits of the machine in its present state; see raw_limits.cc."""
         if machine.cores() < 2 or not self.args.limits.exists():
             return
         before = self.probe()

@@ -1,5 +1,5 @@
-// MPI behind the C API; see peer_api.h. Built once for each MPI found. An MPI error ends the job
-// with MPI's own message: its default.
+// C API on top of MPI; see peer_api.h. Built once for each MPI found. An MPI error ends the job
+// with MPI's own message, which is MPI's default.
 
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
@@ -69,7 +69,7 @@ bool to_mpi(whorlRedOp_t op, MPI_Op* out) {
   }
 }
 
-/// Calls `body(count, type)` with MPI's forms of the arguments.
+/// Calls `body(count, type)` with the arguments converted to MPI's types.
 template <class Body>
 whorlResult_t copying(size_t count, whorlDataType_t datatype, Body&& body) {
   MPI_Datatype type{};
@@ -87,7 +87,7 @@ whorlResult_t reducing(size_t count, whorlDataType_t datatype, whorlRedOp_t redo
                  [&](int elements, MPI_Datatype type) { body(elements, type, op); });
 }
 
-/// In place where both sides are the same.
+/// Returns MPI_IN_PLACE where both sides are the same, else `send`.
 const void* or_in_place(const void* send, const void* recv) {
   return send == recv ? MPI_IN_PLACE : send;
 }
@@ -139,7 +139,7 @@ whorlResult_t whorlReduce(const void* send, void* recv, size_t count, whorlDataT
   });
 }
 
-// MPI's form in place leaves the block elsewhere than the C API: not offered.
+// Refuses reductions in place: MPI leaves the block at another place than the C API does.
 whorlResult_t whorlReduceScatter(const void* send, void* recv, size_t count,
                                  whorlDataType_t datatype, whorlRedOp_t redop, whorlComm_t, void*) {
   if (recv == block(send, count, datatype)) return peer::refuse("measure it with --side out");
@@ -148,7 +148,7 @@ whorlResult_t whorlReduceScatter(const void* send, void* recv, size_t count,
   });
 }
 
-// MPI broadcasts in place only: with two buffers the root has to copy.
+// Copies the root's input first where there are two buffers, since MPI broadcasts in place only.
 whorlResult_t whorlBroadcast(const void* send, void* recv, size_t count, whorlDataType_t datatype,
                              int root, whorlComm_t, void*) {
   return copying(count, datatype, [&](int elements, MPI_Datatype type) {

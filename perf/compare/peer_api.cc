@@ -41,7 +41,8 @@ using peer::refuse;
 const char* whorlGetLastError(whorlComm_t) { return peer::last_error().c_str(); }
 const char* whorlGetErrorString(whorlResult_t) { return "the library under comparison failed"; }
 
-// Of plain memory only: other libraries have no heap of their own and register by themselves.
+// Functions that need the libraries under comparison to have a heap of their own, which they lack:
+// plain memory only.
 whorlResult_t whorlMemAlloc(void**, size_t) {
   return refuse("only --alloc plain is possible here");
 }

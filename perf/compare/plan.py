@@ -1,4 +1,4 @@
-"""What is measured: cases, each a collective on a number of ranks, and how long each may take."""
+"""Cases to measure, each a collective on a number of ranks, and how long each may take."""
 import dataclasses
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall",
@@ -26,15 +26,15 @@ class Case:
     ranks: int
     mode: str = "dirty"
     sizes: tuple = ()
-    share: float = 1     # of the time of the whole plan
-    rounds: int = 2      # at least
+    share: float = 1     # share of the whole plan's time
+    rounds: int = 2      # minimum number of rounds
 
     def key(self):
         return self.where, self.collective, self.ranks, self.mode
 
     @property
     def side(self):
-        # MPI broadcasts in place only; with two buffers a root would have to copy besides.
+        # MPI broadcasts in place only; with two buffers its root would have to copy, too.
         return "in" if self.collective == "broadcast" else "out"
 
 
@@ -72,7 +72,7 @@ def full():
 
 
 def chosen(args):
-    """The cases of a command line that names some."""
+    """Returns the cases of a command line that names some."""
     where = SHM if not (args.tcp or args.hosts) else HOSTS if args.hosts else TCP
     picked = args.sizes or sizes(SMALL, MIDDLE, LARGE, ODD)
     return [Case(where, collective, ranks, mode, picked, rounds=args.rounds or 2)

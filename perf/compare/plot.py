@@ -9,7 +9,7 @@ import bounds
 import plan
 import report
 
-# Distinguishable without colour vision; whorl's lines are thick.
+# Colours and markers, distinguishable without colour vision; whorl's lines are thick.
 STYLES = {
     "whorl-plain": ("#0072b2", "o"), "whorl-whorl": ("#d55e00", "s"),
     "whorl-registered": ("#cc79a7", "^"), "openmpi-ucx": ("#009e73", "v"),
@@ -19,7 +19,7 @@ STYLES = {
 
 
 def lines_of(table):
-    """{library: [(bytes, busbw in GB/s)]}, the bound among them."""
+    """Returns {library: [(bytes, busbw in GB/s)]}, the bound among them."""
     factor = bounds.bus_factor(table["collective"], table["ranks"])
     out = {}
     for row in table["rows"]:

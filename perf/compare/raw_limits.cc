@@ -1,7 +1,7 @@
-// Prints what this machine can do as one line of JSON: `raw_limits` memory and caches, `raw_limits
-// --tcp` round trip and rates of TCP, `raw_limits --exchanges` how long two processes take to
-// exchange n bytes by TCP. Over loopback, or with NAMESPACE_PATH NAMESPACE_PATH ADDRESS behind it
-// between two network namespaces, the first of which has the address.
+// Prints the limits of this machine as one line of JSON: `raw_limits` those of memory and caches,
+// `raw_limits --tcp` round trip and rates of TCP, `raw_limits --exchanges` how long two processes
+// take to exchange n bytes by TCP. TCP goes over loopback, or between two network namespaces if
+// NAMESPACE_PATH NAMESPACE_PATH ADDRESS follow; ADDRESS belongs to the first namespace.
 
 #include "perf/compare/raw_limits.h"
 

@@ -13,12 +13,12 @@
 namespace limits {
 namespace {
 
-constexpr std::size_t kArrayBytes = std::size_t{64} << 20; ///< beyond the caches
-constexpr std::size_t kSharedBytes = 256 << 10;            ///< within one core's
+constexpr std::size_t kArrayBytes = std::size_t{64} << 20; ///< larger than the caches
+constexpr std::size_t kSharedBytes = 256 << 10; ///< size that fits into one core's caches
 constexpr std::size_t kSlotBytes = 64 << 10;
 constexpr std::size_t kSlots =
     16;                    ///< 1 MiB: lines have left the caches when they are written again
-constexpr int kPasses = 3; ///< the best of them counts: these are limits
+constexpr int kPasses = 3; ///< number of passes; the best one counts, since these are limits
 
 struct Free {
   void operator()(std::byte* data) const { std::free(data); }
@@ -40,10 +40,11 @@ void wait_for(const Flag& flag, std::uint64_t value) {
   while (flag.value.load(std::memory_order_acquire) < value) pause_briefly();
 }
 
-/// Two threads, one on each processor, that do the same thing at the same time.
+/// Two threads, one on each processor, that run the same function at the same time.
 class Pair {
  public:
-  /// Seconds in which both have done `body(self)`; the least of `passes`.
+  /// Runs `body(self)` on both threads and returns the seconds until both are done, the least of
+  /// `passes`.
   template <class Body>
   double run(int passes, Body&& body) {
     double best = 1e9;
@@ -70,12 +71,12 @@ class Pair {
   }
 
  private:
-  const std::vector<int> cpus_ = processors(); // before the calling thread is bound to one of them
+  const std::vector<int> cpus_ = processors(); // read before pin() binds the calling thread
 };
 
 // --- kernels -------------------------------------------------------------------------------------
 
-/// In pieces for which the C library does not choose non-temporal stores.
+/// Copies in pieces for which the C library does not choose non-temporal stores.
 void copy_ordinary(const std::byte* from, std::byte* to, std::size_t bytes) {
   constexpr std::size_t kPiece = 16 << 10;
   for (std::size_t at = 0; at < bytes; at += kPiece) {
@@ -144,7 +145,8 @@ void measure_traffic(Pair& pair, Figures* out) {
   });
 }
 
-// Each thread writes its own buffer; both meet; each reads the other's, and only that is timed.
+// Measures how fast each thread reads a buffer that the other thread has just written; only the
+// reads are timed.
 void measure_cross_read(Pair& pair, Figures* out) {
   constexpr int kTimes = 40;
   const Array shared[2] = {make_array(kSharedBytes), make_array(kSharedBytes)};
@@ -167,15 +169,16 @@ void measure_cross_read(Pair& pair, Figures* out) {
   out->emplace_back("cross_read", kSharedBytes / std::max(best[0], best[1]) / 1e9);
 }
 
-// Both ways at once: each thread fills the slots of its own ring and empties those of the other's.
+// Measures both directions at once: each thread fills the slots of its own ring and empties those
+// of the other's.
 void measure_handover(Pair& pair, const char* name, bool non_temporal, Figures* out) {
   constexpr std::uint64_t kMessages = 512;
   const Array ring[2] = {make_array(kSlots * kSlotBytes), make_array(kSlots * kSlotBytes)};
   const Array local[2] = {make_array(2 * kSlotBytes), make_array(2 * kSlotBytes)};
-  std::vector<Flag> filled(2), emptied(2); // of the ring with this number
+  std::vector<Flag> filled(2), emptied(2); // index: number of the ring
   const double seconds = pair.run(kPasses, [&](int self) {
     const auto own = static_cast<std::size_t>(self), other = 1 - own;
-    const std::uint64_t before = filled[own].value.load(std::memory_order_relaxed); // its own
+    const std::uint64_t before = filled[own].value.load(std::memory_order_relaxed); // own counter
     for (std::uint64_t i = before + 1; i <= before + kMessages; ++i) {
       const std::size_t slot = i % kSlots * kSlotBytes;
       if (i > kSlots) wait_for(emptied[own], i - kSlots);

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "perf/compare/raw_limits.h"
 
@@ -22,7 +24,7 @@ constexpr int kTrips = 2000;
 constexpr std::size_t kStreamBytes = std::size_t{128} << 20;
 constexpr std::size_t kPieceBytes = 256 << 10;
 constexpr std::size_t kLargestPiece = 1 << 20;
-constexpr double kLimitSeconds = 20; ///< for each connection
+constexpr double kLimitSeconds = 20; ///< limit for each connection
 constexpr std::array<std::size_t, 8> kExchanged{8,         1 << 10, 8 << 10, 64 << 10,
                                                 512 << 10, 1 << 20, 8 << 20, 64 << 20};
 
@@ -36,14 +38,15 @@ void enter(const std::string& namespace_path) {
   ::close(fd);
 }
 
-/// What the machine can do does not depend on the system's choice among these. "": that choice.
+/// Names of congestion controls to try, since the limits must not depend on the system's choice; ""
+/// is that choice.
 constexpr const char* kControls[] = {"", "cubic", "reno"};
 constexpr std::size_t kNumControls = std::size(kControls);
-using Addresses = std::array<sockaddr_in, kNumControls>; ///< one for each
+using Addresses = std::array<sockaddr_in, kNumControls>; ///< address for each congestion control
 
-/// A new socket under this control: a connection keeps what it began with (BBR its pacing timer),
-/// so that is set before there is one. Where the system has no such control it keeps its own
-/// choice.
+/// Makes a socket with this congestion control. The control is set before there is a connection,
+/// since a connection keeps parts of its first one (BBR its pacing timer). Where the system lacks
+/// the control, the socket keeps the system's choice.
 int new_socket(const char* control) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) fail("socket");
@@ -54,11 +57,11 @@ int new_socket(const char* control) {
   return fd;
 }
 
-/// A connected socket that never blocks.
+/// Connected socket that never blocks.
 class Stream {
  public:
-  /// Messages are sent from and received into `room` bytes, over and over; 1: always the same
-  /// place.
+  /// Sends messages from, and receives messages into, `room` bytes over and over; 1: always the
+  /// same place.
   Stream(int fd, std::size_t room) : fd_(fd), room_(room), from_(room + kLargestPiece, 1) {
     to_.resize(from_.size());
     const int on = 1;
@@ -69,8 +72,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Sends `out` bytes and receives `in` bytes at the same time, in any order, at most `piece` with
-  /// one call.
+  /// Sends `out` bytes and receives `in` bytes at the same time, in any order, at most `piece` per
+  /// call.
   void exchange(std::size_t out, std::size_t in, std::size_t piece = kPieceBytes) {
     std::size_t sent = 0, received = 0;
     while (sent < out || received < in) {
@@ -111,7 +114,8 @@ int listen_at(const std::string& address, const char* control, sockaddr_in* boun
   return fd;
 }
 
-// Both sides take the same steps; a trip of 8 bytes before each keeps them together.
+// Takes the same steps on both sides; a round trip of 8 bytes before each step keeps the sides
+// together.
 void take_steps(Stream& stream, bool first, Figures* out) {
   const auto trips = [&](int count) {
     for (int i = 0; i < count; ++i) {
@@ -123,7 +127,7 @@ void take_steps(Stream& stream, bool first, Figures* out) {
   auto start = Clock::now();
   trips(kTrips);
   out->emplace_back("round_trip_us", seconds_since(start) * 1e6 / kTrips);
-  for (int pass = 0; pass < 2; ++pass) { // the first one opens the congestion window
+  for (int pass = 0; pass < 2; ++pass) { // the first pass opens the congestion window
     trips(1);
     start = Clock::now();
     stream.exchange(first ? kStreamBytes : 8, first ? 8 : kStreamBytes);
@@ -135,8 +139,8 @@ void take_steps(Stream& stream, bool first, Figures* out) {
   }
 }
 
-// What an allreduce of two ranks has to exchange, through buffers of that size and not a small one
-// that stays in the cache: for each size the median, of the best way to cut it.
+// Measures the exchanges of a two-rank allreduce, through buffers of that size and not a small one
+// that stays in the cache: for each size the median time of the best piece size.
 void take_exchanges(Stream& stream, bool, Figures* out) {
   constexpr double kSecondsEach = 0.06;
   for (const std::size_t bytes : kExchanged) {
@@ -146,7 +150,7 @@ void take_exchanges(Stream& stream, bool, Figures* out) {
       const std::size_t piece = std::min(limit, bytes);
       if (piece == last) continue;
       last = piece;
-      // Both sides come to the same number.
+      // Both sides compute the same number.
       const double expected = 6e-6 + static_cast<double>(bytes) / 3e9;
       std::vector<double> us(static_cast<std::size_t>(std::max(5.0, kSecondsEach / expected)));
       for (double& one : us) {
@@ -163,13 +167,13 @@ void take_exchanges(Stream& stream, bool, Figures* out) {
   }
 }
 
-/// What to do with each connection, and the memory for it.
+/// Steps to take on each connection, and the bytes of memory for it.
 struct Program {
   void (*steps)(Stream& stream, bool first, Figures* out);
   std::size_t room;
 };
 
-/// The second process; returns its exit status.
+/// Runs the second process and returns its exit status.
 int answer(const std::vector<std::string>& namespaces, const Addresses& to,
            const Program& program) {
   try {
@@ -186,9 +190,26 @@ int answer(const std::vector<std::string>& namespaces, const Addresses& to,
     }
     return 0;
   } catch (const std::exception&) {
-    return 1; // the first process says what is wrong
+    return 1; // the first process reports the error
   }
 }
+
+/// Process that is killed, and reaped, if it is not awaited because of an error.
+class Child {
+ public:
+  explicit Child(pid_t pid) : pid_(pid) {}
+  ~Child() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    await();
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  void await() { ::waitpid(std::exchange(pid_, 0), nullptr, 0); }
+
+ private:
+  pid_t pid_; ///< 0: the process has been reaped
+};
 
 bool is_time(const std::string& figure) { return figure.ends_with("_us"); }
 
@@ -200,9 +221,10 @@ void measure(const std::vector<std::string>& namespaces, const Program& program,
     listeners[i] =
         listen_at(namespaces.empty() ? "127.0.0.1" : namespaces[2], kControls[i], &bound[i]);
   }
-  const pid_t other = ::fork();
-  if (other < 0) fail("fork");
-  if (other == 0) ::_exit(answer(namespaces, bound, program));
+  const pid_t pid = ::fork();
+  if (pid < 0) fail("fork");
+  if (pid == 0) ::_exit(answer(namespaces, bound, program));
+  Child other(pid);
   pin(processors()[0]);
   for (const int listener : listeners) {
     pollfd waiting{listener, POLLIN, 0};
@@ -212,14 +234,14 @@ void measure(const std::vector<std::string>& namespaces, const Program& program,
     Figures found;
     program.steps(stream, true, &found);
     if (out->empty()) *out = found;
-    for (std::size_t i = 0; i < found.size(); ++i) { // the best of all controls
+    for (std::size_t i = 0; i < found.size(); ++i) { // keep the best of all congestion controls
       double& best = (*out)[i].second;
       best = is_time(found[i].first) ? std::min(best, found[i].second)
                                      : std::max(best, found[i].second);
     }
     ::close(listener);
   }
-  ::waitpid(other, nullptr, 0);
+  other.await();
 }
 
 } // namespace

@@ -8,7 +8,7 @@ COLUMN = 12
 
 
 def records(result):
-    """JSON with a line for each record of a list, so that a recorded file can be read and compared."""
+    """Returns JSON with a line for each record, so that recorded files can be read and compared."""
     def value(one):
         if not isinstance(one, list) or not one:
             return json.dumps(one)

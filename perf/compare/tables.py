@@ -20,12 +20,12 @@ def key_of(run):
 
 
 def usable(run):
-    """A run during which the cores moved says nothing about either of their distances."""
+    """Returns whether the cores kept their distance: else a run says nothing about either distance."""
     return run["state"] != "changed"
 
 
 def pair_ratios(runs, peer, own, size):
-    """peer / own for each round in which both ran in the state of `runs`."""
+    """Returns peer / own for each round in which both ran in the state of `runs`."""
     by_round = {}
     for run in runs:
         if size in run["rows"]:
@@ -35,7 +35,7 @@ def pair_ratios(runs, peer, own, size):
 
 
 def row_of(runs, names, size):
-    """Medians of every library, and for each of whorl's the ratio to the fastest other one."""
+    """Returns medians of every library, and for each whorl column the ratio to the fastest other."""
     times = {}
     for run in runs:
         if size in run["rows"]:
@@ -48,7 +48,7 @@ def row_of(runs, names, size):
     for own in filter(is_whorl, names):
         ratios = {peer: pair_ratios(runs, peer, own, size) for peer in names if not is_whorl(peer)}
         most = max(map(len, ratios.values()), default=0)
-        # One that had the luck of a single fast round is not the fastest.
+        # A library with fewer than half of the rounds is not counted as the fastest.
         ratios = {peer: some for peer, some in ratios.items() if some and 2 * len(some) >= most}
         if ratios:
             peer = min(ratios, key=lambda one: statistics.median(ratios[one]))
@@ -61,7 +61,7 @@ def row_of(runs, names, size):
 
 
 def tables(runs):
-    """A table for each case and each distance of the cores."""
+    """Returns a table for each case and each distance of the cores."""
     names = list(dict.fromkeys(run["library"] for run in runs))
     names = [name for name in names if is_whorl(name)] + \
             [name for name in names if not is_whorl(name)]
@@ -90,7 +90,7 @@ def tables(runs):
 
 
 def merged(results):
-    """One result of several, whose rounds stay apart: only runs of one round are divided."""
+    """Merges results, whose rounds stay apart: only runs of one round are divided."""
     out = dict(results[0], runs=[], limits=[], problems=[])
     for number, result in enumerate(results):
         out["runs"] += [{**run, "series": f"{number}:{run.get('series', run['round'])}"}
@@ -102,7 +102,7 @@ def merged(results):
 
 
 def creation_ms(runs):
-    """{ranks: median of the creation of whorl's communicator on one host}"""
+    """Returns {ranks: median of the creation of whorl's communicator on one host}."""
     found = {}
     for run in runs:
         if run["where"] == "shm" and is_whorl(run["library"]) and run.get("init_ms"):
@@ -111,6 +111,6 @@ def creation_ms(runs):
 
 
 def losses(all_tables, below=1.0):
-    """(table, own, row's bytes, ratio) wherever whorl is slower than the fastest other library."""
+    """Returns (table, own, bytes, ratio) wherever whorl is slower than the fastest other library."""
     return [(table, own, row["bytes"], found) for table in all_tables for row in table["rows"]
             for own, found in row["ratios"].items() if found["ratio"] < below]

@@ -1,4 +1,4 @@
-"""What whorl wants to reach, and whether these tables show it."""
+"""Targets for whorl's speed, and whether the given tables meet them."""
 import plan
 import report
 import tables
@@ -9,7 +9,7 @@ PLAIN = ("whorl-plain",)
 
 
 class Worst:
-    """The worst of many figures against a limit, with where it was found."""
+    """The worst of many figures against a limit, and its place in the tables."""
 
     def __init__(self, limit, at_least):
         self.limit, self.at_least = limit, at_least
@@ -23,7 +23,7 @@ class Worst:
             self.value, self.place = value, place
 
     def verdict(self, what):
-        """(met, sentence); met is None where nothing was measured."""
+        """Returns (met, sentence); met is None where nothing was measured."""
         limit = f"{'at least' if self.at_least else 'at most'} {self.limit:g}"
         if not self.seen:
             return None, f"not measured: {what}, {limit}"
@@ -44,7 +44,7 @@ def headline(all_tables, where):
 
 
 def rows_of(some_tables, owns, sizes=lambda size: True):
-    """(table, row, own, ratio) of every ratio."""
+    """Returns (table, row, own, ratio) of every ratio."""
     return [(table, row, own, row["ratios"][own]["ratio"]) for table in some_tables
             for row in table["rows"] if sizes(row["bytes"]) for own in owns if own in row["ratios"]]
 
@@ -57,7 +57,7 @@ def ratio_target(what, limit, found):
 
 
 def mean_target(what, limit, some_tables, owns):
-    """The geometric mean over all sizes of these tables, for the worse of the columns."""
+    """Judges the geometric mean over all sizes of these tables, for the worse of the columns."""
     worst = Worst(limit, True)
     for own in owns:
         ratios = [ratio for *_, ratio in rows_of(some_tables, (own,))]
@@ -87,12 +87,12 @@ def gloo_target(what, limit, some_tables, sizes):
 
 
 def smallest(table):
-    """The row of 8 B, or of as many as give every rank an element."""
+    """Returns the row of 8 B, or of the least size that gives every rank an element."""
     return table["rows"][0] if table["rows"][0]["bytes"] <= 64 else None
 
 
 def verdicts(all_tables, cores, init_ms):
-    """(met, sentence) for each target. `init_ms`: {ranks: creation of whorl's communicators}."""
+    """Returns (met, sentence) for each target. `init_ms`: {ranks: creation of whorl's communicators}."""
     shm, hosts = headline(all_tables, plan.SHM), headline(all_tables, plan.HOSTS)
     upto8 = [table for table in shm if table["ranks"] <= 8]
     crowded = [table for table in shm if table["ranks"] > cores]

@@ -1,4 +1,4 @@
-// How long the kernels of an operation take to leave after an abort.
+// Measures how long the kernels of an operation take to leave after an abort.
 #include <thread>
 
 #include "perf/common/forked.h"
@@ -21,7 +21,7 @@ int measure_abort(const Settings& settings) {
     for (int round = 0; round < settings.rounds; ++round) {
       World world(whorl, settings.ranks);
       const auto collective = [&] { world.issue(layout, memory.address(), type); };
-      collective(); // allocates
+      collective(); // the first operation allocates
       world.synchronize();
       double begin = now_us();
       collective();
@@ -29,7 +29,7 @@ int measure_abort(const Settings& settings) {
       rounds.add("operation", now_us() - begin);
       collective();
       begin = now_us();
-      std::thread aborts([&] { world.abort(); }); // which also waits for the kernels
+      std::thread aborts([&] { world.abort(); }); // abort() also waits for the kernels
       world.synchronize();
       rounds.add("whorl", now_us() - begin);
       aborts.join();

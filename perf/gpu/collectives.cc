@@ -1,5 +1,5 @@
-// Collectives of ranks that share a device and a process, against the device's own kernels, NCCL
-// and a ring kernel made for the case.
+// Measures collectives of ranks that share a device and a process, against the device's own
+// kernels, NCCL and a ring kernel written for this case.
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -15,13 +15,13 @@
 namespace perf::gpu {
 namespace {
 
-constexpr std::size_t kMostOperations = 100; ///< of a graph
+constexpr std::size_t kMaxOperations = 100; ///< maximum number of operations in a graph
 
-/// One way to do what a row is about.
+/// One way to carry out the operation of a row.
 struct Variant {
   std::string name;
   Timer* timer;
-  std::function<void()> body; ///< all operations of a round
+  std::function<void()> body; ///< queues all operations of a round
   std::unique_ptr<Replay> replay;
   std::string why_eager;
 
@@ -29,7 +29,7 @@ struct Variant {
 };
 
 float sample(std::size_t word) {
-  // As Device::fill() writes floats.
+  // Device::fill() writes floats in this way.
   const std::uint32_t bits = (random_word(word) & 0x807fffffU) | 0x3f800000U;
   return __builtin_bit_cast(float, bits);
 }
@@ -49,7 +49,7 @@ class Case {
              {"bytes", std::max(layout_.send_bytes, layout_.recv_bytes)},
              {"type", settings_.type},
              {"moved_bytes", layout_.moved()}};
-    Places places(layout_.moved(), device_.cache_bytes(), settings_.memory, kMostOperations);
+    Places places(layout_.moved(), device_.cache_bytes(), settings_.memory, kMaxOperations);
     if (places.count() == 0) {
       row["skipped"] = "memory: it needs " + std::to_string(layout_.moved() >> 20) + " MiB";
       return emit(settings_, row);
@@ -60,7 +60,7 @@ class Case {
     PERF_CUDA(cuStreamSynchronize(streams[0]));
 
     const std::size_t operations =
-        operations_for(static_cast<double>(layout_.moved()), settings_.ms, kMostOperations);
+        operations_for(static_cast<double>(layout_.moved()), settings_.ms, kMaxOperations);
     Timer all(streams);
     Timer one({streams[0]});
     const auto repeat = [&](auto&& operation) {
@@ -74,7 +74,7 @@ class Case {
                         repeat([&](CUdeviceptr place) { whorl.issue(layout_, place, type_); }),
                         nullptr,
                         {}});
-    whorl.issue(layout_, base_, type_); // where loading, mapping and errors belong
+    whorl.issue(layout_, base_, type_); // includes loading and mapping; reports errors
     whorl.synchronize();
     row["wrong"] = wrong();
     std::unique_ptr<Timer> theirs;
@@ -126,7 +126,7 @@ class Case {
           how[variant.name] = std::string("eager: ") + failure.what();
         }
       }
-      variant.run(); // what is slow the first time
+      variant.run(); // untimed: the first run is slower
     }
     Rounds rounds;
     for (int round = 0; round < settings_.rounds; ++round) {
@@ -139,7 +139,7 @@ class Case {
     row["rounds"] = settings_.rounds;
     row["places"] = places.count();
     row["us"] = rounds.us();
-    row["least_us"] = rounds.least_us();
+    row["min_us"] = rounds.min_us();
     row["times_as_fast_as"] = rounds.ratios("whorl");
     emit(settings_, row);
   }
@@ -154,7 +154,7 @@ class Case {
     return ring;
   }
 
-  /// The float that must stand at element `i` of a rank's result.
+  /// Returns the float that must stand at element `i` of a rank's result.
   [[nodiscard]] float expected(int rank, std::size_t i) const {
     const std::size_t stride = layout_.send_bytes / 4;
     if (layout_.kind == Kind::kAllGather) return sample(i); // blocks lie side by side
@@ -167,8 +167,8 @@ class Case {
     return sum;
   }
 
-  /// Of some elements at the beginning and the end of each rank's result; only of floats.
-  /// `tolerance`: of an algorithm that adds in an order of its own. −1: not checked.
+  /// Counts the wrong elements among some at the beginning and the end of each rank's result; −1
+  /// for types other than float. `tolerance` is for algorithms that add in an order of their own.
   [[nodiscard]] int wrong(float tolerance = 0) const {
     if (settings_.type != "float") return -1;
     const std::size_t count = layout_.recv_bytes / 4;
@@ -217,13 +217,13 @@ int measure_collectives(const Settings& given) {
   std::size_t needed = 4096;
   for (const std::size_t bytes : settings.sizes) {
     const std::size_t moved = Layout(kind, settings.ranks, bytes).moved();
-    needed = std::max(
-        needed, Places(moved, device.cache_bytes(), settings.memory, kMostOperations).bytes());
+    needed = std::max(needed,
+                      Places(moved, device.cache_bytes(), settings.memory, kMaxOperations).bytes());
   }
   const Memory arena(needed);
-  const Memory flags(kMostRingBlocks * 4);
+  const Memory flags(kMaxRingBlocks * 4);
   {
-    const std::vector<std::uint32_t> zeros(kMostRingBlocks);
+    const std::vector<std::uint32_t> zeros(kMaxRingBlocks);
     Stream stream;
     PERF_CUDA(cuMemcpyAsync(flags.address(), reinterpret_cast<CUdeviceptr>(zeros.data()),
                             flags.bytes(), stream.get()));

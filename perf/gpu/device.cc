@@ -32,8 +32,8 @@ Driver load() {
   return functions;
 }
 
-/// What of a word of random bits makes numbers of a type whose magnitude lies in [1, 2): no
-/// infinities, and sums that stay finite.
+/// Returns the masks that turn random bits into numbers of a type whose magnitude lies in [1, 2):
+/// no infinities, and sums that stay finite.
 Fill pattern_of(int type) {
   switch (type) {
     case XCCL(Float32):
@@ -95,7 +95,7 @@ Device::Device() {
   PERF_CUDA(cuModuleGetFunction(&ring_, module, "perf_ring"));
   int resident = 0;
   PERF_CUDA(cuOccupancyMaxActiveBlocksPerMultiprocessor(&resident, ring_, kThreads, 0));
-  ring_blocks_ = std::min(std::max(resident, 1) * processors_, static_cast<int>(kMostRingBlocks));
+  ring_blocks_ = std::min(std::max(resident, 1) * processors_, static_cast<int>(kMaxRingBlocks));
 }
 
 std::size_t Device::free_bytes() const {

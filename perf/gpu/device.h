@@ -29,7 +29,7 @@ namespace perf::gpu {
   function(cuStreamWriteValue32)
 // clang-format on
 
-/// The CUDA driver, loaded at run time.
+/// Functions of the CUDA driver, which is loaded at run time.
 struct Driver {
 #define PERF_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   PERF_CUDA_FUNCTIONS(PERF_CUDA_MEMBER)
@@ -55,7 +55,7 @@ class Event {
   CUevent event_ = nullptr;
 };
 
-/// A stream that does not wait for the default stream.
+/// Stream that does not wait for the default stream.
 class Stream {
  public:
   Stream() { PERF_CUDA(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING)); }
@@ -84,7 +84,7 @@ class Memory {
   std::size_t bytes_;
 };
 
-/// Host memory that the device reaches.
+/// Host memory that the device can access.
 class Pinned {
  public:
   explicit Pinned(std::size_t bytes) { PERF_CUDA(cuMemHostAlloc(&memory_, bytes, 0)); }
@@ -97,27 +97,30 @@ class Pinned {
   void* memory_ = nullptr;
 };
 
-/// The first device, made the thread's, with the kernels of kernels.cu.
+/// First device, with the kernels of kernels.cu; current on the thread that constructs it.
 class Device {
  public:
   Device();
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int driver_version() const { return driver_version_; }
   [[nodiscard]] int processors() const { return processors_; }
-  [[nodiscard]] std::size_t cache_bytes() const { return cache_bytes_; } ///< L2
+  /// Returns the size of the L2 cache.
+  [[nodiscard]] std::size_t cache_bytes() const { return cache_bytes_; }
   [[nodiscard]] std::size_t free_bytes() const;
-  /// What its memory could do at most: 2 · clock · width of the bus, in bytes per second; 0:
-  /// unknown.
+  /// Returns the peak rate of the device's memory: 2 · clock · width of the bus, in bytes per
+  /// second; 0: unknown.
   [[nodiscard]] double peak() const { return peak_; }
 
   void empty(CUstream stream) const;
-  /// a[i] = b[i] + 3 c[i], over thirds of `bytes` from `base` on: reads two, writes the last.
+  /// Computes a[i] = b[i] + 3 c[i], over thirds of `bytes` from `base` on: reads two, writes the
+  /// last.
   void triad(CUdeviceptr base, std::size_t bytes, CUstream stream) const;
-  /// Copies the first half of `bytes` from `base` on to the second.
+  /// Copies the first half of the `bytes` at `base` to the second half.
   void copy(CUdeviceptr base, std::size_t bytes, CUstream stream) const;
-  /// Fills with numbers of `type` (whorlDataType_t) that look random, see random_word().
+  /// Fills with pseudorandom numbers of `type` (whorlDataType_t), see random_word().
   void fill(CUdeviceptr base, std::size_t bytes, int type, CUstream stream) const;
-  /// A ring allreduce of float sums that is made for this case: the ranks' blocks run together.
+  /// Arguments of a ring allreduce of float sums, written for ranks whose blocks run at the same
+  /// time.
   struct Ring;
   void ring(const Ring& ring, CUstream stream) const;
 
@@ -133,9 +136,9 @@ class Device {
 
 struct Device::Ring {
   std::vector<CUdeviceptr> send, recv;
-  std::size_t bytes; ///< of each rank; a multiple of 16
-  CUdeviceptr flags; ///< kMostRingBlocks words that were zero once
+  std::size_t bytes; ///< bytes of each rank; a multiple of 16
+  CUdeviceptr flags; ///< kMaxRingBlocks words that were zeroed once
 };
-inline constexpr std::size_t kMostRingBlocks = 1024;
+inline constexpr std::size_t kMaxRingBlocks = 1024;
 
 } // namespace perf::gpu

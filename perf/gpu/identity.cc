@@ -1,5 +1,5 @@
-// Whether results on a device are bit for bit what they have to be, whatever the number of ranks,
-// the path and the pieces.
+// Checks whether results on a device are bit for bit as required, whatever the number of ranks, the
+// path and the pieces.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,15 +19,15 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr int kMostRanks = 16;
+constexpr int kMaxRanks = 16;
 
 struct Data {
-  std::vector<Bytes> inputs; ///< of each rank
+  std::vector<Bytes> inputs; ///< input of each rank
   Bytes sum;                 ///< combined from rank 0 to the last, rounded once
 };
 
-/// `sensitive`: numbers of different magnitudes, whose sum depends on the order; otherwise small
-/// integers, whose sum does not.
+/// Makes inputs and their sum. `sensitive` inputs have different magnitudes, so that their sum
+/// depends on the order; the others are small integers, whose sum does not.
 template <whorl::DataType kType>
 Data make(int ranks, std::size_t count, bool sensitive) {
   using R = whorl::kernels::Reduction<kType, whorl::ReduceOp::kSum>;
@@ -41,7 +41,7 @@ Data make(int ranks, std::size_t count, bool sensitive) {
     Bytes& input = data.inputs[static_cast<std::size_t>(rank)];
     input.resize(count * sizeof(Storage));
     for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t bits = random_word(i * kMostRanks + static_cast<std::size_t>(rank));
+      const std::uint32_t bits = random_word(i * kMaxRanks + static_cast<std::size_t>(rank));
       double value = static_cast<double>(bits % 3);
       if (sensitive && std::is_floating_point_v<typename Format::Value>) {
         value = (1 + static_cast<double>(bits & 0xffff) / 0x10000) *
@@ -92,12 +92,12 @@ std::int64_t differing(const Bytes& got, const Bytes& right, std::size_t size) {
   return wrong;
 }
 
-/// What the ranks have found together.
+/// Counts of wrong elements on all ranks together.
 struct Found {
-  std::atomic<std::int64_t> order, host; ///< elements that differ from the rank order, the host
+  std::atomic<std::int64_t> order, host; ///< elements that differ from rank order, host's result
 };
 
-/// The ranks of one thread: one, or all.
+/// Ranks of one thread: one rank, or all.
 class Ranks {
  public:
   Ranks(const Settings& settings, const UniqueId& id, int first, int count)
@@ -181,7 +181,7 @@ class Ranks {
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 
-/// Shared by the processes.
+/// Memory that the processes share.
 struct Board {
   Meeting meeting;
   UniqueId id;

@@ -1,4 +1,4 @@
-// The baselines that whorl's kernels are compared with.
+// Baseline kernels that whorl's kernels are compared with.
 
 #include "perf/gpu/kernels.h"
 
@@ -34,7 +34,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   work.run(lane_of_grid());
 }
 
-// Launched cooperatively: all blocks run at the same time, so that they may wait for each other.
+// Runs a ring allreduce. Launched cooperatively: all blocks run at the same time, so that they may
+// wait for each other.
 extern "C" __global__ void __launch_bounds__(kThreads)
     perf_ring(const __grid_constant__ RingWork work) {
   const int rank = static_cast<int>(blockIdx.x) / work.channels;
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int before = (rank + work.ranks - 1) % work.ranks;
   std::uint32_t* const own = work.flags + blockIdx.x;
   const std::uint32_t* const theirs = work.flags + before * work.channels + channel;
-  // All flags are equal between launches; a block's own changes by itself only.
+  // All flags are equal between launches; only the block itself changes its own flag.
   const std::uint32_t begin = *own;
   const Lane lane{threadIdx.x, blockDim.x};
   for (int t = 0; t < work.steps(); ++t) {

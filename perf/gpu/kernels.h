@@ -1,7 +1,7 @@
 #pragma once
 
-// The bodies of the baseline kernels: one text for the device and for the pretended device of the
-// tests, which runs their threads one after the other.
+// Bodies of the baseline kernels: one text for the device and for the tests' pretended device,
+// which runs their threads one after the other.
 
 #include <cstdint>
 
@@ -16,13 +16,13 @@
 namespace perf::gpu {
 
 inline constexpr int kThreads = 512;
-inline constexpr int kMostRanks = 16;
+inline constexpr int kMaxRanks = 16;
 
 struct alignas(16) Floats {
   float v[4];
 };
 
-/// A thread's place among all that do the same work.
+/// Index of a thread among all `count` threads that share the work.
 struct Lane {
   std::uint64_t index, count;
 };
@@ -34,7 +34,7 @@ struct Triad {
   std::uint64_t vectors;
 
   PERF_BOTH void run(Lane lane) const {
-    constexpr int kUnroll = 4; // 128 bytes of loads under way in each thread
+    constexpr int kUnroll = 4; // 128 bytes of loads in flight in each thread
     for (std::uint64_t first = lane.index; first < vectors; first += lane.count * kUnroll) {
       Floats x[kUnroll], y[kUnroll];
       PERF_UNROLL
@@ -57,7 +57,7 @@ struct Triad {
   }
 };
 
-/// The bits of word `index`: a mixing function of 32 bits.
+/// Returns the bits of word `index`: a mixing function of 32 bits.
 PERF_BOTH std::uint32_t random_word(std::uint64_t index) {
   std::uint64_t x = index * 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ULL;
@@ -67,7 +67,7 @@ PERF_BOTH std::uint32_t random_word(std::uint64_t index) {
 struct Fill {
   std::uint32_t* words;
   std::uint64_t count;
-  std::uint32_t mask[2], bits[2]; ///< of even and of odd words
+  std::uint32_t mask[2], bits[2]; ///< bits of even and of odd words
 
   PERF_BOTH void run(Lane lane) const {
     for (std::uint64_t i = lane.index; i < count; i += lane.count) {
@@ -76,14 +76,15 @@ struct Fill {
   }
 };
 
-/// An allreduce over the ring of ranks: in step t < N − 1 a rank adds to its own part what the rank
-/// before has of it, in the others it copies. A rank reads the memory of the one before.
+/// Arguments and steps of an allreduce over the ring of ranks: in step t < N − 1 a rank adds its
+/// own input to a part read from the rank before, in later steps it copies a part. Ranks only read
+/// each other's memory.
 struct RingWork {
-  const Floats* send[kMostRanks];
-  Floats* recv[kMostRanks];
-  std::uint32_t* flags; ///< one for each block: steps done since the beginning of time
+  const Floats* send[kMaxRanks];
+  Floats* recv[kMaxRanks];
+  std::uint32_t* flags; ///< [block]: number of steps done since the memory was zeroed
   std::uint64_t vectors;
-  int ranks, channels; ///< blocks: ranks × channels
+  int ranks, channels; ///< the grid has ranks × channels blocks
 
   PERF_BOTH int steps() const { return 2 * (ranks - 1); }
 

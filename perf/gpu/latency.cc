@@ -1,4 +1,4 @@
-// How long a small allreduce takes, against the launch of a kernel that does nothing.
+// Measures how long a small allreduce takes, against the launch of an empty kernel.
 #include "perf/common/forked.h"
 #include "perf/gpu/rows.h"
 #include "perf/gpu/world.h"
@@ -6,9 +6,10 @@
 namespace perf::gpu {
 namespace {
 
-constexpr int kChain = 20; ///< operations of a graph
+constexpr int kChain = 20; ///< number of operations in a graph
 
-/// Microseconds from the call until the host knows that the work is done: the median of `times`.
+/// Returns the microseconds from a call until the host knows that the work is done: the median of
+/// `times`.
 template <class Issue, class Wait>
 double to_completion(int times, const Issue& issue, const Wait& wait) {
   std::vector<double> all;

@@ -14,12 +14,12 @@ namespace perf::gpu {
   function(Reduce) function(GetErrorString) function(GetLastError) function(GetVersion)
 // clang-format on
 
-/// A library with NCCL's interface: whorl, or NCCL, whose types and numbers are whorl's.
+/// Library with NCCL's interface: whorl, or NCCL, whose types and numbers are whorl's.
 class Library {
  public:
-  /// whorl, which this program is linked with.
+  /// Returns whorl, which this program is linked with.
   static Library whorl();
-  /// The one at `path`, which stays loaded. Throws Failure.
+  /// Loads and returns the NCCL at `path`, which stays loaded. Throws Failure.
   static Library nccl(const std::string& path);
 
 #define PERF_LIBRARY_MEMBER(name) decltype(&XCCL(name)) name = nullptr;
@@ -35,7 +35,8 @@ class Library {
   std::string name_;
 };
 
-/// Whether the text of a name is in the library whorl: whether it has that parameter.
+/// Returns whether the file of the library whorl contains the text `name`: whether it has that
+/// parameter.
 bool whorl_mentions(const std::string& name);
 
 } // namespace perf::gpu

@@ -5,21 +5,21 @@
                [--nccl PATH] [--devices PROGRAM] [--note TEXT] [--smoke]
 
 Writes FOLDER/measure.json and FOLDER/measure.md. One step that fails, or takes too long, does not stop
-the others; what there is no time for is marked. Exit status: 0 if every step that began ended well and
+the others; steps without time are marked. Exit status: 0 if every step that began ended well and
 no result was wrong, whatever the speed; 1 otherwise; 77 where there is no device.
 
 measure.json is one object:
   schema 1, command, begun, seconds, budget_s, notes
-  device                          what `gpu_bench device` says
-  devices_before, devices_after   what `whorl-devices --json` says
+  device                          output of `gpu_bench device`
+  devices_before, devices_after   output of `whorl-devices --json`
   steps   [{measurement, title, command, seconds, status}]
   rows    [{measurement, collective, ranks, bytes, type, …}], each with
-            moved_bytes           that any algorithm must read and write
-            us, least_us          {variant: median, least microseconds of one operation}
+            moved_bytes           bytes that any algorithm must read and write
+            us, min_us          {variant: median, least microseconds of one operation}
             times_as_fast_as      {variant: median over the rounds of its time / whorl's}
             predicted_us, predicted_…_us      [model]; null: none
             target, verdict       "met", "missed" or null: none for this row
-            wrong                 elements of a sample; −1: not looked at
+            wrong                 wrong elements of a sample; −1: not checked
           or with `skipped`, the reason: "not run: time", "failed: …", "memory: …", …"""
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ import tables  # noqa: E402
 from plan import Plan, Row, Step, predicted_other_us, predicted_us, target_of  # noqa: E402
 
 SKIPPED = 77
-LEAST_SECONDS = 4  # that a step is begun with
+LEAST_SECONDS = 4  # minimum time left with which a step begins
 NCCL_OF_SEVERAL_RANKS = 23000
 
 
 def run(command: list[str], limit: float, environment: dict[str, str]) -> tuple[str, str, str]:
-    """Output, errors, and what became of it: "ok", "time" or a reason."""
+    """Returns output, errors and the outcome: "ok", "time" or a reason."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, **environment}, start_new_session=True)
     try:
         out, errors = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # its ranks, too
+        os.killpg(process.pid, signal.SIGKILL)  # the group includes its ranks
         out, errors = process.communicate()
         return out, errors, "time"
     if process.returncode == 0:
@@ -71,14 +71,14 @@ def rows_in(text: str) -> list[Row]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
-            continue  # what a library prints
+            continue  # output of a library
         if isinstance(row, dict) and "measurement" in row:
             rows.append(row)
     return rows
 
 
 def find_nccl() -> tuple[str, str]:
-    """The path of an NCCL that takes several ranks on a device, or why there is none."""
+    """Returns the path of an NCCL that takes several ranks on a device, or why there is none."""
     candidates = []
     for package in ("nvidia.nccl", "torch"):
         try:
@@ -164,7 +164,7 @@ class Measurement:
         self.enter(step, rows_in(out), status)
 
     def enter(self, step: Step, rows: list[Row], status: str) -> None:
-        """The rows that came, and one for each that did not."""
+        """Enters the rows of a step, and a marked row for each that is missing."""
         everywhere = next((row["skipped"] for row in rows
                            if "skipped" in row and "bytes" not in row and "us" not in row), "")
         for row in rows:

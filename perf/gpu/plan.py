@@ -1,4 +1,4 @@
-"""What is measured, with what, and what is predicted: the table M1 to M9 of docs/gpu.md."""
+"""Steps to measure and predictions for them: the table M1 to M9 of docs/gpu.md."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Row = dict[str, Any]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-# Of the memory's peak, what a kernel that only reads and writes gets, and microseconds between two
-# kernels of a graph: assumptions, which nothing here has measured.
+# Share of the memory's peak that a kernel that only reads and writes reaches, and microseconds between
+# two kernels of a graph: both assumed, not measured.
 REACHABLE = 0.92
 NODE_US = 1.5
 TYPES = ("float", "double", "bfloat16", "half", "f8e4m3", "f8e5m2", "int8")
@@ -19,8 +19,8 @@ TYPES = ("float", "double", "bfloat16", "half", "f8e4m3", "f8e5m2", "int8")
 
 @dataclass
 class Step:
-    """One run of gpu_bench, or of a script in its place. `rows`: what identifies each row that should
-    come of it."""
+    """One run of gpu_bench, or of a script in its place. `rows`: keys of each row that it
+    should print."""
 
     measurement: str
     title: str
@@ -29,7 +29,7 @@ class Step:
     limit: float = 60  # seconds
     environment: dict[str, str] = field(default_factory=dict)
     script: str = ""
-    skipped: str = ""  # why it is not run
+    skipped: str = ""  # reason why the step is not run
 
     def line(self) -> str:
         variables = " ".join(f"{name}={value}" for name, value in self.environment.items())
@@ -75,7 +75,7 @@ class Plan:
                     rows, **fields)
 
     def steps(self) -> list[Step]:
-        """In the order of their importance: what the time does not suffice for is at the end."""
+        """Returns the steps in the order of their importance: those without time are at the end."""
         return [*self.identity(), *self.fused(), *self.latency(), *self.types(),
                 *self.processes(), *self.by_host(), *self.ring(), *self.abort(), *self.others()]
 
@@ -152,7 +152,7 @@ class Plan:
         sizes = [1000, 64 * KIB] if self.smoke else [1000, 64 * KIB, 4 * MIB]
         paths: list[tuple[str, dict[str, str]]] = [
             ("one kernel", {}),
-            # An algorithm that adds in the order of the ranks.
+            # twoshot adds in the order of the ranks.
             ("schedules", {"WHORL_DEVICE_ALGO": "schedule", "WHORL_ALGO": "twoshot"}),
             ("processes", {}), ("host", {"WHORL_DEVICE_IPC": "0"}),
             ("host, pieces of 64 KiB", {"WHORL_DEVICE_IPC": "0", "WHORL_PIECE_BYTES": "65536"})]
@@ -173,8 +173,8 @@ class Plan:
 
 
 def predicted_us(row: Row, peak: float, ping_us: float | None) -> float | None:
-    """[model] of what whorl takes, from byte counts. `peak`: of the memory, bytes per second; 0:
-    unknown. `ping_us`: measured, from one process's stream to another's."""
+    """Predicts [model] whorl's time from byte counts. `peak`: rate of the memory, bytes per second; 0:
+    unknown. `ping_us`: measured time from one process's stream to another's."""
     us = row.get("us") or {}
     if row["measurement"] == "M3":
         return us["empty"] + 2 if "empty" in us else None
@@ -189,7 +189,7 @@ def predicted_us(row: Row, peak: float, ping_us: float | None) -> float | None:
 
 
 def predicted_other_us(row: Row, other: str, peak: float) -> float | None:
-    """The same of what whorl is compared with."""
+    """Predicts the time of `other`, which whorl is compared with."""
     size, ranks = row.get("bytes", 0), row.get("ranks", 0)
     if not peak or row.get("collective") not in ("allreduce", "sums of torch"):
         return None
@@ -201,7 +201,7 @@ def predicted_other_us(row: Row, other: str, peak: float) -> float | None:
 
 @dataclasses.dataclass
 class Target:
-    """What a row should reach, and whether it does."""
+    """Target of a row, and whether the row meets it."""
 
     text: str
     met: bool

@@ -1,6 +1,6 @@
-// Ranks in processes of their own that share a device, over mapped memory or over the host; against
-// the kernel of one of them, copies to and from pinned memory, and what it costs that two processes
-// wait for each other on the device.
+// Measures ranks in processes of their own that share a device, over mapped memory or over the
+// host; against the kernel of one of them, copies to and from pinned memory, and the cost of two
+// processes waiting for each other on the device.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,18 +17,18 @@
 namespace perf::gpu {
 namespace {
 
-constexpr int kMostProcesses = 16;
+constexpr int kMaxProcesses = 16;
 constexpr std::size_t kPage = 4096;
 constexpr int kPings = 100;
 
-/// What the processes share.
+/// Memory that the processes share.
 struct Board {
   Meeting meeting;
   UniqueId id;
-  double us[kMostProcesses];
+  double us[kMaxProcesses];
   CUipcEventHandle events[2];
   std::atomic<int> turn;
-  alignas(kPage) std::uint32_t words[kPage / 4]; ///< that streams write and wait for
+  alignas(kPage) std::uint32_t words[kPage / 4]; ///< words that streams write and wait for
 };
 
 template <class T>
@@ -60,7 +60,7 @@ class Rank {
  private:
   [[nodiscard]] bool first() const { return rank_ == 0; }
 
-  /// The longest of all ranks' times, on rank 0.
+  /// Returns the longest of all ranks' times, on every rank.
   double longest(double us) {
     board_.us[rank_] = us;
     board_.meeting.meet();
@@ -99,10 +99,10 @@ class Rank {
                      comm_, "AllReduce");
       }
     };
-    issue(places.count()); // every place is mapped
+    issue(places.count()); // so that every place is mapped
     stream_.synchronize();
     board_.meeting.meet();
-    // As many operations as the slowest rank finds time for.
+    // Every rank runs as many operations as the slowest rank has time for.
     const double once = longest(timer.eager([&] { issue(2); })) / 2;
     const auto times = static_cast<std::size_t>(
         std::clamp(settings_.ms * 4 * 1000 / std::max(once, 1.0), 2.0, 100.0));
@@ -130,14 +130,15 @@ class Rank {
       row["operations"] = times;
       row["places"] = places.count();
       row["us"] = rounds.us();
-      row["least_us"] = rounds.least_us();
+      row["min_us"] = rounds.min_us();
       row["times_as_fast_as"] = rounds.ratios("whorl");
       emit(settings_, row);
     }
-    board_.meeting.meet(); // memory that others have mapped is not freed before
+    board_.meeting.meet(); // no rank frees memory that others still map
   }
 
-  /// Time to copy `bytes` from pinned memory to the device and as many back at the same time.
+  /// Returns the time to copy `bytes` from pinned memory to the device and as many back at the same
+  /// time.
   double copies(std::size_t bytes) {
     const std::size_t piece = std::min<std::size_t>(bytes, std::size_t{64} << 20);
     if (pinned_bytes_ < piece) {
@@ -155,7 +156,8 @@ class Rank {
     });
   }
 
-  /// Ranks 0 and 1 alone: their streams wait for each other's words, then for each other's events.
+  /// Measures ranks 0 and 1 alone: their streams wait for each other's words, then for each other's
+  /// events.
   void ping_pong() {
     Json row{{"collective", "ping-pong"}, {"ranks", 2}};
     try {
@@ -203,8 +205,8 @@ class Rank {
       row["note"] = "no events between processes";
       return;
     }
-    // A stream waits for what an event's last record was when it was told to wait, so the hosts
-    // take turns, too.
+    // A stream waits for the event's latest record at the time of the call, so the hosts must take
+    // turns, too.
     const double begin = now_us();
     for (int turn = 0; turn < 2 * kPings; ++turn) {
       while (board_.turn.load(std::memory_order_acquire) != turn) usleep(0);
@@ -223,7 +225,7 @@ class Rank {
     static_cast<void>(cuda.cuEventDestroy(own));
   }
 
-  /// Meets the other of ranks 0 and 1.
+  /// Waits until ranks 0 and 1 have both called it.
   void both() {
     const int now = ++pair_meetings_;
     pair_[rank_].store(now, std::memory_order_release);
@@ -231,7 +233,7 @@ class Rank {
   }
 
  public:
-  static std::atomic<int>* pair_; ///< shared; of ranks 0 and 1
+  static std::atomic<int>* pair_; ///< shared memory of ranks 0 and 1
 
  private:
   const Settings& settings_;
@@ -270,7 +272,7 @@ int measure_processes(const Settings& given) {
           const std::size_t most = device.free_bytes() / 100 * 80;
           if (settings.memory == 0 || settings.memory > most) settings.memory = most;
         }
-        // All ranks go on from the same figure, whoever has allocated meanwhile.
+        // All ranks take the smallest figure: others may have allocated since it was read.
         board->us[rank] = static_cast<double>(settings.memory);
         board->meeting.meet();
         settings.memory =

@@ -1,4 +1,4 @@
-"""The rows of perf/gpu/measure.py as tables."""
+"""Tables of the rows of perf/gpu/measure.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def speed(row: Row, variant: str) -> str:
-    """Bytes read and written in a second, in units of 10⁹."""
+    """Returns the bytes read and written in a second, in units of 10⁹."""
     us = (row.get("us") or {}).get(variant)
     return "–" if not us or "moved_bytes" not in row else number(row["moved_bytes"] / us / 1000)
 
@@ -108,7 +108,7 @@ def table(name: str, rows: list[Row]) -> list[str]:
 
 
 def gather(rows: list[Row]) -> list[Row]:
-    """Rows of M8 that are all right become one for each path, so that the others can be seen."""
+    """Merges the M8 rows that met their target, one for each path, so that the others stand out."""
     out: list[Row] = []
     for row in rows:
         last = out[-1] if out else None

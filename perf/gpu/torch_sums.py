@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch's own operations take for an allreduce of tensors of one device: add all, copy the sum
+"""Measures PyTorch's own operations as an allreduce of tensors of one device: add all, copy the sum
 to each. torch_sums.py RANKS SIZES; a row of JSON for each size, as gpu_bench writes them."""
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def measure(torch: Any, ranks: int, size: int) -> dict[str, Any]:
         end.record()
         end.synchronize()
         measured.append(begin.elapsed_time(end) * 1000 / times)
-    return {"us": {"torch": statistics.median(measured)}, "least_us": {"torch": min(measured)},
+    return {"us": {"torch": statistics.median(measured)}, "min_us": {"torch": min(measured)},
             "moved_bytes": moved(ranks, size), "rounds": 7, "operations": times}
 
 
 def moved(ranks: int, size: int) -> int:
-    """Bytes read and written: N − 1 sums of two tensors and N − 1 copies."""
+    """Returns the bytes read and written: N − 1 sums of two tensors and N − 1 copies."""
     return 5 * (ranks - 1) * size
 
 

@@ -22,7 +22,7 @@ std::size_t element_bytes(int type) { return info_of(static_cast<DataType>(type)
 
 Layout::Layout(Kind k, int n, std::size_t bytes)
     : send_bytes(bytes), recv_bytes(bytes), kind(k), ranks(n) {
-  // Blocks are whole vectors, so that everything stays aligned.
+  // Round blocks down to whole vectors, so that everything stays aligned.
   const std::size_t block = bytes / static_cast<std::size_t>(n) / 16 * 16;
   if (kind == Kind::kReduceScatter) {
     send_bytes = block * static_cast<std::size_t>(n);

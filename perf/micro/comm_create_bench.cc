@@ -1,10 +1,10 @@
-// How long it takes to make a communicator, and what it occupies: ranks as processes or as threads
-// of this host, by unique id, through the C API alone.
+// Measures how long it takes to make a communicator, and what it occupies: ranks are processes or
+// threads of this host and meet by a unique id, through the C API alone.
 //
 //   comm_create_bench --ranks 2,8,64 --mode processes --repeat 20
 //
-// A creation takes as long as its slowest rank. "first" is the very first one of the processes:
-// later ones find the heap, the random generator and the pages of the library in place.
+// A creation takes as long as its slowest rank. "first" is the first creation of the processes;
+// later ones find the heap, the random generator and the pages of the library initialised.
 // WHORL_LOG=info splits each rank's time by phase.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -29,15 +29,15 @@ constexpr int kMaxStats = 32;
 
 using perf::now_us;
 
-/// What the ranks share.
+/// Memory that the ranks share.
 struct Board {
   perf::Meeting meeting;
   whorlUniqueId id;
-  double create_us[kMaxRepeats][kMaxRanks]; ///< of one rank
+  double create_us[kMaxRepeats][kMaxRanks]; ///< time of one rank
   double destroy_us[kMaxRepeats][kMaxRanks];
-  std::uint64_t memory[kMaxStats]; ///< of rank 0 at the end, by whorlCommMemStat_t
-  int fds[kMaxRanks];              ///< that the communicator holds open
-  long resident_kib[kMaxRanks];    ///< that it has added to the process
+  std::uint64_t memory[kMaxStats]; ///< statistics of rank 0 at the end, by whorlCommMemStat_t
+  int fds[kMaxRanks];              ///< descriptors that the communicator holds open
+  long resident_kib[kMaxRanks];    ///< memory that the communicator has added to the process
 };
 
 int open_fds() {
@@ -54,7 +54,7 @@ long resident_kib() {
 void check(whorlResult_t result, const char* what, int rank) {
   if (result == whorlSuccess) return;
   std::fprintf(stderr, "rank %d: %s: %s\n", rank, what, whorlGetLastError(nullptr));
-  std::_Exit(1); // the parent ends the others
+  std::_Exit(1); // the parent kills the others
 }
 
 void run_rank(Board& board, int ranks, int rank, int repeats, bool process) {
@@ -103,7 +103,7 @@ bool measure(int ranks, bool processes, int repeats) {
   if (memory == MAP_FAILED) return false;
   Board& board = *new (memory) Board;
   board.meeting.open(ranks);
-  // Also threads are started in a process of their own: a process that has used the library cannot
+  // Threads, too, are started in a process of their own: a process that has used the library cannot
   // be forked.
   std::fflush(nullptr);
   std::vector<pid_t> children;

@@ -1,5 +1,5 @@
-// Latency and throughput of one endpoint between two threads: inproc, and shm with both ends in one
-// process (the same code and the same memory as between processes).
+// Measures latency and throughput of one endpoint between two threads: inproc, and shm with both
+// ends in one process (the same code and the same memory as between processes).
 
 #include <benchmark/benchmark.h>
 #include <unistd.h>
@@ -26,22 +26,22 @@ class Pair {
       Membership& membership = members_[rank];
       membership.rank = static_cast<int>(rank);
       membership.nranks = 2;
-      membership.verdict = &verdict_;
+      membership.comm_error = &comm_error_;
       std::memcpy(membership.identity.job.data(), &job, sizeof job);
-      RankCard card;
-      card.rank = rank;
-      card.process_id = static_cast<std::uint32_t>(::getpid());
-      card.process_key = std::is_same_v<T, ShmTransport> ? 2 * job + rank : job;
+      PeerInfo info;
+      info.rank = rank;
+      info.process_id = static_cast<std::uint32_t>(::getpid());
+      info.process_key = std::is_same_v<T, ShmTransport> ? 2 * job + rank : job;
       const auto address = transports_[rank].listen(membership.identity);
       if (!address.ok()) throw std::runtime_error(address.status().message());
-      card.addresses[0].size = static_cast<std::uint32_t>(address->size());
-      std::copy(address->begin(), address->end(), card.addresses[0].bytes.begin());
-      for (Membership& m : members_) m.cards.push_back(card);
+      info.addresses[0].size = static_cast<std::uint32_t>(address->size());
+      std::copy(address->begin(), address->end(), info.addresses[0].bytes.begin());
+      for (Membership& m : members_) m.peers.push_back(info);
     }
     std::thread other([&] { connect(1); });
     connect(0);
     other.join();
-    if (verdict_.raised()) throw std::runtime_error(verdict_.status().message());
+    if (comm_error_.is_set()) throw std::runtime_error(comm_error_.status().message());
   }
   Endpoint& end(int rank) {
     return *transports_[static_cast<std::size_t>(rank)].endpoint(1 - rank, 0);
@@ -49,18 +49,18 @@ class Pair {
   template <class Attempt>
   bool wait(int rank, Attempt&& attempt) {
     return wait_until([&] { return attempt() ? Progress::kDone : Progress::kIdle; },
-                      {.timeout_ns = 10'000'000'000}, verdict_,
+                      {.timeout_ns = 10'000'000'000}, comm_error_,
                       transports_[static_cast<std::size_t>(rank)]) == WaitResult::kReady;
   }
-  void stop() { verdict_.raise(Status::error(Code::kInvalidUsage, "the measurement is over")); }
+  void stop() { comm_error_.set(Status::error(Code::kInvalidUsage, "the measurement is over")); }
 
  private:
   void connect(std::size_t rank) {
     const int peer = 1 - static_cast<int>(rank);
     const Status status = transports_[rank].connect(members_[rank], std::span(&peer, 1), 0);
-    if (!status.ok()) verdict_.raise(status);
+    if (!status.ok()) comm_error_.set(status);
   }
-  Verdict verdict_;
+  CommError comm_error_;
   Membership members_[2];
   T transports_[2];
 };

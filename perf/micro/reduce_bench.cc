@@ -1,7 +1,7 @@
-// Speed of the reduction kernels: for every type the sum, maximum and average of two, four and
-// eight sources into one destination, at sizes from the first-level cache to main memory.
-// bytes_per_second counts what is read and written, against the processor time of this thread. A
-// full run takes minutes; choose with --benchmark_filter='avx512/bfloat16/sum/' and the like.
+// Measures the speed of the reduction kernels: for every type the sum, maximum and average of two,
+// four and eight sources into one destination, at sizes from the first-level cache to main memory.
+// bytes_per_second counts bytes read and written, against the processor time of this thread. A full
+// run takes minutes; choose with --benchmark_filter='avx512/bfloat16/sum/' and the like.
 
 #include <benchmark/benchmark.h>
 
@@ -20,13 +20,14 @@ using whorl::Simd;
 void reduce(benchmark::State& state, Simd simd, DataType type, ReduceOp op, std::size_t fan,
             int divisor) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
-  // All aligned and in one allocation. The destination comes first, each source a little further on
-  // within its page: a load whose address agrees with that of an earlier store in the lower twelve
-  // bits waits for the store, and where that happens would otherwise depend on the allocator.
+  // All buffers are aligned and in one allocation. The destination comes first, each source a
+  // little further on within its page: a load whose address agrees with that of an earlier store in
+  // the lower twelve bits waits for the store, and without the skew the allocator would decide
+  // where that happens.
   constexpr std::size_t kPage = 4096, kSkew = 320;
   const std::size_t stride = (bytes + kPage - 1) / kPage * kPage + kSkew;
   std::vector<std::uint8_t> memory(stride * (fan + 1) + kPage);
-  // Codes that are moderate numbers in every type.
+  // Fill with bytes that encode moderate numbers in every type.
   for (std::size_t i = 0; i < memory.size(); ++i)
     memory[i] = static_cast<std::uint8_t>(0x38 + i % 7);
   std::uint8_t* const first =

@@ -1,4 +1,4 @@
-// What schedules cost: building them, and interpreting them without moving data worth mentioning.
+// Measures the costs of schedules: building them, and interpreting them with next to no data.
 //
 //   schedule_bench --benchmark_filter=build
 #include <benchmark/benchmark.h>
@@ -41,23 +41,24 @@ class FifoEnd final : public Endpoint {
     slot.size = bytes;
     slot.fingerprint = fingerprint;
     ++out_.sent;
+    ++sent_;
   }
-  std::uint64_t sent() const noexcept override { return out_.sent; }
-  std::uint64_t released() noexcept override { return out_.sent; }
-  std::uint64_t received() const noexcept override { return in_.released; }
   Message try_peek() noexcept override {
     if (in_.sent == in_.released) return {};
     const Fifo::Slot& slot = in_.slots[in_.released % Fifo::kSlots];
     return {.data = slot.bytes.data(), .bytes = slot.size, .fingerprint = slot.fingerprint};
   }
-  void release() noexcept override { ++in_.released; }
+  void release() noexcept override {
+    ++in_.released;
+    ++received_;
+  }
 
  private:
   Fifo& out_;
   Fifo& in_;
 };
 
-/// All endpoints of n ranks in this thread.
+/// Endpoints of all n ranks, in this thread.
 class Fabric {
  public:
   Endpoint* end(int self, std::uint32_t peer, std::uint16_t channel) {
@@ -97,7 +98,8 @@ void prove(benchmark::State& state, const Algorithm& algorithm) {
   }
 }
 
-/// All ranks of an allreduce of a few bytes, in turn in one thread. Time for each message.
+/// Runs all ranks of an allreduce of a few bytes, in turn in one thread. Reports the time for each
+/// message.
 void interpret(benchmark::State& state, const Algorithm& algorithm) {
   const int n = static_cast<int>(state.range(0));
   const Shape shape{.nranks = n};

@@ -4,7 +4,7 @@ training steps under DistributedDataParallel.
 
 Every rank is one process with a process group of each backend, and the backends take turns: a round
 is one run of each. Ranks rewrite inputs and compare results between operations, each operation is
-timed by itself after the ranks have met, and every result is verified. A time is the median over a
+timed by itself after a barrier, and every result is verified. A time is the median over a
 run's iterations on the rank that took longest. whorl-shared is whorl with the tensors in memory that
 the other ranks can map (`whorl_torch.shared_memory()`).
 
@@ -80,7 +80,7 @@ def parse() -> argparse.Namespace:
 
 
 class Session:
-    """Rounds; `runs` grows."""
+    """Measurement in rounds, which appends to `runs`."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -90,7 +90,7 @@ class Session:
         self.end = time.monotonic() + args.seconds
 
     def turn(self, backend: str, what: dict[str, Any], number: int, measure: Any) -> None:
-        """One run between two probes. `measure` gives {bytes: times}."""
+        """Makes one run between two probes. `measure` returns {bytes: times}."""
         before = machine.probe(self.probe_program)
         rows = measure(backend)
         after = machine.probe(self.probe_program)

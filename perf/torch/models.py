@@ -1,4 +1,4 @@
-"""The models whose gradients are exchanged, with the shapes of the published ones: ResNet-18 (11.7
+"""Models whose gradients are exchanged, with the shapes of the published ones: ResNet-18 (11.7
 million parameters) and GPT-2 small (124 million); and a model that has only the shapes."""
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def shapes(name: str) -> list[torch.Size]:
 
 
 class _Give(torch.autograd.Function):
-    """Passes a value through; its backward gives `parameter` a gradient that is there already."""
+    """Passes a value through; its backward gives `parameter` a gradient that exists already."""
 
     @staticmethod
     def forward(ctx, value, parameter, gradient):  # noqa: ANN001, ANN205

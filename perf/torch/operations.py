@@ -1,9 +1,9 @@
-"""The operations that are measured. Each rewrites its input before it runs and compares its whole
-result behind it, so that a time is that of data which moves between caches as in a program.
+"""Operations to measure. Each rewrites its input before it runs and compares its whole result
+afterwards, so that data moves between caches during the measured time as in a program.
 
 Sizes are those of perf/*_perf: bytes of the larger side, the whole vector or all blocks together.
 Inputs are small integers, which every type sums exactly, and alternate between two patterns, so that
-what an earlier operation left behind is no result.
+the output of an earlier operation is a wrong result.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Barrier(Operation):
 
 
 class PingPong(Operation):
-    """Ranks 0 and 1, 2 and 3 ... exchange one message there and one back; a time is half of that."""
+    """Exchange of one message there and one back by ranks 0 and 1, 2 and 3 ...; a time is half of it."""
 
     timed = 2
 

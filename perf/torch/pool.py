@@ -1,5 +1,5 @@
-"""The ranks: processes that stay, each with a process group of every backend, and do what the parent
-says, so that backends take turns inside one run of one process."""
+"""Persistent rank processes, each with a process group of every backend, that carry out the parent's
+commands, so that backends take turns inside one run of one process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Worker:
         warnings.simplefilter("ignore", FutureWarning)  # names of functions that torch moves
         store = dist.TCPStore("127.0.0.1", port, is_master=False)
         dist.init_process_group(GLOO, store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
-        # Ranks meet before each operation by a group of its own, the same for all backends.
+        # A group of its own for the barrier before each operation, the same for all backends.
         self.meeting = dist.new_group(backend=WHORL, timeout=TIMEOUT)
         self.options = dist.BarrierOptions()
         self.options.asyncOp = False
@@ -55,7 +55,7 @@ class Worker:
 
     def operation(self, name: str, backend: str, size: int, dtype: str, asynchronous: bool,
                   budget: float) -> dict[str, Any]:
-        """Median time of one operation in microseconds, or why there is none."""
+        """Returns the median time of one operation in microseconds, or why there is none."""
         with self.spaces[backend]():
             case = operations.OPERATIONS[name](self.groups[backend], size, operations.DTYPES[dtype])
         trial = [self._timed(case, index, asynchronous) for index in range(WARMUP)]
@@ -78,12 +78,12 @@ class Worker:
         return seconds
 
     def train(self, name: str, backend: str, count: int) -> dict[str, Any]:
-        """Median time of a step in microseconds."""
+        """Returns the median time of a step in microseconds."""
         times = self._made(name).steps(backend, count)
         return {"us": statistics.median(times) * 1e6, "max_us": max(times) * 1e6}
 
     def _made(self, name: str) -> workloads.Training:
-        """The models are made, and DDP's buckets settle, at the first call."""
+        """Returns the training; the first call makes the models and lets DDP's buckets settle."""
         if self.training is None or self.training[0] != name:
             self.training = None
             made = workloads.Training(name, self.groups, self.spaces, self.meet)
@@ -93,7 +93,7 @@ class Worker:
         return self.training[1]
 
     def trace(self, name: str, backend: str, path: str) -> dict[str, Any]:
-        """Rank 0 writes what its threads do during two steps."""
+        """Writes a trace of rank 0's threads during two steps."""
         training = self._made(name)
         with torch.profiler.profile() as profile:
             training.steps(backend, 2)
@@ -102,7 +102,7 @@ class Worker:
         return {}
 
     def check(self) -> dict[str, Any]:
-        """Whether all backends trained to the same bits; forgets the models."""
+        """Returns whether all backends trained to the same bits, and drops the models."""
         equal = self.training is None or self.training[1].equal()
         self.training = None
         return {"equal": equal}
@@ -140,7 +140,7 @@ class Pool:
             self.processes.append(process)
 
     def call(self, name: str, *arguments: Any, limit: float = 120) -> dict[str, Any]:
-        """Has every rank do something. Times are those of the rank that took longest."""
+        """Calls a function on every rank. Times are those of the rank that took longest."""
         for pipe in self.pipes:
             pipe.send((name, arguments))
         deadline = time.monotonic() + limit

@@ -1,4 +1,4 @@
-"""Recorded runs as Markdown."""
+"""Tables of recorded runs in Markdown."""
 
 from __future__ import annotations
 

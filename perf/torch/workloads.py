@@ -19,8 +19,8 @@ import operations
 WORKLOADS = {"resnet18-exchange": "resnet18", "gpt2-exchange": "gpt2",
              "resnet18": "resnet18", "gpt2": "gpt2"}
 Space = Callable[[], contextlib.AbstractContextManager]
-# The same step without any communication; the second with shared memory, which changes how fast
-# memory is allocated, too.
+# Names of the step without communication; the second has shared memory, which also changes how fast
+# memory is allocated.
 LOCAL, LOCAL_SHARED = "local", "local-shared"
 
 
@@ -33,7 +33,7 @@ def parameter_bytes(name: str) -> int:
 
 
 class Training:
-    """One model for each backend, all with the same weights and data, and one without. `spaces` has
+    """Models with the same weights and data, one for each backend and one without. `spaces` has
     a context for each, inside which everything of its model is allocated."""
 
     def __init__(self, name: str, groups: dict[str, dist.ProcessGroup], spaces: dict[str, Space],
@@ -77,7 +77,7 @@ class Training:
             self.optimizers[backend].step()
 
     def steps(self, backend: str, count: int) -> list[float]:
-        """Seconds of each of `count` steps."""
+        """Returns the seconds of each of `count` steps."""
         seconds = []
         gc.disable()
         with self.spaces[backend]():
@@ -93,13 +93,13 @@ class Training:
         return seconds
 
     def _verify(self, model: DistributedDataParallel) -> None:
-        mine = (self.ranks - 1) / 2 - self.rank  # how far the mean lies from this rank's gradient
+        mine = (self.ranks - 1) / 2 - self.rank  # mean of all ranks' gradients minus this rank's
         for parameter, gradient in zip(model.module.parts, self.gradients):
             if not torch.equal(parameter.grad, gradient + mine):
                 raise AssertionError("a gradient is not the mean over the ranks")
 
     def equal(self) -> bool:
-        """Whether all backends have trained to the same weights, bit for bit."""
+        """Returns whether all backends have trained to the same weights, bit for bit."""
         first, *others = [list(model.parameters()) for backend, model in self.models.items()
                           if not is_local(backend)]
         return all(torch.equal(a, b) for other in others for a, b in zip(first, other))

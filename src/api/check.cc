@@ -8,7 +8,7 @@
 namespace whorl {
 namespace {
 
-/// Collects what an error sentence needs.
+/// State of the check of one call, from which error sentences are made.
 class Checker {
  public:
   Checker(const RawCall& call, const Communicator& communicator, Request& request)
@@ -118,13 +118,13 @@ class Checker {
     return {};
   }
 
-  /// Whether [pointer, pointer + bytes) is a range of addresses.
+  /// Whether [pointer, pointer + bytes) passes the end of the address space.
   static bool wraps(const void* pointer, std::size_t bytes) {
     return reinterpret_cast<std::uintptr_t>(pointer) + bytes <
            reinterpret_cast<std::uintptr_t>(pointer);
   }
 
-  /// Where in the larger buffer the smaller one lies in the collective's in-place form.
+  /// Returns the offset of the smaller buffer in the larger one in the collective's in-place form.
   std::optional<std::ptrdiff_t> in_place_offset() const {
     const auto block = static_cast<std::ptrdiff_t>(request_.count * size_of(request_.type));
     switch (request_.collective) {

@@ -17,7 +17,7 @@ Status bad(const Communicator& communicator, const std::string& what) {
 Status check_transfers(std::span<const Request> batch, const Communicator& communicator) {
   const int self = communicator.rank();
   bool any = false, named = false;
-  std::vector<const Request*> sends, receives; // of this rank with itself
+  std::vector<const Request*> sends, receives; // messages from this rank to itself
   for (const Request& request : batch) {
     if (!request.point_to_point()) continue;
     const bool is_send = request.collective == Collective::kSend;

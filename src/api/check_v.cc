@@ -13,13 +13,13 @@ namespace {
 
 constexpr auto kMaxBytes = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
 
-/// Blocks of one buffer, in bytes, as addresses.
+/// Range of addresses of a rank's block in a buffer.
 struct Extent {
   std::uintptr_t begin = 0, end = 0;
   std::size_t rank = 0;
 };
 
-/// Collects what an error sentence needs.
+/// State of the check of one call, from which error sentences are made.
 class BlocksChecker {
  public:
   BlocksChecker(const RawBlocksCall& raw, const Communicator& communicator, Request& request)
@@ -58,7 +58,7 @@ class BlocksChecker {
 
   std::size_t element() const { return size_of(request_.type); }
 
-  /// A block of one buffer: where it is, if the address space has room for it.
+  /// Finds the address of a block in one buffer, if the address space has room for the block.
   Status place(const char* buffer, const void* start, std::size_t displacement, std::size_t count,
                std::size_t rank, Blocks::Block& block) const {
     block = {.used = true, .data = nullptr, .count = count};
@@ -80,7 +80,7 @@ class BlocksChecker {
     return {};
   }
 
-  /// The blocks of a side that has one for each rank.
+  /// Finds the addresses of all blocks in a buffer that has one block for each rank.
   Status place_all(const char* buffer, const char* counts_name, const void* start,
                    const std::size_t* counts, const std::size_t* displacements,
                    std::vector<Blocks::Block>& blocks) const {
@@ -163,7 +163,7 @@ class BlocksChecker {
     }
     const bool in_place = has_in_place_form(call_.collective);
     for (const Extent& read : extents(blocks_.sends)) {
-      // The first one that ends behind the start of what is read.
+      // The first written block that ends behind the start of the read block.
       auto other = std::upper_bound(written.begin(), written.end(), read.begin,
                                     [](std::uintptr_t at, const Extent& e) { return at < e.end; });
       for (; other != written.end() && other->begin < read.end; ++other) {
@@ -180,7 +180,7 @@ class BlocksChecker {
     return {};
   }
 
-  /// Takes the blocks of the buffer that has all of them into the table.
+  /// Fills the request's table with the blocks of the buffer that has all of them.
   void fill_table(const void* start, const std::vector<Blocks::Block>& all) {
     auto table = std::make_shared<BlockTable>();
     table->blocks.resize(nranks_);

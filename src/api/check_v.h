@@ -9,8 +9,8 @@
 
 namespace whorl {
 
-/// A call whose blocks have different sizes, as the user made it: nothing has been checked. Where a
-/// side is one block, its count is in the call and the arrays are not used.
+/// An unchecked call whose blocks have different sizes. Where a side is one block, the count of
+/// that block is in the call and the arrays are not used.
 struct RawBlocksCall {
   RawCall call;
   const std::size_t* send_counts = nullptr;
@@ -20,11 +20,11 @@ struct RawBlocksCall {
 };
 
 /// Checks a call against the communicator. The request gets blocks, or a table where all ranks know
-/// all blocks. Errors as those of check_call().
+/// all blocks. Errors are as those of check_call().
 Status check_blocks(const RawBlocksCall& raw, const Communicator& communicator, Request& request);
 
-/// The plain collective that a call stands for on every rank, if there is one: its blocks all have
-/// one size. For a call with equal blocks that does not lie side by side there is none.
+/// Returns the plain collective that has the same effect on every rank, if all blocks of the call
+/// have one size and lie side by side.
 std::optional<RawCall> plain_form(const RawBlocksCall& raw, std::size_t nranks) noexcept;
 
 } // namespace whorl

@@ -25,15 +25,15 @@ whorlResult_t repeat_failed(const char* function, whorlComm& handle, WaitResult 
   });
 }
 
-/// A blocking call outside a group that repeats the last one of its collective is on its way within
-/// some hundred instructions. Inlined, so that the arguments are compared where they arrive, in
-/// registers.
+/// Issues a call. A blocking call outside a group that repeats the last call of its collective
+/// starts within some hundred instructions. Inlined, so that the arguments are compared where they
+/// arrive, in registers.
 [[gnu::always_inline]] inline whorlResult_t call(RawCall raw, whorlComm_t handle,
                                                  void* stream) noexcept {
-  if (stream == nullptr && !Group::open() && exists(handle) &&
+  if (stream == nullptr && Group::outside() && exists(handle) &&
       !in_forked_child.load(std::memory_order_relaxed)) {
     const Inside inside(*handle);
-    if (handle->usable() && handle->communicator->repeats(raw)) {
+    if (handle->usable() && handle->communicator->matches_last_call(raw)) {
       const WaitResult result = handle->communicator->repeat(raw.collective, raw.send, raw.recv);
       if (result == WaitResult::kReady) [[likely]]
         return whorlSuccess;

@@ -9,6 +9,7 @@
 #include "api/support.h"
 #include "bootstrap/meeting_point.h"
 #include "bootstrap/root.h"
+#include "device/join.h"
 #include "device/staged/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
@@ -33,11 +34,13 @@ Status check_ranks(const char* function, const void* out, int nranks, int rank) 
 /// open group.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config,
                          Gather gather) {
+  const bool wait = blocking(config);
+  const bool now = !Group::current().open();
+  if (wait && now) WHORL_TRY(check_may_wait(function));
   mark_used();
   *out = nullptr;
   const auto options = make_options(config);
   if (!options.ok()) return options.status().with_context(function);
-  const bool wait = blocking(config);
   auto job = [out, options = *options, wait, gather = std::move(gather), function]() -> Status {
     const Status status = create(out, options, wait, gather);
     if (!status.ok()) return status.with_context(function);
@@ -47,27 +50,28 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
     }
     return {};
   };
-  if (!Group::current().open()) return job();
+  if (now) return job();
   Group::current().add_job(nullptr, std::move(job));
   return {};
 }
 
-/// The same where rank and number of ranks are known beforehand.
+/// Creates a communicator whose rank and number of ranks are known beforehand.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config, int nranks,
                          int rank, std::function<Result<Rendezvous>(const Attendant&)> meet) {
   return create_or_collect(
       function, out, config,
       [nranks, rank, meet = std::move(meet)](std::uint64_t timeout_ns,
-                                             const Verdict& verdict) -> Result<Gathering> {
-        auto met =
-            meet({.rank = rank, .nranks = nranks, .timeout_ns = timeout_ns, .verdict = &verdict});
+                                             const CommError& comm_error) -> Result<Gathering> {
+        auto met = meet(
+            {.rank = rank, .nranks = nranks, .timeout_ns = timeout_ns, .comm_error = &comm_error});
         if (!met.ok()) return met.status();
         return Gathering{
             .oob = std::move(met->oob), .identity = met->identity, .rank = rank, .nranks = nranks};
       });
 }
 
-/// As guarded(), for calls that a group may collect: an error spoils the open group.
+/// Runs the body of an API function like guarded(), for a call that a group may collect: an error
+/// fails the open group.
 template <class Body>
 whorlResult_t collectable(const char* function, Body&& body) noexcept {
   return guarded(function, [&]() -> Status {
@@ -97,16 +101,16 @@ Status write_id(const char* function, const Result<UniqueId>& id, whorlUniqueId*
 
 /// Waits until no other thread is inside a call on the handle.
 void wait_until_empty(const whorlComm& handle) {
-  ClockNapper napper;
-  const Verdict nobody;
+  ClockWaiter waiter;
+  const CommError never_set;
   const WaitPolicy policy{.timeout_ns = UINT64_MAX, .spins = 100};
   static_cast<void>(
       wait_until([&] { return handle.inside.load() == 0 ? Progress::kDone : Progress::kIdle; },
-                 policy, nobody, napper));
+                 policy, never_set, waiter));
 }
 
-/// Begins the end of a handle: from now on it is refused, this thread's group knows nothing of it,
-/// and a creation that is under way has ended.
+/// Begins the end of a handle: afterwards other calls refuse the handle, this thread's group has no
+/// calls on it, and its creation has ended.
 Status retire(const char* function, whorlComm* handle) {
   WHORL_TRY(check_handle(function, handle));
   if (handle->magic.exchange(whorlComm::kDead) != whorlComm::kAlive) {
@@ -114,7 +118,7 @@ Status retire(const char* function, whorlComm* handle) {
   }
   Group::current().forget(*handle);
   if (handle->created.load(std::memory_order_acquire) == Code::kInProgress) {
-    handle->verdict->raise(
+    handle->comm_error->set(
         Status::error(Code::kInvalidUsage, std::string(function) + " has ended the creation"));
   }
   if (handle->creator.joinable()) handle->creator.join();
@@ -128,8 +132,8 @@ extern "C" {
 whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId) {
   return guarded("whorlGetUniqueId", [&]() -> Status {
     if (uniqueId == nullptr) return invalid("whorlGetUniqueId", "uniqueId is NULL");
-    // No mark_used(): the root is a thread that nothing else of this process knows, so a child that
-    // is forked now is one of the ranks that meet at it.
+    // No mark_used(): the root is a thread that shares nothing with the rest of this process, so a
+    // child that is forked now may be one of the ranks that meet at the root.
     return write_id("whorlGetUniqueId", start_root(), uniqueId);
   });
 }
@@ -225,6 +229,7 @@ whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* config) {
 
 whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist) {
   return guarded("whorlCommInitAll", [&]() -> Status {
+    WHORL_TRY(check_may_wait("whorlCommInitAll"));
     WHORL_TRY(check_ranks("whorlCommInitAll", comms, ndev, 0));
     mark_used();
     const auto options = make_options(nullptr);
@@ -241,6 +246,7 @@ whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist)
 whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
                              whorlConfig_t* config) {
   return collectable("whorlCommSplit", [&]() -> Status {
+    if (!Group::open()) WHORL_TRY(check_may_wait("whorlCommSplit"));
     const Inside inside(comm);
     WHORL_TRY(check_ready("whorlCommSplit", comm));
     if (newcomm == nullptr) return invalid("whorlCommSplit", "newcomm is NULL");
@@ -274,6 +280,7 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
 
 whorlResult_t whorlCommFinalize(whorlComm_t comm) {
   return guarded("whorlCommFinalize", comm, [&]() -> Status {
+    WHORL_TRY(check_may_wait("whorlCommFinalize"));
     WHORL_TRY(check_ready("whorlCommFinalize", comm));
     const Status status = comm->communicator->flush();
     comm->finalized = true;
@@ -283,10 +290,11 @@ whorlResult_t whorlCommFinalize(whorlComm_t comm) {
 
 whorlResult_t whorlCommDestroy(whorlComm_t comm) {
   return guarded("whorlCommDestroy", [&]() -> Status {
+    WHORL_TRY(check_may_wait("whorlCommDestroy"));
     if (comm == nullptr) return {};
     WHORL_TRY(retire("whorlCommDestroy", comm));
     if (comm->communicator != nullptr && !comm->finalized) {
-      static_cast<void>(comm->communicator->drain()); // its errors have gone to the streams
+      static_cast<void>(comm->communicator->drain()); // the streams have the errors
     }
     wait_until_empty(*comm);
     delete comm;
@@ -296,6 +304,7 @@ whorlResult_t whorlCommDestroy(whorlComm_t comm) {
 
 whorlResult_t whorlCommAbort(whorlComm_t comm) {
   return guarded("whorlCommAbort", [&]() -> Status {
+    WHORL_TRY(check_may_wait("whorlCommAbort"));
     if (comm == nullptr) return {};
     WHORL_TRY(retire("whorlCommAbort", comm));
     if (comm->communicator != nullptr) {

@@ -12,7 +12,7 @@
 namespace whorl {
 namespace {
 
-/// Counts the rounds that have been made, successful or not.
+/// An Oob that counts the rounds made with it, successful or not.
 class CountingOob final : public Oob {
  public:
   explicit CountingOob(Oob& oob) : oob_(oob) {}
@@ -30,10 +30,10 @@ class CountingOob final : public Oob {
 /// Meets, connects and fills in the handle. Never throws: it may be the whole of a thread.
 Status fill(whorlComm& handle, const Options& options, const Gather& gather) noexcept {
   const Status status = without_exceptions([&]() -> Status {
-    auto meeting = gather(options.timeout_ns, *handle.verdict);
+    auto meeting = gather(options.timeout_ns, *handle.comm_error);
     if (!meeting.ok()) return meeting.status();
     auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options,
-                        handle.verdict);
+                        handle.comm_error);
     if (!setup.ok()) return setup.status();
     handle.communicator = std::make_unique<Communicator>(*std::move(setup));
     return {};
@@ -75,13 +75,13 @@ Status create_all(whorlComm_t* out, std::span<const Options> options) {
   for (std::size_t rank = 0; rank < count; ++rank) {
     auto thread = start_thread("whorl-create", [&, rank] {
       outcomes[rank] = create(out + rank, options[rank], true,
-                              [&, rank](std::uint64_t, const Verdict&) -> Result<Gathering> {
+                              [&, rank](std::uint64_t, const CommError&) -> Result<Gathering> {
                                 return std::move((*meetings)[rank]);
                               });
     });
     if (!thread.ok()) {
       failed = thread.status();
-      break; // those that have been started give up after the timeout
+      break; // the threads that have been started give up after the timeout
     }
     threads.push_back(*std::move(thread));
   }
@@ -111,7 +111,7 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key, con
   if (color >= 0) {
     auto handle = std::make_unique<whorlComm>();
     auto setup =
-        set_up(oob, meeting->nranks, meeting->rank, meeting->identity, options, handle->verdict);
+        set_up(oob, meeting->nranks, meeting->rank, meeting->identity, options, handle->comm_error);
     if (setup.ok()) {
       handle->communicator = std::make_unique<Communicator>(*std::move(setup));
       *out = handle.release();
@@ -119,7 +119,8 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key, con
       status = setup.status();
     }
   }
-  const Status attended = sit_out(oob, meeting->nranks, oob.rounds(), options.probe);
+  const Status attended =
+      attend_remaining_rounds(oob, meeting->nranks, oob.rounds(), options.probe);
   return status.ok() ? attended : status;
 }
 

@@ -13,16 +13,17 @@
 
 namespace whorl {
 
-/// Brings the ranks together; gives up when the verdict is raised.
-using Gather = std::function<Result<Gathering>(std::uint64_t timeout_ns, const Verdict& verdict)>;
+/// Function that brings the ranks together, and gives up when the error is set.
+using Gather =
+    std::function<Result<Gathering>(std::uint64_t timeout_ns, const CommError& comm_error)>;
 
 /// Makes a communicator of the ranks that `gather` brings together and writes its handle to `*out`.
-/// Blocking: returns when it is ready, or with the error and `*out == nullptr`. Otherwise `*out` is
-/// set at once and the rest happens in a thread.
+/// If `blocking`, returns when the communicator is ready, or with the error and `*out == nullptr`.
+/// Otherwise sets `*out` at once, and a thread does the rest.
 Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather);
-/// One communicator for each rank, all in this process.
+/// Makes one communicator for each rank, all in this process.
 Status create_all(whorlComm_t* out, std::span<const Options> options);
-/// A part of an existing communicator; `*out` is null for a rank without a color.
+/// Makes a part of an existing communicator; `*out` is null for a rank without a color.
 Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
                     const Options& options);
 

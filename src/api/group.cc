@@ -1,129 +1,20 @@
 #include "api/group.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <deque>
-#include <mutex>
+#include <thread>
 #include <utility>
 
-#include "api/batch.h"
 #include "api/check.h"
-#include "api/group_device.h"
 #include "base/thread.h"
-#include "engine/stream.h"
+#include "comm/batch.h"
+#include "comm/submit.h"
 
 namespace whorl {
 namespace {
-
-/// The operation in one stream, for all communicators of a group that use it.
-struct Queued {
-  std::shared_ptr<Stream> stream;
-  std::vector<Stream::Part> parts;
-  int batches = 0; ///< communicators
-  std::shared_ptr<Ticket> ticket;
-};
-
-/// Puts the operations of a group into their streams. All or, with an error, none of them.
-Status queue(std::span<Queued> all) {
-  // The places in several streams are taken at once: two groups in different orders would wait for
-  // each other.
-  static std::mutex issuing;
-  const std::lock_guard lock(issuing);
-  for (Queued& one : all) WHORL_TRY(one.stream->prepare(one.parts));
-  const auto give_up = [&](Status status) {
-    for (Queued& one : all) {
-      if (one.ticket != nullptr) one.ticket->abandon();
-    }
-    return status;
-  };
-  for (Queued& one : all) {
-    const auto number = one.stream->issue(one.parts);
-    if (!number.ok()) return give_up(number.status());
-    one.ticket = std::make_shared<Ticket>(one.stream, *number, one.batches);
-  }
-  for (Queued& one : all) {
-    if (Status status = one.ticket->follow(); !status.ok()) return give_up(std::move(status));
-  }
-  return {};
-}
-
-/// Gives the batches that have streams to the progress threads. The error of a call that cannot be
-/// queued is returned; those of communicators are kept.
-Status submit(std::vector<Batch>& batches, Status& first) {
-  std::vector<Queued> all;
-  const auto find = [&](const std::shared_ptr<Stream>& stream) -> Queued& {
-    const auto found = std::find_if(all.begin(), all.end(),
-                                    [&](const Queued& one) { return one.stream == stream; });
-    return found != all.end() ? *found : all.emplace_back(Queued{.stream = stream});
-  };
-  for (Batch& batch : batches) {
-    const Communicator& communicator = *batch.handle->communicator;
-    for (const auto& stream : batch.streams) ++find(stream).batches;
-    for (std::size_t i = 0; i < batch.requests.size(); ++i) {
-      if (batch.stream_of[i] == nullptr) continue;
-      find(batch.stream_of[i]).parts.push_back({&batch.requests[i], &communicator.membership()});
-    }
-  }
-  if (all.empty()) return {};
-  WHORL_TRY(queue(all));
-  for (Batch& batch : batches) {
-    if (batch.streams.empty()) continue;
-    std::vector<std::shared_ptr<Ticket>> own;
-    for (const auto& stream : batch.streams) own.push_back(find(stream).ticket);
-    keep(*batch.handle,
-         batch.handle->communicator->submit({std::move(batch.requests), std::move(own)}), first);
-  }
-  return {};
-}
-
-/// Drives several communicators in this thread.
-void run_together(std::span<Batch* const> batches, Status& first) {
-  std::vector<Batch*> active;
-  for (Batch* const batch : batches) {
-    Communicator& communicator = *batch->handle->communicator;
-    Status status = communicator.drain();
-    if (status.ok()) status = communicator.begin(batch->requests);
-    if (status.ok()) {
-      active.push_back(batch);
-    } else {
-      keep(*batch->handle, status, first);
-    }
-  }
-  if (active.empty()) return;
-  const std::vector<Batch*> watched = active;
-  BatchNapper napper(watched, BatchNapper::Engines::kOwn);
-  const auto attempt = [&] {
-    bool moved = false;
-    for (std::size_t i = 0; i < active.size();) {
-      Communicator& communicator = *active[i]->handle->communicator;
-      const Progress progress =
-          communicator.verdict().raised() ? Progress::kFailed : communicator.advance();
-      if (progress == Progress::kDone || progress == Progress::kFailed) {
-        keep(*active[i]->handle,
-             communicator.finish(progress == Progress::kDone ? WaitResult::kReady
-                                                             : WaitResult::kFailed),
-             first);
-        active.erase(active.begin() + static_cast<std::ptrdiff_t>(i));
-        moved = true;
-        continue;
-      }
-      moved |= progress == Progress::kAdvanced;
-      ++i;
-    }
-    if (active.empty()) return Progress::kDone;
-    return moved ? Progress::kAdvanced : Progress::kIdle;
-  };
-  WaitPolicy policy = active.front()->handle->communicator->policy();
-  for (const Batch* const batch : active) { // the most patient one decides
-    policy.timeout_ns =
-        std::max(policy.timeout_ns, batch->handle->communicator->policy().timeout_ns);
-  }
-  const Verdict nobody;
-  if (wait_until(attempt, policy, nobody, napper) == WaitResult::kTimedOut) {
-    for (Batch* const batch : active) {
-      keep(*batch->handle, batch->handle->communicator->finish(WaitResult::kTimedOut), first);
-    }
-  }
-}
 
 Status ended() {
   return Status::error(Code::kInvalidUsage,
@@ -131,88 +22,55 @@ Status ended() {
                        "whorlGroupEnd while the group had calls on it");
 }
 
-/// What a group returns that could not be put into its streams. Ranks that have met for a
-/// collective wait for each other to carry it out, so where this one cannot, its communicator ends.
-Status give_up(std::span<Batch> batches, Status status) {
-  for (Batch& batch : batches) {
-    Communicator& communicator = *batch.handle->communicator;
-    const bool met = communicator.device_group() != nullptr &&
-                     std::any_of(batch.requests.begin(), batch.requests.end(),
-                                 [](const Request& one) { return !one.point_to_point(); });
-    if (met) communicator.abort(status);
-    const Status told = communicator.end_if_device_is_lost(status);
-    if (!told.ok()) batch.handle->set_error(told);
+/// A communicator that a group has calls on; the group is inside the communicator as long as this
+/// exists.
+struct Used {
+  explicit Used(whorlComm* used) : handle(used), inside(used) {}
+  bool alive() const { return inside && handle->magic.load() == whorlComm::kAlive; }
+
+  whorlComm* const handle;
+  const Inside inside;
+};
+
+/// Sorts calls into batches, in the order in which the communicators are first used.
+Status sort_by_communicator(std::span<const Call> calls, std::deque<Used>& used,
+                            std::vector<Batch>& batches) {
+  for (const Call& call : calls) {
+    const auto known = std::find_if(used.begin(), used.end(),
+                                    [&](const Used& one) { return one.handle == call.handle; });
+    const auto index = static_cast<std::size_t>(known - used.begin());
+    if (known == used.end()) {
+      if (!used.emplace_back(call.handle).alive()) return ended();
+      batches.push_back({.communicator = call.handle->communicator.get()});
+    }
+    batches[index].add(call.request, call.stream);
+  }
+  return {};
+}
+
+Status issue_all(std::span<const Call> calls) {
+  std::deque<Used> used;
+  std::vector<Batch> batches; // one for each of `used`
+  WHORL_TRY(sort_by_communicator(calls, used, batches));
+  for (const Batch& batch : batches) {
+    WHORL_TRY(check_transfers(batch.requests, *batch.communicator));
+  }
+  Status status = submit(batches);
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    if (!batches[i].error.ok()) used[i].handle->set_error(batches[i].error);
   }
   return status;
 }
 
-Status issue_all(std::span<const Call> calls) {
-  Status first;
-  std::vector<Batch> batches = sort_by_communicator(calls);
-  std::deque<Inside> inside;
-  for (Batch& batch : batches) {
-    if (exists(batch.handle)) inside.emplace_back(*batch.handle);
-    if (!exists(batch.handle) || batch.handle->magic.load() != whorlComm::kAlive) return ended();
-  }
-  for (const Batch& batch : batches) {
-    WHORL_TRY(check_transfers(batch.requests, *batch.handle->communicator));
-  }
-  if (Status status = check_meetings(batches); !status.ok()) {
-    for (Batch& batch : batches) {
-      status = batch.handle->communicator->end_if_device_is_lost(std::move(status));
-    }
-    return status;
-  }
-  meet_on_device(batches, first);
-  std::erase_if(batches, [](const Batch& batch) { return batch.requests.empty(); });
-  if (Status status = submit(batches, first); !status.ok()) return give_up(batches, status);
-  std::vector<Batch*> together;
-  for (Batch& batch : batches) {
-    if (batch.streams.empty()) together.push_back(&batch);
-  }
-  if (together.size() == 1) {
-    keep(*together[0]->handle, together[0]->handle->communicator->run(together[0]->requests),
-         first);
-  } else {
-    run_together(together, first);
-  }
-  for (Batch& batch : batches) {
-    if (batch.blocking && !batch.streams.empty()) {
-      keep(*batch.handle, batch.handle->communicator->drain(), first);
-    }
-  }
-  return first;
-}
-
-/// What issue_all() does, without its lists.
+/// Does what issue_all() does, without its lists.
 Status issue_one(const Call& call) {
-  if (!exists(call.handle)) return ended();
-  whorlComm& handle = *call.handle;
-  const Inside inside(handle);
-  if (handle.magic.load() != whorlComm::kAlive) return ended();
-  WHORL_TRY(check_transfers({&call.request, 1}, *handle.communicator));
-  DeviceGroup* const group = handle.communicator->device_group();
-  if (group != nullptr && !call.request.point_to_point()) {
-    const bool on_host = call.stream == nullptr || !call.stream->device();
-    if (!on_host || !group->counts()) return issue_all({&call, 1});
-    group->count();
-  }
-  Status status;
-  if (call.stream == nullptr) {
-    status = handle.communicator->run({&call.request, 1});
-  } else {
-    Task task{.batch = {call.request}};
-    const Communicator& communicator = *handle.communicator;
-    Queued queued{.stream = call.stream,
-                  .parts = {{task.batch.data(), &communicator.membership()}},
-                  .batches = 1};
-    if (Status failed = queue({&queued, 1}); !failed.ok()) {
-      return handle.communicator->end_if_device_is_lost(std::move(failed));
-    }
-    task.tickets.push_back(std::move(queued.ticket));
-    status = handle.communicator->submit(std::move(task));
-  }
-  if (!status.ok()) handle.set_error(status);
+  const Used used(call.handle);
+  if (!used.alive()) return ended();
+  Communicator& communicator = *call.handle->communicator;
+  WHORL_TRY(check_transfers({&call.request, 1}, communicator));
+  Status error;
+  Status status = submit(communicator, call.request, call.stream, error);
+  if (!error.ok()) call.handle->set_error(error);
   return status;
 }
 
@@ -234,21 +92,23 @@ void Group::forget(const whorlComm& handle) {
       std::erase_if(calls_, [&](const Call& call) { return call.handle == &handle; }) +
       std::erase_if(jobs_, [&](const Job& job) { return job.parent == &handle; });
   if (erased > 0) {
-    spoil(Status::error(Code::kInvalidUsage,
-                        "a communicator was freed between whorlGroupStart and whorlGroupEnd while "
-                        "the group had calls on it"));
+    fail_group(
+        Status::error(Code::kInvalidUsage,
+                      "a communicator was freed between whorlGroupStart and whorlGroupEnd while "
+                      "the group had calls on it"));
   }
 }
-void Group::spoil(const Status& error) {
+void Group::fail_group(const Status& error) {
   if (error_.ok()) error_ = error;
 }
 
 Status Group::end() {
-  if (depth_ == 0) {
+  if (!open()) {
     return Status::error(Code::kInvalidUsage,
                          "whorlGroupEnd without a matching whorlGroupStart in this thread");
   }
-  if (--depth_ > 0) return {};
+  --depth_;
+  if (open()) return {};
   const std::vector<Call> calls = std::exchange(calls_, {});
   std::vector<Job> jobs = std::exchange(jobs_, {});
   const bool out_of_memory = std::exchange(out_of_memory_, false);
@@ -256,6 +116,10 @@ Status Group::end() {
     return Status::error(Code::kSystemError, "a call in the group found no memory");
   }
   if (const Status error = std::exchange(error_, {}); !error.ok()) return error;
+  const bool waits = !jobs.empty() || std::any_of(calls.begin(), calls.end(), [](const Call& call) {
+    return call.stream == nullptr;
+  });
+  if (waits) WHORL_TRY(check_may_wait("whorlGroupEnd"));
 
   Status pending, error;
   run_jobs(std::move(jobs), pending, error);
@@ -264,8 +128,8 @@ Status Group::end() {
   return pending; // kInProgress if a creation goes on in the background
 }
 
-/// Runs the jobs of each parent one after the other, those of different parents and those without
-/// one at the same time.
+/// Runs the jobs of each parent one after the other; jobs of different parents, and jobs without a
+/// parent, at the same time.
 void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
   std::vector<std::vector<Job>> queues;
   for (Job& job : jobs) {
@@ -304,6 +168,14 @@ void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
       error = outcome;
     }
   }
+}
+
+Status check_may_wait(const char* function) {
+  if (!Group::in_callback()) return {};
+  return Status::error(Code::kInvalidUsage,
+                       fmt::format("{} may wait, and a callback of a stream must not: queue it in "
+                                   "a stream, or do it on another thread",
+                                   function));
 }
 
 Status issue(std::span<const Call> calls) {

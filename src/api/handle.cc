@@ -7,9 +7,9 @@
 namespace whorl {
 namespace {
 
-// The handles that exist: a hash table whose buckets are cache lines. Looking one up reads one
-// line and takes no lock. A handle whose bucket is full goes to `others`, which is looked at only
-// while there are any; with a few thousand handles that hardly happens.
+// The handles that exist: a hash table whose buckets are cache lines. Looking up a handle reads one
+// line and takes no lock. A handle whose bucket is full goes to `others`, which is searched only
+// while it has handles; with fewer than a few thousand handles it hardly ever has.
 constexpr std::size_t kBuckets = 1024;
 struct alignas(64) Bucket {
   std::array<std::atomic<const whorlComm*>, 8> handles{};
@@ -17,7 +17,7 @@ struct alignas(64) Bucket {
 constinit std::array<Bucket, kBuckets> buckets{};
 constinit std::atomic<std::size_t> other_count{0};
 
-/// What is guarded by a mutex; never destroyed, because handles may outlive main().
+/// State guarded by a mutex; never destroyed, because handles may outlive main().
 struct Others {
   std::mutex mutex;
   std::unordered_set<const whorlComm*> handles;
@@ -58,7 +58,8 @@ void remove(const whorlComm* handle) noexcept {
 bool exists(const whorlComm* handle) noexcept {
   if (handle == nullptr) return false;
   for (const auto& place : bucket_of(handle).handles) {
-    if (place.load(std::memory_order_acquire) == handle) return true; // … release in enter()
+    // pairs with release in enter()
+    if (place.load(std::memory_order_acquire) == handle) return true;
   }
   if (other_count.load(std::memory_order_acquire) == 0) return false;
   const std::lock_guard lock(others().mutex);

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "comm/communicator.h"
 
-/// What a whorlComm_t points to: a communicator, or one that is being created in the background.
+/// Object that a whorlComm_t points to: a communicator, which may still be in creation.
 struct whorlComm {
   static constexpr std::uint64_t kAlive = 0x776f726c636f6d6d;
   static constexpr std::uint64_t kDead = 0xdeadc0edeadc0ede;
@@ -19,21 +19,21 @@ struct whorlComm {
   ~whorlComm();
   whorlComm(const whorlComm&) = delete;
   whorlComm& operator=(const whorlComm&) = delete;
-  /// Freed memory is not given out again before many others have been freed, so that an old handle
-  /// is not taken for a new one.
+  /// Allocates a handle. Freed memory is not reused before many other handles have been freed, so
+  /// that an old handle is not taken for a new one.
   static void* operator new(std::size_t bytes);
   static void operator delete(void* memory) noexcept;
 
-  /// kDead from the beginning of the end: only one thread ends a handle.
+  /// The value kAlive; kDead as soon as a thread begins to end the handle, so that no other does.
   std::atomic<std::uint64_t> magic{kAlive};
-  /// Calls of other threads that are inside; abort waits for them to leave.
+  /// Number of calls inside the communicator, see Inside.
   std::atomic<int> inside{0};
 
-  /// kInProgress while a nonblocking creation runs; then its outcome.
+  /// The outcome of the creation; kInProgress while a nonblocking creation runs.
   std::atomic<whorl::Code> created{whorl::Code::kOk};
   std::thread creator;
-  /// The communicator's; raised while it is being created, it ends the creation.
-  std::shared_ptr<whorl::Verdict> verdict = std::make_shared<whorl::Verdict>();
+  /// The communicator's error; if set during the creation, it ends the creation.
+  std::shared_ptr<whorl::CommError> comm_error = std::make_shared<whorl::CommError>();
   std::unique_ptr<whorl::Communicator> communicator; ///< null until created
   std::atomic<bool> finalized{false};
 
@@ -44,7 +44,7 @@ struct whorlComm {
            !finalized.load(std::memory_order_relaxed);
   }
   void set_error(const whorl::Status& status);
-  whorl::Status error() const; ///< the last error, for whorlGetLastError()
+  whorl::Status error() const; ///< returns the last error, for whorlGetLastError()
 
  private:
   mutable std::mutex mutex_;
@@ -53,17 +53,17 @@ struct whorlComm {
 
 namespace whorl {
 
-/// Whether a whorlComm exists at `handle`, which may be any address: it is looked up, not read. A
-/// nanosecond or two; any thread.
+/// Whether a whorlComm exists at `handle`, which may be any address: the address is looked up, not
+/// read. Takes a nanosecond or two; may be called by any thread.
 bool exists(const whorlComm* handle) noexcept;
 
-/// A call that is inside a communicator: whorlCommAbort() waits for it to leave. Made before the
-/// handle's `magic` is read: either the thread that ends the handle waits for this call, or this
-/// call sees that the handle is dead.
+/// Scope of a call inside a communicator; whorlCommAbort() waits for the end of the scope. A call
+/// enters the scope before it reads the handle's `magic`: either the thread that ends the handle
+/// waits for this call, or this call sees that the handle is dead.
 class Inside {
  public:
   explicit Inside(whorlComm& handle) noexcept : handle_(&handle) { handle_->inside.fetch_add(1); }
-  /// Of any address; inside nothing where there is no handle.
+  /// Enters the handle at any address, or nothing where no handle exists.
   explicit Inside(whorlComm* handle) noexcept : handle_(exists(handle) ? handle : nullptr) {
     if (handle_ != nullptr) handle_->inside.fetch_add(1);
   }
@@ -72,7 +72,7 @@ class Inside {
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
-  /// Whether there is a handle.
+  /// Whether the scope has a handle.
   explicit operator bool() const noexcept { return handle_ != nullptr; }
 
  private:

@@ -1,8 +1,7 @@
-// Version, error texts, host streams.
+// Version, error texts, support for devices.
 #include "api/support.h"
 #include "comm/interrupt.h"
 #include "device/common/support.h"
-#include "engine/stream.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT
@@ -54,7 +53,7 @@ const char* whorlGetLastError(whorlComm_t comm) {
     if (inside && comm->magic.load() == whorlComm::kAlive) {
       Status status = comm->error();
       if (status.ok() && comm->created.load(std::memory_order_acquire) == Code::kOk) {
-        status = comm->communicator->verdict().status();
+        status = comm->communicator->comm_error().status();
       }
       if (!status.ok()) text = status.message();
     }
@@ -67,48 +66,10 @@ const char* whorlGetLastError(whorlComm_t comm) {
 whorlResult_t whorlDeviceSupport(int* supported) {
   return guarded("whorlDeviceSupport", [&]() -> Status {
     if (supported == nullptr) return invalid("whorlDeviceSupport", "supported is NULL");
-    std::string trouble = why_no_device_support();
-    *supported = trouble.empty() ? 1 : 0;
-    if (*supported == 0) last_error() = std::move(trouble);
+    std::string problem = why_no_device_support();
+    *supported = problem.empty() ? 1 : 0;
+    if (*supported == 0) last_error() = std::move(problem);
     return {};
-  });
-}
-
-whorlResult_t whorlStreamCreate(whorlStream_t* stream) {
-  return guarded("whorlStreamCreate", [&]() -> Status {
-    if (stream == nullptr) return invalid("whorlStreamCreate", "stream is NULL");
-    const auto created = create_stream();
-    if (!created.ok()) return created.status();
-    *stream = static_cast<whorlStream_t>(*created);
-    return {};
-  });
-}
-
-whorlResult_t whorlStreamSynchronize(whorlStream_t stream) {
-  return guarded("whorlStreamSynchronize", [&]() -> Status {
-    const auto found = find_stream(stream);
-    if (found == nullptr) return invalid("whorlStreamSynchronize", "stream does not exist");
-    return found->synchronize();
-  });
-}
-
-whorlResult_t whorlStreamQuery(whorlStream_t stream) {
-  const auto found = find_stream(stream);
-  if (found != nullptr && !found->idle()) return whorlInProgress;
-  return guarded("whorlStreamQuery", [&]() -> Status {
-    if (found == nullptr) return invalid("whorlStreamQuery", "stream does not exist");
-    return found->error();
-  });
-}
-
-whorlResult_t whorlStreamDestroy(whorlStream_t stream) {
-  return guarded("whorlStreamDestroy", [&]() -> Status {
-    if (stream == nullptr) return {};
-    const auto found = find_stream(stream);
-    if (found == nullptr) return invalid("whorlStreamDestroy", "stream does not exist");
-    const Status status = found->synchronize();
-    destroy_stream(stream);
-    return status;
   });
 }
 

@@ -1,10 +1,15 @@
-// Memory that other ranks of the host can map.
+// Memory that other ranks of the host can map, and kinds of memory.
 #include "device/common/memory.h"
 #include "api/support.h"
 #include "memory/heap.h"
 
 using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
 using namespace whorl::capi; // NOLINT
+
+static_assert(static_cast<int>(gpu::MemoryKind::kHost) == whorlMemoryHost);
+static_assert(static_cast<int>(gpu::MemoryKind::kPinned) == whorlMemoryPinned);
+static_assert(static_cast<int>(gpu::MemoryKind::kManaged) == whorlMemoryManaged);
+static_assert(static_cast<int>(gpu::MemoryKind::kDevice) == whorlMemoryDevice);
 
 extern "C" {
 
@@ -32,6 +37,16 @@ whorlResult_t whorlMemAllocDevice(void** ptr, size_t size) {
     *ptr = *memory;
     return {};
   });
+}
+
+whorlResult_t whorlPointerKind(const void* pointer, whorlMemoryKind_t* kind, int* device) {
+  if (kind == nullptr) {
+    return guarded("whorlPointerKind", [] { return invalid("whorlPointerKind", "kind is NULL"); });
+  }
+  const auto place = place_of_pointer(pointer);
+  *kind = static_cast<whorlMemoryKind_t>(place.kind);
+  if (device != nullptr) *device = place.device;
+  return whorlSuccess;
 }
 
 whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat, uint64_t* value) {

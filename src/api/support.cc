@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "device/staged/stream.h"
+#include "engine/host_stream.h"
 
 namespace whorl::capi {
 namespace {
@@ -116,7 +117,7 @@ Status find_device_stream(const char* function, const whorlComm& handle, void* a
 }
 
 Status failed_call(whorlComm* handle, Status status) {
-  if (status.code() != Code::kCudaError) return status; // among them those of a bad handle
+  if (status.code() != Code::kCudaError) return status; // also if the handle is bad
   return handle->communicator->end_if_device_is_lost(std::move(status));
 }
 

@@ -15,11 +15,11 @@
 #include "engine/stream.h"
 #include "whorl/whorl.h"
 
-// What the functions of the C API have in common. They check handles and arguments, then call the
-// classes behind them; nothing else in whorl is visible outside the library.
+// Common parts of the functions of the C API, which check handles and arguments, then call the
+// classes that do the work. Nothing but these functions is visible outside the library.
 namespace whorl::capi {
 
-/// The last error of this thread, for whorlGetLastError(NULL).
+/// Returns the last error of this thread, for whorlGetLastError(NULL).
 std::string& last_error() noexcept;
 
 /// Keeps the error of a call for whorlGetLastError() and turns it into a result code.
@@ -27,46 +27,46 @@ whorlResult_t report(const Status& status);
 
 /// Whether this is the forked child of a process that had used the library.
 extern std::atomic<bool> in_forked_child;
-/// kInvalidUsage if it is.
+/// Returns kInvalidUsage in the forked child of a process that had used the library.
 Status check_not_forked(const char* function);
-/// From now on a forked child must not use the library: its threads and connections are the
-/// parent's.
+/// Notes that this process uses the library. From now on a child that it forks must not use the
+/// library, whose threads and connections stay the parent's.
 void mark_used();
 
 Status invalid(const char* function, std::string_view what);
 
-/// A handle that was created and not destroyed.
+/// Checks that a handle was created and not destroyed.
 Status check_handle(const char* function, const whorlComm* handle);
-/// A handle whose communicator exists.
+/// Checks that the communicator of a handle exists.
 Status check_created(const char* function, const whorlComm* handle);
-/// A handle whose communicator exists and may be used.
+/// Checks that the communicator of a handle exists and may be used.
 Status check_ready(const char* function, const whorlComm* handle);
 
-/// A call of a collective whose blocks are alike: checks it and issues it, or adds it to the open
-/// group.
+/// Checks a call of a collective whose blocks have one size, and issues the call or adds it to the
+/// open group.
 whorlResult_t call_plain(const RawCall& raw, whorlComm* handle, void* stream) noexcept;
 
-/// Finds the stream behind an argument: null for NULL, and for the default stream of a device in a
-/// thread that has none.
+/// Finds the stream behind an argument. `stream` gets null for NULL, and for the default stream of
+/// a device in a thread whose current context has no such stream.
 Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream);
-/// Where a call for which check_stream() has found none has buffers on a device, the default stream
-/// of that which `argument` names.
+/// Finds the default stream of the device on which the request has buffers, if check_stream() has
+/// found no stream; `argument` says which kind of default stream.
 Status find_device_stream(const char* function, const whorlComm& handle, void* argument,
                           const Request& request, std::shared_ptr<Stream>& stream);
 
-/// What a call returns that has been refused with `status`: if this is because the device of this
-/// rank is lost, the communicator ends.
+/// Returns the status of a call that has been refused with `status`, and ends the communicator if
+/// the reason is that the device of this rank is lost.
 Status failed_call(whorlComm* handle, Status status);
 
-/// Adds something to the open group by `body`; where that fails, the group does.
+/// Runs `body`, which adds something to the open group; if `body` fails, the group fails.
 template <class Body>
 Status collect(Group& group, Body&& body) {
   try {
     const Status status = body();
-    if (!status.ok() && status.code() != Code::kInProgress) group.spoil(status);
+    if (!status.ok() && status.code() != Code::kInProgress) group.fail_group(status);
     return status;
   } catch (...) {
-    group.spoil_without_memory();
+    group.fail_group_without_memory();
     throw;
   }
 }
@@ -93,7 +93,7 @@ whorlResult_t guarded(const char* function, Body&& body) noexcept {
   }
 }
 
-/// The same for a function of a communicator, which is inside it all the time.
+/// Runs the body of an API function inside a communicator (see Inside).
 template <class Body>
 whorlResult_t guarded(const char* function, whorlComm* handle, Body&& body) noexcept {
   return guarded(function, [&]() -> Status {
@@ -102,8 +102,8 @@ whorlResult_t guarded(const char* function, whorlComm* handle, Body&& body) noex
   });
 }
 
-/// A call of an operation: issues it, or adds it to the open group. `check` takes a Request and
-/// fills it. Whatever fails, also memory, spoils the group.
+/// Issues a call of an operation, or adds the call to the open group. `check` takes a Request and
+/// fills it. Whatever fails, memory included, fails the group.
 template <class Check>
 whorlResult_t check_and_issue(const char* function, whorlComm* handle, void* stream,
                               Check&& check) noexcept {
@@ -118,6 +118,7 @@ whorlResult_t check_and_issue(const char* function, whorlComm* handle, void* str
     };
     if (!group.open()) {
       if (Status status = check_all(); !status.ok()) return failed_call(handle, std::move(status));
+      if (call.stream == nullptr) WHORL_TRY(check_may_wait(function));
       return issue({&call, 1});
     }
     return collect(group, [&]() -> Status {

@@ -16,7 +16,7 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) noexcept
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Appends fixed-size values to a byte string.
+/// Writer of fixed-size values to a byte string.
 class ByteWriter {
  public:
   template <class T>
@@ -29,8 +29,8 @@ class ByteWriter {
   std::vector<std::byte> out_;
 };
 
-/// Reads fixed-size values from bytes that may come from anyone. After a read past the end, ok() is
-/// false and all further reads give zeros.
+/// Reader of fixed-size values from bytes that need not be trusted. After a read past the end, ok()
+/// is false and all further reads give zeros.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> in) noexcept : in_(in) {}
@@ -42,7 +42,7 @@ class ByteReader {
     if (!bytes.empty()) std::memcpy(&value, bytes.data(), sizeof(T));
     return value;
   }
-  /// The next `size` bytes, or an empty span if there are not that many.
+  /// Returns the next `size` bytes, or an empty span if fewer are left.
   std::span<const std::byte> get_bytes(std::size_t size) noexcept {
     if (!ok_ || size > in_.size()) {
       ok_ = false;

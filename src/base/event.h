@@ -7,22 +7,23 @@
 
 namespace whorl {
 
-/// Lets threads of this process sleep until something has happened. No wake-up is lost: a Waiter
-/// that was made before the condition was looked at sees every notify() after that.
+/// Event on which threads of this process sleep until a condition changes. No wake-up is lost: a
+/// Waiter made before its thread looks at the condition sees every notify() after that.
 class Event {
  public:
-  /// After the condition has been changed. Any thread; a system call only if somebody sleeps.
+  /// Wakes the waiting threads; called after the condition has been changed. Any thread; a system
+  /// call only if a thread sleeps.
   void notify() noexcept {
-    count_.fetch_add(1, std::memory_order_seq_cst); // pairs with the loads of Waiter::nap()
+    count_.fetch_add(1, std::memory_order_seq_cst); // pairs with the loads of Waiter::block()
     if (sleepers_.load(std::memory_order_seq_cst) != 0) sys().futex_wake(&count_);
   }
 
-  /// The sleeping part of one wait_until() on the condition.
-  class Waiter final : public Napper {
+  /// Waiter for one wait_until() on the condition.
+  class Waiter final : public whorl::Waiter {
    public:
     explicit Waiter(Event& event) noexcept
         : event_(event), seen_(event.count_.load(std::memory_order_seq_cst)) {}
-    void nap(std::uint64_t max_ns) noexcept override {
+    void block(std::uint64_t max_ns) noexcept override {
       event_.sleepers_.fetch_add(1, std::memory_order_seq_cst);
       // The kernel compares the count again, so a notify() in between is not slept through.
       if (event_.count_.load(std::memory_order_seq_cst) == seen_) {

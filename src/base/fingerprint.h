@@ -8,19 +8,19 @@
 
 namespace whorl {
 
-/// What every message says about the operation it belongs to. The receiver compares it with its own
-/// before it touches user memory; because neighbours in a schedule form a connected graph, equality
-/// of neighbours means that all ranks agree, without a message of its own. All fields are readable
-/// on their own, so a mismatch is described in full by the one that finds it.
+/// Description of an operation, carried by each of its messages. The receiver compares it with its
+/// own before it touches user memory; because neighbours in a schedule form a connected graph,
+/// equality of neighbours means that all ranks agree, without an extra message. No field is hashed
+/// but the plan, so the rank that finds a mismatch can describe it in full.
 struct Fingerprint {
-  std::uint32_t sequence = 0;   ///< operation number in the communicator; for send and recv, number
-                                ///< of the transfer between the two ranks
-  std::uint8_t collective = 0;  ///< Collective, plus kUneven; both halves of a transfer say kSend
+  std::uint32_t sequence = 0;   ///< number of the operation in the communicator; for send and recv,
+                                ///< number of the transfer between the two ranks
+  std::uint8_t collective = 0;  ///< Collective, plus kUneven; both halves of a transfer have kSend
   std::uint8_t types = 0;       ///< DataType, plus 16·ReduceOp where the collective reduces
-  std::uint16_t root = 0;       ///< 0 where there is none
+  std::uint16_t root = 0;       ///< root of the operation; 0 if it has none
   std::uint64_t count_plan = 0; ///< count (48 bits), then 16 bits of hash of communicator and plan
 
-  /// In `collective`: blocks have different sizes, `count` is that of the message's block.
+  /// Flag in `collective`: blocks have different sizes, `count` is that of the message's block.
   static constexpr std::uint8_t kUneven = 16;
   static constexpr std::uint64_t kMaxCount = (std::uint64_t{1} << 48) - 1;
 
@@ -35,8 +35,9 @@ struct Fingerprint {
   constexpr DataType data_type() const noexcept { return static_cast<DataType>(types & 15U); }
   constexpr ReduceOp reduce_op() const noexcept { return static_cast<ReduceOp>(types >> 4U); }
 
-  /// The same with another number. It comes in one piece, because it is copied in one piece soon
-  /// after: a load waits until narrower stores to the same place have left the store buffer.
+  /// Returns this fingerprint with another number. Builds it in one vector register, because it is
+  /// stored and soon copied as a whole: a load waits until narrower stores to the same place have
+  /// left the store buffer.
   Fingerprint numbered(std::uint32_t number) const noexcept {
     using Whole [[gnu::vector_size(16)]] = std::uint32_t;
     auto whole = std::bit_cast<Whole>(*this);
@@ -44,7 +45,7 @@ struct Fingerprint {
     return std::bit_cast<Fingerprint>(whole);
   }
 
-  /// The same with another count.
+  /// Returns this fingerprint with another count.
   constexpr Fingerprint counting(std::uint64_t elements) const noexcept {
     Fingerprint other = *this;
     other.count_plan = (count_plan & ~kMaxCount) | (elements & kMaxCount);

@@ -5,7 +5,7 @@
 
 namespace whorl {
 
-/// FNV-1a over words: tells settings apart, is no protection.
+/// FNV-1a hash over words. Tells settings apart; gives no protection against forgery.
 class Hash {
  public:
   void mix(std::uint64_t word) noexcept { value_ = (value_ ^ word) * 0x100000001b3; }

@@ -13,48 +13,48 @@ std::vector<std::string> Membership::names() const {
 }
 
 std::string Membership::describe(int peer) const {
-  if (peer < 0 || static_cast<std::size_t>(peer) >= cards.size()) {
+  if (peer < 0 || static_cast<std::size_t>(peer) >= peers.size()) {
     return fmt::format("rank {}", peer);
   }
-  const RankCard& card = cards[static_cast<std::size_t>(peer)];
+  const PeerInfo& info = peers[static_cast<std::size_t>(peer)];
   return fmt::format("rank {}{} (host {}, pid {})", peer, name.empty() ? "" : " of " + name,
-                     card.host_name.data(), card.process_id);
+                     info.host_name.data(), info.process_id);
 }
 
 int Membership::ranks_in_process_of(int member) const noexcept {
-  return static_cast<int>(std::count_if(cards.begin(), cards.end(), [&](const RankCard& other) {
-    return other.process_key == card(member).process_key;
+  return static_cast<int>(std::count_if(peers.begin(), peers.end(), [&](const PeerInfo& other) {
+    return other.process_key == info(member).process_key;
   }));
 }
 
 bool Membership::on_one_host() const noexcept {
-  return std::all_of(cards.begin(), cards.end(),
-                     [&](const RankCard& card) { return card.host_key == cards[0].host_key; });
+  return std::all_of(peers.begin(), peers.end(),
+                     [&](const PeerInfo& info) { return info.host_key == peers[0].host_key; });
 }
 
 bool Membership::shares_devices() const noexcept {
-  return nranks <= kMostDeviceRanks && on_one_host() &&
-         std::all_of(cards.begin(), cards.end(),
-                     [](const RankCard& card) { return card.device_peers == 1; });
+  return nranks <= kMaxDeviceRanks && on_one_host() &&
+         std::all_of(peers.begin(), peers.end(),
+                     [](const PeerInfo& info) { return info.device_peers == 1; });
 }
 
-Status check_card(const RankCard& card, int rank, int nranks) {
+Status check_peer_info(const PeerInfo& info, int rank, int nranks) {
   const auto bad = [&](std::string_view what) {
     return Status::error(
         Code::kInternalError,
-        fmt::format("the card of rank {} of {} is malformed: {}", rank, nranks, what));
+        fmt::format("the info of rank {} of {} is malformed: {}", rank, nranks, what));
   };
-  if (card.rank != static_cast<std::uint32_t>(rank)) return bad("wrong rank");
-  if (std::find(card.host_name.begin(), card.host_name.end(), '\0') == card.host_name.end()) {
+  if (info.rank != static_cast<std::uint32_t>(rank)) return bad("wrong rank");
+  if (std::find(info.host_name.begin(), info.host_name.end(), '\0') == info.host_name.end()) {
     return bad("host name without end");
   }
-  if (card.slots == 1 || card.slots > 1024) return bad("slots");
-  if ((card.slot_bytes != 0 && card.slot_bytes < 64) || card.slot_bytes > (1U << 30) ||
-      card.slot_bytes % 64 != 0) {
+  if (info.slots == 1 || info.slots > 1024) return bad("slots");
+  if ((info.slot_bytes != 0 && info.slot_bytes < 64) || info.slot_bytes > (1U << 30) ||
+      info.slot_bytes % 64 != 0) {
     return bad("slot size");
   }
-  if (card.channels < 1 || card.channels > 64) return bad("channels");
-  for (const RankCard::Address& address : card.addresses) {
+  if (info.channels < 1 || info.channels > 64) return bad("channels");
+  for (const PeerInfo::Address& address : info.addresses) {
     if (address.size > kMaxAddressBytes) return bad("address");
   }
   return {};

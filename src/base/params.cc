@@ -34,10 +34,11 @@ constexpr std::array kParams{
         "Bytes that one rank's part of a communicator may occupy for messages and workspaces, "
         "without the heap; the smallest of all ranks counts. Slots and channels are made "
         "smaller and fewer until they fit. 0: no limit."},
-    ParamInfo{Param::kStreamBytes, "WHORL_STREAM_BYTES", "",
+    ParamInfo{Param::kNontemporalBytes, "WHORL_NONTEMPORAL_BYTES", "",
               "Results of operations of at least this many bytes are written past the caches. "
               "Empty: from where inputs and outputs of all ranks of a host exceed the largest "
-              "cache."},
+              "cache.",
+              "WHORL_STREAM_BYTES"},
     ParamInfo{Param::kTimeoutMs, "WHORL_TIMEOUT_MS", "30000",
               "An operation or a connection set-up fails after this many milliseconds without "
               "progress."},
@@ -93,8 +94,10 @@ constexpr std::array kParams{
         "File with the secret of a rendezvous at an address, the same for all ranks; mode 0600."},
     ParamInfo{
         Param::kInsecure, "WHORL_INSECURE", "0",
-        "1: a rendezvous at an address without a secret lets in everybody who reaches it, not "
-        "only processes of the same user and host."},
+        "Who may join ranks that meet at an address (whorlCommInitAddress(), WHORL_ADDRESS) "
+        "without a WHORL_SECRET_FILE. 0: processes of rank 0's user on its host, at a loopback "
+        "address; any other address is an error. 1, on all ranks: every process that reaches "
+        "the address, from any user and host."},
     ParamInfo{Param::kTrace, "WHORL_TRACE", "",
               "File for a trace of every operation and step, written when the communicator is "
               "destroyed; %r is the rank, %p the process, %j the communicator. Empty: no trace."},
@@ -105,12 +108,20 @@ constexpr std::array kParams{
 
 const ParamInfo& info(Param param) noexcept { return kParams[static_cast<std::size_t>(param)]; }
 
+/// Chooses the variable that is set: the old name only where the new one is not.
+const char* name_in_use(Param param) noexcept {
+  const ParamInfo& known = info(param);
+  const bool old = known.old_name != nullptr && std::getenv(known.name) == nullptr &&
+                   std::getenv(known.old_name) != nullptr;
+  return old ? known.old_name : known.name;
+}
+
 } // namespace
 
 std::span<const ParamInfo> all_params() noexcept { return kParams; }
 
 std::string param_text(Param param) {
-  const char* const value = std::getenv(info(param).name);
+  const char* const value = std::getenv(name_in_use(param));
   return value != nullptr ? value : info(param).default_value;
 }
 
@@ -121,7 +132,7 @@ Result<std::int64_t> param_int(Param param, std::int64_t low, std::int64_t high)
   if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
     return Status::error(Code::kInvalidUsage,
                          fmt::format("{}=\"{}\" is not a whole number from {} to {}",
-                                     info(param).name, text, low, high));
+                                     name_in_use(param), text, low, high));
   }
   return value;
 }
@@ -131,7 +142,7 @@ Result<bool> param_bool(Param param) {
   if (text == "1" || text == "true" || text == "on") return true;
   if (text == "0" || text == "false" || text == "off") return false;
   return Status::error(Code::kInvalidUsage,
-                       fmt::format("{}=\"{}\" is neither 1 nor 0", info(param).name, text));
+                       fmt::format("{}=\"{}\" is neither 1 nor 0", name_in_use(param), text));
 }
 
 } // namespace whorl

@@ -8,10 +8,10 @@
 
 namespace whorl {
 
-/// Memory that several processes share: a memfd, mapped whole, readable and writable. It has no
-/// name, so nobody who was not given the descriptor can open it and nothing is left behind when a
-/// process is killed. It is sparse (pages cost memory once they are touched) and cannot shrink, so
-/// that no process can make another one's access fail.
+/// Memory that several processes share: a memfd, mapped whole, readable and writable. The memfd has
+/// no name, so only processes with the descriptor can open it, and nothing is left behind when a
+/// process is killed. The memory is sparse (pages cost memory once they are touched) and cannot
+/// shrink, so that no process can make another one's access fail.
 class ShmSegment {
  public:
   ShmSegment() = default;
@@ -19,7 +19,7 @@ class ShmSegment {
   ShmSegment& operator=(ShmSegment&& other) noexcept;
   ~ShmSegment() { close(); }
 
-  /// A new segment of zeros. `name` is what /proc/PID/maps shows.
+  /// Creates a segment of zeros. `name` is what /proc/PID/maps shows.
   static Result<ShmSegment> create(const char* name, std::size_t size);
   /// Maps a segment that another process has created. Refuses a descriptor that is not sealed
   /// against shrinking or smaller than `size`.
@@ -28,8 +28,8 @@ class ShmSegment {
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
   int fd() const noexcept { return fd_.get(); }
-  /// Makes sure that a range can be touched. Returns 0 or −errno. Without it the kernel answers a
-  /// first touch for which there is no memory with SIGBUS.
+  /// Ensures that a range can be touched. Returns 0 or −errno. Otherwise, if there is no memory for
+  /// a page, the kernel answers its first touch with SIGBUS.
   int allocate(std::size_t offset, std::size_t size) noexcept {
     return sys().fallocate(fd_.get(), offset, size);
   }

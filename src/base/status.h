@@ -9,7 +9,7 @@
 
 namespace whorl {
 
-/// What a call came to. The values are those of `whorlResult_t`.
+/// Outcome of a call. The values are those of `whorlResult_t`.
 enum class Code : int {
   kOk = 0,
   kCudaError = 1,
@@ -22,7 +22,7 @@ enum class Code : int {
 };
 
 /// Success, or a code with an English sentence. Success is a null pointer, so passing it costs
-/// nothing. Copies share the text. Set-up code returns it; the data path does not.
+/// nothing. Copies share the text. Set-up code returns a Status; the data path does not.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -33,12 +33,12 @@ class [[nodiscard]] Status {
   }
   bool ok() const noexcept { return error_ == nullptr; }
   Code code() const noexcept { return error_ ? error_->code : Code::kOk; }
-  /// Empty for success.
+  /// Returns the sentence; empty for success.
   const std::string& message() const noexcept {
     static const auto& empty = *new std::string; // never destroyed: threads may outlive main()
     return error_ ? error_->message : empty;
   }
-  /// The same error with "`context`: " in front; success stays success.
+  /// Returns the same error with "`context`: " in front; success stays success.
   Status with_context(const std::string& context) const {
     return ok() ? Status() : error(error_->code, context + ": " + error_->message);
   }
@@ -71,7 +71,7 @@ class [[nodiscard]] Result {
 };
 
 /// Calls `body`, which returns a Status; turns an exception into one. For threads and callbacks,
-/// which nothing may leave.
+/// out of which no exception may escape.
 template <class Body>
 Status without_exceptions(Body&& body) {
   try {

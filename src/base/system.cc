@@ -32,7 +32,8 @@ timespec to_timespec(std::uint64_t ns) noexcept {
 
 int checked(long result) noexcept { return result < 0 ? -errno : static_cast<int>(result); }
 
-/// Of a call with a timeout: an interruption is an early end, so that signals do not prolong it.
+/// Returns the result of a call with a timeout, or −errno. An interruption counts as an early end,
+/// so that signals do not prolong the call.
 int unless_interrupted(int result) noexcept {
   if (result < 0) return errno == EINTR ? 0 : -errno;
   return result;
@@ -83,6 +84,13 @@ int System::file_size(int fd, std::size_t* size) noexcept {
   struct stat status {};
   if (::fstat(fd, &status) != 0) return -errno;
   *size = static_cast<std::size_t>(status.st_size);
+  return 0;
+}
+
+int System::file_inode(int fd, std::uint64_t* inode) noexcept {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return -errno;
+  *inode = status.st_ino;
   return 0;
 }
 

@@ -13,8 +13,8 @@
 
 namespace whorl {
 
-/// Everything whorl asks of the operating system: time, randomness, system calls. One object, which
-/// tests replace (see ScopedSystem) to inject failures and to drive time.
+/// Operating system as whorl uses it: time, randomness, system calls. One object, which tests
+/// replace (see ScopedSystem) to inject failures and to control time.
 ///
 /// Calls that can fail return a value ≥ 0 or −errno, and never touch `errno`. Interrupted calls
 /// (EINTR) are repeated inside; those with a timeout end early instead. No call raises SIGPIPE.
@@ -24,16 +24,17 @@ class System {
   virtual ~System() = default;
 
   // Time and randomness.
-  virtual std::uint64_t now_ns() noexcept; ///< monotonic clock
+  virtual std::uint64_t now_ns() noexcept; ///< reads the monotonic clock
   virtual int random_bytes(std::span<std::byte> out) noexcept;
   virtual void sleep_ns(std::uint64_t duration_ns) noexcept;
-  virtual void yield() noexcept; ///< sched_yield
+  virtual void yield() noexcept; ///< calls sched_yield
 
   // Memory.
-  virtual int memfd_create(const char* name) noexcept; ///< sealable
-  virtual int seal_size(int fd) noexcept;              ///< no shrinking from now on
-  virtual int size_sealed(int fd) noexcept;            ///< 1: seal_size() was called on the memfd
+  virtual int memfd_create(const char* name) noexcept; ///< makes the memfd sealable
+  virtual int seal_size(int fd) noexcept;              ///< seals the memfd against shrinking
+  virtual int size_sealed(int fd) noexcept;            ///< returns 1 if seal_size() was called
   virtual int file_size(int fd, std::size_t* size) noexcept;
+  virtual int file_inode(int fd, std::uint64_t* inode) noexcept;
   virtual int ftruncate(int fd, std::size_t size) noexcept;
   virtual int fallocate(int fd, std::size_t offset, std::size_t size) noexcept;
   virtual int punch_hole(int fd, std::size_t offset, std::size_t size) noexcept;
@@ -41,26 +42,27 @@ class System {
   virtual int mmap(void* hint, std::size_t size, int protection, int flags, int fd,
                    std::size_t offset, void** address) noexcept;
   virtual int munmap(void* address, std::size_t size) noexcept;
-  /// How many bytes of a mapping are in memory; `address` is the start of a page.
+  /// Writes to `*bytes` how many bytes of a mapping are in memory; `address` is the start of a
+  /// page.
   virtual int resident(void* address, std::size_t size, std::size_t* bytes) noexcept;
 
   // Threads of this and other processes.
   /// Sleeps while `*word == expected`, at most `timeout_ns`. `word` may be in shared memory.
   virtual int futex_wait(const std::atomic<std::uint32_t>* word, std::uint32_t expected,
                          std::uint64_t timeout_ns) noexcept;
-  virtual int futex_wake(std::atomic<std::uint32_t>* word) noexcept; ///< wakes all
+  virtual int futex_wake(std::atomic<std::uint32_t>* word) noexcept; ///< wakes all waiters
   virtual int pidfd_open(int pid) noexcept;
-  virtual std::uint32_t user_id() noexcept; ///< effective
+  virtual std::uint32_t user_id() noexcept; ///< returns the effective user
 
   // Files and sockets.
   virtual int close(int fd) noexcept;
   virtual int duplicate(int fd) noexcept;
-  virtual int socket(int domain, int type) noexcept; ///< nonblocking
-  /// Two connected sockets of AF_UNIX, nonblocking.
+  virtual int socket(int domain, int type) noexcept; ///< makes the socket nonblocking
+  /// Makes two connected sockets of AF_UNIX, nonblocking.
   virtual int socket_pair(int type, std::span<int, 2> fds) noexcept;
   virtual int bind(int fd, const sockaddr* address, socklen_t size) noexcept;
   virtual int listen(int fd, int backlog) noexcept;
-  virtual int accept(int fd) noexcept; ///< the new socket is nonblocking
+  virtual int accept(int fd) noexcept; ///< makes the new socket nonblocking
   virtual int connect(int fd, const sockaddr* address, socklen_t size) noexcept;
   virtual int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept;
   virtual int setsockopt(int fd, int level, int option, int value) noexcept;
@@ -68,12 +70,14 @@ class System {
   virtual int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept;
   virtual ::ssize_t sendmsg(int fd, const msghdr* message) noexcept;
   virtual ::ssize_t recvmsg(int fd, msghdr* message) noexcept;
-  virtual ::ssize_t send(int fd, std::span<const std::byte> data) noexcept; ///< never blocks
-  virtual ::ssize_t recv(int fd, std::span<std::byte> out) noexcept;        ///< never blocks
-  virtual int shutdown(int fd) noexcept;                                    ///< both directions
-  virtual int shutdown_send(int fd) noexcept; ///< the peer reads to the end, then sees the end
+  /// Sends without waiting.
+  virtual ::ssize_t send(int fd, std::span<const std::byte> data) noexcept;
+  /// Receives without waiting.
+  virtual ::ssize_t recv(int fd, std::span<std::byte> out) noexcept;
+  virtual int shutdown(int fd) noexcept;      ///< ends both directions
+  virtual int shutdown_send(int fd) noexcept; ///< lets the peer read to the end, then see the end
   virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;
-  /// Of the largest cache that a core has; 0 if unknown.
+  /// Returns the size of the largest cache that a core has; 0 if unknown.
   virtual std::size_t largest_cache_bytes() noexcept;
   virtual int epoll_create() noexcept;
   virtual int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept;
@@ -82,10 +86,10 @@ class System {
                          std::uint64_t timeout_ns) noexcept;
 };
 
-/// The system in force.
+/// Returns the system in force.
 System& sys() noexcept;
 
-/// Replaces the system for the lifetime of the object. For tests; one at a time.
+/// Replacement of the system for the lifetime of the object. For tests; one at a time.
 class ScopedSystem {
  public:
   explicit ScopedSystem(System* replacement) noexcept;
@@ -97,7 +101,7 @@ class ScopedSystem {
   System* previous_;
 };
 
-/// Owns a file descriptor.
+/// Owner of a file descriptor.
 class Fd {
  public:
   Fd() = default;

@@ -7,11 +7,11 @@
 
 namespace whorl {
 
-/// Starts a thread that receives no signals. `name` has at most 15 characters. An error where the
+/// Starts a thread that receives no signals. `name` has at most 15 characters. Fails where the
 /// system has no thread left.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
-/// Whether start_thread() made the calling thread.
+/// Returns whether start_thread() made the calling thread.
 bool in_own_thread() noexcept;
 
 } // namespace whorl

@@ -6,7 +6,7 @@
 
 namespace whorl {
 
-/// A counter of the processor that runs at a constant rate, in units of its own: an order of
+/// Reads a counter of the processor that runs at a constant rate, in units of its own: an order of
 /// magnitude cheaper to read than the clock. Comparable between the cores of one host; turned into
 /// time by two readings of both.
 inline std::uint64_t ticks() noexcept {

@@ -23,7 +23,7 @@ enum class DataType : std::uint8_t {
   kFloat8e5m2 = 11,
   kInt16 = 12,
   kUint16 = 13,
-  kBool = 14, ///< one byte: 0, or not 0
+  kBool = 14, ///< byte that is 0 (false) or not (true)
 };
 inline constexpr int kNumDataTypes = 15;
 
@@ -47,7 +47,7 @@ inline constexpr int kNumReduceOps = static_cast<int>(kReduceOps.size());
 constexpr bool is_reduce_op(int value) noexcept {
   return (value >= 0 && value <= 4) || (value >= 8 && value <= 10);
 }
-/// Place of an operator in kReduceOps.
+/// Returns the place of an operator in kReduceOps.
 constexpr std::size_t index_of(ReduceOp op) noexcept {
   const auto value = static_cast<std::size_t>(op);
   return value < 8 ? value : value - 3;
@@ -56,13 +56,13 @@ constexpr bool is_bitwise(ReduceOp op) noexcept { return op >= ReduceOp::kBand; 
 constexpr bool is_float(DataType type) noexcept {
   return type >= DataType::kFloat16 && type <= DataType::kFloat8e5m2;
 }
-/// Whether elements of the type can be combined by the operator: all but the bits of floating types
-/// and averages of truth values.
+/// Returns whether the operator can combine elements of the type: all pairs but bitwise operators
+/// on floating types and averages of truth values.
 constexpr bool combines(DataType type, ReduceOp op) noexcept {
   return !(is_bitwise(op) && is_float(type)) && !(op == ReduceOp::kAvg && type == DataType::kBool);
 }
 
-/// What an operation does. kSend and kRecv are the two halves of a point-to-point transfer.
+/// Kinds of operations. kSend and kRecv are the two halves of a point-to-point transfer.
 enum class Collective : std::uint8_t {
   kAllReduce,
   kReduce,
@@ -104,19 +104,19 @@ constexpr std::string_view name_of(Collective collective) noexcept {
   return kNames[static_cast<std::size_t>(collective)];
 }
 
-/// Whether the collective combines elements, so that datatype and operator matter.
+/// Returns whether the collective combines elements, so that datatype and operator matter.
 constexpr bool reduces(Collective collective) noexcept {
   return collective == Collective::kAllReduce || collective == Collective::kReduce ||
          collective == Collective::kReduceScatter;
 }
 
-/// Whether input and output may be the same memory, in a form that the C API states.
+/// Returns whether input and output may be the same memory, in a form that the C API states.
 constexpr bool has_in_place_form(Collective collective) noexcept {
   return collective != Collective::kAllToAll && collective != Collective::kSend &&
          collective != Collective::kRecv;
 }
 
-/// Whether one rank has a part of its own.
+/// Returns whether one rank is the root of the collective.
 constexpr bool has_root(Collective collective) noexcept {
   return collective == Collective::kReduce || collective == Collective::kBroadcast ||
          collective == Collective::kGather || collective == Collective::kScatter;

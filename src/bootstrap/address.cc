@@ -1,4 +1,4 @@
-// The rendezvous at "host:port".
+// Rendezvous at "host:port".
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +14,8 @@
 namespace whorl {
 namespace {
 
-/// The key of `WHORL_SECRET_FILE`, if there is one.
+/// Reads a secret file and returns the SHA-256 of its contents. Fails if other users may access the
+/// file.
 Result<Digest> secret_from_file(const std::string& path) {
   const auto bad = [&](std::string_view what) {
     return Status::error(Code::kInvalidUsage, fmt::format("WHORL_SECRET_FILE={}: {}", path, what));
@@ -47,10 +48,10 @@ Result<Digest> secret_from_file(const std::string& path) {
   return key;
 }
 
-/// How an address rendezvous is protected.
+/// Protection of a rendezvous at an address.
 struct Protection {
   Identity identity;
-  bool same_user = false; ///< by the proof of one user, for want of a secret
+  bool same_user = false; ///< true: by the check for one user, where there is no secret
 };
 
 Result<Protection> protection_of(std::string_view host_port,
@@ -89,13 +90,13 @@ Result<Protection> protection_of(std::string_view host_port,
   return out;
 }
 
-/// What stands for a port of loopback: a unix socket tells who is at the other end, and nobody
-/// reaches it from other hosts.
+/// Returns the unix socket that replaces a port of loopback: such a socket shows the user at its
+/// other end, and other hosts cannot reach it.
 SocketAddress local_name(std::uint16_t port) {
   return SocketAddress::unix_name(fmt::format("whorl.{}", port));
 }
 
-/// The addresses with all of loopback replaced by its unix socket, which comes first.
+/// Returns the addresses with all of loopback replaced by its unix socket, which comes first.
 std::vector<SocketAddress> places_of(const std::vector<SocketAddress>& addresses) {
   std::vector<SocketAddress> out;
   for (const SocketAddress& address : addresses) {
@@ -108,8 +109,8 @@ std::vector<SocketAddress> places_of(const std::vector<SocketAddress>& addresses
   return out;
 }
 
-/// Whether the text names loopback itself, and not a host whose name leads there on that host only
-/// (127.0.1.1 on Debian).
+/// Returns whether the text names loopback itself, and not a host whose name leads to loopback on
+/// that host only (127.0.1.1 on Debian).
 bool is_local_text(std::string_view host_port, const std::vector<SocketAddress>& addresses) {
   if (!std::all_of(addresses.begin(), addresses.end(),
                    [](const SocketAddress& address) { return address.is_loopback(); })) {
@@ -122,8 +123,8 @@ bool is_local_text(std::string_view host_port, const std::vector<SocketAddress>&
          host == "ip6-localhost" || host == "ip6-loopback";
 }
 
-/// The addresses at which other hosts may reach the port: those that the name has here, or all of
-/// this host's where the name has none that is of use.
+/// Returns the addresses at which other hosts may reach the port: those of `addresses` that this
+/// host has, or, if there are none, all of this host but loopback.
 Result<std::vector<SocketAddress>> outer_addresses(std::string_view host_port,
                                                    const std::vector<SocketAddress>& addresses) {
   std::vector<SocketAddress> out;
@@ -140,8 +141,8 @@ Result<std::vector<SocketAddress>> outer_addresses(std::string_view host_port,
   return own;
 }
 
-/// Rank 0's listening sockets. Nothing but the unix socket without a secret: it has ranks of this
-/// host only.
+/// Opens rank 0's listening sockets: only the unix socket if `this_host`, which is so without a
+/// secret.
 Result<std::vector<Fd>> listen_for_rendezvous(std::string_view host_port,
                                               const std::vector<SocketAddress>& addresses,
                                               bool this_host) {
@@ -182,7 +183,7 @@ Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& 
         listen_for_rendezvous(host_port, *addresses, protection->same_user);
     if (!listeners.ok()) return listeners.status();
     WHORL_TRY(start_root_on(*std::move(listeners), protection->identity,
-                            {.patience_ns = self.timeout_ns,
+                            {.join_timeout_ns = self.timeout_ns,
                              .same_user = protection->same_user,
                              .port_is_users = true}));
     root.addresses = {local_name(addresses->front().port())};

@@ -8,12 +8,13 @@
 
 #include "base/system.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/identity.h"
 #include "bootstrap/root_client.h"
 
 namespace whorl {
 namespace {
 
-/// The caller's own all-gather.
+/// Oob over the caller's own all-gather.
 class CallbackOob final : public Oob {
  public:
   CallbackOob(const Allgather& function, const Attendant& self)
@@ -40,15 +41,10 @@ class CallbackOob final : public Oob {
     return {};
   }
 
-  /// Rank 0 makes the identity; the others contribute zeros.
+  /// Makes the identity in rank 0 and gathers it; the others contribute zeros.
   Result<Identity> agree() {
     std::array<std::byte, sizeof(Identity)> mine{};
-    if (self_.rank == 0) {
-      if (const int result = sys().random_bytes(mine); result < 0) {
-        return Status::error(Code::kSystemError,
-                             fmt::format("getrandom failed: {}", errno_text(result)));
-      }
-    }
+    if (self_.rank == 0) WHORL_TRY(fill_randomly(mine));
     std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(self_.nranks));
     WHORL_TRY(allgather(mine, all));
     Identity identity;

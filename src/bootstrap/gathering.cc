@@ -9,13 +9,13 @@
 
 namespace whorl {
 
-Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const Verdict& verdict) {
+Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const CommError& comm_error) {
   const auto launch = detect_launch();
   if (!launch.ok()) return launch.status();
   const Attendant self{.rank = launch->rank,
                        .nranks = launch->nranks,
                        .timeout_ns = timeout_ns,
-                       .verdict = &verdict};
+                       .comm_error = &comm_error};
   const auto done = [&](Result<Rendezvous> met) -> Result<Gathering> {
     if (!met.ok()) {
       return met.status().with_context(fmt::format("rank {} of {} as started by {}", launch->rank,

@@ -8,11 +8,12 @@
 
 namespace whorl {
 
-/// Gathers the ranks of this process: one Gathering for each rank, to be used by a thread each.
+/// Gathers `nranks` threads of this process. Returns one Gathering for each rank, each to be used
+/// by a thread of its own.
 Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout_ns);
 
-/// Gathers the ranks that the launcher of this process has started (see launcher.h). Several in a
-/// row are fine.
-Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const Verdict& verdict);
+/// Gathers the ranks that the launcher of this process has started (see launcher.h). May be called
+/// several times in a row.
+Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const CommError& comm_error);
 
 } // namespace whorl

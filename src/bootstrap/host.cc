@@ -13,9 +13,9 @@
 namespace whorl::bootstrap {
 namespace {
 
-// How long a failed root answers late ranks with the error, so that they need not wait for theirs.
+// Time for which a failed root answers late ranks with the error, so that they need not time out.
 constexpr std::uint64_t kAfterlifeNs = 30'000'000'000;
-// The same where the port is the user's: for that long it is not free for another attempt.
+// Time of these answers where the user chose the port, which is not free again before.
 constexpr std::uint64_t kShortAfterlifeNs = 2'000'000'000;
 constexpr std::uint64_t kForeverNs = 3'600'000'000'000;
 
@@ -32,13 +32,13 @@ Host::Host(std::vector<Fd> listeners, const Identity& identity, const RootTerms&
       identity_(identity),
       only_(identity.job),
       afterlife_ns_(terms.port_is_users ? kShortAfterlifeNs : kAfterlifeNs),
-      patience_ends_ns_(sys().now_ns() + terms.patience_ns),
+      join_deadline_ns_(sys().now_ns() + terms.join_timeout_ns),
       acceptor_(descriptors(listeners_), rules(terms.same_user, &identity_, nullptr)) {}
 
 Host::Host(std::vector<Fd> listeners, FindSecret find_secret)
     : listeners_(std::move(listeners)),
       afterlife_ns_(kAfterlifeNs),
-      patience_ends_ns_(UINT64_MAX),
+      join_deadline_ns_(UINT64_MAX),
       acceptor_(descriptors(listeners_), rules(false, nullptr, std::move(find_secret))) {}
 
 AcceptorRules Host::rules(bool same_user, const Identity* identity, FindSecret find_secret) {
@@ -62,7 +62,7 @@ Status Host::prepare() { return only_ ? root_of(*only_).status() : Status(); }
 bool Host::over() const {
   if (!only_) return false;
   const Root& root = *roots_.at(*only_);
-  return root.finished() || (!root.joined_any() && sys().now_ns() >= patience_ends_ns_);
+  return root.finished() || (!root.joined_any() && sys().now_ns() >= join_deadline_ns_);
 }
 
 void Host::run() {
@@ -85,14 +85,15 @@ Result<Root*> Host::root_of(const Job& job) {
 
 void Host::poll_all() {
   const std::uint64_t now = sys().now_ns();
-  std::uint64_t wake_ns = std::min(now + kForeverNs, patience_ends_ns_);
+  std::uint64_t wake_ns = std::min(now + kForeverNs, join_deadline_ns_);
   fds_.clear();
   for (const auto& [job, root] : roots_) root->add_to(fds_, &wake_ns);
   const std::size_t polled = fds_.size();
   acceptor_.add_to(fds_, &wake_ns);
   static_cast<void>(sys().poll(fds_, wake_ns > now ? wake_ns - now : 0));
 
-  // Who comes in now was not polled, and stands behind those who were.
+  // Connections that are accepted from here on were not polled and are at the end of their root's
+  // list.
   std::span<const pollfd> ready = std::span(fds_).first(polled);
   for (const auto& [job, root] : roots_) {
     const std::size_t own = root->connections();
@@ -101,14 +102,14 @@ void Host::poll_all() {
   }
   if (const Status status = acceptor_.step(std::span(fds_).subspan(polled)); !status.ok()) {
     log(LogLevel::kWarn, status.message());
-    for (const auto& [job, root] : roots_) { // those whose ranks are all here need no other socket
+    for (const auto& [job, root] : roots_) { // complete roots need no other socket
       if (!root->complete()) root->fail(status.code(), status.message());
     }
     if (only_) close_door();
   }
   if (only_) {
     const Root& root = *roots_.at(*only_);
-    if (root.joined_any()) patience_ends_ns_ = UINT64_MAX;
+    if (root.joined_any()) join_deadline_ns_ = UINT64_MAX;
     if (root.complete()) close_door();
     return;
   }

@@ -15,19 +15,19 @@
 
 namespace whorl::bootstrap {
 
-/// Accepts ranks on some listening sockets and brings them to the root of their rendezvous. Used by
-/// one thread.
+/// Server that accepts ranks on listening sockets and hands each to the root of its rendezvous.
+/// Used by one thread.
 class Host {
  public:
-  /// Serves the rendezvous of `identity`, until it is over or nobody has come in time.
+  /// Serves the rendezvous of `identity`, until it is over or no rank has joined in time.
   Host(std::vector<Fd> listeners, const Identity& identity, const RootTerms& terms);
   /// Serves the rendezvous of every job for which `find_secret` knows a secret, until the process
   /// ends.
   Host(std::vector<Fd> listeners, FindSecret find_secret);
 
-  Host(Host&&) = delete; // the acceptor calls it back
+  Host(Host&&) = delete; // deleted, because the acceptor refers to the host
 
-  /// Does early what can fail.
+  /// Does the part of the set-up that can fail, before run().
   Status prepare();
   void run();
 
@@ -36,24 +36,24 @@ class Host {
 
   bool over() const;
   void poll_all();
-  /// Finds the root of a rendezvous, or makes it.
+  /// Returns the root of a rendezvous; makes it if there is none.
   Result<Root*> root_of(const Job& job);
   void welcome(const ConnectionName& name, const Job& job, Fd socket);
   std::size_t awaited() const;
-  void close_door(); ///< nobody else comes in
+  void close_door(); ///< stops accepting connections
   AcceptorRules rules(bool same_user, const Identity* identity, FindSecret find_secret);
 
   std::vector<Fd> listeners_;
-  Identity identity_;       ///< of the only rendezvous
-  std::optional<Job> only_; ///< the only rendezvous that is served; none: any
+  Identity identity_;       ///< identity of the only rendezvous
+  std::optional<Job> only_; ///< job of the only rendezvous that is served; none: all are
   std::uint64_t afterlife_ns_;
-  std::uint64_t patience_ends_ns_; ///< when to end if nobody has joined
+  std::uint64_t join_deadline_ns_; ///< time to end if no rank has joined
   Acceptor acceptor_;
   std::map<Job, std::unique_ptr<Root>> roots_;
   std::vector<pollfd> fds_;
 };
 
-/// Starts a thread for a host. A host owns itself: nobody waits for the thread.
+/// Starts a detached thread that owns and runs the host.
 Status launch(std::shared_ptr<Host> host);
 
 } // namespace whorl::bootstrap

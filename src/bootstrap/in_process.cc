@@ -7,24 +7,12 @@
 
 #include "base/event.h"
 #include "bootstrap/gathering.h"
+#include "bootstrap/identity.h"
 
 namespace whorl {
 namespace {
 
-/// Makes an identity of random bytes.
-Result<Identity> make_identity() {
-  Identity identity;
-  for (const std::span<std::byte> part :
-       {std::span<std::byte>(identity.job), std::span<std::byte>(identity.secret)}) {
-    if (const int error = sys().random_bytes(part); error != 0) {
-      return Status::error(Code::kSystemError, fmt::format("no random bytes from the system: {}",
-                                                           std::strerror(-error)));
-    }
-  }
-  return identity;
-}
-
-/// Where the threads of one process meet: a table of contributions for each round.
+/// Meeting of the threads of one process: a table of contributions for each round.
 class Room {
  public:
   Room(int nranks, std::uint64_t timeout_ns)
@@ -44,21 +32,21 @@ class Room {
     }
     Event::Waiter waiter(arrival_);
     if (complete) arrival_.notify();
-    const Verdict nobody;
-    // A wake-up is never lost, so naps need not be short.
-    constexpr std::uint64_t kNapNs = 100'000'000;
+    const CommError never_set;
+    // A wake-up is never lost, so sleeps need not be short.
+    constexpr std::uint64_t kBlockNs = 100'000'000;
     const WaitPolicy policy{.timeout_ns = timeout_ns_,
                             .spins = 0,
                             .yield_ns = 0,
-                            .nap_ns = kNapNs,
-                            .first_nap_ns = kNapNs};
+                            .block_ns = kBlockNs,
+                            .first_block_ns = kBlockNs};
     const WaitResult result = wait_until(
         [&] {
           const std::lock_guard lock(mutex_);
           return table->arrived == nranks_ ? Progress::kDone : Progress::kIdle;
         },
-        policy, nobody, waiter);
-    if (result == WaitResult::kReady) { // from here on nobody writes to the table
+        policy, never_set, waiter);
+    if (result == WaitResult::kReady) { // no thread writes to the table any more
       std::memcpy(all.data(), table->bytes.data(), all.size());
       return {};
     }

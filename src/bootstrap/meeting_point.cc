@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bootstrap/host.h"
+#include "bootstrap/identity.h"
 #include "net/secret.h"
 
 namespace whorl {
@@ -19,7 +20,8 @@ namespace {
 using Job = decltype(Identity::job);
 using Secret = decltype(Identity::secret);
 
-// The secrets of meeting points. The host keeps one; what a connection names leads to the others:
+// The secrets of meeting points. The host keeps one secret; the others follow from the job that a
+// connection names:
 //
 //     job of a rendezvous    half of the point's ‖ half of HMAC(secret of the point, name)
 //     secret of the point    HMAC(secret of the host, the first half)
@@ -36,9 +38,9 @@ bool secret_of_rendezvous(const Secret& point, Identity& identity) {
                      &identity.secret);
 }
 
-/// Where the meeting points of this process are that ranks of one scope can reach.
+/// Addresses and secret of this process's meeting points for one scope.
 struct Place {
-  pid_t process = 0; ///< a child that is forked has a place of its own
+  pid_t process = 0; ///< id of the process that made it: a forked child makes its own
   Secret secret{};
   std::vector<SocketAddress> addresses;
 };

@@ -8,14 +8,13 @@
 
 namespace whorl {
 
-/// Makes a meeting point: the id of a root of this process that serves any number of rendezvous,
-/// one for each name, each with a secret of its own. All points of a process and scope share their
-/// sockets and a thread, which last as long as the process. The bytes of the point are for
-/// derive_id() only.
+/// Makes a meeting point: the id of a host of this process that serves any number of rendezvous,
+/// one for each name, each with a secret of its own. All points of a process and scope share
+/// sockets and a thread, which last as long as the process. The point is for derive_id() only.
 Result<UniqueId> make_meeting_point(RootScope scope);
 
-/// Derives the id of the rendezvous `name` from a meeting point. Whoever has the point comes to the
-/// same id.
+/// Derives the id of the rendezvous `name` from a meeting point. Equal points and names give equal
+/// ids.
 Result<UniqueId> derive_id(const UniqueId& point, std::string_view name);
 
 } // namespace whorl

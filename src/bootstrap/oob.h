@@ -6,41 +6,40 @@
 #include <span>
 #include <string>
 
+#include "base/comm_error.h"
 #include "base/membership.h"
 #include "base/status.h"
-#include "base/verdict.h"
 
 namespace whorl {
 
-/// How the ranks of a communicator talk before they are connected. Used by one thread at a time;
-/// every rank makes the same calls in the same order.
+/// Communication between the ranks of a communicator before they are connected. Used by one thread
+/// at a time; every rank makes the same calls in the same order.
 class Oob {
  public:
   virtual ~Oob() = default;
-  /// Every rank gives `mine` and gets the contributions of all ranks, in rank order, in `all`
-  /// (`nranks · mine.size()` bytes). Sizes are equal on all ranks. The error names ranks that are
-  /// missing or dead.
+  /// Gathers `mine` of every rank, in rank order, in `all` of every rank (`nranks · mine.size()`
+  /// bytes). Sizes are equal on all ranks. The error names ranks that are missing or dead.
   virtual Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 };
 
-/// Who comes to a rendezvous.
+/// Rank that takes part in a rendezvous.
 struct Attendant {
   int rank = 0;
   int nranks = 1;
-  /// To connect and to see all ranks. All-gathers after that wait twice as long: a rank may use up
-  /// a timeout of its own, between two of them, before it reports what went wrong.
+  /// Timeout for connecting and until all ranks have joined. Later all-gathers wait twice as long,
+  /// because a rank may use up a timeout of its own between two of them before it reports an error.
   std::uint64_t timeout_ns = 30'000'000'000;
-  const Verdict* verdict = nullptr; ///< if raised, give up; may be null; outlives the Oob
+  const CommError* comm_error = nullptr; ///< error that ends waits; may be null; outlives the Oob
 };
 
-/// What all ranks have once they have met.
+/// Result of a rendezvous, which every rank gets.
 struct Rendezvous {
   std::unique_ptr<Oob> oob;
-  /// A job and a secret for the transports, known to these ranks and to nobody else.
+  /// Job and secret for the transports, known to these ranks only.
   Identity identity;
 };
 
-/// The ranks of a communicator to be, ready to exchange what they need to connect.
+/// Rank of a future communicator that has met the others and can exchange data with them.
 struct Gathering {
   std::unique_ptr<Oob> oob;
   Identity identity;
@@ -48,7 +47,7 @@ struct Gathering {
   int nranks = 1;
 };
 
-/// A key-value store that all ranks reach; as `whorlStore_t`.
+/// Key-value store that all ranks reach, with the fields of `whorlStore_t`.
 struct Store {
   void* context = nullptr;
   std::string prefix;
@@ -57,7 +56,7 @@ struct Store {
              int timeout_ms) = nullptr;
 };
 
-/// An all-gather that the ranks can already do; as `whorlOob_t`.
+/// All-gather function of the caller, with the fields of `whorlOob_t`.
 struct Allgather {
   void* context = nullptr;
   int (*allgather)(void* context, const void* in, void* out, std::size_t size) = nullptr;

@@ -8,15 +8,10 @@
 #include <utility>
 
 #include "bootstrap/host.h"
+#include "bootstrap/identity.h"
 #include "net/listener.h"
 
 namespace whorl {
-
-Status fill_randomly(std::span<std::byte> bytes) {
-  const int result = sys().random_bytes(bytes);
-  if (result >= 0) return {};
-  return Status::error(Code::kSystemError, fmt::format("getrandom failed: {}", errno_text(result)));
-}
 
 Result<RootDoors> open_root_doors(RootScope scope) {
   std::array<std::byte, 8> name{};
@@ -40,14 +35,16 @@ Result<RootDoors> open_root_doors(RootScope scope) {
   return doors;
 }
 
-Result<UniqueId> start_root(RootScope scope, std::uint64_t patience_ns) {
+Result<UniqueId> start_root(RootScope scope, std::uint64_t join_timeout_ns) {
+  const Result<Identity> identity = make_identity();
+  if (!identity.ok()) return identity.status();
   UniqueId id;
-  WHORL_TRY(fill_randomly(id.identity.job));
-  WHORL_TRY(fill_randomly(id.identity.secret));
+  id.identity = *identity;
   Result<RootDoors> doors = open_root_doors(scope);
   if (!doors.ok()) return doors.status();
   id.addresses = std::move(doors->addresses);
-  WHORL_TRY(start_root_on(std::move(doors->sockets), id.identity, {.patience_ns = patience_ns}));
+  WHORL_TRY(
+      start_root_on(std::move(doors->sockets), id.identity, {.join_timeout_ns = join_timeout_ns}));
   return id;
 }
 

@@ -13,76 +13,73 @@
 
 namespace whorl {
 
-/// The root of a rendezvous: serves all-gathers to n ranks, which connect to it in a star. O(1)
-/// rounds of messages for each all-gather, and one place that knows who is missing.
+/// The root of a rendezvous serves all-gathers to n ranks, which connect to it in a star: O(1)
+/// rounds of messages for each all-gather, and one place that knows which ranks are missing.
 ///
-/// It runs in a background thread ("whorl-root", all signals blocked) from start until all ranks
-/// have hung up, and stops listening as soon as all are there. It learns n from the first rank that
-/// arrives. If a rank is missing at the deadline of one that waits, dies in the middle, appears
-/// twice, or disagrees about n or about the size of a contribution, every rank that is connected
-/// or still comes gets an error that names the ranks. The thread is detached: a root that nobody
-/// uses does not keep the process from exiting, and ends by itself.
+/// The root runs in a background thread ("whorl-root", all signals blocked) from start until all
+/// ranks have hung up, and stops listening as soon as all have joined. The first rank that joins
+/// gives n. If a rank is missing at the deadline of a waiting rank, dies in the middle,
+/// appears twice, or disagrees about n or about the size of a contribution, every rank that is
+/// connected or connects later gets an error that names the ranks. The thread is detached: an
+/// unused root does not keep the process from exiting, and ends by itself.
 
-/// Which ranks can reach a root.
+/// Set of ranks that can reach a root.
 enum class RootScope {
   kAnywhere,
-  kThisHost, ///< through a unix socket: no port is opened
+  kThisHost, ///< ranks of this host, through a unix socket: no port is opened
 };
 
-/// Where ranks come to a root.
+/// Listening sockets of a root.
 struct RootDoors {
   std::vector<SocketAddress> addresses; ///< best first
-  std::vector<Fd> sockets;              ///< listen at them
+  std::vector<Fd> sockets;              ///< sockets that listen at the addresses
 };
 
 /// Listens on a unix socket with a random name for the ranks of this host, and at free ports of
 /// this host's best addresses for the others.
 Result<RootDoors> open_root_doors(RootScope scope);
 
-/// Writes random bytes.
-Status fill_randomly(std::span<std::byte> bytes);
-
-/// How long an id of whorlGetUniqueId() waits for its first rank.
+/// Time for which an id of whorlGetUniqueId() waits for its first rank.
 inline constexpr std::uint64_t kIdLifetimeNs = 3'600'000'000'000;
 
 /// Starts a root with a new random job and secret at open_root_doors(). If no rank comes within
-/// `patience_ns`, the root ends.
+/// `join_timeout_ns`, the root ends.
 Result<UniqueId> start_root(RootScope scope = RootScope::kAnywhere,
-                            std::uint64_t patience_ns = kIdLifetimeNs);
+                            std::uint64_t join_timeout_ns = kIdLifetimeNs);
 
-/// What is particular about a root.
+/// Options of a root.
 struct RootTerms {
-  std::uint64_t patience_ns = kIdLifetimeNs; ///< ends if no rank has come after this time
-  bool same_user = false;                    ///< serves only processes of this process's user
-  bool port_is_users = false; ///< ends soon after a failure, so that the port is free again
+  std::uint64_t join_timeout_ns = kIdLifetimeNs; ///< limit of the wait for the first rank
+  bool same_user = false;     ///< true: serves only processes of this process's user
+  bool port_is_users = false; ///< true: ends soon after a failure, so that the port is free again
 };
 
 /// Starts a root on listening sockets.
 Status start_root_on(std::vector<Fd> listeners, const Identity& identity, const RootTerms& terms);
 
-/// The messages between ranks and root, after the handshake (role kBootstrap, to kRootRank).
+/// Messages between ranks and root, after the handshake (role kBootstrap, to kRootRank).
 namespace bootstrap {
 
 inline constexpr std::uint32_t kRootRank = UINT32_MAX;
 inline constexpr std::size_t kMaxContributionBytes = 65536;
 inline constexpr std::uint32_t kMaxRanks = 65536;
-/// Of one all-gather: contributions × ranks.
+/// Limit of the bytes of one all-gather: size of a contribution × ranks.
 inline constexpr std::uint64_t kMaxTotalBytes = std::uint64_t{1} << 30;
 
-/// A rank's part of an all-gather; `bytes` follow.
+/// Header of a rank's contribution to an all-gather; `bytes` follow.
 struct Contribution {
   static constexpr std::uint32_t kMagic = 0x62726877; // "whrb"
   std::uint32_t magic = kMagic;
   std::uint32_t rank = 0;
   std::uint32_t nranks = 0;
-  std::uint32_t round = 0; ///< from 0
+  std::uint32_t round = 0; ///< number of the all-gather, from 0
   std::uint32_t bytes = 0;
-  std::uint32_t timeout_ms = 0; ///< how long this rank is going to wait
+  std::uint32_t timeout_ms = 0; ///< time that this rank is going to wait
   std::array<char, 64> who{};   ///< "host node7, pid 42", zero-terminated
 };
 static_assert(sizeof(Contribution) == 88);
 
-/// The root's answer: everybody's contributions in rank order, or an error text; `bytes` follow.
+/// Header of the root's answer: all contributions in rank order, or an error text; `bytes` follow.
 struct Answer {
   static constexpr std::uint32_t kMagic = 0x61726877; // "whra"
   static constexpr std::uint32_t kMaxTextBytes = 4096;
@@ -91,7 +88,7 @@ struct Answer {
   std::uint32_t round = 0;
   std::uint32_t reserved = 0;
   std::uint64_t bytes = 0;
-  std::array<std::byte, 16> salt{}; ///< the same in every answer of one root
+  std::array<std::byte, 16> salt{}; ///< random bytes, the same in every answer of one root
 };
 static_assert(sizeof(Answer) == 40);
 

@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <deque>
+#include <mutex>
+#include <utility>
 
 #include "base/bytes.h"
+#include "bootstrap/bootstrap.h"
 #include "bootstrap/root.h"
 #include "net/mesh.h"
 #include "net/secret.h"
@@ -18,7 +22,7 @@ namespace {
 using bootstrap::Answer;
 using bootstrap::Contribution;
 
-/// "host node7, pid 42".
+/// Returns "host node7, pid 42".
 std::array<char, 64> who_am_i() {
   std::array<char, 41> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -32,10 +36,10 @@ class RootOob final : public Oob {
  public:
   RootOob(const Attendant& self, Fd socket) : self_(self), socket_(std::move(socket)) {}
 
-  /// An empty first round: everybody is here, and the salt is known. The secret of the rendezvous
-  /// may serve many communicators (a secret file does); with the root's salt it becomes one that no
-  /// other communicator has. Where there is no secret, the salt is it: processes of other users
-  /// never see it.
+  /// Makes an empty first round, after which all ranks are there and the root's salt is known, and
+  /// derives the communicator's identity. The secret of the rendezvous may serve many communicators
+  /// (a secret file does); together with the salt it gives a secret that no other communicator has.
+  /// Without a secret the salt, which processes of other users never see, is the secret.
   Status begin(const Identity& root, Identity* identity) {
     WHORL_TRY(allgather({}, {}));
     if (derive_identity(root.secret, salt_, identity)) return {};
@@ -56,7 +60,7 @@ class RootOob final : public Oob {
                            fmt::format("an all-gather of {} bytes into {} bytes is not possible",
                                        mine.size(), all.size()));
     }
-    // The root reports at this rank's timeout; the rest is for its answer to arrive.
+    // The root reports at this rank's timeout; the answer has the rest of the time to arrive.
     const std::uint64_t timeout_ns = round_ == 0 ? self_.timeout_ns : 2 * self_.timeout_ns;
     deadline_ns_ = sys().now_ns() + timeout_ns + 2'000'000'000;
     Contribution contribution;
@@ -100,12 +104,12 @@ class RootOob final : public Oob {
                     self_.rank, self_.nranks, error == 0 ? "closed" : errno_text(error)));
   }
 
-  /// Sleeps until the socket is ready, the deadline has passed, or the verdict is raised.
+  /// Sleeps until the socket is ready, the deadline has passed, or the error is set.
   Status wait(short events) {
     // A look of each of hundreds of ranks takes the processor from the root.
     constexpr std::uint64_t kLookNs = 100'000'000;
-    if (self_.verdict != nullptr && self_.verdict->raised()) {
-      return self_.verdict->status();
+    if (self_.comm_error != nullptr && self_.comm_error->is_set()) {
+      return self_.comm_error->status();
     }
     const std::uint64_t now = sys().now_ns();
     if (now >= deadline_ns_) {
@@ -117,7 +121,7 @@ class RootOob final : public Oob {
     pollfd entry{socket_.get(), events, 0};
     const std::uint64_t left = deadline_ns_ - now;
     static_cast<void>(
-        sys().poll({&entry, 1}, self_.verdict != nullptr ? std::min(left, kLookNs) : left));
+        sys().poll({&entry, 1}, self_.comm_error != nullptr ? std::min(left, kLookNs) : left));
     return {};
   }
 
@@ -165,6 +169,31 @@ class RootOob final : public Oob {
   Status failed_;
 };
 
+/// The latest ids with which this process has made communicators, and its ranks. Without this list
+/// a second use of an id would find no root, which is an error that comes later and says less.
+class UsedIds {
+ public:
+  static UsedIds& of_process() noexcept {
+    static auto* const ids = new UsedIds; // never destroyed
+    return *ids;
+  }
+  bool contain(const UniqueId& id, int rank) {
+    const std::lock_guard lock(mutex_);
+    return std::find(uses_.begin(), uses_.end(), Use(id.identity.job, rank)) != uses_.end();
+  }
+  void add(const UniqueId& id, int rank) {
+    const std::lock_guard lock(mutex_);
+    uses_.emplace_back(id.identity.job, rank);
+    if (uses_.size() > kRemembered) uses_.pop_front();
+  }
+
+ private:
+  using Use = std::pair<decltype(Identity::job), int>;
+  static constexpr std::size_t kRemembered = 1024;
+  std::mutex mutex_;
+  std::deque<Use> uses_;
+};
+
 } // namespace
 
 Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
@@ -175,7 +204,7 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
                           std::move(root.addresses)});
   plan.deadline_ns = sys().now_ns() + self.timeout_ns;
-  plan.verdict = self.verdict;
+  plan.comm_error = self.comm_error;
   plan.gone = root.gone;
   plan.describe = [&](int) { return fmt::format("the root of the rendezvous ({})", root.where); };
   Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
@@ -185,6 +214,35 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   WHORL_TRY(oob->begin(root.identity, &out.identity));
   out.oob = std::move(oob);
   return out;
+}
+
+Result<Rendezvous> meet_once(const UniqueId& id, const Attendant& self, const char* where,
+                             const std::string& gone) {
+  UsedIds& used = UsedIds::of_process();
+  if (used.contain(id, self.rank)) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("rank {} of {}: this process has made a communicator with this unique id "
+                    "before: {}",
+                    self.rank, self.nranks, gone));
+  }
+  Result<Rendezvous> met = join_root(self, {.identity = id.identity,
+                                            .addresses = id.addresses,
+                                            .same_user = false,
+                                            .where = where,
+                                            .gone = gone});
+  if (met.ok()) used.add(id, self.rank);
+  return met;
+}
+
+Result<Rendezvous> meet_by_id(const UniqueId& id, const Attendant& self) {
+  WHORL_TRY(check_attendant(self));
+  return meet_once(
+      id, self, "in the process that made the unique id",
+      "a unique id makes one communicator, and only while the process that made it runs "
+      "and, unless it is of a meeting point, within an hour; call whorlGetUniqueId() "
+      "for each communicator, or give another name at the meeting point, and give its "
+      "ranks the new id");
 }
 
 Status check_attendant(const Attendant& self) {

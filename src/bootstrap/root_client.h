@@ -4,23 +4,29 @@
 #include <vector>
 
 #include "bootstrap/oob.h"
+#include "bootstrap/unique_id.h"
 #include "net/address.h"
 
 namespace whorl {
 
-/// Where a root is and what proves that it is the right one.
+/// Addresses of a root, and the secret that proves that it is the right one.
 struct RootPlace {
-  Identity identity; ///< what root and ranks know
+  Identity identity; ///< job and secret that root and ranks know
   std::vector<SocketAddress> addresses;
-  bool same_user = false; ///< see MeshPlan
-  std::string where;      ///< for errors: "in rank 0"
-  std::string gone;       ///< see MeshPlan
+  bool same_user = false; ///< whether the root must be a process of this user, see MeshPlan
+  std::string where;      ///< place of the root in errors: "in rank 0"
+  std::string gone;       ///< reason in errors why the root may be gone, see MeshPlan
 };
 
-/// A rank's connection to a root, once all ranks are there.
+/// Connects a rank to a root; returns when all ranks are there.
 Result<Rendezvous> join_root(const Attendant& self, RootPlace root);
 
-/// An error unless the rank is one of the ranks.
+/// Meets at the root of an id, which makes one communicator: using the id again is an error.
+/// `where` completes "the root of the rendezvous (…)", `gone` says why the root may not be there.
+Result<Rendezvous> meet_once(const UniqueId& id, const Attendant& self, const char* where,
+                             const std::string& gone);
+
+/// Returns an error unless the number of ranks and the rank fit together.
 Status check_attendant(const Attendant& self);
 
 } // namespace whorl

@@ -1,4 +1,4 @@
-// The connections of a root: what is read and what is written.
+// The connections of a root: reading contributions and writing answers.
 #include "bootstrap/root_connections.h"
 
 #include <fmt/core.h>
@@ -6,14 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "bootstrap/identity.h"
+
 namespace whorl::bootstrap {
 
-Status Root::prepare() {
-  const int result = sys().random_bytes(salt_);
-  return result >= 0 ? Status()
-                     : Status::error(Code::kSystemError,
-                                     fmt::format("getrandom failed: {}", errno_text(result)));
-}
+Status Root::prepare() { return fill_randomly(salt_); }
 
 void Root::add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) const {
   *wake_ns = std::min(*wake_ns, ends_ns_);
@@ -36,7 +33,7 @@ void Root::serve(std::span<const pollfd> fds) {
 }
 
 void Root::welcome(std::uint32_t rank, Fd socket) {
-  // Among the others before it can be one of those that fail.
+  // The connection is in the list before receive() can fail, so that fail() reaches it.
   Connection& connection = *connections_.emplace_back(std::make_unique<Connection>());
   connection.rank = rank;
   connection.socket = std::move(socket);
@@ -48,7 +45,7 @@ void Root::receive(Connection& c) {
     std::span<std::byte> into;
     std::array<std::byte, 256> unwanted;
     const bool over = failed_ && c.member;
-    if (over || c.contributed) { // nothing is of interest but the end
+    if (over || c.contributed) { // only the end of the connection matters
       into = unwanted;
     } else if (c.header_bytes < sizeof c.header) {
       into = std::as_writable_bytes(std::span(&c.header, 1)).subspan(c.header_bytes);

@@ -14,7 +14,8 @@
 
 namespace whorl::bootstrap {
 
-/// One connection of somebody who knows the secret: a member once it has contributed.
+/// Connection of a peer that knows the secret: a member once the header of a contribution has
+/// arrived.
 struct Connection {
   Fd socket;
   std::uint32_t rank = 0;
@@ -22,18 +23,18 @@ struct Connection {
   std::string who;
 
   Contribution header;
-  std::size_t header_bytes = 0; ///< of the contribution under way
+  std::size_t header_bytes = 0; ///< received bytes of the header under way
   std::size_t body_bytes = 0;
-  bool contributed = false; ///< to the round under way
+  bool contributed = false; ///< true once the contribution to the round is complete
   std::uint64_t deadline_ns = UINT64_MAX;
 
-  std::shared_ptr<const std::vector<std::byte>> answer; ///< being sent; null: nothing
+  std::shared_ptr<const std::vector<std::byte>> answer; ///< answer being sent; null: none
   std::size_t answered = 0;
-  bool closing = false; ///< once the answer is sent
+  bool closing = false; ///< true: shut down once the answer is sent
 };
 
-/// The root of one rendezvous: collects what its ranks contribute and answers. Used by one thread,
-/// its host's, which accepts ranks and polls for them:
+/// Root of one rendezvous: collects the contributions of its ranks and answers them. Used only by
+/// the thread of its host, which accepts ranks and polls for them:
 ///
 ///     while (!root.finished()) { root.add_to(fds, &wake); poll; root.serve(fds); root.welcome() …;
 ///     }
@@ -42,61 +43,62 @@ class Root {
   explicit Root(std::uint64_t afterlife_ns) : afterlife_ns_(afterlife_ns) {}
 
   Status prepare();
-  /// Takes a connection of somebody who knows the secret and says that he is `rank`.
+  /// Takes the connection of a peer that knows the secret and claims to be `rank`.
   void welcome(std::uint32_t rank, Fd socket);
-  /// Adds what is to be polled, in the order in which serve() expects it, and lowers `*wake_ns` to
-  /// when to call serve() at the latest.
+  /// Adds the sockets to poll, in the order in which serve() expects them, and lowers `*wake_ns` to
+  /// the latest time of the next call of serve().
   void add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) const;
   void serve(std::span<const pollfd> fds);
-  /// How many entries add_to() adds.
+  /// Returns the number of entries that add_to() adds.
   std::size_t connections() const { return connections_.size(); }
-  /// Whether any rank has ever contributed.
+  /// Returns whether any rank has ever joined.
   bool joined_any() const { return joined_any_; }
-  /// How many ranks are known to be still to come.
+  /// Returns the number of ranks that are known and have not joined.
   std::size_t awaited() const { return nranks_ - joined_; }
-  /// Whether all ranks have contributed.
+  /// Returns whether all ranks have joined.
   bool complete() const { return nranks_ != 0 && joined_ == nranks_; }
-  /// Whether all have come and gone, or need not be told of a failure any more.
+  /// Returns whether all ranks have joined and hung up, or the time to report a failure is over.
   bool finished() const;
-  /// Gives everybody the error, now and later.
+  /// Sends the error to all ranks that have joined, and later to those that still join.
   void fail(Code code, const std::string& text);
 
  private:
   // Connections.
-  /// Reads contributions. A member sends the next one only after it has its answer.
+  /// Reads contributions. A member sends the next contribution only after it has its answer.
   void receive(Connection& c);
   void start_answer(Connection& c, std::shared_ptr<const std::vector<std::byte>> answer);
   void send_answer(Connection& c);
   void drop(Connection& c);
 
   // The rendezvous.
-  /// A header is complete. Returns whether its contribution is welcome.
+  /// Checks a complete header; its sender becomes a member. Returns whether to read the
+  /// contribution.
   bool join(Connection& c);
   void answer_all();
   void hung_up(Connection& c);
   void check_deadlines();
   std::string describe_missing(std::uint32_t timeout_ms) const;
 
-  std::uint64_t afterlife_ns_; ///< for how long late ranks are told of a failure
+  std::uint64_t afterlife_ns_; ///< time for which a failure is reported to late ranks
   std::array<std::byte, 16> salt_{};
   std::vector<std::unique_ptr<Connection>> connections_;
 
-  std::uint32_t nranks_ = 0; ///< 0: nobody has said
-  std::string first_;        ///< who said it
+  std::uint32_t nranks_ = 0; ///< 0: not known yet
+  std::string first_;        ///< rank that has set nranks_, for errors
   bool joined_any_ = false;
-  std::uint32_t joined_ = 0;                  ///< ranks that have ever been members
-  std::vector<Connection*> members_;          ///< [rank]; null: not here
+  std::uint32_t joined_ = 0;                  ///< number of ranks that have ever been members
+  std::vector<Connection*> members_;          ///< members by rank; null: not joined, or hung up
   std::map<std::uint32_t, std::string> left_; ///< members that have hung up
 
   std::uint32_t round_ = 0;
-  bool sized_ = false; ///< the round under way has a size
+  bool sized_ = false; ///< true once the round under way has a size
   std::size_t contribution_bytes_ = 0;
-  std::uint32_t contributions_ = 0; ///< complete ones
+  std::uint32_t contributions_ = 0; ///< number of complete contributions
   std::vector<std::byte> all_;
 
   bool failed_ = false;
   std::shared_ptr<const std::vector<std::byte>> failure_;
-  std::uint64_t ends_ns_ = UINT64_MAX; ///< of the afterlife
+  std::uint64_t ends_ns_ = UINT64_MAX; ///< time to stop reporting the failure
 };
 
 } // namespace whorl::bootstrap

@@ -1,4 +1,4 @@
-// The rendezvous of a root: who is a member, when a round is complete and what ends it.
+// The rendezvous of a root: which ranks are members, when a round is complete and what ends it.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 
 namespace whorl {
 
-/// What a unique id says: who we are, and where the root of the rendezvous listens.
+/// Contents of a unique id: job and secret of a rendezvous, and the addresses of its root.
 struct UniqueId {
   static constexpr std::size_t kBytes = 128;
   static constexpr std::size_t kMaxAddresses = 3;
@@ -19,9 +19,10 @@ struct UniqueId {
   Identity identity;
   std::vector<SocketAddress> addresses; ///< 1 to 3, best first
 
-  /// Version, job, addresses, secret, and the first half of the SHA-256 of all that.
+  /// Encodes version, job, addresses, secret, and the first half of the SHA-256 of these.
   Result<std::array<std::byte, kBytes>> encode() const;
-  /// The bytes come from the user, who may have lost or mixed some.
+  /// Decodes what encode() returned. The bytes come from the user and may be damaged, which is an
+  /// error.
   static Result<UniqueId> decode(std::span<const std::byte, kBytes> bytes);
 };
 

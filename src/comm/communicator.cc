@@ -9,37 +9,23 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/interrupt.h"
+#include "device/join.h"
 #include "device/staged/stream.h"
 #include "net/secret.h"
 
 namespace whorl {
 namespace {
 
-/// Sleeps until an operation of a stream completes, and looks whether the stream still goes on.
-class StreamNapper final : public Napper {
- public:
-  explicit StreamNapper(Stream& stream) : stream_(stream), waiter_(stream.event()) {}
-  void nap(std::uint64_t max_ns) noexcept override { waiter_.nap(max_ns); }
-  void look_around(std::uint64_t) noexcept override {
-    fault_ = without_exceptions([this] { return stream_.fault(); });
-  }
-  const Status& fault() const noexcept { return fault_; }
-
- private:
-  Stream& stream_;
-  Event::Waiter waiter_;
-  Status fault_;
-};
-
 std::string seconds(std::uint64_t ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
 }
 
-/// Looks whether a peer has died or failed, or a kernel has given up. One thread at a time.
+/// Checks whether a peer has died or failed, or a kernel has given up. Called by one thread at a
+/// time.
 template <class Transports>
 void look(const Transports& transports, DeviceGroup* group, Communicator& communicator) {
-  for (const auto& transport : transports) transport->look_around(0);
-  if (group == nullptr || communicator.verdict().raised()) return;
+  for (const auto& transport : transports) transport->poll_failures(0);
+  if (group == nullptr || communicator.comm_error().is_set()) return;
   if (Status failure = group->failure(); !failure.ok()) communicator.abort(std::move(failure));
 }
 
@@ -48,11 +34,11 @@ void look(const Transports& transports, DeviceGroup* group, Communicator& commun
 Communicator::Communicator(Setup setup)
     : setup_(std::move(setup)),
       policy_(setup_.policy),
-      napper_(*this),
-      device_watch_{.verdict = setup_.verdict.get(),
+      waiter_(*this),
+      device_watch_{.comm_error = setup_.comm_error.get(),
                     .look_at_peers = [this] { look_at_peers(); },
                     .fail = [this](Status why) { abort(std::move(why)); }},
-      device_group_(join_device_group(*setup_.membership, setup_.board(), setup_.mailbox(),
+      device_group_(join_device_group(*setup_.membership, setup_.board(), setup_.fd_channel(),
                                       device_watch_,
                                       {.shape = setup_.shape,
                                        .algorithms = setup_.options.algorithms,
@@ -62,7 +48,7 @@ Communicator::Communicator(Setup setup)
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,
-                                                    .stream_bytes = setup_.stream_bytes(),
+                                                    .nontemporal_bytes = setup_.nontemporal_bytes(),
                                                     .verify = setup_.verify,
                                                     .devices = devices_possible(),
                                                     .trace = setup_.trace.get(),
@@ -90,23 +76,24 @@ void Communicator::write_trace() {
   setup_.trace->write(names);
 }
 
-Status Communicator::run(std::span<const Request> batch, unsigned patience) {
+Status Communicator::run(std::span<const Request> batch, unsigned timeout_factor) {
   if (!tasks_->idle()) WHORL_TRY(drain());
-  return execute(batch, policy_.timeout_ns * patience);
+  return execute(batch, policy_.timeout_ns * timeout_factor);
 }
 
 WaitResult Communicator::repeat(Collective collective, const void* send, void* recv) noexcept {
-  if (setup_.verdict->raised()) return WaitResult::kFailed;
+  if (setup_.comm_error->is_set()) return WaitResult::kFailed;
   if (device_group_ != nullptr) device_group_->count();
   WaitResult result = WaitResult::kFailed;
   const Status status = without_exceptions([&]() -> Status {
     timeout_ns_ = policy_.timeout_ns;
     engine_->repeat(collective, send, recv);
-    result = wait_until([this] { return engine_->advance(); }, policy_, *setup_.verdict, napper_);
+    result =
+        wait_until([this] { return engine_->advance(); }, policy_, *setup_.comm_error, waiter_);
     return {};
   });
   // The other ranks count this operation: without it, this rank cannot go on either.
-  if (!status.ok()) setup_.verdict->raise(status);
+  if (!status.ok()) setup_.comm_error->set(status);
   return result;
 }
 
@@ -114,7 +101,7 @@ Status Communicator::execute(std::span<const Request> batch, std::uint64_t timeo
   WHORL_TRY(begin(batch, timeout_ns));
   WaitPolicy policy = setup_.policy;
   policy.timeout_ns = timeout_ns;
-  return finish(wait_until([this] { return advance(); }, policy, *setup_.verdict, napper_));
+  return finish(wait_until([this] { return advance(); }, policy, *setup_.comm_error, waiter_));
 }
 
 Status Communicator::begin(std::span<const Request> batch) {
@@ -123,13 +110,13 @@ Status Communicator::begin(std::span<const Request> batch) {
 
 Status Communicator::begin(std::span<const Request> batch, std::uint64_t timeout_ns) {
   timeout_ns_ = timeout_ns;
-  if (setup_.verdict->raised()) return setup_.verdict->status();
+  if (setup_.comm_error->is_set()) return setup_.comm_error->status();
   Status status = without_exceptions([&] { return engine_->start(batch); });
   if (status.ok() || status.code() == Code::kInvalidArgument) return status;
-  setup_.verdict->raise(status);
-  tell_peers();
-  withdraw_memory(); // a transfer that had begun has offered its place
-  return setup_.verdict->status();
+  setup_.comm_error->set(status);
+  notify_peers();
+  revoke_access(); // because a transfer that had begun has exposed its buffer
+  return setup_.comm_error->status();
 }
 
 Progress Communicator::advance() noexcept {
@@ -138,40 +125,41 @@ Progress Communicator::advance() noexcept {
     progress = engine_->advance();
     return {};
   });
-  if (!status.ok()) setup_.verdict->raise(status);
+  if (!status.ok()) setup_.comm_error->set(status);
   return progress;
 }
 
 Status Communicator::finish(WaitResult result) {
   if (result == WaitResult::kReady) return {};
   if (result == WaitResult::kTimedOut) {
-    setup_.verdict->raise(time_out_error());
+    setup_.comm_error->set(time_out_error());
   } else if (const Status failure = engine_->failure(); !failure.ok()) {
-    const bool of_device = failure.code() == Code::kCudaError; // which does not know the rank
-    setup_.verdict->raise(of_device ? failure.with_context(membership().describe(rank()))
-                                    : failure);
+    const bool of_device =
+        failure.code() == Code::kCudaError; // an error that does not name the rank
+    setup_.comm_error->set(of_device ? failure.with_context(membership().describe(rank()))
+                                     : failure);
   }
-  tell_peers();
-  withdraw_memory();
-  return setup_.verdict->status();
+  notify_peers();
+  revoke_access();
+  return setup_.comm_error->status();
 }
 
-/// Sees to it that peers neither read nor write the buffers of a failed operation once its call has
-/// returned.
-void Communicator::withdraw_memory() {
+/// Makes sure that peers neither read nor write the buffers of a failed operation after the return
+/// of its call.
+void Communicator::revoke_access() {
   // A peer needs microseconds to finish a message, unless it is stopped in the middle.
-  constexpr std::uint64_t kPatienceNs = 1'000'000'000;
-  Verdict nobody;
+  constexpr std::uint64_t kTimeoutNs = 1'000'000'000;
+  CommError never_set;
   WaitPolicy policy = setup_.policy;
-  policy.timeout_ns = kPatienceNs;
+  policy.timeout_ns = kTimeoutNs;
   const auto attempt = [this] {
     bool quiet = true;
     for (const auto& transport : setup_.transports) {
-      if (!transport->withdraw_memory()) quiet = false;
+      if (!transport->revoke_access()) quiet = false;
     }
     return quiet ? Progress::kDone : Progress::kIdle;
   };
-  if (wait_until(attempt, policy, nobody, napper_) == WaitResult::kReady) return;
+  if (wait_until(attempt, policy, never_set, waiter_) == WaitResult::kReady) return;
   log(LogLevel::kWarn,
       fmt::format("{}: a peer stopped in the middle of a message; when it goes on, it may read or "
                   "write the buffers of the operation that failed",
@@ -188,11 +176,11 @@ Status Communicator::time_out_error() const {
           seconds(timeout_ns_), engine_->waiting()));
 }
 
-void Communicator::tell_peers() noexcept {
-  if (!setup_.verdict->raised() || told_.exchange(true)) return;
-  const Status verdict = setup_.verdict->status();
-  for (const auto& transport : setup_.transports) transport->tell(verdict);
-  // Whose stream goes on because of that finds the error.
+void Communicator::notify_peers() noexcept {
+  if (!setup_.comm_error->is_set() || notified_.exchange(true)) return;
+  const Status comm_error = setup_.comm_error->status();
+  for (const auto& transport : setup_.transports) transport->notify_peers(comm_error);
+  // A rank whose stream goes on because of the cancellation finds the error.
   if (device_group_ != nullptr) device_group_->stop();
 }
 
@@ -201,9 +189,9 @@ void Communicator::look_at_peers() noexcept {
   if (lock.owns_lock()) look(setup_.transports, device_group_.get(), *this);
 }
 
-void Communicator::PeerNapper::nap(std::uint64_t max_ns) noexcept { comm_.setup_.nap(max_ns); }
+void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setup_.block(max_ns); }
 
-void Communicator::PeerNapper::look_around(std::uint64_t waited_ns) noexcept {
+void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kWarnNs = 1'000'000'000;
   comm_.look_at_peers();
   const auto interrupted = interrupt_check.load(std::memory_order_relaxed);
@@ -223,8 +211,8 @@ void Communicator::PeerNapper::look_around(std::uint64_t waited_ns) noexcept {
 }
 
 void Communicator::abort(Status why) {
-  setup_.verdict->raise(std::move(why));
-  tell_peers();
+  setup_.comm_error->set(std::move(why));
+  notify_peers();
 }
 
 Status Communicator::end_if_device_is_lost(Status status) {
@@ -232,14 +220,15 @@ Status Communicator::end_if_device_is_lost(Status status) {
   const Status fault = device_fault();
   if (fault.ok()) return status;
   abort(fault.with_context(membership().describe(rank())));
-  return setup_.verdict->status();
+  return setup_.comm_error->status();
 }
 
 Status Communicator::state() {
-  // Not look_at_peers(): what another thread is about to find has been before this call.
+  // Not look_at_peers(), which does nothing while another thread polls: a failure before this call
+  // has to be found.
   const std::lock_guard lock(look_mutex_);
   look(setup_.transports, device_group_.get(), *this);
-  return setup_.verdict->status();
+  return setup_.comm_error->status();
 }
 
 Communicator::Memory Communicator::memory() const noexcept {
@@ -254,69 +243,49 @@ Communicator::Memory Communicator::memory() const noexcept {
   }
   const auto nranks = static_cast<std::size_t>(membership().nranks);
   now.fixed = now.transports.fixed + sizeof *this + sizeof(Engine) +
-              nranks * (sizeof(RankCard) + sizeof(int) +
+              nranks * (sizeof(PeerInfo) + sizeof(int) +
                         static_cast<std::size_t>(membership().channels) * sizeof(Endpoint*));
   return now;
 }
 
-Status Communicator::submit(Task task) {
+Status Communicator::start_progress() {
+  if (progress_thread_.joinable()) return {};
+  auto thread = start_thread("whorl-progress", [this] { serve(); });
+  if (!thread.ok()) return thread.status();
+  progress_thread_ = *std::move(thread);
+  return {};
+}
+
+void Communicator::enqueue(Task task) {
   task.timeout_ns = policy_.timeout_ns;
-  if (!progress_thread_.joinable()) {
-    auto thread = start_thread("whorl-progress", [this] { serve(); });
-    if (!thread.ok()) { // without a thread the caller has to do it, in the streams' order
-      const Status status = run_task(task);
-      for (const auto& ticket : task.tickets) ticket->complete_part(status);
-      return status;
-    }
-    progress_thread_ = *std::move(thread);
-  }
   for (const auto& ticket : task.tickets) ticket->stream().enter(tasks_);
   tasks_->push(std::move(task));
-  return {};
 }
 
 Status Communicator::drain() {
   tasks_->drain();
-  return setup_.verdict->status();
+  return setup_.comm_error->status();
 }
 
 Status Communicator::flush() {
   WHORL_TRY(drain());
   if (device_group_ != nullptr) device_group_->flush();
-  return setup_.verdict->status();
+  return setup_.comm_error->status();
 }
 
 void Communicator::serve() {
   const WaitPolicy policy{.timeout_ns = UINT64_MAX,
                           .spins = setup_.policy.spins,
                           .yield_ns = 50'000,
-                          .nap_ns = 1'000'000'000};
+                          .block_ns = 1'000'000'000};
   while (tasks_->serve(policy)) continue;
-}
-
-/// Waits until what was queued before an operation in its stream is complete.
-Status Communicator::wait_in_stream(Ticket& ticket) {
-  StreamNapper napper(ticket.stream());
-  const WaitPolicy policy{.timeout_ns = UINT64_MAX,
-                          .spins = 20,
-                          .yield_ns = 50'000,
-                          .nap_ns = ticket.stream().nap_ns()};
-  // A stream is always waited for, also by a dead communicator: its tickets complete in order.
-  Verdict nobody;
-  static_cast<void>(wait_until(
-      [&] {
-        if (ticket.may_start()) return Progress::kDone;
-        return napper.fault().ok() ? Progress::kIdle : Progress::kFailed;
-      },
-      policy, nobody, napper));
-  return ticket.may_start() ? Status() : napper.fault();
 }
 
 Status Communicator::run_task(const Task& task) {
   for (const auto& ticket : task.tickets) {
-    if (const Status fault = wait_in_stream(*ticket); !fault.ok()) {
+    if (const Status fault = ticket->wait(); !fault.ok()) {
       abort(fault.with_context(membership().describe(rank())));
-      return setup_.verdict->status();
+      return setup_.comm_error->status();
     }
   }
   return execute(task.batch, task.timeout_ns);

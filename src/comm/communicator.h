@@ -33,34 +33,36 @@ class Communicator final : private TaskRunner {
   int nranks() const noexcept { return setup_.membership->nranks; }
   const Membership& membership() const noexcept { return *setup_.membership; }
   const Options& options() const noexcept { return setup_.options; }
-  /// How algorithms are chosen; alike on all ranks.
+  /// Returns the selector of algorithms, which is alike on all ranks.
   const Selector& selector() const noexcept { return setup_.selector; }
   const LinkCosts& links() const noexcept { return setup_.links; }
-  /// Whether links were measured, and not by constants.
+  /// Whether the costs of links() were measured, and are not constants.
   bool probed() const noexcept { return setup_.probed; }
-  std::uint64_t digest() const noexcept { return setup_.digest(); } ///< see Setup
+  std::uint64_t digest() const noexcept { return setup_.digest(); } ///< returns Setup::digest()
   const Shape& shape() const noexcept { return setup_.shape; }
 
   /// Carries out a batch; returns when this rank's part is complete. After an error other than
-  /// kInvalidArgument the communicator is dead. `patience` multiplies the timeout.
-  Status run(std::span<const Request> batch, unsigned patience = 1);
-  /// Whether a blocking call can be carried out by repeat(), which saves what does not depend on
-  /// the buffers, because the last call of this collective was the same otherwise. False is always
-  /// right.
-  bool repeats(const RawCall& call) const noexcept {
+  /// kInvalidArgument the communicator is dead. `timeout_factor` multiplies the timeout.
+  Status run(std::span<const Request> batch, unsigned timeout_factor = 1);
+  /// Whether a blocking call can be carried out by repeat(), because it differs from the last call
+  /// of its collective in the buffers at most. False is always right.
+  bool matches_last_call(const RawCall& call) const noexcept {
     return tasks_->idle() && (device_group_ == nullptr || device_group_->counts()) &&
-           engine_->repeats(call);
+           engine_->matches_last_call(call);
   }
-  /// To be finished if it is not kReady.
+  /// Carries out a call that matches_last_call(). A result other than kReady is passed to finish().
   WaitResult repeat(Collective collective, const void* send, void* recv) noexcept;
-  /// Queues a task. It starts when all its tickets may, and completes a part of each.
-  Status submit(Task task);
+  /// Starts the thread that carries out tasks, unless there is one. Called before enqueue().
+  Status start_progress();
+  /// Queues a task, which starts when all its tickets may, and completes a part of each.
+  void enqueue(Task task);
   /// Waits until all tasks are complete.
   Status drain();
-  /// drain(), and waits for what this rank has in its streams together with other processes.
+  /// Waits until all tasks are complete, and all operations that this rank has in streams together
+  /// with other processes.
   Status flush();
 
-  /// Where all ranks meet for operations on a device; null if they cannot.
+  /// Returns the group in which all ranks meet for operations on a device; null if they cannot.
   DeviceGroup* device_group() const noexcept { return device_group_.get(); }
 
   // A batch of several communicators that this thread drives at the same time: begin() on each,
@@ -68,42 +70,45 @@ class Communicator final : private TaskRunner {
   Status begin(std::span<const Request> batch);
   Progress advance() noexcept;
   Status finish(WaitResult result);
-  Napper& napper() noexcept { return napper_; }
+  Waiter& waiter() noexcept { return waiter_; }
   const WaitPolicy& policy() const noexcept { return policy_; }
-  /// Of the operations that are issued from now on.
+  /// Sets the timeout of the operations that are issued from now on.
   void set_timeout(std::uint64_t timeout_ns) noexcept { policy_.timeout_ns = timeout_ns; }
-  const Verdict& verdict() const noexcept { return *setup_.verdict; }
+  const CommError& comm_error() const noexcept { return *setup_.comm_error; }
 
-  /// Kills the communicator on all ranks. Any thread.
+  /// Kills the communicator on all ranks. May be called by any thread.
   void abort(Status why);
-  /// For a call that has failed with `status`: if that is because this rank's device is lost, kills
-  /// the communicator on all ranks. Returns what the call returns.
+  /// Returns the status of a call that has failed with `status`, and kills the communicator on all
+  /// ranks if the reason is that this rank's device is lost.
   Status end_if_device_is_lost(Status status);
-  /// What killed the communicator; looks for news of peers. Any thread.
+  /// Polls the peers for failures, and returns the error that killed the communicator, or kOk. May
+  /// be called by any thread.
   Status state();
 
-  /// Bytes that this rank's part occupies now. Any thread.
+  /// Bytes that this rank's part of the communicator occupies.
   struct Memory {
-    TransportMemory transports; ///< all of them together
+    TransportMemory transports; ///< sum of all transports
     std::size_t workspaces = 0, plans = 0, fixed = 0;
   };
+  /// Returns the bytes that are occupied now. May be called by any thread.
   Memory memory() const noexcept;
-  std::uint64_t memory_budget() const noexcept { return setup_.memory_budget; } ///< 0: no limit
+  /// Returns the smallest memory budget of all ranks; 0: no limit.
+  std::uint64_t memory_budget() const noexcept { return setup_.memory_budget; }
 
-  /// What this rank knows to make the next communicator out of this one: alike on all ranks,
-  /// different each time.
+  /// Derives the identity of the next communicator that is made out of this one: alike on all ranks
+  /// with the same `color`, different each time.
   Result<Identity> derive_identity(int color);
 
   Operators& operators() noexcept { return operators_; }
   const Operators& operators() const noexcept { return operators_; }
 
  private:
-  /// Blocks in the transports, and watches the peers of this communicator while waiting.
-  class PeerNapper final : public Napper {
+  /// Waiter that blocks in the transports, and watches the peers of this communicator meanwhile.
+  class PeerWaiter final : public Waiter {
    public:
-    explicit PeerNapper(Communicator& comm) : comm_(comm) {}
-    void nap(std::uint64_t max_ns) noexcept override;
-    void look_around(std::uint64_t waited_ns) noexcept override;
+    explicit PeerWaiter(Communicator& comm) : comm_(comm) {}
+    void block(std::uint64_t max_ns) noexcept override;
+    void poll_failures(std::uint64_t waited_ns) noexcept override;
 
    private:
     Communicator& comm_;
@@ -112,28 +117,27 @@ class Communicator final : private TaskRunner {
 
   Status run_task(const Task& task) override;
   void serve();
-  Status wait_in_stream(Ticket& ticket);
   void write_trace();
   Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
   void look_at_peers() noexcept;
-  void tell_peers() noexcept;
-  void withdraw_memory();
+  void notify_peers() noexcept;
+  void revoke_access();
   Status time_out_error() const;
 
   Setup setup_;
   std::unique_ptr<Engine> engine_;
-  WaitPolicy policy_;            ///< of new operations; the calling thread's
-  std::uint64_t timeout_ns_ = 0; ///< of the operation under way; of whom the engine is
-  PeerNapper napper_;
-  std::mutex look_mutex_; ///< look_around() of the transports: one thread at a time
-  std::atomic<bool> told_{false};
+  WaitPolicy policy_;            ///< policy of new operations; used by the calling thread
+  std::uint64_t timeout_ns_ = 0; ///< timeout of the current operation; used by the engine's owner
+  PeerWaiter waiter_;
+  std::mutex look_mutex_; ///< guard of the transports' poll_failures()
+  std::atomic<bool> notified_{false};
   std::uint32_t splits_ = 0;
 
   DeviceWatch device_watch_;
-  std::shared_ptr<DeviceGroup> device_group_; ///< may be null
+  std::shared_ptr<DeviceGroup> device_group_; ///< group of all ranks; may be null
 
-  std::shared_ptr<TaskQueue> tasks_; ///< idle: the engine is the caller's
+  std::shared_ptr<TaskQueue> tasks_; ///< queue; while it is idle, the caller owns the engine
   std::thread progress_thread_;
 
   Operators operators_;

@@ -14,18 +14,19 @@ namespace {
 
 constexpr std::uint32_t kMaxSlotBytes = (1U << 30) - 64;
 
-/// Ranks of each host, for hosts with the same number of consecutive ranks; else empty.
-std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
+/// Returns the dimensions ranks of a host × hosts, if all hosts have the same number of consecutive
+/// ranks; otherwise empty.
+std::vector<Dimension> dims_of_hosts(const std::vector<PeerInfo>& peers) {
   const auto per_host =
-      static_cast<std::size_t>(std::count_if(cards.begin(), cards.end(), [&](const RankCard& card) {
-        return card.host_key == cards.front().host_key;
+      static_cast<std::size_t>(std::count_if(peers.begin(), peers.end(), [&](const PeerInfo& info) {
+        return info.host_key == peers.front().host_key;
       }));
   std::set<std::uint64_t> hosts;
-  if (cards.size() % per_host != 0) return {};
-  for (std::size_t first = 0; first < cards.size(); first += per_host) {
-    if (!hosts.insert(cards[first].host_key).second) return {};
+  if (peers.size() % per_host != 0) return {};
+  for (std::size_t first = 0; first < peers.size(); first += per_host) {
+    if (!hosts.insert(peers[first].host_key).second) return {};
     for (std::size_t r = first; r < first + per_host; ++r) {
-      if (cards[r].host_key != cards[first].host_key) return {};
+      if (peers[r].host_key != peers[first].host_key) return {};
     }
   }
   if (per_host == 1 || hosts.size() == 1) return {};
@@ -33,40 +34,41 @@ std::vector<Dimension> dims_of_hosts(const std::vector<RankCard>& cards) {
           {.size = static_cast<int>(hosts.size()), .algorithm = {}}};
 }
 
-/// Whether the first `count` ranks are.
-bool on_one_host(const std::vector<RankCard>& cards, int count) {
-  return std::all_of(cards.begin(), cards.begin() + count,
-                     [&](const RankCard& card) { return card.host_key == cards.front().host_key; });
+/// Whether the first `count` ranks are on one host.
+bool on_one_host(const std::vector<PeerInfo>& peers, int count) {
+  return std::all_of(peers.begin(), peers.begin() + count,
+                     [&](const PeerInfo& info) { return info.host_key == peers.front().host_key; });
 }
 
-/// Ring order: hosts in the order of their lowest rank, ranks in order within each.
-std::vector<int> ring_of_hosts(const std::vector<RankCard>& cards) {
-  std::vector<int> order(cards.size());
+/// Returns the order of ranks in a ring: hosts in the order of their lowest rank, and the ranks of
+/// each host in order; empty if that is the order of all ranks.
+std::vector<int> ring_of_hosts(const std::vector<PeerInfo>& peers) {
+  std::vector<int> order(peers.size());
   std::map<std::uint64_t, int> first_rank;
-  for (std::size_t r = 0; r < cards.size(); ++r) {
+  for (std::size_t r = 0; r < peers.size(); ++r) {
     order[r] = static_cast<int>(r);
-    first_rank.emplace(cards[r].host_key, static_cast<int>(r));
+    first_rank.emplace(peers[r].host_key, static_cast<int>(r));
   }
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return first_rank[cards[static_cast<std::size_t>(a)].host_key] <
-           first_rank[cards[static_cast<std::size_t>(b)].host_key];
+    return first_rank[peers[static_cast<std::size_t>(a)].host_key] <
+           first_rank[peers[static_cast<std::size_t>(b)].host_key];
   });
   if (std::is_sorted(order.begin(), order.end())) order.clear();
   return order;
 }
 
 bool slot_bytes_given(const Membership& members) {
-  return std::any_of(members.cards.begin(), members.cards.end(),
-                     [](const RankCard& card) { return card.slot_bytes != 0; });
+  return std::any_of(members.peers.begin(), members.peers.end(),
+                     [](const PeerInfo& info) { return info.slot_bytes != 0; });
 }
 
-/// What the FIFOs of one rank may take at most, so that those of all pairs of a host's ranks find a
-/// place in its memory together. All hosts are taken to have as much as this one.
+/// Returns the most memory that the FIFOs of one rank may take, so that the FIFOs of all pairs of
+/// ranks fit into the memory of their host. Assumes that all hosts have as much memory as this one.
 std::uint64_t memory_for_fifos(const Membership& members) {
   constexpr std::uint64_t kPart = 4;            // the rest is the program's
   std::map<std::uint64_t, std::uint64_t> ranks; // of each machine
   std::uint64_t most = 1;
-  for (const RankCard& card : members.cards) most = std::max(most, ++ranks[card.machine_key]);
+  for (const PeerInfo& info : members.peers) most = std::max(most, ++ranks[info.machine_key]);
   const std::uint64_t bytes = physical_memory();
   return bytes == 0 ? UINT64_MAX : bytes / kPart / most;
 }
@@ -81,8 +83,8 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   if (!dims.ok()) return dims.status();
   LinkCosts costs = links;
   if (dims->empty()) {
-    *dims = dims_of_hosts(members.cards);
-  } else if (!on_one_host(members.cards, dims->front().size)) {
+    *dims = dims_of_hosts(members.peers);
+  } else if (!on_one_host(members.peers, dims->front().size)) {
     costs.inner.reset();
   }
   const std::string text = format_dims(*dims);
@@ -93,22 +95,22 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
   const std::uint64_t budget = smallest_budget(members);
-  // The slots of a FIFO. What the peer has just read is expensive to write: where each rank has a
-  // core, as much as leaves a core's own cache before slots are filled again, if that is not too
-  // much memory for all FIFOs of a rank. Ranks that share a core share its cache, too, and find in
-  // it what they send each other: there the slots of all are to stay.
-  constexpr std::size_t kLeastRingBytes = 512 * 1024, kFifosBytes = 8 << 20;
+  // Bytes of a FIFO's slots. A slot that the peer has just read is expensive to write. If each rank
+  // has a core, the slots are so many that a slot has left the core's own cache before it is filled
+  // again, unless that is too much memory for all FIFOs of a rank. Ranks that share a core share
+  // its cache, too, and find each other's messages there, so all slots are to stay in the cache.
+  constexpr std::size_t kMinRingBytes = 512 * 1024, kFifosBytes = 8 << 20;
   const auto peers = static_cast<std::size_t>(std::max(1, members.nranks - 1));
   const auto ring_bytes = static_cast<std::size_t>(
       static_cast<double>(
           links.ranks_per_core > 1
-              ? kLeastRingBytes
-              : std::max(kLeastRingBytes, std::min(links.cache_bytes, kFifosBytes / peers))) /
+              ? kMinRingBytes
+              : std::max(kMinRingBytes, std::min(links.cache_bytes, kFifosBytes / peers))) /
       std::max(1.0, links.ranks_per_core));
   constexpr std::size_t kFewestSlots = 4;
   std::size_t slots = static_cast<std::size_t>(members.slots);
-  const bool given = std::any_of(members.cards.begin(), members.cards.end(),
-                                 [](const RankCard& card) { return card.slots != 0; });
+  const bool given = std::any_of(members.peers.begin(), members.peers.end(),
+                                 [](const PeerInfo& info) { return info.slots != 0; });
   if (!given) {
     slots = std::min(slots, std::max(kFewestSlots, ring_bytes / members.slot_bytes));
   }
@@ -140,15 +142,15 @@ Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options&
 
 std::uint64_t smallest_budget(const Membership& members) {
   std::uint64_t budget = 0;
-  for (const RankCard& card : members.cards) {
-    if (card.memory_budget == 0) continue;
-    budget = budget == 0 ? card.memory_budget : std::min(budget, card.memory_budget);
+  for (const PeerInfo& info : members.peers) {
+    if (info.memory_budget == 0) continue;
+    budget = budget == 0 ? info.memory_budget : std::min(budget, info.memory_budget);
   }
   return budget;
 }
 
 Status check(const Decisions& decisions, const Membership& members) {
-  // Where nobody asks for a size, members.slot_bytes is 0 on all ranks but rank 0.
+  // If no rank asks for a size, members.slot_bytes is 0 on all ranks but rank 0.
   const std::size_t most = members.slot_bytes != 0 ? members.slot_bytes : kMaxSlotBytes;
   const MemorySizes& memory = decisions.memory;
   if (decisions.selector.valid() && decisions.channels >= 1 &&
@@ -169,7 +171,7 @@ Result<Shape> shape_of(const Decisions& decisions, const Membership& members) {
   if (!dims.ok()) return dims.status();
   return Shape{.nranks = members.nranks,
                .channels = decisions.channels,
-               .ring = ring_of_hosts(members.cards),
+               .ring = ring_of_hosts(members.peers),
                .dims = *std::move(dims)};
 }
 

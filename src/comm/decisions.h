@@ -13,34 +13,36 @@
 
 namespace whorl {
 
-/// What rank 0 decides for all ranks, so that they cannot disagree. Fixed size, sent as it is.
+/// Values that rank 0 decides for all ranks, so that the ranks cannot disagree. Of fixed size; sent
+/// byte for byte.
 struct Decisions {
-  Selector selector; ///< by the constants of the transports
-  LinkCosts links;   ///< these constants
+  Selector selector; ///< made from `links`
+  LinkCosts links;   ///< costs by the constants of the transports
   std::int32_t channels = 1;
-  bool probe = false;           ///< links are measured, and algorithms chosen once more by that
-  std::array<char, 252> dims{}; ///< as in WHORL_DIMS, zero-terminated
+  bool probe = false; ///< true: links are measured, and algorithms chosen again by the result
+  std::array<char, 252> dims{}; ///< value of WHORL_DIMS, zero-terminated
   MemorySizes memory;
 };
 
-/// Rank 0's decisions, from its own options, the hosts of the ranks, what links cost and what
-/// endpoints occupy (see fit_budget()).
+/// Makes rank 0's decisions from its own options, the hosts of the ranks, the costs of links and
+/// the memory that endpoints occupy (see fit_budget()).
 Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links,
                          const std::function<std::size_t(int, std::size_t)>& endpoints);
 
-/// The smallest of the budgets that ranks have; 0: none has one.
+/// Returns the smallest memory budget of all ranks; 0: no rank has one.
 std::uint64_t smallest_budget(const Membership& members);
 
-/// The algorithms by what links cost, and rank 0's options.
+/// A table of algorithms and the costs of links that it was made from.
 struct Choice {
   Selector selector;
   LinkCosts links;
 };
+/// Chooses algorithms by the costs of links and rank 0's options.
 Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options& options);
 
-/// Whether decisions that came from another rank make sense.
+/// Checks that decisions received from another rank are consistent.
 Status check(const Decisions& decisions, const Membership& members);
-/// The shape that decisions mean.
+/// Returns the shape that the decisions stand for.
 Result<Shape> shape_of(const Decisions& decisions, const Membership& members);
 
 } // namespace whorl

@@ -4,7 +4,7 @@
 
 namespace whorl {
 
-/// That of whorlSetInterruptCheck(); null: none. Set by any thread, relaxed: it guards no data.
+/// Function of whorlSetInterruptCheck(); null: none. Set by any thread, relaxed: it guards no data.
 inline std::atomic<int (*)()> interrupt_check{nullptr};
 
 } // namespace whorl

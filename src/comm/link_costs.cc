@@ -11,39 +11,40 @@
 namespace whorl {
 namespace {
 
-// What a processor takes (docs/selection.md): to reduce a KiB instead of copying it, to copy it,
-// and to hand itself over to the next rank that shares it.
+// Times of a processor (docs/selection.md): to reduce a KiB instead of copying it, to copy a KiB,
+// and to switch to the next rank of the same core.
 constexpr double kReduceUsPerKib = 0.007, kCopyUsPerKib = 0.011, kHandOverUs = 1.25;
 
-/// The link to a peer, by the cards.
+/// Returns the costs of the link to a peer, by the PeerInfos.
 Reach reach_of(const Setup& setup, int peer) {
   const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
   const Membership& members = *setup.membership;
-  return setup.transports[index]->reach(members.cards[static_cast<std::size_t>(members.rank)],
-                                        members.cards[static_cast<std::size_t>(peer)], index);
+  return setup.transports[index]->reach(members.peers[static_cast<std::size_t>(members.rank)],
+                                        members.peers[static_cast<std::size_t>(peer)], index);
 }
 
-/// On the machine with most ranks. All are taken to have as many cores as this one.
+/// Returns ranks per core on the machine with most ranks; assumes that all machines have as many
+/// cores as this one.
 double ranks_per_core(const Membership& members) {
   std::map<std::uint64_t, int> ranks;
   int most = 1;
-  for (const RankCard& card : members.cards) most = std::max(most, ++ranks[card.machine_key]);
+  for (const PeerInfo& info : members.peers) most = std::max(most, ++ranks[info.machine_key]);
   const auto cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
   return std::max(1.0, static_cast<double>(most) / static_cast<double>(cores));
 }
 
-/// Looks after the peers while this rank waits for one of them.
-class SetupNapper final : public Napper {
+/// Waiter that polls all peers for failures while this rank waits for one of them.
+class SetupWaiter final : public Waiter {
  public:
-  explicit SetupNapper(const Setup& setup) : setup_(setup) {}
-  void nap(std::uint64_t max_ns) noexcept override {
+  explicit SetupWaiter(const Setup& setup) : setup_(setup) {}
+  void block(std::uint64_t max_ns) noexcept override {
     for (const auto& transport : setup_.transports) {
-      if (transport != nullptr) transport->nap(std::min<std::uint64_t>(max_ns, 100'000));
+      if (transport != nullptr) transport->block(std::min<std::uint64_t>(max_ns, 100'000));
     }
   }
-  void look_around(std::uint64_t waited_ns) noexcept override {
+  void poll_failures(std::uint64_t waited_ns) noexcept override {
     for (const auto& transport : setup_.transports) {
-      if (transport != nullptr) transport->look_around(waited_ns);
+      if (transport != nullptr) transport->poll_failures(waited_ns);
     }
   }
 
@@ -57,9 +58,9 @@ Result<ProbeResult> probe_links(const Setup& setup) {
   ProbeResult result;
   probe_processor(result);
   const WaitPolicy& policy = setup.policy;
-  SetupNapper napper(setup);
+  SetupWaiter waiter(setup);
   const bool crowded = ranks_per_core(members) > 1;
-  const ProbePartners partners = probe_partners(members.cards, members.rank);
+  const ProbePartners partners = probe_partners(members.peers, members.rank);
   for (const bool far : {false, true}) {
     const int peer = far ? partners.far : partners.near;
     if (peer < 0) continue;
@@ -69,11 +70,11 @@ Result<ProbeResult> probe_links(const Setup& setup) {
                          .networked = reach_of(setup, peer).networked,
                          .crowded = crowded,
                          .slot_bytes = members.slot_bytes};
-    const auto measured = probe_link(link, policy, *members.verdict, napper);
+    const auto measured = probe_link(link, policy, *members.comm_error, waiter);
     if (!measured.ok()) return measured.status();
     (far ? result.far : result.near) = *measured;
     if (!far && crowded) {
-      result.turn_us = probe_turn(link, policy, *members.verdict, napper);
+      result.turn_us = probe_turn(link, policy, *members.comm_error, waiter);
     }
   }
   return result;
@@ -83,7 +84,7 @@ Result<ProbeResult> probe_links(const Setup& setup) {
 
 LinkCosts estimate_links(const Setup& setup) {
   const Membership& members = *setup.membership;
-  const std::uint64_t host = members.cards[static_cast<std::size_t>(members.rank)].host_key;
+  const std::uint64_t host = members.peers[static_cast<std::size_t>(members.rank)].host_key;
   LinkCosts costs;
   costs.gamma_us_per_kib = kReduceUsPerKib;
   costs.copy_us_per_kib = kCopyUsPerKib;
@@ -109,7 +110,7 @@ LinkCosts estimate_links(const Setup& setup) {
     if (setup.transport_of[static_cast<std::size_t>(peer)] < 0) continue;
     const Reach link = reach_of(setup, peer);
     raise_to(all, link);
-    if (members.cards[static_cast<std::size_t>(peer)].host_key == host) raise_to(near, link);
+    if (members.peers[static_cast<std::size_t>(peer)].host_key == host) raise_to(near, link);
   }
   if (all != kNothing) costs.link = all;
   if (near != kNothing) costs.inner = near;
@@ -118,9 +119,9 @@ LinkCosts estimate_links(const Setup& setup) {
 
 Status choose_by_measuring(Setup& setup, Oob& oob) {
   const Membership& members = *setup.membership;
-  // What links cost. Not before all are known to be connected: who waits for the messages of a rank
-  // that has given up would wait for long.
-  Report<ProbeResult> fourth;
+  // Links are measured once all ranks are known to be connected: a rank that waited for the
+  // messages of a rank that has given up would wait for long.
+  SetupReport<ProbeResult> fourth;
   const auto costs = probe_links(setup);
   if (costs.ok()) fourth.content = *costs;
   fourth.set(costs.status());
@@ -128,7 +129,7 @@ Status choose_by_measuring(Setup& setup, Oob& oob) {
   if (!costs.ok()) return costs.status();
   if (!probes.ok()) return probes.status();
 
-  Report<Choice> fifth;
+  SetupReport<Choice> fifth;
   if (members.rank == 0) {
     const auto choice = choose(setup.shape, merge(setup.links, *probes), setup.options);
     fifth.set(choice.status());

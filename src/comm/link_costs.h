@@ -7,14 +7,14 @@
 
 namespace whorl {
 
-/// What links cost by the constants of the transports: the slowest link of this rank, and the
-/// slowest one within its host. A function of the cards, of the number of processors that are
-/// online, and of slots, so that every run comes to the same. Transports have been chosen, nothing
-/// is connected.
+/// Returns the costs of links by the constants of the transports: of the slowest link of this rank,
+/// and of the slowest one within its host. The result depends only on the PeerInfos, the number of
+/// online processors and the slots, so it is the same in every run. To be called once transports
+/// have been chosen; nothing needs to be connected.
 LinkCosts estimate_links(const Setup& setup);
-/// Measures the links of this rank, which are connected, while all others do the same, and replaces
-/// algorithms and costs of `setup` by rank 0's choice by that. Two rounds. The error of any rank
-/// becomes everyone's.
+/// Measures the connected links of this rank while all other ranks measure theirs, and replaces the
+/// algorithms and costs of `setup` by what rank 0 chooses from the measurements. Takes two rounds.
+/// The error of any rank becomes the error of all.
 Status choose_by_measuring(Setup& setup, Oob& oob);
 
 } // namespace whorl

@@ -11,7 +11,7 @@
 
 namespace whorl {
 
-/// The premultiplied sums of one communicator, by the value of their whorlRedOp_t. Any thread.
+/// Premultiplied sums of one communicator, by the value of their whorlRedOp_t. Any thread.
 class Operators {
  public:
   struct Scale {

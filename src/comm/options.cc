@@ -18,7 +18,7 @@ namespace whorl {
 
 namespace {
 
-/// WHORL_SIMD is read where the kernels are chosen; a mistake is reported here.
+/// Checks WHORL_SIMD. The choice of kernels reads the variable, too, but reports no error.
 Status check_simd() {
   const std::string wanted = param_text(Param::kSimd);
   if (wanted.empty()) return {};
@@ -56,10 +56,10 @@ Result<Options> Options::from_environment() {
     WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
   }
   WHORL_TRY(number(Param::kMemoryBudget, 0, std::int64_t{1} << 62, options.memory_budget));
-  if (!param_text(Param::kStreamBytes).empty()) {
-    std::int64_t stream_bytes = 0;
-    WHORL_TRY(number(Param::kStreamBytes, 0, std::int64_t{1} << 62, stream_bytes));
-    options.stream_bytes = static_cast<std::size_t>(stream_bytes);
+  if (!param_text(Param::kNontemporalBytes).empty()) {
+    std::int64_t nontemporal_bytes = 0;
+    WHORL_TRY(number(Param::kNontemporalBytes, 0, std::int64_t{1} << 62, nontemporal_bytes));
+    options.nontemporal_bytes = static_cast<std::size_t>(nontemporal_bytes);
   }
   WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
   options.slot_bytes = round_up(options.slot_bytes, 64);
@@ -79,8 +79,8 @@ Result<Options> Options::from_environment() {
     std::int64_t heap_bytes = 0;
     WHORL_TRY(number(Param::kHeapBytes, 0, std::int64_t{1} << 62, heap_bytes));
   }
-  std::int64_t piece_bytes = 0;
-  WHORL_TRY(number(Param::kPieceBytes, 0, std::int64_t{1} << 40, piece_bytes));
+  std::int64_t segment_bytes = 0;
+  WHORL_TRY(number(Param::kPieceBytes, 0, std::int64_t{1} << 40, segment_bytes));
   for (const Param param : {Param::kInsecure, Param::kZeroCopy, Param::kDeviceIpc}) {
     if (const auto value = param_bool(param); !value.ok()) return value.status();
   }

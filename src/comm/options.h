@@ -13,32 +13,33 @@ namespace whorl {
 
 /// Options of one communicator, from whorlConfig_t and the environment.
 struct Options {
-  std::string name;           ///< in messages; may be empty
+  std::string name;           ///< name for messages; may be empty
   int channels = 1;           ///< lanes of a ring
   int max_channels = 2;       ///< endpoints for each pair, without the one for sends and receives
-  int slots = 0;              ///< 0: what suits their size
-  std::size_t slot_bytes = 0; ///< 0: what suits the transports
-  std::optional<std::size_t> stream_bytes; ///< as WHORL_STREAM_BYTES
-  std::uint64_t memory_budget = 0;         ///< bytes; 0: no limit
+  int slots = 0;              ///< slots of each FIFO; 0: a number that suits their size
+  std::size_t slot_bytes = 0; ///< size of a slot; 0: a size that suits the transports
+  std::optional<std::size_t> nontemporal_bytes; ///< value of WHORL_NONTEMPORAL_BYTES
+  std::uint64_t memory_budget = 0;              ///< bytes; 0: no limit
   std::uint64_t timeout_ns = 30'000'000'000;
   std::vector<std::string> transports; ///< names, best first
-  std::string algorithms;              ///< as in WHORL_ALGO
-  std::string dims;                    ///< as in WHORL_DIMS
+  std::string algorithms;              ///< value of WHORL_ALGO
+  std::string dims;                    ///< value of WHORL_DIMS
   std::string trace;                   ///< pattern of a file name; empty: no trace
   std::size_t trace_records = 65536;
   bool verify = false;
-  std::optional<std::uint32_t> spins; ///< attempts before a wait yields; empty: what suits
-  bool probe = false;                 ///< choose by measured costs of links; rank 0's counts
-  int device = -1;                    ///< that the rank says is its own; −1: none
+  std::optional<std::uint32_t>
+      spins;          ///< attempts before a wait yields; empty: chosen by ranks per core
+  bool probe = false; ///< whether to choose by measured costs of links; rank 0's value counts
+  int device = -1;    ///< number of the rank's CUDA device; −1: none
 
-  /// From the environment alone. The error names the variable.
+  /// Reads options from the environment alone. The error names the variable.
   static Result<Options> from_environment();
 };
 
-/// Options from the environment, overridden by the fields of `config` that are set; `config` may be
-/// null. The device is the calling thread's. The error names the field.
+/// Makes options from the environment, overridden by the fields of `config` that are set; `config`
+/// may be null. The device is the calling thread's. The error names the field.
 Result<Options> make_options(const whorlConfig_t* config);
-/// Whether the caller wants to wait for the creation.
+/// Returns whether the creation of the communicator blocks.
 bool blocking(const whorlConfig_t* config) noexcept;
 
 } // namespace whorl

@@ -24,34 +24,34 @@ std::uint64_t hash_of(const std::vector<std::string>& names) {
 
 } // namespace
 
-Result<RankCard> make_card(Setup& setup, const Identity& identity, int rank) {
-  RankCard card;
-  card.rank = static_cast<std::uint32_t>(rank);
-  card.version = kWireVersion;
-  card.transports = hash_of(setup.options.transports);
-  card.slots = static_cast<std::uint32_t>(setup.options.slots);
-  card.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
-  card.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
-  card.memory_budget = setup.options.memory_budget;
+Result<PeerInfo> make_peer_info(Setup& setup, const Identity& identity, int rank) {
+  PeerInfo info;
+  info.rank = static_cast<std::uint32_t>(rank);
+  info.version = kWireVersion;
+  info.transports = hash_of(setup.options.transports);
+  info.slots = static_cast<std::uint32_t>(setup.options.slots);
+  info.slot_bytes = static_cast<std::uint32_t>(setup.options.slot_bytes);
+  info.channels = static_cast<std::uint32_t>(setup.options.max_channels) + 1;
+  info.memory_budget = setup.options.memory_budget;
   const auto device_ipc = param_bool(Param::kDeviceIpc);
   if (!device_ipc.ok()) return device_ipc.status();
-  card.device_peers = *device_ipc && devices_possible() ? 1 : 0;
-  describe_local_host(card);
+  info.device_peers = *device_ipc && devices_possible() ? 1 : 0;
+  describe_local_host(info);
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     const auto address = setup.transports[i]->listen(identity);
     if (!address.ok()) {
       return address.status().with_context(
-          fmt::format("the {} transport cannot be reached", setup.transports[i]->name()));
+          fmt::format("the {} transport cannot be reached", setup.transports[i]->traits().name));
     }
-    card.addresses[i].size = static_cast<std::uint32_t>(address->size());
-    std::copy(address->begin(), address->end(), card.addresses[i].bytes.begin());
+    info.addresses[i].size = static_cast<std::uint32_t>(address->size());
+    std::copy(address->begin(), address->end(), info.addresses[i].bytes.begin());
   }
-  return card;
+  return info;
 }
 
-Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity& identity,
+Status make_membership(Setup& setup, std::vector<PeerInfo> peers, const Identity& identity,
                        int rank) {
-  const int nranks = static_cast<int>(cards.size());
+  const int nranks = static_cast<int>(peers.size());
   auto members = std::make_unique<Membership>();
   members->name = setup.options.name;
   members->rank = rank;
@@ -61,17 +61,17 @@ Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity
   members->slot_bytes = 0;
   members->channels = setup.options.max_channels + 1;
   members->timeout_ns = setup.options.timeout_ns;
-  members->verdict = setup.verdict.get();
+  members->comm_error = setup.comm_error.get();
   for (int r = 0; r < nranks; ++r) {
-    const RankCard& card = cards[static_cast<std::size_t>(r)];
-    WHORL_TRY(check_card(card, r, nranks));
-    if (card.version != kWireVersion) {
+    const PeerInfo& info = peers[static_cast<std::size_t>(r)];
+    WHORL_TRY(check_peer_info(info, r, nranks));
+    if (info.version != kWireVersion) {
       return Status::error(Code::kInvalidUsage,
                            fmt::format("rank {} speaks wire version {}, rank {} speaks {}; use the "
                                        "same whorl everywhere",
-                                       r, card.version, rank, kWireVersion));
+                                       r, info.version, rank, kWireVersion));
     }
-    if (card.transports != cards[0].transports) {
+    if (info.transports != peers[0].transports) {
       return Status::error(Code::kInvalidUsage,
                            fmt::format("rank {} and rank 0 have different lists of transports; set "
                                        "WHORL_TRANSPORTS alike everywhere",
@@ -81,12 +81,12 @@ Status make_membership(Setup& setup, std::vector<RankCard> cards, const Identity
     const auto limit = [](auto& all, auto one) {
       if (one != 0 && (all == 0 || one < all)) all = one;
     };
-    limit(members->slots, static_cast<int>(card.slots));
-    limit(members->slot_bytes, std::size_t{card.slot_bytes});
-    members->channels = std::min(members->channels, static_cast<int>(card.channels));
+    limit(members->slots, static_cast<int>(info.slots));
+    limit(members->slot_bytes, std::size_t{info.slot_bytes});
+    members->channels = std::min(members->channels, static_cast<int>(info.channels));
   }
   if (members->slots == 0) members->slots = kDefaultSlots;
-  members->cards = std::move(cards);
+  members->peers = std::move(peers);
   setup.membership = std::move(members);
   return {};
 }

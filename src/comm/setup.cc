@@ -21,7 +21,7 @@
 namespace whorl {
 namespace {
 
-/// Where the time of a set-up goes, for WHORL_LOG=info.
+/// Times of the phases of a set-up, for WHORL_LOG=info.
 class Stopwatch {
  public:
   void lap(const char* phase) {
@@ -45,21 +45,21 @@ class Stopwatch {
   std::string laps_;
 };
 
-std::unique_ptr<Transport> make_transport(std::string_view name) {
+std::unique_ptr<Transport> make_transport(std::string_view name, const Setup& setup) {
   if (name == "inproc") return std::make_unique<InprocTransport>();
-  if (name == "shm") return std::make_unique<ShmTransport>();
+  if (name == "shm") return std::make_unique<ShmTransport>(setup.node);
   if (name == "tcp") return std::make_unique<TcpTransport>();
   return nullptr;
 }
 
 Status make_transports(Setup& setup) {
   for (const std::string& name : setup.options.transports) {
-    auto transport = make_transport(name);
-    if (transport == nullptr || setup.transports.size() == RankCard{}.addresses.size()) {
+    auto transport = make_transport(name, setup);
+    if (transport == nullptr || setup.transports.size() == PeerInfo{}.addresses.size()) {
       return Status::error(Code::kInvalidUsage,
                            fmt::format("WHORL_TRANSPORTS: \"{}\" is not a transport, or there are "
                                        "more than {}; there are inproc, shm and tcp",
-                                       name, RankCard{}.addresses.size()));
+                                       name, PeerInfo{}.addresses.size()));
     }
     setup.transports.push_back(std::move(transport));
   }
@@ -68,7 +68,7 @@ Status make_transports(Setup& setup) {
 
 Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) {
   if (setup.options.trace.empty()) return {};
-  RankCard self;
+  PeerInfo self;
   describe_local_host(self);
   std::uint32_t job = 0;
   std::memcpy(&job, identity.job.data(), sizeof job);
@@ -84,17 +84,17 @@ Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) 
   return {};
 }
 
-/// For every peer the first transport that reaches it.
+/// Chooses for every peer the first transport that reaches it.
 Status choose_transports(Setup& setup) {
   const Membership& members = *setup.membership;
-  const RankCard& self = members.cards[static_cast<std::size_t>(members.rank)];
+  const PeerInfo& self = members.peers[static_cast<std::size_t>(members.rank)];
   setup.transport_of.assign(static_cast<std::size_t>(members.nranks), -1);
   for (int peer = 0; peer < members.nranks; ++peer) {
     if (peer == members.rank) continue;
     int& chosen = setup.transport_of[static_cast<std::size_t>(peer)];
     for (std::size_t i = 0; i < setup.transports.size() && chosen < 0; ++i) {
-      const RankCard& card = members.cards[static_cast<std::size_t>(peer)];
-      if (setup.transports[i]->reach(self, card, i).reachable) chosen = static_cast<int>(i);
+      const PeerInfo& info = members.peers[static_cast<std::size_t>(peer)];
+      if (setup.transports[i]->reach(self, info, i).reachable) chosen = static_cast<int>(i);
     }
     if (chosen < 0) {
       return Status::error(
@@ -108,34 +108,35 @@ Status choose_transports(Setup& setup) {
   return {};
 }
 
-/// What suits the most demanding transport that this rank uses. Rank 0 decides for all: where any
-/// two ranks are not of one host, one of them is not of rank 0's.
+/// Returns the largest slot size among the transports that this rank uses. Rank 0's result serves
+/// all ranks: where two ranks are on different hosts, one of them is on another host than rank 0.
 std::size_t suitable_slot_bytes(const Setup& setup) {
-  // Of a rank that is alone, too: it copies by pieces of this size.
-  constexpr std::size_t kLeast = 65536;
-  std::size_t bytes = kLeast;
+  // Also for a single rank, which copies in pieces of this size.
+  constexpr std::size_t kMin = 65536;
+  std::size_t bytes = kMin;
   for (const int index : setup.transport_of) {
     if (index < 0) continue;
-    bytes = std::max(bytes, setup.transports[static_cast<std::size_t>(index)]->slot_bytes());
+    bytes = std::max(bytes, setup.transports[static_cast<std::size_t>(index)]->traits().slot_bytes);
   }
   return bytes;
 }
 
-/// They share its largest cache.
+/// Returns the number of ranks on this rank's machine, which share its largest cache.
 int ranks_on_this_machine(const Membership& members) {
-  const std::uint64_t self = members.cards[static_cast<std::size_t>(members.rank)].machine_key;
+  const std::uint64_t self = members.peers[static_cast<std::size_t>(members.rank)].machine_key;
   return static_cast<int>(
-      std::count_if(members.cards.begin(), members.cards.end(),
-                    [self](const RankCard& card) { return card.machine_key == self; }));
+      std::count_if(members.peers.begin(), members.peers.end(),
+                    [self](const PeerInfo& info) { return info.machine_key == self; }));
 }
 
-/// What one channel's endpoints to all peers occupy, on the rank where that is most.
+/// Returns a function that gives the memory which one channel's endpoints to all peers occupy on
+/// the rank where that is most.
 std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) {
   const Membership& members = *setup.membership;
   std::vector<std::array<std::size_t, 4>> counts; // [rank][transport] peers
-  for (const RankCard& self : members.cards) {
+  for (const PeerInfo& self : members.peers) {
     auto& count = counts.emplace_back();
-    for (const RankCard& peer : members.cards) {
+    for (const PeerInfo& peer : members.peers) {
       if (peer.rank == self.rank) continue;
       for (std::size_t i = 0; i < setup.transports.size(); ++i) {
         if (!setup.transports[i]->reach(self, peer, i).reachable) continue;
@@ -157,25 +158,26 @@ std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) 
   };
 }
 
-/// How operations wait, and the measurement of links.
+/// Returns the policy by which operations and the measurement of links wait.
 WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
   WaitPolicy policy{.timeout_ns = setup.options.timeout_ns};
   const bool calls =
       std::any_of(setup.transports.begin(), setup.transports.end(),
-                  [](const auto& t) { return t != nullptr && t->polls_by_system_calls(); });
-  // Where ranks share cores, another one wants this very core. It waits for the attempts that do
-  // not pause (docs/performance_rules.md), but not where each is a system call for every peer.
+                  [](const auto& t) { return t != nullptr && t->traits().polls_by_system_calls; });
+  // If ranks share cores, another rank waits for this core. A few attempts without a pause are
+  // still worth their time (docs/performance_rules.md), but not if each is a system call for every
+  // peer.
   const std::uint32_t for_others = calls ? 0 : kEagerAttempts;
   policy.spins = setup.options.spins.value_or(ranks_per_core > 1 ? for_others : policy.spins);
-  // What is waited for has to wait for the turns of most ranks of the core. Each of these that
-  // yields, or wakes up to look in vain, makes a turn longer.
+  // The message that this rank waits for comes after the turns of most ranks of the core. Each rank
+  // that yields, or wakes up in vain, makes a turn longer.
   constexpr double kManyRanks = 32;
-  constexpr std::uint64_t kNapOfRankNs = 50'000;
+  constexpr std::uint64_t kBlockPerRankNs = 50'000;
   if (ranks_per_core > kManyRanks) {
     policy.yield_ns = 0;
-    policy.nap_ns =
-        std::max(policy.nap_ns, static_cast<std::uint64_t>(ranks_per_core) * kNapOfRankNs);
-    policy.first_nap_ns = policy.nap_ns / 4;
+    policy.block_ns =
+        std::max(policy.block_ns, static_cast<std::uint64_t>(ranks_per_core) * kBlockPerRankNs);
+    policy.first_block_ns = policy.block_ns / 4;
   }
   return policy;
 }
@@ -197,14 +199,14 @@ Status connect_all(Setup& setup) {
   return {};
 }
 
-/// Rank 0's decisions for all ranks.
+/// Makes rank 0's decisions for all ranks.
 Result<Decisions> decide_for_all(Setup& setup) {
   std::size_t& slot_bytes = setup.membership->slot_bytes;
   if (slot_bytes == 0) slot_bytes = suitable_slot_bytes(setup);
   return decide(*setup.membership, setup.options, estimate_links(setup), endpoint_bytes(setup));
 }
 
-/// Enters what rank 0 has decided.
+/// Enters rank 0's decisions into the set-up.
 void adopt(Setup& setup, const Decisions& decided) {
   setup.membership->slots = static_cast<int>(decided.memory.slots);
   setup.membership->slot_bytes = decided.memory.slot_bytes;
@@ -232,36 +234,22 @@ std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
   return table;
 }
 
-std::size_t Setup::stream_bytes() const {
-  if (options.stream_bytes) return *options.stream_bytes;
+std::size_t Setup::nontemporal_bytes() const {
+  if (options.nontemporal_bytes) return *options.nontemporal_bytes;
   constexpr std::size_t kUnknownCache = 32 << 20;
   const std::size_t known = sys().largest_cache_bytes();
   const auto ranks = static_cast<std::size_t>(ranks_on_this_machine(*membership));
   return (known > 0 ? known : kUnknownCache) / (2 * ranks);
 }
 
-std::span<std::byte> Setup::board() const noexcept {
-  for (const auto& transport : transports) {
-    if (const auto board = transport->board(); !board.empty()) return board;
-  }
-  return {};
-}
-
-FdMailbox* Setup::mailbox() const noexcept {
-  for (const auto& transport : transports) {
-    if (FdMailbox* const mailbox = transport->mailbox(); mailbox != nullptr) return mailbox;
-  }
-  return nullptr;
-}
-
-void Setup::nap(std::uint64_t max_ns) const noexcept {
+void Setup::block(std::uint64_t max_ns) const noexcept {
   if (transports.empty()) {
     constexpr std::uint64_t kShortNs = 20'000;
     sys().sleep_ns(std::min(max_ns, kShortNs));
     return;
   }
   // Only one transport can be blocked in. With several, sleep in each in turn.
-  for (const auto& transport : transports) transport->nap(max_ns / transports.size());
+  for (const auto& transport : transports) transport->block(max_ns / transports.size());
 }
 
 std::uint64_t Setup::digest() const noexcept {
@@ -286,8 +274,8 @@ std::uint64_t Setup::digest() const noexcept {
   return hash.value();
 }
 
-Status sit_out(Oob& oob, int nranks, int done, bool probes) {
-  if (done < 1) WHORL_TRY(attend<RankCard>(oob, nranks));
+Status attend_remaining_rounds(Oob& oob, int nranks, int done, bool probes) {
+  if (done < 1) WHORL_TRY(attend<PeerInfo>(oob, nranks));
   if (done < 2) WHORL_TRY(attend<Decisions>(oob, nranks));
   if (done < 3) WHORL_TRY(attend<Nothing>(oob, nranks));
   if (!probes) return {};
@@ -297,32 +285,32 @@ Status sit_out(Oob& oob, int nranks, int done, bool probes) {
 }
 
 Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
-                     const Options& options, std::shared_ptr<Verdict> verdict) {
+                     const Options& options, std::shared_ptr<CommError> comm_error) {
   Setup setup;
   setup.options = options;
-  setup.verdict = std::move(verdict);
+  setup.comm_error = std::move(comm_error);
   Stopwatch phases;
 
-  // Round 1: cards.
-  Report<RankCard> first;
+  // Round 1: PeerInfos.
+  SetupReport<PeerInfo> first;
   const auto prepare = [&]() -> Status {
     if (nranks > 1) WHORL_TRY(make_transports(setup));
-    const auto card = make_card(setup, identity, rank);
-    if (!card.ok()) return card.status();
-    first.content = *card;
+    const auto info = make_peer_info(setup, identity, rank);
+    if (!info.ok()) return info.status();
+    first.content = *info;
     return {};
   };
   first.set(prepare());
   phases.lap("prepared");
   if (first.code == 0) first.set(open_trace(setup, identity, rank, nranks));
-  auto cards = exchange(oob, nranks, first);
-  phases.lap("cards");
-  if (!cards.ok()) return cards.status();
+  auto peers = exchange(oob, nranks, first);
+  phases.lap("peers");
+  if (!peers.ok()) return peers.status();
 
   // Round 2: rank 0's decisions. Before anybody connects, all know that all are going to.
-  Report<Decisions> second;
+  SetupReport<Decisions> second;
   const auto prepare_links = [&]() -> Status {
-    WHORL_TRY(make_membership(setup, *std::move(cards), identity, rank));
+    WHORL_TRY(make_membership(setup, *std::move(peers), identity, rank));
     WHORL_TRY(choose_transports(setup));
     if (rank != 0) return {};
     const auto decisions = decide_for_all(setup);
@@ -342,10 +330,10 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     connected = connect_all(setup);
   }
   phases.lap("connected");
-  Report<Nothing> third;
+  SetupReport<Nothing> third;
   third.set(connected);
   if (const auto all = exchange(oob, nranks, third); !all.ok()) {
-    // This rank's own words are more precise than what the others could be told.
+    // This rank's own error is more precise than the report, whose text has a limit.
     return connected.ok() ? all.status() : connected;
   }
   phases.lap("outcomes");
@@ -374,19 +362,19 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
 Result<Setup> rehearse(const Options& options, int nranks, int nhosts) {
   Setup setup;
   setup.options = options;
-  setup.verdict = std::make_shared<Verdict>();
+  setup.comm_error = std::make_shared<CommError>();
   if (nranks > 1) WHORL_TRY(make_transports(setup));
-  const auto card = make_card(setup, {}, 0);
-  if (!card.ok()) return card.status();
-  std::vector<RankCard> cards(static_cast<std::size_t>(nranks), *card);
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    const std::uint64_t host = rank * static_cast<std::uint64_t>(nhosts) / cards.size();
-    cards[rank].rank = static_cast<std::uint32_t>(rank);
-    cards[rank].host_key += host;
-    cards[rank].machine_key += host;
-    cards[rank].process_key += rank;
+  const auto info = make_peer_info(setup, {}, 0);
+  if (!info.ok()) return info.status();
+  std::vector<PeerInfo> peers(static_cast<std::size_t>(nranks), *info);
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    const std::uint64_t host = rank * static_cast<std::uint64_t>(nhosts) / peers.size();
+    peers[rank].rank = static_cast<std::uint32_t>(rank);
+    peers[rank].host_key += host;
+    peers[rank].machine_key += host;
+    peers[rank].process_key += rank;
   }
-  WHORL_TRY(make_membership(setup, std::move(cards), {}, 0));
+  WHORL_TRY(make_membership(setup, std::move(peers), {}, 0));
   WHORL_TRY(choose_transports(setup));
   const auto decisions = decide_for_all(setup);
   if (!decisions.ok()) return decisions.status();

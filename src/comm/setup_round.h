@@ -14,9 +14,10 @@
 
 namespace whorl {
 
-/// What ranks tell each other in one round of the set-up. Fixed size, sent as it is.
+/// Message that every rank sends to all others in one round of the set-up. Of fixed size; sent byte
+/// for byte.
 template <class Content>
-struct Report {
+struct SetupReport {
   std::uint32_t code = 0; ///< Code; anything but kOk: `text` says why this rank has given up
   std::array<char, 508> text{};
   Content content{};
@@ -31,8 +32,8 @@ struct Report {
 
 /// Exchanges one report with every rank. The first failure among them, by rank, becomes the result.
 template <class Content>
-Result<std::vector<Content>> exchange(Oob& oob, int nranks, const Report<Content>& mine) {
-  std::vector<Report<Content>> all(static_cast<std::size_t>(nranks));
+Result<std::vector<Content>> exchange(Oob& oob, int nranks, const SetupReport<Content>& mine) {
+  std::vector<SetupReport<Content>> all(static_cast<std::size_t>(nranks));
   WHORL_TRY(
       oob.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
   std::vector<Content> contents;
@@ -48,14 +49,14 @@ Result<std::vector<Content>> exchange(Oob& oob, int nranks, const Report<Content
   return contents;
 }
 
-/// Content of a round that is only about success.
+/// Content of a round in which ranks report only success or failure.
 struct Nothing {};
 
-/// Takes part in a round without looking at what comes.
+/// Takes part in a round and ignores the contents that it receives.
 template <class Content>
 Status attend(Oob& oob, int nranks) {
-  const Report<Content> nothing;
-  std::vector<Report<Content>> all(static_cast<std::size_t>(nranks));
+  const SetupReport<Content> nothing;
+  std::vector<SetupReport<Content>> all(static_cast<std::size_t>(nranks));
   return oob.allgather(std::as_bytes(std::span(&nothing, 1)),
                        std::as_writable_bytes(std::span(all)));
 }

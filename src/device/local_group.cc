@@ -7,6 +7,8 @@
 
 #include "base/log.h"
 #include "device/common/capture.h"
+#include "device/common/context.h"
+#include "device/common/late_calls.h"
 #include "device/kernel/fused.h"
 #include "device/staged/stream.h"
 #include "gpu/kernels.h"
@@ -18,32 +20,25 @@ using gpu::driver;
 
 namespace {
 
-/// Sleeps until the event, and watches the peers meanwhile.
-class EventNapper final : public Napper {
+/// Waiter that sleeps until the event, and watches the peers meanwhile.
+class EventWaiter final : public Waiter {
  public:
-  EventNapper(Event::Waiter& event, Napper& peers) : event_(event), peers_(peers) {}
-  void nap(std::uint64_t max_ns) noexcept override { event_.nap(max_ns); }
-  void look_around(std::uint64_t waited_ns) noexcept override { peers_.look_around(waited_ns); }
+  EventWaiter(Event::Waiter& event, Waiter& peers) : event_(event), peers_(peers) {}
+  void block(std::uint64_t max_ns) noexcept override { event_.block(max_ns); }
+  void poll_failures(std::uint64_t waited_ns) noexcept override { peers_.poll_failures(waited_ns); }
 
  private:
   Event::Waiter& event_;
-  Napper& peers_;
+  Waiter& peers_;
 };
 
-/// Whether the kernels do such a request.
-bool suits(const Request& request, std::size_t nranks) {
-  return !request.point_to_point() && request.collective != Collective::kBarrier &&
-         !request.scaled && request.blocks == nullptr && request.table == nullptr &&
-         nranks <= gpu::kMaxBuffers;
-}
-
-/// Whether kernels can be launched; loads them.
+/// Loads the kernels of a context, and returns whether they can be launched.
 bool has_kernels(CUcontext context) {
   const gpu::ContextGuard guard(context);
   const Status status = gpu::Kernels::of(context).status();
   if (status.ok()) return true;
-  static std::atomic_flag told;
-  if (!told.test_and_set()) {
+  static std::atomic_flag warned;
+  if (!warned.test_and_set()) {
     log(LogLevel::kWarn, "the host carries out operations on device memory: " + status.message());
   }
   return false;
@@ -51,7 +46,8 @@ bool has_kernels(CUcontext context) {
 
 } // namespace
 
-/// Each post has an event of its own: a rank may post in several streams before the first of its
+/// Records the post's event in the post's stream, and whether the stream is being captured. Each
+/// post has an event of its own: a rank may post in several streams before the first of its
 /// operations is queued.
 Status LocalDeviceGroup::record_ready(Post& post) {
   const gpu::ContextGuard guard(post.context);
@@ -70,7 +66,8 @@ Status LocalDeviceGroup::record_ready(Post& post) {
   return capture.status();
 }
 
-/// What waits for them has been queued, and keeps what they were. With the mutex held.
+/// Makes the events of an operation idle. The waits for these events have been queued, and a queued
+/// wait is not affected by a later record of its event. The caller holds the mutex.
 void LocalDeviceGroup::give_back_events(Operation& operation) {
   for (Post& post : operation.posts) {
     if (post.ready != nullptr) idle_events_[post.context].push_back(post.ready);
@@ -78,23 +75,22 @@ void LocalDeviceGroup::give_back_events(Operation& operation) {
   }
 }
 
+/// Whether kernels can carry out such a request on the buffers of `rank`.
+bool LocalDeviceGroup::may_go_on_device(int rank, const Request& request, CUcontext context) const {
+  return algo_ != DeviceAlgo::kHost && suits_devices(request) &&
+         request.collective != Collective::kBarrier && ranks_.size() <= gpu::kMaxBuffers &&
+         reaches(context, request, rank, static_cast<int>(ranks_.size()));
+}
+
 Status LocalDeviceGroup::check(int rank, const Request& request, Stream* stream) const {
-  const auto device = stream != nullptr ? stream->device() : std::nullopt;
-  if (!device) return {};
-  const auto context = static_cast<CUcontext>(device->context);
-  const auto stream_of = static_cast<CUstream>(device->stream);
-  const auto capture = capture_of(stream_of, context);
-  if (!capture.ok() || capture->id == 0) return capture.status();
-  const bool one_kernel = way_ != DeviceWay::kHost && suits(request, ranks_.size()) &&
-                          reaches(context, request, rank, static_cast<int>(ranks_.size())) &&
-                          has_kernels(context);
-  return one_kernel ? Status() : refuse_capture(stream_of, context);
+  return check_capture(stream, [&](CUcontext context) {
+    return may_go_on_device(rank, request, context) && has_kernels(context);
+  });
 }
 
 std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* stream,
                                      std::uint64_t timeout_ns) {
   const auto index = static_cast<std::size_t>(rank);
-  const int nranks = static_cast<int>(ranks_.size());
   Post mine;
   mine.made = true;
   mine.request = request;
@@ -102,14 +98,13 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
   if (const auto device = stream != nullptr ? stream->device() : std::nullopt) {
     mine.stream = static_cast<CUstream>(device->stream);
     mine.context = static_cast<CUcontext>(device->context);
-    mine.on_device = way_ != DeviceWay::kHost && suits(request, ranks_.size()) &&
-                     reaches(mine.context, request, rank, nranks);
+    mine.on_device = may_go_on_device(rank, request, mine.context);
     if (mine.on_device) mine.error = record_ready(mine);
   }
   const bool waits = mine.on_device;
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = ++ranks_[index].posted;
-  if (!failure_.ok() && operations_.count(number) == 0) { // nobody will decide it
+  if (!failure_.ok() && operations_.count(number) == 0) { // no other rank will post it
     if (mine.ready != nullptr) idle_events_[mine.context].push_back(mine.ready);
     return number;
   }
@@ -124,35 +119,48 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
   return number;
 }
 
-/// With the mutex held.
+/// Notes that a rank has left an operation, and erases it after the last rank. The caller holds the
+/// mutex.
 void LocalDeviceGroup::leave(std::uint64_t number, Operation& operation) {
   if (++operation.left < ranks_.size()) return;
   give_back_events(operation);
   operations_.erase(number);
 }
 
-/// All have posted. With the mutex held.
+/// Chooses who carries out an operation that all ranks have posted. The caller holds the mutex.
+DevicePath LocalDeviceGroup::path_of(const std::vector<Post>& posts) const {
+  const auto all = [&](auto&& holds) { return std::all_of(posts.begin(), posts.end(), holds); };
+  const bool one_context = all([&](const Post& post) { return post.context == posts[0].context; });
+  return choose_device_path(
+      {.on_device = all([](const Post& post) { return post.on_device; }),
+       .shared = true,
+       .one_process = true,
+       .schedules = schedules_ != nullptr,
+       .layout = one_context ? DeviceLayout::kOneDevice : DeviceLayout::kOtherwise,
+       .algo = algo_});
+}
+
+/// Queues an operation that all ranks have posted, or leaves it to the host. The caller holds the
+/// mutex.
 void LocalDeviceGroup::decide(Operation& operation) {
   operation.decided = true;
   const std::vector<Post>& posts = operation.posts;
-  const auto all = [&](auto&& holds) { return std::all_of(posts.begin(), posts.end(), holds); };
-  const bool one_context = all([&](const Post& post) { return post.context == posts[0].context; });
-  const bool on_devices = all([](const Post& post) { return post.on_device; });
-  const bool suitable = one_context || (way_ != DeviceWay::kFused && schedules_ != nullptr);
-  const bool fused = one_context && (way_ != DeviceWay::kSchedule || schedules_ == nullptr);
-  // Not before all have posted: to load kernels may wait for a stream that waits for a call.
-  if (!on_devices || !suitable || (fused && !has_kernels(posts[0].context))) {
+  DevicePath path = path_of(posts);
+  // Kernels are not loaded before all ranks have posted: loading may wait for a stream that waits
+  // for a call of another rank.
+  if (path == DevicePath::kFused && !has_kernels(posts[0].context)) path = DevicePath::kHost;
+  if (path == DevicePath::kHost) {
     operation.error = check_captures(posts);
     return;
   }
-  operation.error = way_error_;
+  operation.error = algo_error_;
   for (const Post& post : posts) {
     if (!post.error.ok()) operation.error = post.error;
   }
   if (operation.error.ok()) operation.error = check_alike(posts);
   if (operation.error.ok()) operation.error = check_joined(posts);
   if (!operation.error.ok()) return;
-  const auto launched = launch(operation, one_context);
+  const auto launched = launch(operation, path);
   operation.error = launched.status();
   if (posts[0].captured && !operation.error.ok()) {
     operation.error = operation.error.with_context(
@@ -164,9 +172,10 @@ void LocalDeviceGroup::decide(Operation& operation) {
   operation.met = *launched ? Met::kQueued : posts[0].captured ? Met::kRefused : Met::kHost;
 }
 
-/// Queues an operation of ranks that are all on devices. False: the host has to do it.
-Result<bool> LocalDeviceGroup::launch(const Operation& operation, bool one_context) {
-  if (one_context && (way_ != DeviceWay::kSchedule || schedules_ == nullptr)) {
+/// Queues an operation of ranks that are all on devices. Returns false if the host has to carry it
+/// out.
+Result<bool> LocalDeviceGroup::launch(const Operation& operation, DevicePath path) {
+  if (path == DevicePath::kFused) {
     WHORL_TRY(launch_fused(operation));
     return true;
   }
@@ -187,8 +196,8 @@ Result<bool> LocalDeviceGroup::launch(const Operation& operation, bool one_conte
   return true;
 }
 
-// The driver may hold up who launches, with the mutexes, until a stream goes on that waits for what
-// a thread of this process does. So that thread must not wait for a mutex here.
+// A launch holds the mutexes, and the driver may hold it up until some stream goes on, which may
+// wait for a thread of this process. So stop() and failure() never wait for a mutex.
 
 void LocalDeviceGroup::stop() noexcept {
   stopped_.store(true, std::memory_order_seq_cst); // see launch()
@@ -198,11 +207,12 @@ void LocalDeviceGroup::stop() noexcept {
 Status LocalDeviceGroup::failure() {
   if (schedules_ == nullptr) return {};
   const std::unique_lock lock(schedules_mutex_, std::try_to_lock);
-  // Who launches looks as well, and whoever waits asks again.
+  // While a launch holds the mutex, it looks for failures itself; waits call this again.
   return lock.owns_lock() ? schedules_->failure() : Status();
 }
 
-/// The host is to carry the operation out, but a rank may have its stream captured.
+/// Returns an error if the host has to carry out an operation for which a rank's stream is being
+/// captured.
 Status LocalDeviceGroup::check_captures(const std::vector<Post>& posts) const {
   for (std::size_t rank = 0; rank < posts.size(); ++rank) {
     if (!posts[rank].on_device) continue;
@@ -216,7 +226,8 @@ Status LocalDeviceGroup::check_captures(const std::vector<Post>& posts) const {
   return {};
 }
 
-/// An event takes a stream that waits for it into a capture, or spoils the capture.
+/// Checks that the streams of all ranks, or of none, are being captured: a wait for an event of a
+/// captured stream takes the waiting stream into the capture, or invalidates the capture.
 Status LocalDeviceGroup::check_joined(const std::vector<Post>& posts) const {
   for (std::size_t rank = 1; rank < posts.size(); ++rank) {
     if (posts[rank].captured == posts[0].captured) continue;
@@ -238,10 +249,8 @@ Status LocalDeviceGroup::check_alike(const std::vector<Post>& posts) const {
     if (other == first) continue;
     return Status::error(
         Code::kInvalidUsage,
-        fmt::format("ranks disagree on an operation: {} calls {}, {} calls {}; they differ in {}. "
-                    "All ranks must make the same calls in the same order",
-                    names_[0], describe(posts[0].request), names_[rank],
-                    describe(posts[rank].request), difference(first, other)));
+        describe_disagreement({names_[0], describe(posts[0].request), first},
+                              {names_[rank], describe(posts[rank].request), other}));
   }
   return {};
 }
@@ -270,52 +279,40 @@ Status LocalDeviceGroup::launch_fused(const Operation& operation) {
   return {};
 }
 
-/// Who has not posted. With the mutex held.
-std::string LocalDeviceGroup::missing(const Operation& operation) const {
-  std::string text;
-  for (std::size_t rank = 0; rank < operation.posts.size(); ++rank) {
-    if (operation.posts[rank].made) continue;
-    text += (text.empty() ? "" : ", ") + names_[rank];
-  }
-  return text;
+/// Makes the error of a rank that has waited too long for others. The caller holds the mutex.
+Status LocalDeviceGroup::late(const Operation& operation, int rank,
+                              std::uint64_t timeout_ns) const {
+  const auto own = static_cast<std::size_t>(rank);
+  const auto missing = [&](std::size_t other) { return !operation.posts[other].made; };
+  return late_error(names_[own], operation.posts[own].request, names_where(names_, missing),
+                    timeout_ns, true);
 }
 
 Result<Met> LocalDeviceGroup::meet(int rank, std::uint64_t number, const WaitPolicy& policy,
-                                   const Verdict& verdict, Napper& napper) {
+                                   const CommError& comm_error, Waiter& waiter) {
   Operation* operation = nullptr;
   {
     const std::lock_guard lock(mutex_);
     const auto found = operations_.find(number);
-    if (found == operations_.end()) { // or all had it carried out by the host
+    if (found == operations_.end()) { // failed, or left to the host by all ranks
       if (!failure_.ok()) return failure_;
       return Met::kHost;
     }
     operation = &found->second; // stays until this rank leaves
     if (!operation->posts[static_cast<std::size_t>(rank)].on_device) return Met::kHost;
   }
-  Event::Waiter waiter(event_);
-  EventNapper both(waiter, napper);
+  Event::Waiter decision(event_);
+  EventWaiter both(decision, waiter);
   const auto decided = [&] {
     const std::lock_guard lock(mutex_);
     return operation->decided ? Progress::kDone : Progress::kIdle;
   };
-  const WaitResult result = wait_until(decided, policy, verdict, both);
+  const WaitResult result = wait_until(decided, policy, comm_error, both);
   const std::lock_guard lock(mutex_);
-  if (!operation->decided) { // nobody must use this rank's buffers any more
+  if (!operation->decided) { // decided now, so that no rank uses this rank's buffers any more
     operation->decided = true;
-    operation->error =
-        result == WaitResult::kTimedOut
-            ? Status::error(
-                  Code::kRemoteError,
-                  fmt::format(
-                      "no progress for {:.1f} s. {} in {}: waiting for {} to make the call. "
-                      "One thread that acts for several ranks must make their calls "
-                      "between whorlGroupStart and whorlGroupEnd",
-                      static_cast<double>(policy.timeout_ns) * 1e-9,
-                      names_[static_cast<std::size_t>(rank)],
-                      describe(operation->posts[static_cast<std::size_t>(rank)].request),
-                      missing(*operation)))
-            : verdict.status();
+    operation->error = result == WaitResult::kTimedOut ? late(*operation, rank, policy.timeout_ns)
+                                                       : comm_error.status();
   }
   const Status error = operation->error;
   if (failure_.ok()) failure_ = error;

@@ -24,9 +24,9 @@ class LocalDeviceGroup final : public DeviceGroup {
       : name_(members.name),
         names_(members.names()),
         ranks_(static_cast<std::size_t>(members.nranks)) {
-    const auto way = device_way();
-    if (way.ok()) way_ = *way;
-    way_error_ = way.status();
+    const auto algo = device_algo();
+    if (algo.ok()) algo_ = *algo;
+    algo_error_ = algo.status();
     if (ranks_.size() <= gpu::kMaxRanks) {
       schedules_ = std::make_unique<DeviceSchedules>(members, rules);
     }
@@ -45,62 +45,64 @@ class LocalDeviceGroup final : public DeviceGroup {
   Status check(int rank, const Request& request, Stream* stream) const override;
   std::uint64_t post(int rank, const Request& request, Stream* stream,
                      std::uint64_t timeout_ns) override;
-  Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy, const Verdict& verdict,
-                   Napper& napper) override;
+  Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
+                   const CommError& comm_error, Waiter& waiter) override;
   void stop() noexcept override;
   Status failure() override;
 
  private:
   struct Rank {
-    std::uint64_t posted = 0; ///< operations so far
+    std::uint64_t posted = 0; ///< number of operations so far
   };
   struct Post {
     bool made = false;
     Request request;
-    CUstream stream = nullptr; ///< if it is on the device
+    CUstream stream = nullptr; ///< the device's stream of the call; null for a call on the host
     CUcontext context = nullptr;
-    CUevent ready = nullptr; ///< the point of its stream at which it was made
-    bool captured = false;   ///< its stream is, into a graph
+    CUevent ready = nullptr; ///< the point of the stream at which the post was made
+    bool captured = false;   ///< whether the stream is being captured into a graph
     bool on_device = false;
     std::uint64_t timeout_ns = 0;
-    Status error; ///< of its event
+    Status error; ///< error of recording the event
   };
   struct Operation {
     std::vector<Post> posts;
-    std::size_t made = 0; ///< posts
-    std::size_t left = 0; ///< ranks that have seen the outcome, or need none
+    std::size_t made = 0; ///< number of posts
+    std::size_t left = 0; ///< number of ranks that have seen the outcome, or need none
     bool decided = false;
-    Met met = Met::kHost; ///< once decided
+    Met met = Met::kHost; ///< the outcome, once decided
     Status error;
   };
 
   Status record_ready(Post& post);
   void give_back_events(Operation& operation);
+  bool may_go_on_device(int rank, const Request& request, CUcontext context) const;
   void decide(Operation& operation);
-  Result<bool> launch(const Operation& operation, bool one_context);
+  DevicePath path_of(const std::vector<Post>& posts) const;
+  Result<bool> launch(const Operation& operation, DevicePath path);
   Status launch_fused(const Operation& operation);
   Status check_captures(const std::vector<Post>& posts) const;
   Status check_joined(const std::vector<Post>& posts) const;
   Status check_alike(const std::vector<Post>& posts) const;
   void leave(std::uint64_t number, Operation& operation);
-  std::string missing(const Operation& operation) const;
+  Status late(const Operation& operation, int rank, std::uint64_t timeout_ns) const;
 
   const std::string name_;
   const std::vector<std::string> names_;
   std::mutex mutex_;
-  Event event_; ///< notified when an operation has been decided
+  Event event_; ///< event of an operation that has been decided
   std::vector<Rank> ranks_;
-  std::map<std::uint64_t, Operation> operations_;         ///< that not all ranks have left
-  std::map<CUcontext, std::vector<CUevent>> idle_events_; ///< that no post has
-  Status failure_; ///< of an operation, with which the communicator ends
+  std::map<std::uint64_t, Operation> operations_; ///< operations that some rank has not left
+  std::map<CUcontext, std::vector<CUevent>> idle_events_; ///< events that no post uses
+  Status failure_; ///< error of an operation, with which the communicator ends
   CUevent done_ = nullptr;
   CUcontext done_context_ = nullptr;
-  DeviceWay way_ = DeviceWay::kAny;
-  Status way_error_;
+  DeviceAlgo algo_ = DeviceAlgo::kAny;
+  Status algo_error_;
   std::unique_ptr<DeviceSchedules> schedules_; ///< null with too many ranks
-  std::mutex schedules_mutex_;                 ///< taken behind the other one
+  std::mutex schedules_mutex_;                 ///< guard of schedules_, taken after mutex_
   std::atomic<bool> stopped_{false};
-  std::atomic<bool> launched_{false}; ///< schedules_, which has what stop() needs since then
+  std::atomic<bool> launched_{false}; ///< true once schedules_ has the flags that stop() sets
 };
 
 } // namespace whorl

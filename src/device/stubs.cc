@@ -1,7 +1,7 @@
-// For builds without support for devices.
-#include "device/common/group.h"
+// Functions of the library in builds without support for devices.
 #include "device/common/memory.h"
 #include "device/common/support.h"
+#include "device/join.h"
 #include "device/staged/stream.h"
 
 namespace whorl {
@@ -19,7 +19,6 @@ Result<std::shared_ptr<Stream>> device_stream(void*, const void*) {
 }
 Status device_fault() { return {}; }
 
-bool known_to_device(const void*) noexcept { return false; }
 int current_device() noexcept { return -1; }
 Result<void*> device_alloc(std::size_t) {
   return Status::error(Code::kInvalidUsage, why_no_devices());
@@ -27,7 +26,7 @@ Result<void*> device_alloc(std::size_t) {
 bool is_device_alloc(const void*) noexcept { return false; }
 Status device_free(void*) { return Status::error(Code::kInvalidArgument, why_no_devices()); }
 
-std::shared_ptr<DeviceGroup> join_device_group(const Membership&, std::span<std::byte>, FdMailbox*,
+std::shared_ptr<DeviceGroup> join_device_group(const Membership&, std::span<std::byte>, FdChannel*,
                                                const DeviceWatch&, const DeviceRules&) {
   return nullptr;
 }

@@ -13,7 +13,7 @@ Engine::Engine(Config config)
       sent_(static_cast<std::size_t>(config_.membership->nranks)),
       received_(static_cast<std::size_t>(config_.membership->nranks)) {
   endpoints_.table = &config_.endpoints;
-  for (Prepared& prepared : prepared_) prepared.execution.trace_to(config_.trace, 0);
+  for (CachedCall& cached : cached_calls_) cached.execution.trace_to(config_.trace, 0);
   uneven_scatter_.execution.trace_to(config_.trace, 0);
   uneven_gather_.execution.trace_to(config_.trace, 0);
 }
@@ -29,7 +29,7 @@ Status Engine::start(std::span<const Request> batch) {
   any_queue_ = nullptr;
   if (batch.size() == 1 && !batch[0].point_to_point()) return {};
   Status status = queue_transfers(batch);
-  if (!status.ok()) active_transfers_.clear(); // nothing of it is under way
+  if (!status.ok()) active_transfers_.clear(); // the batch has sent nothing
   return status;
 }
 
@@ -48,53 +48,52 @@ Status Engine::reserve(std::size_t bytes, const Request& request) {
   return {};
 }
 
-/// The algorithm of a request whose larger side has `bytes` bytes.
+/// Returns the algorithm of a request whose larger side has `bytes` bytes.
 const Algorithm& Engine::algorithm_for(const Request& request, std::size_t bytes) const {
   if (request.table == nullptr || request.table->even) {
     return config_.selector.pick(request.collective, bytes);
   }
-  // One without scratch, whose chunks belong to no block.
+  // Blocks of different sizes need an algorithm without scratch, whose chunks belong to no block.
   const Algorithm& direct = *find_algorithm(request.collective, "direct");
   if (direct.supports(config_.shape)) return direct;
   return *find_algorithm(request.collective, "ring");
 }
 
-/// Finds all that does not depend on the buffers.
-Status Engine::prepare(Prepared& prepared, const Request& request) {
-  prepared.valid = false;
+/// Prepares everything of a call that does not depend on the buffers.
+Status Engine::prepare(CachedCall& cached, const Request& request) {
+  cached.valid = false;
   const Membership& members = *config_.membership;
-  prepared.input_bytes = input_bytes(request, members.rank, members.nranks);
-  prepared.output_bytes = output_bytes(request, members.rank, members.nranks);
-  // Every rank must come to the same size: where only one rank has the larger side, from its
-  // blocks.
+  cached.input_bytes = input_bytes(request, members.rank, members.nranks);
+  cached.output_bytes = output_bytes(request, members.rank, members.nranks);
+  // Every rank must come to the same size. Where only one rank has the larger side, the other ranks
+  // compute its size from the size of a block.
   const bool blocks =
       request.collective == Collective::kGather || request.collective == Collective::kScatter;
   const std::size_t block = request.count * size_of(request.type);
-  prepared.bytes = blocks ? block * static_cast<std::size_t>(members.nranks)
-                   : has_root(request.collective)
-                       ? block
-                       : std::max(prepared.input_bytes, prepared.output_bytes);
+  cached.bytes = blocks                         ? block * static_cast<std::size_t>(members.nranks)
+                 : has_root(request.collective) ? block
+                                                : std::max(cached.input_bytes, cached.output_bytes);
   const auto made =
-      plans_.plan(request.collective, algorithm_for(request, prepared.bytes), request.peer);
+      plans_.plan(request.collective, algorithm_for(request, cached.bytes), request.peer);
   if (!made.ok()) return made.status();
-  prepared.plan = *made;
-  const Schedule& schedule = prepared.plan->schedule;
+  cached.plan = *made;
+  const Schedule& schedule = cached.plan->schedule;
   const std::size_t element = size_of(request.type);
   const BlockTable* const table = request.table.get();
   const auto map = ChunkMap::make(schedule, table != nullptr ? table->largest : request.count,
                                   element, members.slot_bytes);
   if (!map.ok()) return map.status();
-  prepared.map = *map;
+  cached.map = *map;
   if (table != nullptr) {
-    prepared.map.blocks = table->blocks.data();
-    prepared.map.blocks_in =
+    cached.map.blocks = table->blocks.data();
+    cached.map.blocks_in =
         request.collective == Collective::kAllGather ? Buffer::kOutput : Buffer::kInput;
-    prepared.map.own = static_cast<std::uint32_t>(members.rank);
+    cached.map.own = static_cast<std::uint32_t>(members.rank);
   }
-  prepared.kernels = kernels_of(request.type, request.op, members.nranks,
-                                all_algorithms()[prepared.plan->algorithm].at_once, default_simd());
-  prepared.stream = prepared.bytes >= config_.stream_bytes;
-  prepared.scratch_bytes = schedule.scratch.size() * map->chunk * element;
+  cached.kernels = kernels_of(request.type, request.op, members.nranks,
+                              all_algorithms()[cached.plan->algorithm].at_once, default_simd());
+  cached.nontemporal = cached.bytes >= config_.nontemporal_bytes;
+  cached.scratch_bytes = schedule.scratch.size() * map->chunk * element;
   return {};
 }
 
@@ -106,7 +105,7 @@ void Engine::count_execution(const Execution& execution, std::size_t& counted_by
   counted_bytes = bytes;
 }
 
-/// Takes note of when the collective at hand began.
+/// Begins the trace record of the current collective.
 void Engine::trace_begin() noexcept {
   if (config_.trace == nullptr) [[likely]]
     return;
@@ -121,49 +120,49 @@ void Engine::trace_begin() noexcept {
 Status Engine::start_collective(const Request& request) {
   if (request.blocks != nullptr) return start_exchange(request);
   exchanging_ = false;
-  Prepared& prepared = request.table == nullptr
-                           ? prepared_[static_cast<std::size_t>(request.collective)]
+  CachedCall& cached = request.table == nullptr
+                           ? cached_calls_[static_cast<std::size_t>(request.collective)]
                        : request.collective == Collective::kAllGather ? uneven_gather_
                                                                       : uneven_scatter_;
-  if (!prepared.fits(request)) WHORL_TRY(prepare(prepared, request));
-  current_ = &prepared;
-  WHORL_TRY(reserve(prepared.scratch_bytes, request));
-  fingerprint_ = fingerprint_of(request, ++sequence_, prepared.plan->hash);
+  if (!cached.fits(request)) WHORL_TRY(prepare(cached, request));
+  current_ = &cached;
+  WHORL_TRY(reserve(cached.scratch_bytes, request));
+  fingerprint_ = fingerprint_of(request, ++sequence_, cached.plan->hash);
   const Membership& members = *config_.membership;
-  Binding binding{.schedule = &prepared.plan->schedule,
-                  .map = prepared.map,
-                  .kernels = prepared.kernels,
+  Binding binding{.schedule = &cached.plan->schedule,
+                  .map = cached.map,
+                  .kernels = cached.kernels,
                   .input = static_cast<const std::byte*>(request.send),
                   .output = static_cast<std::byte*>(request.recv),
                   .scratch = scratch_.data(),
-                  .stream_output = prepared.stream,
+                  .nontemporal_output = cached.nontemporal,
                   .fingerprint = fingerprint_,
-                  .feed = request.feed.get()};
-  if (request.scaled && request.feed == nullptr) {
+                  .pipeline = request.pipeline.get()};
+  if (request.scaled && request.pipeline == nullptr) {
     binding.kernels.scale = scale_kernel(request.type, default_simd());
     const void* const factor =
         request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();
     std::memcpy(binding.kernels.factor.bytes.data(), factor, size_of(request.type));
   }
   trace_begin();
-  prepared.request = request;
-  prepared.fingerprint = fingerprint_;
-  prepared.request.feed.reset();
-  prepared.valid = request.table == nullptr && request.feed == nullptr; // a feed is used once
+  cached.request = request;
+  cached.fingerprint = fingerprint_;
+  cached.request.pipeline.reset();
+  cached.valid = request.table == nullptr && request.pipeline == nullptr; // a pipeline is used once
   if (members.nranks == 1 && request.type == DataType::kBool && reduces(request.collective)) {
-    // One rank's schedule only copies, and a kernel is what makes any true byte 1.
+    // One rank's schedule only copies, but a reduction also makes every nonzero byte 1.
     const void* const source = request.send;
-    prepared.kernels.reduce({&source, 1}, request.recv, request.count, 1);
+    cached.kernels.reduce({&source, 1}, request.recv, request.count, 1);
     binding.input = binding.output;
-    prepared.valid = false; // a repetition has to do this, too
+    cached.valid = false; // because a repetition has to do this, too
   }
-  prepared.execution.start(binding, endpoints_);
-  count_execution(prepared.execution, prepared.counted_bytes);
+  cached.execution.start(binding, endpoints_);
+  count_execution(cached.execution, cached.counted_bytes);
   collective_active_ = true;
   return {};
 }
 
-bool Engine::Prepared::apart(const void* send, const void* recv) const noexcept {
+bool Engine::CachedCall::apart(const void* send, const void* recv) const noexcept {
   const auto in = reinterpret_cast<std::uintptr_t>(send);
   const auto out = reinterpret_cast<std::uintptr_t>(recv);
   const std::uintptr_t in_end = in + input_bytes;
@@ -174,15 +173,15 @@ bool Engine::Prepared::apart(const void* send, const void* recv) const noexcept 
 void Engine::repeat(Collective collective, const void* send, void* recv) {
   batch_ = {};
   next_ = 0;
-  Prepared& prepared = prepared_[static_cast<std::size_t>(collective)];
-  current_ = &prepared;
-  prepared.request.send = send;
-  prepared.request.recv = recv;
-  fingerprint_ = prepared.fingerprint.numbered(++sequence_);
+  CachedCall& cached = cached_calls_[static_cast<std::size_t>(collective)];
+  current_ = &cached;
+  cached.request.send = send;
+  cached.request.recv = recv;
+  fingerprint_ = cached.fingerprint.numbered(++sequence_);
   exchanging_ = false;
   trace_begin();
-  prepared.execution.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
-                             scratch_.data(), fingerprint_);
+  cached.execution.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
+                           scratch_.data(), fingerprint_);
   collective_active_ = true;
 }
 
@@ -194,17 +193,11 @@ Progress Engine::advance() {
   const Progress met = meet_any_rank();
   if (met == Progress::kFailed) return Progress::kFailed;
   moved |= met == Progress::kAdvanced;
-  const bool transferring = !active_transfers_.empty();
-  const Progress transfers = advance_all(active_transfers_, [this](TransferQueue& queue) {
-    const Progress progress = advance_transfer(queue);
-    if (progress == Progress::kDone && &queue == any_queue_) {
-      *any_[next_any_++]->source = queue.transfer.peer();
-      any_queue_ = nullptr;
-    }
-    return progress;
-  });
-  if (transfers == Progress::kFailed) return Progress::kFailed;
-  moved |= transferring && transfers != Progress::kIdle;
+  if (!active_transfers_.empty()) {
+    const Progress transfers = advance_transfers();
+    if (transfers == Progress::kFailed) return Progress::kFailed;
+    moved |= transfers != Progress::kIdle;
+  }
   if (collectives == Progress::kDone && active_transfers_.empty() && next_any_ == any_.size()) {
     return Progress::kDone;
   }
@@ -233,12 +226,13 @@ Progress Engine::advance() {
   }
 }
 
-/// The error of a failed execution; success where an endpoint failed (the verdict has the error).
+/// Returns the error of the execution or exchange that has failed; kOk if an endpoint failed,
+/// because then the CommError has the error.
 Status Engine::failure_of_collective() const {
   if (!exchanging_) {
     const Execution::Mismatch& mismatch = current_->execution.mismatch();
     Status failure = fail_on(mismatch, mismatch.peer, fingerprint_);
-    return failure.ok() ? current_->execution.feed_error() : failure;
+    return failure.ok() ? current_->execution.pipeline_error() : failure;
   }
   return exchange_->error().ok() ? fail_on(*exchange_->current()) : exchange_->error();
 }
@@ -247,27 +241,24 @@ Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
                        const Fingerprint& ours) const {
   if (mismatch.peer < 0) return {};
   const Membership& members = *config_.membership;
-  return Status::error(
-      Code::kInvalidUsage,
-      fmt::format(
-          "ranks disagree on an operation: {} calls {}, {} calls {}; they differ in {}. All "
-          "ranks must make the same calls in the same order{}",
-          members.describe(members.rank), describe(ours), members.describe(peer),
-          describe(mismatch.theirs), difference(ours, mismatch.theirs), own_counts()));
+  const std::string disagreement =
+      describe_disagreement({members.describe(members.rank), describe(ours), ours},
+                            {members.describe(peer), describe(mismatch.theirs), mismatch.theirs});
+  return Status::error(Code::kInvalidUsage, disagreement + own_counts());
 }
 
-/// Which sizes of blocks this rank was given, as the end of a sentence. A message has only a hash
-/// of them; the other rank says its own.
+/// Describes the sizes of blocks in this rank's call, as the end of a sentence. A message has only
+/// a hash of the sizes, so each rank can describe only its own.
 std::string Engine::own_counts() const {
   if (!collective_active_ || exchanging_ || current_->request.table == nullptr) return {};
-  constexpr std::size_t kMost = 16;
+  constexpr std::size_t kShown = 16;
   std::string text;
   const auto& blocks = current_->request.table->blocks;
-  for (std::size_t i = 0; i < std::min(blocks.size(), kMost); ++i) {
+  for (std::size_t i = 0; i < std::min(blocks.size(), kShown); ++i) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", blocks[i].count);
   }
   return fmt::format("; recvcounts, which all ranks must give alike, are {}{} here", text,
-                     blocks.size() > kMost ? " …" : "");
+                     blocks.size() > kShown ? " …" : "");
 }
 
 Status Engine::failure() const { return failure_; }
@@ -290,7 +281,8 @@ std::string Engine::waiting() const {
                        at.channel, at.window, at.step);
   }
   if (!active_transfers_.empty()) {
-    const TransferQueue& queue = *active_transfers_.front();
+    const Transfer& first = *active_transfers_.all().front();
+    const TransferQueue& queue = *transfers_[transfer_index(first.sends(), first.peer())];
     return fmt::format("{}: waiting for {} in {} ({} transfers under way)",
                        members.describe(members.rank), members.describe(queue.transfer.peer()),
                        describe(*queue.requests[queue.next - 1]), active_transfers_.size());

@@ -23,7 +23,7 @@
 
 namespace whorl {
 
-/// Carries out batches of requests on one communicator: collectives one after the other, in order;
+/// Executor of batches of requests on one communicator: collectives one after the other, in order;
 /// sends and receives of the batch at the same time, in order for each peer. Used by one thread at
 /// a time: the caller's, or the progress thread.
 class Engine {
@@ -32,10 +32,10 @@ class Engine {
     const Membership* membership = nullptr;
     Shape shape;
     Selector selector;
-    std::size_t stream_bytes = 0; ///< operations from this size on stream their output
-    bool verify = false;          ///< prove each schedule before its first use
-    bool devices = false;         ///< whether new buffers may be those of a device
-    Trace* trace = nullptr;       ///< where to record; may be null, outlives the engine
+    std::size_t nontemporal_bytes = 0; ///< size from which on outputs are written past the caches
+    bool verify = false;               ///< whether each schedule is proved before its first use
+    bool devices = false;              ///< whether new buffers may be those of a device
+    Trace* trace = nullptr; ///< trace of the operations; may be null, outlives the engine
     std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
     std::vector<std::vector<Endpoint*>> endpoints;
@@ -45,29 +45,32 @@ class Engine {
   /// Begins a batch; `batch` and the buffers in it outlive it. An error means that nothing was
   /// sent.
   Status start(std::span<const Request> batch);
-  /// Whether a call repeats the last one of its collective, with buffers that need no further
-  /// check. False is always right.
-  bool repeats(const RawCall& call) const noexcept {
-    const Prepared& prepared = prepared_[static_cast<std::size_t>(call.collective)];
-    const Request& last = prepared.request;
-    if (!prepared.valid || last.scaled || call.count != last.count ||
+  /// Returns whether a call repeats the last one of its collective, with buffers that need no
+  /// further check. False is always correct.
+  bool matches_last_call(const RawCall& call) const noexcept {
+    const CachedCall& cached = cached_calls_[static_cast<std::size_t>(call.collective)];
+    const Request& last = cached.request;
+    if (!cached.valid || last.scaled || call.count != last.count ||
         call.type != static_cast<int>(last.type) || call.op != static_cast<int>(last.op) ||
         call.peer != last.peer) {
       return false;
     }
     return (call.send == last.send && call.recv == last.recv) ||
-           (!config_.devices && prepared.apart(call.send, call.recv));
+           (!config_.devices && cached.apart(call.send, call.recv));
   }
-  /// Begins a call that repeats(): a batch of one, without what does not depend on the buffers.
+  /// Begins a call that matches_last_call(): a batch of one, without the work that does not depend
+  /// on the buffers.
   void repeat(Collective collective, const void* send, void* recv);
   Progress advance();
 
-  /// After kFailed without a verdict: the error.
+  /// Returns the error after kFailed; kOk if the CommError has it.
   Status failure() const;
-  /// "waiting for rank 2 (host …) while receiving (channel 0, step 3) in allreduce number 7 of …".
+  /// Returns "waiting for rank 2 (host …) while receiving (channel 0, step 3) in allreduce number 7
+  /// of …".
   std::string waiting() const;
 
-  /// Bytes now occupied; any thread.
+  /// Returns the bytes that scratch memory, or plans and executions, now occupy. May be called by
+  /// any thread.
   std::size_t workspace_bytes() const noexcept {
     return workspace_bytes_.load(std::memory_order_relaxed);
   }
@@ -76,11 +79,11 @@ class Engine {
   }
 
  private:
-  /// All transfers of a batch with one peer in one direction.
+  /// Transfers of a batch with one peer in one direction.
   struct TransferQueue {
     Transfer transfer;
     std::vector<const Request*> requests = {};
-    std::size_t next = 0; ///< in requests; the one before it is under way
+    std::size_t next = 0; ///< index of the next request, whose predecessor is in progress
   };
   struct CollectiveEndpoints final : Execution::Endpoints {
     Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept override {
@@ -89,33 +92,33 @@ class Engine {
     std::vector<std::vector<Endpoint*>>* table = nullptr;
   };
 
-  /// A collective and all that does not depend on its buffers. Programs repeat calls, so the last
-  /// one of each collective is kept.
-  struct Prepared {
+  /// Collective with everything that does not depend on its buffers. Programs repeat calls, so
+  /// the last one of each collective is kept.
+  struct CachedCall {
     bool valid = false;
-    Request request; ///< the last one
+    Request request; ///< last request
     std::size_t input_bytes = 0, output_bytes = 0;
-    std::size_t bytes = 0; ///< of the larger side, as the selector counts
+    std::size_t bytes = 0; ///< bytes of the larger side, as the selector counts
     const Plan* plan = nullptr;
     ChunkMap map;
     MoveKernels kernels;
-    bool stream = false; ///< whether the output is streamed
+    bool nontemporal = false; ///< whether the output is written past the caches
     std::size_t scratch_bytes = 0;
-    Fingerprint fingerprint; ///< of every repetition, but for the number
+    Fingerprint fingerprint; ///< fingerprint of every repetition, but for the number
     Execution execution;
-    std::size_t counted_bytes = 0; ///< of the execution, in plan_bytes_
+    std::size_t counted_bytes = 0; ///< bytes of the execution that plan_bytes_ includes
 
     bool fits(const Request& other) const noexcept {
       return valid && request.count == other.count && request.type == other.type &&
              request.op == other.op && request.peer == other.peer && request.scaled == other.scaled;
     }
-    /// Whether these buffers are none that a check could object to.
+    /// Returns whether these buffers are disjoint, so that a check cannot object to them.
     bool apart(const void* send, const void* recv) const noexcept;
   };
 
   void trace_begin() noexcept;
   void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
-  Status prepare(Prepared& prepared, const Request& request);
+  Status prepare(CachedCall& cached, const Request& request);
   const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
   Status start_collective(const Request& request);
   Status reserve(std::size_t bytes, const Request& request);
@@ -123,12 +126,17 @@ class Engine {
   Result<TransferSchedules> transfer_schedules();
   Status start_transfer(TransferQueue& queue);
   Status queue_transfers(std::span<const Request> batch);
+  /// Returns the index of a queue in transfers_.
+  static std::size_t transfer_index(bool sends, int peer) noexcept {
+    return 2 * static_cast<std::size_t>(peer) + (sends ? 1 : 0);
+  }
   TransferQueue& transfer_queue(bool sends, int peer);
   void activate(TransferQueue& queue);
   Progress meet_any_rank();
   Progress advance_collectives();
-  Progress advance_transfer(TransferQueue& queue);
-  /// Says why the collective under way has failed; no error if the verdict knows.
+  bool next_transfer(const Transfer& done);
+  Progress advance_transfers();
+  /// Returns the error of the collective that has failed; kOk if the CommError has it.
   Status failure_of_collective() const;
   Status fail_on(const Execution::Mismatch& mismatch, int peer, const Fingerprint& ours) const;
   Status fail_on(const Transfer& transfer) const;
@@ -137,30 +145,30 @@ class Engine {
   Config config_;
   CollectiveEndpoints endpoints_;
   PlanCache plans_;
-  std::array<Prepared, kNumCollectives> prepared_;
-  Prepared uneven_scatter_, uneven_gather_; ///< of requests with a table; never valid
+  std::array<CachedCall, kNumCollectives> cached_calls_;
+  CachedCall uneven_scatter_, uneven_gather_; ///< calls with a table; never valid
   Workspace scratch_;
-  std::atomic<std::size_t> workspace_bytes_{0}; // carries no other data, nor does
-  std::atomic<std::size_t> plan_bytes_{0};      // what executions and transfers take
+  std::atomic<std::size_t> workspace_bytes_{0}; // orders no other data
+  std::atomic<std::size_t> plan_bytes_{0};      // of executions and transfers; orders no other data
 
   std::span<const Request> batch_;
-  std::size_t next_ = 0; ///< in batch_: the next collective to look for
+  std::size_t next_ = 0; ///< index in batch_ from which the next collective is looked for
   bool collective_active_ = false;
-  bool exchanging_ = false;            ///< the active collective is exchange_'s
-  std::unique_ptr<Exchange> exchange_; ///< null until there is one
-  Prepared* current_ = nullptr;        ///< the collective under way, or the last one
+  bool exchanging_ = false;            ///< whether exchange_ does the active collective
+  std::unique_ptr<Exchange> exchange_; ///< exchange; null until the first one
+  CachedCall* current_ = nullptr;      ///< collective under way, or the last one
   Fingerprint fingerprint_;
   std::uint32_t sequence_ = 0;
-  TraceRecord traced_; ///< the collective under way
+  TraceRecord traced_; ///< record of the collective under way
 
-  std::vector<std::unique_ptr<TransferQueue>> transfers_; ///< at 2·peer, plus 1 if it sends
-  std::vector<TransferQueue*> active_transfers_;
-  // Receives from any rank, met one after the other.
+  std::vector<std::unique_ptr<TransferQueue>> transfers_; ///< queues by transfer_index()
+  ActiveTransfers active_transfers_;
+  // Receives from any rank, which are matched one after the other.
   std::vector<const Request*> any_;
-  std::size_t next_any_ = 0;           ///< in any_: the one to be met, or under way
-  TransferQueue* any_queue_ = nullptr; ///< where that one is under way; null: it is to be met
-  int any_turn_ = 0;                   ///< the rank to be looked at first
-  std::vector<std::uint32_t> sent_, received_; ///< transfers with each peer so far
+  std::size_t next_any_ = 0;           ///< index in any_ of the first receive that is not complete
+  TransferQueue* any_queue_ = nullptr; ///< queue of that receive; null: no message matched so far
+  int any_turn_ = 0;                   ///< rank to be polled first
+  std::vector<std::uint32_t> sent_, received_; ///< numbers of transfers with each peer so far
   Status failure_;
 };
 

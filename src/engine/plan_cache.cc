@@ -33,13 +33,13 @@ Result<const Plan*> PlanCache::plan(Collective collective, const Algorithm& algo
   Shape shape = shape_;
   int rank = membership_.rank;
   if (collective == Collective::kSend || collective == Collective::kRecv) {
-    shape = Shape{.nranks = 2}; // rank 0 sends to rank 1, whoever they are
+    shape = Shape{.nranks = 2}; // rank 0 sends to rank 1, whichever ranks they are
     rank = collective == Collective::kSend ? 0 : 1;
   } else if (has_root(collective)) {
     shape.root = root;
   }
   if (verify_) {
-    // Neither form proves all that the other does.
+    // Each form proves a part that the other does not.
     constexpr VerifyOptions kForms[] = {{.published = true}, {.published = true, .placed = true}};
     WHORL_TRY(prove(algorithm, shape, build_all(algorithm, shape), kForms, membership_.slots));
   }

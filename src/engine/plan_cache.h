@@ -13,24 +13,25 @@
 
 namespace whorl {
 
-/// This rank's schedule of one algorithm, with the root that it was built for.
+/// Schedule of this rank for one algorithm, with the root that it was built for.
 struct Plan {
   Schedule schedule;
-  std::uint16_t hash;     ///< of all that the schedules of the ranks must have in common
-  std::uint8_t algorithm; ///< in all_algorithms()
+  std::uint16_t hash; ///< hash of everything that the schedules of the ranks must have in common
+  std::uint8_t algorithm; ///< index in all_algorithms()
 };
 
-/// The plans that a communicator has used. Used by one thread at a time, but for bytes().
+/// Plans that a communicator has used. Used by one thread at a time, but for bytes().
 class PlanCache {
  public:
-  /// `membership` outlives the cache. With `verify`, each schedule is proved before its first use.
+  /// Makes an empty cache; `membership` outlives it. With `verify`, each schedule is proved before
+  /// its first use.
   PlanCache(const Membership& membership, const Shape& shape, bool verify)
       : membership_(membership), shape_(shape), verify_(verify) {}
 
-  /// Finds a plan, or makes it. `root` counts for collectives that have one. Plans stay where they
-  /// are as long as the cache lives.
+  /// Finds a plan, or makes it. `root` counts for collectives that have one. Plans stay at their
+  /// addresses as long as the cache lives.
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
-  /// Bytes that the plans occupy. Any thread.
+  /// Returns the bytes that the plans occupy. Any thread.
   std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
  private:
@@ -38,7 +39,7 @@ class PlanCache {
   Shape shape_;
   bool verify_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
-  std::atomic<std::size_t> bytes_{0}; // carries no other data
+  std::atomic<std::size_t> bytes_{0}; // orders no other data
 };
 
 } // namespace whorl

@@ -102,7 +102,7 @@ Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::
   const auto collective =
       request.collective == Collective::kRecv ? Collective::kSend : request.collective;
   const auto op = reduces(collective) ? static_cast<unsigned>(request.op) : 0U;
-  // Blocks that have the same size are as in the plain collective, wherever they lie.
+  // Blocks of equal size are treated as in the plain collective, wherever they lie.
   const bool uneven = request.table != nullptr && !request.table->even;
   const std::uint64_t count = uneven ? request.table->total : request.count;
   if (uneven) plan ^= request.table->hash;
@@ -140,7 +140,7 @@ std::string difference(const Fingerprint& here, const Fingerprint& there) {
   const auto add = [&](bool differs, std::string_view field, const auto& ours, const auto& theirs) {
     if (differs) fields.push_back(fmt::format("{} ({} here, {} there)", field, ours, theirs));
   };
-  // Where all ranks know the sizes of all blocks, the one collective is a case of the other.
+  // A plain collective is a v-collective with equal blocks if all ranks know all sizes.
   const bool tables =
       here.kind() == Collective::kReduceScatter || here.kind() == Collective::kAllGather;
   if (tables && here.kind() == there.kind()) {
@@ -163,6 +163,14 @@ std::string difference(const Fingerprint& here, const Fingerprint& there) {
                                        : "message size";
   }
   return fmt::format("{}", fmt::join(fields, ", "));
+}
+
+std::string describe_disagreement(const CallOfRank& here, const CallOfRank& there) {
+  return fmt::format(
+      "ranks disagree on an operation: {} calls {}, {} calls {}; they differ in {}. All ranks must "
+      "make the same calls in the same order",
+      here.rank, here.call, there.rank, there.call,
+      difference(here.fingerprint, there.fingerprint));
 }
 
 } // namespace whorl

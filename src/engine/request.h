@@ -13,9 +13,9 @@
 
 namespace whorl {
 
-class Feed;
+class StagingPipeline;
 
-/// A call as the user made it: nothing has been checked.
+/// Arguments of a call as the user gave them, unchecked.
 struct RawCall {
   const char* function = "";
   Collective collective = Collective::kBarrier;
@@ -25,31 +25,31 @@ struct RawCall {
   int type = 1; ///< whorlUint8
   int op = 0;   ///< whorlSum
   int peer = 0; ///< root, or partner
-  /// Of a receive from any rank: where to say which.
+  /// Whether a receive is from any rank; then `*source` gets the sender's rank.
   bool any_peer = false;
   int* source = nullptr;
 };
 
-/// Who gets what in a collective whose blocks have different sizes, as one rank sees it.
+/// Blocks that one rank sends and receives in a collective whose blocks have different sizes.
 struct Blocks {
   struct Block {
     bool used = false;         ///< whether there is a message, of `count` elements or empty
-    std::byte* data = nullptr; ///< only read if it is sent
+    std::byte* data = nullptr; ///< address of the block; only read if it is sent
     std::size_t count = 0;
   };
-  std::vector<Block> sends, receives; ///< by rank
+  std::vector<Block> sends, receives; ///< blocks by rank
 };
 
-/// The blocks of a collective in which all ranks know all of them: of the input of reduce-scatter,
-/// of the output of all-gather.
+/// Blocks of a collective in which all ranks know all of them: of the input of reduce-scatter, of
+/// the output of all-gather.
 struct BlockTable {
-  std::vector<ChunkMap::Block> blocks; ///< by rank
-  std::size_t total = 0, largest = 0;  ///< elements
-  bool even = false;                   ///< all have the same number
-  std::uint16_t hash = 0;              ///< of the numbers
+  std::vector<ChunkMap::Block> blocks; ///< blocks by rank
+  std::size_t total = 0, largest = 0;  ///< numbers of elements
+  bool even = false;                   ///< whether all blocks have the same number of elements
+  std::uint16_t hash = 0;              ///< hash of the numbers of elements
 };
 
-/// As Request::peer of a receive: of whichever rank sends first.
+/// Value of Request::peer of a receive from whichever rank sends first.
 inline constexpr int kAnyRank = -1;
 
 /// One call on a communicator, its arguments already checked.
@@ -58,43 +58,52 @@ struct Request {
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int peer = 0;          ///< root, or partner of send and recv, or kAnyRank
-  std::size_t count = 0; ///< elements, of a block where ranks have blocks
+  std::size_t count = 0; ///< number of elements, of a block where ranks have blocks
   const void* send = nullptr;
   void* recv = nullptr;
-  /// Factor of a premultiplied sum: read at `scalar_source` when the operation starts, else the
-  /// bytes of `scalar`.
+  /// Factor of a premultiplied sum: read at `scalar_source` when the operation starts, or, if that
+  /// is null, the bytes of `scalar`.
   bool scaled = false;
   const void* scalar_source = nullptr;
   std::array<std::byte, 8> scalar{};
-  int* source = nullptr; ///< of a receive from kAnyRank: where to say which
-  /// At most one of the two is not null. With blocks `count`, `send` and `recv` are not used; with
-  /// a table `count` is only if it is even.
+  int* source = nullptr; ///< address that gets the sender's rank in a receive from kAnyRank
+  /// Blocks and table of which at most one is not null. With blocks `count`, `send` and `recv` are
+  /// not used; with a table `count` is only used if it is even.
   std::shared_ptr<const Blocks> blocks;
   std::shared_ptr<const BlockTable> table;
-  /// If not null, brings the data of `send` and takes that of `recv`, which the host cannot reach.
-  std::shared_ptr<Feed> feed;
+  /// Pipeline that brings the data of `send` and takes that of `recv`, which the host cannot reach,
+  /// or null.
+  std::shared_ptr<StagingPipeline> pipeline;
 
   bool point_to_point() const noexcept {
     return collective == Collective::kSend || collective == Collective::kRecv;
   }
 };
 
-/// Bytes of the input and output buffers of `request` on `rank`; 0 where the buffer is not used. Of
-/// an output with a table, the elements that are written.
+/// Returns the bytes of the input, or output, buffer of `request` on `rank`; 0 if the buffer is not
+/// used. Of an output with a table only the written elements count.
 std::size_t input_bytes(const Request& request, int rank, int nranks) noexcept;
 std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept;
 
-/// What the messages of a request say of it: its number, and a hash of its plan.
+/// Returns the fingerprint that the messages of a request carry: with its number, and a hash of its
+/// plan.
 Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::uint16_t plan);
 
-/// "allreduce of 1024 float32 (sum)", "broadcast of 8 int64 from root 2", "send of 4 int8 to rank
-/// 1".
+/// Returns "allreduce of 1024 float32 (sum)", "broadcast of 8 int64 from root 2", "send of 4 int8
+/// to rank 1".
 std::string describe(const Request& request);
-/// The same for what a message says about its operation, with the number: "allreduce number 7 of
-/// …".
+/// Describes the operation of a message, with the number: "allreduce number 7 of …".
 std::string describe(const Fingerprint& fingerprint);
-/// The names and values of the fields in which the two differ: "datatype (float32 here, int32
+/// Returns names and values of the fields in which the two differ: "datatype (float32 here, int32
 /// there)".
 std::string difference(const Fingerprint& here, const Fingerprint& there);
+
+/// A rank and its call, in words and as messages have it.
+struct CallOfRank {
+  std::string rank, call;
+  Fingerprint fingerprint;
+};
+/// Describes two ranks' calls that differ, in a sentence for an error.
+std::string describe_disagreement(const CallOfRank& here, const CallOfRank& there);
 
 } // namespace whorl

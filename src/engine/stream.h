@@ -2,10 +2,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -18,28 +18,39 @@ class Stream;
 struct Membership;
 struct Request;
 
+/// Place in a stream: operation `number` and all before it.
+struct StreamPoint {
+  std::shared_ptr<Stream> stream; ///< null: before anything
+  std::uint64_t number = 0;
+};
+
 /// A queue in which operations of streams wait to be carried out.
 class StreamHelper {
  public:
   virtual ~StreamHelper() = default;
   /// Carries out the first operation if nobody has begun one, its streams are as far, and it stands
-  /// before an operation of `stream` or is one (null: of any stream). Returns whether it has.
-  virtual bool help(const Stream* stream) = 0;
+  /// before an operation of `stream` up to operation `number` or is one (null: of any stream).
+  /// Returns whether it has.
+  virtual bool help(const Stream* stream, std::uint64_t number) = 0;
 };
 
-/// An in-order queue of operations. Each takes a ticket when it is issued and may start when all
-/// that was queued before it is complete. This one is of host memory; DeviceStream is the other.
+/// An in-order queue of steps: operations, callbacks, and waits for events. Each takes a number
+/// when it is issued and may start when all that was queued before it is complete. This one is of
+/// host memory, DeviceStream is the other; HostStream adds the callbacks.
 class Stream {
  public:
   virtual ~Stream() = default;
-  Stream() = default;
+  Stream() noexcept;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
+
+  /// Returns a number that no other stream of this process has, nor will have; not 0.
+  std::uint64_t id() const noexcept { return id_; }
 
   /// A request that is to be carried out in this stream.
   struct Part {
     Request* request;
-    const Membership* members; ///< of its communicator
+    const Membership* members; ///< members of its communicator
   };
   /// Prepares an operation that consists of `parts`: buffers that the host cannot reach are
   /// replaced. Nothing is queued; an error means that it cannot be.
@@ -67,32 +78,45 @@ class Stream {
     void* stream;
     void* context;
   };
-  /// Nothing for a stream of the host.
+  /// Returns the handles of a device's stream, and nothing for a stream of the host.
   virtual std::optional<Device> device() const noexcept { return std::nullopt; }
 
+  /// Returns whether all that was queued before operation `number` is complete.
   virtual bool may_start(std::uint64_t number) const noexcept {
     return completed_.load(std::memory_order_acquire) + 1 == number;
   }
-  /// An error if the stream will never come to anything that is queued there: its device is lost.
+  /// Returns an error if the stream will never come to what is queued there: its device is lost.
   virtual Status fault() const { return {}; }
-  /// How long to sleep between looking whether an operation may start; completions wake up.
-  virtual std::uint64_t nap_ns() const noexcept { return 10'000'000; }
-  /// Marks an operation complete. In the order of numbers, because each waits for may_start().
+  /// Returns how long a thread sleeps between checks of may_start(); completions wake the thread.
+  virtual std::uint64_t block_ns() const noexcept { return 10'000'000; }
+  /// Marks a step complete, with `status`: from then on it is as soon as all before it are. Called
+  /// in any order, once for each step.
   void complete(std::uint64_t number, const Status& status);
-  /// Gives up an operation that has been issued and that nobody will carry out: it is complete as
-  /// soon as all before it are.
-  void abandon(std::uint64_t number);
+  /// Queues a step that is complete when `awaited` is, with the error of what was queued before
+  /// that place. `self` is this stream, which is one of the host.
+  Status wait_for(const std::shared_ptr<Stream>& self, const StreamPoint& awaited);
   /// Whether all operations are complete.
   bool idle() const noexcept {
     return completed_.load(std::memory_order_acquire) == issued_.load(std::memory_order_relaxed);
   }
-  /// The first error of an operation of this stream.
-  Status error() const;
+  /// Whether operation `number` and all before it are complete.
+  bool has_completed(std::uint64_t number) const noexcept {
+    return completed_.load(std::memory_order_acquire) >= number;
+  }
+  /// Returns the number of the step that was issued last.
+  std::uint64_t issued() const noexcept { return issued_.load(std::memory_order_relaxed); }
+  /// Returns the first error of an operation of this stream, up to operation `last`.
+  Status error(std::uint64_t last = UINT64_MAX) const;
   /// Notes that an operation of this stream is about to be queued in `queue`.
   void enter(const std::shared_ptr<StreamHelper>& queue);
-  /// Waits until the stream is idle, and carries out itself what nobody has begun; returns error().
-  Status synchronize();
-  Event& event() noexcept { return event_; } ///< notified at each completion
+  /// Waits until operation `number` and all before it are complete, and carries out itself what
+  /// nobody has begun. Returns their error(), or kInProgress after `timeout_ns`, which is looked at
+  /// between operations.
+  Status synchronize(std::uint64_t number, std::uint64_t timeout_ns = UINT64_MAX);
+  /// Waits in that way for all that has been issued.
+  Status synchronize() { return synchronize(issued()); }
+  /// Returns the event that is notified at each completion.
+  Event& event() noexcept { return event_; }
 
  protected:
   /// Lets what was queued behind operation `number` go on: it and all before it are complete.
@@ -100,49 +124,68 @@ class Stream {
   virtual void release(std::uint64_t number) noexcept;
 
  private:
-  /// Releases operation `number` and what has been given up behind it. With the mutex held.
-  void settle(std::uint64_t number) noexcept;
+  /// Step that waits for another stream, or one of another stream that waits for this one.
+  struct Step {
+    StreamPoint other; ///< the place awaited; of a step of another stream: that step
+    Status status;     ///< status; set when the step is complete
+  };
+  /// Steps by number. Nodes go from one of the maps below to another, so that completing a step
+  /// that waits needs no memory.
+  using Steps = std::multimap<std::uint64_t, Step>;
 
+  void settle(std::uint64_t number, const Status& status, Steps& reached);
+  Status error_until(std::uint64_t last) const;
+  std::vector<std::shared_ptr<StreamHelper>> entered() const;
+  bool help_before(std::uint64_t number, std::vector<std::shared_ptr<StreamHelper>> queues);
+
+  const std::uint64_t id_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> completed_{0}; // release in complete() pairs with acquire above
   Event event_;
   mutable std::mutex mutex_;
   Status error_;
-  std::uint64_t settled_ = 0;                          ///< the last operation that was released
-  std::set<std::uint64_t> abandoned_;                  ///< later ones
-  std::vector<std::shared_ptr<StreamHelper>> entered_; ///< distinct; emptied by synchronize()
+  std::uint64_t error_number_ = 0;  ///< operation that `error_` is of; 0: there is none
+  std::uint64_t settled_ = 0;       ///< the last operation that was released
+  Steps early_;                     ///< later steps of this stream that are complete
+  Steps awaited_;                   ///< steps of this stream that wait for another one
+  std::atomic<bool> awaits_{false}; ///< whether awaited_ has any
+  Steps waiting_; ///< steps of other streams, by the operation of this one that they wait for
+  /// Queues, distinct; emptied when idle, and of those that nobody else holds by enter().
+  std::vector<std::shared_ptr<StreamHelper>> entered_;
 };
 
+/// Returns the mutex that is held while a step that waits for several streams takes its numbers:
+/// steps that took them in different orders would wait for each other.
+std::mutex& issuing();
+
 /// Place of a group of operations in a stream. The parts (one for each communicator of the group)
-/// start together and complete together.
+/// start together and complete together. Parts that are not complete when the ticket goes will not
+/// be carried out: then the operation is complete without them.
 class Ticket {
  public:
-  /// `number` is what the stream's issue() gave.
-  Ticket(std::shared_ptr<Stream> stream, std::uint64_t number, int parts)
-      : stream_(std::move(stream)), number_(number), parts_(parts) {}
+  /// Makes a ticket for an operation that issue() puts into the stream.
+  Ticket(std::shared_ptr<Stream> stream, int parts) : stream_(std::move(stream)), parts_(parts) {}
+  ~Ticket();
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+
+  /// Issues the operation, see Stream::issue().
+  Status issue(std::span<const Stream::Part> parts);
   bool may_start() const noexcept { return stream_->may_start(number_); }
-  /// Stream::follow().
+  /// Waits until may_start(), or returns an error if that will never be.
+  Status wait();
+  /// Queues what comes behind the operation, see Stream::follow().
   Status follow() { return stream_->follow(number_); }
   void complete_part(const Status& status);
-  /// Instead of complete_part(), for all parts: none will be carried out.
-  void abandon() { stream_->abandon(number_); }
   Stream& stream() noexcept { return *stream_; }
+  std::uint64_t number() const noexcept { return number_; }
 
  private:
   std::shared_ptr<Stream> stream_;
-  std::uint64_t number_;
+  std::uint64_t number_ = 0; ///< number in the stream; 0: not issued
   std::mutex mutex_;
   int parts_;
   Status error_;
 };
-
-/// The streams that exist. Handles are pointers that users pass around, so they are looked up,
-/// never trusted. None is used again, nor do they point to memory. Any thread.
-Result<void*> create_stream();
-/// nullptr if `handle` is not a stream (any more).
-std::shared_ptr<Stream> find_stream(void* handle);
-/// Whether create_stream() has given `handle`, also if that stream has been destroyed.
-bool was_stream(void* handle);
-void destroy_stream(void* handle);
 
 } // namespace whorl

@@ -19,21 +19,22 @@ void TaskQueue::stop() noexcept {
   event_.notify();
 }
 
-/// Takes the first task, and the engine with it. With the mutex held.
+/// Takes the first task, and the engine with it, unless a task is under way. With the mutex held.
 bool TaskQueue::begin_first(Task& task) {
-  if (busy_ || tasks_.empty()) return false;
+  if (begun_ || tasks_.empty()) return false;
   task = std::move(tasks_.front());
   tasks_.pop_front();
-  busy_ = true;
+  begun_ = true;
   return true;
 }
 
-bool TaskQueue::begin_first_for(const Stream* stream, Task& task) {
+bool TaskQueue::begin_first_for(const Stream* stream, std::uint64_t number, Task& task) {
   const std::lock_guard lock(mutex_);
-  const auto of_stream = [stream](const Task& any) {
-    return stream == nullptr ||
-           std::any_of(any.tickets.begin(), any.tickets.end(),
-                       [stream](const auto& ticket) { return &ticket->stream() == stream; });
+  const auto is_before = [=](const auto& ticket) {
+    return &ticket->stream() == stream && ticket->number() <= number;
+  };
+  const auto of_stream = [&](const Task& any) {
+    return stream == nullptr || std::any_of(any.tickets.begin(), any.tickets.end(), is_before);
   };
   const auto may_start = [](const auto& ticket) { return ticket->may_start(); };
   if (std::none_of(tasks_.begin(), tasks_.end(), of_stream)) return false;
@@ -45,7 +46,7 @@ void TaskQueue::carry_out(const Task& task) {
   const Status status = runner_.run_task(task);
   {
     const std::lock_guard lock(mutex_);
-    busy_ = false;
+    begun_ = false;
     // Pairs with acquire in idle(). From here on the communicator may be destroyed.
     pending_.fetch_sub(1, std::memory_order_release);
   }
@@ -54,7 +55,7 @@ void TaskQueue::carry_out(const Task& task) {
 }
 
 bool TaskQueue::serve(const WaitPolicy& policy) {
-  Verdict nobody;
+  CommError never_set;
   Event::Waiter waiter(event_);
   Task task;
   bool begun = false;
@@ -64,29 +65,29 @@ bool TaskQueue::serve(const WaitPolicy& policy) {
         begun = begin_first(task);
         return begun || stop_.load(std::memory_order_acquire) ? Progress::kDone : Progress::kIdle;
       },
-      policy, nobody, waiter));
+      policy, never_set, waiter));
   if (begun) carry_out(task);
   return begun;
 }
 
-bool TaskQueue::help(const Stream* stream) {
+bool TaskQueue::help(const Stream* stream, std::uint64_t number) {
   Task task;
-  if (!begin_first_for(stream, task)) return false;
+  if (!begin_first_for(stream, number, task)) return false;
   carry_out(task);
   return true;
 }
 
 void TaskQueue::drain() {
   Event::Waiter waiter(event_);
-  Verdict nobody; // also a dead communicator's tasks end, each with the verdict
+  CommError never_set; // tasks end after the communicator's error, too, each with that error
   const WaitPolicy policy{
-      .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
+      .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .block_ns = 1'000'000'000};
   static_cast<void>(wait_until(
       [this] {
         if (idle()) return Progress::kDone;
         return help(nullptr) ? Progress::kAdvanced : Progress::kIdle;
       },
-      policy, nobody, waiter));
+      policy, never_set, waiter));
 }
 
 } // namespace whorl

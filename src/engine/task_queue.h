@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -15,17 +16,19 @@
 
 namespace whorl {
 
-/// A batch of calls with streams on one communicator.
+/// Step of streams: a batch of calls on one communicator, or a callback in a stream.
 struct Task {
   std::vector<Request> batch;
+  /// Callback, which takes the first error of what was queued before it; empty: there is a batch.
+  std::function<Status(const Status&)> callback = {};
   std::vector<std::shared_ptr<Ticket>> tickets;
-  std::uint64_t timeout_ns = 0; ///< set by Communicator::submit()
+  std::uint64_t timeout_ns = 0; ///< set by Communicator::enqueue()
 };
 
-/// Who carries out the tasks of a queue: its communicator.
+/// Executor of the tasks of a queue: its communicator, or the stream of callbacks.
 class TaskRunner {
  public:
-  /// Waits for the operations before `task` in its streams, then carries it out. Called by the
+  /// Waits for the operations before `task` in its streams, then carries out `task`. Called by the
   /// thread that has begun the task, see TaskQueue.
   virtual Status run_task(const Task& task) = 0;
 
@@ -33,39 +36,41 @@ class TaskRunner {
   ~TaskRunner() = default;
 };
 
-/// The tasks of one communicator, carried out in order, one at a time: by its progress thread, or,
-/// because a hand-over to that takes longer than a small operation, by a thread that waits for one
-/// of them before it has been begun. Who has begun a task owns the engine until the task is
-/// finished; while nothing is queued the caller does. Any thread. Shared with the streams of its
-/// tasks, so it may outlive the communicator, but not with a task in it.
+/// Tasks of one communicator, or the callbacks of one stream, carried out in order, one at a time:
+/// by the thread of the communicator or stream, or by a thread that waits for one of them before it
+/// has been begun, because a hand-over between threads takes longer than a small operation. The
+/// thread that has begun a task owns the engine until the task is finished; while the queue is
+/// empty the caller does. Any thread. Shared with the streams of its tasks, so it may outlive the
+/// communicator, but not with a task in it.
 class TaskQueue final : public StreamHelper {
  public:
   explicit TaskQueue(TaskRunner& runner) noexcept : runner_(runner) {}
 
   void push(Task task);
-  /// Whether nothing is queued or under way: then the engine is the caller's.
+  /// Returns whether nothing is queued or under way: then the caller owns the engine.
   bool idle() const noexcept {
     return pending_.load(std::memory_order_acquire) == 0; // pairs with release in carry_out()
   }
-  /// Waits for the first task and carries it out, for the progress thread. False after stop().
+  /// Waits for the first task and carries it out, for the progress thread. Returns false after
+  /// stop().
   bool serve(const WaitPolicy& policy);
   void stop() noexcept;
-  bool help(const Stream* stream) override;
-  /// Waits until idle(), and helps.
+  bool help(const Stream* stream, std::uint64_t number = UINT64_MAX) override;
+  /// Waits until idle(), and carries out tasks meanwhile.
   void drain();
 
  private:
   bool begin_first(Task& task);
-  bool begin_first_for(const Stream* stream, Task& task);
+  bool begin_first_for(const Stream* stream, std::uint64_t number, Task& task);
   void carry_out(const Task& task);
 
-  TaskRunner& runner_; ///< alive while there are tasks
+  TaskRunner& runner_; ///< executor; alive while there are tasks
   std::mutex mutex_;
-  std::deque<Task> tasks_; ///< that have not been begun
-  bool busy_ = false;      ///< a task has been begun and not been finished
+  std::deque<Task> tasks_; ///< tasks that have not been begun
+  bool begun_ = false;     ///< whether a task has been begun and not been finished
   std::atomic<std::size_t> pending_{0};
   std::atomic<bool> stop_{false};
-  Event event_; ///< notified when any of these changes
+  Event event_; ///< notified when any of these members changes
 };
 
 } // namespace whorl

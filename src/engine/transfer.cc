@@ -8,7 +8,7 @@ namespace whorl {
 
 Status Transfer::start(const TransferSchedules& schedules, DataType type, std::size_t count,
                        std::byte* data, std::size_t slot_bytes, const Fingerprint& fingerprint,
-                       Feed* feed) {
+                       StagingPipeline* pipeline) {
   const Schedule& schedule = sends_ ? *schedules.send : *schedules.receive;
   const std::size_t element = size_of(type);
   const auto map = ChunkMap::make(schedule, count, element, slot_bytes);
@@ -17,11 +17,11 @@ Status Transfer::start(const TransferSchedules& schedules, DataType type, std::s
   execution_.start(
       {.schedule = &schedule,
        .map = *map,
-       .kernels = {.stream_copy = stream_copy(default_simd()), .element_size = element},
+       .kernels = {.nontemporal_copy = nontemporal_copy(default_simd()), .element_size = element},
        .input = sends_ ? data : nullptr,
        .output = sends_ ? nullptr : data,
        .fingerprint = fingerprint,
-       .feed = feed},
+       .pipeline = pipeline},
       *this);
   return {};
 }

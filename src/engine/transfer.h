@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,14 +15,14 @@
 
 namespace whorl {
 
-/// The two halves of a transfer: what a rank that sends does, and what one that receives does.
+/// The two halves of a transfer: the schedules of the rank that sends and of the one that receives.
 struct TransferSchedules {
   const Schedule* send = nullptr;
   const Schedule* receive = nullptr;
 };
 
-/// Vectors on their way to or from one peer over one endpoint, one after the other. Owned by one
-/// thread at a time; kept, so that a repeated transfer allocates nothing.
+/// Transfers of vectors to or from one peer over one endpoint, one after the other. Owned by one
+/// thread at a time; kept and reused, so that a repeated transfer allocates nothing.
 class Transfer final : Execution::Endpoints {
  public:
   Transfer(int peer, bool sends, Endpoint* endpoint, Trace* trace)
@@ -33,14 +35,15 @@ class Transfer final : Execution::Endpoints {
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
   const Execution& execution() const noexcept { return execution_; }
 
-  /// Begins `count` elements of `type` at `data`, which is only read if they are sent. No message
-  /// is larger than `slot_bytes`. With a feed, which outlives the transfer, `data` is not used.
+  /// Begins a transfer of `count` elements of `type` at `data`, which is only read if this rank
+  /// sends. No message is larger than `slot_bytes`. With a pipeline, which outlives the transfer,
+  /// `data` is not used.
   Status start(const TransferSchedules& schedules, DataType type, std::size_t count,
                std::byte* data, std::size_t slot_bytes, const Fingerprint& fingerprint,
-               Feed* feed = nullptr);
+               StagingPipeline* pipeline = nullptr);
   Progress advance() noexcept { return execution_.advance(); }
 
-  /// How much larger the execution is than at the last call, modulo 2^64.
+  /// Returns how many bytes larger the execution is than at the last call, modulo 2^64.
   std::size_t grown() noexcept;
 
  private:
@@ -54,31 +57,50 @@ class Transfer final : Execution::Endpoints {
   Fingerprint fingerprint_;
 };
 
-/// Advances all of `active` by `advance(item)` and takes out those that are done. kDone when none
-/// is left; after kFailed the first one is that which has failed.
-template <class Item, class Advance>
-Progress advance_all(std::vector<Item*>& active, Advance&& advance) noexcept {
-  bool moved = false;
-  for (std::size_t i = 0; i < active.size();) {
-    switch (advance(*active[i])) {
-      case Progress::kFailed:
-        std::swap(active[i], active.front());
-        return Progress::kFailed;
-      case Progress::kDone:
-        active[i] = active.back();
-        active.pop_back();
-        moved = true;
-        continue;
-      case Progress::kAdvanced:
-        moved = true;
-        break;
-      case Progress::kIdle:
-        break;
-    }
-    ++i;
+/// Transfers that are in progress at the same time: those of a batch, or of one collective.
+class ActiveTransfers {
+ public:
+  bool empty() const noexcept { return active_.empty(); }
+  std::size_t size() const noexcept { return active_.size(); }
+  std::span<Transfer* const> all() const noexcept { return active_; }
+  bool contains(const Transfer& transfer) const noexcept {
+    return std::find(active_.begin(), active_.end(), &transfer) != active_.end();
   }
-  if (active.empty()) return Progress::kDone;
-  return moved ? Progress::kAdvanced : Progress::kIdle;
-}
+  void add(Transfer& transfer) { active_.push_back(&transfer); }
+  void clear() noexcept { active_.clear(); }
+
+  /// Advances all transfers, and removes each that is done; then `next(transfer)` may begin and add
+  /// others, or the same again, and returns whether that succeeded. kDone when no transfer is left.
+  /// After kFailed, unless `next` failed, the first of all() is the transfer that has failed.
+  template <class Next>
+  Progress advance(Next&& next) noexcept {
+    bool moved = false;
+    for (std::size_t i = 0; i < active_.size();) {
+      Transfer& transfer = *active_[i];
+      switch (transfer.advance()) {
+        case Progress::kFailed:
+          std::swap(active_[i], active_.front());
+          return Progress::kFailed;
+        case Progress::kDone:
+          active_[i] = active_.back();
+          active_.pop_back();
+          moved = true;
+          if (!next(transfer)) return Progress::kFailed;
+          continue;
+        case Progress::kAdvanced:
+          moved = true;
+          break;
+        case Progress::kIdle:
+          break;
+      }
+      ++i;
+    }
+    if (active_.empty()) return Progress::kDone;
+    return moved ? Progress::kAdvanced : Progress::kIdle;
+  }
+
+ private:
+  std::vector<Transfer*> active_;
+};
 
 } // namespace whorl

@@ -1,8 +1,7 @@
-// What of the engine moves vectors between two ranks: sends, receives, and the collectives whose
-// blocks have different sizes.
+// The part of Engine that moves vectors between two ranks: sends, receives, and the collectives
+// whose blocks have different sizes.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -11,7 +10,7 @@
 namespace whorl {
 
 Engine::TransferQueue& Engine::transfer_queue(bool sends, int peer) {
-  auto& slot = transfers_[2 * static_cast<std::size_t>(peer) + (sends ? 1 : 0)];
+  auto& slot = transfers_[transfer_index(sends, peer)];
   if (slot == nullptr) {
     Endpoint* const endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
     slot = std::unique_ptr<TransferQueue>(
@@ -20,15 +19,15 @@ Engine::TransferQueue& Engine::transfer_queue(bool sends, int peer) {
   return *slot;
 }
 
-/// Adds a queue, emptied, to those under way.
+/// Empties a queue and adds it to the active transfers.
 void Engine::activate(TransferQueue& queue) {
   queue.requests.clear();
   queue.next = 0;
-  active_transfers_.push_back(&queue);
+  active_transfers_.add(queue.transfer);
 }
 
-/// Sorts the sends and receives of a batch into one queue for each peer and direction. Those of
-/// this rank with itself, which check_transfers() has found to be pairs, are done at once.
+/// Sorts the sends and receives of a batch into one queue for each peer and direction. Messages of
+/// this rank to itself, which check_transfers() has found to be pairs, are copied at once.
 Status Engine::queue_transfers(std::span<const Request> batch) {
   const int self = config_.membership->rank;
   std::vector<const Request*> self_sends, self_receives;
@@ -44,21 +43,20 @@ Status Engine::queue_transfers(std::span<const Request> batch) {
       continue;
     }
     TransferQueue& queue = transfer_queue(sends, request.peer);
-    if (std::find(active_transfers_.begin(), active_transfers_.end(), &queue) ==
-        active_transfers_.end()) {
-      activate(queue);
-    }
+    if (!active_transfers_.contains(queue.transfer)) activate(queue);
     queue.requests.push_back(&request);
   }
   for (std::size_t i = 0; i < self_sends.size(); ++i) {
     const std::size_t bytes = self_sends[i]->count * size_of(self_sends[i]->type);
     if (bytes > 0) std::memmove(self_receives[i]->recv, self_sends[i]->send, bytes);
   }
-  for (TransferQueue* const queue : active_transfers_) WHORL_TRY(start_transfer(*queue));
+  for (const Transfer* const transfer : active_transfers_.all()) {
+    WHORL_TRY(start_transfer(transfer_queue(transfer->sends(), transfer->peer())));
+  }
   return {};
 }
 
-/// What the two ranks of a transfer do.
+/// Returns the schedules of the two ranks of a transfer.
 Result<TransferSchedules> Engine::transfer_schedules() {
   TransferSchedules schedules;
   for (const auto& [half, schedule] : {std::pair{Collective::kSend, &schedules.send},
@@ -81,15 +79,16 @@ Status Engine::start_transfer(TransferQueue& queue) {
   WHORL_TRY(transfer.start(
       *schedules, request.type, request.count,
       static_cast<std::byte*>(transfer.sends() ? const_cast<void*>(request.send) : request.recv),
-      config_.membership->slot_bytes, fingerprint_of(request, ++number, 0), request.feed.get()));
+      config_.membership->slot_bytes, fingerprint_of(request, ++number, 0),
+      request.pipeline.get()));
   plan_bytes_.fetch_add(transfer.grown(), std::memory_order_relaxed);
   ++queue.next;
   return {};
 }
 
-/// Looks for a rank that has sent what a receive from any rank may take, beginning behind the last
-/// one that was taken. A message that waits is the oldest one that its rank has sent and that has
-/// not been received: other receives of this batch there are none.
+/// Looks for a rank that has sent a message to a receive from any rank, beginning behind the rank
+/// of the last such message. A message that waits is the oldest one of its rank that has not been
+/// received, because this batch has no other receives.
 Progress Engine::meet_any_rank() {
   if (any_queue_ != nullptr || next_any_ == any_.size()) return Progress::kDone;
   const Membership& members = *config_.membership;
@@ -130,23 +129,35 @@ Status Engine::start_exchange(const Request& request) {
   return status;
 }
 
-Progress Engine::advance_transfer(TransferQueue& queue) {
-  bool moved = false;
-  for (;;) {
-    const Progress progress = queue.transfer.advance();
-    if (progress == Progress::kFailed) failure_ = fail_on(queue.transfer);
-    if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
-    if (progress != Progress::kDone) return progress;
-    moved = true;
-    if (queue.next == queue.requests.size()) return Progress::kDone;
+/// Begins the next request of the queue whose transfer is done. Returns false if that fails, with
+/// the error in failure_.
+bool Engine::next_transfer(const Transfer& done) {
+  TransferQueue& queue = transfer_queue(done.sends(), done.peer());
+  if (queue.next < queue.requests.size()) {
+    active_transfers_.add(queue.transfer);
     failure_ = start_transfer(queue);
-    if (!failure_.ok()) return Progress::kFailed;
+    return failure_.ok();
   }
+  if (&queue == any_queue_) {
+    *any_[next_any_++]->source = done.peer();
+    any_queue_ = nullptr;
+  }
+  return true;
+}
+
+/// Advances all sends and receives of the batch.
+Progress Engine::advance_transfers() {
+  const Progress progress =
+      active_transfers_.advance([this](const Transfer& done) { return next_transfer(done); });
+  if (progress == Progress::kFailed && failure_.ok()) {
+    failure_ = fail_on(*active_transfers_.all().front());
+  }
+  return progress;
 }
 
 Status Engine::fail_on(const Transfer& transfer) const {
-  if (Status error = transfer.execution().feed_error(); !error.ok()) return error;
-  // In the schedule of a transfer the peer is 0 or 1, whoever it is.
+  if (Status error = transfer.execution().pipeline_error(); !error.ok()) return error;
+  // In the schedule of a transfer the peer is 0 or 1, whatever its rank.
   Status status = fail_on(transfer.execution().mismatch(), transfer.peer(), transfer.fingerprint());
   if (status.ok() || !transfer.fingerprint().uneven()) return status;
   return status.with_context(

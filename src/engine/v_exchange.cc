@@ -37,17 +37,17 @@ Status Exchange::begin(Transfer& transfer, const Blocks::Block& block) {
   WHORL_TRY(transfer.start(schedules_, request_->type, block.count, block.data,
                            membership_.slot_bytes, fingerprint_.counting(block.count)));
   counted_bytes_.fetch_add(transfer.grown(), std::memory_order_relaxed);
-  active_.push_back(&transfer);
+  active_.add(transfer);
   return {};
 }
 
 /// Begins further transfers while there is room. Distance d means that rank r sends to r + d and
-/// receives from r − d: nobody is everyone's first peer. All ranks take the distances in the same
-/// order, so the transfers of the least distance that is not complete are under way at both ends.
+/// receives from r − d, so no rank is the first peer of all. All ranks take the distances in the
+/// same order, so the transfers of the smallest incomplete distance are in progress at both ends.
 Status Exchange::open() {
   const Blocks& blocks = *request_->blocks;
   const int n = membership_.nranks;
-  for (; distance_ < n && active_.size() + 2 <= kMostAtOnce; ++distance_) {
+  for (; distance_ < n && active_.size() + 2 <= kMaxAtOnce; ++distance_) {
     const auto to = static_cast<std::size_t>((membership_.rank + distance_) % n);
     const auto from = static_cast<std::size_t>((membership_.rank + n - distance_) % n);
     WHORL_TRY(begin(*sends_[to], blocks.sends[to]));
@@ -57,14 +57,10 @@ Status Exchange::open() {
 }
 
 Progress Exchange::advance() {
-  for (bool moved = false;; moved = true) {
-    const Progress progress =
-        advance_all(active_, [](Transfer& transfer) { return transfer.advance(); });
-    if (progress == Progress::kFailed || distance_ == membership_.nranks) return progress;
-    if (progress == Progress::kIdle) return moved ? Progress::kAdvanced : Progress::kIdle;
+  return active_.advance([this](Transfer&) {
     error_ = open();
-    if (!error_.ok()) return Progress::kFailed;
-  }
+    return error_.ok();
+  });
 }
 
 } // namespace whorl

@@ -8,7 +8,7 @@ namespace whorl {
 /// Memory that only grows, for scratch chunks. 64-byte aligned.
 class Workspace {
  public:
-  /// Makes the memory at least `bytes` large; invalidates what data() returned before.
+  /// Makes the memory at least `bytes` large; invalidates earlier results of data().
   void reserve(std::size_t bytes);
   std::byte* data() const noexcept { return memory_.get(); }
   std::size_t bytes() const noexcept { return bytes_; }

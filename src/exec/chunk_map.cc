@@ -14,7 +14,7 @@ Result<ChunkMap> ChunkMap::make(const Schedule& schedule, std::size_t count,
                     "raise WHORL_SLOT_BYTES or choose another algorithm",
                     message_bytes, schedule.message_chunks, element_size));
   }
-  // Whole cache lines, so that neighbouring chunks are not written by two ranks at once.
+  // Chunks of whole cache lines, so that no two ranks write to one line at once.
   constexpr std::size_t kLine = 64;
   const std::size_t grain = std::min(largest, kLine / element_size);
   const std::size_t aligned = largest / grain * grain;

@@ -7,7 +7,7 @@
 namespace whorl {
 namespace {
 
-/// Repetitions that a lane runs before the next lane gets its turn. Larger: fewer switches.
+/// Number of repetitions that a lane runs before the next lane does. Larger: fewer switches.
 /// Smaller: lanes stay closer together.
 constexpr int kTurn = 64;
 
@@ -16,18 +16,19 @@ constexpr int kTurn = 64;
 void Execution::start(const Binding& binding, Endpoints& endpoints) {
   const bool same_lanes = binding.schedule == binding_.schedule && &endpoints == endpoints_;
   binding_ = binding;
-  binding_.stream_output = binding.stream_output && binding.kernels.stream_copy != nullptr;
-  places_known_ = false;
+  binding_.nontemporal_output =
+      binding.nontemporal_output && binding.kernels.nontemporal_copy != nullptr;
+  step_operands_known_ = false;
   large_messages_ =
       binding.map.chunk * binding.schedule->message_chunks * binding.kernels.element_size >=
-      kLeastSharedBytes;
+      kMinSharedBytes;
   if (!same_lanes) find_lanes(endpoints);
-  for (std::size_t i = 0; i < active_lanes_; ++i) lanes_[i].places.clear();
+  for (std::size_t i = 0; i < active_lanes_; ++i) lanes_[i].step_operands.clear();
   first_window_ = 0;
-  if (binding.feed != nullptr) {
-    piece_active_ = false;
+  if (binding.pipeline != nullptr) {
+    segment_active_ = false;
     mismatch_ = {};
-    binding.feed->begin(binding.map);
+    binding.pipeline->begin(binding.map);
   } else {
     enter_lanes();
   }
@@ -41,10 +42,10 @@ void Execution::restart(const std::byte* input, std::byte* output, std::byte* sc
   binding_.output = output;
   binding_.scratch = scratch;
   binding_.fingerprint = fingerprint;
-  if (!places_known_) {
-    find_places();
+  if (!step_operands_known_) {
+    find_step_operands();
   } else if (moved) {
-    rebase_places();
+    rebase_step_operands();
   }
   enter_lanes();
 }
@@ -61,8 +62,8 @@ void Execution::enter_lanes() noexcept {
     lane.ahead_sent = 0;
     lane.finished = lane.lane->steps.empty();
     if (!lane.finished) enter_step(lane);
-    lane.offers.open = lane.takes_offers && large_messages_;
-    if (lane.offers.open) enter_offers(lane);
+    lane.exposed.open = lane.can_expose && large_messages_;
+    if (lane.exposed.open) begin_exposing(lane);
     if (trace_ != nullptr) [[unlikely]]
       lane.trace.start();
   }
@@ -70,7 +71,7 @@ void Execution::enter_lanes() noexcept {
 
 /// Prepares the lanes for the schedule of binding_.
 void Execution::find_lanes(Endpoints& endpoints) {
-  endpoints_ = nullptr; // none, should an allocation fail
+  endpoints_ = nullptr; // invalid until the end, should an allocation fail
   const std::vector<Lane>& program = binding_.schedule->lanes;
   active_lanes_ = program.size();
   if (lanes_.size() < active_lanes_) lanes_.resize(active_lanes_);
@@ -78,12 +79,15 @@ void Execution::find_lanes(Endpoints& endpoints) {
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     LaneRun& lane = lanes_[i];
     lane.lane = &program[i];
+    std::uint32_t on_channel = 0; // lanes before this one that share its channel
+    for (std::size_t k = 0; k < i; ++k) on_channel += program[k].channel == program[i].channel;
+    lane.track = Trace::lanes(program[i].channel, on_channel);
     lane.endpoints.clear();
     for (const std::uint32_t peer : program[i].peers) {
       lane.endpoints.push_back(endpoints.find(peer, program[i].channel));
     }
     find_ends(lane);
-    lane.takes_offers = takes_offers(lane);
+    lane.can_expose = can_expose(lane);
     lane.next_message.resize(lane.endpoints.size());
     widest = std::max(widest, program[i].peers.size());
   }
@@ -93,8 +97,8 @@ void Execution::find_lanes(Endpoints& endpoints) {
   endpoints_ = &endpoints;
 }
 
-// A step of a small message takes some hundred instructions; with a call for each of the functions
-// below, a third of them would save and restore registers.
+// Advances all lanes. Flattened: a step of a small message takes some hundred instructions; with a
+// call for each of the functions below, a third of them would save and restore registers.
 [[gnu::flatten]] Progress Execution::advance_lanes() noexcept {
   bool moved = false;
   bool complete = true;
@@ -128,35 +132,35 @@ void Execution::find_lanes(Endpoints& endpoints) {
   return moved ? Progress::kAdvanced : Progress::kIdle;
 }
 
-/// As advance_lanes(), but one piece after the other. The end of a piece waits for the peers to let
-/// go of its memory, as the end of an operation does.
-Progress Execution::advance_pieces() noexcept {
+/// Runs the segments of the pipeline one after the other, each with advance_lanes(). A segment,
+/// like an operation, ends when no peer needs its memory any more.
+Progress Execution::advance_segments() noexcept {
   bool moved = false;
   for (;;) {
-    if (!piece_active_) {
-      Feed::Piece piece;
-      const Progress next = binding_.feed->next(piece);
+    if (!segment_active_) {
+      StagingPipeline::Segment segment;
+      const Progress next = binding_.pipeline->next(segment);
       if (next == Progress::kIdle && moved) return Progress::kAdvanced;
       if (next != Progress::kAdvanced) return next;
-      binding_.map = piece.map;
-      first_window_ = piece.first_window;
-      binding_.input = piece.input;
-      binding_.output = piece.output;
-      piece_active_ = true;
+      binding_.map = segment.map;
+      first_window_ = segment.first_window;
+      binding_.input = segment.input;
+      binding_.output = segment.output;
+      segment_active_ = true;
       enter_lanes();
       moved = true;
     }
     const Progress progress = advance_lanes();
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
-    piece_active_ = false;
-    binding_.feed->finish();
+    segment_active_ = false;
+    binding_.pipeline->finish();
     moved = true;
   }
 }
 
-/// Does one repetition of the current step, or as much of it as is possible. Returns whether
-/// anything was done.
+/// Does one repetition of the current step, or as much of it as is possible. Returns whether it did
+/// anything.
 bool Execution::run_step(LaneRun& lane) noexcept {
   const Step& step = lane.lane->steps[lane.step];
   if (step.waits()) {
@@ -174,8 +178,8 @@ bool Execution::run_step(LaneRun& lane) noexcept {
   return moved;
 }
 
-/// Receives, reduces and copies. Afterwards the phase says whether something is left to send.
-/// Returns false, with nothing changed, where a message, a slot or the target is not available yet.
+/// Receives, reduces and copies. Sets the phase to kSend if something is left to send. Returns
+/// false, with nothing changed, if a message, a slot or the target is not available yet.
 bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
   if (step.receives() && !gather_messages(lane, step)) return false;
   if (step.writes_dst() && !may_overwrite(lane, step)) return false;
@@ -189,7 +193,7 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
   for (int i = 0; i < step.fan_in(); ++i) {
     lane.endpoints[static_cast<std::size_t>(step.rx + i)]->release();
   }
-  if (lane.offers.open && step.receives()) offer_places(lane, lane.window);
+  if (lane.exposed.open && step.receives()) expose_recv_buffers(lane, lane.window);
   if (straight < step.fan_out()) {
     lane.phase = Phase::kSend;
     lane.sent = static_cast<std::uint8_t>(straight);
@@ -197,7 +201,8 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
   return true;
 }
 
-/// Has one message of each peer of the fan in messages_, all of this operation.
+/// Finds one message of each peer of the fan in, and puts their payloads into messages_. Returns
+/// whether all are there; fails if one is of another operation.
 bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
   const int fan = step.fan_in();
   const bool whole =
@@ -206,12 +211,12 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
   for (int i = 0; i < fan; ++i) {
     const auto index = static_cast<std::size_t>(step.rx + i);
     Endpoint& peer = *lane.endpoints[index];
-    if (whole && peer.places_ahead() == 0) {
+    if (whole && peer.traits().recv_buffers_ahead == 0) {
       peer.offer({lane.dst.data, lane.bytes}, binding_.fingerprint);
     }
     const Message message = peer.try_peek();
     if (!message) {
-      complete = false; // but the others may need this side to receive them
+      complete = false; // go on: the other peers may need this rank to receive their messages
       continue;
     }
     if (!(message.fingerprint == binding_.fingerprint) || message.bytes != lane.bytes) {
@@ -235,15 +240,15 @@ void Execution::enter_step(LaneRun& lane) noexcept {
 void Execution::enter_repetition(LaneRun& lane) noexcept {
   lane.sent = 0;
   lane.covers = 1;
-  if (!lane.places.empty()) {
-    const Place& place = lane.places[lane.step];
-    lane.phase = place.phase;
-    const bool forwards = place.forwards && lane.published.empty() && trace_ == nullptr;
+  if (!lane.step_operands.empty()) {
+    const StepOperands& operands = lane.step_operands[lane.step];
+    lane.phase = operands.phase;
+    const bool forwards = operands.forwards && lane.published.empty() && trace_ == nullptr;
     lane.covers = forwards ? 2 : 1;
-    const Place& target = lane.places[lane.step + lane.covers - 1];
-    lane.src.assign(place.src);
+    const StepOperands& target = lane.step_operands[lane.step + lane.covers - 1];
+    lane.src.assign(operands.src);
     lane.dst.assign(target.dst);
-    lane.bytes = place.bytes;
+    lane.bytes = operands.bytes;
     return;
   }
   const Step& step = lane.lane->steps[lane.step];
@@ -251,7 +256,7 @@ void Execution::enter_repetition(LaneRun& lane) noexcept {
   find_operands(lane, step);
 }
 
-/// A plain send has nothing to combine.
+/// Returns kSend for a plain send, which has nothing to combine.
 Execution::Phase Execution::first_phase(const Step& step) noexcept {
   const bool only_sends = step.sends() && !step.receives() && !step.copies() && !step.reduces();
   return only_sends ? Phase::kSend : Phase::kCombine;
@@ -273,18 +278,18 @@ void Execution::finish_repetition(LaneRun& lane) noexcept {
     const std::uint32_t sent_ahead = std::exchange(lane.ahead, 0);
     for (lane.step = 0; trace_ != nullptr && lane.step < sent_ahead; ++lane.step) {
       enter_step(lane);
-      trace_step(lane); // here it would have been, and takes no time
+      trace_step(lane); // the step was done ahead: recorded at its usual place, with no duration
     }
     lane.step = sent_ahead;
     enter_step(lane);
     lane.sent = std::exchange(lane.ahead_sent, std::uint8_t{0});
-    if (lane.offers.open) offer_places(lane, lane.window);
+    if (lane.exposed.open) expose_recv_buffers(lane, lane.window);
     return;
   }
   enter_step(lane);
 }
 
-/// Whether the lane that a kWait names has finished the step that it names in this window.
+/// Returns whether the lane that a kWait names has finished the step that it names in this window.
 bool Execution::step_finished(const LaneRun& waiter, const Step& step) const noexcept {
   const LaneRun& other = lanes_[step.tx];
   if (other.finished || other.window > waiter.window) return true;
@@ -296,10 +301,10 @@ void Execution::forget_released(LaneRun& lane) noexcept {
                 [](const Publication& p) { return p.endpoint->released() >= p.number; });
 }
 
-/// Whether no peer is still reading what the step is about to overwrite.
+/// Returns whether no peer still reads the memory that the step is about to overwrite.
 bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
   if (lane.published.empty()) return true;
-  // In place, a copy of a chunk onto itself changes nothing.
+  // A copy of a chunk onto itself (in place) changes nothing.
   const bool onto_itself = step.ops == kCopy && lane.src.data == lane.dst.data;
   if (onto_itself) return true;
   forget_released(lane);
@@ -313,15 +318,16 @@ bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
   return true;
 }
 
-/// Whether nothing that a finished lane has sent needs this side any more.
+/// Returns whether no message that a finished lane has sent needs this rank any more.
 bool Execution::drained(LaneRun& lane) noexcept {
   if (!lane.published.empty()) forget_released(lane);
   return lane.published.empty() &&
-         std::all_of(lane.endpoints.begin(), lane.endpoints.end(),
-                     [](Endpoint* endpoint) { return endpoint->flushed(); });
+         std::all_of(lane.endpoints.begin(), lane.endpoints.end(), [](Endpoint* endpoint) {
+           return !endpoint->traits().queues_sends || endpoint->flushed();
+         });
 }
 
-/// Whether the peer behind `endpoint` still reads a source of this lane.
+/// Returns whether the peer behind `endpoint` still reads a source of this lane.
 bool Execution::publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept {
   return std::any_of(lane.published.begin(), lane.published.end(), [&](const Publication& p) {
     return p.endpoint == &endpoint && endpoint.released() < p.number;
@@ -329,7 +335,7 @@ bool Execution::publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept {
 }
 
 Execution::Waiting Execution::waiting() const noexcept {
-  if (binding_.feed != nullptr && !piece_active_) return {.phase = "copying from the device"};
+  if (binding_.pipeline != nullptr && !segment_active_) return {.phase = "copying from the device"};
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     const LaneRun& lane = lanes_[i];
     Waiting waiting{.peer = -1,
@@ -347,7 +353,7 @@ Execution::Waiting Execution::waiting() const noexcept {
       return waiting;
     }
     const Step& step = lane.lane->steps[lane.step];
-    if (step.waits()) continue; // the lane that is waited for will be found
+    if (step.waits()) continue; // the loop finds the lane that this one waits for
     if (lane.phase == Phase::kSend) {
       waiting.phase = "sending";
       waiting.peer =

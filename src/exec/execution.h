@@ -8,38 +8,38 @@
 
 #include "base/fingerprint.h"
 #include "exec/chunk_map.h"
-#include "exec/feed.h"
 #include "exec/move.h"
+#include "exec/staging_pipeline.h"
 #include "exec/trace.h"
 #include "schedule/schedule.h"
 #include "transports/endpoint.h"
 
 namespace whorl {
 
-/// A schedule bound to memory: all that one rank needs to carry out one operation.
+/// Schedule bound to memory: everything one rank needs to carry out one operation.
 struct Binding {
   const Schedule* schedule = nullptr;
   ChunkMap map;
   MoveKernels kernels;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  std::byte* scratch = nullptr; ///< scratch_bytes(), 64-byte aligned
-  bool stream_output = false;   ///< write the output with kernels.stream_copy, if any
-  Fingerprint fingerprint;      ///< of every message
-  /// If not null, gives the buffers piece by piece; then `map` is that of the whole.
-  Feed* feed = nullptr;
+  std::byte* scratch = nullptr;    ///< scratch_bytes(), 64-byte aligned
+  bool nontemporal_output = false; ///< whether kernels.nontemporal_copy, if any, writes the output
+  Fingerprint fingerprint;         ///< fingerprint of every message
+  /// Pipeline that brings the buffers segment by segment, or null; `map` is the map of the whole.
+  StagingPipeline* pipeline = nullptr;
 
   std::size_t scratch_bytes() const noexcept {
     return schedule->scratch.size() * map.chunk * kernels.element_size;
   }
 };
 
-/// Interprets one rank's schedule on the CPU. Resumable: advance() does what can be done without
-/// waiting and comes back. Owned by one thread at a time. Nothing is allocated once an Execution
-/// has been started on schedules of this size before.
+/// Interpreter of one rank's schedule on the CPU. Resumable: advance() goes as far as possible
+/// without waiting and returns. Owned by one thread at a time. Allocates nothing for a schedule
+/// that is not larger than earlier ones.
 class Execution {
  public:
-  /// Finds the endpoint of a (peer, channel).
+  /// Source of endpoints, by peer and channel.
   class Endpoints {
    public:
     virtual ~Endpoints() = default;
@@ -47,66 +47,69 @@ class Execution {
   };
 
   /// Records the steps of all operations from now on in `trace`, which outlives this, on the tracks
-  /// of their channels or, if it is not 0, on `track`. Null: records nothing.
+  /// of their lanes or, if it is not 0, on `track`. Null: records nothing.
   void trace_to(Trace* trace, std::uint32_t track) noexcept {
     trace_ = trace;
     track_ = track;
   }
-  /// Begins an operation; the binding's buffers outlive it. Peers of the schedule are looked up in
+  /// Begins an operation; the binding's buffers outlive it. Looks up the peers of the schedule in
   /// `endpoints`, but not again when the next operation has the same schedule: a schedule keeps its
   /// contents and its endpoints for the life of this Execution.
   void start(const Binding& binding, Endpoints& endpoints);
-  /// Begins the last operation again on other buffers, as an operation of its own.
+  /// Begins the last operation again on other buffers, as a new operation.
   void restart(const std::byte* input, std::byte* output, std::byte* scratch,
                const Fingerprint& fingerprint);
-  /// Runs all lanes as far as they go. kDone when this rank's part is complete and no buffer is
-  /// needed any more; kFailed when a message of another operation arrived (see mismatch()) or an
-  /// endpoint failed.
+  /// Runs all lanes as far as they go. Returns kDone when this rank's part is complete and no
+  /// buffer is needed any more; kFailed when a message of another operation arrived (see
+  /// mismatch()) or an endpoint failed.
   Progress advance() noexcept {
-    return binding_.feed == nullptr ? advance_lanes() : advance_pieces();
+    return binding_.pipeline == nullptr ? advance_lanes() : advance_segments();
   }
 
-  /// Whom and what the first unfinished lane waits for.
+  /// Peer and step that the first unfinished lane waits for.
   struct Waiting {
-    int peer = -1; ///< −1: nobody
+    int peer = -1; ///< rank; −1: none
     const char* phase = "";
     std::size_t window = 0;
     int channel = 0, step = 0;
   };
   Waiting waiting() const noexcept;
 
-  /// The message that does not belong to this operation, after kFailed.
+  /// Message that does not belong to this operation, after kFailed.
   struct Mismatch {
-    int peer = -1; ///< −1: none
+    int peer = -1; ///< rank; −1: none
     Fingerprint theirs;
     std::size_t bytes = 0, expected_bytes = 0;
   };
   const Mismatch& mismatch() const noexcept { return mismatch_; }
-  /// After kFailed: the error of the feed, if it is that one.
-  Status feed_error() const { return binding_.feed == nullptr ? Status() : binding_.feed->error(); }
+  /// Returns the error of the pipeline after kFailed, or success if something else failed.
+  Status pipeline_error() const {
+    return binding_.pipeline == nullptr ? Status() : binding_.pipeline->error();
+  }
 
-  /// Memory behind this object, with what a restart() of the present operation will add.
+  /// Returns the bytes of memory behind this object, with what a restart() of the present operation
+  /// will add.
   std::size_t memory_bytes() const noexcept;
 
  private:
-  /// A source that a peer may still be reading.
+  /// Source that a peer may still be reading.
   struct Publication {
     Endpoint* endpoint;
-    std::uint64_t number; ///< released once endpoint->released() reaches it
+    std::uint64_t number; ///< number of the message; released once endpoint->released() reaches it
     const std::byte* begin;
     const std::byte* end;
   };
   enum class Phase : std::uint8_t {
     kCombine, ///< receive, reduce, copy
-    kSend,    ///< send what lies in memory to the fan of peers, one after the other
+    kSend,    ///< send from memory to the fan of peers, one after the other
   };
-  /// The chunks that a repetition reads or writes.
+  /// Chunks that a repetition reads or writes.
   struct Operand {
-    std::byte* data = nullptr; ///< of the first chunk
-    std::uint16_t chunk = 0;   ///< the first one
-    bool whole = false;        ///< whether they lie side by side in memory
-    /// Field by field. Assigned as a whole, an operand is written with two stores that overlap, and
-    /// reading it waits until both have left the store buffer.
+    std::byte* data = nullptr; ///< address of the first chunk
+    std::uint16_t chunk = 0;   ///< index of the first chunk
+    bool whole = false;        ///< whether the chunks are contiguous in memory
+    /// Copies the operand field by field. Assigned as a whole, an operand is written with two
+    /// stores that overlap, and reading it waits until both have left the store buffer.
     void assign(const Operand& other) noexcept {
       data = other.data;
       chunk = other.chunk;
@@ -120,18 +123,18 @@ class Execution {
     Operand chunks;
     std::size_t bytes;
   };
-  /// The operands of a step that is done once in the only window. They are found once for all
-  /// repetitions of an operation on the same buffers.
-  struct Place {
+  /// Operands of a step that is done once in the only window, found once for all repetitions of an
+  /// operation on the same buffers.
+  struct StepOperands {
     Operand src, dst;
     std::size_t bytes;
-    std::size_t src_offset, dst_offset; ///< from the start of their buffers
-    Phase phase;                        ///< that the step begins with
-    bool forwards;                      ///< see forwards()
+    std::size_t src_offset, dst_offset; ///< offsets from the start of the buffers
+    Phase phase;                        ///< phase that the step begins with
+    bool forwards;                      ///< result of forwards()
   };
-  /// How far a lane has told its peers where to write.
-  struct Offers {
-    bool open = false; ///< something may still be offered
+  /// End of the receive buffers that a lane has exposed to its peers.
+  struct ExposedEnd {
+    bool open = false; ///< whether more buffers may be exposed
     std::size_t window = 0;
     std::uint32_t step = 0;
     std::uint16_t repetition = 0;
@@ -140,33 +143,34 @@ class Execution {
     const Lane* lane;
     std::vector<Endpoint*> endpoints; ///< parallel to lane->peers
     std::vector<Publication> published;
-    std::vector<Place> places; ///< of all steps; empty: not known
+    std::vector<StepOperands> step_operands; ///< operands of all steps; empty: not known
     LaneTrace trace;
+    std::uint32_t track; ///< track in the trace
     std::size_t window;
-    Operand src, dst;  ///< of the current repetition, where the step has them
-    std::size_t bytes; ///< of the current message
+    Operand src, dst;  ///< operands of the current repetition, where the step has them
+    std::size_t bytes; ///< size of the current message
     std::uint32_t step;
     std::uint16_t repetition;
-    std::uint8_t sent;   ///< peers of the fan that have been sent to
-    std::uint8_t covers; ///< steps that the current repetition does, see forwards()
+    std::uint8_t sent;   ///< number of peers of the fan that have been sent to
+    std::uint8_t covers; ///< number of steps that the current repetition does, see forwards()
     Phase phase;
     bool finished;
     // See send_ahead().
-    std::uint32_t leading;    ///< steps at the start of the schedule that only send input
-    std::uint32_t last_sends; ///< the first step after which no step sends
-    std::uint32_t ahead;      ///< leading steps of the next window that are done
-    std::uint8_t ahead_sent;  ///< peers of the fan of the one after these that have been sent to
-    // See offer_places().
-    bool takes_offers; ///< whether there is any message that can be placed
-    Offers offers;
-    std::vector<std::uint64_t> next_message; ///< of each endpoint: first one after `offers`
+    std::uint32_t leading;    ///< number of steps at the start of the schedule that only send input
+    std::uint32_t last_sends; ///< first step after which no step sends
+    std::uint32_t ahead;      ///< number of leading steps of the next window that are done
+    std::uint8_t ahead_sent;  ///< number of peers that the next leading step has sent to
+    // See expose_recv_buffers().
+    bool can_expose; ///< whether peers can write any message to the output
+    ExposedEnd exposed;
+    std::vector<std::uint64_t> next_message; ///< first message after `exposed`, by endpoint
   };
 
   Progress advance_lanes() noexcept;
-  Progress advance_pieces() noexcept;
+  Progress advance_segments() noexcept;
   void find_lanes(Endpoints& endpoints);
-  void find_places();
-  void rebase_places() noexcept;
+  void find_step_operands();
+  void rebase_step_operands() noexcept;
   bool forwards(const LaneRun& lane, std::size_t step) const noexcept;
   void enter_lanes() noexcept;
   bool run_step(LaneRun& lane) noexcept;
@@ -177,31 +181,34 @@ class Execution {
                    std::uint8_t& sent) noexcept;
   [[gnu::noinline]] bool send_ahead(LaneRun& lane) noexcept;
   static void find_ends(LaneRun& lane) noexcept;
-  /// A part of a message that is in one piece everywhere.
-  struct Piece {
-    std::size_t offset = 0; ///< in the message
+  /// Part of a message that is contiguous in every operand and target.
+  struct Segment {
+    std::size_t offset = 0; ///< offset in the message
     std::size_t bytes = 0;
   };
   bool find_targets(LaneRun& lane, const Step& step, int& straight) noexcept;
   void move(const LaneRun& lane, const Step& step, int straight) noexcept;
   void move_piece(const LaneRun& lane, const Step& step, const std::byte* own,
-                  std::span<const Target> targets, const Piece& piece) noexcept;
+                  std::span<const Target> targets, const Segment& segment) noexcept;
   std::size_t list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
                             const std::byte* dst, std::size_t offset, std::size_t& own_at) noexcept;
-  /// Whether what is read from `buffer` is scaled.
+  /// Returns whether data read from `buffer` is scaled.
   bool scales(Buffer buffer) const noexcept {
     return binding_.kernels.scale != nullptr && buffer == Buffer::kInput;
   }
-  bool streams(std::size_t bytes) const noexcept {
-    return bytes >= kLeastStreamedBytes && binding_.kernels.stream_copy != nullptr;
+  /// Whether non-temporal stores come into question for a message.
+  bool may_bypass_caches(std::size_t bytes) const noexcept {
+    return bytes >= kMinNontemporalBytes && binding_.kernels.nontemporal_copy != nullptr;
   }
   Target find_place(Endpoint& peer, std::size_t bytes) const noexcept;
+  [[gnu::noinline]] DescriptorSend send_descriptor(LaneRun& lane, Endpoint& peer,
+                                                   std::span<const std::byte> source) noexcept;
   Target find_slot(Endpoint& peer, std::size_t bytes) const noexcept;
   void copy_chunks(const Step& step, const Outgoing& message, Target target) noexcept;
   static bool is_placed(const Step& step) noexcept;
-  static bool takes_offers(const LaneRun& lane) noexcept;
-  void enter_offers(LaneRun& lane) noexcept;
-  void offer_places(LaneRun& lane, std::size_t last) noexcept;
+  static bool can_expose(const LaneRun& lane) noexcept;
+  void begin_exposing(LaneRun& lane) noexcept;
+  void expose_recv_buffers(LaneRun& lane, std::size_t last) noexcept;
   void enter_step(LaneRun& lane) noexcept;
   void enter_repetition(LaneRun& lane) noexcept;
   void finish_repetition(LaneRun& lane) noexcept;
@@ -218,21 +225,22 @@ class Execution {
   std::size_t find(Operand& operand, Buffer buffer, std::size_t window, std::uint16_t chunk,
                    std::uint32_t count) const noexcept;
 
-  /// Where a buffer begins.
+  /// Returns the start of a buffer.
   std::byte* base(Buffer buffer) const noexcept;
   static Phase first_phase(const Step& step) noexcept;
 
   Binding binding_;
-  bool places_known_ = false;            ///< LaneRun::places are of binding_, or empty for good
-  bool piece_active_ = false;            ///< a piece of the feed is under way
-  std::size_t first_window_ = 0;         ///< of that piece, in the operation
-  bool large_messages_ = false;          ///< some may be large enough to be placed
-  const Endpoints* endpoints_ = nullptr; ///< that the lanes' endpoints were looked up in
+  bool step_operands_known_ =
+      false; ///< whether LaneRun::step_operands fit binding_ (they may stay empty)
+  bool segment_active_ = false;  ///< whether a segment of the pipeline is under way
+  std::size_t first_window_ = 0; ///< number of that segment's first window in the operation
+  bool large_messages_ = false;  ///< whether some messages may be large enough for exposed buffers
+  const Endpoints* endpoints_ = nullptr; ///< source of the lanes' endpoints
   std::vector<LaneRun> lanes_;
   std::size_t active_lanes_ = 0;
-  std::vector<const std::byte*> messages_; ///< payloads, of the fan of the step at hand
+  std::vector<const std::byte*> messages_; ///< payloads from the fan of the current step
   std::vector<const void*> sources_;       ///< operands in ascending order of rank
-  std::vector<Target> targets_;            ///< of the step at hand: its own, then of its fan
+  std::vector<Target> targets_; ///< targets of the current step: its own, then those of its fan
   Mismatch mismatch_;
   bool failed_ = false;
   Trace* trace_ = nullptr;

@@ -1,28 +1,29 @@
-// What an Execution's steps receive, reduce and copy, and where the result goes.
+// Receiving, reducing and copying in the steps of an Execution, and the targets of the results.
 #include "exec/execution.h"
 
 #include <algorithm>
 
 namespace whorl {
 
-/// Where `peer` wants its next message, if it is this one; no data if it has not said so.
+/// Returns the buffer that `peer` has exposed for its next message; no data if it has exposed none.
 Target Execution::find_place(Endpoint& peer, std::size_t bytes) const noexcept {
-  if (bytes < kLeastSharedBytes) return {};
-  const std::span<std::byte> place = peer.try_place(bytes, binding_.fingerprint);
-  const bool beyond_caches = binding_.stream_output && !peer.tries_stores();
-  return {place.data(), streams(bytes) && (beyond_caches || peer.prefers_streaming())};
+  if (bytes < kMinSharedBytes) return {};
+  const std::span<std::byte> place = peer.try_put(bytes, binding_.fingerprint);
+  if (place.empty() || !may_bypass_caches(bytes)) return {place.data(), false};
+  const StoreHint hint = peer.store_hint();
+  return {place.data(), hint.nontemporal || (binding_.nontemporal_output && !hint.on_trial)};
 }
 
-/// The peer's slot for a message; no data if there is none free.
+/// Returns the peer's slot for a message; no data if none is free.
 Target Execution::find_slot(Endpoint& peer, std::size_t bytes) const noexcept {
   const std::span<std::byte> slot = peer.try_reserve(bytes);
-  return {slot.data(), streams(bytes) && peer.prefers_streaming()};
+  return {slot.data(), may_bypass_caches(bytes) && peer.store_hint().nontemporal};
 }
 
-/// Has in targets_, after the step's own target, where the result goes straight to: the place or
-/// the slot of each of the first `straight` peers of the fan. The others are sent to from the
-/// step's target afterwards: those that can read it there, and those without a free slot. False if
-/// the step has to wait for a slot.
+/// Puts into targets_, after the step's own target, where the result goes directly: the exposed
+/// buffer or the slot of each of the first `straight` peers of the fan. The other peers are sent to
+/// from the step's target afterwards: those that can read it in place, and those without a free
+/// slot. Returns false if the step has to wait for a slot.
 bool Execution::find_targets(LaneRun& lane, const Step& step, int& straight) noexcept {
   for (straight = 0; straight < step.fan_out(); ++straight) {
     Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + straight)];
@@ -30,30 +31,30 @@ bool Execution::find_targets(LaneRun& lane, const Step& step, int& straight) noe
     target = find_place(peer, lane.bytes);
     if (target.data != nullptr) continue;
     const bool lies = step.copies() && lane.dst.whole;
-    if (lies && peer.can_publish({lane.dst.data, lane.bytes})) return true;
+    if (lies && peer.can_send_descriptor({lane.dst.data, lane.bytes})) return true;
     target = find_slot(peer, lane.bytes);
     if (target.data == nullptr) return step.fan_out() > 1;
   }
   return true;
 }
 
-/// Moves one message's worth of data: the operands are the step's source chunks and messages_, the
-/// targets its destination chunks and the `straight` ones of find_targets(). Inlined into one
-/// function, see advance().
+/// Moves the data of one message: the operands are the step's source chunks and messages_, the
+/// targets its destination chunks and the `straight` ones of find_targets(). Flattened, see
+/// advance_lanes().
 [[gnu::flatten]] void Execution::move(const LaneRun& lane, const Step& step,
                                       int straight) noexcept {
   const std::size_t first = step.writes_dst() ? 0 : 1;
   const std::span<Target> targets(targets_.data() + first,
                                   static_cast<std::size_t>(straight) + 1 - first);
   if (first == 0) {
-    targets[0] = {lane.dst.data, binding_.stream_output && step.dst == Buffer::kOutput};
+    targets[0] = {lane.dst.data, binding_.nontemporal_output && step.dst == Buffer::kOutput};
   }
-  const bool stream = std::any_of(targets.begin(), targets.end(),
-                                  [](const Target& target) { return target.stream; });
+  const bool nontemporal = std::any_of(targets.begin(), targets.end(),
+                                       [](const Target& target) { return target.nontemporal; });
   if ((lane.src.whole || !step.reads_src()) && (lane.dst.whole || !step.writes_dst())) {
     move_piece(lane, step, lane.src.data, targets, {.offset = 0, .bytes = lane.bytes});
   } else {
-    Piece piece;
+    Segment segment;
     for (std::uint32_t k = 0; k < step.count; ++k) {
       const std::span<std::byte> from = step.reads_src()
                                             ? memory(step.src, lane.window, lane.src.chunk + k)
@@ -62,40 +63,40 @@ bool Execution::find_targets(LaneRun& lane, const Step& step, int& straight) noe
                                           ? memory(step.dst, lane.window, lane.dst.chunk + k)
                                           : std::span<std::byte>();
       if (step.writes_dst()) targets[0].data = to.data();
-      piece.bytes = step.reads_src() ? from.size() : to.size();
-      move_piece(lane, step, from.data(), targets, piece);
-      piece.offset += piece.bytes;
-      for (Target& target : targets) target.data += piece.bytes; // all messages are whole
+      segment.bytes = step.reads_src() ? from.size() : to.size();
+      move_piece(lane, step, from.data(), targets, segment);
+      segment.offset += segment.bytes;
+      for (Target& target : targets) target.data += segment.bytes; // messages are contiguous
     }
   }
-  if (stream) stream_fence();
+  if (nontemporal) nontemporal_fence();
 }
 
-/// Moves one piece of a message, which lies in one piece in every operand and target.
+/// Moves one segment, which is contiguous in every operand and target.
 void Execution::move_piece(const LaneRun& lane, const Step& step, const std::byte* own,
-                           std::span<const Target> targets, const Piece& piece) noexcept {
-  if (piece.bytes == 0) return;
+                           std::span<const Target> targets, const Segment& segment) noexcept {
+  if (segment.bytes == 0) return;
   if (step.reduces()) {
     std::size_t own_at = 0;
     const std::size_t operands =
-        list_operands(lane, step, own, targets[0].data, piece.offset, own_at);
+        list_operands(lane, step, own, targets[0].data, segment.offset, own_at);
     const std::span<const void*> sources(sources_.data(), operands);
     const Averaging averaging = step.final() ? binding_.kernels.averaging : Averaging();
     if (scales(step.src)) [[unlikely]] {
-      reduce_scaled_into(binding_.kernels, sources, own_at, targets, piece.bytes, averaging);
+      reduce_scaled_into(binding_.kernels, sources, own_at, targets, segment.bytes, averaging);
     } else {
-      reduce_into(binding_.kernels, sources, targets, piece.bytes, averaging);
+      reduce_into(binding_.kernels, sources, targets, segment.bytes, averaging);
     }
   } else if (!step.receives() && scales(step.src)) [[unlikely]] {
-    copy_scaled_into(binding_.kernels, own, targets, piece.bytes);
+    copy_scaled_into(binding_.kernels, own, targets, segment.bytes);
   } else {
-    copy_into(binding_.kernels, step.receives() ? messages_[0] + piece.offset : own, targets,
-              piece.bytes);
+    copy_into(binding_.kernels, step.receives() ? messages_[0] + segment.offset : own, targets,
+              segment.bytes);
   }
 }
 
-/// Has in sources_ what a reducing step combines, in ascending order of rank, and in `own_at` the
-/// place of the rank's own operand. Returns the number.
+/// Puts the operands of a reducing step into sources_, in ascending order of rank, and the place of
+/// the rank's own operand into `own_at`. Returns the number of operands.
 std::size_t Execution::list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
                                      const std::byte* dst, std::size_t offset,
                                      std::size_t& own_at) noexcept {

@@ -1,11 +1,11 @@
-// Where the operands of an Execution's steps lie.
+// Addresses of the operands of an Execution's steps.
 #include <algorithm>
 
 #include "exec/execution.h"
 
 namespace whorl {
 
-/// The memory of one chunk.
+/// Returns the memory of one chunk.
 std::span<std::byte> Execution::memory(Buffer buffer, std::size_t window,
                                        std::uint32_t chunk) const noexcept {
   const std::size_t element = binding_.kernels.element_size;
@@ -31,7 +31,7 @@ std::byte* Execution::base(Buffer buffer) const noexcept {
   return binding_.scratch;
 }
 
-/// Finds where `count` chunks from `chunk` on lie. Returns their bytes.
+/// Finds `count` chunks from `chunk` on in memory. Returns their size in bytes.
 std::size_t Execution::find(Operand& operand, Buffer buffer, std::size_t window,
                             std::uint16_t chunk, std::uint32_t count) const noexcept {
   const std::span<std::byte> first = memory(buffer, window, chunk);
@@ -55,7 +55,7 @@ void Execution::find_operands(LaneRun& lane, const Step& step) const noexcept {
     if (lane.repetition == 0) return first;
     return chunk_at(first, step.stride, lane.repetition, binding_.schedule->chunks(buffer));
   };
-  // Source and target have the same sizes.
+  // Source and target have the same size.
   if (step.reads_src()) {
     lane.bytes = find(lane.src, step.src, lane.window, at(step.src, step.chunk), step.count);
   }
@@ -64,10 +64,10 @@ void Execution::find_operands(LaneRun& lane, const Step& step) const noexcept {
   }
 }
 
-/// Finds once for all repetitions of an operation where its operands lie. Not worth it for one
-/// time, nor for many windows, whose steps take longer than finding their operands.
-void Execution::find_places() {
-  places_known_ = true;
+/// Finds the operands once for all repetitions of an operation. Does not pay for an operation that
+/// is done once, nor for many windows, whose steps take longer than finding their operands.
+void Execution::find_step_operands() {
+  step_operands_known_ = true;
   if (binding_.map.windows > 1) return;
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     LaneRun& lane = lanes_[i];
@@ -75,7 +75,7 @@ void Execution::find_places() {
     if (std::any_of(steps.begin(), steps.end(), [](const Step& s) { return s.repeat > 1; })) {
       continue;
     }
-    lane.places.resize(steps.size());
+    lane.step_operands.resize(steps.size());
     lane.window = 0;
     lane.repetition = 0;
     for (lane.step = 0; lane.step < steps.size(); ++lane.step) {
@@ -84,25 +84,26 @@ void Execution::find_places() {
       const auto offset = [this](bool used, const Operand& operand, Buffer buffer) {
         return used ? static_cast<std::size_t>(operand.data - base(buffer)) : 0;
       };
-      lane.places[lane.step] = {.src = lane.src,
-                                .dst = lane.dst,
-                                .bytes = lane.bytes,
-                                .src_offset = offset(step.reads_src(), lane.src, step.src),
-                                .dst_offset = offset(step.writes_dst(), lane.dst, step.dst),
-                                .phase = first_phase(step),
-                                .forwards = false};
+      lane.step_operands[lane.step] = {.src = lane.src,
+                                       .dst = lane.dst,
+                                       .bytes = lane.bytes,
+                                       .src_offset = offset(step.reads_src(), lane.src, step.src),
+                                       .dst_offset = offset(step.writes_dst(), lane.dst, step.dst),
+                                       .phase = first_phase(step),
+                                       .forwards = false};
     }
-    for (std::size_t s = 0; s < steps.size(); ++s) lane.places[s].forwards = forwards(lane, s);
+    for (std::size_t s = 0; s < steps.size(); ++s)
+      lane.step_operands[s].forwards = forwards(lane, s);
   }
 }
 
-/// Whether a step can do the next one as well. Where peers may read a rank's input until they have
-/// received all vectors, the result waits in scratch and is copied to its target in a step of its
-/// own (oneshot, in place). Where they read none, since all was sent through slots, nothing keeps
-/// the result from going there at once.
+/// Returns whether a step can do the next one as well. Where peers may read a rank's input until
+/// they have received all vectors, the result waits in scratch and a step of its own copies it to
+/// its target (oneshot, in place). Where everything was sent through slots, no peer reads the
+/// input, and the result can go to its target at once.
 bool Execution::forwards(const LaneRun& lane, std::size_t step) const noexcept {
   const std::vector<Step>& steps = lane.lane->steps;
-  if (step + 1 == steps.size() || binding_.stream_output) return false;
+  if (step + 1 == steps.size() || binding_.nontemporal_output) return false;
   const Step& makes = steps[step];
   const Step& copies = steps[step + 1];
   if (!makes.receives() || !makes.copies() || makes.sends() || makes.dst != Buffer::kScratch ||
@@ -110,9 +111,9 @@ bool Execution::forwards(const LaneRun& lane, std::size_t step) const noexcept {
       copies.chunk != makes.dst_chunk || copies.count != makes.count) {
     return false;
   }
-  const bool whole = (!makes.reads_src() || lane.places[step].src.whole) &&
-                     lane.places[step].dst.whole && lane.places[step + 1].dst.whole;
-  // Nobody else may want the result in scratch.
+  const bool whole = (!makes.reads_src() || lane.step_operands[step].src.whole) &&
+                     lane.step_operands[step].dst.whole && lane.step_operands[step + 1].dst.whole;
+  // No other step may use the result in scratch.
   const auto overlaps = [&](std::uint32_t chunk, const Step& other) {
     return chunk < makes.dst_chunk + std::uint32_t{makes.count} &&
            makes.dst_chunk < chunk + std::uint32_t{other.count};
@@ -130,15 +131,15 @@ bool Execution::forwards(const LaneRun& lane, std::size_t step) const noexcept {
                                });
 }
 
-/// The same places in other buffers.
-void Execution::rebase_places() noexcept {
+/// Moves the operands of all steps to other buffers.
+void Execution::rebase_step_operands() noexcept {
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     LaneRun& lane = lanes_[i];
-    for (std::size_t s = 0; s < lane.places.size(); ++s) {
+    for (std::size_t s = 0; s < lane.step_operands.size(); ++s) {
       const Step& step = lane.lane->steps[s];
-      Place& place = lane.places[s];
-      place.src.data = base(step.src) + place.src_offset;
-      place.dst.data = base(step.dst) + place.dst_offset;
+      StepOperands& operands = lane.step_operands[s];
+      operands.src.data = base(step.src) + operands.src_offset;
+      operands.dst.data = base(step.dst) + operands.dst_offset;
     }
   }
 }
@@ -149,10 +150,10 @@ std::size_t Execution::memory_bytes() const noexcept {
                       sources_.capacity() * sizeof sources_[0];
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const LaneRun& lane = lanes_[i];
-    const std::size_t places = i < active_lanes_ ? lane.lane->steps.size() : 0;
+    const std::size_t count = i < active_lanes_ ? lane.lane->steps.size() : 0;
     bytes += lane.endpoints.capacity() * sizeof lane.endpoints[0] +
              lane.published.capacity() * sizeof lane.published[0] +
-             std::max(lane.places.capacity(), places) * sizeof lane.places[0];
+             std::max(lane.step_operands.capacity(), count) * sizeof lane.step_operands[0];
   }
   return bytes;
 }

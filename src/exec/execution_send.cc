@@ -1,13 +1,13 @@
-// What an Execution sends from memory: input, and results that lie where they can be sent from.
+// Sending from memory in an Execution: input, and results where they can be sent from.
 #include "exec/execution.h"
 
 #include <algorithm>
 
 namespace whorl {
 
-/// Sends what lies in memory (the source of a plain send, the target of a copying step) to the
-/// peers of the fan that have not got it yet. Returns whether any got it. Inlined into one
-/// function, see advance().
+/// Sends from memory (the source of a plain send, the target of a copying step) to the peers of the
+/// fan that have not been sent to yet. Returns whether it sent to any. Flattened, see
+/// advance_lanes().
 [[gnu::flatten]] bool Execution::send_from_memory(LaneRun& lane, const Step& step) noexcept {
   const Outgoing message{.buffer = step.copies() ? step.dst : step.src,
                          .window = lane.window,
@@ -19,25 +19,20 @@ namespace whorl {
   return true;
 }
 
-/// Sends a message to the peers of the step's fan from number `sent` on, and counts them.
+/// Sends a message to the peers of the step's fan from number `sent` on, and counts them in `sent`.
+/// Returns whether it sent to any.
 bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
                             std::uint8_t& sent) noexcept {
   const std::span<std::byte> source(message.chunks.data, message.bytes);
   bool moved = false;
   while (sent < step.fan_out()) {
     Endpoint& peer = *lane.endpoints[static_cast<std::size_t>(step.tx + sent)];
-    Publish published = Publish::kUnreachable;
-    if (message.chunks.whole && !scales(message.buffer) && peer.can_publish(source)) {
-      published = peer.try_publish(source, binding_.fingerprint);
+    DescriptorSend published = DescriptorSend::kUnreachable;
+    if (message.chunks.whole && !scales(message.buffer) && peer.can_send_descriptor(source)) {
+      published = send_descriptor(lane, peer, source);
     }
-    if (published == Publish::kBusy) return moved;
-    if (published == Publish::kSent) {
-      if (lane.published.size() == lane.published.capacity()) forget_released(lane);
-      lane.published.push_back({.endpoint = &peer,
-                                .number = peer.sent(),
-                                .begin = source.data(),
-                                .end = source.data() + source.size()});
-    } else {
+    if (published == DescriptorSend::kBusy) return moved;
+    if (published == DescriptorSend::kUnreachable) {
       Target target = find_place(peer, message.bytes);
       if (target.data == nullptr) target = find_slot(peer, message.bytes);
       if (target.data == nullptr) return moved;
@@ -48,6 +43,20 @@ bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& mes
     moved = true;
   }
   return moved;
+}
+
+/// Sends a source without a copy and records it in `published`. Kept out of the code that small
+/// messages run through.
+DescriptorSend Execution::send_descriptor(LaneRun& lane, Endpoint& peer,
+                                          std::span<const std::byte> source) noexcept {
+  const DescriptorSend published = peer.try_send_descriptor(source, binding_.fingerprint);
+  if (published != DescriptorSend::kSent) return published;
+  if (lane.published.size() == lane.published.capacity()) forget_released(lane);
+  lane.published.push_back({.endpoint = &peer,
+                            .number = peer.sent(),
+                            .begin = source.data(),
+                            .end = source.data() + source.size()});
+  return published;
 }
 
 /// Finds the steps that send_ahead() is about.
@@ -62,17 +71,18 @@ void Execution::find_ends(LaneRun& lane) noexcept {
   while (lane.last_sends > 0 && !steps[lane.last_sends - 1].sends()) --lane.last_sends;
 }
 
-/// While a lane waits for the last messages of a window, sends what the next window begins with, so
-/// that links do not fall idle between windows. No FIFO sees another order of messages, because
-/// nothing else of this window is sent any more. A send that finds no slot is left to the next
-/// window, and input of that window is written by nobody in this one, also in place.
+/// Sends the first messages of the next window while the lane waits for the last ones of this
+/// window, so that links do not fall idle between windows. The order of messages in a FIFO remains,
+/// because the lane sends nothing else in this window. A send that finds no slot is left to the
+/// next window; no step of this window writes the next window's input, also in place.
 ///
 ///     window 0: send A0 │ receive, reduce, send B0 │ receive B0' ┐ here A1 goes
 ///     window 1:                                                  └ send A1 │ receive, …
 bool Execution::send_ahead(LaneRun& lane) noexcept {
   if (lane.step < lane.last_sends || lane.window + 1 >= binding_.map.windows) return false;
-  if (lane.offers.open)
-    offer_places(lane, lane.window + 1); // peers may have the result as soon as they have the input
+  if (lane.exposed.open)
+    expose_recv_buffers(
+        lane, lane.window + 1); // peers may have the result as soon as they have the input
   bool moved = false;
   while (lane.ahead < lane.leading) {
     const Step& step = lane.lane->steps[lane.ahead];
@@ -107,7 +117,7 @@ void Execution::copy_chunks(const Step& step, const Outgoing& message, Target ta
       target.data += source.size();
     }
   }
-  if (target.stream) stream_fence();
+  if (target.nontemporal) nontemporal_fence();
 }
 
 } // namespace whorl

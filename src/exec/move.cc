@@ -6,19 +6,19 @@
 namespace whorl {
 namespace {
 
-/// Bytes that are moved to all targets before the next: they and their sources stay in a
-/// first-level cache of 32 KiB. Smaller costs calls. A multiple of every element.
+/// Bytes that are moved to all targets before the next bytes: targets and sources of a block stay
+/// in a first-level cache of 32 KiB. Smaller: more calls. A multiple of every element's size.
 constexpr std::size_t kBlock = 4096;
 
 Target behind(const Target& target, std::size_t offset) noexcept {
-  return {target.data + offset, target.stream};
+  return {target.data + offset, target.nontemporal};
 }
 
 } // namespace
 
 MoveKernels kernels_of(DataType type, ReduceOp op, int ranks, bool at_once, Simd simd) noexcept {
   MoveKernels kernels{.reduce = reduce_kernel(type, op, simd),
-                      .stream_copy = stream_copy(simd),
+                      .nontemporal_copy = nontemporal_copy(simd),
                       .element_size = size_of(type)};
   if (op != ReduceOp::kAvg || ranks == 1) return kernels;
   kernels.averaging = ranks;
@@ -33,10 +33,10 @@ MoveKernels kernels_of(DataType type, ReduceOp op, int ranks, bool at_once, Simd
 void detail::reduce_into_all(const MoveKernels& kernels, std::span<const void*> sources,
                              std::span<const Target> targets, std::size_t bytes,
                              Averaging averaging) noexcept {
-  // The result is made where it may stay in the cache, and goes to the other targets from there.
+  // The result is made in a target that may stay in the cache, and copied to the others from there.
   alignas(64) std::array<std::byte, kBlock> block;
   const auto first = std::find_if(targets.begin(), targets.end(),
-                                  [](const Target& target) { return !target.stream; });
+                                  [](const Target& target) { return !target.nontemporal; });
   for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
     const std::size_t size = std::min(kBlock, bytes - offset);
     std::byte* const result = first != targets.end() ? first->data + offset : block.data();
@@ -61,7 +61,7 @@ void reduce_scaled_into(const MoveKernels& kernels, std::span<const void*> sourc
                         Averaging averaging) noexcept {
   alignas(64) std::array<std::byte, kBlock> scaled, reduced;
   // Of several targets, and of those beyond the caches, each gets a copy of the result.
-  const bool direct = targets.size() == 1 && !targets[0].stream;
+  const bool direct = targets.size() == 1 && !targets[0].nontemporal;
   const auto* const from = static_cast<const std::byte*>(sources[input]);
   for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
     const std::size_t size = std::min(kBlock, bytes - offset);
@@ -82,7 +82,7 @@ void reduce_scaled_into(const MoveKernels& kernels, std::span<const void*> sourc
 void copy_scaled_into(const MoveKernels& kernels, const std::byte* source,
                       std::span<const Target> targets, std::size_t bytes) noexcept {
   alignas(64) std::array<std::byte, kBlock> scaled;
-  const bool direct = targets.size() == 1 && !targets[0].stream;
+  const bool direct = targets.size() == 1 && !targets[0].nontemporal;
   for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
     const std::size_t size = std::min(kBlock, bytes - offset);
     std::byte* const result = direct ? targets[0].data + offset : scaled.data();

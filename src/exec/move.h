@@ -9,25 +9,27 @@
 
 namespace whorl {
 
-/// Where a piece of data goes.
+/// Destination of data.
 struct Target {
   std::byte* data = nullptr;
-  bool stream = false; ///< with stores that bypass the caches
+  bool nontemporal = false; ///< whether stores bypass the caches
 };
 
-/// The kernels of one operation.
+/// Kernels of one operation.
 struct MoveKernels {
-  ReduceKernel reduce = nullptr;    ///< unused where nothing is reduced
-  StreamCopy stream_copy = nullptr; ///< null: no target may be streamed
+  ReduceKernel reduce = nullptr;              ///< unused where nothing is reduced
+  NontemporalCopy nontemporal_copy = nullptr; ///< null: no target may bypass the caches
   std::size_t element_size = 1;
-  Averaging averaging; ///< of steps with kFinal
-  /// If not null, what is read from the input is multiplied by `factor` and rounded to the type.
+  Averaging averaging; ///< averaging of steps with kFinal
+  /// Kernel that multiplies what is read from the input by `factor` and rounds it to the type, or
+  /// null.
   ScaleKernel scale = nullptr;
   Element factor;
 };
 
-/// The kernels of a reduction on `ranks` ranks. `at_once`: the algorithm has no partial results
-/// (Algorithm::at_once); otherwise the inputs of an average of floating-point numbers are scaled.
+/// Returns the kernels of a reduction on `ranks` ranks. `at_once`: the algorithm has no partial
+/// results (Algorithm::at_once); otherwise the inputs of an average of floating-point numbers are
+/// scaled.
 MoveKernels kernels_of(DataType type, ReduceOp op, int ranks, bool at_once, Simd simd) noexcept;
 
 namespace detail {
@@ -39,14 +41,14 @@ void copy_into_all(const MoveKernels& kernels, const std::byte* source,
 
 inline void reduce(const MoveKernels& kernels, std::span<const void* const> sources, std::byte* to,
                    std::size_t bytes, Averaging averaging) noexcept {
-  // Elements have 1, 2, 4 or 8 bytes; a division takes longer than the rest.
+  // Element sizes are powers of two; a division would take longer than the rest.
   kernels.reduce(sources, to, bytes >> std::countr_zero(kernels.element_size), averaging);
 }
 inline void copy(const MoveKernels& kernels, const std::byte* source, const Target& target,
                  std::size_t bytes) noexcept {
   if (target.data == source) return;
-  if (target.stream) {
-    kernels.stream_copy(target.data, source, bytes);
+  if (target.nontemporal) {
+    kernels.nontemporal_copy(target.data, source, bytes);
   } else {
     std::memcpy(target.data, source, bytes);
   }
@@ -58,7 +60,7 @@ inline void copy(const MoveKernels& kernels, const std::byte* source, const Targ
 inline void reduce_into(const MoveKernels& kernels, std::span<const void*> sources,
                         std::span<const Target> targets, std::size_t bytes,
                         Averaging averaging) noexcept {
-  if (targets.size() == 1 && !targets[0].stream) {
+  if (targets.size() == 1 && !targets[0].nontemporal) {
     return detail::reduce(kernels, sources, targets[0].data, bytes, averaging);
   }
   detail::reduce_into_all(kernels, sources, targets, bytes, averaging);
@@ -70,11 +72,11 @@ inline void copy_into(const MoveKernels& kernels, const std::byte* source,
   detail::copy_into_all(kernels, source, targets, bytes);
 }
 
-/// reduce_into() where source number `input` is scaled first.
+/// Scales source number `input`, then does what reduce_into() does.
 void reduce_scaled_into(const MoveKernels& kernels, std::span<const void*> sources,
                         std::size_t input, std::span<const Target> targets, std::size_t bytes,
                         Averaging averaging) noexcept;
-/// copy_into() of a source that is scaled; it may be a target.
+/// Scales the source, then copies it into every target; the source may be a target.
 void copy_scaled_into(const MoveKernels& kernels, const std::byte* source,
                       std::span<const Target> targets, std::size_t bytes) noexcept;
 

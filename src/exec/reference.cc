@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// One window on all ranks.
+/// Execution of one window on all ranks.
 class Window {
  public:
   Window(std::span<const Schedule> schedules, const ChunkMap& map, const MoveKernels& kernels,
@@ -106,7 +106,8 @@ class Window {
     }
   }
 
-  /// Does one repetition of the lane's current step. False if it has to wait or is finished.
+  /// Does one repetition of the lane's current step. Returns false if it has to wait or is
+  /// finished.
   bool run_one(std::size_t rank, std::size_t lane_index) {
     const Schedule& schedule = schedules_[rank];
     const Lane& lane = schedule.lanes[lane_index];
@@ -140,7 +141,7 @@ class Window {
     const std::uint32_t dst_chunk =
         step.writes_dst() ? chunk_at(step.dst_chunk, step.stride, repetition, dst_chunks) : 0;
 
-    // Operands in ascending order of rank; of a local reduction, the target first.
+    // Operands in ascending order of rank; in a local reduction, the target comes first.
     std::vector<std::pair<std::size_t, Bytes>> operands;
     for (int i = 0; i < step.fan_in(); ++i) {
       auto& queue = fifo(peer(step.rx + i), rank, lane.channel);

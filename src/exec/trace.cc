@@ -47,7 +47,7 @@ std::string name_of_ops(std::uint8_t ops) {
   return name.empty() ? "nothing" : name;
 }
 
-/// For a JSON string.
+/// Escapes a text for a JSON string.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -60,6 +60,10 @@ std::string escaped(const std::string& text) {
 std::string name_of_track(std::uint32_t track) {
   if (track == Trace::kOperations) return "operations";
   if (track < Trace::kOperations) return fmt::format("channel {}", track);
+  if (track >= Trace::kFurtherLanes) {
+    return fmt::format("channel {}, lane {}", track % Trace::kFurtherLanes,
+                       track / Trace::kFurtherLanes);
+  }
   const std::uint32_t peer = (track - Trace::kTransfers) / 2;
   return fmt::format("{} rank {}", (track - Trace::kTransfers) % 2 == 0 ? "from" : "to", peer);
 }
@@ -134,8 +138,8 @@ void Trace::write(std::span<const std::string> operations) {
     slice(name_of_ops(r.ops), "step", r.begin, r.end);
     fmt::format_to(out, ",\"window\":{},\"step\":{},\"repetition\":{},\"bytes\":{}", r.window,
                    r.step, r.repetition, r.bytes);
-    if (r.from != TraceRecord::kNobody) fmt::format_to(out, ",\"from\":{}", r.from);
-    if (r.to != TraceRecord::kNobody) fmt::format_to(out, ",\"to\":{}", r.to);
+    if (r.from != TraceRecord::kNoRank) fmt::format_to(out, ",\"from\":{}", r.from);
+    if (r.to != TraceRecord::kNoRank) fmt::format_to(out, ",\"to\":{}", r.to);
     if (r.fan > 1) fmt::format_to(out, ",\"fan\":{}", r.fan);
     fmt::format_to(out, "}}}}");
     if (r.wait_begin != 0) {
@@ -152,20 +156,20 @@ void Trace::write(std::span<const std::string> operations) {
   file_.close();
 }
 
-/// Records the repetition that `lane` has just finished. The next one may begin at once.
+/// Records the repetition that `lane` has just finished. The next repetition may begin at once.
 void Execution::trace_step(LaneRun& lane) noexcept {
   const Step& step = lane.lane->steps[lane.step];
   LaneTrace& times = lane.trace;
   const auto rank = [&](bool any, std::uint8_t index) {
     return any && !step.waits() ? static_cast<std::uint16_t>(lane.lane->peers[index])
-                                : TraceRecord::kNobody;
+                                : TraceRecord::kNoRank;
   };
   TraceRecord record{.begin = times.began,
                      .end = ticks(),
                      .bytes = step.waits() ? 0 : lane.bytes,
                      .sequence = binding_.fingerprint.sequence,
                      .window = static_cast<std::uint32_t>(first_window_ + lane.window),
-                     .track = track_ != 0 ? track_ : lane.lane->channel,
+                     .track = track_ != 0 ? track_ : lane.track,
                      .step = static_cast<std::uint16_t>(lane.step),
                      .repetition = lane.repetition,
                      .from = rank(step.receives(), step.rx),

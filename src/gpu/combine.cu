@@ -1,4 +1,4 @@
-// The kernels of one datatype, WHORL_TYPE (the name) and WHORL_DATA_TYPE (the enumerator):
+// Kernels of one datatype, WHORL_TYPE (the name) and WHORL_DATA_TYPE (the enumerator):
 // whorl_combine_<type>_<operator>_few and …_many. Blocks with y = s work on segment s. Compiled
 // without contraction, so that products round as they do on the host.
 
@@ -8,7 +8,7 @@
 namespace whorl::gpu {
 namespace {
 
-/// Whether a launch is to do nothing. The word may change at any time.
+/// Returns whether a launch is to do nothing. The word may change at any time.
 __device__ __forceinline__ bool is_cancelled(const Work& work) {
   return work.cancelled != nullptr &&
          *static_cast<const volatile std::uint32_t*>(work.cancelled) != 0;
@@ -17,7 +17,7 @@ __device__ __forceinline__ bool is_cancelled(const Work& work) {
 template <ReduceOp kOp, bool kFew>
 __device__ __forceinline__ void combine(const Work& work) {
   using R = kernels::Reduction<DataType::WHORL_DATA_TYPE, kOp>;
-  // The word lies in host memory: one thread of a block reads it for all.
+  // The word is in host memory: one thread of a block reads it for all.
   if (work.cancelled != nullptr &&
       __syncthreads_or(threadIdx.x == 0 && is_cancelled(work) ? 1 : 0) != 0) {
     return;

@@ -1,16 +1,15 @@
 #pragma once
 
-// The body of the kernels: one source text for the device and for the tests on the host, which run
+// Body of the kernels: one source text for the device and for the tests on the host, which run
 // its threads one after the other.
 //
 //   all sources ──load──▶ Value, combined in registers ──round──▶ all destinations
 //
 // Each input is read once and each output written once, whatever the number of ranks. The loads of
 // some sources and vectors are issued before the first is used: 64 to 128 bytes a thread, so that
-// the threads of a multiprocessor cover the latency of the device's memory. What they are loaded
-// into is set to zero first, since not all are always there: a register that a load may leave alone
-// keeps its value, so it would be taken in all of the kernel, and those of all its loops are too
-// many.
+// the threads of a multiprocessor cover the latency of the device's memory. The registers of loads
+// that may be left out are set to zero first: otherwise each keeps its value, so it would be
+// occupied in all of the kernel, and those of all its loops are too many.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +25,7 @@ namespace {
 
 using kernels::Plain;
 
-/// The sources and destinations of a segment of a launch.
+/// Sources and destinations of a segment of a launch.
 class SegmentOperands {
  public:
   WHORL_HOST_DEVICE SegmentOperands(const Work& work, const Segment& segment)
@@ -48,8 +47,8 @@ class SegmentOperands {
   const Segment& segment_;
 };
 
-/// Combines `count()` elements of all sources into all destinations; Operands is SegmentOperands or
-/// has the same functions. kFew: for one or two sources.
+/// Combiner of `count()` elements of all sources into all destinations; Operands is SegmentOperands
+/// or has the same functions. kFew: for one or two sources.
 template <class FormatType, class Op, bool kMayDivide, bool kFew, class Operands = SegmentOperands>
 class Combine {
  public:
@@ -81,21 +80,21 @@ class Combine {
   }
 
  private:
-  /// The kernels that also copy, see Kernels::copy(): one source is moved as it is.
+  /// Whether the kernel also copies, see Kernels::copy(): one source is moved unchanged.
   static constexpr bool kCopies =
       kFew && std::is_same_v<Format, Plain<Storage>> && std::is_same_v<Op, kernels::Max>;
   static constexpr int kPerVector = kVectorBytes / sizeof(Storage);
 
-  /// Vectors and sources that a thread loads before it uses the first: as many as leave room for
-  /// two blocks on a multiprocessor. Small elements take more registers as values, and a Window is
-  /// two vectors.
+  /// Numbers of vectors and sources that a thread loads before it uses the first: as many as leave
+  /// room for two blocks on a multiprocessor. Small elements take more registers as values, and a
+  /// Window is two vectors.
   static constexpr int kUnroll = !kFew ? 1 : sizeof(Storage) == 1 ? 2 : 4;
   static constexpr int kFan = kFew ? 2 : sizeof(Storage) <= 2 ? 4 : 8;
   static constexpr int kWindowUnroll = kFew ? kUnroll / 2 : 1;
   static constexpr int kWindowFan = 2;
 
-  /// The k of Averaging of which 2^-k multiplies every operand. All sources are inputs: on devices,
-  /// averages have no partial sums.
+  /// Returns the k of Averaging: each operand is multiplied by 2^-k. All sources are inputs: on
+  /// devices, averages have no partial sums.
   WHORL_HOST_DEVICE static int scale_of([[maybe_unused]] const Operands& operands) {
     if constexpr (kMayDivide) {
       if constexpr (Format::kScalesOperands) return kernels::ceil_log2(operands.divisor());
@@ -125,8 +124,8 @@ class Combine {
     }
   }
 
-  /// Direct: all addresses are alike modulo 16. Window: vectors are as the first destination is
-  /// aligned.
+  /// Combines whole vectors. Direct: all addresses are equal modulo 16. Window: vectors are aligned
+  /// to the first destination.
   template <class Access, int kVectors, int kSources>
   WHORL_HOST_DEVICE void for_vectors(Division all, Lane lane) const {
     const std::uint64_t begin = all.head * sizeof(Storage);
@@ -146,7 +145,7 @@ class Combine {
     }
   }
 
-  /// `loaded` are the first sources.
+  /// Combines one vector of all sources; `loaded` are the first sources.
   template <class Access, int kSources>
   WHORL_HOST_DEVICE void combine_vector(Access (&loaded)[kSources], std::uint64_t offset) const {
     const Vector first = loaded[0].get(operands_.source(0) + offset);
@@ -173,7 +172,7 @@ class Combine {
     }
   }
 
-  /// Sources `from`, from + 1, …, as far as there are so many.
+  /// Loads sources `from`, from + 1, …, as far as they exist.
   template <class Access, int kSources>
   WHORL_HOST_DEVICE void load(Access (&loaded)[kSources], int from, std::uint64_t offset) const {
     WHORL_UNROLL
@@ -202,8 +201,8 @@ class Combine {
   WHORL_HOST_DEVICE static void put(Storage& to, Storage value) { to = value; }
   WHORL_HOST_DEVICE static void put(Anywhere<Storage>& to, Storage value) { to.value = value; }
 
-  /// The edges of `all`, one after the other; the loads of up to kFan sources come before the first
-  /// use.
+  /// Combines the edges of `all`, one after the other; the loads of up to kFan sources come before
+  /// the first use.
   template <class Element>
   WHORL_HOST_DEVICE void run_elements(Division all, Lane lane) const {
     WHORL_DO_NOT_UNROLL
@@ -235,7 +234,7 @@ class Combine {
     }
   }
 
-  /// One source to all destinations, which are aligned as it is.
+  /// Copies one source to all destinations, which have its alignment.
   WHORL_HOST_DEVICE void copy_vectors(Division all, Lane lane) const {
     constexpr int kVectors = 4;
     const std::byte* const from = operands_.source(0);
@@ -258,11 +257,11 @@ class Combine {
     run_elements<Storage>(all, lane.reversed());
   }
 
-  /// One source to each destination as that one is aligned. The source is read anew for each, from
-  /// the caches: destinations are the inner loop.
+  /// Copies one source to each destination by that one's alignment. The source is read anew for
+  /// each, from the caches: destinations are the inner loop.
   WHORL_HOST_DEVICE void copy_windows(Lane lane) const {
     constexpr int kWindows = 2;
-    constexpr std::uint64_t kMostEdges = 4 * kVectorBytes / sizeof(Storage);
+    constexpr std::uint64_t kMaxEdges = 4 * kVectorBytes / sizeof(Storage);
     const std::byte* const from = operands_.source(0);
     const auto division = [&](const std::byte* to) {
       return Division::windowed(to, operands_.count(), sizeof(Storage));
@@ -293,13 +292,13 @@ class Combine {
         }
       }
     }
-    const std::uint64_t edges = kMostEdges * static_cast<std::uint64_t>(operands_.destinations());
+    const std::uint64_t edges = kMaxEdges * static_cast<std::uint64_t>(operands_.destinations());
     const Lane others = lane.reversed();
     for (std::uint64_t i = others.index; i < edges; i += others.count) {
-      std::byte* const to = operands_.destination(static_cast<int>(i / kMostEdges));
+      std::byte* const to = operands_.destination(static_cast<int>(i / kMaxEdges));
       const Division all = division(to);
-      if (i % kMostEdges >= all.edges) continue;
-      const std::uint64_t element = all.element(i % kMostEdges, sizeof(Storage));
+      if (i % kMaxEdges >= all.edges) continue;
+      const std::uint64_t element = all.element(i % kMaxEdges, sizeof(Storage));
       reinterpret_cast<Storage*>(to)[element] = reinterpret_cast<const Storage*>(from)[element];
     }
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The elements of a vector as values, and back: by the formats of the host's kernels, or two at a
-// time by instructions of the device where these give the same bits.
+// Conversions between the elements of a vector and values: by the formats of the host's kernels, or
+// two at a time by instructions of the device where these give the same bits.
 
 #include <cstdint>
 #include <type_traits>
@@ -12,7 +12,7 @@
 namespace whorl::gpu {
 namespace {
 
-/// A format's own conversions, one element after the other.
+/// Conversions by the format itself, one element after the other.
 template <class Format>
 struct OneByOne {
   using Storage = typename Format::Storage;
@@ -35,7 +35,7 @@ struct OneByOne {
   }
 };
 
-/// Of a SmallFloat, by Instructions:
+/// Conversions of a SmallFloat, by Instructions:
 ///     widen(pair, low, high)   two codes in the low bits of a word; any NaN for NaN
 ///     narrow(low, high)        two codes, to nearest, ties to even. NaN and infinities of
 ///                              float8e5m2 need not be right, see corrected().
@@ -62,12 +62,13 @@ struct ByPairs {
       vector.words[e / kPerWord] |= pair << (e % kPerWord * kBits);
       right = right & are_right(values[e], values[e + 1]);
     }
-    if (!right) correct(vector, values); // one branch a vector, seldom taken
+    if (!right) correct(vector, values); // one branch for each vector, seldom taken
     return vector;
   }
 
  private:
-  /// Instructions make the largest number of what is infinity here: from half a place above it on.
+  /// Whether the format has infinities: the instructions give the largest number instead, for
+  /// values from half a place above it on.
   static constexpr bool kHasInfinities = std::is_same_v<Float, Float8e5m2>;
   static constexpr float kInfinite = 61440;
   static constexpr std::uint32_t kMask = (1u << kBits) - 1;
@@ -100,7 +101,7 @@ struct ByPairs {
 template <class Format>
 struct Conversions : OneByOne<Format> {};
 
-// Compile with WHORL_PORTABLE_CONVERSIONS to have the formats' own conversions on the device too.
+// With WHORL_PORTABLE_CONVERSIONS the formats' own conversions are used on the device, too.
 #if defined(__CUDA_ARCH__) && !defined(WHORL_PORTABLE_CONVERSIONS)
 
 struct Float16Instructions {

@@ -8,7 +8,7 @@ namespace {
 
 struct Loaded {
   Driver functions;
-  std::string error; ///< empty: all functions are there
+  std::string error; ///< error; empty: all functions are there
 
   Loaded() {
     void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

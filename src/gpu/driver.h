@@ -10,8 +10,8 @@
 
 namespace whorl::gpu {
 
-// Every function of the driver that whorl calls, as cuda.h declares it. The header maps some names
-// to those of a later version of the function; that is the one that is looked up.
+// Functions of the driver that whorl calls, as cuda.h declares them. The header maps some names to
+// those of a later version of the function, which is then the one looked up.
 // clang-format off
 #define WHORL_CUDA_FUNCTIONS(function)                                                            \
   function(cuCtxEnablePeerAccess) function(cuCtxGetCurrent) function(cuCtxGetDevice)              \
@@ -38,31 +38,31 @@ namespace whorl::gpu {
   function(cuStreamWriteValue32) function(cuThreadExchangeStreamCaptureMode)
 // clang-format on
 
-/// The CUDA driver, loaded at run time: libwhorl is linked with nothing of CUDA's, and runs where
-/// there is no GPU.
+/// Functions of the CUDA driver, loaded at run time: libwhorl is not linked with CUDA, and runs
+/// where there is no GPU.
 struct Driver {
 #define WHORL_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   WHORL_CUDA_FUNCTIONS(WHORL_CUDA_MEMBER)
 #undef WHORL_CUDA_MEMBER
-  /// As CUDA 11.3 has it, and every driver since; headers know a later one by the name without the
-  /// number. The id is never used again.
+  /// Gets the state of a capture, in the form of CUDA 11.3, which every later driver has; headers
+  /// map the name without the number to a later one. The id is never used again.
   CUresult (*cuStreamGetCaptureInfo_v2)(CUstream, CUstreamCaptureStatus*, cuuint64_t* id, CUgraph*,
                                         const CUgraphNode**, std::size_t*) = nullptr;
-  // Null in a driver that lacks them.
-  decltype(&::cuCtxGetId) cuCtxGetId = nullptr; ///< in one of early CUDA 12
+  // Functions that some drivers lack: null there.
+  decltype(&::cuCtxGetId) cuCtxGetId = nullptr; ///< missing in early CUDA 12
   decltype(&::cuGraphRetainUserObject) cuGraphRetainUserObject = nullptr;
   decltype(&::cuUserObjectCreate) cuUserObjectCreate = nullptr;
   decltype(&::cuUserObjectRelease) cuUserObjectRelease = nullptr;
 };
 
-/// The driver, or null where the machine has none (see driver_error()). Loads it at the first call,
-/// but does not initialise it: cuInit() takes long and allocates, and it is the program that
+/// Returns the driver, or null where the machine has none (see driver_error()). Loads it at the
+/// first call, but does not initialise it: cuInit() takes long and allocates, and the program
 /// decides whether to use a GPU. Any thread.
 const Driver* driver() noexcept;
-/// Why driver() is null: a sentence.
+/// Says why driver() is null, in a sentence.
 std::string driver_error();
 
-/// kOk or kCudaError: "`what` failed: the driver's words (CUDA_ERROR_…)".
+/// Returns success or kCudaError: "`what` failed: the driver's words (CUDA_ERROR_…)".
 Status check(CUresult result, std::string_view what);
 /// Calls a function of the driver: WHORL_CUDA_TRY(cuMemAlloc(&pointer, size)) returns from the
 /// enclosing function if it fails.
@@ -74,16 +74,16 @@ Status check(CUresult result, std::string_view what);
     }                                                                    \
   } while (false)
 
-/// What a context is known by where something is kept of it. Where the primary context of a device
-/// is reset, everything in it is gone, and the next one may have the same handle; it has another
-/// id. An old driver has no ids, the handle stands for them there.
+/// Returns the key under which data of a context is kept. When the primary context of a device is
+/// reset, everything in it is gone, and the next one may have the same handle, but has another id.
+/// Old drivers have no ids; the key is the handle there.
 std::uint64_t id_of(CUcontext context) noexcept;
-/// "12.8", of CUDA's numbers for versions.
+/// Returns "12.8", from CUDA's numbers for versions.
 std::string version_text(int version);
 
-/// Lets the thread make calls that would otherwise spoil a graph which another thread of the
-/// program is capturing, for as long as this lives: what whorl does with streams and memory of its
-/// own is nothing of the program's graph.
+/// Permission, for the lifetime of the object, for calls of this thread that would otherwise
+/// invalidate a graph which another thread of the program is capturing: whorl's work with its own
+/// streams and memory is not part of that graph.
 class CaptureModeGuard {
  public:
   CaptureModeGuard() noexcept;
@@ -95,7 +95,7 @@ class CaptureModeGuard {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-/// Makes a context the thread's for as long as this lives, and a CaptureModeGuard.
+/// Current context of the thread for the lifetime of the object, with a CaptureModeGuard.
 class ContextGuard {
  public:
   explicit ContextGuard(CUcontext context) noexcept;

@@ -1,9 +1,9 @@
 #pragma once
 
-// What nvcc made of the kernels, embedded in the library by embed.py. A file X_<type>.fatbin is the
+// Kernels as compiled by nvcc, embedded in the library by embed.py. A file X_<type>.fatbin is the
 // symbol whorl_fatbin_X_<type>.
 
-// In the order of DataType.
+// List in the order of DataType.
 #define WHORL_FATBINS(fatbin)                                                             \
   fatbin(int8) fatbin(uint8) fatbin(int32) fatbin(uint32) fatbin(int64) fatbin(uint64)    \
       fatbin(float16) fatbin(float32) fatbin(float64) fatbin(bfloat16) fatbin(float8e4m3) \

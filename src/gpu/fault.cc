@@ -22,7 +22,8 @@ Status lost(CUresult result, const char* asked) {
 } // namespace
 
 bool is_fault(CUresult result) noexcept {
-  // What older headers lack: CUDA_ERROR_CONTAINED, …_TENSOR_MEMORY_LEAK, …_MPS_CLIENT_TERMINATED.
+  // Results that older headers lack: CUDA_ERROR_CONTAINED, …_TENSOR_MEMORY_LEAK,
+  // …_MPS_CLIENT_TERMINATED.
   for (const int later : {226, 721, 810}) {
     if (static_cast<int>(result) == later) return true;
   }
@@ -52,8 +53,8 @@ Status current_fault() {
   CUcontext context = nullptr;
   if (driver()->cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return {};
   const CaptureModeGuard relaxed;
-  // Not of the default stream: if a stream that synchronises with it is being captured, that spoils
-  // the capture.
+  // No query of the default stream: if a stream that synchronises with it is being captured, the
+  // query would invalidate the capture.
   CUevent event = nullptr;
   CUresult result = driver()->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
   if (result == CUDA_SUCCESS) {
@@ -79,7 +80,7 @@ Status FaultProbe::look() const {
   if (event_ == nullptr) return {};
   const CaptureModeGuard relaxed;
   const CUresult result = driver()->cuEventQuery(event_);
-  // Of an event that is nobody else's every other result means that it went with its context.
+  // No other code uses the event, so every other result means that it is gone with its context.
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return {};
   const ContextGuard guard(context_);
   return lost(result, "cuEventQuery");

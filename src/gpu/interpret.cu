@@ -1,6 +1,6 @@
-// The interpreters of one datatype, WHORL_TYPE (the name) and WHORL_DATA_TYPE (the enumerator):
+// Interpreters of one datatype, WHORL_TYPE (the name) and WHORL_DATA_TYPE (the enumerator):
 // whorl_interpret_<type>_<operator>. Without a datatype, the one that only moves bytes:
-// whorl_interpret_copy. Compiled without contraction, as combine.cu.
+// whorl_interpret_copy. Compiled without contraction, as combine.cu is.
 
 #include "gpu/interpret.h"
 #include "kernels/reductions.h"
@@ -24,7 +24,7 @@ struct DeviceBlock {
   __device__ std::uint32_t look(const std::uint32_t* word) const {
     return *static_cast<const volatile std::uint32_t*>(word);
   }
-  __device__ void tell(std::uint32_t* word, std::uint32_t value) const {
+  __device__ void publish(std::uint32_t* word, std::uint32_t value) const {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
   }
   __device__ std::uint32_t add(std::uint32_t* word, std::uint32_t value) const {

@@ -1,30 +1,31 @@
 #pragma once
 
-// The interpreter of schedules: what one block does, a lane of an instance of a rank's program. One
-// source text for the device and for the host, where a block is one thread (tests, the pretended
-// driver). It does what Execution (exec/execution.h) does on the host, and with the same bits,
-// but every message goes through a slot.
+// Interpreter of schedules: one block runs one lane of an instance of a rank's program. One source
+// text for the device and for the host, where a block is one thread (tests, the simulated driver).
+// Does what Execution (exec/execution.h) does on the host, with the same bits, but sends every
+// message through a slot.
 //
 // A repetition of a step has three parts, between two barriers of the block:
 //
 //     thread p waits for the message of peer p, and for a slot of it          │ barrier
 //     all threads: operands ──load──▶ combined in registers ──▶ all targets   │ barrier
-//     thread p tells peer p what has been sent to it and taken from it
+//     thread p publishes to peer p the counts of messages sent and taken
 //
-// Thread p alone knows the counts of the lane's peer p, so nothing else has to be ordered, unless a
-// rank stands in two places of the lane's peers. Data is read and
-// written with ordinary accesses: they are ordered by the flag's acquire, or release, of one thread
-// and the barriers between it and the others.
+// Only thread p knows the counts of the lane's peer p, so nothing else has to be ordered, unless a
+// rank has two places among the lane's peers. Data is read and written with ordinary accesses: they
+// are ordered by the flag's acquire, or release, of one thread and the barriers between that thread
+// and the others.
 //
-// The Block is how threads, flags and clocks are done; what it must have stands at HostBlock in
-// tests/support and at DeviceBlock in interpret.cu:
+// Block provides threads, flags and clocks, as HostBlock in tests/support and DeviceBlock in
+// interpret.cu do:
 //   std::uint64_t index(), count()                 this thread among those of the block
-//   void sync(); bool any(bool)                    barrier; and whether any thread says so
-//   std::uint64_t acquire(const std::uint64_t*)    of flags, for all devices and the host
-//   void release(std::uint64_t*, std::uint64_t)
-//   std::uint32_t look(const std::uint32_t*)       at a word of the host
-//   void tell(std::uint32_t*, std::uint32_t)       to the host, after all that was written before
-//   std::uint32_t add(std::uint32_t*, std::uint32_t)   atomically on this device; what was there
+//   void sync(); bool any(bool)                    barrier; and whether the value is true anywhere
+//   std::uint64_t acquire(const std::uint64_t*)    reads a flag, for all devices and the host
+//   void release(std::uint64_t*, std::uint64_t)    writes a flag, for all devices and the host
+//   std::uint32_t look(const std::uint32_t*)       reads a word of the host
+//   void publish(std::uint32_t*, std::uint32_t)    writes a word of the host, after earlier writes
+//   std::uint32_t add(std::uint32_t*, std::uint32_t)
+//                                                  adds atomically on this device; returns the old
 //   std::uint64_t now_ns(); void pause()
 
 #include "gpu/pieces.h"
@@ -33,11 +34,11 @@
 namespace whorl::gpu {
 namespace {
 
-/// Moves is one of those in pieces.h, or has the same functions.
+/// Interpreter of one block. Moves is one of the types in pieces.h, or has the same functions.
 template <class Moves, class Block>
 class Interpreter {
  public:
-  /// `x` and `y` say which block of the launch it is. `memory` is the block's own.
+  /// Makes the interpreter of block (`x`, `y`) of the launch. `memory` is the block's own.
   WHORL_HOST_DEVICE Interpreter(const Launch& launch, std::uint32_t x, std::uint32_t y,
                                 BlockMemory& memory, Block& block, Moves moves = {})
       : launch_(launch),
@@ -92,7 +93,7 @@ class Interpreter {
                 .value;
   }
 
-  /// Calls `f` for those of peers [first, last) that are this thread's.
+  /// Calls `f` for those of peers [first, last) that this thread handles.
   template <class F>
   WHORL_HOST_DEVICE void for_own_peers(std::uint32_t first, std::uint32_t last, F&& f) const {
     std::uint32_t p = static_cast<std::uint32_t>(block_.index());
@@ -103,8 +104,8 @@ class Interpreter {
   }
 
   WHORL_HOST_DEVICE bool run_windows() {
-    // Messages between two looks whether all are to stop, by a block that never waits for long: one
-    // takes some microseconds, and so does a look.
+    // Number of messages between two checks of the stop word, in a block that never waits for long:
+    // a message takes some microseconds, and so does a check.
     constexpr std::uint32_t kMessages = 256;
     std::uint32_t finished = 0, messages = 0;
     WHORL_DO_NOT_UNROLL
@@ -115,7 +116,7 @@ class Interpreter {
       }
       WHORL_DO_NOT_UNROLL
       for (step_ = 0; step_ < lane_.steps; ++step_) {
-        const ProgramStep s = step(step_); // read once, whatever is written meanwhile
+        const ProgramStep s = step(step_); // a copy, so that the step is read once
         if (!run_step(s, finished)) return false;
         messages += s.repeat * (std::uint32_t{s.fan_in} + s.fan_out);
       }
@@ -124,7 +125,7 @@ class Interpreter {
     return true;
   }
 
-  /// `before`: steps that this lane has finished in windows before this one.
+  /// Runs a step. `before`: number of steps that this lane has finished in earlier windows.
   WHORL_HOST_DEVICE bool run_step(const ProgramStep& s, std::uint32_t before) {
     if (program_.peers_repeat != 0) block_.sync();
     if ((s.flags & kWaitsForLane) != 0) {
@@ -134,14 +135,14 @@ class Interpreter {
       for (std::uint32_t i = 0; i < s.repeat; ++i) {
         WHORL_DO_NOT_UNROLL
         for (std::uint32_t from = 0; from < s.count;) {
-          // The first ones are busy with peers.
+          // The first threads are busy with peers, so the last one finds the piece.
           if (block_.index() == block_.count() - 1) find_piece(s, i, from);
           if (block_.any(from == 0 && !peers_arrive(s))) return false;
           move_piece(s);
-          from = memory_.piece.behind; // until the barrier, nobody finds another piece
+          from = memory_.piece.behind; // no thread finds another piece before the barrier
           block_.sync();
         }
-        tell_peers(s);
+        publish_counts(s);
       }
     }
     if (program_.lanes_wait != 0 && block_.index() == 0) {
@@ -153,7 +154,7 @@ class Interpreter {
   // ---- waiting ----
 
   WHORL_HOST_DEVICE bool is_to_stop() const { return block_.look(launch_.stop) != 0; }
-  /// All threads of the block come to the same. A barrier.
+  /// Returns the same on all threads of the block. A barrier.
   WHORL_HOST_DEVICE bool block_is_to_stop() const {
     return block_.any(block_.index() == 0 && is_to_stop());
   }
@@ -179,7 +180,7 @@ class Interpreter {
     return good;
   }
 
-  /// The step that it has to have finished is counted as that lane does.
+  /// Waits for the lane that a step names; that lane's steps are counted as it counts them.
   WHORL_HOST_DEVICE bool lane_arrives(const ProgramStep& s) {
     if (block_.index() != 0) return true;
     const auto& other = reinterpret_cast<const ProgramLane*>(base_ + program_.lanes_at)[s.rx];
@@ -188,7 +189,7 @@ class Interpreter {
                 WaitPhase::kLane, rank_.rank);
   }
 
-  WHORL_HOST_DEVICE void tell_peers(const ProgramStep& s) {
+  WHORL_HOST_DEVICE void publish_counts(const ProgramStep& s) {
     for_own_peers(s.tx, s.tx + s.fan_out, [&](std::uint32_t p) {
       block_.release(&end(launch_.regions[peers_[p]], false, rank_.rank).flag,
                      ++memory_.sent[peers_[p]]);
@@ -199,10 +200,11 @@ class Interpreter {
     });
   }
 
-  /// Waits until a flag has come to `value`. False: it has not in time, or all are to stop.
+  /// Waits until a flag has reached `value`. Returns false if the timeout passed, or all are to
+  /// stop.
   WHORL_HOST_DEVICE bool wait(const std::uint64_t* flag, std::uint64_t value, WaitPhase phase,
                               std::uint32_t peer) {
-    // A look at the host's memory takes as long as many at the flag.
+    // One read of host memory takes as long as many reads of the flag.
     constexpr int kLooks = 64;
     std::uint64_t begin = 0;
     for (;;) {
@@ -216,7 +218,7 @@ class Interpreter {
       const bool expired = now - begin > launch_.timeout_ns;
       if (!expired && !is_to_stop()) continue;
       report(phase, peer, expired);
-      if (expired) block_.tell(launch_.stop, 1);
+      if (expired) block_.publish(launch_.stop, 1);
       return false;
     }
   }
@@ -233,12 +235,12 @@ class Interpreter {
     report.operation = launch_.operation;
     report.count = launch_.count;
     report.timeout_ns = launch_.timeout_ns;
-    block_.tell(&report.state, 1);
+    block_.publish(&report.state, 1);
   }
 
-  /// The last block of a rank to leave ends the launch.
+  /// Ends the launch if this block is the last one of its rank to leave.
   WHORL_HOST_DEVICE void leave() const {
-    block_.sync(); // nobody of this block needs the number any more
+    block_.sync(); // no thread of this block needs the number any more
     if (block_.index() != 0) return;
     const std::uint32_t blocks = program_.lanes * launch_.instances;
     if (block_.add(&head().left, 1) + 1 < blocks) return;
@@ -248,7 +250,7 @@ class Interpreter {
 
   // ---- moving ----
 
-  /// A chunk, as ChunkMap::range() has it.
+  /// Returns a chunk, as ChunkMap::range() does.
   WHORL_HOST_DEVICE Range chunk(ProgramBuffer buffer, std::uint32_t index) const {
     const bool scratch = buffer == ProgramBuffer::kScratch;
     const std::uint32_t stands_for =
@@ -283,8 +285,8 @@ class Interpreter {
     return static_cast<std::uint32_t>(index < 0 ? index + chunks : index);
   }
 
-  /// The piece of repetition i of a step that begins `from` chunks behind its first one. One
-  /// thread.
+  /// Finds the piece of repetition i of a step that begins `from` chunks behind the step's first
+  /// one. Run by one thread.
   WHORL_HOST_DEVICE void find_piece(const ProgramStep& s, std::uint32_t i,
                                     std::uint32_t from) const {
     const bool reads = (s.flags & kReadsSource) != 0;
@@ -327,7 +329,7 @@ class Interpreter {
       whole = whole && (!used || zero % moves_.element() == 0);
       vectors = vectors && (!used || zero % kVectorBytes == 0);
     };
-    const bool local = s.fan_in + s.fan_out == 0; // then it is enough if both are alike
+    const bool local = s.fan_in + s.fan_out == 0; // then equal alignment is enough
     if (local && reads && writes &&
         static_cast<std::uint64_t>(begin_source.data - begin_sink.data) % kVectorBytes == 0) {
       whole = reinterpret_cast<std::uintptr_t>(begin_sink.data) % moves_.element() == 0;
@@ -356,7 +358,7 @@ class Interpreter {
   Moves moves_;
   BlockMemory& memory_;
   const Launch::Rank& rank_;
-  const std::byte* base_; ///< of the program
+  const std::byte* base_; ///< start of the program
   const Program& program_;
   std::uint32_t instance_, lane_index_;
   ProgramLane lane_;
@@ -364,7 +366,7 @@ class Interpreter {
   std::uint32_t channel_ = 0;
   std::uint32_t step_ = 0;
   std::uint64_t window_ = 0;
-  std::uint64_t number_ = 0; ///< of the launch, where lanes wait for each other
+  std::uint64_t number_ = 0; ///< number of the launch, where lanes wait for each other
 };
 
 } // namespace

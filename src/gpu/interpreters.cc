@@ -32,7 +32,7 @@ Status Interpreters::load() {
   WHORL_CUDA_TRY(
       cuDeviceGetAttribute(&cooperative, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, device));
   if (cooperative == 0) return {};
-  most_blocks_ = UINT32_MAX;
+  max_blocks_ = UINT32_MAX;
   const auto copies = load_module(whorl_fatbin_interpret_copy, "interpreter of copies");
   if (!copies.ok()) return copies.status();
   WHORL_TRY(add(*copies, "whorl_interpret_copy", copy_, processors));
@@ -51,13 +51,13 @@ Status Interpreters::load() {
   return {};
 }
 
-/// Asking how many blocks fit also loads what would be loaded at the first launch, when a block of
-/// another device may already be waiting.
+/// Finds a function. The query of how many blocks fit also loads what the first launch would load,
+/// when a block of another device may already be waiting.
 Status Interpreters::add(CUmodule module, const char* name, CUfunction& function, int processors) {
   int blocks = 0;
   WHORL_CUDA_TRY(cuModuleGetFunction(&function, module, name));
   WHORL_CUDA_TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, kThreads, 0));
-  most_blocks_ = std::min(most_blocks_, static_cast<unsigned>(blocks * processors));
+  max_blocks_ = std::min(max_blocks_, static_cast<unsigned>(blocks * processors));
   return {};
 }
 

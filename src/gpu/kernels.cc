@@ -14,8 +14,8 @@ namespace {
 #define WHORL_ADDRESS(type) whorl_fatbin_combine_##type,
 constexpr std::array<const char*, kNumDataTypes> kFatbins{WHORL_FATBINS(WHORL_ADDRESS)};
 
-/// Blocks of a launch for each multiprocessor: as many as fit, see __launch_bounds__ of the
-/// kernels.
+/// Number of blocks of a launch on each multiprocessor: as many as fit, see __launch_bounds__ of
+/// the kernels.
 constexpr unsigned kBlocksOfProcessor = 2;
 
 } // namespace
@@ -28,7 +28,7 @@ Status Kernels::load() {
   WHORL_CUDA_TRY(cuCtxGetDevice(&device));
   WHORL_CUDA_TRY(
       cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
-  most_blocks_ = kBlocksOfProcessor * static_cast<unsigned>(processors);
+  max_blocks_ = kBlocksOfProcessor * static_cast<unsigned>(processors);
   for (int t = 0; t < kNumDataTypes; ++t) {
     const auto type = static_cast<DataType>(t);
     const auto module = load_module(kFatbins[static_cast<std::size_t>(t)],
@@ -42,8 +42,8 @@ Status Kernels::load() {
         CUfunction& function =
             rows_[static_cast<std::size_t>(t)].combine[index_of(op)][many ? 1 : 0];
         WHORL_CUDA_TRY(cuModuleGetFunction(&function, *module, name.c_str()));
-        // A function that is loaded lazily would be at its first launch, which may be inside a
-        // capture or while other work waits for this.
+        // Forces a function that is loaded lazily to load now: at its first launch a stream may be
+        // capturing, or other work waiting for this launch.
         int registers = 0;
         WHORL_CUDA_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
       }
@@ -56,7 +56,7 @@ Status Kernels::combine(Work& work, DataType type, ReduceOp op, CUstream stream)
   align(work, size_of(type));
   const std::size_t kernel = index_of(op == ReduceOp::kAvg ? ReduceOp::kSum : op);
   const Row& row = rows_[static_cast<std::size_t>(type)];
-  return launch(row.combine[kernel][most_sources(work) > 2 ? 1 : 0], work, size_of(type), stream);
+  return launch(row.combine[kernel][max_sources(work) > 2 ? 1 : 0], work, size_of(type), stream);
 }
 
 Status Kernels::copy(Work& work, CUstream stream) const {
@@ -66,7 +66,7 @@ Status Kernels::copy(Work& work, CUstream stream) const {
 Status Kernels::launch(CUfunction function, const Work& work, std::size_t element_size,
                        CUstream stream) const {
   if (work.count == 0 || work.n_segments == 0) return {};
-  const Grid grid = grid_of(work, element_size, most_blocks_);
+  const Grid grid = grid_of(work, element_size, max_blocks_);
   void* parameters[] = {const_cast<Work*>(&work)};
   WHORL_CUDA_TRY(cuLaunchKernel(function, grid.blocks, static_cast<unsigned>(work.n_segments), 1,
                                 grid.threads, 1, 1, 0, stream, parameters, nullptr));

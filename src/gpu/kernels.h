@@ -11,22 +11,22 @@
 
 namespace whorl::gpu {
 
-/// The kernels of combine.cu in one context. Any thread.
+/// Kernels of combine.cu in one context. Any thread.
 class Kernels {
  public:
-  /// Those of a context, which must be current; loaded at the first call and kept for the life of
-  /// the process. Where they cannot be loaded, they are not tried again. Loading may wait for all
-  /// streams of the context.
+  /// Returns the kernels of a context, which must be current. Loads them at the first call and
+  /// keeps them for the life of the process; does not try again if that fails. Loading may wait for
+  /// all streams of the context.
   static Result<Kernels*> of(CUcontext context);
 
-  /// Queues `work` on elements of `type`; its segments are aligned here. kAvg is kSum with the
-  /// work's divisor.
+  /// Queues `work` on elements of `type`; aligns its segments first. kAvg is kSum with the work's
+  /// divisor.
   Status combine(Work& work, DataType type, ReduceOp op, CUstream stream) const;
-  /// Queues a copy of `count` bytes for each segment, all of which have one source. It is the
-  /// kernel of the largest byte, which moves the bytes of one source as they are.
+  /// Queues a copy of `count` bytes for each segment, all of which have one source. Uses the kernel
+  /// of the largest byte, which moves the bytes of one source unchanged.
   Status copy(Work& work, CUstream stream) const;
 
-  /// For loaded() of modules.h.
+  /// Loads the kernels, for loaded() of modules.h.
   Status load();
 
  private:
@@ -34,10 +34,10 @@ class Kernels {
                 CUstream stream) const;
 
   struct Row {
-    std::array<std::array<CUfunction, 2>, kNumReduceOps> combine{}; ///< few, many sources
+    std::array<std::array<CUfunction, 2>, kNumReduceOps> combine{}; ///< kernels: few, many sources
   };
   std::array<Row, kNumDataTypes> rows_{};
-  unsigned most_blocks_ = 1; ///< of a launch
+  unsigned max_blocks_ = 1; ///< largest number of blocks of a launch
 };
 
 } // namespace whorl::gpu

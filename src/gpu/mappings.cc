@@ -9,8 +9,8 @@ namespace {
 
 constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Where the mapping at an address begins and ends (attributes of a pointer tell of the reserved
-/// addresses). Bytes are 0 if there is none.
+/// Returns begin and size of the mapping at an address (pointer attributes describe the reserved
+/// addresses instead). Bytes are 0 if there is none.
 MemoryMapping extent_at(CUdeviceptr address) {
   CUdeviceptr begin = 0;
   std::size_t bytes = 0;
@@ -21,7 +21,8 @@ MemoryMapping extent_at(CUdeviceptr address) {
   return {.begin = begin, .bytes = bytes};
 }
 
-/// With a reference, which is the caller's. The driver has the same handle for the same memory.
+/// Takes a reference to the memory of a mapping, which the caller owns. The driver has one handle
+/// for the same memory.
 Status retain(MemoryMapping& mapping) {
   WHORL_CUDA_TRY(
       cuMemRetainAllocationHandle(&mapping.handle, reinterpret_cast<void*>(mapping.begin)));
@@ -37,7 +38,7 @@ template <class Visit>
 Status walk(CUdeviceptr address, CUdeviceptr end, Visit&& visit) {
   for (std::size_t n = 0; address < end; ++n) {
     MemoryMapping mapping = extent_at(address);
-    if (mapping.bytes == 0 || n == kMostMappings || (n > 0 && mapping.begin != address)) {
+    if (mapping.bytes == 0 || n == kMaxMappings || (n > 0 && mapping.begin != address)) {
       return Status::error(Code::kInvalidUsage,
                            "a buffer lies in no mapping of device memory, or in too many");
     }
@@ -138,7 +139,7 @@ Status MappedMemory::map_parts(const PhysicalMemory& physical) {
 MappedMemory::~MappedMemory() {
   if (reserved_ == 0) return;
   CUdeviceptr begin = base_;
-  for (const std::uint64_t bytes : parts_) { // none is unmapped in part
+  for (const std::uint64_t bytes : parts_) { // each part is unmapped whole
     static_cast<void>(driver()->cuMemUnmap(begin, bytes));
     begin += bytes;
   }

@@ -5,8 +5,8 @@
 
 namespace whorl::gpu {
 
-/// Where memory lies, as far as it decides who can move it. kHost is ordinary memory, that of
-/// whorlMemAlloc() included; kPinned is host memory that a device reaches, too; kManaged moves.
+/// Kinds of memory, by what can move it. kHost is ordinary memory, including that of
+/// whorlMemAlloc(); kPinned is host memory that a device reaches, too; kManaged migrates.
 enum class MemoryKind : std::uint8_t { kHost, kPinned, kManaged, kDevice };
 
 constexpr std::string_view name_of(MemoryKind kind) noexcept {
@@ -23,18 +23,19 @@ constexpr std::string_view name_of(MemoryKind kind) noexcept {
   return "device memory";
 }
 
-/// Whether a processor may read and write it.
+/// Returns whether a processor may read and write memory of this kind.
 constexpr bool host_can_access(MemoryKind kind) noexcept { return kind != MemoryKind::kDevice; }
 
 struct MemoryPlace {
   MemoryKind kind = MemoryKind::kHost;
-  int device = -1;         ///< of all but kHost
-  void* context = nullptr; ///< CUcontext of all but kHost
+  int device = -1;         ///< device; of all but kHost
+  void* context = nullptr; ///< CUcontext; of all but kHost
 };
 
-/// Asks the driver, where there is one and the program has initialised it; otherwise, and for a
-/// null pointer, memory is kHost. Where the driver does not answer, because its device is lost,
-/// say, memory is kDevice without a device. Any thread; some hundred nanoseconds.
+/// Asks the driver, where this process has loaded and initialised one; otherwise, and for a null
+/// pointer, returns kHost. Also in builds without support for devices. If the driver does not
+/// answer, because its device is lost, say, returns kDevice without a device. Any thread; some
+/// hundred nanoseconds, and without a driver milliseconds after a library has been loaded.
 MemoryPlace place_of(const void* pointer) noexcept;
 
 } // namespace whorl::gpu

@@ -7,7 +7,7 @@
 namespace whorl::gpu {
 namespace {
 
-/// Why the driver may not take the kernels.
+/// Says why the driver may have refused the kernels.
 std::string requirements() {
   int version = 0;
   if (driver()->cuDriverGetVersion(&version) == CUDA_SUCCESS &&

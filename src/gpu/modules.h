@@ -13,12 +13,12 @@
 
 namespace whorl::gpu {
 
-/// Loads what embed.py has embedded into the current context. The error says what the driver would
-/// have to be; `what` are the kernels in it.
+/// Loads a binary that embed.py has embedded into the current context. The error says which driver
+/// it needs; `what` names the kernels in the binary.
 Result<CUmodule> load_module(const char* fatbin, std::string_view what);
 
-/// The T of a context, which must be current: kernels that T::load() finds. Loaded at the first
-/// call and kept for the life of the process, as an error is. Any thread.
+/// Returns the T of a context, which must be current: kernels that T::load() finds. Loads it at the
+/// first call and keeps it, or the error, for the life of the process. Any thread.
 template <class T>
 Result<T*> loaded(CUcontext context) {
   struct One {

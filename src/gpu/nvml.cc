@@ -65,7 +65,7 @@ std::vector<nvmlDevice_t> Nvml::devices() const {
   std::vector<nvmlDevice_t> all;
   const unsigned count = ask<unsigned>(functions_.nvmlDeviceGetCount_v2).value_or(0);
   for (unsigned i = 0; i < count; ++i) {
-    // One that this process may not use is left out.
+    // leaves out devices that this process may not use
     const auto device = ask<nvmlDevice_t>(functions_.nvmlDeviceGetHandleByIndex_v2, i);
     if (device) all.push_back(*device);
   }

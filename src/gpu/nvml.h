@@ -21,31 +21,31 @@ namespace whorl::gpu {
   function(nvmlDeviceGetNvLinkRemoteDeviceType) function(nvmlDeviceGetP2PStatus)
 // clang-format on
 
-/// NVIDIA's management library, loaded at run time and initialised; never closed. It answers where
-/// no program has initialised the CUDA driver, and says why nobody can. Any thread.
+/// NVIDIA's management library, loaded at run time and initialised; never closed. Answers also
+/// where no program has initialised the CUDA driver, and says why none can. Any thread.
 class Nvml {
  public:
   enum class State { kReady, kNoLibrary, kOldLibrary, kFailed };
 
-  /// This machine's; opened at the first call, which takes milliseconds.
+  /// Returns this machine's library; opens it at the first call, which takes milliseconds.
   static const Nvml& instance();
-  /// For tests, which name another library.
+  /// Opens another library, for tests.
   explicit Nvml(const char* library);
 
   State state() const { return state_; }
-  /// What initialising returned; of kReady and kFailed.
+  /// Returns the result of the initialisation; for kReady and kFailed.
   nvmlReturn_t code() const { return code_; }
-  /// Why it is not ready: the words of the library or the loader.
+  /// Says why the library is not ready, in the words of the library or the loader.
   const std::string& error() const { return error_; }
 
-  /// All that follow: of kReady only.
+  /// Returns the functions. Only for kReady, like all functions below.
   const auto* operator->() const { return &functions_; }
-  /// "580.95.05"; empty if unknown.
+  /// Returns "580.95.05"; empty if unknown.
   std::string driver_version() const;
-  /// All devices that this process may see, in NVML's order, which CUDA_VISIBLE_DEVICES does not
-  /// change.
+  /// Returns all devices that this process may see, in NVML's order, which CUDA_VISIBLE_DEVICES
+  /// does not change.
   std::vector<nvmlDevice_t> devices() const;
-  /// "00000000:3b:00.0", as in /sys but for the longer domain; empty if unknown.
+  /// Returns "00000000:3b:00.0", as in /sys but for the longer domain; empty if unknown.
   std::string bus_id(nvmlDevice_t device) const;
 
  private:
@@ -60,22 +60,23 @@ class Nvml {
   std::string error_;
 };
 
-/// What a figure was measured on. What a device does not tell is missing.
+/// Facts about the device that a figure was measured on. Values that a device does not give are
+/// missing.
 struct DeviceFacts {
   std::string name, uuid, bus_id;
   unsigned long long memory_bytes = 0;
   std::optional<unsigned> sm_clock_mhz, max_sm_clock_mhz, memory_clock_mhz;
   std::optional<unsigned> power_mw, power_limit_mw;
-  std::optional<bool> partitioned; ///< by MIG
-  /// What keeps the clocks below their maximum now: "software power cap"; also "idle".
+  std::optional<bool> partitioned; ///< whether MIG divides the device
+  /// Reasons that keep the clocks below their maximum now: "software power cap"; also "idle".
   std::vector<std::string> slowed_by;
 };
 DeviceFacts facts_of(const Nvml& nvml, nvmlDevice_t device);
 
-/// The names of NVML's nvmlClocksThrottleReason bits; one that is not known by its number.
+/// Returns the names of NVML's nvmlClocksThrottleReason bits; numbers for unknown bits.
 std::vector<std::string> slowdown_names(unsigned long long reasons);
 
-/// As NVML writes bus ids, but in lower case.
+/// Returns a bus id as NVML writes it, but in lower case.
 std::string text_of(const nvmlPciInfo_t& info);
 
 } // namespace whorl::gpu

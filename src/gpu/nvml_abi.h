@@ -1,8 +1,8 @@
 #pragma once
 
-// What whorl uses of NVIDIA's management library, as nvml.h declares it: that header comes with an
-// optional part of the toolkit, while the binary interface of these functions is fixed. They are
-// looked up at run time, nothing is linked with them.
+// Declarations of the functions of NVIDIA's management library that whorl uses, as in nvml.h, which
+// comes with an optional part of the toolkit. The binary interface of these functions is fixed. The
+// functions are looked up at run time; whorl is not linked with the library.
 
 using nvmlDevice_t = struct nvmlDevice_st*;
 using nvmlReturn_t = int;

@@ -8,7 +8,7 @@
 namespace whorl::gpu {
 namespace {
 
-/// Of ids: those of the driver are small.
+/// Bit in the ids of runs; the driver's ids are small.
 constexpr std::uint64_t kOfRun = std::uint64_t{1} << 63;
 
 } // namespace
@@ -38,13 +38,14 @@ std::optional<SharedMemory> MemoryExports::find(const void* buffer, std::size_t 
   CUipcMemHandle handle;
   if (driver()->cuIpcGetMemHandle(&handle, begin) != CUDA_SUCCESS) return std::nullopt;
   std::memcpy(memory.handle.data(), &handle, sizeof handle);
-  if (known_.size() >= most_known_) known_.clear(); // to ask again costs little
+  if (known_.size() >= max_known_) known_.clear(); // another query costs little
   known_[begin] = {id, memory.handle};
   return memory;
 }
 
-/// A run keeps its id as long as its mappings are the same. Memory that others have mapped is held
-/// (MemoryImports::open_run()), so that no other one gets its handle meanwhile.
+/// Finds a run, which keeps its id as long as its mappings are the same. Memory that other ranks
+/// have mapped is held (MemoryImports::open_run()), so that no other memory gets its handle
+/// meanwhile.
 std::optional<SharedMemory> MemoryExports::find_run(CUdeviceptr buffer, std::size_t bytes) {
   std::vector<MemoryMapping> mappings = mappings_of(buffer, bytes);
   if (mappings.empty()) return std::nullopt;
@@ -61,7 +62,7 @@ std::optional<SharedMemory> MemoryExports::find_run(CUdeviceptr buffer, std::siz
   }
   const auto physical = hold_mappings(memory.allocation, memory.allocated);
   if (!physical.ok() || !can_be_exported(*physical)) return std::nullopt;
-  if (runs_.size() >= most_known_) runs_.clear();
+  if (runs_.size() >= max_known_) runs_.clear();
   memory.id = kOfRun | ++runs_made_;
   runs_[key] = {memory.id, std::move(mappings)};
   return memory;
@@ -75,13 +76,13 @@ Result<PhysicalMemory> MemoryExports::hold(const SharedMemory& run) {
   auto physical = hold_mappings(run.allocation, run.allocated);
   if (!physical.ok()) return physical.status();
   if (physical->parts().size() != run.mappings) return changed();
-  // An id that is not kept any more is not given again, so it may as well mean what is there now.
+  // An id that is not known any more is not given again, so it may mean the present memory.
   const auto known = runs_.find({run.allocation, run.mappings});
   if (known == runs_.end() || known->second.id != run.id) return physical;
   for (std::size_t i = 0; i < run.mappings; ++i) {
     MemoryMapping& mapping = known->second.mappings[i];
     const PhysicalMemory::Part& part = physical->parts()[i];
-    // A handle means something only while somebody holds it, which may be from now on.
+    // A handle is valid only while a reference is held, which may be from now on.
     if (!known->second.held) mapping.handle = part.handle;
     if (mapping.handle != part.handle || mapping.bytes != part.bytes) return changed();
   }
@@ -91,7 +92,7 @@ Result<PhysicalMemory> MemoryExports::hold(const SharedMemory& run) {
 
 bool MemoryImports::overlap(const Mapping& old, const SharedMemory& memory,
                             std::uint64_t block) noexcept {
-  if (old.run && memory.mappings > 0) { // otherwise both may be there
+  if (old.run && memory.mappings > 0) { // a run and an allocation may both be there
     return old.allocation == memory.allocation && old.allocated == memory.allocated;
   }
   return old.allocation / block <= (memory.allocation + memory.allocated - 1) / block &&
@@ -111,9 +112,9 @@ void MemoryImports::forget_all() {
 
 void MemoryImports::make_room(int rank, const SharedMemory& memory,
                               std::span<const std::uint64_t> keep) {
-  // Another allocation that it lies upon has been freed: graphs that use it are not launched any
-  // more. It may itself be open yet, for a graph; then the driver only counts. Runs are in nobody's
-  // way, and their ids may change although they stay.
+  // An older allocation at these addresses has been freed: graphs that use it are not launched any
+  // more. `memory` itself may still be open, for a graph; then the driver only counts. Runs block
+  // no other memory, and their ids may change although they stay.
   const auto let_go = [&](Mapping& old) {
     if (!old.run && old.id != memory.id && overlap(old, memory, 1)) old.pinned = 0;
   };
@@ -127,7 +128,7 @@ void MemoryImports::make_room(int rank, const SharedMemory& memory,
     const bool kept = std::find(keep.begin(), keep.end(), id) != keep.end();
     const bool upon = overlap(other->second, memory, 1);
     let_go(other->second);
-    // Ids grow. What is younger than `memory` is no trace of what was there before it.
+    // Ids grow. A younger id than `memory` is no remainder of what was there before it.
     const bool suspect = id < memory.id && memory.mappings == 0 && !kept &&
                          !is_pinned(other->second) && overlap(other->second, memory, kDriverBlock);
     if (suspect || upon) retire(other);
@@ -220,7 +221,7 @@ void MemoryImports::trim() {
   }
 }
 
-/// As long as there are too many of a rank.
+/// Retires the oldest mappings of a rank until there are not too many.
 void MemoryImports::retire_oldest(int rank) {
   while (true) {
     const auto end = mapped_.lower_bound({rank + 1, 0});
@@ -231,13 +232,13 @@ void MemoryImports::retire_oldest(int rank) {
       ++count;
       if (oldest == end || one->second.used < oldest->second.used) oldest = one;
     }
-    if (count <= kMostMapped) return;
+    if (count <= kMaxMapped) return;
     retire(oldest);
   }
 }
 
 void MemoryImports::retire(std::map<Key, Mapping>::iterator mapping) {
-  // To give up what is held of a run of this rank may free it, and wait for streams.
+  // Releasing the references to a run of this rank may free it, and wait for streams.
   if (!mapping->second.here || mapping->second.run) {
     retired_.push_back(std::move(mapping->second));
   }
@@ -247,7 +248,7 @@ void MemoryImports::retire(std::map<Key, Mapping>::iterator mapping) {
 void MemoryImports::close_retired(std::uint64_t passed) {
   std::erase_if(retired_, [&](const Mapping& mapping) {
     if (mapping.used > passed || is_pinned(mapping)) return false;
-    // An error means that the context has gone, and all mappings with it.
+    // An error means that the context is gone, and all mappings with it.
     if (!mapping.run) static_cast<void>(driver()->cuIpcCloseMemHandle(mapping.base));
     return true; // a run unmaps itself
   });

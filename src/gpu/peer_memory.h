@@ -17,33 +17,36 @@
 
 namespace whorl::gpu {
 
-/// A buffer in device memory and how another process gets at it.
+/// Description of a buffer in device memory that other processes map.
 struct SharedMemory {
-  std::uint64_t address = 0, bytes = 0;        ///< of the buffer, in its process
-  std::uint64_t allocation = 0, allocated = 0; ///< begin and bytes of what it is part of
-  std::uint64_t id = 0;                        ///< of the allocation: never used again there
-  std::array<std::byte, sizeof(CUipcMemHandle)> handle{}; ///< of the allocation
-  /// 0: an allocation, with a handle. Otherwise it is a run of so many mappings (mappings.h), whose
-  /// descriptors are handed over when it is used for the first time.
+  std::uint64_t address = 0, bytes = 0;        ///< place of the buffer, in its process
+  std::uint64_t allocation = 0, allocated = 0; ///< begin and bytes of the allocation or run
+  std::uint64_t id = 0;                        ///< id of the allocation: never used again there
+  std::array<std::byte, sizeof(CUipcMemHandle)> handle{}; ///< handle of the allocation
+  /// Number of mappings of a run (mappings.h), whose descriptors are handed over when it is first
+  /// used; 0: an allocation, with a handle.
   std::uint64_t mappings = 0;
 
-  /// Whether what another process says of a buffer makes sense.
+  /// Returns whether the values, which come from another process, are consistent.
   bool valid(std::uint64_t expected_bytes) const noexcept {
-    return bytes == expected_bytes && address >= allocation && address - allocation <= allocated &&
+    return bytes == expected_bytes && allocated <= UINT64_MAX - allocation &&
+           address >= allocation && address - allocation <= allocated &&
            bytes <= allocated - (address - allocation);
   }
 };
 
-/// Gives this process's allocations to others. One thread at a time.
+/// Source of this process's allocations for other processes. One thread at a time.
 class MemoryExports {
  public:
-  /// Keeps as many handles; among them may be those of freed allocations.
-  explicit MemoryExports(std::size_t most_known = 1024) : most_known_(most_known) {}
-  std::size_t known() const noexcept { return known_.size() + runs_.size(); } ///< that are kept
-  /// Nothing for memory that cannot be shared (of a pool, managed, mappings without descriptors).
-  /// The context of the memory is current.
+  /// Keeps at most `max_known` handles; among them may be those of freed allocations.
+  explicit MemoryExports(std::size_t max_known = 1024) : max_known_(max_known) {}
+  /// Returns the number of allocations and runs that are kept.
+  std::size_t known() const noexcept { return known_.size() + runs_.size(); }
+  /// Describes a buffer. Returns nothing for memory that cannot be shared (of a pool, managed,
+  /// mappings without descriptors). The context of the memory is current.
   std::optional<SharedMemory> find(const void* buffer, std::size_t bytes);
-  /// References to the memory of a run that find() gave. An error if it is mapped otherwise by now.
+  /// Takes references to the memory of a run that find() gave. Fails if the run has been mapped
+  /// anew.
   Result<PhysicalMemory> hold(const SharedMemory& run);
 
  private:
@@ -54,31 +57,32 @@ class MemoryExports {
   struct Run {
     std::uint64_t id;
     std::vector<MemoryMapping> mappings;
-    bool held = false; ///< hold() was called
+    bool held = false; ///< whether hold() was called
   };
   std::optional<SharedMemory> find_run(CUdeviceptr buffer, std::size_t bytes);
 
-  std::size_t most_known_;
-  std::map<std::uint64_t, Export> known_;                     ///< by where the allocation begins
-  std::map<std::pair<std::uint64_t, std::size_t>, Run> runs_; ///< by where they begin, and how many
+  std::size_t max_known_;
+  std::map<std::uint64_t, Export> known_; ///< exports by begin of the allocation
+  std::map<std::pair<std::uint64_t, std::size_t>, Run> runs_; ///< runs by begin and number
   std::uint64_t runs_made_ = 0;
 };
 
-/// The driver has small allocations in blocks of 2 MiB and maps whole blocks.
+/// Size of the driver's blocks: it places small allocations in blocks of 2 MiB and maps whole
+/// blocks.
 inline constexpr std::uint64_t kDriverBlock = std::uint64_t{2} << 20;
 
 /// Allocations of other processes that are mapped in this one, each as long as it is among the last
-/// kMostMapped that its rank has used, or a graph uses it. A freed allocation stays in the device's
+/// kMaxMapped that its rank has used, or a graph uses it. A freed allocation stays in the device's
 /// memory until then.
-/// What is mapped depends on the calls alone, so it is alike on all ranks that make the same ones.
-/// Runs of mappings may share memory and addresses with each other; one goes when another one is
-/// exactly in its place. One thread at a time.
+/// The mapped set depends on the calls alone, so it is alike on all ranks that make the same calls.
+/// Runs of mappings may share memory and addresses with each other; a run is unmapped when another
+/// one is exactly in its place. One thread at a time.
 class MemoryImports {
  public:
-  static constexpr std::size_t kMostMapped = 64;
+  static constexpr std::size_t kMaxMapped = 64;
 
   explicit MemoryImports(CUcontext context) : context_(context) {}
-  /// No kernel uses the memory any more.
+  /// Unmaps everything; no kernel uses the memory any more.
   ~MemoryImports();
   MemoryImports(const MemoryImports&) = delete;
   MemoryImports& operator=(const MemoryImports&) = delete;
@@ -88,57 +92,57 @@ class MemoryImports {
     return found != mapped_.end() && found->second.allocation == memory.allocation &&
            found->second.allocated == memory.allocated;
   }
-  /// Lets go of what may not be mapped together with `memory`, new memory of `rank`: what it lies
-  /// upon, which has been freed, and older allocations in the same blocks of the driver, which may
-  /// have been. `keep` are ids of memory of `rank` that has not been freed. Follows from the calls
-  /// alone.
+  /// Retires allocations that may not be mapped together with `memory`, new memory of `rank`: those
+  /// at its addresses, which have been freed, and older ones in the same blocks of the driver,
+  /// which may have been. `keep` are ids of memory of `rank` that has not been freed. Depends on
+  /// the calls alone.
   void make_room(int rank, const SharedMemory& memory, std::span<const std::uint64_t> keep);
-  /// The last operation that uses what has been let go of but is still mapped, for those of `rank`
-  /// in the blocks of `memory`, or of all of them; 0 if none.
+  /// Returns the last operation that uses retired memory which is still mapped, for that of `rank`
+  /// in the blocks of `memory`, or (null) all of it; 0 if none.
   std::uint64_t in_the_way(int rank, const SharedMemory* memory) const noexcept;
-  /// The driver has something else of `rank` where `memory` is to be mapped: graphs that use what
-  /// has been let go of there are not launched any more, since that has been freed.
+  /// Unpins retired memory of `rank` in the blocks of `memory`, where the driver has other memory
+  /// mapped: the retired memory has been freed, so graphs that use it are not launched any more.
   void unpin(int rank, const SharedMemory& memory) noexcept;
-  /// Unmaps what has been let go of, as far as the first `passed` operations are all that use it.
-  /// May wait for all streams of the context.
+  /// Unmaps retired memory that only the first `passed` operations use. May wait for all streams of
+  /// the context.
   void close_retired(std::uint64_t passed);
-  /// Maps memory of `rank` for operation `epoch`; make_room() was called. `here`: it belongs to
-  /// this process, which uses its own address. The context is current. `busy` is set if the driver
-  /// has something else of that process there.
+  /// Maps memory of `rank` for operation `epoch`; make_room() was called. `here`: the memory
+  /// belongs to this process, which uses its own address. The context is current. Sets `busy` if
+  /// the driver has something else of that process there.
   Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here, bool& busy);
-  /// As open(), for a run of mappings, which goes to an address of its own. `physical` is all of
-  /// it; `here` what is to be held of it, so that its id stays that of the same memory.
+  /// Maps a run of mappings, as open() does an allocation, at any address. `physical` is all of it;
+  /// with `here` the references to be held, so that the run's id stays that of the same memory.
   Status open_run(int rank, const SharedMemory& run, std::uint64_t epoch, bool here,
                   PhysicalMemory physical);
   /// Unmaps memory that no operation has used since open(), if it is mapped.
   void forget(int rank, const SharedMemory& memory);
-  /// Lets go of everything.
+  /// Retires all memory.
   void forget_all();
-  /// Where the buffer is; has() it. `epoch` is the operation that uses it.
+  /// Returns the address of a buffer that has() found. `epoch` is the operation that uses it.
   std::byte* use(int rank, const SharedMemory& memory, std::uint64_t epoch);
-  /// Keeps the memory of a buffer mapped, which operation `captured` of those that are captured
-  /// into graphs uses, until that has been released. These have numbers of their own, from 1.
+  /// Keeps the memory of a buffer mapped for operation `captured`, until that has been released.
+  /// Operations that are captured into graphs have separate numbers, from 1.
   void pin(int rank, const SharedMemory& memory, std::uint64_t captured);
-  /// The graphs of all captured operations before `first` are gone. Alike on all ranks.
+  /// Declares the graphs of all captured operations before `first` gone. Alike on all ranks.
   void release(std::uint64_t first) noexcept { released_ = std::max(released_, first); }
-  /// Lets go of what is not needed any more. Between operations.
+  /// Retires memory that is not needed any more. Called between operations.
   void trim();
 
  private:
   struct Mapping {
     int rank;
     std::uint64_t id;
-    CUdeviceptr base; ///< here
+    CUdeviceptr base; ///< address in this process
     std::uint64_t allocation, allocated;
-    std::uint64_t used; ///< the last epoch
+    std::uint64_t used; ///< last epoch
     bool here;
-    std::uint64_t pinned = 0; ///< the last captured operation
+    std::uint64_t pinned = 0; ///< last captured operation
     bool run = false;
-    PhysicalMemory held{}; ///< of a run of this rank
-    MappedMemory mapped{}; ///< of a run of another process
+    PhysicalMemory held{}; ///< references to a run of this rank
+    MappedMemory mapped{}; ///< memory of a run of another process
   };
-  /// Whether an allocation that is mapped shares a block of so many bytes with `memory`, or a run
-  /// is in the place of `memory`.
+  /// Returns whether a mapped allocation shares a block of `block` bytes with `memory`, or a run is
+  /// in the place of `memory`.
   static bool overlap(const Mapping& old, const SharedMemory& memory, std::uint64_t block) noexcept;
   using Key = std::pair<int, std::uint64_t>; ///< rank, id
   void retire(std::map<Key, Mapping>::iterator mapping);
@@ -148,7 +152,7 @@ class MemoryImports {
   CUcontext context_;
   std::map<Key, Mapping> mapped_;
   std::vector<Mapping> retired_;
-  std::uint64_t released_ = 1; ///< the first captured operation that is not
+  std::uint64_t released_ = 1; ///< first captured operation that has not been released
 };
 
 } // namespace whorl::gpu

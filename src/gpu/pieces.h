@@ -1,6 +1,6 @@
 #pragma once
 
-// How the threads of an interpreter's block (interpret.h) move one piece of a message: from all
+// Moving of one piece of a message by the threads of an interpreter's block (interpret.h): from all
 // operands to all targets in one pass, with the loops of combine.h.
 
 #include "gpu/combine.h"
@@ -9,28 +9,28 @@
 namespace whorl::gpu {
 namespace {
 
-/// Chunks that lie side by side in the source and in the target of a step, and what of the messages
-/// belongs to them.
+/// Chunks that are contiguous in the source and in the target of a step, with their part of the
+/// messages.
 struct Piece {
   std::int32_t sources, destinations;
   std::int32_t divisor;
   Segment::Access access;
-  std::uint64_t offset; ///< in the messages, in bytes
+  std::uint64_t offset; ///< offset in the messages, in bytes
   std::uint64_t elements;
-  std::uint32_t behind; ///< chunks of the step before the next piece
+  std::uint32_t behind; ///< number of chunks of the step before the next piece
 };
 
-/// What the threads of a block share.
+/// Memory that the threads of a block share.
 struct BlockMemory {
-  // By place among the operands and targets: where offset 0 of the messages is, or would be.
+  // Addresses of offset 0 of the messages, by place among the operands and targets.
   const std::byte* sources[kMaxRanks + 1];
   std::byte* targets[kMaxRanks + 1];
   Piece piece;
-  std::uint64_t sent[kMaxRanks], taken[kMaxRanks]; ///< by peer
+  std::uint64_t sent[kMaxRanks], taken[kMaxRanks]; ///< counts by peer
 };
 
-/// Tells the compiler that an address which stands in the memory of a block is none of that memory:
-/// accesses get shorter, and what has been read there need not be read again after each of them.
+/// Tells the compiler that an address stored in the memory of a block is not in that memory:
+/// accesses get shorter, and values read from there need not be read again after each access.
 template <class T>
 WHORL_HOST_DEVICE T* on_device(T* data) {
 #ifdef __CUDA_ARCH__
@@ -39,7 +39,7 @@ WHORL_HOST_DEVICE T* on_device(T* data) {
   return data;
 }
 
-/// The operands of a piece. 0: as many as it says.
+/// Operands of a piece. 0: as many as the piece says.
 template <int kSources>
 class PieceOperands {
  public:
@@ -61,7 +61,8 @@ class PieceOperands {
   }
   WHORL_HOST_DEVICE std::uint64_t count() const { return elements_; }
   WHORL_HOST_DEVICE std::int32_t divisor() const { return memory_.piece.divisor; }
-  /// Two operands are the common case, and the rare ones have no code of their own for it.
+  /// Returns the alignment of the addresses. With two operands it is known: the code for rare cases
+  /// is left out.
   WHORL_HOST_DEVICE Segment::Access access() const {
     if constexpr (kSources == 2) return Segment::Access::kVector;
     return memory_.piece.access;
@@ -73,8 +74,7 @@ class PieceOperands {
   const std::byte* sources_[kSources > 0 ? kSources : 1];
 };
 
-/// Copies a piece of elements of type T as they are, bit by bit, which combining would not leave
-/// them.
+/// Copies a piece of elements of type T bit by bit; combining could change the bits.
 template <class T>
 WHORL_HOST_DEVICE void copy_piece(const BlockMemory& memory, Lane threads) {
   const PieceOperands<1> operands(memory);
@@ -114,7 +114,7 @@ struct BitsOf<8> {
   using Type = std::uint64_t;
 };
 
-/// How the elements of an operation are moved. Of programs in which nothing is combined, elements
+/// Way in which the elements of an operation are moved. In programs that combine nothing, elements
 /// are bytes.
 struct Copies {
   WHORL_HOST_DEVICE static std::uint64_t element() { return 1; }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a launch of the interpreter (interpret.h) is told: schedules in a form for the device, and
+// Parameters of a launch of the interpreter (interpret.h): schedules in a form for the device, and
 // one operation. Plain bytes, without any pointer in the programs, so that a launch is a kernel
 // parameter.
 
@@ -11,25 +11,25 @@
 
 namespace whorl::gpu {
 
-/// Of ProgramStep::flags.
+/// Flags of ProgramStep::flags.
 enum StepFlag : std::uint8_t {
   kReadsSource = 1, ///< the rank's own chunks are an operand
   kWritesTarget = 2,
   kCombines = 4,      ///< several operands; otherwise one is copied
   kReadsTarget = 8,   ///< the target is the first operand
   kAllPresent = 16,   ///< the result has all contributions: averages are divided
-  kWaitsForLane = 32, ///< nothing else: rx is the lane, chunk the step
+  kWaitsForLane = 32, ///< the step only waits for a lane: rx is the lane, chunk its step
 };
 enum class ProgramBuffer : std::uint8_t { kInput, kOutput, kScratch };
 
-/// A Step (schedule/schedule.h) with what follows from its operations spelled out.
+/// Step (schedule/schedule.h) with the consequences of its operations spelled out.
 struct ProgramStep {
   std::uint8_t flags = 0;
   ProgramBuffer src = ProgramBuffer::kInput;
   ProgramBuffer dst = ProgramBuffer::kOutput;
-  std::uint8_t fan_in = 0, fan_out = 0; ///< peers from rx, and from tx on
-  std::uint8_t rx = 0, tx = 0;          ///< in the peers of the lane
-  std::uint8_t own_at = 0;              ///< operands before the rank's own, in ascending order
+  std::uint8_t fan_in = 0, fan_out = 0; ///< numbers of peers from rx, and from tx on
+  std::uint8_t rx = 0, tx = 0;          ///< indices in the peers of the lane
+  std::uint8_t own_at = 0; ///< number of operands before the rank's own, in ascending order
   std::uint16_t chunk = 0, dst_chunk = 0;
   std::int16_t stride = 0;
   std::uint16_t count = 1;
@@ -39,71 +39,69 @@ static_assert(sizeof(ProgramStep) == 18);
 
 struct ProgramLane {
   std::uint16_t channel = 0;
-  std::uint16_t first_step = 0, steps = 0; ///< in those of the program
+  std::uint16_t first_step = 0, steps = 0; ///< range in the steps of the program
   std::uint16_t first_peer = 0, peers = 0;
 };
 
-/// One rank's schedule; its lanes, steps, scratch chunks (16 bits: the index within a block that
+/// Schedule of one rank; its lanes, steps, scratch chunks (16 bits: the index within a block that
 /// each stands for) and peers (8 bits) follow, at these distances from its start.
 struct Program {
   std::uint16_t lanes = 0;
   std::uint16_t input_chunks = 0, output_chunks = 0, scratch_chunks = 0;
   std::uint16_t lanes_at = 0, steps_at = 0, scratch_at = 0, peers_at = 0;
-  std::uint16_t bytes = 0;        ///< of all, a multiple of 2
-  std::uint16_t lanes_wait = 0;   ///< 1: some for each other
-  std::uint16_t peers_repeat = 0; ///< 1: a rank has two places among a lane's peers
+  std::uint16_t bytes = 0;        ///< size of everything, a multiple of 2
+  std::uint16_t lanes_wait = 0;   ///< flag, 1: some lanes wait for each other
+  std::uint16_t peers_repeat = 0; ///< flag, 1: a rank has two places among a lane's peers
 };
 
-/// What a block waited for when it gave up. In host memory; written by the first block of a rank
-/// that does.
+/// Report of the wait in which a rank's first block failed. In host memory; that block writes it.
 struct Report {
-  std::uint32_t state;   ///< 0: none; 1: all fields are written
-  std::uint32_t expired; ///< 1: by the clock; 0: because the others had given up
-  std::uint32_t peer;    ///< rank waited for; its own where it is a lane
-  std::uint32_t phase;   ///< WaitPhase
+  std::uint32_t state;   ///< flag, 1: all fields are written; 0: none
+  std::uint32_t expired; ///< flag, 1: the timeout passed; 0: other blocks had failed
+  std::uint32_t peer;    ///< rank waited for; the own rank if a lane
+  std::uint32_t phase;   ///< value of WaitPhase
   std::uint32_t lane, step;
   std::uint64_t window;
-  std::uint64_t operation, count, timeout_ns; ///< those of the launch
+  std::uint64_t operation, count, timeout_ns; ///< values of the launch
 };
 enum class WaitPhase : std::uint32_t { kReceiving, kSending, kLane };
 
-/// One operation on the ranks of one device, as a block is told of it. Ranks on other devices get a
-/// launch of their own at the same time, alike but for the ranks.
+/// One operation on the ranks of one device, as parameter of its blocks. Ranks on other devices get
+/// another launch at the same time, alike but for the ranks.
 ///
 /// A schedule is run once for each window of the vector (exec/chunk_map.h). Windows do not depend
-/// on each other, so `instances` copies of the schedule share them: instance i does windows i,
-/// i + instances, …, on FIFOs of its own. Block x of a rank is lane x % lanes of instance x /
-/// lanes.
+/// on each other, so `instances` copies of the schedule share them: instance i does windows i, i +
+/// instances, …, on separate FIFOs. Block x of a rank is lane x % lanes of instance x / lanes.
 struct Launch {
   struct Rank {
     const std::byte* input;
     std::byte* output;
-    std::byte* scratch; ///< scratch_bytes for each instance
+    std::byte* scratch; ///< address of scratch_bytes for each instance
     std::uint32_t rank;
-    std::uint32_t program; ///< bytes from the start of the programs
+    std::uint32_t program; ///< offset in bytes from the start of the programs
   };
   static constexpr std::size_t kProgramBytes = 1280;
 
   // The vector, in elements, as in ChunkMap.
   std::uint64_t count, chunk, window, windows;
   std::uint32_t chunks_per_block;
-  std::int32_t divisor; ///< of sums: above 1 divides
+  std::int32_t divisor; ///< divisor of sums: above 1 divides
   std::uint32_t instances;
-  std::uint32_t lanes;         ///< most of any rank
-  std::uint32_t lane_channels; ///< FIFOs of an instance to each peer
+  std::uint32_t lanes;         ///< largest number of lanes of any rank
+  std::uint32_t lane_channels; ///< number of FIFOs of an instance to each peer
   std::uint32_t n_ranks;
-  std::uint32_t stops_first;   ///< 1: blocks look at `stop` before they begin
+  std::uint32_t stops_first;   ///< flag, 1: blocks read `stop` before they begin
   std::uint64_t scratch_bytes; ///< multiple of 128
-  std::uint64_t timeout_ns;    ///< without progress
-  std::uint64_t operation;     ///< for the report
+  std::uint64_t timeout_ns;    ///< longest time without progress
+  std::uint64_t operation;     ///< number for the report
   FifoLayout fifos;
-  std::uint32_t* stop;           ///< in host memory: not 0 ends all launches
-  Report* reports;               ///< in host memory, by rank
-  const std::byte* programs;     ///< null: those below
-  std::byte* regions[kMaxRanks]; ///< of all ranks, as this device reaches them
+  std::uint32_t* stop;           ///< word in host memory: not 0 ends all launches
+  Report* reports;               ///< reports in host memory, by rank
+  const std::byte* programs;     ///< programs; null: those below
+  std::byte* regions[kMaxRanks]; ///< regions of all ranks, as this device reaches them
   Rank ranks[kMaxRanks];
   alignas(8) std::byte inline_programs[kProgramBytes];
 };
-static_assert(sizeof(Launch) <= 4096); // what every device takes as a parameter
+static_assert(sizeof(Launch) <= 4096); // limit of parameters on every device
 
 } // namespace whorl::gpu

@@ -11,20 +11,20 @@
 
 namespace whorl::gpu {
 
-/// What a stream does with 32-bit words that others see, one after the other. Whoever sees a word
-/// that it has written sees all that came before in the stream.
+/// Operations of a stream on 32-bit words that other processes or devices see, in order. A reader
+/// that sees a word written by the stream sees all writes before it in the stream.
 class StreamWords {
  public:
-  static constexpr std::size_t kMost = 255; ///< what the driver takes at once
+  static constexpr std::size_t kMaxOperations = 255; ///< limit of the driver
 
   void write(CUdeviceptr word, std::uint32_t value) noexcept {
     CUstreamBatchMemOpParams& one = add();
     one.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
     one.writeValue.address = word;
     one.writeValue.value = value;
-    one.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT; // after all that was written before
+    one.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT; // after all earlier writes
   }
-  /// Until the word is `value`; with GEQ, `value` or beyond in the order of a circle.
+  /// Waits until the word is `value`; with GEQ, `value` or beyond in cyclic order.
   void wait(CUdeviceptr word, std::uint32_t value, CUstreamWaitValue_flags how) noexcept {
     CUstreamBatchMemOpParams& one = add();
     one.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
@@ -43,7 +43,7 @@ class StreamWords {
     return operations_[count_++];
   }
 
-  std::array<CUstreamBatchMemOpParams, kMost> operations_;
+  std::array<CUstreamBatchMemOpParams, kMaxOperations> operations_;
   unsigned count_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// How a thread of a kernel moves 16 bytes, also between addresses that are not alike modulo 16. As
-// combine.h, one source text for the device and for the tests on the host.
+// Access of a thread to 16 bytes, also between addresses that differ modulo 16. As combine.h, one
+// source text for the device and for the tests on the host.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,15 +21,15 @@ namespace {
 
 inline constexpr std::uint64_t kVectorBytes = 16;
 
-/// 16 bytes, the widest access of a thread.
+/// Vector of 16 bytes, the widest access of a thread.
 struct alignas(kVectorBytes) [[gnu::may_alias]] Vector {
   std::uint32_t words[4];
 };
 
-/// A thread's place among those of a segment.
+/// Place of a thread among those of a segment.
 struct Lane {
   std::uint64_t index, count;
-  /// In the other order: edges go to threads that have the fewest vectors.
+  /// Returns the place in reverse order: edges go to threads that have the fewest vectors.
   WHORL_HOST_DEVICE Lane reversed() const { return {count - 1 - index, count}; }
 };
 
@@ -38,13 +38,13 @@ struct [[gnu::packed, gnu::may_alias]] Anywhere {
   T value;
 };
 
-/// How a range of elements is divided: some elements, whole vectors, some elements.
+/// Division of a range of elements: some elements, whole vectors, some elements.
 struct Division {
-  std::uint64_t head; ///< elements before the first vector
+  std::uint64_t head; ///< number of elements before the first vector
   std::uint64_t vectors;
-  std::uint64_t edges; ///< elements before the first vector and after the last
+  std::uint64_t edges; ///< number of elements before the first vector and after the last
 
-  /// Vectors at addresses that are divisible by 16.
+  /// Divides at addresses that are divisible by 16.
   WHORL_HOST_DEVICE static Division aligned(const void* data, std::uint64_t count,
                                             std::uint64_t size) {
     const std::uint64_t head = before_aligned(data) / size;
@@ -52,7 +52,7 @@ struct Division {
     const std::uint64_t vectors = (count - head) * size / kVectorBytes;
     return {head, vectors, count - vectors * (kVectorBytes / size)};
   }
-  /// The same, for what Window reads elsewhere: a vector has 16 bytes before it and after it.
+  /// Divides for reads by Window: a vector has 16 bytes before it and after it.
   WHORL_HOST_DEVICE static Division windowed(const void* data, std::uint64_t count,
                                              std::uint64_t size) {
     const std::uint64_t head = before_aligned(data) + kVectorBytes;
@@ -61,7 +61,7 @@ struct Division {
     const std::uint64_t vectors = (bytes - head) / kVectorBytes - 1;
     return {head / size, vectors, count - vectors * (kVectorBytes / size)};
   }
-  /// Of edge `i`, the number of its element.
+  /// Returns the number of the element of edge `i`.
   WHORL_HOST_DEVICE std::uint64_t element(std::uint64_t i, std::uint64_t size) const {
     return i < head ? i : i + vectors * (kVectorBytes / size);
   }
@@ -87,24 +87,25 @@ WHORL_HOST_DEVICE void store_in_parts(std::byte* to, const Vector& vector) {
   }
 }
 
-/// Writes 16 bytes to an address that is divisible by kLeast, in the widest parts that it allows.
-template <std::size_t kLeast>
+/// Writes 16 bytes to an address that is divisible by kAlignment, in the widest parts that the
+/// address allows.
+template <std::size_t kAlignment>
 WHORL_HOST_DEVICE void store_anywhere(std::byte* to, const Vector& vector) {
   const auto address = reinterpret_cast<std::uintptr_t>(to);
   if (address % 16 == 0) {
     *reinterpret_cast<Vector*>(to) = vector;
-  } else if (kLeast == 8 || address % 8 == 0) {
+  } else if (kAlignment == 8 || address % 8 == 0) {
     store_in_parts<std::uint64_t>(to, vector);
-  } else if (kLeast == 4 || address % 4 == 0) {
-    if constexpr (kLeast <= 4) store_in_parts<std::uint32_t>(to, vector);
-  } else if (kLeast == 2 || address % 2 == 0) {
-    if constexpr (kLeast <= 2) store_in_parts<std::uint16_t>(to, vector);
+  } else if (kAlignment == 4 || address % 4 == 0) {
+    if constexpr (kAlignment <= 4) store_in_parts<std::uint32_t>(to, vector);
+  } else if (kAlignment == 2 || address % 2 == 0) {
+    if constexpr (kAlignment <= 2) store_in_parts<std::uint16_t>(to, vector);
   } else {
-    if constexpr (kLeast == 1) store_in_parts<std::uint8_t>(to, vector);
+    if constexpr (kAlignment == 1) store_in_parts<std::uint8_t>(to, vector);
   }
 }
 
-/// 16 bytes at addresses that are divisible by 16.
+/// Access to 16 bytes at addresses that are divisible by 16.
 struct Direct {
   Vector vector;
 
@@ -112,14 +113,14 @@ struct Direct {
     vector = *reinterpret_cast<const Vector*>(from);
   }
   WHORL_HOST_DEVICE Vector get(const std::byte*) const { return vector; }
-  template <std::size_t kLeast>
+  template <std::size_t kAlignment>
   WHORL_HOST_DEVICE static void store(std::byte* to, const Vector& vector) {
     *reinterpret_cast<Vector*>(to) = vector;
   }
 };
 
-/// 16 bytes from any address, by the two vectors that they lie in: what is in these but not in the
-/// 16 bytes may be changed meanwhile. Where the address is divisible by 16 it is read twice.
+/// Read of 16 bytes from any address, by the two vectors that they lie in: the other bytes of these
+/// may be changed meanwhile. If the address is divisible by 16, one vector is read twice.
 struct Window {
   Vector low, high;
 
@@ -129,7 +130,8 @@ struct Window {
     low = *reinterpret_cast<const Vector*>(begin);
     high = *reinterpret_cast<const Vector*>(begin + (shift == 0 ? 0 : kVectorBytes));
   }
-  /// `from` as for load(), which is another step so that many loads come before the first use.
+  /// Returns the 16 bytes; `from` as for load(). A separate step, so that many loads come before
+  /// the first use.
   WHORL_HOST_DEVICE Vector get(const std::byte* from) const {
     const std::uint32_t shift = misalignment(from);
     std::uint32_t words[8];
@@ -150,10 +152,10 @@ struct Window {
     }
     return result;
   }
-  /// `to` is divisible by kLeast.
-  template <std::size_t kLeast>
+  /// Writes 16 bytes; `to` is divisible by kAlignment.
+  template <std::size_t kAlignment>
   WHORL_HOST_DEVICE static void store(std::byte* to, const Vector& vector) {
-    store_anywhere<kLeast>(to, vector);
+    store_anywhere<kAlignment>(to, vector);
   }
 
  private:

@@ -33,7 +33,7 @@ void align(Work& work, std::size_t element_size) noexcept {
   }
 }
 
-int most_sources(const Work& work) noexcept {
+int max_sources(const Work& work) noexcept {
   const Segment* const begin = work.segments;
   const Segment* const most =
       std::max_element(begin, begin + work.n_segments,
@@ -41,12 +41,12 @@ int most_sources(const Work& work) noexcept {
   return work.n_segments == 0 ? 0 : most->sources;
 }
 
-Grid grid_of(const Work& work, std::size_t element_size, unsigned most_blocks) noexcept {
-  constexpr unsigned kLeastThreads = 128;
+Grid grid_of(const Work& work, std::size_t element_size, unsigned max_blocks) noexcept {
+  constexpr unsigned kMinThreads = 128;
   const auto segments = static_cast<unsigned>(std::max(1, work.n_segments));
-  const std::size_t most = std::max(1U, most_blocks / segments);
+  const std::size_t most = std::max(1U, max_blocks / segments);
   const std::size_t vectors = (work.count * element_size + kVectorBytes - 1) / kVectorBytes;
-  unsigned threads = kLeastThreads;
+  unsigned threads = kMinThreads;
   while (threads < unsigned{kThreads} && threads * most < vectors) threads *= 2;
   const std::size_t useful = std::max<std::size_t>(1, (vectors + threads - 1) / threads);
   return {static_cast<unsigned>(std::min(useful, most)), threads};

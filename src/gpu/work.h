@@ -7,30 +7,30 @@ namespace whorl::gpu {
 
 inline constexpr int kMaxBuffers = 64;
 inline constexpr int kMaxSegments = 64;
-/// Of a block of every kernel, at most.
+/// Largest number of threads of a block of every kernel.
 inline constexpr int kThreads = 512;
 
-/// A range of elements to be combined: the same elements of some consecutive sources, to the same
+/// Range of elements to be combined: the same elements of some consecutive sources, to the same
 /// place of some consecutive destinations.
 struct Segment {
-  std::uint64_t source_offset = 0; ///< bytes from the start of every source
+  std::uint64_t source_offset = 0; ///< offset in bytes from the start of every source
   std::uint64_t destination_offset = 0;
   std::uint8_t first_source = 0;
-  std::uint8_t sources = 0; ///< at least 1
+  std::uint8_t sources = 0; ///< number, at least 1
   std::uint8_t first_destination = 0;
-  std::uint8_t destinations = 0; ///< at least 1
-  /// How the addresses are aligned; set by align(). kVector: all alike modulo 16 and each to an
-  /// element; kElement: each to an element; kByte: not at all. Only with kByte are
-  /// elements moved one by one.
+  std::uint8_t destinations = 0; ///< number, at least 1
+  /// Alignment of the addresses; set by align(). kVector: all equal modulo 16 and each to an
+  /// element; kElement: each to an element; kByte: none. Only with kByte are elements moved one by
+  /// one.
   enum class Access : std::uint8_t { kByte, kElement, kVector };
   Access access = Access::kByte;
 };
 
-/// What one launch does: for each segment,
+/// Work of one launch: for each segment,
 ///     destinations[i] = sources[i] ⊕ sources[i] ⊕ …        i < count
-/// combined from the first source to the last, rounded once. It is the parameter of the kernels, so
-/// it is kept below the 4 KiB that every device allows. A destination may be a source at the same
-/// place, and overlaps nothing otherwise.
+/// combined from the first source to the last, rounded once. Work is the parameter of the kernels,
+/// so it is kept below the 4 KiB that every device allows. A destination may be a source at the
+/// same place, and overlaps nothing otherwise.
 ///
 /// The collectives of ranks whose memory one device reaches are such a launch:
 ///     allreduce       1 segment, N sources, N destinations
@@ -40,25 +40,25 @@ struct Work {
   const std::byte* sources[kMaxBuffers];
   std::byte* destinations[kMaxBuffers];
   Segment segments[kMaxSegments];
-  std::uint64_t count = 0; ///< elements of every segment
+  std::uint64_t count = 0; ///< number of elements of every segment
   std::int32_t n_segments = 0;
-  std::int32_t divisor = 1; ///< of sums: above 1 divides, see ReduceKernel
-  /// If not null, nothing is done once the word is not 0: the memory may not be there any more.
+  std::int32_t divisor = 1; ///< divisor of sums: above 1 divides, see ReduceKernel
+  /// Word that cancels the launch once it is not 0, because the memory may be gone; or null.
   const std::uint32_t* cancelled = nullptr;
 };
 static_assert(sizeof(Work) <= 4096);
 
 /// Sets `access` of all segments for elements of `element_size` bytes.
 void align(Work& work, std::size_t element_size) noexcept;
-/// The largest number of sources of a segment.
-int most_sources(const Work& work) noexcept;
+/// Returns the largest number of sources of a segment.
+int max_sources(const Work& work) noexcept;
 
-/// Of a launch, for each segment.
+/// Size of a launch, for each segment.
 struct Grid {
   unsigned blocks, threads;
 };
-/// A thread for each vector as long as the device has room for `most_blocks` blocks in all; small
-/// work is spread over many small blocks.
-Grid grid_of(const Work& work, std::size_t element_size, unsigned most_blocks) noexcept;
+/// Gives each vector a thread as long as the device has room for `max_blocks` blocks in all;
+/// spreads small work over many small blocks.
+Grid grid_of(const Work& work, std::size_t element_size, unsigned max_blocks) noexcept;
 
 } // namespace whorl::gpu

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <type_traits>
 
-/// Marks functions that are also meant for a device compiler. On the host they are always inlined:
-/// the files that use them are compiled for several instruction sets, and an out-of-line copy made
-/// for one of these must never be the one that the linker keeps for all.
+/// Marker of functions that are also meant for a device compiler. On the host they are always
+/// inlined: the files that use them are compiled for several instruction sets, and an out-of-line
+/// copy made for one of these must never be the one that the linker keeps for all.
 #if defined(__CUDACC__)
 #define WHORL_HOST_DEVICE __host__ __device__ __forceinline__
 #else
@@ -14,8 +14,9 @@
 
 namespace whorl {
 
-/// `condition ? yes : no` for integers, as arithmetic: compilers turn it into a vector blend, while
-/// they make branches of some conditional expressions, and then the whole loop is scalar.
+/// Returns `condition ? yes : no` for integers, by arithmetic: compilers turn it into a vector
+/// blend, while they make branches of some conditional expressions, and then the whole loop is
+/// scalar.
 template <class T>
 requires std::is_integral_v<T> WHORL_HOST_DEVICE T select(bool condition, T yes, T no) {
   using Bits = std::make_unsigned_t<T>;
@@ -24,13 +25,13 @@ requires std::is_integral_v<T> WHORL_HOST_DEVICE T select(bool condition, T yes,
                         (static_cast<Bits>(no) & static_cast<Bits>(~mask)));
 }
 
-/// The same for vectors, element by element; `mask` is what a comparison of vectors gives.
+/// Selects from vectors, element by element; `mask` is the result of a vector comparison.
 template <class Mask, class T>
 requires(!std::is_arithmetic_v<T>) WHORL_HOST_DEVICE T select(Mask mask, T yes, T no) {
   return mask ? yes : no;
 }
 
-/// A floating format of one sign bit, `kExponentBits` and `kMantissaBits`, in 16 or 8 bits. With
+/// Floating format of one sign bit, `kExponentBits` and `kMantissaBits`, in 16 or 8 bits. With
 /// `kIeee` the largest exponent means infinity and NaN; without, as in OCP E4M3, only the code of
 /// all ones is NaN and there is no infinity.
 template <int kExponentBits, int kMantissaBits, bool kIeee>
@@ -38,23 +39,23 @@ struct SmallFloat {
   using Bits = std::conditional_t<kExponentBits + kMantissaBits == 15, std::uint16_t, std::uint8_t>;
 
   static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
-  /// All bits but the sign. Ordered as integers, magnitudes are ordered as numbers.
+  /// Mask of all bits but the sign. Magnitudes have the same order as integers and as numbers.
   static constexpr std::uint32_t kMagnitude = (1u << (kExponentBits + kMantissaBits)) - 1;
   static constexpr std::uint32_t kExponent = kMagnitude >> kMantissaBits << kMantissaBits;
-  /// Magnitudes from here on are NaN.
+  /// Smallest magnitude that is NaN; all above are, too.
   static constexpr std::uint32_t kFirstNan = kIeee ? kExponent + 1 : kMagnitude;
-  /// The NaN that every operation returns: positive and quiet.
+  /// NaN that every operation returns: positive and quiet.
   static constexpr std::uint32_t kNan =
       kIeee ? kExponent | (1u << (kMantissaBits - 1)) : kMagnitude;
-  /// What a number too large for the format becomes: infinity, or the largest finite number.
+  /// Magnitude of a number too large for the format: infinity, or the largest finite number.
   static constexpr std::uint32_t kOverflow = kFirstNan - 1;
 
-  /// The largest finite number, as the bits of a float32.
+  /// Largest finite number, as the bits of a float32.
   static constexpr std::uint32_t kLargest =
       ((kFirstNan - (kIeee ? 2 : 1)) << (23 - kMantissaBits)) +
       (static_cast<std::uint32_t>(127 - kBias) << 23);
 
-  /// Exact.
+  /// Converts to float, exactly.
   WHORL_HOST_DEVICE static float decode(Bits bits) {
     if constexpr (kExponentBits == 8) {
       return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << kShift);
@@ -74,12 +75,14 @@ struct SmallFloat {
     }
   }
 
-  /// To nearest, ties to even. Too large (infinity included): kOverflow. NaN: kNan.
+  /// Rounds to nearest, ties to even. Gives kOverflow for too large numbers (infinity included),
+  /// kNan for NaN.
   WHORL_HOST_DEVICE static Bits encode(float value) {
     return static_cast<Bits>(encode_as<std::uint32_t>(value));
   }
 
-  /// encode() of float and uint32_t, or of vectors of them: the code in the low bits of a word.
+  /// Does encode() for float and uint32_t, or vectors of them: the code is in the low bits of a
+  /// word.
   template <class Word, class Value>
   WHORL_HOST_DEVICE static Word encode_as(Value value) {
     const Word bits = __builtin_bit_cast(Word, value);
@@ -115,7 +118,7 @@ struct SmallFloat {
   static constexpr std::uint32_t kFloatNan = 0x7fc00000u;
   static constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kBias) << 23;
   static constexpr std::uint32_t kFirstNormal = kRebias + (1u << 23);
-  /// The float32 above which even the exponent is too large; below, rounding may still overflow.
+  /// Smallest float32 bits whose exponent is too large; below, rounding may still overflow.
   static constexpr std::uint32_t kTooLarge = (kOverflow << kShift) + kRebias;
   static constexpr float kUnit = power_of_two(kExponentBits == 8 ? 0 : 1 - kBias - kMantissaBits);
   static constexpr float kMagic = power_of_two(1 - kBias - kMantissaBits + 23);

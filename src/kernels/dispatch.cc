@@ -23,7 +23,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kSimdNames{"scalar", "avx2", "avx512", "neon"};
 constexpr std::array<Simd, 4> kBestFirst{Simd::kAvx512, Simd::kAvx2, Simd::kNeon, Simd::kScalar};
 
-/// Null if this build has none.
+/// Returns the table of `simd`, or null if this build has none.
 const kernels::KernelTable* table_of(Simd simd) noexcept {
   switch (simd) {
     case Simd::kScalar:
@@ -52,8 +52,8 @@ bool ask_for_f16c() noexcept {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-/// Asked once: in a virtual machine the instruction goes to the hypervisor, which takes
-/// microseconds.
+/// Returns whether the processor has F16C. Asks it once: in a virtual machine the instruction goes
+/// to the hypervisor, which takes microseconds.
 bool has_f16c() noexcept {
   static const bool has = ask_for_f16c();
   return has;
@@ -84,7 +84,7 @@ std::string_view name_of(Simd simd) noexcept { return kSimdNames[static_cast<std
 bool supported(Simd simd) noexcept {
   if (table_of(simd) == nullptr) return false;
 #if defined(__x86_64__)
-  // The builtins also ask whether the operating system saves the wide registers.
+  // The builtins also check that the operating system saves the wide registers.
   if (simd == Simd::kAvx2) return __builtin_cpu_supports("avx2") != 0 && has_f16c();
   if (simd == Simd::kAvx512) {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
@@ -104,9 +104,11 @@ ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept {
   return supported_table(simd).rows[static_cast<std::size_t>(type)].reduce[index_of(op)];
 }
 
-StreamCopy stream_copy(Simd simd) noexcept { return supported_table(simd).stream_copy; }
+NontemporalCopy nontemporal_copy(Simd simd) noexcept {
+  return supported_table(simd).nontemporal_copy;
+}
 
-void stream_fence() noexcept {
+void nontemporal_fence() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
 #endif
@@ -119,8 +121,9 @@ AverageScale average_scale(DataType type, int ranks) noexcept {
     std::memcpy(scale.factor.bytes.data(), &factor, sizeof factor);
     scale.k = k;
   };
-  // Partial sums that are rounded up time and again get larger than the sum of the largest numbers:
-  // the fewer digits, the fewer ranks that takes. `least` is the k of the smallest power of two.
+  // Partial sums that are rounded up repeatedly exceed the sum of the largest numbers: with fewer
+  // digits, from fewer ranks on. `room` makes up for that; `least` is the k of the smallest power
+  // of two.
   const auto set_small = [&]<class Float>(Float, int room, int least) {
     k = std::min(k + room, least);
     set(Float::encode(std::ldexp(1.0F, -k)));

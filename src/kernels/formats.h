@@ -1,14 +1,14 @@
 #pragma once
 
-// How kernels see the elements of a buffer. A format has
+// Formats: types and conversions of a buffer's elements in kernels. A format has
 //   Storage                 the type in memory
 //   Value                   the type that is combined
 //   load(Storage) -> Value, store(Value) -> Storage
 //   divide(Value, divisor, scaled)  where averages exist; see Averaging
 //   kScalesOperands         where averages exist: whether inputs are multiplied by
 //                           inverse_power<Value>(k) before they are summed to an average
-//   kLanes                  0, or how many elements at a time load_lanes(address) and
-//                           store_lanes(address, values) convert; see lanes.h
+//   kLanes                  0, or number of elements that load_lanes(address) and
+//                           store_lanes(address, values) convert at once; see lanes.h
 // Everything is in an unnamed namespace and inlined, because each instruction set compiles its own.
 
 #include <cstddef>
@@ -21,14 +21,14 @@
 namespace whorl::kernels {
 namespace {
 
-/// The least k with 2^k ≥ n, for n from 1 on.
+/// Returns the least k with 2^k ≥ n, for n from 1 on.
 WHORL_HOST_DEVICE constexpr int ceil_log2(int n) {
   int k = 0;
   while (k < 30 && (1 << k) < n) ++k;
   return k + (n > (1 << 30) ? 1 : 0);
 }
 
-/// 2^-k for k from 0 to 126.
+/// Returns 2^-k for k from 0 to 126.
 template <class T>
 WHORL_HOST_DEVICE constexpr T inverse_power(int k) {
   if constexpr (sizeof(T) == 4) {
@@ -38,7 +38,7 @@ WHORL_HOST_DEVICE constexpr T inverse_power(int k) {
   }
 }
 
-/// Values as they are: integers under min, max and bitwise operators, and partial
+/// Format of values without conversion: integers under min, max and bitwise operators, and partial
 /// results.
 template <class T>
 struct Plain {
@@ -57,7 +57,7 @@ struct Plain {
   }
 };
 
-/// Integers under sum and product, which wrap; unsigned arithmetic does so by definition.
+/// Format of integers under sum and product, which wrap; unsigned arithmetic does so by definition.
 template <class T>
 struct Wrapping {
   using Storage = T;
@@ -66,9 +66,9 @@ struct Wrapping {
   static constexpr bool kScalesOperands = false;
   WHORL_HOST_DEVICE static Value load(T value) { return static_cast<Value>(value); }
   WHORL_HOST_DEVICE static T store(Value value) { return static_cast<T>(value); }
-  /// Rounds towards zero. Processors have no vector division of integers, but the quotient of two
-  /// integers of w bits in a floating type of 2w bits of precision never rounds up to the next
-  /// integer.
+  /// Divides, rounding towards zero. Processors have no vector division of integers, but the
+  /// quotient of two integers of w bits in a floating type of 2w bits of precision never rounds up
+  /// to the next integer.
   WHORL_HOST_DEVICE static Value divide(Value value, int divisor, int /*scaled*/) {
     if constexpr (sizeof(T) == 8) {
       return static_cast<Value>(static_cast<T>(value) / static_cast<T>(divisor));
@@ -80,8 +80,8 @@ struct Wrapping {
   }
 };
 
-/// Truth values: any byte but 0 is true. Combined as 0 and 1, of which the maximum is "or" and the
-/// minimum is "and".
+/// Format of truth values: any byte but 0 is true. Truth values are combined as 0 and 1, whose
+/// maximum is "or" and whose minimum is "and".
 struct Truth {
   using Storage = std::uint8_t;
   using Value = std::uint8_t;
@@ -90,9 +90,9 @@ struct Truth {
   WHORL_HOST_DEVICE static Storage store(Value value) { return value; }
 };
 
-/// float and double. Which payload and sign a NaN gets depends on the processor and on the order
-/// of the operands, which compilers swap; one NaN for all makes the bits the same everywhere.
-/// There is no wider type to sum in, so the operands of an average are scaled.
+/// Format of float and double. Payload and sign of a NaN depend on the processor and on the order
+/// of the operands, which compilers swap; one NaN for all makes the bits the same everywhere. There
+/// is no wider type to sum in, so the operands of an average are scaled.
 template <class T>
 struct Real {
   using Storage = T;
@@ -108,8 +108,8 @@ struct Real {
   }
 };
 
-/// SmallFloat, combined in float32. That has room for the sum of any inputs unless its exponents
-/// are the type's own.
+/// Format of a SmallFloat, combined in float32. float32 has room for the sum of any inputs unless
+/// the type's exponents are as large.
 template <class Float>
 struct Widened : Lanes<Float> {
   using Storage = typename Float::Bits;
@@ -117,8 +117,8 @@ struct Widened : Lanes<Float> {
   static constexpr bool kScalesOperands = Float::kBias == 127;
   WHORL_HOST_DEVICE static float load(Storage bits) { return Float::decode(bits); }
   WHORL_HOST_DEVICE static Storage store(float value) { return Float::encode(value); }
-  /// An average of finite numbers is at most the largest of them, so what rounding has carried
-  /// beyond the largest finite number becomes that number.
+  /// Divides. An average of finite numbers is at most the largest of them, so a result that
+  /// rounding has carried beyond the largest finite number becomes that number.
   WHORL_HOST_DEVICE static float divide(float value, int divisor, int scaled) {
     constexpr std::uint32_t kInfinity = 0x7f800000u;
     const float quotient = value / (static_cast<float>(divisor) * inverse_power<float>(scaled));
@@ -130,7 +130,7 @@ struct Widened : Lanes<Float> {
   }
 };
 
-/// The constants of SmallFloat that Ordered needs, for float and double.
+/// Constants of SmallFloat that Ordered needs, for float and double.
 template <class BitsType, BitsType kInfinity, int kMantissaBits>
 struct WideFloat {
   using Bits = BitsType;
@@ -141,9 +141,9 @@ struct WideFloat {
 using Float32 = WideFloat<std::uint32_t, 0x7f800000u, 23>;
 using Float64 = WideFloat<std::uint64_t, 0x7ff0000000000000u, 52>;
 
-/// Any floating type under min and max: as signed integers in the same order, so that nothing is
-/// converted and -0 is below +0. Negative numbers have their magnitude bits flipped, which is its
-/// own inverse. The extreme integer, which no number maps to, stands for NaN and wins.
+/// Format of any floating type under min and max: signed integers in the same order, so that
+/// nothing is converted and -0 is below +0. Negative numbers have their magnitude bits flipped,
+/// which is its own inverse. The extreme integer, which no number maps to, stands for NaN and wins.
 template <class Float, bool kIsMax>
 struct Ordered {
   using Storage = typename Float::Bits;

@@ -5,7 +5,7 @@
 
 namespace whorl::kernels {
 
-/// All kernels of one instruction set, in the order of DataType and kReduceOps; null where a type
+/// Kernels of one instruction set, in the order of DataType and kReduceOps; null where a type
 /// cannot be combined.
 struct KernelTable {
   struct Row {
@@ -13,10 +13,10 @@ struct KernelTable {
     ScaleKernel scale;
   };
   Row rows[kNumDataTypes];
-  StreamCopy stream_copy;
+  NontemporalCopy nontemporal_copy;
 };
 
-// Each is defined in the file reduce_<name>.cc; a build has those of its processor family.
+// Each table is defined in the file reduce_<name>.cc; a build has those of its processor family.
 extern const KernelTable kScalarKernels;
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;

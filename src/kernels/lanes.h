@@ -1,8 +1,8 @@
 #pragma once
 
-// Conversions of whole vector registers for the 16- and 8-bit floating types, where an instruction
-// set has instructions that compilers do not find by themselves: hardware float16, and packing.
-// They are 3 to 10 times as fast as what gcc 12 makes of convert.h (docs/results/kernels.md).
+// Conversions of whole vector registers for the 16- and 8-bit floating types, by instructions that
+// compilers do not find by themselves: hardware float16, and packing. These conversions are 3 to 10
+// times as fast as gcc 12's code for convert.h (docs/results/kernels.md).
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace whorl::kernels {
 namespace {
 
-/// No vector conversions: the loops of reduce_body.h are left to the compiler.
+/// Absence of vector conversions: the compiler vectorizes the loops of reduce_body.h.
 template <class Float>
 struct Lanes {
   static constexpr std::size_t kLanes = 0;
@@ -65,7 +65,7 @@ WHORL_HOST_DEVICE HalfBits narrow_to_half(WordLanes words) {
 WHORL_HOST_DEVICE ByteBits narrow_to_bytes(WordLanes words) {
   return _mm512_cvtepi32_epi8(__builtin_bit_cast(__m512i, words));
 }
-/// Each byte shifted left by kShift with its sign copied into the new upper bits.
+/// Shifts each byte left by kShift and copies its sign into the new upper bits.
 template <int kShift>
 WHORL_HOST_DEVICE HalfBits widen_bytes(ByteBits bits) {
   return _mm256_slli_epi16(_mm256_cvtepi8_epi16(bits), kShift);
@@ -124,7 +124,7 @@ struct Lanes<Bfloat16> {
   }
 };
 
-/// The upper half of a float16.
+/// Conversions of float8e5m2, the upper half of a float16.
 template <>
 struct Lanes<Float8e5m2> {
   static constexpr std::size_t kLanes = kFloatLanes;
@@ -136,9 +136,9 @@ struct Lanes<Float8e5m2> {
   }
 };
 
-/// With its exponent and mantissa in the places of a float16's, the number is 2^-8 of what it
-/// should be, subnormal or not, because the biases differ by 8. The NaN code becomes 480, which is
-/// no number of the format.
+/// Conversions of float8e4m3. With its exponent and mantissa in the places of a float16's, the
+/// number is 2^-8 of its value, subnormal or not, because the biases differ by 8. The NaN code
+/// becomes 480, which is no number of the format.
 template <>
 struct Lanes<Float8e4m3> {
   static constexpr std::size_t kLanes = kFloatLanes;

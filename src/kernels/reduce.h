@@ -10,33 +10,35 @@
 
 namespace whorl {
 
-/// How the sum of all contributions becomes their average.
+/// Parameters that make an average of the sum of all contributions.
 struct Averaging {
-  int divisor = 1; ///< 1: the sum stays a sum
-  /// The sources are partial sums of inputs that have been multiplied by 2^-scaled. 0: the sources
-  /// are all inputs, as they are; bfloat16, float32 and float64 are then multiplied by the
-  /// largest power of two that is not above 1/divisor while they are summed.
+  int divisor = 1; ///< divisor of the sum; 1: the sum stays a sum
+  /// Power by which the inputs were scaled: the sources are partial sums of inputs that have been
+  /// multiplied by 2^-scaled. 0: the sources are all inputs, unscaled; bfloat16, float32 and
+  /// float64 are then multiplied by the largest power of two that is not above 1/divisor while they
+  /// are summed.
   int scaled = 0;
 
-  constexpr Averaging(int divisor_ = 1, int scaled_ = 0) noexcept // a divisor alone is one
+  constexpr Averaging(int divisor_ = 1, int scaled_ = 0) noexcept // implicit for a divisor
       : divisor(divisor_), scaled(scaled_) {}
 };
 
-/// An element of any type.
+/// Element of any type.
 struct Element {
   alignas(8) std::array<std::byte, 8> bytes{};
 };
 
-/// A power of two, 2^-k, by which inputs of a floating type are multiplied before they are summed
-/// in several steps to an average of `ranks` inputs: partial sums, each rounded to the type, then
-/// stay finite whatever the order.
+/// Power of two, 2^-k, by which inputs of a floating type are multiplied before they are summed in
+/// several steps to an average of `ranks` inputs: partial sums, each rounded to the type, then stay
+/// finite in any order.
 struct AverageScale {
   int k;
-  Element factor; ///< 2^-k
+  Element factor; ///< value of 2^-k
 };
 AverageScale average_scale(DataType type, int ranks) noexcept;
 
-/// destination[i] = sources[0][i] ⊕ sources[1][i] ⊕ …, combined from left to right.
+/// Kernel that computes destination[i] = sources[0][i] ⊕ sources[1][i] ⊕ …, combined from left to
+/// right.
 ///
 /// At least one source. The destination may be the same memory as a source, but not overlap one
 /// otherwise. Pointers need no alignment. Any thread, any number at a time.
@@ -54,30 +56,31 @@ AverageScale average_scale(DataType type, int ranks) noexcept;
 using ReduceKernel = void (*)(std::span<const void* const> sources, void* destination,
                               std::size_t count, Averaging averaging) noexcept;
 
-/// destination[i] = source[i]·*scalar, of one type and rounded as above; may be in place. The
-/// scalar needs no alignment either.
+/// Kernel that computes destination[i] = source[i]·*scalar, of one type and rounded as by a
+/// ReduceKernel; may be in place. The scalar needs no alignment either.
 using ScaleKernel = void (*)(const void* source, void* destination, std::size_t count,
                              const void* scalar) noexcept;
 
 /// Instruction sets that kernels are compiled for. kScalar is the baseline of the build.
 enum class Simd : std::uint8_t { kScalar, kAvx2, kAvx512, kNeon };
 std::string_view name_of(Simd simd) noexcept;
-/// Whether this build has kernels for it and this processor can run them.
+/// Returns whether this build has kernels for `simd` and this processor can run them.
 bool supported(Simd simd) noexcept;
-/// The best supported one, or the one that WHORL_SIMD names if supported. Decided once.
+/// Returns the best supported instruction set, or the one that WHORL_SIMD names if supported.
+/// Returns the instruction set of the kernels in use, which the first call chooses.
 Simd default_simd() noexcept;
 
-/// Copies with stores that bypass the caches: for destinations that are not read soon by this core,
-/// or that another one has in its cache. Ranges do not overlap and need no alignment. Other threads
-/// may see the stores later than ordinary ones that follow, until stream_fence(). Where a processor
-/// has no such stores it is memcpy().
-using StreamCopy = void (*)(void* destination, const void* source, std::size_t bytes) noexcept;
-StreamCopy stream_copy(Simd simd) noexcept;
-/// Orders streaming stores before all stores that follow.
-void stream_fence() noexcept;
+/// Function that copies with stores that bypass the caches, for destinations that this core does
+/// not read soon, or that another core has in its cache. Ranges do not overlap and need no
+/// alignment. Other threads may see the stores later than ordinary ones that follow, until
+/// nontemporal_fence(). On a processor without such stores the function is memcpy().
+using NontemporalCopy = void (*)(void* destination, const void* source, std::size_t bytes) noexcept;
+NontemporalCopy nontemporal_copy(Simd simd) noexcept;
+/// Orders non-temporal stores before all stores that follow.
+void nontemporal_fence() noexcept;
 
-/// Where `simd` is not supported, the kernel of kScalar. Null only where combines() says that there
-/// is no such reduction.
+/// Returns the kernel of `simd`, or that of kScalar if `simd` is not supported. Null only where
+/// combines() says that there is no such reduction.
 ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept;
 ScaleKernel scale_kernel(DataType type, Simd simd) noexcept;
 

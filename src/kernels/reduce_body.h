@@ -1,8 +1,8 @@
-// The kernels, once for all instruction sets. Each reduce_<simd>.cc defines WHORL_KERNEL_TABLE,
-// the name of its table, and includes this file; its compiler flags do the rest. Only the table is
-// visible outside: an inline function with external linkage, compiled here for AVX-512, could
-// become the one copy that the linker keeps for the whole program. tests/unit/kernels checks that
-// there is none.
+// Kernels, written once for all instruction sets. Each reduce_<simd>.cc defines WHORL_KERNEL_TABLE,
+// the name of its table, and includes this file; its compiler flags make the difference. Only the
+// table is visible outside: an inline function with external linkage, compiled here for AVX-512,
+// could become the one copy that the linker keeps for the whole program. tests/unit/kernels checks
+// that there is no such function.
 //
 //   up to four sources, no division:
 //       sources ──load, combine, store──▶ destination              one loop, nothing in between
@@ -16,8 +16,8 @@
 
 #include "kernels/formats.h"
 #include "kernels/kernel_table.h"
+#include "kernels/nontemporal_body.h"
 #include "kernels/reductions.h"
-#include "kernels/stream_body.h"
 
 #if defined(__clang__)
 #define WHORL_VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
@@ -31,7 +31,7 @@ namespace {
 /// Elements of partial results: at 8 bytes each, 4 KiB, so that they and as much of a few sources
 /// stay in a first-level cache of 32 KiB. Smaller costs calls, larger evicts.
 constexpr std::size_t kBlock = 512;
-/// Sources in one loop. More would need more pointers than there are registers.
+/// Number of sources in one loop. More would need more pointers than there are registers.
 constexpr std::size_t kFan = 4;
 
 template <class T>
@@ -51,7 +51,7 @@ template <class Format>
   return {static_cast<const Unaligned<typename Format::Storage>*>(data) + offset};
 }
 
-/// An input multiplied by a power of two.
+/// Input multiplied by a power of two.
 template <class Format>
 struct ScaledInput {
   static constexpr std::size_t kLanes = Format::kLanes;
@@ -70,7 +70,7 @@ template <class Format>
   return {static_cast<Unaligned<typename Format::Storage>*>(data) + offset};
 }
 
-/// out[i] = first[i] ⊕ rest[i] ⊕ …
+/// Computes out[i] = first[i] ⊕ rest[i] ⊕ …
 template <class Op, class Out, class First, class... Rest>
 void combine(std::size_t count, Output<Out> out, First first, Rest... rest) {
   std::size_t i = 0;
@@ -89,7 +89,7 @@ void combine(std::size_t count, Output<Out> out, First first, Rest... rest) {
   }
 }
 
-/// combine() of what `lead` holds and of `n` sources, 1 to kFan: source(0), source(1), …
+/// Combines `lead` and `n` sources, 1 to kFan: source(0), source(1), …
 template <class Op, class Out, class Source, class... Lead>
 void combine_sources(std::size_t count, Output<Out> out, std::size_t n, Source source,
                      Lead... lead) {
@@ -129,7 +129,7 @@ void combine_partial(std::size_t count, Value* values, std::size_t n, Source sou
   }
 }
 
-/// Averages one block of sources in `values`; the average may be a sum.
+/// Averages one block of sources into `values`; with divisor 1 only sums it.
 template <class Format, class Source>
 void average(std::size_t count, typename Format::Value* values, std::size_t n, Source source,
              Averaging averaging) {
@@ -147,7 +147,7 @@ void average(std::size_t count, typename Format::Value* values, std::size_t n, S
   if (averaging.divisor > 1) divide<Format>(count, values, averaging);
 }
 
-/// One block through partial results.
+/// Reduces one block through partial results.
 template <class Format, class Op, bool kMayDivide>
 void reduce_block(const void* const* sources, std::size_t n, std::size_t offset, std::size_t count,
                   void* destination, [[maybe_unused]] Averaging averaging) {
@@ -194,7 +194,8 @@ void scale(const void* source, void* destination, std::size_t count, const void*
   }
 }
 
-/// Sum and average are one kernel: the divisor tells them apart.
+/// Returns the kernel of a type and an operator. Sum and average have one kernel: the divisor tells
+/// them apart.
 template <DataType kType, ReduceOp kOp>
 consteval ReduceKernel kernel_of() {
   if constexpr (combines(kType, kOp)) {
@@ -216,7 +217,7 @@ consteval KernelTable::Row row_of() {
 
 template <std::size_t... kTypes>
 consteval KernelTable table_of(std::index_sequence<kTypes...>) {
-  return {{row_of<static_cast<DataType>(kTypes)>()...}, stream_copy};
+  return {{row_of<static_cast<DataType>(kTypes)>()...}, nontemporal_copy};
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which format and which function an operator is, for each datatype: the one table that the kernels
-// of the host and of devices are made from.
+// Format and function of each operator for each datatype: the one table that the kernels of the
+// host and of devices are made from.
 
 #include <cstdint>
 #include <type_traits>
@@ -12,15 +12,15 @@
 namespace whorl::kernels {
 namespace {
 
-/// Arithmetic under sum and product, and the order of min and max.
+/// Formats of a type: for sum and product, and for the order of min and max.
 template <DataType kType>
 struct Formats;
 
 template <class T>
 struct IntegerFormats {
   using Arithmetic = Wrapping<T>;
-  using Ascending = Plain<T>;  ///< of max
-  using Descending = Plain<T>; ///< of min
+  using Ascending = Plain<T>;  ///< format for max
+  using Descending = Plain<T>; ///< format for min
 };
 template <class ArithmeticType, class Float>
 struct FloatFormats {
@@ -61,8 +61,8 @@ template <> struct FunctionOf<ReduceOp::kBor> { using Type = BitOr; };
 template <> struct FunctionOf<ReduceOp::kBxor> { using Type = BitXor; };
 // clang-format on
 
-/// The operator whose function is applied: an average is a sum until it is divided, and of 0 and 1
-/// the sum and the maximum are "or", the product and the minimum are "and".
+/// Returns the operator whose function is applied: an average is a sum until it is divided, and of
+/// 0 and 1 the sum and the maximum are "or", the product and the minimum are "and".
 constexpr ReduceOp applied(DataType type, ReduceOp op) {
   if (op == ReduceOp::kAvg) op = ReduceOp::kSum;
   if (type != DataType::kBool) return op;
@@ -71,8 +71,8 @@ constexpr ReduceOp applied(DataType type, ReduceOp op) {
   return op;
 }
 
-/// Only where combines(kType, kOp). Sum and average are one reduction: the divisor tells them
-/// apart.
+/// Format and function of a reduction, for pairs with combines(kType, kOp). Sum and average are one
+/// reduction: the divisor tells them apart.
 template <DataType kType, ReduceOp kOp>
 struct Reduction {
   static constexpr ReduceOp kApplied = applied(kType, kOp);

@@ -25,13 +25,14 @@ class Variables {
  public:
   explicit Variables(const Environment& environment) : environment_(environment) {}
 
-  /// Empty and absent are the same, as for launchers that clear a variable.
+  /// Whether a variable is set. An empty variable counts as absent, because launchers clear
+  /// variables by empty values.
   bool has(const char* name) const { return !text(name).empty(); }
   std::string text(const char* name) const {
     const char* const value = environment_(name);
     return value != nullptr ? value : "";
   }
-  /// A whole number in [low, high].
+  /// Reads a whole number in [low, high].
   Status read(const char* name, int low, int high, int* value) const {
     const std::string found = text(name);
     if (found.empty()) return usage_error(fmt::format("{} is not set", name));
@@ -43,7 +44,7 @@ class Variables {
     }
     return {};
   }
-  /// A rank and the number of ranks, which must fit together.
+  /// Reads a rank and the number of ranks, which must fit together.
   Status read_rank(const char* rank_name, const char* size_name, int* rank, int* size) const {
     WHORL_TRY(read(size_name, 1, INT_MAX, size));
     WHORL_TRY(read(rank_name, 0, INT_MAX, rank));
@@ -53,7 +54,7 @@ class Variables {
     }
     return {};
   }
-  /// As read_rank(), for a pair that may be absent.
+  /// Reads rank and number of ranks on this host, if both variables are set.
   Status read_local(const char* rank_name, const char* size_name, Launch* launch) const {
     if (!has(rank_name) || !has(size_name)) return {};
     WHORL_TRY(read_rank(rank_name, size_name, &launch->local_rank, &launch->local_nranks));
@@ -73,9 +74,9 @@ std::string join(const std::string& host, int port) {
   return is_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-/// The meeting point: `host`, or loopback if all ranks are here (which needs no secret), and
-/// WHORL_PORT, or a port made from `seed`. Derived ports lie in 10000 … 29999, below the range that
-/// systems give to outgoing connections.
+/// Sets the meeting point: `host`, or loopback if all ranks are on this host (which needs no
+/// secret), and WHORL_PORT, or a port made from `seed`. Such ports lie in 10000 … 29999, below the
+/// range that systems use for outgoing connections.
 Status meet_at(const Variables& variables, std::string host, std::uint64_t seed, Launch* launch) {
   if (launch->nranks == 1) return {};
   int port = 10'000 + static_cast<int>(seed % 20'000);
@@ -103,7 +104,7 @@ Status check_address(const std::string& address) {
       fmt::format("WHORL_ADDRESS=\"{}\" is not host:port with a port from 1 to 65535", address));
 }
 
-// For each launcher: whether its variables are there, and what they say.
+// Two functions for each launcher: one returns whether its variables are set, one reads them.
 
 bool whorl_present(const Variables& variables) {
   return variables.has("WHORL_RANK") || variables.has("WHORL_NRANKS");
@@ -227,8 +228,9 @@ struct Launcher {
   Status (*read)(const LaunchWorld& world, const Variables& variables, Launch* launch);
 };
 
-// The order matters. torchrun may run below mpirun or srun and then knows better; mpirun under
-// Slurm leaves both sets of variables, of which Slurm's are those of its own daemon.
+// Launchers in the order in which their variables count. torchrun may run below mpirun or srun, and
+// then its variables are the right ones; mpirun under Slurm leaves both sets of variables, and
+// Slurm's describe mpirun's daemon.
 constexpr std::array kLaunchers{
     Launcher{"WHORL_RANK", whorl_present, read_whorl},
     Launcher{"torchrun", torchrun_present, read_torchrun},
@@ -238,8 +240,8 @@ constexpr std::array kLaunchers{
     Launcher{"Slurm", slurm_present, read_slurm},
 };
 
-/// Nobody started us as far as we know. Before we take ourselves for a job of one rank, no variable
-/// may speak of more.
+/// Returns a launch of one rank, for a process that no launcher has started. Returns an error if
+/// some variable says that there are more ranks, or if a launcher was passed over.
 Result<Launch> single_process(const Variables& variables, const Status& passed_over) {
   if (!passed_over.ok()) return passed_over;
   if (variables.has("WHORL_ADDRESS")) {

@@ -11,35 +11,25 @@
 
 namespace whorl {
 
-/// What the launcher that started this process says: who we are and how to meet the others.
-/// docs/launchers.md lists the variables and their order.
+/// Facts from the launcher that started this process: its rank, and the way to meet the other
+/// ranks. docs/launchers.md lists the variables and their order.
 struct Launch {
-  std::string source = "no launcher"; ///< for messages: "torchrun", "PMIx", …
+  std::string source = "no launcher"; ///< the launcher's name in messages: "torchrun", "PMIx", …
   int rank = 0;
   int nranks = 1;
-  int local_rank = -1;   ///< among the ranks of this host; -1: unknown
-  int local_nranks = -1; ///< -1: unknown
-  std::string job_id;    ///< equal on all ranks; tells launches and restarts apart; may be empty
-  std::string address;   ///< "host:port" where rank 0 listens; empty if there is a store
-  KeyValue* store = nullptr; ///< lives until the process ends; null if there is an address
+  int local_rank = -1;   ///< number of this rank among the ranks of this host; -1: unknown
+  int local_nranks = -1; ///< number of the ranks of this host; -1: unknown
+  std::string job_id;  ///< id of the launch, equal on all ranks, new after a restart; may be empty
+  std::string address; ///< "host:port" where rank 0 listens; empty if there is a store
+  KeyValue* store = nullptr; ///< store that lives until the process ends; null with an address
 
   // With nranks == 1 there may be neither an address nor a store.
 };
 
-/// Reads one environment variable; null if it is not set.
+/// Function that reads one environment variable; null if the variable is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-/// A process as its PMIx server or its PMI-1 server knows it.
-struct StoreProcess {
-  int rank = 0;
-  int nranks = 1;
-  int local_rank = -1;
-  int local_nranks = -1;
-  std::string job_id;
-  KeyValue* store = nullptr;
-};
-
-/// What detect_launch() asks the world; tests replace the members.
+/// Environment and servers in which detect_launch() looks; tests replace the members.
 struct LaunchWorld {
   Environment environment;                            ///< default: getenv()
   std::function<Result<StoreProcess>()> open_pmix;    ///< default: open_pmix() of pmix_client.h
@@ -48,16 +38,18 @@ struct LaunchWorld {
 LaunchWorld process_world();
 
 /// Finds the launcher. An error names the variable that is absent, malformed or contradicts another
-/// one. A launcher that is present but cannot be used is passed over for the next one; if none is
-/// left that is an error too: ranks of one job never take themselves for jobs of one rank.
+/// one. A launcher that is present but cannot be used is passed over for the next one. If no
+/// launcher is left then, that is an error too, so that ranks of one job never take themselves for
+/// jobs of one rank.
 Result<Launch> detect_launch(const LaunchWorld& world = process_world());
 
-/// Rank 0's `value` on every rank, through the launch's store. Collective: all ranks make the same
-/// calls in the same order, and each call uses a new key. `value` matters on rank 0 only.
+/// Returns rank 0's `value` on every rank, through the launch's store. Collective: all ranks make
+/// the same calls in the same order, and each call uses a new key. `value` matters on rank 0 only.
 Result<std::vector<std::byte>> share(const Launch& launch, std::span<const std::byte> value,
                                      std::int64_t timeout_ms);
 
-/// The first host of a Slurm host list: "node[03-05,9],gpu1" → "node03". Empty if malformed.
+/// Returns the first host of a Slurm host list: "node[03-05,9],gpu1" → "node03". Empty if
+/// malformed.
 std::string first_slurm_host(std::string_view list);
 
 } // namespace whorl

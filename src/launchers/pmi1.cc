@@ -11,45 +11,35 @@
 #include <cstring>
 #include <mutex>
 
-#include "base/wait.h"
-
 namespace whorl {
 namespace {
 
 constexpr std::size_t kMaxLineBytes = 4096;
-constexpr std::size_t kPieceBytes = 256;   ///< 512 characters of text; Hydra takes values to 1023
-constexpr std::int64_t kAnswerMs = 10'000; ///< to be answered by a server on this host
+/// Bytes of a segment of a value: 512 characters of text, where Hydra takes up to 1023.
+constexpr std::size_t kSegmentBytes = 256;
+constexpr std::int64_t kAnswerMs = 10'000; ///< timeout of the answer of a server on this host
 
-Status remote_error(std::string sentence) {
-  return Status::error(Code::kRemoteError, std::move(sentence));
-}
-
-/// Sleeps until the socket has something to say or can take something.
-class SocketNapper final : public Napper {
+/// Waiter that sleeps until the socket can be read or written.
+class SocketWaiter final : public Waiter {
  public:
-  SocketNapper(int fd, short events) noexcept : poll_{.fd = fd, .events = events, .revents = 0} {}
-  void nap(std::uint64_t max_ns) noexcept override { sys().poll({&poll_, 1}, max_ns); }
+  SocketWaiter(int fd, short events) noexcept : poll_{.fd = fd, .events = events, .revents = 0} {}
+  void block(std::uint64_t max_ns) noexcept override { sys().poll({&poll_, 1}, max_ns); }
 
  private:
   pollfd poll_;
 };
 
-/// Repeats `transfer` (bytes ≥ 0 or −errno) until it has moved something.
+/// Repeats `transfer` (which returns bytes ≥ 0 or −errno) until it has moved something.
 template <class Transfer>
 int transfer_some(int fd, short events, std::int64_t timeout_ms, Transfer&& transfer) {
   int moved = 0;
-  SocketNapper napper(fd, events);
-  const Verdict verdict;
-  const WaitPolicy policy{.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000,
-                          .spins = 0,
-                          .yield_ns = 0,
-                          .nap_ns = 100'000'000};
-  const WaitResult result = wait_until(
+  SocketWaiter waiter(fd, events);
+  const WaitResult result = wait_for_server(
       [&] {
         moved = static_cast<int>(transfer());
         return moved == -EAGAIN ? Progress::kIdle : Progress::kDone;
       },
-      policy, verdict, napper);
+      waiter, timeout_ms);
   return result == WaitResult::kTimedOut ? -ETIMEDOUT : moved;
 }
 
@@ -85,21 +75,21 @@ Result<std::unique_ptr<Pmi1>> Pmi1::connect(Fd socket, std::int64_t timeout_ms) 
     if (const auto limit = words->find("vallen_max"); limit != words->end()) {
       int bytes = 0;
       std::from_chars(limit->second.data(), limit->second.data() + limit->second.size(), bytes);
-      if (bytes <= static_cast<int>(2 * kPieceBytes)) {
-        return remote_error(
+      if (bytes <= static_cast<int>(2 * kSegmentBytes)) {
+        return launcher_error(
             fmt::format("the PMI-1 server takes values of {} characters; {} are "
                         "needed",
-                        limit->second, 2 * kPieceBytes + 1));
+                        limit->second, 2 * kSegmentBytes + 1));
       }
     }
   }
-  if (client->space_.empty()) return remote_error("the PMI-1 server did not name its space");
+  if (client->space_.empty()) return launcher_error("the PMI-1 server did not name its space");
   return client;
 }
 
 Pmi1::~Pmi1() {
-  // Until the server has read our goodbye. Answers that came too late for their caller are in
-  // front.
+  // Wait until the server has answered the last command. Answers that came too late for their
+  // callers arrive before.
   constexpr std::int64_t kGoodbyeMs = 1000;
   constexpr int kMaxLate = 4;
   if (!send("cmd=finalize\n", kGoodbyeMs).ok()) return;
@@ -113,14 +103,14 @@ Status Pmi1::set(const std::string& key, std::span<const std::byte> value) {
   if (value.size() > kMaxValueBytes) {
     return Status::error(Code::kInternalError, fmt::format("{} bytes are too many", value.size()));
   }
-  // Piece 0 begins with the number of pieces.
-  const std::size_t pieces =
-      std::max<std::size_t>(1, (value.size() + kPieceBytes - 1) / kPieceBytes);
-  for (std::size_t i = 0; i < pieces; ++i) {
-    const std::size_t from = i * kPieceBytes;
-    const auto piece = value.subspan(from, std::min(kPieceBytes, value.size() - from));
+  // The text of each segment begins with the number of segments.
+  const std::size_t segments =
+      std::max<std::size_t>(1, (value.size() + kSegmentBytes - 1) / kSegmentBytes);
+  for (std::size_t i = 0; i < segments; ++i) {
+    const std::size_t from = i * kSegmentBytes;
+    const auto segment = value.subspan(from, std::min(kSegmentBytes, value.size() - from));
     const Result<Words> answer = ask(fmt::format("cmd=put kvsname={} key={}-{} value={}.{}", space_,
-                                                 key, i, pieces, to_hex(piece)),
+                                                 key, i, segments, to_hex(segment)),
                                      "put_result", kAnswerMs);
     if (!answer.ok()) return answer.status();
   }
@@ -133,8 +123,8 @@ Status Pmi1::fence(std::int64_t timeout_ms) {
 
 Result<std::vector<std::byte>> Pmi1::get(int, const std::string& key, std::int64_t timeout_ms) {
   std::vector<std::byte> value;
-  std::size_t pieces = 1;
-  for (std::size_t i = 0; i < pieces; ++i) {
+  std::size_t segments = 1;
+  for (std::size_t i = 0; i < segments; ++i) {
     const Result<Words> answer =
         ask(fmt::format("cmd=get kvsname={} key={}-{}", space_, key, i), "get_result", timeout_ms);
     if (!answer.ok()) return answer.status();
@@ -142,10 +132,10 @@ Result<std::vector<std::byte>> Pmi1::get(int, const std::string& key, std::int64
     const std::string_view text = found == answer->end() ? std::string_view() : found->second;
     const std::size_t point = text.find('.');
     const char* const end = text.data() + std::min(point, text.size());
-    const auto [stop, error] = std::from_chars(text.data(), end, pieces);
+    const auto [stop, error] = std::from_chars(text.data(), end, segments);
     if (point == std::string_view::npos || error != std::errc() || stop != end ||
-        pieces > kMaxValueBytes / kPieceBytes || !append_hex(text.substr(point + 1), &value)) {
-      return remote_error(
+        segments > kMaxValueBytes / kSegmentBytes || !append_hex(text.substr(point + 1), &value)) {
+      return launcher_error(
           fmt::format("the PMI-1 server's value of {}-{} was not written by whorl", key, i));
     }
   }
@@ -154,8 +144,8 @@ Result<std::vector<std::byte>> Pmi1::get(int, const std::string& key, std::int64
 
 Result<Pmi1::Words> Pmi1::ask(const std::string& line, std::string_view answer,
                               std::int64_t timeout_ms) {
-  if (broken_) return remote_error("an earlier exchange with the PMI-1 server failed");
-  broken_ = true; // a late answer would be taken for that of the next question
+  if (broken_) return launcher_error("an earlier exchange with the PMI-1 server failed");
+  broken_ = true; // because a late answer would be taken for the answer to the next command
   const std::string context = fmt::format("PMI-1 \"{}\"", line.substr(0, 40));
   WHORL_TRY(send(line + "\n", timeout_ms).with_context(context));
   const Result<std::string> reply = receive(timeout_ms);
@@ -175,8 +165,8 @@ Result<Pmi1::Words> Pmi1::ask(const std::string& line, std::string_view answer,
   const auto rc = words.find("rc");
   if (command == words.end() || command->second != answer ||
       (rc != words.end() && rc->second != "0")) {
-    return remote_error(fmt::format("the PMI-1 server answered \"{}\" to \"{}\"",
-                                    reply->substr(0, 120), line.substr(0, 40)));
+    return launcher_error(fmt::format("the PMI-1 server answered \"{}\" to \"{}\"",
+                                      reply->substr(0, 120), line.substr(0, 40)));
   }
   return words;
 }
@@ -190,7 +180,7 @@ Status Pmi1::send(std::string_view line, std::int64_t timeout_ms) {
     const int sent = transfer_some(socket_.get(), POLLOUT, timeout_ms,
                                    [&] { return sys().sendmsg(socket_.get(), &message); });
     if (sent < 0) {
-      return remote_error(
+      return launcher_error(
           fmt::format("cannot write to the socket of PMI_FD: {}", std::strerror(-sent)));
     }
     line.remove_prefix(static_cast<std::size_t>(sent));
@@ -205,7 +195,8 @@ Result<std::string> Pmi1::receive(std::int64_t timeout_ms) {
       received_.erase(0, end + 1);
       return line;
     }
-    if (received_.size() > kMaxLineBytes) return remote_error("the PMI-1 server's line never ends");
+    if (received_.size() > kMaxLineBytes)
+      return launcher_error("the PMI-1 server's line never ends");
     std::array<char, 1024> bytes;
     iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
     msghdr message{};
@@ -213,9 +204,9 @@ Result<std::string> Pmi1::receive(std::int64_t timeout_ms) {
     message.msg_iovlen = 1;
     const int got = transfer_some(socket_.get(), POLLIN, timeout_ms,
                                   [&] { return sys().recvmsg(socket_.get(), &message); });
-    if (got == 0) return remote_error("the PMI-1 server closed the connection");
+    if (got == 0) return launcher_error("the PMI-1 server closed the connection");
     if (got < 0) {
-      return remote_error(
+      return launcher_error(
           got == -ETIMEDOUT
               ? fmt::format("no answer within {} ms; another rank may not have come", timeout_ms)
               : fmt::format("cannot read from the socket of PMI_FD: {}", std::strerror(-got)));
@@ -225,15 +216,15 @@ Result<std::string> Pmi1::receive(std::int64_t timeout_ms) {
 }
 
 Result<KeyValue*> open_pmi1(int fd) {
-  // An MPI library in this process may talk over the same socket, and closes its descriptor before
-  // we say goodbye; so ours is a duplicate.
+  // An MPI library in this process may use the same socket, and closes its descriptor before the
+  // end of the process; so this client uses a duplicate.
   static std::mutex mutex;
   static Pmi1* client = nullptr;
   const std::lock_guard lock(mutex);
   if (client != nullptr) return client;
   Fd socket(sys().duplicate(fd));
   if (!socket.valid()) {
-    return remote_error(fmt::format(
+    return launcher_error(fmt::format(
         "PMI_FD={} is not an open descriptor; a program between the launcher and this one may have "
         "closed it",
         fd));

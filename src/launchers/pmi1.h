@@ -13,12 +13,12 @@ namespace whorl {
 
 /// A client of the PMI-1 text protocol, which MPICH's mpiexec (Hydra) and Slurm's PMI plugin speak
 /// over an inherited socket: lines of `key=value` words that begin with `cmd=`, each answered by
-/// one line. Values go as hexadecimal text in pieces, because a line holds about 1 KiB.
+/// one line. Values are sent as hexadecimal text in segments, because a line has about 1 KiB.
 class Pmi1 final : public KeyValue {
  public:
-  /// Greets the server at the other end of `socket` and asks for the name of our space.
+  /// Greets the server at the other end of `socket` and asks for the name of the job's space.
   static Result<std::unique_ptr<Pmi1>> connect(Fd socket, std::int64_t timeout_ms);
-  /// Says goodbye, so that the server does not take the end of this process for a crash.
+  /// Sends the last command, so that the server does not take the end of this process for a crash.
   ~Pmi1() override;
 
   Status set(const std::string& key, std::span<const std::byte> value) override;
@@ -38,11 +38,11 @@ class Pmi1 final : public KeyValue {
   Fd socket_;
   std::string space_;    ///< the job's key-value space
   std::string received_; ///< bytes after the last whole line
-  bool broken_ = false;  ///< an answer is missing
+  bool broken_ = false;  ///< whether an answer is missing
 };
 
-/// The connection of this process through `fd` (PMI_FD), made by the first call; it ends with the
-/// process. Any thread.
+/// Returns the connection of this process through `fd` (PMI_FD), which the first call makes and
+/// which ends with the process. May be called by any thread.
 Result<KeyValue*> open_pmi1(int fd);
 
 } // namespace whorl

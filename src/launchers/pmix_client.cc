@@ -15,17 +15,12 @@
 #include <mutex>
 
 #include "base/event.h"
-#include "base/wait.h"
 
 namespace whorl {
 namespace {
 
-Status remote_error(std::string sentence) {
-  return Status::error(Code::kRemoteError, std::move(sentence));
-}
-
-/// The functions of libpmix.so.2 that we use. If an MPI library of this process has loaded it, this
-/// is the same copy, which counts its users.
+/// The functions of libpmix.so.2 that whorl uses. If an MPI library of this process has loaded
+/// libpmix, whorl uses the same copy, which counts its users.
 struct Library {
   decltype(&PMIx_Init) init;
   decltype(&PMIx_Finalize) finalize;
@@ -45,7 +40,7 @@ bool find(void* handle, const char* name, Function* function) {
 Result<Library> load_library() {
   void* const handle = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return remote_error(fmt::format("cannot load libpmix.so.2: {}", ::dlerror()));
+    return launcher_error(fmt::format("cannot load libpmix.so.2: {}", ::dlerror()));
   }
   Library library{};
   if (!find(handle, "PMIx_Init", &library.init) ||
@@ -54,7 +49,7 @@ Result<Library> load_library() {
       !find(handle, "PMIx_Fence_nb", &library.fence_nb) ||
       !find(handle, "PMIx_Get", &library.get) ||
       !find(handle, "PMIx_Error_string", &library.error_string)) {
-    return remote_error(fmt::format("libpmix.so.2 is not usable: {}", ::dlerror()));
+    return launcher_error(fmt::format("libpmix.so.2 is not usable: {}", ::dlerror()));
   }
   return library;
 }
@@ -81,7 +76,7 @@ pmix_info_t int_info(const char* key, int value) {
   return info;
 }
 
-/// What a fence in flight and its caller share; the caller may give up first.
+/// State that a fence in flight and its caller share; the caller may give up first.
 struct FenceState {
   Event event;
   std::atomic<bool> done{false};
@@ -113,19 +108,14 @@ class Pmix final : public KeyValue {
     reference.release(); // NOLINT: fence_done() owns it now
 
     Event::Waiter waiter(state->event);
-    const Verdict verdict;
-    const WaitPolicy policy{.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000,
-                            .spins = 0,
-                            .yield_ns = 0,
-                            .nap_ns = 100'000'000};
-    const WaitResult result = wait_until(
+    const WaitResult result = wait_for_server(
         [&] {
           // pairs with release in fence_done()
           return state->done.load(std::memory_order_acquire) ? Progress::kDone : Progress::kIdle;
         },
-        policy, verdict, waiter);
+        waiter, timeout_ms);
     if (result == WaitResult::kTimedOut) {
-      return remote_error(
+      return launcher_error(
           fmt::format("not all ranks came to the PMIx fence within {} ms", timeout_ms));
     }
     return check("PMIx_Fence", state->status);
@@ -147,13 +137,13 @@ class Pmix final : public KeyValue {
     if (value->type == PMIX_BYTE_OBJECT) std::free(value->data.bo.bytes);
     std::free(value);
     if (!fits) {
-      return remote_error(fmt::format("the PMIx value of {} was not written by whorl", key));
+      return launcher_error(fmt::format("the PMIx value of {} was not written by whorl", key));
     }
     return bytes;
   }
 
-  /// A number that the server knows about the job (`key`, of all ranks) or this rank; −1 if it does
-  /// not.
+  /// Returns a number that the server knows about the job (`of_job`) or this rank under `key`; −1
+  /// if the server has no such number.
   std::int64_t number(const char* key, bool of_job) const {
     const pmix_proc_t of = of_job ? process_named(self_, PMIX_RANK_WILDCARD) : self_;
     pmix_value_t* value = nullptr;
@@ -166,16 +156,17 @@ class Pmix final : public KeyValue {
   }
 
   const pmix_proc_t& self() const noexcept { return self_; }
-  /// Lets the server know that this process ends in order.
+  /// Tells the server that this process ends in order.
   void leave() noexcept { library_.finalize(nullptr, 0); }
 
  private:
   Status check(const char* call, pmix_status_t status) const {
     if (status == PMIX_SUCCESS) return {};
-    return remote_error(fmt::format("{}: {}", call, library_.error_string(status)));
+    return launcher_error(fmt::format("{}: {}", call, library_.error_string(status)));
   }
 
-  /// Called on a thread of the PMIx library.
+  /// Notifies the caller of a fence that the fence has completed. Called on a thread of the PMIx
+  /// library.
   static void fence_done(pmix_status_t status, void* reference) {
     const std::unique_ptr<std::shared_ptr<FenceState>> state(
         static_cast<std::shared_ptr<FenceState>*>(reference));
@@ -199,7 +190,7 @@ Result<StoreProcess> open_pmix() {
     if (!library.ok()) return library.status();
     pmix_proc_t self{};
     if (const pmix_status_t status = library->init(&self, nullptr, 0); status != PMIX_SUCCESS) {
-      return remote_error(fmt::format("PMIx_Init: {}", library->error_string(status)));
+      return launcher_error(fmt::format("PMIx_Init: {}", library->error_string(status)));
     }
     client = new Pmix(*library, self);
     static const pid_t owner = ::getpid();
@@ -215,7 +206,7 @@ Result<StoreProcess> open_pmix() {
   process.job_id = client->self().nspace;
   process.store = client;
   if (process.nranks < 1 || process.rank < 0 || process.rank >= process.nranks) {
-    return remote_error(
+    return launcher_error(
         fmt::format("the PMIx server says rank {} of {}", process.rank, process.nranks));
   }
   return process;

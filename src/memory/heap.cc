@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr const char* kHeapName = "whorl-heap";
-/// A registration is moved in pieces of this size, so that it needs no more than this in addition.
+/// Bytes of the pieces in which a registered buffer is moved, which bounds the additional memory.
 constexpr std::size_t kMoveBytes = std::size_t{64} << 20;
 
 Status failed(std::string_view what, std::size_t size, int error) {
@@ -54,7 +54,7 @@ Result<std::unique_ptr<Heap>> Heap::create(std::size_t capacity) {
 
 Heap::~Heap() { sys().munmap(pointer_to(base_), capacity_); }
 
-/// Backs pages with memory, or says why that would end badly.
+/// Backs pages with memory. Returns an error if a memory limit would be exceeded.
 Status Heap::back(std::size_t offset, std::size_t size) {
   const MemoryBudget budget = memory_budget();
   if (size > budget.bytes) {
@@ -68,7 +68,7 @@ Status Heap::back(std::size_t offset, std::size_t size) {
   return error < 0 ? failed("get memory for", size, error) : Status();
 }
 
-/// Makes heap pages accessible at base + offset.
+/// Maps heap pages at base_ + offset. Returns 0 or −errno.
 int Heap::open_view(std::size_t offset, std::size_t size) noexcept {
   void* address = nullptr;
   return sys().mmap(pointer_to(base_ + offset), size, PROT_READ | PROT_WRITE,
@@ -81,8 +81,8 @@ void Heap::close_view(std::size_t offset, std::size_t size) noexcept {
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0, &address);
 }
 
-/// Gives pages back to the system and their offsets to free_. If the hole cannot be punched, the
-/// offsets are not used again: they would not come back as zeros.
+/// Returns pages to the system and their offsets to free_. If the hole cannot be punched, the
+/// offsets are not used again, because the pages would not be zeroed.
 void Heap::discard(std::size_t offset, std::size_t size) {
   const int error = sys().punch_hole(fd_.get(), offset, size);
   if (error == 0) return free_.give(offset, size);
@@ -133,7 +133,7 @@ Status Heap::free(void* pointer) {
   return {};
 }
 
-/// Copies one piece of a buffer into the heap and puts the heap's pages in its place.
+/// Copies one piece of a buffer into the heap and maps the heap's pages in place of it.
 Status Heap::move_in(std::uintptr_t address, std::size_t offset, std::size_t size) {
   WHORL_TRY(back(offset, size));
   if (const int error = open_view(offset, size); error < 0) return failed("map", size, error);
@@ -196,7 +196,7 @@ Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
     log(LogLevel::kWarn, fmt::format("a buffer of {} bytes stays unregistered and will be copied: "
                                      "{}",
                                      size, status.message()));
-    // What cannot be moved back stays where it is: it works, and its pages are never given away.
+    // A piece that cannot be moved back stays in the heap: it works, and its pages are not reused.
     if (moved > 0) WHORL_TRY(move_out(begin, *offset, moved));
     discard(*offset, bytes);
     return none;
@@ -217,15 +217,19 @@ std::size_t Heap::used() {
   return bytes;
 }
 
-/// Whether a registered buffer is still where it was: a user who has unmapped it too early may have
-/// other things there by now.
+/// Returns whether a registered buffer is still mapped from this heap: if the user has unmapped the
+/// buffer too early, other memory may lie at its address by now, also that of another rank's heap,
+/// which has the same name.
 bool Heap::still_mapped(const HeapRegistration& registration) const {
+  std::uint64_t inode = 0;
+  if (sys().file_inode(fd_.get(), &inode) < 0) return false;
   const std::vector<Mapping> mappings =
       mappings_over(registration.begin, registration.begin + registration.size);
   return !mappings.empty() &&
          std::all_of(mappings.begin(), mappings.end(), [&](const Mapping& mapping) {
            return mapping.access == "rw-s" &&
                   mapping.path.starts_with(std::string("/memfd:") + kHeapName) &&
+                  mapping.inode == inode &&
                   mapping.begin - mapping.offset == registration.begin - registration.offset;
          });
 }
@@ -240,24 +244,30 @@ Status Heap::release(HeapRegistration* registration) {
     return Status::error(Code::kInvalidArgument,
                          "this is no registration, or it has ended already");
   }
-  if (--registration->references > 0) return {};
+  if (registration->references > 1) {
+    --registration->references;
+    return {};
+  }
   index_.erase(registration->begin);
-  const HeapRegistration ended = *registration;
-  registered_.erase(found);
-  if (!still_mapped(ended)) {
-    discard(ended.offset, ended.size);
+  const std::uintptr_t begin = registration->begin;
+  const std::size_t offset = registration->offset;
+  if (!still_mapped(*registration)) {
+    discard(offset, registration->size);
+    registered_.erase(found);
     return Status::error(
         Code::kInvalidUsage,
         fmt::format("the buffer at {:#x} was unmapped before its registration ended; deregister "
                     "first, then free",
-                    ended.begin));
+                    begin));
   }
-  for (std::size_t moved = 0; moved < ended.size;) {
-    const std::size_t piece = std::min(kMoveBytes, ended.size - moved);
-    WHORL_TRY(move_out(ended.begin + moved, ended.offset + moved, piece));
-    discard(ended.offset + moved, piece);
-    moved += piece;
+  while (registration->size > 0) {
+    const std::size_t piece = std::min(kMoveBytes, registration->size);
+    const std::size_t left = registration->size - piece;
+    WHORL_TRY(move_out(begin + left, offset + left, piece));
+    discard(offset + left, piece);
+    registration->size = left;
   }
+  registered_.erase(found);
   return {};
 }
 

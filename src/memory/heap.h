@@ -12,39 +12,39 @@
 
 namespace whorl {
 
-/// A registered buffer. Owned by its heap.
+/// Registration of a buffer. Owned by its heap.
 struct HeapRegistration {
-  std::uintptr_t begin = 0; ///< whole pages
+  std::uintptr_t begin = 0; ///< address of the first whole page
   std::size_t size = 0;
-  std::size_t offset = 0; ///< in the heap
+  std::size_t offset = 0; ///< offset in the heap
   int references = 0;
 };
 
-/// Memory of this process that the other ranks of the host can map: one memfd, cut into pages.
+/// Memory of this process that the other ranks of the host can map: one memfd, divided into pages.
 ///
 ///   memfd       [ a ][ b ]......[ r ]...        capacity bytes, sparse
 ///   reserved    [ a ][ b ]......---------       addresses of alloc(): base + offset
 ///   elsewhere                   [ r ]           registered: the pages of a buffer of the user
 ///
 /// Every page is backed by memory before it can be touched, after a comparison with the memory
-/// limits of the process: an error instead of a SIGBUS or a kill. Another process may use up the
-/// memory in between; then the kernel decides. find() takes no lock; everything else does. Any
-/// thread. The process has one heap (see below); others are for tests.
+/// limits of the process, which gives an error instead of a SIGBUS or a kill. If another process
+/// uses up the memory in between, the kernel decides. All functions may be called by any thread;
+/// find() takes no lock. The process has one heap (see below); others are for tests.
 class Heap {
  public:
-  /// `capacity` is rounded up to pages.
+  /// Makes a heap of `capacity` bytes, rounded up to pages.
   static Result<std::unique_ptr<Heap>> create(std::size_t capacity);
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  /// Zeroed memory, page-aligned; null for size 0.
+  /// Allocates zeroed memory, page-aligned. Returns null for size 0.
   Result<void*> alloc(std::size_t size);
-  /// The pages go back to the system. Null is allowed; any other pointer that alloc() did not give
-  /// is refused.
+  /// Returns the pages to the system. Null is allowed; any other pointer that alloc() did not
+  /// return is an error.
   Status free(void* pointer);
-  /// Whether [pointer, pointer + size) lies in this heap, and where. No lock, system call or
-  /// allocation.
+  /// Returns whether [pointer, pointer + size) lies in this heap, and writes the offset in the heap
+  /// to `*offset`. Takes no lock and makes no system call or allocation.
   bool find(const void* pointer, std::size_t size, std::uint64_t* offset) const noexcept {
     const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(pointer);
     const std::uintptr_t inside = address - base_;
@@ -56,19 +56,20 @@ class Heap {
   }
 
   /// Moves the whole pages inside [buffer, buffer + size) into the heap, at the same address and
-  /// with their contents; no other thread may touch them meanwhile. Gives null, and leaves the
-  /// buffer as it is, where there is nothing to move or it cannot be moved: no whole page, already
-  /// in the heap, not private anonymous writable memory (a file, read-only, a stack), too many
-  /// registrations or too little memory. A range inside a registered one shares that registration;
-  /// one that overlaps only in part is left alone.
+  /// with their contents; no other thread may touch them meanwhile. Returns null, and leaves the
+  /// buffer as it is, if there is nothing to move or the buffer cannot be moved: no whole page,
+  /// already in the heap, not private anonymous writable memory (a file, read-only, a stack), too
+  /// many registrations or too little memory. A range inside a registered one shares that
+  /// registration; one that overlaps only in part is left alone.
   Result<HeapRegistration*> adopt(void* buffer, std::size_t size);
   /// Ends a registration; the last release moves the pages back into private memory at the same
-  /// address. Null is allowed.
+  /// address. Null is allowed. If the kernel refuses to move some pages, the registration lasts,
+  /// but find() does not find it any more, and another release moves the rest.
   Status release(HeapRegistration* registration);
 
   int fd() const noexcept { return fd_.get(); }
   std::size_t capacity() const noexcept { return capacity_; }
-  /// Bytes that are allocated or registered, whole pages.
+  /// Returns the number of bytes that are allocated or registered, in whole pages.
   std::size_t used();
 
  private:
@@ -84,28 +85,28 @@ class Heap {
   bool still_mapped(const HeapRegistration& registration) const;
 
   const Fd fd_;
-  const std::uintptr_t base_; ///< of the reserved addresses
+  const std::uintptr_t base_; ///< first reserved address
   const std::size_t capacity_;
   AddressIndex index_;
 
-  std::mutex mutex_; ///< guards all below
+  std::mutex mutex_; ///< guard of all fields below
   FreeRanges free_;
   std::map<std::size_t, std::size_t> allocated_; ///< offset → size
   std::map<std::uintptr_t, std::unique_ptr<HeapRegistration>> registered_;
 };
 
-// The heap of this process. Made by the first call of a function that needs it, with
-// WHORL_HEAP_BYTES or the size of the memory as capacity; lives until the process ends. A child of
-// fork() starts without one: what it inherited is still the parent's.
+// The heap of this process. The first call of a function that needs the heap makes it, with
+// WHORL_HEAP_BYTES or the size of the machine's memory as capacity; it lasts until the process
+// ends. A child of fork() starts without a heap: the inherited pages still belong to the parent.
 
 Result<Heap*> process_heap();
 Result<void*> heap_alloc(std::size_t size);
 Status heap_free(void* pointer);
 Result<HeapRegistration*> heap_adopt(void* buffer, std::size_t size);
 Status heap_release(HeapRegistration* registration);
-/// Bytes allocated and registered.
+/// Returns the number of bytes that are allocated or registered.
 std::size_t heap_bytes();
-/// False if there is no heap yet.
+/// Calls Heap::find(); returns false if there is no heap yet.
 bool heap_find(const void* pointer, std::size_t size, std::uint64_t* offset) noexcept;
 
 } // namespace whorl

@@ -8,8 +8,8 @@
 namespace whorl {
 namespace {
 
-/// The number after `key` in a file of "key value" words; the first number if `key` is empty. "max"
-/// and whatever else is no number give nothing.
+/// Reads the number after `key` in a file of "key value" words, or the first number if `key` is
+/// empty. Returns nothing for "max" and other words that are no number.
 std::optional<std::uint64_t> read_number(const std::string& path, std::string_view key = {}) {
   std::ifstream file(path);
   std::uint64_t value = 0;
@@ -35,16 +35,16 @@ constexpr CgroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes"
                                 "total_inactive_file"};
 constexpr CgroupFiles kVersion2{"memory.max", "memory.current", "inactive_file"};
 
-/// Looks at the cgroup `path` under `mount` and all above it. In a container the path may be that
-/// of the host and not exist here; then only the mount's root is there, which is the container's
-/// own.
+/// Applies the limits of the cgroup `path` under `mount` and of all above it. In a container the
+/// path may be the host's and not exist here; then only the mount's root, which is the container's
+/// own cgroup, is read.
 void look_at_cgroups(MemoryBudget& budget, const std::string& mount, std::string path,
                      const CgroupFiles& files) {
   for (;;) {
     if (!path.empty() && path.back() == '/') path.pop_back();
     const std::string folder = mount + path + "/";
     const auto limit = read_number(folder + files.limit);
-    // Version 1 writes a number of this size for "no limit". The usage is dear to ask for: the
+    // Version 1 writes a number of this size for "no limit". The usage is expensive to read: the
     // kernel sums it up over all processors.
     constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60;
     const auto usage =

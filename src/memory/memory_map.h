@@ -14,18 +14,18 @@ struct Mapping {
   std::string access; ///< "rw-p": readable, writable, executable, private or shared
   std::uint64_t offset = 0;
   std::uint64_t inode = 0;
-  std::string path; ///< file, "[heap]", …; may be empty
+  std::string path; ///< path of a file, "[heap]", …; may be empty
 };
 
-/// Parses one line; false if it is none.
+/// Parses one line of /proc/self/maps. Returns false if the line is malformed.
 bool parse_mapping(std::string_view line, Mapping* mapping);
 
-/// This process's mappings that overlap [begin, end), ascending; empty if they leave a gap or
-/// cannot be read. A snapshot: what other threads map meanwhile may be missing.
+/// Returns this process's mappings that overlap [begin, end), ascending; none if there is a gap or
+/// they cannot be read. Mappings that other threads make meanwhile may be missing.
 std::vector<Mapping> mappings_over(std::uintptr_t begin, std::uintptr_t end);
 
-/// Whether the mapping is private, writable memory that belongs to no file and is not the main
-/// thread's stack, which the kernel must be able to grow.
+/// Returns whether the mapping is private, writable memory that belongs to no file and is not the
+/// main thread's stack, which the kernel must be able to grow.
 bool is_plain_memory(const Mapping& mapping);
 
 } // namespace whorl

@@ -43,7 +43,8 @@ std::size_t FreeRanges::free_bytes() const noexcept {
 // change also sees the odd sequence number stored before it, and its second look at the number
 // fails.
 
-/// The first of `count` entries that does not begin before `begin`. For the writer.
+/// Returns the index of the first of `count` entries that does not begin before `begin`. Only for
+/// the writer.
 std::size_t AddressIndex::position(std::uintptr_t begin, std::size_t count) const noexcept {
   const auto* const entry = std::lower_bound(
       entries_.data(), entries_.data() + count, begin, [](const Entry& e, std::uintptr_t value) {

@@ -9,14 +9,14 @@
 
 namespace whorl {
 
-/// Which parts of [0, capacity) are free: first fit, neighbours are joined. Not thread-safe. Sizes
-/// are the caller's business to round.
+/// Free parts of [0, capacity): first fit; adjacent free ranges are merged. Not thread-safe. The
+/// caller rounds sizes.
 class FreeRanges {
  public:
   explicit FreeRanges(std::size_t capacity) { give(0, capacity); }
-  /// The lowest free offset with room, now taken.
+  /// Takes `size` bytes at the lowest offset where they are free, and returns the offset.
   std::optional<std::size_t> take(std::size_t size);
-  /// Gives back what take() gave.
+  /// Frees a range that take() returned.
   void give(std::size_t offset, std::size_t size);
   std::size_t free_bytes() const noexcept;
   std::size_t fragments() const noexcept { return free_.size(); }
@@ -25,18 +25,19 @@ class FreeRanges {
   std::map<std::size_t, std::size_t> free_; ///< offset → size; never adjacent
 };
 
-/// A small sorted table from addresses to heap offsets. Written under the owner's lock, read by any
-/// thread without one: a sequence number is odd while the table changes, and a reader that sees it
-/// odd or changed gives up, for its caller can always copy instead.
+/// Small sorted table from addresses to heap offsets. Written under the owner's lock, read by any
+/// thread without a lock: a sequence number is odd while the table changes, and a reader that sees
+/// it odd or changed reports "not found", because its caller can always copy instead.
 class AddressIndex {
  public:
   static constexpr std::size_t kCapacity = 1024;
 
   bool full() const noexcept { return count_.load(std::memory_order_relaxed) == kCapacity; }
-  /// Requires !full() and ranges that do not overlap.
+  /// Adds a range. Requires !full() and ranges that do not overlap.
   void insert(std::uintptr_t begin, std::size_t size, std::uint64_t offset) noexcept;
   void erase(std::uintptr_t begin) noexcept;
-  /// Whether one range holds [address, address + size), and its offset there. No lock, no wait.
+  /// Returns whether one range holds [address, address + size), and writes its heap offset to
+  /// `*offset`. Takes no lock and never waits.
   bool find(std::uintptr_t address, std::size_t size, std::uint64_t* offset) const noexcept;
 
  private:

@@ -22,7 +22,7 @@ Result<std::size_t> capacity() {
   return static_cast<std::size_t>(*bytes);
 }
 
-/// The child's copy of the heap describes memory that belongs to the parent.
+/// Makes children of fork() start without a heap: their copy describes memory of the parent.
 void forget_in_child() {
   static const int once = pthread_atfork([] { creating.lock(); }, [] { creating.unlock(); },
                                          [] {

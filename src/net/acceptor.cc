@@ -42,7 +42,7 @@ Status Acceptor::step(std::span<const pollfd> ready) {
   const auto gone = [](const Handshake& stranger) { return stranger.fd() < 0; };
   std::erase_if(strangers_, gone);
   if (strangers_.empty()) places_ = places();           // make_room() may have lowered it
-  for (std::size_t i = 0; i < listeners_.size(); ++i) { // until somebody calls stop()
+  for (std::size_t i = 0; i < listeners_.size(); ++i) { // empty after stop()
     if (ready[polled_ + i].revents != 0) WHORL_TRY(accept_from(i));
   }
   return {};
@@ -61,7 +61,7 @@ Status Acceptor::accept_from(std::size_t listener) {
                                        "files (ulimit -n) of its process",
                                        rules_.name, errno_text(socket.get())));
     }
-    if (!socket.valid()) return {}; // nobody is there, or a connection that is gone again
+    if (!socket.valid()) return {}; // no connection waits, or the peer has closed it already
     const std::size_t awaited = rules_.awaited ? rules_.awaited() : 0;
     if (strangers_.size() >= places_ + awaited) drop_one();
     strangers_.push_back(
@@ -91,23 +91,23 @@ bool Acceptor::make_room() {
 void Acceptor::greet(Handshake& stranger) {
   Progress progress = stranger.step();
   if (progress == Progress::kAdvanced) {
-    HandshakeFailure verdict = rules_.judge(stranger.name());
+    HandshakeFailure failure = rules_.judge(stranger.name());
     ucred peer{};
-    if (rules_.same_user && verdict == HandshakeFailure::kNone &&
+    if (rules_.same_user && failure == HandshakeFailure::kNone &&
         (peer_credentials(stranger.fd(), &peer) < 0 || peer.uid != sys().user_id())) {
-      verdict = HandshakeFailure::kUser;
+      failure = HandshakeFailure::kUser;
     }
     Identity asked{.job = stranger.job(), .secret = {}};
-    if (rules_.identity == nullptr && verdict == HandshakeFailure::kNone &&
+    if (rules_.identity == nullptr && failure == HandshakeFailure::kNone &&
         !rules_.find_secret(asked)) {
-      verdict = HandshakeFailure::kJob;
+      failure = HandshakeFailure::kJob;
     }
-    if (verdict == HandshakeFailure::kNone && rules_.identity == nullptr) {
+    if (failure == HandshakeFailure::kNone && rules_.identity == nullptr) {
       stranger.admit(asked.secret);
-    } else if (verdict == HandshakeFailure::kNone) {
+    } else if (failure == HandshakeFailure::kNone) {
       stranger.admit();
     } else {
-      stranger.refuse(verdict);
+      stranger.refuse(failure);
     }
     progress = stranger.step();
   }

@@ -24,7 +24,8 @@ constexpr std::byte kIpv4{4};
 constexpr std::byte kIpv6{6};
 constexpr std::byte kUnix{1};
 
-/// Copies between the general and a specific address structure: no aliasing, no alignment question.
+/// Copies the general address structure to a specific one, which avoids questions of aliasing and
+/// alignment.
 template <class T>
 T view(const sockaddr_storage& storage) noexcept {
   T out;
@@ -55,8 +56,8 @@ Status resolve(const std::string& host, const std::string& port, std::vector<Soc
   return {};
 }
 
-/// Lower is better: 0 looks physical, 1 is a bridge or tunnel that other hosts seldom reach, 2 is
-/// loopback.
+/// Returns the class of an interface, lower is better: 0 looks physical, 1 is a bridge or tunnel
+/// that other hosts seldom reach, 2 is loopback.
 int interface_class(std::string_view name, unsigned flags) noexcept {
   if ((flags & IFF_LOOPBACK) != 0) return 2;
   for (const std::string_view prefix : {"docker", "veth", "virbr", "br-", "cni", "flannel", "cali",

@@ -15,32 +15,34 @@
 
 namespace whorl {
 
-/// Where a stream socket listens: IPv4, IPv6 or an abstract unix name.
+/// Address of a listening stream socket: IPv4, IPv6 or an abstract unix name.
 class SocketAddress {
  public:
-  /// Encoded form: 1 byte of family, then port (2) and address (4 or 16), or a unix name (≤ 18).
+  /// Bytes of the encoded form: 1 for the family, then port (2) and address (4 or 16), or a unix
+  /// name (≤ 18).
   static constexpr std::size_t kEncodedBytes = 19;
   static constexpr std::size_t kMaxUnixNameBytes = kEncodedBytes - 1;
 
-  SocketAddress() = default; ///< no address; family() is AF_UNSPEC
+  SocketAddress() = default; ///< makes no address: family() is AF_UNSPEC
   static SocketAddress ipv4(std::array<std::uint8_t, 4> address, std::uint16_t port) noexcept;
   static SocketAddress ipv6(std::array<std::uint8_t, 16> address, std::uint16_t port) noexcept;
-  /// An abstract unix socket: 1 to 18 bytes without NUL, visible in this network namespace only.
+  /// Makes the address of an abstract unix socket, visible in this network namespace only. The name
+  /// has 1 to 18 bytes without NUL.
   static SocketAddress unix_name(std::string_view name) noexcept;
   static SocketAddress from(const sockaddr* address, socklen_t size) noexcept;
-  /// Decodes what encode() wrote. The bytes may come from anyone: family() is AF_UNSPEC if they
-  /// make no sense.
+  /// Decodes what encode() wrote. The bytes need not be trusted: family() is AF_UNSPEC if the bytes
+  /// are malformed.
   static SocketAddress decode(std::span<const std::byte, kEncodedBytes> bytes) noexcept;
   std::array<std::byte, kEncodedBytes> encode() const noexcept;
 
   int family() const noexcept { return storage_.ss_family; }
   bool valid() const noexcept { return family() != AF_UNSPEC; }
-  bool is_loopback() const noexcept; ///< unix counts as loopback
+  bool is_loopback() const noexcept; ///< returns true for unix sockets, too
   std::uint16_t port() const noexcept;
   void set_port(std::uint16_t port) noexcept;
   const sockaddr* data() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t size() const noexcept { return size_; }
-  /// "10.0.0.1:4242", "[::1]:4242", "unix:name".
+  /// Returns "10.0.0.1:4242", "[::1]:4242" or "unix:name".
   std::string text() const;
 
   friend bool operator==(const SocketAddress& a, const SocketAddress& b) noexcept {
@@ -52,23 +54,23 @@ class SocketAddress {
   socklen_t size_ = 0;
 };
 
-/// Resolves "host:port" or "[v6]:port"; every address that the name has, in the resolver's order.
-/// May block on the name service. The error says what is wrong with the text or the name.
+/// Resolves "host:port" or "[v6]:port" to every address of the name, in the resolver's order. May
+/// block on the name service. The error says what is wrong with the text or the name.
 Result<std::vector<SocketAddress>> parse_address(std::string_view text);
 
 /// Lists the addresses of this host's interfaces, best first, with port 0: interfaces that look
 /// physical, then bridges and tunnels (docker, veth, virbr, …), IPv4 before IPv6 within each;
-/// loopback last. Link-local addresses are left out: they mean nothing on another host.
+/// loopback last. Link-local addresses are left out, because another host cannot use them.
 Result<std::vector<SocketAddress>> interface_addresses();
 
 /// Lists the addresses at which other hosts are to reach this one, best first, with port 0: what
 /// the name or number in `WHORL_HOST_ADDRESS` resolves to, or interface_addresses().
 Result<std::vector<SocketAddress>> local_addresses();
 
-/// The address a socket is bound to.
+/// Returns the address that a socket is bound to.
 Result<SocketAddress> bound_address(int fd);
 
-/// "Connection refused" for ECONNREFUSED; the parameter is an errno value or its negative.
+/// Describes an errno value or its negative, such as "Connection refused" for ECONNREFUSED.
 std::string errno_text(int error);
 
 } // namespace whorl

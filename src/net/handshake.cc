@@ -15,8 +15,8 @@
 namespace whorl {
 namespace {
 
-// Different, so that a socket that TCP has connected to itself does not take its own hello for an
-// answer.
+// Magic numbers of the two sides, which differ so that a socket that TCP has connected to itself
+// does not take its own hello for an answer.
 constexpr std::uint32_t kHelloMagic = 0x68726877;     // "whrh"
 constexpr std::uint32_t kChallengeMagic = 0x63726877; // "whrc"
 constexpr std::uint16_t kWireVersion = 1;
@@ -70,7 +70,7 @@ Handshake Handshake::accepting(Fd socket, const Identity& identity, std::uint32_
   h.socket_ = std::move(socket);
   h.identity_ = identity;
   h.rank_ = rank;
-  h.deadline_ns_ = sys().now_ns() + kPatienceNs;
+  h.deadline_ns_ = sys().now_ns() + kTimeoutNs;
   h.start_reading(State::kReadHello);
   return h;
 }
@@ -140,7 +140,7 @@ Progress Handshake::send() noexcept {
 
 Progress Handshake::receive(std::size_t size) noexcept {
   while (moved_ < size) {
-    // Never past the end of this message: what follows belongs to the owner of the socket.
+    // Reads never go past the end of this message: bytes behind it belong to the socket's owner.
     iovec part{buffer_.data() + moved_, size - moved_};
     msghdr message{};
     message.msg_iov = &part;
@@ -181,7 +181,7 @@ Progress Handshake::step() noexcept {
   }
 }
 
-/// A whole message has been moved: what is next. kAdvanced: go on.
+/// Enters the next state after a whole message has been moved. kAdvanced: the handshake continues.
 Progress Handshake::next() noexcept {
   switch (state_) {
     case State::kSendHello:
@@ -278,7 +278,8 @@ void Handshake::refuse(HandshakeFailure failure) noexcept {
   out = put(out, kChallengeMagic);
   out = put(out, kWireVersion);
   put(out, static_cast<std::uint16_t>(failure));
-  // One attempt: a fresh socket has room for it. Nothing of ours is lost if not.
+  // One attempt is enough: a fresh socket has room for the message, and nothing of ours depends on
+  // it.
   start_sending(State::kSendChallenge, message);
   static_cast<void>(send());
   fail(failure);
@@ -307,7 +308,7 @@ bool Handshake::check_challenge() noexcept {
     return false;
   }
   if (!equal_in_constant_time(ours, theirs)) {
-    // Says so before hanging up, so that both sides can name the cause.
+    // Sends the reason before hanging up, so that both sides can name it.
     std::array<std::byte, kProofBytes> message{};
     message[0] = static_cast<std::byte>(HandshakeFailure::kSecret);
     start_sending(State::kSendProof, message);

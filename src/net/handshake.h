@@ -12,15 +12,15 @@
 
 namespace whorl {
 
-/// What a connection is for. The two sides must agree.
+/// Purpose of a connection. The two sides must agree.
 enum class SocketRole : std::uint8_t {
-  kBootstrap = 1, ///< a rank and the root of the rendezvous
-  kControl = 2,   ///< verdicts and goodbyes of the TCP transport
+  kBootstrap = 1, ///< connection of a rank to the root of the rendezvous
+  kControl = 2,   ///< errors and goodbyes of the TCP transport
   kData = 3,      ///< messages of one channel of the TCP transport
-  kShm = 4,       ///< passes shared memory; its hang-up means death
+  kShm = 4,       ///< descriptors of shared memory; a hang-up means that the peer has died
 };
 
-/// Names one connection. `from` is the side that connects, `to` the side that accepts.
+/// Name of one connection. `from` is the side that connects, `to` the side that accepts.
 struct ConnectionName {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
@@ -29,21 +29,21 @@ struct ConnectionName {
   friend bool operator==(const ConnectionName&, const ConnectionName&) = default;
 };
 
-/// Why a handshake failed; sent to the other side where it is not a secret.
+/// Reason why a handshake failed; sent to the other side where that gives away no secret.
 enum class HandshakeFailure : std::uint8_t {
   kNone = 0,
   kProtocol = 1, ///< the bytes are not whorl's
   kVersion = 2,  ///< another wire version
   kJob = 3,      ///< another communicator
-  kName = 4,     ///< not the rank, role or channel that is expected here
+  kName = 4,     ///< rank, role or channel is not expected here
   kSecret = 5,   ///< the proof is wrong
   kClosed = 6,   ///< closed or broken in the middle
-  kSlow = 7,     ///< not finished in time
-  kUser = 8,     ///< a process of another user, where there is no secret
+  kSlow = 7,     ///< handshake was not finished in time
+  kUser = 8,     ///< process of another user, where there is no secret
 };
 
 /// Mutual authentication of a fresh stream socket (TCP or unix), as a state machine that never
-/// blocks, so that one loop drives any number of connections and a silent one stalls nobody.
+/// blocks, so that one loop drives any number of connections and a silent one stalls no other.
 ///
 ///     connecting side                        accepting side
 ///     hello {magic, version, job, name, nonce} ─▶
@@ -56,42 +56,44 @@ enum class HandshakeFailure : std::uint8_t {
 /// size; exactly its bytes are read, so what follows the handshake stays in the socket.
 class Handshake {
  public:
-  /// A connection that has not authenticated itself is dropped after this time and these bytes.
-  static constexpr std::uint64_t kPatienceNs = 2'000'000'000;
+  /// Time and bytes after which a connection that has not authenticated itself is dropped.
+  static constexpr std::uint64_t kTimeoutNs = 2'000'000'000;
   static constexpr std::size_t kMaxUnauthenticatedBytes = 256;
 
   Handshake() = default;
-  /// The connecting side. The socket may still be connecting.
+  /// Starts the connecting side. The socket may still be connecting.
   static Handshake connecting(Fd socket, const Identity& identity, const ConnectionName& name);
-  /// The accepting side. `rank` is the one that must be meant by `to`. Fails kPatienceNs from now.
+  /// Starts the accepting side. The hello's `to` must be `rank`. Fails kTimeoutNs from now.
   static Handshake accepting(Fd socket, const Identity& identity, std::uint32_t rank);
-  /// The same where the secret depends on the job that the other side names: after the hello the
-  /// caller looks at job(), too, and admits with the secret of that one.
+  /// Starts the accepting side where the secret depends on the job that the other side names: after
+  /// the hello the caller also reads job(), and calls admit() with the secret of that job.
   static Handshake accepting(Fd socket, std::uint32_t rank);
 
   /// Moves as many bytes as possible. kDone: authenticated, take() the socket. kFailed: see
   /// failure() and status(). On the accepting side, kAdvanced is returned exactly once, after the
-  /// hello: the caller then looks at name() and either calls admit(), or refuse().
+  /// hello: the caller then reads name() and calls either admit() or refuse().
   Progress step() noexcept;
   void admit() noexcept;
   void admit(const decltype(Identity::secret)& secret) noexcept;
-  /// Tells the other side that it is not expected here. Best effort.
+  /// Sends the reason of the refusal to the other side, as far as that is possible without waiting.
   void refuse(HandshakeFailure failure) noexcept;
 
   int fd() const noexcept { return socket_.get(); }
-  short events() const noexcept; ///< what to poll() for
-  /// When this connection is given up (accepting side only; else the end of time).
+  short events() const noexcept; ///< returns the events to poll() for
+  /// Returns when this connection is given up (accepting side), or UINT64_MAX (connecting side).
   std::uint64_t deadline_ns() const noexcept { return deadline_ns_; }
-  /// On the accepting side: whether no whole hello has come yet.
+  /// Returns, on the accepting side, whether no whole hello has come yet.
   bool silent() const noexcept { return state_ == State::kReadHello; }
-  /// On the accepting side valid once step() has returned kAdvanced.
+  /// Returns the name of the connection; on the accepting side valid once step() has returned
+  /// kAdvanced.
   const ConnectionName& name() const noexcept { return name_; }
   const decltype(Identity::job)& job() const noexcept { return identity_.job; }
   HandshakeFailure failure() const noexcept { return failure_; }
-  /// One sentence, without saying who the peer is: the caller knows better.
+  /// Describes the failure in one sentence that does not name the peer: the caller can do that
+  /// better.
   Status status() const;
-  /// On the connecting side: whether the peer has proved that it knows the secret, so that this
-  /// connection is the one to keep among several attempts. From then on the accepting side may hold
+  /// Returns, on the connecting side, whether the peer has proved that it knows the secret. Then
+  /// this connection must be kept among several attempts, since the accepting side may already take
   /// it for established.
   bool peer_proved() const noexcept { return state_ == State::kSendProof || late(); }
   Fd take() noexcept { return std::move(socket_); }
@@ -138,17 +140,17 @@ class Handshake {
   ConnectionName name_;
   State state_ = State::kNone;
   HandshakeFailure failure_ = HandshakeFailure::kNone;
-  bool any_job_ = false;      ///< the caller judges the job
+  bool any_job_ = false;      ///< true: the caller judges the job
   int error_ = 0;             ///< errno that goes with kClosed
-  bool told_by_peer_ = false; ///< failure_ is what the other side says
+  bool told_by_peer_ = false; ///< true: the other side has reported failure_
   std::uint32_t peer_version_ = 0;
   std::uint32_t rank_ = 0;
   std::uint64_t deadline_ns_ = UINT64_MAX;
   std::array<std::byte, kHelloBytes> hello_{};
   std::array<std::byte, kNonceBytes> accept_nonce_{};
   std::array<std::byte, kMaxUnauthenticatedBytes> buffer_{}; ///< the message under way
-  std::size_t size_ = 0;                                     ///< of that message
-  std::size_t moved_ = 0;                                    ///< bytes of it so far
+  std::size_t size_ = 0;                                     ///< bytes of that message
+  std::size_t moved_ = 0;                                    ///< bytes of that message moved so far
 };
 
 } // namespace whorl

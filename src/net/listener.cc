@@ -12,7 +12,7 @@
 namespace whorl {
 namespace {
 
-/// ": another process listens there …", with its user where that can be found out.
+/// Returns "another process", or "a process of user …" where its user can be found out.
 std::string who_listens(const SocketAddress& address) {
   if (address.family() == AF_UNIX) {
     const Fd probe(sys().socket(AF_UNIX, SOCK_STREAM));
@@ -41,7 +41,7 @@ Status cannot_listen(const SocketAddress& address, int error) {
                                                        errno_text(error), remedy));
 }
 
-/// One socket for all interfaces, at which `addresses` lead to this host.
+/// Binds one socket for all interfaces, which serves all `addresses` that lead to this host.
 Result<std::vector<Listener>> bind_everywhere(std::vector<SocketAddress> addresses) {
   Result<Fd> socket = bind_at(SocketAddress::ipv6({}, 0));
   if (!socket.ok()) socket = bind_at(SocketAddress::ipv4({}, 0));
@@ -66,8 +66,9 @@ Result<Fd> bind_at(const SocketAddress& address) {
   Fd socket(sys().socket(address.family(), SOCK_STREAM));
   int result = socket.get();
   if (result >= 0 && address.port() != 0) {
-    // A port whose last connections are in TIME_WAIT is free; one that is listened to is not. A
-    // port of the kernel's choice needs no such leave, and without it nobody else can bind it.
+    // With SO_REUSEADDR a port whose last connections are in TIME_WAIT can be bound, but not one
+    // with a listener. A port of the kernel's choice does not need the option, and without the
+    // option no other socket can bind the port.
     result = sys().setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   }
   if (result >= 0 && address.family() == AF_INET6) {

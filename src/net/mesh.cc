@@ -13,27 +13,29 @@
 namespace whorl {
 namespace {
 
-// How much later than the one before an address is tried. Smaller: an unreachable first choice
+// Delay between the attempts at two addresses of a target. Smaller: an unreachable first choice
 // costs less. Larger: a good but slow first choice wins more often.
 constexpr std::uint64_t kStaggerNs = 100'000'000;
-// Refused connections are tried again after a time that doubles from kFirstRetryNs to kLastRetryNs.
+// Times after which refused connections are tried again: doubling from kFirstRetryNs to
+// kLastRetryNs.
 constexpr std::uint64_t kFirstRetryNs = 2'000'000;
 constexpr std::uint64_t kLastRetryNs = 200'000'000;
-// After how long a refusing target is given up, where it ought to listen.
+// Time after which a target that refuses connections, although it ought to listen, is given up.
 constexpr std::uint64_t kGoneNs = 100'000'000;
-// How often the verdict is looked at.
-constexpr std::uint64_t kLookNs = 100'000'000; // of hundreds of ranks, each look takes a turn
+// Time between two looks at the communicator's error; with hundreds of ranks each look costs a time
+// slice.
+constexpr std::uint64_t kLookNs = 100'000'000;
 
-/// One address of one target.
+/// Attempts to connect to one address of one target.
 struct Attempt {
   std::size_t target = 0;
   const SocketAddress* address = nullptr;
-  std::uint64_t due_ns = 0; ///< when to connect next, while neither socket nor handshake is there
+  std::uint64_t due_ns = 0; ///< time to connect next, while there is neither socket nor handshake
   std::uint64_t retry_ns = kFirstRetryNs;
   Fd connecting;
-  Handshake handshake;  ///< has the socket once it is connected
-  Status last;          ///< why the last try failed
-  bool refused = false; ///< … because nobody listens there
+  Handshake handshake;  ///< handshake that owns the socket once it is connected
+  Status last;          ///< reason why the last try failed
+  bool refused = false; ///< true: because no process listens there
   int tries = 0;
   bool idle() const noexcept { return !connecting.valid() && handshake.fd() < 0; }
   void stop() noexcept {
@@ -51,7 +53,8 @@ class MeshLoop {
     prepare();
     while (open_ > 0) {
       const std::uint64_t now = sys().now_ns();
-      if (plan_.verdict != nullptr && plan_.verdict->raised()) return plan_.verdict->status();
+      if (plan_.comm_error != nullptr && plan_.comm_error->is_set())
+        return plan_.comm_error->status();
       if (now >= plan_.deadline_ns) return timed_out();
       if (!plan_.gone.empty() && now >= started_ns_ + kGoneNs) WHORL_TRY(check_for_gone());
       if (fatal_.ok()) start_due(now);
@@ -66,7 +69,7 @@ class MeshLoop {
     return std::move(links_);
   }
 
-  /// After a failed run(): what was made.
+  /// Returns the connections that were made, after a failed run().
   std::vector<MeshLink> made() {
     std::erase_if(links_, [](const MeshLink& link) { return !link.socket.valid(); });
     return std::move(links_);
@@ -93,7 +96,7 @@ class MeshLoop {
     open_ = links_.size();
   }
 
-  /// An error if every address of a target refuses connections.
+  /// Returns an error if every address of a target refuses connections.
   Status check_for_gone() {
     for (std::size_t t = 0; t < plan_.targets.size(); ++t) {
       const std::span<Attempt> attempts = attempts_at(t);
@@ -118,7 +121,8 @@ class MeshLoop {
 
   bool established(std::size_t target) const { return links_[target].socket.valid(); }
 
-  /// Whether some attempt at the target has seen the peer's proof, so that the others must wait.
+  /// Returns whether some attempt at the target has seen the peer's proof, so that the others must
+  /// wait.
   bool decided(std::size_t target) const {
     if (established(target)) return true;
     for (std::size_t a = first_attempt_[target]; a < first_attempt_[target + 1]; ++a) {
@@ -127,7 +131,7 @@ class MeshLoop {
     return false;
   }
 
-  /// The attempts at one target.
+  /// Returns the attempts at one target.
   std::span<Attempt> attempts_at(std::size_t target) {
     return std::span(attempts_).subspan(first_attempt_[target],
                                         first_attempt_[target + 1] - first_attempt_[target]);
@@ -148,7 +152,7 @@ class MeshLoop {
     int result = socket.get();
     if (result == -EMFILE || result == -ENFILE) return out_of_files(result);
     if (result >= 0) {
-      if (!plan_.congestion.empty()) { // a wish: the listener's side has reported what is wrong
+      if (!plan_.congestion.empty()) { // best effort: the listening side has reported errors
         static_cast<void>(sys().setsockopt(result, IPPROTO_TCP, TCP_CONGESTION, plan_.congestion));
       }
       result = sys().connect(socket.get(), attempt.address->data(), attempt.address->size());
@@ -181,7 +185,7 @@ class MeshLoop {
     step(attempt);
   }
 
-  /// False, and an error, if a process of another user listens there: a squatter, or another job.
+  /// Returns false, and sets fatal_, if a process of another user listens there.
   bool check_user(const Attempt& attempt, const Fd& socket) {
     ucred peer{};
     const int error = peer_credentials(socket.get(), &peer);
@@ -245,7 +249,7 @@ class MeshLoop {
         const HandshakeFailure why = attempt.handshake.failure();
         const Status status = attempt.handshake.status();
         failed(attempt, status);
-        // Trying again does not help against these.
+        // A new attempt would meet the same failure.
         if (why == HandshakeFailure::kVersion || why == HandshakeFailure::kSecret ||
             why == HandshakeFailure::kUser) {
           fatal_ = status.with_context(fmt::format("rank {} cannot connect to {} at {}", plan_.rank,
@@ -266,7 +270,7 @@ class MeshLoop {
 
   void poll_all(std::uint64_t now) {
     std::uint64_t wake_ns = plan_.deadline_ns;
-    if (plan_.verdict != nullptr) wake_ns = std::min(wake_ns, now + kLookNs);
+    if (plan_.comm_error != nullptr) wake_ns = std::min(wake_ns, now + kLookNs);
     // Only sockets that exist: the system refuses to poll more entries than there may be files.
     fds_.clear();
     polled_.clear();
@@ -375,12 +379,12 @@ class MeshLoop {
 
   const MeshPlan& plan_;
   Acceptor acceptor_;
-  std::vector<MeshLink> links_;            ///< targets, then expected
-  std::vector<Attempt> attempts_;          ///< of one target after those of another
-  std::vector<std::size_t> first_attempt_; ///< [target], and the end
+  std::vector<MeshLink> links_;            ///< links of the targets, then expected ones
+  std::vector<Attempt> attempts_;          ///< attempts, ordered by target
+  std::vector<std::size_t> first_attempt_; ///< index of each target's first attempt, and the end
   std::vector<pollfd> fds_;
-  std::vector<Attempt*> polled_; ///< whose sockets come first in fds_
-  std::size_t open_ = 0;         ///< links without a socket
+  std::vector<Attempt*> polled_; ///< attempts with sockets, in the order of fds_
+  std::size_t open_ = 0;         ///< number of links without a socket
   std::uint64_t started_ns_ = 0;
   Status fatal_;
 };

@@ -17,8 +17,8 @@
 namespace whorl {
 namespace {
 
-/// OpenSSL frees what it has when the process exits, while threads of ours may be in a handshake.
-/// So whoever uses it holds this, and gets nothing once the exit has come so far.
+/// Guard of a use of OpenSSL, which frees its data when the process exits although threads of ours
+/// may be in a handshake. Converts to false once the exit has begun; then OpenSSL must not be used.
 class InUse {
  public:
   InUse() noexcept : lock_(gate().mutex) {
@@ -30,8 +30,8 @@ class InUse {
     static_cast<void>(registered);
     entered_ = !gate().closed;
   }
-  /// What OpenSSL keeps for a thread goes at once where the thread is ours: if the thread ended
-  /// during the exit, both would free it.
+  /// Frees at once what OpenSSL keeps for a thread of ours: if the thread ended during the exit,
+  /// thread and exit would both free it.
   ~InUse() {
     if (entered_ && in_own_thread()) OPENSSL_thread_stop();
   }
@@ -48,8 +48,8 @@ class InUse {
     static auto* const gate = new Gate; // never destroyed
     return *gate;
   }
-  /// Waits for those inside, which takes microseconds, but not for ever: in a child of fork() the
-  /// threads that were inside do not exist.
+  /// Waits for threads that use OpenSSL, which takes microseconds, but at most 1 s: in a child of
+  /// fork() such threads do not exist.
   static void close_gate() {
     gate().closed = true;
     const std::unique_lock lock(gate().mutex, std::chrono::seconds(1));

@@ -12,23 +12,23 @@
 
 #include "base/bytes.h"
 #include "net/mesh.h"
-#include "node/fd_parcel.h"
+#include "node/fd_message.h"
 
 namespace whorl {
 namespace {
 
-constexpr std::uint32_t kOfferVersion = 2;
-/// The lowest rank learns at the deadline who is missing; the others wait this much longer for it
-/// to say so.
+constexpr std::uint32_t kOfferVersion = 3;
+/// Time that ranks wait longer than the lowest rank, which finds out at the deadline which ranks
+/// are missing and sends the others an error with their names.
 constexpr std::uint64_t kGraceNs = 1'000'000'000;
 enum class FdKind : std::uint32_t { kHeap = 1, kPidfd = 2, kOutbox = 3 };
 
-/// Sleeps until one of the links that are not done yet has something to read.
-class LinkNapper final : public Napper {
+/// Waiter that sleeps until a link that is not done yet has something to read.
+class LinkWaiter final : public Waiter {
  public:
-  LinkNapper(const std::vector<MeshLink>& links, const std::vector<bool>& done)
+  LinkWaiter(const std::vector<MeshLink>& links, const std::vector<bool>& done)
       : links_(links), done_(done), polled_(links.size()) {}
-  void nap(std::uint64_t max_ns) noexcept override {
+  void block(std::uint64_t max_ns) noexcept override {
     for (std::size_t i = 0; i < links_.size(); ++i) {
       polled_[i] = {.fd = done_[i] ? -1 : links_[i].socket.get(), .events = POLLIN, .revents = 0};
     }
@@ -41,7 +41,7 @@ class LinkNapper final : public Napper {
   std::vector<pollfd> polled_;
 };
 
-/// One rank's share of the rendezvous.
+/// One rank's part of the rendezvous.
 class Meeting {
  public:
   explicit Meeting(const ShmMeetingPlan& plan)
@@ -50,24 +50,24 @@ class Meeting {
         processes_(processes_of(membership_, plan.members)) {
     std::unordered_map<std::uint64_t, int> place_of;
     for (const int lowest : processes_) {
-      place_of.emplace(membership_.card(lowest).process_key, static_cast<int>(place_of.size()));
+      place_of.emplace(membership_.info(lowest).process_key, static_cast<int>(place_of.size()));
     }
-    places_.resize(membership_.cards.size(), 0);
+    places_.resize(membership_.peers.size(), 0);
     for (const int rank : plan.members) {
-      places_[static_cast<std::size_t>(rank)] = place_of.at(membership_.card(rank).process_key);
+      places_[static_cast<std::size_t>(rank)] = place_of.at(membership_.info(rank).process_key);
     }
   }
   Result<ShmMeeting> run();
 
  private:
   bool leads() const noexcept { return plan_.members.front() == membership_.rank; }
-  /// Whether the process of rank `a` watches that of rank `b` itself.
+  /// Whether the process of rank `a` watches the process of rank `b`.
   bool watches(int a, int b) const;
 
   Status connect();
   Status check_user(const MeshLink& link, int* pid) const;
   Status collect_hellos();
-  Status read_hello(int rank, FdParcelReceiver& received);
+  Status read_hello(int rank, FdMessageReceiver& received);
   Status open_pidfds();
   Status make_segment();
   Status send_offers(const Status& failure);
@@ -77,20 +77,21 @@ class Meeting {
   Status lost(int rank, int error) const;
   Status malformed(int rank) const;
 
-  /// Waits until `attempt(i)` says kDone for every link. `doing` completes "rank 2 ... while".
+  /// Waits until `attempt(i)` returns kDone for every link. `doing` completes "while it …" in
+  /// errors.
   template <class Attempt>
   Status for_each_link(const char* doing, Attempt&& attempt);
 
   const ShmMeetingPlan& plan_;
   const Membership& membership_;
-  const std::vector<int> processes_; ///< the lowest member in each, ascending
-  std::vector<int> places_;          ///< [rank]: of its process in processes_
+  const std::vector<int> processes_; ///< lowest member of each process, ascending
+  std::vector<int> places_;          ///< [rank]: index of the rank's process in processes_
   std::vector<MeshLink> links_;
   ShmMeeting result_;
 };
 
 bool Meeting::watches(int a, int b) const {
-  if (processes_.size() <= kMostProcesses) return true;
+  if (processes_.size() <= kMaxProcesses) return true;
   const int distance = places_[static_cast<std::size_t>(a)] - places_[static_cast<std::size_t>(b)];
   return std::has_single_bit(static_cast<unsigned>(std::abs(distance)));
 }
@@ -117,7 +118,7 @@ Status Meeting::connect() {
   mesh.rank = membership_.rank;
   mesh.identity = &membership_.identity;
   mesh.deadline_ns = plan_.deadline_ns;
-  mesh.verdict = membership_.verdict;
+  mesh.comm_error = membership_.comm_error;
   mesh.describe = [this](int rank) { return membership_.describe(rank); };
   if (leads()) {
     for (const int rank : plan_.members) {
@@ -126,12 +127,12 @@ Status Meeting::connect() {
     }
   } else {
     const int leader = plan_.members.front();
-    const RankCard::Address& address = membership_.card(leader).addresses[plan_.index];
+    const PeerInfo::Address& address = membership_.info(leader).addresses[plan_.index];
     const SocketAddress target =
         SocketAddress::decode(std::span(address.bytes).first<SocketAddress::kEncodedBytes>());
     if (target.family() != AF_UNIX) {
       return Status::error(Code::kInternalError,
-                           fmt::format("the card of {} names no unix socket for shared memory",
+                           fmt::format("the info of {} names no unix socket for shared memory",
                                        membership_.describe(leader)));
     }
     mesh.targets.push_back(
@@ -143,7 +144,8 @@ Status Meeting::connect() {
   return {};
 }
 
-/// Shared memory is for one user: whoever can write to it can stop all.
+/// Checks that the peer is of this user: every process that can write to the shared memory can stop
+/// all ranks.
 Status Meeting::check_user(const MeshLink& link, int* pid) const {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -174,15 +176,16 @@ Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
     }
     return all;
   };
-  LinkNapper napper(links_, done);
+  LinkWaiter waiter(links_, done);
   const std::uint64_t deadline = plan_.deadline_ns + (leads() ? 0 : kGraceNs);
   const std::uint64_t now = sys().now_ns();
-  // No yielding: it would take the core from the one rank that the others wait for.
+  // The wait does not yield, which would take the core from the one rank that the others wait for.
   WaitPolicy policy{.timeout_ns = deadline > now ? deadline - now : 1, .spins = 2, .yield_ns = 0};
-  // What is received ends a nap; where hundreds wait, those that look in vain stop the lowest rank.
-  constexpr std::uint64_t kNapNs = 100'000'000;
-  if (!leads()) policy.nap_ns = policy.first_nap_ns = kNapNs;
-  if (wait_until(step, policy, *membership_.verdict, napper) != WaitResult::kTimedOut) return {};
+  // A message ends the sleep early. The sleep is long, because with hundreds of ranks those that
+  // wake in vain would keep the lowest rank from its core.
+  constexpr std::uint64_t kBlockNs = 100'000'000;
+  if (!leads()) policy.block_ns = policy.first_block_ns = kBlockNs;
+  if (wait_until(step, policy, *membership_.comm_error, waiter) != WaitResult::kTimedOut) return {};
   std::string names;
   for (std::size_t i = 0; i < links_.size(); ++i) {
     if (done[i]) continue;
@@ -196,7 +199,7 @@ Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
 }
 
 Status Meeting::collect_hellos() {
-  std::vector<FdParcelReceiver> receivers(links_.size());
+  std::vector<FdMessageReceiver> receivers(links_.size());
   Status broken;
   WHORL_TRY(for_each_link("collected the heaps of its host", [&](std::size_t i) {
     const Progress progress = receivers[i].step(links_[i].socket.get());
@@ -204,15 +207,15 @@ Status Meeting::collect_hellos() {
     return progress;
   }));
   WHORL_TRY(broken);
-  if (membership_.verdict->raised()) return membership_.verdict->status();
+  if (membership_.comm_error->is_set()) return membership_.comm_error->status();
   for (std::size_t i = 0; i < links_.size(); ++i) {
     WHORL_TRY(read_hello(links_[i].rank, receivers[i]));
   }
   return {};
 }
 
-/// Of each process one heap is enough.
-Status Meeting::read_hello(int rank, FdParcelReceiver& received) {
+/// Takes the descriptors of a rank's hello. One heap of each process is kept.
+Status Meeting::read_hello(int rank, FdMessageReceiver& received) {
   ByteReader in(received.body());
   const auto version = in.get<std::uint32_t>();
   if (!in.ok() || version != kOfferVersion) return malformed(rank);
@@ -229,8 +232,8 @@ Status Meeting::read_hello(int rank, FdParcelReceiver& received) {
   return {};
 }
 
-/// Opens a pidfd for each process, through its socket where there is one: that is the right process
-/// in every pid namespace, and cannot have been replaced by another one since.
+/// Checks the user of each link, and opens a pidfd for each process by the pid that the kernel
+/// gives for the link's peer.
 Status Meeting::open_pidfds() {
   for (const MeshLink& link : links_) {
     int pid = 0;
@@ -266,18 +269,18 @@ Status Meeting::make_segment() {
   return {};
 }
 
-/// Gives every rank what it needs, or tells it why there is nothing.
+/// Sends every rank the segment and its descriptors, or `failure`.
 Status Meeting::send_offers(const Status& failure) {
   const Fd own_pidfd(
-      sys().pidfd_open(static_cast<int>(membership_.card(membership_.rank).process_id)));
-  std::vector<FdParcelSender> senders;
+      sys().pidfd_open(static_cast<int>(membership_.info(membership_.rank).process_id)));
+  std::vector<FdMessageSender> senders;
   for (const MeshLink& link : links_) {
     ByteWriter body;
     body.put(kOfferVersion);
     body.put(static_cast<std::uint32_t>(!failure.ok()));
     std::vector<int> fds;
     if (!failure.ok()) {
-      const std::string text = failure.message().substr(0, kMaxParcelBytes / 2);
+      const std::string text = failure.message().substr(0, kMaxMessageBytes / 2);
       body.put_bytes(std::as_bytes(std::span(text)));
     } else {
       const auto add = [&](FdKind kind, int rank, int fd) {
@@ -305,7 +308,7 @@ Status Meeting::send_offers(const Status& failure) {
     return progress;
   }));
   WHORL_TRY(broken);
-  return membership_.verdict->raised() ? membership_.verdict->status() : Status();
+  return membership_.comm_error->is_set() ? membership_.comm_error->status() : Status();
 }
 
 Status Meeting::send_hello() {
@@ -320,7 +323,7 @@ Status Meeting::send_hello() {
     body.put(static_cast<std::uint32_t>(kind));
     fds.push_back(fd);
   }
-  FdParcelSender sender(body.bytes(), std::move(fds));
+  FdMessageSender sender(body.bytes(), std::move(fds));
   Status broken;
   WHORL_TRY(for_each_link("handed over its heap", [&](std::size_t i) {
     const Progress progress = sender.step(links_[i].socket.get());
@@ -331,7 +334,7 @@ Status Meeting::send_hello() {
 }
 
 Status Meeting::receive_offer() {
-  FdParcelReceiver receiver;
+  FdMessageReceiver receiver;
   Status broken;
   WHORL_TRY(for_each_link("waited for shared memory", [&](std::size_t i) {
     const Progress progress = receiver.step(links_[i].socket.get());
@@ -339,7 +342,7 @@ Status Meeting::receive_offer() {
     return progress;
   }));
   WHORL_TRY(broken);
-  if (membership_.verdict->raised()) return membership_.verdict->status();
+  if (membership_.comm_error->is_set()) return membership_.comm_error->status();
   return read_offer(receiver.body(), receiver.fds());
 }
 
@@ -402,7 +405,7 @@ std::vector<int> processes_of(const Membership& membership, std::span<const int>
   std::vector<int> lowest;
   std::unordered_set<std::uint64_t> known;
   for (const int rank : members) {
-    if (known.insert(membership.card(rank).process_key).second) {
+    if (known.insert(membership.info(rank).process_key).second) {
       lowest.push_back(rank);
     }
   }

@@ -32,7 +32,7 @@ AccessOrder::AccessOrder(std::span<const Schedule> schedules, const ChunkLayout&
   }
 }
 
-/// The entry of a lane for a cell; few lanes touch the same.
+/// Returns the entry of a lane for a cell, made if there is none. Few lanes access the same cell.
 AccessOrder::Access& AccessOrder::access(std::uint32_t cell, int lane) {
   for (std::int32_t i = last_[cell]; i >= 0; i = accesses_[static_cast<std::size_t>(i)].next) {
     if (accesses_[static_cast<std::size_t>(i)].lane == lane) {

@@ -10,10 +10,10 @@
 
 namespace whorl {
 
-/// Finds accesses to one chunk, at least one of them a write, that nothing orders. So the order in
-/// which a Machine happens to run the lanes makes no difference.
+/// Detector of accesses to one chunk, at least one of them a write, with no order between them. If
+/// there are none, the order in which a Machine happens to run the lanes makes no difference.
 ///
-/// Every lane has a vector clock over the lanes of its *domain*. Where each rank touches its own
+/// Every lane has a vector clock over the lanes of its *domain*. Where each rank accesses its own
 /// memory only, the domain is the rank, and a kWait takes over the clock that the other lane had
 /// after the step waited for. Where ranks read and write each other's memory, the domain is all
 /// ranks, and a message carries the clock of its sender.
@@ -23,43 +23,44 @@ class AccessOrder {
   AccessOrder(std::span<const Schedule> schedules, const ChunkLayout& layout, int windows,
               Domain domain);
 
-  // Each notes an access to a cell by the lane of `event`, and returns the lane (numbered through
-  // all ranks) that it conflicts with, or -1.
+  // The functions that note an access to a cell by the lane of `event` return the lane (numbered
+  // across all ranks) that the access conflicts with, or -1.
 
-  /// Reads or writes memory of its own rank. A write waits until peers have read what was published
-  /// there, so it is in no conflict with peek().
+  /// Notes that the lane reads or writes memory of its own rank. A write waits until peers have
+  /// read the publications there, so it does not conflict with peek().
   int read(const StepEvent& event, std::uint32_t cell) {
     return alone(event) ? -1 : note(event, cell, Kind::kRead);
   }
   int write(const StepEvent& event, std::uint32_t cell) {
     return alone(event) ? -1 : note(event, cell, Kind::kWrite);
   }
-  /// Reads or writes memory of another rank; Domain::kAllRanks.
+  /// Notes that the lane reads or writes memory of another rank; Domain::kAllRanks.
   int peek(const StepEvent& event, std::uint32_t cell) { return note(event, cell, Kind::kPeek); }
   int place(const StepEvent& event, std::uint32_t cell) { return note(event, cell, Kind::kPlace); }
 
-  /// A message of `event` goes into, or comes out of, a FIFO. Nothing in Domain::kRank.
+  /// Notes that a message of `event` goes into, or comes out of, a FIFO. No effect in
+  /// Domain::kRank.
   void send(const StepEvent& event, std::uint32_t fifo);
   void receive(const StepEvent& event, std::uint32_t fifo);
 
-  /// The repetition of `event` is over; `depth` is what take() is to give to lanes that wait.
+  /// Ends the repetition of `event`; lanes that wait for it get `depth` from take().
   void finish(const StepEvent& event, std::int32_t depth) {
     if (!alone(event)) finish_shared(event, depth);
   }
-  /// The lane of `event` has waited. Returns the depth given to finish().
+  /// Ends a wait of the lane of `event`. Returns the depth given to finish().
   std::int32_t take(const StepEvent& event);
 
  private:
   enum class Kind { kRead, kPeek, kWrite, kPlace };
   using Clock = std::vector<std::uint32_t>;
   struct LaneState {
-    int first; ///< lane of the domain
+    int first; ///< first lane of the domain
     Clock clock;
   };
-  /// The last accesses of one lane to one cell, in the lane's own time; 0 is never.
+  /// Last accesses of one lane to one cell, in the lane's own time; 0 is never.
   struct Access {
     int lane;
-    std::int32_t next; ///< of the same cell, or -1
+    std::int32_t next; ///< index of the cell's next entry, or -1
     std::uint32_t read = 0, peek = 0, write = 0;
   };
   struct Snapshot {
@@ -79,11 +80,11 @@ class AccessOrder {
   void finish_shared(const StepEvent& event, std::int32_t depth);
 
   Domain domain_;
-  std::vector<LaneState> lanes_;   ///< of all ranks
-  std::vector<std::int32_t> last_; ///< of each cell: in accesses_, or -1
+  std::vector<LaneState> lanes_;   ///< states of the lanes of all ranks
+  std::vector<std::int32_t> last_; ///< index in accesses_ of each cell's last entry, or -1
   std::vector<Access> accesses_;
-  std::vector<Clocks> messages_; ///< of each FIFO
-  /// Of each step that is waited for (global lane, step), by window.
+  std::vector<Clocks> messages_; ///< clocks of the messages in each FIFO
+  /// Snapshots after each step that is waited for (global lane, step), by window.
   std::map<std::pair<int, int>, std::vector<Snapshot>> snapshots_;
 };
 

@@ -17,7 +17,8 @@ namespace {
 constexpr int kMaxU16 = std::numeric_limits<std::uint16_t>::max();
 constexpr int kMaxU8 = std::numeric_limits<std::uint8_t>::max();
 
-/// A schedule that cannot be encoded is a defect of the algorithm, found by its first test.
+/// Logs that the algorithm made a schedule that cannot be encoded (its first test shows that), and
+/// aborts.
 [[noreturn]] void defect(const std::string& message) {
   log(LogLevel::kError, "Schedule builder: " + message);
   std::abort();
@@ -33,7 +34,7 @@ struct Piece {
   int chunk, dst_chunk, count;
 };
 
-/// The circle of a draft laid over one of its buffers.
+/// Circle of a draft laid over one of its buffers.
 struct Circle {
   bool used, absolute;
   int base = 0, size = 1, scale = 1, chunks = 0;
@@ -49,23 +50,23 @@ struct Circle {
             "The range of {}·{} chunks from {} on lies outside a buffer of {} chunks.", size, scale,
             base, chunks);
   }
-  /// How many of `count` indices from `index` on come before the circle wraps.
+  /// Returns how many of `count` indices from `index` on come before the circle wraps.
   int room(int index, int count) const {
     return !used || absolute ? count : std::min(count, size - wrap(index, size));
   }
-  /// The first chunk of index `index` + `step`. Scratch moves by `step` times the scale, and wraps
-  /// as the executor does.
+  /// Returns the first chunk of index `index` + `step`. Scratch moves by `step` times the scale,
+  /// and wraps as the executor does.
   int at(int index, int step) const {
     if (!used) return 0;
     if (!absolute) return base + scale * wrap(index + step, size);
     require(index >= 0 && index < chunks, "There is no scratch chunk {} of {}.", index, chunks);
     return wrap(index + scale * step, chunks);
   }
-  /// Whether `count` chunks from `chunk` on lie inside the buffer.
+  /// Returns whether `count` chunks from `chunk` on lie inside the buffer.
   bool holds(int chunk, int count) const {
     return !used || (chunk >= 0 && chunk + count <= chunks);
   }
-  /// Whether an executor comes from chunk `from` to `to` by `stride`.
+  /// Returns whether an executor steps from chunk `from` to `to` by `stride`.
   bool follows(int from, int to, int stride) const {
     return !used || wrap(from + stride, chunks) == to;
   }
@@ -75,7 +76,7 @@ struct Circle {
   }
 };
 
-/// Index of `wanted` as consecutive entries of `peers`; appends what is missing.
+/// Returns the index of `wanted` as consecutive entries of `peers`; appends the missing ones.
 std::size_t place(std::vector<std::uint32_t>& peers, const std::vector<int>& wanted) {
   const auto found = std::search(peers.begin(), peers.end(), wanted.begin(), wanted.end(),
                                  [](std::uint32_t a, int b) { return static_cast<int>(a) == b; });
@@ -218,8 +219,8 @@ ScheduleBuilder& ScheduleBuilder::message_chunks(int chunks) {
   return *this;
 }
 
-/// The partners of all steps, each group in consecutive entries; wider groups first, so that single
-/// partners are found inside them.
+/// Collects the partners of all steps, each group in consecutive entries; wider groups first, so
+/// that single partners are found inside them.
 std::vector<std::uint32_t> ScheduleBuilder::collect_peers(LaneBuilder& lane) const {
   std::vector<const std::vector<int>*> groups;
   for (LaneBuilder::Draft& draft : lane.drafts_) {
@@ -245,8 +246,8 @@ std::vector<std::uint32_t> ScheduleBuilder::collect_peers(LaneBuilder& lane) con
   return peers;
 }
 
-/// Cuts a draft into steps: lays out its messages one by one, then joins those that the stepping
-/// of an executor (both indices move by the stride, modulo the whole buffer) reproduces.
+/// Cuts a draft into steps: lays out its messages one by one, then joins those that an executor
+/// reproduces by stepping (both indices move by the stride, modulo the whole buffer).
 std::vector<Step> ScheduleBuilder::encode(const LaneBuilder::Draft& draft,
                                           std::vector<std::uint32_t>& peers) const {
   if (draft.repeat == 0) return {};
@@ -307,7 +308,7 @@ std::vector<Step> ScheduleBuilder::encode(const LaneBuilder::Draft& draft,
 
 Schedule ScheduleBuilder::build() && {
   std::vector<Lane> lanes(lanes_.size());
-  std::vector<std::vector<std::vector<Step>>> encoded(lanes_.size()); // of each lane and draft
+  std::vector<std::vector<std::vector<Step>>> encoded(lanes_.size()); // by lane and draft
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     lanes[l].channel = static_cast<std::uint16_t>(lanes_[l]->channel_);
     lanes[l].peers = collect_peers(*lanes_[l]);
@@ -316,7 +317,7 @@ Schedule ScheduleBuilder::build() && {
     }
   }
 
-  // How many steps lane `l` has up to and including those of draft `d`.
+  // Counts the steps of lane `l` up to and including those of draft `d`.
   const auto steps_until = [&](int l, int d) {
     require(l >= 0 && l < static_cast<int>(encoded.size()) && d >= 0 &&
                 d < static_cast<int>(encoded[static_cast<std::size_t>(l)].size()),
@@ -336,7 +337,7 @@ Schedule ScheduleBuilder::build() && {
       }
     }
   };
-  // A wait for nothing but removed steps goes away, which may leave other waits with nothing.
+  // Waits for removed steps only go away, which may leave other waits without steps to wait for.
   for (bool changed = true; changed;) {
     changed = false;
     for_each_wait([&](std::vector<Step>& wait, int, int steps) {
@@ -345,7 +346,7 @@ Schedule ScheduleBuilder::build() && {
       changed = true;
     });
   }
-  std::vector<int> number(lanes.size(), 0); // of each lane in the schedule
+  std::vector<int> number(lanes.size(), 0); // number of each lane in the schedule
   for (std::size_t l = 0, next = 0; l < lanes.size(); ++l) {
     number[l] = static_cast<int>(next);
     for (const auto& steps : encoded[l]) {

@@ -12,30 +12,31 @@ namespace whorl {
 
 class ScheduleBuilder;
 
-/// A range of chunks inside a buffer that a lane treats as a circle: index i given to the lane is
+/// Range of chunks inside a buffer that a lane treats as a circle: index i given to the lane is
 /// chunk base + scale·(i mod size). The default is the whole buffer of each step.
 struct ChunkRange {
   int base = 0;
-  int size = 0;  ///< indices on the circle; 0: as many as the buffer has room for
+  int size = 0;  ///< number of indices on the circle; 0: as many as fit in the buffer
   int scale = 1; ///< chunks for each index; a step moves count·scale chunks as one message
 };
 
-/// Writes the steps of one lane. Indices of input and output chunks are signed and taken modulo the
-/// range. Scratch indices are absolute; only counts and strides are multiplied by the range's
+/// Builder of the steps of one lane. Indices of input and output chunks are signed and taken modulo
+/// the range. Scratch indices are absolute; only counts and strides are multiplied by the range's
 /// scale. Peers are ranks. Each call adds one step; repeat(), count() and final() change the step
 /// added last; peers(), read(), write() and range() hold for the steps added later.
 class LaneBuilder {
  public:
-  /// One partner each way. Ranks outside the communicator may be given where no step uses them.
+  /// Sets one partner each way. Ranks outside the communicator may be given where no step uses
+  /// them.
   LaneBuilder& peers(int tx, int rx);
-  /// Several partners at once, in any order: `rx` are used by reducing receives, `tx` by sends of
-  /// finished data. A step that uses both needs as many of one as of the other.
+  /// Sets several partners at once, in any order: reducing receives use `rx`, sends of finished
+  /// data use `tx`. A step that uses both needs equal numbers of them.
   LaneBuilder& peers(std::span<const int> tx, std::span<const int> rx);
-  /// Buffer that sends, copies and reductions read; default kInput.
+  /// Sets the buffer that sends, copies and reductions read; default kInput.
   LaneBuilder& read(Buffer buffer);
-  /// Buffer that copies and local reductions write; default kOutput.
+  /// Sets the buffer that copies and local reductions write; default kOutput.
   LaneBuilder& write(Buffer buffer);
-  /// Circle for chunk indices.
+  /// Sets the circle for chunk indices.
   LaneBuilder& range(ChunkRange range);
 
   LaneBuilder& send(int chunk);
@@ -50,20 +51,20 @@ class LaneBuilder {
   /// were added to the builder, from 0 on; build() finds the step's number in the schedule.
   LaneBuilder& wait(int lane, int step);
 
-  /// The last step is done `times` times in all (0 removes it), its indices moving by `stride`.
+  /// Does the last step `times` times in all (0 removes it), its indices moving by `stride`.
   /// build() makes several steps of it where the indices wrap inside a range.
   LaneBuilder& repeat(int times, int stride);
-  /// The last step moves `count` consecutive indices as one message. Where they wrap, it becomes
-  /// several steps with a message each: if the partner of such a step names the same indices of an
-  /// equal range, its step is cut at the same places. Where it does not (it keeps them in scratch,
+  /// Makes the last step move `count` consecutive indices as one message. Where they wrap, it
+  /// becomes several steps with a message each: if the partner's step names the same indices of an
+  /// equal range, that step is cut at the same places. Where it does not (it keeps them in scratch,
   /// say), the verifier reports messages of different length.
   LaneBuilder& count(int count);
-  /// The result of the last step has the contributions of all ranks.
+  /// Marks that the result of the last step has the contributions of all ranks.
   LaneBuilder& final();
 
  private:
   friend class ScheduleBuilder;
-  /// A step before it is cut into pieces that can be encoded.
+  /// Step before it is cut into pieces that can be encoded.
   struct Draft {
     std::uint8_t ops = 0;
     Buffer src = Buffer::kInput, dst = Buffer::kOutput;
@@ -83,24 +84,25 @@ class LaneBuilder {
   std::vector<Draft> drafts_;
 };
 
-/// Builds the schedule of one rank. Aborts with a message (a defect of the algorithm) where a
+/// Builder of the schedule of one rank. Aborts with a message (a defect of the algorithm) where a
 /// schedule cannot be encoded: partners outside the communicator, more than 255 of them in a lane,
 /// more than 65,535 chunks, a range or scratch index outside its buffer.
 class ScheduleBuilder {
  public:
-  /// `chunks_per_block` as in Schedule. Input and output have one block each unless blocks() says
-  /// otherwise.
+  /// Starts a schedule with `chunks_per_block` as in Schedule. Input and output have one block each
+  /// unless blocks() says otherwise.
   ScheduleBuilder(int nranks, int rank, int chunks_per_block);
-  /// Number of blocks in this rank's input and output: 1, or nranks; 0 where it has none.
+  /// Sets the number of blocks in this rank's input and output: 1, or nranks; 0 for none.
   ScheduleBuilder& blocks(int input, int output);
   /// Adds scratch chunks; entry i is the index within a block of the chunk that scratch chunk i
   /// holds. Returns the index of the first one.
   int scratch(std::span<const std::uint16_t> holds);
   int scratch(std::initializer_list<std::uint16_t> holds);
-  /// A new lane on the endpoints of `channel`. The reference stays valid until build(). A lane that
-  /// ends up without steps is left out of the schedule.
+  /// Adds a lane on the endpoints of `channel`. The reference stays valid until build(). A lane
+  /// that ends up without steps is left out of the schedule.
   LaneBuilder& lane(int channel);
-  /// Largest count of any rank's steps; must be the same on all ranks. Default: of this rank.
+  /// Sets the largest count of any rank's steps; must be the same on all ranks. Default: the
+  /// largest of this rank.
   ScheduleBuilder& message_chunks(int chunks);
   Schedule build() &&;
 
@@ -110,7 +112,7 @@ class ScheduleBuilder {
                            std::vector<std::uint32_t>& peers) const;
 
   Schedule schedule_;
-  int message_chunks_ = 0; ///< 0: find it
+  int message_chunks_ = 0; ///< value of Schedule::message_chunks; 0: find it
   std::vector<std::unique_ptr<LaneBuilder>> lanes_;
 };
 

@@ -35,7 +35,7 @@ bool legal(const Step& step) {
   }
 }
 
-/// What is wrong with the partners from `first` on; empty if nothing.
+/// Says what is wrong with the partners from `first` on; empty if nothing.
 std::string check_peers(const Schedule& schedule, const Lane& lane, int first, int fan) {
   if (first + fan > static_cast<int>(lane.peers.size())) {
     return fmt::format("partners {} to {} of {} do not exist", first, first + fan - 1,
@@ -54,7 +54,7 @@ std::string check_peers(const Schedule& schedule, const Lane& lane, int first, i
   return {};
 }
 
-/// What is wrong with a chunk range in all its repetitions; empty if nothing.
+/// Says what is wrong with a chunk range in all its repetitions; empty if nothing.
 std::string check_chunks(const Schedule& schedule, const Step& step, Buffer buffer, int first) {
   if (static_cast<int>(buffer) > static_cast<int>(Buffer::kScratch))
     return "there is no such buffer";
@@ -142,7 +142,7 @@ Status check_schedule(const Schedule& schedule, const CollectiveSpec& spec) {
                    schedule.rank, holds, per_block);
     }
   }
-  std::map<std::pair<std::uint16_t, std::uint32_t>, std::size_t> lane_of; // of channel and partner
+  std::map<std::pair<std::uint16_t, std::uint32_t>, std::size_t> lane_of; // by channel and partner
   for (std::size_t l = 0; l < schedule.lanes.size(); ++l) {
     const Lane& lane = schedule.lanes[l];
     for (const std::uint32_t peer : lane.peers) {

@@ -18,7 +18,7 @@ constexpr std::string_view kColours[] = {"#1f5fa8", "#c2410c", "#15803d", "#7e22
                                          "#a16207", "#0e7490", "#be185d", "#4b5563"};
 constexpr double kMargin = 70, kTop = 92, kFont = 13;
 
-/// Whether messages of this collective have to say whose chunk they carry.
+/// Returns whether labels of this collective need the rank that a chunk comes from.
 bool has_many_sources(const CollectiveSpec& spec) {
   return spec.collective == Collective::kAllGather || spec.collective == Collective::kGather ||
          spec.collective == Collective::kAllToAll;
@@ -29,7 +29,7 @@ bool is_partial(const SimulatedMessage& message, const CollectiveSpec& spec, int
          message.contributions < nranks;
 }
 
-/// "2", "2–3", "1:2" (chunk 2 of rank 1), "2 (3)" (chunk 2, of three ranks so far).
+/// Returns "2", "2–3", "1:2" (chunk 2 of rank 1), "2 (3)" (chunk 2, of three ranks so far).
 std::string label(const SimulatedMessage& message, const CollectiveSpec& spec, int nranks,
                   std::string_view dash) {
   std::string text = std::to_string(message.chunk);
@@ -64,10 +64,10 @@ std::string escape(std::string_view text) {
   return out;
 }
 
-/// Finds room for labels on their arrows, away from the labels that are there already.
+/// Finder of room for labels on their arrows, away from the labels placed before.
 class LabelPlaces {
  public:
-  /// The middle of a label `2·half` wide on the arrow from (x1, y1) to (x2, y2).
+  /// Returns the middle of a label `2·half` wide on the arrow from (x1, y1) to (x2, y2).
   std::pair<double, double> find(double x1, double y1, double x2, double y2, double half) {
     constexpr double kAlong[] = {0.33, 0.5, 0.2, 0.66, 0.42, 0.26, 0.58, 0.14, 0.75, 0.83, 0.09};
     Label best{};
@@ -86,7 +86,7 @@ class LabelPlaces {
 
  private:
   static constexpr double kHeight = 17;
-  static constexpr std::size_t kNearby = 300; // labels that are looked at: bounds the time
+  static constexpr std::size_t kNearby = 300; // number of labels compared: bounds the time
   struct Label {
     double x, y, half;
   };
@@ -104,7 +104,7 @@ class LabelPlaces {
   std::vector<Label> placed_;
 };
 
-/// Height of one unit of time: more where many messages share it.
+/// Returns the height of one unit of time: more where many messages share it.
 double row_height(const Simulation& simulation) {
   std::map<double, int> arrivals;
   for (const SimulatedMessage& message : simulation.messages) ++arrivals[message.received];
@@ -123,7 +123,7 @@ std::string to_svg(const Simulation& simulation, int nranks, const CollectiveSpe
   const auto y_of = [&](double time) { return kTop + row * time; };
   const double bottom = y_of(simulation.end), width = x_of(nranks - 1) + kMargin;
 
-  std::map<int, std::size_t> colour_of; // of each channel
+  std::map<int, std::size_t> colour_of; // colour of each channel
   std::set<double> times{0, simulation.end};
   bool partial = false, several = false;
   for (const SimulatedMessage& message : simulation.messages) {

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kBuffers[] = {"input", "output", "scratch"};
 
-/// Reads the fields of one object. The first thing that is wrong is kept and ends everything.
+/// Reader of the fields of one object. Keeps the first error, which ends everything.
 class ObjectReader {
  public:
   ObjectReader(const Json& object, std::string place, std::string& error)
@@ -31,7 +31,7 @@ class ObjectReader {
   void fail(std::string_view field, const std::string& what) {
     if (ok()) error_ = fmt::format("\"{}\" {}.", field.empty() ? place_ : place_of(field), what);
   }
-  /// The value of `field` if it is there.
+  /// Returns the value of `field`, or null if it is missing.
   const Json* find(std::string_view field) {
     if (!ok()) return nullptr;
     const auto found = object_.find(field);
@@ -77,7 +77,7 @@ class ObjectReader {
     if (!found->is_boolean()) fail(field, "is neither true nor false");
     return ok() && found->get<bool>();
   }
-  /// All fields of the object must have been asked for.
+  /// Checks that all fields of the object have been read.
   void finish() {
     if (ok() && used_ != object_.size()) fail("", "has a field of an unknown name");
   }

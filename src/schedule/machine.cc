@@ -96,7 +96,7 @@ Machine::Machine(std::span<const Schedule> schedules, const ChunkLayout* layout)
   }
 }
 
-/// The number of the FIFO; makes it if there is none.
+/// Returns the number of the FIFO; makes it if there is none.
 std::uint32_t Machine::fifo(int from, int to, int channel) {
   const std::size_t mask = fifo_table_.size() - 1;
   const auto key = (static_cast<std::uint64_t>(from) << 40) ^
@@ -148,7 +148,7 @@ Machine::Blocked Machine::blocked(const LaneState& lane) const {
     const int first =
         chunk_at(step.dst_chunk, step.stride, lane.repetition, lane.schedule->chunks(step.dst));
     const std::uint32_t cell = layout_->cell(lane.rank, lane.window, step.dst, first);
-    if (step.ops == kCopy) { // onto itself, in place: writes nothing
+    if (step.ops == kCopy) { // a copy onto itself, in place, writes nothing
       const int from =
           chunk_at(step.chunk, step.stride, lane.repetition, lane.schedule->chunks(step.src));
       if (layout_->cell(lane.rank, lane.window, step.src, from) == cell) return {};
@@ -160,7 +160,7 @@ Machine::Blocked Machine::blocked(const LaneState& lane) const {
   return {};
 }
 
-/// Does all that the lane can do. False if the observer stopped it.
+/// Does all that the lane can do. Returns false if the observer stopped it.
 bool Machine::advance(LaneState& lane, MachineObserver* observer) {
   while (lane.window < options_.windows) {
     if (blocked(lane).why != Block::kNone) return true;
@@ -201,7 +201,7 @@ bool Machine::advance(LaneState& lane, MachineObserver* observer) {
       // Only a sender that had no slot can be waiting.
       if (from.sent - from.received++ >= options_.slots) wake(from.sender);
     }
-    // Finished data is sent from the memory where it lies; a partial result only is in a slot.
+    // Finished data is sent from memory; a partial result is only in a slot.
     const bool lies = event.tx.size() > 0 && (!step.receives() || step.copies());
     const bool from_dst = step.writes_dst();
     const std::uint32_t source =
@@ -246,7 +246,7 @@ Machine::End Machine::run(const MachineOptions& options, MachineObserver* observ
     lane.queued = false;
     wake(l);
   }
-  // The queue is emptied from the front; what is woken goes to the back of the other half.
+  // The queue is emptied batch by batch; lanes that are woken meanwhile go into the next batch.
   std::vector<int> batch;
   while (!queue_.empty()) {
     batch.swap(queue_);

@@ -34,7 +34,7 @@ Placement::Placement(std::span<const Schedule> schedules, const Machine& machine
 
 Placement::Place Placement::next(std::uint32_t fifo) noexcept {
   Received& received = fifos_[fifo];
-  if (received.in_window.empty()) return {}; // sent, and received by nobody
+  if (received.in_window.empty()) return {}; // sent, but no step receives it
   Place place = received.in_window[received.next % received.in_window.size()];
   place.window = static_cast<int>(received.next / received.in_window.size());
   ++received.next;

@@ -12,7 +12,7 @@
 namespace whorl {
 namespace {
 
-/// Gives every step of a Machine the earliest time that its dependencies allow.
+/// Observer that gives every step of a Machine the earliest time that its dependencies allow.
 class Clock : public MachineObserver {
  public:
   Clock(std::span<const Schedule> schedules, const Machine& machine, SymbolicData& data,
@@ -61,11 +61,11 @@ class Clock : public MachineObserver {
  private:
   struct LaneTime {
     double now;
-    std::vector<double> finished; ///< of each step
+    std::vector<double> finished; ///< finishing time of each step
     std::size_t steps;
   };
   struct FifoTime {
-    std::vector<double> arrivals, releases; ///< of each message
+    std::vector<double> arrivals, releases; ///< times of each message
   };
 
   void send(std::uint32_t out, double now, int count) {
@@ -87,7 +87,7 @@ class Clock : public MachineObserver {
   SimulationCosts costs_;
   std::vector<FifoTime> fifos_;
   std::vector<LaneTime> lanes_;
-  std::vector<int> first_lane_; ///< of each rank
+  std::vector<int> first_lane_; ///< global number of each rank's lane 0
   Simulation simulation_;
 };
 

@@ -137,7 +137,7 @@ bool SymbolicData::combine(const StepEvent& event, Value& value, const Value& ot
   return true;
 }
 
-/// Takes the heads of the messages that the step receives; the values are still to be read.
+/// Takes the headers of the messages that the step receives; their values are read later.
 bool SymbolicData::receive_headers(const StepEvent& event) {
   for (const std::uint32_t in : event.rx) {
     Messages& from = messages_[in];
@@ -179,7 +179,7 @@ bool SymbolicData::conflict(const StepEvent& event, Buffer buffer, int chunk, in
                                  name_of(buffer), chunk));
 }
 
-/// Lets the step write its message where the receiver wants it.
+/// Notes that the step writes its message directly to the receiver's output, if it may.
 bool SymbolicData::place(const StepEvent& event, std::uint32_t fifo) {
   const Placement::Place place = placement_->next(fifo);
   if (place.count != event.what->count || place.window != event.window) return true; // fails later
@@ -195,10 +195,10 @@ bool SymbolicData::place(const StepEvent& event, std::uint32_t fifo) {
   return true;
 }
 
-/// A message of the step goes into a FIFO; its values are there already.
+/// Puts the header of a message of the step into a FIFO; its values are there already.
 void SymbolicData::send_header(const StepEvent& event, std::uint32_t fifo, std::int32_t depth) {
   const Step& step = *event.what;
-  // Finished data lies in memory; a partial result is in the message only.
+  // Finished data is in memory; a partial result is in the message only.
   const bool lies = !step.receives() || step.copies();
   const bool from_dst = step.writes_dst();
   const std::uint32_t source =
@@ -211,7 +211,7 @@ void SymbolicData::send_header(const StepEvent& event, std::uint32_t fifo, std::
   access_.send(event, fifo);
 }
 
-/// The `index`-th of the chunks that the step moves at once.
+/// Moves number `index` of the chunks that the step moves at once.
 bool SymbolicData::move_chunk(const StepEvent& event, int index) {
   const Step& step = *event.what;
   const Schedule& schedule = schedules_[static_cast<std::size_t>(event.rank)];

@@ -21,16 +21,16 @@ class RankSets {
   using Set = std::uint64_t;
   explicit RankSets(int nranks);
   Set single(int rank) const noexcept { return small_ ? Set{1} << rank : static_cast<Set>(rank); }
-  /// False if the sets overlap; else `*both` has all ranks of the two.
+  /// Stores the union in `*both` and returns true, or returns false if the sets overlap.
   bool unite(Set a, Set b, Set* both) {
     if (!small_) return unite_large(a, b, both);
     *both = a | b;
     return (a & b) == 0;
   }
   Set all() const noexcept { return all_; }
-  /// Number of ranks and the lowest one.
+  /// Returns the number of ranks and the lowest one.
   std::pair<int, int> summary(Set set) const;
-  /// "0, 1, 3"
+  /// Returns "0, 1, 3".
   std::string text(Set set) const;
 
  private:
@@ -47,7 +47,7 @@ class RankSets {
   std::unordered_map<std::uint64_t, Set> unions_;
 };
 
-/// What a chunk contains: chunk `tag` of the input of each rank of `from`, combined.
+/// Content of a chunk: chunk `tag` of the input of each rank of `from`, combined.
 struct Value {
   static constexpr std::uint32_t kUnwritten = ~std::uint32_t{0};
   RankSets::Set from = 0;
@@ -55,23 +55,23 @@ struct Value {
   friend bool operator==(const Value&, const Value&) = default;
 };
 
-/// The data of a Machine: executes steps on symbolic values, and finds every way in which a single
-/// step can be wrong.
+/// Data of a Machine: executes steps on symbolic values, and finds every way in which a single step
+/// can be wrong.
 class SymbolicData : public MachineObserver {
  public:
   struct Options {
     int windows = 1;
     bool keep_messages = false;
-    bool published = false, placed = false; ///< as in VerifyOptions
+    bool published = false, placed = false; ///< options as in VerifyOptions
   };
 
-  /// The messages of one FIFO: what is on the way, or with `keep_messages` all that ever were.
+  /// Messages of one FIFO: those on the way, or with `keep_messages` all that ever were.
   struct Messages {
     struct Header {
       std::uint16_t count;
       std::uint16_t window;
-      std::int32_t depth;   ///< messages on the longest chain that ends with this one
-      std::uint32_t source; ///< first cell that the receiver reads it from, or kCopied
+      std::int32_t depth;   ///< number of messages on the longest chain that ends with this one
+      std::uint32_t source; ///< first cell that the receiver reads the message from, or kCopied
     };
     std::vector<Header> headers;
     std::vector<Value> values;
@@ -80,15 +80,15 @@ class SymbolicData : public MachineObserver {
 
   static constexpr std::uint32_t kCopied = ~std::uint32_t{0};
 
-  /// Everything given must stay.
+  /// Starts with the inputs' values. All arguments must outlive this.
   SymbolicData(std::span<const Schedule> schedules, const Machine& machine,
                const ChunkLayout& layout, const CollectiveSpec& spec, const Options& options);
 
   bool on_step(const StepEvent& event) override;
 
-  /// Why on_step() was false.
+  /// Returns the reason for which on_step() has returned false.
   const std::string& error() const noexcept { return error_; }
-  /// After a finished run: what is still wrong; empty if nothing.
+  /// Returns what is still wrong after a finished run; empty if nothing is.
   std::string check_result() const;
 
   const Value& value(int rank, int window, Buffer buffer, int chunk) const {
@@ -98,7 +98,7 @@ class SymbolicData : public MachineObserver {
   std::string text(const Value& value) const;
   RankSets& sets() noexcept { return sets_; }
 
-  /// Of window 0, as in VerifyReport.
+  /// Returns a count of window 0, as do the two functions that follow, for VerifyReport.
   int message_count() const noexcept { return message_count_; }
   int rounds() const noexcept { return rounds_; }
   int max_sent_chunks() const;
@@ -120,11 +120,11 @@ class SymbolicData : public MachineObserver {
   Options options_;
   mutable RankSets sets_;
   AccessOrder access_;
-  std::optional<Placement> placement_; ///< with Options::placed
+  std::optional<Placement> placement_; ///< placement; only with Options::placed
   std::vector<Value> cells_;
   std::vector<Messages> messages_;
-  std::vector<std::int32_t> depth_; ///< of each lane: longest chain of messages received
-  std::vector<int> sent_chunks_;    ///< of each rank, in window 0
+  std::vector<std::int32_t> depth_; ///< longest chain of messages received, of each lane
+  std::vector<int> sent_chunks_;    ///< number of chunks sent by each rank in window 0
   int message_count_ = 0, rounds_ = 0;
   std::string error_;
 };

@@ -24,7 +24,7 @@ std::string chunks_text(Buffer buffer, int first, int count) {
 
 using Peers = std::vector<std::uint32_t>;
 
-/// Index of the first place where `wanted` stands in `peers`, or the size of `peers`.
+/// Returns the index of the first occurrence of `wanted` in `peers`, or the size of `peers`.
 std::size_t find_peers(const Peers& peers, std::span<const std::uint32_t> wanted) {
   return static_cast<std::size_t>(
       std::search(peers.begin(), peers.end(), wanted.begin(), wanted.end()) - peers.begin());
@@ -39,7 +39,7 @@ std::string peers_text(const Peers& peers, int first, int fan) {
   return fmt::format("#{}+{}", first, fan);
 }
 
-/// Reads one line, word by word. The first thing that is wrong is kept and ends everything.
+/// Reader of one line, word by word. Keeps the first error, which ends everything.
 class LineReader {
  public:
   LineReader(std::string_view line, int number) : line_(line), number_(number) { next(); }
@@ -58,7 +58,7 @@ class LineReader {
   void fail(std::string_view field, const std::string& what) {
     if (ok()) error_ = fmt::format("Line {}, {}: {}.", number_, field, what);
   }
-  /// Takes `prefix` off the front of the word.
+  /// Takes `prefix` off the front of the word. Returns whether it was there.
   bool take(std::string_view prefix) {
     if (!word_.starts_with(prefix)) return false;
     word_.remove_prefix(prefix.size());
@@ -88,12 +88,12 @@ class LineReader {
     } while (ok() && take(","));
     return values;
   }
-  /// The next word has to be `expected`.
+  /// Checks that the next word is `expected`, and takes it.
   void expect(std::string_view expected) {
     if (word_ == expected) return next();
     fail(expected, fmt::format("expected here, not \"{}\"", word_));
   }
-  /// The word has to be used up.
+  /// Checks that the word is used up, and goes to the next one.
   void end_word(std::string_view field) {
     if (!word_.empty()) fail(field, fmt::format("\"{}\" does not belong there", word_));
     next();
@@ -124,7 +124,7 @@ void read_peers(LineReader& in, const Lane& lane, std::string_view field, std::u
   in.end_word(field);
 }
 
-/// Count 0 means that none is known yet.
+/// Reads a range of chunks. Count 0 means that none is known yet.
 void read_chunks(LineReader& in, std::string_view field, Buffer& buffer, std::uint16_t& chunk,
                  int& count) {
   const std::size_t letter = in.done() ? kBuffers.npos : kBuffers.find(in.word().front());
@@ -243,7 +243,7 @@ int ops_from_name(std::string_view name) noexcept {
     const std::string_view part = name.substr(0, name.find('_'));
     const auto* const found =
         std::find_if(std::begin(kOps), std::end(kOps), [&](auto& op) { return op.first == part; });
-    // The names stand in the order of the bits.
+    // The names must come in the order of the bits.
     if (found == std::end(kOps) || ops >= found->second) return -1;
     ops |= found->second;
     if (part.size() == name.size()) return ops;

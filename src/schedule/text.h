@@ -10,8 +10,8 @@
 
 namespace whorl {
 
-/// Schedules in a form to read, compare and write by hand. One line for each schedule, lane and
-/// step; what is indented does not matter, empty lines and what follows a `;` is ignored:
+/// Writes schedules in a form to read, compare and write by hand. One line for each schedule, lane
+/// and step; indentation, empty lines and text after a `;` are ignored:
 ///
 ///     schedule rank=0/3 chunks_per_block=3 input=3 output=3 message_chunks=1 min_slots=2
 ///     lane channel=0 peers=1,2
@@ -26,18 +26,18 @@ namespace whorl {
 /// first of their ranks among the lane's peers are written by index and number: `<#2+3`. A
 /// schedule with scratch has `scratch=` and what each chunk holds. A wait is `wait lane 1 step 4`.
 ///
-/// Fields that a step does not use are not written. So what is read back is equal to what was
-/// written for every schedule that verify() accepts.
+/// Fields that a step does not use are not written. So every schedule that verify() accepts is
+/// equal after it has been written and read back.
 std::string to_text(const Schedule& schedule);
 std::string to_text(std::span<const Schedule> schedules);
 
-/// Any number of schedules. The error names the line and the field. The schedules are well formed
-/// but not verified.
+/// Reads any number of schedules. The error names the line and the field. The schedules are well
+/// formed but not verified.
 Result<std::vector<Schedule>> schedules_from_text(std::string_view text);
 
-/// The operations of "recv_reduce_send"; -1 if that is no such name. Does not know `final`.
+/// Returns the operations of "recv_reduce_send"; -1 if that is no such name. Does not know `final`.
 int ops_from_name(std::string_view name) noexcept;
-/// One step of `lane`, without the line end.
+/// Writes one step of `lane`, without the line end.
 std::string to_text(const Lane& lane, const Step& step);
 
 } // namespace whorl

@@ -11,8 +11,8 @@
 namespace whorl {
 namespace {
 
-constexpr int kMaxLanesNamed = 8; // in the description of a deadlock
-constexpr int kMaxSlots = 255;    // what Schedule::min_slots can say
+constexpr int kMaxLanesNamed = 8; // limit for the description of a deadlock
+constexpr int kMaxSlots = 255;    // largest value of Schedule::min_slots
 
 Status wrong(std::string message) {
   return Status::error(Code::kInternalError, std::move(message));
@@ -27,8 +27,8 @@ Result<VerifyReport> verify(std::span<const Schedule> schedules, const Collectiv
   const ChunkLayout layout(schedules, spec, windows);
   Machine machine(schedules, &layout);
 
-  // Neither the data nor what is left over depends on the slots, so the run that looks at the data
-  // has as many as it wants, unless a number is given.
+  // Neither the data nor the unreceived messages depend on the slots, so the run that checks the
+  // data has unlimited slots, unless a number is given.
   SymbolicData data(schedules, machine, layout, spec,
                     {.windows = windows, .published = options.published, .placed = options.placed});
   MachineOptions run{.windows = windows, .published = options.published};

@@ -14,27 +14,28 @@
 namespace whorl {
 namespace {
 
-/// Rounds that are timed together: enough that the clock does not count.
+/// Number of rounds that are timed together: so many that reading the clock does not matter.
 constexpr int kBatch = 8;
 constexpr int kBatches = 32;
 constexpr int kFewBatches = 3;
-/// Large messages: the first ones find memory that has never been used, and go round the slots.
+/// Sizes of the exchanges of large messages: the first ones find memory that has never been used,
+/// and go through the slots once.
 constexpr std::size_t kLargeBytes = 32 * 1024;
 constexpr int kWarmUp = 16;
 constexpr int kTimed = 8;
 constexpr int kLarge = kWarmUp + kTimed;
-/// Memory that large messages come from and go to: more than a first-level cache holds.
+/// Number of buffers of large messages: together larger than a first-level cache.
 constexpr int kPieces = 4;
-/// What one more round adds to an operation where ranks share cores, as part of a turn: 0.55 to 0.7
+/// Part of a turn that one more round adds to an operation where ranks share cores: 0.55 to 0.7
 /// with two and with four ranks for each core.
 constexpr double kPartOfTurn = 0.6;
-/// The slowest cores exchange messages in a tenth of this. What takes longer measures the other
-/// programs on the machine, by which the choice for the life of a communicator should not be made.
+/// Upper bound of a round between cores, ten times that of the slowest cores. Longer rounds are due
+/// to other programs on the machine, which must not decide for the life of a communicator.
 constexpr double kLongestRoundUs = 10;
 
 double microseconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
-/// The value below which a part `q` of them lies.
+/// Returns the value below which a part `q` of `values` lies.
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   const auto at = values.begin() +
@@ -44,25 +45,26 @@ double quantile(std::vector<double> values, double q) {
 }
 double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
-/// Exchanges messages with one peer.
+/// Exchange of messages with one peer.
 class Exchange {
  public:
-  Exchange(const ProbePeer& peer, const WaitPolicy& policy, const Verdict& verdict, Napper& napper)
+  Exchange(const ProbePeer& peer, const WaitPolicy& policy, const CommError& comm_error,
+           Waiter& waiter)
       : peer_(peer),
         endpoint_(*peer.endpoint),
         policy_(policy),
-        verdict_(verdict),
-        napper_(napper) {}
+        comm_error_(comm_error),
+        waiter_(waiter) {}
 
   /// Sends and receives `count` messages of `bytes` each, at most `ahead` more sent than received,
   /// and has all of them delivered.
-  Status run(int count, std::size_t bytes, int ahead, bool streams) {
+  Status run(int count, std::size_t bytes, int ahead, bool nontemporal) {
     sent_ = received_ = 0;
     fill_ns_.clear();
     empty_ns_.clear();
     arrivals_ns_.clear();
-    const auto attempt = [&] { return advance(count, bytes, ahead, streams); };
-    switch (wait_until(attempt, policy_, verdict_, napper_)) {
+    const auto attempt = [&] { return advance(count, bytes, ahead, nontemporal); };
+    switch (wait_until(attempt, policy_, comm_error_, waiter_)) {
       case WaitResult::kReady:
         return {};
       case WaitResult::kTimedOut:
@@ -74,7 +76,7 @@ class Exchange {
       case WaitResult::kFailed:
         break;
     }
-    if (verdict_.raised()) return verdict_.status();
+    if (comm_error_.is_set()) return comm_error_.status();
     return Status::error(
         Code::kRemoteError,
         fmt::format("rank {} sent another message than the one for measuring the link; do all "
@@ -82,8 +84,8 @@ class Exchange {
                     peer_.rank));
   }
 
-  // Of the last run: by message, or of empty ones the arrivals of the last of each batch only,
-  // because the clock takes as long as such a message.
+  // Times of the last run, by message. With empty messages only the arrivals of the last of each
+  // batch, because reading the clock takes as long as such a message.
   std::vector<std::uint64_t> fill_ns_, empty_ns_, arrivals_ns_;
 
  private:
@@ -93,22 +95,24 @@ class Exchange {
             .count_plan = Fingerprint::kMaxCount};
   }
 
-  /// Where the memory of a message lies: from one to the next elsewhere, as an operation's does.
+  /// Returns the offset of a message's memory: consecutive messages use different memory, as in an
+  /// operation.
   static std::size_t piece(int number) {
     return static_cast<std::size_t>(number % kPieces) * kLargeBytes;
   }
 
-  bool send(std::size_t bytes, bool streams) {
+  bool send(std::size_t bytes, bool nontemporal) {
     const std::uint64_t begin = bytes > 0 ? sys().now_ns() : 0;
     const std::span<const std::byte> source(out_.data() + piece(sent_), bytes);
-    if (endpoint_.can_publish(source)) {
-      if (endpoint_.try_publish(source, fingerprint(sent_)) != Publish::kSent) return false;
+    if (endpoint_.can_send_descriptor(source)) {
+      if (endpoint_.try_send_descriptor(source, fingerprint(sent_)) != DescriptorSend::kSent)
+        return false;
     } else {
       const std::span<std::byte> slot = endpoint_.try_reserve(bytes);
       if (slot.data() == nullptr) return false;
-      if (streams) {
-        stream_copy(default_simd())(slot.data(), source.data(), bytes);
-        stream_fence();
+      if (nontemporal) {
+        nontemporal_copy(default_simd())(slot.data(), source.data(), bytes);
+        nontemporal_fence();
       } else if (bytes > 0) {
         std::memcpy(slot.data(), source.data(), bytes);
       }
@@ -119,7 +123,7 @@ class Exchange {
     return true;
   }
 
-  /// Whether a message came; `wrong` if it is not the one.
+  /// Returns whether a message came; sets `wrong` if it is not the expected one.
   bool receive(std::size_t bytes, bool& wrong) {
     const std::uint64_t begin = bytes > 0 ? sys().now_ns() : 0;
     std::byte* const target = in_.data() + piece(received_);
@@ -138,9 +142,9 @@ class Exchange {
     return true;
   }
 
-  Progress advance(int count, std::size_t bytes, int ahead, bool streams) {
+  Progress advance(int count, std::size_t bytes, int ahead, bool nontemporal) {
     bool moved = false, wrong = false;
-    while (sent_ < count && sent_ - received_ < ahead && send(bytes, streams)) moved = true;
+    while (sent_ < count && sent_ - received_ < ahead && send(bytes, nontemporal)) moved = true;
     while (received_ < count && receive(bytes, wrong)) moved = true;
     if (wrong) return Progress::kFailed;
     const Progress progress = endpoint_.progress();
@@ -155,14 +159,14 @@ class Exchange {
   const ProbePeer& peer_;
   Endpoint& endpoint_;
   const WaitPolicy& policy_;
-  const Verdict& verdict_;
-  Napper& napper_;
+  const CommError& comm_error_;
+  Waiter& waiter_;
   std::vector<std::byte> out_ = std::vector<std::byte>(kPieces * kLargeBytes, std::byte{1});
   std::vector<std::byte> in_ = std::vector<std::byte>(kPieces * kLargeBytes, std::byte{2});
   int sent_ = 0, received_ = 0;
 };
 
-/// The median of the timed messages, in µs for each KiB.
+/// Returns the median of the timed messages, in µs for each KiB.
 double per_kib(const std::vector<std::uint64_t>& ns, std::size_t bytes) {
   std::vector<double> timed;
   for (std::size_t i = kWarmUp; i < ns.size(); ++i) timed.push_back(microseconds(ns[i]));
@@ -171,12 +175,12 @@ double per_kib(const std::vector<std::uint64_t>& ns, std::size_t bytes) {
 
 } // namespace
 
-ProbePartners probe_partners(const std::vector<RankCard>& cards, int rank) {
-  std::map<std::uint64_t, std::size_t> number; // of a host, in the order of its lowest rank
+ProbePartners probe_partners(const std::vector<PeerInfo>& peers, int rank) {
+  std::map<std::uint64_t, std::size_t> number; // of each host, by lowest rank
   std::vector<std::vector<int>> hosts;
   std::size_t host = 0, place = 0;
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    const auto [known, is_new] = number.emplace(cards[r].host_key, hosts.size());
+  for (std::size_t r = 0; r < peers.size(); ++r) {
+    const auto [known, is_new] = number.emplace(peers[r].host_key, hosts.size());
     if (is_new) hosts.emplace_back();
     if (static_cast<int>(r) == rank) {
       host = known->second;
@@ -191,11 +195,11 @@ ProbePartners probe_partners(const std::vector<RankCard>& cards, int rank) {
 }
 
 Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& policy,
-                                     const Verdict& verdict, Napper& napper) {
+                                     const CommError& comm_error, Waiter& waiter) {
   ProbeResult::Peer result;
-  Exchange exchange(peer, policy, verdict, napper);
+  Exchange exchange(peer, policy, comm_error, waiter);
 
-  // One batch more, which warms up.
+  // The additional batch warms up.
   const int batches = 1 + (peer.networked || peer.crowded ? kFewBatches : kBatches);
   WHORL_TRY(exchange.run(kBatch * batches, 0, 1, false));
   const auto& ends = exchange.arrivals_ns_;
@@ -203,7 +207,7 @@ Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& po
   for (std::size_t batch = 1; batch < ends.size(); ++batch) {
     rounds.push_back(microseconds(ends[batch] - ends[batch - 1]) / kBatch);
   }
-  // Between cores a batch is only ever held up; over a network it may be lucky, too.
+  // Between cores a batch can only be delayed; over a network it may also be faster than usual.
   result.alpha_us = quantile(std::move(rounds), peer.networked ? 0.5 : 0.25);
 
   const std::size_t bytes = std::min(kLargeBytes, peer.slot_bytes);
@@ -216,8 +220,8 @@ Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& po
   }
   result.send_us_per_kib = per_kib(exchange.fill_ns_, bytes);
   result.receive_us_per_kib = per_kib(exchange.empty_ns_, bytes);
-  // Operations use streaming stores where they are quicker.
-  if (stream_copy(default_simd()) == nullptr) return result;
+  // Operations use non-temporal stores where they are quicker.
+  if (nontemporal_copy(default_simd()) == nullptr) return result;
   WHORL_TRY(exchange.run(kLarge, bytes, kLarge, true));
   const double send = per_kib(exchange.fill_ns_, bytes),
                receive = per_kib(exchange.empty_ns_, bytes);
@@ -228,19 +232,19 @@ Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& po
   return result;
 }
 
-double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const Verdict& verdict,
-                  Napper& napper) {
+double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const CommError& comm_error,
+                  Waiter& waiter) {
   constexpr int kTurns = 49;
   std::vector<double> turns;
   for (int i = 0; i < kTurns; ++i) {
     const std::uint64_t begin = sys().now_ns();
     std::uint32_t attempts = 0;
-    // All attempts before the first yield, and the one after it.
+    // Counts all attempts before the first yield, and the one after it.
     const auto attempt = [&] {
       static_cast<void>(peer.endpoint->try_peek());
       return ++attempts <= policy.spins + 1 ? Progress::kIdle : Progress::kDone;
     };
-    if (wait_until(attempt, policy, verdict, napper) != WaitResult::kReady) break;
+    if (wait_until(attempt, policy, comm_error, waiter) != WaitResult::kReady) break;
     turns.push_back(microseconds(sys().now_ns() - begin));
   }
   return median(std::move(turns));
@@ -276,7 +280,7 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     std::vector<double> values;
     for (const ProbeResult& result : results) {
       const double value = field(result);
-      if (value > 0 && value < 1e9) values.push_back(value); // also keeps out what is no number
+      if (value > 0 && value < 1e9) values.push_back(value); // also keeps out NaN
     }
     return values.empty() ? estimate : median(std::move(values));
   };
@@ -287,15 +291,15 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     double sum = 0, count = 0;
     for (const ProbeResult& result : results) {
       const double value = result.*peer.*what;
-      if (!(value > 0 && value <= 3 * middle)) continue; // the rest was held up
+      if (!(value > 0 && value <= 3 * middle)) continue; // skips delayed measurements
       sum += value;
       ++count;
     }
     return count > 0 ? sum / count : 0;
   };
-  // A round is over when all the ranks of a core have had their turn. How many that are depends on
-  // where ranks happen to run; the harmonic mean does not: cores hand over at the same rate, and
-  // the turns of a core, each in reverse, add up to that.
+  // A round is over when all ranks of a core have had their turn. The number of ranks of a core
+  // depends on where ranks happen to run; the harmonic mean does not: cores hand over at the same
+  // rate, and the reciprocal turns of a core's ranks add up to that rate.
   double rate = 0, turns = 0;
   for (const ProbeResult& result : results) {
     if (!(result.turn_us > 0 && result.turn_us < 1e9)) continue;
@@ -314,9 +318,9 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     link.send_us_per_kib = mean_of(peer, &ProbeResult::Peer::send_us_per_kib);
     link.receive_us_per_kib = mean_of(peer, &ProbeResult::Peer::receive_us_per_kib);
     link.beta_us_per_kib = median_of(&ProbeResult::Peer::beta_us_per_kib, 0);
-    // In shared memory a message is there long before its receiver has the core again, so what an
-    // exchange takes only depends on who runs when, and does not count. Ranks that run after their
-    // partners need not wait for the next turn.
+    // In shared memory a message arrives long before its receiver has the core again, so the time
+    // of an exchange depends only on the order in which ranks run, and does not count. Ranks that
+    // run after their partners need not wait for the next turn.
     const bool networked = link.beta_us_per_kib > 0;
     link.alpha_us = turn == 0 ? alpha : (networked ? alpha + turn : kPartOfTurn * turn);
     if (turn == 0 && !networked) link.alpha_us = std::min(link.alpha_us, kLongestRoundUs);

@@ -10,48 +10,51 @@
 
 namespace whorl {
 
-/// What one rank has measured; 0 where it has not. Plain bytes: it is sent as it is.
+/// Measurements of one rank; 0 where it has not measured. Plain bytes, sent as they are.
 struct ProbeResult {
-  /// Of the link to one peer.
+  /// Measurements of the link to one peer.
   struct Peer {
     double alpha_us = 0, send_us_per_kib = 0, receive_us_per_kib = 0, beta_us_per_kib = 0;
   };
-  Peer near, far; ///< of the same host, of another host
+  Peer near, far; ///< peers on the same host, on another host
   double gamma_us_per_kib = 0, copy_us_per_kib = 0;
-  double turn_us = 0; ///< until all ranks of a core have had it in turn; with more ranks than cores
+  /// Time until all ranks of a core have had it in turn; with more ranks than cores.
+  double turn_us = 0;
 };
 
-/// Whom a rank probes with; −1: nobody. Both ranks of a pair come to the same answer.
+/// Ranks that a rank probes with; −1: none. Both ranks of a pair compute the same pair.
 struct ProbePartners {
-  int near = -1; ///< the ranks of a host pair up in order; an odd one stays alone
-  int far = -1;  ///< as many places on in the next host of a pair of hosts, if there is a rank
+  int near = -1; ///< partner on the same host: its ranks pair up in order; an odd one stays alone
+  int far = -1;  ///< partner at the same place on the other host of a pair, if there is one
 };
-ProbePartners probe_partners(const std::vector<RankCard>& cards, int rank);
+ProbePartners probe_partners(const std::vector<PeerInfo>& peers, int rank);
 
-/// A partner as the probe sees it.
+/// Partner of a probe.
 struct ProbePeer {
   int rank = -1;
   Endpoint* endpoint = nullptr;
-  bool networked = false; ///< the kernel moves the data: processor time cannot be told from passage
-  bool crowded = false;   ///< ranks share cores: exchanges show who runs when, and are not counted
-  std::size_t slot_bytes = 0; ///< the largest message
+  /// Whether the kernel moves the data: then processor time cannot be separated from passage.
+  bool networked = false;
+  /// Whether ranks share cores: exchanges show the order of running, and do not count.
+  bool crowded = false;
+  std::size_t slot_bytes = 0; ///< bytes of the largest message
 };
 
 /// Measures the link to a connected peer, which does the same at the same time: exchanges of empty
-/// messages, then of larger ones. All messages have been received when it returns. The error names
-/// the peer.
+/// messages, then of larger ones. Returns when all messages have been received. The error names the
+/// peer.
 Result<ProbeResult::Peer> probe_link(const ProbePeer& peer, const WaitPolicy& policy,
-                                     const Verdict& verdict, Napper& napper);
-/// Measures how long a wait takes in which this rank lets others run that wait, too: the time in
-/// which the ranks of a core have it in turn. They do the same at the same time.
-double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const Verdict& verdict,
-                  Napper& napper);
-/// Measures what copying and reducing cost this process; once, then the result is kept.
+                                     const CommError& comm_error, Waiter& waiter);
+/// Measures how long a wait takes in which this rank yields to the other ranks of its core, which
+/// make the same call at the same time: the time in which each rank of the core has had its turn.
+double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const CommError& comm_error,
+                  Waiter& waiter);
+/// Measures the costs of copying and reducing in this process; once, then reuses the result.
 void probe_processor(ProbeResult& result);
 
-/// Replaces in `estimates` what has been measured by the medians of `results`, of sending and
-/// receiving by the means. Where there are turns, they are what a round in shared memory costs, and
-/// come on top of one over a network.
+/// Replaces values in `estimates` by the medians of those measured in `results`, for sending and
+/// receiving by the means. Where there are turns, they are the cost of a round in shared memory,
+/// and are added to that of a round over a network.
 LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& results);
 
 } // namespace whorl

@@ -10,9 +10,10 @@
 namespace whorl {
 namespace {
 
-/// Below this, messages cost more than what they carry; many ranks need more, because an algorithm
-/// that packs a block of every other rank into one message needs room for an element of each.
-std::uint32_t least_slot_bytes(const Shape& shape) {
+/// Returns the least useful size of a slot: below it, messages cost more than their payload. Many
+/// ranks need more, because an algorithm that packs a block of every other rank into one message
+/// needs room for an element of each.
+std::uint32_t min_slot_bytes(const Shape& shape) {
   const std::size_t elements = std::max<std::size_t>(128, static_cast<std::size_t>(shape.nranks));
   return static_cast<std::uint32_t>(round_up(elements * sizeof(double), 64));
 }
@@ -38,29 +39,29 @@ std::size_t scratch_slots(const Shape& shape) {
 
 namespace {
 
-/// Makes sizes smaller until `needed` of them is at most `budget`, or until they cannot be smaller.
+/// Reduces sizes until `needed` of them is at most `budget`, or until they are minimal.
 template <class Needed>
 MemorySizes shrink(std::uint64_t budget, const MemorySizes& wanted, const Shape& shape,
                    const Needed& needed) {
   MemorySizes sizes = wanted;
-  const auto least_channels = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+  const auto min_channels = static_cast<std::uint32_t>(std::min<std::uint64_t>(
       wanted.channels, static_cast<std::uint64_t>(std::max(2, shape.channels)) + 1));
-  const std::uint32_t least_bytes = std::min(wanted.slot_bytes, least_slot_bytes(shape));
+  const std::uint32_t min_bytes = std::min(wanted.slot_bytes, min_slot_bytes(shape));
   // Slots of this size use pages and caches well: fewer slots before smaller ones.
   const std::uint32_t good_bytes =
-      std::max(least_bytes, std::min<std::uint32_t>(wanted.slot_bytes, 8192));
+      std::max(min_bytes, std::min<std::uint32_t>(wanted.slot_bytes, 8192));
   const auto halve = [&](std::uint32_t least) {
     sizes.slot_bytes = std::max(least, sizes.slot_bytes / 2 / 64 * 64);
   };
   while (needed(sizes) > budget) {
-    if (sizes.channels > least_channels) {
+    if (sizes.channels > min_channels) {
       --sizes.channels;
     } else if (sizes.slot_bytes > good_bytes) {
       halve(good_bytes);
     } else if (sizes.slots > 2) {
       --sizes.slots;
-    } else if (sizes.slot_bytes > least_bytes) {
-      halve(least_bytes);
+    } else if (sizes.slot_bytes > min_bytes) {
+      halve(min_bytes);
     } else {
       break;
     }
@@ -68,7 +69,7 @@ MemorySizes shrink(std::uint64_t budget, const MemorySizes& wanted, const Shape&
   return sizes;
 }
 
-/// Memory of all endpoints of a rank.
+/// Returns the bytes of all endpoints of a rank.
 std::uint64_t fifo_bytes(const MemorySizes& sizes,
                          const std::function<std::size_t(int, std::size_t)>& endpoints) {
   return std::uint64_t{sizes.channels} * endpoints(static_cast<int>(sizes.slots), sizes.slot_bytes);

@@ -34,7 +34,7 @@ std::string algorithm_names(Collective collective) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The overrides as collective → algorithm name.
+/// Reads the overrides as collective → algorithm name.
 Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shape,
                                                                std::string_view text) {
   std::map<Collective, const Algorithm*> chosen;
@@ -84,7 +84,7 @@ Result<Selector> Selector::make(const Shape& shape, const LinkCosts& links,
   const auto all = all_algorithms();
   for (int c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
-    // A transfer is between two ranks, however many there are.
+    // A transfer has two ranks, however many the communicator has.
     const bool transfer = collective == Collective::kSend || collective == Collective::kRecv;
     const Shape& ranks = transfer ? pair : shape;
     for (std::size_t k = 0; k < kClasses; ++k) {

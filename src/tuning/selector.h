@@ -13,32 +13,33 @@
 
 namespace whorl {
 
-/// Which algorithm each collective uses at each size. Rank 0 makes it and all ranks use it, so
-/// ranks cannot disagree. Plain bytes: it is sent as it is.
+/// Table of the algorithm that each collective uses at each size. Rank 0 makes it and all ranks use
+/// it, so ranks cannot disagree. Plain bytes, sent as they are.
 class Selector {
  public:
-  static constexpr std::size_t kClasses = 48; ///< class k: up to 2^k bytes; the last: the rest
+  /// Number of size classes. Class k: up to 2^k bytes; the last: all larger ones.
+  static constexpr std::size_t kClasses = 48;
 
-  /// From the cost model and `overrides` in the syntax of WHORL_ALGO. The error names what is wrong
-  /// with the text, or an algorithm that does not support the shape.
+  /// Makes a table from the cost model and `overrides` in the syntax of WHORL_ALGO. The error names
+  /// the wrong part of the text, or an algorithm that does not support the shape.
   static Result<Selector> make(const Shape& shape, const LinkCosts& links,
                                std::string_view overrides);
-  /// Whether an algorithm of `collective` supports the shape.
+  /// Returns whether an algorithm of `collective` supports the shape.
   bool has(Collective collective) const noexcept {
     return table_[static_cast<std::size_t>(collective)].front() != kNone;
   }
-  /// Whether `collective` can be called: the error says that none of its algorithms supports the
-  /// shape. The others work without it.
+  /// Checks that `collective` can be called: the error says that none of its algorithms supports
+  /// the shape. Other collectives can still be called.
   Status check(Collective collective, int nranks) const;
-  /// The choice for an operation whose larger side has `bytes` bytes, of a collective that the
-  /// table has().
+  /// Returns the algorithm for an operation whose larger side has `bytes` bytes, of a collective
+  /// that the table has().
   const Algorithm& pick(Collective collective, std::size_t bytes) const noexcept;
-  /// Whether every entry is an algorithm of its collective, or none: for a table that came from
-  /// another rank.
+  /// Returns whether every entry is an algorithm of its collective, or none: for a table that came
+  /// from another rank.
   bool valid() const noexcept;
 
  private:
-  static constexpr std::uint8_t kNone = 255; ///< where no algorithm supports the shape
+  static constexpr std::uint8_t kNone = 255; ///< entry where no algorithm supports the shape
 
   std::array<std::array<std::uint8_t, kClasses>, kNumCollectives> table_{};
 };

@@ -1,4 +1,4 @@
-// The end of a communicator that other threads use or ask about.
+// Tests of ending a communicator that other threads use or query.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,7 +17,7 @@ std::uint64_t plan_bytes(whorlComm_t comm) {
   return bytes;
 }
 
-/// Makes the first call on `comm` in another thread. Returns once it is under way: it has a plan.
+/// Makes the first call on `comm` in another thread. Returns once the call has a plan.
 template <class Call>
 std::thread begin(whorlComm_t comm, Call&& call) {
   const std::uint64_t before = plan_bytes(comm);
@@ -41,7 +41,7 @@ TEST(Abort, EndsACallOfAnotherThread) {
   EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
   waiting.join();
   EXPECT_EQ(result.load(), whorlRemoteError);
-  // The other rank learns of it without a call of its own under way.
+  // The other rank gets the error even though it has no call in progress.
   whorlResult_t state = whorlSuccess;
   EXPECT_EQ(whorlCommGetAsyncError(comms[1], &state), whorlSuccess);
   EXPECT_EQ(state, whorlRemoteError);
@@ -68,7 +68,7 @@ TEST(Abort, EndsAGroupOfAnotherThread) {
   EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
 }
 
-/// What a program's watching thread does until the communicator is gone.
+/// Queries the communicator, as a program's watching thread does, until the communicator is gone.
 void watch(whorlComm_t comm, std::atomic<int>& questions) {
   whorlResult_t state = whorlSuccess;
   while (whorlCommGetAsyncError(comm, &state) == whorlSuccess) {
@@ -105,7 +105,7 @@ TEST(Interrupt, EndsTheWaitThatItCameIn) {
     interrupted = waiting.get_id();
     waiting.join();
     interrupted = std::thread::id();
-    // What rank 0 had sent before the interruption may be all that the first barrier waits for.
+    // Messages that rank 0 sent before the interruption may suffice for the first barrier.
     if (whorlBarrier(comms[1], nullptr) == whorlSuccess) {
       EXPECT_NE(whorlBarrier(comms[1], nullptr), whorlSuccess);
     }
@@ -127,7 +127,7 @@ TEST(Abort, MayComeWhileAnotherThreadWaitsForTheCreation) {
     std::atomic<int> questions{0};
     std::thread watching([&] { watch(comm, questions); });
     while (questions.load() == 0) std::this_thread::yield();
-    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess); // rank 1 never comes
+    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess); // rank 1 never calls
     watching.join();
   }
 }

@@ -1,5 +1,5 @@
-// Bad input: a code, a sentence that names function, rank, argument and remedy, and a communicator
-// that is as good as before.
+// Tests of bad arguments: expects a code, a sentence that names function, rank, argument and
+// remedy, and a communicator that still works.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Arguments : public ::testing::Test {
   void SetUp() override { ASSERT_TRUE(world_.ok()) << world_.error(); }
   void TearDown() override {
     if (!world_.ok()) return;
-    // Whatever was refused, the communicators still work.
+    // After refused calls, the communicators still work.
     world_.each([](int rank, whorlComm_t comm) -> std::string {
       float in = static_cast<float>(rank), out = -1;
       if (std::string f =
@@ -119,7 +119,7 @@ TEST_F(Arguments, RanksOfANewCommunicator) {
   refused(whorlCommInitRank(&fresh, 2, id, 2), {"rank is 2"});
   refused(whorlCommInitRank(&fresh, 2, id, -1), {"rank is -1"});
   refused(whorlCommInitRank(nullptr, 2, id, 0), {"comm is NULL"});
-  refused(whorlCommInitRank(&fresh, 2, id, 0), {"id"}); // zeros are no id
+  refused(whorlCommInitRank(&fresh, 2, id, 0), {"id"}); // zeros are not an id
   EXPECT_EQ(fresh, nullptr);
 }
 
@@ -147,7 +147,7 @@ TEST_F(Arguments, HandlesThatAreNone) {
   whorlComm_t gone = nullptr;
   ASSERT_EQ(whorlCommInitAll(&gone, 1, nullptr), whorlSuccess);
   ASSERT_EQ(whorlCommDestroy(gone), whorlSuccess);
-  // New communicators do not bring an old handle back to life.
+  // New communicators do not make an old handle valid again.
   std::vector<whorlComm_t> fresh(100);
   for (whorlComm_t& handle : fresh) ASSERT_EQ(whorlCommInitAll(&handle, 1, nullptr), whorlSuccess);
   std::vector<std::uint64_t> zeros(64), ones(64, UINT64_MAX);

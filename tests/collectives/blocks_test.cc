@@ -1,4 +1,4 @@
-// Collectives whose blocks have different sizes, against what each element must be.
+// Tests of collectives whose blocks have different sizes, against the expected elements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace {
 using Counts = std::vector<std::size_t>;
 constexpr int kGuard = -7;
 
-/// counts[from][to] of one exchange, alike on all ranks.
+/// Counts of one exchange as counts[from][to], equal on all ranks.
 using Matrix = std::vector<Counts>;
 
 int element(int from, int to, std::size_t i) {
   return from * 1'000'003 + to * 10'007 + static_cast<int>(i % 9973);
 }
 
-/// Where blocks lie: with a gap before each, or side by side.
+/// Returns the positions of blocks with a gap before each, or side by side.
 Counts displacements(const Counts& counts, std::size_t gap) {
   Counts at;
   std::size_t next = 0;
@@ -44,7 +44,7 @@ Counts column(const Matrix& matrix, int to) {
   return counts;
 }
 
-/// Small, empty and large ones; rank 1 has nothing to send, rank 2 nothing to receive.
+/// Makes small, empty and large counts; rank 1 sends nothing, rank 2 receives nothing.
 Matrix random_matrix(int nranks, unsigned seed, std::size_t largest) {
   std::mt19937 random(seed);
   Matrix matrix(static_cast<std::size_t>(nranks), Counts(static_cast<std::size_t>(nranks)));
@@ -58,7 +58,7 @@ Matrix random_matrix(int nranks, unsigned seed, std::size_t largest) {
   return matrix;
 }
 
-/// Fills the blocks of a buffer with what `from(j)` sends to `to(j)`.
+/// Fills the blocks of a buffer with the elements that `from(j)` sends to `to(j)`.
 template <class From, class To>
 std::vector<int> blocks(const Counts& counts, const Counts& at, std::size_t size, From from,
                         To to) {
@@ -160,7 +160,7 @@ TEST_P(Blocks, GathersAndScatters) {
         if (std::string f = failure(at_root.gather(root, comm), comm); !f.empty()) return f;
         if (rank == root && !at_root.check().empty()) return at_root.check();
 
-        // What was gathered goes back, in place on the root.
+        // The gathered blocks go back, in place on the root.
         const auto own = static_cast<std::size_t>(rank);
         std::vector<int> back(counts[own], kGuard);
         int* const here =
@@ -303,7 +303,7 @@ TEST(BlocksOfOthers, ArraysMayChangeWhenTheCallHasReturned) {
   });
 }
 
-/// A wrong count, also one that is 0 on either side, is found by the receiver.
+/// Checks that the receiver finds a wrong count, including counts of 0 on either side.
 TEST(BlocksOfOthers, CountsThatDisagreeNameBothRanks) {
   for (const auto& counts :
        {std::pair<std::size_t, std::size_t>{3, 5}, {3, 0}, {0, 5}, {200'000, 199'999}}) {
@@ -334,7 +334,7 @@ TEST(BlocksOfOthers, CountsThatDisagreeNameBothRanks) {
   }
 }
 
-/// Where all ranks know all counts, each notices and says its own.
+/// Checks that each rank reports its own counts where all ranks know all counts.
 TEST(BlocksOfOthers, TablesThatDisagreeNameTheCounts) {
   struct Case {
     Counts theirs;

@@ -1,5 +1,5 @@
-// Every collective × algorithm × datatype × operator × size × in place, ranks as threads, results
-// compared bit for bit.
+// Tests of every collective × algorithm × datatype × operator × size × in place, with ranks as
+// threads and results compared bit for bit.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t 
   return buffers.check();
 }
 
-/// All sizes and forms of all collectives on one world.
+/// Runs all sizes and forms of all collectives in one world.
 std::string run_shapes(int rank, int nranks, whorlComm_t comm) {
   for (const Kind kind : kKinds) {
     for (const std::size_t count : {0U, 1U, 2U, 31U, 1000U, 4099U}) {
@@ -99,7 +99,7 @@ std::vector<std::string> algorithm_names() {
 INSTANTIATE_TEST_SUITE_P(All, Algorithms, ::testing::ValuesIn(algorithm_names()),
                          [](const auto& instance) { return instance.param; });
 
-/// Those that the datatype has.
+/// Returns the operators of the datatype.
 std::vector<whorlRedOp_t> operators(Kind kind, whorlDataType_t type) {
   if (!reduces(kind)) return {whorlSum};
   std::vector<whorlRedOp_t> all{whorlSum, whorlProd, whorlMax, whorlMin};
@@ -181,7 +181,7 @@ TEST(Collectives, OnStreams) {
     for (Buffers& b : buffers) {
       if (std::string f = failure(b.run(comm, stream), comm); !f.empty()) return f;
     }
-    // A blocking call waits for what was queued before it.
+    // A blocking call waits for all operations queued before it.
     if (std::string f = failure(whorlBarrier(comm, nullptr), comm); !f.empty()) return f;
     for (const Buffers& b : buffers) {
       if (std::string f = b.check(); !f.empty()) return f;
@@ -231,9 +231,9 @@ TEST(Collectives, OneStreamForSeveralRanksOfAGroup) {
   EXPECT_EQ(whorlStreamDestroy(stream), whorlSuccess);
 }
 
-/// Of the largest numbers, and of the smallest that scaling for eight ranks leaves as they are, at
-/// sizes from one algorithm of the
-/// selection to the next: each rank has the same, so that is the average.
+/// Checks averages of the largest numbers, and of the smallest that scaling for eight ranks leaves
+/// unchanged, at sizes from one algorithm of the selection to the next: all ranks have the same
+/// number, which is the average.
 TEST(Collectives, AveragesStayInTheRangeOfTheirType) {
   constexpr int kRanks = 8;
   struct Ends {
@@ -262,7 +262,7 @@ TEST(Collectives, AveragesStayInTheRangeOfTheirType) {
         const auto check = [&](const char* what, whorlResult_t result, const std::byte* data,
                                std::size_t size) {
           std::string failed = failure(result, comm);
-          // With three or four bits, sums on the way are rounded: one code less is near enough.
+          // With three or four bits, intermediate sums are rounded: one code less is accepted.
           const auto good = [&](std::byte got, std::byte wanted) {
             return got == wanted ||
                    (element == 1 && std::to_integer<int>(got) + 1 == std::to_integer<int>(wanted));

@@ -1,4 +1,4 @@
-// The life of communicators: creation, division, several at once, groups, destruction.
+// Tests of the life of communicators: creation, division, several at once, groups, destruction.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -84,7 +84,7 @@ TEST(Communicators, NonblockingCreation) {
   ASSERT_NE(comms[0], nullptr);
   whorlResult_t state = whorlSuccess;
   ASSERT_EQ(whorlCommGetAsyncError(comms[0], &state), whorlSuccess);
-  EXPECT_EQ(state, whorlInProgress); // rank 1 has not come yet
+  EXPECT_EQ(state, whorlInProgress); // rank 1 has not joined yet
   EXPECT_EQ(whorlBarrier(comms[0], nullptr), whorlInvalidUsage);
   EXPECT_EQ(whorlCommInitRankConfig(&comms[1], 2, id, 1, &config), whorlInProgress);
   for (whorlComm_t comm : comms) {
@@ -123,7 +123,7 @@ TEST(Communicators, SplitIntoATree) {
   ASSERT_TRUE(world.ok()) << world.error();
   world.each([](int rank, whorlComm_t comm) -> std::string {
     whorlComm_t half = nullptr, quarter = nullptr, odd = nullptr;
-    // Reversed order inside each half.
+    // The order is reversed inside each half.
     if (std::string f = failure(whorlCommSplit(comm, rank / 4, -rank, &half, nullptr), comm);
         !f.empty()) {
       return f;
@@ -152,7 +152,7 @@ TEST(Communicators, SplitIntoATree) {
     for (whorlComm_t child : {quarter, odd, half}) {
       if (whorlCommDestroy(child) != whorlSuccess) return "destroy";
     }
-    return sum_of_ones(comm, 8); // the parent outlives its parts
+    return sum_of_ones(comm, 8); // the parent still works
   });
 }
 
@@ -213,7 +213,7 @@ TEST(Communicators, MismatchesAreNamedAndTouchNothing) {
         const std::string text = whorlGetLastError(comm);
         if (text.find(mismatch.word) == std::string::npos) return text;
         if (text.find("rank 1") == std::string::npos) return "does not name rank 1: " + text;
-        // With two ranks, what rank 0 gets is wrong from the first message on.
+        // With two ranks, rank 0's input is wrong from the first message on.
         if (n == 2 && rank == 0 && out != std::vector<float>(64, -1))
           return "the output was touched";
         return whorlBarrier(comm, nullptr) == whorlSuccess ? "still alive" : "";
@@ -309,7 +309,7 @@ TEST(Communicators, NonblockingCreationsDoNotHideTheCallsOfAGroup) {
             whorlSuccess);
   EXPECT_EQ(whorlGroupEnd(), whorlInProgress);
   EXPECT_EQ(sum, 1);
-  // Rank 1 never comes; nobody waits for it.
+  // Rank 1 never joins; the abort does not wait for it.
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(whorlCommAbort(fresh), whorlSuccess);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));

@@ -1,7 +1,7 @@
-// Contexts and default streams: a device that is reset, threads without a context, streams that
-// wait for each other, captures of everything. Built with a pretended device, see
-// tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a real one. A
-// program of its own, because it resets the device.
+// Tests of contexts and default streams: a device that is reset, threads without a context, streams
+// that wait for each other, captures of every call. Built with a pretended device, see
+// tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a real device.
+// A separate program, because it resets the device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +23,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// The primary context of a device, current as long as this lives, and reset behind it. So nothing
-/// of whorl has been used in it.
+/// Scope in which a device's primary context is current; its end resets the context, so that later
+/// tests start without any state of whorl.
 class FreshContext {
  public:
   explicit FreshContext(int ordinal = 0) {
@@ -48,14 +48,14 @@ class FreshContext {
   CUcontext context_ = nullptr;
 };
 
-/// Communicators that are made where no context is current, so that nothing is loaded early.
+/// Makes communicators where no context is current, so that no kernels are loaded early.
 std::unique_ptr<ThreadWorld> cold_world(int nranks) {
   std::unique_ptr<ThreadWorld> world;
   std::thread([&] { world = std::make_unique<ThreadWorld>(nranks); }).join();
   return world;
 }
 
-/// A sum by one thread that acts for two ranks.
+/// Sums as one thread that acts for two ranks.
 void sum_of_two(const ThreadWorld& world, const DeviceCopy& a, const DeviceCopy& b,
                 std::size_t count, CUstream first, CUstream second) {
   whorlGroupStart();
@@ -64,7 +64,7 @@ void sum_of_two(const ThreadWorld& world, const DeviceCopy& a, const DeviceCopy&
   EXPECT_EQ(whorlGroupEnd(), whorlSuccess) << whorlGetLastError(nullptr);
 }
 
-/// A transfer from rank 0 to rank 1, which the host does.
+/// Transfers from rank 0 to rank 1, through the host.
 void transfer(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy& to,
               std::size_t count, CUstream first, CUstream second) {
   whorlGroupStart();
@@ -121,8 +121,8 @@ TEST(DeviceContexts, AThreadWithoutOneUsesThatOfTheBuffer) {
   EXPECT_EQ(got, std::vector<float>(100, 2.0f));
 }
 
-// By the host, which has memory for each stream; kernels of two devices would have to be over on
-// both before either is reset.
+// Uses the host, which has memory for each stream: kernels of two devices would have to end on both
+// before either device is reset.
 TEST(DeviceContexts, EachHasItsDefaultStream) {
   const ScopedEnv env{{"WHORL_DEVICE_ALGO", "host"}};
   int devices = 0;
@@ -143,8 +143,8 @@ TEST(DeviceContexts, EachHasItsDefaultStream) {
   for (const auto& values : got) EXPECT_EQ(values, std::vector<float>(1000, 3.0f));
 }
 
-/// Captures what `body` queues, in the mode that torch.cuda.graph uses: nothing that may be meant
-/// for the graph is allowed to any thread.
+/// Captures the work of `body`, in the mode that torch.cuda.graph uses: no thread may make a call
+/// that could be meant for the graph.
 void capture(CUstream stream, const std::function<void()>& body) {
   CUgraph graph = nullptr;
   ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
@@ -197,7 +197,8 @@ TEST(DeviceCaptures, AreNotSpoiltByTheFirstOperationsOfAnotherThread) {
   EXPECT_EQ(b.read<float>(stream.get())[49'999], 1.0f);
 }
 
-// To ask the default stream of something is to ask all that synchronise with it.
+// Checks an error path near a capture: a query of the default stream concerns all streams that
+// synchronise with it.
 TEST(DeviceCaptures, AreNotSpoiltByAnErrorOfAnotherThread) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   const ScopedEnv env{{"WHORL_PIECE_BYTES", "0"}};
@@ -226,7 +227,7 @@ TEST(DeviceStreams, OfAGroupMayWaitForEachOther) {
   const ScopedEnv env{{"WHORL_TIMEOUT_MS", "10000"}};
   const FreshContext context;
   ThreadWorld world(2);
-  CUstream blocking = nullptr; // does synchronise with the default stream
+  CUstream blocking = nullptr; // synchronises with the default stream
   ASSERT_EQ(cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
   const DeviceCopy a(std::vector<float>(50, 1.0f), nullptr);
   const DeviceCopy b(std::vector<float>(50, 2.0f), nullptr);
@@ -284,7 +285,7 @@ TEST(DeviceKernels, TheHostStandsInWhereTheyCannotBeLoaded) {
   const DeviceQueue first, second;
   const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
   const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
-  for (int round = 0; round < 2; ++round) { // not tried again
+  for (int round = 0; round < 2; ++round) { // the library does not try again
     const long before = launches();
     sum_of_two(*world, a, b, 50, first.get(), second.get());
     EXPECT_EQ(launches(), before);
@@ -293,8 +294,8 @@ TEST(DeviceKernels, TheHostStandsInWhereTheyCannotBeLoaded) {
   first.synchronize();
 }
 
-// The driver may wait for a stream in which an operation of the host is under way, whose thread
-// asks for the communicator's state meanwhile.
+// Checks a driver call that waits for a stream with an operation of the host, whose thread asks for
+// the communicator's state meanwhile.
 TEST(DeviceKernels, TheStateOfACommunicatorIsKnownWhileTheDriverWaits) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   const ScopedEnv asked{{"WHORL_DEVICE_ALGO", "schedule"}};

@@ -1,5 +1,5 @@
-// A kernel of the program goes wrong on a pretended device: from then on the driver refuses
-// everything in that process, and what is queued there is not done.
+// Tests of a program's kernel that fails on a pretended device: from then on the driver refuses
+// every call in that process, and queued work is dropped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,13 +23,13 @@ using testing::RankContext;
 
 constexpr std::size_t kCount = 60'000;
 
-/// The sentence of a lost device.
+/// Matches the sentence of a lost device.
 auto names_fault_of(const std::string& rank) {
   return AllOf(HasSubstr(rank), HasSubstr("CUDA device 0 has failed"),
                HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
 }
 
-/// Memory that cannot be freed any more once the device is lost.
+/// Returns device memory that is leaked, since it cannot be freed once the device is lost.
 float* ones(CUstream stream) {
   return (new DeviceCopy(std::vector<float>(kCount, 1.0f), stream))->data<float>();
 }
@@ -44,7 +44,7 @@ struct Way {
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
-/// Ways in which processes carry out an operation on one device.
+/// Paths by which processes carry out an operation on one device.
 class DeviceFault : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
@@ -71,11 +71,11 @@ TEST_P(DeviceFault, OfAKernelEndsWhatIsQueuedBehindIt) {
     }
     for (int i = 0; i < 3; ++i)
       ASSERT_EQ(failure(all_reduce(values, comm, stream.get()), comm), "");
-    context.barrier(); // all have queued all
+    context.barrier(); // all ranks have queued all operations
     if (barrier) barrier->open();
     EXPECT_THAT(error_of(comm), names_fault_of("rank 1"));
     if (context.rank == 0) {
-      stream.synchronize(); // goes on
+      stream.synchronize(); // the stream continues
     } else {
       EXPECT_EQ(all_reduce(values, comm, stream.get()), whorlUnhandledCudaError);
       EXPECT_THAT(whorlGetLastError(comm), names_fault_of("rank 1"));
@@ -98,7 +98,7 @@ TEST_P(DeviceFault, DoesNotHoldAnAbortUp) {
     ASSERT_EQ(failure(all_reduce(values, comm, stream.get()), comm), "");
     context.barrier();
     if (context.rank == 1) {
-      std::thread opener([&] { // the abort waits for what the program has queued
+      std::thread opener([&] { // the abort waits for the program's queued work
         context.barrier();
         barrier->open();
       });
@@ -151,7 +151,7 @@ TEST_P(DeviceFault, WhileAnOperationGoesOnEndsIt) {
     }
     context.barrier();
     if (barrier) barrier->open();
-    // By the host, it may end well: what rank 1 had brought there by then may be all that it needs.
+    // On the host path the operation may succeed, if rank 1's contribution was complete by then.
     if (context.rank == 1) {
       EXPECT_NE(all_reduce(values, comm, stream.get()), whorlSuccess);
     }
@@ -172,7 +172,7 @@ TEST_P(DeviceFault, IsLookedForWithoutSpoilingAGraphOfTheProgram) {
     ASSERT_EQ(cuStreamBeginCapture(captured.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
     ASSERT_EQ(failure(all_reduce(values.data<float>(), comm, stream.get()), comm), "");
     context.barrier();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // the library's threads look
+    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that its threads look
     if (barrier) barrier->open();
     CUgraph graph = nullptr;
     EXPECT_EQ(cuStreamEndCapture(captured.get(), &graph), CUDA_SUCCESS);
@@ -186,7 +186,7 @@ TEST_F(DeviceFault, EndsReplaysOfAGraph) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
     float* const values = ones(stream.get());
-    const auto* const graph = new DeviceGraph(stream.get(), [&] { // cannot be destroyed any more
+    const auto* const graph = new DeviceGraph(stream.get(), [&] { // destroy would fail
       ASSERT_EQ(failure(all_reduce(values, comm, stream.get()), comm), "");
     });
     graph->launch(stream.get());
@@ -199,7 +199,7 @@ TEST_F(DeviceFault, EndsReplaysOfAGraph) {
     context.barrier();
     if (context.rank == 0) graph->launch(stream.get());
     EXPECT_THAT(error_of(comm), names_fault_of("rank 1"));
-    if (context.rank == 0) stream.synchronize(); // goes on
+    if (context.rank == 0) stream.synchronize(); // the stream continues
   };
   EXPECT_EQ(run_world(2, body), "");
 }

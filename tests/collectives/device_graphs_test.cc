@@ -1,5 +1,5 @@
-// Graphs of collectives between devices: what they repeat, in which order with other operations,
-// and what happens when a rank does not launch its own.
+// Tests of graphs of collectives between devices: their replays, their order with other operations,
+// and ranks that do not launch their graph.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST_F(DeviceGraphs, TakeTheirPlaceAmongOtherOperations) {
   EXPECT_EQ(run(2, body), "");
 }
 
-// All of them use the same FIFOs.
+// Checks operations that all use the same FIFOs.
 TEST_F(DeviceGraphs, WaitForOperationsInOtherStreamsAndTheyForGraphs) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue first, second;
@@ -101,7 +101,7 @@ TEST_F(DeviceGraphs, HaveAnOrderAmongTheirStreams) {
 TEST_F(DeviceGraphs, AreOverWhenTheCommunicatorIsDestroyed) {
   const auto outcomes = run_ranks(2, testing::Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device(context.rank);
-    whorlComm_t comm = join(context, {{"FAKE_CUDA_IMPLICIT", "0"}}); // else to free memory waits
+    whorlComm_t comm = join(context, {{"FAKE_CUDA_IMPLICIT", "0"}}); // else freeing memory waits
     ASSERT_NE(comm, nullptr);
     const DeviceQueue stream;
     const DeviceCopy values(std::vector<std::int32_t>(100, 1), stream.get());
@@ -137,7 +137,7 @@ TEST_F(DeviceGraphs, AreRefusedBeforeTheirMemoryIsThere) {
       EXPECT_EQ(failure(whorlBarrier(comm, stream.get()), comm), "");
     });
     graph.launch(stream.get());
-    EXPECT_EQ(failure(sum_up(values, 50, comm, stream), comm), ""); // nothing has happened
+    EXPECT_EQ(failure(sum_up(values, 50, comm, stream), comm), ""); // still works
     EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 2);
   };
   EXPECT_EQ(run(2, body), "");
@@ -156,11 +156,11 @@ TEST_F(DeviceGraphs, OfWhatTheHostHasToDoAreRefused) {
     EXPECT_TRUE(host_was_used(comm));
     EXPECT_EQ(values.read<std::int32_t>(stream.get())[49], 4);
   };
-  EXPECT_EQ(run(2, body, {{"FAKE_CUDA_PROCESSORS", "1"}}), ""); // no room
+  EXPECT_EQ(run(2, body, {{"FAKE_CUDA_PROCESSORS", "1"}}), ""); // no room for the kernels
 }
 
 TEST_F(DeviceGraphs, OfSomeRanksAreAnError) {
-  for (const bool on_host : {false, true}) { // the rank that does not capture
+  for (const bool on_host : {false, true}) { // on the rank that does not capture
     const auto body = [=](RankContext& context, whorlComm_t comm) {
       const DeviceQueue stream;
       const DeviceCopy values(std::vector<std::int32_t>(50, 1), stream.get());
@@ -182,14 +182,14 @@ TEST_F(DeviceGraphs, OfSomeRanksAreAnError) {
   }
 }
 
-// Nobody watches what a graph repeats: who asks finds the report.
+// Checks that a query finds the report of a replay, which no thread watches.
 TEST_F(DeviceGraphs, ThatOneRankDoesNotLaunchGiveUp) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
     const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
     ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
     stream.synchronize();
-    ASSERT_EQ(whorlCommSetTimeout(comm, 1000), whorlSuccess); // what is captured has it
+    ASSERT_EQ(whorlCommSetTimeout(comm, 1000), whorlSuccess); // for the captured call
     const DeviceGraph graph(
         stream.get(), [&] { EXPECT_EQ(failure(sum_up(values, 5000, comm, stream), comm), ""); });
     ASSERT_EQ(whorlCommSetTimeout(comm, 20'000), whorlSuccess);

@@ -1,6 +1,6 @@
-// How the calls of ranks of one process meet for one operation on a device: what they wait for, and
-// what goes on meanwhile. Built with a pretended device, see tests/support/fake_cuda; with the real
-// driver first in LD_LIBRARY_PATH it runs on a real one.
+// Tests of calls by ranks of one process that form one operation on a device: what they wait for,
+// and what runs meanwhile. Built with a pretended device, see tests/support/fake_cuda; with the
+// real driver first in LD_LIBRARY_PATH it runs on a real one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// Keeps streams from going on until it is opened.
+/// Barrier that holds streams until the host opens it.
 class Barrier {
  public:
   Barrier() {
@@ -63,7 +63,7 @@ TEST(DeviceGroupCalls, WaitForTheirOwnStreams) {
   } ranks[2];
   const DeviceCopy late(std::vector<float>(kCount, 1.0f), ranks[0].held.get());
   const Barrier barrier;
-  // What the first call reads comes late; the second one has nothing to do with it.
+  // The first call's input is late; the second call does not depend on it.
   barrier.hold(ranks[0].held);
   ASSERT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(ranks[0].first.data()),
                           reinterpret_cast<CUdeviceptr>(late.data()), kCount * sizeof(float),
@@ -114,7 +114,7 @@ TEST(DeviceGroupCalls, OfRanksOfWhichOneIsCapturedAreRefused) {
   }
 }
 
-/// A call of two ranks that a capture does not allow changes nothing, for the capture either.
+/// Calls of two ranks that a capture does not allow, and that must leave the capture valid.
 class DeviceGroupCaptures : public ::testing::Test {
  protected:
   whorlResult_t call(CUstream stream) {
@@ -185,7 +185,7 @@ TEST(DeviceGroupCalls, ThatTheHostIsToServeAreRefusedInACapture) {
   EXPECT_EQ(state, whorlSuccess) << whorlGetLastError(world.comm(0));
 }
 
-// A kernel reaches the memory of a pool on its own device only.
+// Checks memory of a pool, which kernels can access on its own device only.
 TEST(DeviceGroupCalls, OnAPoolOfAnotherDeviceAreServedByTheHost) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   const ScopedEnv two{{"FAKE_CUDA_DEVICES", "2"}};
@@ -210,8 +210,8 @@ TEST(DeviceGroupCalls, OnAPoolOfAnotherDeviceAreServedByTheHost) {
   EXPECT_EQ(launches(), before);
 }
 
-// What may wait for streams of the program is done once: then every kernel has been loaded, also
-// those that have not been launched, and there is memory.
+// Checks that only first calls may wait for the program's streams: afterwards every kernel has been
+// loaded, even those never launched, and memory has been allocated.
 TEST(DeviceGroupCalls, MayWaitForStreamsOnlyAtFirst) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   const DeviceContext context;

@@ -1,5 +1,5 @@
-// Collectives on memory of CUDA's virtual memory management among processes that share a device, as
-// device_processes_test.cc has them on other memory.
+// Tests of collectives on memory from CUDA's virtual memory management, among processes that share
+// a device; device_processes_test.cc tests them on other memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 using testing::Mode;
 using testing::RankContext;
 
-/// Runs a case with its buffers in mapped memory, from `offset` on. Empty, or what was wrong.
+/// Runs a case with its buffers in mapped memory, from `offset` on. Returns "", or the error.
 std::string run_in(MappedMemory& memory, std::size_t offset, const CollectiveCase& c,
                    const RankContext& context, whorlComm_t comm, CUstream stream) {
   Buffers buffers(c, context.rank, context.nranks);
@@ -44,7 +44,7 @@ std::string run_in(MappedMemory& memory, std::size_t offset, const CollectiveCas
   return difference.empty() ? "" : c.text() + ": " + difference;
 }
 
-/// An allreduce in place. Returns how many kernels of the pretended device that was.
+/// Runs an allreduce in place. Returns the number of kernels on the pretended device.
 long sum_in(void* data, std::size_t n, whorlComm_t comm, CUstream stream) {
   const auto kernels = [] { return device_is_pretended() ? launches() : 0; };
   const long before = kernels();
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceMappings, ::testing::Values(2, 3, 4));
 TEST_P(DeviceMappings, AreMappedByAllForEveryCollective) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
-    MappedMemory memory({1, 3, 2, 10, 1, 20}); // a buffer lies in one of them, or in several
+    MappedMemory memory({1, 3, 2, 10, 1, 20}); // a buffer lies in one piece or in several
     for (const Kind kind : CollectiveCase::kKinds) {
       for (const std::size_t count : {1U, 1001U, 20'001U}) {
         for (const std::size_t offset : {std::size_t{256}, memory.unit() * 5 / 2}) {
@@ -90,7 +90,7 @@ TEST_P(DeviceMappings, AreMappedByAllForEveryCollective) {
   EXPECT_EQ(run_world(GetParam(), body), "");
 }
 
-TEST(DeviceMappingsMemory, OfManyMappingsIsHandedOverInSeveralLetters) {
+TEST(DeviceMappingsMemory, OfManyMappingsIsHandedOverInSeveralMessages) {
   constexpr std::size_t kMappings = 300;
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
@@ -112,7 +112,8 @@ TEST(DeviceMappingsMemory, MayBeBesideOtherMemory) {
     const DeviceCopy plain(std::vector<std::int32_t>(kCount, 7), stream.get());
     for (int round = 0; round < 6; ++round) {
       fill(memory, 0, kCount, 1 + round, stream.get());
-      // Who has which changes from round to round, and in some all have the same.
+      // The kind of a rank's buffers changes from round to round; in some rounds all ranks have the
+      // same.
       const int mode = (round < 4 ? context.rank + round : round) % 3;
       const void* const in = mode == 2 ? plain.data() : memory.data();
       void* const out = mode == 0 ? memory.data() : plain.data();
@@ -143,20 +144,20 @@ TEST(DeviceMappingsMemory, ThatIsMappedAnewAtItsPlaceIsNotMistaken) {
     MappedMemory memory({1, 1});
     const std::size_t n = memory.bytes() / 4;
     for (int round = 0; round < 100; ++round) {
-      // Handles and addresses are those of before; the other ranks still have the old memory.
+      // The new memory has the old handles and addresses; the other ranks still map the old memory.
       if ((round + context.rank) % 3 == 0) memory.map_anew();
       fill(memory, 0, n, round + context.rank, stream.get());
       sum_in(memory.data(), n, comm, stream.get());
       ASSERT_EQ(values_of(memory, 0, n, stream.get()), std::vector<std::int32_t>(n, 2 * round + 1));
     }
-    EXPECT_LT(virtual_memory(), 30); // what was there before has been given back
+    EXPECT_LT(virtual_memory(), 30); // the old memory has been released
     EXPECT_FALSE(host_was_used(comm));
   };
   EXPECT_EQ(run_world(2, body), "");
 }
 
 TEST(DeviceMappingsMemory, IsGivenBackWhenItHasNotBeenUsedForLong) {
-  constexpr int kBuffers = 80; // more than are kept mapped
+  constexpr int kBuffers = 80; // more than the library keeps mapped
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
     const long before = virtual_memory();
@@ -174,8 +175,8 @@ TEST(DeviceMappingsMemory, IsGivenBackWhenItHasNotBeenUsedForLong) {
                   std::vector<std::int32_t>(20'000, 2 * (2 * i + 1)));
       }
     }
-    // Of each of the 64: two pieces that this rank holds; of the other rank's two pieces, two
-    // mappings and a reservation. A piece that only a mapping keeps counts as well.
+    // For each of the 64: two pieces that this rank holds; for the other rank's two pieces, two
+    // mappings and a reservation. A piece kept only by a mapping counts, too.
     EXPECT_LE(virtual_memory() - before, 66 * 7);
     EXPECT_FALSE(host_was_used(comm));
   };
@@ -201,7 +202,7 @@ TEST(DeviceMappingsMemory, NothingIsLeftOfACommunicator) {
       }
       EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
       EXPECT_EQ(virtual_memory(), before);
-      // The library keeps some of its own from the first communicator on.
+      // The library keeps some descriptors of its own from the first communicator on.
       if (round > 0) {
         EXPECT_EQ(open_descriptors(), descriptors);
       }
@@ -210,11 +211,11 @@ TEST(DeviceMappingsMemory, NothingIsLeftOfACommunicator) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
-// Also where so many other runs have been used that the library does not know this one any more,
-// and where other memory has come to its place, whose graph is another one.
+// Checks a graph's memory, even after so many other runs that the library has forgotten it, and
+// with new memory at its place in another graph.
 TEST(DeviceMappingsMemory, StaysAsLongAsAGraphUsesIt) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
-    constexpr std::size_t kCount = 5000, kRuns = 1100; // of MemoryExports
+    constexpr std::size_t kCount = 5000, kRuns = 1100; // capacity of MemoryExports
     const DeviceQueue stream;
     MappedMemory memory({1, 2, 1});
     const std::size_t offset = memory.unit() - 400;
@@ -229,7 +230,7 @@ TEST(DeviceMappingsMemory, StaysAsLongAsAGraphUsesIt) {
       EXPECT_EQ(values_of(memory, offset, kCount, stream.get()),
                 std::vector<std::int32_t>(kCount, 2 * value));
     };
-    capture(); // the first operation on it
+    capture(); // the first operation on the memory
     replay(1);
     MappedMemory others(std::vector<std::size_t>(kRuns, 1));
     for (std::size_t run = 0; run < kRuns; ++run) {
@@ -237,7 +238,7 @@ TEST(DeviceMappingsMemory, StaysAsLongAsAGraphUsesIt) {
     }
     replay(2);
     sum_in(memory.data() + offset, kCount, comm, stream.get()); // has another id now
-    sum_in(others.data(), 1, comm, stream.get()); // is mapped anew, and what is over unmapped
+    sum_in(others.data(), 1, comm, stream.get()); // maps this run again and unmaps surplus runs
     replay(3);
     stream.synchronize();
     graph.reset();
@@ -260,14 +261,14 @@ TEST(DeviceMappingsMemory, WithoutDescriptorsIsExchangedByTheHost) {
     EXPECT_EQ(values_of(memory, 0, 3000, stream.get()), std::vector<std::int32_t>(3000, 512));
     EXPECT_TRUE(host_was_used(comm));
     if (!device_is_pretended()) return;
-    // That says nothing of other memory.
+    // Other memory is unaffected.
     const DeviceCopy plain(std::vector<std::int32_t>(3000, 1), stream.get());
     EXPECT_EQ(sum_in(plain.data(), 3000, comm, stream.get()), context.rank == 0 ? 1 : 0);
   };
   EXPECT_EQ(run_world(2, body), "");
 }
 
-/// A system that has no descriptors left for a pair of sockets.
+/// System without descriptors for a pair of sockets.
 class NoSocketPairs final : public System {
  public:
   int socket_pair(int, std::span<int, 2>) noexcept override { return -EMFILE; }
@@ -298,15 +299,15 @@ TEST(DeviceMappingsMemory, IsExchangedByTheHostWhereARankCannotReceive) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
-/// What can go wrong on rank 1 at the first operation.
-enum class Trouble { kImport, kFirstMapping, kLaterMapping };
+/// Possible errors on rank 1 at the first operation.
+enum class Failure { kImport, kFirstMapping, kLaterMapping };
 
-class DeviceMappingsTrouble : public ::testing::TestWithParam<Trouble> {};
-INSTANTIATE_TEST_SUITE_P(Of, DeviceMappingsTrouble,
-                         ::testing::Values(Trouble::kImport, Trouble::kFirstMapping,
-                                           Trouble::kLaterMapping));
+class DeviceMappingsFailures : public ::testing::TestWithParam<Failure> {};
+INSTANTIATE_TEST_SUITE_P(Of, DeviceMappingsFailures,
+                         ::testing::Values(Failure::kImport, Failure::kFirstMapping,
+                                           Failure::kLaterMapping));
 
-TEST_P(DeviceMappingsTrouble, OfARankLetsTheHostDoIt) {
+TEST_P(DeviceMappingsFailures, OfARankLetsTheHostDoIt) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
@@ -315,9 +316,9 @@ TEST_P(DeviceMappingsTrouble, OfARankLetsTheHostDoIt) {
     fill(memory, 0, n, 1, stream.get());
     const long before = virtual_memory();
     if (context.rank == 1) {
-      if (GetParam() == Trouble::kImport) refuse_ipc(1);
-      if (GetParam() == Trouble::kFirstMapping) allow_mappings(0);
-      if (GetParam() == Trouble::kLaterMapping) allow_mappings(4);
+      if (GetParam() == Failure::kImport) refuse_ipc(1);
+      if (GetParam() == Failure::kFirstMapping) allow_mappings(0);
+      if (GetParam() == Failure::kLaterMapping) allow_mappings(4);
     }
     EXPECT_EQ(sum_in(memory.data(), n, comm, stream.get()), 0);
     EXPECT_EQ(virtual_memory(), before);
@@ -325,7 +326,7 @@ TEST_P(DeviceMappingsTrouble, OfARankLetsTheHostDoIt) {
     EXPECT_TRUE(host_was_used(comm));
     allow_mappings(-1);
     context.barrier();
-    EXPECT_GT(sum_in(memory.data(), n, comm, stream.get()), 0); // another try
+    EXPECT_GT(sum_in(memory.data(), n, comm, stream.get()), 0); // the library tries again
     EXPECT_EQ(values_of(memory, 0, n, stream.get()), std::vector<std::int32_t>(n, 9));
   };
   EXPECT_EQ(run_world(3, body), "");
@@ -342,7 +343,7 @@ TEST(DeviceMappingsErrors, ALowLimitOfDescriptorsIsNone) {
     fill(memory, 0, n, 1, stream.get());
     rlimit before{};
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    if (context.rank > 0) { // rank 1 cannot make its own, rank 2 can, but not receive all
+    if (context.rank > 0) { // rank 1 cannot make its own descriptors, rank 2 cannot receive all
       rlimit low = before;
       low.rlim_cur = static_cast<rlim_t>(open_descriptors()) + (context.rank == 1 ? 5 : 80);
       ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
@@ -359,7 +360,7 @@ TEST(DeviceMappingsErrors, ALowLimitOfDescriptorsIsNone) {
 }
 
 TEST(DeviceMappingsErrors, ADeadRankIsNamed) {
-  constexpr int kRounds = 60; // the death comes anywhere in one of them
+  constexpr int kRounds = 60; // rank 1 dies at any point of some round
   const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device;
     whorlComm_t comm = join(context, {});

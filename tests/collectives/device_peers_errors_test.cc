@@ -1,4 +1,4 @@
-// What processes that each have a device are told when something fails, see device_peers_test.cc.
+// Tests of the errors of processes with one device each, see device_peers_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,11 +38,11 @@ TEST_F(DevicePeersErrors, AStreamThatDoesNotComeIsNamed) {
     if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(stream.get());
     ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
     EXPECT_THAT(error_of(comm), HasSubstr("waiting for rank 1"));
-    if (context.rank == 0) stream.synchronize(); // goes on
+    if (context.rank == 0) stream.synchronize(); // the stream continues
     context.barrier();
     if (barrier) barrier->open();
     stream.synchronize();
-    EXPECT_EQ(values.read<std::int32_t>(stream.get())[4999], 2); // kernels have done nothing
+    EXPECT_EQ(values.read<std::int32_t>(stream.get())[4999], 2); // the kernels have changed nothing
   };
   EXPECT_EQ(run(2, body), "");
 }
@@ -53,7 +53,7 @@ TEST_F(DevicePeersErrors, AKernelThatDoesNotBeginIsNamed) {
     const DeviceCopy values(std::vector<std::int32_t>(5000, 1), stream.get());
     if (context.rank == 2) hold_interpreters(2);
     ASSERT_EQ(failure(sum_up(values, 5000, comm, stream), comm), "");
-    if (context.rank != 2) { // whoever sees the stream go on sees the error, too
+    if (context.rank != 2) { // an error is visible as soon as the stream continues
       stream.synchronize();
       whorlResult_t state = whorlSuccess;
       EXPECT_EQ(whorlCommGetAsyncError(comm, &state), whorlSuccess);
@@ -81,9 +81,9 @@ TEST_F(DevicePeersErrors, AnAbortLetsKernelsLeave) {
     for (int i = 0; i < 4; ++i) {
       ASSERT_EQ(failure(sum_up(values, 60'000, comm, stream), comm), "");
     }
-    context.barrier(); // all have queued all; that of rank 0 waits for a kernel
+    context.barrier(); // all operations are queued; rank 0's waits for a kernel
     if (context.rank == 1) {
-      std::thread opener([&] { // the other rank does not need this kernel to go on
+      std::thread opener([&] { // the other rank continues without this kernel
         context.barrier();
         hold_interpreters(-1);
       });

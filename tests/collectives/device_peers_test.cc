@@ -1,4 +1,4 @@
-// Collectives of processes that each have a device: kernels that interpret schedules exchange
+// Tests of collectives of processes with one device each: kernels that interpret schedules exchange
 // messages through memory that is mapped by IPC. Built with pretended devices, see
 // tests/support/fake_cuda. Only the processes that are ranks use the driver.
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST_F(DevicePeers, StreamsRunAheadOfEachOther) {
     const DeviceQueue first, second;
     const DeviceCopy values(std::vector<std::int32_t>(kCount, 1), first.get());
     ASSERT_EQ(failure(sum_up(values, kCount, comm, first), comm), "");
-    // Calls wait for calls, not for streams: all are queued before the second may begin.
+    // Calls do not wait for streams: all calls are queued before the second operation may begin.
     std::unique_ptr<StreamBarrier> barrier;
     if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(first.get());
     for (int round = 1; round < kRounds; ++round) { // ranks change streams at different times
@@ -147,7 +147,7 @@ TEST_F(DevicePeers, TwoCommunicatorsInAnyOrder) {
   EXPECT_EQ(run(2, body), "");
 }
 
-// Two ranks in each process: within it, memory is reached by peer access.
+// Checks two ranks in each process, which access each other's memory by peer access.
 TEST_F(DevicePeers, SeveralOfThemInAProcess) {
   constexpr int kEach = 2;
   const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
@@ -191,7 +191,7 @@ TEST_F(DevicePeers, SeveralOfThemInAProcess) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
-// As with CUDA_VISIBLE_DEVICES: each process has a device 0.
+// Checks processes that each have a device 0, as with CUDA_VISIBLE_DEVICES.
 TEST_F(DevicePeers, MayBeTheOnlyDeviceThatAProcessSees) {
   const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device;
@@ -210,7 +210,7 @@ TEST_F(DevicePeers, AreServedByTheHostWhereTheyCannotReachEachOther) {
            {2, 2, {{"FAKE_CUDA_NO_PEERS", "1"}}},
            {2, 2, {{"WHORL_DEVICE_ALGO", "host"}}},
            {2, 2, {{"WHORL_DEVICE_ALGO", "fused"}}},
-           {2, 2, {{"FAKE_CUDA_PROCESSORS", "1"}}}, // no room
+           {2, 2, {{"FAKE_CUDA_PROCESSORS", "1"}}}, // no room for the kernels
            {3, 2, {}}}) { // kernels of two processes on one device would take turns
     const auto body = [](RankContext& context, whorlComm_t comm) {
       const DeviceQueue stream;
@@ -224,7 +224,7 @@ TEST_F(DevicePeers, AreServedByTheHostWhereTheyCannotReachEachOther) {
   }
 }
 
-// Also with memory that cannot be shared, on one device.
+// Checks memory that cannot be shared, on two devices and on one.
 TEST_F(DevicePeers, CallsThatTheHostServesWaitForNobody) {
   for (const int devices : {2, 1}) {
     const auto body = [](RankContext& context, whorlComm_t comm) {
@@ -265,7 +265,8 @@ TEST_F(DevicePeers, AreServedByTheHostWhereOneRankCannotMapTheMemory) {
   EXPECT_EQ(run(3, body), "");
 }
 
-// The others still write to its memory when a rank has all that it needs.
+// Checks that kernels carry out all operations once the memory is mapped: other ranks still write
+// to the memory of a rank that has all its data.
 TEST_F(DevicePeers, AreNotServedByTheHostOnceTheMemoryCanBeMapped) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
@@ -278,7 +279,7 @@ TEST_F(DevicePeers, AreNotServedByTheHostOnceTheMemoryCanBeMapped) {
   EXPECT_EQ(run(3, body), "");
 }
 
-// Memory of the next one may lie where memory of this one was.
+// Checks a new communicator whose memory may lie where the previous one's memory was.
 TEST_F(DevicePeers, MayMakeACommunicatorBeforeAllHaveDestroyedTheOneBefore) {
   const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device(context.rank);
@@ -321,7 +322,7 @@ TEST_F(DevicePeers, ARankThatIsDestroyedWaitsForTheKernelsOfOthers) {
     stream.synchronize();
     context.barrier();
     if (context.rank == 1) hold_interpreters(1);
-    ASSERT_EQ(broadcast(), ""); // a slot takes it, so that rank 0 is done at once
+    ASSERT_EQ(broadcast(), ""); // a slot takes the message, so rank 0 is done at once
     if (context.rank == 0) {
       stream.synchronize();
       EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);

@@ -1,5 +1,5 @@
-// Operations on device memory that the host carries out in pieces, on the driver that
-// device_test.cc runs on.
+// Tests of operations on device memory that the host carries out in pieces, on the driver of
+// device_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Pieces of 16 KiB, windows of a few KiB.
+/// Settings with pieces of 16 KiB and windows of a few KiB.
 class Pieces : public ::testing::Test {
  protected:
   const ScopedEnv env_{{"WHORL_PIECE_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
@@ -32,7 +32,8 @@ class Pieces : public ::testing::Test {
 };
 class PiecesOfRanks : public Pieces, public ::testing::WithParamInterface<int> {};
 
-/// Each collective in place and not, of one window, of some pieces and of an uneven number.
+/// Runs each collective in place and out of place: one window, several pieces, and an uneven
+/// number.
 std::string run_all(int rank, whorlComm_t comm, int nranks, CUstream stream, int on_host) {
   int turn = 0;
   for (const auto kind : CollectiveCase::kKinds) {
@@ -91,7 +92,7 @@ TEST_F(Pieces, OperationsTakeTheirPlaceInTheStream) {
     const DeviceCopy values(ones, stream.get());
     const DeviceCopy few(std::vector<std::int32_t>{1}, stream.get());
     std::int32_t* const data = rank == 0 ? values.data<std::int32_t>() : ones.data();
-    // Each doubles what the one before it, and nothing else, has left; small ones in between.
+    // Each operation doubles the result of the one before it alone; small ones come in between.
     for (int round = 0; round < kRounds; ++round) {
       whorlResult_t result =
           whorlAllReduce(data, data, kCount, whorlInt32, whorlSum, comm, stream.get());
@@ -158,7 +159,7 @@ TEST_F(Pieces, AReceiveFromAnyRankMayBeInPieces) {
 TEST_F(Pieces, BlocksMayDifferInSize) {
   constexpr int kRanks = 3;
   const std::array<std::size_t, kRanks> counts{5, 9'001, 30'000};
-  const std::array<std::size_t, kRanks> at{0, 5, 9'010}; // a gap that nobody writes
+  const std::array<std::size_t, kRanks> at{0, 5, 9'010}; // leaves a gap that no rank writes
   run_on_device(kRanks, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const std::size_t mine = counts[static_cast<std::size_t>(rank)];
     const DeviceCopy in(std::vector<std::int32_t>(mine, rank), stream.get());
@@ -214,7 +215,7 @@ TEST_F(Pieces, InputsAreScaled) {
   });
 }
 
-/// The numbers that a trace has for "window".
+/// Returns the window numbers in a trace.
 std::set<int> windows_in(const std::filesystem::path& trace) {
   std::ifstream file(trace);
   EXPECT_TRUE(file.is_open());
@@ -257,7 +258,7 @@ TEST_F(Pieces, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
   EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("waiting for rank 1"));
 }
 
-/// A send and a receive of device memory between ranks 0 and 1.
+/// Sends device memory from rank 0 to rank 1 in one group.
 void exchange(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy& to,
               std::size_t count, const DeviceQueue& first, const DeviceQueue& second,
               whorlResult_t expected) {
@@ -269,7 +270,7 @@ void exchange(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy
 
 TEST_F(Pieces, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
-  for (const long allowed : {2L, 5L, 9L}) { // the first fetches; further on
+  for (const long allowed : {2L, 5L, 9L}) { // the first copy fetches the input; then later copies
     ThreadWorld world(2);
     const DeviceQueue first, second;
     const DeviceCopy from(std::vector<float>(50'000, 1.0f), first.get());
@@ -305,9 +306,9 @@ TEST_F(Pieces, ACallThatCannotBeQueuedLeavesNoStreamWaiting) {
     exchange(world, large, copy, 50'000, first, second, whorlSuccess);
     first.synchronize();
     second.synchronize();
-    // The failing call is behind one that is still under way.
+    // The failing call follows one that is still in progress.
     ASSERT_EQ(whorlSend(a.data(), 50, whorlFloat32, 1, world.comm(0), first.get()), whorlSuccess);
-    allow_copies(1); // in, but not back
+    allow_copies(1); // allows the copy in, but not back
     exchange(world, a, b, 50, first, second, whorlUnhandledCudaError);
     allow_copies(-1);
     second.synchronize();

@@ -1,5 +1,4 @@
-// What the processes that share a device are told when something fails, see
-// device_processes_test.cc.
+// Tests of the errors of processes that share a device, see device_processes_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +27,7 @@ TEST(DeviceProcessesErrors, AnAbsentRankIsNamed) {
       EXPECT_THAT(whorlGetLastError(comm), HasSubstr("waiting for rank 1"));
     }
     context.barrier();
-    if (context.rank == 1) { // too late: nothing is done
+    if (context.rank == 1) { // too late: the operation is dropped
       EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 5000, whorlFloat32, whorlSum, comm,
                                stream.get()),
                 whorlRemoteError);
@@ -50,11 +49,11 @@ TEST(DeviceProcessesErrors, AStreamThatDoesNotComeIsNamed) {
                       comm),
               "");
     EXPECT_THAT(error_of(comm), HasSubstr("waiting for rank 1"));
-    if (context.rank == 0) stream.synchronize(); // goes on
+    if (context.rank == 0) stream.synchronize(); // the stream continues
     context.barrier();
     if (barrier) barrier->open();
     stream.synchronize();
-    EXPECT_EQ(values.read<float>(stream.get())[4999], 1.0f); // nothing was done
+    EXPECT_EQ(values.read<float>(stream.get())[4999], 1.0f); // the operation changed nothing
   };
   EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
 }
@@ -104,9 +103,9 @@ TEST(DeviceProcessesErrors, AbortEndsOperationsInAllStreams) {
                         comm),
                 "");
     }
-    context.barrier(); // all have queued all
+    context.barrier(); // all ranks have queued all operations
     if (context.rank == 2) {
-      std::thread opener([&] { // the others do not need this stream to go on
+      std::thread opener([&] { // the other ranks continue without this stream
         context.barrier();
         barrier->open();
       });

@@ -1,6 +1,6 @@
-// Collectives on device memory among processes that share a device. Built with a pretended device,
-// see tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a real one.
-// Only the processes that are ranks use the driver.
+// Tests of collectives on device memory among processes that share a device. Built with a pretended
+// device, see tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a
+// real one. Only the processes that are ranks use the driver.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -88,7 +88,7 @@ TEST(DeviceProcessesOrder, StreamsRunAheadOfEachOther) {
       }
     };
     double_all(1);
-    // Calls wait for calls, not for streams: all are queued before the first may begin.
+    // Calls do not wait for streams: all calls are queued before the first operation may begin.
     std::unique_ptr<StreamBarrier> barrier;
     if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(stream.get());
     double_all(kRounds - 1);
@@ -108,7 +108,7 @@ TEST(DeviceProcessesOrder, SeveralStreamsOfARankAreKeptInOrder) {
     const DeviceCopy a(std::vector<std::int32_t>(30'000, 1), first.get());
     const DeviceCopy b(std::vector<std::int32_t>(30'000, 2), first.get());
     for (int round = 0; round < 12; ++round) {
-      // Ranks change streams at different times.
+      // Ranks change streams in different rounds.
       const bool swapped = (round + context.rank) % 3 == 0;
       const DeviceCopy& values = round % 2 == 0 ? a : b;
       CUstream stream = swapped ? second.get() : first.get();
@@ -171,7 +171,7 @@ TEST(DeviceProcessesMemory, ThatIsFreedAndAllocatedAgainIsNotMistaken) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
     for (int round = 0; round < 40; ++round) {
-      // One rank keeps its buffers as long as the others use two.
+      // One rank keeps its buffers while the others use two pairs of buffers.
       std::array<std::unique_ptr<DeviceCase>, 2> cases;
       for (auto& one : cases) {
         one = std::make_unique<DeviceCase>(
@@ -287,7 +287,7 @@ TEST(DeviceProcessesMemory, IsExchangedByTheHostOnlyWhereARankCannotMapIt) {
       return launches() - before;
     };
     EXPECT_EQ(launched_by(a), 0);
-    // Small operations are rank 0's alone.
+    // Rank 0 alone carries out small operations.
     for (const DeviceCopy* values : {&b, &a}) {
       EXPECT_EQ(launched_by(*values), context.rank == 0 ? 1 : 0);
     }
@@ -376,7 +376,7 @@ TEST(DeviceProcessesGroups, TwoCommunicatorsInAnyOrder) {
     }
     EXPECT_EQ(a.read<float>(first.get()), std::vector<float>(25'000, 1024.0f));
     EXPECT_EQ(b.read<float>(second.get()), std::vector<float>(25'000, 1024.0f));
-    EXPECT_FALSE(host_was_used(other)); // the split itself was an operation of the first one
+    EXPECT_FALSE(host_was_used(other)); // the split was an operation of the first
     EXPECT_EQ(whorlCommDestroy(other), whorlSuccess);
   };
   EXPECT_EQ(run_world(2, body), "");

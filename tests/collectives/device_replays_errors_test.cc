@@ -1,5 +1,5 @@
-// What processes that share a device are told when captures, or replays of what they have captured,
-// go wrong, see device_replays_test.cc.
+// Tests of the errors of processes that share a device when captures or their replays fail, see
+// device_replays_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ TEST(DeviceReplaysErrors, ADriverThatCannotCaptureTheWordsIsNoHarm) {
   const auto body = [](RankContext&, whorlComm_t comm) {
     const Sums sums(comm);
     for (int i = 0; i < 2; ++i) {
-      const DeviceGraph empty(sums.stream.get(), [&] { // is not spoilt
+      const DeviceGraph empty(sums.stream.get(), [&] { // the capture stays valid
         EXPECT_EQ(sums.call(), whorlInvalidUsage);
         EXPECT_THAT(whorlGetLastError(comm), HasSubstr("captures allreduce"));
         EXPECT_THAT(whorlGetLastError(comm), HasSubstr("the driver of rank 0"));
@@ -94,7 +94,7 @@ TEST(DeviceReplaysErrors, MemoryThatCannotBeSharedIsRefusedOnAllRanks) {
             whorlInvalidUsage);
         EXPECT_THAT(whorlGetLastError(comm), HasSubstr("the host has to do it"));
       });
-      ASSERT_EQ(failure(sums.call(), comm), ""); // nothing has happened
+      ASSERT_EQ(failure(sums.call(), comm), ""); // the refused call changed nothing
     }
     EXPECT_EQ(sums.first(), 4.0f);
     EXPECT_EQ(cuMemFree(pool), CUDA_SUCCESS);
@@ -109,14 +109,14 @@ TEST(DeviceReplaysErrors, ARankThatStopsReplayingIsNamed) {
     for (int i = 0; i < 3; ++i) graph.launch(sums.stream.get());
     sums.stream.synchronize();
     if (context.rank != 1) {
-      for (int i = 0; i < 50; ++i) graph.launch(sums.stream.get()); // all pass
+      for (int i = 0; i < 50; ++i) graph.launch(sums.stream.get()); // the stream passes them all
     }
     const std::string error = error_of(comm);
     EXPECT_THAT(error, HasSubstr("in allreduce number 1 of 60000 float32 (sum)"));
     EXPECT_THAT(error, HasSubstr("replayed by a graph: waiting for rank 1"));
     EXPECT_THAT(error, HasSubstr("come to the operation in its replay"));
     EXPECT_EQ(sums.first(), 729.0f); // 3^6
-    graph.launch(sums.stream.get()); // too late: nothing is done
+    graph.launch(sums.stream.get()); // too late: the operation is dropped
     sums.stream.synchronize();
     EXPECT_EQ(sums.first(), 729.0f);
     EXPECT_NE(sums.call(), whorlSuccess);
@@ -124,7 +124,7 @@ TEST(DeviceReplaysErrors, ARankThatStopsReplayingIsNamed) {
   EXPECT_EQ(run_world(3, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
 }
 
-// Two long waits are not one.
+// Checks that the timeout applies to each wait and not to their sum.
 TEST(DeviceReplaysErrors, ManyReplaysMayTakeLongerThanTheTimeout) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const Sums sums(comm);
@@ -178,7 +178,7 @@ TEST(DeviceReplaysErrors, ADeadRankDoesNotHoldReplaysUp) {
   }
 }
 
-// Killed in the middle of them.
+// Checks the error after a rank is killed while all ranks replay.
 TEST(DeviceReplaysErrors, ARankThatDiesWhileAllReplayIsNamed) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const Sums sums(comm);

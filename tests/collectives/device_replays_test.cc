@@ -1,5 +1,5 @@
-// Collectives of processes that share a device, captured into graphs and replayed. What goes wrong
-// is in device_replays_errors_test.cc.
+// Tests of collectives of processes that share a device, captured into graphs and replayed;
+// device_replays_errors_test.cc tests the errors.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,13 +25,13 @@ using testing::Mode;
 using testing::RankContext;
 using Values = std::vector<std::uint32_t>;
 
-/// What rank `rank` puts in before replay `round`.
+/// Returns rank `rank`'s input before replay `round`.
 std::uint32_t value(int round, int rank, std::size_t i) {
   return (static_cast<std::uint32_t>(i) + 1) * 2654435761U +
          static_cast<std::uint32_t>(round) * 40503U + static_cast<std::uint32_t>(rank) * 97U;
 }
 
-/// One of each collective, on buffers of its own.
+/// One operation of each collective, on buffers of its own.
 class Everything {
  public:
   Everything(std::size_t count, const RankContext& context, whorlComm_t comm, CUstream stream)
@@ -63,7 +63,7 @@ class Everything {
     call(whorlAlltoAll(in, exchanged_.data(), count_, type, comm_, stream_));
   }
 
-  /// Queues new inputs.
+  /// Queues copies of new inputs.
   void set(int round) {
     for (std::size_t i = 0; i < staged_.size(); ++i) staged_[i] = value(round, rank_, i);
     for (const auto& [to, values] : {std::pair(&in_, n_ * count_), std::pair(&in_place_, count_)}) {
@@ -73,7 +73,7 @@ class Everything {
     }
   }
 
-  /// Waits. Empty, or what is wrong.
+  /// Waits for the stream. Returns "", or the first error.
   std::string check(int round) const {
     const auto sum = [&](std::size_t i) {
       std::uint32_t total = 0;
@@ -161,7 +161,7 @@ TEST_P(DeviceReplays, AreQueuedAheadAmongOtherOperations) {
       while (sums-- > 0) expected *= static_cast<std::uint32_t>(context.nranks);
     };
     if (context.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    std::mt19937 random(1); // alike on all ranks
+    std::mt19937 random(1); // equal on all ranks
     for (int i = 0; i < 300; ++i) {
       const auto turn = random() % 3;
       if (turn == 0) sum();
@@ -252,7 +252,7 @@ TEST(DeviceReplayedOperations, OfTwoCommunicatorsInOneGraph) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
-// Their words are the same, so they must not be side by side.
+// Checks that operations of several streams run one after another, since they share the same words.
 TEST(DeviceReplayedOperations, OfSeveralStreamsFollowEachOther) {
   const auto body = [](RankContext&, whorlComm_t comm) {
     const DeviceQueue first, second;
@@ -279,7 +279,7 @@ TEST(DeviceReplayedOperations, OfSeveralStreamsFollowEachOther) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
-/// Two ranks of one process and two of another, each with a stream.
+/// Runs two ranks in each of two processes, each with a stream.
 void run_pairs(const std::function<void(RankContext&, std::array<whorlComm_t, 2>&,
                                         const std::array<DeviceQueue, 2>&)>& body) {
   const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
@@ -355,7 +355,7 @@ TEST(DeviceReplayedOperations, OfRanksOfOneProcessNeedGraphsOfTheirOwn) {
       EXPECT_EQ(cuEventRecord(event, streams[1].get()), CUDA_SUCCESS);
       EXPECT_EQ(cuStreamWaitEvent(streams[0].get(), event, 0), CUDA_SUCCESS);
     });
-    EXPECT_EQ(failure(sums(), comms[0]), ""); // nothing has happened
+    EXPECT_EQ(failure(sums(), comms[0]), ""); // the refused call changed nothing
     for (std::size_t i = 0; i < 2; ++i) {
       EXPECT_EQ(values[i]->template read<std::uint32_t>(streams[i].get()), Values(50, 4));
     }
@@ -363,7 +363,7 @@ TEST(DeviceReplayedOperations, OfRanksOfOneProcessNeedGraphsOfTheirOwn) {
   });
 }
 
-/// More buffers than the library keeps mapped, no two of which are in one block of the driver.
+/// More buffers than the library keeps mapped, each in a driver block of its own.
 class OtherBuffers {
  public:
   OtherBuffers(whorlComm_t comm, CUstream stream) : comm_(comm), stream_(stream) {}
@@ -379,7 +379,7 @@ class OtherBuffers {
       ASSERT_EQ(
           failure(whorlAllReduce(values, values, 10, whorlUint32, whorlSum, comm_, stream_), comm_),
           "");
-      EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS); // what is not needed is unmapped
+      EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS); // unused buffers are unmapped
     }
   }
 
@@ -407,7 +407,7 @@ TEST(DeviceReplayedMemory, StaysMappedAsLongAsTheGraph) {
     EXPECT_EQ(values.read<std::uint32_t>(stream.get()), Values(100, 16));
     stream.synchronize();
     context.barrier();
-    if (context.rank == 0) { // the others may need it yet
+    if (context.rank == 0) { // the other ranks may still use the memory
       graph.reset();
       wait_for_graphs_to_go();
     }
@@ -426,7 +426,7 @@ TEST(DeviceReplayedMemory, StaysMappedAsLongAsTheGraph) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
-// The driver may tell later than the next allocation comes.
+// Checks buffers of freed graphs: the driver may report a free after the next allocation.
 TEST(DeviceReplayedMemory, ThatHasBeenFreedMakesRoom) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
@@ -441,7 +441,7 @@ TEST(DeviceReplayedMemory, ThatHasBeenFreedMakesRoom) {
       EXPECT_EQ(values.read<std::uint32_t>(stream.get()), Values(1000, 2));
       context.barrier();
       if (round > 0) continue;
-      old.emplace(stream.get(), [&] { // is kept, but not launched any more
+      old.emplace(stream.get(), [&] { // kept, but launched no more
         ASSERT_EQ(failure(sum_up(values, 1000, comm, stream.get()), comm), "");
       });
     }
@@ -450,7 +450,7 @@ TEST(DeviceReplayedMemory, ThatHasBeenFreedMakesRoom) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
-// The driver tells when they go, and nobody is there to hear it.
+// Checks graphs that the driver destroys after their communicator is gone.
 TEST(DeviceReplayedMemory, OfGraphsThatOutliveTheCommunicator) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
@@ -471,7 +471,7 @@ TEST(DeviceReplayedMemory, OfGraphsThatOutliveTheCommunicator) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
-// A destroy that comes while the last one is under way.
+// Checks a destroy during the last replay.
 TEST(DeviceReplayedMemory, IsThereUntilTheReplayIsOver) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
@@ -481,7 +481,7 @@ TEST(DeviceReplayedMemory, IsThereUntilTheReplayIsOver) {
     });
     if (context.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     graph.launch(stream.get());
-    std::this_thread::sleep_for(std::chrono::milliseconds(10)); // it has begun
+    std::this_thread::sleep_for(std::chrono::milliseconds(10)); // the replay has begun
     EXPECT_EQ(failure(whorlCommFinalize(comm), comm), "");
     EXPECT_EQ(values.read<std::uint32_t>(stream.get()), Values(100, 2));
   };

@@ -1,5 +1,5 @@
-// Collectives that kernels on one or several devices carry out by interpreting schedules. Built
-// with a pretended device, see tests/support/fake_cuda, where blocks are threads.
+// Tests of collectives that kernels on one or several devices carry out by interpreting schedules.
+// Built with a pretended device, see tests/support/fake_cuda, where blocks are threads.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,19 +24,19 @@ template <class F>
 F* of_the_driver(const char* name) {
   return reinterpret_cast<F*>(dlsym(RTLD_DEFAULT, name));
 }
-/// Cooperative launches so far.
+/// Returns the number of cooperative launches so far.
 long launches() {
   auto* const count = of_the_driver<long()>("fake_cuda_cooperative_launches");
   return count == nullptr ? -1 : count();
 }
-/// Keeps those of a device from beginning; −1: of none.
+/// Keeps interpreters of a device from starting; −1: of none. Returns false on a real driver.
 bool hold(int device) {
   auto* const function = of_the_driver<void(int)>("fake_cuda_hold_launches");
   if (function != nullptr) function(device);
   return function != nullptr;
 }
 
-/// Ranks on devices: rank r on device r modulo their number.
+/// Numbers of ranks and devices; rank r is on device r modulo the number of devices.
 struct Places {
   int ranks, devices;
   int device_of(int rank) const { return rank % devices; }
@@ -51,7 +51,7 @@ class Schedules : public ::testing::TestWithParam<Places> {
     if (devices < GetParam().devices) GTEST_SKIP() << "there are " << devices << " devices";
   }
   void TearDown() override {
-    const DeviceContext context; // to free memory needs one
+    const DeviceContext context; // freeing memory needs a context
     memory_.reset();
   }
   void run(const DeviceBody& body) { run_on_device(nranks(), body, GetParam().devices); }
@@ -101,7 +101,7 @@ TEST_P(Schedules, OperationsTakeTheirPlaceInTheStream) {
   run([&](int, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy values(std::vector<std::int64_t>(kCount, 1), stream.get());
     std::int64_t expected = 1;
-    // Each multiplies what the one before it, and nothing else, has left.
+    // Each operation multiplies the result of the one before it alone.
     for (int round = 0; round < kRounds; ++round) {
       expected *= nranks();
       const whorlResult_t result = whorlAllReduce(values.data(), values.data(), kCount, whorlInt64,
@@ -165,7 +165,8 @@ TEST_P(Schedules, GroupsOfOperationsAndTwoCommunicators) {
   });
 }
 
-// Ranks that disagree which communicator comes first would otherwise block each other's devices.
+// Checks ranks that use two communicators in different orders, and would block each other's devices
+// without an agreement.
 TEST_P(Schedules, TwoCommunicatorsInThreadsOfTheirOwn) {
   ThreadWorld first(nranks()), second(nranks());
   const auto drive = [&](ThreadWorld& world) {
@@ -230,7 +231,7 @@ class TwoDevices : public ::testing::Test {
   }
   void TearDown() override { hold(-1); }
 
-  /// An allreduce of all ranks, issued by this thread; it is not complete.
+  /// Issues an allreduce of all ranks from this thread, without completing it.
   whorlResult_t issue(whorlComm_t first, whorlComm_t second) {
     whorlGroupStart();
     for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -298,7 +299,7 @@ TEST_F(TwoDevices, AKernelThatDoesNotBeginIsNamed) {
   ThreadWorld world(2);
   hold(1);
   ASSERT_EQ(issue(world), whorlSuccess);
-  ranks_[0].stream.synchronize(); // it gives up
+  ranks_[0].stream.synchronize(); // the kernel gives up
   for (int rank = 0; rank < 2; ++rank) {
     whorlResult_t state = whorlSuccess;
     ASSERT_EQ(whorlCommGetAsyncError(world.comm(rank), &state), whorlSuccess);
@@ -308,7 +309,7 @@ TEST_F(TwoDevices, AKernelThatDoesNotBeginIsNamed) {
                 HasSubstr("allreduce of 100 float32 (sum): waiting for rank 1"));
   }
   hold(-1);
-  ranks_[1].stream.synchronize(); // and leaves at once when it does begin
+  ranks_[1].stream.synchronize(); // the late kernel leaves at once
   EXPECT_EQ(issue(world), whorlRemoteError);
 }
 
@@ -370,7 +371,7 @@ TEST_F(TwoDevices, CannotHaveCapturesOfTheirOwn) {
   EXPECT_THAT(whorlGetLastError(world.comm(1)), HasSubstr("must belong to the same capture"));
   for (Rank& rank : ranks_) {
     CUgraph graph = nullptr;
-    cuStreamEndCapture(rank.stream.get(), &graph); // spoilt or not
+    cuStreamEndCapture(rank.stream.get(), &graph); // valid or not
     if (graph != nullptr) {
       EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
     }
@@ -390,7 +391,7 @@ TEST_F(TwoDevices, ACaptureIsRefusedBeforeThat) {
     ASSERT_EQ(cuStreamEndCapture(rank.stream.get(), &graph), CUDA_SUCCESS);
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
   }
-  EXPECT_EQ(issue(world), whorlSuccess); // nothing has happened
+  EXPECT_EQ(issue(world), whorlSuccess); // the refused call changed nothing
   for (int rank = 0; rank < 2; ++rank) {
     whorlResult_t state = whorlSuccess;
     EXPECT_EQ(whorlCommGetAsyncError(world.comm(rank), &state), whorlSuccess);
@@ -406,7 +407,7 @@ TEST_F(TwoDevices, AreServedByTheHostWhereTheDriverHasLessRoomThanItSays) {
   expect_the_host_to_serve();
 }
 
-// The device has room for eight blocks.
+// Checks nine ranks on a device that has room for eight blocks.
 TEST(Room, TooLittleOfItLeavesTheOperationToTheHost) {
   const ScopedEnv asked{{"WHORL_DEVICE_ALGO", "schedule"}};
   constexpr int kRanks = 9;
@@ -433,7 +434,7 @@ TEST(GraphsOfSchedules, DoNothingAfterAnAbort) {
                                  {std::vector<float>(10, 0.0f), stream.get()}};
   const auto broadcast = [&] {
     whorlGroupStart();
-    for (int rank = 0; rank < 2; ++rank) { // the root waits for nobody
+    for (int rank = 0; rank < 2; ++rank) { // the root waits for no rank
       whorlBroadcast(source.data(), results[rank].data(), 10, whorlFloat32, 0, comms[rank],
                      stream.get());
     }

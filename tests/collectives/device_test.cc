@@ -1,4 +1,4 @@
-// Calls on device memory, on streams of a device. Built with a pretended device, see
+// Tests of calls on device memory, on streams of a device. Built with a pretended device, see
 // tests/support/fake_cuda; with the real driver first in LD_LIBRARY_PATH it runs on a real one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST_P(Device, SomeRanksMayHaveTheirBuffersOnTheHost) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Device, ::testing::Values(1, 2, 3));
 
-// As with NCCL: a program of one rank captures what it does with many.
+// Checks that one rank can capture the same calls as many ranks can, as with NCCL.
 TEST(DeviceOrder, AnOperationOfOneRankMayBeCaptured) {
   run_on_device(1, [](int, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy in(std::vector<float>(100, 2.0f), stream.get());
@@ -73,7 +73,7 @@ TEST(DeviceOrder, OperationsTakeTheirPlaceInTheStream) {
   run_on_device(kRanks, [&](int, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const std::vector<std::int32_t> ones(kCount, 1);
     const DeviceCopy values(ones, stream.get());
-    // Each doubles what the one before it, and nothing else, has left.
+    // Each operation doubles the result of the one before it alone.
     for (int round = 0; round < kRounds; ++round) {
       const whorlResult_t result = whorlAllReduce(values.data(), values.data(), kCount, whorlInt32,
                                                   whorlSum, comm, stream.get());
@@ -170,7 +170,7 @@ TEST(DeviceBlocks, OfDifferentSizesAreExchanged) {
     const std::size_t mine = counts[static_cast<std::size_t>(rank)];
     const DeviceCopy in(std::vector<std::int32_t>(mine + 1, rank), stream.get());
     const DeviceCopy out(std::vector<std::int32_t>(total + 3, -1), stream.get());
-    const std::array<std::size_t, kRanks> at{0, 5, 8}; // a gap that nobody writes
+    const std::array<std::size_t, kRanks> at{0, 5, 8}; // leaves a gap that no rank writes
     const whorlResult_t result = whorlAllGatherv(in.data(), mine, out.data(), counts.data(),
                                                  at.data(), whorlInt32, comm, stream.get());
     if (result != whorlSuccess) return failure(result, comm);
@@ -229,6 +229,48 @@ TEST(DeviceMemory, IsAllocatedWhereTheThreadComputes) {
   EXPECT_EQ(whorlMemFree(memory), whorlInvalidArgument);
 }
 
+TEST(DeviceMemory, KindsOfPointers) {
+  const DeviceContext context;
+  int on_stack = 0;
+  void* pinned = nullptr;
+  void* device = nullptr;
+  CUdeviceptr managed = 0;
+  ASSERT_EQ(cuMemHostAlloc(&pinned, 4096, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(whorlMemAllocDevice(&device, 4096), whorlSuccess);
+  const auto kind_of = [](const void* pointer, int expected_device) {
+    whorlMemoryKind_t kind = whorlMemoryHost;
+    int number = 7;
+    EXPECT_EQ(whorlPointerKind(pointer, &kind, &number), whorlSuccess);
+    EXPECT_EQ(number, expected_device);
+    return kind;
+  };
+  EXPECT_EQ(kind_of(&on_stack, -1), whorlMemoryHost);
+  EXPECT_EQ(kind_of(pinned, 0), whorlMemoryPinned);
+  EXPECT_EQ(kind_of(reinterpret_cast<void*>(managed), 0), whorlMemoryManaged);
+  EXPECT_EQ(kind_of(static_cast<std::byte*>(device) + 100, 0), whorlMemoryDevice);
+  EXPECT_EQ(whorlMemFree(device), whorlSuccess);
+  EXPECT_EQ(cuMemFree(managed), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
+}
+
+TEST(DeviceMemory, HostStreamsAreNotStreamsOfDevices) {
+  const DeviceContext context;
+  const DeviceQueue queue;
+  whorlEvent_t event = nullptr;
+  ASSERT_EQ(whorlEventCreate(&event), whorlSuccess);
+  auto* const stream = reinterpret_cast<whorlStream_t>(queue.get());
+  EXPECT_EQ(whorlEventRecord(event, stream), whorlInvalidArgument);
+  EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("cudaEventRecord()"));
+  EXPECT_EQ(whorlStreamWaitEvent(stream, event), whorlInvalidArgument);
+  EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("whorlEventWait()"));
+  EXPECT_EQ(whorlStreamAddCallback(
+                stream, [](void*, whorlResult_t) {}, nullptr),
+            whorlInvalidArgument);
+  EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("cudaLaunchHostFunc()"));
+  EXPECT_EQ(whorlEventDestroy(event), whorlSuccess);
+}
+
 TEST(DeviceMemory, PinnedPagesAreNotMovedByARegistration) {
   const DeviceContext context;
   ThreadWorld world(1);
@@ -251,7 +293,7 @@ TEST(DeviceErrors, AnAbsentRankIsNamedAndTheStreamGoesOn) {
                            stream.get()),
             whorlRemoteError);
   EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("waiting for rank 1"));
-  EXPECT_EQ(values.read<float>(stream.get())[0], 1.0f); // and the late one does nothing
+  EXPECT_EQ(values.read<float>(stream.get())[0], 1.0f); // the late call changes nothing
   EXPECT_EQ(whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, whorlSum, world.comm(1),
                            stream.get()),
             whorlRemoteError);
@@ -325,7 +367,7 @@ TEST(DeviceErrors, ACaptureThatIsRefusedOnOneRankIsNoCall) {
   run_on_device(2, [](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy values(std::vector<float>(50, 1.0f), stream.get());
     const DeviceCopy factor(std::vector<float>{2.0f}, stream.get());
-    whorlRedOp_t op = whorlSum; // of which there is no kernel
+    whorlRedOp_t op = whorlSum; // operator without a kernel
     whorlRedOpCreatePreMulSum(&op, factor.data(), whorlFloat32, whorlScalarDevice, comm);
     const auto call = [&] {
       return whorlAllReduce(values.data(), values.data(), 50, whorlFloat32, op, comm, stream.get());
@@ -354,7 +396,7 @@ TEST(DeviceErrors, ACaptureWhereAnotherRankIsOnTheHostIsToldToAll) {
     void* const data = rank == 0 ? static_cast<void*>(values.data()) : on_host.data();
     const whorlResult_t result = whorlAllReduce(data, data, 50, whorlFloat32, whorlSum, comm,
                                                 rank == 0 ? stream.get() : nullptr);
-    // Rank 1 hears of it before it begins, or from rank 0.
+    // Rank 1 gets the error before it begins, or from rank 0.
     EXPECT_TRUE(result == whorlInvalidUsage || (rank == 1 && result == whorlRemoteError)) << result;
     EXPECT_THAT(whorlGetLastError(comm), HasSubstr("captured into a graph"));
     EXPECT_THAT(whorlGetLastError(comm), HasSubstr("rank 0"));
@@ -377,15 +419,15 @@ TEST(DeviceErrors, WhatTheDriverRefusesIsSaidAndNothingHasHappened) {
     return whorlGroupEnd();
   };
   ASSERT_EQ(cuStreamBeginCapture(second.get(), CU_STREAM_CAPTURE_MODE_RELAXED),
-            CUDA_SUCCESS); // after the first stream has been queued
+            CUDA_SUCCESS); // after work was queued in the first stream
   EXPECT_EQ(both(), whorlInvalidUsage);
   end_capture(second.get());
-  first.synchronize(); // not stuck
+  first.synchronize(); // the first stream does not hang
   EXPECT_EQ(b.read<float>(second.get())[0], 2.0f);
   EXPECT_EQ(both(), whorlSuccess);
   EXPECT_EQ(b.read<float>(second.get())[0], 1.0f);
 
-  whorlGroupStart(); // now the stream that comes first is the one whose buffer would be written
+  whorlGroupStart(); // now the first stream's buffer is the receiver's
   whorlRecv(c.data(), 50, whorlFloat32, 1, world.comm(0), first.get());
   whorlSend(b.data(), 50, whorlFloat32, 0, world.comm(1), second.get());
   ASSERT_EQ(cuStreamBeginCapture(second.get(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);

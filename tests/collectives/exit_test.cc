@@ -1,4 +1,4 @@
-// The end of a process while the library is at work.
+// Tests of a process that exits during calls of the library.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-/// Exits while threads of the library meet ranks that never come, in some state of their handshake.
+/// Exits while the library's threads wait for absent ranks, at some point of their handshake.
 [[noreturn]] void exit_during_creation(microseconds delay) {
   whorlUniqueId id;
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;

@@ -1,4 +1,5 @@
-// Hundreds of processes of one host: every collective of the C API, and the death of one of them.
+// Tests with hundreds of processes of one host: every collective of the C API, and the death of one
+// process.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -24,13 +25,13 @@ void run_processes(int nranks) {
 }
 
 TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
-  const int nranks = 140, victim = 77; // so many processes do not all watch each other
+  const int nranks = 140, victim = 77; // so many that not every process watches every other
   const auto outcomes =
       testing::run_ranks(nranks, testing::Mode::kProcesses, [&](testing::RankContext& context) {
         whorlComm_t comm = join(context, {});
         ASSERT_NE(comm, nullptr);
         ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
-        context.barrier(); // nobody is still in that operation
+        context.barrier(); // all ranks have left that operation
         if (context.rank == victim) context.die();
         float one = 1, sum = 0;
         EXPECT_NE(whorlAllReduce(&one, &sum, 1, whorlFloat32, whorlSum, comm, nullptr),

@@ -1,5 +1,5 @@
-// More ranks than a lane of a schedule can name partners, as threads: every collective of the C
-// API.
+// Tests with more ranks than a lane of a schedule can name partners, as threads: every collective
+// of the C API.
 #include <gtest/gtest.h>
 
 #include "tests/support/all_operations.h"

@@ -1,4 +1,4 @@
-// What communicators occupy: the figures of whorlCommMemStats(), and budgets.
+// Tests of the memory that communicators occupy: the figures of whorlCommMemStats(), and budgets.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -18,12 +18,13 @@ std::uint64_t stat(whorlComm_t comm, whorlCommMemStat_t which) {
   return value;
 }
 
-/// Whether the total is the sum of its parts and the messages' memory is within the budget.
+/// Checks that the total is the sum of its parts, and that the messages' memory is within the
+/// budget.
 std::string check_sums(whorlComm_t comm) {
   const std::uint64_t parts = stat(comm, whorlStatHostMemFifos) +
                               stat(comm, whorlStatHostMemWorkspaces) +
                               stat(comm, whorlStatHostMemPlans) + stat(comm, whorlStatHostMemFixed);
-  // Peers that are still at work fill and empty the sockets between one question and the next.
+  // Busy peers fill and empty the sockets between two queries, so the total may exceed the parts.
   const std::uint64_t total = stat(comm, whorlStatHostMemTotal);
   if (total < parts) return "the parts do not add up";
   if (stat(comm, whorlStatGpuMemTotal) != 0) return "device memory";
@@ -36,7 +37,7 @@ std::string check_sums(whorlComm_t comm) {
   return {};
 }
 
-/// Calls that use every pair, every workspace and a few algorithms.
+/// Makes calls that use every pair, every workspace and a few algorithms.
 std::string exercise(whorlComm_t comm, std::size_t count) {
   int ranks = 0, rank = 0;
   whorlCommCount(comm, &ranks);
@@ -96,7 +97,7 @@ TEST(Memory, FiguresAddUpAndGrowWithUse) {
       }
       return totals;
     };
-    // Which slots are used depends on how the ranks take turns; in the end all of them are.
+    // The ranks' timing decides which slots are used first; in the end all of them are.
     constexpr int kEnough = 100, kSettled = 10;
     int unchanged = 0;
     for (int i = 0; i < kEnough && unchanged < kSettled; ++i) {
@@ -132,8 +133,8 @@ TEST(Memory, PlansIncludeWhatRunsThem) {
   });
   const Schedule schedule =
       find_algorithm(Collective::kAllReduce, "oneshot")->build({.nranks = 2}, 0);
-  // Operands of each step, endpoints and messages of each peer, and each lane's place take more
-  // than the schedule does.
+  // Operands of each step, endpoints and messages of each peer, and each lane's position take more
+  // memory than the schedule.
   EXPECT_GT(stat(world.comm(0), whorlStatHostMemPlans) - before,
             2 * (sizeof schedule + schedule.memory_bytes()));
 }
@@ -147,11 +148,30 @@ TEST(Memory, BadArguments) {
             whorlInvalidArgument);
 }
 
-/// The number in the text after `word`.
+/// Returns the number in the text after `word`.
 std::uint64_t number_after(const std::string& text, const std::string& word) {
   const auto at = text.find(word);
   EXPECT_NE(at, std::string::npos) << text;
   return at == std::string::npos ? 0 : std::stoull(text.substr(at + word.size()));
+}
+
+TEST(Memory, KindsOfPointers) {
+  int on_stack = 0;
+  void* heap = nullptr;
+  ASSERT_EQ(whorlMemAlloc(&heap, 100), whorlSuccess);
+  for (const void* const pointer :
+       {static_cast<const void*>(nullptr), static_cast<const void*>(&on_stack),
+        static_cast<const void*>(heap)}) {
+    whorlMemoryKind_t kind = whorlMemoryDevice;
+    int device = 7;
+    EXPECT_EQ(failure(whorlPointerKind(pointer, &kind, &device)), "");
+    EXPECT_EQ(kind, whorlMemoryHost);
+    EXPECT_EQ(device, -1);
+    EXPECT_EQ(whorlPointerKind(pointer, &kind, nullptr), whorlSuccess);
+  }
+  EXPECT_EQ(whorlPointerKind(heap, nullptr, nullptr), whorlInvalidArgument);
+  EXPECT_STREQ(whorlGetLastError(nullptr), "whorlPointerKind: kind is NULL");
+  EXPECT_EQ(whorlMemFree(heap), whorlSuccess);
 }
 
 TEST(Memory, TheSmallestBudgetWorksAndOneByteLessDoesNot) {

@@ -1,5 +1,5 @@
-// Results that peers write straight into an output: in every kind of memory, and never after the
-// call has failed.
+// Tests of results that peers write directly into an output: in every kind of memory, and never
+// after the call has failed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ whorlResult_t sum(const int* in, int* out, std::size_t count, whorlComm_t comm) 
   return whorlAllReduce(in, out, count, whorlInt32, whorlSum, comm, nullptr);
 }
 
-/// Whoever aborts may do with its output what it likes as soon as its call has returned.
+/// Checks that no peer writes to a rank's output once the rank's aborted call has returned.
 void abort_at_random() {
   constexpr std::size_t kCount = 1 << 20;
   std::mt19937 random(17);
@@ -66,7 +66,7 @@ TEST(Placement, NobodyWritesToTheOutputOfACallThatTimedOut) {
     for (int i = 0; i < 3; ++i) {
       ASSERT_EQ(failure(sum(values.data(), values.data(), kCount, comm), comm), "");
     }
-    std::fill(values.begin(), values.end(), 1); // a sum with it shows
+    std::fill(values.begin(), values.end(), 1); // values that a late sum would change
     if (context.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     EXPECT_NE(sum(values.data(), values.data(), kCount, comm), whorlSuccess);
     std::fill(values.begin(), values.end(), -7);
@@ -104,7 +104,7 @@ struct Memories {
   void* handle_ = nullptr;
 };
 
-/// What rank `rank` puts at `i` in call `call`.
+/// Returns rank `rank`'s element `i` in call `call`.
 int element(int call, int rank, std::size_t i) {
   return static_cast<int>(i * 7 + static_cast<std::size_t>(call * 31 + rank * 1009) % 9973);
 }
@@ -116,7 +116,7 @@ void mix_memories(RankContext& context) {
     Memories inputs(comm), outputs(comm);
     std::mt19937 same(5), own(static_cast<unsigned>(context.rank) + 100);
     for (int call = 0; call < 120; ++call) {
-      // Alike on all ranks: the call. Different: where the buffers lie.
+      // The call is equal on all ranks; the positions of the buffers differ.
       const bool gathers = same() % 4 == 0;
       const bool in_place = !gathers && same() % 3 == 0;
       const std::size_t count = 1 + same() % (same() % 2 == 0 ? 5'000 : 250'000);

@@ -1,5 +1,5 @@
-// Collectives among processes: over shared memory, TCP, and both; with whorl's own and registered
-// memory.
+// Tests of collectives among processes: over shared memory, TCP, and both; with whorl's own and
+// registered memory.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -19,8 +19,8 @@ using Kind = CollectiveCase::Kind;
 using testing::Mode;
 using testing::RankContext;
 
-/// Runs `body` in n processes that form one communicator, each with the environment that
-/// `environment` gives its rank.
+/// Runs `body` in n processes that form one communicator, each with the variables that
+/// `environment` returns for its rank.
 std::string run_world(int n, const std::function<Environment(int rank)>& environment,
                       const std::function<void(RankContext&, whorlComm_t)>& body) {
   return failures_of(run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
@@ -31,7 +31,8 @@ std::string run_world(int n, const std::function<Environment(int rank)>& environ
   }));
 }
 
-/// Rank r sends 30'000·r + j elements to rank j: by all-to-all-v, and to receives from any rank.
+/// Sends 30'000·r + j elements from rank r to rank j: by all-to-all-v, and to receives from any
+/// rank.
 void run_blocks_and_receives_from_any(const RankContext& context, whorlComm_t comm) {
   const auto count = [](int from, int to) { return static_cast<std::size_t>(30'000 * from + to); };
   std::vector<std::size_t> out_counts, in_counts;
@@ -70,7 +71,7 @@ void run_blocks_and_receives_from_any(const RankContext& context, whorlComm_t co
     EXPECT_FALSE(seen[static_cast<std::size_t>(sources[i])]) << "rank " << sources[i] << " twice";
     seen[static_cast<std::size_t>(sources[i])] = true;
   }
-  ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), ""); // before anybody sends again
+  ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), ""); // before any rank sends again
 }
 
 void run_all_kinds(const RankContext& context, whorlComm_t comm) {

@@ -1,4 +1,4 @@
-// Receives from any rank, and the timeout of single operations.
+// Tests of receives from any rank, and of the timeout of single operations.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace whorl::test {
 namespace {
 
-/// The transports that threads of one process can use; processes_test.cc has the others.
+/// Transports for threads of one process; processes_test.cc tests the others.
 class ReceiveAny : public ::testing::TestWithParam<const char*> {
  protected:
   ScopedEnv env_{{"WHORL_TRANSPORTS", GetParam()}};
@@ -23,7 +23,7 @@ TEST_P(ReceiveAny, TakesEveryMessageOnceAndInTheOrderOfItsSender) {
   ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     for (const std::size_t count : {1U, 3000U, 100'000U}) {
-      // A send of the next size must not be there while one of this size is waited for.
+      // No send of the next size may arrive while a rank waits for this size.
       if (std::string f = failure(whorlBarrier(comm, nullptr), comm); !f.empty()) return f;
       const int messages = count > 10'000 ? 5 : kMessages;
       std::vector<int> data(count);
@@ -61,7 +61,7 @@ TEST_P(ReceiveAny, RanksTakeTurns) {
   ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     const int value = rank;
-    if (rank != 0) { // two small messages of each, all there before the first is received
+    if (rank != 0) { // two small messages of each rank, all arrived before the first receive
       for (int i = 0; i < 2; ++i) {
         if (std::string f = failure(whorlSend(&value, 1, whorlInt32, 0, comm, nullptr), comm);
             !f.empty()) {
@@ -71,7 +71,7 @@ TEST_P(ReceiveAny, RanksTakeTurns) {
     }
     if (std::string f = failure(whorlBarrier(comm, nullptr), comm); !f.empty()) return f;
     if (rank != 0) return {};
-    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // a socket's bytes may be later
+    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // a socket's bytes may arrive later
     std::vector<int> sources;
     for (int i = 0; i < 6; ++i) {
       int got = -1, source = -1;
@@ -111,7 +111,7 @@ TEST_P(ReceiveAny, InGroupsAndOnStreams) {
     whorlStream_t stream = nullptr;
     if (std::string f = failure(whorlStreamCreate(&stream)); !f.empty()) return f;
     for (void* const on : {static_cast<void*>(nullptr), static_cast<void*>(stream)}) {
-      // Everyone sends to everyone else and does not care who comes first.
+      // Each rank sends to each other rank and receives in any order.
       std::array<int, 2> got{-1, -1}, sources{-1, -1};
       const int mine = rank;
       int sum = 0;
@@ -126,7 +126,7 @@ TEST_P(ReceiveAny, InGroupsAndOnStreams) {
       if (std::string f = failure(whorlStreamSynchronize(stream), comm); !f.empty()) return f;
       if (got != sources || got[0] + got[1] != 3 - rank || got[0] == got[1]) return "wrong data";
       if (sum != 3) return "wrong sum";
-      // The next round's messages must not be taken for this one's.
+      // The next round's messages must not be received in this round.
       if (std::string f = failure(whorlBarrier(comm, nullptr), comm); !f.empty()) return f;
     }
     return failure(whorlStreamDestroy(stream));
@@ -211,12 +211,12 @@ TEST(Timeout, IsThatOfTheTimeOfIssue) {
   ASSERT_EQ(whorlCommSetTimeout(comm, 20'000), whorlSuccess);
   ASSERT_EQ(whorlBarrier(comm, stream), whorlSuccess);
   ASSERT_EQ(whorlCommSetTimeout(comm, 100), whorlSuccess);
-  // The queued barrier is more patient than what is issued now.
+  // The queued barrier keeps the longer timeout that was set when it was issued.
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
   EXPECT_EQ(whorlStreamQuery(stream), whorlInProgress);
   EXPECT_EQ(whorlBarrier(world.comm(1), nullptr), whorlSuccess);
   EXPECT_EQ(whorlStreamSynchronize(stream), whorlSuccess);
-  // And this one fails soon.
+  // This barrier has the short timeout.
   EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
   const std::string text = whorlGetLastError(comm);
   EXPECT_NE(text.find("no progress within the timeout of 0.1 s"), std::string::npos) << text;
@@ -242,7 +242,7 @@ TEST(Timeout, IsKeptByRepeatedCalls) {
       return "waited for nobody";
     }
     const std::string text = whorlGetLastError(comm);
-    // The time is printed in tenths of seconds.
+    // The error shows the time in tenths of seconds.
     return text.find("no progress within the timeout of 0.1 s") != std::string::npos ||
                    text.find("no progress within the timeout of 0.2 s") != std::string::npos
                ? ""

@@ -1,4 +1,4 @@
-// Calls that repeat the one before, which take a shorter way: what must not be skipped there.
+// Tests of calls that repeat the previous one and take a shorter path: which checks must remain.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kRanks = 3;
 constexpr std::size_t kCount = 1500;
 
-/// An all-reduce of `in`, where every element is `rank` + 1, into `out`.
+/// Runs an allreduce of `in`, in which every element is `rank` + 1, into `out`.
 std::string sum(int rank, whorlComm_t comm, std::vector<float>& in, std::vector<float>& out,
                 std::size_t count = kCount) {
   in.assign(in.size(), static_cast<float>(rank + 1));
@@ -32,7 +32,7 @@ std::string sum(int rank, whorlComm_t comm, std::vector<float>& in, std::vector<
   return {};
 }
 
-/// Calls that a rank refuses by itself, each with what the sentence must say.
+/// Makes calls that a rank refuses by itself, and checks a word of each error.
 std::string refusals(whorlComm_t comm, float* in, float* out) {
   const auto refused = [&](const void* send, void* recv, std::size_t count, int type, int op,
                            const std::string& word) -> std::string {
@@ -98,8 +98,8 @@ TEST(Repeat, ChecksWhatIsNotTheSame) {
   });
 }
 
-/// Small vectors are sent through slots, and the result goes to its place at once; larger ones are
-/// read where they lie, so in place the result has to wait until all have been read.
+/// Checks small vectors, which go through slots, so that the result is placed at once, and larger
+/// ones, which peers read in place, so that the result must wait until all have read.
 TEST(Repeat, OneShotInPlaceSentAndRead) {
   const ScopedEnv env({{"WHORL_ALGO", "allreduce:oneshot"}});
   each_world([](int rank, whorlComm_t comm) {
@@ -117,7 +117,7 @@ TEST(Repeat, OneShotInPlaceSentAndRead) {
   });
 }
 
-/// The scratch memory grows, and so moves, between two calls that are alike.
+/// Checks two equal calls between which the scratch memory grows, and so moves.
 TEST(Repeat, AfterOtherOperations) {
   each_world([](int rank, whorlComm_t comm) {
     std::vector<float> in(kCount), out(kCount), large(64 * kCount), all(kRanks * kCount);

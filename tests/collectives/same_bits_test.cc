@@ -1,6 +1,6 @@
-// The same program computes the same bits in every run: fresh processes under load, on one core or
-// on several, choose the same algorithms, and what only makes an operation faster or slower does
-// not change a bit of its result.
+// Tests that the same program computes the same bits in every run: fresh processes under load, on
+// one core or on several, choose the same algorithms, and settings that only affect the speed of an
+// operation do not change a bit of its result.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ using testing::failures_of;
 using testing::Mode;
 using testing::run_ranks;
 
-/// Processes that compute all the time, twice as many as there are cores, while it lives.
+/// Scope with busy processes, twice as many as there are cores.
 class Load {
  public:
   Load() {
@@ -55,7 +55,7 @@ class Load {
 
  private:
   [[noreturn]] static void compute() {
-    std::vector<unsigned> memory(1 << 18); // as much as leaves nothing of others in a core's cache
+    std::vector<unsigned> memory(1 << 18); // evicts all other data from a core's cache
     for (unsigned round = 0;; ++round) {
       for (volatile unsigned& word : memory) word = word + round;
     }
@@ -63,8 +63,7 @@ class Load {
   std::vector<pid_t> children_;
 };
 
-/// A clock each of whose readings takes a time of its own: what is measured by it is a matter of
-/// the seed.
+/// Clock whose readings take times of their own: measurements by it depend on the seed.
 class StrangeClock final : public System {
  public:
   explicit StrangeClock(unsigned seed) : seed_(seed) {}
@@ -79,7 +78,7 @@ class StrangeClock final : public System {
   std::atomic<std::uint64_t> readings_{0}, late_{0};
 };
 
-/// How the ranks of one run lie on the cores.
+/// Places the ranks of one run on the cores.
 void place(int rank, int run) {
   const int kind = run % 3;
   if (kind == 0) return; // anywhere
@@ -87,7 +86,7 @@ void place(int rank, int run) {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(static_cast<std::size_t>(kind == 1 ? 0 : rank % cores), &one);
-  static_cast<void>(sched_setaffinity(0, sizeof one, &one)); // not on this machine: anywhere
+  static_cast<void>(sched_setaffinity(0, sizeof one, &one)); // no such core: anywhere
 }
 
 /// Memory that a test and its processes share.
@@ -109,14 +108,14 @@ class Shared {
   Content* content_;
 };
 
-/// What a communicator computes with.
+/// Algorithms and costs that a communicator has chosen.
 struct Choices {
   Selector selector;
   std::uint64_t digest, rehearsed;
 };
 
-/// Runs `body` in fresh processes that form a communicator. Where they run depends on the number of
-/// the run, what their clocks say on `clock_seed`; 0: the time.
+/// Runs `body` in fresh processes that form a communicator. Their cores depend on the number of the
+/// run, their clocks on `clock_seed`; 0: the real time.
 void run_fresh(int ranks, int run, unsigned clock_seed, const Environment& environment,
                const std::function<void(testing::RankContext&, whorlComm_t)>& body, int hosts = 1) {
   const auto rank = [&](testing::RankContext& context) {
@@ -170,7 +169,7 @@ TEST(SameBits, FreshProcessesUnderLoadChooseAlike) {
   for (const auto& kind : kinds) {
     const Environment environment{{"WHORL_TRANSPORTS", kind.transports}};
     const Choices first = choices_of_a_run(kind.ranks, kind.hosts, 0, environment);
-    if (kind.hosts == 1) { // these are machines of their own in a rehearsal
+    if (kind.hosts == 1) { // the rehearsal has these hosts
       EXPECT_EQ(first.rehearsed, first.digest) << kind.ranks << " ranks";
     }
     for (int run = 1; run < kind.communicators; ++run) {
@@ -184,7 +183,7 @@ TEST(SameBits, FreshProcessesUnderLoadChooseAlike) {
 }
 
 TEST(SameBits, WhatIsMeasuredChangesChoices) {
-  // Else the test above could not fail: the same clocks, and links measured by them.
+  // Otherwise the test above could not fail: the same clocks, with links measured by them.
   std::set<std::uint64_t> digests;
   for (const int run : {0, 3, 6, 9, 12, 15}) {
     digests.insert(choices_of_a_run(4, 1, run, {{"WHORL_PROBE", "1"}}).digest);
@@ -195,7 +194,7 @@ TEST(SameBits, WhatIsMeasuredChangesChoices) {
 constexpr int kRanks = 8;
 constexpr std::size_t kCounts[] = {1000, 100'000, 524'288}; // 4 kB, 400 kB, 2 MiB
 
-/// A number of the bits that a rank got, for each size.
+/// Hashes of each rank's result bits, one for each size.
 struct Bits {
   std::uint64_t of[kRanks][std::size(kCounts)];
   friend bool operator==(const Bits&, const Bits&) = default;
@@ -211,7 +210,7 @@ std::uint64_t hash_of(const std::vector<float>& values) {
   return hash.value();
 }
 
-/// Numbers of many magnitudes: another order of summation has another sum.
+/// Returns numbers of many magnitudes, whose sum depends on the order of summation.
 std::vector<float> numbers(int rank, std::size_t count) {
   std::mt19937 random(static_cast<unsigned>(rank) + 1);
   std::vector<float> values(count);
@@ -222,7 +221,7 @@ std::vector<float> numbers(int rank, std::size_t count) {
   return values;
 }
 
-/// A number of the bits of several sums, which must be the same each time.
+/// Returns a hash of the bits of several sums, which must be the same each time.
 std::uint64_t sum(const std::vector<float>& in, whorlComm_t comm) {
   const std::size_t count = in.size(), block = count / kRanks;
   std::uint64_t first = 0;
@@ -243,8 +242,8 @@ std::uint64_t sum(const std::vector<float>& in, whorlComm_t comm) {
   return first;
 }
 
-/// With clocks that tell the time: with others yields seem to last, and waits that sleep instead
-/// take minutes beside other work.
+/// Computes the sums with real clocks: with others yields seem to last long, and waits that sleep
+/// instead take minutes beside other work.
 Bits sums_of_a_run(int run, const Environment& environment) {
   const Shared<Bits> bits;
   run_fresh(kRanks, run, 0, environment, [&](testing::RankContext& context, whorlComm_t comm) {
@@ -264,15 +263,15 @@ TEST(SameBits, SumsOfFreshProcessesUnderLoadAreEqual) {
 TEST(SameBits, SpeedIsNotPaidForWithBits) {
   const Bits first = sums_of_a_run(0, {});
   const std::vector<Environment> others{
-      {{"WHORL_STREAM_BYTES", "0"}},                          // results past the caches
-      {{"WHORL_STREAM_BYTES", "1000000000"}},                 // and never
+      {{"WHORL_NONTEMPORAL_BYTES", "0"}},                     // results past the caches
+      {{"WHORL_NONTEMPORAL_BYTES", "1000000000"}},            // and never
       {{"WHORL_ZERO_COPY", "0"}, {"WHORL_SPINS", "100"}},     // all through slots
       {{"WHORL_SIMD", "scalar"}, {"WHORL_MAX_CHANNELS", "4"}} // other kernels; idle channels
   };
   for (const Environment& other : others) {
     EXPECT_EQ(sums_of_a_run(0, other), first) << other.front().first;
   }
-  // What does change the order of operands is noticed.
+  // A setting that does change the order of operands changes the bits.
   EXPECT_NE(sums_of_a_run(0, {{"WHORL_ALGO", "ring"}}), first);
 }
 

@@ -1,5 +1,5 @@
-// Operations on streams: who carries them out, the progress thread or a thread that waits, depends
-// on which of them comes first. The results do not.
+// Tests of operations on streams: the progress thread or a waiting thread carries them out,
+// whichever comes first. The results do not depend on it.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,7 +24,7 @@ class ScopedStream {
   ~ScopedStream() { EXPECT_EQ(whorlStreamDestroy(stream_), whorlSuccess); }
   ScopedStream(const ScopedStream&) = delete;
   ScopedStream& operator=(const ScopedStream&) = delete;
-  operator whorlStream_t() const { return stream_; } // NOLINT: used in its place
+  operator whorlStream_t() const { return stream_; } // used in its place
 
  private:
   whorlStream_t stream_ = nullptr;
@@ -42,7 +42,7 @@ TEST(Streams, WaitedForAtOnce) {
           whorlAllReduce(in.data(), out.data(), 3, whorlInt32, whorlSum, comm, stream), comm);
       if (f.empty() && i % 7 == 0) std::this_thread::yield();
       if (f.empty()) f = failure(whorlStreamSynchronize(stream), comm);
-      // The engine is this thread's again.
+      // The engine belongs to this thread again.
       if (f.empty() && i % 2 == 0) {
         f = failure(
             whorlAllReduce(out.data(), again.data(), 3, whorlInt32, whorlSum, comm, nullptr), comm);
@@ -58,8 +58,8 @@ TEST(Streams, WaitedForAtOnce) {
   });
 }
 
-/// Two communicators, three streams, in an order that looks random: each operation doubles the
-/// value of its stream, so that one that comes too early or late shows.
+/// Checks two communicators and three streams in a pseudorandom order: each operation doubles the
+/// value of its stream, so that an operation out of order changes the result.
 TEST(Streams, KeepTheirOrderAcrossCommunicators) {
   constexpr unsigned kSeed = 20260;
   ThreadWorld first(kRanks), second(kRanks);
@@ -69,7 +69,7 @@ TEST(Streams, KeepTheirOrderAcrossCommunicators) {
     const std::array<ScopedStream, 3> streams;
     std::array<unsigned, 3> value{1, 2, 3}, expected = value;
     unsigned blocking = 1, expected_blocking = 1;
-    std::minstd_rand random(kSeed); // alike on all ranks
+    std::minstd_rand random(kSeed); // equal on all ranks
     for (int i = 0; i < 400; ++i) {
       const std::size_t which = random() % 3, where = random() % 2;
       const std::string text = "action " + std::to_string(i) + " of seed " + std::to_string(kSeed);
@@ -113,7 +113,7 @@ TEST(Streams, KeepTheirOrderAcrossCommunicators) {
   });
 }
 
-/// One thread of a rank calls, another one waits.
+/// Checks a rank with one thread that calls and another that waits.
 TEST(Streams, AnotherThreadWaits) {
   ThreadWorld world(kRanks);
   ASSERT_TRUE(world.ok()) << world.error();
@@ -160,7 +160,8 @@ TEST(Streams, AbortEndsAWait) {
   }
 }
 
-/// A rank that destroys its communicator carries out what it has queued, also without a wait.
+/// Checks that a rank which destroys its communicator completes its queued operations, even without
+/// a wait.
 TEST(Streams, DestroyCompletesWhatIsQueued) {
   for (int round = 0; round < 10; ++round) {
     std::array<whorlComm_t, kRanks> comms{};

@@ -1,4 +1,4 @@
-// What the other ranks see when a process dies.
+// Tests of the other ranks' errors when a process dies.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -14,8 +14,8 @@ namespace {
 using testing::Mode;
 using testing::RankContext;
 
-/// Rank 1 of three dies; the others repeat `call`, of which the first may still succeed, because
-/// the dead rank has done its part. They must soon get an error that names it.
+/// Kills rank 1 of three; the others repeat `call`, and soon get an error that names rank 1. The
+/// first call may still succeed, because the dead rank has done its part.
 void expect_survivors_to_name_the_dead(
     const std::function<whorlResult_t(const RankContext&, whorlComm_t)>& call) {
   for (const char* const transport : {"shm", "tcp"}) {
@@ -23,7 +23,7 @@ void expect_survivors_to_name_the_dead(
       whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", transport}});
       ASSERT_NE(comm, nullptr);
       ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
-      context.barrier(); // all have left that of whorl, which would notice the death, too
+      context.barrier(); // all have left whorl's barrier, which would also notice the death
       if (context.rank == 1) context.die();
       const auto start = std::chrono::steady_clock::now();
       whorlResult_t result = whorlSuccess;

@@ -1,15 +1,19 @@
-// Traces: every step is in the file, slices nest, the size is bounded.
+// Tests of traces: every step is in the file, slices nest, the size is bounded.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "algorithms/algorithm.h"
 #include "exec/chunk_map.h"
+#include "exec/execution.h"
 #include "exec/trace.h"
+#include "schedule/builder.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
@@ -17,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A folder for the files of one test.
+/// Folder for the files of one test.
 class Trace : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -89,7 +93,7 @@ TEST_F(Trace, HasEveryStepOfTheScheduleAndSlicesThatNest) {
     const auto operations = events(trace, "operation");
     ASSERT_EQ(operations.size(), static_cast<std::size_t>(kTimes));
 
-    // Every step lies within its operation and begins when the one before it in its lane ended;
+    // Every step lies within its operation and begins when the previous step of its lane ended;
     // every wait lies within a step of its lane.
     constexpr double kRounding = 0.002;
     const auto begin = [](const json& e) { return e["ts"].get<double>(); };
@@ -115,7 +119,7 @@ TEST_F(Trace, HasEveryStepOfTheScheduleAndSlicesThatNest) {
       });
       EXPECT_TRUE(inside) << wait;
     }
-    // The ranks of a host have one clock: nobody's first operation ends before another's begins.
+    // The ranks of a host share one clock: every first operation begins before any last one ends.
     if (rank == 0) {
       first = begin(operations[0]);
       last = end(operations[kTimes - 1]);
@@ -164,14 +168,51 @@ TEST_F(Trace, AFileThatCannotBeWrittenIsAnError) {
   EXPECT_NE(world.error().find("absent"), std::string::npos) << world.error();
 }
 
+TEST_F(Trace, LanesOfOneChannelHaveTracksOfTheirOwn) {
+  struct Nobody final : Execution::Endpoints {
+    Endpoint* find(std::uint32_t, std::uint16_t) noexcept override { return nullptr; }
+  } nobody;
+  ScheduleBuilder builder(1, 0, 3);
+  for (int lane = 0; lane < 3; ++lane) builder.lane(lane / 2).copy(lane, lane);
+  const Schedule schedule = std::move(builder).build();
+  const auto map = ChunkMap::make(schedule, 3, sizeof(int), 4096);
+  ASSERT_TRUE(map.ok());
+  const std::array<int, 3> in{1, 2, 3};
+  std::array<int, 3> out{};
+  auto trace = whorl::Trace::open(pattern(), 10, {});
+  ASSERT_TRUE(trace.ok());
+  Execution execution;
+  execution.trace_to(trace->get(), 0);
+  execution.start({.schedule = &schedule,
+                   .map = *map,
+                   .kernels = {.element_size = sizeof(int)},
+                   .input = reinterpret_cast<const std::byte*>(in.data()),
+                   .output = reinterpret_cast<std::byte*>(out.data())},
+                  nobody);
+  ASSERT_EQ(execution.advance(), Progress::kDone);
+  EXPECT_EQ(out, in);
+  (*trace)->write({});
+  const json file = read(0);
+  std::set<int> tracks;
+  for (const json& step : events(file, "step")) tracks.insert(step["tid"].get<int>());
+  EXPECT_EQ(tracks.size(), 3U);
+  std::set<std::string> names;
+  for (const json& event : file["traceEvents"]) {
+    if (event["name"] == "thread_name") names.insert(event["args"]["name"]);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"channel 0", "channel 0, lane 1", "channel 1"}));
+}
+
 TEST_F(Trace, EveryRankHasTracksOfItsOwn) {
-  auto trace = whorl::Trace::open(pattern(), 8, {});
+  auto trace = whorl::Trace::open(pattern(), 10, {});
   ASSERT_TRUE(trace.ok());
   const std::vector<int> peers{0, 32267, 32268, 65535};
   for (const int peer : peers) {
     (*trace)->add({.track = whorl::Trace::transfers(peer, false)});
     (*trace)->add({.track = whorl::Trace::transfers(peer, true)});
   }
+  (*trace)->add({.track = whorl::Trace::lanes(3, 0)});
+  (*trace)->add({.track = whorl::Trace::lanes(3, 2)});
   (*trace)->write({});
   std::vector<std::string> names;
   const json file = read(0);
@@ -183,6 +224,7 @@ TEST_F(Trace, EveryRankHasTracksOfItsOwn) {
     expected.push_back("from rank " + std::to_string(peer));
     expected.push_back("to rank " + std::to_string(peer));
   }
+  expected.insert(expected.end(), {"channel 3", "channel 3, lane 2"});
   EXPECT_EQ(names, expected);
 }
 

@@ -1,4 +1,5 @@
-// Every transport: a rank that dies, leaves, gives up or never comes is named to all others.
+// Tests of every transport: all others get the name of a rank that dies, leaves, gives up or never
+// joins.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ class Failures : public ::testing::TestWithParam<TransportKind> {
   }
 };
 
-/// Keeps trying to receive from `peer` until the time is up, whatever comes.
+/// Tries to receive from `peer` until the time is up, and drops all messages.
 WaitResult waste_time(Rig& rig, int peer, std::uint64_t duration_ns) {
   return rig.wait(
       [&] {
@@ -40,12 +41,12 @@ TEST_P(Failures, DeathOfARankReachesEveryWait) {
   const auto outcomes = on_ranks(4, [](Rig& rig, RankContext& context) {
     context.barrier();
     if (context.rank == 2) context.die();
-    // Rank 0 waits for the dead one, the others for ranks that live.
+    // Rank 0 waits for the dead rank, the others wait for living ranks.
     const int waits_for = context.rank == 0 ? 2 : context.rank == 1 ? 3 : 1;
     EXPECT_FALSE(rig.receive(waits_for));
-    EXPECT_TRUE(rig.verdict().raised());
-    EXPECT_EQ(rig.verdict().status().code(), Code::kRemoteError);
-    EXPECT_THAT(rig.verdict().status().message(), HasSubstr("rank 2 (host testhost, pid "));
+    EXPECT_TRUE(rig.comm_error().is_set());
+    EXPECT_EQ(rig.comm_error().status().code(), Code::kRemoteError);
+    EXPECT_THAT(rig.comm_error().status().message(), HasSubstr("rank 2 (host testhost, pid "));
   });
   EXPECT_EQ(outcomes[2].killed, true);
   for (const int survivor : {0, 1, 3}) {
@@ -60,7 +61,7 @@ TEST_P(Failures, DeathOfTheLowestRankReachesEveryWait) {
     context.barrier();
     if (context.rank == 0) context.die();
     EXPECT_FALSE(rig.receive(3 - context.rank));
-    EXPECT_THAT(rig.verdict().status().message(), HasSubstr("rank 0 (host testhost, pid "));
+    EXPECT_THAT(rig.comm_error().status().message(), HasSubstr("rank 0 (host testhost, pid "));
   });
   EXPECT_EQ(outcomes[1].failures + outcomes[2].failures, "");
 }
@@ -81,16 +82,16 @@ TEST_P(Failures, MessagesOfARankOutliveIt) {
   EXPECT_EQ(outcomes[0].failures, "");
 }
 
-TEST_P(Failures, ToldVerdictReachesABlockedPeer) {
+TEST_P(Failures, NotifiedErrorReachesABlockedPeer) {
   const auto outcomes = on_ranks(3, [](Rig& rig, RankContext& context) {
     if (context.rank == 1) {
-      const Status verdict = Status::error(Code::kInvalidArgument, "the root differs: 3 and 4");
-      rig.transport().tell(verdict);
-      rig.transport().tell(Status::error(Code::kInvalidArgument, "said too late"));
+      const Status comm_error = Status::error(Code::kInvalidArgument, "the root differs: 3 and 4");
+      rig.transport().notify_peers(comm_error);
+      rig.transport().notify_peers(Status::error(Code::kInvalidArgument, "said too late"));
     } else {
       EXPECT_FALSE(rig.receive(context.rank == 0 ? 2 : 1));
-      EXPECT_EQ(rig.verdict().status().code(), Code::kRemoteError);
-      EXPECT_THAT(rig.verdict().status().message(),
+      EXPECT_EQ(rig.comm_error().status().code(), Code::kRemoteError);
+      EXPECT_THAT(rig.comm_error().status().message(),
                   AllOf(HasSubstr("rank 1 "), HasSubstr("the root differs: 3 and 4")));
     }
     context.barrier();
@@ -112,19 +113,19 @@ TEST_P(Failures, LeavingIsAnErrorOnlyForThoseWhoWait) {
     context.barrier();
     context.barrier();
     const int other = 1 - context.rank;
-    // The one that has left is needed no longer: 0 and 1 go on.
+    // Ranks 0 and 1 continue without the rank that has left.
     EXPECT_EQ(waste_time(rig, other, 30'000'000), WaitResult::kTimedOut);
     EXPECT_TRUE(rig.send(other, pattern(100, 3), {}));
     EXPECT_TRUE(matches(rig.receive(other), 100, 3));
     rig.to(other).release();
-    EXPECT_FALSE(rig.verdict().raised()) << rig.verdict().status().message();
-    // What it had sent is still there; what it will never send is missed.
+    EXPECT_FALSE(rig.comm_error().is_set()) << rig.comm_error().status().message();
+    // Messages sent before it left still arrive; a wait for a further message fails.
     EXPECT_TRUE(matches(rig.receive(2), 64, static_cast<std::uint64_t>(context.rank) + 1));
     rig.to(2).release();
     EXPECT_TRUE(rig.flush());
     context.barrier();
     EXPECT_FALSE(rig.receive(2));
-    EXPECT_THAT(rig.verdict().status().message(),
+    EXPECT_THAT(rig.comm_error().status().message(),
                 AllOf(HasSubstr("rank 2 "), HasSubstr("has destroyed its communicator")));
   });
   EXPECT_EQ(failures_of(outcomes), "");
@@ -136,7 +137,7 @@ TEST_P(Failures, ExitAfterLeavingIsNoDeath) {
     if (context.rank == 1) return; // destroys the rig, then the process exits
     const int other = 2 - context.rank;
     EXPECT_EQ(waste_time(rig, other, 100'000'000), WaitResult::kTimedOut);
-    EXPECT_EQ(rig.verdict().status().message(), "");
+    EXPECT_EQ(rig.comm_error().status().message(), "");
     EXPECT_TRUE(rig.send(other, pattern(100, 3), {}) && rig.flush());
     EXPECT_TRUE(matches(rig.receive(other), 100, 3));
     rig.to(other).release();
@@ -162,12 +163,12 @@ TEST_P(Failures, MissingRankIsNamed) {
   }
 }
 
-TEST_P(Failures, VerdictEndsTheConnecting) {
+TEST_P(Failures, CommErrorEndsTheConnecting) {
   const std::uint64_t job = fresh_job();
   const auto outcomes = run_ranks(2, GetParam().mode, [&](RankContext& context) {
     Rig rig(context, GetParam(), job, {});
     if (context.rank == 0) {
-      rig.verdict().raise(Status::error(Code::kInvalidUsage, "enough"));
+      rig.comm_error().set(Status::error(Code::kInvalidUsage, "enough"));
       const Status status = rig.connect();
       EXPECT_FALSE(status.ok());
       EXPECT_THAT(status.message(), HasSubstr("enough"));
@@ -183,7 +184,7 @@ TEST_P(Failures, DestructionWaitsForNobody) {
       EXPECT_TRUE(rig.send(1, pattern(10, 1), {}));
       rig.destroy();
     }
-    context.barrier(); // the others still hold theirs
+    context.barrier(); // the others still hold their endpoints
   });
   EXPECT_EQ(failures_of(outcomes), "");
 }

@@ -1,4 +1,4 @@
-// Every transport: messages arrive once, in order, with their bytes, whatever their size.
+// Tests of every transport: messages arrive once, in order, with their bytes, whatever their size.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ class Messages : public ::testing::TestWithParam<TransportKind> {
       ASSERT_TRUE(status.ok()) << status.message();
       body(rig, context);
       EXPECT_TRUE(rig.flush());
-      EXPECT_EQ(rig.verdict().status().message(), "");
+      EXPECT_EQ(rig.comm_error().status().message(), "");
       context.barrier();
     });
     EXPECT_EQ(failures_of(outcomes), "");
@@ -132,14 +132,15 @@ TEST_P(Messages, MayBePublishedOrCopied) {
       for (std::uint64_t round = 0; round < 10; ++round) {
         const auto bytes = pattern(kBytes, round);
         std::copy(bytes.begin(), bytes.end(), source.begin());
-        EXPECT_EQ(rig.to(1).can_publish(source), publishes);
-        Publish outcome = Publish::kBusy;
+        EXPECT_EQ(rig.to(1).can_send_descriptor(source), publishes);
+        DescriptorSend outcome = DescriptorSend::kBusy;
         ASSERT_EQ(rig.wait([&] {
-          return (outcome = rig.to(1).try_publish(source, numbered(7))) != Publish::kBusy;
+          return (outcome = rig.to(1).try_send_descriptor(source, numbered(7))) !=
+                 DescriptorSend::kBusy;
         }),
                   WaitResult::kReady);
-        EXPECT_EQ(outcome == Publish::kSent, publishes);
-        if (outcome == Publish::kUnreachable) {
+        EXPECT_EQ(outcome == DescriptorSend::kSent, publishes);
+        if (outcome == DescriptorSend::kUnreachable) {
           ASSERT_TRUE(rig.send(1, source, numbered(7)));
         }
         ASSERT_EQ(rig.wait([&] { return rig.to(1).released() == rig.to(1).sent(); }),
@@ -172,9 +173,9 @@ TEST_P(Messages, PublishedTakeSlotsAndKeepTheirSource) {
       auto heap = heap_alloc(8192);
       ASSERT_TRUE(heap.ok());
       const std::span<const std::byte> source(static_cast<std::byte*>(*heap), 8192);
-      ASSERT_EQ(rig.to(1).try_publish(source.first(4096), {}), Publish::kSent);
-      ASSERT_EQ(rig.to(1).try_publish(source.last(4096), {}), Publish::kSent);
-      EXPECT_EQ(rig.to(1).try_publish(source.first(4096), {}), Publish::kBusy);
+      ASSERT_EQ(rig.to(1).try_send_descriptor(source.first(4096), {}), DescriptorSend::kSent);
+      ASSERT_EQ(rig.to(1).try_send_descriptor(source.last(4096), {}), DescriptorSend::kSent);
+      EXPECT_EQ(rig.to(1).try_send_descriptor(source.first(4096), {}), DescriptorSend::kBusy);
       EXPECT_EQ(rig.to(1).sent(), 2U);
       EXPECT_EQ(rig.to(1).released(), 0U);
       context.barrier();
@@ -199,7 +200,7 @@ TEST_P(Messages, MayBeOfferedADestination) {
         ASSERT_TRUE(rig.send(1, pattern(bytes, i), numbered(i)));
         continue;
       }
-      // Every third offer does not fit: another fingerprint, then another size.
+      // Two of three offers do not match: by another fingerprint, or by another size.
       std::vector<std::byte> destination(i % 3 == 1 ? bytes + 1 : bytes, std::byte{0xee});
       const std::vector<std::byte> before = destination;
       Message message;
@@ -223,8 +224,8 @@ TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
   static constexpr std::uint32_t kMessages = 7;
   static constexpr std::size_t kRoom = 16384;
   on_ranks(2, {.slots = 8, .slot_bytes = kRoom}, [](Rig& rig, RankContext& context) {
-    const auto size_of_message = [](std::uint32_t i) { return kLeastSharedBytes + i * 1001; };
-    // Every third offer does not fit: another fingerprint, then another size.
+    const auto size_of_message = [](std::uint32_t i) { return kMinSharedBytes + i * 1001; };
+    // Two of three offers do not match: by another fingerprint, or by another size.
     const auto fits = [](std::uint32_t i) { return i % 3 == 1; };
     if (context.rank == 0) {
       ASSERT_TRUE(rig.send(1, pattern(1, 0), numbered(0)));
@@ -232,7 +233,7 @@ TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
       rig.to(1).release();
       for (std::uint32_t i = 1; i <= kMessages; ++i) {
         const auto bytes = pattern(size_of_message(i), i);
-        const auto place = rig.to(1).try_place(bytes.size(), numbered(i));
+        const auto place = rig.to(1).try_put(bytes.size(), numbered(i));
         ASSERT_EQ(place.empty(), !fits(i)) << "message " << i;
         if (place.empty()) {
           ASSERT_TRUE(rig.send(1, bytes, numbered(i)));
@@ -244,7 +245,7 @@ TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
       }
       ASSERT_TRUE(rig.receive(1)) << "no sign that the place was taken back";
       rig.to(1).release();
-      EXPECT_TRUE(rig.to(1).try_place(size_of_message(0), numbered(0)).empty()) << "taken back";
+      EXPECT_TRUE(rig.to(1).try_put(size_of_message(0), numbered(0)).empty()) << "taken back";
       return;
     }
     const auto memory = heap_alloc((kMessages + 1) * kRoom);
@@ -252,16 +253,18 @@ TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
     const auto place = [&](std::uint32_t i) {
       return std::span(static_cast<std::byte*>(*memory) + i * kRoom, size_of_message(i));
     };
-    EXPECT_FALSE(rig.to(0).offer_place(2, place(1), numbered(1))) << "before the first message";
+    EXPECT_FALSE(rig.to(0).expose_recv_buffer(2, place(1), numbered(1)))
+        << "before the first message";
     ASSERT_TRUE(rig.receive(0));
     rig.to(0).release();
     ASSERT_EQ(rig.to(0).received(), 1U);
-    ASSERT_GE(rig.to(0).places_ahead(), kMessages);
+    ASSERT_GE(rig.to(0).traits().recv_buffers_ahead, kMessages);
     for (std::uint32_t i = 1; i <= kMessages; ++i) {
       const auto offered = i % 3 == 2 ? place(i).first(place(i).size() - 1) : place(i);
-      EXPECT_TRUE(rig.to(0).offer_place(1 + i, offered, numbered(i % 3 == 0 ? i + 1 : i)));
+      EXPECT_TRUE(rig.to(0).expose_recv_buffer(1 + i, offered, numbered(i % 3 == 0 ? i + 1 : i)));
     }
-    EXPECT_FALSE(rig.to(0).offer_place(1 + rig.to(0).places_ahead() + 1, place(0), numbered(0)))
+    EXPECT_FALSE(rig.to(0).expose_recv_buffer(1 + rig.to(0).traits().recv_buffers_ahead + 1,
+                                              place(0), numbered(0)))
         << "too far ahead";
     ASSERT_TRUE(rig.send(0, pattern(1, 0), numbered(0)));
     for (std::uint32_t i = 1; i <= kMessages; ++i) {
@@ -271,14 +274,14 @@ TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
       EXPECT_EQ(message.data == place(i).data(), fits(i)) << "message " << i;
       rig.to(0).release();
     }
-    ASSERT_TRUE(rig.to(0).offer_place(kMessages + 2, place(0), numbered(0)));
-    EXPECT_TRUE(rig.transport().withdraw_memory());
+    ASSERT_TRUE(rig.to(0).expose_recv_buffer(kMessages + 2, place(0), numbered(0)));
+    EXPECT_TRUE(rig.transport().revoke_access());
     ASSERT_TRUE(rig.send(0, pattern(1, 0), numbered(0)));
     EXPECT_TRUE(heap_free(*memory).ok());
   });
 }
 
-/// Sends and receives on every endpoint at once, in an order of its own.
+/// Sends and receives on every endpoint at once, in a pseudorandom order.
 void exchange_all(Rig& rig, RankContext& context, int messages, std::uint64_t seed) {
   struct Lane {
     int peer, channel, sent = 0, received = 0;

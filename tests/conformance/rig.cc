@@ -19,23 +19,24 @@ Rig::Rig(RankContext& context, const TransportKind& kind, std::uint64_t job,
   membership_.slots = options.slots;
   membership_.slot_bytes = options.slot_bytes;
   membership_.timeout_ns = options.timeout_ns;
-  membership_.verdict = &verdict_;
+  membership_.comm_error = &comm_error_;
 
-  RankCard card;
-  card.rank = static_cast<std::uint32_t>(context.rank);
-  card.process_id = static_cast<std::uint32_t>(::getpid());
-  card.host_key = 77;
-  card.process_key = kind.one_process ? job : job * 1000 + card.rank;
-  std::strcpy(card.host_name.data(), "testhost");
-  card.slots = static_cast<std::uint32_t>(options.slots);
-  card.slot_bytes = static_cast<std::uint32_t>(options.slot_bytes);
-  card.channels = static_cast<std::uint32_t>(options.channels);
+  PeerInfo info;
+  info.rank = static_cast<std::uint32_t>(context.rank);
+  info.process_id = static_cast<std::uint32_t>(::getpid());
+  info.host_key = 77;
+  info.process_key = kind.one_process ? job : job * 1000 + info.rank;
+  std::strcpy(info.host_name.data(), "testhost");
+  info.slots = static_cast<std::uint32_t>(options.slots);
+  info.slot_bytes = static_cast<std::uint32_t>(options.slot_bytes);
+  info.channels = static_cast<std::uint32_t>(options.channels);
+  info.device_peers = options.shares_devices ? 1 : 0;
   auto address = transport_->listen(membership_.identity);
   if (!address.ok()) throw std::runtime_error(address.status().message());
-  card.addresses[0].size = static_cast<std::uint32_t>(address->size());
-  std::copy(address->begin(), address->end(), card.addresses[0].bytes.begin());
-  for (const auto& bytes : context.allgather(std::as_bytes(std::span(&card, 1)))) {
-    RankCard& other = membership_.cards.emplace_back();
+  info.addresses[0].size = static_cast<std::uint32_t>(address->size());
+  std::copy(address->begin(), address->end(), info.addresses[0].bytes.begin());
+  for (const auto& bytes : context.allgather(std::as_bytes(std::span(&info, 1)))) {
+    PeerInfo& other = membership_.peers.emplace_back();
     std::memcpy(&other, bytes.data(), sizeof other);
   }
 }
@@ -46,7 +47,7 @@ Status Rig::connect() {
     if (peer == membership_.rank) continue;
     const auto self = static_cast<std::size_t>(membership_.rank);
     if (!transport_
-             ->reach(membership_.cards[self], membership_.cards[static_cast<std::size_t>(peer)], 0)
+             ->reach(membership_.peers[self], membership_.peers[static_cast<std::size_t>(peer)], 0)
              .reachable) {
       return Status::error(Code::kInternalError, "the transport does not reach a peer");
     }
@@ -74,7 +75,7 @@ WaitResult Rig::wait(const std::function<bool()>& done, std::uint64_t timeout_ns
   const WaitPolicy policy{.timeout_ns = timeout_ns != 0 ? timeout_ns : options_.timeout_ns,
                           .spins = options_.spins,
                           .yield_ns = options_.yield_ns};
-  return wait_until(attempt, policy, verdict_, *transport_);
+  return wait_until(attempt, policy, comm_error_, *transport_);
 }
 
 bool Rig::send(int peer, std::span<const std::byte> bytes, const Fingerprint& fingerprint,

@@ -7,76 +7,77 @@
 #include <string>
 #include <vector>
 
-#include "base/verdict.h"
+#include "base/comm_error.h"
 #include "base/wait.h"
 #include "tests/support/run_ranks.h"
 #include "transports/transport.h"
 
 namespace whorl::testing {
 
-/// A transport as the conformance tests see it, and how its ranks live.
+/// Transport under test, and how its ranks run.
 struct TransportKind {
   std::string name;
   Mode mode = Mode::kProcesses;
-  bool one_process = false;   ///< whether the cards claim that all ranks are in one process
-  bool heap_publish = false;  ///< whether a source from heap_alloc() goes without a copy
-  bool plain_publish = false; ///< whether any other source does
-  bool places = false;        ///< whether a message goes straight to a place from heap_alloc()
-  bool buffers = false;       ///< whether a slot is free again before the peer has released it
+  bool one_process = false;   ///< true if the PeerInfos claim that all ranks are in one process
+  bool heap_publish = false;  ///< true if a source from heap_alloc() is sent without a copy
+  bool plain_publish = false; ///< true if any other source is sent without a copy
+  bool places = false;        ///< true if a message is written to a place from heap_alloc()
+  bool buffers = false;       ///< true if a slot is free before the peer has released it
   std::function<std::unique_ptr<Transport>()> make;
 
   friend void PrintTo(const TransportKind& kind, std::ostream* out) { *out << kind.name; }
 };
 
-/// All transports of this build; the list is in transport_kinds.cc.
+/// Returns all transports of this build, as listed in transport_kinds.cc.
 const std::vector<TransportKind>& transport_kinds();
 
 struct RigOptions {
   int channels = 2;
   int slots = 4;
   std::size_t slot_bytes = 4096;
-  std::uint64_t timeout_ns = 20'000'000'000; ///< of connect() and of the waits below
+  std::uint64_t timeout_ns = 20'000'000'000; ///< timeout of connect() and of the waits below
   std::uint32_t spins = 50;
   std::uint64_t yield_ns = 200'000;
+  bool shares_devices = false; ///< whether the PeerInfos claim that ranks have device memory
 };
 
-/// One rank's transport, connected to all other ranks of the run.
+/// Transport of one rank, connected to all other ranks of the run.
 class Rig {
  public:
   Rig(RankContext& context, const TransportKind& kind, std::uint64_t job,
       const RigOptions& options = {});
-  /// listen() and the exchange of cards were done by the constructor.
+  /// Connects to the other ranks. The constructor has called listen() and exchanged the PeerInfos.
   Status connect();
 
   Endpoint& to(int peer, int channel = 0) { return *transport_->endpoint(peer, channel); }
   Transport& transport() { return *transport_; }
-  Verdict& verdict() { return verdict_; }
+  CommError& comm_error() { return comm_error_; }
   const Membership& membership() const { return membership_; }
-  /// Ends the transport, as the destruction of a communicator does.
+  /// Destroys the transport, as the destruction of a communicator does.
   void destroy() { transport_.reset(); }
 
-  /// Waits with this rank's transport; moves bytes of all endpoints meanwhile.
+  /// Waits with this rank's transport, which moves bytes of all endpoints meanwhile.
   WaitResult wait(const std::function<bool()>& done, std::uint64_t timeout_ns = 0);
-  /// Sends a copy of `bytes`. False: the wait failed, see verdict().
+  /// Sends a copy of `bytes`. Returns false if the wait failed, see comm_error().
   bool send(int peer, std::span<const std::byte> bytes, const Fingerprint& fingerprint,
             int channel = 0);
-  /// The next message, which stays until release(); none if the wait failed.
+  /// Returns the next message, which stays until release(); empty if the wait failed.
   Message receive(int peer, int channel = 0);
-  /// Waits until everything sent will arrive without this rank.
+  /// Waits until all sent messages will arrive without this rank.
   bool flush();
 
  private:
   RigOptions options_;
-  Verdict verdict_;
+  CommError comm_error_;
   Membership membership_;
-  std::unique_ptr<Transport> transport_; // after the membership, which outlives it
+  std::unique_ptr<Transport> transport_; // declared after the membership, which must outlive it
 };
 
-/// A number that no other run of this test program uses.
+/// Returns a number that no other run of this test program uses.
 std::uint64_t fresh_job();
-/// `size` bytes that depend on `seed`.
+/// Returns `size` bytes that depend on `seed`.
 std::vector<std::byte> pattern(std::size_t size, std::uint64_t seed);
-/// Whether the message holds pattern(bytes, seed).
+/// Returns whether the message holds pattern(bytes, seed).
 bool matches(const Message& message, std::size_t bytes, std::uint64_t seed);
 
 } // namespace whorl::testing

@@ -1,3 +1,4 @@
+#include "tests/conformance/minimal_transport.h"
 #include "tests/conformance/rig.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
@@ -14,12 +15,16 @@ const std::vector<TransportKind>& transport_kinds() {
        .plain_publish = true,
        .places = true,
        .make = [] { return std::make_unique<InprocTransport>(); }},
+      {.name = "minimal",
+       .mode = Mode::kThreads,
+       .one_process = true,
+       .make = [] { return std::make_unique<MinimalTransport>(); }},
       {.name = "shm",
        .mode = Mode::kProcesses,
        .heap_publish = true,
        .places = true,
        .make = [] { return std::make_unique<ShmTransport>(); }},
-      // The same code under the eyes of a thread sanitizer.
+      // Ranks as threads, for a thread sanitizer, in the code that processes run.
       {.name = "shm_threads",
        .mode = Mode::kThreads,
        .heap_publish = true,

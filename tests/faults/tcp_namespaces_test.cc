@@ -1,4 +1,4 @@
-// Two ranks in two network namespaces joined by a virtual cable, which is then cut.
+// Tests of two ranks in two network namespaces joined by a virtual cable, which is then cut.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -22,7 +22,7 @@ bool shell(const std::string& command) {
   return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
 }
 
-/// Namespaces w<pid>a (10.77.0.1) and w<pid>b (10.77.0.2).
+/// Namespaces w<pid>a (10.77.0.1) and w<pid>b (10.77.0.2), with a cable between them.
 class Cable {
  public:
   Cable() {
@@ -58,13 +58,13 @@ bool read_all(int fd, void* data, std::size_t size) {
   return ::recv(fd, data, size, MSG_WAITALL) == static_cast<ssize_t>(size);
 }
 
-/// What a rank reports at its end.
+/// Report of a rank at its end.
 struct Report {
-  double seconds = 0; ///< from the last message to the error
+  double seconds = 0; ///< time from the last message to the error
   char text[512] = {};
 };
 
-/// A rank's process: connects, exchanges a message, then waits for one that never comes.
+/// Runs a rank's process: connects, exchanges a message, then waits for one that is never sent.
 void live(int rank, int parent) {
   Report report;
   const auto fail = [&](const std::string& text) {
@@ -75,24 +75,24 @@ void live(int rank, int parent) {
   };
   const int space = ::open(("/run/netns/" + Cable::name(rank)).c_str(), O_RDONLY | O_CLOEXEC);
   if (space < 0 || ::setns(space, CLONE_NEWNET) != 0) fail("setns");
-  Verdict verdict;
+  CommError comm_error;
   Membership membership;
   membership.rank = rank;
   membership.nranks = 2;
-  membership.verdict = &verdict;
+  membership.comm_error = &comm_error;
   membership.timeout_ns = 10'000'000'000;
-  membership.cards.resize(2);
+  membership.peers.resize(2);
   TcpTransport transport;
   const auto address = transport.listen(membership.identity);
   if (!address.ok()) fail(address.status().message());
-  RankCard& own = membership.cards[static_cast<std::size_t>(rank)];
+  PeerInfo& own = membership.peers[static_cast<std::size_t>(rank)];
   own.rank = static_cast<std::uint32_t>(rank);
   own.host_key = static_cast<std::uint64_t>(rank);
   std::strcpy(own.host_name.data(), "h");
   own.addresses[0].size = static_cast<std::uint32_t>(address->size());
   std::memcpy(own.addresses[0].bytes.data(), address->data(), address->size());
-  RankCard& other = membership.cards[static_cast<std::size_t>(1 - rank)];
-  if (!write_all(parent, &own, sizeof own) || !read_all(parent, &other, sizeof other)) fail("card");
+  PeerInfo& other = membership.peers[static_cast<std::size_t>(1 - rank)];
+  if (!write_all(parent, &own, sizeof own) || !read_all(parent, &other, sizeof other)) fail("info");
   const int peer = 1 - rank;
   if (const Status status = transport.connect(membership, {&peer, 1}, 0); !status.ok()) {
     fail(status.message());
@@ -103,16 +103,16 @@ void live(int rank, int parent) {
   const WaitPolicy policy{.timeout_ns = 20'000'000'000, .spins = 20, .yield_ns = 1000};
   const auto receive = [&] {
     return wait_until([&] { return endpoint.try_peek() ? Progress::kDone : endpoint.progress(); },
-                      policy, verdict, transport);
+                      policy, comm_error, transport);
   };
-  if (receive() != WaitResult::kReady) fail(verdict.status().message());
+  if (receive() != WaitResult::kReady) fail(comm_error.status().message());
   endpoint.release();
   const char connected = 1;
   write_all(parent, &connected, 1);
   const std::uint64_t start = sys().now_ns();
   receive();
   report.seconds = static_cast<double>(sys().now_ns() - start) / 1e9;
-  verdict.status().message().copy(report.text, sizeof report.text - 1);
+  comm_error.status().message().copy(report.text, sizeof report.text - 1);
   write_all(parent, &report, sizeof report);
   ::_exit(0);
 }
@@ -130,12 +130,12 @@ TEST(TcpNamespaces, ACutCableIsNoticedOnBothSides) {
     if (pids[rank] == 0) live(rank, ends[rank][1]);
     ::close(ends[rank][1]);
   }
-  RankCard cards[2];
+  PeerInfo peers[2];
   for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(read_all(ends[rank][0], &cards[rank], sizeof cards[rank]));
+    ASSERT_TRUE(read_all(ends[rank][0], &peers[rank], sizeof peers[rank]));
   }
   for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(write_all(ends[rank][0], &cards[1 - rank], sizeof cards[rank]));
+    ASSERT_TRUE(write_all(ends[rank][0], &peers[1 - rank], sizeof peers[rank]));
   }
   for (int rank = 0; rank < 2; ++rank) {
     char connected = 0;

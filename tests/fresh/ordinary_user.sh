@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# On a bare Debian, as root: what an ordinary user sees who cannot become root. A command of ./run,
-# the arguments or perf, ends with one sentence, the line in it is right, and after root has typed
-# that line the command works.
+# Tests, as root on a bare Debian, a user who cannot become root: a command of ./run (the arguments, or
+# perf) ends with one sentence that contains a command line for root, and works after root has run that
+# line.
 set -euo pipefail
 [ $# -gt 0 ] || set -- perf all_reduce --ranks 2 -b 1K -e 1K
 useradd --create-home someone

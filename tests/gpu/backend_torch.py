@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """usage: backend_torch.py [PART…]: the backend `whorl` of torch.distributed with tensors of CUDA: the
-cases of torch_cases.py, and what waits for what. Builds the extension against the installed torch,
+cases of torch_cases.py, and the order of operations and streams. Builds the extension against the installed torch,
 with the library of the pack or of the build."""
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 
 import machine
 
-VARIABLE = "WHORL_GPU_TEST_PACKAGE"  # where whorl_torch is
+VARIABLE = "WHORL_GPU_TEST_PACKAGE"  # folder of whorl_torch
 
 
 def extension() -> Path:
-    """The folder that holds whorl_torch, built for this torch."""
+    """Builds whorl_torch for this torch, and returns its folder."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
@@ -56,7 +56,7 @@ def extension() -> Path:
 
 
 def stream_order(rank: int, size: int) -> None:
-    """The caller's stream is busy when the operation is issued; the result is used after wait()."""
+    """Issues an operation while the caller's stream is busy, and uses the result after wait()."""
     import torch
     import torch.distributed as dist
 
@@ -91,7 +91,7 @@ def stream_order(rank: int, size: int) -> None:
     seen = other.clone()  # in the default stream
     torch.cuda.synchronize()
     same(seen, torch.full_like(seen, total))
-    # The tensor is dropped while the operation is under way, and its memory asked for again.
+    # The tensor is dropped while the operation is in progress, and its memory allocated again.
     torch.cuda._sleep(cycles)
     gathered = [torch.empty((500_000 * size,), device=DEVICE) for _ in range(8)]
     for step in range(8):
@@ -103,7 +103,7 @@ def stream_order(rank: int, size: int) -> None:
     for step in range(8):
         for j, part in enumerate(gathered[step].chunk(size)):
             same(part, torch.full_like(part, float(j + step)))
-    # A timeout given to wait() is one for the device.
+    # A timeout given to wait() applies to the device.
     torch.cuda._sleep(cycles)
     tensor.fill_(1)
     work = dist.all_reduce(tensor, async_op=True)
@@ -131,12 +131,12 @@ def futures(rank: int, size: int) -> None:
              for j in range(20)]
     done = torch.futures.collect_all([work.get_future() for work in works]).wait()
     for j, one in enumerate(done):
-        # The future of all has no devices: it orders nothing.
+        # The future of all operations has no devices: it orders no stream.
         same(one.wait()[0], torch.full((1000,), float(j * size), device=DEVICE))
 
 
 def groups(rank: int, size: int) -> None:
-    """Several groups at a time, tensors of both kinds of memory, and the end of a group."""
+    """Tests several groups at a time, tensors of both kinds of memory, and the end of a group."""
     import torch
     import torch.distributed as dist
 

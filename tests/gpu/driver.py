@@ -35,7 +35,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
 
 
 class Driver:
-    """Its functions by their names; one that fails raises."""
+    """Functions of the driver by their names; a call that fails raises."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -58,18 +58,18 @@ class Driver:
         return call
 
     def enter(self) -> None:
-        """Makes the device the calling thread's."""
+        """Makes the device current on the calling thread."""
         self.cuCtxSetCurrent(self._context)
 
     def stream(self) -> Handle:
-        """A new one that the default stream does not order."""
+        """Makes a stream that the default stream does not order."""
         stream = Handle()
         self.cuStreamCreate(ctypes.byref(stream), 1)
         return stream
 
     @contextmanager
     def event(self, stream: Handle) -> Iterator[Handle]:
-        """The point that a stream has reached."""
+        """Records an event in a stream."""
         event = Handle()
         self.cuEventCreate(ctypes.byref(event), 2)
         self.cuEventRecord(event, stream)

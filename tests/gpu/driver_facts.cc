@@ -1,7 +1,7 @@
-// usage: driver_facts: what the CUDA driver of this machine does where its documentation leaves it
-// open and whorl depends on it, one line for each fact. Each question is asked in a process of its
-// own, which is ended after ten seconds; then the line says "hangs". Runs on a pretended device,
-// too (tests/support/fake_cuda), which answers as it was made.
+// Prints the behaviour of this machine's CUDA driver where the documentation leaves it open and
+// whorl depends on it, one line for each fact. Each question has a process of its own, which is
+// killed after ten seconds; then the line says "hangs". Also runs on a pretended device
+// (tests/support/fake_cuda), which answers as it was programmed.
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ void ask(const std::string& question, const std::function<void()>& answer) {
     alarm(10);
     answer();
     std::fflush(stdout);
-    std::_Exit(0); // whatever is still queued
+    std::_Exit(0); // drops queued work
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -52,7 +52,7 @@ CUdeviceptr device_memory(std::size_t bytes) {
 
 namespace {
 
-/// Runs `call` in a thread and says how long it took, or that it did not return.
+/// Runs `call` in a thread and prints how long it took, or that it did not return.
 void time_it(CUcontext context, const std::function<CUresult()>& call) {
   std::atomic<bool> done{false};
   std::atomic<int> code{0};
@@ -72,10 +72,10 @@ void time_it(CUcontext context, const std::function<CUresult()>& call) {
     std::puts("blocks for 2 s and more");
   }
   std::fflush(stdout);
-  std::_Exit(0); // the thread may still use what is here
+  std::_Exit(0); // the thread may still use these variables
 }
 
-// A module for every device from sm_80 on.
+// PTX of a module for every device from sm_80 on.
 constexpr char kModule[] =
     ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
 
@@ -85,7 +85,7 @@ void* pages(std::size_t bytes) {
   return memory;
 }
 
-// --- P1: one thread is in the driver because of a stream that waits ------------------------------
+// --- P1: one thread is inside the driver because of a waiting stream -----------------------------
 
 void other_streams_go_on(bool free) {
   const CUcontext context = enter();
@@ -100,7 +100,7 @@ void other_streams_go_on(bool free) {
     if (free) cuMemFree(unused);
     for (int i = 0; !free && i < 2000; ++i) cuMemsetD8Async(unused, 1, 64, held);
   }).detach();
-  std::this_thread::sleep_for(std::chrono::milliseconds(500)); // no signal says that it is inside
+  std::this_thread::sleep_for(std::chrono::milliseconds(500)); // no signal shows that it is inside
   time_it(context, [=] {
     cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), from, 1 << 20, other);
     cuStreamWriteValue32(other, arrived.address(), 1, CU_STREAM_WRITE_VALUE_DEFAULT);
@@ -266,7 +266,7 @@ void map_while_a_stream_waits(bool close) {
   time_it(context, [close, open] { return close ? cuIpcCloseMemHandle(at) : open(); });
 }
 
-/// Another process has the memory, this one maps it.
+/// Maps memory of another process, which then frees it.
 void freed_while_mapped(std::size_t bytes) {
   int to[2], from[2];
   if (pipe(to) != 0 || pipe(from) != 0) return;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How driver_facts asks: each question in a process of its own.
+// Helpers of driver_facts: each question has a process of its own.
 
 #include <cuda.h>
 
@@ -27,7 +27,7 @@ inline void need(CUresult result, const char* what) {
 }
 #define NEED(call) ::whorl::facts::need(call, #call)
 
-/// Prints the question, and lets a process answer it that is ended after ten seconds.
+/// Prints the question, and forks a process to answer it, which is killed after ten seconds.
 void ask(const std::string& question, const std::function<void()>& answer);
 
 inline CUcontext enter() {
@@ -44,7 +44,7 @@ inline CUstream new_stream(int priority = 0) {
   return stream;
 }
 
-/// A word that streams wait for.
+/// Word that streams wait for.
 class Word {
  public:
   Word() {
@@ -67,18 +67,18 @@ class Word {
 
 CUdeviceptr device_memory(std::size_t bytes);
 
-/// A call, which may wait for streams or spoil captures.
+/// Call that may wait for streams or invalidate captures.
 struct Question {
   const char* name;
-  std::function<std::function<CUresult()>()> prepare; ///< gives the call
+  std::function<std::function<CUresult()>()> prepare; ///< returns the call
 };
 std::vector<Question> mapping_questions();
 
-/// What memory is behind mappings, here and in other processes.
+/// Asks about the memory behind mappings, here and in other processes.
 void ask_about_mappings();
-/// What a kernel sees that runs, and which ones run side by side.
+/// Asks about the view of a running kernel, and about kernels that run at the same time.
 void ask_about_kernels();
-/// What graphs do that wait for words of another process.
+/// Asks about graphs that wait for words of another process.
 void ask_about_graphs();
 
 } // namespace whorl::facts

@@ -1,4 +1,4 @@
-// P8: what graphs do that streams of two processes replay, which wait for each other by words in
+// P8: graphs that streams of two processes replay, and that wait for each other through words in
 // shared memory.
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -14,9 +14,9 @@ namespace whorl::facts {
 namespace {
 
 constexpr int kReplays = 1000;
-constexpr unsigned kMostWords = 256;
+constexpr unsigned kMaxWords = 256;
 
-/// The words of both processes, as the device sees them.
+/// Returns the device's address of both processes' words.
 CUdeviceptr words_of(void* memory) {
   CUdeviceptr words = 0;
   NEED(cuMemHostRegister(memory, 4096, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
@@ -24,12 +24,12 @@ CUdeviceptr words_of(void* memory) {
   return words;
 }
 
-/// Captures that `side` writes `count` words of the other one, waits for its own and resets them.
+/// Captures that `side` writes `count` words of the other side, waits for its own and resets them.
 CUgraph rounds(CUstream stream, CUdeviceptr words, int side, unsigned count) {
-  std::array<CUstreamBatchMemOpParams, 3 * kMostWords> all{};
+  std::array<CUstreamBatchMemOpParams, 3 * kMaxWords> all{};
   unsigned n = 0;
   const auto word = [&](int of, unsigned i) {
-    return words + 4 * (kMostWords * static_cast<unsigned>(of) + i);
+    return words + 4 * (kMaxWords * static_cast<unsigned>(of) + i);
   };
   const auto write = [&](CUdeviceptr at, std::uint32_t value) {
     all[n].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
@@ -83,7 +83,7 @@ void two_processes_replay(unsigned count) {
   waitpid(other, nullptr, 0);
 }
 
-/// When the driver says that a graph is gone, of which there is an executable one.
+/// Asks when the driver reports the destruction of a graph that has an executable one.
 void user_objects() {
   static std::atomic<bool> gone{false};
   enter();

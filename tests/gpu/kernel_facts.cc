@@ -1,5 +1,5 @@
-// P6: what kernels of different streams see of each other while they run. Two kernels in PTX, which
-// the driver compiles.
+// P6: visibility between running kernels of different streams. Two kernels in PTX, which the driver
+// compiles.
 #include <chrono>
 #include <thread>
 
@@ -8,8 +8,9 @@
 namespace whorl::facts {
 namespace {
 
-// meet: each block writes 1 to `mine`, then polls `other` until it is not 0 or `limit` nanoseconds
-// have passed, and writes 1 to `seen` in the first case. tell: writes 1 to `flag`.
+// Kernel meet: each block writes 1 to `mine`, then polls `other` until it is not 0 or `limit`
+// nanoseconds have passed, and writes 1 to `seen` in the first case. Kernel tell: writes 1 to
+// `flag`.
 constexpr char kKernels[] = R"(.version 7.0
 .target sm_80
 .address_size 64
@@ -76,7 +77,7 @@ void meet(CUfunction function, bool cooperative, unsigned blocks, CUstream strea
   }
 }
 
-/// Two kernels that wait for each other, each with so many parts of the blocks that fit.
+/// Runs two kernels that wait for each other, each with 1/`part` of the blocks that fit.
 void side_by_side(bool first, bool second, unsigned part) {
   enter();
   const CUfunction function = kernel("meet");
@@ -98,8 +99,8 @@ void side_by_side(bool first, bool second, unsigned part) {
 
 using Write = std::function<void(CUdeviceptr flag, CUstream stream)>;
 
-/// A kernel that polls a flag in the memory of its own device, which something else writes. What
-/// that needs is made before: to make it may wait for the kernel.
+/// Runs a kernel that polls a flag in its own device's memory while a write from elsewhere arrives.
+/// `prepare` makes all that the write needs before, since making it may wait for the kernel.
 void sees_the_write(const std::function<Write()>& prepare) {
   enter();
   const CUfunction function = kernel("meet");

@@ -1,4 +1,4 @@
-"""What the scripts beside this file have in common: they skip where there is no device, find the
+"""Common functions of the scripts beside this file: they skip where there is no device, find the
 libraries, and run their ranks as processes that share device 0."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77  # meson's code
-# For one set of ranks: imports, contexts and the compilation of CuPy's kernels are in it.
+# Limit for one set of ranks, including imports, contexts and the compilation of CuPy's kernels.
 SECONDS = 90.0
 RANK_VARIABLES = ("WHORL_GPU_TEST_RANK", "WHORL_GPU_TEST_SIZE", "WHORL_GPU_TEST_PORT")
 
@@ -47,7 +47,7 @@ def need_module(name: str, why: str) -> ModuleType:
 
 
 def need_torch(why: str) -> ModuleType:
-    """torch, with CUDA and with torch.distributed."""
+    """Returns torch with CUDA and with torch.distributed, or skips."""
     torch = need_module("torch", why)
     if not torch.cuda.is_available():
         skip(f"{why} needs a PyTorch with CUDA; {torch.__version__} has none, or sees no device")
@@ -57,7 +57,7 @@ def need_torch(why: str) -> ModuleType:
 
 
 def libraries() -> list[Path]:
-    """Where libwhorl.so.0 and libnccl.so.2 may be: WHORL_GPU_LIBRARIES (folders), the pack of
+    """Returns the folders that may have libwhorl.so.0 and libnccl.so.2: WHORL_GPU_LIBRARIES (folders), the pack of
     perf/gpu_check.sh, the build."""
     named = os.environ.get("WHORL_GPU_LIBRARIES")
     if named:
@@ -68,7 +68,7 @@ def libraries() -> list[Path]:
 
 
 def need_library(name: str) -> Path:
-    """The first of that name; its dependencies are found, too, once `environment()` is in force."""
+    """Returns the first library of that name; `environment()` makes its dependencies findable, too."""
     for folder in libraries():
         if (folder / name).exists():
             return (folder / name).resolve()
@@ -77,10 +77,10 @@ def need_library(name: str) -> Path:
 
 
 def environment(preload: Path | None = None, **more: str) -> dict[str, str]:
-    """For processes that load the libraries; `preload` goes before all that they are linked with."""
+    """Returns the environment of processes that load the libraries; `preload` precedes all others."""
     folders = [str(folder) for folder in libraries() if folder.exists()]
     try:
-        ctypes.CDLL("libcrypto.so.3")  # what the machine has suits the rest of the process best
+        ctypes.CDLL("libcrypto.so.3")  # the machine's own copy suits the rest of the process best
     except OSError:
         folders.append(str(ROOT / "build" / "gpu_check" / "crypto"))
     known = os.environ.get("LD_LIBRARY_PATH")
@@ -93,7 +93,7 @@ def environment(preload: Path | None = None, **more: str) -> dict[str, str]:
 
 
 def check_loaded(name: str) -> None:
-    """In a process that should have whorl's library of that name: whether it does."""
+    """Fails unless this process has loaded whorl's library of that name."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     loaded = sorted({line.split()[-1] for line in maps.splitlines() if name in line})
     assert "libwhorl" in maps, f"libwhorl is not in this process; {name} is {loaded}"
@@ -104,15 +104,15 @@ def am_rank() -> bool:
 
 
 def rank_and_size() -> tuple[int, int, int]:
-    """And the port that the parent passes."""
+    """Returns rank, size and the port that the parent passes."""
     rank, size, port = (int(os.environ[name]) for name in RANK_VARIABLES)
     return rank, size, port
 
 
 def run_ranks(size: int, arguments: list[str], port: int, surroundings: dict[str, str],
               seconds: float = SECONDS) -> tuple[bool, str]:
-    """Runs this script again as each rank. Whether all did well, and what rank 0 has written. Prints
-    what a rank that fails has written."""
+    """Runs this script again as each rank. Returns whether all succeeded, and rank 0's output. Prints
+    the output of a rank that fails."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder) / f"rank{rank}.txt" for rank in range(size)]
         processes = []
@@ -125,7 +125,7 @@ def run_ranks(size: int, arguments: list[str], port: int, surroundings: dict[str
         deadline = time.monotonic() + seconds
         failed = []
         for rank, process in enumerate(processes):
-            # Once one has failed the others wait for nobody.
+            # After a failure the others get 20 s.
             left = max(0.1, min(deadline - time.monotonic(), 20 if failed else seconds))
             try:
                 code: int | str = process.wait(left)
@@ -143,8 +143,8 @@ def run_ranks(size: int, arguments: list[str], port: int, surroundings: dict[str
 
 def run_parts(parts: list[str], sizes: tuple[int, ...], port: Callable[[], int],
               surroundings: dict[str, str], seconds: float = SECONDS) -> dict[str, bool]:
-    """Runs the parts by one set of ranks for each size; after one that fails, the rest by another
-    set. Says at once what has become of each."""
+    """Runs the parts by one set of ranks for each size; after a failure, the rest by another set.
+    Prints each outcome at once."""
     results = {}
 
     def note(name: str, good: bool) -> None:
@@ -164,7 +164,7 @@ def run_parts(parts: list[str], sizes: tuple[int, ...], port: Callable[[], int],
 
 
 def do_parts(parts: dict[str, Callable[[int, int], None]]) -> None:
-    """In a rank: those that it was started for."""
+    """Runs the parts that this rank was started for."""
     rank, size, _ = rank_and_size()
     for name in choose(parts):
         parts[name](rank, size)
@@ -182,7 +182,7 @@ def finish(results: dict[str, bool]) -> NoReturn:
 
 
 def choose(parts: dict[str, Callable[[int, int], None]]) -> list[str]:
-    """Which of the script's parts its arguments ask for; all, if none."""
+    """Returns the parts that the script's arguments name; all, if none."""
     parser = argparse.ArgumentParser()
     parser.add_argument("part", nargs="*", help=", ".join(parts))
     asked = parser.parse_args().part

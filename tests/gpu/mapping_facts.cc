@@ -1,5 +1,5 @@
-// P7: memory of the driver's virtual memory management. What the driver says of mappings, whether
-// it tells new memory at an old place from the old one, and what other processes get of it.
+// P7: memory of the driver's virtual memory management. What the driver reports of mappings,
+// whether new memory at an old place has a new identity, and what other processes see of it.
 #include <cuda.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ void fill(CUdeviceptr address, unsigned char value) {
   NEED(cuCtxSynchronize());
 }
 
-/// Three units are reserved, two are mapped; what of that does the driver say of the second?
+/// Reserves three units, maps two, and prints what the driver reports of the second.
 void what_is_said() {
   enter();
   const CUdeviceptr begin = reserve(3), second = begin + unit();
@@ -94,7 +94,8 @@ void what_is_said() {
               handle == handles[1] ? "that of cuMemMap" : "ANOTHER ONE");
 }
 
-/// `hold`: with a reference to the old memory.
+/// Maps new memory at the place of old memory; with `hold`, while a reference to the old memory
+/// exists.
 void mapped_anew(bool hold) {
   enter();
   const CUdeviceptr begin = reserve(1);
@@ -145,7 +146,7 @@ int receive(int socket) {
   return fd;
 }
 
-/// Another process has the memory, this one maps it by its descriptor.
+/// Maps memory of another process by its descriptor.
 void mapped_elsewhere() {
   int pair[2];
   char go = 0;

@@ -14,7 +14,7 @@ import machine
 
 
 def meet(rank: int, size: int, port: int, value: Any) -> Any:
-    """Rank 0's value, for all."""
+    """Returns rank 0's value on every rank."""
     if rank == 0:
         with socket.create_server(("127.0.0.1", port)) as server:
             for _ in range(size - 1):
@@ -27,7 +27,7 @@ def meet(rank: int, size: int, port: int, value: Any) -> Any:
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
                 if connection.getsockname() == connection.getpeername():
-                    continue  # rank 0 is not there yet, and the port was this end's by chance
+                    continue  # rank 0 does not listen yet, and this end got the port by chance
                 return pickle.loads(b"".join(iter(lambda: connection.recv(65536), b"")))
         except ConnectionRefusedError:
             assert time.monotonic() < deadline, "rank 0 did not come"
@@ -77,7 +77,7 @@ def communicator(rank: int, size: int) -> None:
 
 
 def one_process(rank: int, size: int) -> None:
-    """All ranks in rank 0's process: one kernel for all."""
+    """Tests all ranks in rank 0's process: one kernel for all."""
     if rank != 0:
         return
     import cupy
@@ -106,8 +106,8 @@ def one_process(rank: int, size: int) -> None:
 
 def cupyx_distributed(rank: int, size: int) -> None:
     import cupy
-    # CuPy asks mpi4py for ranks where it can be imported; without an MPI library that raises what
-    # CuPy does not expect.
+    # CuPy uses mpi4py where it can be imported; without an MPI library that raises an exception which
+    # CuPy does not handle.
     sys.modules["mpi4py"] = None  # type: ignore[assignment]
     try:
         from cupyx import distributed
@@ -132,7 +132,7 @@ PARTS = {"communicator": communicator, "one_process": one_process,
 
 
 def free_ports() -> int:
-    """The first of two that follow each other."""
+    """Returns the first of two consecutive free ports."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))
@@ -161,7 +161,7 @@ def main() -> None:
 
 
 def available(surroundings: dict[str, str]) -> bool:
-    """Asked in a process of its own: the answer is with the library in front."""
+    """Returns whether CuPy has NCCL, from a process of its own that preloads whorl's library."""
     import subprocess
 
     question = "from cupy.cuda import nccl; raise SystemExit(0 if nccl.available else 3)"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """usage: nccl_random.py [PART…]: operations of random kinds, sizes, types, numbers of ranks and
 placements through libnccl.so.2 by ctypes, results compared with numpy bit for bit: the ranks as
-threads, as one thread, in a captured graph, and as processes, also with a graph each; and the 16- and 8-bit floats on the
-device against the host's kernels. WHORL_GPU_TEST_SEED and
-WHORL_GPU_TEST_ROUNDS change what is drawn."""
+threads, as one thread, in a captured graph, and as processes, also with a graph
+each; and the 16- and 8-bit floats on the device against the host's kernels. WHORL_GPU_TEST_SEED and
+WHORL_GPU_TEST_ROUNDS set seed and number of the draws."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def storage(name: str) -> Any:
 
 
 def widen(name: str, array: Any) -> Any:
-    """In the type of the arithmetic."""
+    """Converts to the type of the arithmetic."""
     import numpy as np
 
     if name == "bfloat16":
@@ -48,7 +48,7 @@ def widen(name: str, array: Any) -> Any:
 
 
 def narrow(name: str, array: Any) -> Any:
-    """Rounded once, to the nearest, ties to even."""
+    """Rounds once, to the nearest, ties to even."""
     import numpy as np
 
     if name == "bfloat16":
@@ -58,7 +58,7 @@ def narrow(name: str, array: Any) -> Any:
 
 
 def reduced(name: str, op: int, inputs: list) -> Any:
-    """In the order of the ranks."""
+    """Reduces in the order of the ranks."""
     import numpy as np
 
     function = {SUM: np.add, PROD: np.multiply, MAX: np.maximum, MIN: np.minimum}[op]
@@ -106,7 +106,7 @@ class Draw:
                 f"{self.size} ranks")
 
     def expected(self, rank: int) -> Any:
-        """None where the output is not defined."""
+        """Returns the expected output; None where it is not defined."""
         import numpy as np
 
         if self.kind == "AllGather":
@@ -122,7 +122,7 @@ class Draw:
 
 
 class Part:
-    """A rank's buffers of an operation."""
+    """Buffers of a rank for an operation."""
 
     def __init__(self, cuda: Any, draw: Draw, rank: int, stream: Any) -> None:
         import numpy as np
@@ -238,7 +238,7 @@ def as_threads(size: int) -> None:
         return Draw(size, f"threads {SEED} {turn}", exact=False)
 
     def draw_of(turn: int) -> Draw:
-        """The same for all threads: one of many ranks takes long to make."""
+        """Returns the draw of a turn, shared by all threads, since a draw for many ranks takes long."""
         with lock:
             return drawn(turn)
 
@@ -268,7 +268,7 @@ def as_threads(size: int) -> None:
 
 
 def captured(size: int) -> None:
-    """The streams of all ranks in one graph, which is launched several times with other inputs."""
+    """Captures the streams of all ranks in one graph, and launches it several times with other inputs."""
     from driver import Handle
 
     cuda, nccl = begin()
@@ -313,7 +313,7 @@ def captured(size: int) -> None:
 
 
 def processes_meet(rank: int, size: int) -> tuple:
-    """The driver, the library and a communicator of all processes."""
+    """Returns the driver, the library and a communicator of all processes."""
     from pynccl import Comm, UniqueId
 
     from nccl_cupy import meet
@@ -329,7 +329,7 @@ def processes_meet(rank: int, size: int) -> tuple:
 
 
 def as_process(rank: int, size: int) -> None:
-    """Sums are exact, because another path may add in another order."""
+    """Tests ranks as processes. Sums are exact, because another path may add in another order."""
     cuda, nccl, comm = processes_meet(rank, size)
     streams = [cuda.stream() for _ in range(2)]
     for turn in range(ROUNDS // 2):
@@ -342,7 +342,7 @@ def as_process(rank: int, size: int) -> None:
 
 
 def as_process_with_graph(rank: int, size: int) -> None:
-    """Each process captures a graph and replays it with other inputs, among other operations."""
+    """Tests processes that each replay a graph with other inputs, among other operations."""
     from driver import Handle
 
     cuda, nccl, comm = processes_meet(rank, size)
@@ -378,8 +378,8 @@ def as_process_with_graph(rank: int, size: int) -> None:
 
 
 def narrow_floats(size: int) -> None:
-    """All codes of 16- and 8-bit floats, and sums, products and averages of many pairs of them: the
-    kernels convert by instructions of the device, and have the bits of the same call on host memory."""
+    """Tests all codes of 16- and 8-bit floats, and sums, products and averages of many pairs:
+    the kernels convert by instructions of the device, and give the bits of the same call on host memory."""
     import numpy as np
 
     cuda, nccl = begin()
@@ -398,7 +398,7 @@ def narrow_floats(size: int) -> None:
             for op in operators:
                 neutral = np.full_like(first, one if op == PROD else 0)
                 inputs = [first, second] + [neutral] * (size - 2)
-                for offset in (0, 1):  # of the results, in elements
+                for offset in (0, 1):  # offset of the results, in elements
                     on_host = all_reduced(cuda, nccl, comms, streams, inputs, kind, op)
                     on_device = all_reduced(cuda, nccl, comms, streams, inputs, kind, op, offset)
                     for rank in range(size):
@@ -415,7 +415,7 @@ def narrow_floats(size: int) -> None:
 
 def all_reduced(cuda: Any, nccl: Any, comms: Any, streams: list, inputs: list, kind: int, op: int,
                 offset: int | None = None) -> list:
-    """The results of the ranks, out of place; on the device if there is an `offset`."""
+    """Returns the results of the ranks, out of place; on the device if there is an `offset`."""
     import numpy as np
 
     from driver import Buffer

@@ -1,5 +1,5 @@
-"""What a process group on one shared GPU must do, whatever its backend: run by nccl_torch.py on
-PyTorch's ProcessGroupNCCL, and by backend_torch.py on whorl's own."""
+"""Tests of a process group on one shared GPU, for any backend: nccl_torch.py runs them on PyTorch's
+ProcessGroupNCCL, backend_torch.py on whorl's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _stores: list[dist.TCPStore] = []
 
 
 def new_store() -> int:
-    """In the parent: the port of a store for the next ranks."""
+    """Makes a store for the next ranks, in the parent, and returns its port."""
     _stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
     return _stores[-1].port
 
@@ -31,7 +31,7 @@ def begin(backend: str, rank: int, size: int, port: int) -> None:
 
 
 def values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Small whole numbers: sums of them are exact in every type."""
+    """Returns small whole numbers, whose sums are exact in every type."""
     return ((torch.arange(count, device=DEVICE) * 5 + rank * 3) % 7).to(dtype)
 
 
@@ -121,7 +121,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, size: i
 
 
 def reference() -> nn.Module:
-    """The same steps by one process, with the whole batch."""
+    """Trains the same steps in one process, with the whole batch."""
     model = network()
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), 0, 1)
     return model

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Installs a build below a temporary folder, then builds and runs a C and a C++ program against it,
-the way a user would: by pkg-config or by CMake. Nothing of the source tree is on their paths."""
+as a user would: by pkg-config or by CMake. Their paths contain no folder of the source tree."""
 import argparse
 import json
 import os

@@ -1,4 +1,4 @@
-// The C API from C++, with a header that needs no `extern "C"` around it.
+// Uses the C API from C++: the header needs no `extern "C"` around it.
 #include <whorl/whorl.h>
 
 #include <cstdio>

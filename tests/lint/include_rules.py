@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom. Each room of the house sees only the rooms named here; see docs/hacking.md."""
+"""Rules of includes: each room may include only the rooms named here; see docs/hacking.md."""
 import re
 import sys
 
@@ -7,7 +7,7 @@ from sources import SUFFIXES, read, tracked
 
 
 def rooms(text):
-    """The set of rooms that `text` names; a bare name is a folder of src/."""
+    """Returns the set of rooms that `text` names; a bare name is a folder of src/."""
     outside = {"include", "topology", "algorithms", "transports", "bindings", "perf", "examples"}
     return {name if name.split("/")[0] in outside else "src/" + name for name in text.split()}
 
@@ -32,7 +32,7 @@ ROOMS = {
     "src/engine": (rooms("base kernels schedule algorithms transports exec tuning"), {"fmt"}),
     "src/device": (rooms("base kernels schedule algorithms memory node gpu exec tuning engine"),
                    {"fmt", "cuda"}),
-    "src/comm": (rooms("base include net memory kernels algorithms topology transports bootstrap "
+    "src/comm": (rooms("base include net node memory kernels algorithms topology transports bootstrap "
                        "exec tuning engine device"), {"fmt"}),
     "src/api": (rooms("base include memory bootstrap engine device comm"), {"fmt"}),
     "bindings": (rooms("include"), None),
@@ -45,7 +45,7 @@ ROOMS = {
               {"fmt", "nlohmann", "CLI"}),
     "tests": (None, None),
 }
-# Single headers that a room may include besides.
+# Single headers that a room may include in addition.
 HEADERS = {
     "src/exec": {"transports/endpoint.h"},
     "algorithms": {"topology/graph.h"},
@@ -57,14 +57,14 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
 def room_of(path):
-    """The room that a file of the repository lies in."""
+    """Returns the room of a file of the repository."""
     parts = str(path).split("/")
     two = "/".join(parts[:2])
     return two if parts[0] == "src" or two in ROOMS else parts[0]
 
 
 def resolve(name, exists):
-    """The file of the repository that `#include "name"` means, or None."""
+    """Returns the file of the repository that `#include "name"` means, or None."""
     for prefix in ("", "src/", "include/"):
         if exists(prefix + name):
             return prefix + name
@@ -72,7 +72,7 @@ def resolve(name, exists):
 
 
 def violations(path, text, exists):
-    """Sentences about the includes of one file that its room does not allow."""
+    """Returns sentences about the includes of one file that its room does not allow."""
     room = room_of(path)
     seen, libraries = ROOMS.get(room, (None, None))
     for match in INCLUDE.finditer(text):

@@ -8,8 +8,10 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import count_tests  # noqa: E402
+from comment_rules import violations as comment_violations  # noqa: E402
 from include_rules import violations  # noqa: E402
 from source_rules import code_violations, text_violations  # noqa: E402
+from transport_pages import problems, virtuals  # noqa: E402
 
 FILES = {"src/base/status.h", "src/schedule/schedule.h", "src/api/group.h", "src/exec/plan.h",
          "transports/transport.h", "transports/endpoint.h", "transports/tcp/wire.h",
@@ -57,6 +59,35 @@ class IncludeRules(unittest.TestCase):
                       includes("src/schedule/a.cc", '#include "api/group.h"')[0])
 
 
+class TransportPages(unittest.TestCase):
+    HEADER = """
+class Endpoint {
+  virtual ~Endpoint() = default;
+  /// virtual void commented() = 0;
+  virtual void commit(int bytes,
+                      int number) noexcept = 0;
+  virtual bool flushed() noexcept { return true; }
+};
+"""
+    PAGE = """
+### What an `Endpoint` must have
+| call | contract |
+|---|---|
+| `commit()` | as `other()` |
+### What an `Endpoint` may have
+| `flushed()` | |
+"""
+
+    def found(self, page):
+        return list(problems(page, {"Endpoint": virtuals(self.HEADER, "Endpoint")}))
+
+    def test_the_page_must_list_what_the_header_declares(self):
+        self.assertEqual(virtuals(self.HEADER, "Endpoint"), ({"commit"}, {"flushed"}))
+        self.assertEqual(self.found(self.PAGE), [])
+        self.assertEqual(len(self.found(self.PAGE.replace("| `commit()`", "| `send()`"))), 2)
+        self.assertEqual(len(self.found(self.PAGE.replace("may have", "can"))), 1)
+
+
 class SourceRules(unittest.TestCase):
     def test_waits(self):
         for bad in ["while (flag.load() == 0) {}", "while (!p->load(std::memory_order_acquire)) ;",
@@ -85,6 +116,47 @@ class SourceRules(unittest.TestCase):
         self.assertEqual(len(list(text_violations(path, "\n" * 601))), 1)
         self.assertEqual(len(list(text_violations(path, "// TO" "DO later\n"))), 1)
         self.assertEqual(list(text_violations(path, "int TODO_list;\n")), [])
+
+
+class CommentRules(unittest.TestCase):
+    def found(self, text):
+        return list(comment_violations(pathlib.PurePath("src/comm/x.h"), text))
+
+    def test_functions_begin_with_verbs(self):
+        for good in ["/// Returns the rank.\nint rank();", "/// Whether it runs.\nbool runs() const;",
+                     "/// Moves data,\n/// the bytes of all ranks.\nvoid move();",
+                     "/// Compares `a` and `b`.\ntemplate <class T>\nbool operator==(T a, T b);",
+                     "int error() const; ///< returns −errno after a failure",
+                     "/// @name Collectives\nvoid f();"]:
+            self.assertEqual(self.found(good), [], good)
+        for bad in ["/// The rank.\nint rank();", "/// Kernels of a device.\nint f();",
+                    "/// As f(), but faster.\nvoid g();", "/// kDone: nothing is left.\nProgress h();",
+                    "/// `bytes` are sent.\n[[nodiscard]] std::vector<int> send(int bytes);",
+                    "/// Bytes per rank.\nauto operator->() const { return f_; }",
+                    "int error() const; ///< −errno after a failure", "int f(); ///< never blocks"]:
+            self.assertEqual(len(self.found(bad)), 1, bad)
+
+    def test_the_rest_begins_with_nouns(self):
+        for good in ["/// The ranks of a host.\nclass Node {", "int count = 0; ///< number of ranks",
+                     "/// One rank's part.\nstruct Part {", "bool set; ///< whether a value was given",
+                     "/// Function that reads a value.\nusing Read = std::function<int(int)>;",
+                     "/// Returns a value.\nstd::function<int(int)> read;",
+                     "Fd fd_{open(1)}; ///< descriptor of the file", "  kNone, ///< no rank"]:
+            self.assertEqual(self.found(good), [], good)
+        for bad in ["/// Holds the ranks of a host.\nclass Node {", "int count = 0; ///< of the ranks",
+                    "/// What a rank knows.\nstruct Part {", "bool set; ///< that a value was given",
+                    "/// One that waits.\nclass Waiter;", "  kNone, ///< it has no rank",
+                    "/// By which a rank is known.\nusing Name = std::string;"]:
+            self.assertEqual(len(self.found(bad)), 1, bad)
+
+    def test_no_sentence_begins_with_a_pronoun(self):
+        self.assertEqual(self.found("/// Returns a rank. The rank is positive.\nint f();"), [])
+        self.assertEqual(len(self.found("/// Returns a rank. It is positive.\nint f();")), 1)
+        self.assertEqual(len(self.found("/// Set of ranks. Those of a host\n/// are first.\nclass S;")), 1)
+
+    def test_message_names_line_and_sentence(self):
+        message, = self.found("int a;\n\n/// Whose rank it is. More.\nint b;\n")
+        self.assertTrue(message.startswith('src/comm/x.h:3: the comment "Whose rank it is." begins with'))
 
 
 class CountTests(unittest.TestCase):

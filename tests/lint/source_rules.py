@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Rules that a reader could check but a machine does not forget: waiting, system calls, length,
-words. A line that has to break the wait or the system-call rule says why in a comment on it or
-on the line above: `// lint: REASON`."""
+"""Rules about the text of sources: waiting, system calls, length, words. A line that has to break the
+wait or the system-call rule has a comment with the reason, on it or on the line above:
+`// lint: REASON`."""
 import re
 import sys
 
@@ -12,14 +12,13 @@ MAY_WAIT = {"src/base/wait.h", "src/base/wait.cc"}
 MAY_CALL_SYSTEM = {"src/base/system.h", "src/base/system.cc"}
 WARN_LINES, FAIL_LINES = 350, 600
 
-# Loops on what another thread changes, and sleeping; the first group is searched in the condition
-# of a loop, the second anywhere.
+# Loops on values that another thread changes, and sleeping; the first pattern is searched in the
+# condition of a loop, the second anywhere.
 LOOP = re.compile(r"\b(?:while|for)\s*\(")
 ATOMIC_READ = re.compile(r"(?:\.|->)(?:load|test)\s*\(|\b__atomic_load")
 SLEEP = re.compile(r"\bstd::this_thread::|\.wait\s*\(\s*[\w:]*memory_order|\bstd::atomic_wait")
 
-# System calls that System has: forbidden as `::name(`; those whose name cannot be anything else
-# also without the colons.
+# System calls that System has: forbidden as `::name(`; unambiguous names also without the colons.
 SYSTEM = ("memfd_create ftruncate fallocate mmap munmap pidfd_open close socket bind listen accept "
           "accept4 connect getsockname setsockopt getsockopt sendmsg recvmsg send recv sendto "
           "recvfrom read write shutdown poll ppoll epoll_create1 epoll_ctl epoll_wait epoll_pwait "
@@ -35,8 +34,8 @@ BANNED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
 
 def condition(code, start):
-    """The text between the parentheses that open at `start`; for `for`, only the condition, and
-    nothing if there is a step, because then the loop counts."""
+    """Returns the text between the parentheses that open at `start`; for `for`, only the condition,
+    or "" if there is a step, because then the loop counts."""
     depth = 0
     for end in range(start, len(code)):
         depth += {"(": 1, ")": -1}.get(code[end], 0)
@@ -54,7 +53,7 @@ def excused(text, line):
 
 
 def code_violations(path, text):
-    """Sentences about waits and system calls in one C++ file of the library."""
+    """Returns sentences about waits and system calls in one C++ file of the library."""
     code = blank_comments(text)
 
     def say(position, what, rule):
@@ -79,7 +78,7 @@ def code_violations(path, text):
 
 
 def text_violations(path, text):
-    """Sentences about length and words in one file."""
+    """Returns sentences about length and words in one file."""
     lines = text.count("\n")
     if path.suffix in SUFFIXES and lines > FAIL_LINES:
         yield f"{path}: {lines} lines; the rule: at most {FAIL_LINES}, split the file by concern"

@@ -1,4 +1,4 @@
-"""What the lint tests share: the source files of the repository, without comments if wanted."""
+"""Source files of the repository for the lint tests, without comments if wanted."""
 import pathlib
 import re
 import shutil
@@ -10,7 +10,7 @@ TEXT_SUFFIXES = SUFFIXES | {".py", ".sh", ".md", ".build", ".txt", ".in"}
 
 
 def tracked(suffixes, root=ROOT):
-    """Paths, relative to the root, of the files with these suffixes; tracked ones if git is there."""
+    """Returns paths, relative to the root, of the files with these suffixes; with git, tracked ones."""
     names = []
     if shutil.which("git"):
         listing = subprocess.run(["git", "-C", root, "ls-files", "-z", "-co", "--exclude-standard"],
@@ -31,14 +31,14 @@ _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])
 
 
 def blank_comments(text):
-    """The text with comments and the insides of string literals turned into spaces; lines stay."""
+    """Returns the text with comments and insides of string literals as spaces; lines stay."""
 
     def blank(match):
         token = match.group()
         if token[0] == '"':
             return '"' + " " * (len(token) - 2) + '"'
         if token[0] == "'":
-            # A digit separator (65'536) is no character literal.
+            # A digit separator (65'536) is not a character literal.
             return token if match.start() and text[match.start() - 1].isalnum() else "' '"
         return re.sub(r"[^\n]", " ", token)
 

@@ -1,4 +1,4 @@
-// Prints what a compiler knows about NCCL's ABI, one fact in a line: types of functions, values of
+// Prints a compiler's facts about NCCL's ABI, one per line: types of functions, values of
 // enumerators, sizes and offsets. Built once with the declarations of this project and, where it is
 // installed, once with NVIDIA's header; abi_test.py compares.
 #ifdef WHORL_NCCL_REFERENCE
@@ -38,7 +38,7 @@ void functions() {
 
 #if !defined(WHORL_NCCL_REFERENCE) || defined(WHORL_NCCL_REFERENCE_DEVICE)
 void device() {
-  // The others are overloaded for kernels or not declared in every release.
+  // The other functions are overloaded for kernels or not declared in every release.
   TYPE(ncclDevCommCreate), TYPE(ncclDevCommDestroy);
   TYPE(ncclLLA2ACalcSlots), TYPE(ncclLLA2ACreateRequirement);
   TYPE(ncclLsaBarrierCreateRequirement), TYPE(ncclGinBarrierCreateRequirement);

@@ -8,13 +8,13 @@ import subprocess
 import sys
 
 SKIPPED = 77
-# What a later release than ours may change: it counts further, and its options grow.
+# Facts that a later release than ours may change: numbers of values, and sizes of options.
 MAY_GROW = {"value NCCL_VERSION_CODE", "value ncclNumResults", "size ncclConfig_t",
             "size ncclCommProperties"}
 
 
 def facts(program: str) -> dict[str, str]:
-    """What the program prints, by name."""
+    """Returns the program's facts by name."""
     text = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     # The tags of options contain the release.
     text = re.sub(r"\d{2}(nccl[A-Za-z]*Config)_v\d{5}", r"\1", text)
@@ -22,7 +22,7 @@ def facts(program: str) -> dict[str, str]:
 
 
 def compare(ours: dict[str, str], reference: dict[str, str], declared: set[str]) -> list[str]:
-    """Sentences about what differs."""
+    """Returns sentences about the differences."""
     later = int(reference["value NCCL_VERSION_CODE"]) > int(ours["value NCCL_VERSION_CODE"])
     problems = []
     for name, value in reference.items():

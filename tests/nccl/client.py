@@ -35,7 +35,7 @@ from rank import (
 
 
 def every_type_and_operator(self: Rank) -> None:
-    """AllReduce, Reduce, ReduceScatter of every datatype with every operator, also in place."""
+    """Tests AllReduce, Reduce, ReduceScatter of every datatype with every operator, also in place."""
     count = 24
     for element in TYPES:
         for op in (SUM, PROD, MAX, MIN, AVG):
@@ -62,7 +62,7 @@ def every_type_and_operator(self: Rank) -> None:
 
 
 def data_movement(self: Rank) -> None:
-    """AllGather, Broadcast, Bcast, AlltoAll, Gather, Scatter of every datatype."""
+    """Tests AllGather, Broadcast, Bcast, AlltoAll, Gather, Scatter of every datatype."""
     count = 5
     for element in TYPES:
         name, size = element.name, element.size
@@ -101,7 +101,7 @@ def data_movement(self: Rank) -> None:
 
 
 def groups_and_transfers(self: Rank) -> None:
-    """A ring of sends and receives, nested groups, an all-gather of unequal parts, streams."""
+    """Tests a ring of sends and receives, nested groups, an all-gather of unequal parts, streams."""
     nccl, element, length = self.nccl, FLOAT32, 100_000
     right, left = (self.rank + 1) % RANKS, (self.rank - 1) % RANKS
     sent, out = buffer(element, [self.rank] * length), buffer(element, [0] * length)
@@ -113,7 +113,7 @@ def groups_and_transfers(self: Rank) -> None:
     expect(element.decode(out.raw[:8]), [0.0, 0.0], "an inner end of a group issues nothing")
     nccl.ncclGroupEnd()
     expect(element.decode(out.raw), [float(left)] * length, "ring")
-    # Outside a group the order makes it possible.
+    # Without a group, the order of the calls avoids a deadlock.
     token = buffer(element, [7])
     if self.rank == 0:
         nccl.ncclSend(token, 1, element.number, 1, self.comm, None)
@@ -145,7 +145,7 @@ def groups_and_transfers(self: Rank) -> None:
 
 
 def operators_and_memory(self: Rank) -> None:
-    """PreMulSum, ncclMemAlloc, registrations, windows."""
+    """Tests PreMulSum, ncclMemAlloc, registrations, windows."""
     nccl, op = self.nccl, ctypes.c_int()
     scalar = ctypes.c_float(self.rank + 1)
     nccl.ncclRedOpCreatePreMulSum(ctypes.byref(op), ctypes.byref(scalar), FLOAT32.number, 1,
@@ -179,7 +179,7 @@ def operators_and_memory(self: Rank) -> None:
 
 
 def more_communicators(self: Rank) -> None:
-    """Split, shrink, grow, several ids, nonblocking creation, finalize."""
+    """Tests split, shrink, grow, several ids, nonblocking creation, finalize."""
     nccl, child = self.nccl, Comm()
     config = Config(commName=b"halves", netName=b"Socket", maxCTAs=64)
     nccl.ncclCommSplit(self.comm, self.rank % 2, -self.rank, ctypes.byref(child),
@@ -243,7 +243,7 @@ def more_communicators(self: Rank) -> None:
 
 
 def errors(self: Rank) -> None:
-    """Wrong arguments have no effect and a sentence; a wrong call in a group stops the group."""
+    """Tests that wrong arguments give a sentence and no effect, and stop a group."""
     nccl, data, out = self.nccl, buffer(FLOAT32, [1]), buffer(FLOAT32, [0])
 
     def call(count: int = 1, element: int = 7, op: int = SUM, comm: Comm | None = self.comm) -> None:
@@ -279,7 +279,7 @@ def errors(self: Rank) -> None:
         config = Config(**options)
         fails(INVALID_ARGUMENT, lambda config=config: nccl.ncclCommSplit(
             self.comm, 0, 0, ctypes.byref(child), ctypes.byref(config)), "config")
-    # Older and newer programs: a structure that ends early, and one that goes on.
+    # Older and newer programs: a shorter structure, and a longer one.
     longer = (ctypes.c_char * 256)()
     ctypes.memmove(longer, ctypes.byref(Config(size=256)), ctypes.sizeof(Config))
     for config in (ctypes.cast(longer, ctypes.POINTER(Config)),
@@ -293,7 +293,7 @@ def errors(self: Rank) -> None:
 
 
 def abort(self: Rank) -> None:
-    """Rank 3 aborts while the others wait for it: they get an error, and their next steps end."""
+    """Tests an abort by rank 3 while the others wait for it: they get an error, and do not hang."""
     nccl = self.nccl
     expect(self.all_reduce([1]), [4.0], "before the abort")
     if self.rank == 3:
@@ -321,7 +321,7 @@ SCENARIOS = {scenario.__name__: scenario
 
 
 def work(rank: int, folder: pathlib.Path, scenario: str) -> None:
-    """What the process of one rank does."""
+    """Runs a scenario as the process of one rank."""
     self = Rank(rank, folder)
     SCENARIOS[scenario](self)
     if scenario != "abort":
@@ -329,7 +329,7 @@ def work(rank: int, folder: pathlib.Path, scenario: str) -> None:
 
 
 def launch(library: pathlib.Path, scenario: str) -> int:
-    """Runs the ranks; the worst exit status."""
+    """Runs the ranks; returns the worst exit status."""
     environment = {**os.environ, "VLLM_NCCL_SO_PATH": str(library)}
     with tempfile.TemporaryDirectory() as folder:
         ranks = [subprocess.Popen([sys.executable, __file__, str(library), scenario, "--rank",
@@ -349,7 +349,7 @@ def launch(library: pathlib.Path, scenario: str) -> int:
 
 
 def main() -> int:
-    """Launches or, with --rank, is a rank."""
+    """Launches the ranks or, with --rank, runs one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("library", type=pathlib.Path)
     parser.add_argument("scenario", nargs="?", choices=SCENARIOS)

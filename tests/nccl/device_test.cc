@@ -1,4 +1,4 @@
-// libnccl.so.2 on memory of a (pretended) device, see tests/support/fake_cuda.
+// Tests of libnccl.so.2 on memory of a (pretended) device, see tests/support/fake_cuda.
 #include "tests/support/device.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ cudaStream_t runtime(CUstream stream) { return reinterpret_cast<cudaStream_t>(st
 class World {
  public:
   explicit World(int nranks) : comms_(static_cast<std::size_t>(nranks)) {
-    const std::vector<int> devices(comms_.size(), 0); // all on one, which NCCL refuses
+    const std::vector<int> devices(comms_.size(), 0); // all ranks on one device, which NCCL refuses
     EXPECT_EQ(ncclCommInitAll(comms_.data(), nranks, devices.data()), ncclSuccess)
         << ncclGetLastError(nullptr);
   }
@@ -91,7 +91,7 @@ TEST(NcclDevice, OfACommunicatorIsThatOfItsCreation) {
     EXPECT_EQ(device_of(comm), expected);
     EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
   };
-  std::thread(alone, -1).join(); // no context is current there
+  std::thread(alone, -1).join(); // in a thread without a current context
   const DeviceContext context;
   alone(0);
 }

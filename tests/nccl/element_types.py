@@ -1,10 +1,10 @@
-"""NCCL's datatypes in plain Python: lists of numbers to bytes and back."""
+"""NCCL's datatypes in plain Python: conversion of lists of numbers to bytes and back."""
 import struct
 from dataclasses import dataclass
 
 
 def _small_float(exponent_bits: int, mantissa_bits: int, bias: int) -> dict[int, float]:
-    """Code to value of the finite numbers of an 8-bit floating type."""
+    """Returns {code: value} of the finite numbers of an 8-bit floating type."""
     table = {}
     for code in range(256):
         sign = -1.0 if code & 0x80 else 1.0
@@ -34,11 +34,11 @@ class ElementType:
 
     @property
     def integer(self) -> bool:
-        """Whether it is an integer type."""
+        """Returns whether it is an integer type."""
         return self.number < 6
 
     def encode(self, values: list) -> bytes:
-        """The elements as they lie in memory."""
+        """Returns the elements as they lie in memory."""
         if self.format:
             return struct.pack(f"<{len(values)}{self.format}", *values)
         if self.name == "bfloat16":
@@ -46,7 +46,7 @@ class ElementType:
         return bytes(_CODES[self.number][float(value)] for value in values)
 
     def decode(self, data: bytes) -> list:
-        """The inverse."""
+        """Returns the numbers of elements in memory."""
         if self.format:
             return list(struct.unpack(f"<{len(data) // self.size}{self.format}", data))
         if self.name == "bfloat16":

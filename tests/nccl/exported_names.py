@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""usage: exported_names.py LIBRARY [REFERENCE]: what the dynamic linker sees of libnccl.so.2.
+"""usage: exported_names.py LIBRARY [REFERENCE]: checks the dynamic symbols of libnccl.so.2.
 
-The soname, every function of functions.def as a weak ncclX and a strong pncclX at one address, no
-symbol versions, nothing else. With NVIDIA's library as REFERENCE also every name that it has."""
+Expects the soname, every function of functions.def as a weak ncclX and a strong pncclX at one address,
+no symbol versions, no other names; with NVIDIA's library as REFERENCE also every name that it has."""
 import pathlib
 import re
 import subprocess
@@ -12,18 +12,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def output(*command: str) -> str:
-    """What a program prints."""
+    """Returns the output of a program."""
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def symbols_of(library: str) -> dict[str, tuple[str, str]]:
-    """Address and kind of every name."""
+    """Returns address and kind of every name."""
     lines = output("nm", "--dynamic", "--defined-only", library).splitlines()
     return {name: (address, kind) for address, kind, name in map(str.split, lines)}
 
 
 def missing(library: str, reference: str) -> list[str]:
-    """Sentences about names that only the reference has."""
+    """Returns sentences about names that only the reference has."""
     there = {name for name in symbols_of(reference) if re.match(r"p?nccl[A-Z]", name)}
     if len(there) < 80:
         return [f"{reference} exports only {len(there)} names of NCCL"]
@@ -32,7 +32,7 @@ def missing(library: str, reference: str) -> list[str]:
 
 
 def problems_of(library: str) -> list[str]:
-    """Sentences about what is wrong with the library."""
+    """Returns sentences about errors of the library."""
     listed = (ROOT / "bindings/nccl/functions.def").read_text(encoding="utf-8")
     entries = re.findall(r"^(WHORL_NCCL\w*)\([^,]*, (nccl\w+),", listed, re.M)
     names = [name for _, name in entries]

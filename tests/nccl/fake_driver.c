@@ -1,5 +1,5 @@
-// Stands for the CUDA driver where there is none: what libnccl.so.2 asks it. One range of addresses
-// is the device's.
+// Substitute for the CUDA driver with the functions that libnccl.so.2 calls. One range of addresses
+// is device memory.
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,12 +19,17 @@ void fakeSetStreams(int context, int result) {
 void fakeSetPointerError(int code) { pointer_error = code; }
 int fakeSynchronized(void) { return synchronized; }
 
-int cuPointerGetAttribute(void* data, int attribute, unsigned long long pointer) {
-  enum { kMemoryType = 2, kIsManaged = 8, kDevice = 2, kInvalidValue = 1 };
+// Like the driver, succeeds for addresses that it does not know, with zeros.
+int cuPointerGetAttributes(unsigned count, int* attributes, void** values,
+                           unsigned long long pointer) {
+  enum { kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9, kDevice = 2 };
+  const int known = pointer >= device_begin && pointer < device_end;
   if (pointer_error != 0) return pointer_error;
-  if (pointer < device_begin || pointer >= device_end) return kInvalidValue;
-  if (attribute == kMemoryType) *(unsigned*)data = kDevice;
-  if (attribute == kIsManaged) *(unsigned*)data = managed;
+  for (unsigned i = 0; i < count; ++i) {
+    if (attributes[i] == kMemoryType) *(unsigned*)values[i] = known ? kDevice : 0;
+    if (attributes[i] == kIsManaged) *(unsigned*)values[i] = known ? managed : 0;
+    if (attributes[i] == kDeviceOrdinal) *(int*)values[i] = known ? 0 : -2;
+  }
   return 0;
 }
 

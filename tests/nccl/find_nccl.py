@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Where NVIDIA's NCCL lies on this machine: three lines, empty where there is none.
+"""Prints the places of NVIDIA's NCCL on this machine: three lines, empty where there is none.
 
 The folder of nccl.h, the folder of cuda_runtime.h, the path of libnccl.so.2. NCCL_HOME and CUDA_HOME
-are looked at first, then the usual folders and the Python packages."""
+are searched first, then the usual folders and the Python packages."""
 import os
 import pathlib
 import site
@@ -14,7 +14,7 @@ usual = [pathlib.Path(folder) for folder in ("/usr/local/cuda", "/usr/local", "/
 
 
 def first(roots: list[pathlib.Path], *patterns: str) -> pathlib.Path | None:
-    """The first file below one of the roots."""
+    """Returns the first file below one of the roots."""
     for root in roots:
         for pattern in patterns:
             for found in sorted(root.glob(pattern)) if root.is_dir() else []:
@@ -23,7 +23,7 @@ def first(roots: list[pathlib.Path], *patterns: str) -> pathlib.Path | None:
 
 
 def from_environment(name: str) -> list[pathlib.Path]:
-    """The folder that a variable names, if it does."""
+    """Returns the folder that a variable names, if it is set."""
     return [pathlib.Path(os.environ[name])] if os.environ.get(name) else []
 
 

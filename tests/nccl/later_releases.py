@@ -1,4 +1,4 @@
-"""Scenarios of client.py with functions that NCCL has had since release 2.32."""
+"""Scenarios of client.py with functions that NCCL has since release 2.32."""
 import ctypes
 import itertools
 
@@ -8,7 +8,7 @@ from rank import INVALID_ARGUMENT, INVALID_USAGE, RANKS, SUM, Rank, buffer, expe
 
 
 def options_of_calls(self: Rank) -> None:
-    """Every collective with options of its own: those that are ignored, and those that are refused."""
+    """Tests every collective with options of its own: ignored ones and refused ones."""
     nccl, ranks, length = self.nccl, range(RANKS), 256
     mine, whole = [self.rank * RANKS + i for i in ranks], list(range(RANKS * RANKS))
     columns = [sum(whole[i::RANKS]) for i in ranks]
@@ -60,7 +60,7 @@ def options_of_calls(self: Rank) -> None:
 
 
 def device_api_and_encryption(self: Rank) -> None:
-    """What newer releases ask about devices and encryption is answered, or refused with the remedy."""
+    """Tests newer functions about devices and encryption: they answer, or refuse with the remedy."""
     nccl = self.nccl
 
     def team(name: str, *arguments: object) -> tuple[int, int, int]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""usage: loading_test.py BUILD: the ways to have a program load the installed library.
+"""usage: loading_test.py BUILD: tests the ways to make a program load the installed library.
 
-Programs are built here against a decoy, a libnccl.so.2 of release 1 that does nothing."""
+Programs are built here against a decoy, a libnccl.so.2 of release 1 with empty functions."""
 import os
 import pathlib
 import re
@@ -32,7 +32,7 @@ int main(void) {
 
 
 def build_program(folder: pathlib.Path, search: list[str]) -> pathlib.Path:
-    """A program linked with the decoy; `search` is how it looks for it."""
+    """Builds a program linked with the decoy; `search` is its library search path."""
     decoy = folder / "decoy"
     decoy.mkdir(exist_ok=True)
     (folder / "decoy.c").write_text(DECOY_SOURCE, encoding="utf-8")
@@ -46,7 +46,7 @@ def build_program(folder: pathlib.Path, search: list[str]) -> pathlib.Path:
 
 
 def main() -> int:
-    """Installs, then tries each way."""
+    """Installs, then tests each way."""
     build = pathlib.Path(sys.argv[1])
     if shutil.which("cc") is None:
         print("SKIPPED: there is no cc (apt-get install gcc)")
@@ -74,7 +74,7 @@ def main() -> int:
                 ("RPATH beats LD_LIBRARY_PATH", wheel, {"LD_LIBRARY_PATH": ours}, DECOY),
                 ("LD_PRELOAD beats RPATH", wheel, {"LD_PRELOAD": str(library)}, OURS)]
         problems = []
-        # Meson names its own folders there for every test.
+        # Meson sets LD_LIBRARY_PATH to its own folders for every test.
         clean = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
         for way, program, variables, wanted in ways:
             done = subprocess.run([program], env={**clean, **variables}, text=True,

@@ -1,5 +1,5 @@
-// Calls that are refused where there is no memory for a sentence: the result is the same, and
-// nothing is thrown out of the library.
+// Tests of refused calls without memory for a sentence: the result is the same, and no exception
+// leaves the library.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -33,7 +33,7 @@ void* operator new(std::size_t bytes) {
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-/// Makes the call without memory.
+/// Makes the call without memory, and checks its result.
 #define EXPECT_REFUSED(expected, call)   \
   do {                                   \
     exhausted = true;                    \
@@ -67,13 +67,13 @@ int main() {
   EXPECT_REFUSED(ncclSystemError, ncclCommWindowDeregister(comm, window));
   EXPECT_REFUSED(ncclInvalidUsage, ncclSignal(0, 0, 0, 0, comm, nullptr));
 
-  // In a group, which reports the first one when it ends.
+  // A group reports the first error when it ends.
   if (ncclGroupStart() != ncclSuccess) return 1;
   EXPECT_REFUSED(ncclInvalidArgument, all_reduce(kNoType, ncclSum));
   EXPECT_REFUSED(ncclInvalidArgument, all_reduce(ncclInt, kNoOperator));
   EXPECT_REFUSED(ncclInvalidArgument, ncclGroupEnd());
 
-  // A call that is good but for the memory: the group does nothing.
+  // A valid call that fails for lack of memory: the group issues nothing.
   ncclComm_t alone = nullptr;
   if (ncclCommInitAll(&alone, 1, nullptr) != ncclSuccess) return 1;
   data = 5;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: places_test.py LIBRARY DRIVER: what happens to device memory and streams.
+"""usage: places_test.py LIBRARY DRIVER: tests calls with device memory and streams.
 
 DRIVER is a library that stands for libcuda.so.1, see fake_driver.c."""
 import ctypes
@@ -12,7 +12,7 @@ UNHANDLED_CUDA_ERROR = 1
 
 
 def main() -> None:
-    """One rank is enough."""
+    """Tests with one rank, which is enough."""
     driver = ctypes.CDLL(sys.argv[2])
     driver.fakeSetDeviceMemory.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     nccl, comm, unique_id = Library(sys.argv[1]), Comm(), UniqueId()

@@ -1,6 +1,6 @@
 // A C program written for NCCL: ranks as processes, as communicators of one thread, as threads. It
-// watches its own calls the way that profilers do, by defining a function of the library and
-// calling the one with a p in front.
+// intercepts its own calls as profilers do, by defining a function of the library and calling the
+// one with a p in front.
 #define _GNU_SOURCE
 #ifdef WHORL_NCCL_REFERENCE
 #include <nccl.h>
@@ -53,7 +53,7 @@ static void fill(float* in, int rank) {
   for (int i = 0; i < kCount; ++i) in[i] = (float)(i + rank);
 }
 
-// All ranks of a job that was started by a launcher: one process each.
+// Shared memory of the ranks of a job with one process each, as a launcher starts them.
 struct meeting {
   ncclUniqueId id;
   atomic_int ready;
@@ -81,14 +81,14 @@ static void one_of_many_processes(struct meeting* meeting, int rank) {
   fill(in, rank);
   NCCL_CHECK(ncclAllReduce(in, out, kCount, ncclFloat, ncclSum, comm, NULL));
   check_sum(out);
-  // Reduce-scatter and all-gather, each in place, are the same.
+  // Reduce-scatter and all-gather, each in place, give the same.
   const size_t block = kCount / kRanks;
   NCCL_CHECK(
       ncclReduceScatter(in, in + (size_t)rank * block, block, ncclFloat, ncclSum, comm, NULL));
   NCCL_CHECK(ncclAllGather(in + (size_t)rank * block, in, block, ncclFloat, comm, NULL));
   check_sum(in);
 
-  // Everyone sends to everyone.
+  // Each rank sends to each rank.
   int sent[kRanks], received[kRanks];
   NCCL_CHECK(ncclGroupStart());
   for (int peer = 0; peer < kRanks; ++peer) {
@@ -103,7 +103,7 @@ static void one_of_many_processes(struct meeting* meeting, int rank) {
   REQUIRE(watched == 1);
 }
 
-// Rank 0 makes the id, or the parent before it forks.
+// Runs ranks as processes; rank 0 makes the id, or the parent before it forks.
 static void processes(int by_parent) {
   struct meeting* meeting =
       mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -125,7 +125,7 @@ static void processes(int by_parent) {
   munmap(meeting, sizeof *meeting);
 }
 
-// All ranks in this thread; groups make their calls meet.
+// Runs all ranks in this thread; groups let their calls meet.
 static void one_thread(int by_id) {
   static float in[kRanks][kCount], out[kRanks][kCount];
   ncclComm_t comms[kRanks];
@@ -152,7 +152,7 @@ static void one_thread(int by_id) {
   NCCL_CHECK(ncclGroupEnd());
   for (int rank = 0; rank < kRanks; ++rank) check_sum(out[rank]);
 
-  // Part of the ranks goes on alone.
+  // A part of the ranks continues alone.
   ncclComm_t smaller[kRanks - 1];
   int leaves[] = {1};
   NCCL_CHECK(ncclGroupStart());
@@ -203,7 +203,7 @@ static void threads(void) {
 
 int main(void) {
   int version = 0;
-  // A child that is forked after there was a communicator could not use the library.
+  // Processes first: a child forked after there was a communicator could not use the library.
   processes(0);
   processes(1);
   NCCL_CHECK(ncclGetVersion(&version));

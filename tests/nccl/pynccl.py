@@ -12,7 +12,7 @@ Enum = ctypes.c_int
 
 
 class UniqueId(ctypes.Structure):
-    """128 bytes, passed by value."""
+    """Id of 128 bytes, passed by value."""
     _fields_ = [("internal", ctypes.c_byte * 128)]
 
 
@@ -138,7 +138,7 @@ class NcclError(Exception):
 
 
 class Library:
-    """The functions; calling one by its name raises NcclError, `raw` returns the code."""
+    """Functions of a library; a call by name raises NcclError, `raw` returns the code."""
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path or os.environ["VLLM_NCCL_SO_PATH"]
@@ -158,15 +158,15 @@ class Library:
                 function.argtypes, function.restype = types, Team
 
     def raw(self, name: str, *arguments: Any) -> int:
-        """The result code of a call."""
+        """Returns the result code of a call."""
         return getattr(self._dll, name)(*arguments)
 
     def error_string(self, code: int) -> str:
-        """ncclGetErrorString."""
+        """Calls ncclGetErrorString."""
         return self._dll.ncclGetErrorString(code).decode()
 
     def last_error(self, comm: Any = None) -> str:
-        """ncclGetLastError."""
+        """Calls ncclGetLastError."""
         return self._dll.ncclGetLastError(comm).decode()
 
     def __getattr__(self, name: str) -> Any:

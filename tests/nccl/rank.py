@@ -1,4 +1,4 @@
-"""One rank of a ctypes client of NCCL, and what its scenarios check with."""
+"""One rank of a ctypes client of NCCL, and the checks of its scenarios."""
 import ctypes
 import math
 import pathlib
@@ -23,7 +23,7 @@ class Rank:
         self.comm = self.join("world", RANKS, rank)
 
     def exchange_id(self, name: str, root: bool) -> UniqueId:
-        """One rank makes an id, the others read it."""
+        """Makes an id on one rank; the others read it."""
         unique_id, path = UniqueId(), self.folder / name
         if root:
             self.nccl.ncclGetUniqueId(ctypes.byref(unique_id))
@@ -39,7 +39,7 @@ class Rank:
         return UniqueId.from_buffer_copy(path.read_bytes())
 
     def join(self, name: str, nranks: int, rank: int) -> Comm:
-        """A communicator whose id is named so."""
+        """Creates a communicator with the id of this name."""
         comm = Comm()
         self.nccl.ncclCommInitRank(ctypes.byref(comm), nranks, self.exchange_id(name, rank == 0),
                                    rank)
@@ -47,7 +47,7 @@ class Rank:
 
     def all_reduce(self, values: list, element: ElementType = FLOAT32, op: int = SUM,
                    comm: Comm | None = None, stream: int | None = None) -> list:
-        """The reduced elements."""
+        """Returns the reduced elements."""
         out = buffer(element, [0] * len(values))
         self.nccl.ncclAllReduce(buffer(element, values), out, len(values), element.number, op,
                                 comm or self.comm, stream)
@@ -55,7 +55,7 @@ class Rank:
 
 
 def buffer(element: ElementType, values: list) -> ctypes.Array:
-    """Memory that holds these elements."""
+    """Returns memory that holds these elements."""
     data = element.encode(values)
     return ctypes.create_string_buffer(data, len(data))
 
@@ -67,7 +67,7 @@ def expect(actual: object, wanted: object, what: str) -> None:
 
 
 def fails(code: int, call: Callable[[], object], *words: str) -> str:
-    """The call returns this code, and the sentence has these words."""
+    """Checks that the call returns this code, and that the sentence has these words."""
     try:
         call()
     except NcclError as error:
@@ -80,7 +80,7 @@ def fails(code: int, call: Callable[[], object], *words: str) -> str:
 
 
 def reference(op: int, columns: list[list], element: ElementType) -> list:
-    """What a reduction of the ranks' elements gives."""
+    """Returns the reduction of the ranks' elements."""
     functions = {SUM: sum, PROD: math.prod, MAX: max, MIN: min,
                  AVG: lambda v: sum(v) // len(v) if element.integer else sum(v) / len(v)}
     return [functions[op](column) for column in zip(*columns)]

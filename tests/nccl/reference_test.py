@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""usage: reference_test.py OURS [REFERENCE]: calls with wrong arguments, on us and on NVIDIA's library.
+"""usage: reference_test.py OURS [REFERENCE]: calls with wrong arguments, on whorl's and NVIDIA's library.
 
 Without a device the reference answers only calls that it refuses before it looks for one. Each call
-is made in a process of its own: what crashes the reference is no model."""
+is made in a process of its own: calls that crash the reference are not compared."""
 import ctypes
 import os
 import sys
@@ -18,24 +18,24 @@ data = ctypes.create_string_buffer(64)
 number = ctypes.c_int()
 pointer = ctypes.c_void_p()
 comm = Comm()
-no_comm = ctypes.create_string_buffer(65536)  # memory that is no communicator
+no_comm = ctypes.create_string_buffer(65536)  # memory that is not a communicator
 unique_id = UniqueId()
 
 
 def group(nccl: Library, *calls: tuple) -> list[int]:
-    """The codes of calls in a group, and that of its end."""
+    """Returns the codes of calls in a group, and that of its end."""
     nccl.raw("ncclGroupStart")
     codes = [nccl.raw(*call) for call in calls]
     return codes + [nccl.raw("ncclGroupEnd")]
 
 
 def plain(name: str, *arguments: object) -> Callable[[Library], list[int]]:
-    """One call."""
+    """Returns a function that makes one call."""
     return lambda nccl: [nccl.raw(name, *arguments)]
 
 
 def scalar(kind: Callable[[], object]) -> object:
-    """A new object to be written to."""
+    """Returns a new object as an output argument."""
     return ctypes.byref(kind())
 
 
@@ -110,7 +110,7 @@ CALLS: dict[str, Callable[[Library], list[int]]] = {
 
 
 def outcome(nccl: Library, call: Callable[[Library], list[int]]) -> list[int]:
-    """The codes of the calls, made in a child."""
+    """Returns the codes of the calls, made in a child process."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:

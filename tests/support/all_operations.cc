@@ -10,12 +10,12 @@
 namespace whorl::test {
 namespace {
 
-/// A number that tells ranks and elements apart.
+/// Returns a number that differs between ranks and elements.
 std::int32_t value(int from, int to, std::size_t element) {
   return from * 10'007 + to * 13 + static_cast<std::int32_t>(element);
 }
 
-/// Blocks of 0 to 2 elements, by rank.
+/// Returns the size of a rank's block, 0 to 2 elements.
 std::size_t size_of_block(int rank) { return static_cast<std::size_t>(rank % 3); }
 
 /// Sizes of the blocks of all ranks, and their sum.

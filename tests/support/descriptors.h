@@ -4,7 +4,8 @@
 
 namespace whorl::test {
 
-/// Descriptors that this process has open, and some that to count takes.
+/// Returns the number of descriptors that this process has open, including those that the count
+/// opens.
 inline int open_descriptors() {
   int n = 0;
   DIR* const folder = opendir("/proc/self/fd");

@@ -1,6 +1,6 @@
 #pragma once
 
-// Device memory and streams for tests. They link with a driver: the real one, or fake_cuda.
+// Device memory and streams for tests, which link with a driver: the real one, or fake_cuda.
 
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 
 namespace whorl::test {
 
-/// The primary context of a device. It is never released: the last release would reset it, with all
-/// that the library keeps in it.
+/// Returns the primary context of a device, which is never released: the last release would reset
+/// the context with all state that the library keeps there.
 inline CUcontext primary_context(int ordinal) {
   static std::mutex mutex;
   static std::map<int, CUcontext> retained;
@@ -30,7 +30,7 @@ inline CUcontext primary_context(int ordinal) {
   return context;
 }
 
-/// Makes the primary context of a device the thread's.
+/// Scope in which the primary context of a device is current on the thread.
 class DeviceContext {
  public:
   explicit DeviceContext(int ordinal = 0) {
@@ -44,7 +44,7 @@ class DeviceContext {
   DeviceContext& operator=(const DeviceContext&) = delete;
 };
 
-/// A stream that does not synchronise with the default stream.
+/// Stream that does not synchronise with the default stream.
 class DeviceQueue {
  public:
   DeviceQueue() { EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS); }
@@ -58,9 +58,9 @@ class DeviceQueue {
   CUstream stream_ = nullptr;
 };
 
-/// As long as this lives, memory of DeviceCopy is kept, and freed at the end with a context
-/// current: to free memory waits for all streams of the context, and that of a rank in another
-/// thread may wait for a call of this one. One at a time.
+/// Scope in which memory of DeviceCopy is kept; its end frees the memory, with a context current.
+/// Freeing memory waits for all streams of the context, and a stream of another thread's rank may
+/// wait for a call of this thread. Only one scope at a time.
 class KeepMemory {
  public:
   KeepMemory() { kept().on = true; }
@@ -71,7 +71,7 @@ class KeepMemory {
   }
   KeepMemory(const KeepMemory&) = delete;
   KeepMemory& operator=(const KeepMemory&) = delete;
-  /// False: it is to be freed.
+  /// Returns whether the memory is kept; if not, the caller frees it.
   static bool keep(CUdeviceptr address) {
     const std::lock_guard lock(kept().mutex);
     if (kept().on) kept().all.push_back(address);
@@ -81,7 +81,7 @@ class KeepMemory {
  private:
   struct Kept {
     std::mutex mutex;
-    bool on = false; ///< changes while there is one thread
+    bool on = false; ///< flag that changes only while the process has a single thread
     std::vector<CUdeviceptr> all;
   };
   static Kept& kept() {
@@ -114,7 +114,7 @@ class DeviceCopy {
   T* data() const {
     return reinterpret_cast<T*>(address_);
   }
-  /// Queues the copy back.
+  /// Queues the copy back to the host.
   void read(std::span<std::byte> to, CUstream stream) const {
     EXPECT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to.data()), address_, to.size(), stream),
               CUDA_SUCCESS);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Collectives with their buffers on a device, checked by the oracle. Linked with a driver, see
+// Collectives with their buffers on a device, checked by the oracle. Link with a driver, see
 // device.h.
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace whorl::test {
 
-/// A case whose buffers are on the device of the calling thread. It is queued when this is made.
+/// Case whose buffers are on the calling thread's device. The constructor queues the operation.
 class DeviceCase {
  public:
   DeviceCase(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm, CUstream stream);
-  /// Waits for the stream. Empty, or what was wrong with the call or with the result.
+  /// Waits for the stream. Returns "", or the error of the call or of the result.
   std::string check();
 
  private:
@@ -28,24 +28,24 @@ class DeviceCase {
   std::string error_;
 };
 
-/// Runs a case in a stream, with its buffers on the device or on the host, and waits for it. Empty,
-/// or what was wrong.
+/// Runs a case in a stream, with its buffers on the device or on the host, and waits for it.
+/// Returns "", or the error.
 std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm,
                      CUstream stream, bool on_device = true);
 
-/// All kinds of collective, in place and not, with each of the counts, on a device. Empty, or what
-/// was wrong with the first that failed.
+/// Runs all kinds of collective on a device, in place and out of place, with each of the counts.
+/// Returns "", or the error of the first that failed.
 std::string run_every_collective(int rank, int nranks, whorlComm_t comm, CUstream stream,
                                  std::span<const std::size_t> counts);
-/// How many cases that are.
+/// Returns the number of cases of run_every_collective().
 long cases_of_every_collective(std::span<const std::size_t> counts);
 
-/// What one rank does; returns what is wrong, or nothing.
+/// Function of one rank, which returns an error or "".
 using DeviceBody =
     std::function<std::string(int rank, whorlComm_t comm, const DeviceQueue& stream)>;
 
-/// Runs `body` for n ranks of this process, each in a thread with a stream of its own; those of
-/// rank r are on device r modulo `devices`.
+/// Runs `body` for n ranks of this process, each in a thread with a stream of its own; rank r uses
+/// device r modulo `devices`.
 void run_on_device(int nranks, const DeviceBody& body, int devices = 1);
 
 } // namespace whorl::test

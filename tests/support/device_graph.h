@@ -7,7 +7,7 @@
 
 namespace whorl::test {
 
-/// What `body` queues in a stream, as a graph. It is not carried out before launch().
+/// Graph of the operations that `body` queues in a stream, which run only at launch().
 class DeviceGraph {
  public:
   DeviceGraph(CUstream stream, const std::function<void()>& body,

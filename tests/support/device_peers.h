@@ -1,6 +1,6 @@
 #pragma once
 
-// Processes that each have a pretended device of their own and form one communicator.
+// Processes with one pretended device each that form one communicator.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ class DevicePeers : public ::testing::Test {
   void SetUp() override {
     if (!device_is_pretended()) GTEST_SKIP() << "needs several devices, and holds kernels";
   }
-  /// Each rank on a device of its own, with slots so small that messages take several.
+  /// Runs each rank on a device of its own, with slots so small that messages take several.
   static std::string run(int nranks, const DeviceProcess& body, Environment environment = {}) {
     environment.push_back({"WHORL_SLOT_BYTES", "1024"});
     environment.push_back({"WHORL_SLOTS", "2"});

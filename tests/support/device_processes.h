@@ -16,21 +16,21 @@ namespace whorl::test {
 
 using DeviceProcess = std::function<void(testing::RankContext&, whorlComm_t)>;
 
-/// Runs `body` in n processes that form one communicator; that of rank r has the context of device
-/// r modulo `devices`.
+/// Runs `body` in n processes that form one communicator; rank r has the context of device r modulo
+/// `devices`.
 std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environment,
                                               const DeviceProcess& body, int devices = 1);
-/// The failures of all of them; "" if there is none.
+/// Returns the failures of all ranks; "" if there is none.
 std::string run_world(int n, const DeviceProcess& body, const Environment& environment = {},
                       int devices = 1);
 
-/// Whether the host has carried out a collective of this communicator.
+/// Returns whether the host has carried out a collective of this communicator.
 bool host_was_used(whorlComm_t comm);
 
-/// The error of a communicator, as soon as it has one; "" if it has none after ten seconds.
+/// Waits up to ten seconds for the communicator's error and returns it; "" if there is none.
 std::string error_of(whorlComm_t comm);
 
-/// Keeps a stream from going on until it is opened, by the host.
+/// Barrier in a stream, which the host opens.
 class StreamBarrier {
  public:
   explicit StreamBarrier(CUstream stream);

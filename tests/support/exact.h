@@ -7,8 +7,8 @@
 
 namespace whorl::test {
 
-/// An exact sum of multiples of finite float64 numbers, in fixed point: complement of two, a digit
-/// for each power of 2^32 from 2^-1216 to 2^1216.
+/// Exact sum of multiples of finite float64 numbers, in fixed point: two's complement, a digit for
+/// each power of 2^32 from 2^-1216 to 2^1216.
 class Exact {
  public:
   /// Adds value·times·2^shift, where |times| is at most 2^40 and 0 ≤ shift ≤ 64.
@@ -22,10 +22,10 @@ class Exact {
     for (auto i = static_cast<std::size_t>(position / 32); carry != 0 && i < digits_.size(); ++i) {
       carry += digits_[i];
       digits_[i] = static_cast<std::uint32_t>(carry);
-      carry >>= 32; // rounds down, so that −1 stays: complement of two
+      carry >>= 32; // rounds down, so that −1 stays: two's complement
     }
   }
-  /// −1, 0 or 1.
+  /// Returns −1, 0 or 1.
   int sign() const {
     if (digits_.back() >> 31 != 0) return -1;
     for (const std::uint32_t digit : digits_) {
@@ -35,7 +35,7 @@ class Exact {
   }
 
  private:
-  static constexpr int kOne = 38; ///< the digit of 1
+  static constexpr int kOne = 38; ///< index of the digit of 1
   std::array<std::uint32_t, 2 * kOne + 1> digits_{};
 };
 

@@ -1,6 +1,6 @@
-# For tests of programs as a user calls them: `tool` is the program, `failed` becomes 1.
+# Helper of tests that call programs as users do: `tool` is the program, `failed` becomes 1.
 
-# expect STATUS TEXT ARGUMENT...: the status, and TEXT somewhere in the output.
+# expect STATUS TEXT ARGUMENT...: checks the exit status, and that the output contains TEXT.
 expect() {
   status=$1 text=$2
   shift 2

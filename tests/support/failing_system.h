@@ -7,7 +7,7 @@
 
 namespace whorl {
 
-/// A system in which one call fails with one errno, until heal().
+/// System in which one call fails with one errno, until heal().
 class FailingSystem final : public System {
  public:
   void fail(std::string_view call, int error) {

@@ -16,15 +16,15 @@ namespace {
 
 using Table = std::map<std::string, HostInterpreter, std::less<>>;
 
-/// What the threads of a block have in common.
+/// State that the threads of a block share.
 struct Team {
   explicit Team(unsigned threads) : size(threads), barrier(static_cast<std::ptrdiff_t>(threads)) {}
   const unsigned size;
   std::barrier<> barrier;
-  std::atomic<bool> said[3] = {}; ///< of three any() in a row
+  std::atomic<bool> said[3] = {}; ///< flags of three successive calls of any()
 };
 
-/// A block, as one of its threads sees it.
+/// Block from the view of one of its threads.
 class HostBlock {
  public:
   HostBlock(Team& team, unsigned index) : team_(team), index_(index) {}
@@ -39,7 +39,7 @@ class HostBlock {
     if (value) said = true;
     team_.barrier.arrive_and_wait();
     turn_ = (turn_ + 1) % 3;
-    team_.said[(turn_ + 1) % 3] = false; // nobody is that far, and all have read it
+    team_.said[(turn_ + 1) % 3] = false; // no thread has reached this flag, and all have read it
     return said;
   }
   std::uint64_t acquire(const std::uint64_t* flag) const {
@@ -51,7 +51,7 @@ class HostBlock {
   std::uint32_t look(const std::uint32_t* word) const {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
   }
-  void tell(std::uint32_t* word, std::uint32_t value) const {
+  void publish(std::uint32_t* word, std::uint32_t value) const {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
   }
   std::uint32_t add(std::uint32_t* word, std::uint32_t value) const {
@@ -69,7 +69,8 @@ class HostBlock {
   unsigned turn_ = 0;
 };
 
-/// All reductions in one type, so that the interpreter is compiled once.
+/// Move functions without template arguments, so that the interpreter is compiled once for all
+/// reductions.
 struct HostMoves {
   using Move = void (*)(const gpu::BlockMemory&, gpu::Lane);
   std::uint64_t bytes;

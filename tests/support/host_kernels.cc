@@ -11,7 +11,7 @@ namespace {
 
 using Table = std::map<std::string, HostKernel, std::less<>>;
 
-/// As the kernels look, with what the host has for words that may change at any time.
+/// Reads the flag as the kernels do, with a host load for words that may change at any time.
 bool is_cancelled(const gpu::Work& work) {
   return work.cancelled != nullptr && __atomic_load_n(work.cancelled, __ATOMIC_RELAXED) != 0;
 }

@@ -19,7 +19,7 @@
 /// Processes that do not belong to a job and disturb it.
 namespace whorl {
 
-/// A forked process that runs `body` when told to, and whose result is read as text.
+/// Forked process that runs `body` on command, and whose result is read as text.
 class Other {
  public:
   explicit Other(const std::function<std::string()>& body, uid_t user = ::geteuid()) {
@@ -37,7 +37,7 @@ class Other {
       const std::string text = body();
       if (::write(up[1], text.data(), text.size()) < 0) ::_exit(1);
       ::close(up[1]);
-      static_cast<void>(::read(down[0], &go, 1)); // until the parent has done
+      static_cast<void>(::read(down[0], &go, 1)); // until the parent closes or writes the pipe
       ::_exit(0);
     }
     ::close(down[0]);
@@ -52,7 +52,7 @@ class Other {
   Other(const Other&) = delete;
   Other& operator=(const Other&) = delete;
 
-  /// Runs the body and waits for its end.
+  /// Runs the body, waits for its end and returns its text.
   std::string run() {
     EXPECT_EQ(1, ::write(down_.get(), "g", 1));
     std::string text;
@@ -70,7 +70,7 @@ class Other {
   Fd up_;
 };
 
-/// Lowers the number of open files of this process.
+/// Scope with a lower limit of open files in this process.
 class FewFiles {
  public:
   explicit FewFiles(rlim_t limit) {
@@ -84,9 +84,9 @@ class FewFiles {
   rlimit before_{};
 };
 
-/// Does `meanwhile` while another process has 1,010 connections to the address, of which nothing is
-/// heard. The listening side knows its limit of open files when it is made, so the caller lowers
-/// the limit before that.
+/// Runs `meanwhile` while another process holds 1,010 idle connections to the address. The
+/// listening side reads its limit of open files when it is made, so the caller must lower the limit
+/// before.
 inline void with_idle_connections(const SocketAddress& address,
                                   const std::function<void()>& meanwhile) {
   constexpr int kConnections = 1010;

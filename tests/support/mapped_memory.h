@@ -1,6 +1,6 @@
 #pragma once
 
-// Device memory of CUDA's virtual memory management, for tests.
+// Device memory from CUDA's virtual memory management, for tests.
 
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -12,12 +12,12 @@
 
 namespace whorl::test {
 
-/// Pieces of physical memory of different sizes at addresses that follow each other, as PyTorch's
-/// expandable segments have them. On the device of the thread's context.
+/// Physical memory of different sizes, mapped to consecutive addresses as in PyTorch's expandable
+/// segments. On the device of the thread's context.
 class MappedMemory {
  public:
   using Types = CUmemAllocationHandleType;
-  /// `units`: the sizes, in least units of the device.
+  /// Maps pieces of the given sizes, in minimum units of the device.
   explicit MappedMemory(std::vector<std::size_t> units,
                         Types types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
       : units_(std::move(units)) {
@@ -41,7 +41,7 @@ class MappedMemory {
   std::size_t bytes() const { return bytes_; }
   std::size_t unit() const { return unit_; }
   std::byte* data() const { return reinterpret_cast<std::byte*>(begin_); }
-  /// Other physical memory at the same addresses.
+  /// Maps other physical memory to the same addresses.
   void map_anew() {
     unmap();
     map();

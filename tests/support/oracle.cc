@@ -48,7 +48,7 @@ void store(std::byte* at, whorlDataType_t type, double value) {
   }
 }
 
-/// What rank `rank` has at element `i`. Partial sums stay at most 8 in magnitude and partial
+/// Returns rank `rank`'s input element `i`. Partial sums stay at most 8 in magnitude and partial
 /// products at most 4, so they are exact in every datatype; averages are whole numbers.
 double input(const CollectiveCase& c, int rank, int nranks, std::size_t i) {
   const auto r = static_cast<std::size_t>(rank);
@@ -56,7 +56,7 @@ double input(const CollectiveCase& c, int rank, int nranks, std::size_t i) {
   const bool reduces = c.kind == CollectiveCase::kAllReduce || c.kind == CollectiveCase::kReduce ||
                        c.kind == CollectiveCase::kReduceScatter;
   if (!reduces) return static_cast<double>((r * 5 + i * 3 + i / 7) % 16);
-  // Truth values that are any byte; half of the elements are alike on all ranks.
+  // Truth values are arbitrary bytes; half of the elements are equal on all ranks.
   if (c.type == whorlBool)
     return i % 2 == 0 ? static_cast<double>(i % 4) : static_cast<double>((r + i / 2) % n);
   switch (c.op) {
@@ -80,7 +80,7 @@ double input(const CollectiveCase& c, int rank, int nranks, std::size_t i) {
   }
 }
 
-/// How many ranks have a true element decides.
+/// Returns the reduction of truth values, which depends only on how many ranks have a true element.
 double reduced_truth(const CollectiveCase& c, int nranks, std::size_t i) {
   int number = 0;
   for (int rank = 0; rank < nranks; ++rank) number += input(c, rank, nranks, i) != 0 ? 1 : 0;
@@ -244,7 +244,8 @@ std::string Buffers::check() const {
     }
     store(out + i * element, c_.type, value);
   }
-  // In place, reduce-scatter and others may use the rest of the larger buffer only for reading.
+  // In place, operations such as reduce-scatter may use the rest of the larger buffer only for
+  // reading.
   const auto difference = std::mismatch(expected.begin(), expected.end(), memory_.begin());
   if (difference.first == expected.end()) return {};
   const auto at = difference.first - expected.begin();

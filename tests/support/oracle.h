@@ -10,7 +10,7 @@
 
 namespace whorl::test {
 
-/// One collective with all that defines its result.
+/// Collective with all arguments that determine its result.
 struct CollectiveCase {
   enum Kind {
     kAllReduce,
@@ -36,7 +36,7 @@ struct CollectiveCase {
 
 std::size_t size_of(whorlDataType_t type);
 
-/// A rank's buffers for a case, filled so that every order of summation gives the same bits, with
+/// Buffers of a rank for a case, filled so that every order of summation gives the same bits, with
 /// guard bytes on both sides. In place, `send` and `recv` lie in one allocation.
 class Buffers {
  public:
@@ -45,11 +45,11 @@ class Buffers {
   void* recv() { return recv_; }
   /// Calls the collective of the case.
   whorlResult_t run(whorlComm_t comm, void* stream = nullptr);
-  /// The same where a copy of memory() lies, which need not be accessible.
+  /// Calls the collective on a copy of memory(), which the host need not be able to access.
   whorlResult_t run_on(std::byte* copy, whorlComm_t comm, void* stream) const;
   std::span<std::byte> memory() { return memory_; }
-  /// Compares the result with what it must be; guards and, out of place, the input must be
-  /// unchanged. Empty, or a sentence about the first difference.
+  /// Compares the result with the expected one; guards and, out of place, the input must be
+  /// unchanged. Returns "", or a sentence about the first difference.
   std::string check() const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// What only a pretended device does, see fake_cuda. Linked with a real driver, nothing here
-// happens.
+// Controls of the pretended device, see fake_cuda. Linked with a real driver, these functions do
+// nothing.
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -16,32 +16,34 @@ Function* of_pretended_device(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-/// Whether the device is a pretended one.
+/// Returns whether the device is a pretended one.
 inline bool device_is_pretended() {
   return of_pretended_device<void(long)>("fake_cuda_allow_copies") != nullptr;
 }
 
-/// All copies after the next n fail; −1: none.
+/// Makes all copies after the next n fail; −1: none.
 inline void allow_copies(long n) { of_pretended_device<void(long)>("fake_cuda_allow_copies")(n); }
 
-/// The next n IPC handles cannot be opened by this process, nor descriptors of physical memory.
+/// Makes the next n openings of IPC handles or of descriptors of physical memory fail in this
+/// process.
 inline void refuse_ipc(long n) { of_pretended_device<void(long)>("fake_cuda_refuse_ipc")(n); }
 
-/// All mappings of physical memory after the next n fail; −1: none.
+/// Makes all mappings of physical memory after the next n fail; −1: none.
 inline void allow_mappings(long n) {
   of_pretended_device<void(long)>("fake_cuda_allow_mappings")(n);
 }
 
-/// Pieces of physical memory, mappings of it and reservations of addresses that this process has;
-/// 0 on a real device.
+/// Returns the number of this process's pieces of physical memory, mappings and address
+/// reservations; 0 on a real device.
 inline long virtual_memory() {
   auto* const count = of_pretended_device<long()>("fake_cuda_virtual_memory");
   return count != nullptr ? count() : 0;
 }
-/// Allocations of other processes that this one has mapped.
+/// Returns the number of allocations of other processes that this process has mapped.
 inline long mapped_memory() { return of_pretended_device<long()>("fake_cuda_mapped")(); }
 
-/// Waits until the driver has told of all graphs that are gone, which is all of them.
+/// Waits until the driver has called the destructors of all user objects, that is, destroyed all
+/// graphs.
 inline void wait_for_graphs_to_go() {
   auto* const objects = of_pretended_device<long()>("fake_cuda_user_objects");
   for (int i = 0; i < 10'000 && objects() > 0; ++i) {
@@ -49,34 +51,34 @@ inline void wait_for_graphs_to_go() {
   }
 }
 
-/// The next n modules cannot be loaded.
+/// Makes the next n loads of modules fail.
 inline void refuse_modules(long n) {
   of_pretended_device<void(long)>("fake_cuda_refuse_modules")(n);
 }
 
-/// Kernels that this process has queued.
+/// Returns the number of kernels that this process has queued.
 inline long launches() { return of_pretended_device<long()>("fake_cuda_launches")(); }
 
-/// Interpreters of schedules that this process has queued.
+/// Returns the number of schedule interpreters that this process has queued.
 inline long interpreter_launches() {
   return of_pretended_device<long()>("fake_cuda_interpreter_launches")();
 }
-/// Keeps interpreters of schedules from beginning on a device of this process; −1: on none.
+/// Keeps schedule interpreters from starting on a device of this process; −1: on none.
 inline void hold_interpreters(int device) {
   of_pretended_device<void(int)>("fake_cuda_hold_launches")(device);
 }
 
-/// Threads that are inside a call of the driver which waits for all streams of a context.
+/// Returns the number of threads inside a driver call that waits for all streams of a context.
 inline int waiting_in_driver() { return of_pretended_device<int()>("fake_cuda_waiting")(); }
 
-/// Calls so far that the real driver may let wait for streams: to allocate, register, map and free
-/// memory, to load kernels.
+/// Returns the number of calls so far that the real driver may make wait for streams: allocating,
+/// registering, mapping and freeing memory, loading kernels.
 inline long calls_that_may_wait() {
   return of_pretended_device<long()>("fake_cuda_calls_that_may_wait")();
 }
 
-/// Queues a kernel that accesses memory which it must not: when it runs, the device is lost to this
-/// process, and nothing that frees memory there succeeds any more.
+/// Queues a kernel that accesses invalid memory: when it runs, this process loses the device, and
+/// every later call that frees memory there fails.
 inline void queue_fault(CUstream stream) {
   of_pretended_device<void(CUstream)>("fake_cuda_fault")(stream);
 }

@@ -16,8 +16,8 @@ namespace whorl::test {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-/// A communicator of all processes of a run, each with its own variables. Null, and a failure of
-/// this process, if there is none.
+/// Makes a communicator of all processes of a run, each with its own variables. Returns nullptr,
+/// and records a failure of this process, on error.
 inline whorlComm_t join(testing::RankContext& context, const Environment& environment) {
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
   whorlUniqueId id{};

@@ -25,7 +25,7 @@ struct Queue {
     Fingerprint fingerprint;
   };
   std::deque<Entry> entries;
-  /// Where the receiver wants messages, by number. What is placed is written at once.
+  /// Memory in which the receiver expects a message. Placed messages are written at once.
   struct Place {
     std::span<std::byte> memory;
     Fingerprint expected;
@@ -34,20 +34,20 @@ struct Queue {
   std::uint64_t sent = 0, released = 0;
 };
 
-/// An endpoint over two queues, with a bounded number of slots.
+/// Endpoint over two queues, with a bounded number of slots.
 class QueueEndpoint final : public Endpoint {
  public:
   QueueEndpoint(Queue& out, Queue& in, int slots, std::size_t slot_bytes, bool publishes,
                 bool places)
-      : out_(out),
+      : Endpoint({.recv_buffers_ahead = places ? 3U : 0U}),
+        out_(out),
         in_(in),
         slots_(static_cast<std::size_t>(slots)),
         slot_(slot_bytes),
-        publishes_(publishes),
-        places_(places) {}
+        publishes_(publishes) {}
 
-  std::span<std::byte> try_place(std::size_t bytes,
-                                 const Fingerprint& fingerprint) noexcept override {
+  std::span<std::byte> try_put(std::size_t bytes,
+                               const Fingerprint& fingerprint) noexcept override {
     if (out_.entries.size() >= slots_) return {};
     const auto found = out_.places.find(out_.sent + 1);
     if (found == out_.places.end() || found->second.memory.size() != bytes ||
@@ -59,13 +59,12 @@ class QueueEndpoint final : public Endpoint {
     ++placed_messages;
     return place_;
   }
-  std::uint64_t places_ahead() const noexcept override { return places_ ? 3 : 0; }
-  bool tries_stores() const noexcept override { return trial; }
-  bool offer_place(std::uint64_t number, std::span<std::byte> destination,
-                   const Fingerprint& expected) noexcept override {
+  StoreHint store_hint() const noexcept override { return {.on_trial = trial}; }
+  bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
+                          const Fingerprint& expected) noexcept override {
     EXPECT_GT(number, in_.released);
     EXPECT_LE(number, in_.released + 3);
-    EXPECT_GE(destination.size(), kLeastSharedBytes);
+    EXPECT_GE(destination.size(), kMinSharedBytes);
     EXPECT_TRUE(in_.places.try_emplace(number, Queue::Place{destination, expected}).second);
     return true;
   }
@@ -76,17 +75,17 @@ class QueueEndpoint final : public Endpoint {
     if (!place_.empty()) return push({}, std::exchange(place_, {}), fingerprint);
     push({slot_.begin(), slot_.begin() + static_cast<std::ptrdiff_t>(bytes)}, {}, fingerprint);
   }
-  bool can_publish(std::span<const std::byte>) const noexcept override { return publishes_; }
-  Publish try_publish(std::span<const std::byte> source,
-                      const Fingerprint& fingerprint) noexcept override {
-    if (!publishes_) return Publish::kUnreachable;
-    if (out_.entries.size() >= slots_) return Publish::kBusy;
-    push({}, source, fingerprint);
-    return Publish::kSent;
+  bool can_send_descriptor(std::span<const std::byte>) const noexcept override {
+    return publishes_;
   }
-  std::uint64_t sent() const noexcept override { return out_.sent; }
+  DescriptorSend try_send_descriptor(std::span<const std::byte> source,
+                                     const Fingerprint& fingerprint) noexcept override {
+    if (!publishes_) return DescriptorSend::kUnreachable;
+    if (out_.entries.size() >= slots_) return DescriptorSend::kBusy;
+    push({}, source, fingerprint);
+    return DescriptorSend::kSent;
+  }
   std::uint64_t released() noexcept override { return out_.released; }
-  std::uint64_t received() const noexcept override { return in_.released; }
   Message try_peek() noexcept override {
     if (in_.entries.empty()) return {};
     const Queue::Entry& entry = in_.entries.front();
@@ -97,11 +96,12 @@ class QueueEndpoint final : public Endpoint {
   void release() noexcept override {
     in_.entries.pop_front();
     ++in_.released;
+    ++received_;
     in_.places.erase(in_.released);
   }
 
-  inline static int placed_messages = 0; ///< of all endpoints
-  inline static bool trial = false;      ///< of stores, by all endpoints
+  inline static int placed_messages = 0; ///< number of placed messages of all endpoints
+  inline static bool trial = false;      ///< state of the trial of stores, for all endpoints
 
  private:
   void push(std::vector<std::byte> copy, std::span<const std::byte> source,
@@ -110,23 +110,24 @@ class QueueEndpoint final : public Endpoint {
     Queue::Entry& entry = out_.entries.back();
     if (source.empty()) entry.data = entry.copy;
     ++out_.sent;
+    ++sent_;
   }
 
   Queue& out_;
   Queue& in_;
   std::size_t slots_;
   std::vector<std::byte> slot_;
-  std::span<std::byte> place_; ///< of the message that is committed next
-  bool publishes_, places_;
+  std::span<std::byte> place_; ///< memory of the message that is committed next
+  bool publishes_;
 };
 
-/// All endpoints among n ranks of one thread.
+/// Endpoints of n ranks in one thread.
 class QueueFabric {
  public:
   QueueFabric(int slots, std::size_t slot_bytes, bool publishes, bool places = false)
       : slots_(slots), slot_bytes_(slot_bytes), publishes_(publishes), places_(places) {}
 
-  /// The endpoints of one rank.
+  /// Endpoints of one rank.
   class View final : public Execution::Endpoints {
    public:
     View(QueueFabric& fabric, std::uint32_t rank) : fabric_(fabric), rank_(rank) {}

@@ -34,7 +34,7 @@ struct RankContext::Board {
   std::byte shared[kSharedBytes];
 };
 
-/// Friend of RankContext.
+/// Operations of a run that need to be a friend of RankContext.
 struct Run {
   using Board = RankContext::Board;
   static Board* make_board() {
@@ -58,9 +58,9 @@ struct Run {
 
 namespace {
 
-class BarrierNapper final : public Napper {
+class BarrierWaiter final : public Waiter {
  public:
-  void nap(std::uint64_t max_ns) noexcept override { sys().sleep_ns(max_ns); }
+  void block(std::uint64_t max_ns) noexcept override { sys().sleep_ns(max_ns); }
 };
 
 } // namespace
@@ -77,17 +77,17 @@ void RankContext::barrier() {
     return board_->round.load(std::memory_order_acquire) != round ? Progress::kDone
                                                                   : Progress::kIdle;
   };
-  BarrierNapper napper;
-  const Verdict none;
+  BarrierWaiter waiter;
+  const CommError none;
   const std::uint64_t now = sys().now_ns();
   WaitPolicy policy{.timeout_ns = deadline_ns_ > now ? deadline_ns_ - now : 1, .spins = 20};
   constexpr int kFewRanks = 64;
-  constexpr std::uint64_t kNapOfRankNs = 50'000;
-  if (nranks > kFewRanks) { // who looks in vain takes the processor from those that are to come
+  constexpr std::uint64_t kBlockPerRankNs = 50'000;
+  if (nranks > kFewRanks) { // polling would delay ranks that have not arrived
     policy.yield_ns = 0;
-    policy.nap_ns = policy.first_nap_ns = static_cast<std::uint64_t>(nranks) * kNapOfRankNs;
+    policy.block_ns = policy.first_block_ns = static_cast<std::uint64_t>(nranks) * kBlockPerRankNs;
   }
-  if (wait_until(passed, policy, none, napper) != WaitResult::kReady) {
+  if (wait_until(passed, policy, none, waiter) != WaitResult::kReady) {
     throw std::runtime_error("a rank did not come to the test's barrier");
   }
 }
@@ -103,7 +103,7 @@ std::vector<std::vector<std::byte>> RankContext::allgather(std::span<const std::
     const Board::Entry& other = board_->entries[r];
     all.emplace_back(other.bytes, other.bytes + other.size);
   }
-  barrier(); // so that nobody overwrites what another one still reads
+  barrier(); // no rank overwrites an entry that another still reads
   return all;
 }
 
@@ -115,7 +115,7 @@ void RankContext::die() {
 
 namespace {
 
-/// Runs the body with gtest's failures of this thread collected instead of reported.
+/// Runs the body and returns gtest's failures of this thread instead of reporting them.
 std::string run_body(const std::function<void(RankContext&)>& body, RankContext& context) {
   std::string failures;
   ::testing::TestPartResultArray results;
@@ -156,10 +156,10 @@ std::vector<RankOutcome> run_threads(RankContext::Board* board, int nranks,
                ? Progress::kDone
                : Progress::kIdle;
   };
-  ClockNapper napper;
-  const Verdict none;
+  ClockWaiter waiter;
+  const CommError none;
   const WaitPolicy policy{.timeout_ns = options.timeout_ns + 1'000'000'000, .spins = 0};
-  if (wait_until(finished, policy, none, napper) != WaitResult::kReady) {
+  if (wait_until(finished, policy, none, waiter) != WaitResult::kReady) {
     fmt::print(stderr, "run_ranks: {} of {} threads hang; giving up\n",
                nranks - static_cast<int>(board->finished_threads.load()), nranks);
     std::abort();
@@ -168,7 +168,7 @@ std::vector<RankOutcome> run_threads(RankContext::Board* board, int nranks,
   return outcomes;
 }
 
-/// A forked rank and the pipe that its failures come through.
+/// Forked rank, and the pipe from which its failures are read.
 struct Child {
   pid_t pid = -1;
   Fd pipe;
@@ -188,7 +188,7 @@ struct Child {
   ::_exit(0);
 }
 
-/// Collects what the children write until all pipes are closed or the time is up.
+/// Reads the output of the children until all pipes are closed or the time is up.
 void read_failures(std::vector<Child>& children, std::vector<RankOutcome>& outcomes,
                    std::uint64_t deadline) {
   for (;;) {

@@ -11,7 +11,7 @@ namespace whorl::testing {
 
 enum class Mode { kThreads, kProcesses };
 
-/// What a rank's function knows and can do. One per rank.
+/// Context of one rank's function.
 class RankContext {
  public:
   static constexpr std::size_t kBoardBytes = 4096; ///< largest allgather() contribution
@@ -22,14 +22,14 @@ class RankContext {
   int nranks = 0;
   Mode mode = Mode::kThreads;
 
-  /// Everybody's bytes in rank order; all ranks that are still alive must call it. Does not go
-  /// through whorl. Throws if a rank does not come within the time limit of the run.
+  /// Exchanges bytes and returns those of all ranks in rank order; all living ranks must call it.
+  /// Does not use whorl. Throws if a rank does not call it within the time limit of the run.
   std::vector<std::vector<std::byte>> allgather(std::span<const std::byte> mine);
-  /// Waits for all ranks; likewise.
+  /// Waits for all ranks, with the rules of allgather().
   void barrier();
-  /// kSharedBytes of memory that all ranks share, zeroed at the start. For atomics.
+  /// Returns kSharedBytes of memory that all ranks share, zeroed at the start. For atomics.
   std::byte* shared() const noexcept { return shared_; }
-  /// Ends this rank like kill -9. Only for processes.
+  /// Kills this rank like kill -9. Only for processes.
   [[noreturn]] void die();
 
  private:
@@ -39,27 +39,27 @@ class RankContext {
   std::uint64_t deadline_ns_ = 0;
 };
 
-/// How one rank ended.
+/// Outcome of one rank.
 struct RankOutcome {
-  std::string failures; ///< of EXPECT and ASSERT, exceptions, crashes and hangs; empty if none
-  bool killed = false;  ///< by SIGKILL of its own or of the test
+  std::string failures; ///< failed assertions, exceptions, crashes and hangs; empty if none
+  bool killed = false;  ///< true if SIGKILL ended the rank
 };
 
 struct RunOptions {
-  /// After this time processes are killed and reported; threads, which cannot be killed, end the
+  /// Time after which processes are killed and reported; threads, which cannot be killed, end the
   /// test program with a message.
   std::uint64_t timeout_ns = 30'000'000'000;
 };
 
 /// Runs `body` once for each rank, as threads or as forked processes, and waits for all. `body` may
-/// use gtest's assertions; their texts come back in the outcome instead of failing the test. Call
-/// it from the main thread, while no other thread runs if `mode` is kProcesses.
+/// use gtest's assertions; their texts are returned in the outcome instead of failing the test.
+/// Call it from the main thread, while no other thread runs if `mode` is kProcesses.
 std::vector<RankOutcome> run_ranks(int nranks, Mode mode,
                                    const std::function<void(RankContext&)>& body,
                                    const RunOptions& options = {});
 
-/// The failures of all ranks, each with its rank in front; "" if none failed and none was killed.
-/// For EXPECT_EQ(failures_of(run_ranks(...)), "").
+/// Returns the failures of all ranks, each with its rank in front; "" if none failed and none was
+/// killed. For EXPECT_EQ(failures_of(run_ranks(...)), "").
 std::string failures_of(const std::vector<RankOutcome>& outcomes);
 
 } // namespace whorl::testing

@@ -13,7 +13,7 @@
 
 namespace whorl::test {
 
-/// Sets environment variables for a scope.
+/// Scope with environment variables.
 class ScopedEnv {
  public:
   ScopedEnv(std::initializer_list<std::pair<const char*, std::string>> values) {
@@ -43,7 +43,7 @@ class ScopedEnv {
   std::vector<std::pair<std::string, std::string>> saved_;
 };
 
-/// n ranks in this process.
+/// Communicators of n ranks in this process.
 class ThreadWorld {
  public:
   explicit ThreadWorld(int nranks) : comms_(static_cast<std::size_t>(nranks)) {
@@ -64,8 +64,8 @@ class ThreadWorld {
   int size() const { return static_cast<int>(comms_.size()); }
   whorlComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
 
-  /// Runs `body(rank, comm)` on a thread for each rank. What it returns, if not empty, is a
-  /// failure.
+  /// Runs `body(rank, comm)` on a thread for each rank. A text that `body` returns, if not empty,
+  /// is a failure.
   void each(const std::function<std::string(int, whorlComm_t)>& body) {
     std::vector<std::string> failures(comms_.size());
     std::vector<std::thread> threads;
@@ -82,7 +82,7 @@ class ThreadWorld {
   std::string error_;
 };
 
-/// Empty for success, else code and sentence.
+/// Returns "" for success, else code and sentence.
 inline std::string failure(whorlResult_t result, whorlComm_t comm = nullptr) {
   if (result == whorlSuccess) return {};
   std::string text = std::string(whorlGetErrorString(result)) + ": " + whorlGetLastError(comm);

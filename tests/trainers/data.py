@@ -1,5 +1,5 @@
-"""Real data that lies on every machine: handwritten digits from this repository, and the text of
-Python's own help topics. Which samples batch i of rank r holds depends on nothing else."""
+"""Real data that exists on every machine: handwritten digits from this repository, and the text of
+Python's own help topics. Batch i of rank r always holds the same samples."""
 from __future__ import annotations
 
 import functools
@@ -14,7 +14,7 @@ VOCABULARY = 128
 
 @functools.cache
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Images, 1797 x 64 with mean 0 and deviation 1, in a fixed random order, and their labels."""
+    """Returns images, 1797 x 64 with mean 0 and deviation 1, in a fixed random order, and their labels."""
     lines = DIGITS.read_text(encoding="ascii").splitlines()
     labels = torch.tensor([int(line[0]) for line in lines])
     images = torch.tensor([[int(pixel, 17) for pixel in line[2:]] for line in lines], dtype=torch.float32)
@@ -25,14 +25,14 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 @functools.cache
 def text() -> torch.Tensor:
-    """The help topics as one row of ASCII codes."""
+    """Returns the help topics as one row of ASCII codes."""
     from pydoc_data.topics import topics
     joined = "\n".join(topics[name] for name in sorted(topics))[:400_000]
     return torch.tensor([min(ord(letter), VOCABULARY - 1) for letter in joined])
 
 
 def digit_batch(step: int, ranks: Sequence[int], size: int, each: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-    """Batch `step` of `ranks` among `size`, `each` images per rank, rank after rank."""
+    """Returns batch `step` of `ranks` among `size`, `each` images per rank, rank after rank."""
     images, labels = digits()
     index = torch.cat([torch.arange(each) + (step * size + rank) * each for rank in ranks]) % len(labels)
     return images[index], labels[index]
@@ -40,7 +40,7 @@ def digit_batch(step: int, ranks: Sequence[int], size: int, each: int = 32) -> t
 
 def text_batch(step: int, ranks: Sequence[int], size: int, each: int = 4,
                length: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    """Windows of the text and what follows each letter of them."""
+    """Returns windows of the text, and the letter that follows each of their letters."""
     letters = text()
     starts = [((step * size + rank) * each + row) * 997 % (len(letters) - length - 1)
               for rank in ranks for row in range(each)]

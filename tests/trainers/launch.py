@@ -1,4 +1,4 @@
-"""Starts the ranks of one training, bounds its time and collects what they wrote."""
+"""Starts the ranks of one training, bounds its time and collects their results."""
 from __future__ import annotations
 
 import datetime
@@ -24,15 +24,15 @@ import worker
 from case import ALONE, Case, World
 
 HERE = pathlib.Path(__file__).resolve().parent
-GRACE_SECONDS = 5  # for the other ranks once one has failed
+GRACE_SECONDS = 5  # time for the other ranks after one has failed
 
 
 class TrainingFailed(Exception):
-    """A rank failed, or time ran out; the text holds what the ranks said."""
+    """Failure of a rank, or timeout; the text holds the ranks' output."""
 
 
 def _rank_main(case: Case, world: World, listener: socket.socket) -> None:
-    """A forked rank. Rank 0 serves the store on the socket that the parent has bound, so no port is
+    """Runs a forked rank. Rank 0 serves the store on the socket that the parent has bound, so no port is
     chosen twice."""
     os.setpgid(0, 0)
     error = (pathlib.Path(world.folder) / f"rank{world.rank}.err").open("w", encoding="utf-8")
@@ -76,7 +76,7 @@ def _fork(case: Case, backend: str, folder: str) -> list:
 
 
 def _wait(processes: list, seconds: float) -> str:
-    """Waits for the ranks; ends what is left after the deadline. Returns what went wrong, or ""."""
+    """Waits for the ranks; kills the rest after the deadline. Returns the first error, or ""."""
     trouble = ""
     deadline = time.monotonic() + seconds
     while alive := [process for process in processes if process.exitcode is None]:
@@ -97,7 +97,7 @@ def _wait(processes: list, seconds: float) -> str:
     if stuck:
         time.sleep(0.5)
     for process in stuck:
-        os.killpg(process.pid, signal.SIGKILL)  # with what it started itself, a compiler for instance
+        os.killpg(process.pid, signal.SIGKILL)  # with its own children, a compiler for instance
         process.join()
     return trouble
 
@@ -133,7 +133,7 @@ def run_forked(case: Case, backend: str) -> list[dict]:
 
 
 def run_torchrun(case: Case, backend: str) -> list[dict]:
-    """The same, started by torchrun with its own rendezvous."""
+    """Runs a case under torchrun, with its own rendezvous; returns or raises as run_forked() does."""
     with tempfile.TemporaryDirectory(prefix="trainer.") as folder:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                    "--nproc-per-node", str(case.ranks), str(HERE / "worker.py"),

@@ -1,4 +1,4 @@
-"""The models that the systems train."""
+"""Models that the systems train."""
 from __future__ import annotations
 
 import torch
@@ -9,15 +9,15 @@ import data
 
 
 def digit_network(width: int = 128, seed: int = 1) -> nn.Module:
-    """A small network for the digits, with a batch norm, whose running mean and variance are buffers."""
+    """Returns a small network for the digits, with a batch norm, whose mean and variance are buffers."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(64, width), nn.BatchNorm1d(width, track_running_stats=True), nn.ReLU(),
                          nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
 
 
 def plain_network(width: int = 128, seed: int = 1) -> nn.Module:
-    """The same without batch norm: a rank's gradient is then a mean over its samples, so that training
-    on several ranks is training on all their samples."""
+    """Returns the network without batch norm: a rank's gradient is then a mean over its samples, so that
+    training on several ranks is training on all their samples."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
                          nn.Linear(width, 10))
@@ -70,7 +70,7 @@ class Embed(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Predicts the next letter."""
+    """Transformer that predicts the next letter."""
 
     def __init__(self, width: int = 64, heads: int = 4, blocks: int = 2) -> None:
         super().__init__()

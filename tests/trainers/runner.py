@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Trains real models with the systems in `systems/`, with two backends of torch.distributed in turn
-(A B A B), and says whether they agree and how fast each was.
+(A B A B), and prints whether they agree and how fast each was.
 
     runner.py --backends gloo whorl              every case
-    runner.py --fast                             those of the quick test run
-    runner.py --case ddp fsdp2 --rounds 5        some of them
+    runner.py --fast                             cases of the quick test run
+    runner.py --case ddp fsdp2 --rounds 5        some cases
     runner.py --list
 
 Losses are compared rank by rank, bit for bit where each sum has two terms, otherwise within the bound
-in the table. Status 1 says that a case failed or deviated.
+in the table. Status 1 means that a case failed or deviated.
 """
 import argparse
 import json
@@ -24,12 +24,12 @@ from systems import all_cases, frameworks
 
 
 def rate(results: list[dict]) -> float:
-    """Samples per second of all ranks together, by the slowest clock."""
+    """Returns samples per second of all ranks together, by the slowest clock."""
     return sum(result["samples"] for result in results) / max(result["seconds"] for result in results)
 
 
 def run_case(case: Case, backends: list[str], rounds: int, torchrun: bool) -> dict:
-    """Runs one case; returns a row of the table, with the list of what is wrong."""
+    """Runs one case; returns a row of the table, with the list of errors."""
     start = launch.run_torchrun if torchrun else launch.run_forked
     able = [backend for backend in backends if backend not in case.not_on]
     runs: dict[str, list[list[dict]]] = {backend: [] for backend in able}

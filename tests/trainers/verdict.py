@@ -1,5 +1,5 @@
-"""Compares the results of two runs of one case. Every function returns sentences about what is wrong;
-an empty list is the verdict "equal"."""
+"""Compares the results of two runs of one case. The checks return sentences about errors; an empty
+list is the verdict "equal"."""
 from __future__ import annotations
 
 import math
@@ -8,7 +8,7 @@ from case import Case
 
 
 def mean_losses(results: list[dict]) -> list[float]:
-    """Loss of each step, the mean over the ranks that have one."""
+    """Returns the loss of each step, the mean over the ranks that have one."""
     steps = len(results[0]["losses"])
     means = []
     for step in range(steps):
@@ -18,7 +18,7 @@ def mean_losses(results: list[dict]) -> list[float]:
 
 
 def deviation(left: float, right: float) -> float:
-    """Difference relative to the larger of both; not-a-number deviates from everything."""
+    """Returns the difference relative to the larger of both; infinite if one is not a number."""
     if left == right:
         return 0.0
     relative = abs(left - right) / max(abs(left), abs(right))
@@ -26,7 +26,7 @@ def deviation(left: float, right: float) -> float:
 
 
 def learns(case: Case, results: list[dict]) -> list[str]:
-    """A training whose loss does not fall shows nothing."""
+    """Checks that the loss falls, since a training without progress proves nothing."""
     losses = mean_losses(results)
     quarter = losses[-max(len(losses) // 4, 1):]
     last = sum(quarter) / len(quarter)
@@ -36,7 +36,7 @@ def learns(case: Case, results: list[dict]) -> list[str]:
 
 
 def compare(case: Case, one: list[dict], other: list[dict]) -> list[str]:
-    """Rank by rank: losses, the values of `finish`, and where the case is exact also the weights."""
+    """Compares rank by rank: losses, values of `finish`, and where the case is exact also weights."""
     if len(one) != len(other):
         return [f"{len(one)} ranks against {len(other)}"]
     wrong = []
@@ -60,7 +60,7 @@ def compare(case: Case, one: list[dict], other: list[dict]) -> list[str]:
 
 
 def compare_alone(case: Case, results: list[dict], alone: list[dict]) -> list[str]:
-    """Mean losses against those of a single process that trained on the batches of all ranks."""
+    """Compares mean losses with those of a single process that trained on the batches of all ranks."""
     wrong = []
     for step, (a, b) in enumerate(zip(mean_losses(results), mean_losses(alone), strict=True)):
         if deviation(a, b) > case.alone_bound:
@@ -71,7 +71,7 @@ def compare_alone(case: Case, results: list[dict], alone: list[dict]) -> list[st
 
 
 def worst(one: list[dict], other: list[dict]) -> float:
-    """The largest deviation between two runs' losses, for the table."""
+    """Returns the largest deviation between two runs' losses, for the table."""
     return max((deviation(a, b) for left, right in zip(one, other, strict=True)
                 for a, b in zip(left["losses"], right["losses"], strict=True)
                 if a is not None and b is not None), default=0.0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the runner itself: a wrong training must not come out as an equal one."""
+"""Tests of the runner itself: a wrong training must not get the verdict "equal"."""
 import dataclasses
 import unittest
 from unittest import mock
@@ -19,7 +19,7 @@ def result(losses: list[float | None], digest: str = "a", **values: float) -> di
 
 
 def fault(world: World, step: int) -> Training:
-    """Two backends differ in one bit of one rank's loss in one step."""
+    """Trains such that two backends differ in one bit of one rank's loss in one step."""
     def one(i: int) -> float:
         total = torch.tensor([4.0 / (i + 1)])
         dist.all_reduce(total)
@@ -62,7 +62,7 @@ class Verdict(unittest.TestCase):
 
 
 class Runs(unittest.TestCase):
-    """With real ranks, on gloo."""
+    """Tests with real ranks, on gloo."""
 
     def test_a_flipped_bit_is_found(self):
         fault.runs = -1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One rank: joins, trains, writes what it saw. `launch.py` calls `run` in forked processes; torchrun
+"""Runs one rank: joins, trains, writes its results. `launch.py` calls `run` in forked processes; torchrun
 can start this file as a program, and then RANK, WORLD_SIZE and the rendezvous are torchrun's:
 
     torchrun --nproc-per-node 2 tests/trainers/worker.py --case ddp --backend whorl --folder DIR
@@ -22,14 +22,14 @@ from case import ALONE, Case, World
 
 
 def load_backend(name: str) -> None:
-    """The package registers the backend by itself where torch loads entry points; importing it says
-    clearly when it is not installed."""
+    """Imports the package, for a clear error if it is not installed; where torch loads entry points, the
+    package registers the backend by itself."""
     if name not in (ALONE, "gloo"):
         __import__(f"{name}_torch")
 
 
 def digest(weights: nn.Module | None) -> str:
-    """Hash over this rank's part of all parameters and buffers."""
+    """Returns a hash over this rank's part of all parameters and buffers."""
     if weights is None:
         return ""
     total = hashlib.sha256()
@@ -43,7 +43,7 @@ def digest(weights: nn.Module | None) -> str:
 
 
 def train(case: Case, world: World) -> dict:
-    """The loop. The clock starts after the second step, when buckets and channels are there."""
+    """Trains. The clock starts after the second step, when buckets and channels exist."""
     torch.manual_seed(11)
     training = case.make(world)
     losses: list[float | None] = []
@@ -67,7 +67,7 @@ def save(folder: str, rank: int, result: dict) -> None:
 
 
 def run(case: Case, world: World) -> None:
-    """Trains inside the process group that is there and leaves the result in the folder."""
+    """Trains inside the existing process group and writes the result to the folder."""
     result = train(case, world)
     if any(loss is not None and not math.isfinite(loss) for loss in result["losses"]):
         raise ArithmeticError(f"rank {world.rank}: a loss is not finite: {result['losses']}")
@@ -86,7 +86,7 @@ def main() -> None:
     dist.init_process_group(arguments.backend)
     run(all_cases()[arguments.case],
         World(int(os.environ["RANK"]), dist.get_world_size(), arguments.backend, arguments.folder))
-    dist.barrier()  # threads of gloo's abort their process at times when a peer has left
+    dist.barrier()  # gloo's threads sometimes abort their process when a peer has left
     dist.destroy_process_group()
 
 

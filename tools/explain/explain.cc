@@ -32,7 +32,7 @@ std::string time_text(double us) {
   return us < 100'000 ? fmt::format("{:.0f}", us) : fmt::format("{:.0f}k", us / 1000);
 }
 
-/// Every class of sizes that a selector knows, from 8 bytes to 1 GiB.
+/// Returns sizes from 8 bytes to 512 MiB (8 MiB for measurements), a factor of 4 apart.
 std::vector<std::size_t> size_classes(bool measures) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = 8; bytes <= (std::size_t{1} << (measures ? 24 : 30)); bytes *= 4) {
@@ -89,28 +89,31 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   app.add_option("-n,--ranks", arguments.shape.nranks, "number of ranks (2)")
       ->check(CLI::Range(1, kMaxRanks));
   app.add_option("-b,--bytes", arguments.sizes,
-                 "larger side of the operation: 64K, 8,1M, ... (all classes of sizes)")
+                 "bytes of the larger side of the operation, separated by commas: 8,64K,1M (all "
+                 "of 8, 32, 128, ... 512M; with --measure up to 8M)")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--channels", arguments.shape.channels, "channels side by side (1)")
       ->check(CLI::Range(1, 16));
   CLI::Option* const hosts =
-      app.add_option("--hosts", arguments.hosts, "that the ranks are spread over evenly (1)")
+      app.add_option("--hosts", arguments.hosts,
+                     "number of hosts over which the ranks are spread evenly (1)")
           ->check(CLI::Range(1, kMaxRanks));
   app.add_option("--dims", arguments.dims,
                  "levels of a hierarchy, innermost first: 4:twoshot,2:ring");
   CLI::Option* const measure =
       app.add_flag("--measure", arguments.measures, "start ranks on this host and measure");
-  app.add_option("--rounds", arguments.rounds, "of a measurement (7)")
+  app.add_option("--rounds", arguments.rounds, "number of rounds of a measurement (7)")
       ->check(CLI::Range(3, 99))
       ->needs(measure);
   CLI::Option* const communicators =
       app.add_option("--communicators", arguments.communicators,
-                     "make so many on this host and show how much their choices differ")
+                     "make so many communicators on this host and show how their choices differ")
           ->check(CLI::Range(2, 500))
           ->excludes(measure);
-  app.add_flag("--fresh", arguments.fresh, "each in new processes")->needs(communicators);
-  app.add_flag("--json", arguments.json, "for programs")->excludes(communicators);
+  app.add_flag("--fresh", arguments.fresh, "make each communicator in new processes")
+      ->needs(communicators);
+  app.add_flag("--json", arguments.json, "print JSON, for programs")->excludes(communicators);
   hosts->excludes(measure)->excludes(communicators);
   std::vector<CLI::Option*> costs;
   const auto is_cost = [&](CLI::Option* option) {

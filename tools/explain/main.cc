@@ -1,4 +1,4 @@
-// whorl-explain: which algorithm a collective uses, and why.
+// whorl-explain: says which algorithm a collective uses, and why.
 #include <fmt/format.h>
 
 #include "tools/explain/explain.h"

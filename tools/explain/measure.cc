@@ -1,5 +1,5 @@
-// Times of all algorithms, of one operation after the other, so that what the machine does
-// meanwhile hits all of them alike:
+// Times all algorithms in turn within a round, so that disturbances of the machine affect all of
+// them alike:
 //
 //     round     | A1 | B1 | C1 | pick2 | C1 | pick2 | A1 | B1 | …     1, 2: communicators
 //     distance  ^                      ^                      ^       of the cores, between rounds
@@ -20,21 +20,21 @@
 namespace whorl::explain {
 namespace {
 
-constexpr double kBatchUs = 600; // of one algorithm in one round
-constexpr int kMostOperations = 40;
+constexpr double kBatchUs = 600; // time of one algorithm in one round
+constexpr int kMaxOperations = 40;
 
-/// What ranks share; the times follow it.
+/// Memory that the ranks share; the times follow it.
 struct Board {
   LinkCosts links;
   bool probed;
   std::uint64_t digest;
   double creation_us;
   std::array<std::uint8_t, 64> picks;
-  double times[1]; ///< see Times
+  double times[1]; ///< first of the values of Times
 };
 
-/// A rank's time in µs for each size, round and column: the algorithms, then the pick again. Behind
-/// them the distances of the cores for each size, before each round and after the last.
+/// Times in µs by size, round, column (the algorithms, then the pick again) and rank. The distances
+/// of the cores follow, for each size, before each round and after the last.
 class Times {
  public:
   Times(Board& board, const Plan& plan)
@@ -105,7 +105,7 @@ class Rank {
   whorlComm_t create(const Algorithm& algorithm) {
     return process_.create(fmt::format("{}:{}", name_of(algorithm.collective), algorithm.name));
   }
-  /// Bytes of a rank's input and output, where the larger side has `bytes`.
+  /// Returns the bytes of a rank's input and output, where the larger side has `bytes`.
   std::pair<std::size_t, std::size_t> sides(std::size_t bytes) const {
     const std::size_t block =
         std::max<std::size_t>(bytes / static_cast<std::size_t>(plan_.nranks), sizeof(float));
@@ -156,25 +156,26 @@ class Rank {
         return whorlBarrier(comm, nullptr);
     }
   }
-  /// Mean time of `operations`, with everything between them that a program does.
+  /// Returns the mean time in µs of `operations`, between which the input is rewritten and the
+  /// result read, as programs do.
   double time(std::size_t bytes, whorlComm_t comm, int operations) {
     const auto [input, output] = sides(bytes);
     double total = 0;
     float sum = 0;
-    for (int i = -1; i < operations; ++i) { // the first one finds caches that others have used
+    for (int i = -1; i < operations; ++i) { // the first, after other calls, is not timed
       for (std::size_t k = 0; k < input / sizeof(float); ++k) input_[k] += 1.0F;
       process_.check(whorlBarrier(free_, nullptr), "whorlBarrier");
       const double begin = perf::now_us();
       process_.check(call(bytes, comm), name_of(plan_.collective).data());
       if (i >= 0) total += perf::now_us() - begin;
-      // Who reads its result already takes the core from those that are not through.
+      // A rank that reads its result too early may take the core of a rank that is not done.
       process_.check(whorlBarrier(free_, nullptr), "whorlBarrier");
       for (std::size_t k = 0; k < output / sizeof(float); ++k) sum += output_[k];
     }
     sum_ += sum;
     return total / operations;
   }
-  /// Of both: all ranks come to the same.
+  /// Measures all algorithms at one size. All ranks compute the same numbers of operations.
   void measure(std::size_t size) {
     const std::size_t bytes = plan_.sizes[size];
     const auto rank = static_cast<std::size_t>(process_.rank());
@@ -183,22 +184,22 @@ class Rank {
     const std::size_t n = columns.size();
     std::vector<int> operations(n);
     for (std::size_t c = 0; c < n; ++c) {
-      time(bytes, columns[c], 1); // memory comes with the first use
+      time(bytes, columns[c], 1); // the first use allocates memory
       times_.at(size, 0, c, rank) = time(bytes, columns[c], 3);
     }
     process_.meet();
     for (std::size_t c = 0; c < n; ++c) {
       operations[c] =
           std::clamp(static_cast<int>(kBatchUs / std::max(times_.slowest(size, 0, c), 0.01)), 1,
-                     kMostOperations);
+                     kMaxOperations);
     }
     std::mt19937 random(static_cast<unsigned>(size));
     std::vector<std::size_t> order(n);
     std::iota(order.begin(), order.end(), std::size_t{0});
     note_distance(size, 0);
     for (std::size_t round = 0; round < static_cast<std::size_t>(plan_.rounds); ++round) {
-      // All ranks come to the same order, another one in each round: what an operation leaves in
-      // the caches hits all others alike.
+      // All ranks compute the same order, another one in each round, so that what an operation
+      // leaves in the caches affects all others alike.
       std::shuffle(order.begin(), order.end(), random);
       for (const std::size_t c : order) {
         times_.at(size, round, c, rank) = time(bytes, columns[c], operations[c]);
@@ -215,12 +216,12 @@ class Rank {
   Board& board_;
   const Plan& plan_;
   Times times_;
-  whorlComm_t free_ = nullptr;                    ///< chooses for itself
-  std::vector<whorlComm_t> comms_;                ///< for each algorithm
-  std::map<const Algorithm*, whorlComm_t> again_; ///< another one for each that is picked
-  std::vector<whorlComm_t> picks_;                ///< of these, by size
+  whorlComm_t free_ = nullptr;                    ///< communicator that chooses its algorithms
+  std::vector<whorlComm_t> comms_;                ///< communicator of each algorithm
+  std::map<const Algorithm*, whorlComm_t> again_; ///< second communicator of each picked algorithm
+  std::vector<whorlComm_t> picks_;                ///< communicators of again_, by size
   std::vector<float> input_, output_;
-  float sum_ = 0; ///< of what was read, so that it is
+  float sum_ = 0; ///< sum of all results, so that reading them is not optimised away
 };
 
 Measurement summarize(Board& board, const Plan& plan) {

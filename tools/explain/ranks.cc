@@ -1,4 +1,4 @@
-// Ranks for a measurement: processes that are forked from this one and share memory with it.
+// Ranks for a measurement: processes forked from this process, which share memory with it.
 #include "tools/explain/ranks.h"
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@ struct Meeting {
   };
   perf::Meeting all;
   whorlUniqueId id;
-  std::array<char, 1024> error; ///< of a rank
-  cpu_set_t allowed;            ///< before ranks were bound
+  std::array<char, 1024> error; ///< error of a rank
+  cpu_set_t allowed;            ///< processors before ranks were bound
   Flag flags[2];
   double exchange_ns;
 };
@@ -33,7 +33,7 @@ namespace {
 
 constexpr unsigned kLimitSeconds = 120;
 
-/// The `index`-th processor of a set as a set; empty if there are fewer.
+/// Returns a set of the `index`-th processor of a set; empty if there are fewer.
 cpu_set_t processor(const cpu_set_t& allowed, int index) {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -53,7 +53,7 @@ void bind(const cpu_set_t& processors) {
                             const std::function<void(RankProcess&, void*)>& body) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) std::_Exit(1);
   alarm(kLimitSeconds);
-  // As launchers do.
+  // Launchers bind ranks as well.
   if (CPU_COUNT(&meeting.allowed) >= nranks) bind(processor(meeting.allowed, rank));
   RankProcess process(meeting, rank, nranks);
   body(process, shared);
@@ -111,7 +111,7 @@ double RankProcess::exchange_ns() {
       }
       times.push_back((perf::now_us() - begin) * 1e3 / static_cast<double>(kBatch));
     }
-    // The quickest: in some, one of the two waited for its core.
+    // The minimum counts: in slower batches one of the two ranks may have waited for its core.
     if (rank_ == 0) meeting_.exchange_ns = quantile(times, 0);
     bind(before);
   }

@@ -1,4 +1,4 @@
-// What measured times and choices come to.
+// Evaluation of measured times and choices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace whorl::explain {
 namespace {
 
-/// How far apart two processors are, told by an exchange of flags: threads of one core, cores that
-/// share a last-level cache, cores that do not.
+/// Number of classes of the distance between two processors, as shown by an exchange of flags:
+/// threads of one core, cores that share a last-level cache, cores that do not.
 constexpr std::size_t kDistances = 3;
 std::size_t distance(double exchange_ns) {
   constexpr double kNearNs = 22, kFarNs = 120;
@@ -24,7 +24,8 @@ std::size_t index_of(const std::vector<const Algorithm*>& algorithms, const Algo
                                   algorithms.begin());
 }
 
-/// The rounds that one figure can be made of.
+/// Returns the rounds of the most frequent distance, if that was the same before and after the
+/// round.
 std::vector<const Round*> alike(const std::vector<Round>& rounds) {
   std::array<std::vector<const Round*>, kDistances> found;
   for (const Round& round : rounds) {
@@ -44,7 +45,7 @@ std::string quantiles(const std::vector<LinkCosts>& links,
          fmt::format(" … {:.3f}", quantile(values, 1));
 }
 
-/// How often each algorithm was picked.
+/// Returns how often each algorithm was picked.
 std::map<const Algorithm*, int> count(const std::vector<const Algorithm*>& picks) {
   std::map<const Algorithm*, int> times;
   for (const Algorithm* pick : picks) ++times[pick];
@@ -82,7 +83,7 @@ void enter(std::vector<Row>& rows, const Measurement& measured) {
     row.choice = measured.picks[s];
     row.rounds = measured.rounds[s];
     std::vector<const Round*> rounds = alike(row.rounds);
-    if (rounds.empty()) { // the cores never stayed where they were
+    if (rounds.empty()) { // the distance changed in every round
       for (const Round& round : row.rounds) rounds.push_back(&round);
     }
     const auto values = [&](const auto& field) {

@@ -1,4 +1,4 @@
-// Many communicators of the same ranks: how much what they choose, and by what, differs.
+// Many communicators of the same ranks: differences of their choices and costs.
 #include <array>
 
 #include "api/handle.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kClasses = Selector::kClasses;
 
-/// What rank 0 tells of each communicator.
+/// Costs and choices of a communicator, as written by rank 0.
 struct Found {
   LinkCosts links;
   std::uint64_t digest;
@@ -33,7 +33,7 @@ void note(const Communicator& communicator, Found& found) {
 } // namespace
 
 Result<Scatter> measure_scatter(int nranks, int communicators, bool fresh) {
-  const int each = fresh ? 1 : communicators; // of a set of processes
+  const int each = fresh ? 1 : communicators; // communicators of one set of processes
   Scatter result;
   result.picks.assign(kNumCollectives, {kClasses, std::vector<const Algorithm*>{}});
   const auto create = [&](RankProcess& process, void* shared) {

@@ -5,7 +5,7 @@
 namespace whorl {
 namespace {
 
-/// Reads each line.
+/// Reads one byte of each cache line.
 void touch(std::span<const std::byte> memory) noexcept {
   constexpr std::size_t kLine = 64;
   std::byte seen{};
@@ -15,7 +15,7 @@ void touch(std::span<const std::byte> memory) noexcept {
 
 } // namespace
 
-/// Reads how many messages the peer has given back. False: the number is impossible.
+/// Reads how many messages the peer has released. Returns false if the number is impossible.
 bool FifoEndpoint::refresh() noexcept {
   const std::uint64_t released =
       head(ends_.send).released.load(std::memory_order_acquire); // pairs with release in release()
@@ -28,7 +28,8 @@ bool FifoEndpoint::refresh() noexcept {
   return true;
 }
 
-/// Takes note of a message that was written. Returns kTimed if the receiver is to time it, too.
+/// Updates stores_ after a message was written. Returns kTimed if the receiver is to time the
+/// message, too.
 std::uint64_t FifoEndpoint::filled(std::size_t bytes) noexcept {
   const bool timed = stores_.timed();
   stores_.filled(timed ? pace_of(sys().now_ns() - fill_began_ns_, bytes) : 0,
@@ -37,13 +38,14 @@ std::uint64_t FifoEndpoint::filled(std::size_t bytes) noexcept {
   return timed ? kTimed : 0;
 }
 
-/// Takes note that a message is received, if it was timed, or ends a run of timed ones.
+/// Updates the pace after a message was received, if it was timed, and ends a run of timed messages
+/// otherwise.
 void FifoEndpoint::emptied(std::uint64_t flag) noexcept {
   const bool timed = (flag & kTimed) != 0;
   if (timed) {
     std::size_t bytes = (flag & ~kTimed) >> 32;
     if ((flag & kPublished) != 0) {
-      // Nothing was copied from its place: what the user will pay to read it is found by reading.
+      // The payload was not copied: reading it shows what reading costs the user.
       const Offered& offered = offered_[(received_ + 1) % kPlacesAhead];
       if (offered.number != received_ + 1) return; // the peer has changed the flag since
       empty_began_ns_ = sys().now_ns();
@@ -70,13 +72,13 @@ bool FifoEndpoint::make_room() noexcept {
   return room;
 }
 
-/// Notes that this side reads or writes memory of the peer. False, and nothing noted, if the peer
-/// has withdrawn it. One of the two sides sees what the other one does: both store first, then
-/// load, all sequentially consistent.
+/// Counts an access of this side to memory of the peer. Returns false, and counts nothing, if the
+/// peer has revoked its memory. At least one side sees the store of the other, because both store
+/// first, then load, all sequentially consistent.
 bool FifoEndpoint::touch_memory_of_peer(bool& touching) noexcept {
   ends_.own->touching.fetch_add(1, std::memory_order_seq_cst);
   touching = true;
-  if (ends_.peers->withdrawn.load(std::memory_order_seq_cst) == 0) [[likely]]
+  if (ends_.peers->revoked.load(std::memory_order_seq_cst) == 0) [[likely]]
     return true;
   stop_touching(touching);
   return false;
@@ -87,7 +89,7 @@ std::span<std::byte> FifoEndpoint::take_place(std::size_t bytes,
   if (sent_ == limit_ && !make_room()) return {};
   const std::uint64_t number = sent_ + 1;
   PlaceOffer& offer = head(ends_.send).offers[number % kPlacesAhead];
-  // Pairs with release in offer_place().
+  // Pairs with release in expose_recv_buffer().
   if (offer.number.load(std::memory_order_acquire) != number) return {};
   const Descriptor place = offer.place;
   if (place.bytes != bytes || !(offer.expected == fingerprint)) return {};
@@ -97,16 +99,16 @@ std::span<std::byte> FifoEndpoint::take_place(std::size_t bytes,
     return {};
   }
   if (!touch_memory_of_peer(placed_)) return {};
-  if (bytes >= kLeastStreamedBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
+  if (bytes >= kMinNontemporalBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
   return {data, bytes};
 }
 
-bool FifoEndpoint::offer_place(std::uint64_t number, std::span<std::byte> destination,
-                               const Fingerprint& expected) noexcept {
+bool FifoEndpoint::expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
+                                      const Fingerprint& expected) noexcept {
   Descriptor place{.offset = 0, .bytes = destination.size()};
   // The sender backs a FIFO with memory before its first message.
   if (!ends_.zero_copy || received_ == 0 || number - received_ > kPlacesAhead ||
-      destination.size() < kLeastSharedBytes || !host_.locate(destination, &place.offset)) {
+      destination.size() < kMinSharedBytes || !host_.locate(destination, &place.offset)) {
     return false;
   }
   offered_[number % kPlacesAhead] = {number, destination};
@@ -117,7 +119,8 @@ bool FifoEndpoint::offer_place(std::uint64_t number, std::span<std::byte> destin
   return true;
 }
 
-/// A message whose payload is not in its slot: published by the sender, or in its place here.
+/// Returns a message whose payload is not in its slot: published by the sender, or in the offered
+/// place.
 Message FifoEndpoint::peek_elsewhere(SlotHeader& header, std::uint64_t flag) noexcept {
   if ((flag & kPlaced) != 0) {
     const Offered& offered = offered_[(received_ + 1) % kPlacesAhead];

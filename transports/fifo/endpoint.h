@@ -10,42 +10,43 @@
 
 namespace whorl {
 
-/// What endpoints need from the transport that owns them, off the fast path. Any thread.
+/// Functions that endpoints need from the transport that owns them, off the fast path. Any thread.
 class FifoHost {
  public:
   virtual ~FifoHost() = default;
-  /// Backs the FIFO to `peer` with memory before its first use. False: the verdict was raised.
+  /// Backs the FIFO to `peer` with memory before its first use. Returns false if the error was set.
   virtual bool prepare(int peer, std::byte* fifo) noexcept = 0;
-  /// Whether peers can read and write `memory` where it lies, and where that is for
-  /// Descriptor::offset.
+  /// Returns whether peers can read and write `memory` in place, and writes its Descriptor::offset
+  /// to `*offset`.
   virtual bool locate(std::span<const std::byte> memory, std::uint64_t* offset) noexcept = 0;
-  /// The memory that a descriptor of `peer` names, or null if it names none. May enter the kernel.
+  /// Returns the memory that a descriptor of `peer` names, or null if it names none. May enter the
+  /// kernel.
   virtual std::byte* resolve(int peer, const Descriptor& descriptor) noexcept = 0;
-  /// Raises the verdict: what `peer` wrote into the shared memory makes no sense.
+  /// Sets the error: `peer` wrote invalid data into the shared memory.
   virtual void corrupt(int peer, const char* what) noexcept = 0;
 };
 
 /// Wakes the owner of a doorbell if it sleeps. The check is relaxed, so that a message costs no
 /// fence: a rank that goes to sleep at this very moment may be missed and then wakes at the end of
-/// its nap (WaitPolicy::nap_ns).
+/// its sleep (WaitPolicy::block_ns).
 inline void ring(Doorbell& bell) noexcept {
   if (bell.sleeping.load(std::memory_order_relaxed) == 0) [[likely]]
     return;
-  if (bell.sleeping.exchange(0, std::memory_order_acq_rel) == 0) return; // another one rings
-  bell.rings.fetch_add(1, std::memory_order_release); // pairs with acquire in FifoTransport::nap
+  if (bell.sleeping.exchange(0, std::memory_order_acq_rel) == 0) return; // another rank rings
+  bell.rings.fetch_add(1, std::memory_order_release); // pairs with acquire in FifoTransport::sleep
   sys().futex_wake(&bell.rings);
 }
 
-/// An endpoint over two FIFOs in memory that both ranks map, see layout.h. commit(), try_publish()
-/// and release() enter the kernel only to wake a peer that sleeps; try_peek() and try_place() only
-/// to map a part of the peer's heap that no descriptor has named before; try_reserve() once, to get
-/// the memory.
+/// Endpoint over two FIFOs in memory that both ranks map, see layout.h. commit(),
+/// try_send_descriptor() and release() enter the kernel only to wake a peer that sleeps; try_peek()
+/// and try_put() only to map a part of the peer's heap that no descriptor has named before;
+/// try_reserve() once, to get the memory.
 ///
-/// Who reads what the peer has published, or writes to a place that it has offered, says so first,
-/// so that after a failure a rank can tell when its memory is its own again:
+/// A rank counts its accesses to a source that the peer has published or a place that the peer has
+/// offered, so that after a failure the peer can tell when its memory is no longer accessed:
 ///
-///     peer:  touching += 1 ▶ withdrawn? ▶ read or write ▶ touching −= 1
-///     owner: withdrawn = 1 ▶ until touching is 0
+///     peer:  touching += 1 ▶ revoked? ▶ read or write ▶ touching −= 1
+///     owner: revoked = 1 ▶ until touching is 0
 class FifoEndpoint final : public Endpoint {
  public:
   struct Ends {
@@ -56,10 +57,11 @@ class FifoEndpoint final : public Endpoint {
     std::size_t slot_bytes = 0;
     Place* own = nullptr;
     Place* peers = nullptr;
-    bool zero_copy = false; ///< whether try_publish() and offer_place() may succeed
+    bool zero_copy = false; ///< true: try_send_descriptor() and expose_recv_buffer() may succeed
   };
   FifoEndpoint(const Ends& ends, FifoHost& host) noexcept
-      : ends_(ends),
+      : Endpoint({.recv_buffers_ahead = kPlacesAhead}),
+        ends_(ends),
         host_(host),
         stride_(slot_stride(ends.slot_bytes)),
         mask_(ring_slots(ends.slots) - 1),
@@ -71,50 +73,49 @@ class FifoEndpoint final : public Endpoint {
     if (sent_ == limit_ && !make_room()) return {};
     small_ = bytes <= kSmallBytes;
     if (small_) return send_slot_->small;
-    if (bytes >= kLeastStreamedBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
+    if (bytes >= kMinNontemporalBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
     return {payload(send_slot_), ends_.slot_bytes};
   }
 
-  bool prefers_streaming() const noexcept override { return stores_.streaming(); }
-  bool tries_stores() const noexcept override { return stores_.on_trial(); }
+  StoreHint store_hint() const noexcept override {
+    return {.nontemporal = stores_.nontemporal(), .on_trial = stores_.on_trial()};
+  }
 
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
     std::uint64_t word = placed_ ? kPublished | kPlaced : std::uint64_t{bytes} << 32;
     if (placed_) stop_touching(placed_);
     if (bytes <= kSmallBytes) {
       if (!small_) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
-    } else if (bytes >= kLeastStreamedBytes) {
+    } else if (bytes >= kMinNontemporalBytes) {
       word |= filled(bytes);
     }
     send(word, fingerprint);
   }
 
-  std::span<std::byte> try_place(std::size_t bytes,
-                                 const Fingerprint& fingerprint) noexcept override {
-    if (!ends_.zero_copy || bytes < kLeastSharedBytes) return {};
+  std::span<std::byte> try_put(std::size_t bytes,
+                               const Fingerprint& fingerprint) noexcept override {
+    if (!ends_.zero_copy || bytes < kMinSharedBytes) return {};
     return take_place(bytes, fingerprint);
   }
 
-  bool can_publish(std::span<const std::byte> source) const noexcept override {
+  bool can_send_descriptor(std::span<const std::byte> source) const noexcept override {
     std::uint64_t offset = 0;
-    return ends_.zero_copy && source.size() >= kLeastSharedBytes && host_.locate(source, &offset);
+    return ends_.zero_copy && source.size() >= kMinSharedBytes && host_.locate(source, &offset);
   }
 
-  Publish try_publish(std::span<const std::byte> source,
-                      const Fingerprint& fingerprint) noexcept override {
+  DescriptorSend try_send_descriptor(std::span<const std::byte> source,
+                                     const Fingerprint& fingerprint) noexcept override {
     Descriptor descriptor{.offset = 0, .bytes = source.size()};
-    if (!ends_.zero_copy || source.size() < kLeastSharedBytes ||
+    if (!ends_.zero_copy || source.size() < kMinSharedBytes ||
         !host_.locate(source, &descriptor.offset)) {
-      return Publish::kUnreachable;
+      return DescriptorSend::kUnreachable;
     }
-    if (sent_ == limit_ && !make_room()) return Publish::kBusy;
+    if (sent_ == limit_ && !make_room()) return DescriptorSend::kBusy;
     std::memcpy(&send_slot_->small, &descriptor, sizeof descriptor);
     send(kPublished, fingerprint);
     last_published_ = sent_;
-    return Publish::kSent;
+    return DescriptorSend::kSent;
   }
-
-  std::uint64_t sent() const noexcept override { return sent_; }
 
   std::uint64_t released() noexcept override {
     // Only published messages still need their source, and slots are given back in order.
@@ -125,11 +126,8 @@ class FifoEndpoint final : public Endpoint {
     return released_;
   }
 
-  std::uint64_t places_ahead() const noexcept override { return kPlacesAhead; }
-  bool offer_place(std::uint64_t number, std::span<std::byte> destination,
-                   const Fingerprint& expected) noexcept override;
-
-  std::uint64_t received() const noexcept override { return received_; }
+  bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
+                          const Fingerprint& expected) noexcept override;
 
   Message try_peek() noexcept override {
     SlotHeader& header = *receive_slot_;
@@ -163,8 +161,8 @@ class FifoEndpoint final : public Endpoint {
   }
 
   int peer() const noexcept { return ends_.peer; }
-  /// Whether an attempt to use this endpoint has failed for want of the peer since the last call.
-  /// Any thread.
+  /// Returns whether an attempt to use this endpoint has had to wait for the peer since the last
+  /// call. Any thread.
   bool was_stuck() noexcept {
     const bool sending = stuck_sending_.exchange(false, std::memory_order_relaxed);
     return stuck_receiving_.exchange(false, std::memory_order_relaxed) || sending;
@@ -173,7 +171,7 @@ class FifoEndpoint final : public Endpoint {
  private:
   static constexpr std::uint64_t kPublished = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kTimed = std::uint64_t{1} << 62;
-  static constexpr std::uint64_t kPlaced = std::uint64_t{1} << 32; ///< with kPublished
+  static constexpr std::uint64_t kPlaced = std::uint64_t{1} << 32; ///< flag used with kPublished
   struct Offered {
     std::uint64_t number = 0;
     std::span<std::byte> place;
@@ -199,7 +197,7 @@ class FifoEndpoint final : public Endpoint {
   bool touch_memory_of_peer(bool& touching) noexcept;
   void stop_touching(bool& touching) noexcept {
     touching = false;
-    // Pairs with acquire in FifoTransport::withdraw_memory().
+    // Pairs with acquire in FifoTransport::revoke_access().
     ends_.own->touching.fetch_sub(1, std::memory_order_release);
   }
   std::uint64_t filled(std::size_t bytes) noexcept;
@@ -217,24 +215,22 @@ class FifoEndpoint final : public Endpoint {
 
   // Sending.
   StorePolicy stores_;
-  std::uint64_t fill_began_ns_ = 0;  ///< of a timed message
+  std::uint64_t fill_began_ns_ = 0;  ///< time at which a timed message was begun
   bool small_ = false;               ///< try_reserve() gave SlotHeader::small
-  bool placed_ = false;              ///< try_place() gave a place
-  SlotHeader* send_slot_;            ///< of message sent_ + 1
-  std::uint64_t sent_ = 0;           ///< messages
+  bool placed_ = false;              ///< try_put() gave a place
+  SlotHeader* send_slot_;            ///< slot of message sent_ + 1
   std::uint64_t limit_ = 0;          ///< sent_ may grow up to here; 0 until prepare()
   std::uint64_t released_ = 0;       ///< the peer's counter when it was last read
   std::uint64_t last_published_ = 0; ///< number of the last message without a copy
   bool prepared_ = false;
 
   // Receiving.
-  SlotHeader* receive_slot_;   ///< of message received_ + 1
-  std::uint64_t received_ = 0; ///< messages released
+  SlotHeader* receive_slot_;   ///< slot of message received_ + 1
   std::uint32_t expected_ = 1; ///< low half of the flag of the next message
-  bool reading_ = false;       ///< try_peek() gave memory of the peer
+  bool reading_ = false;       ///< true: try_peek() returned memory of the peer
   std::array<Offered, kPlacesAhead> offered_{};
-  std::uint64_t empty_began_ns_ = 0; ///< when a timed message was last looked at
-  bool emptied_timed_ = false;       ///< the message before was a timed one
+  std::uint64_t empty_began_ns_ = 0; ///< time of the last try_peek() of a timed message
+  bool emptied_timed_ = false;       ///< true: the previous message was timed
 
   // Set by the owner, taken by was_stuck(); they carry no other data.
   std::atomic<bool> stuck_sending_{false};

@@ -3,12 +3,11 @@
 #include <fmt/core.h>
 
 #include "base/bytes.h"
-#include "node/board.h"
 
 namespace whorl {
 namespace {
 
-/// Multiplies, or gives 0 (never a legal size here) when the product has no place in a size_t.
+/// Multiplies `value` by `factor`. Returns false if the product does not fit into a size_t.
 bool multiply(std::size_t& value, std::size_t factor) noexcept {
   return !__builtin_mul_overflow(value, factor, &value);
 }
@@ -33,10 +32,8 @@ Result<SegmentLayout> SegmentLayout::make(const SegmentShape& shape) {
   SegmentLayout layout;
   layout.shape_ = shape;
   layout.places_offset_ = round_up(sizeof(SegmentHeader), kWriterDistance);
-  layout.board_offset_ =
-      round_up(layout.places_offset_ + std::size_t{shape.places} * sizeof(Place), kPageBytes);
   layout.control_bytes_ =
-      round_up(layout.board_offset_ + board_bytes_for(shape.places), kPageBytes);
+      round_up(layout.places_offset_ + std::size_t{shape.places} * sizeof(Place), kPageBytes);
   layout.fifo_bytes_ = fifo_size(shape.slots, shape.slot_bytes);
   std::size_t size = layout.fifo_bytes_;
   if (!multiply(size, shape.places) || !multiply(size, shape.places) ||

@@ -52,10 +52,10 @@ void FifoTransport::attach(const Membership& membership, std::byte* memory,
       std::make_unique<std::atomic<std::uint32_t>[]>(static_cast<std::size_t>(membership.nranks));
   mine_ = &place_of(membership.rank);
   mine_->attached.store(1, std::memory_order_release); // pairs with acquire in wait_for_peers()
-  attached_.store(true, std::memory_order_release);    // pairs with acquire in tell()
+  attached_.store(true, std::memory_order_release);    // pairs with acquire in notify_peers()
 }
 
-Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Napper& napper) {
+Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Waiter& waiter) {
   const auto missing = [&](int peer) {
     return place_of(peer).attached.load(std::memory_order_acquire) == 0; // … release in attach()
   };
@@ -64,20 +64,20 @@ Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Napper& napper) 
     next = std::find_if(next, peers_.end(), missing);
     return next == peers_.end() ? Progress::kDone : Progress::kIdle;
   };
-  // The more ranks, the longer their work takes; who waits meanwhile leaves them the processors.
+  // With more ranks their work takes longer; long sleeps leave the processors to them.
   constexpr std::size_t kFewPeers = 64;
-  constexpr std::uint64_t kNapOfPeerNs = 20'000;
+  constexpr std::uint64_t kBlockPerPeerNs = 20'000;
   const std::uint64_t now = sys().now_ns();
   WaitPolicy policy{.timeout_ns = deadline_ns > now ? deadline_ns - now : 0, .spins = 20};
   if (peers_.size() > kFewPeers) {
     policy.yield_ns = 0;
-    policy.nap_ns = policy.first_nap_ns = peers_.size() * kNapOfPeerNs;
+    policy.block_ns = policy.first_block_ns = peers_.size() * kBlockPerPeerNs;
   }
-  switch (wait_until(attempt, policy, *membership_->verdict, napper)) {
+  switch (wait_until(attempt, policy, *membership_->comm_error, waiter)) {
     case WaitResult::kReady:
       return {};
     case WaitResult::kFailed:
-      return membership_->verdict->status();
+      return membership_->comm_error->status();
     case WaitResult::kTimedOut:
       break;
   }
@@ -91,7 +91,7 @@ Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Napper& napper) 
       Code::kRemoteError,
       fmt::format("rank {} is not connected over {} to {}: no sign of life within {} ms; look "
                   "whether it runs and reached the creation of the communicator",
-                  membership_->rank, name(), names, membership_->timeout_ns / 1'000'000));
+                  membership_->rank, traits().name, names, membership_->timeout_ns / 1'000'000));
 }
 
 Status check_members(const Membership& membership, std::span<const int> members,
@@ -129,13 +129,13 @@ TransportMemory FifoTransport::memory() const noexcept {
   return now;
 }
 
-// Sleeping. `sleeping` is set before the caller's last look and stays set until a peer clears it,
-// so each nap is rung at most once and a peer that finds it clear pays nothing.
+// Sleeps. `sleeping` is set before the caller's last poll and stays set until a peer clears it,
+// so each sleep is rung at most once, and a peer that finds `sleeping` clear makes no system call.
 //
 //   sleeper: heard = rings; sleeping = 1; look; futex_wait(rings == heard)
 //   ringer:  message; if sleeping and I clear it: rings += 1; futex_wake
-void FifoTransport::nap(std::uint64_t max_ns) noexcept {
-  if (mine_ == nullptr) return ClockNapper().nap(max_ns);
+void FifoTransport::block(std::uint64_t max_ns) noexcept {
+  if (mine_ == nullptr) return ClockWaiter().block(max_ns);
   Doorbell& bell = mine_->doorbell;
   if (bell.sleeping.load(std::memory_order_relaxed) == 0) {
     heard_.store(bell.rings.load(std::memory_order_acquire), // pairs with release in ring()
@@ -146,36 +146,37 @@ void FifoTransport::nap(std::uint64_t max_ns) noexcept {
   sys().futex_wait(&bell.rings, heard_.load(std::memory_order_relaxed), max_ns);
 }
 
-void FifoTransport::publish_verdict(std::string_view text) noexcept {
+void FifoTransport::publish_error(std::string_view text) noexcept {
   SegmentHeader& shared = header();
-  std::uint32_t none = kNoVerdict;
-  if (shared.verdict.compare_exchange_strong(none, kVerdictBeingWritten,
-                                             std::memory_order_relaxed)) {
+  std::uint32_t none = kNoError;
+  if (shared.comm_error.compare_exchange_strong(none, kErrorBeingWritten,
+                                                std::memory_order_relaxed)) {
     const std::size_t size = std::min(text.size(), shared.text.size() - 1);
     std::copy_n(text.begin(), size, shared.text.begin());
     shared.text[size] = '\0';
-    // Pairs with acquire in look_for_verdict().
-    shared.verdict.store(kVerdictWritten, std::memory_order_release);
+    // Pairs with acquire in poll_error().
+    shared.comm_error.store(kErrorWritten, std::memory_order_release);
   }
   for (const int peer : peers_) ring(place_of(peer).doorbell);
 }
 
-void FifoTransport::tell(const Status& verdict) noexcept {
-  if (verdict.ok() || !attached_.load(std::memory_order_acquire)) return; // … release in attach()
+void FifoTransport::notify_peers(const Status& comm_error) noexcept {
+  if (comm_error.ok() || !attached_.load(std::memory_order_acquire))
+    return; // … release in attach()
   try {
-    // What another rank did already says who; forwarding it must not add a name each time.
-    publish_verdict(verdict.code() == Code::kRemoteError
-                        ? verdict.message()
-                        : fmt::format("{} gave up: {}", membership_->describe(membership_->rank),
-                                      verdict.message()));
+    // An error of another rank already names the rank; forwarding must not add a name each time.
+    publish_error(comm_error.code() == Code::kRemoteError
+                      ? comm_error.message()
+                      : fmt::format("{} gave up: {}", membership_->describe(membership_->rank),
+                                    comm_error.message()));
   } catch (const std::bad_alloc&) {
-    publish_verdict("a rank gave up and has no memory left to say why");
+    publish_error("a rank gave up and has no memory left to say why");
   }
 }
 
 void FifoTransport::fail_all(const Status& error) noexcept {
-  membership_->verdict->raise(error);
-  tell(error);
+  membership_->comm_error->set(error);
+  notify_peers(error);
 }
 
 void FifoTransport::corrupt(int peer, const char* what) noexcept {
@@ -186,40 +187,41 @@ void FifoTransport::corrupt(int peer, const char* what) noexcept {
                   membership_->describe(peer), what, membership_->rank)));
 }
 
-void FifoTransport::look_around(std::uint64_t waited_ns) noexcept {
+void FifoTransport::poll_failures(std::uint64_t waited_ns) noexcept {
   static_cast<void>(waited_ns);
   if (mine_ == nullptr) return;
-  look_for_verdict();
+  poll_error();
   look_for_leavers();
 }
 
-void FifoTransport::look_for_verdict() noexcept {
-  constexpr std::uint32_t kPatience = 100; // looks, about 1 ms each
+void FifoTransport::poll_error() noexcept {
+  constexpr std::uint32_t kMaxPolls = 100; // looks, about 1 ms each
   SegmentHeader& shared = header();
-  // Pairs with release in publish_verdict().
-  switch (shared.verdict.load(std::memory_order_acquire)) {
-    case kNoVerdict:
+  // Pairs with release in publish_error().
+  switch (shared.comm_error.load(std::memory_order_acquire)) {
+    case kNoError:
       return;
-    case kVerdictBeingWritten:
-      if (unfinished_verdict_looks_.fetch_add(1, std::memory_order_relaxed) < kPatience) return;
-      membership_->verdict->raise(Status::error(
+    case kErrorBeingWritten:
+      if (unfinished_error_polls_.fetch_add(1, std::memory_order_relaxed) < kMaxPolls) return;
+      membership_->comm_error->set(Status::error(
           Code::kRemoteError, "a rank of this host gave up and died before it could say why"));
       return;
     default: {
-      if (membership_->verdict->raised()) return;
+      if (membership_->comm_error->is_set()) return;
       const auto end = std::find(shared.text.begin(), shared.text.end(), '\0');
-      membership_->verdict->raise(
+      membership_->comm_error->set(
           Status::error(Code::kRemoteError, std::string(shared.text.begin(), end)));
     }
   }
 }
 
-/// A rank may leave while others still finish with each other, so that alone is no error. It is one
-/// where this rank keeps trying to use an endpoint to it. An attempt that began before the rank
-/// left may have failed too, so only failed attempts between looks that know of the leaving count.
+/// Sets the error if this rank keeps trying to use an endpoint to a rank that has left. Leaving
+/// alone is no error, because the others may still communicate with each other. An attempt that
+/// began before the rank left may have failed too, so attempts count only between polls that have
+/// seen that the rank has left.
 void FifoTransport::look_for_leavers() noexcept {
   constexpr std::uint32_t kLooks = 3;
-  // Pairs with release in leave(): who is counted is found below.
+  // Pairs with release in leave(): the loop below finds every rank that is counted.
   if (header().leavers.load(std::memory_order_acquire) == 0) return;
   const auto channels = static_cast<std::size_t>(membership_->channels);
   for (const int peer : peers_) {
@@ -230,7 +232,7 @@ void FifoTransport::look_for_leavers() noexcept {
     }
     std::atomic<std::uint32_t>& looks = stuck_looks_[static_cast<std::size_t>(peer)];
     if (!stuck || looks.fetch_add(1, std::memory_order_relaxed) + 1 < kLooks) continue;
-    membership_->verdict->raise(
+    membership_->comm_error->set(
         Status::error(Code::kRemoteError,
                       fmt::format("{} has destroyed its communicator while rank {} waits for it",
                                   membership_->describe(peer), membership_->rank)));
@@ -238,11 +240,11 @@ void FifoTransport::look_for_leavers() noexcept {
   }
 }
 
-bool FifoTransport::withdraw_memory() noexcept {
+bool FifoTransport::revoke_access() noexcept {
   if (mine_ == nullptr) return true;
   // Both pair with FifoEndpoint::touch_memory_of_peer().
-  mine_->withdrawn.store(1, std::memory_order_seq_cst);
-  mine_->touching.store(0, std::memory_order_release); // messages looked at, and never released
+  mine_->revoked.store(1, std::memory_order_seq_cst);
+  mine_->touching.store(0, std::memory_order_release); // messages peeked and never released
   return std::none_of(peers_.begin(), peers_.end(), [this](int peer) {
     return place_of(peer).touching.load(std::memory_order_seq_cst) != 0 && !is_gone(peer);
   });

@@ -12,12 +12,12 @@
 
 namespace whorl {
 
-/// The memory of one communicator's ranks in this process. The last of them frees it.
+/// Memory of one communicator's ranks in this process. The last rank frees it.
 struct InprocSegment {
   std::byte* data = nullptr;
   SegmentLayout layout;
   std::vector<int> members;
-  std::vector<int> joined; ///< guarded by the registry's mutex
+  std::vector<int> joined; ///< ranks that have joined; guarded by the registry's mutex
 
   InprocSegment() = default;
   InprocSegment(const InprocSegment&) = delete;
@@ -29,8 +29,8 @@ struct InprocSegment {
 
 namespace {
 
-/// Where ranks of one process find each other. The key holds the communicator's whole identity, so
-/// that two jobs that chose the same number do not meet.
+/// Segments by which ranks of one process find each other. The key holds the communicator's whole
+/// identity, so that two jobs with the same number do not meet.
 struct Registry {
   using Key = std::array<std::byte, sizeof(Identity)>;
   std::mutex mutex;
@@ -67,7 +67,7 @@ Result<std::shared_ptr<InprocSegment>> make_segment(const SegmentLayout& layout,
   return segment;
 }
 
-/// The segment that this rank shares with the others; the first to come makes it.
+/// Joins the segment that this rank shares with the others; the first rank makes it.
 Result<std::shared_ptr<InprocSegment>> join_segment(const Membership& membership,
                                                     const SegmentLayout& layout,
                                                     const std::vector<int>& members) {
@@ -101,9 +101,9 @@ Result<std::vector<std::byte>> InprocTransport::listen(const Identity& identity)
   return std::vector<std::byte>{};
 }
 
-Reach InprocTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
+Reach InprocTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const {
   static_cast<void>(index);
-  // Of cores that are far from each other or near, the geometric mean (docs/selection.md).
+  // The costs are the geometric mean of those of near and of distant cores (docs/selection.md).
   return {.reachable = self.host_key == peer.host_key && self.process_key == peer.process_key,
           .alpha_us = 0.15,
           .beta_us_per_kib = 0.025};
@@ -113,9 +113,9 @@ Status InprocTransport::connect(const Membership& membership, std::span<const in
                                 std::size_t index) {
   static_cast<void>(index);
   if (peers.empty()) return {};
-  const RankCard& self = membership.cards[static_cast<std::size_t>(membership.rank)];
-  std::vector<int> members = members_of(membership, [&](const RankCard& card) {
-    return card.host_key == self.host_key && card.process_key == self.process_key;
+  const PeerInfo& self = membership.peers[static_cast<std::size_t>(membership.rank)];
+  std::vector<int> members = members_of(membership, [&](const PeerInfo& info) {
+    return info.host_key == self.host_key && info.process_key == self.process_key;
   });
   const auto layout =
       SegmentLayout::make({.places = static_cast<std::uint32_t>(members.size()),
@@ -136,7 +136,7 @@ Status InprocTransport::connect(const Membership& membership, std::span<const in
 
 bool InprocTransport::prepare(int peer, std::byte* fifo) noexcept {
   static_cast<void>(peer), static_cast<void>(fifo);
-  count_backed(); // by the kernel, page by page as it is touched
+  count_backed(); // the kernel backs pages when they are touched
   return true;
 }
 

@@ -8,16 +8,15 @@ namespace whorl {
 
 struct InprocSegment;
 
-/// Connects ranks that are threads of one process: FIFOs in private memory, and every source can be
-/// published, since every pointer means the same to both.
+/// Transport between ranks that are threads of one process: FIFOs in private memory, and every
+/// source can be published, since pointers are valid for both ranks.
 class InprocTransport final : public FifoTransport {
  public:
-  InprocTransport() = default;
+  InprocTransport() : FifoTransport({.name = "inproc"}) {}
   ~InprocTransport() override { leave(); }
 
-  std::string_view name() const noexcept override { return "inproc"; }
   Result<std::vector<std::byte>> listen(const Identity& identity) override;
-  Reach reach(const RankCard& self, const RankCard& peer, std::size_t index) const override;
+  Reach reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const override;
   Status connect(const Membership& membership, std::span<const int> peers,
                  std::size_t index) override;
 

@@ -47,9 +47,9 @@ PeerHeap::~PeerHeap() {
   }
 }
 
-/// The memory of a descriptor inside. Each block is read before it can be written: a page that is
-/// read first is mapped together with those around it, and for writing, too, while each page that
-/// is written first is a fault of its own, four times as expensive in all.
+/// Returns the memory of a descriptor inside the window. Reads each block before it can be written:
+/// a first read maps a page together with those around it, and for writing, too, while each page
+/// that is written first causes a fault of its own, four times as expensive in all.
 std::byte* PeerHeap::Window::use(const Descriptor& d) const noexcept {
   std::byte* const memory = data + (d.offset - begin);
   if (d.bytes == 0) return memory;
@@ -63,14 +63,14 @@ std::byte* PeerHeap::Window::use(const Descriptor& d) const noexcept {
   return memory;
 }
 
-/// Adds a window around the descriptor. Each is at least as large as all before it together, so
-/// that the table cannot fill up before the heap is mapped.
+/// Adds a window around the descriptor. Each window is at least as large as all before it together,
+/// so that the table cannot fill up before the heap is mapped.
 std::byte* PeerHeap::map(const Descriptor& descriptor) noexcept {
   const std::lock_guard lock(mutex_);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   std::uint64_t mapped = kWindowBytes;
   for (std::size_t i = 0; i < count; ++i) {
-    if (windows_[i].holds(descriptor)) return windows_[i].use(descriptor); // by another thread
+    if (windows_[i].holds(descriptor)) return windows_[i].use(descriptor); // another thread's
     mapped += windows_[i].bytes;
   }
   if (count == windows_.size()) return nullptr;

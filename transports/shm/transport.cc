@@ -16,7 +16,7 @@
 namespace whorl {
 namespace {
 
-/// An unguessable name of printable characters, 80 bits.
+/// Makes an unguessable name of printable characters, 80 bits.
 Result<std::string> random_name() {
   constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz234567";
   std::array<std::byte, 16> bytes{};
@@ -28,20 +28,6 @@ Result<std::string> random_name() {
   std::string name;
   for (const std::byte b : bytes) name += kAlphabet[std::to_integer<std::size_t>(b) % 32];
   return name;
-}
-
-/// Of a process for one communicator. More would soon be all the descriptors that it may have.
-constexpr std::size_t kMostBoxes = 128;
-
-/// The ends of mailboxes in the process that has most of them: each of its ranks has one of its own
-/// and those of all ranks elsewhere.
-std::size_t most_boxes(const Membership& membership) {
-  std::size_t most = 0;
-  for (int rank = 0; rank < membership.nranks; ++rank) {
-    const auto here = static_cast<std::size_t>(membership.ranks_in_process_of(rank));
-    most = std::max(most, here * (membership.cards.size() - here + 1));
-  }
-  return most;
 }
 
 } // namespace
@@ -58,21 +44,22 @@ Result<std::vector<std::byte>> ShmTransport::listen(const Identity& identity) {
   return std::vector<std::byte>(encoded.begin(), encoded.end());
 }
 
-Reach ShmTransport::reach(const RankCard& self, const RankCard& peer, std::size_t index) const {
+Reach ShmTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const {
   const bool listens = self.addresses[index].size == SocketAddress::kEncodedBytes &&
                        peer.addresses[index].size == SocketAddress::kEncodedBytes;
-  // Of cores that are far from each other or near, the geometric mean (docs/selection.md).
+  // The geometric mean of the costs between near and distant cores (docs/selection.md).
   return {.reachable =
               listens && self.host_key == peer.host_key && self.process_key != peer.process_key,
           .alpha_us = 0.15,
           .beta_us_per_kib = 0.025};
 }
 
-/// All FIFOs that this rank may ever write to must have a place in memory. Other ranks ask the same
-/// for theirs, so this finds a limit that is far too low, not one that is missed by a little.
+/// Checks that all FIFOs to which this rank may ever write fit into memory. Other ranks check the
+/// same for their FIFOs only, so the check finds a limit that is far too low, but not one that is
+/// almost enough.
 Status ShmTransport::check_memory(std::size_t peers) const {
-  const std::size_t bytes =
-      peers * layout().shape().channels * layout().fifo_bytes() + layout().control_bytes();
+  const std::size_t bytes = peers * layout().shape().channels * layout().fifo_bytes() +
+                            layout().control_bytes() + node_->board().size();
   const MemoryBudget budget = memory_budget();
   if (bytes <= budget.bytes) return {};
   return Status::error(
@@ -82,28 +69,39 @@ Status ShmTransport::check_memory(std::size_t peers) const {
                   peers, bytes, budget.limit, budget.bytes));
 }
 
+TransportMemory ShmTransport::memory() const noexcept {
+  TransportMemory now = FifoTransport::memory();
+  const std::span<std::byte> board = node_->board();
+  std::size_t resident = 0;
+  if (!board.empty() && sys().resident(board.data(), board.size(), &resident) < 0) resident = 0;
+  now.reserved += board.size();
+  now.fixed += board.size();
+  now.shared += resident;
+  return now;
+}
+
 Status ShmTransport::connect(const Membership& membership, std::span<const int> peers,
                              std::size_t index) {
   const Fd listener = std::move(listener_);
   if (peers.empty()) return {};
-  const RankCard& self = membership.cards[static_cast<std::size_t>(membership.rank)];
+  const PeerInfo& self = membership.peers[static_cast<std::size_t>(membership.rank)];
   ShmMeetingPlan plan;
   plan.membership = &membership;
-  plan.members = members_of(membership, [&](const RankCard& card) {
-    return card.host_key == self.host_key &&
-           card.addresses[index].size == SocketAddress::kEncodedBytes;
+  std::vector<int> members = members_of(membership, [&](const PeerInfo& info) {
+    return info.host_key == self.host_key &&
+           info.addresses[index].size == SocketAddress::kEncodedBytes;
   });
+  plan.members = members;
   const auto layout =
-      SegmentLayout::make({.places = static_cast<std::uint32_t>(plan.members.size()),
+      SegmentLayout::make({.places = static_cast<std::uint32_t>(members.size()),
                            .channels = static_cast<std::uint32_t>(membership.channels),
                            .slots = static_cast<std::uint32_t>(membership.slots),
                            .slot_bytes = membership.slot_bytes});
   if (!layout.ok()) return layout.status();
   const auto allowed = param_bool(Param::kZeroCopy);
   if (!allowed.ok()) return allowed.status();
-  const bool zero_copy =
-      *allowed && processes_of(membership, plan.members).size() <= kMostProcesses;
-  WHORL_TRY(check_members(membership, plan.members, peers));
+  const bool zero_copy = *allowed && processes_of(membership, members).size() <= kMaxProcesses;
+  WHORL_TRY(check_members(membership, members, peers));
   if (zero_copy) {
     const auto heap = process_heap();
     if (heap.ok()) {
@@ -125,17 +123,12 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   plan.index = index;
   plan.listener = &listener;
   plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
-  FdMailboxEnds ends;
-  if (membership.shares_devices() && most_boxes(membership) <= kMostBoxes) {
-    ends = FdMailboxEnds::make();
-  }
-  plan.outbox_fd = ends.outbox.get();
-  auto meeting = meet(plan);
+  auto meeting = node_->meet(std::move(plan));
   if (!meeting.ok()) return meeting.status();
 
   heaps_.resize(static_cast<std::size_t>(membership.nranks));
   for (ProcessFd& received : meeting->heaps) {
-    auto heap = PeerHeap::of(membership.card(received.rank).process_key, std::move(received.fd));
+    auto heap = PeerHeap::of(membership.info(received.rank).process_key, std::move(received.fd));
     if (!heap.ok()) return heap.status().with_context(membership.describe(received.rank));
     for (const int peer : peers) {
       if (membership.same_process(peer, received.rank)) {
@@ -143,23 +136,17 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
       }
     }
   }
-  std::vector<Fd> outboxes(static_cast<std::size_t>(membership.nranks));
-  for (ProcessFd& box : meeting->outboxes) {
-    outboxes[static_cast<std::size_t>(box.rank)] = std::move(box.fd);
-  }
-  mailbox_ = FdMailbox(std::move(ends.inbox), std::move(outboxes));
-  segment_ = std::move(meeting->segment);
-  attach(membership, segment_.data(), *layout, std::move(plan.members), peers, zero_copy);
+  attach(membership, node_->transport_memory().data(), *layout, std::move(members), peers,
+         zero_copy);
   WHORL_TRY(check_memory(peers.size()));
   for (ProcessFd& p : meeting->pidfds) watch(p.rank, std::move(p.fd), true);
   for (ProcessFd& s : meeting->sockets) watch(s.rank, std::move(s.fd), false);
-  // All peers have come: the lowest rank sends no offer before it has everybody's hello.
+  // All peers have come, because the lowest rank sends no offer before it has the hellos of all.
   return {};
 }
 
 bool ShmTransport::prepare(int peer, std::byte* fifo) noexcept {
-  const int error =
-      segment_.allocate(static_cast<std::size_t>(fifo - segment_.data()), layout().fifo_bytes());
+  const int error = node_->allocate({fifo, layout().fifo_bytes()});
   if (error == 0) {
     count_backed();
     return true;
@@ -191,7 +178,7 @@ std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcep
   return data;
 }
 
-/// Watches the process of `rank`, through its pidfd, or through the socket to that rank alone.
+/// Watches the process of `rank` by its pidfd, or by the socket to that rank alone.
 void ShmTransport::watch(int rank, Fd fd, bool pidfd) {
   Watch watch{.ranks = {}, .pidfd = pidfd, .fd = std::move(fd), .hang_ups = 0};
   for (const int peer : peers()) {
@@ -204,8 +191,8 @@ void ShmTransport::watch(int rank, Fd fd, bool pidfd) {
   watches_.push_back(std::move(watch));
 }
 
-void ShmTransport::look_around(std::uint64_t waited_ns) noexcept {
-  FifoTransport::look_around(waited_ns);
+void ShmTransport::poll_failures(std::uint64_t waited_ns) noexcept {
+  FifoTransport::poll_failures(waited_ns);
   look_for_dead();
 }
 
@@ -221,11 +208,12 @@ bool ShmTransport::is_gone(int peer) const noexcept {
 }
 
 void ShmTransport::look_for_dead() noexcept {
-  // A hang-up comes a moment before the pidfd, which knows better what happened.
+  // A hang-up comes a moment before the pidfd is readable, and a pidfd gives better errors. So a
+  // socket counts only after several polls.
   constexpr int kHangUps = 5;
-  if (watches_.empty() || membership().verdict->raised()) return;
+  if (watches_.empty() || membership().comm_error->is_set()) return;
   if (looking_.test_and_set(std::memory_order_acquire)) return;
-  // A look takes as long as there are processes; of few it is worth one at each opportunity.
+  // A poll takes a time in proportion to the number of processes, so many are polled less often.
   constexpr std::size_t kFewWatches = 64;
   constexpr std::uint64_t kPauseOfWatchNs = 250'000;
   if (watches_.size() > kFewWatches) {
@@ -240,7 +228,7 @@ void ShmTransport::look_for_dead() noexcept {
     for (std::size_t i = 0; i < watches_.size(); ++i) {
       Watch& watch = watches_[i];
       if (polled_[i].revents == 0 || (!watch.pidfd && ++watch.hang_ups < kHangUps)) continue;
-      polled_[i].fd = -1; // looked at for the last time
+      polled_[i].fd = -1; // never polled again
       for (const int rank : watch.ranks) {
         if (has_left(rank)) continue; // orderly: leave() comes before the end of the process
         fail_all(Status::error(

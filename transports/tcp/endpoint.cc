@@ -13,7 +13,8 @@ std::size_t TcpEndpoint::memory_bytes(int slots, std::size_t slot_bytes) noexcep
 
 TcpEndpoint::TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes,
                          std::span<std::byte> memory, TcpFailureJudge& judge)
-    : socket_(std::move(socket)),
+    : Endpoint({.queues_sends = true}),
+      socket_(std::move(socket)),
       peer_(peer),
       slots_(static_cast<std::size_t>(slots)),
       slot_bytes_(slot_bytes),
@@ -36,19 +37,19 @@ void TcpEndpoint::commit(std::size_t bytes, const Fingerprint& fingerprint) noex
   flush();
 }
 
-Publish TcpEndpoint::try_publish(std::span<const std::byte> source,
-                                 const Fingerprint& fingerprint) noexcept {
-  if (!can_publish(source)) return Publish::kUnreachable;
-  if (failed_ || sent_ - written_ == slots_) return Publish::kBusy;
+DescriptorSend TcpEndpoint::try_send_descriptor(std::span<const std::byte> source,
+                                                const Fingerprint& fingerprint) noexcept {
+  if (!can_send_descriptor(source)) return DescriptorSend::kUnreachable;
+  if (failed_ || sent_ - written_ == slots_) return DescriptorSend::kBusy;
   const std::byte* payload = source.data();
-  if (source.size() <= kSmallBytes) { // copying it costs less than a second piece
+  if (source.size() <= kSmallBytes) { // copying costs less than a second piece
     std::byte* const copy = slot(sent_);
     if (!source.empty()) std::memcpy(copy, source.data(), source.size());
     payload = copy;
   }
   enqueue(payload, source.size(), fingerprint);
   flush();
-  return Publish::kSent;
+  return DescriptorSend::kSent;
 }
 
 void TcpEndpoint::enqueue(const std::byte* payload, std::size_t bytes,
@@ -127,7 +128,7 @@ void TcpEndpoint::release() noexcept {
   ++received_;
 }
 
-/// One pass of this loop reads once; it ends when a message is complete or nothing has arrived.
+/// Receives until a message is complete or nothing has arrived. Each pass of the loop reads once.
 ///
 ///     stage_ ┌────────┬─────────────┬────────┬──────   bytes in the order of the stream; what is
 ///            │ header │ payload …   │ header │ …       staged of a payload is copied to target_,
@@ -149,7 +150,7 @@ void TcpEndpoint::receive() noexcept {
       if (!accept_header()) return;
     }
     if (got_ == 0) {
-      // Only now may user memory be written: the message is the one that is wanted there.
+      // Only now may user memory be written: the message is the expected one.
       const bool fits =
           !offered_.empty() && offered_.size() == header_.bytes && header_.fingerprint == expected_;
       target_ = fits ? offered_.data() : buffer_;
@@ -200,7 +201,8 @@ std::size_t TcpEndpoint::read(std::span<std::byte> first, std::span<std::byte> s
   return 0;
 }
 
-/// Takes the header from the stage. Nothing of it is trusted before it was compared.
+/// Takes the header from the stage and checks it before use. Returns false, and sets the error, if
+/// the header is invalid.
 bool TcpEndpoint::accept_header() noexcept {
   std::memcpy(&header_, stage_ + stage_begin_, sizeof header_);
   stage_begin_ += sizeof header_;
@@ -240,7 +242,7 @@ void TcpEndpoint::close() noexcept {
 }
 
 void close_gently(int fd, std::span<std::byte> scratch) noexcept {
-  constexpr int kMaxReads = 64; // a bound for a peer that keeps on sending
+  constexpr int kMaxReads = 64; // bound for a peer that keeps on sending
   if (fd < 0) return;
   static_cast<void>(sys().shutdown_send(fd));
   for (int i = 0; i < kMaxReads; ++i) {

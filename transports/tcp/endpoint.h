@@ -11,80 +11,80 @@
 
 namespace whorl {
 
-/// What an endpoint does when its socket fails: the transport knows more, from the control socket.
+/// Judge of failed data sockets: the transport, which knows more from the control socket.
 class TcpFailureJudge {
  public:
   virtual ~TcpFailureJudge() = default;
-  /// The data socket to `peer` was closed (error 0) or failed (−errno). Raises the verdict, with
-  /// the best explanation there is, and returns kFailed; or returns kIdle while a better
-  /// explanation may still arrive. Any thread.
+  /// Handles that the data socket to `peer` was closed (error 0) or failed (−errno). Sets the
+  /// error, with the best explanation there is, and returns kFailed; or returns kIdle while a
+  /// better explanation may still arrive. Any thread.
   virtual Progress connection_lost(int peer, int error) noexcept = 0;
-  /// What arrived is no message. Raises the verdict.
+  /// Sets the error: `peer` has sent something other than a message.
   virtual void malformed(int peer, const char* what) noexcept = 0;
 };
 
-/// Makes a socket ready to be closed so that the peer can still read all that was written: sends
-/// the end of the stream and throws away what has arrived, using `scratch`. Closing a socket with
-/// unread data makes TCP send a reset instead, and the peer may lose what it has not read. Does not
-/// wait: a peer that sends even after this is reset all the same; it makes calls that this rank
-/// does not.
+/// Prepares a socket to be closed so that the peer can still read all that was written: sends the
+/// end of the stream and discards data that has arrived, using `scratch`. Closing a socket with
+/// unread data makes TCP send a reset instead, and the peer may lose data that it has not read.
+/// Does not wait: a peer that sends even later, by calls that this rank does not make, is reset all
+/// the same.
 void close_gently(int fd, std::span<std::byte> scratch) noexcept;
 
-/// An Endpoint over a connected, nonblocking stream socket.
+/// Endpoint over a connected, nonblocking stream socket.
 ///
 /// Sending. The slots are staging memory of this side: a message takes one from commit() (or
-/// try_publish(), which queues the user's memory itself) until its last byte has been handed to the
-/// kernel. commit(), try_publish() and progress() write as much of the queue as the socket takes,
-/// several messages with one system call.
+/// try_send_descriptor(), which queues the user's memory itself) until its last byte has been
+/// handed to the kernel. commit(), try_send_descriptor() and progress() write as much of the queue
+/// as the socket takes, several messages with one system call.
 ///
 /// Receiving. try_peek() reads the header first, with some read-ahead where messages are small, so
 /// that a small message costs one system call. The payload then goes straight to the offered
 /// destination if fingerprint and size are the expected ones, else to a buffer of one slot.
 ///
-/// A sender never waits for more than a transport with `slots` shared slots would make it wait:
-/// messages not yet in the kernel are a part of the messages not yet released by the peer. So a
-/// schedule that is free of deadlock with that many slots is so over TCP.
+/// A sender never waits longer than over a transport with `slots` shared slots: messages not yet in
+/// the kernel are a subset of the messages not yet released by the peer. So a schedule that is free
+/// of deadlock with that many slots is so over TCP.
 class TcpEndpoint final : public Endpoint {
  public:
-  /// Bytes of memory, 64-byte aligned, that an endpoint needs. Untouched pages cost nothing.
+  /// Returns the bytes of memory, 64-byte aligned, that an endpoint needs. Untouched pages cost
+  /// nothing.
   static std::size_t memory_bytes(int slots, std::size_t slot_bytes) noexcept;
 
-  /// `memory` and `judge` outlive the endpoint.
+  /// Makes an endpoint over `socket`; `memory` and `judge` outlive the endpoint.
   TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes, std::span<std::byte> memory,
               TcpFailureJudge& judge);
 
   std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept override;
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
-  bool can_publish(std::span<const std::byte> source) const noexcept override {
+  bool can_send_descriptor(std::span<const std::byte> source) const noexcept override {
     return source.size() <= slot_bytes_;
   }
-  Publish try_publish(std::span<const std::byte> source,
-                      const Fingerprint& fingerprint) noexcept override;
-  std::uint64_t sent() const noexcept override { return sent_; }
+  DescriptorSend try_send_descriptor(std::span<const std::byte> source,
+                                     const Fingerprint& fingerprint) noexcept override;
   std::uint64_t released() noexcept override { return written_; }
   bool flushed() noexcept override { return written_ == sent_; }
 
   void offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept override;
-  std::uint64_t received() const noexcept override { return received_; }
   Message try_peek() noexcept override;
   void release() noexcept override;
 
   Progress progress() noexcept override;
 
   int fd() const noexcept { return socket_.get(); }
-  /// close_gently(); afterwards every call fails.
+  /// Calls close_gently() and closes the socket; afterwards every call fails.
   void close() noexcept;
 
  private:
-  /// Read-ahead past a header. Larger: more small messages for one system call. Smaller: less
-  /// copied of a large one.
+  /// Bytes of read-ahead, header included. Larger: more small messages for one system call.
+  /// Smaller: less of a large message is copied.
   static constexpr std::size_t kStageBytes = 4096;
-  /// Messages up to this size are small.
+  /// Largest payload of a small message.
   static constexpr std::size_t kSmallBytes = 2048;
-  /// Messages written by one system call at most.
+  /// Largest number of messages written by one system call.
   static constexpr int kBatch = 16;
 
-  /// A header lies in front of its slot, so that a message in a slot is one piece of memory.
+  /// Bytes in front of each slot, which end with its header, so that a message in a slot is one
+  /// piece of memory.
   static constexpr std::size_t kLead = 64;
 
   std::byte* slot(std::uint64_t message) const noexcept {
@@ -95,7 +95,7 @@ class TcpEndpoint final : public Endpoint {
   }
   void enqueue(const std::byte* payload, std::size_t bytes,
                const Fingerprint& fingerprint) noexcept;
-  /// Writes what the socket takes. Returns whether it took anything.
+  /// Writes as much as the socket takes. Returns whether it took anything.
   bool flush() noexcept;
   void receive() noexcept;
   ssize_t write(std::span<iovec> parts) noexcept;
@@ -117,25 +117,24 @@ class TcpEndpoint final : public Endpoint {
 
   // Sending: messages written_ … sent_ − 1 are queued.
   std::byte* slots_memory_;
-  std::unique_ptr<const std::byte*[]> payloads_; ///< of the queued messages, by number % slots_
-  std::uint64_t sent_ = 0;
+  std::unique_ptr<const std::byte*[]>
+      payloads_; ///< payloads of the queued messages, by number % slots_
   std::uint64_t written_ = 0;
-  std::size_t head_written_ = 0; ///< bytes of message written_, header included, that are written
+  std::size_t head_written_ = 0; ///< written bytes of message written_, header included
 
   // Receiving.
-  std::byte* buffer_; ///< slot_bytes_, for a payload that has no better place
-  std::byte* stage_;  ///< kStageBytes; [stage_begin_, stage_end_) was read and not looked at
+  std::byte* buffer_; ///< slot_bytes_, for payloads without a fitting offer
+  std::byte* stage_;  ///< kStageBytes; [stage_begin_, stage_end_) is read, not parsed
   std::size_t stage_begin_ = 0;
   std::size_t stage_end_ = 0;
-  std::size_t expected_bytes_ = 0; ///< guess of the next message's size
+  std::size_t expected_bytes_ = 0; ///< estimated size of the next message
   std::span<std::byte> offered_;
   Fingerprint expected_;
   bool has_header_ = false;
   bool ready_ = false;
   tcp::MessageHeader header_;
-  std::byte* target_ = nullptr; ///< of the payload
+  std::byte* target_ = nullptr; ///< destination of the payload
   std::size_t got_ = 0;         ///< bytes of the payload that are at target_
-  std::uint64_t received_ = 0;  ///< messages released
 };
 
 } // namespace whorl

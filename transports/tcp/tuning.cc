@@ -16,13 +16,13 @@
 namespace whorl {
 namespace {
 
-constexpr int kLeastBuffer = 4096;
+constexpr int kMinBuffer = 4096;
 constexpr int kLargestBuffer = 1 << 30;
 
-// Round trips from here on leave the data centre: links are long and may be lossy.
+// Round-trip time in µs from which a path is long: it leaves the data centre and may be lossy.
 constexpr std::uint32_t kLongUs = 1000;
 
-/// Name of the connection's congestion control; empty where it is no TCP connection.
+/// Returns the name of a connection's congestion control; empty if the socket is no TCP socket.
 std::string congestion_of(int fd) {
   std::array<char, 16> name{}; // TCP_CA_NAME_MAX
   socklen_t size = name.size();
@@ -44,11 +44,11 @@ Result<TcpTuning> TcpTuning::from_environment() {
   const auto bytes = param_int(Param::kTcpBufferBytes, 0, kLargestBuffer);
   if (!bytes.ok()) return bytes.status();
   tuning.buffer_bytes_ = static_cast<int>(*bytes);
-  if (tuning.buffer_bytes_ != 0 && tuning.buffer_bytes_ < kLeastBuffer) {
+  if (tuning.buffer_bytes_ != 0 && tuning.buffer_bytes_ < kMinBuffer) {
     return Status::error(Code::kInvalidUsage,
                          fmt::format("WHORL_TCP_BUFFER_BYTES=\"{}\" is less than {}; leave it out, "
                                      "and the system adapts the buffers",
-                                     tuning.buffer_bytes_, kLeastBuffer));
+                                     tuning.buffer_bytes_, kMinBuffer));
   }
   return tuning;
 }

@@ -10,22 +10,22 @@
 
 namespace whorl::tcp {
 
-/// In front of every message on a data socket; `bytes` of payload follow.
+/// Header of every message on a data socket; `bytes` of payload follow.
 struct MessageHeader {
   static constexpr std::uint32_t kMagic = 0x6d726877; // "whrm"
   std::uint32_t magic = kMagic;
   std::uint32_t bytes = 0;
   Fingerprint fingerprint;
-  std::uint64_t number = 0; ///< of the message on this socket and direction, from 0
+  std::uint64_t number = 0; ///< number of the message on this socket and direction, from 0
 };
 static_assert(sizeof(MessageHeader) == 32);
 
 enum class ControlKind : std::uint16_t {
-  kVerdict = 1, ///< the sender has given up; the text says why
+  kError = 1,   ///< the sender has failed; the text says why
   kGoodbye = 2, ///< the sender leaves in good order; nothing follows
 };
 
-/// A frame on a control socket; `text_bytes` of UTF-8 follow.
+/// Header of a frame on a control socket; `text_bytes` of UTF-8 follow.
 struct ControlHeader {
   static constexpr std::uint32_t kMagic = 0x76726877; // "whrv"
   static constexpr std::size_t kMaxTextBytes = 1024;
@@ -35,7 +35,7 @@ struct ControlHeader {
   std::uint32_t text_bytes = 0;
   std::uint32_t more_reserved = 0;
 
-  /// Whether every field is one that this version sends.
+  /// Returns whether every field has a value that this version sends.
   bool sane() const noexcept {
     return magic == kMagic && kind >= 1 && kind <= 2 && text_bytes <= kMaxTextBytes;
   }

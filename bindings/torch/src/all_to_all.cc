@@ -9,7 +9,7 @@
 namespace whorl_torch {
 namespace {
 
-/// Sends and receives that proceed at the same time.
+/// Group of sends and receives, which proceed at the same time.
 class GroupScope {
  public:
   explicit GroupScope(whorlComm_t comm) : comm_(comm) { check(whorlGroupStart(), comm); }
@@ -28,8 +28,8 @@ class GroupScope {
   bool open_ = true;
 };
 
-/// Counts, as whorl takes them, of the blocks that `rows` rows each of the first dimension make;
-/// equal blocks if there are none.
+/// Counts the elements, as whorl takes them, of blocks of `rows[j]` rows of the first dimension; of
+/// equal blocks if `rows` is empty.
 std::vector<std::size_t> block_counts(const at::Tensor& dense,
                                       const std::vector<std::int64_t>& rows, std::size_t ranks) {
   const std::size_t total = elements(dense).count;
@@ -41,15 +41,16 @@ std::vector<std::size_t> block_counts(const at::Tensor& dense,
   return counts;
 }
 
-/// The values of `input` in dense memory that none of `outputs`, which are dense, is in.
-at::Tensor apart_from(const Tensors& outputs, const at::Tensor& input) {
+/// Returns the values of `input` in dense memory that has nothing in common with `outputs`, which
+/// are dense.
+at::Tensor copy_outside(const Tensors& outputs, const at::Tensor& input) {
   const at::Tensor dense = dense_copy(input);
   const bool shared = std::any_of(outputs.begin(), outputs.end(),
                                   [&](const at::Tensor& output) { return overlap(output, dense); });
   return shared ? dense.clone() : dense;
 }
 
-/// `to[j]` gets what rank j has in `from[self]`. All are dense.
+/// Sends `from[j]` to rank j and receives `to[j]` from rank j. All tensors are dense.
 void exchange(const Tensors& to, const Tensors& from, std::size_t self, const Target& on) {
   GroupScope group(on.comm);
   for (std::size_t peer = 0; peer < to.size(); ++peer) {
@@ -101,7 +102,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::alltoall_base(
   check_sizes(input_sizes, input, "input");
   return issue(describe(c10d::OpType::ALLTOALL_BASE, "whorl:all_to_all", options), {output},
                {input}, [output, input, output_sizes, input_sizes, n = ranks()](const Target& on) {
-                 const at::Tensor to = dense_like(output), from = apart_from({to}, input);
+                 const at::Tensor to = dense_like(output), from = copy_outside({to}, input);
                  const Elements e = elements(from);
                  const auto sends = block_counts(from, input_sizes, n);
                  const auto receives = block_counts(to, output_sizes, n);
@@ -126,7 +127,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::alltoall(Tensors& outputs, Tens
                [outputs, inputs, self = self()](const Target& on) {
                  Tensors to, from;
                  for (const at::Tensor& tensor : outputs) to.push_back(dense_like(tensor));
-                 for (const at::Tensor& tensor : inputs) from.push_back(apart_from(to, tensor));
+                 for (const at::Tensor& tensor : inputs) from.push_back(copy_outside(to, tensor));
                  exchange(to, from, self, on);
                  for (std::size_t i = 0; i < to.size(); ++i) copy_values(outputs[i], to[i]);
                });

@@ -157,7 +157,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::allreduce_coalesced(
   return issue(describe(c10d::OpType::ALLREDUCE_COALESCED, "whorl:all_reduce_coalesced", options),
                tensors, tensors, [tensors, reductions](const Target& on) {
                  // All are read before any is written: they may share memory.
-                 const Tensors values = apart(tensors);
+                 const Tensors values = without_overlap(tensors);
                  for (std::size_t i = 0; i < tensors.size(); ++i) {
                    all_reduce(values[i], *reductions[i], on);
                  }

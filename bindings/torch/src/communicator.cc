@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <climits>
-#include <thread>
 
+#include "bindings/torch/src/deadline.h"
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/signals.h"
 #include "bindings/torch/src/store.h"
@@ -12,10 +12,9 @@ namespace whorl_torch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::microseconds kShortestPause{20}, kLongestPause{1000};
-// How often a creation looks whether its ranks are still there, and how long it may take to end
-// after one of them has: that one may have been through with it, and with all it had to do.
-constexpr std::chrono::milliseconds kLook{100}, kGrace{2000};
+// Interval in which a creation looks whether its ranks are still there, and the time that the
+// creation has to end after a rank has ended, which may have completed both it and all its work.
+constexpr std::chrono::milliseconds kCheckInterval{100}, kEndGrace{2000};
 
 int clamp_ms(std::int64_t ms) { return static_cast<int>(std::clamp<std::int64_t>(ms, 1, INT_MAX)); }
 
@@ -54,7 +53,7 @@ void Communicator::create(std::int64_t timeout_ms) {
   config.blocking = 0; // so that it ends soon when interrupted, though other ranks do not come
   whorlComm_t comm = nullptr;
   const whorlUniqueId* const point =
-      place_.roll ? place_.roll->meeting_point(place_.host) : nullptr;
+      place_.processes ? place_.processes->meeting_point(place_.host) : nullptr;
   whorlResult_t result = whorlSuccess;
   if (point != nullptr) {
     whorlUniqueId id;
@@ -66,9 +65,9 @@ void Communicator::create(std::int64_t timeout_ms) {
   if (result == whorlInProgress || comm != nullptr) {
     result = wait_for_creation(comm, point == nullptr);
   }
-  if (result != whorlSuccess && point != nullptr && comm != nullptr) { // is its host the reason?
-    if (const std::string why = obstacle(false); !why.empty()) {
-      give_up<c10::DistNetworkError>(comm, why);
+  if (result != whorlSuccess && point != nullptr && comm != nullptr) { // the host may have ended
+    if (const std::string why = meeting_failure(false); !why.empty()) {
+      abandon<c10::DistNetworkError>(comm, why);
     }
   }
   if (result != whorlSuccess) {
@@ -89,7 +88,7 @@ void Communicator::create(std::int64_t timeout_ms) {
 }
 
 template <class Error>
-void Communicator::give_up(whorlComm_t comm, const std::string& why) {
+void Communicator::abandon(whorlComm_t comm, const std::string& why) {
   creation_error_ = c10::str("whorl: ", place_.name, ": ", why);
   interrupted_.store(true); // ends a wait for the store, and whorlCommAbort() waits for that
   whorlCommAbort(comm);
@@ -97,29 +96,29 @@ void Communicator::give_up(whorlComm_t comm, const std::string& why) {
 }
 
 whorlResult_t Communicator::wait_for_creation(whorlComm_t comm, bool by_store) {
-  Clock::time_point look = Clock::now() + kLook;
+  Clock::time_point next_check = Clock::now() + kCheckInterval;
   std::optional<Clock::time_point> give_up_at;
-  for (auto pause = kShortestPause;; pause = std::min(pause * 2, kLongestPause)) {
+  for (Backoff backoff;; backoff.sleep()) {
     whorlResult_t state = whorlInProgress;
     whorlCommGetAsyncError(comm, &state);
     if (state != whorlInProgress) return state;
     if (interrupted_.load())
-      give_up<c10::DistBackendError>(comm, "it was aborted while it was being created");
-    if (const auto now = Clock::now(); now >= look) {
-      look = now + kLook;
+      abandon<c10::DistBackendError>(comm, "it was aborted while it was being created");
+    if (const auto now = Clock::now(); now >= next_check) {
+      next_check = now + kCheckInterval;
       if (interrupted()) {
-        give_up<c10::DistBackendError>(
+        abandon<c10::DistBackendError>(
             comm, "the program was interrupted while it waited for the other ranks");
       }
-      const std::string why = give_up_at && now < *give_up_at ? std::string() : obstacle(by_store);
-      if (!why.empty() && give_up_at) give_up<c10::DistNetworkError>(comm, why);
-      if (!why.empty()) give_up_at = now + kGrace;
+      const std::string why =
+          give_up_at && now < *give_up_at ? std::string() : meeting_failure(by_store);
+      if (!why.empty() && give_up_at) abandon<c10::DistNetworkError>(comm, why);
+      if (!why.empty()) give_up_at = now + kEndGrace;
     }
-    std::this_thread::sleep_for(pause);
   }
 }
 
-std::string Communicator::obstacle(bool by_store) const {
+std::string Communicator::meeting_failure(bool by_store) const {
   if (const int ended = rank_that_has_ended(); ended >= 0) {
     return c10::str("rank ", ended,
                     " of the group has ended, and had not come here by then; look for the end of "
@@ -135,14 +134,14 @@ std::string Communicator::obstacle(bool by_store) const {
 }
 
 int Communicator::rank_that_has_ended() const {
-  if (place_.roll == nullptr) return -1;
+  if (place_.processes == nullptr) return -1;
   if (place_.ranks.empty()) {
     for (int rank = 0; rank < place_.size; ++rank) {
-      if (place_.roll->has_ended(rank)) return rank;
+      if (place_.processes->has_ended(rank)) return rank;
     }
   }
   for (const int rank : place_.ranks) {
-    if (place_.roll->has_ended(rank)) return rank;
+    if (place_.processes->has_ended(rank)) return rank;
   }
   return -1;
 }
@@ -153,18 +152,17 @@ void Communicator::interrupt() {
   {
     const std::lock_guard lock(mutex_);
     if (interrupted_.load()) return;
-    failure_ = look_for_failure();
+    failure_ = query_failure();
     if (!failure_) {
-      failure_ = std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, __LINE__}, c10::str("whorl rank ", place_.rank, ": ", place_.name,
-                                                   " has been aborted or shut down")));
+      failure_ = backend_error("whorl rank ", place_.rank, ": ", place_.name,
+                               " has been aborted or shut down");
     }
     interrupted_.store(true);
     comm = comm_;
   }
-  // This waits for streams of the device, and whoever asks for the state meanwhile may hold the
-  // lock of the interpreter. The handle stays in comm_ for a call that is just being made: whorl
-  // knows that it is gone.
+  // The abort waits for streams of the device, so without the mutex: a thread that asks for the
+  // state meanwhile may hold the lock of the interpreter. The handle stays in comm_ for a call that
+  // is just being made: whorl knows that the communicator is gone.
   if (comm != nullptr) whorlCommAbort(comm);
 }
 
@@ -177,11 +175,11 @@ void Communicator::destroy() {
       interrupted_.store(true);
       return;
     }
-    failure_ = look_for_failure();
+    failure_ = query_failure();
     interrupted_.store(true);
     comm = comm_;
   }
-  whorlCommDestroy(comm); // waits, as interrupt() does
+  whorlCommDestroy(comm); // waits for streams, as whorlCommAbort() does
 }
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
@@ -198,11 +196,11 @@ whorlResult_t Communicator::state() {
 
 std::exception_ptr Communicator::failure() {
   const std::lock_guard lock(mutex_);
-  return interrupted_.load() ? failure_ : look_for_failure();
+  return interrupted_.load() ? failure_ : query_failure();
 }
 
-/// With the mutex held, before the handle is given up.
-std::exception_ptr Communicator::look_for_failure() {
+/// Asks the communicator for its error. With the mutex held, before interrupted_ is set.
+std::exception_ptr Communicator::query_failure() {
   if (failure_ || comm_ == nullptr) return failure_;
   whorlResult_t state = whorlSuccess;
   whorlCommGetAsyncError(comm_, &state);

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/torch/src/roll_call.h"
+#include "bindings/torch/src/process_liveness.h"
 #include "whorl/whorl.h"
 
 namespace whorl_torch {
@@ -23,15 +23,15 @@ class Communicator {
  public:
   struct Place {
     c10::intrusive_ptr<c10d::Store> store;
-    std::string prefix; ///< of the keys; distinct for each communicator
+    std::string prefix; ///< prefix of the keys; distinct for each communicator
     int rank;
     int size;
-    std::string
-        name; ///< in messages, "process group 0", and at a meeting point; distinct in a group
+    /// Name in messages, "process group 0", and at a meeting point; distinct in a group.
+    std::string name;
     std::chrono::milliseconds timeout;
-    std::shared_ptr<RollCall> roll; ///< of the ranks of the group
-    std::vector<int> ranks;         ///< of the group, that the communicator has; empty: all
-    int host = 0;                   ///< rank of the group at whose meeting point they meet
+    std::shared_ptr<ProcessLiveness> processes; ///< processes of the group
+    std::vector<int> ranks; ///< ranks of the group that the communicator has; empty: all
+    int host = 0;           ///< rank of the group at whose meeting point they meet
   };
   explicit Communicator(Place place);
   /// Takes over a communicator that exists, for instance from whorlCommSplit().
@@ -40,34 +40,36 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// The handle, for an operation with this timeout (none: that of the group). Creates the
+  /// Returns the handle, for an operation with this timeout (none: that of the group). Creates the
   /// communicator the first time, which waits for all its ranks and fails soon after one of them
   /// has ended. Throws.
   whorlComm_t get(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Ends what is under way, on all ranks; from any thread. get() throws from now on.
   void interrupt();
-  /// Frees the communicator; nothing is under way.
+  /// Frees the communicator, on which nothing may be under way.
   void destroy();
   void set_timeout(std::chrono::milliseconds timeout);
-  /// What has happened to the communicator: whorlSuccess while it is well or not created.
+  /// Returns the asynchronous error of the communicator; whorlSuccess if there is none, or no
+  /// communicator yet.
   whorlResult_t state();
-  /// The error that ended it, also an interruption; null while it is well, or was destroyed well.
+  /// Returns the error that ended the communicator, also an interruption; null if there is none.
   std::exception_ptr failure();
 
  private:
-  std::exception_ptr look_for_failure();
+  std::exception_ptr query_failure();
   void create(std::int64_t timeout_ms);
   whorlResult_t wait_for_creation(whorlComm_t comm, bool by_store);
-  /// Of the group: one of the communicator's whose process has ended; none: -1.
+  /// Returns a rank of the communicator whose process has ended, by its number in the group; -1 if
+  /// there is none.
   int rank_that_has_ended() const;
-  /// Says what keeps the ranks from meeting; empty: nothing that is known.
-  std::string obstacle(bool by_store) const;
+  /// Says why the ranks cannot meet any more; empty if no reason is known.
+  std::string meeting_failure(bool by_store) const;
   template <class Error>
-  [[noreturn]] void give_up(whorlComm_t comm, const std::string& why);
+  [[noreturn]] void abandon(whorlComm_t comm, const std::string& why);
 
   Place place_;
-  std::mutex ending_; ///< who ends the communicator; taken before mutex_
-  std::mutex mutex_;  ///< of comm_, interrupted_ and failure_; nobody waits with it
+  std::mutex ending_; ///< held by the thread that ends the communicator; taken before mutex_
+  std::mutex mutex_;  ///< guards comm_, interrupted_ and failure_; not held during waits
   whorlComm_t comm_ = nullptr;
   std::atomic<bool> interrupted_{false};
   std::exception_ptr failure_;

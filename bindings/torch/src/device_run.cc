@@ -3,17 +3,12 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <algorithm>
-#include <thread>
-
 namespace whorl_torch {
 namespace {
 
 using c10::impl::VirtualGuardImpl;
 
-constexpr std::chrono::microseconds kShortestPause{20}, kLongestPause{1000};
-
-/// False also where this torch cannot tell.
+/// Returns whether a stream is being captured; false also where this torch cannot tell.
 template <class Device>
 bool is_captured(const Device& device, const c10::Stream& stream) {
   if constexpr (requires { device.isStreamCapturing(stream); }) {
@@ -22,13 +17,14 @@ bool is_captured(const Device& device, const c10::Stream& stream) {
   return false;
 }
 
-/// Tells the allocator of the device that `stream` uses the memory, so that it gives it to nobody
-/// before the stream has come past this point.
-void keep(const at::Tensor& tensor, const VirtualGuardImpl& device, const c10::Stream& stream) {
+/// Tells the allocator of the device that `stream` uses the memory of `tensor`, so that it is not
+/// allocated again before the stream has passed this place.
+void record_stream(const at::Tensor& tensor, const VirtualGuardImpl& device,
+                   const c10::Stream& stream) {
   if (!tensor.defined() || tensor.device().is_cpu()) return;
   if (tensor.is_sparse()) {
-    keep(tensor._indices(), device, stream);
-    return keep(tensor._values(), device, stream);
+    record_stream(tensor._indices(), device, stream);
+    return record_stream(tensor._values(), device, stream);
   }
   if (tensor.has_storage()) device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
 }
@@ -49,11 +45,11 @@ void DeviceRun::queue(DeviceStreams& streams, const std::shared_ptr<Communicator
                       const std::function<void(void* stream)>& body) {
   own_ = streams.on(device_);
   communicator_ = communicator;
-  if (!captured_) own_->settle(weak_from_this());
+  if (!captured_) own_->note_queued(weak_from_this());
   const c10::StreamGuard guard(own_->stream());
   begin_.block(own_->stream());
   const VirtualGuardImpl impl(device_.type());
-  for (const at::Tensor& tensor : tensors_) keep(tensor, impl, own_->stream());
+  for (const at::Tensor& tensor : tensors_) record_stream(tensor, impl, own_->stream());
   tensors_.clear();
   body(own_->handle());
   end_.record(own_->stream());
@@ -64,19 +60,20 @@ std::optional<c10::Stream> DeviceRun::stream() const {
   return own_->stream();
 }
 
-bool DeviceRun::over() const {
+bool DeviceRun::completed() const {
   const RelaxedCapture relaxed;
   if (!end_.query()) return false;
   if (!failure()) succeeded_.store(true);
   return true;
 }
 
-void DeviceRun::follow() const { end_.block(VirtualGuardImpl(device_.type()).getStream(device_)); }
+void DeviceRun::block_current_stream() const {
+  end_.block(VirtualGuardImpl(device_.type()).getStream(device_));
+}
 
-bool DeviceRun::wait_until(std::chrono::steady_clock::time_point deadline) const {
-  for (auto pause = kShortestPause; !over(); pause = std::min(pause * 2, kLongestPause)) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(pause);
+bool DeviceRun::wait_until(Deadline deadline) const {
+  for (Backoff backoff; !completed(); backoff.sleep()) {
+    if (has_passed(deadline)) return false;
   }
   return true;
 }

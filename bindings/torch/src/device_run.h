@@ -22,49 +22,53 @@ namespace whorl_torch {
 ///     stream of the group    └──▶ [ copies, whorl's operation ] ──●────────┘      ● event
 ///                                                                end
 ///
-/// Queued by one thread; what is const may be called by any, once that thread has published it.
+/// One thread queues the operation; any thread may call const functions once that thread has
+/// published the object.
 class DeviceRun : public std::enable_shared_from_this<DeviceRun> {
  public:
-  /// By the thread that issues the operation: it will begin when all is done that this thread's
-  /// current stream has now. `tensors` are those that it uses.
+  /// Marks the place of the operation, which uses `tensors`, in the current stream of the calling
+  /// thread: it will begin when all is done that is in that stream now.
   DeviceRun(c10::Device device, std::vector<at::Tensor> tensors);
 
-  /// Queues what `body` queues on the stream that it is given, which is also the current one of
-  /// this thread meanwhile. The memory of the tensors is kept until the stream has passed it.
-  /// Errors that show up afterwards are `communicator`'s.
+  /// Calls `body`, which queues the operation on the stream that it gets; that stream is the
+  /// current one of the calling thread meanwhile. The memory of the tensors is kept until the
+  /// stream has passed the operation. Errors that show up afterwards are `communicator`'s.
   void queue(DeviceStreams& streams, const std::shared_ptr<Communicator>& communicator,
              const std::function<void(void* stream)>& body);
 
   c10::Device device() const { return device_; }
-  /// Whether the caller's stream was being captured into a graph, as far as this torch can tell.
+  /// Returns whether the stream of the issuer was being captured into a graph, as far as this torch
+  /// can tell.
   bool captured() const { return captured_; }
-  /// The stream that it was queued in, if it was.
+  /// Returns the stream in which the operation was queued, if it was.
   std::optional<c10::Stream> stream() const;
-  /// Whether the device has done it. If it has, and all was well, failure() stays null.
-  bool over() const;
-  /// Makes the current stream of this thread wait for it; does not wait itself.
-  void follow() const;
-  /// Waits until it is over; false if it is not by the deadline.
-  bool wait_until(std::chrono::steady_clock::time_point deadline) const;
-  /// The error of the communicator, which may be that of another operation that was on its way at
-  /// the same time; null while there is none, and for good once over() with none.
+  /// Returns whether the device has done the operation. If so, and there was no error, failure()
+  /// stays null.
+  bool completed() const;
+  /// Makes the current stream of this thread wait for the operation; the call itself does not wait.
+  void block_current_stream() const;
+  /// Waits until the operation is completed; returns false if it is not by the deadline.
+  bool wait_until(Deadline deadline) const;
+  /// Returns the error of the communicator, which may be that of another operation that was under
+  /// way at the same time; null while there is none, and for good once the operation is completed
+  /// without one.
   std::exception_ptr failure() const;
 
  private:
   const c10::Device device_;
   const bool captured_;
-  std::vector<at::Tensor> tensors_; ///< until it is queued
+  std::vector<at::Tensor> tensors_; ///< tensors whose memory queue() keeps; empty afterwards
   c10::Event begin_, end_;
   std::shared_ptr<OwnStream> own_;
   std::weak_ptr<Communicator> communicator_;
   mutable std::atomic<bool> succeeded_{false};
 };
 
-/// The point that the current streams of the calling thread have reached, on some devices.
+/// Place in the current streams of the calling thread, on some devices.
 class DevicePoint {
  public:
   explicit DevicePoint(const std::vector<c10::Device>& devices);
-  /// Waits until the devices have come there.
+  /// Waits until the devices have reached the place.
   void wait() const;
 
  private:

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "bindings/torch/src/device_run.h"
 #include "bindings/torch/src/errors.h"
@@ -14,8 +13,8 @@
 namespace whorl_torch {
 namespace {
 
-/// Functions of the CUDA driver, by their binary interface: torch's generic one makes no streams
-/// but those of its pool.
+/// Functions of the CUDA driver, by their binary interface: torch's generic interface makes no
+/// streams but those of its pool.
 struct Driver {
   using Create = int (*)(void** stream, unsigned flags);
   using Describe = int (*)(int error, const char** text);
@@ -127,11 +126,11 @@ OwnStream::~OwnStream() {
   free.handles[stream_.device_index()].push_back(handle_);
 }
 
-void OwnStream::settle(std::weak_ptr<DeviceRun> next) {
+void OwnStream::note_queued(std::weak_ptr<DeviceRun> next) {
   const std::lock_guard lock(mutex_);
   while (!runs_.empty()) {
     const auto run = runs_.front().lock();
-    if (run != nullptr && !run->over()) break;
+    if (run != nullptr && !run->completed()) break;
     runs_.pop_front();
   }
   runs_.push_back(std::move(next));
@@ -166,15 +165,14 @@ void DeviceStreams::synchronize() {
   }
 }
 
-bool DeviceStreams::idle_by(std::chrono::steady_clock::time_point deadline) {
+bool DeviceStreams::idle_by(Deadline deadline) {
   const std::lock_guard lock(mutex_);
   const auto idle = [this] {
     return std::all_of(streams_.begin(), streams_.end(),
                        [](const auto& entry) { return entry.second->idle(); });
   };
-  while (!idle()) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (Backoff backoff; !idle(); backoff.sleep()) {
+    if (has_passed(deadline)) return false;
   }
   return true;
 }

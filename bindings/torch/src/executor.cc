@@ -10,15 +10,15 @@
 namespace whorl_torch {
 namespace {
 
-// Programs that wait for each operation at once are spared the thread: it would have to be woken
-// for each, and take the core from the one that waits. So after a wake-up the thread naps before it
-// begins anything; after work it goes on napping for a while, and what is issued meanwhile wakes
-// nobody. A waiter that comes within a nap carries the operation out itself; otherwise it begins at
-// most a nap late.
-constexpr std::chrono::microseconds kNap{60};
-constexpr int kNaps = 10;
+// A program that waits for each operation at once needs no server, which would have to be woken for
+// each operation and would take the core from the thread that waits. So a server that was woken
+// sleeps once before it begins anything; after work it goes on with short sleeps for a while, and
+// what is issued meanwhile wakes nobody. A waiter that comes within a sleep carries the operation
+// out itself; otherwise the operation begins at most a sleep late (docs/decisions/0011).
+constexpr std::chrono::microseconds kPollInterval{60};
+constexpr int kMaxIdlePolls = 10;
 
-/// Steps of any executor that the calling thread is in.
+/// Number of steps, of any executors, that the calling thread is in.
 thread_local int steps_under_way = 0;
 
 } // namespace
@@ -50,7 +50,7 @@ bool Executor::help_until(const WhorlWork& work, std::optional<Deadline> deadlin
 
 void Executor::changed(Lock&, bool serve) {
   if (busy_) {
-    serve_wanted_ = serve_wanted_ || serve; // the thread that is busy may be a waiter, which leaves
+    serve_wanted_ = serve_wanted_ || serve; // the thread in the step may be a waiter, which leaves
     if (serve) ensure_server();
     return;
   }
@@ -68,27 +68,27 @@ void Executor::ensure_server() {
 
 void Executor::serve() {
   pthread_setname_np(pthread_self(), "whorl-torch");
-  prctl(PR_SET_TIMERSLACK, 1000UL);      // nanoseconds; the default is as long as a nap
+  prctl(PR_SET_TIMERSLACK, 1000UL);      // nanoseconds; the default is as long as kPollInterval
   const c10::ParallelGuard serial(true); // copies here take no cores from the training
   Lock lock(mutex_);
   const auto waiting = [this] { return !busy_ && serve_wanted_ && ready(); };
-  int naps = kNaps;
+  int polls_left = kMaxIdlePolls;
   while (!stop_) {
-    if (naps == 0 && !waiting()) {
+    if (polls_left == 0 && !waiting()) {
       available_.wait(lock);
-      naps = kNaps;
+      polls_left = kMaxIdlePolls;
     }
     const bool before = waiting();
     const std::uint64_t steps = steps_;
     lock.unlock();
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kPollInterval);
     lock.lock();
-    // One that lasts longer than a nap is worth a wake-up when the next one comes.
-    naps = steps_ != steps ? kNaps : busy_ ? 0 : std::max(naps - 1, 0);
-    if (!before || steps_ != steps) continue; // somebody else is at it, or may come yet
+    // After a step that lasts longer than a sleep the next one is worth a wake-up.
+    polls_left = steps_ != steps ? kMaxIdlePolls : busy_ ? 0 : std::max(polls_left - 1, 0);
+    if (!before || steps_ != steps) continue; // a waiter carries it out, or may still come
     while (!stop_ && waiting()) {
       run_step(lock, true);
-      naps = kNaps;
+      polls_left = kMaxIdlePolls;
     }
   }
   --serving_;
@@ -104,7 +104,7 @@ void Executor::run_step(Lock& lock, bool server) {
   const bool more = ready() && !stop_;
   if (!more) serve_wanted_ = false;
   done_.notify_all();
-  // While this thread runs callbacks it is not there for others.
+  // A server that runs callbacks carries out nothing meanwhile.
   const bool callbacks = !finished.empty();
   if (server && callbacks) --serving_;
   if (more && serve_wanted_) {
@@ -134,23 +134,19 @@ void Executor::interrupt(std::exception_ptr reason) {
     if (!ended_) ended_ = reason;
     taken = take_all(reason);
   }
-  cut_short();
+  cancel_calls();
   done_.notify_all();
   complete(std::move(taken));
 }
 
-void Executor::close(std::chrono::milliseconds patience) {
-  drain(patience);
+void Executor::close(Deadline deadline) {
+  drain(deadline);
   join();
 }
 
-void Executor::drain(std::chrono::milliseconds patience) {
+void Executor::drain(Deadline deadline) {
   Lock lock(mutex_);
-  if (!ended_) {
-    ended_ = std::make_exception_ptr(c10::DistBackendError(
-        {__func__, __FILE__, __LINE__}, "whorl: the process group has been shut down"));
-  }
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  if (!ended_) ended_ = shut_down_error();
   while (outstanding()) {
     if (ready() && !busy_) changed(lock, true);
     if (done_.wait_until(lock, deadline) == std::cv_status::timeout) break;
@@ -158,15 +154,14 @@ void Executor::drain(std::chrono::milliseconds patience) {
   const bool interrupted = outstanding() || busy_;
   lock.unlock();
   if (interrupted) {
-    interrupt(std::make_exception_ptr(c10::DistBackendError(
-        {__func__, __FILE__, __LINE__},
-        "whorl: the process group was shut down before the operation was complete")));
+    interrupt(
+        backend_error("whorl: the process group was shut down before the operation was complete"));
   }
   wait_for_callbacks(deadline);
 }
 
 void Executor::join() {
-  release_callbacks(); // this may be one, whose end others wait for
+  release_callbacks(); // this may be a callback, whose end other callbacks wait for
   Lock lock(mutex_);
   stop_ = true;
   available_.notify_all();
@@ -190,18 +185,18 @@ void WorkQueue::push(const WorkPtr& work, bool serve) {
     lock.unlock();
     return complete(std::move(refused));
   }
-  work->set_origin({turns_, turns_->take(), depth_});
+  work->set_origin({order_, order_->issue(), depth_});
   queue_.push_back(work);
   changed(lock, serve);
 }
 
 void WorkQueue::wait_for_callbacks(Deadline deadline) {
-  if (CallbackScope::depth() == 0) turns_->wait_for_all(deadline);
+  if (CallbackScope::depth() == 0) order_->wait_for_all(deadline);
 }
 
-void WorkQueue::cut_short() {
-  turns_->end();
-  cut_short_();
+void WorkQueue::cancel_calls() {
+  order_->release();
+  cancel_calls_();
 }
 
 std::vector<Executor::Finished> WorkQueue::step(Lock& lock) {

@@ -11,9 +11,10 @@
 namespace whorl_torch {
 namespace {
 
-// Deeper callbacks share this lane: a chain that goes on for ever needs no new one for each link.
+// Depth whose lane deeper callbacks share: an endless chain needs no new lane for each link.
 constexpr int kMaxDepth = 4;
 
+/// Time in which the calling thread does not hold the lock of the interpreter.
 class WithoutGil {
  public:
   WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
@@ -29,9 +30,9 @@ class WithoutGil {
 
 struct Registry {
   std::mutex mutex;
-  std::vector<std::weak_ptr<Members>> groups;
+  std::vector<std::weak_ptr<GroupResources>> groups;
 };
-/// Never destroyed: groups may outlive static objects.
+/// Returns the groups of the process, which are never destroyed: they may outlive static objects.
 Registry& registry() {
   static auto* const instance = new Registry;
   return *instance;
@@ -39,13 +40,13 @@ Registry& registry() {
 
 } // namespace
 
-Members::Members(const Communicator::Place& place, whorlComm_t existing)
+GroupResources::GroupResources(const Communicator::Place& place, whorlComm_t existing)
     : p2p(std::make_shared<PointToPoint>(place)),
       place_(place),
       lanes_{make_lane(0, existing)},
       process_(static_cast<int>(getpid())) {}
 
-Lane Members::make_lane(int depth, whorlComm_t existing) const {
+Lane GroupResources::make_lane(int depth, whorlComm_t existing) const {
   Communicator::Place place = place_;
   if (depth > 0) {
     place.prefix = c10::str(place_.prefix, "callbacks/", depth, "/");
@@ -59,7 +60,7 @@ Lane Members::make_lane(int depth, whorlComm_t existing) const {
   return lane;
 }
 
-Lane Members::lane(int depth) {
+Lane GroupResources::lane(int depth) {
   const std::lock_guard lock(mutex_);
   const auto index = static_cast<std::size_t>(std::min(depth, kMaxDepth));
   while (lanes_.size() <= index) {
@@ -69,19 +70,19 @@ Lane Members::lane(int depth) {
   return lanes_[index];
 }
 
-std::vector<Lane> Members::lanes() {
+std::vector<Lane> GroupResources::lanes() {
   const std::lock_guard lock(mutex_);
   return lanes_;
 }
 
-void Members::set_timeout(std::chrono::milliseconds timeout) {
+void GroupResources::set_timeout(std::chrono::milliseconds timeout) {
   p2p->set_timeout(timeout);
   const std::lock_guard lock(mutex_);
   place_.timeout = timeout;
   for (const Lane& lane : lanes_) lane.comm->set_timeout(timeout);
 }
 
-whorlResult_t Members::state() {
+whorlResult_t GroupResources::state() {
   for (const Lane& lane : lanes()) {
     const whorlResult_t state = lane.comm->state();
     if (state != whorlSuccess && state != whorlInProgress) return state;
@@ -89,9 +90,11 @@ whorlResult_t Members::state() {
   return whorlSuccess;
 }
 
-bool Members::in_process_that_made_it() const { return process_ == static_cast<int>(getpid()); }
+bool GroupResources::in_process_that_made_it() const {
+  return process_ == static_cast<int>(getpid());
+}
 
-void Members::refuse_in_step() {
+void GroupResources::refuse_in_step() {
   if (!Executor::in_step()) return;
   fail<c10::DistBackendError>(
       "whorl: the handler of a signal cannot end a process group while its thread waits in one; "
@@ -99,31 +102,23 @@ void Members::refuse_in_step() {
       "the handler raise an exception, which ends the wait");
 }
 
-void Members::shut_down(std::chrono::milliseconds patience) {
+void GroupResources::shut_down(Deadline deadline) {
   refuse_in_step();
   if (!in_process_that_made_it() || shut_down_.exchange(true)) return;
   const WithoutGil without_gil;
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  const auto left = [deadline] {
-    return std::max(std::chrono::milliseconds(0),
-                    std::chrono::duration_cast<std::chrono::milliseconds>(
-                        deadline - std::chrono::steady_clock::now()));
-  };
-  // What callbacks of one lane issue goes to the next, so that one accepts until they are over.
+  // Lanes are drained in order: callbacks of one lane issue operations on the next lane, which
+  // accepts these until the callbacks have run.
   std::size_t drained = 0;
   for (std::vector<Lane> all = lanes(); drained < all.size(); all = lanes()) {
-    all[drained++].queue->drain(left());
+    all[drained++].queue->drain(deadline);
   }
   {
     const std::lock_guard lock(mutex_);
-    if (!ended_) {
-      ended_ = std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, __LINE__}, "whorl: the process group has been shut down"));
-    }
+    if (!ended_) ended_ = shut_down_error();
   }
-  p2p->close(left());
+  p2p->close(deadline);
   const std::vector<Lane> all = lanes();
-  for (; drained < all.size(); ++drained) all[drained].queue->drain(left());
+  for (; drained < all.size(); ++drained) all[drained].queue->drain(deadline);
   for (const Lane& lane : all) {
     lane.queue->join();
     if (!lane.streams->idle_by(deadline)) lane.comm->interrupt();
@@ -131,7 +126,7 @@ void Members::shut_down(std::chrono::milliseconds patience) {
   }
 }
 
-void Members::abort(const std::exception_ptr& reason) {
+void GroupResources::abort(const std::exception_ptr& reason) {
   refuse_in_step();
   if (!in_process_that_made_it()) return;
   const WithoutGil without_gil;
@@ -143,39 +138,36 @@ void Members::abort(const std::exception_ptr& reason) {
   p2p->interrupt(reason);
 }
 
-std::shared_ptr<Members> make_members(const Communicator::Place& place, whorlComm_t existing) {
-  auto members = std::make_shared<Members>(place, existing);
+std::shared_ptr<GroupResources> make_resources(const Communicator::Place& place,
+                                               whorlComm_t existing) {
+  auto resources = std::make_shared<GroupResources>(place, existing);
   const std::lock_guard lock(registry().mutex);
   std::erase_if(registry().groups, [](const auto& group) { return group.expired(); });
-  registry().groups.push_back(members);
-  return members;
+  registry().groups.push_back(resources);
+  return resources;
 }
 
-void end_members(std::shared_ptr<Members> members) {
+void end_resources(std::shared_ptr<GroupResources> resources) {
   // The handler of a signal that drops the last reference leaves the group to the end of the
   // process.
-  if (members->in_process_that_made_it() && !Executor::in_step()) {
-    return members->shut_down(kPatience);
+  if (resources->in_process_that_made_it() && !Executor::in_step()) {
+    return resources->shut_down(deadline_in(kShutdownGrace));
   }
-  new std::shared_ptr<Members>(std::move(members)); // its threads cannot be joined here
+  new std::shared_ptr<GroupResources>(std::move(resources)); // its threads cannot be joined here
 }
 
 void shut_down_all_groups() {
-  std::vector<std::shared_ptr<Members>> left;
+  std::vector<std::shared_ptr<GroupResources>> left;
   {
     const std::lock_guard lock(registry().mutex);
     for (const auto& group : registry().groups) {
-      if (auto members = group.lock()) left.push_back(std::move(members));
+      if (auto resources = group.lock()) left.push_back(std::move(resources));
     }
   }
-  const auto deadline = std::chrono::steady_clock::now() + kExitPatience;
-  for (const auto& members : left) {
-    members->shut_down(std::max(std::chrono::milliseconds(0),
-                                std::chrono::duration_cast<std::chrono::milliseconds>(
-                                    deadline - std::chrono::steady_clock::now())));
-  }
+  const Deadline deadline = deadline_in(kExitGrace);
+  for (const auto& resources : left) resources->shut_down(deadline);
   // Destroyed with the interpreter gone, if nobody else holds them: keep them.
-  for (auto& members : left) new std::shared_ptr<Members>(std::move(members));
+  for (auto& resources : left) new std::shared_ptr<GroupResources>(std::move(resources));
 }
 
 } // namespace whorl_torch

@@ -1,6 +1,6 @@
 // The Python module whorl_torch._C: the class of the process group and its options.
 #include <pybind11/chrono.h>
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "bindings/torch/src/process_group.h"
 #include "bindings/torch/src/python_future.h"

@@ -25,7 +25,7 @@ void transmit(Communicator& comm, const at::Tensor& tensor, std::int64_t tag) {
   }
 }
 
-/// The elements, to be sent when the device has come so far.
+/// Queues the send of the elements behind the work of the device that `run` waits for.
 void queue(DeviceRun& run, DeviceStreams& streams, const std::shared_ptr<Communicator>& comm,
            const at::Tensor& tensor) {
   whorlComm_t handle = tensor.numel() > 0 ? comm->get() : nullptr;
@@ -107,17 +107,17 @@ void PointToPoint::send(const WorkPtr& work, int peer, bool serve) {
 }
 
 void PointToPoint::receive(std::shared_ptr<ReceiveRequest> request, int source, bool serve) {
-  const std::chrono::milliseconds patience = timeout();
-  // Weak, for the work would keep itself alive; as long as it is posted the request lives.
-  request->work->set_patience(
-      patience, [weak = std::weak_ptr(request), source, patience, rank = place_.rank] {
+  const std::chrono::milliseconds grace = timeout();
+  // A shared pointer would keep the work alive by itself. The request lives as long as it is
+  // posted.
+  request->work->set_grace(
+      grace, [weak = std::weak_ptr(request), source, grace, rank = place_.rank] {
         const auto overdue = weak.lock();
-        if (overdue == nullptr || overdue->claimed.exchange(true)) return; // it is being delivered
-        overdue->work->complete(std::make_exception_ptr(c10::DistBackendError(
-            {"receive", __FILE__, __LINE__},
-            c10::str("whorl: rank ", rank, " received nothing with tag ", overdue->tag, " from ",
-                     source == kAnySource ? std::string("any rank") : c10::str("rank ", source),
-                     " within ", patience.count(), " ms"))));
+        if (overdue == nullptr || overdue->claimed.exchange(true)) return; // a message has come
+        overdue->work->complete(backend_error(
+            "whorl: rank ", rank, " received nothing with tag ", overdue->tag, " from ",
+            source == kAnySource ? std::string("any rank") : c10::str("rank ", source), " within ",
+            grace.count(), " ms"));
       });
   if (source != kAnySource) {
     const auto channel = from(source);
@@ -153,22 +153,14 @@ void PointToPoint::interrupt(const std::exception_ptr& reason) {
   for (const auto& executor : all) executor->interrupt(reason);
 }
 
-void PointToPoint::close(std::chrono::milliseconds patience) {
+void PointToPoint::close(Deadline deadline) {
   std::vector<std::shared_ptr<Executor>> all;
   {
     const std::lock_guard lock(mutex_);
-    if (!ended_) {
-      ended_ = std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, __LINE__}, "whorl: the process group has been shut down"));
-    }
+    if (!ended_) ended_ = shut_down_error();
     all = executors();
   }
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  for (const auto& executor : all) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    executor->close(std::max(left, std::chrono::milliseconds(0)));
-  }
+  for (const auto& executor : all) executor->close(deadline);
   // Nothing is added to the channels any more.
   for (auto& [peer, channel] : sends_) {
     if (!channel.streams->idle_by(deadline)) channel.device_comm->interrupt();

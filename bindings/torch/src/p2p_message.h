@@ -8,19 +8,20 @@
 
 namespace whorl_torch {
 
-// What both ends of a channel know.
+// Header and ranks of a channel, which both its ends know.
 
 inline constexpr int kSender = 0, kReceiver = 1; // ranks of a channel
 
-/// Comes before the elements of each message.
+/// Header of a message, before its elements.
 struct MessageHeader {
   std::int64_t tag;
   std::uint64_t bytes;
-  std::uint64_t from_device; ///< 1: the elements come through the communicator for devices
+  std::uint64_t from_device; ///< 1 if the elements come through the communicator for devices
 };
 static_assert(sizeof(MessageHeader) == 24);
 
-/// The exception being handled. The library knows the ranks of the channel only: adds the group's.
+/// Returns the exception being handled, with the ranks of the group added: the library knows only
+/// the ranks of the channel.
 inline std::exception_ptr with_ranks(int source, int destination) {
   try {
     throw;

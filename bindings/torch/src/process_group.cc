@@ -14,8 +14,8 @@
 namespace whorl_torch {
 namespace {
 
-/// Prefix of all keys of the next group that this rank makes in `store`. A store may survive a
-/// group that is made again under the same name, so the attempts are counted.
+/// Returns the prefix of all keys of the next group that this rank makes in `store`. A store may
+/// outlive a group that is made again under the same name, so the attempts are counted.
 std::string next_prefix(c10d::Store& store, int rank) {
   return c10::str("whorl/", store.add(c10::str("whorl/attempts/", rank), 1), "/");
 }
@@ -29,13 +29,13 @@ Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int
           .size = size,
           .name = c10::str("process group ", options.name),
           .timeout = options.timeout,
-          .roll = std::make_shared<RollCall>(store, prefix + "processes/", rank),
+          .processes = std::make_shared<ProcessLiveness>(store, prefix + "processes/", rank),
           .ranks = {}};
 }
 
-/// The span of a Work lasts from issue to completion. While a profiler is at work a second one,
-/// "run of whorl:all_reduce in whorl", shows when and on which thread the operation was carried
-/// out.
+/// Adds a span to `body` while a profiler is active: "run of whorl:all_reduce in whorl" shows when
+/// and on which thread the operation was carried out. The span of the Work lasts from issue to
+/// completion.
 std::function<void()> profiled(const char* title, std::function<void()> body) {
   if (!at::isRecordFunctionEnabled() || !at::hasCallbacks()) return body;
   return [body = std::move(body), state = at::ThreadLocalState(),
@@ -47,7 +47,8 @@ std::function<void()> profiled(const char* title, std::function<void()> body) {
   };
 }
 
-/// Before the other side hears of a message that cannot be queued.
+/// Throws where a message could not be queued because of a capture. Called before the other side
+/// gets its header.
 void refuse_capture(const std::shared_ptr<DeviceRun>& run, const char* operation) {
   if (run == nullptr || !run->captured()) return;
   fail<c10::ValueError>(
@@ -69,32 +70,30 @@ ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& stor
       options_(std::move(options)),
       store_(store),
       place_(make_place(store, rank, size, *options_)),
-      members_(make_members(place_, comm)) {
+      resources_(make_resources(place_, comm)) {
   init();
   if (options_->eager) meet();
 }
 
 void ProcessGroupWhorl::meet() {
   try {
-    place_.roll->exchange(members_->lane(0).comm->get(), size_);
+    place_.processes->exchange(resources_->lane(0).comm->get(), size_);
   } catch (...) {
-    end_members(std::exchange(members_, nullptr));
+    end_resources(std::exchange(resources_, nullptr));
     throw_if_interrupted();
     throw;
   }
 }
 
-ProcessGroupWhorl::~ProcessGroupWhorl() { end_members(std::move(members_)); }
+ProcessGroupWhorl::~ProcessGroupWhorl() { end_resources(std::move(resources_)); }
 
 void ProcessGroupWhorl::abort_group() {
-  members_->abort(std::make_exception_ptr(
-      c10::DistBackendError({__func__, __FILE__, __LINE__},
-                            c10::str("whorl rank ", rank_, ": ", place_.name, " was aborted"))));
+  resources_->abort(backend_error("whorl rank ", rank_, ": ", place_.name, " was aborted"));
 }
 
 void ProcessGroupWhorl::set_timeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  members_->set_timeout(timeout);
+  resources_->set_timeout(timeout);
 }
 
 std::shared_ptr<DeviceRun> ProcessGroupWhorl::device_part(const char* title, const Tensors& outputs,
@@ -123,10 +122,9 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
                                                             .inputs = std::move(inputs),
                                                             .device = std::move(run)},
                                      body ? profiled(call.title, std::move(body)) : nullptr);
-  work->set_abort([group = std::weak_ptr(members_)] {
-    if (const auto members = group.lock()) {
-      members->abort(std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, __LINE__}, "whorl: an operation of the process group was aborted")));
+  work->set_abort([group = std::weak_ptr(resources_)] {
+    if (const auto resources = group.lock()) {
+      resources->abort(backend_error("whorl: an operation of the process group was aborted"));
     }
   });
   return work;
@@ -135,7 +133,7 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors outputs,
                                                        Tensors inputs,
                                                        std::function<void(const Target&)> body) {
-  const Lane lane = members_->lane(CallbackScope::depth());
+  const Lane lane = resources_->lane(CallbackScope::depth());
   const std::shared_ptr<DeviceRun> run = device_part(call.title, outputs, inputs);
   WorkPtr work = make_work(
       call, std::move(outputs), std::move(inputs),
@@ -146,8 +144,9 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors
         run->queue(*streams, comm, [&](void* stream) { body({handle, stream}); });
       },
       run);
-  // Also on a device: ranks that share one wait there for each other's calls. But a capture may end
-  // before another thread comes to it.
+  // A server also takes operations on a device, since ranks that share the device wait there for
+  // each other's calls. It does not take a captured one: the capture might end before it comes to
+  // that.
   const bool captured = run != nullptr && run->captured();
   const bool async = (call.async || coalescing_) && !captured;
   lane.queue->push(work, async);
@@ -162,31 +161,34 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::endCoalescing() {
 }
 
 ProcessGroupWhorl::WorkResult ProcessGroupWhorl::barrier(const c10d::BarrierOptions& options) {
-  // What this rank has queued on its devices by now is done, too, when the others may go on.
+  // Other ranks go on only when this rank's devices have done what has been queued there by now.
   std::vector<c10::Device> devices;
   {
     const std::lock_guard lock(devices_mutex_);
     devices = devices_;
   }
   const auto point = std::make_shared<DevicePoint>(devices);
-  return issue(describe(c10d::OpType::BARRIER, "whorl:barrier", options), {}, {},
-               [point, streams = members_->lane(CallbackScope::depth()).streams](const Target& on) {
-                 point->wait();
-                 streams->synchronize(); // collectives that nobody has waited for
-                 check(whorlBarrier(on.comm, on.stream), on.comm);
-               });
+  return issue(
+      describe(c10d::OpType::BARRIER, "whorl:barrier", options), {}, {},
+      [point, streams = resources_->lane(CallbackScope::depth()).streams](const Target& on) {
+        point->wait();
+        streams->synchronize(); // waits for collectives that nobody has waited for
+        check(whorlBarrier(on.comm, on.stream), on.comm);
+      });
 }
 
-// Through the store, so that it works, and names who is missing, whatever the communicators do.
+/// Waits for all ranks through the store, and so can name missing ones whatever state the
+/// communicators are in.
 void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const auto timeout = options.timeout.count() > 0 ? options.timeout : options_->timeout;
+  const Deadline deadline = deadline_in(timeout);
   const std::string key = c10::str(place_.prefix, "monitored/", monitored_barriers_++, "/");
   const std::string go = key + "go";
   const std::atomic<bool> never{false};
   const auto mine = [&](int rank) { return c10::str(key, rank); };
   if (rank_ != 0) {
     store_->set(mine(rank_), std::string("here"));
-    if (!wait_for_key(*store_, go, timeout, never)) {
+    if (!wait_for_key(*store_, go, deadline, never)) {
       throw_if_interrupted();
       fail<c10::DistBackendError>("whorl: monitoredBarrier: rank ", rank_,
                                   " heard nothing from rank "
@@ -197,14 +199,9 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
     if (answer != "go") fail<c10::DistBackendError>(answer);
     return;
   }
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::string missing;
   for (int rank = 1; rank < size_; ++rank) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    if (wait_for_key(*store_, mine(rank), std::max(left, std::chrono::milliseconds(0)), never)) {
-      continue;
-    }
+    if (wait_for_key(*store_, mine(rank), deadline, never)) continue;
     throw_if_interrupted();
     missing += c10::str(missing.empty() ? "" : ", ", rank);
     if (!wait_all_ranks) break;
@@ -224,8 +221,8 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::send(Tensors& tensors, int dest
   const auto run = device_part("whorl:send", tensors, {});
   refuse_capture(run, "send");
   WorkPtr work = make_work({c10d::OpType::SEND, "whorl:send"}, tensors, tensors,
-                           members_->p2p->sender(tensors[0], destination, tag, run), run);
-  members_->p2p->send(work, destination, true);
+                           resources_->p2p->sender(tensors[0], destination, tag, run), run);
+  resources_->p2p->send(work, destination, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -242,7 +239,7 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::receive(Tensors& tensors, int s
   if (request->device == nullptr) request->dense = dense_like(tensors[0]);
   request->tag = tag;
   WorkPtr work = request->work;
-  members_->p2p->receive(std::move(request), source, true);
+  resources_->p2p->receive(std::move(request), source, true);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -265,7 +262,7 @@ void ProcessGroupWhorl::check_root(std::int64_t root, const char* operation) con
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
 c10d::ErrorType ProcessGroupWhorl::getError() {
-  switch (members_->state()) {
+  switch (resources_->state()) {
     case whorlSuccess:
     case whorlInProgress:
       return c10d::ErrorType::SUCCESS;
@@ -281,7 +278,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
     const c10::intrusive_ptr<c10d::Backend::Options>& options) {
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   const bool member = mine != ranks.end();
-  // Disjoint subgroups: the least rank of each names it.
+  // The subgroups are disjoint, so the lowest rank of each identifies it.
   const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : WHORL_SPLIT_NOCOLOR;
   const int key = static_cast<int>(mine - ranks.begin());
   auto child = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);

@@ -21,7 +21,7 @@ namespace whorl_torch {
 
 inline constexpr const char* kBackendName = "whorl";
 
-/// torch.distributed's backend "whorl". Collectives of a group run in the order of issue;
+/// Backend "whorl" of torch.distributed. Collectives of a group run in the order of issue;
 /// different groups run concurrently. An operation that is not asynchronous is carried out by the
 /// calling thread. On tensors of a device, to carry an operation out is to queue it there, in
 /// streams of the group (see DeviceRun).
@@ -30,17 +30,17 @@ class ProcessGroupWhorl final : public c10d::Backend {
   struct Options : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
         : c10d::Backend::Options(kBackendName, timeout) {}
-    std::string name; ///< of the group, in messages
-    /// The ranks meet when the group is made, so that an absent one is an error there, and what
-    /// they need to meet again is known. The same on all ranks. Otherwise they meet at the first
-    /// use, of the group and of each pair, through the store, which has to be there as long.
+    std::string name; ///< name of the group in messages
+    /// Whether the ranks meet when the group is made, so that an absent rank is an error there, and
+    /// exchange what they need to meet again. Otherwise they meet through the store, which must
+    /// exist as long, at the first use of the group and of each pair. The same on all ranks.
     bool eager = true;
   };
   using WorkResult = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
 
-  /// Waits for the other ranks if the options say so; further communicators are created by the
-  /// first operations that need them.
+  /// Waits for the other ranks if the options say so. The first operations that need further
+  /// communicators create these.
   ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     c10::intrusive_ptr<Options> options);
   ~ProcessGroupWhorl() override;
@@ -84,7 +84,7 @@ class ProcessGroupWhorl final : public c10d::Backend {
   WorkResult recv(Tensors& tensors, int source, int tag) override;
   WorkResult recvAnysource(Tensors& tensors, int tag) override;
 
-  /// Parts of an earlier call that an exception has kept from its end are forgotten.
+  /// Begins a list of operations, and drops one that was never ended because of an exception.
   void startCoalescing() override {
     coalescing_ = true;
     coalesced_.clear();
@@ -96,14 +96,15 @@ class ProcessGroupWhorl final : public c10d::Backend {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
   bool supportsSplitting() const override { return true; }
-  /// Collective over this group. Null on a rank that is not among `ranks` (ranks of this group).
+  /// Makes a group of `ranks`, ranks of this group. Collective over this group; returns null on the
+  /// other ranks.
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   void setTimeout(std::chrono::milliseconds timeout) override { set_timeout(timeout); }
   c10d::ErrorType getError() override;
   void abort() override { abort_group(); }
-  void shutdown() override { members_->shut_down(kPatience); }
+  void shutdown() override { resources_->shut_down(deadline_in(kShutdownGrace)); }
 #endif
   void set_timeout(std::chrono::milliseconds timeout);
   void abort_group();
@@ -113,8 +114,9 @@ class ProcessGroupWhorl final : public c10d::Backend {
 
   ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     c10::intrusive_ptr<Options> options, whorlComm_t comm);
-  /// Collective: connects the ranks, who tell each other what they need to meet again.
+  /// Connects the ranks, which exchange what they need to meet again. Collective.
   void meet();
+  /// Kind, title and timeout of an operation.
   struct Call {
     c10d::OpType type;
     const char* title;
@@ -128,13 +130,13 @@ class ProcessGroupWhorl final : public c10d::Backend {
     if constexpr (requires { options.asyncOp; }) call.async = options.asyncOp;
     return call;
   }
-  /// Queues an operation on the group's communicator, in a callback on that for callbacks. `body`
-  /// runs later, on any thread, and owns the tensors that it uses.
+  /// Queues an operation in the lane of the calling thread: callbacks have lanes of their own.
+  /// `body` runs later, on any thread, and owns the tensors that it uses.
   WorkResult issue(const Call& call, Tensors outputs, Tensors inputs,
                    std::function<void(const Target&)> body);
   WorkPtr make_work(const Call& call, Tensors outputs, Tensors inputs, std::function<void()> body,
                     std::shared_ptr<DeviceRun> run);
-  /// The part of an operation on these tensors that is a device's; null if they are on the CPU.
+  /// Returns the device part of an operation on these tensors; null if they are on the CPU.
   std::shared_ptr<DeviceRun> device_part(const char* title, const Tensors& outputs,
                                          const Tensors& inputs);
   WorkResult receive(Tensors& tensors, int source, int tag, c10d::OpType type, const char* title);
@@ -145,13 +147,13 @@ class ProcessGroupWhorl final : public c10d::Backend {
   c10::intrusive_ptr<Options> options_;
   c10::intrusive_ptr<c10d::Store> store_;
   Communicator::Place place_;
-  std::shared_ptr<Members> members_;
+  std::shared_ptr<GroupResources> resources_;
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitored_barriers_ = 0;
   bool coalescing_ = false;
   std::vector<WorkPtr> coalesced_;
   std::mutex devices_mutex_;
-  std::vector<c10::Device> devices_; ///< that tensors were on
+  std::vector<c10::Device> devices_; ///< devices of earlier tensors
 };
 
 } // namespace whorl_torch

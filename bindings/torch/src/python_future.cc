@@ -13,8 +13,8 @@ namespace {
 
 using torch::jit::PythonFutureWrapper;
 
-/// A Python function that runs `callback` in its turn.
-py::cpp_function in_turn(py::function callback, Origin origin) {
+/// Returns a Python function that runs `callback` in its turn.
+py::cpp_function in_order(py::function callback, Origin origin) {
   return [callback = std::move(callback), origin = std::move(origin)](py::object future) {
     std::optional<CallbackScope> scope;
     {
@@ -41,8 +41,8 @@ void define_work(py::module& module, const char* name) {
 
 void define_works(py::module& module) {
   py::class_<Origin>(module, "Origin");
-  module.def("in_turn", &in_turn);
-  module.def("be_the_same", [](PythonFutureWrapper& future, const PythonFutureWrapper& other) {
+  module.def("in_order", &in_order);
+  module.def("share_state", [](PythonFutureWrapper& future, const PythonFutureWrapper& other) {
     future.fut = other.fut;
   });
   define_work<WhorlWork>(module, "Work");

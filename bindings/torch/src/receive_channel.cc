@@ -14,7 +14,7 @@
 namespace whorl_torch {
 namespace {
 
-constexpr std::chrono::milliseconds kForever{std::numeric_limits<int>::max()};
+constexpr std::chrono::milliseconds kUnlimited{std::numeric_limits<int>::max()};
 
 } // namespace
 
@@ -36,10 +36,10 @@ bool ReceiveChannel::ready() const {
 
 void ReceiveChannel::post(const std::shared_ptr<ReceiveRequest>& request, bool serve) {
   Lock lock(mutex_);
-  // Those that another channel has brought would stay for as long as this one is silent.
+  // Requests that another channel has served would stay for as long as this channel is silent.
   std::erase_if(posted_, [](const auto& earlier) { return earlier->claimed.load(); });
   posted_.push_back(request);
-  std::vector<Finished> finished = ended_ ? fail_all(ended_) : match_kept();
+  std::vector<Finished> finished = ended_ ? take_all(ended_) : match_unexpected();
   if (finished.empty()) changed(lock, serve);
   lock.unlock();
   complete(std::move(finished));
@@ -60,11 +60,9 @@ std::shared_ptr<ReceiveRequest> ReceiveChannel::claim(std::int64_t tag) {
 
 std::exception_ptr ReceiveChannel::wrong_size(const ReceiveRequest& request,
                                               std::uint64_t bytes) const {
-  return std::make_exception_ptr(c10::DistBackendError(
-      {__func__, __FILE__, __LINE__},
-      c10::str("whorl: rank ", destination_, " receives ", request.target.nbytes(),
-               " bytes from rank ", source_, " with tag ", request.tag, ", but rank ", source_,
-               " sends ", bytes, "; give both the same shape and dtype")));
+  return backend_error("whorl: rank ", destination_, " receives ", request.target.nbytes(),
+                       " bytes from rank ", source_, " with tag ", request.tag, ", but rank ",
+                       source_, " sends ", bytes, "; give both the same shape and dtype");
 }
 
 Executor::Finished ReceiveChannel::deliver(const std::shared_ptr<ReceiveRequest>& request,
@@ -90,8 +88,8 @@ std::exception_ptr ReceiveChannel::deliver_on_device(const ReceiveRequest& reque
     request.device->queue(streams_, device_comm_, [&](void*) {
       if (bytes.numel() == 0) return;
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      // The copy from memory that is not pinned waits for what is in the stream, which waits for
-      // peers. Pinned memory is kept by torch until the stream has passed.
+      // A copy from memory that is not pinned would wait for what is in the stream, which waits for
+      // peers. torch keeps pinned memory until the stream has passed the copy.
       const at::Tensor from = at::globalContext().hasCUDA() ? bytes.pin_memory() : bytes;
       request.target.copy_(from.view(request.target.scalar_type()).view(request.target.sizes()),
                            /*non_blocking=*/true);
@@ -102,21 +100,21 @@ std::exception_ptr ReceiveChannel::deliver_on_device(const ReceiveRequest& reque
   }
 }
 
-std::vector<Executor::Finished> ReceiveChannel::match_kept() {
+std::vector<Executor::Finished> ReceiveChannel::match_unexpected() {
   std::vector<Finished> finished;
-  for (auto it = kept_.begin(); it != kept_.end();) {
+  for (auto it = unexpected_.begin(); it != unexpected_.end();) {
     const auto request = claim(it->tag);
     if (request == nullptr) {
       ++it;
       continue;
     }
     finished.push_back(deliver(request, it->bytes));
-    it = kept_.erase(it);
+    it = unexpected_.erase(it);
   }
   return finished;
 }
 
-std::vector<Executor::Finished> ReceiveChannel::fail_all(const std::exception_ptr& reason) {
+std::vector<Executor::Finished> ReceiveChannel::take_all(const std::exception_ptr& reason) {
   std::vector<Finished> finished;
   for (const auto& request : posted_) {
     if (--request->channels > 0) continue; // another rank may still send
@@ -126,12 +124,8 @@ std::vector<Executor::Finished> ReceiveChannel::fail_all(const std::exception_pt
   return finished;
 }
 
-std::vector<Executor::Finished> ReceiveChannel::take_all(const std::exception_ptr& reason) {
-  return fail_all(reason);
-}
-
-at::Tensor ReceiveChannel::take_in(std::uint64_t size, bool from_device,
-                                   const std::shared_ptr<ReceiveRequest>& request) {
+at::Tensor ReceiveChannel::receive_elements(std::uint64_t size, bool from_device,
+                                            const std::shared_ptr<ReceiveRequest>& request) {
   const bool fits = request != nullptr && request->target.nbytes() == size;
   Communicator& comm = from_device ? *device_comm_ : comm_;
   whorlComm_t handle = size > 0 ? comm.get() : nullptr;
@@ -166,13 +160,13 @@ std::vector<Executor::Finished> ReceiveChannel::step(Lock& lock) {
   lock.unlock();
   try {
     // Where only receives from any rank are posted, this rank need not be the one that sends.
-    whorlComm_t comm = named ? comm_.get() : comm_.get(kForever);
+    whorlComm_t comm = named ? comm_.get() : comm_.get(kUnlimited);
     check(whorlRecv(&header, sizeof header, whorlUint8, kSender, comm, nullptr), comm);
     lock.lock();
     request = claim(header.tag);
     delivering_ = request != nullptr;
     lock.unlock();
-    bytes = take_in(header.bytes, header.from_device != 0, request);
+    bytes = receive_elements(header.bytes, header.from_device != 0, request);
   } catch (...) {
     error = with_ranks(source_, destination_);
   }
@@ -181,15 +175,15 @@ std::vector<Executor::Finished> ReceiveChannel::step(Lock& lock) {
   std::vector<Finished> finished;
   if (error) {
     if (!ended_) ended_ = error; // the order of the messages is lost
-    finished = fail_all(error);
+    finished = take_all(error);
     if (request != nullptr) finished.push_back(executed(request->work, error));
   } else if (request != nullptr) {
     request->work->set_source(source_);
     finished.push_back(bytes.defined() ? deliver(request, bytes)
                                        : executed(request->work, nullptr));
   } else {
-    kept_.push_back({header.tag, std::move(bytes)});
-    finished = match_kept(); // it may have been posted meanwhile
+    unexpected_.push_back({header.tag, std::move(bytes)});
+    finished = match_unexpected(); // a receive for the message may have been posted meanwhile
   }
   return finished;
 }

@@ -17,18 +17,19 @@
 namespace whorl_torch {
 namespace {
 
-/// Smaller ones gain nothing: small messages are copied wherever they lie.
-constexpr std::size_t kLeastBytes = 64 << 10;
-/// So much is kept for later, or as much as tensors occupy if that is more.
+/// Size of the smallest tensor in shared memory: small messages are copied anyway.
+constexpr std::size_t kMinBytes = 64 << 10;
+/// Memory that is kept for later; as much as tensors occupy if that is more.
 constexpr std::size_t kKeptBytes = 64 << 20;
 
-/// Sizes in steps of an eighth of a power of two, so that what one tensor leaves fits the next.
+/// Rounds a size up in steps of an eighth of a power of two, so that memory which a tensor leaves
+/// fits the next.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = std::max<std::size_t>(std::bit_floor(bytes) / 8, 4096);
   return (bytes + step - 1) / step * step;
 }
 
-/// Never destroyed: tensors outlive static objects.
+/// Allocator of shared memory. Never destroyed, because tensors outlive static objects.
 class SharedAllocator final : public c10::Allocator {
  public:
   static SharedAllocator& instance() {
@@ -46,7 +47,7 @@ class SharedAllocator final : public c10::Allocator {
                        if (!it.sizes_.empty() || !it.blocks_.empty()) it.inherited_.store(true);
                        it.mutex_.unlock();
                      });
-      // Tensors that exist keep the deleters of the one before, which stays.
+      // Tensors that exist keep the deleters of the previous allocator, which stays.
       next_ = c10::GetCPUAllocator();
       c10::SetCPUAllocator(this, /*priority=*/1);
       return true;
@@ -56,7 +57,7 @@ class SharedAllocator final : public c10::Allocator {
   void end() { active_.fetch_sub(1); }
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    const bool ours = bytes >= kLeastBytes && active_.load(std::memory_order_relaxed) > 0 &&
+    const bool ours = bytes >= kMinBytes && active_.load(std::memory_order_relaxed) > 0 &&
                       !inherited_.load(std::memory_order_relaxed);
     void* const memory = ours ? take(rounded(bytes)) : nullptr;
     if (memory == nullptr) return next_->allocate(bytes);
@@ -85,10 +86,10 @@ class SharedAllocator final : public c10::Allocator {
     std::size_t bytes;
   };
 
-  /// Null if the heap has no room.
+  /// Takes memory that is kept, or allocates it; null if the heap has no room.
   void* take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    // The last one that was given back: its lines may still be in a cache.
+    // The block that was given back last may still be in a cache.
     const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(),
                                     [bytes](const Block& block) { return block.bytes == bytes; });
     void* memory = nullptr;
@@ -124,10 +125,10 @@ class SharedAllocator final : public c10::Allocator {
         return;
       }
     }
-    next_->raw_deleter()(memory); // raw_allocate() of something that was passed on
+    next_->raw_deleter()(memory); // memory of a raw_allocate() that was passed on
   }
 
-  /// Under the lock: gives the oldest blocks back to the heap.
+  /// Gives the oldest blocks back to the heap. With the lock held.
   void shrink(std::size_t limit) {
     auto end = blocks_.begin();
     for (; end != blocks_.end() && kept_ > limit; ++end) {
@@ -138,12 +139,12 @@ class SharedAllocator final : public c10::Allocator {
   }
 
   std::atomic<int> active_{0};
-  std::atomic<bool> inherited_{false}; ///< this process is a child of the one that has the heap
+  std::atomic<bool> inherited_{false}; ///< whether the heap is that of a parent process
   c10::Allocator* next_ = nullptr;
 
-  std::mutex mutex_;                                   ///< of all below
-  std::unordered_map<const void*, std::size_t> sizes_; ///< of what tensors occupy
-  std::vector<Block> blocks_;                          ///< kept, the oldest first
+  std::mutex mutex_;                                   ///< guards the members below
+  std::unordered_map<const void*, std::size_t> sizes_; ///< sizes of the blocks that tensors occupy
+  std::vector<Block> blocks_;                          ///< blocks that are kept, the oldest first
   std::size_t used_ = 0, kept_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Allreduce of sparse tensors (COO): every rank gets the indices and values of all, whose number
-// differs from rank to rank, and adds up. The order of addition is that of the ranks, so all get
-// the same bits.
+// Allreduce of sparse tensors (COO): every rank gets the indices and values of all ranks, whose
+// number differs from rank to rank, and adds these up in the order of the ranks, so that all ranks
+// have the same bits.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
@@ -13,11 +13,12 @@ namespace whorl_torch {
 namespace {
 
 constexpr std::int64_t kMaxDims = 29;
-constexpr std::int64_t kEntries = 0, kSparseDims = 1, kDims = 2, kSizes = 3; // in a description
+constexpr std::int64_t kEntries = 0, kSparseDims = 1, kDims = 2,
+                       kSizes = 3; // columns of a description
 constexpr std::int64_t kDescription = kSizes + kMaxDims;
 
-/// The shape and the number of entries of every rank's tensor, a row each. A disagreement about the
-/// shape is everyone's error, and the communicator is as good as before.
+/// Exchanges the shape and the number of entries of every rank's tensor, a row for each rank.
+/// Throws on all ranks if the shapes differ; the communicator stays usable.
 at::Tensor describe_all(const at::Tensor& mine, int ranks, whorlComm_t comm) {
   at::Tensor description = at::zeros({kDescription}, at::kLong);
   auto* const row = description.data_ptr<std::int64_t>();
@@ -47,7 +48,7 @@ at::Tensor sum_of_all(const at::Tensor& mine, int ranks, const Target& on) {
   for (int rank = 0; rank < ranks; ++rank) {
     entries.push_back(descriptions[rank][kEntries].item<std::int64_t>());
   }
-  // A row for each entry, so that the blocks of the ranks lie one after the other.
+  // Entries are rows, so that the blocks of the ranks lie one after the other.
   const auto gather = [&](const at::Tensor& rows) {
     std::vector<std::int64_t> counts, shape(rows.sizes().begin(), rows.sizes().end());
     const std::int64_t per_row = c10::multiply_integers(shape.begin() + 1, shape.end());

@@ -7,7 +7,8 @@
 namespace whorl_torch {
 namespace {
 
-/// The elements of a flat tensor from `begin` on that are `like`'s.
+/// Returns the elements of a flat tensor from `begin` on, as many as `like` has, in the shape of
+/// `like`.
 at::Tensor part(const at::Tensor& flat, std::int64_t begin, const at::Tensor& like) {
   return flat.narrow(0, begin, like.numel()).view(like.sizes());
 }
@@ -50,7 +51,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
          begin(b) < begin(a) + a.nbytes();
 }
 
-Tensors apart(const Tensors& tensors) {
+Tensors without_overlap(const Tensors& tensors) {
   bool shared = false;
   for (std::size_t i = 0; i < tensors.size() && !shared; ++i) {
     for (std::size_t j = 0; j < i && !shared; ++j) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "bindings/torch/src/signals.h"
 
@@ -15,15 +14,11 @@ std::string sentence_of(const std::exception& error) {
   return text.substr(0, text.find("\nException raised from"));
 }
 
-bool wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
+bool wait_for_key(c10d::Store& store, const std::string& key, Deadline deadline,
                   const std::atomic<bool>& interrupted) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  auto pause = std::chrono::microseconds(100);
-  while (!store.check({key})) {
-    if (interrupted.load() || std::chrono::steady_clock::now() >= deadline) return false;
-    if (interrupt_check() != 0) return false;
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, std::chrono::microseconds(10'000));
+  using namespace std::chrono_literals;
+  for (Backoff backoff(100us, 10ms); !store.check({key}); backoff.sleep()) {
+    if (interrupted.load() || has_passed(deadline) || interrupt_check() != 0) return false;
   }
   return true;
 }
@@ -51,8 +46,8 @@ int StoreAdapter::get(void* self, const char* key, void* value, std::size_t capa
                       std::size_t* size, int timeout_ms) {
   auto& adapter = *static_cast<StoreAdapter*>(self);
   try {
-    if (!wait_for_key(*adapter.store_, key, std::chrono::milliseconds(timeout_ms),
-                      adapter.interrupted_)) {
+    const Deadline deadline = deadline_in(std::chrono::milliseconds(timeout_ms));
+    if (!wait_for_key(*adapter.store_, key, deadline, adapter.interrupted_)) {
       if (!adapter.interrupted_.load()) {
         adapter.error_ = c10::str("nothing came within the timeout of ", timeout_ms, " ms");
       }

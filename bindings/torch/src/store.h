@@ -5,20 +5,22 @@
 #include <atomic>
 #include <string>
 
+#include "bindings/torch/src/deadline.h"
 #include "whorl/whorl.h"
 
 namespace whorl_torch {
 
-/// A c10d store as a whorlStore_t. Waits by asking again and again, because a waiting client of a
-/// c10d store blocks the other threads that use it, and so that it can be interrupted.
+/// Adapter of a c10d store to a whorlStore_t. The adapter waits by asking again and again, because
+/// a waiting client of a c10d store blocks other threads that use the store, and so that waits can
+/// be interrupted.
 class StoreAdapter {
  public:
-  /// Waits end soon after `interrupted` becomes true.
+  /// Adapts `store`; waits end soon after `interrupted` becomes true.
   StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const std::atomic<bool>& interrupted)
       : store_(std::move(store)), interrupted_(interrupted) {}
-  /// Valid as long as this object and `prefix` are.
+  /// Returns the whorlStore_t, which is valid as long as this object and `prefix` exist.
   whorlStore_t callbacks(const std::string& prefix);
-  /// What the store threw last; empty if nothing.
+  /// Returns the text of the last exception of the store; empty if there was none.
   const std::string& error() const { return error_; }
 
  private:
@@ -31,12 +33,13 @@ class StoreAdapter {
   std::string error_;
 };
 
-/// Gives what a store has thrown in one sentence, without the frames of the stack.
+/// Returns the sentence of an exception of a store, without the frames of the stack.
 std::string sentence_of(const std::exception& error);
 
-/// Waits until `key` is there; false when the time is up or `interrupted`, or the handler of a
-/// signal has raised (see signals.h). Throws what the store throws.
-bool wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
+/// Waits until the store has `key`. Returns false at the deadline, once `interrupted` is true, or
+/// after the handler of a signal has raised an exception (see signals.h). Throws what the store
+/// throws.
+bool wait_for_key(c10d::Store& store, const std::string& key, Deadline deadline,
                   const std::atomic<bool>& interrupted);
 
 } // namespace whorl_torch

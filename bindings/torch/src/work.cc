@@ -23,7 +23,7 @@ std::vector<c10::Device> devices_of(const std::shared_ptr<DeviceRun>& run) {
   return {run->device()};
 }
 
-/// Those of the devices of all parts.
+/// Returns the devices of all parts.
 std::vector<c10::Device> devices_of(const std::vector<WorkPtr>& parts) {
   std::vector<c10::Device> devices;
   for (const WorkPtr& part : parts) {
@@ -43,12 +43,12 @@ WhorlWork::WhorlWork(Description description, std::function<void()> body)
       device_(std::move(description.device)) {}
 
 bool WhorlWork::isCompleted() {
-  return future_->completed() && (device_ == nullptr || device_->over());
+  return future_->completed() && (device_ == nullptr || device_->completed());
 }
 
 bool WhorlWork::isSuccess() const {
   if (!future_->completed() || future_->hasError()) return false;
-  return device_ == nullptr || (device_->over() && !device_->failure());
+  return device_ == nullptr || (device_->completed() && !device_->failure());
 }
 
 std::exception_ptr WhorlWork::exception() const {
@@ -71,7 +71,7 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
   const bool limited = timeout != kNoTimeout && timeout.count() > 0;
   if (!future_->completed() && !limited) {
     if (overdue_) {
-      wait_with_patience();
+      wait_with_grace();
     } else if (const auto executor = executor_.lock()) {
       executor->help_until(*this);
     }
@@ -80,14 +80,15 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
   future_->wait();
   if (future_->hasError()) std::rethrow_exception(future_->exception_ptr());
   if (device_ != nullptr) {
-    device_->follow(); // the future has an event only if the operation has outputs on this rank
+    device_->block_current_stream(); // the future has an event only if the operation has outputs on
+                                     // this rank
     if (const auto failure = device_->failure()) std::rethrow_exception(failure);
   }
   return true;
 }
 
 void WhorlWork::wait_at_most(std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const Deadline deadline = deadline_in(timeout);
   std::unique_lock lock(mutex_);
   bool complete = wait_in_slices(cv_, lock, deadline, [this] { return completed_; });
   lock.unlock();
@@ -98,8 +99,8 @@ void WhorlWork::wait_at_most(std::chrono::milliseconds timeout) {
                               " ms given to wait(); it goes on");
 }
 
-void WhorlWork::wait_with_patience() {
-  const auto deadline = std::chrono::steady_clock::now() + patience_;
+void WhorlWork::wait_with_grace() {
+  const Deadline deadline = deadline_in(grace_);
   if (const auto executor = executor_.lock()) {
     if (executor->help_until(*this, deadline)) return;
   } else {
@@ -125,7 +126,7 @@ std::exception_ptr WhorlWork::run() noexcept {
 void WhorlWork::complete(std::exception_ptr error) {
   body_ = nullptr;
   const CompletionScope completion(origin_);
-  // The profile's span ends here. Timed waiters wake and then see the future.
+  // Ends the span of the profile, and wakes timed waiters, which then wait for the future.
   finish(error);
   if (error) {
     future_->setErrorIfNeeded(error);

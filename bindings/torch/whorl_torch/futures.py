@@ -27,8 +27,8 @@ class Future(torch.futures.Future):
 
     def then(self, callback: Callable[[torch.futures.Future], Any]) -> Future:
         result = Future(self._origin)
-        _C.be_the_same(result, super().then(_C.in_turn(callback, self._origin)))
+        _C.share_state(result, super().then(_C.in_order(callback, self._origin)))
         return result
 
     def add_done_callback(self, callback: Callable[[torch.futures.Future], Any]) -> None:
-        super().add_done_callback(_C.in_turn(callback, self._origin))
+        super().add_done_callback(_C.in_order(callback, self._origin))

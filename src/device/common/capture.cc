@@ -8,7 +8,7 @@
 namespace whorl {
 
 Result<Capture> capture_of(CUstream stream, CUcontext context) {
-  const gpu::ContextGuard guard(context); // a default stream is one of the current context
+  const gpu::ContextGuard guard(context); // a default stream belongs to the current context
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t id = 0;
   CUgraph graph = nullptr;

@@ -5,18 +5,22 @@
 #include <map>
 #include <mutex>
 
-#include "base/log.h"
-#include "base/params.h"
-#include "device/staged/pinned_memory.h"
-#include "device/staged/pipeline.h"
-#include "device/staged/stream.h"
 #include "gpu/driver.h"
-#include "gpu/kernels.h"
 #include "gpu/memory_kind.h"
 
 namespace whorl {
 
 using gpu::driver;
+
+namespace {
+
+bool is_of_device(CUcontext context, int device) {
+  const gpu::ContextGuard guard(context);
+  CUdevice own = -1;
+  return driver()->cuCtxGetDevice(&own) == CUDA_SUCCESS && own == device;
+}
+
+} // namespace
 
 bool is_default_stream(CUstream stream) noexcept {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -36,29 +40,24 @@ Result<CUcontext> context_of_memory(const void* pointer) {
         fmt::format("the driver does not say which device {} belongs to", pointer));
   }
   static std::mutex mutex;
-  static auto& retained = *new std::map<int, CUcontext>; // as long as streams of these are kept
+  static auto& retained = *new std::map<int, CUcontext>; // never released: streams are kept, too
   const std::lock_guard lock(mutex);
   CUcontext& context = retained[place.device];
   if (context == nullptr) WHORL_CUDA_TRY(cuDevicePrimaryCtxRetain(&context, place.device));
   return context;
 }
 
-void prepare_device(int ranks) {
-  CUcontext context = nullptr;
-  if (!devices_possible() || driver()->cuCtxGetCurrent(&context) != CUDA_SUCCESS ||
-      context == nullptr) {
-    return;
-  }
-  Status status = gpu::Kernels::of(context).status();
-  const auto piece_bytes = param_int(Param::kPieceBytes, 0, std::int64_t{1} << 40);
-  if (status.ok()) status = piece_bytes.status();
-  if (status.ok()) {
-    status =
-        StagingMemory::reserve(context, static_cast<std::size_t>(ranks),
-                               DeviceFeed::usual_memory(static_cast<std::size_t>(*piece_bytes)));
-  }
-  // Whoever needs it gets the error.
-  if (!status.ok()) log(LogLevel::kInfo, "preparing the device: " + status.message());
+bool reaches(CUcontext context, const Request& request, int rank, int nranks) {
+  const auto good = [context](const void* pointer, std::size_t bytes) {
+    if (bytes == 0) return true;
+    const gpu::MemoryPlace place = gpu::place_of(pointer);
+    if (place.kind != gpu::MemoryKind::kDevice) return false;
+    // Memory of a pool or of a mapping belongs to a device, not to a context.
+    return place.context != nullptr ? place.context == context
+                                    : is_of_device(context, place.device);
+  };
+  return good(request.send, input_bytes(request, rank, nranks)) &&
+         good(request.recv, output_bytes(request, rank, nranks));
 }
 
 } // namespace whorl

@@ -3,15 +3,18 @@
 #include <cuda.h>
 
 #include "base/status.h"
+#include "engine/request.h"
 
 namespace whorl {
 
-/// Whether a stream is a default stream: which one it is depends on the current context.
+/// Returns whether `stream` is a default stream, whose context is the current one.
 bool is_default_stream(CUstream stream) noexcept;
-/// Whether the calling thread has a current context.
+/// Returns whether the calling thread has a current context.
 bool has_current_context() noexcept;
-/// The context in which memory of a device is used: its own, or the primary one of its device, for
-/// memory of pools and mappings. That one is retained then, for the life of the process.
+/// Returns the context in which device memory is used: its own, or, for memory of pools and
+/// mappings, the primary context of its device, which is then retained for the life of the process.
 Result<CUcontext> context_of_memory(const void* pointer);
+/// Whether a kernel in `context` reaches the buffers that `rank` has in a request.
+bool reaches(CUcontext context, const Request& request, int rank, int nranks);
 
 } // namespace whorl

@@ -1,15 +1,11 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "algorithms/shape.h"
-#include "base/membership.h"
 #include "base/status.h"
 #include "base/wait.h"
 #include "engine/request.h"
@@ -17,66 +13,66 @@
 
 namespace whorl {
 
-class FdMailbox;
-
-/// How the schedules that devices carry out are chosen. Of ranks of one process, that of the first
-/// counts.
+/// Rules for the choice of the schedules that devices carry out. The ranks of one process use the
+/// rules of their first rank.
 struct DeviceRules {
-  Shape shape;            ///< of the communicator
-  std::string algorithms; ///< as in WHORL_ALGO
-  bool verify = false;    ///< prove each schedule before its first use
+  Shape shape;            ///< shape of the communicator
+  std::string algorithms; ///< value of WHORL_ALGO
+  bool verify = false;    ///< whether each schedule is proved before its first use
 };
 
-/// What the communicator lends to those that wait in its name. Any thread.
+/// The communicator as waits of device operations see it; used by any thread.
 struct DeviceWatch {
-  const Verdict* verdict = nullptr;
+  const CommError* comm_error = nullptr;
   std::function<void()> look_at_peers;
   std::function<void(Status)> fail; ///< ends the communicator on all ranks
 };
 
-/// Why an operation on a stream that is being captured is refused.
+/// Reason for which an operation on a stream that is being captured is refused.
 inline constexpr std::string_view kNotForGraphs =
     "the stream is being captured into a graph, but this operation is carried out by the host, or "
     "by more than a kernel, which no graph can repeat, or it is the first one between the devices "
     "of its communicator, which allocates memory; issue it outside the capture";
 
-/// What became of an operation whose ranks have met.
+/// Outcome of an operation for which all ranks have met.
 enum class Met {
-  kQueued,  ///< it is in the streams
-  kHost,    ///< the host has to carry it out
-  kRefused, ///< all ranks have it captured into a graph, which cannot be; see refusal()
+  kQueued,  ///< the operation is in the streams
+  kHost,    ///< the host has to carry out the operation
+  kRefused, ///< the operation cannot be captured, but all ranks capture it; see refusal()
 };
 
-/// The ranks of a communicator that may all be on one device, in one process or in several
-/// processes of a host (device/ipc/group.h). In one process the operation of all of them is one
-/// kernel, which reads every input once and writes every output once.
+/// Group of a communicator's ranks that carries out operations with kernels: the ranks of one
+/// process (device/local_group.h) or of several processes of a host (device/ipc/group.h). If all
+/// ranks are in one process and on one device, an operation is one kernel, which reads every input
+/// once and writes every output once.
 ///
 ///     stream of rank 0 ──●───────────────────────●──▶
 ///     stream of rank 1 ──┼──●────────────────────●──▶       ● event
 ///                        ▼  ▼                    ▲
-///     of the last one  ──wait──▶ kernel ─────────●──▶
+///     of the last rank ──wait──▶ kernel ─────────●──▶
 ///
-/// Ranks meet in the host: who posts last queues the kernel for all. So a call waits until the
-/// other ranks have made theirs; one thread must issue the calls of several ranks in a group. Where
-/// the ranks of a process are on several devices that reach each other, kernels that interpret
-/// schedules do it (device_schedule.h).
+/// Ranks meet in the host: the rank that posts last queues the kernel for all. So a call waits
+/// until the other ranks have made their calls; one thread must issue the calls of several ranks in
+/// a group. Where the ranks of a process are on several devices that reach each other, kernels that
+/// interpret schedules carry out the operation (device/kernel/schedule_local.h).
 ///
-/// A communicator that has such a group posts all its collectives here. If one of them is not on
-/// the device on every rank, the host carries it out.
+/// A communicator that has such a group posts all its collectives here. The host carries out each
+/// collective that is not on the device on every rank.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
 
-  /// An error if rank `rank` cannot make such a call: its stream is being captured into a graph,
-  /// but the operation is not one kernel. Before anything is posted, so that nothing has happened.
+  /// Returns an error if rank `rank` cannot make such a call, because its stream is being captured
+  /// into a graph, but the operation is not one kernel. Called before anything is posted, so that
+  /// an error has no effect on other ranks.
   virtual Status check(int rank, const Request& request, Stream* stream) const = 0;
-  /// Says what rank `rank` does next; `stream` is that of a device, or null if the operation is one
-  /// for the host. Returns its number. `timeout_ns`: kernels that wait for each other give up after
-  /// so long without progress.
+  /// Posts the next operation of rank `rank` and returns its number; `stream` is a stream of a
+  /// device, or null if the operation is one for the host. `timeout_ns` is the time without
+  /// progress after which kernels that wait for each other give up.
   virtual std::uint64_t post(int rank, const Request& request, Stream* stream,
                              std::uint64_t timeout_ns) = 0;
-  /// Does what can be done without waiting for the operations that have been posted. kDone if there
-  /// is nothing left to wait for; a group that waits in meet() says so at once.
+  /// Advances the operations that have been posted as far as possible without waiting. Returns
+  /// kDone if nothing is left to wait for; always for a group that waits in meet().
   virtual Progress advance(std::uint64_t timeout_ns) {
     static_cast<void>(timeout_ns);
     return Progress::kDone;
@@ -90,22 +86,16 @@ class DeviceGroup {
   /// Waits until all ranks have posted operation `number`. An error is every rank's, and ends the
   /// communicator.
   virtual Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
-                           const Verdict& verdict, Napper& napper) = 0;
-  /// Why the last meet() has said kRefused. Nothing has happened then.
+                           const CommError& comm_error, Waiter& waiter) = 0;
+  /// Returns the reason for which the last meet() has returned kRefused, that is, done nothing.
   virtual Status refusal() const {
     return Status::error(Code::kInvalidUsage, std::string(kNotForGraphs));
   }
-  /// The communicator has failed: kernels that wait are to leave, now and later. Any thread.
+  /// Makes kernels that wait, now or later, leave, because the communicator has failed. May be
+  /// called by any thread.
   virtual void stop() noexcept {}
-  /// Why a kernel gave up, if one did. Any thread.
+  /// Returns the error with which a kernel gave up, if any did. May be called by any thread.
   virtual Status failure() { return {}; }
 };
-
-/// The group of a communicator whose ranks are all in this process, or all on this host and have a
-/// `board` in common (Transport::board(), `mailbox` is Transport::mailbox()); null if they are not,
-/// or there is no driver. To be called by every rank. All arguments but `rules` outlive the group.
-std::shared_ptr<DeviceGroup> join_device_group(const Membership& membership,
-                                               std::span<std::byte> board, FdMailbox* mailbox,
-                                               const DeviceWatch& watch, const DeviceRules& rules);
 
 } // namespace whorl

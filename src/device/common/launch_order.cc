@@ -6,8 +6,9 @@ namespace whorl {
 
 using gpu::driver;
 
-// In a capture an event means a place in the graph. An external event is one of all streams there,
-// too: a graph waits for what the event was when the graph is launched, and records it anew.
+// In a capture an ordinary event stands for a node of the graph. An event with the flag EXTERNAL
+// keeps its meaning outside the graph: each launch of the graph waits for the event as it was last
+// recorded, and records it anew.
 
 LaunchOrder::~LaunchOrder() {
   if (context_ == nullptr) return;
@@ -54,7 +55,7 @@ Status LaunchOrder::follow(CUstream stream) const {
 void LaunchOrder::wait() const noexcept {
   if (done_ == nullptr) return;
   const gpu::ContextGuard guard(context_);
-  // An error means that the device is lost, and nothing is done there any more.
+  // An error means that the device is lost, so no launch is running.
   static_cast<void>(driver()->cuEventSynchronize(done_));
 }
 

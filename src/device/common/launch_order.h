@@ -8,10 +8,10 @@
 
 namespace whorl {
 
-/// Puts launches on one device that use the same FIFOs and scratch memory in order: each begins
-/// when the one before it is over, in whichever streams they are. One that is part of a graph takes
-/// its place whenever the graph is launched. Two of one capture are in order as long as no other
-/// capture has come between them, or they are in one stream. One thread at a time.
+/// Order of the launches on one device that use the same FIFOs and scratch memory: each begins when
+/// the previous launch has ended, in whichever streams they are. A captured launch takes its place
+/// whenever its graph is launched. Two launches of one capture are in order if no other capture has
+/// come between them, or if they are in one stream. Used by one thread at a time.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
@@ -19,25 +19,26 @@ class LaunchOrder {
   LaunchOrder(const LaunchOrder&) = delete;
   LaunchOrder& operator=(const LaunchOrder&) = delete;
 
-  /// For the current context, which is current in all other calls. Once.
+  /// Creates the events in the current context, which must be current in all other calls, too. To
+  /// be called once.
   Status prepare();
-  /// Lets a stream wait for the launch before. `capture`: that of the stream, see capture_of().
+  /// Makes a stream wait for the previous launch. `capture` is the stream's, see capture_of().
   Status enter(CUstream stream, std::uint64_t capture);
-  /// The launch is in the stream.
+  /// Records that the launch has been queued in the stream.
   Status leave(CUstream stream, std::uint64_t capture);
-  /// Lets another stream, of the same capture if the last launch has one, wait for that launch.
+  /// Makes another stream, of the same capture if the last launch has one, wait for that launch.
   Status follow(CUstream stream) const;
-  /// Whether some launch was part of a capture.
+  /// Returns whether some launch was captured.
   bool has_graphs() const noexcept { return capture_ != 0; }
-  /// Waits for all launches that are in streams, also by graphs.
+  /// Waits for all launches that have been queued in streams, also those of graphs.
   void wait() const noexcept;
 
  private:
   CUcontext context_ = nullptr;
-  CUevent done_ = nullptr;     ///< the end of the last launch that has begun or is to
-  CUevent captured_ = nullptr; ///< the end of the last one in a capture, for others in that one
-  std::uint64_t capture_ = 0;  ///< that one; 0: none yet
-  bool last_captured_ = false; ///< the last leave() was in it
+  CUevent done_ = nullptr;     ///< end of the last launch, queued or of a graph
+  CUevent captured_ = nullptr; ///< end of the last captured launch, for others of its capture
+  std::uint64_t capture_ = 0;  ///< capture of the last captured launch; 0: none yet
+  bool last_captured_ = false; ///< true: the last leave() was in a capture
 };
 
 } // namespace whorl

@@ -13,7 +13,7 @@ namespace {
 
 using gpu::driver;
 
-/// What device_alloc() has given, and in which context.
+/// Allocations of device_alloc() and their contexts.
 struct Allocations {
   std::mutex mutex;
   std::map<const void*, CUcontext> all;
@@ -24,10 +24,6 @@ Allocations& allocations() {
 }
 
 } // namespace
-
-bool known_to_device(const void* pointer) noexcept {
-  return gpu::place_of(pointer).kind != gpu::MemoryKind::kHost;
-}
 
 int current_device() noexcept {
   CUdevice device = -1;
@@ -44,7 +40,7 @@ Result<void*> device_alloc(std::size_t bytes) {
                          "with cudaSetDevice and a call that uses it, or cuCtxSetCurrent");
   }
   CUdeviceptr address = 0;
-  const gpu::CaptureModeGuard relaxed; // memory that whorl gives is nothing of a graph
+  const gpu::CaptureModeGuard relaxed; // the memory does not become part of a graph
   const CUresult result = driver()->cuMemAlloc(&address, bytes);
   if (Status status = gpu::check(result, fmt::format("cuMemAlloc of {} bytes", bytes));
       !status.ok()) {
@@ -76,7 +72,7 @@ Status device_free(void* pointer) {
                                        pointer));
     }
     context = found->second;
-    known.all.erase(found); // before the driver gives the address to somebody else
+    known.all.erase(found); // before the driver can return the address again
   }
   const gpu::ContextGuard guard(context);
   const CUresult result = driver()->cuMemFree(reinterpret_cast<CUdeviceptr>(pointer));

@@ -2,45 +2,86 @@
 
 #include <fmt/core.h>
 
-#include <string>
-
 #include "base/params.h"
-#include "gpu/driver.h"
-#include "gpu/memory_kind.h"
 
 namespace whorl {
 namespace {
 
-bool is_of_device(CUcontext context, int device) {
-  const gpu::ContextGuard guard(context);
-  CUdevice own = -1;
-  return gpu::driver()->cuCtxGetDevice(&own) == CUDA_SUCCESS && own == device;
+/// Whether `holds` for every two ranks.
+template <class Rank, class Holds>
+bool all_pairs(std::span<const Rank> ranks, Holds&& holds) {
+  for (std::size_t a = 0; a < ranks.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      if (!holds(ranks[b], ranks[a])) return false;
+    }
+  }
+  return true;
 }
 
 } // namespace
 
-Result<DeviceWay> device_way() {
-  const std::string way = param_text(Param::kDeviceAlgo);
-  if (way.empty()) return DeviceWay::kAny;
-  if (way == "fused") return DeviceWay::kFused;
-  if (way == "schedule") return DeviceWay::kSchedule;
-  if (way == "host") return DeviceWay::kHost;
+Result<DeviceAlgo> device_algo() {
+  const std::string name = param_text(Param::kDeviceAlgo);
+  if (name.empty()) return DeviceAlgo::kAny;
+  if (name == "fused") return DeviceAlgo::kFused;
+  if (name == "schedule") return DeviceAlgo::kSchedule;
+  if (name == "host") return DeviceAlgo::kHost;
   return Status::error(
       Code::kInvalidUsage,
-      fmt::format("WHORL_DEVICE_ALGO=\"{}\" is none of fused, schedule, host", way));
+      fmt::format("WHORL_DEVICE_ALGO=\"{}\" is none of fused, schedule, host", name));
 }
 
-bool reaches(CUcontext context, const Request& request, int rank, int nranks) {
-  const auto good = [context](const void* pointer, std::size_t bytes) {
-    if (bytes == 0) return true;
-    const gpu::MemoryPlace place = gpu::place_of(pointer);
-    if (place.kind != gpu::MemoryKind::kDevice) return false;
-    // Memory of a pool or of a mapping belongs to a device, not to a context.
-    return place.context != nullptr ? place.context == context
-                                    : is_of_device(context, place.device);
-  };
-  return good(request.send, input_bytes(request, rank, nranks)) &&
-         good(request.recv, output_bytes(request, rank, nranks));
+bool suits_devices(const Request& request) noexcept {
+  return !request.point_to_point() && !request.scaled && request.blocks == nullptr &&
+         request.table == nullptr;
+}
+
+DeviceLayout layout_of(std::span<const DevicePlace> ranks) {
+  // Within a process memory is not mapped once more, so another context does not reach it.
+  const bool one = all_pairs(ranks, [](const DevicePlace& a, const DevicePlace& b) {
+    return a.device == b.device && (a.process != b.process || a.context == b.context);
+  });
+  if (one) return DeviceLayout::kOneDevice;
+  const bool own = all_pairs(
+      ranks, [](const DevicePlace& a, const DevicePlace& b) { return a.device != b.device; });
+  return own ? DeviceLayout::kOwnDevices : DeviceLayout::kOtherwise;
+}
+
+DevicePath choose_device_path(const DeviceFacts& facts) noexcept {
+  if (!facts.on_device || facts.algo == DeviceAlgo::kHost) return DevicePath::kHost;
+  if (facts.barrier) return DevicePath::kBarrier;
+  // Kernels of two processes on one device would take turns, each waiting for the other.
+  const bool run_together = facts.one_process || facts.layout == DeviceLayout::kOwnDevices;
+  const bool schedule = facts.schedules && run_together && facts.algo != DeviceAlgo::kFused;
+  const bool fused = facts.layout == DeviceLayout::kOneDevice && facts.shared;
+  if (fused && !(schedule && facts.algo == DeviceAlgo::kSchedule)) return DevicePath::kFused;
+  return schedule ? DevicePath::kSchedule : DevicePath::kHost;
+}
+
+std::string why_not_captured(DevicePath path, bool schedules_ready,
+                             std::span<const DeviceCapture> ranks,
+                             std::span<const std::string> names) {
+  if (path == DevicePath::kHost) return "the host has to do it";
+  if (path == DevicePath::kSchedule) {
+    return schedules_ready ? ""
+                           : "it is the first that exchanges messages between devices; issue one "
+                             "outside the capture before";
+  }
+  for (std::size_t a = 0; a < ranks.size(); ++a) {
+    if (!ranks[a].possible) {
+      return "the driver of " + names[a] + " cannot capture that streams wait for each other";
+    }
+    for (std::size_t b = 0; b < a; ++b) { // its branches may be put one behind the other
+      if (ranks[a].process == ranks[b].process && ranks[a].graph != 0 &&
+          ranks[a].graph == ranks[b].graph) {
+        return fmt::format(
+            "{} and {} do so into the same graph; ranks that wait for each other "
+            "need graphs of their own",
+            names[b], names[a]);
+      }
+    }
+  }
+  return {};
 }
 
 } // namespace whorl

@@ -32,7 +32,7 @@ std::string describe_wait(std::size_t rank, const gpu::Report& report,
   const std::string at =
       fmt::format("lane {}, step {}, window {}", report.lane, report.step, report.window);
   Request request = request_of(report);
-  if (!reduces(request.collective)) request.count /= size_of(request.type); // it counts bytes
+  if (!reduces(request.collective)) request.count /= size_of(request.type); // in bytes so far
   const std::string what = describe(request);
   if (phase == gpu::WaitPhase::kLane) {
     return fmt::format("{} in {}: waiting for another lane of its own ({})", names[rank], what, at);
@@ -52,7 +52,7 @@ std::uint64_t report_tag(const Request& request) {
 }
 
 gpu::Report read_report(gpu::Report& report) noexcept {
-  // pairs with the tell() that the kernel ends its report with
+  // pairs with the publish() that ends the kernel's report
   const std::uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
   return state != 0 && makes_sense(report) ? report : gpu::Report{};
 }
@@ -61,7 +61,7 @@ Status error_of(std::span<const gpu::Report> reports, std::span<const std::strin
   const auto expired = std::find_if(reports.begin(), reports.end(),
                                     [](const gpu::Report& report) { return report.expired != 0; });
   if (expired == reports.end()) return {};
-  // Who waits for a rank that waits itself is not stuck because of that one.
+  // A rank that waits for a waiting rank is not the cause: follow the chain to its end.
   auto rank = static_cast<std::size_t>(expired - reports.begin());
   for (std::size_t hops = 0; hops < reports.size(); ++hops) {
     const std::size_t peer = std::min<std::size_t>(reports[rank].peer, reports.size() - 1);

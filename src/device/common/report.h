@@ -10,15 +10,17 @@
 
 namespace whorl {
 
-/// What a kernel's report repeats of its operation, besides the number of elements or bytes.
+/// Encodes what a kernel's report repeats of its operation, besides the number of elements or
+/// bytes.
 std::uint64_t report_tag(const Request& request);
 
-/// What a kernel, perhaps of another process, has reported so far; state is 0 if nothing, or
-/// nothing that makes sense.
+/// Reads the report of a kernel, perhaps of another process; state is 0 if there is none yet, or a
+/// malformed one.
 gpu::Report read_report(gpu::Report& report) noexcept;
 
-/// The error that the reports of all ranks come to: whom the rank waited for that did not wait for
-/// another one. OK if nobody's time had run out. `names` are those of the ranks.
+/// Returns the error that follows from the reports of all ranks: it names the rank at the end of
+/// the chain of waits, and the rank that this one waited for. OK if no wait has timed out. `names`
+/// are those of the ranks.
 Status error_of(std::span<const gpu::Report> reports, std::span<const std::string> names);
 
 } // namespace whorl

@@ -1,13 +1,13 @@
 #include "device/common/support.h"
 
 #include "gpu/driver.h"
-#include "gpu/trouble.h"
+#include "gpu/driver_diagnostics.h"
 
 namespace whorl {
 
 std::string why_no_device_support() {
-  // What is known of the machine says more than that the library is missing.
-  if (!gpu::driver_trouble().empty()) return gpu::driver_trouble();
+  // The diagnostics of the machine say more than that the library is missing.
+  if (!gpu::driver_diagnostics().empty()) return gpu::driver_diagnostics();
   return gpu::driver_error();
 }
 

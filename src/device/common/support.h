@@ -4,10 +4,9 @@
 
 namespace whorl {
 
-/// Why buffers cannot be memory of a device, a sentence; empty if nothing speaks against it: this
-/// build has support for it and the machine a driver that should work. More than
-/// devices_possible(), and dearer: the first call opens the driver's management library. Any
-/// thread.
+/// Returns a sentence that says why buffers cannot be device memory; empty if this build supports
+/// devices and the machine has a driver that should work. Checks more than devices_possible() and
+/// takes longer: the first call opens the driver's management library. Any thread.
 std::string why_no_device_support();
 
 } // namespace whorl

@@ -14,7 +14,7 @@
 namespace whorl {
 namespace {
 
-using Mail = DeviceBoard::Mail;
+using PairFlags = SharedState::PairFlags;
 
 } // namespace
 
@@ -27,31 +27,31 @@ class DeviceReplays::Batch {
   void wait(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
     words_.wait(address(word), value, CU_STREAM_WAIT_VALUE_EQ);
   }
-  /// Waits for what other ranks `from` to `to` write, then sets it to 0.
-  void receive(std::atomic<std::uint32_t> Mail::*word, int to, std::uint32_t number) {
+  /// Waits for `word` of each other rank below `to`, then sets the words to 0.
+  void receive(std::atomic<std::uint32_t> PairFlags::*word, int to, std::uint32_t number) {
     for (const bool arrived : {false, true}) {
       for (int from = 0; from < to; ++from) {
         if (from == replays_.rank_) continue;
-        const auto& mail = replays_.board_.mail(replays_.rank_, from).*word;
-        arrived ? write(mail, 0) : wait(mail, number);
+        const auto& flags = replays_.board_.flags(replays_.rank_, from).*word;
+        arrived ? write(flags, 0) : wait(flags, number);
       }
     }
   }
-  /// Tells the first `to` ranks.
-  void send(std::atomic<std::uint32_t> Mail::*word, int to, std::uint32_t number) {
+  /// Writes `word` of the first `to` ranks.
+  void send(std::atomic<std::uint32_t> PairFlags::*word, int to, std::uint32_t number) {
     for (int rank = 0; rank < to; ++rank) {
-      if (rank != replays_.rank_) write(replays_.board_.mail(rank, replays_.rank_).*word, number);
+      if (rank != replays_.rank_) write(replays_.board_.flags(rank, replays_.rank_).*word, number);
     }
   }
   Status queue(CUstream stream) { return words_.queue(stream); }
 
  private:
   CUdeviceptr address(const std::atomic<std::uint32_t>& word) const noexcept {
-    return reinterpret_cast<CUdeviceptr>(replays_.gates_.on_device(&word));
+    return reinterpret_cast<CUdeviceptr>(replays_.sync_.on_device(&word));
   }
 
-  // The most that enter() and leave() have: words to all others, from all others, and their end.
-  static_assert(3 * (gpu::kMaxBuffers - 1) + 1 <= gpu::StreamWords::kMost);
+  // Maximum of enter() and leave(): one word to, and two for, each other rank, and `replaying`.
+  static_assert(3 * (gpu::kMaxBuffers - 1) + 1 <= gpu::StreamWords::kMaxOperations);
   const DeviceReplays& replays_;
   gpu::StreamWords words_;
 };
@@ -59,7 +59,8 @@ class DeviceReplays::Batch {
 Status DeviceReplays::prepare() {
   if (prepared_) return impossible_;
   prepared_ = true;
-  // In a capture of its own, since what a driver refuses spoils the capture.
+  // The probe has a capture of its own, because an operation that the driver refuses invalidates
+  // the capture.
   impossible_ = probe();
   if (impossible_.ok()) {
     impossible_ = gpu::check(gpu::driver()->cuCtxGetCurrent(&context_), "cuCtxGetCurrent");
@@ -79,8 +80,8 @@ Status DeviceReplays::probe() const {
   const auto capture = [&]() -> Status {
     WHORL_CUDA_TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     Batch batch(*this);
-    batch.write(board_.mail(rank_, rank_).ready, 0);
-    batch.wait(board_.mail(rank_, rank_).ready, 0);
+    batch.write(board_.flags(rank_, rank_).ready, 0);
+    batch.wait(board_.flags(rank_, rank_).ready, 0);
     Status status = batch.queue(stream);
     CUgraph graph = nullptr;
     const CUresult ended = gpu::driver()->cuStreamEndCapture(stream, &graph);
@@ -92,7 +93,7 @@ Status DeviceReplays::probe() const {
   return status;
 }
 
-Status DeviceReplays::capture(const DeviceGates::Operation& operation, const Capture& capture,
+Status DeviceReplays::capture(const StreamSync::Operation& operation, const Capture& capture,
                               const std::function<Status()>& share) {
   if (!thread_.joinable()) {
     auto thread = start_thread("whorl-replays", [this] { watch_all(); });
@@ -115,8 +116,8 @@ Status DeviceReplays::capture(const DeviceGates::Operation& operation, const Cap
   return {};
 }
 
-/// Comes behind the last operation, if that is in another stream of the same capture.
-Status DeviceReplays::follow(const DeviceGates::Operation& operation, const Capture& capture) {
+/// Makes the stream wait for the last operation, if that is in another stream of the same capture.
+Status DeviceReplays::follow(const StreamSync::Operation& operation, const Capture& capture) {
   if (capture.id == last_.id && operation.stream_id != last_stream_) {
     WHORL_CUDA_TRY(cuStreamWaitEvent(operation.stream, order_, 0));
   }
@@ -124,7 +125,7 @@ Status DeviceReplays::follow(const DeviceGates::Operation& operation, const Capt
   return {};
 }
 
-/// Sees to it that gone_ tells when the graph is.
+/// Makes the driver set gone_ when the graph is destroyed.
 void DeviceReplays::hold(const Capture& capture) {
   if (gone_ != nullptr && capture.id == last_.id) return;
   last_ = capture;
@@ -134,34 +135,35 @@ void DeviceReplays::hold(const Capture& capture) {
       driver.cuUserObjectRelease == nullptr || driver.cuGraphRetainUserObject == nullptr) {
     return;
   }
-  // The driver calls it in a thread of its own, maybe when the communicator is long gone.
-  const auto tell = [](void* gone) {
+  // The driver calls this in a thread of its own, perhaps after the communicator has been
+  // destroyed.
+  const auto set_gone = [](void* gone) {
     const std::unique_ptr<Gone> own(static_cast<Gone*>(gone));
     (*own)->store(true, std::memory_order_release); // pairs with the load of released()
   };
   auto own = std::make_unique<Gone>(gone_);
   CUuserObject object = nullptr;
-  if (driver.cuUserObjectCreate(&object, own.get(), tell, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) !=
-      CUDA_SUCCESS) {
+  if (driver.cuUserObjectCreate(&object, own.get(), set_gone, 1,
+                                CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
     return;
   }
-  static_cast<void>(own.release()); // tell() deletes it
+  static_cast<void>(own.release()); // `set_gone` deletes the flag's owner
   if (driver.cuGraphRetainUserObject(capture.graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) ==
       CUDA_SUCCESS) {
     return;
   }
-  gone_ = std::make_shared<std::atomic<bool>>(false); // nobody will tell
+  gone_ = std::make_shared<std::atomic<bool>>(false); // never set
   static_cast<void>(driver.cuUserObjectRelease(object, 1));
 }
 
-/// Adds one to what the rank's streams have begun.
+/// Captures a kernel that counts the operations that the rank's streams have begun.
 Status DeviceReplays::count(CUstream stream) const {
-  DeviceBoard::Gate& gate = board_.gate(rank_);
-  gate.one.store(1, std::memory_order_release); // graphs are launched after this
+  SharedState::StreamBarrier& barrier = board_.barrier(rank_);
+  barrier.one.store(1, std::memory_order_release); // graphs are launched after this
   gpu::Work work{};
-  work.sources[0] = reinterpret_cast<const std::byte*>(gates_.on_device(&gate.replays));
-  work.sources[1] = reinterpret_cast<const std::byte*>(gates_.on_device(&gate.one));
-  work.destinations[0] = reinterpret_cast<std::byte*>(gates_.on_device(&gate.replays));
+  work.sources[0] = reinterpret_cast<const std::byte*>(sync_.on_device(&barrier.replays));
+  work.sources[1] = reinterpret_cast<const std::byte*>(sync_.on_device(&barrier.one));
+  work.destinations[0] = reinterpret_cast<std::byte*>(sync_.on_device(&barrier.replays));
   work.segments[0] = {.sources = 2, .destinations = 1};
   work.count = 1;
   work.n_segments = 1;
@@ -172,19 +174,19 @@ Status DeviceReplays::count(CUstream stream) const {
   return (*kernels)->combine(work, DataType::kUint32, ReduceOp::kSum, stream);
 }
 
-Status DeviceReplays::enter(const DeviceGates::Operation& operation, std::uint32_t number) const {
+Status DeviceReplays::enter(const StreamSync::Operation& operation, std::uint32_t number) const {
   Batch batch(*this);
-  batch.write(board_.gate(rank_).replaying, number);
-  batch.send(&Mail::ready, operation.workers, number);
-  if (rank_ < operation.workers) batch.receive(&Mail::ready, board_.nranks(), number);
+  batch.write(board_.barrier(rank_).replaying, number);
+  batch.send(&PairFlags::ready, operation.workers, number);
+  if (rank_ < operation.workers) batch.receive(&PairFlags::ready, board_.nranks(), number);
   return batch.queue(operation.stream);
 }
 
-Status DeviceReplays::leave(const DeviceGates::Operation& operation, std::uint32_t number) const {
+Status DeviceReplays::leave(const StreamSync::Operation& operation, std::uint32_t number) const {
   Batch batch(*this);
-  if (rank_ < operation.workers) batch.send(&Mail::done, board_.nranks(), number);
-  batch.receive(&Mail::done, operation.workers, number);
-  batch.write(board_.gate(rank_).replaying, 0);
+  if (rank_ < operation.workers) batch.send(&PairFlags::done, board_.nranks(), number);
+  batch.receive(&PairFlags::done, operation.workers, number);
+  batch.write(board_.barrier(rank_).replaying, 0);
   return batch.queue(operation.stream);
 }
 

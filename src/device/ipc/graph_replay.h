@@ -23,17 +23,17 @@
 
 namespace whorl {
 
-/// Operations of a communicator that graphs repeat, of ranks whose streams wait for each other by
-/// words in shared memory. A graph repeats fixed values, so these are not the words of DeviceGates,
-/// which grow, but one for each pair of ranks and each of two barriers (DeviceBoard::Mail). Who has
-/// waited for a word sets it to 0 again; e is the number of the captured operation:
+/// Captured operations of a communicator, of ranks whose streams wait for each other by words in
+/// shared memory. A graph repeats fixed values, so it cannot use the growing words of StreamSync:
+/// there is one word for each pair of ranks and each of two barriers (SharedState::PairFlags). The
+/// rank that has waited for a word sets it to 0 again; e is the number of the captured operation:
 ///
 ///     rank 0 ── ready₁₀=e ─ wait ready₀₁=e ─ ready₀₁=0 ─▶ kernel ─┐
 ///            ┌────────────────────────────────────────────────────┘
 ///            └─ done₁₀=e ─ wait done₀₁=e ─ done₀₁=0 ──▶
 ///
-/// Ranks without a share of the work neither wait for "ready" nor say "done". No rank writes a word
-/// again before it has been set to 0:
+/// Ranks without a share of the work neither wait for "ready" nor write "done". No rank writes a
+/// word again before it has been set to 0:
 ///   - readyₚᵣ is for a rank p with a share, and r goes on to its next operation only when it has
 ///     got doneᵣₚ, which p writes after it has set readyₚᵣ to 0;
 ///   - doneₚᵣ is from a rank r with a share, and r writes it only when it has got readyᵣₚ of that
@@ -42,44 +42,48 @@ namespace whorl {
 /// Both hold whichever ranks have shares of the two operations. Ranks that replay different
 /// operations at the same time wait for different numbers, and get an error.
 ///
-/// A graph is launched without this library, so a thread looks at the words from the first capture
-/// on: each rank counts what it has begun, by a kernel, and says in which operation it is. When the
-/// communicator fails, the thread writes the words that this rank's streams wait for, as often as
-/// it takes; kernels do nothing then.
+/// A graph is launched without a call of this library, so a thread watches the words from the first
+/// capture on: a kernel of each rank counts the replays that have begun, and a word says in which
+/// operation the rank is. When the communicator fails, the thread writes the words that this rank's
+/// streams wait for, again and again; kernels do nothing then.
 ///
-/// Calls by one thread at a time.
+/// Used by one thread at a time.
 class DeviceReplays {
  public:
-  /// `gates` are prepared before the first call, and may end before this does. `watch` outlives it.
-  DeviceReplays(const DeviceBoard& board, int rank, std::vector<std::string> names,
-                const DeviceWatch& watch, const DeviceGates& gates)
-      : board_(board), rank_(rank), names_(std::move(names)), watch_(watch), gates_(gates) {}
-  /// Lets streams of a communicator that has failed go on until then.
+  /// Makes the replays of rank `rank`. `barriers` must be prepared before the first call, and may
+  /// be destroyed before this object; `watch` outlives this object.
+  DeviceReplays(const SharedState& board, int rank, std::vector<std::string> names,
+                const DeviceWatch& watch, const StreamSync& barriers)
+      : board_(board), rank_(rank), names_(std::move(names)), watch_(watch), sync_(barriers) {}
+  /// Ends the thread, which until then lets streams of a failed communicator go on.
   ~DeviceReplays();
   DeviceReplays(const DeviceReplays&) = delete;
   DeviceReplays& operator=(const DeviceReplays&) = delete;
 
-  /// Why the driver cannot capture what streams wait for, if so. The context is current.
+  /// Returns an error if the driver cannot capture waits of streams for words. The context is
+  /// current.
   Status prepare();
-  /// Puts this rank's share, which `share` queues, into the stream, which is being captured,
-  /// between what comes before and after it. Captured operations of one graph follow each other,
-  /// in whichever streams they are, unless another capture has come between them. An error ends the
-  /// communicator.
-  Status capture(const DeviceGates::Operation& operation, const Capture& capture,
+  /// Captures an operation into its stream: the first barrier, this rank's share, which `share`
+  /// queues, and the second barrier. Captured operations of one graph follow each other, in
+  /// whichever streams they are, unless another capture has come between them. An error must end
+  /// the communicator.
+  Status capture(const StreamSync::Operation& operation, const Capture& capture,
                  const std::function<Status()>& share);
 
-  /// The number of the next captured operation, alike on all ranks, from 1.
+  /// Returns the number of the next captured operation, equal on all ranks, from 1.
   std::uint64_t next() const noexcept { return captured_ + 1; }
-  /// The first captured operation whose graph, or what was made of it, may be there yet.
+  /// Returns the number of the first captured operation whose graph, or an executable or a clone of
+  /// it, may still exist.
   std::uint64_t released();
-  /// Waits until this rank's streams are in none of these operations.
+  /// Waits until this rank's streams are in no captured operation, or the communicator has failed.
   void flush() const noexcept;
-  /// The same; of a communicator that has failed, also until nothing follows any more, for a while.
-  /// From now on nothing is captured.
+  /// Waits until this rank's streams are in no captured operation and, if the communicator has
+  /// failed, until no replay has begun for 0.1 s, for 10 s at most. Nothing may be captured
+  /// afterwards.
   void end() noexcept;
 
  private:
-  /// Until a graph and all that has been made of it are gone. Set by the driver.
+  /// Flag that the driver sets when a graph and all that was made of it have been destroyed.
   using Gone = std::shared_ptr<std::atomic<bool>>;
   struct Captured {
     std::uint64_t number;
@@ -90,46 +94,46 @@ class DeviceReplays {
   };
   /// Operations of a stream on words, in order.
   class Batch;
-  /// Looks after the device and the peers while the thread waits.
-  class WatchNapper;
+  /// Waiter of the thread, which checks the device and the peers.
+  class WatchWaiter;
 
   Status probe() const;
   Status count(CUstream stream) const;
-  Status enter(const DeviceGates::Operation& operation, std::uint32_t number) const;
-  Status leave(const DeviceGates::Operation& operation, std::uint32_t number) const;
-  Status follow(const DeviceGates::Operation& operation, const Capture& capture);
+  Status enter(const StreamSync::Operation& operation, std::uint32_t number) const;
+  Status leave(const StreamSync::Operation& operation, std::uint32_t number) const;
+  Status follow(const StreamSync::Operation& operation, const Capture& capture);
   void hold(const Capture& capture);
   void watch_all();
   void look();
-  void look_around();
+  void poll_failures();
   void open(bool all) const noexcept;
   bool inside() const noexcept;
   Status too_late(const Captured& operation) const;
   std::optional<Captured> find(std::uint32_t number);
 
-  DeviceBoard board_;
+  SharedState board_;
   const int rank_;
   const std::vector<std::string> names_;
   const DeviceWatch& watch_;
-  const DeviceGates& gates_;
+  const StreamSync& sync_;
   bool prepared_ = false;
   Status impossible_;
   CUcontext context_ = nullptr;
   gpu::FaultProbe fault_;
-  std::atomic<bool> lost_{false}; ///< the device: nothing that is queued is done any more
+  std::atomic<bool> lost_{false}; ///< true: the device is lost and does no queued work any more
 
   std::uint64_t captured_ = 0;
-  Capture last_{};                    ///< that of the last operation
-  Gone gone_;                         ///< its graph
-  const void* last_stream_ = nullptr; ///< its id
-  CUevent order_ = nullptr;           ///< the end of the last operation, in its capture
+  Capture last_{};                ///< capture of the last operation
+  Gone gone_;                     ///< flag of its graph
+  std::uint64_t last_stream_ = 0; ///< id of its stream
+  CUevent order_ = nullptr;       ///< end of the last operation, in its capture
 
-  std::thread thread_; ///< from the first operation on
+  std::thread thread_; ///< watching thread, started by the first operation
   mutable std::mutex mutex_;
-  std::deque<Captured> operations_; ///< that have not been released
+  std::deque<Captured> operations_; ///< captured operations that have not been released
   std::atomic<bool> stop_{false};
   Event event_;
-  // What the thread has seen last, and when it came to be so.
+  // Words that the thread has seen last, and the time of their last change.
   std::uint32_t seen_replays_ = 0, seen_replaying_ = 0;
   std::uint64_t seen_ns_ = 0;
 };

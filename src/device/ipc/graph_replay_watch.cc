@@ -1,4 +1,4 @@
-// The thread that watches what graphs repeat, and the end of it.
+// The thread that watches replayed operations, and its end.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,18 +10,18 @@
 namespace whorl {
 namespace {
 
-using Mail = DeviceBoard::Mail;
+using PairFlags = SharedState::PairFlags;
 
-constexpr WaitPolicy kPatient{.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0};
+constexpr WaitPolicy kNoTimeout{.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0};
 constexpr std::uint64_t kLookNs = 20'000'000;
 
 } // namespace
 
-class DeviceReplays::WatchNapper final : public Napper {
+class DeviceReplays::WatchWaiter final : public Waiter {
  public:
-  WatchNapper(DeviceReplays& replays, Event& event) : replays_(replays), waiter_(event) {}
-  void nap(std::uint64_t max_ns) noexcept override { waiter_.nap(max_ns); }
-  void look_around(std::uint64_t) noexcept override { replays_.look_around(); }
+  WatchWaiter(DeviceReplays& replays, Event& event) : replays_(replays), waiter_(event) {}
+  void block(std::uint64_t max_ns) noexcept override { waiter_.block(max_ns); }
+  void poll_failures(std::uint64_t) noexcept override { replays_.poll_failures(); }
 
  private:
   DeviceReplays& replays_;
@@ -41,27 +41,27 @@ DeviceReplays::~DeviceReplays() {
 
 bool DeviceReplays::inside() const noexcept {
   // Pairs with the write of a stream.
-  return board_.gate(rank_).replaying.load(std::memory_order_acquire) != 0;
+  return board_.barrier(rank_).replaying.load(std::memory_order_acquire) != 0;
 }
 
 void DeviceReplays::flush() const noexcept {
-  ClockNapper clock; // the thread that watches sees to it that this ends
+  ClockWaiter clock; // the watching thread makes this end
   static_cast<void>(wait_until([this] { return inside() ? Progress::kIdle : Progress::kDone; },
-                               kPatient, *watch_.verdict, clock));
+                               kNoTimeout, *watch_.comm_error, clock));
 }
 
 void DeviceReplays::end() noexcept {
-  constexpr std::uint64_t kQuietNs = 100'000'000, kMostNs = 10'000'000'000;
+  constexpr std::uint64_t kQuietNs = 100'000'000, kMaxNs = 10'000'000'000;
   if (!thread_.joinable()) return;
-  const Verdict nobody;
-  ClockNapper clock;
-  const auto& replays = board_.gate(rank_).replays;
+  const CommError never_set;
+  ClockWaiter clock;
+  const auto& replays = board_.barrier(rank_).replays;
   const auto over = [&] {
     return !inside() || lost_.load(std::memory_order_relaxed) ? Progress::kDone : Progress::kIdle;
   };
-  static_cast<void>(wait_until(over, kPatient, nobody, clock));
-  if (!watch_.verdict->raised() || released() == next()) return;
-  // Replays that were queued behind it.
+  static_cast<void>(wait_until(over, kNoTimeout, never_set, clock));
+  if (!watch_.comm_error->is_set() || released() == next()) return;
+  // Waits for replays that were queued behind the failed operation, too.
   const std::uint64_t begin_ns = sys().now_ns();
   std::uint64_t quiet_ns = begin_ns;
   std::uint32_t last = replays.load(std::memory_order_acquire);
@@ -71,48 +71,48 @@ void DeviceReplays::end() noexcept {
         const std::uint32_t now = replays.load(std::memory_order_acquire);
         if (now != last || inside()) quiet_ns = now_ns;
         last = now;
-        return now_ns - quiet_ns >= kQuietNs || now_ns - begin_ns >= kMostNs ||
+        return now_ns - quiet_ns >= kQuietNs || now_ns - begin_ns >= kMaxNs ||
                        lost_.load(std::memory_order_relaxed)
                    ? Progress::kDone
                    : Progress::kIdle;
       },
-      kPatient, nobody, clock));
+      kNoTimeout, never_set, clock));
 }
 
 void DeviceReplays::watch_all() {
-  WatchNapper napper(*this, event_);
+  WatchWaiter waiter(*this, event_);
   const auto stopped = [this] { return stop_.load(std::memory_order_acquire); };
-  WaitPolicy policy = kPatient;
-  policy.nap_ns = kLookNs;
+  WaitPolicy policy = kNoTimeout;
+  policy.block_ns = kLookNs;
   const WaitResult result = wait_until(
       [&] {
         if (stopped()) return Progress::kDone;
         look();
         return Progress::kIdle;
       },
-      policy, *watch_.verdict, napper);
+      policy, *watch_.comm_error, waiter);
   if (result == WaitResult::kReady) return;
-  // The communicator has failed; a rank whose stream goes on because of that finds the error. A
-  // kernel that has begun may still use memory of this rank, so what waits for the kernels of
-  // others goes on a little later.
-  constexpr std::uint64_t kPatienceNs = 200'000'000;
-  watch_.fail(watch_.verdict->status());
+  // The communicator has failed; the error is set before streams go on because of it. A kernel that
+  // has begun may still use memory of this rank, so streams that wait for the kernels of others go
+  // on a little later.
+  constexpr std::uint64_t kKernelTimeoutNs = 200'000'000;
+  watch_.fail(watch_.comm_error->status());
   board_.cancelled().store(1, std::memory_order_seq_cst);
   const std::uint64_t failed_ns = sys().now_ns();
-  policy.nap_ns = 50'000;
-  const Verdict nobody;
+  policy.block_ns = 50'000;
+  const CommError never_set;
   static_cast<void>(wait_until(
       [&] {
         if (stopped()) return Progress::kDone;
-        open(sys().now_ns() - failed_ns >= kPatienceNs);
+        open(sys().now_ns() - failed_ns >= kKernelTimeoutNs);
         return Progress::kIdle;
       },
-      policy, nobody, napper));
+      policy, never_set, waiter));
 }
 
 /// Ends the communicator if this rank's streams have been in one operation for too long.
 void DeviceReplays::look() {
-  const DeviceBoard::Gate& own = board_.gate(rank_);
+  const SharedState::StreamBarrier& own = board_.barrier(rank_);
   const std::uint32_t replaying = own.replaying.load(std::memory_order_acquire);
   const std::uint32_t replays = own.replays.load(std::memory_order_acquire);
   const std::uint64_t now_ns = sys().now_ns();
@@ -127,11 +127,11 @@ void DeviceReplays::look() {
   watch_.fail(too_late(*operation));
 }
 
-void DeviceReplays::look_around() {
+void DeviceReplays::poll_failures() {
   const bool cancelled = board_.cancelled().load(std::memory_order_seq_cst) != 0;
-  if ((inside() || cancelled) && !watch_.verdict->raised()) watch_.look_at_peers();
+  if ((inside() || cancelled) && !watch_.comm_error->is_set()) watch_.look_at_peers();
   if (lost_.load(std::memory_order_relaxed)) return;
-  const Status fault = fault_.look(); // also of a replay that is not begun any more
+  const Status fault = fault_.look(); // also for replays that the fault has kept from beginning
   if (fault.ok()) return;
   lost_.store(true, std::memory_order_relaxed);
   watch_.fail(fault.with_context(names_[static_cast<std::size_t>(rank_)]));
@@ -147,19 +147,19 @@ std::optional<DeviceReplays::Captured> DeviceReplays::find(std::uint32_t number)
   return *found;
 }
 
-/// Writes what this rank's streams wait for; their next operation needs it again.
+/// Writes the words that this rank's streams wait for; each of their operations needs that anew.
 void DeviceReplays::open(bool all) const noexcept {
-  const std::uint32_t number = board_.gate(rank_).replaying.load(std::memory_order_acquire);
+  const std::uint32_t number = board_.barrier(rank_).replaying.load(std::memory_order_acquire);
   if (number == 0) return;
   for (int from = 0; from < board_.nranks(); ++from) {
-    Mail& mail = board_.mail(rank_, from);
-    mail.ready.store(number, std::memory_order_release); // pair with the waits of a stream
-    if (all) mail.done.store(number, std::memory_order_release);
+    PairFlags& flags = board_.flags(rank_, from);
+    flags.ready.store(number, std::memory_order_release); // pair with the waits of a stream
+    if (all) flags.done.store(number, std::memory_order_release);
   }
 }
 
 Status DeviceReplays::too_late(const Captured& operation) const {
-  const DeviceBoard::Gate& own = board_.gate(rank_);
+  const SharedState::StreamBarrier& own = board_.barrier(rank_);
   const std::uint32_t begun = own.replays.load(std::memory_order_acquire);
   const auto number = static_cast<std::uint32_t>(operation.number);
   std::string absent, elsewhere, at_work;
@@ -168,15 +168,15 @@ Status DeviceReplays::too_late(const Captured& operation) const {
   };
   for (int rank = 0; rank < board_.nranks(); ++rank) {
     if (rank == rank_) continue;
-    const DeviceBoard::Gate& gate = board_.gate(rank);
-    const std::uint32_t replaying = gate.replaying.load(std::memory_order_acquire);
-    const std::uint32_t replays = gate.replays.load(std::memory_order_acquire);
+    const SharedState::StreamBarrier& barrier = board_.barrier(rank);
+    const std::uint32_t replaying = barrier.replaying.load(std::memory_order_acquire);
+    const std::uint32_t replays = barrier.replays.load(std::memory_order_acquire);
     if (static_cast<std::int32_t>(replays - begun) < 0) {
       add(absent, rank);
     } else if (replays == begun && replaying != 0 && replaying != number) {
       add(elsewhere, rank);
     } else if (rank < operation.workers &&
-               board_.mail(rank_, rank).done.load(std::memory_order_acquire) != number) {
+               board_.flags(rank_, rank).done.load(std::memory_order_acquire) != number) {
       add(at_work, rank);
     }
   }

@@ -25,21 +25,21 @@ namespace whorl {
 ///     call:  post ─▶ until all have posted ─▶ (the first time: map memory ─▶ until all have) ─▶
 ///     queue
 ///
-/// How an operation is done follows from the posts, which all ranks see alike:
-///   - all on one device: by slices (device_slices.h);
-///   - each on a device of its own: by schedules (device_peer_schedule.h);
-///   - otherwise, or where a rank has its buffers on the host: by the host. A rank that knows so
-///     from what the devices of earlier operations were waits for nobody.
-/// Where a rank maps memory for the first time all say whether they could, and if not, the host
-/// does this operation. Memory without an IPC handle is handed over before (device_mappings.h). The
-/// next operation on that memory tries again, since what is in its way may be memory of a
-/// communicator that another rank has yet to destroy, and slices unmap what was new; after
-/// kMostRefusals of these the host does all operations.
+/// The way of an operation follows from the posts, which all ranks see alike:
+///   - all ranks on one device: kernels for slices of the work (device/ipc/slices.h);
+///   - each rank on a device of its own: kernels that interpret schedules (device/ipc/schedule.h);
+///   - otherwise, or where a rank has its buffers on the host: the host. A rank that knows from the
+///     devices of earlier operations that the host does this one waits for nobody.
+/// Before an operation maps memory for the first time, memory without an IPC handle is handed over
+/// (device/ipc/mappings.h). Afterwards each rank says whether it could map all of it; if some rank
+/// could not, the host does the operation, and slices unmap what was new. The next operation on the
+/// memory tries again, because a reason may be memory of a communicator that another rank has yet
+/// to destroy; after kMaxRefusals such operations the host does all operations.
 class DevicePeers final : public DeviceGroup {
  public:
-  /// `board` is that of Transport::board(), `mailbox` that of Transport::mailbox() or null. All
-  /// arguments outlive this.
-  DevicePeers(const Membership& members, std::span<std::byte> board, FdMailbox* mailbox,
+  /// Makes this rank's part of a group on `board`, the memory of Node::board(), and `fd_channel`,
+  /// the channel of Node::fd_channel() or null. All arguments but `rules` outlive this object.
+  DevicePeers(const Membership& members, std::span<std::byte> board, FdChannel* fd_channel,
               const DeviceWatch& watch, const DeviceRules& rules);
   ~DevicePeers() override {
     replays_.end();
@@ -50,39 +50,37 @@ class DevicePeers final : public DeviceGroup {
   std::uint64_t post(int rank, const Request& request, Stream* stream,
                      std::uint64_t timeout_ns) override;
   Progress advance(std::uint64_t timeout_ns) override;
-  Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy, const Verdict& verdict,
-                   Napper& napper) override;
+  Result<Met> meet(int rank, std::uint64_t number, const WaitPolicy& policy,
+                   const CommError& comm_error, Waiter& waiter) override;
   bool counts() const noexcept override { return true; }
   void count() noexcept override;
   void flush() override {
-    if (!gates_.prepared()) return;
-    gates_.flush();
+    if (!sync_.prepared()) return;
+    sync_.flush();
     replays_.flush();
   }
   Status refusal() const override { return refusal_; }
-  void stop() noexcept override { // also by replays_, when gates_ have gone
+  void stop() noexcept override { // also called by replays_ after the destruction of sync_
     board_.cancelled().store(1, std::memory_order_seq_cst);
   }
   Status failure() override { return schedules_.failure(); }
 
  private:
-  /// Who carries out an operation.
-  enum class By { kHost, kGates, kSlices, kSchedules };
   struct Operation {
     std::uint64_t number;
     Request request;
-    bool on_device = false; ///< here
+    bool on_device = false; ///< whether kernels of this rank reach its buffers
     CUstream stream = nullptr;
-    const Stream* stream_id = nullptr;
+    std::uint64_t stream_id = 0; ///< Stream::id()
     DevicePost post{};
-    Capture capture; ///< of its stream
+    Capture capture; ///< capture of the stream
     enum class State { kNew, kPosted, kOffered, kMapping, kAnswered } state = State::kNew;
-    By by = By::kHost; ///< once decided
+    DevicePath path = DevicePath::kHost; ///< the path, once decided; slices_ do kFused
   };
   struct Outcome {
     std::uint64_t number;
     Met met;
-    Status error; ///< of the communicator; where it has refused, of the call
+    Status error; ///< error of the communicator, or of the call if the call is refused
   };
 
   bool prepare(CUcontext context);
@@ -90,9 +88,9 @@ class DevicePeers final : public DeviceGroup {
   bool describe_buffers(Operation& operation, CUcontext context);
   Progress attempt(Operation& operation, std::uint64_t timeout_ns);
   Progress decide(Operation& operation, std::uint64_t timeout_ns);
-  By way_of(const Operation& operation);
-  bool on_one_device() const;
-  bool on_devices_of_their_own() const;
+  DevicePath path_of(const Operation& operation);
+  void learn_devices();
+  bool left_to_host() const noexcept;
   Progress offer(Operation& operation);
   Progress look_at_offers(Operation& operation);
   Progress map(Operation& operation);
@@ -108,39 +106,35 @@ class DevicePeers final : public DeviceGroup {
   Progress end(const Operation& operation, bool carried_out, Status error = {});
   Status check_alike(const Operation& operation) const;
   Status too_late(const Operation& operation, std::uint64_t timeout_ns) const;
-  std::string missing(const Operation& operation) const;
   bool has_come(const Operation& operation, int rank) const;
 
   const Membership& members_;
-  DeviceBoard board_;
-  FdMailbox* mailbox_;
+  SharedState board_;
+  FdChannel* fd_channel_;
   const DeviceWatch& watch_;
   std::vector<std::string> names_;
-  CUcontext context_ = nullptr; ///< of the first operation, and of all
+  CUcontext context_ = nullptr; ///< context of the first operation, and so of all operations
   std::array<std::byte, 16> device_{};
   std::unique_ptr<DeviceSlices> slices_;
   DevicePeerSchedules schedules_;
   DeviceReplays replays_;
-  DeviceGates gates_;     ///< its end is that of all kernels of these, but for graphs
-  bool prepared_ = false; ///< or it has failed
-  static constexpr int kMostRefusals = 8;
-  int refusals_ = 0; ///< operations that a rank could not map the memory of; alike on all ranks
+  StreamSync sync_;       ///< destroyed first, which waits for all kernels but those of graphs
+  bool prepared_ = false; ///< whether prepare() has run, with or without success
+  static constexpr int kMaxRefusals = 8;
+  int refusals_ = 0; ///< number of operations whose memory some rank could not map; alike on all
   bool usable_ = true;
-  /// What the posts of an operation have shown of the devices, which stay the same.
-  enum class Devices {
-    kUnknown,
-    kOne,   ///< of all ranks: slices
-    kOpen,  ///< one for each rank, whose regions are mapped: schedules
-    kApart, ///< otherwise: the host
-  } devices_ = Devices::kUnknown;
-  std::vector<DeviceOffer> offers_; ///< [rank]
-  DeviceWay way_ = DeviceWay::kAny;
-  Status way_error_;
-  std::uint64_t posted_ = 0;         ///< operations so far
-  std::deque<Operation> operations_; ///< that have no outcome yet; the first is at work
-  std::deque<Outcome> outcomes_;     ///< that have not been fetched
-  Status refusal_;                   ///< the last one
-  std::vector<DevicePost> posts_;    ///< [rank] of the operation at work
+  /// Facts about the devices that are the same for all operations, learned from posts.
+  DeviceFacts facts_{.schedules = true};
+  bool devices_known_ = false;         ///< facts_.layout and facts_.algo are those of all ranks
+  bool schedules_open_ = false;        ///< whether the FIFOs of all ranks are mapped
+  std::vector<DeviceOffer> offers_;    ///< [rank]
+  DeviceAlgo algo_ = DeviceAlgo::kAny; ///< value of WHORL_DEVICE_ALGO on this rank
+  Status algo_error_;
+  std::uint64_t posted_ = 0;         ///< number of operations so far
+  std::deque<Operation> operations_; ///< operations without an outcome; the first is in progress
+  std::deque<Outcome> outcomes_;     ///< outcomes that meet() has not fetched
+  Status refusal_;                   ///< the last refusal
+  std::vector<DevicePost> posts_;    ///< [rank] of the operation in progress
 };
 
 } // namespace whorl

@@ -9,26 +9,26 @@
 
 namespace whorl {
 
-/// Of a letter. Behind it stand the bytes of each part.
+/// Header of a message. The number of bytes of each part follows.
 struct DeviceMappings::Header {
   static constexpr std::uint32_t kMagic = 0x4d4d5057; // "WPMM"
   std::uint32_t magic = kMagic;
   std::uint32_t rank = 0;
   std::uint64_t operation = 0;
-  std::uint64_t run = 0; ///< its id
+  std::uint64_t run = 0; ///< id of the run
   std::uint32_t first = 0, parts = 0;
 };
 
-DeviceMappings::DeviceMappings(const Membership& members, FdMailbox* mailbox)
-    : members_(members), mailbox_(mailbox) {
-  static_assert(sizeof(Header) + FdMailbox::kMostFds * sizeof(std::uint64_t) <=
-                FdMailbox::kMostBytes);
+DeviceMappings::DeviceMappings(const Membership& members, FdChannel* fd_channel)
+    : members_(members), fd_channel_(fd_channel) {
+  static_assert(sizeof(Header) + FdChannel::kMaxFds * sizeof(std::uint64_t) <=
+                FdChannel::kMaxBytes);
   for (int rank = 0; rank < members.nranks; ++rank) {
     if (!members.same_process(rank, members.rank)) peers_.push_back(rank);
   }
-  possible_ =
-      mailbox != nullptr && mailbox->receives() &&
-      std::all_of(peers_.begin(), peers_.end(), [&](int peer) { return mailbox->reaches(peer); });
+  possible_ = fd_channel != nullptr && fd_channel->receives() &&
+              std::all_of(peers_.begin(), peers_.end(),
+                          [&](int peer) { return fd_channel->reaches(peer); });
 }
 
 void DeviceMappings::clear() {
@@ -54,7 +54,7 @@ void DeviceMappings::give(const gpu::SharedMemory& run, Result<gpu::PhysicalMemo
 }
 
 void DeviceMappings::expect(int rank, const gpu::SharedMemory& run) {
-  if (run.mappings > gpu::kMostMappings && error_.ok()) {
+  if (run.mappings > gpu::kMaxMappings && error_.ok()) {
     error_ = Status::error(Code::kInternalError, "a malformed description of mapped memory");
   }
   others_.push_back({rank, run, {}});
@@ -71,17 +71,17 @@ Progress DeviceMappings::step() {
   return moved ? Progress::kAdvanced : Progress::kIdle;
 }
 
-/// kDone: all have everything.
+/// Sends to all peers. kDone: all of own_ has been sent.
 Progress DeviceMappings::send() {
   bool moved = false;
   while (run_ < own_.size()) {
     if (fds_.empty()) {
-      error_ = prepare_letter();
+      error_ = prepare_message();
       if (!error_.ok()) return Progress::kFailed;
     }
     const std::size_t before = to_.size();
     std::erase_if(to_, [&](int rank) {
-      const Progress progress = mailbox_->send(rank, body_, fds_);
+      const Progress progress = fd_channel_->send(rank, body_, fds_);
       if (progress == Progress::kFailed && error_.ok()) {
         error_ = Status::error(Code::kRemoteError,
                                members_.describe(rank) + " does not take descriptors of memory");
@@ -100,10 +100,10 @@ Progress DeviceMappings::send() {
   return Progress::kDone;
 }
 
-Status DeviceMappings::prepare_letter() {
+Status DeviceMappings::prepare_message() {
   const Run& run = own_[run_];
   const auto parts = run.physical.parts().subspan(first_);
-  const std::size_t n = std::min(parts.size(), FdMailbox::kMostFds);
+  const std::size_t n = std::min(parts.size(), FdChannel::kMaxFds);
   const Header header{.rank = static_cast<std::uint32_t>(members_.rank),
                       .operation = number_,
                       .run = run.memory.id,
@@ -122,11 +122,11 @@ Status DeviceMappings::prepare_letter() {
   return {};
 }
 
-/// kDone: all is here. Takes what is left of operations that were given up as well.
+/// Receives messages, also those of abandoned operations. kDone: others_ are complete.
 Progress DeviceMappings::receive() {
   bool moved = false;
   while (true) {
-    const Progress progress = mailbox_->receive(come_);
+    const Progress progress = fd_channel_->receive(come_);
     if (progress == Progress::kIdle) break;
     error_ = progress == Progress::kDone
                  ? accept(come_)
@@ -141,15 +141,15 @@ Progress DeviceMappings::receive() {
   return moved ? Progress::kAdvanced : Progress::kIdle;
 }
 
-/// Letters that nobody waits for any more keep memory of their senders.
-void DeviceMappings::give_up() {
+/// Discards messages as well, because their descriptors keep memory of the senders alive.
+void DeviceMappings::abandon() {
   clear();
-  while (possible_ && mailbox_->receive(come_) == Progress::kDone) come_.fds.clear();
+  while (possible_ && fd_channel_->receive(come_) == Progress::kDone) come_.fds.clear();
 }
 
-/// A letter may be one of an operation that was given up.
-Status DeviceMappings::accept(FdMailbox::Letter& letter) {
-  ByteReader in(letter.body());
+/// Imports the memory of a message. Ignores messages of abandoned operations.
+Status DeviceMappings::accept(FdChannel::Message& message) {
+  ByteReader in(message.body());
   const auto header = in.get<Header>();
   if (!in.ok() || header.magic != Header::kMagic || header.operation != number_) return {};
   const auto run = std::find_if(others_.begin(), others_.end(), [&](const Run& one) {
@@ -159,15 +159,15 @@ Status DeviceMappings::accept(FdMailbox::Letter& letter) {
   const auto failed = [&](Code code, const char* why) {
     return Status::error(code, fmt::format("{}: {}", members_.describe(run->rank), why));
   };
-  if (letter.cut) {
+  if (message.cut) {
     return failed(Code::kSystemError,
                   "its descriptors of memory are more than this process may open; raise the limit "
                   "of open files (ulimit -n)");
   }
-  if (header.parts != letter.fds.size() || header.parts > run->memory.mappings - header.first) {
+  if (header.parts != message.fds.size() || header.parts > run->memory.mappings - header.first) {
     return failed(Code::kInternalError, "malformed descriptors of memory");
   }
-  for (const Fd& fd : letter.fds) {
+  for (const Fd& fd : message.fds) {
     const auto bytes = in.get<std::uint64_t>();
     if (!in.ok() || bytes == 0 || bytes > run->memory.allocated - run->physical.bytes()) {
       return failed(Code::kInternalError, "malformed descriptors of memory");

@@ -9,37 +9,39 @@
 #include "base/wait.h"
 #include "gpu/mappings.h"
 #include "gpu/peer_memory.h"
-#include "node/fd_mailbox.h"
+#include "node/fd_channel.h"
 
 namespace whorl {
 
-/// How the ranks of an operation get at memory that has no IPC handle: who has a run of mappings
-/// (gpu/mappings.h) that is new to the others sends a descriptor of each piece of its physical
-/// memory to all other processes, some at a time, and closes them; who receives them keeps
-/// references instead. Letters of an operation that was given up are not taken for those of another
-/// one. Nothing here waits. One thread at a time.
+/// Exchange of memory that has no IPC handle between the ranks of an operation: a rank that has a
+/// run of mappings (gpu/mappings.h) that is new to the others sends a descriptor of each piece of
+/// its physical memory to all other processes, some at a time, and closes them; receivers keep
+/// references to the memory instead. Messages carry the operation's number, so those of an
+/// abandoned operation are ignored. No function waits. Used by one thread at a time.
 class DeviceMappings {
  public:
-  /// `mailbox` may be null. Both outlive this.
-  DeviceMappings(const Membership& members, FdMailbox* mailbox);
+  /// Makes the exchange of one rank. `fd_channel` may be null. Both arguments outlive this object.
+  DeviceMappings(const Membership& members, FdChannel* fd_channel);
 
-  /// Whether this rank can send to the ranks of all other processes and receive.
+  /// Returns whether this rank can receive, and send to the ranks of all other processes.
   bool possible() const noexcept { return possible_; }
-  /// Begins with the new runs of operation `number`, and forgets those of another one.
+  /// Begins the exchange of operation `number`, and forgets that of the last one.
   void begin(std::uint64_t number);
   void give(const gpu::SharedMemory& run, Result<gpu::PhysicalMemory> physical);
   void expect(int rank, const gpu::SharedMemory& run);
-  /// kDone: all has been sent and received. kFailed: it cannot be, see error().
+  /// Sends and receives as far as possible. kDone: all has been sent and received. kFailed: see
+  /// error().
   Progress step();
   const Status& error() const noexcept { return error_; }
-  /// Whether something of or for a rank is still missing.
+  /// Returns whether something to or from a rank is still missing.
   bool waits_for(int rank) const noexcept;
-  /// What has come of a run of `rank`, or was given here; once.
+  /// Moves out the physical memory of a run that `rank` has sent, or that was given here; empty the
+  /// second time.
   gpu::PhysicalMemory take(int rank, const gpu::SharedMemory& run);
   /// Forgets everything.
   void clear();
-  /// … and what has come.
-  void give_up();
+  /// Forgets everything, and discards messages that have arrived.
+  void abandon();
 
  private:
   struct Run {
@@ -50,23 +52,23 @@ class DeviceMappings {
   };
   struct Header;
   Progress send();
-  Status prepare_letter();
+  Status prepare_message();
   Progress receive();
-  Status accept(FdMailbox::Letter& letter);
+  Status accept(FdChannel::Message& message);
 
   const Membership& members_;
-  FdMailbox* mailbox_;
+  FdChannel* fd_channel_;
   std::vector<int> peers_; ///< ranks in other processes
   bool possible_;
   std::uint64_t number_ = 0;
   std::vector<Run> own_, others_;
   Status error_;
-  // The letter under way: of own_[run_], parts from first_ on.
+  // The message being sent, with parts of own_[run_] from first_ on.
   std::size_t run_ = 0, first_ = 0;
   std::vector<std::byte> body_;
-  std::vector<Fd> fds_;    ///< empty: there is none
-  std::vector<int> to_;    ///< who has not got it
-  FdMailbox::Letter come_; ///< kept for its memory
+  std::vector<Fd> fds_;     ///< descriptors of the message; empty: there is none
+  std::vector<int> to_;     ///< ranks to which the message has yet to be sent
+  FdChannel::Message come_; ///< last received message, kept for its memory
 };
 
 } // namespace whorl

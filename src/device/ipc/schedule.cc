@@ -11,26 +11,27 @@
 namespace whorl {
 namespace {
 
-/// Communicators whose kernels a device has room for at the same time. Kernels of two of them wait
-/// for other devices, which may have begun with the other one, so both must find room.
+/// Number of communicators for whose kernels a device has room at the same time. Where kernels of
+/// two communicators run, each waits for other devices, which may have begun with the other kernel,
+/// so both need room.
 constexpr std::uint32_t kSideBySide = 4;
 
 } // namespace
 
 DevicePeerSchedules::DevicePeerSchedules(const Membership& members, const DeviceRules& rules,
-                                         DeviceBoard board)
+                                         SharedState board)
     : members_(members),
       board_(board),
       names_(members.names()),
       planner_(members, rules),
-      regions_(static_cast<std::size_t>(members.nranks)) {}
+      fifos_(static_cast<std::size_t>(members.nranks)) {}
 
 Result<DeviceOffer> DevicePeerSchedules::offer(CUcontext context) {
   if (own_ == nullptr) {
     WHORL_TRY(planner_.prepare());
-    // Whole blocks of the driver, so that nothing else is shared with them.
-    auto made = DeviceRegions::make(std::span(&context, 1), planner_.layout(),
-                                    planner_.scratch_bytes(), gpu::kDriverBlock);
+    // Whole blocks of the driver, so that mapping the region shares no other memory.
+    auto made = DeviceFifos::make(std::span(&context, 1), planner_.layout(),
+                                  planner_.scratch_bytes(), gpu::kDriverBlock);
     if (!made.ok()) return made.status();
     own_ = *std::move(made);
   }
@@ -41,13 +42,13 @@ Result<DeviceOffer> DevicePeerSchedules::offer(CUcontext context) {
   }
   return DeviceOffer{.region = *region,
                      .settings = planner_.fingerprint(),
-                     .blocks = own_->devices()[0].kernels->most_blocks() / kSideBySide};
+                     .blocks = own_->devices()[0].kernels->max_blocks() / kSideBySide};
 }
 
 Status DevicePeerSchedules::open(std::span<const DeviceOffer> offers,
                                  std::span<const DevicePost> posts) {
   blocks_ = UINT32_MAX;
-  imports_.reset(); // of a call in vain
+  imports_.reset(); // mappings of an earlier call that failed
   imports_ = std::make_unique<gpu::MemoryImports>(own_->devices()[0].context);
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
@@ -65,23 +66,24 @@ Status DevicePeerSchedules::open(std::span<const DeviceOffer> offers,
   return {};
 }
 
-/// Within the process by peer access, otherwise by IPC, which gives access as well.
+/// Maps the region of a rank: within the process by peer access, otherwise by IPC, which also gives
+/// access.
 Status DevicePeerSchedules::reach(int rank, const DeviceOffer& offer, const DevicePost& post) {
   const auto index = static_cast<std::size_t>(rank);
   if (rank == members_.rank) {
-    regions_[index] = own_->region(0);
+    fifos_[index] = own_->region(0);
     return {};
   }
   if (!offer.region.valid(planner_.layout().region_bytes())) {
     return Status::error(Code::kInternalError, "a malformed description of it");
   }
   const bool here = members_.same_process(rank, members_.rank);
-  const DeviceRegions::Device& device = own_->devices()[0];
+  const DeviceFifos::Device& device = own_->devices()[0];
   if (here) WHORL_TRY(enable_access(device.context, reinterpret_cast<CUcontext>(post.context)));
   bool busy = false;
   const gpu::ContextGuard guard(device.context);
   WHORL_TRY(imports_->open(rank, offer.region, 0, here, busy));
-  regions_[index] = imports_->use(rank, offer.region, 0);
+  fifos_[index] = imports_->use(rank, offer.region, 0);
   return {};
 }
 
@@ -104,31 +106,31 @@ Result<bool> DevicePeerSchedules::prepare(const Request& request) {
   return true;
 }
 
-Status DevicePeerSchedules::queue(const Request& request, DeviceGates& gates,
-                                  DeviceGates::Operation gate) {
-  gate.workers = members_.nranks;
-  gate.apart = true;
-  // Words put operations in order, but know nothing of graphs.
+Status DevicePeerSchedules::queue(const Request& request, StreamSync& barriers,
+                                  StreamSync::Operation barrier) {
+  barrier.workers = members_.nranks;
+  barrier.apart = true;
+  // The barriers order operations, but not those of graphs.
   LaunchOrder& order = *own_->devices()[0].order;
-  if (order.has_graphs()) WHORL_TRY(order.enter(gate.stream, 0));
-  return gates.pass(gate, [&] { return launch(request, gates, gate, 0); });
+  if (order.has_graphs()) WHORL_TRY(order.enter(barrier.stream, 0));
+  return barriers.pass(barrier, [&] { return launch(request, barriers, barrier, 0); });
 }
 
-Status DevicePeerSchedules::capture(const Request& request, const DeviceGates& gates,
-                                    const DeviceGates::Operation& gate, const Capture& into) {
-  WHORL_TRY(own_->devices()[0].order->enter(gate.stream, into.id));
-  return launch(request, gates, gate, into.id);
+Status DevicePeerSchedules::capture(const Request& request, const StreamSync& barriers,
+                                    const StreamSync::Operation& barrier, const Capture& into) {
+  WHORL_TRY(own_->devices()[0].order->enter(barrier.stream, into.id));
+  return launch(request, barriers, barrier, into.id);
 }
 
-Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& gates,
-                                   const DeviceGates::Operation& gate, std::uint64_t capture) {
+Status DevicePeerSchedules::launch(const Request& request, const StreamSync& barriers,
+                                   const StreamSync::Operation& barrier, std::uint64_t capture) {
   if (!moves_) return {};
-  const DeviceRegions::Device& device = own_->devices()[0];
-  launch_.timeout_ns = gate.timeout_ns;
-  launch_.stop = gates.on_device(reinterpret_cast<std::uint32_t*>(&board_.cancelled()));
+  const DeviceFifos::Device& device = own_->devices()[0];
+  launch_.timeout_ns = barrier.timeout_ns;
+  launch_.stop = barriers.on_device(reinterpret_cast<std::uint32_t*>(&board_.cancelled()));
   launch_.stops_first = 1;
-  launch_.reports = gates.on_device(&board_.report(0));
-  std::copy(regions_.begin(), regions_.end(), launch_.regions);
+  launch_.reports = barriers.on_device(&board_.report(0));
+  std::copy(fifos_.begin(), fifos_.end(), launch_.regions);
   launch_.n_ranks = 1;
   launch_.ranks[0] = {.input = static_cast<const std::byte*>(request.send),
                       .output = static_cast<std::byte*>(request.recv),
@@ -137,9 +139,9 @@ Status DevicePeerSchedules::launch(const Request& request, const DeviceGates& ga
                       .program = 0};
   WHORL_TRY(device.kernels
                 ->launch(launch_, reduces(request.collective), request.type, request.op,
-                         gpu::Interpreters::Blocks::kAsRoomIs, gate.stream)
+                         gpu::Interpreters::Blocks::kAsRoomIs, barrier.stream)
                 .status());
-  return device.order->leave(gate.stream, capture);
+  return device.order->leave(barrier.stream, capture);
 }
 
 void DevicePeerSchedules::wait() const noexcept {
@@ -154,13 +156,13 @@ std::vector<gpu::Report> DevicePeerSchedules::reports() const {
   return all;
 }
 
-/// A kernel that gives up says why, and cancels those of all ranks.
+/// Reads the reports: a kernel that gives up writes one, and cancels the kernels of all ranks.
 Status DevicePeerSchedules::failure() const {
   if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return {};
   const auto error = [this] { return error_of(reports(), names_); };
   if (error().ok()) return {}; // cancelled by a host
-  // The others see the word soon, and say then for whom they wait; a kernel that has not begun says
-  // nothing.
+  // The other kernels soon see the word and report for which rank they wait; a kernel that has not
+  // begun reports nothing.
   constexpr WaitPolicy kBriefly{.timeout_ns = 100'000'000, .spins = 0, .yield_ns = 0};
   const auto all_said = [this] {
     const auto all = reports();
@@ -169,9 +171,9 @@ Status DevicePeerSchedules::failure() const {
                ? Progress::kDone
                : Progress::kIdle;
   };
-  const Verdict nobody;
-  ClockNapper clock;
-  static_cast<void>(wait_until(all_said, kBriefly, nobody, clock));
+  const CommError never_set;
+  ClockWaiter clock;
+  static_cast<void>(wait_until(all_said, kBriefly, never_set, clock));
   return error();
 }
 

@@ -20,58 +20,60 @@
 
 namespace whorl {
 
-/// One rank's part in collectives of ranks that each have a device of their own, in several
+/// Part of one rank in collectives of ranks that each have a device of their own, in several
 /// processes of a host: a kernel on each device interprets the rank's schedule (gpu/interpret.h).
 ///
 ///     stream:  ready ─▶ until all are ─▶ kernel ─▶
 ///
-/// Messages go through regions of device memory that each rank maps of all others, once; buffers of
-/// the program are touched by their own device only. A kernel starts when the streams of all ranks
-/// are ready, so that kernels wait for each other only. One thread at a time, but for failure().
-/// Its end comes after that of the kernels of all ranks.
+/// Messages go through regions of device memory, which each rank maps of all others, once; buffers
+/// of the program are accessed by their own device only. A kernel starts when the streams of all
+/// ranks are ready, so that kernels wait for each other only. Used by one thread at a time, except
+/// failure(). Must be destroyed after the kernels of all ranks have ended.
 class DevicePeerSchedules {
  public:
-  /// `members` outlives this.
-  DevicePeerSchedules(const Membership& members, const DeviceRules& rules, DeviceBoard board);
-  /// Allocates this rank's region in a context, which is current, unless it has one. An error, a
-  /// sentence, if this rank can have none. May synchronise.
+  /// Makes one rank's part; `members` outlives this object.
+  DevicePeerSchedules(const Membership& members, const DeviceRules& rules, SharedState board);
+  /// Returns this rank's region, allocated at the first call in `context`, which is current.
+  /// Returns an error if this rank can have none. May synchronise.
   Result<DeviceOffer> offer(CUcontext context);
-  /// Maps the regions that all ranks have offered; `posts` are of the operation at work. An error
-  /// if one cannot be reached; it may be called again. May synchronise.
+  /// Maps the regions that all ranks have offered; `posts` are those of the current operation.
+  /// Returns an error if a region cannot be mapped; then open() may be called again. May
+  /// synchronise.
   Status open(std::span<const DeviceOffer> offers, std::span<const DevicePost> posts);
 
-  /// Chooses a schedule; on all ranks alike. False: the host has to do it. After open().
+  /// Chooses a schedule, alike on all ranks. Returns false if the host has to carry out the
+  /// request. To be called after open().
   Result<bool> prepare(const Request& request);
-  /// Queues this rank's part of the request that prepare() was given last.
-  Status queue(const Request& request, DeviceGates& gates, DeviceGates::Operation gate);
-  /// The same in a stream that is being captured, without the gates, whose words grow from one
-  /// operation to the next: the kernel waits for those of the others from when it begins.
-  Status capture(const Request& request, const DeviceGates& gates,
-                 const DeviceGates::Operation& gate, const Capture& into);
-  /// Waits for this rank's kernels, also those of graphs, which the gates know nothing of.
+  /// Queues this rank's part of the request of the last prepare().
+  Status queue(const Request& request, StreamSync& barriers, StreamSync::Operation barrier);
+  /// Captures this rank's part into the stream, without the barriers, whose words grow from one
+  /// operation to the next: once a kernel has begun, it waits for those of the other ranks.
+  Status capture(const Request& request, const StreamSync& barriers,
+                 const StreamSync::Operation& barrier, const Capture& into);
+  /// Waits for this rank's kernels, also those of graphs, which the barriers do not cover.
   void wait() const noexcept;
 
-  /// Why kernels gave up, if they did: a sentence that names rank, operation and whom it waited
-  /// for. Then waits a moment for what the others report. Any thread.
+  /// Returns why kernels gave up, if they did: an error that names rank, operation and the rank
+  /// that it waited for. In that case waits up to 0.1 s for the reports of the others. Any thread.
   Status failure() const;
 
  private:
   Status reach(int rank, const DeviceOffer& offer, const DevicePost& post);
-  Status launch(const Request& request, const DeviceGates& gates,
-                const DeviceGates::Operation& gate, std::uint64_t capture);
+  Status launch(const Request& request, const StreamSync& barriers,
+                const StreamSync::Operation& barrier, std::uint64_t capture);
   std::vector<gpu::Report> reports() const;
 
   const Membership& members_;
-  DeviceBoard board_;
+  SharedState board_;
   const std::vector<std::string> names_;
   DevicePlanner planner_;
-  std::unique_ptr<DeviceRegions> own_; ///< of this rank alone
+  std::unique_ptr<DeviceFifos> own_; ///< region of this rank alone
   gpu::MemoryExports exports_;
   std::unique_ptr<gpu::MemoryImports> imports_;
-  std::uint32_t blocks_ = 0;        ///< of each rank that all devices have room for
-  std::vector<std::byte*> regions_; ///< by rank, as this device reaches them
-  gpu::Launch launch_{};            ///< that prepare() has begun
-  bool moves_ = false;              ///< it is one
+  std::uint32_t blocks_ = 0;      ///< number of blocks of a rank that fits on all devices
+  std::vector<std::byte*> fifos_; ///< addresses on this device of all regions, by rank
+  gpu::Launch launch_{};          ///< launch that prepare() has begun to fill in
+  bool moves_ = false;            ///< true: the request moves data, so there is a launch
 };
 
 } // namespace whorl

@@ -7,43 +7,43 @@
 namespace whorl {
 
 template <class T>
-void DeviceBoard::Words<T>::store(const T& value) noexcept {
+void SharedState::Words<T>::store(const T& value) noexcept {
   std::array<std::uint64_t, kWords> words{};
   std::memcpy(words.data(), &value, sizeof value);
   for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
 }
 
 template <class T>
-void DeviceBoard::Words<T>::load(T& value) const noexcept {
+void SharedState::Words<T>::load(T& value) const noexcept {
   std::array<std::uint64_t, kWords> words;
   for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
   std::memcpy(static_cast<void*>(&value), words.data(), sizeof value);
 }
 
-DeviceBoard::DeviceBoard(std::span<std::byte> memory, int nranks) noexcept
+SharedState::SharedState(std::span<std::byte> memory, int nranks) noexcept
     : head_(reinterpret_cast<Head*>(memory.data())),
-      gates_(reinterpret_cast<Gate*>(memory.data() + sizeof(Head))),
-      reports_(reinterpret_cast<gpu::Report*>(gates_ + nranks)),
-      mail_(reinterpret_cast<Mail*>(reports_ + nranks)),
+      barriers_(reinterpret_cast<StreamBarrier*>(memory.data() + sizeof(Head))),
+      reports_(reinterpret_cast<gpu::Report*>(barriers_ + nranks)),
+      flags_(reinterpret_cast<PairFlags*>(reports_ + nranks)),
       nranks_(nranks) {
   boxes_ = reinterpret_cast<Box*>(memory.data() + words().size());
 }
 
-std::span<std::byte> DeviceBoard::words() const noexcept {
+std::span<std::byte> SharedState::words() const noexcept {
   const auto ranks = static_cast<std::size_t>(nranks_);
-  const std::size_t bytes =
-      sizeof(Head) + ranks * (sizeof(Gate) + sizeof(gpu::Report)) + ranks * ranks * sizeof(Mail);
+  const std::size_t bytes = sizeof(Head) + ranks * (sizeof(StreamBarrier) + sizeof(gpu::Report)) +
+                            ranks * ranks * sizeof(PairFlags);
   return {reinterpret_cast<std::byte*>(head_), round_up(bytes, kPage)};
 }
 
-bool DeviceBoard::post(int rank, std::uint64_t number, const DevicePost* what) noexcept {
+bool SharedState::post(int rank, std::uint64_t number, const DevicePost* what) noexcept {
   Box& box = boxes_[rank];
   if (what != nullptr) {
     Slot& slot = box.slots[turn_ % 2];
     const std::uint64_t before = slot.number.load(std::memory_order_relaxed);
     for (int other = 0; before > 0 && other < nranks_; ++other) {
       if (other == rank) continue;
-      // Pairs with the store below: that rank has read the post.
+      // Pairs with the store below: the other rank has read the post.
       if (boxes_[other].posted.load(std::memory_order_acquire) <= before) return false;
     }
     ++turn_;
@@ -54,7 +54,7 @@ bool DeviceBoard::post(int rank, std::uint64_t number, const DevicePost* what) n
   return true;
 }
 
-DeviceBoard::Call DeviceBoard::call(int rank, std::uint64_t number,
+SharedState::Call SharedState::call(int rank, std::uint64_t number,
                                     DevicePost* what) const noexcept {
   const Box& box = boxes_[rank];
   if (box.posted.load(std::memory_order_acquire) < number) return Call::kNone;
@@ -66,24 +66,24 @@ DeviceBoard::Call DeviceBoard::call(int rank, std::uint64_t number,
   return Call::kHost;
 }
 
-void DeviceBoard::answer(int rank, std::uint64_t number, bool yes) noexcept {
-  // Pairs with the load below: nothing but the word itself depends on it.
+void SharedState::answer(int rank, std::uint64_t number, bool yes) noexcept {
+  // Pairs with the load below; no other memory depends on the word.
   boxes_[rank].answer.store(2 * number + (yes ? 1 : 0), std::memory_order_release);
 }
 
-DeviceBoard::Answer DeviceBoard::answer(int rank, std::uint64_t number) const noexcept {
+SharedState::Answer SharedState::answer(int rank, std::uint64_t number) const noexcept {
   const std::uint64_t last = boxes_[rank].answer.load(std::memory_order_acquire);
   if (last < 2 * number) return Answer::kNone;
   return last % 2 == 1 ? Answer::kYes : Answer::kNo;
 }
 
-void DeviceBoard::offer(int rank, const DeviceOffer* what) noexcept {
+void SharedState::offer(int rank, const DeviceOffer* what) noexcept {
   Box& box = boxes_[rank];
   if (what != nullptr) box.offer.store(*what);
   box.offered.store(what != nullptr ? 2 : 1, std::memory_order_release); // pairs with offer_of()
 }
 
-DeviceBoard::Answer DeviceBoard::offer_of(int rank, DeviceOffer& what) const noexcept {
+SharedState::Answer SharedState::offer_of(int rank, DeviceOffer& what) const noexcept {
   const Box& box = boxes_[rank];
   const std::uint64_t offered = box.offered.load(std::memory_order_acquire);
   if (offered == 0) return Answer::kNone;

@@ -13,96 +13,95 @@
 
 namespace whorl {
 
-/// What a rank says of an operation on its device, so that the ranks of other processes can take
-/// part in it. Comes from another process.
+/// Description of a rank's operation on its device, for the ranks of other processes. Untrusted:
+/// written by another process.
 struct DevicePost {
-  Fingerprint call;                   ///< without number and plan
-  std::array<std::byte, 16> device{}; ///< UUID
-  std::uint64_t context = 0;          ///< of the device, in the rank's process
+  Fingerprint call;                   ///< call without number and plan
+  std::array<std::byte, 16> device{}; ///< UUID of the device
+  std::uint64_t context = 0;          ///< context of the device, in the rank's process
   std::uint32_t shared = 0;           ///< 1: other processes can map the buffers
   std::uint8_t fused_only = 0;        ///< 1: WHORL_DEVICE_ALGO=fused
-  std::uint8_t captured = 0; ///< 1: the stream is being captured into a graph; 2: but may not be
+  std::uint8_t captured = 0; ///< 1: captured into a graph; 2: to be, but cannot be captured
   std::uint16_t reserved = 0;
-  std::uint64_t capture = 0;  ///< in the rank's process, where it says so; 0: it does not
-  std::uint64_t released = 1; ///< the first operation of DeviceReplays whose graph there may be
-  gpu::SharedMemory input{}, output{}; ///< bytes = 0: there is none
+  std::uint64_t capture = 0;           ///< id of the capture in the rank's process; 0: not known
+  std::uint64_t released = 1;          ///< first operation of DeviceReplays whose graph may exist
+  gpu::SharedMemory input{}, output{}; ///< memory of the buffers; bytes = 0: no buffer
 };
 
-/// What a rank has for messages between devices. Comes from another process.
+/// Region that a rank offers for messages between devices. Untrusted: written by another process.
 struct DeviceOffer {
-  gpu::SharedMemory region{}; ///< of gpu::FifoLayout
+  gpu::SharedMemory region{}; ///< memory with a gpu::FifoLayout
   std::uint64_t settings = 0; ///< DevicePlanner::fingerprint()
-  std::uint32_t blocks = 0;   ///< of a kernel that its device has room for
+  std::uint32_t blocks = 0;   ///< number of blocks of a kernel that fits on its device
   std::uint32_t reserved = 0;
 };
 
-/// The memory in which the ranks of a communicator that are all on one host, in any processes, say
-/// what they do next, and through which their streams wait for each other. Zeros at first.
+/// Memory that the ranks of a communicator on one host share, in any processes: they post their
+/// next operations in it, and their streams wait for each other through it. Initially zero.
 ///
-///     cancelled | Gate 0 … n−1 | Report 0 … n−1 | Mail (0, 0) … (n−1, n−1) │ Box 0 … n−1
-///     registered with the device
+///     cancelled │ StreamBarrier 0 … n−1 │ Report 0 … n−1 │ PairFlags 0 … n²−1 │ Box 0 … n−1
+///     └───────────────────── registered with the device ────────────────────┘
 ///
-/// Operations have numbers from 1, alike on all ranks, and a rank comes to the next one when it
-/// needs the posts of the last one no more. So a place for posts is free again when all have come
-/// to a later operation than the one that it holds. A rank has two, and uses them in turn.
-class DeviceBoard {
+/// Operations have numbers from 1, equal on all ranks, and a rank posts the next one when it no
+/// longer needs the posts of the last one. So a slot for a post is free again when all ranks have
+/// posted a later operation than that of the slot. A rank uses two slots in turn.
+class SharedState {
  public:
-  /// Words that streams wait for, and one for the host. Numbers of operations on the device
-  /// ("epochs") modulo 2³², which only grow.
-  struct alignas(128) Gate {
-    std::atomic<std::uint32_t> ready; ///< the rank's stream has come to this epoch
-    std::atomic<std::uint32_t> done;  ///< … has done its share of it, if it has one
-    std::atomic<std::uint32_t> passed; ///< … has left it; no host writes this one while streams can
-    std::atomic<std::uint32_t> queued; ///< the rank's host has put it into the stream
-    // Of operations that graphs repeat (DeviceReplays), of which each has a number:
-    std::atomic<std::uint32_t> replays;   ///< that the rank's streams have begun
-    std::atomic<std::uint32_t> replaying; ///< the one that they are in; 0: none
-    std::atomic<std::uint32_t> one;       ///< 1, what is added to `replays`
+  /// Words of a rank that streams wait for, and one for the host. The first four are numbers of
+  /// operations on the device ("epochs") modulo 2³², which only grow.
+  struct alignas(128) StreamBarrier {
+    std::atomic<std::uint32_t> ready;  ///< epoch that the rank's stream has come to
+    std::atomic<std::uint32_t> done;   ///< epoch of which the stream has done its share, if any
+    std::atomic<std::uint32_t> passed; ///< epoch left; hosts write it only if no stream can
+    std::atomic<std::uint32_t> queued; ///< epoch that the rank's host has put into the stream
+    // For operations that graphs replay (DeviceReplays), each of which has a number:
+    std::atomic<std::uint32_t> replays; ///< number of operations that the rank's streams have begun
+    std::atomic<std::uint32_t> replaying; ///< number of the operation that they are in; 0: none
+    std::atomic<std::uint32_t> one;       ///< 1, the summand for `replays`
   };
-  /// Words from one rank to another, of operations that graphs repeat: who waits for them sets them
-  /// to 0 again.
-  struct Mail {
+  /// Words from one rank to another, for operations that graphs replay: the rank that waits for
+  /// them sets them to 0 again.
+  struct PairFlags {
     std::atomic<std::uint32_t> ready, done;
   };
 
-  /// `memory` is Transport::board().
-  DeviceBoard(std::span<std::byte> memory, int nranks) noexcept;
+  /// Interprets `memory`, which is Node::board(), as the state of `nranks` ranks.
+  SharedState(std::span<std::byte> memory, int nranks) noexcept;
 
   int nranks() const noexcept { return nranks_; }
-  /// Where every kernel looks first: not 0 once the communicator has failed.
+  /// Returns the word that every kernel reads first: not 0 once the communicator has failed.
   std::atomic<std::uint32_t>& cancelled() const noexcept { return head_->cancelled; }
-  Gate& gate(int rank) const noexcept { return gates_[rank]; }
-  /// What `rank` waits for, and `from` writes.
-  Mail& mail(int rank, int from) const noexcept { return mail_[rank * nranks_ + from]; }
-  /// Why the rank's kernel gave up.
+  StreamBarrier& barrier(int rank) const noexcept { return barriers_[rank]; }
+  /// Returns the words that `rank` waits for, and `from` writes.
+  PairFlags& flags(int rank, int from) const noexcept { return flags_[rank * nranks_ + from]; }
+  /// Returns the place where the rank's kernel reports why it gave up.
   gpu::Report& report(int rank) const noexcept { return reports_[rank]; }
-  /// All of these words, in pages.
+  /// Returns the memory from `cancelled` to the PairFlags, in whole pages.
   std::span<std::byte> words() const noexcept;
 
-  /// Says that `rank`, which is this one, does operation `number`; `what` is null if its buffers
-  /// are the host's. In the order of numbers.
-  /// False: no place is free yet.
+  /// Posts operation `number` of `rank`, which is this one; `what` is null if the buffers are in
+  /// host memory. To be called in the order of numbers. Returns false if no slot is free yet.
   bool post(int rank, std::uint64_t number, const DevicePost* what) noexcept;
   enum class Call { kNone, kHost, kDevice };
-  /// Looks for that of another rank, `what` is for kDevice.
+  /// Reads the post of another rank; `*what` is set for kDevice.
   Call call(int rank, std::uint64_t number, DevicePost* what) const noexcept;
 
-  /// Says whether `rank`, which is this one, reaches the memory of all ranks.
+  /// Posts whether `rank`, which is this one, has mapped the memory of all ranks.
   void answer(int rank, std::uint64_t number, bool yes) noexcept;
   enum class Answer { kNone, kNo, kYes };
   Answer answer(int rank, std::uint64_t number) const noexcept;
 
-  /// Says what `rank`, which is this one, has for messages; null: nothing. Again only the
-  /// same.
+  /// Posts the offer of `rank`, which is this one; null: none. Further calls must have the same
+  /// offer.
   void offer(int rank, const DeviceOffer* what) noexcept;
-  /// kYes: `what` has been set.
+  /// Reads the offer of a rank. kYes: `what` has been set.
   Answer offer_of(int rank, DeviceOffer& what) const noexcept;
 
  private:
   struct Head {
     alignas(128) std::atomic<std::uint32_t> cancelled;
   };
-  /// A T that is written once and read by others, both at any time.
+  /// Copy of a T in atomic words, which may be written and read at the same time.
   template <class T>
   class Words {
    public:
@@ -113,29 +112,29 @@ class DeviceBoard {
     static constexpr std::size_t kWords = (sizeof(T) + 7) / 8;
     std::array<std::atomic<std::uint64_t>, kWords> words_;
   };
-  /// `number` is written last.
+  /// Place of a post; `number` is written last.
   struct Slot {
     std::atomic<std::uint64_t> number;
     Words<DevicePost> post;
   };
   struct alignas(128) Box {
-    std::atomic<std::uint64_t> posted;  ///< operations that the rank has come to
-    std::atomic<std::uint64_t> answer;  ///< 2 · number, plus 1 for yes
-    std::atomic<std::uint64_t> offered; ///< 0: not yet; 1: nothing; 2: what stands in `offer`
+    std::atomic<std::uint64_t> posted;  ///< number of the last operation that the rank has posted
+    std::atomic<std::uint64_t> answer;  ///< 2 · number of the operation, plus 1 for yes
+    std::atomic<std::uint64_t> offered; ///< 0: not yet; 1: none; 2: `offer` is valid
     Words<DeviceOffer> offer;
     std::array<Slot, 2> slots;
   };
   static constexpr std::size_t kPage = 4096;
-  static_assert(sizeof(Gate) + sizeof(gpu::Report) + sizeof(Box) + sizeof(Mail) <=
+  static_assert(sizeof(StreamBarrier) + sizeof(gpu::Report) + sizeof(Box) + sizeof(PairFlags) <=
                 board_bytes_for(1) - board_bytes_for(0));
 
   Head* head_;
-  Gate* gates_;
+  StreamBarrier* barriers_;
   gpu::Report* reports_;
-  Mail* mail_;
+  PairFlags* flags_;
   Box* boxes_;
   int nranks_;
-  unsigned turn_ = 0; ///< in slots, of this rank's next post
+  unsigned turn_ = 0; ///< slot, modulo 2, of this rank's next post
 };
 
 } // namespace whorl

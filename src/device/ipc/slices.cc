@@ -70,7 +70,7 @@ Progress DeviceSlices::hand_over() {
 
 void DeviceSlices::stop_mapping() {
   const gpu::ContextGuard guard(context_);
-  mappings_.give_up();
+  mappings_.abandon();
 }
 
 bool DeviceSlices::is_here(int rank) const { return members_.same_process(rank, members_.rank); }
@@ -79,9 +79,9 @@ Status DeviceSlices::map(std::span<const DevicePost> posts) {
   const gpu::ContextGuard guard(context_);
   Status first;
   new_memory_.clear();
-  // To unmap may wait for streams. Here those of no rank of this process wait for a call that
-  // another one has not made yet.
-  imports_.close_retired(gates_.passed());
+  // Unmapping may wait for streams. At this point no stream of this process waits for a call that
+  // another rank of the process has yet to make.
+  imports_.close_retired(sync_.passed());
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     const DevicePost& post = posts[index];
@@ -90,7 +90,7 @@ Status DeviceSlices::map(std::span<const DevicePost> posts) {
       const bool tried = std::any_of(
           new_memory_.begin(), new_memory_.end(),
           [&](const NewMemory& one) { return one.rank == rank && one.memory.id == memory->id; });
-      if (tried) continue; // in vain
+      if (tried) continue; // without success
       new_memory_.push_back({rank, *memory});
       const std::array keep{post.input.id, post.output.id};
       imports_.make_room(rank, *memory, keep);
@@ -102,40 +102,40 @@ Status DeviceSlices::map(std::span<const DevicePost> posts) {
   return first;
 }
 
-/// Maps memory of a rank, if need be after what is in its way is not used any more.
+/// Maps memory of a rank, if need be after waiting until memory in its way is no longer used.
 Status DeviceSlices::open(int rank, const gpu::SharedMemory& memory, bool here) {
   if (memory.mappings > 0) {
-    return imports_.open_run(rank, memory, gates_.next(), here, mappings_.take(rank, memory));
+    return imports_.open_run(rank, memory, sync_.next(), here, mappings_.take(rank, memory));
   }
   bool busy = false;
   close_retired(imports_.in_the_way(rank, &memory));
-  Status status = imports_.open(rank, memory, gates_.next(), here, busy);
+  Status status = imports_.open(rank, memory, sync_.next(), here, busy);
   if (!busy) return status;
   imports_.unpin(rank, memory);
   close_retired(imports_.in_the_way(rank, nullptr));
-  return imports_.open(rank, memory, gates_.next(), here, busy);
+  return imports_.open(rank, memory, sync_.next(), here, busy);
 }
 
-/// Unmaps what is not needed any more, when the streams have passed operation `last`; they may be
-/// held up by what the program does after this call.
+/// Waits until the streams have passed operation `last`, for 0.2 s at most because they may depend
+/// on what the program does after this call, and unmaps retired memory.
 void DeviceSlices::close_retired(std::uint64_t last) {
   constexpr WaitPolicy kBriefly{.timeout_ns = 200'000'000, .spins = 0, .yield_ns = 0};
-  ClockNapper clock;
+  ClockWaiter clock;
   static_cast<void>(
-      wait_until([&] { return gates_.passed() >= last ? Progress::kDone : Progress::kIdle; },
-                 kBriefly, *watch_.verdict, clock));
-  imports_.close_retired(gates_.passed());
+      wait_until([&] { return sync_.passed() >= last ? Progress::kDone : Progress::kIdle; },
+                 kBriefly, *watch_.comm_error, clock));
+  imports_.close_retired(sync_.passed());
 }
 
 void DeviceSlices::forget_new() {
   const gpu::ContextGuard guard(context_);
-  mappings_.give_up();
+  mappings_.abandon();
   for (const NewMemory& one : new_memory_) imports_.forget(one.rank, one.memory);
   imports_.forget_all();
-  imports_.close_retired(gates_.passed());
+  imports_.close_retired(sync_.passed());
 }
 
-/// The requests of all ranks, with the addresses that this process has for their buffers.
+/// Sets the requests of all ranks, with the addresses of their buffers in this process.
 Status DeviceSlices::find_buffers(const Request& request, std::span<const DevicePost> posts,
                                   std::uint64_t epoch) {
   for (int rank = 0; rank < members_.nranks; ++rank) {
@@ -163,30 +163,31 @@ Status DeviceSlices::launch(CUstream stream, int workers) const {
   if (members_.rank >= workers) return {};
   return launch_device_work(
       requests_, slice_of(requests_[0], static_cast<std::size_t>(members_.rank), requests_.size()),
-      gates_.cancelled(), stream);
+      sync_.cancelled(), stream);
 }
 
 Status DeviceSlices::queue(const Request& request, std::span<const DevicePost> posts,
-                           DeviceGates::Operation gate) {
-  WHORL_TRY(find_buffers(request, posts, gates_.next()));
-  gate.workers = workers_of(request, members_.nranks);
-  Status status = gates_.pass(gate, [&] { return launch(gate.stream, gate.workers); });
+                           StreamSync::Operation barrier) {
+  WHORL_TRY(find_buffers(request, posts, sync_.next()));
+  barrier.workers = workers_of(request, members_.nranks);
+  Status status = sync_.pass(barrier, [&] { return launch(barrier.stream, barrier.workers); });
   imports_.trim();
   return status;
 }
 
 Status DeviceSlices::capture(const Request& request, std::span<const DevicePost> posts,
-                             DeviceGates::Operation gate, const Capture& into,
+                             StreamSync::Operation barrier, const Capture& into,
                              DeviceReplays& replays) {
-  WHORL_TRY(find_buffers(request, posts, gates_.next() - 1)); // it is none that gates_ count
+  WHORL_TRY(find_buffers(request, posts, sync_.next() - 1)); // sync_ counts no captures
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const DevicePost& post = posts[static_cast<std::size_t>(rank)];
     for (const gpu::SharedMemory* const memory : {&post.input, &post.output}) {
       if (memory->bytes > 0) imports_.pin(rank, *memory, replays.next());
     }
   }
-  gate.workers = std::max(1, workers_of(request, members_.nranks)); // who waits for all
-  Status status = replays.capture(gate, into, [&] { return launch(gate.stream, gate.workers); });
+  barrier.workers = std::max(1, workers_of(request, members_.nranks)); // rank 0 waits for all
+  Status status =
+      replays.capture(barrier, into, [&] { return launch(barrier.stream, barrier.workers); });
   imports_.trim();
   return status;
 }

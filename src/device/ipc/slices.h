@@ -19,57 +19,59 @@
 
 namespace whorl {
 
-/// One rank's part in collectives of ranks on one device in several processes: each maps the
+/// Part of one rank in collectives of ranks on one device in several processes: each rank maps the
 /// buffers of the others and does its slice of the work on them, for all ranks.
 ///
 ///     stream:  ready ─▶ until all are ─▶ kernel on a slice of all buffers ─▶ until all are done
 ///
-/// Calls by one thread at a time. `gates` end before this does.
+/// Used by one thread at a time. `barriers` must be destroyed before this object.
 class DeviceSlices {
  public:
-  /// All arguments but the context outlive this, or the last call.
+  /// References must outlive this object, but `barriers` only the last call.
   DeviceSlices(const Membership& members, const std::vector<std::string>& names,
-               const DeviceWatch& watch, DeviceGates& gates, FdMailbox* mailbox, CUcontext context)
+               const DeviceWatch& watch, StreamSync& barriers, FdChannel* fd_channel,
+               CUcontext context)
       : members_(members),
         names_(names),
         watch_(watch),
-        gates_(gates),
+        sync_(barriers),
         context_(context),
-        mappings_(members, mailbox),
+        mappings_(members, fd_channel),
         imports_(context),
         requests_(static_cast<std::size_t>(members.nranks)) {}
 
-  /// Says in a post how other processes get at the buffers. False: they cannot.
+  /// Describes in a post how other processes can map the buffers. Returns false if they cannot.
   bool describe(const Request& request, DevicePost& post);
-  /// Whether the buffers of all ranks are mapped.
+  /// Returns whether the buffers of all ranks are mapped.
   bool known(std::span<const DevicePost> posts) const;
-  /// Begins to hand over to the other processes what is new and has no IPC handle in operation
-  /// `number`, and to take theirs.
+  /// Begins, in operation `number`, to send new memory without an IPC handle to the other
+  /// processes, and to receive theirs.
   void begin_mapping(std::uint64_t number, std::span<const DevicePost> posts);
-  /// Goes on with that. kDone: map() can be called. kFailed: see mapping_error().
+  /// Continues what begin_mapping() began. kDone: map() can be called. kFailed: see
+  /// mapping_error().
   Progress hand_over();
   const Status& mapping_error() const noexcept { return mappings_.error(); }
   bool waits_for(int rank) const noexcept { return mappings_.waits_for(rank); }
-  /// Lets go of what is being handed over.
+  /// Abandons what begin_mapping() began.
   void stop_mapping();
-  /// Maps what is new: all of it, also after an error, so that what has been mapped before is let
-  /// go alike on all ranks.
+  /// Maps all new memory, and continues after an error, so that all ranks unmap the same older
+  /// memory to make room.
   Status map(std::span<const DevicePost> posts);
-  /// A rank could not map all of it, so no rank has it. What is mapped is alike on all, and the
-  /// next operation begins anew: what is in the way may be memory that another rank has freed
-  /// meanwhile.
+  /// Unmaps the memory of the last map(), which some rank could not map, and all other memory once
+  /// it is unused: all ranks must have the same mappings. The next operation maps anew, since the
+  /// reason of the failure may be memory that another rank frees meanwhile.
   void forget_new();
-  /// Queues this rank's slice; all buffers are mapped.
+  /// Queues this rank's slice. All buffers must be mapped.
   Status queue(const Request& request, std::span<const DevicePost> posts,
-               DeviceGates::Operation gate);
-  /// The same in a stream that is being captured. The buffers stay mapped until release().
+               StreamSync::Operation barrier);
+  /// Captures this rank's slice into the stream. The buffers stay mapped until release().
   Status capture(const Request& request, std::span<const DevicePost> posts,
-                 DeviceGates::Operation gate, const Capture& into, DeviceReplays& replays);
-  /// Lets go of the buffers of captured operations whose graphs are gone on all ranks.
+                 StreamSync::Operation barrier, const Capture& into, DeviceReplays& replays);
+  /// Unpins the buffers of captured operations whose graphs have been destroyed on all ranks.
   void release(std::span<const DevicePost> posts);
 
  private:
-  bool is_here(int rank) const; ///< in this process
+  bool is_here(int rank) const; ///< returns whether a rank is in this process
   Status open(int rank, const gpu::SharedMemory& memory, bool here);
   void close_retired(std::uint64_t last);
   Status find_buffers(const Request& request, std::span<const DevicePost> posts,
@@ -79,7 +81,7 @@ class DeviceSlices {
   const Membership& members_;
   const std::vector<std::string>& names_;
   const DeviceWatch& watch_;
-  DeviceGates& gates_;
+  StreamSync& sync_;
   CUcontext context_;
   gpu::MemoryExports exports_;
   DeviceMappings mappings_;
@@ -88,8 +90,8 @@ class DeviceSlices {
     int rank;
     gpu::SharedMemory memory;
   };
-  std::vector<NewMemory> new_memory_; ///< of the last map(), that no rank had mapped
-  std::vector<Request> requests_;     ///< [rank] with the addresses here
+  std::vector<NewMemory> new_memory_; ///< memory that the last map() mapped, or tried to
+  std::vector<Request> requests_;     ///< requests by rank, with addresses in this process
 };
 
 } // namespace whorl

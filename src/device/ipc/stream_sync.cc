@@ -13,30 +13,30 @@
 namespace whorl {
 namespace {
 
-using Gate = DeviceBoard::Gate;
+using StreamBarrier = SharedState::StreamBarrier;
 
-constexpr WaitPolicy kPatient{.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0};
+constexpr WaitPolicy kNoTimeout{.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0};
 
 } // namespace
 
-class DeviceGates::WatchNapper final : public Napper {
+class StreamSync::WatchWaiter final : public Waiter {
  public:
-  explicit WatchNapper(DeviceGates& gates) : gates_(gates) {}
-  void nap(std::uint64_t max_ns) noexcept override { clock_.nap(max_ns); }
-  void look_around(std::uint64_t) noexcept override {
-    gates_.look_at_device();
-    gates_.watch_.look_at_peers();
+  explicit WatchWaiter(StreamSync& barriers) : sync_(barriers) {}
+  void block(std::uint64_t max_ns) noexcept override { clock_.block(max_ns); }
+  void poll_failures(std::uint64_t) noexcept override {
+    sync_.look_at_device();
+    sync_.watch_.look_at_peers();
   }
 
  private:
-  DeviceGates& gates_;
-  ClockNapper clock_;
+  StreamSync& sync_;
+  ClockWaiter clock_;
 };
 
-class DeviceGates::Batch {
+class StreamSync::Batch {
  public:
-  Batch(const DeviceGates& gates, std::uint64_t epoch)
-      : gates_(gates), epoch_(static_cast<std::uint32_t>(epoch)) {}
+  Batch(const StreamSync& barriers, std::uint64_t epoch)
+      : sync_(barriers), epoch_(static_cast<std::uint32_t>(epoch)) {}
   void write(Word word, int rank) { words_.write(address(word, rank), epoch_); }
   void wait(Word word, int rank) {
     words_.wait(address(word, rank), epoch_, CU_STREAM_WAIT_VALUE_GEQ);
@@ -45,16 +45,16 @@ class DeviceGates::Batch {
 
  private:
   CUdeviceptr address(Word word, int rank) const noexcept {
-    return reinterpret_cast<CUdeviceptr>(gates_.on_device(&(gates_.board_.gate(rank).*word)));
+    return reinterpret_cast<CUdeviceptr>(sync_.on_device(&(sync_.board_.barrier(rank).*word)));
   }
 
-  static_assert(gpu::kMaxBuffers + 2 <= gpu::StreamWords::kMost);
-  const DeviceGates& gates_;
+  static_assert(gpu::kMaxBuffers + 2 <= gpu::StreamWords::kMaxOperations);
+  const StreamSync& sync_;
   const std::uint32_t epoch_;
   gpu::StreamWords words_;
 };
 
-Status DeviceGates::prepare() {
+Status StreamSync::prepare() {
   const std::span<std::byte> words = board_.words();
   WHORL_CUDA_TRY(cuCtxGetCurrent(&context_));
   WHORL_TRY(probe_.prepare());
@@ -65,7 +65,7 @@ Status DeviceGates::prepare() {
   return {};
 }
 
-DeviceGates::~DeviceGates() {
+StreamSync::~StreamSync() {
   if (thread_.joinable()) {
     {
       const std::lock_guard lock(mutex_);
@@ -79,33 +79,37 @@ DeviceGates::~DeviceGates() {
   static_cast<void>(gpu::driver()->cuMemHostUnregister(board_.words().data()));
 }
 
-bool DeviceGates::has_come(Word word, int rank, std::uint64_t epoch) const noexcept {
-  // Pairs with the write of a stream, or of a host that opens the gates.
-  const std::uint32_t now = (board_.gate(rank).*word).load(std::memory_order_acquire);
+bool StreamSync::has_come(Word word, int rank, std::uint64_t epoch) const noexcept {
+  // Pairs with the write of a stream, or of a host in open().
+  const std::uint32_t now = (board_.barrier(rank).*word).load(std::memory_order_acquire);
   return static_cast<std::int32_t>(now - static_cast<std::uint32_t>(epoch)) >= 0;
 }
 
-bool DeviceGates::all_have_come(Word word, std::uint64_t epoch) const noexcept {
+bool StreamSync::all_have_come(Word word, std::uint64_t epoch) const noexcept {
   for (int rank = 0; rank < board_.nranks(); ++rank) {
     if (!has_come(word, rank, epoch)) return false;
   }
   return true;
 }
 
-std::uint64_t DeviceGates::passed() const noexcept {
-  const std::uint32_t now = board_.gate(rank_).passed.load(std::memory_order_acquire);
+std::uint64_t StreamSync::passed() const noexcept {
+  const std::uint32_t now = board_.barrier(rank_).passed.load(std::memory_order_acquire);
   return queued_ - (static_cast<std::uint32_t>(queued_) - now);
 }
 
-void DeviceGates::flush() const noexcept {
-  ClockNapper clock; // the thread that watches sees to it that this ends
+void StreamSync::flush() const noexcept {
+  ClockWaiter clock; // the watching thread makes this end
   static_cast<void>(
       wait_until([this] { return passed() == queued_ ? Progress::kDone : Progress::kIdle; },
-                 kPatient, *watch_.verdict, clock));
+                 kNoTimeout, *watch_.comm_error, clock));
 }
 
-Status DeviceGates::pass(const Operation& operation, const std::function<Status()>& share) {
-  WHORL_TRY(enter(operation));
+Status StreamSync::pass(const Operation& operation, const std::function<Status()>& share) {
+  if (Status status = enter(operation); !status.ok()) { // others may wait for "ready" already
+    watch_.fail(status);
+    cancel();
+    return status;
+  }
   Status status = share();
   if (!status.ok()) {
     watch_.fail(status);
@@ -115,44 +119,46 @@ Status DeviceGates::pass(const Operation& operation, const std::function<Status(
   return status;
 }
 
-Status DeviceGates::enter(const Operation& operation) {
+Status StreamSync::enter(const Operation& operation) {
   if (!thread_.joinable()) {
-    auto thread = start_thread("whorl-gates", [this] { watch_all(); });
+    auto thread = start_thread("whorl-barriers", [this] { watch_all(); });
     if (!thread.ok()) return thread.status();
     thread_ = *std::move(thread);
   }
   if (queued_ > 0 && last_stream_ != operation.stream_id) { // words are written in order
     Batch previous(*this, queued_);
-    previous.wait(&Gate::passed, rank_);
+    previous.wait(&StreamBarrier::passed, rank_);
     WHORL_TRY(previous.queue(operation.stream));
   }
   Batch batch(*this, next());
-  batch.write(&Gate::ready, rank_);
+  batch.write(&StreamBarrier::ready, rank_);
   if (rank_ < operation.workers || operation.workers == 0) {
     for (int rank = 0; rank < board_.nranks(); ++rank) {
-      if (rank != rank_) batch.wait(&Gate::ready, rank);
+      if (rank != rank_) batch.wait(&StreamBarrier::ready, rank);
     }
   }
   return batch.queue(operation.stream);
 }
 
-Status DeviceGates::leave(const Operation& operation) {
+Status StreamSync::leave(const Operation& operation) {
   Batch batch(*this, next());
-  batch.write(&Gate::done, rank_); // also without a share: words must not be 2³¹ epochs behind
+  batch.write(&StreamBarrier::done,
+              rank_); // also without a share: words must not be 2³¹ epochs behind
   for (int rank = 0; !operation.apart && rank < operation.workers; ++rank) {
-    if (rank != rank_) batch.wait(&Gate::done, rank);
+    if (rank != rank_) batch.wait(&StreamBarrier::done, rank);
   }
-  batch.write(&Gate::passed, rank_);
+  batch.write(&StreamBarrier::passed, rank_);
   if (Status status = batch.queue(operation.stream); !status.ok()) {
     watch_.fail(status);
     cancel();
-    open(next()); // what enter() has queued
+    open(next()); // for the waits that enter() has queued
     return status;
   }
   ++queued_;
   last_stream_ = operation.stream_id;
   // Pairs with the load of open_until_passed().
-  board_.gate(rank_).queued.store(static_cast<std::uint32_t>(queued_), std::memory_order_seq_cst);
+  board_.barrier(rank_).queued.store(static_cast<std::uint32_t>(queued_),
+                                     std::memory_order_seq_cst);
   {
     const std::lock_guard lock(mutex_);
     watched_.push_back(
@@ -162,11 +168,11 @@ Status DeviceGates::leave(const Operation& operation) {
   return {};
 }
 
-void DeviceGates::watch_all() {
+void StreamSync::watch_all() {
   while (true) {
     std::optional<Watched> operation;
     Event::Waiter waiter(event_);
-    const Verdict nobody;
+    const CommError never_set;
     bool stopped = false;
     static_cast<void>(wait_until(
         [&] {
@@ -179,47 +185,52 @@ void DeviceGates::watch_all() {
           watched_.pop_front();
           return Progress::kDone;
         },
-        {.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0, .nap_ns = 1'000'000'000}, nobody,
+        {.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0, .block_ns = 1'000'000'000}, never_set,
         waiter));
     if (stopped) return;
     watch(*operation);
   }
 }
 
-void DeviceGates::watch(const Watched& operation) {
-  WatchNapper napper(*this);
+void StreamSync::watch(const Watched& operation) {
+  WatchWaiter waiter(*this);
   const auto wait = [&](auto&& over, std::uint64_t timeout_ns) {
-    WaitPolicy policy = kPatient;
+    WaitPolicy policy = kNoTimeout;
     policy.timeout_ns = timeout_ns;
     return wait_until([&] { return over() ? Progress::kDone : Progress::kIdle; }, policy,
-                      *watch_.verdict, napper);
+                      *watch_.comm_error, waiter);
   };
   const auto own = [&](Word word) { return has_come(word, rank_, operation.epoch); };
-  // What is queued before it may take any time; from then on it depends on the peers.
-  WaitResult result = wait([&] { return own(&Gate::ready); }, kPatient.timeout_ns);
+  // Work queued before the operation may take any time; from then on the operation depends on the
+  // peers.
+  WaitResult result = wait([&] { return own(&StreamBarrier::ready); }, kNoTimeout.timeout_ns);
   if (result == WaitResult::kReady && operation.apart) {
-    result =
-        wait([&] { return all_have_come(&Gate::ready, operation.epoch); }, operation.timeout_ns);
-    // Kernels have a limit of their own. Those of others may still write to this rank's memory.
+    result = wait([&] { return all_have_come(&StreamBarrier::ready, operation.epoch); },
+                  operation.timeout_ns);
+    // Kernels have a timeout of their own, and kernels of other ranks may still write to this
+    // rank's memory.
     if (result == WaitResult::kReady) {
-      result =
-          wait([&] { return own(&Gate::passed) && all_have_come(&Gate::done, operation.epoch); },
-               kPatient.timeout_ns);
+      result = wait(
+          [&] {
+            return own(&StreamBarrier::passed) &&
+                   all_have_come(&StreamBarrier::done, operation.epoch);
+          },
+          kNoTimeout.timeout_ns);
     }
   } else if (result == WaitResult::kReady) {
-    result = wait([&] { return own(&Gate::passed); }, operation.timeout_ns);
+    result = wait([&] { return own(&StreamBarrier::passed); }, operation.timeout_ns);
   }
   if (result == WaitResult::kReady) {
     if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return;
-    // A kernel may have given up, and who has failed has opened the gates for all: kernels of
-    // others may be at work yet.
+    // A kernel may have given up, and a rank that has failed has opened the barriers for all:
+    // kernels of others may still be running.
     watch_.look_at_peers();
   }
   if (result == WaitResult::kTimedOut) watch_.fail(too_late(operation));
   open_until_passed(operation.epoch);
 }
 
-void DeviceGates::look_at_device() {
+void StreamSync::look_at_device() {
   if (lost_.load(std::memory_order_relaxed)) return;
   const Status fault = probe_.look();
   if (fault.ok()) return;
@@ -227,61 +238,63 @@ void DeviceGates::look_at_device() {
   watch_.fail(fault.with_context(names_[static_cast<std::size_t>(rank_)]));
 }
 
-/// Beyond what anybody has queued.
-void DeviceGates::open(std::uint64_t epoch) noexcept {
+/// Writes words beyond all epochs that any rank has queued.
+void StreamSync::open(std::uint64_t epoch) noexcept {
   constexpr std::uint32_t kFar = 1U << 30;
   for (int rank = 0; rank < board_.nranks(); ++rank) {
-    Gate& gate = board_.gate(rank);
-    gate.ready.store(static_cast<std::uint32_t>(epoch) + kFar, std::memory_order_release);
-    gate.done.store(static_cast<std::uint32_t>(epoch) + kFar, std::memory_order_release);
+    StreamBarrier& barrier = board_.barrier(rank);
+    barrier.ready.store(static_cast<std::uint32_t>(epoch) + kFar, std::memory_order_release);
+    barrier.done.store(static_cast<std::uint32_t>(epoch) + kFar, std::memory_order_release);
   }
   if (!lost_.load(std::memory_order_relaxed)) return;
-  // The kernels of this rank use nobody's memory any more, which the others wait for.
-  Gate& own = board_.gate(rank_);
+  // The other ranks wait for "passed", and no kernel of this rank accesses their memory any more.
+  StreamBarrier& own = board_.barrier(rank_);
   own.passed.store(own.queued.load(std::memory_order_seq_cst), std::memory_order_release);
 }
 
-/// Lets all streams go on. Words of ranks that are alive are written by their streams as well, with
-/// smaller values, but each only once for an operation that is queued; so this comes to an end.
-void DeviceGates::open_until_passed(std::uint64_t epoch) noexcept {
-  constexpr std::uint64_t kPatienceNs = 200'000'000;
+/// Opens the barriers until this rank's streams have passed `epoch`. Streams of other ranks may
+/// overwrite the words with smaller values, but only once for each operation that is queued, so
+/// this ends.
+void StreamSync::open_until_passed(std::uint64_t epoch) noexcept {
+  constexpr std::uint64_t kKernelTimeoutNs = 200'000'000;
   cancel();
-  const Verdict nobody;
-  WatchNapper napper(*this);
+  const CommError never_set;
+  WatchWaiter waiter(*this);
   static_cast<void>(wait_until(
       [&] {
         open(epoch);
         const bool over =
-            lost_.load(std::memory_order_relaxed) || has_come(&Gate::passed, rank_, epoch);
+            lost_.load(std::memory_order_relaxed) || has_come(&StreamBarrier::passed, rank_, epoch);
         return over ? Progress::kDone : Progress::kIdle;
       },
-      kPatient, nobody, napper));
-  // A kernel of another rank that had begun may still use this rank's memory. A rank that is dead
-  // does not pass.
-  WaitPolicy policy = kPatient;
-  policy.timeout_ns = kPatienceNs;
+      kNoTimeout, never_set, waiter));
+  // A kernel of another rank that had begun may still use this rank's memory. The wait has a limit,
+  // because a dead rank does not pass.
+  WaitPolicy policy = kNoTimeout;
+  policy.timeout_ns = kKernelTimeoutNs;
   static_cast<void>(wait_until(
       [&] {
         open(epoch);
         for (int rank = 0; rank < board_.nranks(); ++rank) {
-          const std::uint32_t queued = board_.gate(rank).queued.load(std::memory_order_seq_cst);
+          const std::uint32_t queued = board_.barrier(rank).queued.load(std::memory_order_seq_cst);
           const auto ahead = static_cast<std::int32_t>(queued - static_cast<std::uint32_t>(epoch));
-          if (!has_come(&Gate::passed, rank, ahead >= 0 ? epoch : queued)) return Progress::kIdle;
+          if (!has_come(&StreamBarrier::passed, rank, ahead >= 0 ? epoch : queued))
+            return Progress::kIdle;
         }
         return Progress::kDone;
       },
-      policy, nobody, napper));
+      policy, never_set, waiter));
 }
 
-Status DeviceGates::too_late(const Watched& operation) const {
+Status StreamSync::too_late(const Watched& operation) const {
   std::string names;
   const auto add = [&](Word word, int rank) {
     if (rank == rank_ || has_come(word, rank, operation.epoch)) return;
     names += (names.empty() ? "" : ", ") + names_[static_cast<std::size_t>(rank)];
   };
-  for (int rank = 0; rank < board_.nranks(); ++rank) add(&Gate::ready, rank);
+  for (int rank = 0; rank < board_.nranks(); ++rank) add(&StreamBarrier::ready, rank);
   const bool all_ready = names.empty();
-  for (int rank = 0; all_ready && rank < operation.workers; ++rank) add(&Gate::done, rank);
+  for (int rank = 0; all_ready && rank < operation.workers; ++rank) add(&StreamBarrier::done, rank);
   return Status::error(
       Code::kRemoteError,
       fmt::format("no progress for {:.1f} s. {} in {}: waiting for {} to {}",

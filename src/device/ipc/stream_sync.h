@@ -11,89 +11,94 @@
 #include <thread>
 #include <vector>
 
+#include "base/comm_error.h"
 #include "base/event.h"
 #include "base/status.h"
-#include "base/verdict.h"
 #include "device/common/group.h"
 #include "device/ipc/shared_state.h"
 #include "gpu/fault.h"
 
 namespace whorl {
 
-/// Keeps the streams of the ranks of a communicator in step, which may be in different processes.
-/// Streams write and wait for words in shared memory by themselves (Gate), no kernel spins and no
-/// host takes part:
+/// Barriers between the streams of the ranks of a communicator, which may be in different
+/// processes. The streams themselves write and wait for words in shared memory (StreamBarrier); no
+/// kernel spins and no host takes part:
 ///
 ///     rank 0 ── ready₀=e ─ wait ready₁≥e ─▶ kernel ─ done₀=e ─ wait done₁≥e ─ passed₀=e ──▶
 ///     rank 1 ── ready₁=e ─ wait ready₀≥e ─▶ kernel ─ done₁=e ─ wait done₀≥e ─ passed₁=e ──▶
 ///
-/// A rank without a share of the work waits for "done" alone, and nobody waits for it where each
-/// rank's share gives its own results. Epochs only grow and each word is
-/// written in the order of its rank's operations, so streams may be any number of operations ahead.
+/// A rank without a share of the work waits for "done" alone; where each rank's share gives its own
+/// results (`apart`), no rank waits for "done". Epochs only grow and each word is written in the
+/// order of its rank's operations, so streams may be any number of operations ahead.
 ///
-/// A thread watches what is queued. When the communicator fails, it cancels all kernels that have
-/// not begun and writes the words itself, until its rank's streams have passed. Where the device is
-/// lost, by a fault of one of the program's own kernels, say, the communicator fails: streams do
-/// not pass there, so nobody waits for them any more.
+/// A thread watches the queued operations. When the communicator fails, the thread cancels all
+/// kernels that have not begun and writes the words itself, until its rank's streams have passed.
+/// If the device is lost, for instance by a fault of one of the program's own kernels, the
+/// communicator fails; streams there never pass, so no rank waits for them any more.
 ///
-/// Calls by one thread at a time.
-class DeviceGates {
+/// Used by one thread at a time.
+class StreamSync {
  public:
-  /// Goes on where the rank's words are. `names` of the ranks, for errors; `watch` outlives this.
-  DeviceGates(const DeviceBoard& board, int rank, std::vector<std::string> names,
-              const DeviceWatch& watch)
+  /// Continues at the epoch of the rank's words. `names` are those of the ranks, for errors;
+  /// `watch` outlives this object.
+  StreamSync(const SharedState& board, int rank, std::vector<std::string> names,
+             const DeviceWatch& watch)
       : board_(board),
         rank_(rank),
         names_(std::move(names)),
         watch_(watch),
-        queued_(board_.gate(rank).queued.load(std::memory_order_relaxed)) {}
-  /// Waits until this rank's streams have passed all operations and no other rank touches this
-  /// rank's memory in one; that ends, with the communicator's timeout if need be, and at once where
-  /// the device is lost.
-  ~DeviceGates();
-  DeviceGates(const DeviceGates&) = delete;
-  DeviceGates& operator=(const DeviceGates&) = delete;
+        queued_(board_.barrier(rank).queued.load(std::memory_order_relaxed)) {}
+  /// Waits until this rank's streams have passed all operations and no other rank accesses this
+  /// rank's memory in one. The watching thread ends the wait by the communicator's timeout if need
+  /// be, and at once if the device is lost.
+  ~StreamSync();
+  StreamSync(const StreamSync&) = delete;
+  StreamSync& operator=(const StreamSync&) = delete;
 
-  /// Makes the device see the words. Once before all others; its context is current in all calls.
+  /// Registers the words with the device. To be called once, before all others; the device's
+  /// context is current in all calls.
   Status prepare();
   bool prepared() const noexcept { return registered_; }
 
-  /// One operation of this rank. The first `workers` ranks have shares.
+  /// Operation of this rank. The first `workers` ranks have shares.
   struct Operation {
     CUstream stream = nullptr;
-    const void* stream_id = nullptr; ///< never that of another stream
+    std::uint64_t stream_id = 0; ///< id of the stream, never reused
     int workers = 0;
-    /// Each rank's share gives its own results: its stream does not wait for the shares of others.
-    /// Shares wait for each other by themselves, and have a limit for that.
+    /// True if each rank's share gives its own results, so that its stream does not wait for the
+    /// shares of others. Such shares wait for each other by themselves, with a timeout of their
+    /// own.
     bool apart = false;
     std::uint64_t timeout_ns = 0;
-    Fingerprint call; ///< for errors
+    Fingerprint call; ///< call, for errors
   };
-  /// Queues this rank's share, which `share` puts into the stream, between what has to come before
-  /// and after it. An error ends the communicator, before the streams of others pass.
+  /// Queues the barrier before this rank's share, the share itself by `share`, and the barrier
+  /// after it. An error ends the communicator; that of a share does so before the streams of others
+  /// pass.
   Status pass(const Operation& operation, const std::function<Status()>& share);
 
   /// Waits until this rank's streams have passed all operations, or the communicator has failed.
   void flush() const noexcept;
 
-  /// The number of the next operation, and of the last that has been passed.
+  /// Returns the number of the next operation.
   std::uint64_t next() const noexcept { return queued_ + 1; }
+  /// Returns the number of the last operation that this rank's streams have passed.
   std::uint64_t passed() const noexcept;
   const std::uint32_t* cancelled() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(on_device(&board_.cancelled()));
   }
-  /// Where the device has something that lies among the board's words().
+  /// Returns the address on the device of a word among the board's words().
   template <class T>
   T* on_device(T* word) const noexcept {
     const auto at = reinterpret_cast<const std::byte*>(word) - board_.words().data();
     return reinterpret_cast<T*>(words_ + static_cast<CUdeviceptr>(at));
   }
-  /// Keeps kernels of all ranks from beginning. After DeviceWatch::fail(): whose stream goes on
-  /// because of it finds the error.
+  /// Keeps kernels of all ranks from beginning. To be called after DeviceWatch::fail(), so that a
+  /// rank whose stream goes on because of it finds the error.
   void cancel() noexcept { board_.cancelled().store(1, std::memory_order_seq_cst); }
 
  private:
-  using Word = std::atomic<std::uint32_t> DeviceBoard::Gate::*;
+  using Word = std::atomic<std::uint32_t> SharedState::StreamBarrier::*;
   struct Watched {
     std::uint64_t epoch;
     std::uint64_t timeout_ns;
@@ -104,8 +109,8 @@ class DeviceGates {
 
   /// Operations of a stream on words, in order.
   class Batch;
-  /// Looks after the device and the peers while the thread waits.
-  class WatchNapper;
+  /// Waiter of the thread, which checks the device and the peers.
+  class WatchWaiter;
   Status enter(const Operation& operation);
   Status leave(const Operation& operation);
   bool has_come(Word word, int rank, std::uint64_t epoch) const noexcept;
@@ -114,22 +119,22 @@ class DeviceGates {
   void watch(const Watched& operation);
   void open(std::uint64_t epoch) noexcept;
   void open_until_passed(std::uint64_t epoch) noexcept;
-  void look_at_device(); ///< by the thread that watches
+  void look_at_device(); ///< checks whether the device is lost; called by the watching thread
   Status too_late(const Watched& operation) const;
 
-  DeviceBoard board_;
+  SharedState board_;
   const int rank_;
   const std::vector<std::string> names_;
   const DeviceWatch& watch_;
   gpu::FaultProbe probe_;
-  std::atomic<bool> lost_{false}; ///< the device: nothing that is queued is done any more
+  std::atomic<bool> lost_{false}; ///< true: the device is lost and does no queued work any more
   bool registered_ = false;
   CUcontext context_ = nullptr;
-  CUdeviceptr words_ = 0; ///< on the device
+  CUdeviceptr words_ = 0; ///< address of the words on the device
   std::uint64_t queued_;
-  const void* last_stream_ = nullptr;
+  std::uint64_t last_stream_ = 0; ///< id of the stream of the last operation
 
-  std::thread thread_; ///< from the first operation on
+  std::thread thread_; ///< watching thread, started by the first operation
   std::mutex mutex_;
   std::deque<Watched> watched_;
   bool stop_ = false;

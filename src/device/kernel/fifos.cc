@@ -36,23 +36,23 @@ Status enable_access(CUcontext from, CUcontext to) {
   return gpu::check(result, fmt::format("peer access from device {} to device {}", own, other));
 }
 
-struct DeviceRegions::Words {
+struct DeviceFifos::Words {
   alignas(128) std::uint32_t stop = 0;
   alignas(128) gpu::Report reports[gpu::kMaxRanks]{};
 };
 
-Result<std::unique_ptr<DeviceRegions>> DeviceRegions::make(std::span<const CUcontext> contexts,
-                                                           const gpu::FifoLayout& layout,
-                                                           std::size_t scratch_bytes,
-                                                           std::size_t granularity) {
-  auto regions = std::make_unique<DeviceRegions>();
+Result<std::unique_ptr<DeviceFifos>> DeviceFifos::make(std::span<const CUcontext> contexts,
+                                                       const gpu::FifoLayout& layout,
+                                                       std::size_t scratch_bytes,
+                                                       std::size_t granularity) {
+  auto regions = std::make_unique<DeviceFifos>();
   regions->layout_ = layout;
   WHORL_TRY(regions->set_up(contexts, scratch_bytes, granularity));
   return regions;
 }
 
-Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t scratch_bytes,
-                             std::size_t granularity) {
+Status DeviceFifos::set_up(std::span<const CUcontext> contexts, std::size_t scratch_bytes,
+                           std::size_t granularity) {
   contexts_.assign(contexts.begin(), contexts.end());
   for (std::size_t rank = 0; rank < contexts.size(); ++rank) {
     auto device = std::find_if(devices_.begin(), devices_.end(),
@@ -84,7 +84,7 @@ Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t sc
     device.kernels = *kernels;
   }
   WHORL_TRY(reach_each_other());
-  regions_.resize(contexts.size());
+  fifos_.resize(contexts.size());
   scratch_.resize(contexts.size());
   scratch_bytes_ = scratch_bytes;
   for (const Device& device : devices_) {
@@ -94,15 +94,15 @@ Status DeviceRegions::set_up(std::span<const CUcontext> contexts, std::size_t sc
       if (!region.ok()) return region.status();
       const auto scratch = allocate(device, std::max<std::size_t>(scratch_bytes, 1), 0);
       if (!scratch.ok()) return scratch.status();
-      regions_[rank] = *region;
+      fifos_[rank] = *region;
       scratch_[rank] = *scratch;
     }
   }
   return {};
 }
 
-/// Each device writes to the regions of all others.
-Status DeviceRegions::reach_each_other() {
+/// Enables each device to write to the regions of all others.
+Status DeviceFifos::reach_each_other() {
   for (const Device& from : devices_) {
     for (const Device& to : devices_) {
       if (from.context != to.context) WHORL_TRY(enable_access(from.context, to.context));
@@ -111,8 +111,8 @@ Status DeviceRegions::reach_each_other() {
   return {};
 }
 
-Result<std::byte*> DeviceRegions::allocate(const Device& device, std::size_t bytes,
-                                           std::size_t zeros) {
+Result<std::byte*> DeviceFifos::allocate(const Device& device, std::size_t bytes,
+                                         std::size_t zeros) {
   const gpu::ContextGuard guard(device.context);
   CUdeviceptr address = 0;
   WHORL_TRY(gpu::check(driver()->cuMemAlloc(&address, bytes),
@@ -125,8 +125,8 @@ Result<std::byte*> DeviceRegions::allocate(const Device& device, std::size_t byt
   return reinterpret_cast<std::byte*>(address);
 }
 
-Result<const std::byte*> DeviceRegions::upload(const Device& device,
-                                               std::span<const std::byte> bytes) {
+Result<const std::byte*> DeviceFifos::upload(const Device& device,
+                                             std::span<const std::byte> bytes) {
   const auto memory = allocate(device, bytes.size(), 0);
   if (!memory.ok()) return memory.status();
   const gpu::ContextGuard guard(device.context);
@@ -137,7 +137,7 @@ Result<const std::byte*> DeviceRegions::upload(const Device& device,
   return static_cast<const std::byte*>(*memory);
 }
 
-DeviceRegions::~DeviceRegions() {
+DeviceFifos::~DeviceFifos() {
   for (const Device& device : devices_) {
     if (device.order != nullptr) device.order->wait();
     const gpu::ContextGuard guard(device.context);
@@ -152,15 +152,15 @@ DeviceRegions::~DeviceRegions() {
   words_memory_.reset();
 }
 
-bool DeviceRegions::made_for(std::span<const CUcontext> contexts) const noexcept {
+bool DeviceFifos::made_for(std::span<const CUcontext> contexts) const noexcept {
   return std::equal(contexts.begin(), contexts.end(), contexts_.begin(), contexts_.end());
 }
 
-void DeviceRegions::stop() noexcept {
-  std::atomic_ref(words_->stop).store(1, std::memory_order_release); // the kernels look at it
+void DeviceFifos::stop() noexcept {
+  std::atomic_ref(words_->stop).store(1, std::memory_order_release); // the kernels read it
 }
 
-gpu::Report DeviceRegions::report(std::size_t rank) const noexcept {
+gpu::Report DeviceFifos::report(std::size_t rank) const noexcept {
   return read_report(words_->reports[rank]);
 }
 

@@ -15,53 +15,54 @@
 
 namespace whorl {
 
-/// Lets kernels in one context of this process reach memory of another one. An error, a sentence,
-/// if their devices cannot.
+/// Enables kernels in context `from` to access memory of context `to`, both of this process.
+/// Returns an error if their devices cannot.
 Status enable_access(CUcontext from, CUcontext to);
 
-/// The memory that ranks of one process exchange messages through on their devices: a region for
-/// each rank (gpu/fifo_layout.h), its scratch, and a few words in host memory by which kernels are
-/// stopped and say why they gave up. All of it is allocated when this is made, because to allocate
-/// synchronises.
-class DeviceRegions {
+/// Memory through which ranks of one process exchange messages on their devices: a region for each
+/// rank (gpu/fifo_layout.h), its scratch, and words in host memory by which kernels are stopped and
+/// report errors. make() allocates all of it, because allocating synchronises.
+class DeviceFifos {
  public:
-  /// One device of the communicator.
+  /// Device of the communicator.
   struct Device {
     CUcontext context = nullptr;
     CUdevice device = 0;
     std::vector<std::size_t> ranks;
     const gpu::Interpreters* kernels = nullptr;
-    std::uint32_t* stop = nullptr; ///< as the device reaches it
+    std::uint32_t* stop = nullptr; ///< word that stops kernels, by its address on the device
     gpu::Report* reports = nullptr;
     std::unique_ptr<LaunchOrder> order;
-    CUstream copies = nullptr; ///< for set-up
+    CUstream copies = nullptr; ///< stream for set-up
   };
 
-  /// `contexts` are those of the ranks. Regions take whole multiples of `granularity`. An error, a
-  /// sentence, if a device does not reach another one or has no room. May synchronise.
-  static Result<std::unique_ptr<DeviceRegions>> make(std::span<const CUcontext> contexts,
-                                                     const gpu::FifoLayout& layout,
-                                                     std::size_t scratch_bytes,
-                                                     std::size_t granularity = 1);
-  DeviceRegions() = default;
-  DeviceRegions(const DeviceRegions&) = delete;
-  DeviceRegions& operator=(const DeviceRegions&) = delete;
-  /// Waits for the last launches, also of graphs.
-  ~DeviceRegions();
+  /// Allocates for ranks in `contexts`. Sizes of regions are multiples of `granularity`. Returns an
+  /// error if a device does not reach another one or has no room. May synchronise.
+  static Result<std::unique_ptr<DeviceFifos>> make(std::span<const CUcontext> contexts,
+                                                   const gpu::FifoLayout& layout,
+                                                   std::size_t scratch_bytes,
+                                                   std::size_t granularity = 1);
+  DeviceFifos() = default;
+  DeviceFifos(const DeviceFifos&) = delete;
+  DeviceFifos& operator=(const DeviceFifos&) = delete;
+  /// Waits for the last launches, also those of graphs.
+  ~DeviceFifos();
 
   std::span<const Device> devices() const noexcept { return devices_; }
   const gpu::FifoLayout& layout() const noexcept { return layout_; }
-  std::byte* region(std::size_t rank) const noexcept { return regions_[rank]; }
+  std::byte* region(std::size_t rank) const noexcept { return fifos_[rank]; }
   std::byte* scratch(std::size_t rank) const noexcept { return scratch_[rank]; }
-  std::size_t scratch_bytes() const noexcept { return scratch_bytes_; } ///< of each rank
+  /// Returns the bytes of scratch memory per rank.
+  std::size_t scratch_bytes() const noexcept { return scratch_bytes_; }
   bool made_for(std::span<const CUcontext> contexts) const noexcept;
 
-  /// A copy of host memory in that of a device, which lives as long as this. May synchronise.
+  /// Copies host memory to newly allocated memory of a device, which is freed with this object. May
+  /// synchronise.
   Result<const std::byte*> upload(const Device& device, std::span<const std::byte> bytes);
 
-  /// Lets all kernels leave that wait, now and later. Any thread.
+  /// Makes all kernels that wait give up, now and later. Any thread.
   void stop() noexcept;
-  /// What a rank has reported; state is 0 if nothing. Any thread.
+  /// Returns the report of a rank's kernel; state is 0 if there is none. Any thread.
   gpu::Report report(std::size_t rank) const noexcept;
 
  private:
@@ -76,9 +77,9 @@ class DeviceRegions {
     CUdeviceptr address;
   };
   gpu::FifoLayout layout_;
-  std::vector<CUcontext> contexts_; ///< by rank
+  std::vector<CUcontext> contexts_; ///< contexts by rank
   std::vector<Device> devices_;
-  std::vector<std::byte*> regions_, scratch_; ///< by rank
+  std::vector<std::byte*> fifos_, scratch_; ///< addresses by rank
   std::size_t scratch_bytes_ = 0;
   std::vector<Allocation> allocations_;
   std::unique_ptr<StagingMemory> words_memory_;

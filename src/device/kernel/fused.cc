@@ -9,7 +9,7 @@
 namespace whorl {
 namespace {
 
-/// Collects segments; begins another launch when one is full.
+/// Builder of launches: collects segments and begins another launch when one is full.
 class Builder {
  public:
   Builder(std::span<const Request> requests, Slice slice)
@@ -22,12 +22,12 @@ class Builder {
     if (requests[0].op == ReduceOp::kAvg) empty_.divisor = static_cast<int>(requests.size());
   }
 
-  /// Ranks [first, first + n).
+  /// Range [first, first + n) of ranks.
   struct Ranks {
     std::size_t first, n;
   };
-  /// The combination of block `from_block` of some ranks' inputs becomes block `to_block` of some
-  /// ranks' outputs.
+  /// Adds a segment: the combination of block `from_block` of the inputs of `from` becomes block
+  /// `to_block` of the outputs of `to`.
   void add(Ranks from, std::size_t from_block, Ranks to, std::size_t to_block) {
     if (works_.empty() || works_.back().n_segments == gpu::kMaxSegments) works_.push_back(empty_);
     gpu::Work& work = works_.back();
@@ -51,9 +51,9 @@ class Builder {
 } // namespace
 
 Slice slice_of(const Request& request, std::size_t index, std::size_t of) noexcept {
-  // Below this much of each rank, starting a kernel takes longer than what it does.
-  constexpr std::size_t kLeastBytes = 64 * 1024;
-  const std::size_t least = kLeastBytes / size_of(request.type);
+  // Below this size of a rank's part, starting a kernel takes longer than its work.
+  constexpr std::size_t kMinBytes = 64 * 1024;
+  const std::size_t least = kMinBytes / size_of(request.type);
   const std::size_t part = std::max(round_up((request.count + of - 1) / of, least / 16), least);
   const std::size_t begin = std::min(index * part, request.count);
   return {begin, std::min(part, request.count - begin)};

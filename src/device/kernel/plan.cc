@@ -16,9 +16,9 @@
 namespace whorl {
 namespace {
 
-/// What messages cost between devices that reach each other's memory, for the cost model that
-/// chooses algorithms. A model, not measured: about what two flags over NVLink and two barriers of
-/// a block take, and a link of 200 GB/s in each direction.
+/// Returns the costs of messages between devices that reach each other's memory, for the cost model
+/// that chooses algorithms. The costs are not measured: about two flags over NVLink and two
+/// barriers of a block, and a link of 200 GB/s in each direction.
 LinkCosts device_costs(std::size_t message_bytes, std::size_t slots) {
   LinkCosts costs;
   costs.link = {.alpha_us = 3.0,
@@ -33,35 +33,35 @@ LinkCosts device_costs(std::size_t message_bytes, std::size_t slots) {
   return costs;
 }
 
-/// Memory of a rank's region. Channels are blocks of a rank that work side by side on parts of the
-/// vector: with fewer a link is not full, with more the program's kernels find no room. A block has
-/// 64 KiB of loads under way, of two operands, so a slot of 64 KiB takes it 1.5 µs, and as long for
-/// two barriers and a flag: 20 GB/s, and sixteen fill a link of 300. A model, not measured.
+/// Sizes of a rank's region. Channels are blocks of a rank that work in parallel on parts of the
+/// vector: fewer do not fill a link, more leave no room for the program's kernels. A block has 64
+/// KiB of loads in flight, of two operands, so a slot of 64 KiB takes 1.5 µs, and two barriers and
+/// a flag as long again: 20 GB/s, so that sixteen fill a link of 300 GB/s. Estimated, not measured.
 constexpr std::uint32_t kChannels = 16, kSlots = 4, kSlotBytes = 64 * 1024;
-constexpr std::size_t kRegionBytes = std::size_t{32} << 20, kLeastSlotBytes = 4096;
-/// A message smaller than this costs more in flags than in bytes, so that less is not shared out
+constexpr std::size_t kRegionBytes = std::size_t{32} << 20, kMinSlotBytes = 4096;
+/// Bytes below which a message costs more in flags than in data, so that smaller ones are not split
 /// among instances.
-constexpr std::size_t kLeastMessage = 8 * 1024;
+constexpr std::size_t kMinMessage = 8 * 1024;
 
 gpu::FifoLayout layout_for(const Membership& members) {
-  const auto least = [&](std::uint32_t RankCard::*what, std::uint32_t otherwise) {
+  const auto least = [&](std::uint32_t PeerInfo::*what, std::uint32_t otherwise) {
     std::uint32_t value = 0;
-    for (const RankCard& card : members.cards) {
-      if (card.*what != 0 && (value == 0 || card.*what < value)) value = card.*what;
+    for (const PeerInfo& info : members.peers) {
+      if (info.*what != 0 && (value == 0 || info.*what < value)) value = info.*what;
     }
     return value == 0 ? otherwise : value;
   };
   gpu::FifoLayout layout{.nranks = static_cast<std::uint32_t>(members.nranks),
                          .channels = kChannels,
-                         .slots = std::bit_ceil(std::max(least(&RankCard::slots, kSlots), 2U)),
-                         .slot_bytes = least(&RankCard::slot_bytes, kSlotBytes)};
+                         .slots = std::bit_ceil(std::max(least(&PeerInfo::slots, kSlots), 2U)),
+                         .slot_bytes = least(&PeerInfo::slot_bytes, kSlotBytes)};
   const std::size_t fifos = std::size_t{layout.nranks} * layout.channels;
-  const std::size_t most_slots = std::max<std::size_t>(kRegionBytes / (fifos * kLeastSlotBytes), 2);
+  const std::size_t max_slots = std::max<std::size_t>(kRegionBytes / (fifos * kMinSlotBytes), 2);
   layout.slots =
-      static_cast<std::uint32_t>(std::min<std::size_t>(layout.slots, std::bit_floor(most_slots)));
+      static_cast<std::uint32_t>(std::min<std::size_t>(layout.slots, std::bit_floor(max_slots)));
   const std::size_t fitting = kRegionBytes / (fifos * layout.slots);
   layout.slot_bytes = static_cast<std::uint32_t>(
-      std::min<std::size_t>(layout.slot_bytes, std::max(fitting, kLeastSlotBytes)));
+      std::min<std::size_t>(layout.slot_bytes, std::max(fitting, kMinSlotBytes)));
   layout.slot_bytes = static_cast<std::uint32_t>(round_up(layout.slot_bytes, std::size_t{128}));
   return layout;
 }
@@ -70,7 +70,7 @@ gpu::FifoLayout layout_for(const Membership& members) {
 
 DevicePlanner::DevicePlanner(const Membership& members, DeviceRules rules)
     : name_(members.name), layout_(layout_for(members)), rules_(std::move(rules)) {
-  // Instances share the channels; lanes of a schedule beside each other gain nothing.
+  // Instances use the channels; parallel lanes within a schedule would gain nothing.
   rules_.shape.channels = 1;
 }
 
@@ -80,12 +80,12 @@ Status DevicePlanner::prepare() {
       rules_.algorithms);
   if (!selector.ok()) return selector.status();
   selector_ = *selector;
-  scratch_bytes_ = most_scratch();
+  scratch_bytes_ = max_scratch();
   return {};
 }
 
-/// For any schedule with all instances.
-std::size_t DevicePlanner::most_scratch() const {
+/// Returns the bytes of scratch memory that suffice for any schedule with all instances.
+std::size_t DevicePlanner::max_scratch() const {
   std::size_t most = 0;
   for (const Algorithm& algorithm : all_algorithms()) {
     if (algorithm.collective == Collective::kSend || algorithm.collective == Collective::kRecv ||
@@ -123,8 +123,9 @@ std::size_t DevicePlanner::larger_side(const Request& request) const {
 
 bool DevicePlanner::moves(const Request& request) const { return larger_side(request) > 0; }
 
-/// An average of floating-point numbers is made of all inputs at once: partial sums of what is not
-/// scaled may leave the range of the type.
+/// Returns the algorithm for a request. An average of floating-point numbers needs one that
+/// combines all inputs at once, because partial sums of unscaled inputs may leave the range of the
+/// type.
 const Algorithm& DevicePlanner::algorithm_for(const Request& request) const {
   const Algorithm& picked = selector_.pick(request.collective, larger_side(request));
   if (request.op != ReduceOp::kAvg || !reduces(request.collective) || !is_float(request.type) ||
@@ -169,7 +170,7 @@ Result<DevicePlan*> DevicePlanner::plan(const Request& request, std::size_t devi
 
 bool DevicePlanner::set(gpu::Launch& launch, const DevicePlan& plan, const Request& request,
                         std::uint32_t blocks) {
-  // As many instances as there are FIFOs for and as fit on the fullest device.
+  // There are as many instances as have FIFOs and fit on the fullest device.
   const DeviceLanes lanes = device_lanes(plan.schedules);
   const std::uint32_t room = std::min(blocks, gpu::kMaxBlocksOfRank);
   const std::uint32_t most = std::min(layout_.channels / lanes.channels, room / lanes.lanes);
@@ -184,7 +185,7 @@ bool DevicePlanner::set(gpu::Launch& launch, const DevicePlan& plan, const Reque
                            (most * first.chunks_per_block);
   const std::size_t message = std::clamp<std::size_t>(
       round_up(part, std::size_t{128}) * first.message_chunks,
-      std::min<std::size_t>(kLeastMessage, layout_.slot_bytes), layout_.slot_bytes);
+      std::min<std::size_t>(kMinMessage, layout_.slot_bytes), layout_.slot_bytes);
   const auto map = ChunkMap::make(first, request.count, element, message);
   if (!map.ok()) return refuse(std::string(map.status().message()));
 
@@ -207,11 +208,11 @@ bool DevicePlanner::set(gpu::Launch& launch, const DevicePlan& plan, const Reque
 }
 
 bool DevicePlanner::refuse(const std::string& why) {
-  if (told_ != why && log_enabled(LogLevel::kInfo)) {
+  if (notified_ != why && log_enabled(LogLevel::kInfo)) {
     log(LogLevel::kInfo, fmt::format("{}: the host carries out operations between devices: {}",
                                      name_.empty() ? "a communicator" : name_, why));
   }
-  told_ = why;
+  notified_ = why;
   return false;
 }
 

@@ -18,55 +18,60 @@
 
 namespace whorl {
 
-/// A schedule that kernels interpret.
+/// Schedule that kernels interpret.
 struct DevicePlan {
-  std::vector<Schedule> schedules;           ///< by rank
-  std::vector<std::vector<std::byte>> bytes; ///< by rank, see device_program()
-  std::vector<const std::byte*> uploaded;    ///< by device; null: not, or not needed
+  std::vector<Schedule> schedules;           ///< schedules by rank
+  std::vector<std::vector<std::byte>> bytes; ///< programs by rank, see device_program()
+  std::vector<const std::byte*> uploaded;    ///< programs by device; null: not there, or not needed
   bool lanes_wait = false;
 };
 
-/// Chooses how kernels carry out a collective by interpreting a schedule (gpu/interpret.h): the
-/// algorithm, how many instances of it, how the vector is cut. Follows from the request and from
-/// what all ranks have alike, so those of several processes come to the same. One thread at a time.
+/// Planner of collectives that kernels carry out by interpreting a schedule (gpu/interpret.h):
+/// chooses the algorithm, the number of its instances and the chunks of the vector. The choice
+/// follows from the request and from settings that all ranks have alike, so ranks of several
+/// processes choose alike. Used by one thread at a time.
 class DevicePlanner {
  public:
   DevicePlanner(const Membership& members, DeviceRules rules);
 
-  /// Before all that follows. An error if WHORL_ALGO is wrong.
+  /// Sets up the selector; to be called before the functions below. Returns an error if WHORL_ALGO
+  /// is wrong.
   Status prepare();
   const gpu::FifoLayout& layout() const noexcept { return layout_; }
-  /// Scratch memory that a rank needs, whatever the request.
+  /// Returns the bytes of scratch memory that a rank needs for any request.
   std::size_t scratch_bytes() const noexcept { return scratch_bytes_; }
-  /// Equal on ranks that come to the same plans.
+  /// Returns a hash of the settings, equal on ranks that make the same plans.
   std::uint64_t fingerprint() const;
 
-  /// Whether there is anything to do.
+  /// Returns whether the request moves any data.
   bool moves(const Request& request) const;
-  /// `devices`: those that programs may be uploaded to.
+  /// Returns the plan of a request, made at its first use. `devices` is the number of devices to
+  /// which programs may be uploaded.
   Result<DevicePlan*> plan(const Request& request, std::size_t devices);
-  /// Sets all that the launches of an operation have alike, but for addresses and the timeout.
-  /// `blocks`: of each rank that every device has room for. False: that cannot be.
+  /// Sets the fields that the launches of an operation on all devices have in common, except
+  /// addresses and the timeout. `blocks` is the number of blocks of each rank for which every
+  /// device has room. Returns false if kernels cannot carry out the request.
   bool set(gpu::Launch& launch, const DevicePlan& plan, const Request& request,
            std::uint32_t blocks);
-  /// Logs why the host has to do it, unless that was the last reason as well. False.
+  /// Logs why the host has to carry out operations, unless it was the last reason as well. Returns
+  /// false.
   bool refuse(const std::string& why);
 
  private:
   std::size_t larger_side(const Request& request) const;
   const Algorithm& algorithm_for(const Request& request) const;
-  std::size_t most_scratch() const;
+  std::size_t max_scratch() const;
 
   const std::string name_;
   gpu::FifoLayout layout_;
   DeviceRules rules_;
-  Selector selector_;                                            ///< from prepare() on
-  std::size_t scratch_bytes_ = 0;                                ///< the same
-  std::string told_;                                             ///< in the log
-  std::map<std::pair<const Algorithm*, int>, DevicePlan> plans_; ///< by algorithm and root
+  Selector selector_;                                            ///< selector, set by prepare()
+  std::size_t scratch_bytes_ = 0;                                ///< bytes, set by prepare()
+  std::string notified_;                                         ///< last reason in the log
+  std::map<std::pair<const Algorithm*, int>, DevicePlan> plans_; ///< plans by algorithm and root
 };
 
-/// Puts the programs of a launch into it, if they fit.
+/// Copies programs into the parameters of a launch. Returns false if they do not fit.
 bool set_programs(gpu::Launch& launch, std::span<const std::byte> programs);
 
 } // namespace whorl

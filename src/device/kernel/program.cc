@@ -35,7 +35,7 @@ gpu::ProgramStep program_step(const Schedule& schedule, const Lane& lane, const 
   made.fan_out = static_cast<std::uint8_t>(step.fan_out());
   made.rx = step.rx;
   made.tx = step.tx;
-  // Where nothing of the rank's own is an operand, it would come behind all others.
+  // If the rank's own data is no operand, the position is behind all others.
   made.own_at = local ? 1 : made.fan_in;
   for (std::uint8_t i = 0; step.reads_src() && !local && i < made.fan_in; ++i) {
     const std::uint32_t peer = lane.peers[static_cast<std::size_t>(step.rx) + i];

@@ -11,19 +11,19 @@
 
 namespace whorl {
 
-/// A schedule as the interpreter of devices reads it: a gpu::Program and what follows it, a
-/// multiple of 8 bytes. At most gpu::kMaxRanks ranks. An error if it does not fit into the fields.
+/// Encodes a schedule for the interpreter on devices: a gpu::Program and its tables, a multiple of
+/// 8 bytes. Returns an error for more than gpu::kMaxRanks ranks, or if a field is too small.
 Result<std::vector<std::byte>> device_program(const Schedule& schedule);
 
-/// What the schedules of all ranks need of a launch.
+/// Resources of a launch that the schedules of all ranks need.
 struct DeviceLanes {
-  std::uint32_t lanes = 0;    ///< most of any rank
-  std::uint32_t channels = 0; ///< of one instance
+  std::uint32_t lanes = 0;    ///< largest number of lanes of any rank
+  std::uint32_t channels = 0; ///< number of channels of one instance
 };
 DeviceLanes device_lanes(std::span<const Schedule> schedules);
 
-/// Puts the vector into a launch, and how much scratch memory an instance of the schedules needs.
-/// `element_size`: 1 for launches that count bytes of a map in larger elements.
+/// Sets the vector of a launch, and the scratch memory that an instance of the schedules needs.
+/// `in_bytes` is for launches that count bytes where the map counts elements of `bytes_of_element`.
 void set_vector(gpu::Launch& launch, const ChunkMap& map, std::size_t bytes_of_element,
                 bool in_bytes, std::span<const Schedule> schedules);
 

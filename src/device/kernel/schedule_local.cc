@@ -15,16 +15,17 @@ namespace {
 
 using gpu::driver;
 
-/// Kernels of two communicators that each wait for other devices must come in the same order on
-/// all of them: a device that has no room for both would begin with one, another device with the
-/// other one. So each waits for the one before it, of whichever communicator of this process.
+/// Order of kernels of this process that wait for other devices. Kernels of two communicators must
+/// start in the same order on all devices: otherwise, where there is no room for both, one device
+/// would begin with one kernel and another device with the other. So each kernel waits for the
+/// kernel before it, of whichever communicator.
 struct Order {
   std::mutex mutex;
   struct Last {
     CUevent event = nullptr;
     const void* of = nullptr;
   };
-  std::map<std::uint64_t, Last> last; ///< by the context's id, which is no other one's later
+  std::map<std::uint64_t, Last> last; ///< kernels by context id, which is unique
 };
 Order& order() {
   static Order& instance = *new Order; // never destroyed: streams may outlive main()
@@ -44,30 +45,30 @@ DeviceSchedules::~DeviceSchedules() {
   }
 }
 
-/// Has regions_ for the contexts of the calls.
+/// Makes fifos_ at the first call. Returns whether they are for the contexts of the calls.
 Result<bool> DeviceSchedules::prepare(std::span<const Call> calls, bool capturing) {
   std::vector<CUcontext> contexts;
   for (const Call& call : calls) contexts.push_back(call.context);
-  if (regions_ == nullptr) {
+  if (fifos_ == nullptr) {
     if (capturing)
       return planner_.refuse("the first one of a communicator allocates, which no graph can");
     WHORL_TRY(planner_.prepare());
-    auto made = DeviceRegions::make(contexts, planner_.layout(), planner_.scratch_bytes());
+    auto made = DeviceFifos::make(contexts, planner_.layout(), planner_.scratch_bytes());
     if (!made.ok()) {
       refused_ = true;
       return planner_.refuse(std::string(made.status().message()));
     }
-    regions_ = *std::move(made);
+    fifos_ = *std::move(made);
   }
-  if (regions_->made_for(contexts)) return true;
+  if (fifos_->made_for(contexts)) return true;
   return planner_.refuse("the ranks have changed their devices");
 }
 
-/// What the launch of one device has of its own: the ranks there and their programs.
+/// Sets the fields of the launch on one device: the ranks there and their programs.
 Result<bool> DeviceSchedules::fill(gpu::Launch& launch, DevicePlan& plan,
                                    std::span<const Call> calls, std::size_t device,
                                    bool capturing) {
-  const DeviceRegions::Device& here = regions_->devices()[device];
+  const DeviceFifos::Device& here = fifos_->devices()[device];
   launch.stop = here.stop;
   launch.reports = here.reports;
   launch.n_ranks = 0;
@@ -76,7 +77,7 @@ Result<bool> DeviceSchedules::fill(gpu::Launch& launch, DevicePlan& plan,
     const Request& request = *calls[rank].request;
     launch.ranks[launch.n_ranks++] = {.input = static_cast<const std::byte*>(request.send),
                                       .output = static_cast<std::byte*>(request.recv),
-                                      .scratch = regions_->scratch(rank),
+                                      .scratch = fifos_->scratch(rank),
                                       .rank = static_cast<std::uint32_t>(rank),
                                       .program = static_cast<std::uint32_t>(programs.size())};
     programs.insert(programs.end(), plan.bytes[rank].begin(), plan.bytes[rank].end());
@@ -89,7 +90,7 @@ Result<bool> DeviceSchedules::fill(gpu::Launch& launch, DevicePlan& plan,
                       "and to copy it to the device is nothing for a graph",
                       describe(*calls[0].request)));
     }
-    const auto uploaded = regions_->upload(here, programs);
+    const auto uploaded = fifos_->upload(here, programs);
     if (!uploaded.ok()) return uploaded.status();
     plan.uploaded[device] = *uploaded;
   }
@@ -97,12 +98,13 @@ Result<bool> DeviceSchedules::fill(gpu::Launch& launch, DevicePlan& plan,
   return true;
 }
 
-/// False: the device has no room for the blocks after all, a part of it is for others (MPS).
-Result<bool> DeviceSchedules::queue(const gpu::Launch& launch, const DeviceRegions::Device& device,
+/// Queues the kernel of one device. Returns false if the device has no room for the blocks after
+/// all, because a part of it is reserved for other processes (MPS).
+Result<bool> DeviceSchedules::queue(const gpu::Launch& launch, const DeviceFifos::Device& device,
                                     std::span<const Call> calls, std::uint64_t capture) {
   const gpu::ContextGuard guard(device.context);
   const CUstream stream = calls[device.ranks.back()].stream;
-  const bool several = regions_->devices().size() > 1;
+  const bool several = fifos_->devices().size() > 1;
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
     if (calls[rank].context == device.context && calls[rank].stream == stream) continue;
     WHORL_CUDA_TRY(cuStreamWaitEvent(stream, calls[rank].ready, 0));
@@ -142,32 +144,32 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   const bool capturing = capture->id != 0;
   const auto ready = prepare(calls, capturing);
   if (!ready.ok() || !*ready) return ready;
-  if (!planner_.moves(request)) return true; // and nobody to wait for
-  const auto found = planner_.plan(request, regions_->devices().size());
+  if (!planner_.moves(request)) return true; // no rank has to be waited for
+  const auto found = planner_.plan(request, fifos_->devices().size());
   if (!found.ok()) return found.status();
   DevicePlan& plan = **found;
   std::uint32_t blocks = UINT32_MAX;
-  for (const DeviceRegions::Device& device : regions_->devices()) {
+  for (const DeviceFifos::Device& device : fifos_->devices()) {
     blocks = std::min(
-        blocks, device.kernels->most_blocks() / static_cast<std::uint32_t>(device.ranks.size()));
+        blocks, device.kernels->max_blocks() / static_cast<std::uint32_t>(device.ranks.size()));
   }
   gpu::Launch launch{};
   if (!planner_.set(launch, plan, request, blocks)) return false;
   launch.timeout_ns = 1;
   for (const Call& call : calls) launch.timeout_ns = std::max(launch.timeout_ns, call.timeout_ns);
-  // A graph may be launched after a failure, with messages of that in the FIFOs.
+  // A graph may be launched after a failure, while messages of failed operations are in the FIFOs.
   launch.stops_first = capturing ? 1 : 0;
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
-    launch.regions[rank] = regions_->region(rank);
+    launch.regions[rank] = fifos_->region(rank);
   }
-  std::vector<gpu::Launch> launches(regions_->devices().size(), launch);
+  std::vector<gpu::Launch> launches(fifos_->devices().size(), launch);
   for (std::size_t d = 0; d < launches.size(); ++d) {
     const auto filled = fill(launches[d], plan, calls, d, capturing);
     if (!filled.ok() || !*filled) return filled;
   }
   const std::lock_guard lock(order().mutex);
   for (std::size_t d = 0; d < launches.size(); ++d) {
-    const auto queued = queue(launches[d], regions_->devices()[d], calls, capture->id);
+    const auto queued = queue(launches[d], fifos_->devices()[d], calls, capture->id);
     if (queued.ok() && *queued) continue;
     if (queued.ok() && d == 0) {
       refused_ = true;
@@ -183,14 +185,14 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
 }
 
 void DeviceSchedules::stop() noexcept {
-  if (regions_ != nullptr) regions_->stop();
+  if (fifos_ != nullptr) fifos_->stop();
 }
 
 Status DeviceSchedules::failure() const {
-  if (regions_ == nullptr) return {};
+  if (fifos_ == nullptr) return {};
   std::vector<gpu::Report> reports;
   for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-    reports.push_back(regions_->report(rank));
+    reports.push_back(fifos_->report(rank));
   }
   return error_of(reports, names_);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -14,13 +15,12 @@
 namespace whorl {
 namespace {
 
-constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
+constexpr std::size_t kMinBytes = std::size_t{1} << 20;
 constexpr std::size_t kWordsBytes = std::size_t{64} << 10;
-constexpr std::size_t kLine = 64;
 
-/// Sizes that differ little are alike, so that what is given back fits.
+/// Rounds a size up, so that memory that is returned to the pool fits requests of similar sizes.
 std::size_t rounded(std::size_t bytes) {
-  if (bytes <= kLeastBytes) return kLeastBytes;
+  if (bytes <= kMinBytes) return kMinBytes;
   return round_up(bytes, std::bit_floor(bytes) / 4);
 }
 
@@ -39,7 +39,7 @@ Result<std::span<std::byte>> make(std::size_t bytes) {
 
 } // namespace
 
-/// What is registered in a context. Never destroyed: streams may outlive main().
+/// Memory registered in a context. Never destroyed: streams may outlive main().
 class StagingMemory::Pool {
  public:
   static Pool& of(CUcontext context) {
@@ -59,7 +59,7 @@ class StagingMemory::Pool {
         return memory;
       }
     }
-    return add(rounded(bytes)); // others need not wait for that
+    return add(rounded(bytes)); // without the lock, so that other threads need not wait
   }
 
   void give_back(std::span<std::byte> memory) {
@@ -81,16 +81,24 @@ class StagingMemory::Pool {
     }
   }
 
-  Result<std::byte*> words(std::size_t bytes) {
+  Result<std::byte*> take_words() {
     const std::lock_guard lock(mutex_);
-    if (words_.size() < bytes) {
-      const auto page = make(kWordsBytes);
-      if (!page.ok()) return page.status();
-      words_ = *page;
+    if (words_.empty()) {
+      const auto more = make(kWordsBytes);
+      if (!more.ok()) return more.status();
+      for (std::size_t at = kWordsBytes; at > 0; at -= StagingWords::kBytes) {
+        words_.push_back(more->data() + at - StagingWords::kBytes);
+      }
     }
-    std::byte* const begin = words_.data();
-    words_ = words_.subspan(std::min(words_.size(), round_up(bytes, kLine)));
-    return begin;
+    std::byte* const taken = words_.back();
+    words_.pop_back();
+    std::memset(taken, 0, StagingWords::kBytes);
+    return taken;
+  }
+
+  void give_back_words(std::byte* words) {
+    const std::lock_guard lock(mutex_);
+    words_.push_back(words);
   }
 
  private:
@@ -103,9 +111,9 @@ class StagingMemory::Pool {
   }
 
   std::mutex mutex_;
-  std::multimap<std::size_t, std::byte*> free_; ///< by size
-  std::vector<std::size_t> sizes_;              ///< of all
-  std::span<std::byte> words_;                  ///< that nobody has yet
+  std::multimap<std::size_t, std::byte*> free_; ///< free memory by size
+  std::vector<std::size_t> sizes_;              ///< sizes of all registered memory, free or taken
+  std::vector<std::byte*> words_;               ///< free memory of StagingWords
 };
 
 Result<std::unique_ptr<StagingMemory>> StagingMemory::take(CUcontext context, std::size_t bytes) {
@@ -126,8 +134,18 @@ StagingMemory::~StagingMemory() {
   if (pool_ != nullptr) pool_->give_back(memory_);
 }
 
-Result<std::byte*> staging_words(CUcontext context, std::size_t bytes) {
-  return StagingMemory::Pool::of(context).words(bytes);
+Result<std::unique_ptr<StagingWords>> StagingWords::take(CUcontext context) {
+  auto words = std::make_unique<StagingWords>();
+  StagingMemory::Pool& pool = StagingMemory::Pool::of(context);
+  const auto taken = pool.take_words();
+  if (!taken.ok()) return taken.status();
+  words->memory_ = *taken;
+  words->pool_ = &pool;
+  return words;
+}
+
+StagingWords::~StagingWords() {
+  if (pool_ != nullptr) pool_->give_back_words(memory_);
 }
 
 } // namespace whorl

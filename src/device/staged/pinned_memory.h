@@ -10,36 +10,54 @@
 
 namespace whorl {
 
-/// Host memory that devices copy to and from, and that other ranks of the host can map. What has
-/// been registered with the driver stays so for the life of the process, and serves the next that
-/// needs memory in the context: to end a registration may wait for all streams of the context, and
-/// one of them may wait for the caller. Any thread.
+/// Host memory that devices copy to and from, and that other ranks of the host can map. Memory
+/// stays registered with the driver for the life of the process and is reused in its context,
+/// because ending a registration may wait for all streams of the context, one of which may wait for
+/// the caller. Any thread.
 class StagingMemory {
  public:
-  /// At least `bytes`, with any contents, at a multiple of a page; `context` is current. Where
-  /// nothing fits that has been given back, more is registered, which may wait for streams.
+  /// Takes at least `bytes` of uninitialised memory, page-aligned; `context` is current. If no free
+  /// memory fits, more is registered, which may wait for streams.
   static Result<std::unique_ptr<StagingMemory>> take(CUcontext context, std::size_t bytes);
-  /// Sees to it that `count` times `bytes` have been registered in the context, which is current.
+  /// Registers memory until `count` buffers of `bytes` exist in the context, which is current.
   static Status reserve(CUcontext context, std::size_t count, std::size_t bytes);
 
   StagingMemory() = default;
   StagingMemory(const StagingMemory&) = delete;
   StagingMemory& operator=(const StagingMemory&) = delete;
-  /// Gives it back: no device uses it any more. Needs no context.
+  /// Returns the memory to the pool; no device may use it any more. Needs no context.
   ~StagingMemory();
 
   std::byte* data() const noexcept { return memory_.data(); }
   std::size_t bytes() const noexcept { return memory_.size(); }
 
  private:
-  friend Result<std::byte*> staging_words(CUcontext context, std::size_t bytes);
+  friend class StagingWords;
   class Pool;
   Pool* pool_ = nullptr;
   std::span<std::byte> memory_;
 };
 
-/// Zeroed memory of the same kind for words that streams write or wait for, for the life of the
-/// process; at a multiple of 64 bytes, at most 4096 of them. `context` is current.
-Result<std::byte*> staging_words(CUcontext context, std::size_t bytes);
+/// Memory of the same kind for words that streams write or wait for. Any thread.
+class StagingWords {
+ public:
+  static constexpr std::size_t kBytes = 256;
+
+  /// Takes kBytes of zeroed memory, aligned to 64; `context` is current. If none is free, more is
+  /// registered.
+  static Result<std::unique_ptr<StagingWords>> take(CUcontext context);
+
+  StagingWords() = default;
+  StagingWords(const StagingWords&) = delete;
+  StagingWords& operator=(const StagingWords&) = delete;
+  /// Returns the memory to the pool; no device may use it any more. Needs no context.
+  ~StagingWords();
+
+  std::byte* data() const noexcept { return memory_; }
+
+ private:
+  StagingMemory::Pool* pool_ = nullptr;
+  std::byte* memory_ = nullptr;
+};
 
 } // namespace whorl

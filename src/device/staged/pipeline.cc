@@ -33,7 +33,7 @@ Result<CopyStreams*> CopyStreams::of(CUcontext context, CUstream stream) {
   int own = 0, least = 0, greatest = 0;
   WHORL_CUDA_TRY(cuStreamGetPriority(stream, &own));
   WHORL_CUDA_TRY(cuCtxGetStreamPriorityRange(&least, &greatest));
-  // Programs use the default and the ends of the range.
+  // Programs use the default priority and the ends of the range.
   const int inner = greatest + 1;
   const int other = inner < least && inner != own ? inner : own == greatest ? least : greatest;
   const std::lock_guard lock(mutex);
@@ -59,7 +59,7 @@ CopyStreams::~CopyStreams() {
 }
 
 void CopyStreams::synchronize() const noexcept {
-  static_cast<void>(driver()->cuStreamSynchronize(in_)); // an error: nothing goes on
+  static_cast<void>(driver()->cuStreamSynchronize(in_)); // an error means that no copy is running
   static_cast<void>(driver()->cuStreamSynchronize(out_));
 }
 
@@ -71,55 +71,55 @@ Status CopyStreams::write_when_idle(CUdeviceptr word, std::uint32_t value) const
   return {};
 }
 
-std::size_t DeviceFeed::memory_for(const Request& request, const Membership& members,
-                                   std::size_t piece_bytes) noexcept {
-  // A vector is cut in four before pieces become as large as they may: less is not worth a copy.
+std::size_t DeviceStagingPipeline::memory_for(const Request& request, const Membership& members,
+                                              std::size_t segment_bytes) noexcept {
+  // A vector is cut in four before segments become as large as they may: less is not worth a copy.
   constexpr std::size_t kParts = 4;
-  constexpr std::size_t kLeastBytes = 256 << 10;
-  constexpr int kChunks = 8; // of a pipeline; others have one for each rank
+  constexpr std::size_t kMinBytes = 256 << 10;
+  constexpr int kChunks = 8; // of a pipelined algorithm; others have one for each rank
   const bool to_itself = request.point_to_point() && request.peer == members.rank;
   const bool reduced_in_place = members.nranks == 1 && request.type == DataType::kBool;
-  if (piece_bytes == 0 || request.blocks != nullptr || to_itself || reduced_in_place) return 0;
+  if (segment_bytes == 0 || request.blocks != nullptr || to_itself || reduced_in_place) return 0;
   const std::size_t in = input_bytes(request, members.rank, members.nranks);
   const std::size_t out = output_bytes(request, members.rank, members.nranks);
   const std::size_t larger = std::max(in, out);
-  if (larger < piece_bytes || (in > 0 && !is_device(request.send)) ||
+  if (larger < segment_bytes || (in > 0 && !is_device(request.send)) ||
       (out > 0 && !is_device(request.recv))) {
     return 0;
   }
-  // A piece is at least a window, which is not known yet: one message for each rank and channel.
+  // A segment is at least a window, which is not known yet: one message for each rank and channel.
   const std::size_t messages = request.point_to_point()
                                    ? 1
                                    : static_cast<std::size_t>(std::max(members.nranks, kChunks)) *
                                          static_cast<std::size_t>(members.channels);
   const std::size_t wanted =
-      std::clamp(larger / kParts, std::min(kLeastBytes, piece_bytes), piece_bytes);
-  const std::size_t piece = std::max(wanted, messages * members.slot_bytes);
-  const std::size_t both = round_up(piece, kAlignment) * (in > 0 && out > 0 ? 2 : 1);
+      std::clamp(larger / kParts, std::min(kMinBytes, segment_bytes), segment_bytes);
+  const std::size_t segment = std::max(wanted, messages * members.slot_bytes);
+  const std::size_t both = round_up(segment, kAlignment) * (in > 0 && out > 0 ? 2 : 1);
   return 2 * both >= in + out ? 0 : kAlignment + kSlots * both;
 }
 
-std::size_t DeviceFeed::usual_memory(std::size_t piece_bytes) noexcept {
-  return kAlignment + kSlots * 2 * round_up(piece_bytes, kAlignment);
+std::size_t DeviceStagingPipeline::usual_memory(std::size_t segment_bytes) noexcept {
+  return kAlignment + kSlots * 2 * round_up(segment_bytes, kAlignment);
 }
 
-Result<std::shared_ptr<DeviceFeed>> DeviceFeed::make(const CopyStreams& streams,
-                                                     const Request& request,
-                                                     const Membership& members,
-                                                     std::span<std::byte> memory) {
-  auto feed = std::make_shared<DeviceFeed>(streams, request, members.rank);
-  feed->element_ = size_of(request.type);
+Result<std::shared_ptr<DeviceStagingPipeline>> DeviceStagingPipeline::make(
+    const CopyStreams& streams, const Request& request, const Membership& members,
+    std::span<std::byte> memory) {
+  auto pipeline = std::make_shared<DeviceStagingPipeline>(streams, request, members.rank);
+  pipeline->element_ = size_of(request.type);
   const bool gathers = request.collective == Collective::kAllGather;
-  feed->input_ =
-      feed->side(request.send, input_bytes(request, members.rank, members.nranks), !gathers);
-  feed->output_ =
-      feed->side(request.recv, output_bytes(request, members.rank, members.nranks), gathers);
-  feed->memory_ = memory;
-  WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&feed->arrived_address_, memory.data(), 0));
-  return feed;
+  pipeline->input_ =
+      pipeline->side(request.send, input_bytes(request, members.rank, members.nranks), !gathers);
+  pipeline->output_ =
+      pipeline->side(request.recv, output_bytes(request, members.rank, members.nranks), gathers);
+  pipeline->memory_ = memory;
+  WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&pipeline->arrived_address_, memory.data(), 0));
+  return pipeline;
 }
 
-DeviceFeed::Side DeviceFeed::side(const void* data, std::size_t bytes, bool all) const noexcept {
+DeviceStagingPipeline::Side DeviceStagingPipeline::side(const void* data, std::size_t bytes,
+                                                        bool all) const noexcept {
   if (bytes == 0) return {};
   const BlockTable* const table = request_.table.get();
   const std::size_t blocks = table == nullptr ? bytes / (request_.count * element_)
@@ -128,7 +128,7 @@ DeviceFeed::Side DeviceFeed::side(const void* data, std::size_t bytes, bool all)
   return {.data = address_of(data), .blocks = blocks, .all = all};
 }
 
-DeviceFeed::~DeviceFeed() {
+DeviceStagingPipeline::~DeviceStagingPipeline() {
   const gpu::ContextGuard guard(streams_.context());
   if (own_memory_ != nullptr) {
     streams_.synchronize();
@@ -139,8 +139,8 @@ DeviceFeed::~DeviceFeed() {
   }
 }
 
-DeviceFeed::Part DeviceFeed::part(const Side& side, std::size_t block,
-                                  std::size_t piece) const noexcept {
+DeviceStagingPipeline::Part DeviceStagingPipeline::part(const Side& side, std::size_t block,
+                                                        std::size_t segment) const noexcept {
   ChunkMap::Block all{block * whole_.count, whole_.count};
   if (request_.table != nullptr) {
     const auto& blocks = request_.table->blocks;
@@ -148,20 +148,20 @@ DeviceFeed::Part DeviceFeed::part(const Side& side, std::size_t block,
                    : ChunkMap::Block{0, blocks[static_cast<std::size_t>(rank_)].count};
   }
   const std::size_t span = windows_ * whole_.window;
-  const std::size_t begin = std::min(all.count, piece * span);
-  const std::size_t end = std::min(all.count, (piece + 1) * span);
+  const std::size_t begin = std::min(all.count, segment * span);
+  const std::size_t end = std::min(all.count, (segment + 1) * span);
   return {all.begin + begin, end - begin};
 }
 
-void DeviceFeed::begin(const ChunkMap& whole) noexcept {
+void DeviceStagingPipeline::begin(const ChunkMap& whole) noexcept {
   whole_ = whole;
   error_ = explained(without_exceptions([this] { return prepare(); }));
 }
 
-/// Finds the pieces and queues the first copies.
-Status DeviceFeed::prepare() {
+/// Finds the segments and queues the first copies.
+Status DeviceStagingPipeline::prepare() {
   const gpu::ContextGuard guard(streams_.context());
-  // Not before: the operation before this one may have used the same memory.
+  // Not earlier, because the previous operation may use the same memory until now.
   arrived_ = new (memory_.data()) std::atomic<std::uint32_t>(0);
   memory_ = memory_.subspan(kAlignment);
   const std::size_t window_in = input_.blocks * whole_.window * element_;
@@ -172,14 +172,14 @@ Status DeviceFeed::prepare() {
   windows_ = std::clamp<std::size_t>(memory_.size() / kSlots / (window_in + window_out), 1,
                                      whole_.windows);
   while (windows_ > 1 && kSlots * slot_bytes() > memory_.size()) --windows_;
-  pieces_ = (whole_.windows + windows_ - 1) / windows_;
-  if (slot_bytes() > memory_.size()) { // a window is larger than could be foreseen
+  segments_ = (whole_.windows + windows_ - 1) / windows_;
+  if (slot_bytes() > memory_.size()) { // a window is larger than memory_for() assumed
     auto made = StagingMemory::take(streams_.context(), kSlots * slot_bytes());
     if (!made.ok()) return made.status();
     own_memory_ = *std::move(made);
     memory_ = {own_memory_->data(), own_memory_->bytes()};
   }
-  used_slots_ = std::min({kSlots, pieces_, memory_.size() / slot_bytes()});
+  used_slots_ = std::min({kSlots, segments_, memory_.size() / slot_bytes()});
   for (std::size_t s = 0; s < used_slots_; ++s) {
     slots_[s].input = memory_.data() + s * slot_bytes();
     slots_[s].output = slots_[s].input + round_up(windows_ * window_in, kAlignment);
@@ -187,39 +187,39 @@ Status DeviceFeed::prepare() {
       WHORL_CUDA_TRY(cuEventCreate(&slots_[s].returned, CU_EVENT_DISABLE_TIMING));
     }
   }
-  for (std::size_t piece = 0; piece < used_slots_; ++piece) WHORL_TRY(fetch(piece));
+  for (std::size_t segment = 0; segment < used_slots_; ++segment) WHORL_TRY(fetch(segment));
   return {};
 }
 
-/// Queues the copies to the slot of a piece, which the host does not use any more; then a word that
-/// says that input and room for the results are there.
-Status DeviceFeed::fetch(std::size_t piece) {
-  std::byte* to = slot(piece).input;
+/// Queues the copies to the slot of a segment, which the host does not use any more, and then the
+/// write that reports that the input has arrived and the room for the results is free.
+Status DeviceStagingPipeline::fetch(std::size_t segment) {
+  std::byte* to = slot(segment).input;
   for (std::size_t b = 0; b < input_.blocks; ++b) {
-    const Part from = part(input_, b, piece);
+    const Part from = part(input_, b, segment);
     if (from.count == 0) continue;
     WHORL_CUDA_TRY(cuMemcpyAsync(address_of(to), input_.data + from.begin * element_,
                                  from.count * element_, streams_.in()));
     to += from.count * element_;
   }
-  if (piece >= used_slots_ && output_.blocks > 0) {
-    WHORL_CUDA_TRY(cuStreamWaitEvent(streams_.in(), slot(piece).returned, 0));
+  if (segment >= used_slots_ && output_.blocks > 0) {
+    WHORL_CUDA_TRY(cuStreamWaitEvent(streams_.in(), slot(segment).returned, 0));
   }
   WHORL_CUDA_TRY(cuStreamWriteValue32(streams_.in(), arrived_address_,
-                                      static_cast<cuuint32_t>(piece + 1),
+                                      static_cast<cuuint32_t>(segment + 1),
                                       CU_STREAM_WRITE_VALUE_DEFAULT));
   return {};
 }
 
-/// An error, as that of the device if it is lost.
-Status DeviceFeed::explained(Status error) const noexcept {
+/// Returns the error, or that of the device if the device is lost.
+Status DeviceStagingPipeline::explained(Status error) const noexcept {
   if (error.ok()) return error;
   const Status fault = without_exceptions([this] { return streams_.fault(); });
   return fault.ok() ? error : fault;
 }
 
-/// From time to time, looks whether there is still something to wait for.
-Progress DeviceFeed::wait_for_copy() noexcept {
+/// Checks once in a millisecond whether the device is lost. kIdle: it is not.
+Progress DeviceStagingPipeline::wait_for_copy() noexcept {
   constexpr std::uint64_t kEveryNs = 1'000'000;
   const std::uint64_t now = sys().now_ns();
   if (now - looked_ns_ < kEveryNs) return Progress::kIdle;
@@ -228,16 +228,16 @@ Progress DeviceFeed::wait_for_copy() noexcept {
   return error_.ok() ? Progress::kIdle : Progress::kFailed;
 }
 
-Progress DeviceFeed::next(Piece& piece) noexcept {
+Progress DeviceStagingPipeline::next(Segment& segment) noexcept {
   if (!error_.ok()) return Progress::kFailed;
-  if (next_ == pieces_) return Progress::kDone;
+  if (next_ == segments_) return Progress::kDone;
   if (arrived_->load(std::memory_order_acquire) <= next_) return wait_for_copy(); // fetch()'s write
   Slot& at = slot(next_);
   const std::size_t first = next_ * windows_;
-  piece.map = whole_;
-  piece.first_window = first;
-  piece.map.windows = std::min(windows_, whole_.windows - first);
-  piece.map.count =
+  segment.map = whole_;
+  segment.first_window = first;
+  segment.map.windows = std::min(windows_, whole_.windows - first);
+  segment.map.count =
       std::min(whole_.count, (first + windows_) * whole_.window) - first * whole_.window;
   if (request_.table != nullptr) {
     const Side& all = input_.all ? input_ : output_;
@@ -251,10 +251,10 @@ Progress DeviceFeed::next(Piece& piece) noexcept {
       at.blocks[b] = {begin, part(all, b, next_).count};
       begin += at.blocks[b].count;
     }
-    piece.map.blocks = at.blocks.data();
+    segment.map.blocks = at.blocks.data();
   }
-  piece.input = at.input;
-  piece.output = at.output;
+  segment.input = at.input;
+  segment.output = at.output;
   if (request_.scaled) {
     std::size_t count = 0;
     for (std::size_t b = 0; b < input_.blocks; ++b) count += part(input_, b, next_).count;
@@ -265,26 +265,26 @@ Progress DeviceFeed::next(Piece& piece) noexcept {
   return Progress::kAdvanced;
 }
 
-void DeviceFeed::finish() noexcept {
+void DeviceStagingPipeline::finish() noexcept {
   const gpu::ContextGuard guard(streams_.context());
   error_ = explained(without_exceptions([this]() -> Status {
     WHORL_TRY(deliver(next_));
-    return next_ + used_slots_ < pieces_ ? fetch(next_ + used_slots_) : Status();
+    return next_ + used_slots_ < segments_ ? fetch(next_ + used_slots_) : Status();
   }));
   ++next_;
 }
 
-/// Queues the copies of a piece's results.
-Status DeviceFeed::deliver(std::size_t piece) {
-  const std::byte* from = slot(piece).output;
+/// Queues the copies of a segment's results.
+Status DeviceStagingPipeline::deliver(std::size_t segment) {
+  const std::byte* from = slot(segment).output;
   for (std::size_t b = 0; b < output_.blocks; ++b) {
-    const Part to = part(output_, b, piece);
+    const Part to = part(output_, b, segment);
     if (to.count == 0) continue;
     WHORL_CUDA_TRY(cuMemcpyAsync(output_.data + to.begin * element_, address_of(from),
                                  to.count * element_, streams_.out()));
     from += to.count * element_;
   }
-  if (output_.blocks > 0) WHORL_CUDA_TRY(cuEventRecord(slot(piece).returned, streams_.out()));
+  if (output_.blocks > 0) WHORL_CUDA_TRY(cuEventRecord(slot(segment).returned, streams_.out()));
   return {};
 }
 

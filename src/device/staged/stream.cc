@@ -31,14 +31,15 @@ bool is_device(const void* pointer) noexcept {
   return !gpu::host_can_access(gpu::place_of(pointer).kind);
 }
 
-/// What of a buffer is read or written, in bytes from its start.
+/// Parts of a buffer that are read or written, in bytes from its start.
 struct Extents {
   struct Part {
     std::size_t begin, bytes;
   };
   std::vector<Part> parts;
 
-  /// `has_table`: of the buffer that the request's table, if it has one, describes.
+  /// Returns the extents of a buffer of `bytes`. `has_table` says that the request's table, if
+  /// there is one, describes this buffer.
   static Extents of(const Request& request, bool has_table, std::size_t bytes) {
     if (request.table == nullptr || !has_table) return {{{0, bytes}}};
     Extents extents;
@@ -57,14 +58,14 @@ struct Extents {
 
 class DeviceStream final : public Stream {
  public:
-  /// `handle` is a stream of `context`, which is current.
+  /// Makes a stream for `handle`, a stream of `context`, which is current.
   static Result<std::shared_ptr<DeviceStream>> make(CUstream handle, CUcontext context) {
     auto stream = std::make_shared<DeviceStream>();
     stream->handle_ = handle;
     stream->context_ = context;
-    const auto piece_bytes = param_int(Param::kPieceBytes, 0, std::int64_t{1} << 40);
-    if (!piece_bytes.ok()) return piece_bytes.status();
-    stream->piece_bytes_ = static_cast<std::size_t>(*piece_bytes);
+    const auto segment_bytes = param_int(Param::kPieceBytes, 0, std::int64_t{1} << 40);
+    if (!segment_bytes.ok()) return segment_bytes.status();
+    stream->segment_bytes_ = static_cast<std::size_t>(*segment_bytes);
     WHORL_TRY(stream->probe_.prepare());
     return stream;
   }
@@ -72,15 +73,21 @@ class DeviceStream final : public Stream {
   Status prepare(std::span<const Part> parts) override;
   Result<std::uint64_t> issue(std::span<const Part> parts) override;
   Status follow(std::uint64_t number) override;
-  /// Gives its memory back if the stream has passed all operations. Not while others are queued.
-  void give_up_memory();
+  /// Returns the memory to the pool if the stream has passed all operations. Not to be called while
+  /// operations are being queued.
+  void release_memory() {
+    if (has_passed_all()) memory_.clear();
+  }
+  /// Returns whether the stream has passed all operations. Not to be called while operations are
+  /// being queued.
+  bool has_passed_all() const noexcept;
   std::optional<Device> device() const noexcept override { return Device{handle_, context_}; }
   bool may_start(std::uint64_t number) const noexcept override {
     const std::uint32_t ready = words_->ready.load(std::memory_order_acquire); // the stream's write
     return static_cast<std::int32_t>(ready - static_cast<std::uint32_t>(number)) >= 0;
   }
   Status fault() const override { return probe_.look(); }
-  std::uint64_t nap_ns() const noexcept override { return 20'000; }
+  std::uint64_t block_ns() const noexcept override { return 20'000; }
 
  protected:
   void release(std::uint64_t number) noexcept override;
@@ -95,83 +102,112 @@ class DeviceStream final : public Stream {
     CUdeviceptr to, from;
     std::size_t bytes;
   };
-  /// What an operation needs besides itself.
+  /// Copies and memory of an operation.
   struct Staging {
     std::vector<Copy> inputs, results;
-    std::size_t used = 0; ///< of the memory
+    std::size_t used = 0; ///< bytes used of the memory
   };
 
   Status make_words();
   Result<std::byte*> take(Staging& staging, std::size_t bytes);
-  Status replace(Staging& staging, const Part& part, std::size_t piece_bytes);
+  Status replace(Staging& staging, const Part& part, std::size_t segment_bytes);
   Status replace_buffers(Staging& staging, Request& request, const Extents& in, const Extents& out);
   Status replace_blocks(Staging& staging, Request& request);
-  Result<bool> feed(Staging& staging, const Part& part, std::size_t piece_bytes);
+  Result<bool> pipeline(Staging& staging, const Part& part, std::size_t segment_bytes);
   Status copy(std::span<const Copy> copies) const;
 
   CUstream handle_ = nullptr;
   CUcontext context_ = nullptr;
   gpu::FaultProbe probe_;
-  Words* words_ = nullptr; ///< null until an operation is prepared
+  std::unique_ptr<StagingWords> words_memory_;
+  Words* words_ = nullptr; ///< words in words_memory_; null until an operation is prepared
   CUdeviceptr ready_ = 0, done_ = 0, passed_ = 0;
   std::uint64_t issued_ = 0;
-  Staging staging_;               ///< of the operation that has been prepared
-  std::size_t piece_bytes_ = 0;   ///< 0: operations are not cut
-  CopyStreams* copies_ = nullptr; ///< null until an operation is cut
-  std::mutex fed_mutex_;
-  std::set<std::uint64_t> fed_; ///< operations under way that are cut
-  bool release_queued_ = false; ///< the last release() was left to copies_
-  /// The last one is in use. An operation finds it free: the results of the one before it are
-  /// copied back before its own inputs are copied there.
+  Staging staging_;               ///< copies of the operation that has been prepared
+  std::size_t segment_bytes_ = 0; ///< 0: operations are not cut into segments
+  CopyStreams* copies_ = nullptr; ///< null until an operation is cut into segments
+  std::mutex segmented_mutex_;
+  std::set<std::uint64_t>
+      segmented_;               ///< numbers of operations under way that are cut into segments
+  bool release_queued_ = false; ///< true: the last release() was queued in copies_
+  /// Staging memory, of which the last is in use. The stream orders its uses: the results of an
+  /// operation are copied back before the inputs of the next one are copied to it.
   std::vector<std::unique_ptr<StagingMemory>> memory_;
 };
 
-/// To have them made outside a capture, and only for streams that need them.
+/// Allocates the words of this stream at its first operation, not at once: only streams with
+/// operations need them. Not to be called during a capture.
 Status DeviceStream::make_words() {
   if (words_ != nullptr) return {};
-  const auto memory = staging_words(context_, sizeof(Words));
+  static_assert(sizeof(Words) <= StagingWords::kBytes);
+  auto memory = StagingWords::take(context_);
   if (!memory.ok()) return memory.status();
   CUdeviceptr words = 0;
-  WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&words, *memory, 0));
+  WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&words, (*memory)->data(), 0));
   ready_ = words + offsetof(Words, ready);
   done_ = words + offsetof(Words, done);
   passed_ = words + offsetof(Words, passed);
-  words_ = new (*memory) Words;
+  words_memory_ = *std::move(memory);
+  words_ = new (words_memory_->data()) Words;
   return {};
 }
 
-void DeviceStream::give_up_memory() {
-  if (words_ == nullptr || staging_.used > 0) return;
+bool DeviceStream::has_passed_all() const noexcept {
+  if (words_ == nullptr) return true;
   const std::uint32_t passed = words_->passed.load(std::memory_order_acquire); // the stream's write
-  if (passed == static_cast<std::uint32_t>(issued_)) memory_.clear();
+  return staging_.used == 0 && passed == static_cast<std::uint32_t>(issued_);
 }
 
-/// All streams that have been used, by the ids of their context and of the stream, which are never
-/// used again; default streams of several contexts may have the same.
+/// Streams that have been used, by the ids of context and stream, which the driver never reuses;
+/// default streams of several contexts may have equal ids. The driver does not say when the program
+/// destroys a stream; so idle ones are forgotten when there are many, and made again if the program
+/// still uses them.
 struct Registry {
-  std::mutex mutex;
+  static constexpr std::size_t kMinLimit = 1024;
+
+  /// Forgets the streams of context `id`, which exists, that only this registry knows and that have
+  /// passed all operations. Other contexts may be gone, and with them what their streams have made.
+  void forget_idle(std::uint64_t id);
+
+  std::mutex mutex; ///< guards all fields
   std::map<std::pair<std::uint64_t, unsigned long long>, std::shared_ptr<DeviceStream>> streams;
+  std::size_t limit = kMinLimit; ///< number of streams at which idle ones are forgotten
 };
+
+void Registry::forget_idle(std::uint64_t id) {
+  const auto is_idle = [](const std::shared_ptr<DeviceStream>& stream) {
+    if (stream.use_count() > 1) return false;
+    // Nobody else can have it any more. To give up a reference orders this after what those did
+    // that gave up theirs; reading the count does not.
+    { const auto reference = stream; }
+    return stream->has_passed_all();
+  };
+  std::erase_if(
+      streams, [&](const auto& entry) { return entry.first.first == id && is_idle(entry.second); });
+  limit = std::max(kMinLimit, 2 * streams.size());
+}
+
 Registry& registry() {
   static Registry* const instance = new Registry; // never destroyed: streams may outlive main()
   return *instance;
 }
 
-/// Streams keep memory for their next operation, but the program may have destroyed them.
-void give_up_idle_memory() {
+/// Returns memory of idle streams to the pool: streams keep it for their next operation, but the
+/// program may have destroyed them.
+void release_idle_memory() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  for (const auto& [id, stream] : all.streams) stream->give_up_memory();
+  for (const auto& [id, stream] : all.streams) stream->release_memory();
 }
 
-/// Memory for one buffer; valid until the operation is complete in the stream.
+/// Takes memory for one buffer, valid until the operation is complete in the stream.
 Result<std::byte*> DeviceStream::take(Staging& staging, std::size_t bytes) {
   constexpr std::size_t kAlignment = 256;
   const std::size_t begin = (staging.used + kAlignment - 1) / kAlignment * kAlignment;
   if (memory_.empty() ||
       memory_.back()->bytes() - std::min(memory_.back()->bytes(), begin) < bytes) {
     const std::size_t before = memory_.empty() ? 0 : memory_.back()->bytes();
-    give_up_idle_memory();
+    release_idle_memory();
     auto larger =
         StagingMemory::take(context_, staging.used > 0 ? std::max(bytes, 2 * before) : bytes);
     if (!larger.ok()) return larger.status();
@@ -203,7 +239,7 @@ Status DeviceStream::replace_buffers(Staging& staging, Request& request, const E
   };
   const bool in_place =
       device_in && device_out && send < recv + out.end() && recv < send + in.end();
-  if (in_place) { // they lie to each other as they did
+  if (in_place) { // keep the offset between the two buffers
     const CUdeviceptr begin = std::min(send, recv);
     const auto at = take(staging, std::max(send + in.end(), recv + out.end()) - begin);
     if (!at.ok()) return at.status();
@@ -245,10 +281,11 @@ Status DeviceStream::replace_blocks(Staging& staging, Request& request) {
   return {};
 }
 
-/// Has a request done in pieces, if it is large enough.
-Result<bool> DeviceStream::feed(Staging& staging, const Part& part, std::size_t piece_bytes) {
+/// Gives a request a pipeline if it is large enough. Returns whether it has one.
+Result<bool> DeviceStream::pipeline(Staging& staging, const Part& part, std::size_t segment_bytes) {
   Request& request = *part.request;
-  const std::size_t bytes = DeviceFeed::memory_for(request, *part.members, piece_bytes);
+  const std::size_t bytes =
+      DeviceStagingPipeline::memory_for(request, *part.members, segment_bytes);
   if (bytes == 0) return false;
   if (copies_ == nullptr) {
     const auto copies = CopyStreams::of(context_, handle_);
@@ -257,13 +294,13 @@ Result<bool> DeviceStream::feed(Staging& staging, const Part& part, std::size_t 
   }
   const auto at = take(staging, bytes);
   if (!at.ok()) return at.status();
-  auto made = DeviceFeed::make(*copies_, request, *part.members, {*at, bytes});
+  auto made = DeviceStagingPipeline::make(*copies_, request, *part.members, {*at, bytes});
   if (!made.ok()) return made.status();
-  request.feed = *std::move(made);
+  request.pipeline = *std::move(made);
   return true;
 }
 
-Status DeviceStream::replace(Staging& staging, const Part& part, std::size_t piece_bytes) {
+Status DeviceStream::replace(Staging& staging, const Part& part, std::size_t segment_bytes) {
   Request& request = *part.request;
   const int rank = part.members->rank, nranks = part.members->nranks;
   if (request.scaled && request.scalar_source != nullptr && is_device(request.scalar_source)) {
@@ -274,8 +311,8 @@ Status DeviceStream::replace(Staging& staging, const Part& part, std::size_t pie
     request.scalar_source = *at;
   }
   if (request.blocks != nullptr) return replace_blocks(staging, request);
-  const auto fed = feed(staging, part, piece_bytes);
-  if (!fed.ok() || *fed) return fed.status();
+  const auto segmented = pipeline(staging, part, segment_bytes);
+  if (!segmented.ok() || *segmented) return segmented.status();
   const bool gathers = request.collective == Collective::kAllGather;
   return replace_buffers(staging, request,
                          Extents::of(request, !gathers, input_bytes(request, rank, nranks)),
@@ -293,12 +330,12 @@ Status DeviceStream::prepare(std::span<const Part> parts) {
   const gpu::ContextGuard guard(context_);
   WHORL_TRY(refuse_capture(handle_, context_));
   WHORL_TRY(make_words());
-  // Pieces get smaller where many operations, such as the sends of a group, are under way at once.
-  constexpr std::size_t kAtOnce = 4, kLeastPieces = 16;
-  const std::size_t piece_bytes =
-      piece_bytes_ / std::clamp<std::size_t>(parts.size() / kAtOnce, 1, kLeastPieces);
+  // Segments get smaller where many operations, such as the sends of a group, run at once.
+  constexpr std::size_t kAtOnce = 4, kMaxDivisor = 16;
+  const std::size_t segment_bytes =
+      segment_bytes_ / std::clamp<std::size_t>(parts.size() / kAtOnce, 1, kMaxDivisor);
   staging_ = {};
-  for (const Part& part : parts) WHORL_TRY(replace(staging_, part, piece_bytes));
+  for (const Part& part : parts) WHORL_TRY(replace(staging_, part, segment_bytes));
   return {};
 }
 
@@ -309,11 +346,12 @@ Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
   const auto value = static_cast<cuuint32_t>(number);
   WHORL_CUDA_TRY(cuStreamWriteValue32(handle_, ready_, value, CU_STREAM_WRITE_VALUE_DEFAULT));
   issued_ = number;
-  const bool fed = std::any_of(parts.begin(), parts.end(),
-                               [](const Part& part) { return part.request->feed != nullptr; });
-  if (fed) {
-    const std::lock_guard lock(fed_mutex_);
-    fed_.insert(number);
+  const bool segmented = std::any_of(parts.begin(), parts.end(), [](const Part& part) {
+    return part.request->pipeline != nullptr;
+  });
+  if (segmented) {
+    const std::lock_guard lock(segmented_mutex_);
+    segmented_.insert(number);
   }
   return number;
 }
@@ -331,22 +369,22 @@ Status DeviceStream::follow(std::uint64_t number) {
 void DeviceStream::release(std::uint64_t number) noexcept {
   const auto value = static_cast<std::uint32_t>(number);
   {
-    const std::lock_guard lock(fed_mutex_);
-    const auto behind = fed_.upper_bound(number);
-    const bool copying = behind != fed_.begin();
-    fed_.erase(fed_.begin(), behind);
-    // An operation that has started finds what was before it in the stream complete.
+    const std::lock_guard lock(segmented_mutex_);
+    const auto behind = segmented_.upper_bound(number);
+    const bool copying = behind != segmented_.begin();
+    segmented_.erase(segmented_.begin(), behind);
+    // Once an operation has started, all that was queued before it in the stream is complete.
     release_queued_ = copying || (release_queued_ && !may_start(number));
   }
   if (release_queued_) {
     const Status status = copies_->write_when_idle(done_, value);
     if (status.ok()) return;
-    if (fault().ok()) { // else nothing goes on
+    if (fault().ok()) { // otherwise the stream does not go on anyway
       log(LogLevel::kError,
           fmt::format("a stream goes on before its copies: {}", status.message()));
     }
   }
-  words_->done.store(value, std::memory_order_release); // pairs with the wait that issue() queues
+  words_->done.store(value, std::memory_order_release); // pairs with the wait that follow() queues
 }
 
 } // namespace
@@ -396,17 +434,14 @@ Result<std::shared_ptr<Stream>> device_stream(void* handle, const void* buffer) 
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   const std::pair id(gpu::id_of(context), number);
-  std::shared_ptr<DeviceStream>& known = all.streams[id];
-  if (known == nullptr) {
-    const gpu::ContextGuard guard(context);
-    auto made = DeviceStream::make(stream, context);
-    if (!made.ok()) {
-      all.streams.erase(id);
-      return made.status();
-    }
-    known = *std::move(made);
-  }
-  return std::static_pointer_cast<Stream>(known);
+  const auto known = all.streams.find(id);
+  if (known != all.streams.end()) return std::static_pointer_cast<Stream>(known->second);
+  if (all.streams.size() >= all.limit) all.forget_idle(id.first);
+  const gpu::ContextGuard guard(context);
+  auto made = DeviceStream::make(stream, context);
+  if (!made.ok()) return made.status();
+  all.streams.emplace(id, *made);
+  return std::static_pointer_cast<Stream>(*std::move(made));
 }
 
 } // namespace whorl

@@ -1,5 +1,5 @@
-// Contexts and devices of the pretended driver, see contexts.h. FAKE_CUDA_DEVICES says how many
-// devices there are.
+// Contexts and devices of the pretended driver, see contexts.h. FAKE_CUDA_DEVICES sets the number
+// of devices.
 #include "tests/support/fake_cuda/contexts.h"
 
 #include <array>
@@ -19,7 +19,7 @@
 namespace fake_cuda {
 namespace {
 
-constexpr int kMostDevices = 16;
+constexpr int kMaxDevices = 16;
 
 struct Contexts {
   struct Primary {
@@ -27,9 +27,9 @@ struct Contexts {
     unsigned long long id = 0;
   };
   std::mutex mutex;
-  std::array<Primary, kMostDevices> primary;
+  std::array<Primary, kMaxDevices> primary;
   unsigned long long ids_made = 0;
-  std::set<std::pair<unsigned long long, CUfunction>> functions, loaded; ///< by id of the context
+  std::set<std::pair<unsigned long long, CUfunction>> functions, loaded; ///< pairs with context ids
 };
 Contexts& contexts() {
   static Contexts& instance = *new Contexts;
@@ -37,13 +37,13 @@ Contexts& contexts() {
 }
 
 std::atomic<bool> initialised{false};
-std::atomic<bool> peers[kMostDevices][kMostDevices];
+std::atomic<bool> peers[kMaxDevices][kMaxDevices];
 thread_local std::vector<CUcontext> context_stack;
 
-/// With the mutex held.
+/// Resets the primary context of a device. The caller holds the mutex.
 void reset(int device) {
   contexts().primary[static_cast<std::size_t>(device)].id = 0;
-  for (int other = 0; other < kMostDevices; ++other) {
+  for (int other = 0; other < kMaxDevices; ++other) {
     peers[device][other] = false;
     peers[other][device] = false;
   }
@@ -63,7 +63,7 @@ int devices() {
 bool is_initialised() { return initialised; }
 
 CUcontext context_of(int device) {
-  static char handles[kMostDevices];
+  static char handles[kMaxDevices];
   return reinterpret_cast<CUcontext>(&handles[device]);
 }
 

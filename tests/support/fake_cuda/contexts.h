@@ -1,8 +1,8 @@
 #pragma once
 
-// Each device has its primary context and no other. It is reset when its last reference goes, or by
-// cuDevicePrimaryCtxReset(): streams, kernels and memory of before are gone, and the next life has
-// the same CUcontext, but another id.
+// Primary contexts: each device has one and no other. The last release of a reference, or
+// cuDevicePrimaryCtxReset(), resets it: its streams, kernels and memory vanish, and the next use
+// has the same CUcontext, but another id.
 
 #include <cuda.h>
 
@@ -11,21 +11,22 @@ namespace fake_cuda {
 int devices();
 bool is_initialised();
 CUcontext context_of(int device);
-CUcontext current_context(); ///< null: there is none
+CUcontext current_context(); ///< returns nullptr if no context is current
 int device_of(CUcontext context);
-int current_device(); ///< 0 if no context is current
-/// Whether kernels of a device may touch the memory of another one: since enable_access().
+int current_device(); ///< returns 0 if no context is current
+/// Returns whether kernels of a device may access the memory of another one, as enable_access()
+/// allows.
 bool reaches(int device, int other);
-/// False if they could not before.
+/// Allows the access and returns whether it was allowed before.
 bool enable_access(int device, int other);
-/// Of the context's present life; 0 if it has none.
+/// Returns the id of the context's present use; 0 if the context is not in use.
 unsigned long long id_of(CUcontext context);
 
-/// A kernel has been found in a module of the current context.
+/// Records that the kernel was found in a module of the current context.
 void add_function(CUfunction function);
-/// Whether that was in the present life of the current context.
+/// Returns whether add_function() was called since the current context's last reset.
 bool has_function(CUfunction function);
-/// It is loaded when something is asked of it, or at its first launch. False: it was already.
+/// Loads a kernel, at the first query or launch. Returns false if it was loaded already.
 bool load_function(CUfunction function);
 
 } // namespace fake_cuda

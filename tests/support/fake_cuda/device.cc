@@ -18,12 +18,12 @@ namespace fake_cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::chrono::milliseconds kLook{1}; // how soon a waiter sees that the device is lost
+constexpr std::chrono::milliseconds kLook{1}; // interval at which waiters check for a lost device
 
-// The default stream of every context is number 1.
+// Counters of streams and allocations; number 1 is the default stream of every context.
 std::atomic<unsigned long long> streams_made{1}, allocations_made{0};
 
-/// All streams. Its mutex also makes one order of what goes into those that wait for each other.
+/// All streams. The mutex also orders operations of streams that wait for each other.
 struct Streams {
   std::mutex mutex;
   std::set<Stream*> all;
@@ -55,7 +55,7 @@ CUresult Memory::map(Range range, CUdeviceptr* address) {
   return CUDA_SUCCESS;
 }
 
-/// What names the file behind an allocation, so that one that has been freed is not found.
+/// Returns a name for the file behind an allocation, so that a freed allocation is not found.
 std::string Memory::name_of(unsigned long long id) {
   return "fake device memory " + std::to_string(id);
 }
@@ -73,7 +73,7 @@ CUresult Memory::allocate_device(std::size_t bytes, bool pool, int device, CUdev
 }
 
 CUresult Memory::open_device(int process, const Range& range, CUdeviceptr* address) {
-  // The real driver refuses it as well.
+  // The real driver refuses to open a handle in its own process, too.
   if (process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
   const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(range.fd);
   char name[256] = {};
@@ -193,7 +193,7 @@ void Stream::Point::wait() const {
   while (!reached() && !lost()) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-/// As it is when the stream is made; null: it has its own.
+/// Returns the hardware queue for a new stream; nullptr if the stream has a queue of its own.
 Stream::HardwareQueue* Stream::shared_queue(int priority) const {
   static auto& all = *new std::map<std::tuple<int, int, unsigned long long>, HardwareQueue>;
   const char* const connections = std::getenv("FAKE_CUDA_CONNECTIONS");
@@ -229,7 +229,8 @@ bool Stream::exists() const {
   return kind_ == Kind::kLegacy || id_of(context_of(device_)) == life_;
 }
 
-/// What the default stream waits for, or a blocking one. With the mutex of all streams held.
+/// Returns the points that the default stream, or a blocking one, waits for. The caller holds the
+/// mutex of all streams.
 std::vector<Stream::Point> Stream::others() const {
   std::vector<Point> points;
   if (kind_ == Kind::kNonBlocking) return points;
@@ -352,7 +353,7 @@ Stream& stream_of(CUstream handle) {
   if (value > 2) return *reinterpret_cast<Stream*>(handle);
   static std::mutex mutex;
   static auto& legacy = *new std::map<int, Stream*>;
-  thread_local std::map<int, Stream*> of_thread; // nobody ends them
+  thread_local std::map<int, Stream*> of_thread; // never destroyed
   const int device = current_context() == nullptr ? 0 : device_of(current_context());
   const std::lock_guard lock(mutex);
   Stream*& known = value == 2 ? of_thread[device] : legacy[device];

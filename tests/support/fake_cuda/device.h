@@ -1,25 +1,25 @@
 #pragma once
 
-// A CUDA driver of a pretended device, for tests where there is none: libcuda.so.1 with the
-// functions that whorl calls. What it pretends is strict, not fast:
-//   - device memory cannot be touched by the host: its addresses have no access rights, and the
-//     driver reaches the same bytes through an alias; a stream that waits for or writes a word of
-//     memory which the driver does not know, or does not know any more, is a fault;
-//   - a stream is a thread, so that everything asynchronous really is; the default stream and the
+// A CUDA driver of a pretended device, for tests without a device: libcuda.so.1 with the functions
+// that whorl calls. The driver is strict, not fast:
+//   - the host cannot access device memory: its addresses have no access rights, and the driver
+//     reaches the same bytes through an alias; a stream that waits for or writes a word of memory
+//     which the driver does not know, or does not know any more, causes a fault;
+//   - a stream is a thread, so that asynchronous calls are asynchronous; the default stream and the
 //     streams that synchronise with it wait for each other;
-//   - with FAKE_CUDA_CONNECTIONS = n, streams of equal priority on a device share n queues of the
-//     hardware: nothing begins there before all that was queued earlier has begun, and what waits
-//     has waited; otherwise each stream has its own;
-//   - what may wait for all streams of a context does (fault.h);
-//   - kernels are those of tests/support/host_kernels.h, found by their names; of a cooperative
-//     launch each block is a thread, and a block touches memory of another device only if access to
-//     it has been enabled;
-//   - an IPC handle opens the file behind an allocation, in other processes only, and not once the
-//     allocation has been freed (ipc.cc); memory of a pool has none;
-//   - physical memory is mapped to reserved addresses in whole units, and not accessible before
-//   that
-//     has been set; what is not needed any more gets its handle and its addresses reused at once
-//     (mappings.cc).
+//   - with FAKE_CUDA_CONNECTIONS = n, streams of equal priority on a device share n hardware
+//   queues:
+//     an operation begins after all earlier ones of its queue have begun, and after earlier waits
+//     have ended; otherwise each stream has a queue of its own;
+//   - calls that may wait for all streams of a context do wait (fault.h);
+//   - kernels are those of tests/support/host_kernels.h, found by their names; each block of a
+//     cooperative launch is a thread, and accesses memory of another device only if the access has
+//     been enabled;
+//   - an IPC handle opens the file behind an allocation, in other processes only, and only until
+//   the
+//     allocation is freed (ipc.cc); memory of a pool has no handle;
+//   - physical memory is mapped to reserved addresses in whole units, and not accessible before the
+//     access has been set; freed handles and addresses are reused at once (mappings.cc).
 
 #include <cuda.h>
 
@@ -44,29 +44,29 @@
 
 namespace fake_cuda {
 
-/// Memory that the driver knows, by the address that the program has.
+/// Registry of the memory that the driver knows, by the program's address.
 class Memory {
  public:
   struct Range {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
-    std::byte* alias = nullptr; ///< the same bytes, for the driver
+    std::byte* alias = nullptr; ///< address of the same bytes for the driver
     unsigned type = 0;          ///< CUmemorytype
     bool managed = false;
     int device = 0;
-    int fd = -1;                 ///< behind device memory
-    unsigned long long id = 0;   ///< of an allocation of device memory, never used again
-    bool shareable = false;      ///< by an IPC handle
-    bool pool = false;           ///< belongs to no context
-    bool registered = false;     ///< memory of the program
-    std::uintptr_t reserved = 0; ///< of a mapping: where its reservation begins
-    std::size_t reservation = 0; ///< … and its bytes; 0: no mapping
+    int fd = -1;                 ///< file behind device memory
+    unsigned long long id = 0;   ///< id of an allocation of device memory, never reused
+    bool shareable = false;      ///< true if an IPC handle may be made
+    bool pool = false;           ///< true if the memory belongs to no context
+    bool registered = false;     ///< true for the program's own memory, registered
+    std::uintptr_t reserved = 0; ///< begin of the reservation of a mapping
+    std::size_t reservation = 0; ///< bytes of that reservation; 0: no mapping
   };
 
   static Memory& all();
-  /// `pool`: as cuMemAllocAsync() does.
+  /// Allocates device memory; with `pool` as cuMemAllocAsync() does.
   CUresult allocate_device(std::size_t bytes, bool pool, int device, CUdeviceptr* address);
-  /// Maps what `range` of another process says. Not if it has been freed.
+  /// Maps `range` of another process, unless that process has freed it.
   CUresult open_device(int process, const Range& range, CUdeviceptr* address);
   CUresult free_device(CUdeviceptr address);
   CUresult allocate_host(std::size_t bytes, bool managed, void** address);
@@ -75,11 +75,12 @@ class Memory {
   CUresult remove_host(void* address);
   void add_mapping(const Range& range);
   void remove_mapping(std::uintptr_t begin);
-  /// All that belongs to a device: its context has been reset.
+  /// Forgets all memory of a device, whose context has been reset.
   void forget(int device);
-  /// The range that holds `address`; bytes = 0 if none.
+  /// Returns the range that holds `address`; bytes = 0 if there is none.
   Range find(std::uintptr_t address);
-  /// Where the driver reaches an address; what it does not know is ordinary memory.
+  /// Returns the address at which the driver reaches `address`; unknown addresses are ordinary
+  /// memory.
   template <class T>
   T* reach(T* address) {
     return reinterpret_cast<T*>(reach(reinterpret_cast<std::uintptr_t>(address)));
@@ -94,29 +95,29 @@ class Memory {
   Range take(std::uintptr_t begin);
 
   std::mutex mutex_;
-  std::map<std::uintptr_t, Range> ranges_; ///< by begin
+  std::map<std::uintptr_t, Range> ranges_; ///< key: begin
 };
 
-/// Operations in order, carried out by a thread. Those of the default stream of a device also come
-/// behind all that is in blocking streams there, and the other way round.
+/// Queue of operations that a thread carries out in order. Operations of a device's default stream
+/// also follow all earlier operations of the blocking streams there, and vice versa.
 class Stream {
  public:
   enum class Kind { kLegacy, kBlocking, kNonBlocking };
-  explicit Stream(Kind kind, int priority = 0); ///< of the current context
-  ~Stream();                                    ///< after all operations
-  /// `waits`: for something else than the operations before it.
+  explicit Stream(Kind kind, int priority = 0); ///< makes a stream of the current context
+  ~Stream();                                    ///< waits for all operations
+  /// Queues an operation; `waits` if it waits for anything but the operations before it.
   void push(std::function<void()> operation, bool waits = false);
   bool idle();
   void synchronize();
-  unsigned long long number() const { return number_; } ///< never used again
+  unsigned long long number() const { return number_; } ///< returns an id that is never reused
   int device() const { return device_; }
   Kind kind() const { return kind_; }
-  /// Whether the context in which it was made has not been reset.
+  /// Returns whether the stream's context has not been reset since the stream was made.
   bool exists() const;
-  /// The capture that it belongs to; null: none. See join_capture().
+  /// Capture of which the stream is a part; nullptr: none. See join_capture().
   std::shared_ptr<Capture> capture;
 
-  /// How far a stream has come; outlives it.
+  /// Progress of a stream, which outlives the stream.
   struct Count {
     std::atomic<std::uint64_t> pushed{0}, done{0};
   };
@@ -124,23 +125,23 @@ class Stream {
     std::shared_ptr<const Count> count;
     std::uint64_t number;
     bool reached() const { return count->done >= number; }
-    void wait() const; ///< or until the device is lost
+    void wait() const; ///< returns early when the device is lost
   };
   Point end() const { return {count_, count_->pushed}; }
 
  private:
   void run();
   std::vector<Point> others() const;
-  /// In which operations begin in the order in which they have been put there.
+  /// Queue of the hardware, whose operations begin in the order in which they were queued.
   struct HardwareQueue {
-    std::uint64_t queued = 0; ///< with the mutex of all streams held
+    std::uint64_t queued = 0; ///< guarded by the mutex of all streams
     std::atomic<std::uint64_t> begun{0};
   };
   HardwareQueue* shared_queue(int priority) const;
   const Kind kind_;
   const int device_;
   const unsigned long long life_, number_;
-  HardwareQueue* const queue_; ///< null: its own
+  HardwareQueue* const queue_; ///< nullptr: a queue of its own
   const std::shared_ptr<Count> count_ = std::make_shared<Count>();
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -152,42 +153,42 @@ class Stream {
 /// Waits for all streams of the current context.
 void synchronize_all();
 
-/// A point in streams of the context that was current when it was made.
+/// Point in streams of the context that was current when the event was made.
 class Event {
  public:
   int device() const { return device_; }
-  std::uint64_t record();           ///< the number of this recording
-  std::uint64_t recorded();         ///< the last one
-  void reach(std::uint64_t number); ///< called by the stream
+  std::uint64_t record();           ///< returns the number of the new recording
+  std::uint64_t recorded();         ///< returns the number of the last recording
+  void reach(std::uint64_t number); ///< sets the number; called by the stream
   bool reached(std::uint64_t number);
   void wait(std::uint64_t number);
-  std::chrono::steady_clock::time_point when(); ///< it was last reached
-  std::shared_ptr<Capture> capture;             ///< in which it was last recorded; null: none
-  std::size_t node = 0;                         ///< of that capture's graph, that it comes behind
+  std::chrono::steady_clock::time_point when(); ///< returns the time when it was last reached
+  std::shared_ptr<Capture> capture;             ///< capture of the last recording; nullptr: none
+  std::size_t node = 0;                         ///< node of that capture's graph to follow
 
  private:
   const int device_ = current_device();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t recorded_ = 0;
-  std::set<std::uint64_t> under_way_; ///< recordings, which streams reach in any order
+  std::set<std::uint64_t> under_way_; ///< numbers of recordings, which streams reach in any order
   std::chrono::steady_clock::time_point when_;
 };
 
-/// The event of a handle. What is queued keeps it, as in the real driver.
+/// Returns the event of a handle. Queued operations keep the event alive, as in the real driver.
 const std::shared_ptr<Event>& event_of(CUevent handle);
 
-/// Kernels that take other parameters than those of the library (host_kernels.h): makes the work of
-/// a launch of `blocks`, with its parameters read.
+/// Function that makes the work of a launch of `blocks` from its parameters, for kernels whose
+/// parameters differ from those of the library's kernels (host_kernels.h).
 using LaunchOf = std::function<void()> (*)(void** parameters, unsigned blocks);
-/// Those of perf/gpu; null: none of that name.
+/// Returns the kernel of perf/gpu with this name; nullptr if there is none.
 LaunchOf find_perf_kernel(std::string_view name);
 
-/// What is mapped of other processes has gone.
+/// Forgets all memory of other processes that this process has mapped.
 void forget_imports();
 
-/// The stream behind a handle. The default streams are those of the current context, that of a
-/// thread of the calling thread.
+/// Returns the stream of a handle. Default streams belong to the current context, per-thread ones
+/// also to the calling thread.
 Stream& stream_of(CUstream handle);
 
 } // namespace fake_cuda

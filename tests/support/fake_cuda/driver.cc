@@ -75,7 +75,7 @@ CUresult cuDeviceGetName(char* name, int size, CUdevice) {
 }
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   std::memset(uuid, 0, sizeof *uuid);
-  // The first one that this process sees, as with CUDA_VISIBLE_DEVICES.
+  // FAKE_CUDA_FIRST_DEVICE numbers the first visible device, like CUDA_VISIBLE_DEVICES.
   uuid->bytes[0] = static_cast<char>(device + setting("FAKE_CUDA_FIRST_DEVICE", 0) + 1);
   return CUDA_SUCCESS;
 }

@@ -1,7 +1,7 @@
-// The functions of the driver for kernels. fake_cuda_hold_launches(device) keeps interpreters of
-// schedules from beginning on a device, until fake_cuda_hold_launches(−1).
-// fake_cuda_interpreter_launches() is how many there have been, fake_cuda_cooperative_launches()
-// how many of them all at once.
+// Functions of the driver for kernels. fake_cuda_hold_launches(device) keeps interpreters of
+// schedules from starting on a device, until fake_cuda_hold_launches(−1).
+// fake_cuda_interpreter_launches() returns the number of interpreters launched so far,
+// fake_cuda_cooperative_launches() the number of cooperative launches.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -27,7 +27,7 @@ using fake_cuda::stream_of;
 
 constexpr int kBlocksOfProcessor = 2;
 
-/// The functions that are LaunchOf.
+/// Functions that are LaunchOf.
 struct PerfKernels {
   std::mutex mutex;
   std::set<CUfunction> all;
@@ -44,8 +44,8 @@ bool is_perf_kernel(CUfunction function) {
 std::atomic<int> held_device{-1};
 std::atomic<long> cooperative_launches{0}, interpreter_launches{0};
 
-/// A launch with addresses that the host reaches. Memory of a device that `device` has no access to
-/// is not there.
+/// Returns the launch with addresses that the host can access. Memory of a device that `device`
+/// cannot access keeps its address, which the host cannot access either.
 whorl::gpu::Launch reachable(const whorl::gpu::Launch& launch, int device) {
   whorl::gpu::Launch own = launch;
   Memory& memory = Memory::all();
@@ -72,7 +72,7 @@ bool is_interpreter(CUfunction function) {
   });
 }
 
-/// Each block is a thread, and all run at once.
+/// Queues a launch of an interpreter: each block is a thread, and all blocks run at the same time.
 CUresult interpret(CUfunction function, std::array<unsigned, 3> grid, std::array<unsigned, 3> block,
                    CUstream handle, void** parameters) {
   const auto& launch = *static_cast<const whorl::gpu::Launch*>(parameters[0]);
@@ -103,7 +103,7 @@ CUresult interpret(CUfunction function, std::array<unsigned, 3> grid, std::array
 #pragma GCC visibility push(default)
 extern "C" {
 
-// A module is any image; its functions are those that the host has.
+// Loads a module: any image will do, and its functions are those of the host.
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   if (fake_cuda::lost()) return fake_cuda::kFault;
   if (fake_cuda::unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -190,7 +190,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, 
   int processors = 0;
   cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                        stream_of(handle).device());
-  // With MPS a process may have a part of the device, which no attribute says.
+  // FAKE_CUDA_ROOM imitates MPS, under which a process may have a part of the device that no
+  // attribute shows.
   const char* const room = std::getenv("FAKE_CUDA_ROOM");
   const int blocks = room != nullptr ? std::atoi(room) : processors * kBlocksOfProcessor;
   if (x * y > static_cast<unsigned>(blocks)) {

@@ -1,5 +1,5 @@
-// The functions of the driver for memory. fake_cuda_allow_copies(n) lets all copies after the next
-// n fail; −1: none.
+// Functions of the driver for memory. fake_cuda_allow_copies(n) makes all copies after the next n
+// fail; −1: none.
 #include <atomic>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// The functions of the driver for streams and events.
+// Functions of the driver for streams and events.
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -21,7 +21,8 @@ using fake_cuda::refused_in_capture;
 using fake_cuda::stream_of;
 using fake_cuda::unsafe_call_is_refused;
 
-/// Null, and the device is lost, if the memory is not there.
+/// Returns the word at the address; if there is no memory, marks the device as lost and returns
+/// nullptr.
 std::uint32_t* word_at(CUdeviceptr address) {
   const Memory::Range range = Memory::all().find(address);
   if (range.bytes == 0) {
@@ -45,7 +46,8 @@ void write_value(CUdeviceptr address, std::uint32_t value) {
   if (word != nullptr) __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-/// FAKE_CUDA_NO_CAPTURED_WORDS: as a driver that cannot capture such operations.
+/// Returns whether the driver imitates one that cannot capture such operations:
+/// FAKE_CUDA_NO_CAPTURED_WORDS.
 bool words_are_refused(CUstream stream) {
   return std::getenv("FAKE_CUDA_NO_CAPTURED_WORDS") != nullptr &&
          fake_cuda::cannot_be_captured(stream_of(stream));
@@ -109,7 +111,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
 CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags) {
   if (const CUresult bad = refused_in_capture(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
-  if (flags == CU_EVENT_WAIT_EXTERNAL) { // for what has been recorded when the graph is launched
+  if (flags == CU_EVENT_WAIT_EXTERNAL) { // waits for the recording that is the last at launch
     const auto wait = [event]() -> std::function<void()> {
       return [event, number = event->recorded()] { event->wait(number); };
     };
@@ -175,7 +177,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags)
   const auto record = [event]() -> std::function<void()> {
     return [event, number = event->record()] { event->reach(number); };
   };
-  if (flags == CU_EVENT_RECORD_EXTERNAL) { // whenever the graph is launched
+  if (flags == CU_EVENT_RECORD_EXTERNAL) { // records at each launch of the graph
     return fake_cuda::record(stream_of(stream), record) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   if (fake_cuda::record_in_capture(stream_of(stream), *event)) return CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-// What goes wrong on the pretended device because a test wants it, see fault.h.
+// Errors that tests cause on the pretended device, see fault.h.
 #include "tests/support/fake_cuda/fault.h"
 
 #include <cstdlib>
@@ -6,6 +6,7 @@
 
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
+#include "tests/support/fake_cuda/graphs.h"
 
 #pragma GCC visibility push(default)
 
@@ -13,15 +14,13 @@ namespace fake_cuda {
 namespace {
 
 std::atomic<bool> lost_{false};
-std::atomic<int> global_captures{0};
-std::atomic<bool> capture_spoilt{false};
 std::atomic<long> ipc_refusals{0}, module_refusals{0}, launches{0};
 std::atomic<int> waiting{0};
 std::atomic<long> waiting_calls{0};
 thread_local bool calls_are_forbidden = false;
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-/// Takes one off a number of refusals.
+/// Takes one off a number of refusals and returns whether there was one left.
 bool one_of(std::atomic<long>& refusals) {
   long left = refusals;
   while (left > 0 && !refusals.compare_exchange_weak(left, left - 1)) continue;
@@ -62,19 +61,7 @@ void synchronize_implicitly() {
 void count_launch() { ++launches; }
 
 bool unsafe_call_is_refused() {
-  if (global_captures == 0 || capture_mode != CU_STREAM_CAPTURE_MODE_GLOBAL) return false;
-  capture_spoilt = true;
-  return true;
-}
-
-void begin_capture(CUstreamCaptureMode mode) {
-  if (mode == CU_STREAM_CAPTURE_MODE_GLOBAL) ++global_captures;
-}
-
-bool end_capture(CUstreamCaptureMode mode) {
-  if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL) return true;
-  --global_captures;
-  return !capture_spoilt.exchange(false);
+  return capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && invalidate_global_captures();
 }
 
 } // namespace fake_cuda

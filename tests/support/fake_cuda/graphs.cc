@@ -1,4 +1,4 @@
-// Graphs, see graphs.h, and what else measuring programs call: times.
+// Graphs, see graphs.h, and functions for measuring programs: times.
 #include "tests/support/fake_cuda/graphs.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct UserObject {
   CUhostFn destroy;
   std::atomic<unsigned> references;
 
-  /// The last one lets it go, in a thread of the driver.
+  /// Drops references; the last one destroys the object, in a thread of the driver.
   void release(unsigned count) {
     if (references.fetch_sub(count) > count) return;
     std::thread([this] {
@@ -49,7 +49,7 @@ std::mutex& captures_mutex() {
   return instance;
 }
 
-/// All that there have been.
+/// Returns all captures in progress, and some that have ended.
 std::vector<std::weak_ptr<Capture>>& all_captures() {
   static auto& instance = *new std::vector<std::weak_ptr<Capture>>;
   return instance;
@@ -133,9 +133,9 @@ std::uint64_t capture_of(Stream& stream) {
   return stream.capture != nullptr ? stream.capture->id : 0;
 }
 
-bool is_spoilt(Stream& stream) {
+bool is_invalidated(Stream& stream) {
   const std::lock_guard lock(captures_mutex());
-  return stream.capture != nullptr && stream.capture->spoilt;
+  return stream.capture != nullptr && stream.capture->invalidated;
 }
 
 bool record(Stream& stream, Repeat repeat) {
@@ -164,7 +164,7 @@ CUresult join_capture(Stream& stream, const Event& event) {
     (*stream.capture->graph)->add(&stream, {}, event.node);
     return CUDA_SUCCESS;
   }
-  stream.capture->spoilt = true;
+  stream.capture->invalidated = true;
   return goes_on(event.capture) ? CUDA_ERROR_STREAM_CAPTURE_MERGE
                                 : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 }
@@ -175,13 +175,24 @@ CUresult refused_in_capture(CUstream handle) {
   if (stream.kind() == Stream::Kind::kLegacy && default_stream_is_refused()) {
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
-  return is_spoilt(stream) ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+  return is_invalidated(stream) ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
 bool cannot_be_captured(Stream& stream) {
   const std::lock_guard lock(captures_mutex());
   if (stream.capture == nullptr) return false;
-  return stream.capture->spoilt = true;
+  return stream.capture->invalidated = true;
+}
+
+bool invalidate_global_captures() {
+  const std::lock_guard lock(captures_mutex());
+  bool any = false;
+  for (const auto& one : all_captures()) {
+    const std::shared_ptr<Capture> capture = one.lock();
+    if (!goes_on(capture) || capture->mode != CU_STREAM_CAPTURE_MODE_GLOBAL) continue;
+    any = capture->invalidated = true;
+  }
+  return any;
 }
 
 bool default_stream_is_refused(bool used) {
@@ -194,7 +205,7 @@ bool default_stream_is_refused(bool used) {
       if (stream->kind() != Stream::Kind::kBlocking || stream->device() != current_device())
         continue;
       refused = true;
-      capture->spoilt = capture->spoilt || used;
+      capture->invalidated = capture->invalidated || used;
     }
   }
   return refused;
@@ -207,17 +218,15 @@ extern "C" {
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
   static unsigned long long ids = 0;
   Stream& stream = stream_of(handle);
-  {
-    const std::lock_guard lock(captures_mutex());
-    if (stream.capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-    stream.capture = std::make_shared<Capture>(
-        Capture{.streams = {&stream},
-                .mode = mode,
-                .id = ++ids,
-                .graph = new Graph(std::make_shared<fake_cuda::Graph>())});
-    all_captures().push_back(stream.capture);
-  }
-  fake_cuda::begin_capture(mode);
+  const std::lock_guard lock(captures_mutex());
+  if (stream.capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  stream.capture =
+      std::make_shared<Capture>(Capture{.streams = {&stream},
+                                        .mode = mode,
+                                        .id = ++ids,
+                                        .graph = new Graph(std::make_shared<fake_cuda::Graph>())});
+  std::erase_if(all_captures(), [](const auto& one) { return one.expired(); });
+  all_captures().push_back(stream.capture);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
@@ -233,7 +242,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   }
   *graph = nullptr;
   Graph* const made = std::exchange(capture->graph, nullptr);
-  const bool good = fake_cuda::end_capture(capture->mode) && !capture->spoilt;
+  const bool good = !capture->invalidated; // no other thread changes it any more
   const bool joined = (*made)->ends_with(&stream);
   if (good && joined) {
     *graph = reinterpret_cast<CUgraph>(made);
@@ -242,7 +251,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   delete made;
   return good ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
-// As CUDA 11.3 has it, see gpu/driver.h.
+// Has the parameters of CUDA 11.3, see gpu/driver.h.
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
                                    CUgraph* graph, const CUgraphNode**, std::size_t*) {
   if (const CUresult bad = fake_cuda::refused(handle); bad != CUDA_SUCCESS) return bad;
@@ -252,9 +261,9 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* statu
   }
   const std::lock_guard lock(captures_mutex());
   const Capture* const capture = stream.capture.get();
-  *status = capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE
-            : capture->spoilt  ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                               : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  *status = capture == nullptr     ? CU_STREAM_CAPTURE_STATUS_NONE
+            : capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                   : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (capture == nullptr) return CUDA_SUCCESS;
   if (id != nullptr) *id = capture->id;
   if (graph != nullptr) *graph = reinterpret_cast<CUgraph>(capture->graph);
@@ -312,7 +321,7 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
           .count();
   return CUDA_SUCCESS;
 }
-// Events of other processes there are none.
+// Events of other processes are not supported.
 CUresult cuIpcGetEventHandle(CUipcEventHandle*, CUevent) { return CUDA_ERROR_NOT_SUPPORTED; }
 CUresult cuIpcOpenEventHandle(CUevent*, CUipcEventHandle) { return CUDA_ERROR_NOT_SUPPORTED; }
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// Captures and graphs. What is queued in a stream that is being captured is not carried out, but
-// recorded: in the order of its stream, and behind the events that the stream waits for. A replay
-// has a thread for each stream of the capture. fake_cuda_user_objects() tells how many user objects
-// there are whose destructors have not been called.
+// Captures and graphs. An operation queued in a stream that is being captured is not carried out,
+// but recorded: in the order of its stream, and after the events that the stream waits for. A
+// replay has a thread for each stream of the capture. fake_cuda_user_objects() returns the number
+// of user objects whose destructors have not been called.
 
 #include <cuda.h>
 
@@ -17,18 +17,20 @@ namespace fake_cuda {
 class Event;
 class Stream;
 
-/// Makes what a launch carries out.
+/// Function that makes the operation of one launch.
 using Repeat = std::function<std::function<void()>()>;
 
 class Graph {
  public:
-  ~Graph(); ///< its user objects may go
-  /// Appends to what stream `lane` does; 0 or more operations before it, by number.
+  ~Graph(); ///< drops the references to its user objects
+  /// Appends an operation to `lane`, which also follows node `after`, if that is not 0. Returns its
+  /// number.
   std::size_t add(const Stream* lane, Repeat repeat, std::size_t after = 0);
-  std::size_t last(const Stream* lane) const; ///< its number, from 1; 0: none
-  /// Whether everything comes before the last operation of `lane`.
+  /// Returns the number of the last operation of `lane`, from 1; 0: none.
+  std::size_t last(const Stream* lane) const;
+  /// Returns whether all operations precede the last operation of `lane`.
   bool ends_with(const Stream* lane) const;
-  /// Of a launch, in the order of calls; to be made when it is queued.
+  /// Returns the operations of a launch, in the order of the calls; to be called when it is queued.
   std::vector<std::function<void()>> operations() const;
   void run(const std::vector<std::function<void()>>& operations) const;
   void retain(CUuserObject object, unsigned count) { objects_.push_back({object, count}); }
@@ -36,7 +38,7 @@ class Graph {
  private:
   struct Node {
     std::size_t lane;
-    Repeat repeat; ///< may be empty
+    Repeat repeat; ///< function to repeat the operation; may be empty
     std::vector<std::size_t> after;
   };
   struct Retained {
@@ -44,45 +46,49 @@ class Graph {
     unsigned count;
   };
   std::vector<const Stream*> lanes_;
-  std::vector<std::size_t> last_; ///< of each lane
+  std::vector<std::size_t> last_; ///< index: lane
   std::vector<Node> nodes_;
   std::vector<Retained> objects_;
 };
 
-/// Streams that are captured together: the one that it began with, and those that have waited for
-/// an event of one of them.
+/// Streams that are captured together: the first one, and those that have waited for an event of
+/// one of them.
 struct Capture {
-  std::vector<Stream*> streams; ///< the first: with which it began; empty: it has ended
+  std::vector<Stream*> streams; ///< streams, of which the first began the capture; empty: ended
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  std::uint64_t id = 0;                    ///< never used again
-  std::shared_ptr<Graph>* graph = nullptr; ///< what its handle is; null: it has ended
-  bool spoilt = false;
+  std::uint64_t id = 0;                    ///< id that is never reused
+  std::shared_ptr<Graph>* graph = nullptr; ///< the graph's handle; nullptr: the capture has ended
+  bool invalidated = false;
 };
 
-// One thread at a time.
-/// The id of a stream's capture; 0: none.
+// The functions below take the mutex of the captures.
+/// Returns the id of a stream's capture; 0: none.
 std::uint64_t capture_of(Stream& stream);
-/// Whether the capture of a stream has been spoilt.
-bool is_spoilt(Stream& stream);
-/// Records an operation if the stream is captured.
+/// Returns whether the capture of a stream is invalid.
+bool is_invalidated(Stream& stream);
+/// Records an operation if the stream is captured, and returns whether it is.
 bool record(Stream& stream, Repeat repeat);
-/// The same for an event.
+/// Records an event if the stream is captured, and returns whether it is.
 bool record_in_capture(const Stream& stream, Event& event);
-/// A stream waits for an event, by which it may come into a capture. An error if that cannot be: it
-/// is in another one, or in one to which the event does not belong.
+/// Makes a stream wait for an event, through which the stream may join a capture. Returns an error
+/// if the stream is in another capture, or the event does not belong to the stream's capture.
 CUresult join_capture(Stream& stream, const Event& event);
-/// What a call on a stream says, if it would become part of the stream's capture, but cannot.
+/// Returns the error of a call on a stream that would become part of the stream's capture, but
+/// cannot.
 CUresult refused_in_capture(CUstream stream);
-/// Whether a call on a stream is none that can be captured, but it is; the capture is spoilt then.
+/// Returns whether a call that cannot be captured is made on a captured stream; the capture is then
+/// invalid.
 bool cannot_be_captured(Stream& stream);
-/// Whether the default stream may not be used on the current device, because a blocking stream is
-/// captured there; if it is used, that capture is spoilt.
+/// Returns whether streams are captured in global mode; those captures become invalid.
+bool invalidate_global_captures();
+/// Returns whether the default stream must not be used on the current device, because a blocking
+/// stream is captured there; if `used`, that capture becomes invalid.
 bool default_stream_is_refused(bool used = true);
 
 } // namespace fake_cuda
 
 extern "C" {
-/// As CUDA 11.3 has it, see gpu/driver.h.
+/// Gets the state of a capture, with the parameters of CUDA 11.3, see gpu/driver.h.
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
                                    CUgraph* graph, const CUgraphNode** before, std::size_t* count);
 }

@@ -1,6 +1,6 @@
-// IPC handles of the pretended driver. A handle that is open is not opened again, but counted. What
-// another process has freed stays mapped, and nothing else that is at its place there can be mapped
-// meanwhile. fake_cuda_mapped() tells how many are open.
+// IPC handles of the pretended driver. Opening an open handle again only counts. Memory that
+// another process has freed stays mapped, and while it is, other memory at the same place of that
+// process cannot be mapped. fake_cuda_mapped() returns the number of open handles.
 #include <unistd.h>
 
 #include <cstring>
@@ -32,7 +32,7 @@ struct Import {
 };
 struct Imports {
   std::mutex mutex;
-  std::map<std::pair<int, unsigned long long>, Import> all; ///< by process and id
+  std::map<std::pair<int, unsigned long long>, Import> all; ///< key: process and id
 };
 Imports& imports() {
   static Imports& instance = *new Imports;

@@ -1,8 +1,8 @@
-// Virtual memory management of the pretended driver. Physical memory is a file; its descriptors for
-// other processes are those of the file. A handle is a small number, used again as soon as nothing
-// needs it, and addresses keep their buffer id whatever is mapped to them. Memory that has not been
-// made accessible cannot be touched by kernels and copies either.
-// fake_cuda_allow_mappings(n) lets all calls of cuMemMap() after the next n fail; −1: none.
+// Virtual memory management of the pretended driver. Physical memory is a file, and its descriptors
+// for other processes are those of the file. A handle is a small number, reused as soon as it is
+// free, and addresses keep their buffer id whatever is mapped to them. Kernels and copies, too,
+// cannot access memory that has not been made accessible. fake_cuda_allow_mappings(n) makes all
+// calls of cuMemMap() after the next n fail; −1: none.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -41,8 +41,8 @@ struct Mapping {
 };
 struct Reservation {
   std::size_t bytes;
-  std::byte* alias;           ///< where the driver reaches what is mapped
-  std::byte *memory, *inside; ///< of mmap(), to begin at whole units
+  std::byte* alias;           ///< address of the mappings for the driver
+  std::byte *memory, *inside; ///< begin of the mmap(), and of the first whole unit
   unsigned long long id;
 };
 
@@ -51,7 +51,7 @@ struct Virtual {
   std::map<CUmemGenericAllocationHandle, Physical> physical;
   std::map<CUdeviceptr, Reservation> reservations;
   std::map<CUdeviceptr, Mapping> mappings;
-  unsigned long long ids_made = 1ULL << 40; ///< apart from those of allocations
+  unsigned long long ids_made = 1ULL << 40; ///< differ from the ids of allocations
 };
 Virtual& all() {
   static Virtual& instance = *new Virtual;
@@ -62,13 +62,13 @@ std::atomic<long> mappings_allowed{-1};
 
 bool whole(std::size_t size) { return size > 0 && size % kGranularity == 0; }
 
-/// In the numbers of all processes, as in UUIDs.
+/// Returns the number of the first device, in a numbering of all processes like that of UUIDs.
 int first_device() {
   const char* const text = std::getenv("FAKE_CUDA_FIRST_DEVICE");
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-// With the mutex held, from here on.
+// The caller of the following functions holds the mutex.
 
 CUmemGenericAllocationHandle add(const Physical& physical) {
   CUmemGenericAllocationHandle handle = 1;
@@ -84,7 +84,7 @@ void drop(CUmemGenericAllocationHandle handle) {
   all().physical.erase(handle);
 }
 
-/// The reservation that holds all of a range; null: none.
+/// Returns the reservation that contains the range; nullptr: none.
 const std::pair<const CUdeviceptr, Reservation>* reservation_of(CUdeviceptr begin,
                                                                 std::size_t bytes) {
   auto after = all().reservations.upper_bound(begin);
@@ -95,7 +95,7 @@ const std::pair<const CUdeviceptr, Reservation>* reservation_of(CUdeviceptr begi
   return inside ? &found : nullptr;
 }
 
-/// Whether a range is some whole mappings without a gap.
+/// Returns whether a range consists of whole mappings without a gap.
 bool whole_mappings(CUdeviceptr begin, std::size_t bytes) {
   const CUdeviceptr end = begin + bytes;
   while (begin < end) {
@@ -111,7 +111,7 @@ std::byte* alias_of(CUdeviceptr address) {
   return reservation->second.alias + (address - reservation->first);
 }
 
-/// Address space, from the begin of a unit on.
+/// Reserves address space that begins at a whole unit.
 std::byte* reserve(std::size_t bytes, std::byte** memory) {
   void* const space = mmap(nullptr, bytes + kGranularity, PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,13 +1,12 @@
-// libnvidia-ml.so.1 of the pretended devices, see device.h. The environment says what they are when
-// a function is called:
-//   FAKE_CUDA_DEVICES  how many (1)
-//   FAKE_NVML_INIT     what nvmlInit() returns (0)
-//   FAKE_NVML_LINKS    NVLinks of each pair of devices (0)
+// libnvidia-ml.so.1 of the pretended devices, see device.h. Each call reads the environment:
+//   FAKE_CUDA_DEVICES  number of devices (1)
+//   FAKE_NVML_INIT     result of nvmlInit() (0)
+//   FAKE_NVML_LINKS    number of NVLinks of each pair of devices (0)
 //   FAKE_NVML_SWITCH   if set, each device has FAKE_NVML_LINKS links to a switch instead
-//   FAKE_NVML_SLOWED   bit mask of what slows the clocks (1: idle)
+//   FAKE_NVML_SLOWED   bit mask of the reasons for slower clocks (1: idle)
 // Links are numbered from 0, those to the device of the lowest index first. Functions that a device
-// cannot carry out return what nvml.h says: a link beyond the last is an invalid argument, a device
-// without NVLink does not support the question.
+// cannot carry out return the errors of nvml.h: a link beyond the last is an invalid argument, and
+// a device without NVLink does not support the call.
 
 #include "gpu/nvml_abi.h"
 

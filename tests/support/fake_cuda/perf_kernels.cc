@@ -1,4 +1,4 @@
-// The kernels of perf/gpu, run on the host.
+// Kernels of perf/gpu, run on the host.
 #include "perf/gpu/kernels.h"
 
 #include "tests/support/fake_cuda/device.h"
@@ -38,7 +38,7 @@ std::function<void()> fill(void** parameters, unsigned blocks) {
   };
 }
 
-/// Step by step, as the flags order the blocks.
+/// Runs the ring step by step, in the order that the flags impose on the blocks.
 std::function<void()> ring(void** parameters, unsigned) {
   return [work = *static_cast<perf::gpu::RingWork*>(parameters[0])]() mutable {
     for (int rank = 0; rank < work.ranks; ++rank) {

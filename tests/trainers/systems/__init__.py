@@ -1,4 +1,4 @@
-"""The systems under test, one module each."""
+"""Systems under test, one module each."""
 from __future__ import annotations
 
 import importlib
@@ -8,7 +8,7 @@ from case import Case
 
 
 def all_cases() -> dict[str, Case]:
-    """Every case of every module here, by name, in a fixed order."""
+    """Returns every case of every module here, by name, in a fixed order."""
     cases: dict[str, Case] = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("[a-z]*.py")):
         for case in importlib.import_module(f"systems.{path.stem}").CASES:

@@ -1,4 +1,4 @@
-"""DistributedDataParallel in the ways that programs use it."""
+"""DistributedDataParallel, used in the ways of real programs."""
 import functools
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ SMALL_BUCKETS_MIB = 0.05  # several buckets, also in a small model
 
 
 def ranks_of(world: World) -> list[int]:
-    """Whose batches this process trains on."""
+    """Returns the ranks on whose batches this process trains."""
     return list(range(world.size)) if world.alone else [world.rank]
 
 
@@ -26,7 +26,7 @@ def wrapped(world: World, model: nn.Module, bucket_mib: float = SMALL_BUCKETS_MI
 
 
 def training(world: World, model: nn.Module, every: int = 1) -> Training:
-    """SGD with momentum on the digits; gradients are exchanged in every `every`th backward pass."""
+    """Trains the digits by SGD with momentum; every `every`th backward pass exchanges gradients."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     def backward(batch: int) -> torch.Tensor:
@@ -60,7 +60,7 @@ def plain(world: World, network: Callable[[], nn.Module] = models.plain_network,
 
 
 class TwoRoads(nn.Module):
-    """Uses one of two layers, another one every other call and on every other rank, so that each
+    """Model that uses one of two layers, alternating between calls and between ranks, so that each
     backward pass leaves parameters without a gradient."""
 
     def __init__(self, rank: int) -> None:
@@ -82,7 +82,7 @@ def power_sgd(model: nn.Module, rank: int = 2, least_saving: float = 1) -> None:
 
 
 def bf16_sum(state: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """DDP allows the hook itself, known by its name, on NCCL only."""
+    """Calls the hook under another name, since DDP allows its name on NCCL only."""
     return default_hooks.bf16_compress_hook(state, bucket)
 
 
@@ -90,7 +90,7 @@ def hook(function: Callable) -> Callable[[nn.Module], None]:
     return lambda model: model.register_comm_hook(None, function)
 
 
-# The approximation of a gradient by matrices of its own rank is the gradient: comparable with one process.
+# Matrices of full rank approximate a gradient exactly: comparable with one process.
 exact_power_sgd = functools.partial(power_sgd, rank=1024, least_saving=0.01)
 ORDER = {"gloo": "operations of the callbacks of several buckets meet in different orders"}
 

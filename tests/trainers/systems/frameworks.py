@@ -1,6 +1,6 @@
-"""Accelerate, Lightning and DeepSpeed. The last two make the process group themselves, by the
+"""Accelerate, Lightning and DeepSpeed. The last two make the process group themselves, from the
 environment variables of a launcher and the name of the backend. A framework that is not installed has
-no cases; `MISSING` names it and says why."""
+no cases; `MISSING` has its name and the reason."""
 import functools
 import importlib
 import importlib.util
@@ -25,7 +25,7 @@ FRAMEWORKS = ("accelerate", "lightning", "deepspeed")
 
 
 def why_missing(name: str) -> str:
-    """What `./run trainers` noted when it could not install the framework."""
+    """Returns the reason that `./run trainers` noted when it could not install the framework."""
     note = pathlib.Path(sys.prefix) / f"without-{name}"
     return note.read_text(encoding="utf-8").strip() if note.exists() else "it is not installed"
 
@@ -34,7 +34,7 @@ MISSING = {name: why_missing(name) for name in FRAMEWORKS if importlib.util.find
 
 
 def leave(world: World) -> None:
-    """Ends the process group of the runner and leaves variables by which a framework makes its own."""
+    """Ends the runner's process group and sets variables from which a framework makes its own."""
     port = [0]
     if world.rank == 0:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -104,7 +104,7 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 def deepspeed(world: World, stage: int) -> Training:
     os.environ.update(DS_ACCELERATOR="cpu", DS_IGNORE_CUDA_DETECTION="1")
     import deepspeed as ds
-    # It would compile an allreduce that goes around the backend. (`deepspeed.comm.torch` is torch itself.)
+    # Disabled: it would compile an allreduce that bypasses the backend. (`deepspeed.comm.torch` is torch itself.)
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     leave(world)
     ds.init_distributed(dist_backend=world.backend, auto_mpi_discovery=False, verbose=False)

@@ -1,5 +1,5 @@
-"""Data parallelism with less communication or less order: local SGD, an asynchronous parameter server,
-and compressed gradients."""
+"""Data parallelism with less communication or less synchronisation: local SGD, an asynchronous parameter
+server, and compressed gradients."""
 import functools
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ EACH = 32
 
 
 def gradient(model: nn.Module, world: World, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss and flat gradient of this rank's batch."""
+    """Returns loss and flat gradient of this rank's batch."""
     images, labels = digit_batch(step, [world.rank], world.size, EACH)
     loss = F.cross_entropy(model(images), labels)
     parts = torch.autograd.grad(loss, list(model.parameters()))
@@ -30,7 +30,7 @@ def descend(model: nn.Module, flat: torch.Tensor, rate: float) -> None:
 
 
 def local_sgd(world: World, period: int = 4) -> Training:
-    """Every rank trains by itself; every `period` steps parameters become their mean."""
+    """Trains every rank by itself; every `period` steps parameters become their mean."""
     model = models.plain_network()
 
     def step(i: int) -> torch.Tensor:
@@ -47,9 +47,9 @@ def local_sgd(world: World, period: int = 4) -> Training:
 
 
 def parameter_server(world: World) -> Training:
-    """Rank 0 serves: it takes a gradient from whoever sends one, applies it and sends that rank the new
-    parameters. Workers go at their own pace, so only the end is compared. The first loss is that of the
-    common starting point, the last one is measured on parameters that all ranks receive."""
+    """Trains with a server: rank 0 receives a gradient from any rank, applies it and sends that rank the
+    new parameters. Workers are not synchronised, so only the end is compared. The first loss is that of
+    the common starting point, the last one is measured on parameters that all ranks receive."""
     model = models.plain_network()
     size = sum(parameter.numel() for parameter in model.parameters())
     images, labels = digit_batch(0, range(world.size), world.size, 64)
@@ -92,7 +92,7 @@ def parameter_server(world: World) -> Training:
 
 
 def pack_signs(values: torch.Tensor) -> torch.Tensor:
-    """One bit per value, eight in a byte."""
+    """Packs one bit per value, eight in a byte."""
     bits = (values >= 0).view(-1, 8).to(torch.uint8)
     return (bits << torch.arange(8, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)
 
@@ -102,7 +102,7 @@ def unpack_signs(packed: torch.Tensor) -> torch.Tensor:
 
 
 class OneBit:
-    """The scheme of 1-bit Adam: signs with a scale per rank and error feedback, first to the rank that
+    """Scheme of 1-bit Adam: signs with a scale per rank and error feedback, first to the rank that
     owns the part of the vector (all_to_all of packed bytes), whose mean is compressed again and gathered."""
 
     def __init__(self, world: World, size: int) -> None:
@@ -134,14 +134,14 @@ class OneBit:
 
 
 class TopK:
-    """Every rank gives the largest of its values, as many as it finds worth giving, so that the parts of
-    the all-gather have different lengths; the rest stays as error feedback."""
+    """Scheme in which every rank sends its largest values, a number of its own choice, so that the parts
+    of the all-gather have different lengths; the rest stays as error feedback."""
 
     def __init__(self, world: World, size: int) -> None:
         self.world, self.error = world, torch.zeros(size)
 
     def gather(self, mine: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
-        """Parts of different lengths; padded to the longest on gloo, which wants equal ones."""
+        """Gathers parts of different lengths; padded to the longest on gloo, which requires equal ones."""
         room = [max(counts)] * len(counts) if self.world.backend == "gloo" else counts
         parts = [mine.new_empty(count) for count in room]
         dist.all_gather(parts, F.pad(mine, (0, room[self.world.rank] - len(mine))))
@@ -178,7 +178,7 @@ def compressed(world: World, scheme: Callable[[World, int], OneBit | TopK], rate
 CASES = [
     Case("local_sgd", 2, local_sgd, fast=True),
     Case("local_sgd_3_ranks", 3, local_sgd, bound=1e-4),
-    # Which worker comes first differs from run to run; a factor of two in the last loss is usual.
+    # The order of the workers differs from run to run; a factor of two in the last loss is usual.
     Case("parameter_server", 4, parameter_server, steps=4, bound=0.7, last_only=True, fast=True),
     Case("one_bit", 2, functools.partial(compressed, scheme=OneBit, rate=0.3), steps=30, fast=True),
     Case("one_bit_4_ranks", 4, functools.partial(compressed, scheme=OneBit, rate=0.3), steps=30),

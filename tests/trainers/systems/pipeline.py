@@ -1,5 +1,5 @@
 """Pipeline parallelism with torch.distributed.pipelining: stages send activations forward and
-gradients backward, several microbatches under way."""
+gradients backward, with several microbatches in progress."""
 from __future__ import annotations
 
 import functools
@@ -17,7 +17,7 @@ ROWS, MICROBATCHES = 8, 4
 
 
 def cut(model: models.Transformer, stages: int) -> list[nn.Module]:
-    """The model as `stages` modules: the first begins with the embedding, the last ends with the output."""
+    """Cuts the model into `stages` modules, from the embedding in the first to the output in the last."""
     layers = [model.embed, *model.blocks, nn.Sequential(model.norm, model.out)]
     each, more = divmod(len(layers), stages)
     bounds = [0]
@@ -41,7 +41,7 @@ def pipelined(world: World, schedule_class: type, stages_each: int = 1) -> Train
 
 def trained(schedule: object, held: nn.Module, first: bool, last: bool, ranks: list[int], size: int,
             group: ProcessGroup | None = None) -> Training:
-    """Steps a schedule; the first stage is fed, the last has the loss."""
+    """Trains with a schedule; the first stage gets the inputs, the last has the loss."""
     optimizer = torch.optim.AdamW(held.parameters(), lr=3e-3, foreach=False)
 
     def step(i: int) -> torch.Tensor | None:
@@ -60,7 +60,7 @@ def trained(schedule: object, held: nn.Module, first: bool, last: bool, ranks: l
 
 
 def whole(model: nn.Module) -> Training:
-    """The same training in one process, without microbatches."""
+    """Trains the whole model in one process, without microbatches."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False)
 
     def step(i: int) -> torch.Tensor:

@@ -19,8 +19,8 @@ ROWS = 4
 
 
 def zero(world: World) -> Training:
-    """DDP's gradients; each rank holds and steps the Adam state of a part of the parameters and
-    broadcasts that part."""
+    """Trains with DDP's gradients; each rank holds and steps the Adam state of a part of the parameters
+    and broadcasts that part."""
     model = wrapped(world, models.plain_network())
     optimizer = (torch.optim.Adam(model.parameters(), lr=4e-3) if world.alone else
                  ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=4e-3))
@@ -37,7 +37,7 @@ def zero(world: World) -> Training:
 
 
 def language_training(world: World, model: torch.nn.Module) -> Training:
-    """AdamW on the text, each rank on rows of its own."""
+    """Trains on the text with AdamW, each rank on rows of its own."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     def step(i: int) -> torch.Tensor:
@@ -62,7 +62,7 @@ def fsdp1(world: World, strategy: ShardingStrategy) -> Training:
 
 
 def fsdp2(world: World, replicas: int = 1, bf16: bool = False) -> Training:
-    """`replicas` > 1: hybrid sharding, parameters are sharded within a row of the mesh."""
+    """Trains with FSDP2. `replicas` > 1: hybrid sharding within a row of the mesh."""
     model = models.transformer()
     if not world.alone:
         if replicas > 1:

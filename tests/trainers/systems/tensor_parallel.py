@@ -44,7 +44,7 @@ def split_block(block: nn.Module, mesh: DeviceMesh, sequence: bool) -> None:
 def split(model: models.Transformer, mesh: DeviceMesh, sequence: bool) -> models.Transformer:
     if sequence:
         parallelize_module(model, mesh, {
-            # The embedding is whole on every rank; what it returns is split along the sequence.
+            # The embedding is whole on every rank; its output is split along the sequence.
             "embed": PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=Shard(1)),
             "norm": SequenceParallel(),
             "out": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())})

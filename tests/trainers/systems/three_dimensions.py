@@ -33,7 +33,7 @@ def three(world: World) -> Training:
 
 
 def whole(model: nn.Module) -> Training:
-    """The same in one process: the batches of both replicas together."""
+    """Trains in one process on the batches of both replicas together."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False)
 
     def step(i: int) -> torch.Tensor:

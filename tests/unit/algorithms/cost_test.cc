@@ -1,4 +1,4 @@
-// The closed forms of the costs say what the schedules do.
+// Tests that the closed forms of the costs agree with the schedules.
 #include "algorithms/common.h"
 #include "algorithms/cost_model.h"
 #include "support.h"
@@ -11,19 +11,19 @@ using test::text;
 
 class Costs : public ::testing::TestWithParam<Algorithm> {
  protected:
-  /// Compares all that a verified window shows. `bound`: sums over levels that are each the busiest
-  /// rank's, so that no rank need be as busy as the cost says.
+  /// Compares the costs with all counts of a verified window. With `bound`, costs are sums over
+  /// levels of each level's busiest rank, so that no single rank need be as busy as the cost says.
   void compare(const Shape& shape, bool bound) {
     const Algorithm& algorithm = GetParam();
     const std::vector<Schedule> schedules = build_all(algorithm, shape);
     const auto report = verify(schedules, {algorithm.collective, shape.root});
     ASSERT_TRUE(report.ok()) << text(algorithm, shape) << ": " << report.status().message();
     Load busiest;
-    int chunks = 1, total = 0, most_moved = 0;
+    int chunks = 1, total = 0, max_moved = 0;
     for (const Schedule& schedule : schedules) {
       const Load load = test::load_of(schedule);
       total += load.sent_chunks;
-      most_moved = std::max(most_moved, load.sent_chunks + load.received_chunks);
+      max_moved = std::max(max_moved, load.sent_chunks + load.received_chunks);
       busiest.sent_chunks = std::max({busiest.sent_chunks, load.sent_chunks, load.received_chunks});
       busiest.sent_messages =
           std::max({busiest.sent_messages, load.sent_messages, load.received_messages});
@@ -33,7 +33,7 @@ class Costs : public ::testing::TestWithParam<Algorithm> {
     const Cost cost = algorithm.cost(shape);
     const std::string what = text(algorithm, shape);
     const double window = static_cast<double>(chunks) / schedules[0].message_chunks;
-    // Halves of a folded vector and blocks on both sides of rank 0 may be two messages.
+    // Halves of a folded vector, and blocks on both sides of rank 0, may need two messages.
     const double split = cost.messages * 0.999 + 1 + shape.channels * 2;
     EXPECT_NEAR(cost.window, window, 1e-9) << what;
     EXPECT_NEAR(cost.mean * chunks * shape.nranks, total, 1e-6) << what;
@@ -48,10 +48,10 @@ class Costs : public ::testing::TestWithParam<Algorithm> {
     }
     EXPECT_NEAR(cost.volume * chunks, busiest.sent_chunks, 1e-6) << what;
     EXPECT_LE(cost.merged, std::max(0.0, cost.reduced)) << what;
-    EXPECT_GE((cost.sent + cost.received) * chunks, most_moved * 0.999) << what;
-    // Exact but for the trees of a broadcast or reduce, which are overstated by up to a third.
-    const double most_over = algorithm.name == "tree" ? 4.0 / 3.0 : 1.001;
-    EXPECT_LE((cost.sent + cost.received) * chunks, most_moved * most_over + 1e-6) << what;
+    EXPECT_GE((cost.sent + cost.received) * chunks, max_moved * 0.999) << what;
+    // Exact, except for the trees of a broadcast or reduce, which are overstated by up to a third.
+    const double max_over = algorithm.name == "tree" ? 4.0 / 3.0 : 1.001;
+    EXPECT_LE((cost.sent + cost.received) * chunks, max_moved * max_over + 1e-6) << what;
     EXPECT_NEAR(cost.reduced * chunks, busiest.reduced_chunks, 1e-6) << what;
     EXPECT_LE(report->max_sent_chunks, busiest.sent_chunks) << what;
     EXPECT_GE(busiest.sent_messages, cost.messages - 1e-6) << what;
@@ -125,7 +125,7 @@ TEST(Choice, FollowsTheSize) {
 
 TEST(Choice, FollowsTheLinks) {
   const Shape shape{.nranks = 48, .channels = 1};
-  // Start-ups cost nothing but messages do: few of them.
+  // Start-ups are slow and messages cheap: expect few start-ups.
   const LinkCosts slow_start{.link = {.alpha_us = 100, .overhead_us = 0.01}};
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_start), "direct");
   const LinkCosts slow_messages{.link = {.alpha_us = 0.1, .overhead_us = 10}};

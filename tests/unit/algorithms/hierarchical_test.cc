@@ -60,7 +60,7 @@ TEST_P(Hierarchical, VerifiesWithMixedLevels) {
         ++supported;
         ASSERT_TRUE(test::verifies(algorithm(), shape));
         for (const Schedule& schedule : build_all(algorithm(), shape)) {
-          ASSERT_LE(test::load_of(schedule).most_steps, 256) << test::text(algorithm(), shape);
+          ASSERT_LE(test::load_of(schedule).max_steps, 256) << test::text(algorithm(), shape);
         }
         if (!has_root(GetParam())) break;
       }
@@ -85,7 +85,8 @@ std::string name_of_test(const ::testing::TestParamInfo<Collective>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Hierarchical, ::testing::ValuesIn(kCollectives), name_of_test);
 
-/// Chunks that `rank` sends to other groups of `group` ranks, as part of the chunks of its vector.
+/// Returns the chunks that `rank` sends to other groups of `group` ranks, as a share of its
+/// vector's chunks.
 double sent_outside(const Schedule& schedule, int group, int vector_chunks) {
   int chunks = 0;
   for (const Lane& lane : schedule.lanes) {

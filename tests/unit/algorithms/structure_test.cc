@@ -1,4 +1,5 @@
-// Properties that the verifier does not look at: who talks to whom, in which order, how balanced.
+// Tests of properties that the verifier does not check: who sends to whom, in which order, how
+// balanced.
 #include <map>
 
 #include "algorithms/common.h"
@@ -7,7 +8,7 @@
 namespace whorl {
 namespace {
 
-/// Chunks sent by `schedule` to each rank.
+/// Returns the number of chunks that `schedule` sends to each rank.
 std::map<int, int> sent_to(const Schedule& schedule) {
   std::map<int, int> chunks;
   for (const Lane& lane : schedule.lanes) {
@@ -26,7 +27,7 @@ TEST(Ring, IsFiveStepsWhateverTheNumberOfRanks) {
     const Schedule schedule =
         find_algorithm(Collective::kAllReduce, "ring")->build({.nranks = n}, 2);
     ASSERT_EQ(schedule.lanes.size(), 1U);
-    // Two repetitions may wrap, but chunks wrap with the whole buffer, so that no step is cut.
+    // Two repetitions may wrap; chunks wrap with the whole buffer, so that no step is cut.
     EXPECT_EQ(schedule.lanes[0].steps.size(), 5U);
   }
 }
@@ -48,7 +49,7 @@ TEST(Ring, FollowsTheOrderOfTheShape) {
 }
 
 TEST(Fans, CombineAllRanksInOneStep) {
-  // So the order of operands is that of the ranks and the same everywhere, with a single rounding.
+  // Hence operands come in the order of the ranks, the same everywhere, with a single rounding.
   const std::pair<Collective, std::string_view> algorithms[] = {
       {Collective::kAllReduce, "oneshot"},
       {Collective::kAllReduce, "twoshot"},
@@ -95,7 +96,7 @@ TEST(Circulant, SendsHalfOfItsBlocksToTheNearestRank) {
     for (const auto& [peer, chunks] : sent) {
       const int distance = wrap(peer - rank, n);
       EXPECT_TRUE(is_power_of_two(distance)) << n;
-      // Offsets below n whose lowest set bit is the distance.
+      // Number of offsets below n whose lowest set bit is the distance.
       EXPECT_EQ(chunks, (n - 1 + distance) / (2 * distance)) << n << " " << distance;
     }
   }

@@ -13,7 +13,7 @@
 
 namespace whorl {
 
-/// How GoogleTest names a parameter.
+/// Prints a parameter for GoogleTest.
 inline void PrintTo(const Algorithm& algorithm, std::ostream* out) {
   *out << name_of(algorithm.collective) << ":" << algorithm.name;
 }
@@ -27,7 +27,7 @@ inline bool has_in_place(Collective collective) {
          collective != Collective::kRecv;
 }
 
-/// Whether it is for groups of ranks only.
+/// Returns whether the algorithm is only for groups of ranks.
 inline bool needs_dims(const Algorithm& algorithm) {
   return algorithm.name == "hierarchical" || algorithm.name == "leaders";
 }
@@ -43,9 +43,9 @@ inline std::string text(const Algorithm& algorithm, const Shape& shape) {
                      dims);
 }
 
-/// Verifies a schedule of all ranks in all forms: out of place and in place, with messages that
+/// Verifies the schedules of all ranks in all forms: out of place and in place, with messages that
 /// hold copies, with published ones, and with published and placed ones. `all_forms` = false: only
-/// the plainest form and the one with most to go wrong.
+/// the plainest form and the most intricate one.
 inline ::testing::AssertionResult verifies(const Algorithm& algorithm, const Shape& shape,
                                            bool all_forms = true) {
   const std::vector<Schedule> schedules = build_all(algorithm, shape);
@@ -76,17 +76,17 @@ inline ::testing::AssertionResult verifies(const Algorithm& algorithm, const Sha
   return ::testing::AssertionSuccess();
 }
 
-/// What one rank does in one window.
+/// Work of one rank in one window.
 struct Load {
   int sent_chunks = 0, received_chunks = 0, reduced_chunks = 0;
   int sent_messages = 0, received_messages = 0;
-  int most_steps = 0; ///< of a lane
+  int max_steps = 0; ///< number of steps of the longest lane
 };
 
 inline Load load_of(const Schedule& schedule) {
   Load load;
   for (const Lane& lane : schedule.lanes) {
-    load.most_steps = std::max(load.most_steps, static_cast<int>(lane.steps.size()));
+    load.max_steps = std::max(load.max_steps, static_cast<int>(lane.steps.size()));
     for (const Step& step : lane.steps) {
       if (step.waits()) continue;
       const int chunks = step.count * step.repeat;

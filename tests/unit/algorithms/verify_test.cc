@@ -1,5 +1,5 @@
-// Every algorithm is proved right for every number of ranks up to 64, roots, channels, in place and
-// not, and with messages that are read where the sender has them.
+// Proofs that every algorithm is right for every number of ranks up to 64, roots, channels, in
+// place and out of place, and with messages that the receiver reads in the sender's memory.
 #include <random>
 
 #include "algorithms/common.h"
@@ -14,7 +14,7 @@ using test::verifies;
 class Quick : public ::testing::TestWithParam<Algorithm> {};
 class Full : public ::testing::TestWithParam<Algorithm> {};
 
-/// `every`: without leaving anything out.
+/// Returns the roots to verify; with `every` all of them.
 std::vector<int> roots_of(const Algorithm& algorithm, int nranks, bool every) {
   if (!has_root(algorithm.collective)) return {0};
   if (every || nranks <= 8) {
@@ -29,7 +29,7 @@ void verify_all_sizes(const Algorithm& algorithm, bool every) {
   int supported = 0;
   for (int n = 1; n <= 64; ++n) {
     for (int channels = 1; channels <= 3; ++channels) {
-      // Above 20 ranks the quick suite takes turns with the channels.
+      // Above 20 ranks the quick suite verifies one number of channels for each number of ranks.
       if (!every && n > 20 && channels != n % 3 + 1) continue;
       for (const int root : roots_of(algorithm, n, every)) {
         const Shape shape{.nranks = n, .root = root, .channels = channels};
@@ -47,7 +47,7 @@ TEST_P(Quick, VerifiesAllSizes) { verify_all_sizes(GetParam(), false); }
 TEST_P(Full, VerifiesAllSizes) { verify_all_sizes(GetParam(), true); }
 
 TEST_P(Full, VerifiesManyRanks) {
-  // Above 255 partners, and where all sizes stop being powers of two.
+  // Numbers above 255 partners, and where sizes stop being powers of two.
   for (const int n : {256, 257, 300}) {
     const Shape shape{.nranks = n, .root = has_root(GetParam().collective) ? n / 2 : 0};
     if (!GetParam().supports(shape)) continue;
@@ -87,7 +87,7 @@ TEST_P(Quick, StaysSmall) {
     const Shape shape{.nranks = n, .root = n - 1, .channels = 2};
     if (!GetParam().supports(shape)) continue;
     for (const Schedule& schedule : build_all(GetParam(), shape)) {
-      ASSERT_LE(test::load_of(schedule).most_steps, 256) << text(GetParam(), shape);
+      ASSERT_LE(test::load_of(schedule).max_steps, 256) << text(GetParam(), shape);
     }
   }
 }
@@ -96,7 +96,7 @@ TEST_P(Quick, SaysNoWhereItCannotBeEncoded) {
   for (const int n : {255, 256, 257, 300, 1000, 1024, 70000}) {
     for (const int channels : {1, 300}) {
       const Shape shape{.nranks = n, .root = n / 2, .channels = channels};
-      // What is supported must build, for a few ranks at least.
+      // Every supported shape must build, at least for a few ranks.
       if (!GetParam().supports(shape)) continue;
       for (const int rank : {0, 1, n / 2, n - 1}) {
         const Schedule schedule = GetParam().build(shape, rank);

@@ -1,4 +1,4 @@
-// What each kind of call may be given, and what the error says of each wrong argument.
+// Tests of the arguments that each kind of call accepts, and of the error for each wrong argument.
 #include "api/check.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ class CheckTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(world_.ok()); }
 
-  /// A call of a collective that is right: where there is a root, it is this rank.
+  /// Returns a correct call of a collective; its root, if there is one, is this rank.
   RawCall right(Collective collective) {
     return {.function = "whorlCall",
             .collective = collective,
@@ -38,7 +38,7 @@ class CheckTest : public ::testing::Test {
             .peer = kRank};
   }
   Status check(const RawCall& call) { return check_call(call, world_.communicator(), request_); }
-  /// The sentence that a call is refused with, without its beginning.
+  /// Returns the sentence with which a call is refused, without its beginning.
   std::string refusal(const RawCall& call) {
     const Status status = check(call);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << name_of(call.collective);
@@ -52,12 +52,12 @@ class CheckTest : public ::testing::Test {
   alignas(64) std::array<std::byte, 1024> send_{}, recv_{};
 };
 
-/// What a collective takes on its root, where it has one.
+/// Arguments of a collective on its root, or on any rank if there is no root.
 struct Kind {
   Collective collective;
   bool root = false, peer = false, op = false;
-  std::size_t in = 0, out = 0;                      ///< blocks on the root
-  bool in_elsewhere = false, out_elsewhere = false; ///< whether other ranks use the buffers
+  std::size_t in = 0, out = 0;                      ///< sizes on the root, in blocks
+  bool in_elsewhere = false, out_elsewhere = false; ///< true if other ranks use the buffers
 };
 constexpr Kind kKinds[] = {
     {.collective = Collective::kAllReduce, .op = true, .in = 1, .out = 1},
@@ -263,7 +263,7 @@ TEST_F(CheckTest, BuffersAtTheEndOfTheAddressSpace) {
 TEST_F(CheckTest, BuffersThatOverlap) {
   for (const Kind& kind : kKinds) {
     if (kind.in == 0 || kind.out == 0) continue;
-    // The smaller buffer may lie where this rank's block is in the larger one.
+    // The smaller buffer may lie at the position of this rank's block in the larger one.
     const std::size_t in_place = kind.in == kind.out ? 0 : kRank * kBlock;
     const bool has_form = kind.collective != Collective::kAllToAll;
     const std::size_t larger = std::max(kind.in, kind.out) * kBlock;
@@ -308,7 +308,7 @@ TEST_F(CheckTest, TransfersOfAGroup) {
   };
   struct Case {
     std::vector<Request> batch;
-    std::string error; ///< empty: accepted
+    std::string error; ///< expected error; empty: accepted
   };
   const Case cases[] = {
       {{}, ""},

@@ -1,5 +1,5 @@
-// What calls whose blocks have different sizes may be given, and what the error says of each wrong
-// argument.
+// Tests of the arguments that calls with blocks of different sizes accept, and of the error for
+// each wrong argument.
 #include "api/check_v.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ class CheckBlocksTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(world_.ok()); }
 
-  /// A call that is right; where there is a root, it is this rank. Blocks lie side by side.
+  /// Returns a correct call; its root, if there is one, is this rank. Blocks lie side by side.
   RawBlocksCall right(Collective collective) {
     RawBlocksCall raw{.call = {.function = "whorlCallv",
                                .collective = collective,
@@ -49,7 +49,7 @@ class CheckBlocksTest : public ::testing::Test {
     request_ = {};
     return check_blocks(raw, world_.communicator(), request_);
   }
-  /// The sentence that a call is refused with, without its beginning.
+  /// Returns the sentence with which a call is refused, without its beginning.
   std::string refusal(const RawBlocksCall& raw) {
     const Status status = check(raw);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << name_of(raw.call.collective);
@@ -165,7 +165,7 @@ TEST_F(CheckBlocksTest, BuffersThatAreNull) {
     RawBlocksCall no_send = right(collective), no_recv = no_send;
     no_send.call.send = nullptr;
     no_recv.call.recv = nullptr;
-    // The first block of a side that has one for each rank is rank 0's.
+    // A side with one block for each rank begins with rank 0's block.
     const bool all_sent = sends_all(collective) || collective == Collective::kReduceScatter;
     const bool all_received =
         collective != Collective::kReduceScatter && collective != Collective::kScatter;
@@ -235,7 +235,7 @@ TEST_F(CheckBlocksTest, ReceivedBlocksMustNotOverlap) {
 TEST_F(CheckBlocksTest, InPlaceThisRanksBlockIsAtTheSameAddress) {
   for (const Collective collective : {Collective::kAllGather, Collective::kGather}) {
     RawBlocksCall raw = right(collective);
-    raw.call.send = recv_.data() + 3; // behind rank 0's three elements
+    raw.call.send = recv_.data() + 3; // begins after rank 0's three elements
     EXPECT_TRUE(check(raw).ok()) << name_of(collective);
     raw.call.send = recv_.data() + 4;
     EXPECT_THAT(refusal(raw), HasSubstr("overlaps the block of rank 1 in recvbuff; in place, this "

@@ -5,7 +5,7 @@
 
 namespace whorl::test {
 
-/// Communicators of three ranks, looked at from the one in the middle.
+/// Communicators of three ranks, seen from rank 1.
 class World {
  public:
   bool ok() const { return ranks_.ok(); }

@@ -8,7 +8,7 @@ namespace {
 constexpr std::uint64_t kMicrosecond = 1'000;
 constexpr std::uint64_t kMillisecond = 1'000'000;
 
-/// A clock that moves when the thread gives its core away.
+/// Clock that advances when the thread yields or sleeps.
 class FakeClock final : public System {
  public:
   std::uint64_t now_ns() noexcept override { return now; }
@@ -27,7 +27,8 @@ class FakeClock final : public System {
   int naps = 0;
 
  private:
-  // What a thread learns outlives a test: each begins long after the last one.
+  // Returns a start long after the last test's, since the library's thread-local state outlives a
+  // test.
   static std::uint64_t start() {
     static std::uint64_t started = 0;
     return started += 3'600'000 * kMillisecond;
@@ -42,18 +43,18 @@ class Waits : public ::testing::Test {
     const std::uint64_t begin = clock_.now;
     return wait_until(
         [&] { return clock_.now - begin >= duration_ns ? Progress::kDone : Progress::kIdle; },
-        policy, verdict_, napper_);
+        policy, comm_error_, waiter_);
   }
 
   FakeClock clock_;
   ScopedSystem scoped_{&clock_};
-  Verdict verdict_;
-  ClockNapper napper_;
+  CommError comm_error_;
+  ClockWaiter waiter_;
   const WaitPolicy policy_{
-      .timeout_ns = 1'000 * kMillisecond, .yield_ns = kMillisecond, .nap_ns = kMillisecond};
+      .timeout_ns = 1'000 * kMillisecond, .yield_ns = kMillisecond, .block_ns = kMillisecond};
 };
 
-TEST_F(Waits, YieldBeforeTheyNap) {
+TEST_F(Waits, YieldBeforeTheyBlock) {
   EXPECT_EQ(wait(kMillisecond / 2, policy_), WaitResult::kReady);
   EXPECT_EQ(clock_.yields, 500);
   EXPECT_EQ(clock_.naps, 0);
@@ -93,7 +94,7 @@ TEST_F(Waits, TakeShortTurnsOfOthersForThoseOfRanks) {
   }
 }
 
-TEST_F(Waits, EndAtTheTimeoutWhetherTheyYieldOrNap) {
+TEST_F(Waits, EndAtTheTimeoutWhetherTheyYieldOrBlock) {
   WaitPolicy policy = policy_;
   policy.timeout_ns = 5 * kMillisecond;
   for (const std::uint64_t takes : {kMicrosecond, 3 * kMillisecond}) {

@@ -1,4 +1,4 @@
-// The rendezvous at "host:port" and its secret file.
+// Tests of the rendezvous at "host:port" and of its secret file.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -60,16 +60,16 @@ TEST_F(SecretFile, KeepsOthersOut) {
   write("a secret of more than 16 bytes\n", 0600);
   const ReservedPort reserved;
   const std::string port = reserved.text();
-  Verdict verdict;
+  CommError comm_error;
   std::thread rank0;
   {
     const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
     rank0 = std::thread([&] {
       Attendant self = attendant(0, 2);
-      self.verdict = &verdict;
+      self.comm_error = &comm_error;
       EXPECT_FALSE(meet_by_address("127.0.0.1:" + port, self).ok());
     });
-    // Once somebody listens, the environment has been read.
+    // An open socket shows that the environment has been read.
     const SocketAddress name = SocketAddress::unix_name("whorl." + port);
     for (int i = 0; i < 5000; ++i) {
       const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -78,7 +78,7 @@ TEST_F(SecretFile, KeepsOthersOut) {
     }
   }
   const Result<Rendezvous> other = meet_by_address("127.0.0.1:" + port, attendant(1, 2));
-  verdict.raise(Status::error(Code::kInvalidUsage, "enough"));
+  comm_error.set(Status::error(Code::kInvalidUsage, "enough"));
   rank0.join();
   ASSERT_FALSE(other.ok());
   EXPECT_TRUE(contains(other.status().message(), "wrong secret")) << other.status().message();
@@ -109,20 +109,20 @@ TEST(MeetByAddress, ABusyPortIsNamedWithTheRemedy) {
   }
 }
 
-/// Whether somebody listens at the address.
+/// Returns whether a socket listens at the address.
 bool is_open(const SocketAddress& address) {
   const Fd probe(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   return ::connect(probe.get(), address.data(), address.size()) == 0;
 }
 
-/// The doors of rank 0 while it waits for another rank: those of `candidates` that are open.
+/// Returns those of `candidates` that are open at rank 0 while it waits for another rank.
 std::vector<std::string> open_doors(const std::string& host_port,
                                     const std::vector<SocketAddress>& candidates) {
   std::vector<std::string> open;
-  Verdict verdict;
+  CommError comm_error;
   std::thread rank0([&] {
     Attendant self = attendant(0, 2);
-    self.verdict = &verdict;
+    self.comm_error = &comm_error;
     EXPECT_FALSE(meet_by_address(host_port, self).ok());
   });
   const std::string port = host_port.substr(host_port.rfind(':') + 1);
@@ -132,12 +132,12 @@ std::vector<std::string> open_doors(const std::string& host_port,
   for (const SocketAddress& candidate : candidates) {
     if (is_open(candidate)) open.push_back(candidate.text());
   }
-  verdict.raise(Status::error(Code::kInvalidUsage, "enough"));
+  comm_error.set(Status::error(Code::kInvalidUsage, "enough"));
   rank0.join();
   return open;
 }
 
-/// All addresses of this host, with the port.
+/// Returns all addresses of this host, with the port.
 std::vector<SocketAddress> own_addresses(std::uint16_t port) {
   std::vector<SocketAddress> own = *local_addresses();
   own.push_back(SocketAddress::ipv4({127, 0, 0, 1}, 0));

@@ -1,4 +1,4 @@
-// Stores and all-gathers of the caller.
+// Tests of the caller's stores and all-gathers.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -62,7 +62,7 @@ TEST(MeetByStore, GarbageInTheStoreIsAnError) {
   EXPECT_FALSE(meet_by_store(store.store(), attendant(1, 2)).ok());
 }
 
-/// An all-gather among threads, one context for each rank.
+/// All-gather among threads, with one context for each rank.
 struct Table {
   std::mutex mutex;
   std::condition_variable changed;
@@ -74,7 +74,7 @@ struct TableContext {
   int rank;
   int nranks;
   std::size_t round = 0;
-  int shift = 0; ///< puts contributions in the wrong place
+  int shift = 0; ///< shift that misplaces contributions
   static int allgather(void* context, const void* in, void* out, std::size_t size) {
     auto& self = *static_cast<TableContext*>(context);
     Table& table = *self.table;

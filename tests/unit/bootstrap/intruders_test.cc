@@ -1,5 +1,5 @@
-// Who must not get in or in the way: other users of the host, idle connections, ids that nobody
-// uses.
+// Tests that strangers neither join nor disturb a rendezvous: other users of the host, idle
+// connections, unused ids.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -30,7 +30,7 @@ class OtherUser : public testing::Test {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   }
-  /// What the other user hears as rank 1 of 2.
+  /// Returns a function that joins as rank 1 of 2 and returns the error for the other user.
   std::function<std::string()> joining(bool insecure) {
     return [this, insecure] {
       if (insecure) ::setenv("WHORL_INSECURE", "1", 1);
@@ -38,11 +38,11 @@ class OtherUser : public testing::Test {
       return met.ok() ? std::string("has joined") : met.status().message();
     };
   }
-  /// Rank 0 in a thread, which waits until the end of a test that raises the verdict.
-  std::thread rank0(Verdict* verdict) {
-    return std::thread([this, verdict] {
+  /// Runs rank 0 in a thread, which waits until the test raises the error.
+  std::thread rank0(CommError* comm_error) {
+    return std::thread([this, comm_error] {
       Attendant self = attendant(0, 2);
-      self.verdict = verdict;
+      self.comm_error = comm_error;
       met_ = meet_by_address(where_, self).ok();
     });
   }
@@ -53,13 +53,13 @@ class OtherUser : public testing::Test {
 
 TEST_F(OtherUser, HearsWhoseRendezvousThisIs) {
   Other other(joining(false), kNobody);
-  Verdict verdict;
-  std::thread first = rank0(&verdict);
+  CommError comm_error;
+  std::thread first = rank0(&comm_error);
   EXPECT_THAT(
       other.run(),
       AllOf(HasSubstr(where_), HasSubstr("of user 0 (pid " + std::to_string(::getpid()) + ")"),
             HasSubstr("this rank runs as user 65534"), HasSubstr("WHORL_SECRET_FILE")));
-  // Nobody has noticed: the rank that belongs here meets the first.
+  // Rank 0 is undisturbed: the right rank 1 meets it.
   const Result<Rendezvous> second = meet_by_address(where_, attendant(1, 2));
   EXPECT_TRUE(second.ok()) << second.status().message();
   first.join();
@@ -67,9 +67,9 @@ TEST_F(OtherUser, HearsWhoseRendezvousThisIs) {
 }
 
 TEST_F(OtherUser, IsTurnedAwayByTheRoot) {
-  Other other(joining(true), kNobody); // does not look whose rendezvous it is
-  Verdict verdict;
-  std::thread first = rank0(&verdict);
+  Other other(joining(true), kNobody); // skips the check of the rendezvous's owner
+  CommError comm_error;
+  std::thread first = rank0(&comm_error);
   EXPECT_THAT(other.run(), AllOf(HasSubstr("wrong user (says the other side)"),
                                  HasSubstr("WHORL_SECRET_FILE"), HasSubstr("WHORL_INSECURE=1")));
   const Result<Rendezvous> second = meet_by_address(where_, attendant(1, 2));
@@ -81,8 +81,8 @@ TEST_F(OtherUser, IsTurnedAwayByTheRoot) {
 TEST_F(OtherUser, JoinsWhereThatIsAllowed) {
   Other other(joining(true), kNobody);
   const ScopedEnvironment insecure("WHORL_INSECURE", "1");
-  Verdict verdict;
-  std::thread first = rank0(&verdict);
+  CommError comm_error;
+  std::thread first = rank0(&comm_error);
   EXPECT_EQ("has joined", other.run());
   first.join();
   EXPECT_TRUE(met_);
@@ -127,9 +127,9 @@ TEST(IdleConnections, DoNotKeepRanksFromTheRootsName) {
   });
 }
 
-// --- ids that nobody uses ---
+// --- unused ids ---
 
-/// The threads of this process that are roots.
+/// Returns the threads of this process that are roots.
 std::set<std::string> roots() {
   std::set<std::string> out;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

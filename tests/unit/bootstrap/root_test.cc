@@ -56,12 +56,12 @@ TEST(UniqueId, RandomBytesNeverPass) {
       state = state * 6364136223846793005U + 1442695040888963407U;
       byte = static_cast<std::byte>(state >> 56);
     }
-    if (i % 2 == 0) std::memcpy(bytes.data(), "WID1", 4); // past the first check
+    if (i % 2 == 0) std::memcpy(bytes.data(), "WID1", 4); // passes the first check
     EXPECT_FALSE(UniqueId::decode(bytes).ok());
   }
 }
 
-// --- meeting ---
+// --- rendezvous ---
 
 class MeetById : public testing::TestWithParam<int> {};
 TEST_P(MeetById, AllRanks) {
@@ -155,7 +155,7 @@ TEST(Bootstrap, ARankThatDiesInTheMiddleIsNamed) {
     Result<Rendezvous> rendezvous = meet_by_id(id, attendant(rank, 4));
     ASSERT_TRUE(rendezvous.ok()) << rendezvous.status().message();
     exchange(*rendezvous->oob, rank, 4, 100, 0);
-    if (rank == 2) return; // hangs up
+    if (rank == 2) return; // closes its connection
     std::vector<std::byte> mine(10);
     std::vector<std::byte> all(40);
     const Status status = rendezvous->oob->allgather(mine, all);
@@ -201,7 +201,7 @@ TEST(Bootstrap, AnAbsentRootIsAnErrorWithEveryAddress) {
   EXPECT_TRUE(contains(text, id.addresses[0].text() + " refused connections")) << text;
 }
 
-/// A rank comes after the id has made a communicator: an error, and no wait.
+/// Expects that a rank which uses the id of an existing communicator gets an error without a wait.
 void expect_used_up(const UniqueId& id, Code code, int rank, int nranks) {
   const auto start = Clock::now();
   const Result<Rendezvous> rendezvous = meet_by_id(id, attendant(rank, nranks, 60));
@@ -217,7 +217,7 @@ TEST(Bootstrap, AUsedUpIdIsNotWaitedFor) {
   const Result<UniqueId> id = start_root(); // with all addresses of this host
   ASSERT_TRUE(id.ok()) << id.status().message();
   meet(2, [&](int rank) { return meet_by_id(*id, attendant(rank, 2)); });
-  // By the ranks that have used it, and by another one, which asks the root.
+  // The first two are ranks that have used the id; the third is another rank, which asks the root.
   expect_used_up(*id, Code::kInvalidUsage, 0, 2);
   expect_used_up(*id, Code::kInvalidUsage, 1, 2);
   expect_used_up(*id, Code::kRemoteError, 2, 3);
@@ -256,15 +256,15 @@ TEST(Bootstrap, ARankMayComeBeforeRank0ToAnAddress) {
   });
 }
 
-TEST(Bootstrap, AVerdictEndsTheWaiting) {
+TEST(Bootstrap, AnErrorEndsTheWaiting) {
   const UniqueId id = loopback_root();
-  Verdict verdict;
+  CommError comm_error;
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    verdict.raise(Status::error(Code::kInvalidUsage, "aborted"));
+    comm_error.set(Status::error(Code::kInvalidUsage, "aborted"));
   });
   Attendant self = attendant(0, 2);
-  self.verdict = &verdict;
+  self.comm_error = &comm_error;
   const Result<Rendezvous> rendezvous = meet_by_id(id, self);
   other.join();
   ASSERT_FALSE(rendezvous.ok());

@@ -15,7 +15,7 @@
 #include "bootstrap/root.h"
 #include "net/listener.h"
 
-/// What tests of the rendezvous share.
+/// Helpers of the tests of the rendezvous.
 namespace whorl {
 
 using Clock = std::chrono::steady_clock;
@@ -41,8 +41,8 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 inline SocketAddress loopback() { return SocketAddress::ipv4({127, 0, 0, 1}, 0); }
 
-/// A port of this host at which nobody listens, also not at the unix socket that stands for it on
-/// loopback, and that the kernel gives to nobody else meanwhile.
+/// Port of this host on which nothing listens, nor on the unix socket that replaces it on loopback.
+/// The kernel assigns the port to no other socket meanwhile.
 class ReservedPort {
  public:
   ReservedPort() {
@@ -62,21 +62,21 @@ class ReservedPort {
   Fd socket_;
 };
 
-/// A root on loopback and the id that leads to it.
-inline UniqueId loopback_root(std::uint64_t patience_ns = 60'000'000'000) {
+/// Starts a root on loopback and returns its id.
+inline UniqueId loopback_root(std::uint64_t join_timeout_ns = 60'000'000'000) {
   Result<Fd> listener = listen_at(loopback());
   EXPECT_TRUE(listener.ok()) << listener.status().message();
   UniqueId id;
-  static std::atomic<std::uint32_t> jobs{0}; // an id makes one communicator
+  static std::atomic<std::uint32_t> jobs{0}; // an id makes only one communicator
   const std::uint32_t job = ++jobs;
   std::memcpy(id.identity.job.data(), &job, sizeof job);
   id.identity.secret.fill(std::byte{2});
   id.addresses = {*bound_address(listener->get())};
   std::vector<Fd> listeners;
   listeners.push_back(*std::move(listener));
-  const Status started =
-      start_root_on(std::move(listeners), id.identity,
-                    {.patience_ns = patience_ns, .same_user = false, .port_is_users = true});
+  const Status started = start_root_on(
+      std::move(listeners), id.identity,
+      {.join_timeout_ns = join_timeout_ns, .same_user = false, .port_is_users = true});
   EXPECT_TRUE(started.ok()) << started.message();
   return id;
 }
@@ -95,7 +95,7 @@ inline void in_threads(int count, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// One all-gather of `size` bytes, checked.
+/// Makes one all-gather of `size` bytes and checks the result.
 inline void exchange(Oob& oob, int rank, int nranks, std::size_t size, int round) {
   const auto value = [&](int r, std::size_t i) {
     return static_cast<std::byte>((r * 31 + round * 7 + static_cast<int>(i)) & 255);
@@ -112,7 +112,7 @@ inline void exchange(Oob& oob, int rank, int nranks, std::size_t size, int round
   }
 }
 
-/// All ranks meet, exchange, and agree about the identity.
+/// Lets all ranks meet, exchange data and compare their identities.
 inline void meet(int nranks, const std::function<Result<Rendezvous>(int)>& join) {
   std::vector<Identity> identities(static_cast<std::size_t>(nranks));
   in_threads(nranks, [&](int rank) {

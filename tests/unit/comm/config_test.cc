@@ -1,5 +1,5 @@
-// Options from whorlConfig_t: what is accepted, what overrides the environment, and what the errors
-// name.
+// Tests of options from whorlConfig_t: accepted values, precedence over the environment, and the
+// names in errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ TEST_F(ConfigTest, FieldsThatAreSetOverrideTheEnvironment) {
   config.commName = name.c_str();
   const auto options = make_options(&config);
   ASSERT_TRUE(options.ok()) << options.status().message();
-  name.assign(name.size(), '?'); // the name was copied
+  name.assign(name.size(), '?'); // options hold a copy of the name
   EXPECT_EQ(options->max_channels, 9);
   EXPECT_EQ(options->channels, 4);
   EXPECT_EQ(options->timeout_ns, std::uint64_t{INT_MAX} * 1'000'000);
@@ -166,7 +166,7 @@ TEST_F(ConfigTest, OnlyTheFieldsOfAnOlderHeaderAreRead) {
   whorlConfig_t config = initial();
   config.maxCTAs = 5;
   config.size = offsetof(whorlConfig_t, netName);
-  // What lies behind is not the caller's config.
+  // Bytes beyond config.size do not belong to the caller's config.
   config.netName = reinterpret_cast<const char*>(std::uintptr_t{8});
   config.commName = reinterpret_cast<const char*>(std::uintptr_t{8});
   config.timeoutMs = -1;

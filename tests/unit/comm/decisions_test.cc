@@ -1,5 +1,5 @@
-// What rank 0 decides for all ranks from their cards, and which decisions of another rank are
-// taken.
+// Tests of rank 0's decisions for all ranks, made from their PeerInfos, and of the decisions that
+// other ranks accept.
 #include "comm/decisions.h"
 
 #include <gmock/gmock.h>
@@ -18,15 +18,15 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kKiB = 1024;
 
-/// Ranks on the hosts with these keys, each of which is a machine; nobody asks for anything.
+/// Makes ranks on hosts with these keys, each of which is a machine, without any requests.
 Membership members_on(const std::vector<std::uint64_t>& hosts) {
   Membership members;
   members.nranks = static_cast<int>(hosts.size());
-  members.cards.resize(hosts.size());
+  members.peers.resize(hosts.size());
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    members.cards[rank].rank = static_cast<std::uint32_t>(rank);
-    members.cards[rank].host_key = hosts[rank];
-    members.cards[rank].machine_key = hosts[rank];
+    members.peers[rank].rank = static_cast<std::uint32_t>(rank);
+    members.peers[rank].host_key = hosts[rank];
+    members.peers[rank].machine_key = hosts[rank];
   }
   members.channels = 3;
   members.slots = 16;
@@ -37,13 +37,13 @@ Membership on_one_host(int nranks) {
   return members_on(std::vector<std::uint64_t>(static_cast<std::size_t>(nranks), 7));
 }
 
-/// Endpoints that take no memory.
+/// Returns the size of endpoints that take no memory.
 std::size_t nothing(int, std::size_t) { return 0; }
-/// Endpoints that take what their slots do.
+/// Returns the size of endpoints that take the memory of their slots.
 std::size_t small(int slots, std::size_t slot_bytes) {
   return static_cast<std::size_t>(slots) * slot_bytes;
 }
-/// Endpoints that no machine has the memory for.
+/// Returns the size of endpoints that exceed every machine's memory.
 std::size_t vast(int slots, std::size_t slot_bytes) {
   return small(slots, slot_bytes) * (std::size_t{1} << 34);
 }
@@ -66,7 +66,7 @@ TEST(Decide, ChannelsAreRank0sAsFarAsAllHaveThem) {
   options.channels = 2;
   EXPECT_EQ(decided(members, options).channels, 2);
   options.channels = 16;
-  EXPECT_EQ(decided(members, options).channels, 2); // the third is for sends and receives
+  EXPECT_EQ(decided(members, options).channels, 2); // the third channel is for sends and receives
   members.channels = 17;
   EXPECT_EQ(decided(members, options).channels, 16);
   EXPECT_EQ(decided(members, options).memory.channels, 17U);
@@ -80,7 +80,7 @@ TEST(Decide, SlotsFillTheCacheOfACore) {
   EXPECT_EQ(decided(on_one_host(2), {}, links).memory.slots, 12U);
   links.cache_bytes = 64 << 20;
   EXPECT_EQ(decided(on_one_host(2), {}, links).memory.slots, 16U);
-  links.cache_bytes = 1; // half a MiB at least
+  links.cache_bytes = 1; // clamped to half a MiB
   EXPECT_EQ(decided(on_one_host(2), {}, links).memory.slots, 8U);
 }
 
@@ -103,7 +103,7 @@ TEST(Decide, RanksThatShareACoreShareItsCache) {
 
 TEST(Decide, SlotsThatAnyRankAsksForAreKept) {
   Membership members = on_one_host(17);
-  members.cards[3].slots = 13;
+  members.peers[3].slots = 13;
   members.slots = 13;
   LinkCosts links;
   links.ranks_per_core = 4;
@@ -117,7 +117,7 @@ TEST(Decide, WhereNobodyAsksSizesShrinkUntilMemorySuffices) {
   EXPECT_EQ(memory.slot_bytes, 1024U);
   EXPECT_EQ(memory.workspace_bytes, UINT64_MAX);
   Membership given = on_one_host(2);
-  given.cards[1].slot_bytes = 32 * kKiB;
+  given.peers[1].slot_bytes = 32 * kKiB;
   given.slot_bytes = 32 * kKiB;
   EXPECT_EQ(decided(given, {}, {}, vast).memory.slot_bytes, 32 * kKiB);
 }
@@ -125,10 +125,10 @@ TEST(Decide, WhereNobodyAsksSizesShrinkUntilMemorySuffices) {
 TEST(Decide, TheSmallestBudgetOfAnyRankCounts) {
   Membership members = on_one_host(3);
   EXPECT_EQ(smallest_budget(members), 0U);
-  members.cards[2].memory_budget = 9 << 20;
+  members.peers[2].memory_budget = 9 << 20;
   EXPECT_EQ(smallest_budget(members), 9U << 20U);
-  members.cards[1].memory_budget = 1 << 20;
-  members.cards[0].memory_budget = 2 << 20;
+  members.peers[1].memory_budget = 1 << 20;
+  members.peers[0].memory_budget = 2 << 20;
   EXPECT_EQ(smallest_budget(members), 1U << 20U);
   const MemorySizes memory = decided(members, {}, {}, small).memory;
   EXPECT_EQ(memory.channels * small(static_cast<int>(memory.slots), memory.slot_bytes) +
@@ -138,9 +138,9 @@ TEST(Decide, TheSmallestBudgetOfAnyRankCounts) {
 
 TEST(Decide, ABudgetShrinksAlsoWhatRanksAskFor) {
   Membership members = on_one_host(2);
-  members.cards[0].slots = 16;
-  members.cards[0].slot_bytes = 64 * kKiB;
-  members.cards[1].memory_budget = 100'000;
+  members.peers[0].slots = 16;
+  members.peers[0].slot_bytes = 64 * kKiB;
+  members.peers[1].memory_budget = 100'000;
   const Decisions decisions = decided(members, {}, {}, small);
   EXPECT_LT(decisions.memory.slot_bytes, 64 * kKiB);
   EXPECT_LE(decisions.memory.channels *
@@ -152,7 +152,7 @@ TEST(Decide, ABudgetShrinksAlsoWhatRanksAskFor) {
 
 TEST(Decide, ATooSmallBudgetIsRefused) {
   Membership members = on_one_host(2);
-  members.cards[1].memory_budget = 100;
+  members.peers[1].memory_budget = 100;
   const auto refused = decide(members, {}, {}, small);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), Code::kInvalidUsage);
@@ -248,12 +248,12 @@ TEST(CheckDecisions, RefusesWhatNoRank0Decides) {
       {"no channel", [](Decisions& d) { d.channels = 0; }},
       {"negative channels", [](Decisions& d) { d.channels = -1; }},
       {"no channel for sends", [](Decisions& d) { d.channels = 3; }},
-      {"more channels than cards", [](Decisions& d) { d.memory.channels = 4; }},
+      {"more channels than peers", [](Decisions& d) { d.memory.channels = 4; }},
       {"one slot", [](Decisions& d) { d.memory.slots = 1; }},
-      {"more slots than cards", [](Decisions& d) { d.memory.slots = 17; }},
+      {"more slots than peers", [](Decisions& d) { d.memory.slots = 17; }},
       {"no slot bytes", [](Decisions& d) { d.memory.slot_bytes = 0; }},
       {"odd slots", [](Decisions& d) { d.memory.slot_bytes = 100; }},
-      {"slots larger than cards", [](Decisions& d) { d.memory.slot_bytes = 65536 + 64; }},
+      {"slots larger than peers", [](Decisions& d) { d.memory.slot_bytes = 65536 + 64; }},
       {"dims of other ranks", [](Decisions& d) { std::strcpy(d.dims.data(), "5"); }},
       {"dims that are none", [](Decisions& d) { std::strcpy(d.dims.data(), "?"); }},
       {"dims without an end", [](Decisions& d) { d.dims.fill('1'); }},
@@ -270,7 +270,7 @@ TEST(CheckDecisions, RefusesWhatNoRank0Decides) {
 TEST(CheckDecisions, WhereNobodyAsksForASizeTheOthersTakeRank0s) {
   Membership members = on_one_host(2);
   Decisions decisions = decided(members);
-  members.slot_bytes = 0; // as it is on all ranks but rank 0
+  members.slot_bytes = 0; // unknown on all ranks but rank 0
   EXPECT_TRUE(check(decisions, members).ok());
   decisions.memory.slot_bytes = 1U << 30U;
   EXPECT_FALSE(check(decisions, members).ok());

@@ -1,5 +1,5 @@
-// The probe: what it measures is plausible, every rank comes to the same choice, and a rank that
-// dies meanwhile is named.
+// Tests of the probe: its figures are plausible, every rank makes the same choice, and the error
+// names a rank that dies during the probe.
 #include "tuning/link_probe.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ using testing::Mode;
 using testing::RankContext;
 using testing::run_ranks;
 
-std::vector<RankCard> cards(const std::vector<std::uint64_t>& hosts) {
-  std::vector<RankCard> all(hosts.size());
+std::vector<PeerInfo> peers(const std::vector<std::uint64_t>& hosts) {
+  std::vector<PeerInfo> all(hosts.size());
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) all[rank].host_key = hosts[rank];
   return all;
 }
@@ -34,7 +34,7 @@ std::vector<RankCard> cards(const std::vector<std::uint64_t>& hosts) {
 TEST(ProbePartners, AgreeAndAreNearAndFar) {
   for (const auto& hosts : std::vector<std::vector<std::uint64_t>>{
            {1}, {1, 1}, {1, 1, 1}, {1, 2}, {1, 1, 2, 2}, {2, 1, 2, 1, 2}, {1, 1, 1, 2, 3, 3, 4}}) {
-    const auto all = cards(hosts);
+    const auto all = peers(hosts);
     for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
       const ProbePartners mine = probe_partners(all, static_cast<int>(rank));
       if (mine.near >= 0) {
@@ -48,9 +48,9 @@ TEST(ProbePartners, AgreeAndAreNearAndFar) {
       }
     }
   }
-  EXPECT_EQ(probe_partners(cards({1, 1, 2, 2}), 3).far, 1);
-  EXPECT_EQ(probe_partners(cards({1, 1, 2, 2}), 3).near, 2);
-  EXPECT_EQ(probe_partners(cards({1, 1, 1}), 2).near, -1);
+  EXPECT_EQ(probe_partners(peers({1, 1, 2, 2}), 3).far, 1);
+  EXPECT_EQ(probe_partners(peers({1, 1, 2, 2}), 3).near, 2);
+  EXPECT_EQ(probe_partners(peers({1, 1, 1}), 2).near, -1);
 }
 
 TEST(Merge, OtherProgramsOnTheCoresDoNotCount) {
@@ -67,7 +67,7 @@ TEST(Merge, TakesMediansAndKeepsEstimatesOfWhatWasNotMeasured) {
   for (std::size_t rank = 0; rank < 3; ++rank) {
     results[rank].near = {.alpha_us = 1.0 + static_cast<double>(rank), .send_us_per_kib = 0.25};
   }
-  results[3].near.alpha_us = 1e300; // no time that a message can take
+  results[3].near.alpha_us = 1e300; // longer than any message can take
   results[0].copy_us_per_kib = 0.125;
   const LinkCosts costs = merge(estimates, results);
   EXPECT_EQ(costs.link.alpha_us, 2);
@@ -86,7 +86,8 @@ TEST(Merge, TakesMediansAndKeepsEstimatesOfWhatWasNotMeasured) {
 }
 
 TEST(Merge, CountsTheTurnsOfACore) {
-  // Three ranks on one core and one on another: the same as two on each, if cores are as quick.
+  // Three ranks on one core and one on another take as long as two on each, if the cores are
+  // equally fast.
   std::vector<ProbeResult> even(4), uneven(4);
   for (std::size_t rank = 0; rank < 4; ++rank) {
     even[rank].near.alpha_us = uneven[rank].near.alpha_us = 0.25 + 5 * static_cast<double>(rank);
@@ -97,7 +98,7 @@ TEST(Merge, CountsTheTurnsOfACore) {
   EXPECT_DOUBLE_EQ(merge({}, uneven).link.alpha_us, alpha);
   EXPECT_GT(alpha, 2);
   EXPECT_LT(alpha, 4);
-  // Over a network what the messages take comes on top.
+  // Over a network the time of the messages is added.
   for (ProbeResult& result : even) result.near.beta_us_per_kib = 0.5;
   EXPECT_GT(merge({}, even).link.alpha_us, 4);
 }
@@ -108,7 +109,7 @@ TEST(Merge, MixesPartnersOfTheSameCoreAndOfOthers) {
     results[rank].near = {.alpha_us = 1, .send_us_per_kib = rank < 2 ? 0.02 : 0.04};
   }
   EXPECT_DOUBLE_EQ(merge({}, results).link.send_us_per_kib, 0.03);
-  results[3].near.send_us_per_kib = 40; // it had lost its core
+  results[3].near.send_us_per_kib = 40; // as if it had lost its core
   EXPECT_NEAR(merge({}, results).link.send_us_per_kib, 0.08 / 3, 1e-12);
 }
 
@@ -120,7 +121,7 @@ void expect_plausible(const Link& link) {
   EXPECT_LT(moved, 1e4);
 }
 
-/// In a process of its own: one that has used the library cannot be forked.
+/// Runs the body in a process of its own: a process that has used the library cannot be forked.
 std::string in_process(const std::function<void()>& body) {
   return failures_of(run_ranks(1, Mode::kProcesses, [&](RankContext&) { body(); }));
 }
@@ -163,7 +164,7 @@ void estimate_twice() {
 
 TEST(Probe, OffMeansTheSameEstimatesEachTime) { EXPECT_EQ(in_process(estimate_twice), ""); }
 
-/// Creates a communicator of processes with `environment` in each rank, and hands it to `body`.
+/// Creates a communicator of processes with `environment` in each rank, and passes it to `body`.
 template <class Body>
 std::string with_processes(int n, const std::function<void(int rank)>& prepare, const Body& body) {
   return failures_of(run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
@@ -212,7 +213,7 @@ TEST(Probe, ProcessesAgreeOverEachTransport) {
 }
 
 TEST(Probe, SplitsMeasureIfTheirParentDid) {
-  // All parts have rounds in common, whatever their ranks' environments say.
+  // All parts exchange the same rounds, whatever their ranks' environments say.
   for (const bool probes : {true, false}) {
     EXPECT_EQ(with_processes(
                   5,
@@ -224,7 +225,7 @@ TEST(Probe, SplitsMeasureIfTheirParentDid) {
                     whorlComm_t parent = nullptr, part = nullptr;
                     ASSERT_EQ(failure(whorlCommInitRank(&parent, 5, id, context.rank)), "");
                     EXPECT_EQ(parent->communicator->probed(), probes);
-                    // Two pairs and one alone; then one pair, and nobody else has a part.
+                    // First two pairs and a single rank; then one pair, and no part for the others.
                     for (const int color : {context.rank / 2, context.rank < 2 ? 0 : -1}) {
                       ASSERT_EQ(failure(whorlCommSplit(parent, color, 0, &part, nullptr)), "");
                       ASSERT_EQ(part == nullptr, color < 0);
@@ -240,11 +241,11 @@ TEST(Probe, SplitsMeasureIfTheirParentDid) {
   }
 }
 
-/// Ends the process in the middle of the probe.
+/// Clock that kills the process in the middle of the probe.
 class DiesWhileProbing final : public System {
  public:
   std::uint64_t now_ns() noexcept override {
-    // The exchange of empty messages reads the clock more often than anything before it.
+    // The exchange of empty messages reads the clock more often than the set-up before it.
     if (armed && ++calls > kCalls) raise(SIGKILL);
     return System::now_ns();
   }
@@ -259,11 +260,11 @@ TEST(Probe, ARankThatDiesIsNamed) {
       setenv("WHORL_TRANSPORTS", transports, 1);
       setenv("WHORL_PROBE", "1", 1);
       setenv("WHORL_TIMEOUT_MS", "8000", 1);
-      // A pair that is connected, and one rank that ends while both measure.
+      // Ranks 0 and 2 are connected and measure while rank 1 dies.
       struct Gate final : Oob {
         explicit Gate(RankContext& c) : context(c) {}
         Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-          // The board holds so many bytes at a time.
+          // The board holds kBoardBytes at a time.
           for (std::size_t at = 0; at < mine.size(); at += RankContext::kBoardBytes) {
             const auto part =
                 mine.subspan(at, std::min(RankContext::kBoardBytes, mine.size() - at));
@@ -287,7 +288,7 @@ TEST(Probe, ARankThatDiesIsNamed) {
       identity.job.fill(std::byte{static_cast<unsigned char>(transports[0])});
       identity.secret.fill(std::byte{7});
       const auto setup =
-          set_up(oob, 3, context.rank, identity, *options, std::make_shared<Verdict>());
+          set_up(oob, 3, context.rank, identity, *options, std::make_shared<CommError>());
       ASSERT_FALSE(setup.ok());
       if (context.rank == 0) {
         EXPECT_NE(setup.status().message().find("rank 1"), std::string::npos)

@@ -1,4 +1,4 @@
-// Options from the environment: what is accepted, and what the errors name.
+// Tests of options from the environment: accepted values, and the names in errors.
 #include "comm/options.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ TEST_F(OptionsTest, DefaultsAreThoseOfTheTableOfParameters) {
   EXPECT_EQ(options->max_channels, 2);
   EXPECT_EQ(options->slots, 0);
   EXPECT_EQ(options->slot_bytes, 0U);
-  EXPECT_FALSE(options->stream_bytes.has_value());
+  EXPECT_FALSE(options->nontemporal_bytes.has_value());
   EXPECT_EQ(options->memory_budget, 0U);
   EXPECT_EQ(options->timeout_ns, 30'000'000'000U);
   EXPECT_THAT(options->transports, ElementsAre("inproc", "shm", "tcp"));
@@ -71,11 +71,11 @@ TEST_F(OptionsTest, DefaultsAreThoseOfTheTableOfParameters) {
 #endif
 }
 
-/// A variable that is a whole number, and what becomes of it.
+/// Variable that is a whole number, and the field that it sets.
 struct Number {
   const char* name;
   std::int64_t low, high;
-  std::function<std::int64_t(const Options&)> field; ///< none: the number is used elsewhere
+  std::function<std::int64_t(const Options&)> field; ///< field; none: the number is used elsewhere
   bool may_be_empty = false;
 };
 
@@ -90,8 +90,8 @@ std::vector<Number> numbers() {
        true},
       {"WHORL_MEMORY_BUDGET", 0, kHuge,
        [=](const Options& o) { return signed_of(o.memory_budget); }},
-      {"WHORL_STREAM_BYTES", 0, kHuge, [=](const Options& o) { return signed_of(*o.stream_bytes); },
-       true},
+      {"WHORL_NONTEMPORAL_BYTES", 0, kHuge,
+       [=](const Options& o) { return signed_of(*o.nontemporal_bytes); }, true},
       {"WHORL_TIMEOUT_MS", 1, std::int64_t{1} << 31,
        [=](const Options& o) { return signed_of(o.timeout_ns / 1'000'000); }},
       {"WHORL_TRACE_RECORDS", 1, 1 << 28,
@@ -141,8 +141,18 @@ TEST_F(OptionsTest, AnEmptyNumberChoosesWhatSuits) {
     if (number.may_be_empty) static_cast<void>(accepted(number.name, ""));
   }
   EXPECT_FALSE(accepted("WHORL_SPINS", "").spins.has_value());
-  EXPECT_FALSE(accepted("WHORL_STREAM_BYTES", "").stream_bytes.has_value());
+  EXPECT_FALSE(accepted("WHORL_NONTEMPORAL_BYTES", "").nontemporal_bytes.has_value());
   EXPECT_EQ(accepted("WHORL_SLOTS", "").slots, 0);
+}
+
+TEST_F(OptionsTest, OldNamesCountWhereNewOnesAreNotSet) {
+  EXPECT_EQ(accepted("WHORL_STREAM_BYTES", "4096").nontemporal_bytes, 4096U);
+  refused("WHORL_STREAM_BYTES", "many", "is not a whole number from");
+  setenv("WHORL_STREAM_BYTES", "many", 1); // not looked at
+  EXPECT_EQ(accepted("WHORL_NONTEMPORAL_BYTES", "512").nontemporal_bytes, 512U);
+  refused("WHORL_NONTEMPORAL_BYTES", "few", "is not a whole number from");
+  EXPECT_FALSE(accepted("WHORL_NONTEMPORAL_BYTES", "").nontemporal_bytes.has_value());
+  unsetenv("WHORL_STREAM_BYTES");
 }
 
 TEST_F(OptionsTest, SlotsAreRoundedUpTo64Bytes) {
@@ -168,7 +178,7 @@ TEST_F(OptionsTest, ChannelsAreBoundedByTheLargestNumberOfThem) {
 TEST_F(OptionsTest, Switches) {
   struct Switch {
     const char* name;
-    std::function<bool(const Options&)> field; ///< none: it is used elsewhere
+    std::function<bool(const Options&)> field; ///< field; none: the flag is used elsewhere
     bool may_be_empty = false;
   };
   const Switch switches[] = {
@@ -207,7 +217,7 @@ TEST_F(OptionsTest, TextsAreTakenAsTheyAre) {
 TEST_F(OptionsTest, TransportsAreAListInItsOrder) {
   EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp").transports, ElementsAre("tcp"));
   EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp,shm").transports, ElementsAre("tcp", "shm"));
-  // A name that is missing is left to be refused with the names that nobody has.
+  // Empty names are kept here, and refused later together with unknown names.
   EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp,,shm,").transports,
               ElementsAre("tcp", "", "shm", ""));
   EXPECT_THAT(accepted("WHORL_TRANSPORTS", "").transports, ElementsAre(""));

@@ -1,4 +1,4 @@
-// What ranks ask for in their cards and what comes of it.
+// Tests of the requests in the ranks' PeerInfos and of the decisions on them.
 #include "comm/rank_info.h"
 
 #include <gtest/gtest.h>
@@ -10,24 +10,24 @@
 namespace whorl {
 namespace {
 
-/// What one rank asks for.
+/// Request of one rank.
 struct Wish {
   std::uint32_t slots = 0, slot_bytes = 0;
 };
 
-std::vector<RankCard> cards_of(const std::vector<Wish>& wishes) {
-  std::vector<RankCard> cards(wishes.size());
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    cards[rank].rank = static_cast<std::uint32_t>(rank);
-    cards[rank].version = kWireVersion;
-    cards[rank].slots = wishes[rank].slots;
-    cards[rank].slot_bytes = wishes[rank].slot_bytes;
-    cards[rank].channels = 3;
+std::vector<PeerInfo> cards_of(const std::vector<Wish>& wishes) {
+  std::vector<PeerInfo> peers(wishes.size());
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    peers[rank].rank = static_cast<std::uint32_t>(rank);
+    peers[rank].version = kWireVersion;
+    peers[rank].slots = wishes[rank].slots;
+    peers[rank].slot_bytes = wishes[rank].slot_bytes;
+    peers[rank].channels = 3;
   }
-  return cards;
+  return peers;
 }
 
-/// The slots that rank 0 decides on when the transports want slots of `slot_bytes`.
+/// Returns the number of slots that rank 0 decides on if the transports want slots of `slot_bytes`.
 int decided_slots(const std::vector<Wish>& wishes, std::size_t slot_bytes) {
   whorl::Setup setup;
   EXPECT_TRUE(make_membership(setup, cards_of(wishes), {}, 0).ok());
@@ -59,9 +59,9 @@ TEST(Cards, TheSmallestSlotThatAnyRankAsksForCounts) {
 
 TEST(Cards, OtherVersionsAreRefused) {
   whorl::Setup setup;
-  std::vector<RankCard> cards = cards_of({{}, {}});
-  cards[1].version = kWireVersion + 1;
-  EXPECT_NE(make_membership(setup, cards, {}, 0).message().find("wire version"), std::string::npos);
+  std::vector<PeerInfo> peers = cards_of({{}, {}});
+  peers[1].version = kWireVersion + 1;
+  EXPECT_NE(make_membership(setup, peers, {}, 0).message().find("wire version"), std::string::npos);
 }
 
 } // namespace

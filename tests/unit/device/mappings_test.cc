@@ -1,5 +1,5 @@
-// Memory of CUDA's virtual memory management that goes to other processes. Both ranks are in this
-// process, and do not know.
+// Tests of memory from CUDA's virtual memory management that is shared with other processes. Both
+// ranks are in this process, and act as if they were not.
 #include "device/ipc/mappings.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST_F(Mappings, ThatCannotBeExportedAreNot) {
   CUdeviceptr pooled = 0;
   ASSERT_EQ(cuMemAllocAsync(&pooled, 4096, stream_.get()), CUDA_SUCCESS);
   EXPECT_FALSE(exports.find(reinterpret_cast<void*>(pooled), 100).has_value());
-  const MappedMemory large(std::vector<std::size_t>(gpu::kMostMappings + 1, 1));
+  const MappedMemory large(std::vector<std::size_t>(gpu::kMaxMappings + 1, 1));
   EXPECT_TRUE(exports.find(large.data(), large.bytes() - large.unit()).has_value());
   EXPECT_FALSE(exports.find(large.data(), large.bytes()).has_value());
 }
@@ -74,7 +74,7 @@ TEST_F(Mappings, HaveAnotherIdWhenTheirMemoryIsAnother) {
   for (int round = 0; round < 10; ++round) {
     const SharedMemory run = *exports.find(memory.data(), memory.bytes());
     EXPECT_EQ(id(), run.id);
-    const auto held = exports.hold(run); // so no other memory has these handles
+    const auto held = exports.hold(run); // keeps these handles from being reused
     ASSERT_TRUE(held.ok()) << held.status().message();
     EXPECT_EQ(held->bytes(), memory.bytes());
     memory.map_anew();
@@ -103,58 +103,58 @@ TEST_F(Mappings, ThatCannotAllBeMappedAreNotMapped) {
 }
 
 /// Two ranks that take each other for other processes.
-class Letters : public Mappings {
+class Messages : public Mappings {
  protected:
   static constexpr std::uint64_t kOperation = 7;
 
-  Letters() {
+  Messages() {
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
-      RankCard card;
-      card.rank = rank;
-      card.process_key = rank;
-      std::strcpy(card.host_name.data(), "here");
-      members_[0].cards.push_back(card);
+      PeerInfo info;
+      info.rank = rank;
+      info.process_key = rank;
+      std::strcpy(info.host_name.data(), "here");
+      members_[0].peers.push_back(info);
     }
     members_[0].nranks = 2;
     members_[1] = members_[0];
     members_[1].rank = 1;
-    std::array<FdMailboxEnds, 2> ends{FdMailboxEnds::make(), FdMailboxEnds::make()};
+    std::array<FdChannelEnds, 2> ends{FdChannelEnds::make(), FdChannelEnds::make()};
     for (std::size_t rank = 0; rank < 2; ++rank) {
       std::vector<Fd> outboxes(2);
       outboxes[1 - rank] = std::move(ends[1 - rank].outbox);
-      boxes_[rank] = FdMailbox(std::move(ends[rank].inbox), std::move(outboxes));
+      boxes_[rank] = FdChannel(std::move(ends[rank].inbox), std::move(outboxes));
       ranks_[rank].emplace(members_[rank], &boxes_[rank]);
     }
   }
 
   DeviceMappings& rank(std::size_t r) { return *ranks_[r]; }
-  /// Rank 0 gives, rank 1 expects.
+  /// Begins an operation in which rank 0 gives memory and rank 1 expects it.
   void begin(const SharedMemory& run, std::uint64_t operation = kOperation) {
     for (auto& one : ranks_) one->begin(operation);
     rank(0).give(run, exports_.hold(run));
     rank(1).expect(0, run);
   }
-  /// What rank 0 could send: any bytes, any descriptors.
-  struct Letter {
+  /// Contents of a message as rank 0 could send it: any bytes, any descriptors.
+  struct Message {
     std::uint32_t magic = 0x4d4d5057, from = 0;
     std::uint64_t operation = kOperation, run = 0;
     std::uint32_t first = 0, parts = 1;
   };
-  void send(const Letter& letter, const std::vector<std::uint64_t>& sizes,
+  void send(const Message& message, const std::vector<std::uint64_t>& sizes,
             const std::vector<Fd>& fds) {
-    std::vector<std::byte> body(sizeof letter + 8 * sizes.size());
-    std::memcpy(body.data(), &letter, sizeof letter);
-    if (!sizes.empty()) std::memcpy(body.data() + sizeof letter, sizes.data(), 8 * sizes.size());
+    std::vector<std::byte> body(sizeof message + 8 * sizes.size());
+    std::memcpy(body.data(), &message, sizeof message);
+    if (!sizes.empty()) std::memcpy(body.data() + sizeof message, sizes.data(), 8 * sizes.size());
     ASSERT_EQ(boxes_[0].send(1, body, fds), Progress::kDone);
   }
 
   std::array<Membership, 2> members_;
-  std::array<FdMailbox, 2> boxes_;
+  std::array<FdChannel, 2> boxes_;
   MemoryExports exports_;
   std::array<std::optional<DeviceMappings>, 2> ranks_;
 };
 
-TEST_F(Letters, HandOverAllOfARun) {
+TEST_F(Messages, HandOverAllOfARun) {
   MappedMemory memory(std::vector<std::size_t>(200, 1));
   std::vector<int> contents(memory.bytes() / 4);
   for (std::size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<int>(i);
@@ -167,9 +167,9 @@ TEST_F(Letters, HandOverAllOfARun) {
   EXPECT_TRUE(rank(1).waits_for(0));
   EXPECT_EQ(rank(1).step(), Progress::kIdle);
   for (int i = 0; i < 100 && rank(0).step() != Progress::kDone; ++i) {
-    // The limit is one letter's.
+    // The limit is the number of descriptors in one message.
     EXPECT_LE(test::open_descriptors(),
-              descriptors + static_cast<int>(2 * 200 + FdMailbox::kMostFds));
+              descriptors + static_cast<int>(2 * 200 + FdChannel::kMaxFds));
     rank(1).step();
   }
   EXPECT_EQ(rank(0).step(), Progress::kDone);
@@ -190,40 +190,40 @@ TEST_F(Letters, HandOverAllOfARun) {
   EXPECT_EQ(test::open_descriptors(), descriptors);
 }
 
-TEST_F(Letters, WaitForAReceiver) {
+TEST_F(Messages, WaitForAReceiver) {
   const MappedMemory memory({1, 1});
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
   while (boxes_[0].send(1, std::as_bytes(std::span("old", 3)), {}) == Progress::kDone) continue;
   begin(run);
   EXPECT_EQ(rank(0).step(), Progress::kIdle);
   EXPECT_TRUE(rank(0).waits_for(1));
-  EXPECT_EQ(rank(1).step(), Progress::kAdvanced); // reads what is there
+  EXPECT_EQ(rank(1).step(), Progress::kAdvanced); // reads the queued messages
   EXPECT_EQ(rank(0).step(), Progress::kDone);
   EXPECT_FALSE(rank(0).waits_for(1));
   EXPECT_EQ(rank(1).step(), Progress::kDone);
 }
 
-TEST_F(Letters, OfAnotherOperationAreNotTaken) {
+TEST_F(Messages, OfAnotherOperationAreNotTaken) {
   MappedMemory memory({1, 1});
   const int descriptors = test::open_descriptors();
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
   begin(run);
-  EXPECT_EQ(rank(0).step(), Progress::kDone); // nobody reads it
-  rank(0).give_up();
+  EXPECT_EQ(rank(0).step(), Progress::kDone); // rank 1 does not read the message
+  rank(0).abandon();
   begin(run, kOperation + 1);
-  EXPECT_EQ(rank(1).step(), Progress::kAdvanced); // the old one, which is not taken
+  EXPECT_EQ(rank(1).step(), Progress::kAdvanced); // the old message, which is dropped
   EXPECT_TRUE(rank(1).waits_for(0));
   EXPECT_EQ(rank(0).step(), Progress::kDone);
   EXPECT_EQ(rank(1).step(), Progress::kDone);
   EXPECT_EQ(rank(1).take(0, run).bytes(), memory.bytes());
   begin(run);
   EXPECT_EQ(rank(0).step(), Progress::kDone);
-  rank(1).give_up();
+  rank(1).abandon();
   rank(0).clear();
   EXPECT_EQ(test::open_descriptors(), descriptors);
 }
 
-TEST_F(Letters, ThatMakeNoSenseAreRefusedOrIgnored) {
+TEST_F(Messages, ThatMakeNoSenseAreRefusedOrIgnored) {
   MappedMemory memory({2, 2});
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
   const std::uint64_t half = memory.bytes() / 2;
@@ -239,13 +239,13 @@ TEST_F(Letters, ThatMakeNoSenseAreRefusedOrIgnored) {
   };
   struct Wrong {
     const char* name;
-    Letter letter;
+    Message message;
     std::vector<std::uint64_t> sizes;
     std::size_t fds;
     bool good, ignored;
   };
-  const Letter one{.run = run.id}, two{.run = run.id, .parts = 2};
-  Letter magic = one, sender = one, far = one, operation = one, id = one, late = one;
+  const Message one{.run = run.id}, two{.run = run.id, .parts = 2};
+  Message magic = one, sender = one, far = one, operation = one, id = one, late = one;
   magic.magic = 1;
   sender.from = 1;
   far.from = 0xffffffff;
@@ -274,11 +274,11 @@ TEST_F(Letters, ThatMakeNoSenseAreRefusedOrIgnored) {
   for (const Wrong& wrong : all) {
     rank(1).begin(kOperation);
     rank(1).expect(0, run);
-    send(wrong.letter, wrong.sizes, fds(wrong.fds, wrong.good));
+    send(wrong.message, wrong.sizes, fds(wrong.fds, wrong.good));
     const Progress progress = rank(1).step();
     EXPECT_EQ(progress, wrong.ignored ? Progress::kAdvanced : Progress::kFailed) << wrong.name;
     EXPECT_EQ(rank(1).error().ok(), wrong.ignored) << wrong.name;
-    rank(1).give_up();
+    rank(1).abandon();
     EXPECT_EQ(test::open_descriptors(), descriptors) << wrong.name;
     EXPECT_EQ(test::virtual_memory(), before) << wrong.name;
   }
@@ -293,11 +293,11 @@ TEST_F(Letters, ThatMakeNoSenseAreRefusedOrIgnored) {
   EXPECT_EQ(rank(1).step(), Progress::kFailed);
 }
 
-TEST_F(Letters, NeedABoxOnBothSides) {
+TEST_F(Messages, NeedABoxOnBothSides) {
   EXPECT_FALSE(DeviceMappings(members_[0], nullptr).possible());
-  FdMailbox none;
+  FdChannel none;
   EXPECT_FALSE(DeviceMappings(members_[0], &none).possible());
-  FdMailbox to_nobody(FdMailboxEnds::make().inbox, std::vector<Fd>(2));
+  FdChannel to_nobody(FdChannelEnds::make().inbox, std::vector<Fd>(2));
   EXPECT_FALSE(DeviceMappings(members_[0], &to_nobody).possible());
 }
 

@@ -1,4 +1,4 @@
-// What the reports of kernels that gave up come to.
+// Tests of the errors made from the reports of kernels that stopped early.
 #include "device/common/report.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ gpu::Report waiting_for(std::uint32_t peer, bool expired) {
   report.peer = peer;
   report.step = 5;
   report.operation = report_tag(request);
-  report.count = 80; // bytes, where nothing is combined
+  report.count = 80; // bytes, since the operation combines nothing
   report.timeout_ns = expired ? 1'500'000'000 : 0;
   return report;
 }

@@ -1,4 +1,5 @@
-// The words that streams wait for, where their numbers begin anew, and when the communicator fails.
+// Tests of the words that streams wait for: when their numbers wrap, and when the communicator
+// fails.
 #include "device/ipc/stream_sync.h"
 
 #include <gtest/gtest.h>
@@ -10,20 +11,22 @@
 
 #include "base/shm_segment.h"
 #include "tests/support/device.h"
+#include "tests/support/pretended_device.h"
+#include "tests/support/thread_world.h"
 
 namespace whorl {
 namespace {
 
-constexpr std::uint32_t kStart = 0xffffffe0; // 32 operations before the numbers begin anew
+constexpr std::uint32_t kStart = 0xffffffe0; // 32 operations before the numbers wrap
 constexpr std::uint64_t kTimeoutNs = 20'000'000'000;
 
 /// Two ranks in this process, each with its own mapping of the board.
-class Gates : public ::testing::Test {
+class StreamSyncTest : public ::testing::Test {
  protected:
   struct Rank {
     ShmSegment memory;
     test::DeviceQueue stream;
-    std::unique_ptr<DeviceGates> gates;
+    std::unique_ptr<StreamSync> barriers;
   };
 
   void SetUp() override {
@@ -34,41 +37,41 @@ class Gates : public ::testing::Test {
                                                  board_bytes_for(2));
       ASSERT_TRUE(memory.ok()) << memory.status().message();
       one.memory = *std::move(memory);
-      const DeviceBoard board({one.memory.data(), one.memory.size()}, 2);
+      const SharedState board({one.memory.data(), one.memory.size()}, 2);
       for (int r = 0; rank == 0 && r < 2; ++r) {
-        DeviceBoard::Gate& gate = board.gate(r);
-        for (auto* const word : {&gate.ready, &gate.done, &gate.passed, &gate.queued}) {
+        SharedState::StreamBarrier& barrier = board.barrier(r);
+        for (auto* const word : {&barrier.ready, &barrier.done, &barrier.passed, &barrier.queued}) {
           word->store(kStart);
         }
       }
-      one.gates = std::make_unique<DeviceGates>(
+      one.barriers = std::make_unique<StreamSync>(
           board, rank, std::vector<std::string>{"rank 0", "rank 1"}, watch_);
-      ASSERT_TRUE(one.gates->prepare().ok());
+      ASSERT_TRUE(one.barriers->prepare().ok());
     }
   }
 
   void queue(std::size_t rank, int operations, int workers = 2) {
     Rank& one = ranks_[rank];
     for (int i = 0; i < operations; ++i) {
-      const DeviceGates::Operation operation{.stream = one.stream.get(),
-                                             .stream_id = &one,
-                                             .workers = workers,
-                                             .timeout_ns = kTimeoutNs,
-                                             .call = {}};
-      ASSERT_EQ(one.gates->pass(operation, [] { return Status(); }).message(), "");
+      const StreamSync::Operation operation{.stream = one.stream.get(),
+                                            .stream_id = rank + 1,
+                                            .workers = workers,
+                                            .timeout_ns = kTimeoutNs,
+                                            .call = {}};
+      ASSERT_EQ(one.barriers->pass(operation, [] { return Status(); }).message(), "");
     }
   }
-  std::uint64_t passed(std::size_t rank) const { return ranks_[rank].gates->passed() - kStart; }
+  std::uint64_t passed(std::size_t rank) const { return ranks_[rank].barriers->passed() - kStart; }
 
   test::DeviceContext context_;
-  Verdict verdict_;
-  DeviceWatch watch_{.verdict = &verdict_,
+  CommError comm_error_;
+  DeviceWatch watch_{.comm_error = &comm_error_,
                      .look_at_peers = [] {},
-                     .fail = [this](Status why) { verdict_.raise(std::move(why)); }};
+                     .fail = [this](Status why) { comm_error_.set(std::move(why)); }};
   std::array<Rank, 2> ranks_;
 };
 
-TEST_F(Gates, NobodyIsAheadOfAWorkerWhereNumbersBeginAnew) {
+TEST_F(StreamSyncTest, NobodyIsAheadOfAWorkerWhereNumbersBeginAnew) {
   queue(0, 100); // runs ahead
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(passed(0), 0U);
@@ -84,8 +87,8 @@ TEST_F(Gates, NobodyIsAheadOfAWorkerWhereNumbersBeginAnew) {
   ranks_[0].stream.synchronize();
 }
 
-TEST_F(Gates, ARankWithoutAShareWaitsForThoseThatHaveOne) {
-  queue(1, 50, 1); // rank 0 has all the work
+TEST_F(StreamSyncTest, ARankWithoutAShareWaitsForThoseThatHaveOne) {
+  queue(1, 50, 1); // rank 0 is the only worker
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(passed(1), 0U);
   queue(0, 50, 1);
@@ -95,31 +98,50 @@ TEST_F(Gates, ARankWithoutAShareWaitsForThoseThatHaveOne) {
   EXPECT_EQ(passed(1), 50U);
 }
 
-// A word that stays behind would count as one ahead.
-TEST_F(Gates, AllWordsOfARankWithoutASharePass) {
+// Checks that all words advance: after the numbers wrap, a word left behind would count as ahead.
+TEST_F(StreamSyncTest, AllWordsOfARankWithoutASharePass) {
   for (const int workers : {1, 0}) {
     queue(0, 20, workers);
     queue(1, 20, workers);
   }
   for (Rank& rank : ranks_) rank.stream.synchronize();
-  const DeviceBoard board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
+  const SharedState board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
   for (int r = 0; r < 2; ++r) {
-    const DeviceBoard::Gate& gate = board.gate(r);
-    for (const auto* const word : {&gate.ready, &gate.done, &gate.passed, &gate.queued}) {
+    const SharedState::StreamBarrier& barrier = board.barrier(r);
+    for (const auto* const word :
+         {&barrier.ready, &barrier.done, &barrier.passed, &barrier.queued}) {
       EXPECT_EQ(word->load() - kStart, 40U);
     }
   }
 }
 
-TEST_F(Gates, AFailureLetsAllStreamsGoOn) {
+TEST_F(StreamSyncTest, AFailureLetsAllStreamsGoOn) {
   queue(0, 70);
   queue(1, 35);
-  verdict_.raise(Status::error(Code::kRemoteError, "enough"));
+  comm_error_.set(Status::error(Code::kRemoteError, "enough"));
   ranks_[0].stream.synchronize();
   ranks_[1].stream.synchronize();
   EXPECT_EQ(passed(0), 70U);
-  const DeviceBoard board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
+  const SharedState board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
   EXPECT_NE(board.cancelled().load(), 0U);
+}
+
+// Checks that a rank that cannot queue its barrier does not leave the others waiting for it.
+TEST_F(StreamSyncTest, ABarrierThatCannotBeQueuedEndsTheCommunicator) {
+  if (!test::device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const test::ScopedEnv refuse{{"FAKE_CUDA_NO_CAPTURED_WORDS", "1"}};
+  queue(0, 3);
+  const CUstream captured = ranks_[1].stream.get();
+  ASSERT_EQ(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  const Status status = ranks_[1].barriers->pass(
+      {.stream = captured, .stream_id = 2, .workers = 2, .timeout_ns = kTimeoutNs, .call = {}},
+      [] { return Status(); });
+  EXPECT_EQ(status.code(), Code::kCudaError);
+  EXPECT_EQ(comm_error_.status().message(), status.message());
+  ranks_[0].stream.synchronize();
+  EXPECT_EQ(passed(0), 3U);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(captured, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// What WHORL_VERIFY=1 proves before a schedule is used.
+// Tests of the proof that WHORL_VERIFY=1 demands before a schedule is used.
 #include "engine/prove.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// The order of a stream: numbers, what becomes of operations that are given up, errors, handles.
-#include "engine/stream.h"
+// Tests of the order of a stream: numbers, abandoned operations, errors, handles.
+#include "engine/host_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ TEST(Stream, KeepsTheFirstError) {
   EXPECT_EQ(stream.synchronize().code(), Code::kRemoteError);
 }
 
-/// The last number that a stream has released, and that the numbers only grew.
+/// Stream that keeps the last released number, and checks that the numbers only grow.
 struct Releases final : Stream {
   void release(std::uint64_t number) noexcept override {
     EXPECT_GT(number, released);
@@ -72,8 +72,8 @@ struct Releases final : Stream {
 };
 
 TEST(Stream, OperationsAreGivenUpAndCompletedInAnyOrder) {
-  // Each operation is either given up, at any time, or completed, when it may start: all choices
-  // and all orders of six.
+  // Each operation is either given up, at any time, or completed, when it may start: tests all
+  // choices and all orders of six operations.
   constexpr std::uint64_t kCount = 6;
   std::vector<std::uint64_t> order(kCount);
   for (unsigned given_up = 0; given_up < 1U << kCount; ++given_up) {
@@ -87,9 +87,9 @@ TEST(Stream, OperationsAreGivenUpAndCompletedInAnyOrder) {
       };
       for (const std::uint64_t number : order) {
         if (!is_given_up(number)) continue;
-        stream.abandon(number);
+        stream.complete(number, {});
         over[number] = true;
-        // In between, the runner completes one operation if one may start.
+        // In between, complete one operation if one may start.
         for (std::uint64_t next = 1; next <= kCount; ++next) {
           if (is_given_up(next) || over[next] || !stream.may_start(next)) continue;
           stream.complete(next, {});
@@ -113,26 +113,41 @@ TEST(Stream, OperationsAreGivenUpAndCompletedInAnyOrder) {
 
 TEST(Ticket, StartsInItsTurnAndCompletesWithItsLastPart) {
   const auto stream = std::make_shared<Stream>();
-  issue(*stream, 2);
-  Ticket first(stream, 1, 3), second(stream, 2, 1);
+  Ticket first(stream, 3);
+  auto second = std::make_unique<Ticket>(stream, 1);
+  EXPECT_TRUE(first.issue({}).ok() && second->issue({}).ok());
   EXPECT_EQ(&first.stream(), stream.get());
   EXPECT_TRUE(first.may_start());
-  EXPECT_FALSE(second.may_start());
+  EXPECT_FALSE(second->may_start());
   first.complete_part({});
   first.complete_part(dead(1));
-  EXPECT_FALSE(second.may_start()) << "a part is missing";
+  EXPECT_FALSE(second->may_start()) << "a part is missing";
   EXPECT_TRUE(stream->error().ok()) << "the error comes with the operation's end";
   first.complete_part(dead(2));
-  EXPECT_TRUE(second.may_start());
+  EXPECT_TRUE(second->may_start());
   EXPECT_EQ(stream->error().message(), "rank 1 is dead");
-  second.abandon();
+  second.reset();
   EXPECT_TRUE(stream->idle());
 }
 
-/// Completes the operations of a stream, one for each call, up to number `last`.
+TEST(Ticket, GivesItsPlaceUpWhenItGoes) {
+  const auto stream = std::make_shared<Stream>();
+  const Ticket unused(stream, 1);
+  auto first = std::make_unique<Ticket>(stream, 2), second = std::make_unique<Ticket>(stream, 1);
+  EXPECT_TRUE(first->issue({}).ok() && second->issue({}).ok());
+  second.reset();
+  EXPECT_FALSE(stream->idle()) << "in its turn";
+  first->complete_part(dead(1));
+  first.reset();
+  EXPECT_TRUE(stream->idle());
+  EXPECT_EQ(stream->error().message(), "rank 1 is dead");
+}
+
+/// Helper that completes the operations of a stream, one for each call, up to number `last`.
 struct Helper final : StreamHelper {
-  bool help(const Stream* of) override {
+  bool help(const Stream* of, std::uint64_t number) override {
     EXPECT_EQ(of, stream);
+    EXPECT_EQ(number, 3U);
     ++calls;
     if (done == last) return false;
     stream->complete(++done, {});
@@ -171,7 +186,7 @@ TEST(Stream, SynchronizeWaitsForOtherThreads) {
   Stream stream;
   issue(stream, 3);
   std::thread runner([&] {
-    stream.abandon(3);
+    stream.complete(3, {});
     stream.complete(1, {});
     stream.complete(2, dead(1));
   });
@@ -204,17 +219,18 @@ TEST(Stream, ThreadsGiveUpAndCompleteAtTheSameTime) {
   constexpr std::uint64_t kCount = 300;
   Stream stream;
   issue(stream, kCount);
-  const auto give_up = [&stream](std::uint64_t first, std::uint64_t step) {
-    for (std::uint64_t number = first; number <= kCount; number += step) stream.abandon(number);
+  const auto abandon = [&stream](std::uint64_t first, std::uint64_t step) {
+    for (std::uint64_t number = first; number <= kCount; number += step)
+      stream.complete(number, {});
   };
-  std::thread evens(give_up, 2, 4), others(give_up, 4, 4);
-  Verdict nobody;
+  std::thread evens(abandon, 2, 4), others(abandon, 4, 4);
+  CommError never_set;
   Event::Waiter waiter(stream.event());
   for (std::uint64_t number = 1; number <= kCount; number += 2) {
     const auto attempt = [&] {
       return stream.may_start(number) ? Progress::kDone : Progress::kIdle;
     };
-    ASSERT_EQ(wait_until(attempt, {.timeout_ns = 20'000'000'000}, nobody, waiter),
+    ASSERT_EQ(wait_until(attempt, {.timeout_ns = 20'000'000'000}, never_set, waiter),
               WaitResult::kReady);
     stream.complete(number, {});
   }
@@ -232,7 +248,7 @@ TEST(StreamHandles, AreFoundUntilTheyAreDestroyedAndNeverUsedAgain) {
   destroy_stream(*first);
   EXPECT_EQ(find_stream(*first), nullptr);
   EXPECT_TRUE(was_stream(*first)) << "also afterwards";
-  destroy_stream(*first); // once more does nothing
+  destroy_stream(*first); // a second call does nothing
   const auto second = create_stream();
   ASSERT_TRUE(second.ok());
   EXPECT_NE(*first, *second);
@@ -260,7 +276,7 @@ TEST(StreamHandles, OtherAddressesAreNoStreams) {
   }
   const auto handle = create_stream();
   ASSERT_TRUE(handle.ok());
-  void* const next = static_cast<std::byte*>(*handle) + 1; // the next one that will be made
+  void* const next = static_cast<std::byte*>(*handle) + 1; // the next handle that will be made
   EXPECT_FALSE(was_stream(next));
   EXPECT_EQ(find_stream(next), nullptr);
   destroy_stream(*handle);

@@ -1,4 +1,5 @@
-// Tasks of a communicator: who carries them out, in which order, and what becomes of their tickets.
+// Tests of a communicator's tasks: which thread runs them, in which order, and what happens to
+// their tickets.
 #include "engine/task_queue.h"
 
 #include <gtest/gtest.h>
@@ -14,9 +15,10 @@
 namespace whorl {
 namespace {
 
-constexpr WaitPolicy kPolicy{.timeout_ns = UINT64_MAX, .yield_ns = 50'000, .nap_ns = 1'000'000'000};
+constexpr WaitPolicy kPolicy{
+    .timeout_ns = UINT64_MAX, .yield_ns = 50'000, .block_ns = 1'000'000'000};
 
-/// Notes which tasks it carries out. A task is known by its timeout.
+/// Runner that records the tasks it runs. Each task is identified by its timeout.
 class Runner final : public TaskRunner {
  public:
   Status run_task(const Task& task) override {
@@ -31,10 +33,10 @@ class Runner final : public TaskRunner {
 
   template <class Condition>
   static void wait_for(const Condition& condition) {
-    Verdict nobody;
-    ClockNapper napper;
+    CommError never_set;
+    ClockWaiter waiter;
     const auto attempt = [&] { return condition() ? Progress::kDone : Progress::kIdle; };
-    EXPECT_EQ(wait_until(attempt, {.timeout_ns = 20'000'000'000}, nobody, napper),
+    EXPECT_EQ(wait_until(attempt, {.timeout_ns = 20'000'000'000}, never_set, waiter),
               WaitResult::kReady);
   }
 
@@ -47,9 +49,9 @@ class Runner final : public TaskRunner {
 };
 
 std::shared_ptr<Ticket> next_ticket(const std::shared_ptr<Stream>& stream, int parts = 1) {
-  const auto number = stream->issue({});
-  EXPECT_TRUE(number.ok());
-  return std::make_shared<Ticket>(stream, *number, parts);
+  auto ticket = std::make_shared<Ticket>(stream, parts);
+  EXPECT_TRUE(ticket->issue({}).ok());
+  return ticket;
 }
 
 Task task_of(std::uint64_t name, std::vector<std::shared_ptr<Ticket>> tickets) {
@@ -135,6 +137,18 @@ TEST_F(TaskQueueTest, HelpForAStreamCarriesOutWhatStandsBeforeIt) {
   EXPECT_EQ(runner.order, (Names{1, 2}));
 }
 
+TEST_F(TaskQueueTest, HelpForAPlaceLeavesAloneWhatStandsBehindIt) {
+  push(1, stream);
+  push(2, other);
+  push(3, stream);
+  EXPECT_TRUE(queue->help(stream.get(), 1));
+  EXPECT_FALSE(queue->help(stream.get(), 1));
+  EXPECT_EQ(runner.order, (Names{1}));
+  EXPECT_TRUE(queue->help(stream.get(), 2));
+  EXPECT_TRUE(queue->help(stream.get(), 2));
+  EXPECT_EQ(runner.order, (Names{1, 2, 3}));
+}
+
 TEST_F(TaskQueueTest, HelpFindsAnyStreamOfATask) {
   push(1, {next_ticket(other), next_ticket(stream)});
   EXPECT_TRUE(queue->help(stream.get()));
@@ -143,7 +157,7 @@ TEST_F(TaskQueueTest, HelpFindsAnyStreamOfATask) {
 }
 
 TEST_F(TaskQueueTest, HelpDoesNotBeginWhatAStreamIsNotReadyFor) {
-  const auto before = next_ticket(other); // of another communicator
+  const auto before = next_ticket(other); // a ticket of another communicator
   push(1, {next_ticket(stream), next_ticket(other)});
   EXPECT_FALSE(queue->help(stream.get()));
   EXPECT_FALSE(queue->help(nullptr));
@@ -155,7 +169,7 @@ TEST_F(TaskQueueTest, HelpDoesNotBeginWhatAStreamIsNotReadyFor) {
 TEST_F(TaskQueueTest, HelpDoesNotOvertakeTheFirstTask) {
   const auto before = next_ticket(other);
   push(1, other);
-  push(2, stream); // might start
+  push(2, stream); // could start by itself
   EXPECT_FALSE(queue->help(stream.get()));
   EXPECT_TRUE(runner.order.empty());
   before->complete_part({});
@@ -180,7 +194,7 @@ TEST_F(TaskQueueTest, HelpDoesNotBeginASecondTask) {
 }
 
 TEST_F(TaskQueueTest, DrainCarriesOutEverything) {
-  queue->drain(); // of nothing
+  queue->drain(); // the queue is empty
   for (const std::uint64_t name : {1U, 2U, 3U, 4U}) push(name, name % 2 == 0 ? stream : other);
   queue->drain();
   EXPECT_EQ(runner.order, (Names{1, 2, 3, 4}));
@@ -266,7 +280,9 @@ TEST_F(TaskQueueTest, ManyThreadsCarryOutEachTaskOnceAndInOrder) {
         if (i % 7 == user) {
           EXPECT_TRUE(own->synchronize().ok());
         }
-        if (i % 16 == user) queue->drain();
+        if (i % 16 == user) {
+          queue->drain();
+        }
       }
       EXPECT_TRUE(own->synchronize().ok());
       EXPECT_TRUE(own->idle());

@@ -1,4 +1,4 @@
-// Schedules over blocks of different sizes, against what each element must be.
+// Tests of schedules over blocks of different sizes, against the expected elements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ constexpr std::int64_t kGuard = -77;
 
 struct Table {
   std::vector<ChunkMap::Block> blocks;
-  std::size_t size = 0, largest = 0; ///< of the buffer that has all blocks, with its gaps
+  std::size_t size = 0, largest = 0; ///< sizes: all blocks with gaps, one block
 };
 
-/// Empty, small and large blocks in ascending order, `gap` elements before each.
+/// Makes empty, small and large blocks in ascending order, with `gap` elements before each.
 Table random_table(int nranks, unsigned seed, std::size_t gap) {
   std::mt19937 random(seed);
   Table table;
@@ -72,7 +72,7 @@ World make_world(Collective collective, const Table& table) {
 void run(const Algorithm& algorithm, const Shape& shape, const Table& table, bool publishes) {
   SCOPED_TRACE(::testing::Message() << name_of(algorithm.collective) << " " << algorithm.name
                                     << " n=" << shape.nranks << " channels=" << shape.channels);
-  constexpr std::size_t kSlotBytes = 2048; // many windows
+  constexpr std::size_t kSlotBytes = 2048; // small, for many windows
   const bool gathers = algorithm.collective == Collective::kAllGather;
   const std::vector<Schedule> schedules = build_all(algorithm, shape);
   const auto made = ChunkMap::make(schedules[0], table.largest, sizeof kGuard, kSlotBytes);
@@ -86,7 +86,7 @@ void run(const Algorithm& algorithm, const Shape& shape, const Table& table, boo
         .schedule = &schedules[rank],
         .map = *made,
         .kernels = {.reduce = reduce_kernel(DataType::kInt64, ReduceOp::kSum, Simd::kScalar),
-                    .stream_copy = stream_copy(default_simd()),
+                    .nontemporal_copy = nontemporal_copy(default_simd()),
                     .element_size = sizeof kGuard},
         .input = reinterpret_cast<const std::byte*>(world.in[rank].data()),
         .output = reinterpret_cast<std::byte*>(world.out[rank].data()),

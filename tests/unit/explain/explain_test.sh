@@ -1,5 +1,5 @@
 #!/bin/sh
-# whorl-explain as a user calls it: exit status and what it says. $1 is the program.
+# Tests whorl-explain as a user calls it: exit status and output. $1 is the program.
 tool=$1
 failed=0
 

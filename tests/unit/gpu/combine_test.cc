@@ -1,4 +1,4 @@
-// The arithmetic and the addressing of the device kernels, run on the host, against the reduction
+// Tests of the device kernels' arithmetic and addressing, run on the host, against the reduction
 // kernels of the host, which tests/unit/kernels compares with an independent reference.
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ struct Case {
   ReduceOp op;
 };
 
-/// Buffers of `count` elements inside larger ones, whose edges must stay as they are.
+/// Buffers of `count` elements inside larger ones, whose edges must not change.
 class Buffers {
  public:
   Buffers(std::size_t n, std::size_t bytes, std::mt19937_64& random) : bytes_(bytes) {
@@ -33,7 +33,7 @@ class Buffers {
     }
     before_ = memory_;
   }
-  /// Buffer k, `shift` bytes behind an address divisible by 16.
+  /// Returns buffer k, `shift` bytes behind an address divisible by 16.
   std::byte* at(std::size_t k, std::size_t shift) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory_[k].data() + kMargin);
     return memory_[k].data() + kMargin + (16 - address % 16) % 16 + shift % 16;
@@ -76,7 +76,7 @@ class Combine : public ::testing::TestWithParam<Case> {
 TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
   for (const std::size_t n : {1u, 2u, 3u, 8u, 9u, 17u}) {
     for (const std::size_t count : {0u, 1u, 7u, 16u, 33u, 100u, 1000u}) {
-      // `step` is by how much one buffer is aligned otherwise than the one before.
+      // Each buffer's alignment differs by `step` from that of the buffer before.
       for (const std::size_t step : {std::size_t{0}, size(), 3 * size(), std::size_t{1}}) {
         Buffers sources(n, count * size(), random_);
         Buffers destinations(3, count * size(), random_);
@@ -151,7 +151,7 @@ std::string case_name(const ::testing::TestParamInfo<Case>& test) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Combine, ::testing::ValuesIn(all_cases()), case_name);
 
-/// Kernels::copy() uses the largest of unsigned bytes.
+/// Checks the kernel of Kernels::copy(): the maximum of unsigned bytes.
 TEST(Copy, MovesBytesBetweenAllAlignments) {
   std::mt19937_64 random{kSeed};
   for (const std::size_t count : {1u, 15u, 31u, 32u, 47u, 48u, 63u, 64u, 65u, 100u, 500u, 2000u}) {
@@ -177,9 +177,9 @@ TEST(Copy, MovesBytesBetweenAllAlignments) {
   }
 }
 
-/// Where segments lie, by a reduce-scatter and an all-gather of three ranks.
+/// Checks the positions of segments in a reduce-scatter and an all-gather of three ranks.
 TEST(Segments, PlaceBlocksAsCollectivesDo) {
-  constexpr std::size_t kRanks = 3, kCount = 21; // so that blocks are not aligned alike
+  constexpr std::size_t kRanks = 3, kCount = 21; // odd, so that blocks differ in alignment
   std::vector<std::vector<std::int32_t>> in(kRanks), out(kRanks);
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kRanks * kCount; ++i) {
@@ -199,7 +199,7 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
                         .destinations = 1};
   }
   gpu::align(work, sizeof(std::int32_t));
-  EXPECT_EQ(gpu::most_sources(work), 3);
+  EXPECT_EQ(gpu::max_sources(work), 3);
   testing::host_kernels().at("whorl_combine_int32_sum_many")(work, 1, 8);
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kCount; ++i) {

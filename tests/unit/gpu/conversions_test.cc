@@ -1,7 +1,6 @@
-// The conversions by pairs of the device kernels, with NVIDIA's own model of the instructions (the
-// host's side of cuda_fp8.h, cuda_fp16.h and cuda_bf16.h) in their place, against the formats of
-// the host's kernels. What the instructions do is compared on a device, by
-// tests/gpu/nccl_random.py.
+// Tests of the device kernels' conversions by pairs, with NVIDIA's model of the instructions (the
+// host side of cuda_fp8.h, cuda_fp16.h and cuda_bf16.h) in their place, against the formats of the
+// host's kernels. tests/gpu/nccl_random.py compares the instructions themselves on a device.
 #include "gpu/conversions.h"
 
 #include <cuda_bf16.h>
@@ -59,7 +58,7 @@ class Conversions : public ::testing::Test {
   static constexpr std::size_t kPerVector = gpu::kVectorBytes / sizeof(Bits);
   static constexpr std::uint32_t kCodes = 1u << (8 * sizeof(Bits));
 
-  /// Whether a vector of these values becomes what it does on the host.
+  /// Returns whether a vector of these values packs to the bits of the host's formats.
   static ::testing::AssertionResult packs_as_host(const float (&values)[kPerVector]) {
     std::array<Bits, kPerVector> got;
     const gpu::Vector vector = Pairs::pack(values);
@@ -73,7 +72,7 @@ class Conversions : public ::testing::Test {
     }
     return ::testing::AssertionSuccess();
   }
-  /// All of `values`, a vector full at a time.
+  /// Checks all of `values`, one vector at a time.
   static void expect_all(const std::vector<float>& values) {
     for (std::size_t i = 0; i < values.size(); i += kPerVector) {
       float some[kPerVector]{};
@@ -141,7 +140,7 @@ TYPED_TEST(Conversions, NarrowAllTiesAsTheHost) {
 }
 
 TYPED_TEST(Conversions, NarrowASweepOfAllFloatsAsTheHost) {
-  constexpr std::uint64_t kStep = 1021; // of the bits
+  constexpr std::uint64_t kStep = 1021; // step between the tested bit patterns
   float values[TestFixture::kPerVector];
   std::size_t n = 0;
   for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += kStep) {

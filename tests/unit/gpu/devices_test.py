@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""whorl-devices on pretended devices and on machines that have none: devices_test.py PROGRAM
+"""Tests of whorl-devices on pretended devices and on machines without devices: devices_test.py PROGRAM
 FOLDER-OF-PRETENDED-LIBRARIES"""
 import json
 import os
@@ -14,7 +14,7 @@ LIBRARIES = str(Path(sys.argv[2]).resolve())
 
 
 def run(*arguments: str, libraries: str | None = LIBRARIES, **more: str) -> str:
-    # Meson names the folder as well.
+    # Meson adds the folder, too.
     known = [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
              if one and str(Path(one).resolve()) != LIBRARIES]
     path = os.pathsep.join(([libraries] if libraries else []) + known)

@@ -1,4 +1,4 @@
-// Which results of the driver mean that nothing goes on in a context.
+// Tests which results of the driver mean that a context is unusable.
 #include "gpu/fault.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@ namespace whorl::gpu {
 namespace {
 
 TEST(Faults, AreWhatCallsForAnotherProcess) {
-  // In cuda.h: "the process must be terminated and relaunched".
+  // These are the errors for which cuda.h says: "the process must be terminated and relaunched".
   for (const int result : {226, 700, 702, 714, 715, 716, 717, 718, 719, 721, 810, 911}) {
     EXPECT_TRUE(is_fault(static_cast<CUresult>(result))) << result;
   }

@@ -1,5 +1,5 @@
-// The interpreter of schedules, each block a thread of the host, against the reference executor on
-// the same schedules and windows: bit by bit.
+// Tests of the interpreter of schedules, each block a thread of the host, against the reference
+// executor on the same schedules and windows, bit by bit.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint64_t kSeed = 7;
 using Bytes = std::vector<std::byte>;
 
-/// 128-byte aligned memory of zeros.
+/// Zeroed memory, 128-byte aligned.
 class Memory {
  public:
   explicit Memory(std::size_t bytes)
@@ -53,9 +53,9 @@ struct Case {
   DataType type = DataType::kInt32;
   ReduceOp op = ReduceOp::kSum;
   bool in_place = false;
-  std::size_t shift = 0; ///< of all buffers, in bytes from an aligned address
+  std::size_t shift = 0; ///< bytes of all buffers' starts from an aligned address
   std::uint32_t slots = 2, slot_bytes = 256, instances = 1;
-  unsigned threads = 1; ///< of a block
+  unsigned threads = 1; ///< threads of a block
 
   Request request() const {
     Request request;
@@ -109,8 +109,7 @@ struct World {
   std::vector<std::byte*> inputs, outputs;
 };
 
-/// Regions and a launch of all ranks on one device. May run several operations, one after the
-/// other.
+/// Regions and a launch of all ranks on one device, for one or several successive operations.
 class Device {
  public:
   Device(int nranks, std::uint32_t channels, std::uint32_t slots, std::uint32_t slot_bytes)
@@ -164,7 +163,7 @@ class Device {
   std::uint64_t timeout_ns = 60'000'000'000;
   std::uint32_t stop = 0;
   const gpu::Report& report(std::size_t rank) const { return reports_[rank]; }
-  /// Messages from one rank to another so far, on the first channel.
+  /// Returns the number of messages from one rank to another so far, on the first channel.
   std::uint64_t messages(std::uint32_t from, std::size_t to) const {
     const std::byte* const end = regions_[to].get() + layout_.end_at(false, from, 0);
     return reinterpret_cast<const gpu::FifoEnd*>(end)->flag;
@@ -300,8 +299,8 @@ TEST(Interpreter, WideFansAndSlotsOfEverySize) {
   }
 }
 
-// Counts of messages, and of launches where lanes wait for each other, are kept in the regions: a
-// launch that a graph repeats is one more.
+// Checks successive launches: the regions keep the counts of messages, and of launches where lanes
+// wait for each other; a launch that a graph repeats is one more.
 TEST(Interpreter, LaunchesFollowEachOther) {
   constexpr std::uint32_t kChannels = 16;
   Device device(4, kChannels, 4, 256);
@@ -356,7 +355,7 @@ TEST(Interpreter, LeavesWhenItIsStopped) {
   EXPECT_EQ(device.report(0).expired, 0U);
 }
 
-// A root that has a slot for every message waits for nobody.
+// Checks a root that has a slot for every message, and so waits for no rank.
 TEST(Interpreter, LeavesWhenItIsStoppedAlsoWithoutAWait) {
   constexpr std::uint32_t kMessages = 16'384; // a power of two
   for (const unsigned threads : {1U, 3U}) {
@@ -375,7 +374,7 @@ TEST(Interpreter, LeavesWhenItIsStoppedAlsoWithoutAWait) {
     device.stop = 1;
     device.run(c, *map, schedules, world, 1);
     EXPECT_LE(device.messages(0, 1), 300U);
-    EXPECT_EQ(device.report(0).state, 0U); // nobody is waited for
+    EXPECT_EQ(device.report(0).state, 0U); // rank 0 waits for no rank
   }
 }
 

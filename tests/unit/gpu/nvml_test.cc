@@ -1,5 +1,5 @@
-// The management library, links of devices and what is said of a driver that cannot be used; on the
-// library of pretended devices.
+// Tests of the management library, the links of devices and the diagnostics of an unusable driver,
+// on the library of pretended devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "gpu/driver_diagnostics.h"
 #include "gpu/nvml.h"
-#include "gpu/trouble.h"
 #include "topology/nvlink.h"
 
 namespace whorl::gpu {
@@ -24,7 +24,7 @@ using testing::Not;
 
 constexpr const char* kPretended = FAKE_NVML;
 
-/// The environment of the pretended library for one test.
+/// Environment of the pretended library for one test.
 class Environment {
  public:
   void set(const char* name, const char* value) {
@@ -140,7 +140,7 @@ TEST(Links, OfDevicesWithoutNvlink) {
   EXPECT_STREQ(words_of(Reach::kChipset), "no: the chipset cannot");
 }
 
-/// The parts of /sys, /proc and /dev that say something about a driver.
+/// Files of /sys, /proc and /dev that describe a driver.
 class Files {
  public:
   Files() {
@@ -161,9 +161,9 @@ TEST(Trouble, LooksAtFiles) {
   EXPECT_EQ(look_at_files(files.root).kernel_module, "");
   files.write("sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de");
   files.write("sys/bus/pci/devices/0000:3b:00.0/class", "0x030200");
-  files.write("sys/bus/pci/devices/0000:3b:00.1/vendor", "0x10de"); // its audio device
+  files.write("sys/bus/pci/devices/0000:3b:00.1/vendor", "0x10de"); // the GPU's audio device
   files.write("sys/bus/pci/devices/0000:3b:00.1/class", "0x040300");
-  files.write("sys/bus/pci/devices/0000:01:00.0/vendor", "0x1a03"); // another's display
+  files.write("sys/bus/pci/devices/0000:01:00.0/vendor", "0x1a03"); // another vendor's display
   files.write("sys/bus/pci/devices/0000:01:00.0/class", "0x030000");
   files.write("proc/driver/nvidia/version",
               "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build");
@@ -186,34 +186,34 @@ DriverSetup good_setup() {
 }
 
 TEST(Trouble, IsNoneWhereAllIsWell) {
-  EXPECT_EQ(trouble_with(good_setup(), kCuda13), "");
+  EXPECT_EQ(diagnose_driver(good_setup(), kCuda13), "");
   DriverSetup setup = good_setup();
   setup.nvml = Nvml::State::kNoLibrary; // a container that has only CUDA
-  EXPECT_EQ(trouble_with(setup, kCuda13), "");
+  EXPECT_EQ(diagnose_driver(setup, kCuda13), "");
   setup.nvml = Nvml::State::kFailed;
   setup.nvml_code = 999;
-  EXPECT_EQ(trouble_with(setup, kCuda13), "") << "CUDA may work all the same";
+  EXPECT_EQ(diagnose_driver(setup, kCuda13), "") << "CUDA may work all the same";
   setup = good_setup();
   setup.closed_node = "/dev/nvidia0";
-  EXPECT_EQ(trouble_with(setup, kCuda13), "") << "the process may have another GPU";
+  EXPECT_EQ(diagnose_driver(setup, kCuda13), "") << "the process may have another GPU";
   setup = good_setup();
   setup.cuda_version = 13020;
-  EXPECT_EQ(trouble_with(setup, kCuda13), "");
+  EXPECT_EQ(diagnose_driver(setup, kCuda13), "");
 }
 
 TEST(Trouble, NoGpuAndNoDriver) {
-  EXPECT_EQ(trouble_with({.cuda_error = "libcuda.so.1: cannot open"}, kCuda13),
+  EXPECT_EQ(diagnose_driver({.cuda_error = "libcuda.so.1: cannot open"}, kCuda13),
             "there is no CUDA driver: libcuda.so.1: cannot open; install NVIDIA's driver, or use "
             "host memory");
 }
 
 TEST(Trouble, AGpuWithoutTheLibrary) {
   DriverSetup setup{.gpus = 2, .cuda_error = "libcuda.so.1: cannot open"};
-  EXPECT_THAT(trouble_with(setup, kCuda13),
+  EXPECT_THAT(diagnose_driver(setup, kCuda13),
               AllOf(HasSubstr("has 2 NVIDIA GPUs and no NVIDIA kernel module is loaded"),
                     HasSubstr("libcuda.so.1: cannot open"), HasSubstr("install the driver")));
   setup.kernel_module = "580.95.05";
-  EXPECT_THAT(trouble_with(setup, kCuda13),
+  EXPECT_THAT(diagnose_driver(setup, kCuda13),
               AllOf(HasSubstr("kernel module 580.95.05 is loaded"),
                     HasSubstr("of version 580.95.05"), HasSubstr("NVIDIA_DRIVER_CAPABILITIES")));
 }
@@ -226,11 +226,11 @@ TEST(Trouble, TheLibrariesAreOfAnotherVersion) {
   setup.nvml = nvml.state();
   setup.nvml_code = nvml.code();
   setup.nvml_error = nvml.error();
-  EXPECT_THAT(trouble_with(setup, kCuda13),
+  EXPECT_THAT(diagnose_driver(setup, kCuda13),
               AllOf(HasSubstr("1 NVIDIA GPU and NVIDIA's kernel module 580.95.05"),
                     HasSubstr("Driver/library version mismatch"), HasSubstr("restart")));
   setup.cuda_works = true;
-  EXPECT_EQ(trouble_with(setup, kCuda13), "") << "this process has a device";
+  EXPECT_EQ(diagnose_driver(setup, kCuda13), "") << "this process has a device";
 }
 
 TEST(Trouble, NoPermission) {
@@ -238,9 +238,9 @@ TEST(Trouble, NoPermission) {
   setup.nvml = Nvml::State::kFailed;
   setup.nvml_code = NVML_ERROR_NO_PERMISSION;
   setup.nvml_error = "Insufficient Permissions";
-  EXPECT_THAT(trouble_with(setup, kCuda13), HasSubstr("may not use the driver"));
+  EXPECT_THAT(diagnose_driver(setup, kCuda13), HasSubstr("may not use the driver"));
   setup.closed_node = "/dev/nvidiactl";
-  EXPECT_THAT(trouble_with(setup, kCuda13),
+  EXPECT_THAT(diagnose_driver(setup, kCuda13),
               AllOf(HasSubstr("may not open /dev/nvidiactl"), HasSubstr("group")));
 }
 
@@ -250,20 +250,20 @@ TEST(Trouble, TheDriverIsNotThere) {
                     .nvml = Nvml::State::kFailed,
                     .nvml_code = NVML_ERROR_DRIVER_NOT_LOADED,
                     .nvml_error = "Driver Not Loaded"};
-  EXPECT_THAT(trouble_with(setup, kCuda13),
+  EXPECT_THAT(diagnose_driver(setup, kCuda13),
               AllOf(HasSubstr("no NVIDIA kernel module"), HasSubstr("modprobe nvidia")));
   setup.kernel_module = "580.95.05";
-  EXPECT_THAT(trouble_with(setup, kCuda13),
+  EXPECT_THAT(diagnose_driver(setup, kCuda13),
               AllOf(HasSubstr("there is no /dev/nvidiactl"), HasSubstr("nvidia-modprobe")));
   setup.nvml_code = NVML_ERROR_GPU_IS_LOST;
-  EXPECT_THAT(trouble_with(setup, kCuda13), HasSubstr("dmesg"));
+  EXPECT_THAT(diagnose_driver(setup, kCuda13), HasSubstr("dmesg"));
 }
 
 TEST(Trouble, TheDriverIsTooOldForTheKernels) {
   DriverSetup setup = good_setup();
   setup.cuda_version = 12020;
   setup.cuda_works = true;
-  EXPECT_THAT(trouble_with(setup, kCuda13),
+  EXPECT_THAT(diagnose_driver(setup, kCuda13),
               AllOf(HasSubstr("for CUDA 12.2"), HasSubstr("compiled by CUDA 13.0"),
                     HasSubstr("build whorl with CUDA 12"), Not(HasSubstr("\n"))));
 }

@@ -1,4 +1,4 @@
-// Memory that is lent to other processes.
+// Tests of memory that is lent to other processes.
 #include "gpu/peer_memory.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ namespace {
 TEST(MemoryExports, KeepAFewHandlesAndGiveTheRightOnes) {
   const test::DeviceContext context;
   const test::DeviceQueue stream;
-  constexpr std::size_t kMost = 4;
-  MemoryExports exports(kMost);
+  constexpr std::size_t kMaxKnown = 4;
+  MemoryExports exports(kMaxKnown);
   std::vector<std::unique_ptr<test::DeviceCopy>> buffers;
   for (int i = 0; i < 11; ++i) {
     buffers.push_back(std::make_unique<test::DeviceCopy>(std::vector<int>(100), stream.get()));
@@ -30,12 +30,30 @@ TEST(MemoryExports, KeepAFewHandlesAndGiveTheRightOnes) {
                 CUDA_SUCCESS);
       EXPECT_EQ(std::memcmp(shared->handle.data(), &handle, sizeof handle), 0);
       EXPECT_EQ(shared->address - shared->allocation, 8U);
-      EXPECT_LE(exports.known(), kMost);
+      EXPECT_LE(exports.known(), kMaxKnown);
     }
   }
 }
 
-/// Memory of another rank in this process, which needs no driver to be mapped.
+TEST(SharedMemory, IsValidWhereTheBufferLiesInItsAllocation) {
+  constexpr std::uint64_t kBegin = 4096, kBytes = 512;
+  const auto valid = [](std::uint64_t address, std::uint64_t bytes, std::uint64_t allocation,
+                        std::uint64_t allocated) {
+    const SharedMemory memory{
+        .address = address, .bytes = bytes, .allocation = allocation, .allocated = allocated};
+    EXPECT_FALSE(memory.valid(bytes + 1));
+    return memory.valid(bytes);
+  };
+  EXPECT_TRUE(valid(kBegin, kBytes, kBegin, kBytes));
+  EXPECT_TRUE(valid(kBegin + kBytes, 0, kBegin, kBytes));
+  EXPECT_FALSE(valid(kBegin - 1, 1, kBegin, kBytes));
+  EXPECT_FALSE(valid(kBegin + 1, kBytes, kBegin, kBytes));
+  EXPECT_FALSE(valid(kBegin + 1, UINT64_MAX - kBegin, kBegin, kBytes)) << "the end wraps";
+  EXPECT_FALSE(valid(UINT64_MAX, 2, kBegin, kBytes));
+  EXPECT_FALSE(valid(kBegin, 1, kBegin, UINT64_MAX)) << "the allocation's end wraps";
+}
+
+/// Returns memory of another rank in this process, which is mapped without a driver.
 SharedMemory memory_at(std::uint64_t begin, std::uint64_t bytes, std::uint64_t id) {
   return {.address = begin, .bytes = bytes, .allocation = begin, .allocated = bytes, .id = id};
 }
@@ -59,9 +77,9 @@ TEST(MemoryImports, LetGoOfWhatMayHaveBeenFreed) {
   EXPECT_TRUE(imports.has(1, kept));
   EXPECT_TRUE(imports.has(1, younger));
   EXPECT_TRUE(imports.has(1, far));
-  open(memory_at(block + 1200, 5000, 4), {4}); // where `younger` was
+  open(memory_at(block + 1200, 5000, 4), {4}); // at the place of `younger`
   EXPECT_FALSE(imports.has(1, younger));
-  EXPECT_EQ(imports.in_the_way(1, nullptr), 0U); // what is in this process is not unmapped
+  EXPECT_EQ(imports.in_the_way(1, nullptr), 0U); // memory of this process is never unmapped
 }
 
 } // namespace

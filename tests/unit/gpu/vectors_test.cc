@@ -1,4 +1,5 @@
-// How ranges are divided into vectors, and what is moved where addresses are not alike modulo 16.
+// Tests of the division of ranges into vectors, and of moves between addresses that differ modulo
+// 16.
 #include "gpu/vectors.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +10,8 @@
 namespace whorl::gpu {
 namespace {
 
-constexpr std::uint64_t kMostCount = 150;
-alignas(16) std::byte memory[2 * kMostCount * 8];
+constexpr std::uint64_t kMaxCount = 150;
+alignas(16) std::byte memory[2 * kMaxCount * 8];
 
 struct Range {
   std::uint64_t offset, count, size; ///< bytes, elements, bytes of an element
@@ -19,12 +20,13 @@ template <class Check>
 void each_range(const Check& check) {
   for (const std::uint64_t size : {1u, 2u, 4u, 8u}) {
     for (std::uint64_t offset = 0; offset < 16; offset += size) {
-      for (std::uint64_t count = 0; count <= kMostCount; ++count) check({offset, count, size});
+      for (std::uint64_t count = 0; count <= kMaxCount; ++count) check({offset, count, size});
     }
   }
 }
 
-/// Each element is in a vector or is an edge, and vectors are at addresses divisible by 16.
+/// Checks that each element is in a vector or an edge, and that vectors are at addresses divisible
+/// by 16.
 void expect_complete(const Division& division, const Range& range) {
   const std::uint64_t bytes = range.count * range.size;
   std::vector<int> seen(bytes);
@@ -71,12 +73,12 @@ TEST(Window, IsWhatLiesAtTheAddress) {
   }
 }
 
-template <std::size_t kLeast>
+template <std::size_t kAlignment>
 void expect_stores() {
   const Vector vector{{0x03020100u, 0x07060504u, 0x0b0a0908u, 0x0f0e0d0cu}};
-  for (std::uint64_t offset = 16; offset < 32; offset += kLeast) {
+  for (std::uint64_t offset = 16; offset < 32; offset += kAlignment) {
     std::memset(memory, 0xff, sizeof memory);
-    store_anywhere<kLeast>(memory + offset, vector);
+    store_anywhere<kAlignment>(memory + offset, vector);
     ASSERT_EQ(std::memcmp(memory + offset, &vector, sizeof vector), 0) << offset;
     ASSERT_EQ(memory[offset - 1], std::byte{0xff});
     ASSERT_EQ(memory[offset + 16], std::byte{0xff});

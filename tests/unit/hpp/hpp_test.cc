@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <numeric>
 #include <span>
@@ -35,6 +36,7 @@ static_assert(!whorl::Readable<std::vector<bool>>);
 static_assert(!std::is_copy_constructible_v<whorl::Communicator>);
 static_assert(std::is_nothrow_move_constructible_v<whorl::Communicator>);
 static_assert(!std::is_copy_constructible_v<whorl::Stream>);
+static_assert(!std::is_copy_constructible_v<whorl::Event>);
 static_assert(!std::is_copy_constructible_v<whorl::MemoryBuffer<int>>);
 
 struct Half {
@@ -52,8 +54,7 @@ namespace {
 
 static_assert(whorl::datatype_of<Half> == whorlFloat16);
 
-/// Runs `body` on `nranks` threads, each with its communicator, and passes exceptions on as
-/// failures.
+/// Runs `body` on `nranks` threads, each with its communicator, and turns exceptions into failures.
 void run_ranks(int nranks, const std::function<void(whorl::Communicator&)>& body) {
   const auto id = whorl::UniqueId::create();
   std::vector<std::thread> threads;
@@ -85,7 +86,7 @@ TEST(Hpp, BlocksOfDifferentSizes) {
   run_ranks(3, [](whorl::Communicator& comm) {
     const int rank = comm.rank();
     comm.set_timeout(20'000);
-    const std::vector<std::size_t> counts{2, 0, 1}; // of every rank
+    const std::vector<std::size_t> counts{2, 0, 1}; // counts of every rank
     const auto own = counts[static_cast<std::size_t>(rank)];
     const std::vector<int> mine(own, rank);
     std::vector<int> all(3);
@@ -213,6 +214,44 @@ TEST(Hpp, StreamsBuffersAndOperators) {
   });
 }
 
+TEST(Hpp, EventsAndCallbacks) {
+  run_ranks(2, [](whorl::Communicator& comm) {
+    whorl::Stream stream, other;
+    whorl::Event event;
+    EXPECT_TRUE(event.done());
+    std::vector<int> data(10, 1), seen;
+    std::vector<whorlResult_t> statuses;
+    comm.all_reduce(data, whorlSum, stream);
+    event.record(stream);
+    other.wait(event);
+    other.add_callback([&](whorlResult_t status) {
+      seen = data;
+      statuses.push_back(status);
+    });
+    event.record(other);
+    const whorl::Event moved = std::move(event);
+    while (!moved.wait_for(std::chrono::milliseconds(100))) continue;
+    moved.wait();
+    EXPECT_TRUE(moved.done());
+    EXPECT_THAT(seen, Each(2));
+    EXPECT_THAT(statuses, ElementsAre(whorlSuccess));
+    try {
+      other.add_callback(nullptr); // throws when it is called
+      other.synchronize();
+      ADD_FAILURE() << "no error";
+    } catch (const whorl::Error& error) {
+      EXPECT_EQ(error.code(), whorlInternalError);
+    }
+    const whorl::Stream to = std::move(stream);
+    try {
+      stream.add_callback([](whorlResult_t) { throw std::runtime_error("in a callback"); });
+      ADD_FAILURE() << "no error";
+    } catch (const whorl::Error& error) {
+      EXPECT_EQ(error.code(), whorlInvalidArgument);
+    }
+  });
+}
+
 TEST(Hpp, SizesAreCheckedBeforeTheCall) {
   run_ranks(2, [](whorl::Communicator& comm) {
     std::vector<float> two(2), three(3);
@@ -231,7 +270,7 @@ TEST(Hpp, SizesAreCheckedBeforeTheCall) {
     EXPECT_TRUE(refuses([&] { comm.reduce_scatter(three, two, whorlSum); }));
     EXPECT_TRUE(refuses([&] { comm.all_to_all(three, three); }));
     EXPECT_TRUE(refuses([&] { comm.all_reduce(two, two, static_cast<whorlRedOp_t>(77)); }));
-    std::vector<float> sum(1, 1.0f); // nothing happened: the communicator is as good as before
+    std::vector<float> sum(1, 1.0f); // no call was made: the communicator still works
     comm.all_reduce(sum, whorlSum);
     EXPECT_THAT(sum, ElementsAre(2));
   });

@@ -93,7 +93,7 @@ TYPED_TEST(Convert, RoundsEveryExponent) {
   std::mt19937 random(kSeed);
   for (std::uint32_t high = 0; high < 512; ++high) {
     for (int i = 0; i < 512; ++i) {
-      // Besides random ones: nothing, everything, or a short run of ones after the leading bits.
+      // Besides random mantissas: no bits, all bits, or a short run of ones after the leading bits.
       std::uint32_t mantissa = random() & 0x7fffffu;
       if (i < 24) mantissa = 0x7fffffu >> i;
       if (i >= 24 && i < 48) mantissa = 0x7fffffu & ~(0x7fffffu >> (i - 24));

@@ -17,7 +17,7 @@ constexpr std::uint64_t kSeed = 20240229;
 constexpr std::size_t kLongest = 4097;
 constexpr std::size_t kCounts[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 1000, kLongest};
 constexpr std::size_t kFans[] = {1, 2, 3, 4, 5, 8, 9};
-constexpr std::size_t kMostSources = 9;
+constexpr std::size_t kMaxSources = 9;
 constexpr std::size_t kMargin = 64;
 constexpr auto kCanary = std::byte{0xa5};
 
@@ -29,8 +29,8 @@ std::vector<Simd> supported_simds() {
   return simds;
 }
 
-/// A buffer that starts `shift` bytes after an aligned address, ends with its allocation, so that a
-/// sanitizer sees reads past it, and has canaries before it.
+/// Buffer that starts `shift` bytes after an aligned address, ends with its allocation, so that a
+/// sanitizer detects reads past it, and has canaries before it.
 class Buffer {
  public:
   Buffer(std::size_t bytes, std::size_t shift)
@@ -50,8 +50,9 @@ class Buffer {
   std::size_t begin_;
 };
 
-/// Elements of one type for kMostSources sources. A quarter is any bits, so that there are NaN,
-/// infinities, subnormal and huge numbers; the rest is moderate, so that long sums stay finite.
+/// Elements of one type for kMaxSources sources. A quarter has arbitrary bits, so that there are
+/// NaN, infinities, subnormal and huge numbers; the rest is moderate, so that long sums stay
+/// finite.
 class Data {
  public:
   explicit Data(DataType type) : type_(type), size_(size_of(type)) {
@@ -60,7 +61,7 @@ class Data {
       source.resize(kLongest * size_);
       for (std::size_t i = 0; i < kLongest; ++i) {
         const std::uint64_t bits = random();
-        // i decides, so that an element is wild or moderate in all sources alike.
+        // The index decides, so that an element is wild or moderate in all sources.
         const std::uint64_t element = i % 4 == 3 ? wild(bits) : moderate(bits);
         std::memcpy(&source[i * size_], &element, size_);
       }
@@ -84,7 +85,7 @@ class Data {
   }
 
  private:
-  /// Every third element has a zero, an infinity or a NaN in some sources.
+  /// Returns arbitrary bits; every third element is a zero, an infinity or a NaN in some sources.
   std::uint64_t wild(std::uint64_t bits) const {
     if (!is_float(type_) || bits % 3 != 0) return bits;
     const std::uint64_t sign = (bits >> 20 & 1) << (size_ * 8 - 1);
@@ -104,7 +105,7 @@ class Data {
         return sign | 0x7c | (bits >> 21 & 1);
     }
   }
-  /// About 2^-4 to 2^4 with random signs and mantissas.
+  /// Returns a number of about 2^-4 to 2^4 with random sign and mantissa.
   std::uint64_t moderate(std::uint64_t bits) const {
     const std::uint64_t exponent = bits >> 56 & 7;
     const std::uint64_t sign = bits >> 63;
@@ -130,7 +131,7 @@ class Data {
 
   DataType type_;
   std::size_t size_;
-  std::vector<std::byte> sources_[kMostSources];
+  std::vector<std::byte> sources_[kMaxSources];
 };
 
 struct TypeAndOp {
@@ -153,7 +154,8 @@ class Reduce : public ::testing::TestWithParam<TypeAndOp> {
  protected:
   Reduce() : type_(GetParam().type), op_(GetParam().op), size_(size_of(type_)), data_(type_) {}
 
-  /// Byte offset of buffer `k` in placement `placement`: aligned, whole elements off, odd bytes.
+  /// Returns the byte offset of buffer `k` in a placement: aligned, shifted by whole elements, or
+  /// by odd bytes.
   std::size_t shift(int placement, std::size_t k) const {
     switch (placement) {
       case 0:
@@ -305,7 +307,7 @@ TEST(Scale, IsAProductWithTheScalarRoundedOnce) {
   }
 }
 
-TEST(StreamCopy, CopiesAnySizeAtAnyAlignment) {
+TEST(NontemporalCopy, CopiesAnySizeAtAnyAlignment) {
   for (const Simd simd : {Simd::kScalar, Simd::kAvx2, Simd::kAvx512, Simd::kNeon}) {
     if (!supported(simd)) continue;
     SCOPED_TRACE(name_of(simd));
@@ -314,8 +316,8 @@ TEST(StreamCopy, CopiesAnySizeAtAnyAlignment) {
     for (const std::size_t bytes : {0U, 1U, 15U, 63U, 64U, 65U, 127U, 128U, 500U}) {
       for (std::size_t shift = 0; shift < 66; ++shift) {
         std::fill(to.begin(), to.end(), static_cast<unsigned char>(0xee));
-        stream_copy(simd)(to.data() + 64 + shift, from.data() + shift % 5, bytes);
-        stream_fence();
+        nontemporal_copy(simd)(to.data() + 64 + shift, from.data() + shift % 5, bytes);
+        nontemporal_fence();
         std::vector<unsigned char> expected(1024, 0xee);
         std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(shift % 5), bytes,
                     expected.begin() + static_cast<std::ptrdiff_t>(64 + shift));

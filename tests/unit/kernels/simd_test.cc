@@ -8,7 +8,8 @@
 namespace whorl {
 namespace {
 
-/// Run once for each value of WHORL_SIMD, see meson.build: the choice is made once in a process.
+/// Checks one value of WHORL_SIMD in each process, see meson.build: a process makes the choice
+/// once.
 TEST(Simd, IsTheOneThatTheEnvironmentNames) {
   const char* const value = std::getenv("WHORL_SIMD");
   const std::string wanted = value != nullptr ? value : "";

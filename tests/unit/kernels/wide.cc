@@ -22,7 +22,7 @@ bool is_signed(DataType type) {
          type == DataType::kInt64;
 }
 
-/// The low bits as the number they stand for.
+/// Returns the number that the low bits represent.
 __int128 to_number(std::uint64_t bits, int width, bool with_sign) {
   const __int128 modulus = static_cast<__int128>(1) << width;
   __int128 number = static_cast<__int128>(bits) % modulus;
@@ -43,7 +43,7 @@ std::uint64_t expected_integer(DataType type, ReduceOp op, std::span<const std::
       case ReduceOp::kMin:
         result = std::min(result, number);
         break;
-      case ReduceOp::kProd: // both below 2^64 in magnitude, so that the product wraps nowhere
+      case ReduceOp::kProd: // both below 2^64 in magnitude, so that the product does not wrap
         result = static_cast<__int128>(static_cast<unsigned __int128>(result) *
                                        static_cast<unsigned __int128>(number));
         break;
@@ -80,8 +80,8 @@ bool expected_truth(ReduceOp op, std::span<const std::uint64_t> operands) {
   }
 }
 
-/// Min and max of what two operands stand for, in words: NaN if either is; else by value; of two
-/// zeros the negative one is the smaller.
+/// Returns the min or max of two operands: NaN if either is NaN; else by value; of two zeros the
+/// negative one is the smaller.
 template <class T>
 T extreme(ReduceOp op, T a, T b) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
@@ -89,11 +89,11 @@ T extreme(ReduceOp op, T a, T b) {
   return (op == ReduceOp::kMin) == a_less ? a : b;
 }
 
-/// Operation by operation in `Wider`, rounded to T after each. With more than twice the digits the
-/// second rounding changes nothing.
+/// Reduces operation by operation in `Wider`, rounding to T after each. With more than twice the
+/// digits the second rounding changes nothing.
 template <class T, class Wider>
 T reduce_values(ReduceOp op, std::span<const T> unscaled, int divisor, bool scales) {
-  // Operands of an average have no more room than its result: they are scaled by a power of two.
+  // Operands of an average have no wider range than its result: they are scaled by a power of two.
   Wider scale = 1;
   while ((op == ReduceOp::kAvg || op == ReduceOp::kSum) && scales && scale * divisor > 1) {
     scale /= 2;
@@ -203,7 +203,7 @@ std::uint64_t expected_element(DataType type, ReduceOp op, std::span<const std::
       }
       const float result =
           reduce_values<float, double>(op, values, divisor, type == DataType::kBfloat16);
-      // What rounding would carry beyond the range of an average stays at its end.
+      // An average that rounding would carry beyond the range is clamped to its end.
       const auto largest = static_cast<float>(format.value(format.largest()));
       const bool divided =
           divisor > 1 && std::isfinite(result) && (op == ReduceOp::kAvg || op == ReduceOp::kSum);

@@ -1,5 +1,5 @@
-// A rank under a real launcher: detects it, then takes part in several exchanges, as several
-// communicators of one process would. Prints one line; exits 1 if anything is not as it must be.
+// Program of a rank under a real launcher: detects it, then takes part in several exchanges, as
+// several communicators of one process would. Prints one line; exits with 1 on any error.
 //   launch_probe            three exchanges
 //   launch_probe absent     the last rank stays away: the others must get an error, not hang
 #include <fmt/core.h>

@@ -12,7 +12,7 @@ TIMEOUT_S = 60
 
 def launch(mpirun, *command):
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    # libpmix frees nothing at its end, and a fence that was given up is never answered.
+    # libpmix frees no memory at its end, and never answers an abandoned fence.
     environment["ASAN_OPTIONS"] = environment.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     for name in list(environment):
         if name.startswith(("PMI", "OMPI_COMM_", "SLURM_", "WHORL_")):

@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-/// A store that gives back what was set in this process.
+/// Store that returns the values set in this process.
 class MapStore final : public KeyValue {
  public:
   Status set(const std::string& key, std::span<const std::byte> value) override {
@@ -35,8 +35,8 @@ class MapStore final : public KeyValue {
 
 class LauncherTest : public testing::Test {
  protected:
-  /// detect_launch() in a world that has these variables and both kinds of server, unless the
-  /// member errors say otherwise.
+  /// Calls detect_launch() with these variables and both kinds of server, unless the member errors
+  /// say otherwise.
   Result<Launch> detect(const Variables& variables) {
     return detect_launch({.environment = [&variables](const char* name) -> const char* {
                             const auto found = variables.find(name);

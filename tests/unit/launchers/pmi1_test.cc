@@ -16,8 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Answers the lines of one client with prepared answers, in order. An empty answer is none; after
-/// the last one the connection closes.
+/// Server that replies to one client's lines with prepared answers, in order. An empty answer sends
+/// nothing; after the last one the connection closes.
 class Server {
  public:
   explicit Server(std::deque<std::string> answers) : answers_(std::move(answers)) {
@@ -31,7 +31,7 @@ class Server {
     thread_.join();
   }
   Fd take_client() { return Fd(std::exchange(client_fd_, -1)); }
-  /// What was asked. After the client is gone.
+  /// Returns the client's lines, once the client has closed its connection.
   std::vector<std::string> lines() {
     thread_.join();
     thread_ = std::thread([] {});
@@ -174,7 +174,7 @@ TEST(Pmi1, OpenNamesTheVariable) {
   const Result<KeyValue*> closed = open_pmi1(unused);
   ASSERT_FALSE(closed.ok());
   EXPECT_THAT(closed.status().message(), HasSubstr("PMI_FD="));
-  // An open descriptor that is no socket.
+  // An open descriptor that is not a socket.
   unused = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   const Result<KeyValue*> no_socket = open_pmi1(unused);
   ::close(unused);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -237,7 +238,7 @@ TEST(Heap, AdoptsWholePagesAndKeepsTheirContents) {
   EXPECT_TRUE(heap->find(buffer.data() + kPage, 4 * kPage, &offset));
   EXPECT_FALSE(heap->find(buffer.data(), kPage, &offset));
   EXPECT_FALSE(heap->find(buffer.data() + kPage, 4 * kPage + 1, &offset));
-  // What is written now is seen through the memfd.
+  // Later writes are visible through the memfd.
   buffer.fill(9);
   std::size_t size = 0;
   ASSERT_EQ(sys().file_size(heap->fd(), &size), 0);
@@ -313,7 +314,7 @@ TEST(Heap, DoesNotWriteWhereABufferWasUnmapped) {
   ASSERT_TRUE(registration.ok());
   ASSERT_NE(*registration, nullptr);
   buffer.reset();
-  void* other = nullptr; // somebody else's memory at the same place
+  void* other = nullptr; // another mapping at the same place
   ASSERT_EQ(sys().mmap(address, 2 * kPage, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &other),
             0);
@@ -324,6 +325,64 @@ TEST(Heap, DoesNotWriteWhereABufferWasUnmapped) {
   EXPECT_EQ(static_cast<std::byte*>(other)[kPage], std::byte{0x77});
   sys().munmap(other, 2 * kPage);
   EXPECT_TRUE(heap->alloc(4 * kPage).ok()) << "the pages came back";
+}
+
+TEST(Heap, TellsItsPagesFromThoseOfAnotherHeap) {
+  const auto heap = make_heap(4), another = make_heap(4); // of another rank, say
+  auto buffer = std::make_unique<Buffer>(2 * kPage);
+  void* const address = buffer->data();
+  const auto registration = heap->adopt(address, 2 * kPage);
+  ASSERT_TRUE(registration.ok());
+  ASSERT_NE(*registration, nullptr);
+  ASSERT_TRUE(another->alloc(4 * kPage).ok());
+  buffer.reset();
+  void* other = nullptr;
+  ASSERT_EQ(sys().mmap(address, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                       another->fd(), (*registration)->offset, &other),
+            0);
+  std::memset(other, 0x77, 2 * kPage);
+  EXPECT_EQ(heap->release(*registration).code(), Code::kInvalidUsage);
+  EXPECT_EQ(static_cast<std::byte*>(other)[kPage], std::byte{0x77});
+  sys().munmap(other, 2 * kPage);
+}
+
+TEST(Heap, MovesTheRestOfABufferByAnotherRelease) {
+  // System whose mmap fails after a number of calls.
+  class Limited final : public System {
+   public:
+    int left = INT_MAX;
+    int mmap(void* hint, std::size_t size, int protection, int flags, int fd, std::size_t offset,
+             void** address) noexcept override {
+      return left-- > 0 ? System::mmap(hint, size, protection, flags, fd, offset, address)
+                        : -ENOMEM;
+    }
+  } limited;
+  const ScopedSystem scope(&limited);
+  constexpr std::size_t kPages = (std::size_t{64} << 20) / kPage + 2; // moved in two pieces
+  const auto heap = make_heap(kPages);
+  Buffer buffer(kPages * kPage);
+  std::byte* const last = buffer.data() + (kPages - 1) * kPage;
+  *buffer.data() = std::byte{1};
+  *last = std::byte{2};
+  const auto registration = heap->adopt(buffer.data(), kPages * kPage);
+  ASSERT_TRUE(registration.ok());
+  ASSERT_NE(*registration, nullptr);
+  for (const int calls : {0, 4}) { // three move the first piece, and the fourth begins the second
+    limited.left = calls;
+    const Status refused = heap->release(*registration);
+    EXPECT_EQ(refused.code(), Code::kSystemError) << calls;
+    EXPECT_EQ(heap->used(), calls == 0 ? kPages * kPage : 2 * kPage);
+    std::uint64_t offset = 0;
+    EXPECT_FALSE(heap->find(buffer.data(), 1, &offset)) << "peers would read it";
+    EXPECT_EQ(*buffer.data(), std::byte{1});
+    EXPECT_EQ(*last, std::byte{2});
+  }
+  limited.left = INT_MAX;
+  const Status released = heap->release(*registration);
+  EXPECT_TRUE(released.ok()) << released.message();
+  EXPECT_EQ(*buffer.data(), std::byte{1});
+  EXPECT_EQ(*last, std::byte{2});
+  EXPECT_TRUE(heap->alloc(kPages * kPage).ok()) << "the pages came back";
 }
 
 TEST(Heap, RegistersMemoryOfMalloc) {

@@ -27,7 +27,7 @@ std::pair<Fd, Fd> socket_pair() {
 
 const ConnectionName kName{3, 5, SocketRole::kData, 1};
 
-/// Runs both sides until neither moves any more.
+/// Runs both sides until neither advances.
 void run(Handshake& a, Handshake& b) {
   for (int i = 0; i < 100; ++i) {
     a.step();
@@ -35,7 +35,7 @@ void run(Handshake& a, Handshake& b) {
   }
 }
 
-/// What a side says that meets the given bytes.
+/// Returns the failure of an accepting side that receives the given bytes.
 HandshakeFailure accept_bytes(const std::vector<std::byte>& bytes, std::size_t piece = 4096) {
   auto [ours, theirs] = socket_pair();
   Handshake accepting = Handshake::accepting(std::move(ours), identity_of(1, 2), 5);
@@ -48,7 +48,7 @@ HandshakeFailure accept_bytes(const std::vector<std::byte>& bytes, std::size_t p
   return accepting.failure();
 }
 
-/// Everything one side of a good handshake has sent.
+/// Returns all bytes that one side of a good handshake has sent.
 std::vector<std::byte> recorded_hello() {
   auto [ours, theirs] = socket_pair();
   Handshake connecting = Handshake::connecting(std::move(ours), identity_of(1, 2), kName);
@@ -87,7 +87,7 @@ TEST(Handshake, DataSentAtOnceAfterTheHandshakeIsNotEaten) {
   ASSERT_EQ(Progress::kAdvanced, accepting.step());
   accepting.admit();
   accepting.step();
-  connecting.step(); // the proof
+  connecting.step(); // sends the proof
   ASSERT_EQ(3, ::send(connecting.fd(), "abc", 3, 0));
   ASSERT_EQ(Progress::kDone, accepting.step());
   char text[8] = {};
@@ -152,7 +152,7 @@ TEST(Handshake, RecognisesGarbageByItsFirstBytes) {
 
 TEST(Handshake, SurvivesEveryDripAndTruncation) {
   const std::vector<std::byte> hello = recorded_hello();
-  EXPECT_EQ(HandshakeFailure::kNone, accept_bytes(hello, 1)); // waits for the proof
+  EXPECT_EQ(HandshakeFailure::kNone, accept_bytes(hello, 1)); // still waits for the proof
   for (std::size_t size = 0; size < hello.size(); ++size) {
     auto [ours, theirs] = socket_pair();
     Handshake accepting = Handshake::accepting(std::move(ours), identity_of(1, 2), 5);
@@ -165,7 +165,7 @@ TEST(Handshake, SurvivesEveryDripAndTruncation) {
 }
 
 TEST(Handshake, RefusesReplayedBytes) {
-  // Records hello and proof of a good handshake, then plays them to a new accepting side.
+  // Records hello and proof of a good handshake, then sends them to a new accepting side.
   auto [c, a] = socket_pair();
   Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
   Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
@@ -198,7 +198,7 @@ TEST(Handshake, DoesNotAcceptItsOwnMessagesAsAnAnswer) {
 }
 
 TEST(Handshake, EveryChangedByteIsFatalToTheHandshake) {
-  // One bit of any of the three messages is flipped on the way; never do both sides succeed.
+  // One bit of any of the three messages is flipped on the way; the two sides never both succeed.
   for (int message = 0; message < 3; ++message) {
     for (std::size_t at = 0;; ++at) {
       auto [c, near] = socket_pair();
@@ -212,7 +212,7 @@ TEST(Handshake, EveryChangedByteIsFatalToTheHandshake) {
         const ssize_t got = ::recv(from, bytes, sizeof bytes, 0);
         if (got <= 0) return;
         if (flip && at >= static_cast<std::size_t>(got)) past_the_end = true;
-        // Padding of the proof's first word is not looked at.
+        // The padding of the proof's first word is not checked.
         if (flip && message == 2 && at >= 1 && at < 4) changed_ignored_byte = true;
         if (flip && !past_the_end) bytes[at] ^= std::byte{0x10};
         EXPECT_EQ(got, ::send(to, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL));
@@ -243,7 +243,7 @@ TEST(Handshake, GivesUpOnASilentPeerAfterItsPatience) {
   auto [ours, theirs] = socket_pair();
   Handshake accepting = Handshake::accepting(std::move(ours), identity_of(1, 2), 5);
   EXPECT_EQ(Progress::kIdle, accepting.step());
-  clock.now += Handshake::kPatienceNs + 1;
+  clock.now += Handshake::kTimeoutNs + 1;
   EXPECT_EQ(Progress::kFailed, accepting.step());
   EXPECT_EQ(HandshakeFailure::kSlow, accepting.failure());
 }

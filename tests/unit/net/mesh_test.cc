@@ -38,7 +38,7 @@ std::uint64_t in_seconds(double seconds) {
   return sys().now_ns() + static_cast<std::uint64_t>(seconds * 1e9);
 }
 
-/// A port of this host at which nobody listens, and that nobody else gets meanwhile.
+/// Port of this host on which nothing listens, and that no other socket gets meanwhile.
 struct ClosedPort {
   ClosedPort() {
     EXPECT_EQ(0, sys().setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1));
@@ -55,8 +55,8 @@ Fd connect_raw(const SocketAddress& address) {
   return fd;
 }
 
-/// All ranks connect to each other, `lanes` times for each pair; each link is proved to lead to
-/// the rank and channel that it says.
+/// Connects all ranks to each other, `lanes` times for each pair; checks that each link leads to
+/// the rank and channel that it claims.
 void full_mesh(int nranks, std::uint32_t lanes, std::vector<Listening> listening) {
   const Identity identity = identity_of(1, 2);
   std::vector<std::thread> threads;
@@ -135,7 +135,7 @@ TEST(Mesh, TriesTheNextAddressAndWaitsForALateListener) {
   const ClosedPort refusing;
   const ClosedPort reserved;
   const SocketAddress later = reserved.address;
-  const Listening silent = listen_on(); // accepts in the kernel, never answers
+  const Listening silent = listen_on(); // the kernel accepts, but no thread answers
   std::thread acceptor([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     Result<Fd> socket = listen_at(later);
@@ -189,17 +189,17 @@ TEST(Mesh, AWrongSecretFailsAtOnce) {
   const Identity right = identity_of(1, 2);
   const Identity wrong = identity_of(1, 3);
   const Listening mine = listen_on();
-  Verdict stop;
+  CommError stop;
   std::thread acceptor([&] {
     MeshPlan plan;
     plan.rank = 1;
     plan.identity = &right;
     plan.expected.push_back({0, SocketRole::kData, 0});
     plan.deadline_ns = in_seconds(20);
-    plan.verdict = &stop;
+    plan.comm_error = &stop;
     const Result<std::vector<MeshLink>> links = connect_mesh(std::span(&mine.socket, 1), plan);
     ASSERT_FALSE(links.ok());
-    EXPECT_EQ("stop", links.status().message()); // a stranger's failure is not its own
+    EXPECT_EQ("stop", links.status().message()); // another connection's failure is not its own
   });
   MeshPlan plan;
   plan.rank = 0;
@@ -207,7 +207,7 @@ TEST(Mesh, AWrongSecretFailsAtOnce) {
   plan.targets.push_back({1, SocketRole::kData, 0, {mine.address}});
   plan.deadline_ns = in_seconds(20);
   const Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
-  stop.raise(Status::error(Code::kInternalError, "stop"));
+  stop.set(Status::error(Code::kInternalError, "stop"));
   acceptor.join();
   ASSERT_FALSE(links.ok());
   EXPECT_NE(std::string::npos, links.status().message().find("wrong secret"));

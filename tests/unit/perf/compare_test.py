@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The logic of perf/compare: which runs count, ratios, means, bounds, targets, text; and, where the
+"""Tests of perf/compare's logic: used runs, ratios, means, bounds, targets, text; and, where the
 other libraries are installed, a run of seconds.
 
 usage: compare_test.py BUILD_FOLDER [--no-runs]"""

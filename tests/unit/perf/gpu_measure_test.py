@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""perf/gpu/measure.py on a pretended device: gpu_measure_test.py SOURCE BENCH DEVICES NCCL FOLDER-OF-
-PRETENDED-LIBRARIES"""
+"""Tests perf/gpu/measure.py on a pretended device: gpu_measure_test.py SOURCE BENCH DEVICES NCCL
+FOLDER-OF-PRETENDED-LIBRARIES"""
 import json
 import os
 import subprocess
@@ -17,7 +17,7 @@ import plan  # noqa: E402
 
 
 def measure(folder, *arguments, bench=BENCH, libraries=LIBRARIES, limit=200):
-    # Meson names the folder as well.
+    # Meson adds the folder, too.
     known = [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
              if one and str(Path(one).resolve()) != LIBRARIES]
     path = os.pathsep.join(([libraries] if libraries else []) + known)

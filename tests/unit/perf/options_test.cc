@@ -35,7 +35,7 @@ std::string refused(const std::vector<const char*>& arguments) {
     return "";
   }
   EXPECT_EQ(end->code, 2);
-  // One line, one sentence or two.
+  // One line of one or two sentences.
   EXPECT_EQ(end->text.find('\n'), end->text.size() - 1) << end->text;
   return end->text;
 }
@@ -99,7 +99,7 @@ TEST(Options, DefaultToADirtySweepOverAllCores) {
   EXPECT_THAT(o.types, ElementsAre(XCCL(Float32)));
   EXPECT_EQ(accepted({}, 1).ranks, 2);
   EXPECT_EQ(accepted({}, 0).ranks, 2);
-  EXPECT_EQ(accepted({"-t", "4"}, 2).ranks, 4); // whole processes
+  EXPECT_EQ(accepted({"-t", "4"}, 2).ranks, 4); // rounded up to whole processes
   EXPECT_EQ(accepted({"-b", "1G"}).max_bytes, 1u << 30);
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the perf programs on real ranks: small sizes, every datatype and operator, threads, groups,
-modes, launchers, and what happens when a rank dies.
+modes, launchers, and a rank that dies.
 
-usage: programs_test.py FOLDER [--launchers]    FOLDER: where the programs lie"""
+usage: programs_test.py FOLDER [--launchers]    FOLDER: of the programs"""
 import json
 import os
 import pathlib
@@ -38,7 +38,7 @@ def rows_of(output):
 
 class Programs(unittest.TestCase):
     def good(self, command, **more):
-        """Runs a command that has to verify everything; returns its rows."""
+        """Runs a command that must verify all results; returns its rows."""
         result = run(command, **more)
         self.assertEqual(result.returncode, 0, (command, result.stderr, result.stdout[-2000:]))
         self.assertIn("# Out of bounds values : 0 OK", result.stdout, command)
@@ -122,7 +122,7 @@ class Sweeps(Programs):
 
     @unittest.skipUnless("FAKE_CUDA" in os.environ, "built without support for devices")
     def test_ranks_of_a_thread_take_the_devices_in_turn(self):
-        # As with nccl-tests' -g, but ranks may be more than devices.
+        # Like nccl-tests' -g, but with more ranks than devices.
         for devices, expected in ((1, [0, 0, 0, 0]), (2, [0, 1, 0, 1])):
             with tempfile.TemporaryDirectory() as folder:
                 file = os.path.join(folder, "run.json")

@@ -19,7 +19,7 @@ std::uint64_t bits_at(const Tile& tile, std::size_t index, std::size_t bytes) {
   return bits;
 }
 
-/// The value of a floating element, decoded independently of encode().
+/// Returns the value of a floating element, decoded independently of encode().
 double decode(const TypeInfo& info, std::uint64_t bits) {
   if (info.bytes == 8) return std::bit_cast<double>(bits);
   if (info.bytes == 4) return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
@@ -33,7 +33,7 @@ double decode(const TypeInfo& info, std::uint64_t bits) {
   return (bits >> (info.mantissa_bits + info.exponent_bits)) != 0 ? -magnitude : magnitude;
 }
 
-/// Rounds to the element type; exactness means that this changes nothing.
+/// Returns whether rounding to the element type leaves the value unchanged.
 bool representable(const TypeInfo& info, double value) {
   return decode(info, encode(info, value)) == value;
 }
@@ -62,14 +62,14 @@ class Patterns : public ::testing::TestWithParam<std::tuple<int, int, int>> {
   int nranks() const { return std::get<2>(GetParam()); }
 };
 
-// The claim on which bit-for-bit verification rests.
+// Checks the claim on which bit-for-bit verification rests.
 TEST_P(Patterns, EveryOrderOfCombinationIsExact) {
   if (!info().is_float) return; // integers wrap: exact in every order by nature
   const Pattern pattern(info().type, op(), nranks());
   std::vector<std::vector<int>> orders(4, std::vector<int>(static_cast<std::size_t>(nranks())));
   for (auto& order : orders) std::iota(order.begin(), order.end(), 0);
   std::reverse(orders[1].begin(), orders[1].end());
-  // Even ranks first: the worst case for values that cancel between neighbours.
+  // Even ranks first: the worst order for values that cancel between neighbours.
   std::stable_partition(orders[2].begin(), orders[2].end(), [](int r) { return r % 2 == 0; });
   std::mt19937 random(20240501);
   std::shuffle(orders[3].begin(), orders[3].end(), random);
@@ -108,7 +108,7 @@ TEST_P(Patterns, EveryOrderOfCombinationIsExact) {
 
 TEST_P(Patterns, EveryRanksContributionMatters) {
   // A result that lacks one rank's input, or has it twice, differs somewhere. Max and min of many
-  // ranks, and averages of more ranks than exact integers, may do without one.
+  // ranks, and averages of more ranks than exact integers, may not depend on a rank.
   if (op() == Operator::kMax || op() == Operator::kMin) return;
   const Pattern pattern(info().type, op(), nranks());
   for (int rank = 0; rank < nranks(); ++rank) {

@@ -9,7 +9,8 @@
 namespace whorl {
 namespace {
 
-/// What an executor does with a step, one line per message: ops, source, target and peer ranks.
+/// Returns what an executor does with each step, one line per message: ops, source, target and peer
+/// ranks.
 std::vector<std::string> trace(const Schedule& schedule, const Lane& lane) {
   std::vector<std::string> lines;
   const auto place = [&](Buffer buffer, int first, const Step& step, int i) {

@@ -21,7 +21,7 @@ TEST(Simulate, CountsRounds) {
       const auto simulation = simulate(named.schedules, named.spec);
       ASSERT_TRUE(report.ok() && simulation.ok()) << named.name;
       EXPECT_EQ(simulation->messages.size(), static_cast<std::size_t>(report->messages));
-      // A FIFO with several messages needs longer than the longest chain.
+      // A FIFO with several messages takes longer than the longest chain.
       EXPECT_GE(simulation->end, report->rounds) << named.name;
     }
     EXPECT_EQ(simulate(handmade::ring(n), {})->end, 2 * (n - 1));
@@ -35,8 +35,8 @@ TEST(Simulate, PipelinesAndSlots) {
     EXPECT_TRUE(simulation.ok()) << simulation.status().message();
     return simulation.ok() ? simulation->end : -1;
   };
-  // Two levels up, three more chunks behind the first; then the lanes of the middle level turn to
-  // the first chunk on its way down: again one level and three chunks.
+  // Two levels up, then three more chunks behind the first; then the lanes of the middle level
+  // handle the first chunk on its way down: again one level and three chunks.
   EXPECT_EQ(end({}), 4 + 4);
   EXPECT_EQ(end({.message = 2, .chunk = 0.5}), 2.5 * (4 + 4));
   EXPECT_EQ(end({.slots = 3}), 4 + 4);
@@ -58,7 +58,7 @@ TEST(Draw, Table) {
             "     1  1:0 from 1  0:1 from 0\n");
 }
 
-/// Every message has an arrow; WHORL_DRAW_DIR keeps the pictures for a look at them.
+/// Checks that every message has an arrow; WHORL_DRAW_DIR keeps the pictures.
 TEST(Draw, Svg) {
   for (const int n : {2, 4, 8}) {
     for (const handmade::Named& named : handmade::all(n)) {

@@ -1,6 +1,6 @@
 // Mutation test of the verifier: every field of every step of every small schedule is changed to
-// every plausible other value. verify() has to refuse the mutant, or the mutant has to do exactly
-// what the original does.
+// every plausible other value. verify() must refuse the mutant, or the mutant must do exactly what
+// the original does.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,18 +25,17 @@ namespace {
 
 using Schedules = std::vector<Schedule>;
 
-/// What can be seen of an execution from outside a rank: what every message of every FIFO carries,
-/// and what is in the output in the end. Two accepted schedules with equal behaviour are the same
-/// program: they differ in the order of independent steps or in where a rank reads a value that it
-/// has in several places.
+/// Observable behaviour of an execution: the contents of every message of every FIFO, and the final
+/// output. Two accepted schedules with equal behaviour are the same program: they differ in the
+/// order of independent steps or in which of several copies of a value a rank reads.
 struct Behaviour {
   struct Message {
     int chunks;
     std::vector<Value> values;
     friend bool operator==(const Message&, const Message&) = default;
   };
-  std::map<std::tuple<int, int, int>, std::vector<Message>> messages; // by from, to, channel
-  std::vector<Value> output;                                          // of all ranks
+  std::map<std::tuple<int, int, int>, std::vector<Message>> messages; // key: from, to, channel
+  std::vector<Value> output;                                          // outputs of all ranks
   friend bool operator==(const Behaviour&, const Behaviour&) = default;
 };
 
@@ -68,7 +67,8 @@ struct Tally {
   int mutants = 0, refused = 0, equivalent = 0;
 };
 
-/// Tries one mutant. It is refused where any way to run it is: apart, in place, or published.
+/// Tries one mutant. It counts as refused if any way to run it is refused: apart, in place, or
+/// published.
 void judge(const Schedules& mutant, const CollectiveSpec& spec, const Behaviour& original,
            const std::function<std::string()>& what, Tally& tally) {
   ++tally.mutants;
@@ -91,7 +91,7 @@ void judge(const Schedules& mutant, const CollectiveSpec& spec, const Behaviour&
       << to_text(mutant);
 }
 
-/// All other values that are tried for the fields of one step.
+/// Returns the steps with one field changed to any other value that is tried.
 std::vector<Step> mutations(const Step& step) {
   std::vector<Step> all;
   const auto add = [&](const auto& change) {

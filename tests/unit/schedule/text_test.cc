@@ -140,7 +140,8 @@ TEST(Json, ErrorsNameThePlace) {
   }
 }
 
-/// Damaged text is read or refused, never more. Every prefix, and every byte replaced in turn.
+/// Checks that damaged text is read or refused, without other effects: every prefix, and every byte
+/// replaced in turn.
 TEST(Text, DamagedTextIsHarmless) {
   const std::string text = to_text(handmade::two_lane_tree(3));
   const std::string json = to_json(std::span<const Schedule>(handmade::ring(2)).first(1));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# whorl-schedule as a user calls it: exit status and what it says. $1 is the program.
+# Tests whorl-schedule as a user calls it: exit status and output. $1 is the program.
 tool=$1
 failed=0
 
@@ -15,7 +15,7 @@ expect 0 'allreduce ring, 4 ranks: correct' verify allreduce ring 4 --in-place
 expect 0 'root 2: correct' verify reduce tree 5 --root 2 --channels 2 --published
 expect 0 'twoshot, 3 ranks: correct' verify allreduce twoshot 3 --in-place --published --placed
 expect 0 'rounds           9' verify alltoall bruck 300
-# What is shown is verified when it is read back, as text and as JSON.
+# Printed schedules are verified when they are read back, as text and as JSON.
 files=$(mktemp -d)
 trap 'rm -r "$files"' EXIT
 $tool show allreduce ring 4 --text > "$files/ring.txt"

@@ -76,7 +76,7 @@ TEST(Verify, DeadlockNamesWhoWaitsForWhom) {
   EXPECT_THAT(error_of(circle), HasSubstr("waits for step 1 of lane 1"));
 }
 
-/// One change to one good set of schedules, and what the error has to say.
+/// One change to one good set of schedules, and a part of the expected error.
 struct Fault {
   const char* says;
   handmade::Named good;
@@ -98,7 +98,7 @@ std::vector<Fault> faults() {
     return handmade::Named{};
   };
   return {
-      // Of the schedule as a whole.
+      // Errors of the schedule as a whole.
       {"made for rank 1 of 3", named("ring", 3), [](auto& s) { std::swap(s[0], s[1]); }},
       {"made for rank 0 of 4", named("ring", 3), [](auto& s) { s[0].nranks = 4; }},
       {"chunks_per_block = 3 and message_chunks = 2", named("ring", 3),
@@ -107,7 +107,7 @@ std::vector<Fault> faults() {
       {"gives it 1 blocks of 3", named("ring", 3), [](auto& s) { s[2].output_chunks = 0; }},
       {"cannot hold chunk 2", named("one_shot", 3), [](auto& s) { s[2].scratch[1] = 2; }},
       {"share channel 0", named("two_lane_tree", 3), [](auto& s) { s[2].lanes[1].channel = 0; }},
-      // Of one step.
+      // Errors of one step.
       {"no legal set", named("ring", 3), [](auto& s) { step(s, 1, 1).ops = kRecv; }},
       {"no legal set", named("ring", 3), [](auto& s) { step(s, 1, 0).ops |= kFinal; }},
       {"repeat, count and fan", named("ring", 3), [](auto& s) { step(s, 1, 0).repeat = 0; }},
@@ -137,7 +137,7 @@ std::vector<Fault> faults() {
       {"a wait has other fields", named("two_lane_tree", 3),
        [](auto& s) { step(s, 0, 0, 1).count = 2; }},
       {"reduces nothing", named("all_to_all", 3), [](auto& s) { step(s, 0, 0).ops = kReduce; }},
-      // Of what is moved.
+      // Errors in the moved data.
       {"reads output chunk 0, which nothing was written to", named("ring", 3),
        [](auto& s) { step(s, 1, 0).src = Buffer::kOutput; }},
       {"reduces into output chunk 0, which nothing was written to", named("one_shot", 3),
@@ -185,7 +185,8 @@ TEST(Verify, ChecksTheSpec) {
   EXPECT_EQ(error_of(handmade::ring(3), {Collective::kBarrier}), "");
 }
 
-/// In place, a rank must not write its output before it has sent the input that lies there.
+/// Checks that, in place, a rank must not write its output before it has sent the input that lies
+/// there.
 TEST(Verify, InPlaceOverwritesAreFound) {
   const auto build = [](bool wait) {
     Schedules schedules;
@@ -194,14 +195,14 @@ TEST(Verify, InPlaceOverwritesAreFound) {
       builder.lane(0).peers(1 - rank, 1 - rank).send(0);
       LaneBuilder& lane = builder.lane(1).peers(1 - rank, 1 - rank);
       if (wait) lane.wait(0, 0);
-      // A copy goes out again on this lane, so that both ranks reduce here.
+      // This lane sends a copy, so that both ranks reduce here.
       lane.copy(0, 0);
       lane.send(0).recv_reduce_copy(0, 0).final();
       builder.lane(2).peers(1 - rank, 1 - rank);
       schedules.push_back(std::move(builder).build());
     }
     for (Schedule& schedule : schedules) {
-      // What lane 0 sends is received into scratch.
+      // Messages of lane 0 are received into scratch.
       schedule.scratch = {0};
       schedule.lanes[0].steps.push_back({.ops = kRecv | kCopy, .dst = Buffer::kScratch});
     }
@@ -212,8 +213,8 @@ TEST(Verify, InPlaceOverwritesAreFound) {
   EXPECT_EQ(error_of(build(true), {.in_place = true}), "");
 }
 
-/// Both ranks overwrite what they have sent before they receive: with a copy in a slot that is
-/// right; where the receiver reads the sender's memory, each waits for the other.
+/// Checks ranks that both overwrite what they have sent before they receive: right with a copy in a
+/// slot; a deadlock if the receiver reads the sender's memory.
 TEST(Verify, PublishedSourcesAreNotOverwrittenBeforeTheRelease) {
   Schedules schedules;
   for (const int rank : {0, 1}) {
@@ -237,8 +238,8 @@ TEST(Verify, PublishedSourcesAreNotOverwrittenBeforeTheRelease) {
               HasSubstr("waits until what it overwrites has been received"));
 }
 
-/// Rank 0 keeps a copy of its input, in place where the result is placed. If it sends first, rank
-/// 1 may have finished before the copy is made.
+/// Checks rank 0's copy of its input, in place where the result is placed: if rank 0 sends first,
+/// rank 1 may have finished before the copy is made.
 TEST(Verify, APlacedResultIsNotWrittenBeforeTheLastLocalUse) {
   const auto build = [](bool copy_first) {
     Schedules schedules;
@@ -261,8 +262,8 @@ TEST(Verify, APlacedResultIsNotWrittenBeforeTheLastLocalUse) {
   EXPECT_EQ(error_of(build(true), {.in_place = true}, {.placed = true}), "");
 }
 
-/// Rank 0 publishes its input to both others. Rank 1 makes the result and places it there; unless
-/// rank 2 answers first, rank 2 may still be reading.
+/// Checks that rank 1 places its result in rank 0's published input only after rank 2 has read it:
+/// unless rank 2 answers first, rank 2 may still be reading.
 TEST(Verify, APlacedResultIsNotWrittenWhileAnotherRankReadsThere) {
   const auto build = [](bool reads_first) {
     Schedules schedules;
@@ -303,8 +304,8 @@ TEST(Verify, ATransferIsAScheduleOfTwoRanks) {
 }
 
 TEST(Verify, ScratchOfTheNextWindowIsOrderedByTheLane) {
-  // Two lanes share a scratch chunk; lane 1 reads it in window 0 while lane 0 writes it in
-  // window 1.
+  // Two lanes share a scratch chunk; lane 1 reads it in window 0 while lane 0 writes it in window
+  // 1.
   Schedules schedules;
   ScheduleBuilder builder(1, 0, 1);
   builder.scratch({0});

@@ -10,7 +10,7 @@
 #include "base/shm_segment.h"
 #include "memory/memory_limit.h"
 #include "memory/memory_map.h"
-#include "node/fd_parcel.h"
+#include "node/fd_message.h"
 #include "tests/support/failing_system.h"
 #include "transports/fifo/endpoint.h"
 #include "transports/fifo/layout.h"
@@ -81,7 +81,7 @@ TEST(SegmentLayout, ComparesHeaders) {
   EXPECT_THAT(layout->check(header).message(), HasSubstr("must be the same everywhere"));
 }
 
-/// Two endpoints over plain memory, and a host that records what it is told.
+/// Two endpoints over plain memory, and a host that records its calls.
 class Pair : public FifoHost {
  public:
   static constexpr std::size_t kSlotBytes = 256;
@@ -134,7 +134,7 @@ class Pair : public FifoHost {
 
   SegmentLayout layout_;
   std::byte* memory_;
-  std::array<std::byte, 2 * kLeastSharedBytes> heap_{};
+  std::array<std::byte, 2 * kMinSharedBytes> heap_{};
   int prepared_ = 0;
   bool refuse_memory_ = false;
   int corrupt_peer_ = -1;
@@ -155,7 +155,7 @@ TEST(FifoEndpoint, PreparesItsMemoryOnceAndOnlyToSend) {
 }
 
 TEST(FifoEndpoint, KeepsASlotUntilItIsReleased) {
-  Pair pair(3); // a ring of four, of which three are used
+  Pair pair(3); // a ring of four slots, of which three are used
   FifoEndpoint a = pair.endpoint(0);
   FifoEndpoint b = pair.endpoint(1);
   for (int round = 0; round < 10; ++round) {
@@ -179,27 +179,28 @@ TEST(FifoEndpoint, NeedsOnlyPublishedSources) {
   ASSERT_FALSE(a.try_reserve().empty());
   a.commit(200, {});
   EXPECT_EQ(a.released(), 1U) << "a copied message does not need its source";
-  ASSERT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastSharedBytes), {}), Publish::kSent);
+  ASSERT_EQ(a.try_send_descriptor(std::span(pair.heap_).first(kMinSharedBytes), {}),
+            DescriptorSend::kSent);
   EXPECT_EQ(a.released(), 0U);
   b.release();
   EXPECT_EQ(a.released(), 1U);
   const Message message = b.try_peek();
   EXPECT_EQ(message.data, pair.heap_.data());
-  EXPECT_EQ(message.bytes, kLeastSharedBytes);
+  EXPECT_EQ(message.bytes, kMinSharedBytes);
   b.release();
   EXPECT_EQ(a.released(), 2U);
-  EXPECT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastSharedBytes - 1), {}),
-            Publish::kUnreachable)
+  EXPECT_EQ(a.try_send_descriptor(std::span(pair.heap_).first(kMinSharedBytes - 1), {}),
+            DescriptorSend::kUnreachable)
       << "small messages are copied";
 }
 
-/// What a rank says while it reads or writes memory of another one.
+/// Checks the mark of a rank that reads or writes memory of its peer.
 TEST(FifoEndpoint, SaysWhenItTouchesMemoryOfThePeer) {
   Pair pair(4);
   FifoEndpoint a = pair.endpoint(0);
   FifoEndpoint b = pair.endpoint(1);
-  const std::span<std::byte> memory = std::span(pair.heap_).first(kLeastSharedBytes);
-  ASSERT_EQ(a.try_publish(memory, {}), Publish::kSent);
+  const std::span<std::byte> memory = std::span(pair.heap_).first(kMinSharedBytes);
+  ASSERT_EQ(a.try_send_descriptor(memory, {}), DescriptorSend::kSent);
   EXPECT_EQ(pair.place(1).touching, 0U);
   ASSERT_TRUE(b.try_peek());
   ASSERT_TRUE(b.try_peek()) << "again";
@@ -207,11 +208,11 @@ TEST(FifoEndpoint, SaysWhenItTouchesMemoryOfThePeer) {
   b.release();
   EXPECT_EQ(pair.place(1).touching, 0U);
 
-  ASSERT_TRUE(b.offer_place(2, memory, {.sequence = 1}));
-  ASSERT_TRUE(b.offer_place(3, memory, {.sequence = 2}));
-  EXPECT_TRUE(a.try_place(memory.size(), {.sequence = 2}).empty()) << "not the next message";
+  ASSERT_TRUE(b.expose_recv_buffer(2, memory, {.sequence = 1}));
+  ASSERT_TRUE(b.expose_recv_buffer(3, memory, {.sequence = 2}));
+  EXPECT_TRUE(a.try_put(memory.size(), {.sequence = 2}).empty()) << "not the next message";
   EXPECT_EQ(pair.place(0).touching, 0U);
-  ASSERT_EQ(a.try_place(memory.size(), {.sequence = 1}).data(), memory.data());
+  ASSERT_EQ(a.try_put(memory.size(), {.sequence = 1}).data(), memory.data());
   EXPECT_EQ(pair.place(0).touching, 1U) << "writes";
   EXPECT_FALSE(b.try_peek());
   a.commit(memory.size(), {.sequence = 1});
@@ -219,10 +220,10 @@ TEST(FifoEndpoint, SaysWhenItTouchesMemoryOfThePeer) {
   ASSERT_EQ(b.try_peek().data, memory.data());
   b.release();
 
-  pair.place(1).withdrawn = 1;
-  EXPECT_TRUE(a.try_place(memory.size(), {.sequence = 2}).empty());
-  ASSERT_EQ(a.try_publish(memory, {}), Publish::kSent);
-  pair.place(0).withdrawn = 1;
+  pair.place(1).revoked = 1;
+  EXPECT_TRUE(a.try_put(memory.size(), {.sequence = 2}).empty());
+  ASSERT_EQ(a.try_send_descriptor(memory, {}), DescriptorSend::kSent);
+  pair.place(0).revoked = 1;
   EXPECT_FALSE(b.try_peek());
   EXPECT_EQ(pair.place(0).touching, 0U);
   EXPECT_EQ(pair.place(1).touching, 0U);
@@ -232,13 +233,13 @@ TEST(FifoEndpoint, AnUnusedPlaceOfAnEarlierMessageIsNoPlace) {
   Pair pair(2);
   FifoEndpoint a = pair.endpoint(0);
   FifoEndpoint b = pair.endpoint(1);
-  const std::span<std::byte> place = std::span(pair.heap_).first(kLeastSharedBytes);
+  const std::span<std::byte> place = std::span(pair.heap_).first(kMinSharedBytes);
   for (std::uint64_t number = 1; number <= 3 * kPlacesAhead; ++number) {
     if (number % 2 == 0) {
-      ASSERT_TRUE(b.offer_place(number, place, {}));
+      ASSERT_TRUE(b.expose_recv_buffer(number, place, {}));
     }
-    // Another message goes there than the one that was expected.
-    ASSERT_TRUE(a.try_place(place.size(), {.sequence = 9}).empty());
+    // The message differs from the expected one.
+    ASSERT_TRUE(a.try_put(place.size(), {.sequence = 9}).empty());
     ASSERT_FALSE(a.try_reserve(0).empty());
     a.commit(0, {.sequence = 9});
     ASSERT_TRUE(b.try_peek());
@@ -259,9 +260,9 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
     Pair pair(4);
     FifoEndpoint a = pair.endpoint(0);
     PlaceOffer& offer = pair.head(0).offers[1];
-    offer.place = {.offset = 2 * kLeastSharedBytes - 99, .bytes = kLeastSharedBytes};
+    offer.place = {.offset = 2 * kMinSharedBytes - 99, .bytes = kMinSharedBytes};
     offer.number.store(1);
-    EXPECT_TRUE(a.try_place(kLeastSharedBytes, {}).empty());
+    EXPECT_TRUE(a.try_put(kMinSharedBytes, {}).empty());
     EXPECT_THAT(pair.corrupt_, HasSubstr("does not share"));
   }
   {
@@ -275,17 +276,18 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
   {
     Pair pair(4);
     FifoEndpoint b = pair.endpoint(1);
-    const Descriptor outside{.offset = 2 * kLeastSharedBytes - 99, .bytes = 100};
+    const Descriptor outside{.offset = 2 * kMinSharedBytes - 99, .bytes = 100};
     std::memcpy(&pair.slot(0, 0).small, &outside, sizeof outside);
     pair.slot(0, 0).flag.store((std::uint64_t{1} << 63) | 1);
     EXPECT_FALSE(b.try_peek());
     EXPECT_THAT(pair.corrupt_, HasSubstr("does not share"));
   }
-  { // that a message is to be timed, after it was looked at: there is no place to read
+  { // timed after the first try_peek(): there is no place to read
     Pair pair(4);
     FifoEndpoint a = pair.endpoint(0);
     FifoEndpoint b = pair.endpoint(1);
-    ASSERT_EQ(a.try_publish(std::span(pair.heap_).first(kLeastSharedBytes), {}), Publish::kSent);
+    ASSERT_EQ(a.try_send_descriptor(std::span(pair.heap_).first(kMinSharedBytes), {}),
+              DescriptorSend::kSent);
     ASSERT_TRUE(b.try_peek());
     pair.slot(0, 0).flag |= std::uint64_t{1} << 62;
     b.release();
@@ -346,19 +348,19 @@ TEST(Transports, ReportWhatTheKernelRefuses) {
   ShmTransport shm;
   EXPECT_THAT(shm.listen({}).status().message(), HasSubstr("random"));
   failing.fail("mmap", ENOMEM);
-  Verdict verdict;
+  CommError comm_error;
   Membership membership;
   membership.nranks = 2;
-  membership.cards.resize(2);
-  membership.cards[1].rank = 1;
-  membership.verdict = &verdict;
+  membership.peers.resize(2);
+  membership.peers[1].rank = 1;
+  membership.comm_error = &comm_error;
   InprocTransport inproc;
   const int peer = 1;
   EXPECT_THAT(inproc.connect(membership, std::span(&peer, 1), 0).message(),
               HasSubstr("Cannot allocate memory"));
 }
 
-TEST(FdParcel, CarriesHundredsOfDescriptors) {
+TEST(FdMessage, CarriesHundredsOfDescriptors) {
   int sockets[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
   const Fd left(sockets[0]);
@@ -366,14 +368,14 @@ TEST(FdParcel, CarriesHundredsOfDescriptors) {
   std::vector<Fd> owned;
   std::vector<int> fds;
   for (std::size_t i = 0; i < 300; ++i) {
-    owned.emplace_back(sys().memfd_create("parcel"));
+    owned.emplace_back(sys().memfd_create("message"));
     ASSERT_TRUE(owned.back().valid());
     ASSERT_EQ(sys().ftruncate(owned.back().get(), i + 1), 0);
     fds.push_back(owned.back().get());
   }
   const std::vector<std::byte> body(1000, std::byte{42});
-  FdParcelSender sender(body, fds);
-  FdParcelReceiver receiver;
+  FdMessageSender sender(body, fds);
+  FdMessageReceiver receiver;
   Progress sent = Progress::kIdle;
   Progress received = Progress::kIdle;
   for (int i = 0; i < 1000 && received == Progress::kIdle; ++i) {
@@ -391,7 +393,7 @@ TEST(FdParcel, CarriesHundredsOfDescriptors) {
   }
 }
 
-TEST(FdParcel, RefusesGarbage) {
+TEST(FdMessage, RefusesGarbage) {
   for (const std::size_t bytes : {5U, 12U, 100U}) {
     int sockets[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
@@ -400,13 +402,13 @@ TEST(FdParcel, RefusesGarbage) {
     const std::vector<std::byte> garbage(bytes, std::byte{0xff});
     ASSERT_EQ(::write(left.get(), garbage.data(), bytes), static_cast<ssize_t>(bytes));
     left.reset();
-    FdParcelReceiver receiver;
+    FdMessageReceiver receiver;
     EXPECT_EQ(receiver.step(right.get()), Progress::kFailed);
     EXPECT_TRUE(receiver.fds().empty());
   }
 }
 
-/// A tree of files that stands for "/".
+/// Tree of files that stands for "/".
 class FakeRoot {
  public:
   FakeRoot() {

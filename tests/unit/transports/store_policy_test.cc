@@ -1,4 +1,4 @@
-// The choice between ordinary and streaming stores, with invented times.
+// The choice between ordinary and non-temporal stores, with invented times.
 #include "transports/fifo/store_policy.h"
 
 #include <gtest/gtest.h>
@@ -9,25 +9,25 @@ namespace {
 constexpr std::uint32_t kSlots = 4;
 
 /// Sends `messages`; a message costs the sender and the receiver what `fill` and `empty` say for
-/// the kind in use. Returns how many of them were streamed.
+/// the kind in use. Returns how many of them bypassed the caches.
 struct Link {
   std::uint32_t fill[2], empty[2];
 };
 int send(StorePolicy& policy, const Link& link, int messages) {
-  int streamed = 0;
+  int past = 0;
   static_assert(sizeof(bool) == 1);
   std::uint32_t best_empty = UINT32_MAX;
   bool before = false;
   for (int i = 0; i < messages; ++i) {
-    const bool streaming = policy.streaming();
-    streamed += streaming ? 1 : 0;
+    const bool nontemporal = policy.nontemporal();
+    past += nontemporal ? 1 : 0;
     const bool timed = policy.timed();
-    policy.filled(timed ? link.fill[streaming] : 0, policy.wants_pace() ? best_empty : 0);
+    policy.filled(timed ? link.fill[nontemporal] : 0, policy.wants_pace() ? best_empty : 0);
     if (timed)
-      best_empty = before ? std::min(best_empty, link.empty[streaming]) : link.empty[streaming];
+      best_empty = before ? std::min(best_empty, link.empty[nontemporal]) : link.empty[nontemporal];
     before = timed;
   }
-  return streamed;
+  return past;
 }
 
 constexpr Link kNear{.fill = {35, 36}, .empty = {26, 75}};
@@ -36,14 +36,14 @@ constexpr Link kFar{.fill = {500, 100}, .empty = {60, 80}};
 TEST(StorePolicy, KeepsOrdinaryStoresWhereReadingWouldBecomeSlow) {
   StorePolicy policy(kSlots);
   send(policy, kNear, 100);
-  EXPECT_FALSE(policy.streaming());
+  EXPECT_FALSE(policy.nontemporal());
   EXPECT_LT(send(policy, kNear, 100'000), 1'000) << "trials cost too much";
 }
 
-TEST(StorePolicy, StreamsWhereWritingIsSlow) {
+TEST(StorePolicy, BypassesCachesWhereWritingIsSlow) {
   StorePolicy policy(kSlots);
   send(policy, kFar, 3 * kSlots + 8);
-  EXPECT_TRUE(policy.streaming()) << "a first trial is enough";
+  EXPECT_TRUE(policy.nontemporal()) << "a first trial is enough";
   EXPECT_GT(send(policy, kFar, 100'000), 99'000) << "trials cost too much";
 }
 
@@ -51,9 +51,9 @@ TEST(StorePolicy, FollowsTheLink) {
   StorePolicy policy(kSlots);
   for (int i = 0; i < 5; ++i) {
     send(policy, kFar, 9'000);
-    EXPECT_TRUE(policy.streaming()) << "round " << i;
+    EXPECT_TRUE(policy.nontemporal()) << "round " << i;
     send(policy, kNear, 9'000);
-    EXPECT_FALSE(policy.streaming()) << "round " << i;
+    EXPECT_FALSE(policy.nontemporal()) << "round " << i;
   }
 }
 

@@ -12,13 +12,13 @@
 namespace whorl {
 namespace {
 
-/// Moves few bytes at a time, or none, or fails, as a seeded generator says.
+/// System whose calls move few bytes at a time, or none, or fail, as a seeded generator says.
 class FaultySystem final : public System {
  public:
   explicit FaultySystem(std::uint64_t seed) : random_(seed) {}
-  std::size_t max_bytes = SIZE_MAX; ///< of one call
-  int again_percent = 0;            ///< calls that say EAGAIN though there is something to do
-  int fail_after_bytes = INT_MAX;   ///< then everything says ECONNRESET
+  std::size_t max_bytes = SIZE_MAX; ///< maximum number of bytes in one call
+  int again_percent = 0;            ///< share of calls that needlessly return EAGAIN
+  int fail_after_bytes = INT_MAX;   ///< number of bytes after which every call returns ECONNRESET
   int calls = 0;
 
   ssize_t sendmsg(int fd, const msghdr* message) noexcept override {
@@ -192,23 +192,24 @@ TEST(TcpEndpoint, AnOfferedDestinationIsFilledOnlyByTheExpectedMessage) {
 TEST(TcpEndpoint, PublishesTheUsersMemory) {
   Pair pair(2);
   std::vector<std::byte> source(kSlotBytes, std::byte{7});
-  EXPECT_TRUE(pair.a->can_publish(source));
-  EXPECT_EQ(Publish::kSent, pair.a->try_publish(source, print_of(1)));
+  EXPECT_TRUE(pair.a->can_send_descriptor(source));
+  EXPECT_EQ(DescriptorSend::kSent, pair.a->try_send_descriptor(source, print_of(1)));
   ASSERT_EQ(1U, pair.a->released());
   std::fill(source.begin(), source.end(), std::byte{8}); // released: may change
   const Message message = pair.b->try_peek();
   ASSERT_TRUE(message);
   EXPECT_EQ(std::byte{7}, message.data[kSlotBytes - 1]);
   source.resize(kSlotBytes + 1);
-  EXPECT_FALSE(pair.a->can_publish(source));
-  EXPECT_EQ(Publish::kUnreachable, pair.a->try_publish(source, print_of(2)));
+  EXPECT_FALSE(pair.a->can_send_descriptor(source));
+  EXPECT_EQ(DescriptorSend::kUnreachable, pair.a->try_send_descriptor(source, print_of(2)));
 }
 
 TEST(TcpEndpoint, AFullSocketBlocksAfterAllSlots) {
   Pair pair(3);
   const std::vector<std::byte> source(kSlotBytes);
   int sent = 0;
-  while (pair.a->try_publish(source, print_of(0)) == Publish::kSent) ASSERT_LT(++sent, 10'000);
+  while (pair.a->try_send_descriptor(source, print_of(0)) == DescriptorSend::kSent)
+    ASSERT_LT(++sent, 10'000);
   EXPECT_EQ(3U, pair.a->sent() - pair.a->released());
   EXPECT_TRUE(pair.a->try_reserve().empty());
   int received = 0;
@@ -223,7 +224,7 @@ TEST(TcpEndpoint, AFullSocketBlocksAfterAllSlots) {
   EXPECT_TRUE(pair.a->flushed());
 }
 
-/// Random traffic in both directions under a system that moves a few bytes at a time.
+/// Sends random messages in both directions under a system that moves a few bytes at a time.
 void random_traffic(std::uint64_t seed, std::size_t max_bytes, int again_percent) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", at most " << max_bytes << " bytes, "
                                   << again_percent << " % EAGAIN");
@@ -262,7 +263,8 @@ void random_traffic(std::uint64_t seed, std::size_t max_bytes, int again_percent
       if (side.sent % 3 == 0) {
         std::vector<std::byte> source(size);
         fill(source.data());
-        if (side.endpoint->try_publish(source, print_of(side.sent)) == Publish::kSent) {
+        if (side.endpoint->try_send_descriptor(source, print_of(side.sent)) ==
+            DescriptorSend::kSent) {
           side.published.push_back(std::move(source));
           ++side.sent;
         }
@@ -323,7 +325,7 @@ TEST(TcpEndpoint, AResetIsReportedAndSticks) {
   EXPECT_EQ(std::vector<int>{-ECONNRESET}, pair.judge_b.losses);
   EXPECT_EQ(Progress::kFailed, pair.b->progress());
   EXPECT_TRUE(pair.b->try_reserve().empty());
-  EXPECT_EQ(Publish::kBusy, pair.b->try_publish({}, {}));
+  EXPECT_EQ(DescriptorSend::kBusy, pair.b->try_send_descriptor({}, {}));
   EXPECT_FALSE(pair.b->try_peek());
   EXPECT_EQ(1U, pair.judge_b.losses.size());
 }

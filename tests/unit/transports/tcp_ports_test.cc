@@ -1,4 +1,4 @@
-// Which ports are open, and that whoever connects to them disturbs nobody.
+// Tests which ports are open, and that connections of strangers disturb no rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -37,7 +37,7 @@ TEST(Mesh, IdleConnectionsKeepNobodyOut) {
   ASSERT_TRUE(listener.ok()) << listener.status().message();
   const SocketAddress address = *bound_address(listener->get());
   const Identity identity = any_identity();
-  const FewFiles few(128); // those of the intruders could take them all
+  const FewFiles few(128); // the intruders' connections could take all descriptors
   with_idle_connections(address, [&] {
     std::thread accepting([&] {
       MeshPlan plan = plan_of(0, identity);
@@ -77,19 +77,19 @@ TEST(Mesh, MayHaveMoreAddressesThanThereMayBeFiles) {
   accepting.join();
 }
 
-/// A rank of a TCP transport and the addresses on its card.
+/// Rank of a TCP transport, with the addresses in its PeerInfo.
 struct Rank {
   Rank() {
-    const auto card = transport.listen({});
-    EXPECT_TRUE(card.ok()) << card.status().message();
-    bytes = *card;
+    const auto info = transport.listen({});
+    EXPECT_TRUE(info.ok()) << info.status().message();
+    bytes = *info;
     ByteReader in(bytes);
     for (int count = in.get<std::uint8_t>(); count > 0; --count) {
       const auto field = in.get_bytes(SocketAddress::kEncodedBytes);
       addresses.push_back(SocketAddress::decode(field.first<SocketAddress::kEncodedBytes>()));
     }
   }
-  /// Those of the addresses at which somebody listens.
+  /// Returns those of the addresses on which a socket listens.
   std::vector<std::string> open() const {
     std::vector<std::string> out;
     for (const SocketAddress& address : addresses) {
@@ -107,9 +107,9 @@ struct Rank {
     }
     return out;
   }
-  Verdict verdict;
+  CommError comm_error;
   Membership membership;
-  TcpTransport transport; // refers to both until its end
+  TcpTransport transport; // uses both until its end
   std::vector<std::byte> bytes;
   std::vector<SocketAddress> addresses;
 };
@@ -123,19 +123,20 @@ TEST(TcpPorts, AreTakenButClosedBeforePeersAreKnown) {
   EXPECT_THAT(thief.status().message(), testing::HasSubstr("Address already in use"));
 }
 
-/// The open ports of rank 0 of 2 while it waits for rank 1, which is on this host or on another.
+/// Returns the open ports of rank 0 of 2 while it waits for rank 1, which is on this host or on
+/// another.
 std::vector<std::string> open_for(Rank& rank, bool same_host) {
   Membership& membership = rank.membership;
   membership.rank = 0;
   membership.nranks = 2;
   membership.timeout_ns = 20'000'000'000;
-  membership.verdict = &rank.verdict;
-  membership.cards.resize(2);
-  membership.cards[1].rank = 1;
-  membership.cards[1].host_key = same_host ? 0 : 1;
-  for (RankCard& card : membership.cards) {
-    card.addresses[0].size = static_cast<std::uint32_t>(rank.bytes.size());
-    std::memcpy(card.addresses[0].bytes.data(), rank.bytes.data(), rank.bytes.size());
+  membership.comm_error = &rank.comm_error;
+  membership.peers.resize(2);
+  membership.peers[1].rank = 1;
+  membership.peers[1].host_key = same_host ? 0 : 1;
+  for (PeerInfo& info : membership.peers) {
+    info.addresses[0].size = static_cast<std::uint32_t>(rank.bytes.size());
+    std::memcpy(info.addresses[0].bytes.data(), rank.bytes.data(), rank.bytes.size());
   }
   std::thread connecting([&] {
     const int peer = 1;
@@ -146,8 +147,8 @@ std::vector<std::string> open_for(Rank& rank, bool same_host) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     open = rank.open();
   }
-  open = rank.open(); // those that were about to open have opened
-  rank.verdict.raise(Status::error(Code::kInvalidUsage, "enough"));
+  open = rank.open(); // read again: all ports are open by now
+  rank.comm_error.set(Status::error(Code::kInvalidUsage, "enough"));
   connecting.join();
   return open;
 }

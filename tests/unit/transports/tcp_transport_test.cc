@@ -21,15 +21,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr WaitPolicy kPolicy{
-    .timeout_ns = 20'000'000'000, .spins = 20, .yield_ns = 20'000, .nap_ns = 1'000'000};
+    .timeout_ns = 20'000'000'000, .spins = 20, .yield_ns = 20'000, .block_ns = 1'000'000};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One rank with its transport.
+/// Rank with its transport.
 struct Rank {
-  Verdict verdict;
+  CommError comm_error;
   Membership membership;
   std::unique_ptr<TcpTransport> transport = std::make_unique<TcpTransport>();
 
@@ -45,7 +45,7 @@ struct Rank {
     ASSERT_EQ(WaitResult::kReady,
               wait([&] { return to(peer).flushed() ? Progress::kDone : to(peer).progress(); }));
   }
-  /// The next message, or "" and the verdict is raised.
+  /// Returns the next message, or "" with the error set.
   std::string receive(int peer) {
     Message message;
     wait([&] {
@@ -59,35 +59,35 @@ struct Rank {
   }
   template <class Attempt>
   WaitResult wait(Attempt&& attempt) {
-    return wait_until(attempt, kPolicy, verdict, *transport);
+    return wait_until(attempt, kPolicy, comm_error, *transport);
   }
 };
 
-/// n ranks that listen, with everybody's card; connect() is still to be called.
+/// Ranks that listen, with all PeerInfos; connect() is still to be called.
 struct World {
   explicit World(int nranks) {
-    std::vector<RankCard> cards(static_cast<std::size_t>(nranks));
+    std::vector<PeerInfo> peers(static_cast<std::size_t>(nranks));
     for (int rank = 0; rank < nranks; ++rank) {
       ranks.push_back(std::make_unique<Rank>());
       const auto address = ranks.back()->transport->listen({});
       EXPECT_TRUE(address.ok()) << address.status().message();
-      RankCard& card = cards[static_cast<std::size_t>(rank)];
-      card.rank = static_cast<std::uint32_t>(rank);
-      card.process_id = 1000 + static_cast<std::uint32_t>(rank);
-      std::strcpy(card.host_name.data(), "here");
+      PeerInfo& info = peers[static_cast<std::size_t>(rank)];
+      info.rank = static_cast<std::uint32_t>(rank);
+      info.process_id = 1000 + static_cast<std::uint32_t>(rank);
+      std::strcpy(info.host_name.data(), "here");
       EXPECT_LE(address->size(), kMaxAddressBytes);
-      card.addresses[1].size = static_cast<std::uint32_t>(address->size());
-      std::memcpy(card.addresses[1].bytes.data(), address->data(), address->size());
+      info.addresses[1].size = static_cast<std::uint32_t>(address->size());
+      std::memcpy(info.addresses[1].bytes.data(), address->data(), address->size());
     }
     for (int rank = 0; rank < nranks; ++rank) {
       Membership& membership = (*this)[rank].membership;
       membership.rank = rank;
       membership.nranks = nranks;
       membership.identity.secret.fill(std::byte{5});
-      membership.cards = cards;
+      membership.peers = peers;
       membership.slot_bytes = 4096;
       membership.timeout_ns = 20'000'000'000;
-      membership.verdict = &(*this)[rank].verdict;
+      membership.comm_error = &(*this)[rank].comm_error;
     }
   }
   Rank& operator[](int rank) { return *ranks[static_cast<std::size_t>(rank)]; }
@@ -98,7 +98,7 @@ struct World {
     }
     return (*this)[rank].transport->connect((*this)[rank].membership, peers, 1);
   }
-  /// Each rank in a thread: connects, then does `body`.
+  /// Connects each rank in a thread, then calls `body`.
   void run(const std::function<void(int, Rank&)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
@@ -153,7 +153,7 @@ TEST(TcpTransport, NappingRanksAreWoken) {
   world.run([](int rank, Rank& self) {
     for (int i = 0; i < 200; ++i) {
       if (rank == 0) self.send(1, "ping");
-      ASSERT_EQ("ping", self.receive(1 - rank)) << self.verdict.status().message();
+      ASSERT_EQ("ping", self.receive(1 - rank)) << self.comm_error.status().message();
       if (rank == 1) self.send(0, "ping");
     }
   });
@@ -163,11 +163,11 @@ TEST(TcpTransport, ANappingRankIsWokenWhenThereIsRoomAgain) {
   World world(2);
   world.run([](int rank, Rank& self) {
     const std::string text(4096, 'x');
-    constexpr int kMessages = 4000; // more than the buffers of two sockets take
+    constexpr int kMessages = 4000; // more than the buffers of two sockets hold
     if (rank == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
       for (int i = 0; i < kMessages; ++i) {
-        ASSERT_EQ(text, self.receive(0)) << self.verdict.status().message();
+        ASSERT_EQ(text, self.receive(0)) << self.comm_error.status().message();
       }
       return;
     }
@@ -177,14 +177,14 @@ TEST(TcpTransport, ANappingRankIsWokenWhenThereIsRoomAgain) {
       Endpoint& endpoint = self.to(1);
       while (endpoint.try_reserve().empty()) {
         if (endpoint.progress() != Progress::kIdle) continue;
-        self.transport->nap(60'000'000'000);
+        self.transport->block(60'000'000'000);
         ++naps;
       }
       std::memcpy(endpoint.try_reserve().data(), text.data(), text.size());
       endpoint.commit(text.size(), {});
     }
     while (!self.to(1).flushed()) {
-      if (self.to(1).progress() == Progress::kIdle) self.transport->nap(60'000'000'000);
+      if (self.to(1).progress() == Progress::kIdle) self.transport->block(60'000'000'000);
     }
     EXPECT_GT(naps, 0);
     EXPECT_LT(seconds_since(start), 30);
@@ -201,13 +201,13 @@ TEST(TcpTransport, WhatWasSentBeforeLeavingArrives) {
       return;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    EXPECT_EQ("first", self.receive(0)) << self.verdict.status().message();
-    EXPECT_EQ("last", self.receive(0)) << self.verdict.status().message();
-    EXPECT_FALSE(self.verdict.raised()) << "a goodbye is no error";
+    EXPECT_EQ("first", self.receive(0)) << self.comm_error.status().message();
+    EXPECT_EQ("last", self.receive(0)) << self.comm_error.status().message();
+    EXPECT_FALSE(self.comm_error.is_set()) << "a goodbye is no error";
     EXPECT_EQ("", self.receive(0));
-    EXPECT_NE(std::string::npos, self.verdict.status().message().find(
+    EXPECT_NE(std::string::npos, self.comm_error.status().message().find(
                                      "rank 0 (host here, pid 1000) has destroyed its communicator"))
-        << self.verdict.status().message();
+        << self.comm_error.status().message();
   });
 }
 
@@ -216,12 +216,12 @@ TEST(TcpTransport, UnreadDataOfTheLeaverDoesNotHurtItsLastWords) {
   world.run([](int rank, Rank& self) {
     self.send(1 - rank, "words");
     if (rank == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30)); // rank 1's words have arrived
+      std::this_thread::sleep_for(std::chrono::milliseconds(30)); // rank 1's error has arrived
       self.transport.reset();
       return;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(80));
-    EXPECT_EQ("words", self.receive(0)) << self.verdict.status().message();
+    EXPECT_EQ("words", self.receive(0)) << self.comm_error.status().message();
   });
 }
 
@@ -235,41 +235,41 @@ TEST(TcpTransport, AGoodbyeOfAnUninvolvedRankDisturbsNobody) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     for (int i = 0; i < 50; ++i) {
       if (rank == 0) self.send(1, "x");
-      ASSERT_EQ("x", self.receive(1 - rank)) << self.verdict.status().message();
+      ASSERT_EQ("x", self.receive(1 - rank)) << self.comm_error.status().message();
       if (rank == 1) self.send(0, "x");
     }
-    self.transport->look_around(0);
-    EXPECT_FALSE(self.verdict.raised());
+    self.transport->poll_failures(0);
+    EXPECT_FALSE(self.comm_error.is_set());
   });
 }
 
-TEST(TcpTransport, AVerdictReachesEveryRank) {
+TEST(TcpTransport, AnErrorReachesEveryRank) {
   World world(4);
   world.run([](int rank, Rank& self) {
     if (rank == 1) {
-      self.transport->tell(Status::error(Code::kInvalidUsage, "counts\x1b differ"));
-      self.transport->tell(Status::error(Code::kSystemError, "second"));
+      self.transport->notify_peers(Status::error(Code::kInvalidUsage, "counts\x1b differ"));
+      self.transport->notify_peers(Status::error(Code::kSystemError, "second"));
       self.transport.reset();
       return;
     }
     EXPECT_EQ("", self.receive((rank + 2) % 4 == 1 ? 0 : (rank + 2) % 4));
-    EXPECT_EQ(Code::kRemoteError, self.verdict.status().code());
+    EXPECT_EQ(Code::kRemoteError, self.comm_error.status().code());
     EXPECT_EQ("rank 1 (host here, pid 1001) gave up: counts  differ",
-              self.verdict.status().message());
+              self.comm_error.status().message());
   });
 }
 
-TEST(TcpTransport, AnOverlongVerdictIsCut) {
+TEST(TcpTransport, AnOverlongErrorIsCut) {
   World world(2);
   world.run([](int rank, Rank& self) {
     if (rank == 0) {
-      self.transport->tell(Status::error(Code::kInternalError, std::string(100'000, 'x')));
-      EXPECT_FALSE(self.verdict.raised());
+      self.transport->notify_peers(Status::error(Code::kInternalError, std::string(100'000, 'x')));
+      EXPECT_FALSE(self.comm_error.is_set());
       return;
     }
     EXPECT_EQ("", self.receive(0));
-    EXPECT_EQ(Code::kRemoteError, self.verdict.status().code());
-    EXPECT_LT(self.verdict.status().message().size(), 2000U);
+    EXPECT_EQ(Code::kRemoteError, self.comm_error.status().code());
+    EXPECT_LT(self.comm_error.status().message().size(), 2000U);
   });
 }
 
@@ -284,7 +284,7 @@ TEST(TcpTransport, AMissingPeerIsNamed) {
 TEST(TcpTransport, AMalformedAddressIsAnError) {
   World world(2);
   for (const std::size_t size : {0U, 1U, 5U, 20U, 192U}) {
-    RankCard::Address& address = world[1].membership.cards[0].addresses[1];
+    PeerInfo::Address& address = world[1].membership.peers[0].addresses[1];
     address.bytes.fill(std::byte{1});
     address.size = static_cast<std::uint32_t>(size);
     const Status status = world.connect(1);
@@ -295,13 +295,13 @@ TEST(TcpTransport, AMalformedAddressIsAnError) {
 
 TEST(TcpTransport, UnconnectedTransportsAreHarmless) {
   TcpTransport transport;
-  transport.tell(Status::error(Code::kInternalError, "x"));
-  transport.look_around(0);
-  transport.nap(1000);
+  transport.notify_peers(Status::error(Code::kInternalError, "x"));
+  transport.poll_failures(0);
+  transport.block(1000);
   EXPECT_EQ(nullptr, transport.endpoint(0, 0));
 }
 
-/// Rank 1 lives in a process that ends in the way given.
+/// Checks the error after rank 1, in a process of its own, ends in the given way.
 void dies(const std::function<void()>& end, const std::string& expected) {
   World world(2);
   const pid_t child = ::fork();
@@ -314,13 +314,13 @@ void dies(const std::function<void()>& end, const std::string& expected) {
   }
   const Status status = world.connect(0);
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ("alive", world[0].receive(1)) << world[0].verdict.status().message();
+  EXPECT_EQ("alive", world[0].receive(1)) << world[0].comm_error.status().message();
   const auto start = Clock::now();
   EXPECT_EQ("", world[0].receive(1));
   EXPECT_LT(seconds_since(start), 5);
-  EXPECT_NE(std::string::npos, world[0].verdict.status().message().find(expected))
-      << world[0].verdict.status().message();
-  EXPECT_EQ(Code::kRemoteError, world[0].verdict.status().code());
+  EXPECT_NE(std::string::npos, world[0].comm_error.status().message().find(expected))
+      << world[0].comm_error.status().message();
+  EXPECT_EQ(Code::kRemoteError, world[0].comm_error.status().code());
   ASSERT_EQ(child, ::waitpid(child, nullptr, 0));
 }
 
@@ -333,20 +333,20 @@ TEST(TcpTransport, ARankThatExitsWithoutAWordIsNamed) {
 }
 
 TEST(TcpTransportSlow, ALateReaderIsNotTakenForDead) {
-  // The receiver's window stays closed for longer than the time after which a silent peer counts
-  // as dead.
+  // The receiver's window stays closed for longer than the time after which a silent peer counts as
+  // dead.
   World world(2);
   world.run([](int rank, Rank& self) {
     const std::string text(4096, 'x');
     constexpr int kMessages = 5000;
     if (rank == 0) {
       for (int i = 0; i < kMessages; ++i) self.send(1, text);
-      EXPECT_EQ("done", self.receive(1)) << self.verdict.status().message();
+      EXPECT_EQ("done", self.receive(1)) << self.comm_error.status().message();
       return;
     }
     std::this_thread::sleep_for(std::chrono::seconds(6));
     for (int i = 0; i < kMessages; ++i) {
-      ASSERT_EQ(text, self.receive(0)) << self.verdict.status().message();
+      ASSERT_EQ(text, self.receive(0)) << self.comm_error.status().message();
     }
     self.send(0, "done");
   });

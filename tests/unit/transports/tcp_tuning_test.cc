@@ -20,14 +20,14 @@ namespace {
 constexpr int kListener = 1001;
 constexpr int kSocket = 1002;
 
-/// Sockets with a congestion control and a round trip; nothing reaches the kernel.
+/// Sockets with a congestion control and a round trip; no call reaches the kernel.
 class FakeSockets final : public System {
  public:
   std::string system_control = "cubic";
   std::vector<std::string> allowed{"cubic", "reno", "bbr"};
   std::uint32_t round_trip_us = 10;
-  std::map<int, std::string> control; ///< set on each socket
-  std::map<int, int> buffers;         ///< by option
+  std::map<int, std::string> control; ///< control of each socket
+  std::map<int, int> buffers;         ///< key: option
 
   int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept override {
     if (level != IPPROTO_TCP) return -ENOPROTOOPT;

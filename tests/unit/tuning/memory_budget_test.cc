@@ -1,4 +1,4 @@
-// What is given up, in which order, so that a communicator's memory fits into its budget.
+// Tests of what is reduced, in which order, so that a communicator's memory fits into its budget.
 #include "tuning/memory_budget.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::size_t kPeers = 3, kFixed = 128;
-/// Memory of one channel's endpoints of a rank with three peers.
+/// Returns the memory of one channel's endpoints of a rank with three peers.
 std::size_t endpoints(int slots, std::size_t slot_bytes) {
   return kPeers * (kFixed + static_cast<std::size_t>(slots) * slot_bytes);
 }
@@ -60,7 +60,7 @@ TEST(MemoryBudget, WhatFitsToTheByteIsKeptAndTheRestIsWorkspace) {
   EXPECT_EQ(smaller->channels, kWanted.channels - 1);
 }
 
-/// All sizes that shrinking goes through, largest first.
+/// Returns all sizes that shrinking goes through, largest first.
 std::vector<Sizes> all_sizes(const MemorySizes& wanted, const Shape& shape) {
   std::vector<Sizes> all;
   MemorySizes sizes = wanted;

@@ -1,4 +1,4 @@
-// Which algorithm each collective uses, and what happens where there is none.
+// Tests of each collective's algorithm, and of collectives without one.
 #include "tuning/selector.h"
 
 #include <gmock/gmock.h>

@@ -1,0 +1,109 @@
+// The decision who carries out an operation of several processes, from what all ranks have posted.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "device/ipc/group.h"
+
+namespace whorl {
+
+Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
+  bool all = true, on_host = false;
+  for (int rank = 0; rank < members_.nranks; ++rank) {
+    DevicePost& post = posts_[static_cast<std::size_t>(rank)];
+    if (rank == members_.rank) {
+      post = operation.post;
+      continue;
+    }
+    const auto call = board_.call(rank, operation.number, &post);
+    all = all && call != SharedState::Call::kNone;
+    on_host = on_host || call == SharedState::Call::kHost;
+  }
+  if (on_host) {
+    return end(operation, false, refuse_captured(operation, "a rank has its buffers on the host"));
+  }
+  if (!all) return Progress::kIdle;
+  if (Status status = check_alike(operation); !status.ok()) {
+    return end(operation, false, std::move(status));
+  }
+  // A rank that has failed waits for no other rank any more, although its posts are still there;
+  // the error of that rank is on its way.
+  if (board_.cancelled().load(std::memory_order_seq_cst) != 0) return Progress::kIdle;
+  operation.path = path_of(operation);
+  if (slices_ != nullptr) slices_->release(posts_);
+  if (const std::string why = why_not_captured(operation); !why.empty()) {
+    return leave_to_host(operation, why);
+  }
+  switch (operation.path) {
+    case DevicePath::kHost:
+      return end(operation, false);
+    case DevicePath::kSchedule:
+      return schedules_open_ ? queue(operation, timeout_ns) : offer(operation);
+    case DevicePath::kFused:
+      if (slices_->known(posts_)) break;
+      slices_->begin_mapping(operation.number, posts_);
+      operation.state = Operation::State::kMapping;
+      return Progress::kAdvanced;
+    case DevicePath::kBarrier:
+      break;
+  }
+  return queue(operation, timeout_ns);
+}
+
+/// Chooses from the posts of all ranks, and alike on all.
+DevicePath DevicePeers::path_of(const Operation& operation) {
+  const bool barrier = operation.request.collective == Collective::kBarrier;
+  if (!barrier && !devices_known_) learn_devices();
+  DeviceFacts facts = facts_;
+  facts.on_device = true;
+  facts.barrier = barrier;
+  facts.shared = std::all_of(posts_.begin(), posts_.end(),
+                             [](const DevicePost& post) { return post.shared != 0; });
+  return choose_device_path(facts);
+}
+
+/// Learns the facts that stay the same from the posts of the first operation with buffers.
+void DevicePeers::learn_devices() {
+  std::vector<DevicePlace> places;
+  for (int rank = 0; rank < members_.nranks; ++rank) {
+    const DevicePost& post = posts_[static_cast<std::size_t>(rank)];
+    places.push_back({members_.info(rank).process_key, post.device, post.context});
+    if (post.fused_only != 0) facts_.algo = DeviceAlgo::kFused;
+  }
+  facts_.layout = layout_of(places);
+  devices_known_ = true;
+}
+
+/// Whether the devices are such that the host carries out all operations but barriers.
+bool DevicePeers::left_to_host() const noexcept {
+  DeviceFacts facts = facts_;
+  facts.on_device = facts.shared = true;
+  return devices_known_ && choose_device_path(facts) == DevicePath::kHost;
+}
+
+Status DevicePeers::check_alike(const Operation& operation) const {
+  for (int rank = 0; rank < members_.nranks; ++rank) {
+    const DevicePost& post = posts_[static_cast<std::size_t>(rank)];
+    if ((post.captured != 0) != (operation.post.captured != 0)) {
+      const bool own = operation.post.captured != 0;
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format("{} captures {} into a graph, {} does not. All ranks must",
+                      names_[static_cast<std::size_t>(own ? members_.rank : rank)],
+                      describe(operation.request),
+                      names_[static_cast<std::size_t>(own ? rank : members_.rank)]));
+    }
+    const Fingerprint& other = post.call;
+    if (other == operation.post.call) continue;
+    const auto number = static_cast<std::uint32_t>(operation.number);
+    const Fingerprint& own = operation.post.call;
+    return Status::error(
+        Code::kInvalidUsage,
+        describe_disagreement(
+            {names_[static_cast<std::size_t>(members_.rank)], describe(own.numbered(number)), own},
+            {names_[static_cast<std::size_t>(rank)], describe(other.numbered(number)), other}));
+  }
+  return {};
+}
+
+} // namespace whorl

@@ -1,0 +1,76 @@
+#include "node/fd_channel.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace whorl {
+
+FdChannelEnds FdChannelEnds::make() noexcept {
+  std::array<int, 2> fds{};
+  if (sys().socket_pair(SOCK_DGRAM, fds) < 0) return {};
+  return {.inbox = Fd(fds[0]), .outbox = Fd(fds[1])};
+}
+
+bool FdChannel::reaches(int rank) const noexcept {
+  return static_cast<std::size_t>(rank) < outboxes_.size() &&
+         outboxes_[static_cast<std::size_t>(rank)].valid();
+}
+
+Progress FdChannel::send(int rank, std::span<const std::byte> body,
+                         std::span<const Fd> fds) noexcept {
+  if (!reaches(rank) || body.size() > kMaxBytes || fds.size() > kMaxFds) return Progress::kFailed;
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxFds * sizeof(int))> control{};
+  iovec piece{.iov_base = const_cast<std::byte*>(body.data()), .iov_len = body.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+    cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    for (std::size_t i = 0; i < fds.size(); ++i) {
+      const int fd = fds[i].get();
+      std::memcpy(CMSG_DATA(rights) + i * sizeof fd, &fd, sizeof fd);
+    }
+  }
+  const ssize_t sent = sys().sendmsg(outboxes_[static_cast<std::size_t>(rank)].get(), &message);
+  if (sent >= 0) return Progress::kDone;
+  // ETOOMANYREFS: too many descriptors of this user are in flight; ENOBUFS: no memory of the
+  // kernel.
+  const bool full = sent == -EAGAIN || sent == -ETOOMANYREFS || sent == -ENOBUFS;
+  return full ? Progress::kIdle : Progress::kFailed;
+}
+
+Progress FdChannel::receive(Message& message) {
+  message.size = 0;
+  message.fds.clear();
+  message.cut = false;
+  // The room is larger than a rank's message, so only this process's limit can cut a message.
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(253 * sizeof(int))> control;
+  iovec piece{.iov_base = message.bytes.data(), .iov_len = message.bytes.size()};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  const ssize_t got = sys().recvmsg(inbox_.get(), &header);
+  if (got == -EAGAIN) return Progress::kIdle;
+  if (got < 0) return Progress::kFailed;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+      message.fds.emplace_back(fd);
+    }
+  }
+  message.size = static_cast<std::size_t>(got);
+  message.cut = (header.msg_flags & MSG_CTRUNC) != 0;
+  return Progress::kDone;
+}
+
+} // namespace whorl

@@ -1,0 +1,195 @@
+// Control sockets of TcpTransport: errors, goodbyes, and the death of a process, which ends its
+// socket.
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "transports/tcp/transport.h"
+
+namespace whorl {
+namespace {
+
+// A host or link that has vanished without a word is noticed after 2 to 3 s. Only the control
+// socket gets these settings: TCP_USER_TIMEOUT also ends a connection whose peer is alive but has
+// not made room for more data for that time, and a rank may well be later than that. The control
+// socket has few frames, so its window is never full, and the kernel probes an idle socket.
+constexpr int kUserTimeoutMs = 2000;
+constexpr int kKeepIdleS = 1;
+constexpr int kKeepIntervalS = 1;
+constexpr int kKeepCount = 2;
+
+// Time in which the control socket may explain the end of a data socket. Larger: better
+// explanations over slow networks. Smaller: faster errors where no explanation comes.
+constexpr std::uint64_t kExplainNs = 20'000'000;
+
+} // namespace
+
+int TcpTransport::probe_silence(int control) noexcept {
+  int result = sys().setsockopt(control, SOL_SOCKET, SO_KEEPALIVE, 1);
+  const auto set = [&](int option, int value) {
+    if (result >= 0) result = sys().setsockopt(control, IPPROTO_TCP, option, value);
+  };
+  set(TCP_KEEPIDLE, kKeepIdleS);
+  set(TCP_KEEPINTVL, kKeepIntervalS);
+  set(TCP_KEEPCNT, kKeepCount);
+  set(TCP_USER_TIMEOUT, kUserTimeoutMs);
+  return result;
+}
+
+void TcpTransport::notify_peers(const Status& comm_error) noexcept {
+  {
+    const std::lock_guard lock(notify_mutex_);
+    if (notified_) return;
+    notified_ = true;
+  }
+  try {
+    // An error that came from another rank has the name of that rank; no further name is added.
+    const bool forwarded = comm_error.code() == Code::kRemoteError || membership_ == nullptr;
+    send_control(tcp::ControlKind::kError,
+                 forwarded ? comm_error.message()
+                           : fmt::format("{} gave up: {}", membership_->describe(membership_->rank),
+                                         comm_error.message()));
+  } catch (const std::bad_alloc&) {
+    send_control(tcp::ControlKind::kError, "a rank gave up and has no memory left to say why");
+  }
+}
+
+void TcpTransport::send_control(tcp::ControlKind kind, std::string_view text) noexcept {
+  const std::lock_guard lock(notify_mutex_);
+  if (!connected_) return;
+  tcp::ControlHeader header;
+  header.kind = static_cast<std::uint16_t>(kind);
+  text = text.substr(0, tcp::ControlHeader::kMaxTextBytes);
+  header.text_bytes = static_cast<std::uint32_t>(text.size());
+  for (const Peer& peer : peers_) {
+    std::array<iovec, 2> parts{
+        {{&header, sizeof header}, {const_cast<char*>(text.data()), text.size()}}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    // Two frames at most are ever sent, so the socket always has room; a peer that is gone does not
+    // need the frame.
+    static_cast<void>(sys().sendmsg(peer.control.get(), &message));
+  }
+}
+
+void TcpTransport::set_error(Code code, std::string message) noexcept {
+  membership_->comm_error->set(Status::error(code, std::move(message)));
+}
+
+void TcpTransport::set_death_error(const Peer& peer, int error) noexcept {
+  const std::string who = membership_->describe(peer.rank);
+  if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH) {
+    set_error(
+        Code::kRemoteError,
+        fmt::format("{} cannot be reached any more: its host or the network between is down ({})",
+                    who, errno_text(error)));
+  } else if (error == 0 || error == -ECONNRESET || error == -EPIPE) {
+    set_error(
+        Code::kRemoteError,
+        fmt::format("{} died: its connections were closed without a goodbye; look for the end of "
+                    "that process in its own output",
+                    who));
+  } else {
+    set_error(Code::kRemoteError,
+              fmt::format("the connection to {} failed: {}", who, errno_text(error)));
+  }
+}
+
+Progress TcpTransport::connection_lost(int rank, int error) noexcept {
+  const std::lock_guard lock(state_mutex_);
+  if (membership_->comm_error->is_set()) return Progress::kFailed;
+  Peer& peer = *find(rank);
+  if (peer.data_lost_ns == 0) {
+    peer.data_lost_ns = sys().now_ns();
+    peer.data_error = error;
+  }
+  // A peer may have left because of an error, or of the death of a third rank. Its error explains
+  // more than the end of a data socket does, and may be on its way.
+  for (Peer& any : peers_) read_control(any);
+  if (membership_->comm_error->is_set()) return Progress::kFailed;
+  if (sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
+  if (!peer.said_goodbye) {
+    set_death_error(peer, peer.data_error);
+  } else {
+    set_error(
+        Code::kRemoteError,
+        fmt::format("{} has destroyed its communicator while rank {} still exchanges data with it: "
+                    "all ranks must make the same calls before they destroy it",
+                    membership_->describe(rank), membership_->rank));
+  }
+  return Progress::kFailed;
+}
+
+void TcpTransport::malformed(int rank, const char* what) noexcept {
+  set_error(Code::kRemoteError,
+            fmt::format("{} sent {}: do all ranks use the same release and settings of whorl?",
+                        membership_->describe(rank), what));
+}
+
+/// Reads everything that has arrived on a control socket. The caller holds state_mutex_.
+void TcpTransport::read_control(Peer& peer) noexcept {
+  while (!peer.control_ended) {
+    iovec part{peer.frame.data() + peer.frame_bytes, peer.frame.size() - peer.frame_bytes};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const ssize_t got = sys().recvmsg(peer.control.get(), &message);
+    if (got == -EAGAIN) return;
+    if (got <= 0) {
+      peer.control_ended = true;
+      if (!peer.said_goodbye) set_death_error(peer, static_cast<int>(got));
+      return;
+    }
+    peer.frame_bytes += static_cast<std::size_t>(got);
+    for (;;) {
+      tcp::ControlHeader header;
+      if (peer.frame_bytes < sizeof header) break;
+      std::memcpy(&header, peer.frame.data(), sizeof header);
+      if (!header.sane()) {
+        peer.control_ended = true;
+        malformed(peer.rank, "a malformed control frame");
+        return;
+      }
+      const std::size_t size = sizeof header + header.text_bytes;
+      if (peer.frame_bytes < size) break;
+      take_frame(
+          peer, header,
+          {reinterpret_cast<const char*>(peer.frame.data()) + sizeof header, header.text_bytes});
+      std::memmove(peer.frame.data(), peer.frame.data() + size, peer.frame_bytes - size);
+      peer.frame_bytes -= size;
+    }
+  }
+}
+
+void TcpTransport::take_frame(Peer& peer, const tcp::ControlHeader& header,
+                              std::string_view text) noexcept {
+  if (header.kind == static_cast<std::uint16_t>(tcp::ControlKind::kGoodbye)) {
+    peer.said_goodbye = true;
+    return;
+  }
+  // The text is printed, so it must not contain control characters for a terminal.
+  std::string clean(text);
+  std::replace_if(
+      clean.begin(), clean.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
+  if (clean.empty()) clean = membership_->describe(peer.rank) + " gave up and does not say why";
+  set_error(Code::kRemoteError, std::move(clean));
+}
+
+void TcpTransport::poll_failures(std::uint64_t) noexcept {
+  if (!control_epoll_.valid()) return;
+  std::array<epoll_event, 16> events;
+  const int count = sys().epoll_wait(control_epoll_.get(), events, 0);
+  if (count <= 0) return;
+  const std::lock_guard lock(state_mutex_);
+  for (int i = 0; i < count; ++i) {
+    read_control(peers_[events[static_cast<std::size_t>(i)].data.u64]);
+  }
+}
+
+} // namespace whorl
