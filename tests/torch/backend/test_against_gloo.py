@@ -231,10 +231,10 @@ def test_ranks_that_disagree(which: str) -> None:
         assert what == "returned"
         assert re.search(rf"differ in {which} \(.* here, .* there\)", value), (rank, value)
     gloo = outcomes(2, disagree, "gloo", which)
-    if which == "count":
-        assert any("exit code -6" in str(value) for _, value in gloo), "a rank is terminated"
-    elif which == "collective":
-        assert all("Timed out" in value and "rank" not in value for _, value in gloo), gloo
+    if which in ("count", "collective"):
+        # How gloo ends here depends on who notices first: a timeout, a lost connection, an aborted process.
+        assert not any(f"differ in {which}" in str(value) for _, value in gloo), gloo
+        assert not all(what == "returned" and worked(value) for what, value in gloo), gloo
     else:
         # Each rank reduced its half in its own way: [3, 3, 2, 2] for SUM and MAX of 1 and 2.
         assert all(what == "returned" and worked(value) for what, value in gloo), "wrong, silently"
