@@ -20,8 +20,9 @@ struct Cost {
   double mean = 0;     ///< bytes that a rank sends on average, divided by n
   double fifos = 0;    ///< number of peers that a rank sends to on average, on any channel
   double reduced = 0;  ///< bytes that the busiest rank reduces, divided by n
-  double merged = 0;   ///< bytes that it receives but only reads, in a fan, divided by n
-  double copied = 0;   ///< bytes that it also copies within its memory, divided by n
+  double merged =
+      0; ///< bytes that the busiest rank receives but only reads, in a fan, divided by n
+  double copied = 0;   ///< bytes that the busiest rank also copies within its memory, divided by n
   double messages = 0; ///< messages that the busiest rank sends or that it receives in a window
   double window = 1;   ///< bytes of vector that one window covers, in full messages
   double fill = 0; ///< bytes that fill and drain a pipeline of chunks, divided by those of a window

@@ -61,7 +61,8 @@ inline constexpr std::size_t kMinSharedBytes = 4096;
 ///   on until the transport is destroyed. An endpoint belongs to one channel, so that no two
 ///   threads ever call it at once; the calling thread may change between calls.
 /// - *Blocking.* No call blocks or allocates. A call that cannot go on returns that and is made
-///   again. Only progress() and, if a transport's page says so, other calls enter the kernel.
+///   again. Only progress() and, if the comment of a transport's class says so, other calls enter
+///   the kernel.
 /// - *Failure.* No call throws. A transport that finds the peer dead, or its message malformed,
 ///   sets the communicator's error (Membership::comm_error), which ends every wait. From then on
 ///   the calls of all its endpoints may find nothing, send nothing and return kFailed, but must
@@ -116,12 +117,12 @@ class Endpoint {
 
   // --- 3. Receiving without a copy: the message arrives in the receive buffer ---
 
-  /// Offers a destination for the payload of the next message, if its fingerprint is `expected` and
+  /// Posts a destination for the payload of the next message, if its fingerprint is `expected` and
   /// its size `destination.size()`; called where traits().recv_buffers_ahead is 0. The transport
   /// may then receive the payload there directly; try_peek() shows that by returning `data ==
   /// destination.data()`. Valid until the next release(); the transport writes to the destination
   /// only after it has compared the fingerprint. May be called repeatedly.
-  virtual void offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept {
+  virtual void post_recv(std::span<std::byte> destination, const Fingerprint& expected) noexcept {
     static_cast<void>(destination), static_cast<void>(expected);
   }
   /// Exposes a destination for the payload of message `number` in advance, to which the peer may

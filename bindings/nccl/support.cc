@@ -88,7 +88,7 @@ const char* last_error(ncclComm_t comm) {
 
 } // namespace
 
-ncclResult_t detail::keep(ncclResult_t code, std::string_view sentence) noexcept {
+ncclResult_t detail::record_error(ncclResult_t code, std::string_view sentence) noexcept {
   try {
     own_error() = sentence;
     share(sentence);
@@ -98,7 +98,7 @@ ncclResult_t detail::keep(ncclResult_t code, std::string_view sentence) noexcept
   return code;
 }
 
-ncclResult_t detail::keep_in_group(ncclResult_t code, std::string_view sentence) noexcept {
+ncclResult_t detail::record_in_group(ncclResult_t code, std::string_view sentence) noexcept {
   if (Group& open = group(); open.depth > 0) {
     fail_group();
     if (!open.failed) {
@@ -111,7 +111,7 @@ ncclResult_t detail::keep_in_group(ncclResult_t code, std::string_view sentence)
     }
     open.failed = true;
   }
-  return keep(code, sentence);
+  return record_error(code, sentence);
 }
 
 ncclResult_t report(whorlResult_t result) noexcept {

@@ -33,20 +33,20 @@ inline whorlComm_t* inner(ncclComm_t* comm) noexcept {
 }
 
 namespace detail {
-ncclResult_t keep(ncclResult_t code, std::string_view sentence) noexcept;
-ncclResult_t keep_in_group(ncclResult_t code, std::string_view sentence) noexcept;
+ncclResult_t record_error(ncclResult_t code, std::string_view sentence) noexcept;
+ncclResult_t record_in_group(ncclResult_t code, std::string_view sentence) noexcept;
 
 inline void append(std::string& text, std::string_view part) { text += part; }
 inline void append(std::string& text, int number) { text += std::to_string(number); }
 template <class... Parts>
-ncclResult_t join(ncclResult_t (*keep)(ncclResult_t, std::string_view) noexcept, ncclResult_t code,
-                  const Parts&... parts) noexcept {
+ncclResult_t join(ncclResult_t (*record)(ncclResult_t, std::string_view) noexcept,
+                  ncclResult_t code, const Parts&... parts) noexcept {
   try {
     std::string sentence;
     (append(sentence, parts), ...);
-    return keep(code, sentence);
+    return record(code, sentence);
   } catch (...) {
-    return keep(code, "out of memory");
+    return record(code, "out of memory");
   }
 }
 } // namespace detail
@@ -55,13 +55,13 @@ ncclResult_t join(ncclResult_t (*keep)(ncclResult_t, std::string_view) noexcept,
 /// numbers, make one sentence; without memory for it, a shorter sentence is stored.
 template <class... Parts>
 ncclResult_t fail(ncclResult_t code, const Parts&... parts) noexcept {
-  return detail::join(detail::keep, code, parts...);
+  return detail::join(detail::record_error, code, parts...);
 }
 /// Stores the error of a call that may be part of a group and returns `code`; the group will then
 /// report the error and issue no calls.
 template <class... Parts>
 ncclResult_t fail_in_group(ncclResult_t code, const Parts&... parts) noexcept {
-  return detail::join(detail::keep_in_group, code, parts...);
+  return detail::join(detail::record_in_group, code, parts...);
 }
 /// Runs `body`, and turns an exception into the error "out of memory".
 template <class Body>

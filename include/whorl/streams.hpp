@@ -22,64 +22,66 @@ inline bool is_done(whorlResult_t result) {
   return result != whorlInProgress;
 }
 
+/// Deleter of a handle of the C API; an error of `destroy` is lost.
+template <auto destroy>
+struct Destroy {
+  template <class H>
+  void operator()(H* handle) const noexcept {
+    (void)destroy(handle);
+  }
+};
+
 } // namespace detail
 
 /// A mark of a place in a stream, which threads and streams wait for. Converts to the handle of the
 /// C API.
 class Event {
  public:
-  Event() { detail::check(whorlEventCreate(&event_)); }
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  Event& operator=(Event&& other) noexcept {
-    std::swap(event_, other.event_);
-    return *this;
-  }
-  ~Event() {
-    if (event_ != nullptr) (void)whorlEventDestroy(event_);
+  Event() {
+    whorlEvent_t event = nullptr;
+    detail::check(whorlEventCreate(&event));
+    event_.reset(event);
   }
 
   /// Makes the event stand for what is queued in `stream` now (whorlEventRecord()).
-  void record(whorlStream_t stream) const { detail::check(whorlEventRecord(event_, stream)); }
+  void record(whorlStream_t stream) const { detail::check(whorlEventRecord(get(), stream)); }
   /// Returns whether what the event stands for is complete; throws its first error.
-  [[nodiscard]] bool done() const { return detail::is_done(whorlEventQuery(event_)); }
+  [[nodiscard]] bool done() const { return detail::is_done(whorlEventQuery(get())); }
   /// Waits until what the event stands for is complete; throws its first error.
-  void wait() const { detail::check(whorlEventWait(event_, -1)); }
+  void wait() const { detail::check(whorlEventWait(get(), -1)); }
   /// Waits for at most `timeout`, and returns whether what the event stands for is complete; throws
   /// its first error. Takes longer if the thread itself carries out an operation
   /// (whorlEventWait()).
   [[nodiscard]] bool wait_for(std::chrono::milliseconds timeout) const {
     const auto ms = timeout.count() > 0 ? static_cast<std::int64_t>(timeout.count()) : 0;
-    return detail::is_done(whorlEventWait(event_, ms));
+    return detail::is_done(whorlEventWait(get(), ms));
   }
-  [[nodiscard]] whorlEvent_t get() const noexcept { return event_; }
+  [[nodiscard]] whorlEvent_t get() const noexcept { return event_.get(); }
   // NOLINTNEXTLINE(google-explicit-constructor): an Event is passed where a handle is.
-  operator whorlEvent_t() const noexcept { return event_; }
+  operator whorlEvent_t() const noexcept { return get(); }
 
  private:
-  whorlEvent_t event_ = nullptr;
+  std::unique_ptr<whorlEvent, detail::Destroy<whorlEventDestroy>> event_;
 };
 
-/// An in-order queue of asynchronous operations. Converts to the handle of the C API.
+/// An in-order queue of asynchronous operations. Converts to the handle of the C API. The
+/// destructor, and the assignment of another stream, wait for the stream's operations, whose errors
+/// are lost, so synchronize() first. Neither is for a callback, where whorlStreamDestroy() is
+/// refused: the stream would stay.
 class Stream {
  public:
-  Stream() { detail::check(whorlStreamCreate(&stream_)); }
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-  Stream& operator=(Stream&& other) noexcept {
-    std::swap(stream_, other.stream_);
-    return *this;
-  }
-  /// Waits for the stream's operations; their errors are lost, so synchronize() first. Not in a
-  /// callback, where whorlStreamDestroy() is refused: the stream would stay.
-  ~Stream() {
-    if (stream_ != nullptr) (void)whorlStreamDestroy(stream_);
+  Stream() {
+    whorlStream_t stream = nullptr;
+    detail::check(whorlStreamCreate(&stream));
+    stream_.reset(stream);
   }
 
   /// Waits until everything issued is complete; throws the first error among it.
-  void synchronize() const { detail::check(whorlStreamSynchronize(stream_)); }
+  void synchronize() const { detail::check(whorlStreamSynchronize(get())); }
   /// Whether everything issued is complete; throws the first error among it.
-  [[nodiscard]] bool done() const { return detail::is_done(whorlStreamQuery(stream_)); }
+  [[nodiscard]] bool done() const { return detail::is_done(whorlStreamQuery(get())); }
   /// Makes what is queued from now on begin after `event` (whorlStreamWaitEvent()).
-  void wait(const Event& event) const { detail::check(whorlStreamWaitEvent(stream_, event.get())); }
+  void wait(const Event& event) const { detail::check(whorlStreamWaitEvent(get(), event.get())); }
   /// Queues a callback, with the rules of whorlStreamAddCallback(). The callback gets the first
   /// error of what was queued before it, as a whorlResult_t.
   void add_callback(std::function<void(whorlResult_t)> callback) const {
@@ -92,15 +94,15 @@ class Stream {
       const std::unique_ptr<Function> owned(static_cast<Function*>(function));
       (*owned)(status);
     };
-    detail::check(whorlStreamAddCallback(stream_, call, data.get()));
+    detail::check(whorlStreamAddCallback(get(), call, data.get()));
     (void)data.release(); // the callback's
   }
-  [[nodiscard]] whorlStream_t get() const noexcept { return stream_; }
+  [[nodiscard]] whorlStream_t get() const noexcept { return stream_.get(); }
   // NOLINTNEXTLINE(google-explicit-constructor): a Stream is passed where a handle is.
-  operator whorlStream_t() const noexcept { return stream_; }
+  operator whorlStream_t() const noexcept { return get(); }
 
  private:
-  whorlStream_t stream_ = nullptr;
+  std::unique_ptr<whorlStream, detail::Destroy<whorlStreamDestroy>> stream_;
 };
 
 } // namespace api

@@ -21,13 +21,14 @@
 ///
 /// **Bits.** Sums of floating-point numbers depend on the order of the operands, and that on the
 /// call (collective, count, datatype, operator, root), the version of whorl, the number of ranks,
-/// which of them are on one host and of one process, the transports between them, ranks for each
-/// online processor where these are more than one, the fields maxCTAs, minCTAs and memoryBudget of
-/// ::whorlConfig_t, and the variables WHORL_ALGO, WHORL_DIMS, WHORL_CHANNELS, WHORL_MAX_CHANNELS,
-/// WHORL_SLOTS, WHORL_SLOT_BYTES, WHORL_MEMORY_BUDGET, WHORL_TRANSPORTS and WHORL_HOST_ID; with
-/// device memory on devices and WHORL_DEVICE_ALGO, WHORL_DEVICE_IPC and WHORL_PIECE_BYTES, too.
-/// Where these are the same, so are the bits, in every run and under any load; not with
-/// WHORL_PROBE=1, which chooses algorithms by measured times.
+/// which of them are on one host and of one process, the transports between them, the number of
+/// ranks for each online processor if that is above 1, the size of rank 0's memory if no rank sets
+/// slots or their size, the fields maxCTAs, minCTAs and memoryBudget of ::whorlConfig_t, and the
+/// variables WHORL_ALGO, WHORL_DIMS, WHORL_CHANNELS, WHORL_MAX_CHANNELS, WHORL_SLOTS,
+/// WHORL_SLOT_BYTES, WHORL_MEMORY_BUDGET, WHORL_TRANSPORTS and WHORL_HOST_ID; with device memory on
+/// devices and WHORL_DEVICE_ALGO, WHORL_DEVICE_IPC and WHORL_SEGMENT_BYTES, too. Where these are
+/// the same, so are the bits, in every run and under any load; not with WHORL_PROBE=1, which
+/// chooses algorithms by measured times.
 ///
 /// **Counts** are in elements, never bytes. A count of 0 is legal everywhere and then buffers may
 /// be NULL. **Buffers** belong to the operation until it is complete: until the call returns when
@@ -391,6 +392,12 @@ WHORL_API whorlResult_t whorlMemAllocDevice(void** ptr, size_t size);
 /// Frees memory of whorlMemAlloc() or whorlMemAllocDevice(). NULL is allowed. All operations on it
 /// must be complete.
 WHORL_API whorlResult_t whorlMemFree(void* ptr);
+/// Tells whether buffers may be memory of a CUDA device: this build has support for it and the
+/// machine a driver that can be used. If not, `*supported` is 0 and whorlGetLastError(NULL) says
+/// what the machine has, what fails (no library, another version than the kernel module's, no
+/// permission, a CUDA too old) and what to do; that is no error. Whether there is a device is not
+/// looked at. Beyond NCCL. Any thread.
+WHORL_API whorlResult_t whorlDeviceSupport(int* supported);
 /// Writes the kind of memory at `pointer` to `*kind` and, if `device` is not NULL, the number of
 /// the CUDA device that it belongs to, or -1, to `*device` (beyond NCCL). The driver is asked if
 /// the program has loaded it, also where this build has no support for devices; without a driver
@@ -413,13 +420,6 @@ WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle
 
 /// @name Host streams (beyond NCCL)
 /// @{
-
-/// Tells whether buffers may be memory of a CUDA device: this build has support for it and the
-/// machine a driver that can be used. If not, `*supported` is 0 and whorlGetLastError(NULL) says
-/// what the machine has, what fails (no library, another version than the kernel module's, no
-/// permission, a CUDA too old) and what to do; that is no error. Whether there is a device is not
-/// looked at. Any thread.
-WHORL_API whorlResult_t whorlDeviceSupport(int* supported);
 
 /// Makes a stream. Operations on it run in the order of issue, on the progress thread of their
 /// communicator or, if it has not begun them, on the thread that waits for them. Functions of
@@ -452,7 +452,9 @@ WHORL_API whorlResult_t whorlStreamDestroy(whorlStream_t stream);
 /// such operations or with communicators to be created, creations other than with `blocking = 0`,
 /// whorlCommSplit(), whorlCommFinalize(), whorlCommDestroy(), whorlCommAbort(),
 /// whorlStreamSynchronize(), whorlStreamDestroy(), and whorlEventWait() with a `timeout_ms` other
-/// than 0. Waits by other means (a mutex, a join) are not seen, and may never end.
+/// than 0. Waits by other means (a mutex, a join) are not seen, and may never end. An operation on
+/// memory of devices may wait, here as elsewhere, until the other ranks have issued it, for
+/// instance where they map each other's memory for the first time.
 ///
 /// An exception must not leave the callback; where one does, the stream has the error
 /// ::whorlInternalError. A group that the callback opens and does not end is dropped.

@@ -1,5 +1,5 @@
 // Checks whether results on a device are bit for bit as required, whatever the number of ranks, the
-// path and the pieces.
+// path and the segments.
 #include <sys/mman.h>
 #include <unistd.h>
 

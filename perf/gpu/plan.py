@@ -155,7 +155,7 @@ class Plan:
             # twoshot adds in the order of the ranks.
             ("schedules", {"WHORL_DEVICE_ALGO": "schedule", "WHORL_ALGO": "twoshot"}),
             ("processes", {}), ("host", {"WHORL_DEVICE_IPC": "0"}),
-            ("host, pieces of 64 KiB", {"WHORL_DEVICE_IPC": "0", "WHORL_PIECE_BYTES": "65536"})]
+            ("host, segments of 64 KiB", {"WHORL_DEVICE_IPC": "0", "WHORL_SEGMENT_BYTES": "65536"})]
         steps = []
         for path, environment in paths:
             for ranks in (2, 3) if self.smoke else (2, 3, 4, 8):

@@ -8,10 +8,11 @@
 
 namespace whorl {
 
-/// Description of an operation, carried by each of its messages. The receiver compares it with its
-/// own before it touches user memory; because neighbours in a schedule form a connected graph,
-/// equality of neighbours means that all ranks agree, without an extra message. No field is hashed
-/// but the plan, so the rank that finds a mismatch can describe it in full.
+/// Description of an operation, carried by each of its messages. Each receiver compares the
+/// message's fingerprint with that of its own operation before it touches user memory, so that
+/// agreement costs no extra message; a rank that only sends learns of a mismatch later. Plan,
+/// communicator and sizes of blocks are hashed; the other fields are exact, so that the rank that
+/// finds a mismatch can describe it.
 struct Fingerprint {
   std::uint32_t sequence = 0;   ///< number of the operation in the communicator; for send and recv,
                                 ///< number of the transfer between the two ranks

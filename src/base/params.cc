@@ -16,8 +16,10 @@ constexpr std::array kParams{
     ParamInfo{Param::kChannels, "WHORL_CHANNELS", "1",
               "Channels of a ring schedule, 1 to WHORL_MAX_CHANNELS. More overlap more messages; "
               "each costs slots of memory for every pair of ranks."},
-    ParamInfo{Param::kMaxChannels, "WHORL_MAX_CHANNELS", "2",
-              "Channels that every pair of ranks is connected by, 2 to 16; over TCP, sockets."},
+    ParamInfo{
+        Param::kMaxChannels, "WHORL_MAX_CHANNELS", "2",
+        "Channels of every pair of ranks for collectives, 2 to 16. One more carries sends and "
+        "receives. Over TCP each is a socket."},
     ParamInfo{
         Param::kSlots, "WHORL_SLOTS", "",
         "Slots of each FIFO, 2 to 64; the smallest number that any rank asks for. More: "
@@ -26,7 +28,8 @@ constexpr std::array kParams{
         "take more than a quarter of its memory."},
     ParamInfo{
         Param::kSlotBytes, "WHORL_SLOT_BYTES", "",
-        "Payload of one slot, 256 to 16777216 bytes, rounded up to 64. The largest message. "
+        "Payload of a slot, 256 to 16777216 bytes, rounded up to 64; no message is larger. The "
+        "smallest that any rank asks for. "
         "Empty: 65536, and 524288 where ranks are connected by TCP; smaller where the FIFOs of a "
         "host would take more than a quarter of its memory."},
     ParamInfo{
@@ -41,7 +44,8 @@ constexpr std::array kParams{
               "WHORL_STREAM_BYTES"},
     ParamInfo{Param::kTimeoutMs, "WHORL_TIMEOUT_MS", "30000",
               "An operation or a connection set-up fails after this many milliseconds without "
-              "progress."},
+              "progress, 1 to 2147483648. In programs for NCCL 1800000 if unset; under PyTorch the "
+              "timeout of the group."},
     ParamInfo{Param::kSpins, "WHORL_SPINS", "",
               "Attempts before a wait yields the core, 0 to 1000000000. More pays only where every "
               "rank has a core to itself. Empty: 20; where a host has more ranks than cores 8, and "
@@ -66,10 +70,12 @@ constexpr std::array kParams{
     ParamInfo{Param::kHeapBytes, "WHORL_HEAP_BYTES", "",
               "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes. "
               "Empty: the size of the memory."},
-    ParamInfo{Param::kPieceBytes, "WHORL_PIECE_BYTES", "2097152",
-              "Operations on device memory that the host carries out are cut into pieces of about "
-              "this many bytes, so that copies and the operation overlap; ranks may differ. 0: "
-              "they are not cut."},
+    ParamInfo{
+        Param::kSegmentBytes, "WHORL_SEGMENT_BYTES", "2097152",
+        "Operations on device memory that the host carries out are cut into segments of about "
+        "this many bytes, so that copies and the operation overlap; ranks may differ. 0: "
+        "they are not cut.",
+        "WHORL_PIECE_BYTES"},
     ParamInfo{Param::kZeroCopy, "WHORL_ZERO_COPY", "1",
               "0: always copy through slots, even where a peer could read the source."},
     ParamInfo{Param::kDeviceIpc, "WHORL_DEVICE_IPC", "1",

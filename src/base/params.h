@@ -28,7 +28,7 @@ enum class Param : std::uint8_t {
   kTcpCongestion,    // WHORL_TCP_CONGESTION
   kTcpBufferBytes,   // WHORL_TCP_BUFFER_BYTES
   kHeapBytes,        // WHORL_HEAP_BYTES
-  kPieceBytes,       // WHORL_PIECE_BYTES
+  kSegmentBytes,     // WHORL_SEGMENT_BYTES
   kZeroCopy,         // WHORL_ZERO_COPY
   kDeviceIpc,        // WHORL_DEVICE_IPC
   kDeviceAlgo,       // WHORL_DEVICE_ALGO

@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -148,6 +149,11 @@ int System::futex_wake(std::atomic<std::uint32_t>* word) noexcept {
 int System::pidfd_open(int pid) noexcept { return checked(::syscall(SYS_pidfd_open, pid, 0)); }
 
 std::uint32_t System::user_id() noexcept { return ::geteuid(); }
+
+std::size_t System::open_files() noexcept {
+  rlimit files{};
+  return ::getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : 1024;
+}
 
 int System::close(int fd) noexcept { return checked(::close(fd)); }
 

@@ -52,7 +52,8 @@ class System {
                          std::uint64_t timeout_ns) noexcept;
   virtual int futex_wake(std::atomic<std::uint32_t>* word) noexcept; ///< wakes all waiters
   virtual int pidfd_open(int pid) noexcept;
-  virtual std::uint32_t user_id() noexcept; ///< returns the effective user
+  virtual std::uint32_t user_id() noexcept;  ///< returns the effective user
+  virtual std::size_t open_files() noexcept; ///< returns the limit on open files
 
   // Files and sockets.
   virtual int close(int fd) noexcept;

@@ -13,9 +13,9 @@ namespace whorl {
 namespace {
 
 /// Meeting of the threads of one process: a table of contributions for each round.
-class Room {
+class InProcessRendezvous {
  public:
-  Room(int nranks, std::uint64_t timeout_ns)
+  InProcessRendezvous(int nranks, std::uint64_t timeout_ns)
       : nranks_(static_cast<std::size_t>(nranks)), timeout_ns_(timeout_ns) {}
 
   Status allgather(std::size_t rank, std::size_t round, std::span<const std::byte> mine,
@@ -66,16 +66,16 @@ class Room {
   std::deque<Round> rounds_; ///< stay where they are while more are added
 };
 
-class RoomOob final : public Oob {
+class InProcessOob final : public Oob {
  public:
-  RoomOob(std::shared_ptr<Room> room, int rank)
-      : room_(std::move(room)), rank_(static_cast<std::size_t>(rank)) {}
+  InProcessOob(std::shared_ptr<InProcessRendezvous> rendezvous, int rank)
+      : rendezvous_(std::move(rendezvous)), rank_(static_cast<std::size_t>(rank)) {}
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    return room_->allgather(rank_, round_++, mine, all);
+    return rendezvous_->allgather(rank_, round_++, mine, all);
   }
 
  private:
-  std::shared_ptr<Room> room_;
+  std::shared_ptr<InProcessRendezvous> rendezvous_;
   std::size_t rank_;
   std::size_t round_ = 0;
 };
@@ -85,10 +85,10 @@ class RoomOob final : public Oob {
 Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout_ns) {
   const auto identity = make_identity();
   if (!identity.ok()) return identity.status();
-  const auto room = std::make_shared<Room>(nranks, 2 * timeout_ns);
+  const auto rendezvous = std::make_shared<InProcessRendezvous>(nranks, 2 * timeout_ns);
   std::vector<Gathering> meetings;
   for (int rank = 0; rank < nranks; ++rank) {
-    meetings.push_back({.oob = std::make_unique<RoomOob>(room, rank),
+    meetings.push_back({.oob = std::make_unique<InProcessOob>(rendezvous, rank),
                         .identity = *identity,
                         .rank = rank,
                         .nranks = nranks});

@@ -161,7 +161,7 @@ Status check(const Decisions& decisions, const Membership& members) {
       shape_of(decisions, members).ok()) {
     return {};
   }
-  return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
+  return Status::error(Code::kInternalError, "rank 0 sent malformed decisions");
 }
 
 Result<Shape> shape_of(const Decisions& decisions, const Membership& members) {

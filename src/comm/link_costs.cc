@@ -138,7 +138,7 @@ Status choose_by_measuring(Setup& setup, Oob& oob) {
   const auto choices = exchange(oob, members.nranks, fifth);
   if (!choices.ok()) return choices.status();
   if (!choices->front().selector.valid()) {
-    return Status::error(Code::kInternalError, "rank 0 sent a malformed choice of algorithms");
+    return Status::error(Code::kInternalError, "rank 0 sent a malformed table of algorithms");
   }
   setup.selector = choices->front().selector;
   setup.links = choices->front().links;

@@ -80,7 +80,7 @@ Result<Options> Options::from_environment() {
     WHORL_TRY(number(Param::kHeapBytes, 0, std::int64_t{1} << 62, heap_bytes));
   }
   std::int64_t segment_bytes = 0;
-  WHORL_TRY(number(Param::kPieceBytes, 0, std::int64_t{1} << 40, segment_bytes));
+  WHORL_TRY(number(Param::kSegmentBytes, 0, std::int64_t{1} << 40, segment_bytes));
   for (const Param param : {Param::kInsecure, Param::kZeroCopy, Param::kDeviceIpc}) {
     if (const auto value = param_bool(param); !value.ok()) return value.status();
   }

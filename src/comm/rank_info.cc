@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/hash.h"
 #include "base/params.h"
 #include "device/staged/stream.h"
 #include "topology/host.h"
@@ -15,11 +16,9 @@ namespace {
 constexpr int kDefaultSlots = 16;
 
 std::uint64_t hash_of(const std::vector<std::string>& names) {
-  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
-  for (const std::string& name : names) {
-    for (const char c : name + ",") hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash;
+  Hash hash;
+  for (const std::string& name : names) hash.mix(name + ",");
+  return hash.value();
 }
 
 } // namespace

@@ -84,6 +84,14 @@ Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) 
   return {};
 }
 
+/// Returns the index of the first transport by which `self` reaches `peer`, or −1.
+int first_reaching(const Setup& setup, const PeerInfo& self, const PeerInfo& peer) {
+  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+    if (setup.transports[i]->reach(self, peer, i).reachable) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 /// Chooses for every peer the first transport that reaches it.
 Status choose_transports(Setup& setup) {
   const Membership& members = *setup.membership;
@@ -92,10 +100,7 @@ Status choose_transports(Setup& setup) {
   for (int peer = 0; peer < members.nranks; ++peer) {
     if (peer == members.rank) continue;
     int& chosen = setup.transport_of[static_cast<std::size_t>(peer)];
-    for (std::size_t i = 0; i < setup.transports.size() && chosen < 0; ++i) {
-      const PeerInfo& info = members.peers[static_cast<std::size_t>(peer)];
-      if (setup.transports[i]->reach(self, info, i).reachable) chosen = static_cast<int>(i);
-    }
+    chosen = first_reaching(setup, self, members.info(peer));
     if (chosen < 0) {
       return Status::error(
           Code::kInvalidUsage,
@@ -138,11 +143,8 @@ std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) 
     auto& count = counts.emplace_back();
     for (const PeerInfo& peer : members.peers) {
       if (peer.rank == self.rank) continue;
-      for (std::size_t i = 0; i < setup.transports.size(); ++i) {
-        if (!setup.transports[i]->reach(self, peer, i).reachable) continue;
-        ++count[i];
-        break;
-      }
+      const int transport = first_reaching(setup, self, peer);
+      if (transport >= 0) ++count[static_cast<std::size_t>(transport)];
     }
   }
   return [&setup, counts = std::move(counts)](int slots, std::size_t slot_bytes) {

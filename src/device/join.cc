@@ -61,7 +61,7 @@ void prepare_device(int ranks) {
     return;
   }
   Status status = gpu::Kernels::of(context).status();
-  const auto segment_bytes = param_int(Param::kPieceBytes, 0, std::int64_t{1} << 40);
+  const auto segment_bytes = param_int(Param::kSegmentBytes, 0, std::int64_t{1} << 40);
   if (status.ok()) status = segment_bytes.status();
   if (status.ok()) {
     status = StagingMemory::reserve(

@@ -14,8 +14,8 @@ Engine::Engine(Config config)
       received_(static_cast<std::size_t>(config_.membership->nranks)) {
   endpoints_.table = &config_.endpoints;
   for (CachedCall& cached : cached_calls_) cached.execution.trace_to(config_.trace, 0);
-  uneven_scatter_.execution.trace_to(config_.trace, 0);
-  uneven_gather_.execution.trace_to(config_.trace, 0);
+  reduce_scatterv_call_.execution.trace_to(config_.trace, 0);
+  all_gatherv_call_.execution.trace_to(config_.trace, 0);
 }
 
 Status Engine::start(std::span<const Request> batch) {
@@ -122,8 +122,8 @@ Status Engine::start_collective(const Request& request) {
   exchanging_ = false;
   CachedCall& cached = request.table == nullptr
                            ? cached_calls_[static_cast<std::size_t>(request.collective)]
-                       : request.collective == Collective::kAllGather ? uneven_gather_
-                                                                      : uneven_scatter_;
+                       : request.collective == Collective::kAllGather ? all_gatherv_call_
+                                                                      : reduce_scatterv_call_;
   if (!cached.fits(request)) WHORL_TRY(prepare(cached, request));
   current_ = &cached;
   WHORL_TRY(reserve(cached.scratch_bytes, request));

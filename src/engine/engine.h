@@ -146,7 +146,7 @@ class Engine {
   CollectiveEndpoints endpoints_;
   PlanCache plans_;
   std::array<CachedCall, kNumCollectives> cached_calls_;
-  CachedCall uneven_scatter_, uneven_gather_; ///< calls with a table; never valid
+  CachedCall reduce_scatterv_call_, all_gatherv_call_; ///< calls with a table; never valid
   Workspace scratch_;
   std::atomic<std::size_t> workspace_bytes_{0}; // orders no other data
   std::atomic<std::size_t> plan_bytes_{0};      // of executions and transfers; orders no other data
@@ -154,9 +154,9 @@ class Engine {
   std::span<const Request> batch_;
   std::size_t next_ = 0; ///< index in batch_ from which the next collective is looked for
   bool collective_active_ = false;
-  bool exchanging_ = false;            ///< whether exchange_ does the active collective
-  std::unique_ptr<Exchange> exchange_; ///< exchange; null until the first one
-  CachedCall* current_ = nullptr;      ///< collective under way, or the last one
+  bool exchanging_ = false;             ///< whether exchange_ does the active collective
+  std::unique_ptr<VExchange> exchange_; ///< exchange; null until the first one
+  CachedCall* current_ = nullptr;       ///< collective under way, or the last one
   Fingerprint fingerprint_;
   std::uint32_t sequence_ = 0;
   TraceRecord traced_; ///< record of the collective under way

@@ -18,7 +18,7 @@ class Stream;
 struct Membership;
 struct Request;
 
-/// Place in a stream: operation `number` and all before it.
+/// Point in a stream: the end of operation `number` and of all operations before it.
 struct StreamPoint {
   std::shared_ptr<Stream> stream; ///< null: before anything
   std::uint64_t number = 0;
@@ -28,15 +28,16 @@ struct StreamPoint {
 class StreamHelper {
  public:
   virtual ~StreamHelper() = default;
-  /// Carries out the first operation if nobody has begun one, its streams are as far, and it stands
-  /// before an operation of `stream` up to operation `number` or is one (null: of any stream).
-  /// Returns whether it has.
+  /// Carries out the first operation of the queue if none has been begun, all streams of that
+  /// operation have reached it, and the queue has an operation of `stream` (null: of any stream)
+  /// numbered at most `number`, which may be the first one itself. Returns whether the first
+  /// operation was carried out.
   virtual bool help(const Stream* stream, std::uint64_t number) = 0;
 };
 
-/// An in-order queue of steps: operations, callbacks, and waits for events. Each takes a number
-/// when it is issued and may start when all that was queued before it is complete. This one is of
-/// host memory, DeviceStream is the other; HostStream adds the callbacks.
+/// An in-order queue of steps: operations, callbacks, and waits for events. Each step takes a
+/// number when the step is issued and may start when all steps before it are complete. This class
+/// is a stream of host memory; DeviceStream is one of a device, HostStream adds callbacks.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -89,8 +90,8 @@ class Stream {
   virtual Status fault() const { return {}; }
   /// Returns how long a thread sleeps between checks of may_start(); completions wake the thread.
   virtual std::uint64_t block_ns() const noexcept { return 10'000'000; }
-  /// Marks a step complete, with `status`: from then on it is as soon as all before it are. Called
-  /// in any order, once for each step.
+  /// Records that step `number` has finished, with `status`; the step counts as complete once all
+  /// earlier steps have finished, too. Called in any order, once for each step.
   void complete(std::uint64_t number, const Status& status);
   /// Queues a step that is complete when `awaited` is, with the error of what was queued before
   /// that place. `self` is this stream, which is one of the host.
@@ -113,20 +114,21 @@ class Stream {
   /// nobody has begun. Returns their error(), or kInProgress after `timeout_ns`, which is looked at
   /// between operations.
   Status synchronize(std::uint64_t number, std::uint64_t timeout_ns = UINT64_MAX);
-  /// Waits in that way for all that has been issued.
+  /// Waits until all that has been issued is complete, as above.
   Status synchronize() { return synchronize(issued()); }
   /// Returns the event that is notified at each completion.
   Event& event() noexcept { return event_; }
 
  protected:
-  /// Lets what was queued behind operation `number` go on: it and all before it are complete.
+  /// Lets what was queued behind operation `number` go on: that operation and all before it are
+  /// complete.
   /// Called in the order of numbers, by one thread at a time.
   virtual void release(std::uint64_t number) noexcept;
 
  private:
-  /// Step that waits for another stream, or one of another stream that waits for this one.
+  /// Dependency between a step of this stream and a step of another stream.
   struct Step {
-    StreamPoint other; ///< the place awaited; of a step of another stream: that step
+    StreamPoint other; ///< the point that is awaited, or the step that waits for this stream
     Status status;     ///< status; set when the step is complete
   };
   /// Steps by number. Nodes go from one of the maps below to another, so that completing a step

@@ -118,8 +118,8 @@ Status Engine::start_exchange(const Request& request) {
   const auto schedules = transfer_schedules();
   if (!schedules.ok()) return schedules.status();
   if (exchange_ == nullptr) {
-    exchange_ = std::make_unique<Exchange>(*config_.membership, config_.endpoints.front(),
-                                           config_.trace, plan_bytes_);
+    exchange_ = std::make_unique<VExchange>(*config_.membership, config_.endpoints.front(),
+                                            config_.trace, plan_bytes_);
   }
   fingerprint_ = fingerprint_of(request, ++sequence_, 0);
   fingerprint_.collective |= Fingerprint::kUneven;

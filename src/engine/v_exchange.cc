@@ -4,8 +4,8 @@
 
 namespace whorl {
 
-Exchange::Exchange(const Membership& membership, const std::vector<Endpoint*>& endpoints,
-                   Trace* trace, std::atomic<std::size_t>& counted_bytes)
+VExchange::VExchange(const Membership& membership, const std::vector<Endpoint*>& endpoints,
+                     Trace* trace, std::atomic<std::size_t>& counted_bytes)
     : membership_(membership), counted_bytes_(counted_bytes) {
   for (int peer = 0; peer < membership.nranks; ++peer) {
     Endpoint* const endpoint = endpoints[static_cast<std::size_t>(peer)];
@@ -15,8 +15,8 @@ Exchange::Exchange(const Membership& membership, const std::vector<Endpoint*>& e
   }
 }
 
-Status Exchange::start(const Request& request, const TransferSchedules& schedules,
-                       const Fingerprint& fingerprint) {
+Status VExchange::start(const Request& request, const TransferSchedules& schedules,
+                        const Fingerprint& fingerprint) {
   active_.clear();
   request_ = &request;
   schedules_ = schedules;
@@ -32,7 +32,7 @@ Status Exchange::start(const Request& request, const TransferSchedules& schedule
   return {};
 }
 
-Status Exchange::begin(Transfer& transfer, const Blocks::Block& block) {
+Status VExchange::begin(Transfer& transfer, const Blocks::Block& block) {
   if (!block.used) return {};
   WHORL_TRY(transfer.start(schedules_, request_->type, block.count, block.data,
                            membership_.slot_bytes, fingerprint_.counting(block.count)));
@@ -44,7 +44,7 @@ Status Exchange::begin(Transfer& transfer, const Blocks::Block& block) {
 /// Begins further transfers while there is room. Distance d means that rank r sends to r + d and
 /// receives from r − d, so no rank is the first peer of all. All ranks take the distances in the
 /// same order, so the transfers of the smallest incomplete distance are in progress at both ends.
-Status Exchange::open() {
+Status VExchange::open() {
   const Blocks& blocks = *request_->blocks;
   const int n = membership_.nranks;
   for (; distance_ < n && active_.size() + 2 <= kMaxAtOnce; ++distance_) {
@@ -56,7 +56,7 @@ Status Exchange::open() {
   return {};
 }
 
-Progress Exchange::advance() {
+Progress VExchange::advance() {
   return active_.advance([this](Transfer&) {
     error_ = open();
     return error_.ok();

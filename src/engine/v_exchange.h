@@ -19,12 +19,12 @@ namespace whorl {
 /// elements is sent, too, as an empty message, so that two ranks that disagree on a count always
 /// notice. Uses the endpoints of a collective channel, so that these collectives stay in order with
 /// the others and never receive the messages of whorlSend(). Owned by one thread at a time.
-class Exchange {
+class VExchange {
  public:
   /// Makes an exchange over `endpoints`, a row of Engine::Config::endpoints. The memory that
   /// operations take is added to `counted_bytes`, modulo 2^64. All arguments outlive the exchange.
-  Exchange(const Membership& membership, const std::vector<Endpoint*>& endpoints, Trace* trace,
-           std::atomic<std::size_t>& counted_bytes);
+  VExchange(const Membership& membership, const std::vector<Endpoint*>& endpoints, Trace* trace,
+            std::atomic<std::size_t>& counted_bytes);
 
   /// Begins a request that has blocks; the request outlives the operation. Every message carries
   /// `fingerprint` with its own count.

@@ -184,19 +184,19 @@ bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
   if (step.receives() && !gather_messages(lane, step)) return false;
   if (step.writes_dst() && !may_overwrite(lane, step)) return false;
 
-  int straight = 0;
-  if (step.sends() && !find_targets(lane, step, straight)) return false;
-  move(lane, step, straight);
-  for (int i = 0; i < straight; ++i) {
+  int direct_sends = 0;
+  if (step.sends() && !find_targets(lane, step, direct_sends)) return false;
+  move(lane, step, direct_sends);
+  for (int i = 0; i < direct_sends; ++i) {
     lane.endpoints[static_cast<std::size_t>(step.tx + i)]->commit(lane.bytes, binding_.fingerprint);
   }
   for (int i = 0; i < step.fan_in(); ++i) {
     lane.endpoints[static_cast<std::size_t>(step.rx + i)]->release();
   }
   if (lane.exposed.open && step.receives()) expose_recv_buffers(lane, lane.window);
-  if (straight < step.fan_out()) {
+  if (direct_sends < step.fan_out()) {
     lane.phase = Phase::kSend;
-    lane.sent = static_cast<std::uint8_t>(straight);
+    lane.sent = static_cast<std::uint8_t>(direct_sends);
   }
   return true;
 }
@@ -212,7 +212,7 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
     const auto index = static_cast<std::size_t>(step.rx + i);
     Endpoint& peer = *lane.endpoints[index];
     if (whole && peer.traits().recv_buffers_ahead == 0) {
-      peer.offer({lane.dst.data, lane.bytes}, binding_.fingerprint);
+      peer.post_recv({lane.dst.data, lane.bytes}, binding_.fingerprint);
     }
     const Message message = peer.try_peek();
     if (!message) {
@@ -239,13 +239,14 @@ void Execution::enter_step(LaneRun& lane) noexcept {
 
 void Execution::enter_repetition(LaneRun& lane) noexcept {
   lane.sent = 0;
-  lane.covers = 1;
+  lane.steps_fused = 1;
   if (!lane.step_operands.empty()) {
     const StepOperands& operands = lane.step_operands[lane.step];
     lane.phase = operands.phase;
-    const bool forwards = operands.forwards && lane.published.empty() && trace_ == nullptr;
-    lane.covers = forwards ? 2 : 1;
-    const StepOperands& target = lane.step_operands[lane.step + lane.covers - 1];
+    const bool fuses_with_next =
+        operands.fuses_with_next && lane.published.empty() && trace_ == nullptr;
+    lane.steps_fused = fuses_with_next ? 2 : 1;
+    const StepOperands& target = lane.step_operands[lane.step + lane.steps_fused - 1];
     lane.src.assign(operands.src);
     lane.dst.assign(target.dst);
     lane.bytes = operands.bytes;
@@ -270,7 +271,7 @@ void Execution::finish_repetition(LaneRun& lane) noexcept {
     enter_repetition(lane);
     return;
   }
-  if ((lane.step += lane.covers) == steps.size()) {
+  if ((lane.step += lane.steps_fused) == steps.size()) {
     if (++lane.window == binding_.map.windows) {
       lane.finished = true;
       return;

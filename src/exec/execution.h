@@ -130,7 +130,7 @@ class Execution {
     std::size_t bytes;
     std::size_t src_offset, dst_offset; ///< offsets from the start of the buffers
     Phase phase;                        ///< phase that the step begins with
-    bool forwards;                      ///< result of forwards()
+    bool fuses_with_next;               ///< result of fuses_with_next()
   };
   /// End of the receive buffers that a lane has exposed to its peers.
   struct ExposedEnd {
@@ -151,8 +151,9 @@ class Execution {
     std::size_t bytes; ///< size of the current message
     std::uint32_t step;
     std::uint16_t repetition;
-    std::uint8_t sent;   ///< number of peers of the fan that have been sent to
-    std::uint8_t covers; ///< number of steps that the current repetition does, see forwards()
+    std::uint8_t sent; ///< number of peers of the fan that have been sent to
+    std::uint8_t
+        steps_fused; ///< number of steps that the current repetition does, see fuses_with_next()
     Phase phase;
     bool finished;
     // See send_ahead().
@@ -171,7 +172,7 @@ class Execution {
   void find_lanes(Endpoints& endpoints);
   void find_step_operands();
   void rebase_step_operands() noexcept;
-  bool forwards(const LaneRun& lane, std::size_t step) const noexcept;
+  bool fuses_with_next(const LaneRun& lane, std::size_t step) const noexcept;
   void enter_lanes() noexcept;
   bool run_step(LaneRun& lane) noexcept;
   bool combine(LaneRun& lane, const Step& step) noexcept;
@@ -182,14 +183,14 @@ class Execution {
   [[gnu::noinline]] bool send_ahead(LaneRun& lane) noexcept;
   static void find_ends(LaneRun& lane) noexcept;
   /// Part of a message that is contiguous in every operand and target.
-  struct Segment {
+  struct ContiguousPart {
     std::size_t offset = 0; ///< offset in the message
     std::size_t bytes = 0;
   };
-  bool find_targets(LaneRun& lane, const Step& step, int& straight) noexcept;
-  void move(const LaneRun& lane, const Step& step, int straight) noexcept;
-  void move_piece(const LaneRun& lane, const Step& step, const std::byte* own,
-                  std::span<const Target> targets, const Segment& segment) noexcept;
+  bool find_targets(LaneRun& lane, const Step& step, int& direct_sends) noexcept;
+  void move(const LaneRun& lane, const Step& step, int direct_sends) noexcept;
+  void move_part(const LaneRun& lane, const Step& step, const std::byte* own,
+                 std::span<const Target> targets, const ContiguousPart& part) noexcept;
   std::size_t list_operands(const LaneRun& lane, const Step& step, const std::byte* own,
                             const std::byte* dst, std::size_t offset, std::size_t& own_at) noexcept;
   /// Returns whether data read from `buffer` is scaled.
@@ -200,12 +201,12 @@ class Execution {
   bool may_bypass_caches(std::size_t bytes) const noexcept {
     return bytes >= kMinNontemporalBytes && binding_.kernels.nontemporal_copy != nullptr;
   }
-  Target find_place(Endpoint& peer, std::size_t bytes) const noexcept;
+  Target find_exposed_buffer(Endpoint& peer, std::size_t bytes) const noexcept;
   [[gnu::noinline]] DescriptorSend send_descriptor(LaneRun& lane, Endpoint& peer,
                                                    std::span<const std::byte> source) noexcept;
   Target find_slot(Endpoint& peer, std::size_t bytes) const noexcept;
   void copy_chunks(const Step& step, const Outgoing& message, Target target) noexcept;
-  static bool is_placed(const Step& step) noexcept;
+  static bool exposes_buffer(const Step& step) noexcept;
   static bool can_expose(const LaneRun& lane) noexcept;
   void begin_exposing(LaneRun& lane) noexcept;
   void expose_recv_buffers(LaneRun& lane, std::size_t last) noexcept;

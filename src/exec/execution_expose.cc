@@ -7,7 +7,7 @@ namespace whorl {
 
 /// Returns whether receive buffers are exposed for the step's messages: only if they are just
 /// copied to the output. Scratch is still in use by the window before when a window is prepared.
-bool Execution::is_placed(const Step& step) noexcept {
+bool Execution::exposes_buffer(const Step& step) noexcept {
   return step.receives() && !step.reduces() && step.dst == Buffer::kOutput;
 }
 
@@ -18,7 +18,7 @@ bool Execution::can_expose(const LaneRun& lane) noexcept {
     if (std::find(lane.endpoints.begin(), at, *at) != at) return false;
   }
   return std::any_of(lane.lane->steps.begin(), lane.lane->steps.end(), [&](const Step& step) {
-    return is_placed(step) && lane.endpoints[step.rx]->traits().recv_buffers_ahead > 0;
+    return exposes_buffer(step) && lane.endpoints[step.rx]->traits().recv_buffers_ahead > 0;
   });
 }
 
@@ -39,17 +39,17 @@ void Execution::expose_recv_buffers(LaneRun& lane, std::size_t last) noexcept {
   ExposedEnd& at = lane.exposed;
   while (at.open && at.window <= last) {
     const Step& step = steps[at.step];
-    if (is_placed(step)) {
+    if (exposes_buffer(step)) {
       Endpoint& peer = *lane.endpoints[step.rx];
       const std::uint64_t number = lane.next_message[step.rx];
       const std::uint64_t limit = peer.received() + peer.traits().recv_buffers_ahead;
       if (number > limit && peer.traits().recv_buffers_ahead > 0) return; // after the next release
-      Operand place;
+      Operand operand;
       const std::uint16_t chunk =
           chunk_at(step.dst_chunk, step.stride, at.repetition, binding_.schedule->chunks(step.dst));
-      const std::size_t bytes = find(place, step.dst, at.window, chunk, step.count);
-      if (number <= limit && place.whole && bytes >= kMinSharedBytes) {
-        at.open = peer.expose_recv_buffer(number, {place.data, bytes}, binding_.fingerprint);
+      const std::size_t bytes = find(operand, step.dst, at.window, chunk, step.count);
+      if (number <= limit && operand.whole && bytes >= kMinSharedBytes) {
+        at.open = peer.expose_recv_buffer(number, {operand.data, bytes}, binding_.fingerprint);
       }
     }
     for (int i = 0; i < step.fan_in(); ++i)

@@ -90,10 +90,10 @@ void Execution::find_step_operands() {
                                        .src_offset = offset(step.reads_src(), lane.src, step.src),
                                        .dst_offset = offset(step.writes_dst(), lane.dst, step.dst),
                                        .phase = first_phase(step),
-                                       .forwards = false};
+                                       .fuses_with_next = false};
     }
     for (std::size_t s = 0; s < steps.size(); ++s)
-      lane.step_operands[s].forwards = forwards(lane, s);
+      lane.step_operands[s].fuses_with_next = fuses_with_next(lane, s);
   }
 }
 
@@ -101,7 +101,7 @@ void Execution::find_step_operands() {
 /// they have received all vectors, the result waits in scratch and a step of its own copies it to
 /// its target (oneshot, in place). Where everything was sent through slots, no peer reads the
 /// input, and the result can go to its target at once.
-bool Execution::forwards(const LaneRun& lane, std::size_t step) const noexcept {
+bool Execution::fuses_with_next(const LaneRun& lane, std::size_t step) const noexcept {
   const std::vector<Step>& steps = lane.lane->steps;
   if (step + 1 == steps.size() || binding_.nontemporal_output) return false;
   const Step& makes = steps[step];
@@ -145,14 +145,15 @@ void Execution::rebase_step_operands() noexcept {
 }
 
 std::size_t Execution::memory_bytes() const noexcept {
-  std::size_t bytes = lanes_.capacity() * sizeof(LaneRun) +
-                      messages_.capacity() * sizeof messages_[0] +
-                      sources_.capacity() * sizeof sources_[0];
+  std::size_t bytes =
+      lanes_.capacity() * sizeof(LaneRun) + messages_.capacity() * sizeof messages_[0] +
+      sources_.capacity() * sizeof sources_[0] + targets_.capacity() * sizeof targets_[0];
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const LaneRun& lane = lanes_[i];
     const std::size_t count = i < active_lanes_ ? lane.lane->steps.size() : 0;
     bytes += lane.endpoints.capacity() * sizeof lane.endpoints[0] +
              lane.published.capacity() * sizeof lane.published[0] +
+             lane.next_message.capacity() * sizeof lane.next_message[0] +
              std::max(lane.step_operands.capacity(), count) * sizeof lane.step_operands[0];
   }
   return bytes;

@@ -33,7 +33,7 @@ bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& mes
     }
     if (published == DescriptorSend::kBusy) return moved;
     if (published == DescriptorSend::kUnreachable) {
-      Target target = find_place(peer, message.bytes);
+      Target target = find_exposed_buffer(peer, message.bytes);
       if (target.data == nullptr) target = find_slot(peer, message.bytes);
       if (target.data == nullptr) return moved;
       copy_chunks(step, message, target);

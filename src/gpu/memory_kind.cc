@@ -72,11 +72,14 @@ GetAttributes find_get_attributes() noexcept {
   const unsigned long long loads = count_loads();
   if (loads == looked_at.load(std::memory_order_relaxed)) return nullptr;
   void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) {
+  if (library != nullptr) {
+    function = reinterpret_cast<GetAttributes>(dlsym(library, "cuPointerGetAttributes"));
+    if (function == nullptr) dlclose(library);
+  }
+  if (function == nullptr) {
     looked_at.store(loads, std::memory_order_relaxed);
     return nullptr;
   }
-  function = reinterpret_cast<GetAttributes>(dlsym(library, "cuPointerGetAttributes"));
   found.store(function, std::memory_order_relaxed); // the library is kept open for it
   return function;
 }

@@ -1,7 +1,6 @@
 #include "net/acceptor.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,9 +15,7 @@ Acceptor::Acceptor(std::vector<int> listeners, AcceptorRules rules)
     : listeners_(std::move(listeners)), rules_(std::move(rules)), places_(places()) {}
 
 std::size_t Acceptor::places() noexcept {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) files.rlim_cur = 1024;
-  return std::clamp<std::size_t>(files.rlim_cur / 8, 4, 1024);
+  return std::clamp<std::size_t>(sys().open_files() / 8, 4, 1024);
 }
 
 void Acceptor::add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) {

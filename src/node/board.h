@@ -2,14 +2,15 @@
 
 #include <cstddef>
 
+#include "base/membership.h"
+
 namespace whorl {
 
 /// Returns the bytes of a board for `ranks` ranks of one host, which is memory that all of them
 /// share beside the FIFOs of a transport: the same amount for each rank, and 8 bytes for each pair
 /// of ranks if they may share a device.
 constexpr std::size_t board_bytes_for(std::size_t ranks) noexcept {
-  constexpr std::size_t kMaxOnDevices = 64;
-  return 4096 + ranks * 1024 + (ranks <= kMaxOnDevices ? ranks * ranks * 8 : 0);
+  return 4096 + ranks * 1024 + (ranks <= std::size_t{kMaxDeviceRanks} ? ranks * ranks * 8 : 0);
 }
 
 } // namespace whorl

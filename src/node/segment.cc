@@ -77,10 +77,11 @@ class Meeting {
   Status lost(int rank, int error) const;
   Status malformed(int rank) const;
 
-  /// Waits until `attempt(i)` returns kDone for every link. `doing` completes "while it …" in
-  /// errors.
-  template <class Attempt>
-  Status for_each_link(const char* doing, Attempt&& attempt);
+  /// Sends or receives one message on every link: `message_of(i)` for link i. `doing` completes
+  /// "while it …" in errors. An error that the communicator gets meanwhile ends the wait, but does
+  /// not make it fail once all messages are through.
+  template <class MessageOf>
+  Status for_each_link(const char* doing, MessageOf&& message_of);
 
   const ShmMeetingPlan& plan_;
   const Membership& membership_;
@@ -162,15 +163,20 @@ Status Meeting::check_user(const MeshLink& link, int* pid) const {
   return {};
 }
 
-template <class Attempt>
-Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
+template <class MessageOf>
+Status Meeting::for_each_link(const char* doing, MessageOf&& message_of) {
   std::vector<bool> done(links_.size(), false);
+  Status broken;
   const auto step = [&] {
     Progress all = Progress::kDone;
     for (std::size_t i = 0; i < links_.size(); ++i) {
       if (done[i]) continue;
-      const Progress progress = attempt(i);
-      if (progress == Progress::kFailed) return progress;
+      auto& message = message_of(i);
+      const Progress progress = message.step(links_[i].socket.get());
+      if (progress == Progress::kFailed) {
+        broken = lost(links_[i].rank, message.error());
+        return progress;
+      }
       done[i] = progress == Progress::kDone;
       if (!done[i]) all = Progress::kIdle;
     }
@@ -185,7 +191,10 @@ Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
   // wake in vain would keep the lowest rank from its core.
   constexpr std::uint64_t kBlockNs = 100'000'000;
   if (!leads()) policy.block_ns = policy.first_block_ns = kBlockNs;
-  if (wait_until(step, policy, *membership_.comm_error, waiter) != WaitResult::kTimedOut) return {};
+  const WaitResult result = wait_until(step, policy, *membership_.comm_error, waiter);
+  WHORL_TRY(broken);
+  if (result == WaitResult::kReady) return {};
+  if (result == WaitResult::kFailed) return membership_.comm_error->status();
   std::string names;
   for (std::size_t i = 0; i < links_.size(); ++i) {
     if (done[i]) continue;
@@ -200,14 +209,8 @@ Status Meeting::for_each_link(const char* doing, Attempt&& attempt) {
 
 Status Meeting::collect_hellos() {
   std::vector<FdMessageReceiver> receivers(links_.size());
-  Status broken;
-  WHORL_TRY(for_each_link("collected the heaps of its host", [&](std::size_t i) {
-    const Progress progress = receivers[i].step(links_[i].socket.get());
-    if (progress == Progress::kFailed) broken = lost(links_[i].rank, receivers[i].error());
-    return progress;
-  }));
-  WHORL_TRY(broken);
-  if (membership_.comm_error->is_set()) return membership_.comm_error->status();
+  WHORL_TRY(for_each_link(
+      "collected the heaps of its host", [&](std::size_t i) -> auto& { return receivers[i]; }));
   for (std::size_t i = 0; i < links_.size(); ++i) {
     WHORL_TRY(read_hello(links_[i].rank, receivers[i]));
   }
@@ -301,14 +304,8 @@ Status Meeting::send_offers(const Status& failure) {
     }
     senders.emplace_back(body.bytes(), std::move(fds));
   }
-  Status broken;
-  WHORL_TRY(for_each_link("gave shared memory to its host", [&](std::size_t i) {
-    const Progress progress = senders[i].step(links_[i].socket.get());
-    if (progress == Progress::kFailed) broken = lost(links_[i].rank, senders[i].error());
-    return progress;
-  }));
-  WHORL_TRY(broken);
-  return membership_.comm_error->is_set() ? membership_.comm_error->status() : Status();
+  return for_each_link(
+      "gave shared memory to its host", [&](std::size_t i) -> auto& { return senders[i]; });
 }
 
 Status Meeting::send_hello() {
@@ -324,25 +321,14 @@ Status Meeting::send_hello() {
     fds.push_back(fd);
   }
   FdMessageSender sender(body.bytes(), std::move(fds));
-  Status broken;
-  WHORL_TRY(for_each_link("handed over its heap", [&](std::size_t i) {
-    const Progress progress = sender.step(links_[i].socket.get());
-    if (progress == Progress::kFailed) broken = lost(links_[i].rank, sender.error());
-    return progress;
-  }));
-  return broken;
+  return for_each_link(
+      "handed over its heap", [&](std::size_t) -> auto& { return sender; });
 }
 
 Status Meeting::receive_offer() {
   FdMessageReceiver receiver;
-  Status broken;
-  WHORL_TRY(for_each_link("waited for shared memory", [&](std::size_t i) {
-    const Progress progress = receiver.step(links_[i].socket.get());
-    if (progress == Progress::kFailed) broken = lost(links_[i].rank, receiver.error());
-    return progress;
-  }));
-  WHORL_TRY(broken);
-  if (membership_.comm_error->is_set()) return membership_.comm_error->status();
+  WHORL_TRY(for_each_link(
+      "waited for shared memory", [&](std::size_t) -> auto& { return receiver; }));
   return read_offer(receiver.body(), receiver.fds());
 }
 

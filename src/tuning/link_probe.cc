@@ -127,7 +127,7 @@ class Exchange {
   bool receive(std::size_t bytes, bool& wrong) {
     const std::uint64_t begin = bytes > 0 ? sys().now_ns() : 0;
     std::byte* const target = in_.data() + piece(received_);
-    if (bytes > 0) endpoint_.offer({target, bytes}, fingerprint(received_));
+    if (bytes > 0) endpoint_.post_recv({target, bytes}, fingerprint(received_));
     const Message message = endpoint_.try_peek();
     if (!message) return false;
     if (message.bytes != bytes || !(message.fingerprint == fingerprint(received_))) {

@@ -115,8 +115,10 @@ Status Selector::check(Collective collective, int nranks) const {
 bool Selector::valid() const noexcept {
   const auto all = all_algorithms();
   for (std::size_t c = 0; c < table_.size(); ++c) {
+    const bool none = table_[c].front() == kNone;
     for (const std::uint8_t index : table_[c]) {
-      if (index == kNone) continue;
+      if ((index == kNone) != none) return false; // has() looks at the first entry only
+      if (none) continue;
       if (index >= all.size() || all[index].collective != static_cast<Collective>(c)) return false;
     }
   }

@@ -34,8 +34,8 @@ class Selector {
   /// Returns the algorithm for an operation whose larger side has `bytes` bytes, of a collective
   /// that the table has().
   const Algorithm& pick(Collective collective, std::size_t bytes) const noexcept;
-  /// Returns whether every entry is an algorithm of its collective, or none: for a table that came
-  /// from another rank.
+  /// Returns whether the entries of each collective are algorithms of it, or all none: for a table
+  /// that came from another rank.
   bool valid() const noexcept;
 
  private:

@@ -74,7 +74,7 @@ void transfer(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy
 }
 
 TEST(DeviceContexts, ADeviceThatHasBeenResetIsUsedAnew) {
-  const ScopedEnv env{{"WHORL_PIECE_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
+  const ScopedEnv env{{"WHORL_SEGMENT_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
   for (int life = 0; life < 3; ++life) {
     const FreshContext context;
     ThreadWorld world(2);
@@ -178,7 +178,7 @@ TEST(DeviceCaptures, AreNotSpoiltByACallThatIsRefused) {
 }
 
 TEST(DeviceCaptures, AreNotSpoiltByTheFirstOperationsOfAnotherThread) {
-  const ScopedEnv env{{"WHORL_PIECE_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
+  const ScopedEnv env{{"WHORL_SEGMENT_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
   const FreshContext context;
   const auto world = cold_world(2);
   const DeviceQueue captured, stream;
@@ -201,7 +201,7 @@ TEST(DeviceCaptures, AreNotSpoiltByTheFirstOperationsOfAnotherThread) {
 // synchronise with it.
 TEST(DeviceCaptures, AreNotSpoiltByAnErrorOfAnotherThread) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
-  const ScopedEnv env{{"WHORL_PIECE_BYTES", "0"}};
+  const ScopedEnv env{{"WHORL_SEGMENT_BYTES", "0"}};
   const FreshContext context;
   const auto world = cold_world(2);
   const DeviceQueue stream, other;
@@ -243,7 +243,7 @@ TEST(DeviceStreams, OfAGroupMayWaitForEachOther) {
 }
 
 TEST(DeviceStreams, ACallThatNeedsMoreMemoryWaitsForNoStream) {
-  const ScopedEnv env{{"WHORL_TIMEOUT_MS", "10000"}, {"WHORL_PIECE_BYTES", "0"}};
+  const ScopedEnv env{{"WHORL_TIMEOUT_MS", "10000"}, {"WHORL_SEGMENT_BYTES", "0"}};
   const FreshContext context;
   ThreadWorld world(2);
   const DeviceQueue first, second;

@@ -54,9 +54,9 @@ class DeviceFault : public ::testing::TestWithParam<Way> {
 INSTANTIATE_TEST_SUITE_P(Ways, DeviceFault,
                          ::testing::Values(Way{"Shared", {}},
                                            Way{"ByTheHost", {{"WHORL_DEVICE_IPC", "0"}}},
-                                           Way{"InPieces",
+                                           Way{"InSegments",
                                                {{"WHORL_DEVICE_IPC", "0"},
-                                                {"WHORL_PIECE_BYTES", "16384"},
+                                                {"WHORL_SEGMENT_BYTES", "16384"},
                                                 {"WHORL_SLOT_BYTES", "1024"}}}),
                          [](const auto& way) { return std::string(way.param.name); });
 

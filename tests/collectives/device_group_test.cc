@@ -217,7 +217,7 @@ TEST(DeviceGroupCalls, MayWaitForStreamsOnlyAtFirst) {
   const DeviceContext context;
   for (const char* const way : {"fused", "schedule", "host"}) {
     SCOPED_TRACE(way);
-    const ScopedEnv asked{{"WHORL_DEVICE_ALGO", way}, {"WHORL_PIECE_BYTES", "65536"}};
+    const ScopedEnv asked{{"WHORL_DEVICE_ALGO", way}, {"WHORL_SEGMENT_BYTES", "65536"}};
     constexpr std::size_t kCount = 100'000;
     ThreadWorld world(2);
     const DeviceQueue streams[2];

@@ -40,7 +40,7 @@ class OneQueue : public ::testing::TestWithParam<Way> {
   const ScopedEnv settings_{{"FAKE_CUDA_CONNECTIONS", "1"},
                             {"FAKE_CUDA_DEVICES", "2"},
                             {"WHORL_DEVICE_ALGO", GetParam().algorithm},
-                            {"WHORL_PIECE_BYTES", "4096"},
+                            {"WHORL_SEGMENT_BYTES", "4096"},
                             {"WHORL_SLOT_BYTES", "1024"},
                             {"WHORL_TIMEOUT_MS", "20000"}};
   std::optional<KeepMemory> memory_{std::in_place}; ///< until all ranks are joined

@@ -15,7 +15,7 @@ void run_threads(int nranks) {
   world.each([&](int rank, whorlComm_t comm) { return all_operations(rank, nranks, comm); });
 }
 
-TEST(ManyRanks, PairwiseTakesSeveralLanesOfAChannel) {
+TEST(ManyRanksFull, PairwiseTakesSeveralLanesOfAChannel) {
   const ScopedEnv env({{"WHORL_ALGO", "alltoall:pairwise"}, {"WHORL_VERIFY", "0"}});
   const int nranks = 300;
   ThreadWorld world(nranks);

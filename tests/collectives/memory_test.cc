@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <initializer_list>
 #include <numeric>
 #include <vector>
 
@@ -174,9 +175,9 @@ TEST(Memory, KindsOfPointers) {
   EXPECT_EQ(whorlMemFree(heap), whorlSuccess);
 }
 
-TEST(Memory, TheSmallestBudgetWorksAndOneByteLessDoesNot) {
+void find_the_smallest_budget(std::initializer_list<int> numbers) {
   for (const char* const transport : {"inproc", "tcp"}) {
-    for (const int ranks : {2, 3, 6}) {
+    for (const int ranks : numbers) {
       std::uint64_t least = 0;
       {
         const ScopedEnv env({{"WHORL_TRANSPORTS", transport}, {"WHORL_MEMORY_BUDGET", "1"}});
@@ -201,6 +202,9 @@ TEST(Memory, TheSmallestBudgetWorksAndOneByteLessDoesNot) {
     }
   }
 }
+
+TEST(Memory, TheSmallestBudgetWorksAndOneByteLessDoesNot) { find_the_smallest_budget({3}); }
+TEST(MemoryFull, TheSmallestBudgetWorksAndOneByteLessDoesNot) { find_the_smallest_budget({2, 6}); }
 
 TEST(Memory, AScaledInputTakesNoMemory) {
   const ScopedEnv env({{"WHORL_MEMORY_BUDGET", "1000000"}});

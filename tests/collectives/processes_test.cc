@@ -100,44 +100,43 @@ void run_all_kinds(const RankContext& context, whorlComm_t comm) {
   ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
 }
 
-TEST(Processes, OverSharedMemory) {
-  for (const int n : {2, 3, 6}) {
-    EXPECT_EQ(run_world(
-                  n,
-                  [](int) {
-                    return Environment{{"WHORL_TRANSPORTS", "shm"}};
-                  },
-                  run_all_kinds),
-              "");
+void run_over(const char* transport, int nranks) {
+  EXPECT_EQ(run_world(
+                nranks,
+                [&](int) {
+                  return Environment{{"WHORL_TRANSPORTS", transport}};
+                },
+                run_all_kinds),
+            "")
+      << nranks << " ranks";
+}
+TEST(Processes, OverSharedMemory) { run_over("shm", 3); }
+TEST(ProcessesFull, OverSharedMemory) {
+  run_over("shm", 2);
+  run_over("shm", 6);
+}
+TEST(Processes, OverTcp) { run_over("tcp", 2); }
+TEST(ProcessesFull, OverTcp) { run_over("tcp", 4); }
+
+void run_on_two_hosts(const char* algorithm) {
+  EXPECT_EQ(run_world(
+                4,
+                [&](int rank) {
+                  return Environment{{"WHORL_HOST_ID", rank < 2 ? "first" : "second"},
+                                     {"WHORL_ALGO", algorithm}};
+                },
+                run_all_kinds),
+            "")
+      << algorithm;
+}
+TEST(Processes, TwoHostsOfTwoRanks) { run_on_two_hosts(""); }
+TEST(ProcessesFull, TwoHostsOfTwoRanks) {
+  for (const char* const algorithm : {"hierarchical", "leaders", "ring"}) {
+    run_on_two_hosts(algorithm);
   }
 }
 
-TEST(Processes, OverTcp) {
-  for (const int n : {2, 4}) {
-    EXPECT_EQ(run_world(
-                  n,
-                  [](int) {
-                    return Environment{{"WHORL_TRANSPORTS", "tcp"}};
-                  },
-                  run_all_kinds),
-              "");
-  }
-}
-
-TEST(Processes, TwoHostsOfTwoRanks) {
-  for (const char* const algorithm : {"", "hierarchical", "leaders", "ring"}) {
-    EXPECT_EQ(run_world(
-                  4,
-                  [&](int rank) {
-                    return Environment{{"WHORL_HOST_ID", rank < 2 ? "first" : "second"},
-                                       {"WHORL_ALGO", algorithm}};
-                  },
-                  run_all_kinds),
-              "");
-  }
-}
-
-TEST(Processes, HostsOfInterleavedRanks) {
+TEST(ProcessesFull, HostsOfInterleavedRanks) {
   EXPECT_EQ(run_world(
                 4,
                 [](int rank) {
@@ -179,33 +178,37 @@ void sum_in(void* memory, std::size_t count, const RankContext& context, whorlCo
   }
 }
 
-TEST(Processes, OwnAndRegisteredMemoryWithEveryAlgorithm) {
-  for (const char* const algorithm : {"oneshot", "twoshot", "ring", "tree", "halving_doubling"}) {
-    EXPECT_EQ(run_world(
-                  3,
-                  [&](int) {
-                    return Environment{{"WHORL_ALGO", algorithm}};
-                  },
-                  [](const RankContext& context, whorlComm_t comm) {
-                    constexpr std::size_t kCount = 100'000;
-                    void* own = nullptr;
-                    ASSERT_EQ(failure(whorlMemAlloc(&own, kCount * sizeof(int))), "");
-                    sum_in(own, kCount, context, comm);
-                    EXPECT_EQ(whorlMemFree(own), whorlSuccess);
+void run_on_own_and_registered_memory(const char* algorithm) {
+  EXPECT_EQ(run_world(
+                3,
+                [&](int) {
+                  return Environment{{"WHORL_ALGO", algorithm}};
+                },
+                [](const RankContext& context, whorlComm_t comm) {
+                  constexpr std::size_t kCount = 100'000;
+                  void* own = nullptr;
+                  ASSERT_EQ(failure(whorlMemAlloc(&own, kCount * sizeof(int))), "");
+                  sum_in(own, kCount, context, comm);
+                  EXPECT_EQ(whorlMemFree(own), whorlSuccess);
 
-                    std::vector<int> plain(kCount);
-                    void* handle = nullptr;
-                    ASSERT_EQ(failure(whorlCommRegister(comm, plain.data(), kCount * sizeof(int),
-                                                        &handle)),
-                              "");
-                    EXPECT_NE(handle, nullptr);
-                    sum_in(plain.data(), kCount, context, comm);
-                    const std::vector<int> before = plain;
-                    EXPECT_EQ(failure(whorlCommDeregister(comm, handle)), "");
-                    EXPECT_EQ(plain, before);
-                  }),
-              "")
-        << algorithm;
+                  std::vector<int> plain(kCount);
+                  void* handle = nullptr;
+                  ASSERT_EQ(
+                      failure(whorlCommRegister(comm, plain.data(), kCount * sizeof(int), &handle)),
+                      "");
+                  EXPECT_NE(handle, nullptr);
+                  sum_in(plain.data(), kCount, context, comm);
+                  const std::vector<int> before = plain;
+                  EXPECT_EQ(failure(whorlCommDeregister(comm, handle)), "");
+                  EXPECT_EQ(plain, before);
+                }),
+            "")
+      << algorithm;
+}
+TEST(Processes, OwnAndRegisteredMemory) { run_on_own_and_registered_memory("twoshot"); }
+TEST(ProcessesFull, OwnAndRegisteredMemoryWithEveryAlgorithm) {
+  for (const char* const algorithm : {"oneshot", "ring", "tree", "halving_doubling"}) {
+    run_on_own_and_registered_memory(algorithm);
   }
 }
 

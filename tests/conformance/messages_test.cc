@@ -192,7 +192,7 @@ TEST_P(Messages, PublishedTakeSlotsAndKeepTheirSource) {
   });
 }
 
-TEST_P(Messages, MayBeOfferedADestination) {
+TEST_P(Messages, MayBeReceivedInAPostedBuffer) {
   on_ranks(2, {.slot_bytes = 65536}, [](Rig& rig, RankContext& context) {
     for (std::uint32_t i = 0; i < 50; ++i) {
       const std::size_t bytes = 1 + i * 1301;
@@ -200,12 +200,12 @@ TEST_P(Messages, MayBeOfferedADestination) {
         ASSERT_TRUE(rig.send(1, pattern(bytes, i), numbered(i)));
         continue;
       }
-      // Two of three offers do not match: by another fingerprint, or by another size.
+      // Two of three buffers do not match: by another fingerprint, or by another size.
       std::vector<std::byte> destination(i % 3 == 1 ? bytes + 1 : bytes, std::byte{0xee});
       const std::vector<std::byte> before = destination;
       Message message;
       EXPECT_EQ(rig.wait([&] {
-        rig.to(0).offer(destination, numbered(i % 3 == 2 ? i + 1 : i));
+        rig.to(0).post_recv(destination, numbered(i % 3 == 2 ? i + 1 : i));
         return static_cast<bool>(message = rig.to(0).try_peek());
       }),
                 WaitResult::kReady);
@@ -219,62 +219,62 @@ TEST_P(Messages, MayBeOfferedADestination) {
   });
 }
 
-TEST_P(Messages, GoStraightToPlacesOfferedAhead) {
-  if (!GetParam().places) GTEST_SKIP() << GetParam().name << " does not write into peers' memory";
+TEST_P(Messages, GoStraightToExposedBuffers) {
+  if (!GetParam().puts) GTEST_SKIP() << GetParam().name << " does not write into peers' memory";
   static constexpr std::uint32_t kMessages = 7;
   static constexpr std::size_t kRoom = 16384;
   on_ranks(2, {.slots = 8, .slot_bytes = kRoom}, [](Rig& rig, RankContext& context) {
     const auto size_of_message = [](std::uint32_t i) { return kMinSharedBytes + i * 1001; };
-    // Two of three offers do not match: by another fingerprint, or by another size.
+    // Two of three buffers do not match: by another fingerprint, or by another size.
     const auto fits = [](std::uint32_t i) { return i % 3 == 1; };
     if (context.rank == 0) {
       ASSERT_TRUE(rig.send(1, pattern(1, 0), numbered(0)));
-      ASSERT_TRUE(rig.receive(1)) << "no sign that the places were offered";
+      ASSERT_TRUE(rig.receive(1)) << "no sign that the buffers were exposed";
       rig.to(1).release();
       for (std::uint32_t i = 1; i <= kMessages; ++i) {
         const auto bytes = pattern(size_of_message(i), i);
-        const auto place = rig.to(1).try_put(bytes.size(), numbered(i));
-        ASSERT_EQ(place.empty(), !fits(i)) << "message " << i;
-        if (place.empty()) {
+        const auto buffer = rig.to(1).try_put(bytes.size(), numbered(i));
+        ASSERT_EQ(buffer.empty(), !fits(i)) << "message " << i;
+        if (buffer.empty()) {
           ASSERT_TRUE(rig.send(1, bytes, numbered(i)));
           continue;
         }
-        ASSERT_EQ(place.size(), bytes.size());
-        std::copy(bytes.begin(), bytes.end(), place.begin());
+        ASSERT_EQ(buffer.size(), bytes.size());
+        std::copy(bytes.begin(), bytes.end(), buffer.begin());
         rig.to(1).commit(bytes.size(), numbered(i));
       }
-      ASSERT_TRUE(rig.receive(1)) << "no sign that the place was taken back";
+      ASSERT_TRUE(rig.receive(1)) << "no sign that access was revoked";
       rig.to(1).release();
       EXPECT_TRUE(rig.to(1).try_put(size_of_message(0), numbered(0)).empty()) << "taken back";
       return;
     }
     const auto memory = heap_alloc((kMessages + 1) * kRoom);
     ASSERT_TRUE(memory.ok()) << memory.status().message();
-    const auto place = [&](std::uint32_t i) {
+    const auto buffer = [&](std::uint32_t i) {
       return std::span(static_cast<std::byte*>(*memory) + i * kRoom, size_of_message(i));
     };
-    EXPECT_FALSE(rig.to(0).expose_recv_buffer(2, place(1), numbered(1)))
+    EXPECT_FALSE(rig.to(0).expose_recv_buffer(2, buffer(1), numbered(1)))
         << "before the first message";
     ASSERT_TRUE(rig.receive(0));
     rig.to(0).release();
     ASSERT_EQ(rig.to(0).received(), 1U);
     ASSERT_GE(rig.to(0).traits().recv_buffers_ahead, kMessages);
     for (std::uint32_t i = 1; i <= kMessages; ++i) {
-      const auto offered = i % 3 == 2 ? place(i).first(place(i).size() - 1) : place(i);
-      EXPECT_TRUE(rig.to(0).expose_recv_buffer(1 + i, offered, numbered(i % 3 == 0 ? i + 1 : i)));
+      const auto exposed = i % 3 == 2 ? buffer(i).first(buffer(i).size() - 1) : buffer(i);
+      EXPECT_TRUE(rig.to(0).expose_recv_buffer(1 + i, exposed, numbered(i % 3 == 0 ? i + 1 : i)));
     }
     EXPECT_FALSE(rig.to(0).expose_recv_buffer(1 + rig.to(0).traits().recv_buffers_ahead + 1,
-                                              place(0), numbered(0)))
+                                              buffer(0), numbered(0)))
         << "too far ahead";
     ASSERT_TRUE(rig.send(0, pattern(1, 0), numbered(0)));
     for (std::uint32_t i = 1; i <= kMessages; ++i) {
       const Message message = rig.receive(0);
       ASSERT_TRUE(matches(message, size_of_message(i), i));
       EXPECT_TRUE(message.fingerprint == numbered(i));
-      EXPECT_EQ(message.data == place(i).data(), fits(i)) << "message " << i;
+      EXPECT_EQ(message.data == buffer(i).data(), fits(i)) << "message " << i;
       rig.to(0).release();
     }
-    ASSERT_TRUE(rig.to(0).expose_recv_buffer(kMessages + 2, place(0), numbered(0)));
+    ASSERT_TRUE(rig.to(0).expose_recv_buffer(kMessages + 2, buffer(0), numbered(0)));
     EXPECT_TRUE(rig.transport().revoke_access());
     ASSERT_TRUE(rig.send(0, pattern(1, 0), numbered(0)));
     EXPECT_TRUE(heap_free(*memory).ok());

@@ -21,7 +21,7 @@ struct TransportKind {
   bool one_process = false;   ///< true if the PeerInfos claim that all ranks are in one process
   bool heap_publish = false;  ///< true if a source from heap_alloc() is sent without a copy
   bool plain_publish = false; ///< true if any other source is sent without a copy
-  bool places = false;        ///< true if a message is written to a place from heap_alloc()
+  bool puts = false;          ///< true if a message is written to a buffer from heap_alloc()
   bool buffers = false;       ///< true if a slot is free before the peer has released it
   std::function<std::unique_ptr<Transport>()> make;
 

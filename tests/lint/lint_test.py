@@ -9,7 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import count_tests  # noqa: E402
 from comment_rules import violations as comment_violations  # noqa: E402
-from include_rules import violations  # noqa: E402
+from include_rules import allowed, violations, wrong_rows  # noqa: E402
 from source_rules import code_violations, text_violations  # noqa: E402
 from transport_pages import problems, virtuals  # noqa: E402
 
@@ -53,6 +53,14 @@ class IncludeRules(unittest.TestCase):
                            ("src/exec/a.cc", '#include "plan.h"'),
                            ("include/whorl/a.h", "#include <fmt/core.h>")]:
             self.assertEqual(len(includes(path, line)), 1, (path, line))
+
+    def test_rows_of_the_page(self):
+        page = "\n".join(f"| `{room}` | contents | {allowed(room)} |"
+                         for room in ("src/net", "src/api", "include"))
+        wrong = " ".join(wrong_rows(page.replace("openssl", "")))
+        self.assertIn("`src/net`", wrong)
+        self.assertIn("`src/exec`", wrong)
+        self.assertNotIn("`src/api`", wrong)
 
     def test_message_names_the_rule(self):
         self.assertIn("src/schedule -> src/base",

@@ -22,10 +22,10 @@ SLEEP = re.compile(r"\bstd::this_thread::|\.wait\s*\(\s*[\w:]*memory_order|\bstd
 SYSTEM = ("memfd_create ftruncate fallocate mmap munmap pidfd_open close socket bind listen accept "
           "accept4 connect getsockname setsockopt getsockopt sendmsg recvmsg send recv sendto "
           "recvfrom read write shutdown poll ppoll epoll_create1 epoll_ctl epoll_wait epoll_pwait "
-          "epoll_pwait2 nanosleep usleep sched_yield clock_gettime getrandom syscall").split()
+          "epoll_pwait2 nanosleep usleep sched_yield clock_gettime getrandom getrlimit syscall").split()
 PLAIN = ("memfd_create ftruncate fallocate munmap pidfd_open accept4 getsockname setsockopt "
          "getsockopt sendmsg recvmsg sendto recvfrom epoll_create1 epoll_ctl epoll_wait "
-         "epoll_pwait epoll_pwait2 nanosleep usleep sched_yield clock_gettime getrandom").split()
+         "epoll_pwait epoll_pwait2 nanosleep usleep sched_yield clock_gettime getrandom getrlimit").split()
 QUALIFIED_CALL = re.compile(r"(?<![\w>])::(" + "|".join(SYSTEM) + r")\s*\(")
 PLAIN_CALL = re.compile(r"(?<![\w.>:])(" + "|".join(PLAIN) + r")\s*\(")
 CLOCK = re.compile(r"\bstd::chrono::\w*_clock\b|\bstd::random_device\b|(?<![\w.>:])s?rand\s*\(")

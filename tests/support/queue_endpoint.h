@@ -25,21 +25,20 @@ struct Queue {
     Fingerprint fingerprint;
   };
   std::deque<Entry> entries;
-  /// Memory in which the receiver expects a message. Placed messages are written at once.
-  struct Place {
+  /// Memory in which the receiver expects a message. Messages that are put are written at once.
+  struct Exposed {
     std::span<std::byte> memory;
     Fingerprint expected;
   };
-  std::map<std::uint64_t, Place> places;
+  std::map<std::uint64_t, Exposed> exposed;
   std::uint64_t sent = 0, released = 0;
 };
 
 /// Endpoint over two queues, with a bounded number of slots.
 class QueueEndpoint final : public Endpoint {
  public:
-  QueueEndpoint(Queue& out, Queue& in, int slots, std::size_t slot_bytes, bool publishes,
-                bool places)
-      : Endpoint({.recv_buffers_ahead = places ? 3U : 0U}),
+  QueueEndpoint(Queue& out, Queue& in, int slots, std::size_t slot_bytes, bool publishes, bool puts)
+      : Endpoint({.recv_buffers_ahead = puts ? 3U : 0U}),
         out_(out),
         in_(in),
         slots_(static_cast<std::size_t>(slots)),
@@ -49,15 +48,15 @@ class QueueEndpoint final : public Endpoint {
   std::span<std::byte> try_put(std::size_t bytes,
                                const Fingerprint& fingerprint) noexcept override {
     if (out_.entries.size() >= slots_) return {};
-    const auto found = out_.places.find(out_.sent + 1);
-    if (found == out_.places.end() || found->second.memory.size() != bytes ||
+    const auto found = out_.exposed.find(out_.sent + 1);
+    if (found == out_.exposed.end() || found->second.memory.size() != bytes ||
         !(found->second.expected == fingerprint)) {
       return {};
     }
-    place_ = found->second.memory;
-    out_.places.erase(found);
-    ++placed_messages;
-    return place_;
+    put_ = found->second.memory;
+    out_.exposed.erase(found);
+    ++put_messages;
+    return put_;
   }
   StoreHint store_hint() const noexcept override { return {.on_trial = trial}; }
   bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
@@ -65,14 +64,14 @@ class QueueEndpoint final : public Endpoint {
     EXPECT_GT(number, in_.released);
     EXPECT_LE(number, in_.released + 3);
     EXPECT_GE(destination.size(), kMinSharedBytes);
-    EXPECT_TRUE(in_.places.try_emplace(number, Queue::Place{destination, expected}).second);
+    EXPECT_TRUE(in_.exposed.try_emplace(number, Queue::Exposed{destination, expected}).second);
     return true;
   }
   std::span<std::byte> try_reserve(std::size_t = kWholeSlot) noexcept override {
     return out_.entries.size() < slots_ ? std::span<std::byte>(slot_) : std::span<std::byte>();
   }
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
-    if (!place_.empty()) return push({}, std::exchange(place_, {}), fingerprint);
+    if (!put_.empty()) return push({}, std::exchange(put_, {}), fingerprint);
     push({slot_.begin(), slot_.begin() + static_cast<std::ptrdiff_t>(bytes)}, {}, fingerprint);
   }
   bool can_send_descriptor(std::span<const std::byte>) const noexcept override {
@@ -97,11 +96,11 @@ class QueueEndpoint final : public Endpoint {
     in_.entries.pop_front();
     ++in_.released;
     ++received_;
-    in_.places.erase(in_.released);
+    in_.exposed.erase(in_.released);
   }
 
-  inline static int placed_messages = 0; ///< number of placed messages of all endpoints
-  inline static bool trial = false;      ///< state of the trial of stores, for all endpoints
+  inline static int put_messages = 0; ///< number of messages that were put of all endpoints
+  inline static bool trial = false;   ///< state of the trial of stores, for all endpoints
 
  private:
   void push(std::vector<std::byte> copy, std::span<const std::byte> source,
@@ -117,15 +116,15 @@ class QueueEndpoint final : public Endpoint {
   Queue& in_;
   std::size_t slots_;
   std::vector<std::byte> slot_;
-  std::span<std::byte> place_; ///< memory of the message that is committed next
+  std::span<std::byte> put_; ///< memory of the message that is committed next
   bool publishes_;
 };
 
 /// Endpoints of n ranks in one thread.
 class QueueFabric {
  public:
-  QueueFabric(int slots, std::size_t slot_bytes, bool publishes, bool places = false)
-      : slots_(slots), slot_bytes_(slot_bytes), publishes_(publishes), places_(places) {}
+  QueueFabric(int slots, std::size_t slot_bytes, bool publishes, bool puts = false)
+      : slots_(slots), slot_bytes_(slot_bytes), publishes_(publishes), puts_(puts) {}
 
   /// Endpoints of one rank.
   class View final : public Execution::Endpoints {
@@ -154,7 +153,7 @@ class QueueFabric {
     if (endpoint == nullptr) {
       endpoint = std::make_unique<QueueEndpoint>(queues_[{self, peer, channel}],
                                                  queues_[{peer, self, channel}], slots_,
-                                                 slot_bytes_, publishes_, places_);
+                                                 slot_bytes_, publishes_, puts_);
     }
     return endpoint.get();
   }
@@ -162,7 +161,7 @@ class QueueFabric {
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint16_t>;
   int slots_;
   std::size_t slot_bytes_;
-  bool publishes_, places_;
+  bool publishes_, puts_;
   std::map<Key, Queue> queues_;
   std::map<Key, std::unique_ptr<QueueEndpoint>> endpoints_;
 };

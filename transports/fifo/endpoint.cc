@@ -46,11 +46,11 @@ void FifoEndpoint::emptied(std::uint64_t flag) noexcept {
     std::size_t bytes = (flag & ~kTimed) >> 32;
     if ((flag & kPublished) != 0) {
       // The payload was not copied: reading it shows what reading costs the user.
-      const Offered& offered = offered_[(received_ + 1) % kPlacesAhead];
-      if (offered.number != received_ + 1) return; // the peer has changed the flag since
+      const Exposed& exposed = exposed_[(received_ + 1) % kRecvBuffersAhead];
+      if (exposed.number != received_ + 1) return; // the peer has changed the flag since
       empty_began_ns_ = sys().now_ns();
-      touch(offered.place);
-      bytes = offered.place.size();
+      touch(exposed.memory);
+      bytes = exposed.memory.size();
     }
     const std::uint32_t pace =
         pace_of(sys().now_ns() - empty_began_ns_, std::max<std::size_t>(bytes, 1));
@@ -84,48 +84,49 @@ bool FifoEndpoint::touch_memory_of_peer(bool& touching) noexcept {
   return false;
 }
 
-std::span<std::byte> FifoEndpoint::take_place(std::size_t bytes,
-                                              const Fingerprint& fingerprint) noexcept {
+std::span<std::byte> FifoEndpoint::find_exposed_buffer(std::size_t bytes,
+                                                       const Fingerprint& fingerprint) noexcept {
   if (sent_ == limit_ && !make_room()) return {};
   const std::uint64_t number = sent_ + 1;
-  PlaceOffer& offer = head(ends_.send).offers[number % kPlacesAhead];
+  ExposedBuffer& buffer = head(ends_.send).exposed[number % kRecvBuffersAhead];
   // Pairs with release in expose_recv_buffer().
-  if (offer.number.load(std::memory_order_acquire) != number) return {};
-  const Descriptor place = offer.place;
-  if (place.bytes != bytes || !(offer.expected == fingerprint)) return {};
-  std::byte* const data = host_.resolve(ends_.peer, place);
+  if (buffer.number.load(std::memory_order_acquire) != number) return {};
+  const Descriptor memory = buffer.memory;
+  if (memory.bytes != bytes || !(buffer.expected == fingerprint)) return {};
+  std::byte* const data = host_.resolve(ends_.peer, memory);
   if (data == nullptr) {
-    refuse("an offer of memory that it does not share");
+    refuse("a receive buffer that it does not share");
     return {};
   }
-  if (!touch_memory_of_peer(placed_)) return {};
+  if (!touch_memory_of_peer(putting_)) return {};
   if (bytes >= kMinNontemporalBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
   return {data, bytes};
 }
 
 bool FifoEndpoint::expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
                                       const Fingerprint& expected) noexcept {
-  Descriptor place{.offset = 0, .bytes = destination.size()};
+  Descriptor memory{.offset = 0, .bytes = destination.size()};
   // The sender backs a FIFO with memory before its first message.
-  if (!ends_.zero_copy || received_ == 0 || number - received_ > kPlacesAhead ||
-      destination.size() < kMinSharedBytes || !host_.locate(destination, &place.offset)) {
+  if (!ends_.zero_copy || received_ == 0 || number - received_ > kRecvBuffersAhead ||
+      destination.size() < kMinSharedBytes || !host_.locate(destination, &memory.offset)) {
     return false;
   }
-  offered_[number % kPlacesAhead] = {number, destination};
-  PlaceOffer& offer = head(ends_.receive).offers[number % kPlacesAhead];
-  offer.place = place;
-  offer.expected = expected;
-  offer.number.store(number, std::memory_order_release); // pairs with acquire in take_place()
+  exposed_[number % kRecvBuffersAhead] = {number, destination};
+  ExposedBuffer& buffer = head(ends_.receive).exposed[number % kRecvBuffersAhead];
+  buffer.memory = memory;
+  buffer.expected = expected;
+  // Pairs with acquire in find_exposed_buffer().
+  buffer.number.store(number, std::memory_order_release);
   return true;
 }
 
-/// Returns a message whose payload is not in its slot: published by the sender, or in the offered
-/// place.
+/// Returns a message whose payload is not in its slot: published by the sender, or in the
+/// exposed buffer.
 Message FifoEndpoint::peek_elsewhere(SlotHeader& header, std::uint64_t flag) noexcept {
-  if ((flag & kPlaced) != 0) {
-    const Offered& offered = offered_[(received_ + 1) % kPlacesAhead];
-    if (offered.number != received_ + 1) return refuse("that it used a place never offered");
-    return {offered.place.data(), offered.place.size(), header.fingerprint};
+  if ((flag & kPut) != 0) {
+    const Exposed& exposed = exposed_[(received_ + 1) % kRecvBuffersAhead];
+    if (exposed.number != received_ + 1) return refuse("that it used a buffer never exposed");
+    return {exposed.memory.data(), exposed.memory.size(), header.fingerprint};
   }
   // Copied once: the peer could change it after the check.
   Descriptor descriptor;

@@ -29,7 +29,7 @@ class FifoHost {
 /// Wakes the owner of a doorbell if it sleeps. The check is relaxed, so that a message costs no
 /// fence: a rank that goes to sleep at this very moment may be missed and then wakes at the end of
 /// its sleep (WaitPolicy::block_ns).
-inline void ring(Doorbell& bell) noexcept {
+inline void ring_doorbell(Doorbell& bell) noexcept {
   if (bell.sleeping.load(std::memory_order_relaxed) == 0) [[likely]]
     return;
   if (bell.sleeping.exchange(0, std::memory_order_acq_rel) == 0) return; // another rank rings
@@ -42,8 +42,8 @@ inline void ring(Doorbell& bell) noexcept {
 /// and try_put() only to map a part of the peer's heap that no descriptor has named before;
 /// try_reserve() once, to get the memory.
 ///
-/// A rank counts its accesses to a source that the peer has published or a place that the peer has
-/// offered, so that after a failure the peer can tell when its memory is no longer accessed:
+/// A rank counts its accesses to a source that the peer has published or a buffer that the peer
+/// has exposed, so that after a failure the peer can tell when its memory is no longer accessed:
 ///
 ///     peer:  touching += 1 ▶ revoked? ▶ read or write ▶ touching −= 1
 ///     owner: revoked = 1 ▶ until touching is 0
@@ -55,12 +55,12 @@ class FifoEndpoint final : public Endpoint {
     std::byte* receive = nullptr; ///< FIFO from the peer to this rank
     std::uint32_t slots = 0;
     std::size_t slot_bytes = 0;
-    Place* own = nullptr;
-    Place* peers = nullptr;
+    RankState* own = nullptr;
+    RankState* peers = nullptr;
     bool zero_copy = false; ///< true: try_send_descriptor() and expose_recv_buffer() may succeed
   };
   FifoEndpoint(const Ends& ends, FifoHost& host) noexcept
-      : Endpoint({.recv_buffers_ahead = kPlacesAhead}),
+      : Endpoint({.recv_buffers_ahead = kRecvBuffersAhead}),
         ends_(ends),
         host_(host),
         stride_(slot_stride(ends.slot_bytes)),
@@ -82,8 +82,8 @@ class FifoEndpoint final : public Endpoint {
   }
 
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
-    std::uint64_t word = placed_ ? kPublished | kPlaced : std::uint64_t{bytes} << 32;
-    if (placed_) stop_touching(placed_);
+    std::uint64_t word = putting_ ? kPublished | kPut : std::uint64_t{bytes} << 32;
+    if (putting_) stop_touching(putting_);
     if (bytes <= kSmallBytes) {
       if (!small_) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
     } else if (bytes >= kMinNontemporalBytes) {
@@ -95,7 +95,7 @@ class FifoEndpoint final : public Endpoint {
   std::span<std::byte> try_put(std::size_t bytes,
                                const Fingerprint& fingerprint) noexcept override {
     if (!ends_.zero_copy || bytes < kMinSharedBytes) return {};
-    return take_place(bytes, fingerprint);
+    return find_exposed_buffer(bytes, fingerprint);
   }
 
   bool can_send_descriptor(std::span<const std::byte> source) const noexcept override {
@@ -157,7 +157,7 @@ class FifoEndpoint final : public Endpoint {
     head(ends_.receive).released.store(received_, std::memory_order_release);
     expected_ = static_cast<std::uint32_t>(received_ + 1);
     receive_slot_ = slot(ends_.receive, received_);
-    ring(ends_.peers->doorbell);
+    ring_doorbell(ends_.peers->doorbell);
   }
 
   int peer() const noexcept { return ends_.peer; }
@@ -171,10 +171,10 @@ class FifoEndpoint final : public Endpoint {
  private:
   static constexpr std::uint64_t kPublished = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kTimed = std::uint64_t{1} << 62;
-  static constexpr std::uint64_t kPlaced = std::uint64_t{1} << 32; ///< flag used with kPublished
-  struct Offered {
+  static constexpr std::uint64_t kPut = std::uint64_t{1} << 32; ///< flag used with kPublished
+  struct Exposed {
     std::uint64_t number = 0;
-    std::span<std::byte> place;
+    std::span<std::byte> memory;
   };
 
   static FifoHead& head(std::byte* fifo) noexcept { return *reinterpret_cast<FifoHead*>(fifo); }
@@ -191,7 +191,7 @@ class FifoEndpoint final : public Endpoint {
     // Pairs with acquire in try_peek(): payload, descriptor and fingerprint come first.
     send_slot_->flag.store(word | static_cast<std::uint32_t>(sent_), std::memory_order_release);
     send_slot_ = slot(ends_.send, sent_);
-    ring(ends_.peers->doorbell);
+    ring_doorbell(ends_.peers->doorbell);
   }
 
   bool touch_memory_of_peer(bool& touching) noexcept;
@@ -204,7 +204,8 @@ class FifoEndpoint final : public Endpoint {
   void emptied(std::uint64_t flag) noexcept;
   bool make_room() noexcept;
   bool refresh() noexcept;
-  std::span<std::byte> take_place(std::size_t bytes, const Fingerprint& fingerprint) noexcept;
+  std::span<std::byte> find_exposed_buffer(std::size_t bytes,
+                                           const Fingerprint& fingerprint) noexcept;
   Message peek_elsewhere(SlotHeader& header, std::uint64_t flag) noexcept;
   Message refuse(const char* what) noexcept;
 
@@ -216,11 +217,11 @@ class FifoEndpoint final : public Endpoint {
   // Sending.
   StorePolicy stores_;
   std::uint64_t fill_began_ns_ = 0;  ///< time at which a timed message was begun
-  bool small_ = false;               ///< try_reserve() gave SlotHeader::small
-  bool placed_ = false;              ///< try_put() gave a place
+  bool small_ = false;               ///< whether try_reserve() gave SlotHeader::small
+  bool putting_ = false;             ///< whether try_put() gave a buffer of the peer
   SlotHeader* send_slot_;            ///< slot of message sent_ + 1
-  std::uint64_t limit_ = 0;          ///< sent_ may grow up to here; 0 until prepare()
-  std::uint64_t released_ = 0;       ///< the peer's counter when it was last read
+  std::uint64_t limit_ = 0;          ///< largest value of sent_; 0 until prepare()
+  std::uint64_t released_ = 0;       ///< the peer's counter at the last refresh()
   std::uint64_t last_published_ = 0; ///< number of the last message without a copy
   bool prepared_ = false;
 
@@ -228,7 +229,7 @@ class FifoEndpoint final : public Endpoint {
   SlotHeader* receive_slot_;   ///< slot of message received_ + 1
   std::uint32_t expected_ = 1; ///< low half of the flag of the next message
   bool reading_ = false;       ///< true: try_peek() returned memory of the peer
-  std::array<Offered, kPlacesAhead> offered_{};
+  std::array<Exposed, kRecvBuffersAhead> exposed_{};
   std::uint64_t empty_began_ns_ = 0; ///< time of the last try_peek() of a timed message
   bool emptied_timed_ = false;       ///< true: the previous message was timed
 

@@ -22,21 +22,21 @@ Result<SegmentLayout> SegmentLayout::make(const SegmentShape& shape) {
         Code::kInvalidUsage,
         fmt::format("FIFOs of {} slots of {} bytes for {} ranks on one host and {} channels {}; "
                     "see WHORL_SLOTS, WHORL_SLOT_BYTES and WHORL_MAX_CHANNELS",
-                    shape.slots, shape.slot_bytes, shape.places, shape.channels, why));
+                    shape.slots, shape.slot_bytes, shape.ranks, shape.channels, why));
   };
-  if (shape.places == 0 || shape.channels == 0 || shape.slots == 0) return fail("are empty");
+  if (shape.ranks == 0 || shape.channels == 0 || shape.slots == 0) return fail("are empty");
   if (shape.slot_bytes < 64 || shape.slot_bytes % 64 != 0 || shape.slot_bytes >= (1ULL << 30)) {
     return fail("are impossible: a slot is a multiple of 64 bytes, below 1 GiB");
   }
   if (shape.slots > (1U << 20)) return fail("are too many");
   SegmentLayout layout;
   layout.shape_ = shape;
-  layout.places_offset_ = round_up(sizeof(SegmentHeader), kWriterDistance);
+  layout.states_offset_ = round_up(sizeof(SegmentHeader), kWriterDistance);
   layout.control_bytes_ =
-      round_up(layout.places_offset_ + std::size_t{shape.places} * sizeof(Place), kPageBytes);
+      round_up(layout.states_offset_ + std::size_t{shape.ranks} * sizeof(RankState), kPageBytes);
   layout.fifo_bytes_ = fifo_size(shape.slots, shape.slot_bytes);
   std::size_t size = layout.fifo_bytes_;
-  if (!multiply(size, shape.places) || !multiply(size, shape.places) ||
+  if (!multiply(size, shape.ranks) || !multiply(size, shape.ranks) ||
       !multiply(size, shape.channels) || size > kLargestSegment - layout.control_bytes_) {
     return fail("do not fit into an address space");
   }
@@ -47,7 +47,7 @@ Result<SegmentLayout> SegmentLayout::make(const SegmentShape& shape) {
 void SegmentLayout::stamp(SegmentHeader& header) const noexcept {
   header.magic = kSegmentMagic;
   header.version = kSegmentVersion;
-  header.places = shape_.places;
+  header.ranks = shape_.ranks;
   header.channels = shape_.channels;
   header.slots = shape_.slots;
   header.slot_bytes = shape_.slot_bytes;
@@ -62,7 +62,7 @@ Status SegmentLayout::check(const SegmentHeader& header) const {
                     "ranks use the same version of whorl?",
                     header.magic, header.version, kSegmentMagic, kSegmentVersion));
   }
-  if (header.places != shape_.places || header.channels != shape_.channels ||
+  if (header.ranks != shape_.ranks || header.channels != shape_.channels ||
       header.slots != shape_.slots || header.slot_bytes != shape_.slot_bytes ||
       header.size != size_) {
     return Status::error(
@@ -70,7 +70,7 @@ Status SegmentLayout::check(const SegmentHeader& header) const {
         fmt::format("ranks disagree about the FIFOs: {} ranks on this host, {} channels, {} slots "
                     "of {} bytes here, {}, {}, {} and {} at their lowest rank; WHORL_SLOTS, "
                     "WHORL_SLOT_BYTES and WHORL_MAX_CHANNELS must be the same everywhere",
-                    shape_.places, shape_.channels, shape_.slots, shape_.slot_bytes, header.places,
+                    shape_.ranks, shape_.channels, shape_.slots, shape_.slot_bytes, header.ranks,
                     header.channels, header.slots, header.slot_bytes));
   }
   return {};

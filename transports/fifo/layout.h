@@ -10,7 +10,7 @@
 
 /// Layout of the memory that the ranks of one host (shm) or one process (inproc) share.
 ///
-///   SegmentHeader | Place 0 … n−1 | FIFOs in the order [channel][from][to]
+///   SegmentHeader | RankState 0 … n−1 | FIFOs in the order [channel][from][to]
 ///
 ///   one FIFO:  FifoHead | slot 0 | slot 1 | …      one slot:  SlotHeader | payload
 ///
@@ -28,8 +28,8 @@ inline constexpr std::size_t kSmallBytes = 40;
 struct alignas(64) SlotHeader {
   /// Bits 0–31: number of the message that is complete in this slot, from 1, modulo 2³². Bits
   /// 32–61: bytes of payload. Bit 62: the receiver is to time the message. Bit 63: the payload is
-  /// elsewhere: `small` holds a Descriptor or, with bit 32, the payload is in the place that the
-  /// receiver offered. All in one word, so that a message of a sender that dies half way never
+  /// elsewhere: `small` holds a Descriptor or, with bit 32, the payload is in the buffer that the
+  /// receiver exposed. All in one word, so that a message of a sender that dies half way never
   /// becomes visible.
   std::atomic<std::uint64_t> flag;
   Fingerprint fingerprint;
@@ -44,14 +44,14 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) <= kSmallBytes);
 
-/// Number of messages after the last released one for which a receiver can offer a place. Larger: a
-/// sender that is far ahead still finds places. Smaller: less memory for each FIFO.
-inline constexpr std::uint64_t kPlacesAhead = 8;
+/// Number of messages after the last released one for which a receiver can expose a buffer. Larger:
+/// a sender that is far ahead still finds buffers. Smaller: less memory for each FIFO.
+inline constexpr std::uint64_t kRecvBuffersAhead = 8;
 
-/// Place where a receiver wants a message. Written by the receiver; `number` is written last.
-struct alignas(64) PlaceOffer {
+/// Memory where a receiver wants a message. Written by the receiver; `number` is written last.
+struct alignas(64) ExposedBuffer {
   std::atomic<std::uint64_t> number; ///< number of the message, from 1
-  Descriptor place;                  ///< destination in the receiver's memory
+  Descriptor memory;                 ///< destination in the receiver's memory
   Fingerprint expected;
 };
 
@@ -60,8 +60,8 @@ struct alignas(kWriterDistance) FifoHead {
   std::atomic<std::uint64_t> released; ///< number of messages released so far
   /// Best pace, as of pace_of(), at which the receiver emptied the last run of timed messages.
   std::atomic<std::uint32_t> pace;
-  /// Offers of places; the offer for message n has the index n % kPlacesAhead.
-  alignas(kWriterDistance) std::array<PlaceOffer, kPlacesAhead> offers;
+  /// Buffers of the next messages; that of message n has the index n % kRecvBuffersAhead.
+  alignas(kWriterDistance) std::array<ExposedBuffer, kRecvBuffersAhead> exposed;
 };
 
 /// Words by which a rank is woken. Peers read `sleeping` after each message, so the line stays
@@ -72,7 +72,7 @@ struct alignas(kWriterDistance) Doorbell {
 };
 
 /// Words of one rank in the segment.
-struct Place {
+struct RankState {
   alignas(kWriterDistance) std::atomic<std::uint32_t> attached; ///< 1: the rank has attached
   std::atomic<std::uint32_t> left; ///< 1: the rank has destroyed its communicator
   std::atomic<std::uint32_t>
@@ -83,7 +83,7 @@ struct Place {
   Doorbell doorbell;
 };
 
-/// States of the common error.
+/// States of the communicator's error in the segment.
 inline constexpr std::uint32_t kNoError = 0;
 inline constexpr std::uint32_t kErrorBeingWritten = 1;
 inline constexpr std::uint32_t kErrorWritten = 2;
@@ -91,13 +91,13 @@ inline constexpr std::uint32_t kErrorWritten = 2;
 struct SegmentHeader {
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t places;
+  std::uint32_t ranks;
   std::uint32_t channels;
   std::uint32_t slots;
   std::uint64_t slot_bytes;
   std::uint64_t size;
-  /// State of the common error. The first rank that fails changes it from kNoError, and alone
-  /// writes `text`.
+  /// State of the communicator's error. The first rank that fails changes it from kNoError, and
+  /// alone writes `text`.
   alignas(kWriterDistance) std::atomic<std::uint32_t> comm_error;
   /// Number of ranks that have left: while it is 0, no rank has to check all others.
   std::atomic<std::uint32_t> leavers;
@@ -108,7 +108,7 @@ inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
 inline constexpr std::uint32_t kSegmentVersion = 7;
 
 struct SegmentShape {
-  std::uint32_t places = 0; ///< number of ranks that share the segment
+  std::uint32_t ranks = 0; ///< number of ranks that share the segment
   std::uint32_t channels = 0;
   std::uint32_t slots = 0;      ///< number of slots of each FIFO
   std::uint64_t slot_bytes = 0; ///< multiple of 64
@@ -124,13 +124,13 @@ class SegmentLayout {
 
   const SegmentShape& shape() const noexcept { return shape_; }
   std::size_t size() const noexcept { return size_; }
-  /// Returns the bytes of header and places, in pages, which must be backed from the start.
+  /// Returns the bytes of header and states, in pages, which must be backed from the start.
   std::size_t control_bytes() const noexcept { return control_bytes_; }
-  std::size_t place_offset(std::size_t place) const noexcept {
-    return places_offset_ + place * sizeof(Place);
+  std::size_t state_offset(std::size_t local_rank) const noexcept {
+    return states_offset_ + local_rank * sizeof(RankState);
   }
   std::size_t fifo_offset(std::size_t channel, std::size_t from, std::size_t to) const noexcept {
-    return control_bytes_ + ((channel * shape_.places + from) * shape_.places + to) * fifo_bytes_;
+    return control_bytes_ + ((channel * shape_.ranks + from) * shape_.ranks + to) * fifo_bytes_;
   }
   /// Returns the bytes of one FIFO, whole pages.
   std::size_t fifo_bytes() const noexcept { return fifo_bytes_; }
@@ -141,7 +141,7 @@ class SegmentLayout {
 
  private:
   SegmentShape shape_;
-  std::size_t places_offset_ = 0;
+  std::size_t states_offset_ = 0;
   std::size_t control_bytes_ = 0;
   std::size_t fifo_bytes_ = 0;
   std::size_t size_ = 0;

@@ -10,9 +10,10 @@ SegmentHeader& FifoTransport::header() const noexcept {
   return *reinterpret_cast<SegmentHeader*>(memory_);
 }
 
-Place& FifoTransport::place_of(int rank) const noexcept {
-  const int place = place_of_rank_[static_cast<std::size_t>(rank)];
-  return *reinterpret_cast<Place*>(memory_ + layout_.place_offset(static_cast<std::size_t>(place)));
+RankState& FifoTransport::state_of(int rank) const noexcept {
+  const int local = local_ranks_[static_cast<std::size_t>(rank)];
+  return *reinterpret_cast<RankState*>(memory_ +
+                                       layout_.state_offset(static_cast<std::size_t>(local)));
 }
 
 void FifoTransport::attach(const Membership& membership, std::byte* memory,
@@ -23,25 +24,25 @@ void FifoTransport::attach(const Membership& membership, std::byte* memory,
   layout_ = layout;
   members_ = std::move(members);
   peers_.assign(peers.begin(), peers.end());
-  place_of_rank_.assign(static_cast<std::size_t>(membership.nranks), -1);
-  for (std::size_t place = 0; place < members_.size(); ++place) {
-    place_of_rank_[static_cast<std::size_t>(members_[place])] = static_cast<int>(place);
+  local_ranks_.assign(static_cast<std::size_t>(membership.nranks), -1);
+  for (std::size_t local = 0; local < members_.size(); ++local) {
+    local_ranks_[static_cast<std::size_t>(members_[local])] = static_cast<int>(local);
   }
   const auto channels = static_cast<std::size_t>(membership.channels);
   endpoints_.resize(static_cast<std::size_t>(membership.nranks) * channels);
-  const auto place = [&](int rank) {
-    return static_cast<std::size_t>(place_of_rank_[static_cast<std::size_t>(rank)]);
+  const auto local = [&](int rank) {
+    return static_cast<std::size_t>(local_ranks_[static_cast<std::size_t>(rank)]);
   };
   for (const int peer : peers_) {
     for (std::size_t channel = 0; channel < channels; ++channel) {
       const FifoEndpoint::Ends ends{
           .peer = peer,
-          .send = memory + layout.fifo_offset(channel, place(membership.rank), place(peer)),
-          .receive = memory + layout.fifo_offset(channel, place(peer), place(membership.rank)),
+          .send = memory + layout.fifo_offset(channel, local(membership.rank), local(peer)),
+          .receive = memory + layout.fifo_offset(channel, local(peer), local(membership.rank)),
           .slots = layout.shape().slots,
           .slot_bytes = layout.shape().slot_bytes,
-          .own = &place_of(membership.rank),
-          .peers = &place_of(peer),
+          .own = &state_of(membership.rank),
+          .peers = &state_of(peer),
           .zero_copy = zero_copy,
       };
       endpoints_[static_cast<std::size_t>(peer) * channels + channel] =
@@ -50,14 +51,14 @@ void FifoTransport::attach(const Membership& membership, std::byte* memory,
   }
   stuck_looks_ =
       std::make_unique<std::atomic<std::uint32_t>[]>(static_cast<std::size_t>(membership.nranks));
-  mine_ = &place_of(membership.rank);
+  mine_ = &state_of(membership.rank);
   mine_->attached.store(1, std::memory_order_release); // pairs with acquire in wait_for_peers()
   attached_.store(true, std::memory_order_release);    // pairs with acquire in notify_peers()
 }
 
 Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Waiter& waiter) {
   const auto missing = [&](int peer) {
-    return place_of(peer).attached.load(std::memory_order_acquire) == 0; // … release in attach()
+    return state_of(peer).attached.load(std::memory_order_acquire) == 0; // … release in attach()
   };
   auto next = peers_.begin(); // all before it have attached
   const auto attempt = [&] {
@@ -138,9 +139,10 @@ void FifoTransport::block(std::uint64_t max_ns) noexcept {
   if (mine_ == nullptr) return ClockWaiter().block(max_ns);
   Doorbell& bell = mine_->doorbell;
   if (bell.sleeping.load(std::memory_order_relaxed) == 0) {
-    heard_.store(bell.rings.load(std::memory_order_acquire), // pairs with release in ring()
-                 std::memory_order_relaxed);
-    bell.sleeping.store(1, std::memory_order_seq_cst); // pairs with exchange in ring()
+    heard_.store(
+        bell.rings.load(std::memory_order_acquire), // pairs with release in ring_doorbell()
+        std::memory_order_relaxed);
+    bell.sleeping.store(1, std::memory_order_seq_cst); // pairs with exchange in ring_doorbell()
     return;
   }
   sys().futex_wait(&bell.rings, heard_.load(std::memory_order_relaxed), max_ns);
@@ -157,7 +159,7 @@ void FifoTransport::publish_error(std::string_view text) noexcept {
     // Pairs with acquire in poll_error().
     shared.comm_error.store(kErrorWritten, std::memory_order_release);
   }
-  for (const int peer : peers_) ring(place_of(peer).doorbell);
+  for (const int peer : peers_) ring_doorbell(state_of(peer).doorbell);
 }
 
 void FifoTransport::notify_peers(const Status& comm_error) noexcept {
@@ -246,12 +248,12 @@ bool FifoTransport::revoke_access() noexcept {
   mine_->revoked.store(1, std::memory_order_seq_cst);
   mine_->touching.store(0, std::memory_order_release); // messages peeked and never released
   return std::none_of(peers_.begin(), peers_.end(), [this](int peer) {
-    return place_of(peer).touching.load(std::memory_order_seq_cst) != 0 && !is_gone(peer);
+    return state_of(peer).touching.load(std::memory_order_seq_cst) != 0 && !is_gone(peer);
   });
 }
 
 bool FifoTransport::has_left(int peer) const noexcept {
-  return place_of(peer).left.load(std::memory_order_acquire) != 0; // pairs with release in leave()
+  return state_of(peer).left.load(std::memory_order_acquire) != 0; // pairs with release in leave()
 }
 
 void FifoTransport::leave() noexcept {
@@ -260,7 +262,7 @@ void FifoTransport::leave() noexcept {
   // Pairs with acquire in has_left(): all messages come first.
   mine_->left.store(1, std::memory_order_release);
   header().leavers.fetch_add(1, std::memory_order_release); // pairs with look_for_leavers()
-  for (const int peer : peers_) ring(place_of(peer).doorbell);
+  for (const int peer : peers_) ring_doorbell(state_of(peer).doorbell);
   mine_ = nullptr;
 }
 

@@ -10,7 +10,8 @@
 
 namespace whorl {
 
-/// Common part of inproc and shm: endpoints, sleeping and waking, the common error, leaving. The
+/// Common part of inproc and shm: endpoints, sleeping and waking, the communicator's error,
+/// leaving. The
 /// derived class gets the memory, calls attach(), and calls leave() in its destructor.
 class FifoTransport : public Transport, protected FifoHost {
  public:
@@ -30,7 +31,7 @@ class FifoTransport : public Transport, protected FifoHost {
   using Transport::Transport;
   /// Counts a FIFO of this rank that has been backed with memory.
   void count_backed() noexcept { backed_fifos_.fetch_add(1, std::memory_order_relaxed); }
-  /// Takes this rank's place in the segment at `memory`. `members` are the ranks that share it, in
+  /// Joins the segment at `memory`. `members` are the ranks that share the segment, in
   /// ascending order; they include this rank and all of `peers`. The segment outlives leave().
   void attach(const Membership& membership, std::byte* memory, const SegmentLayout& layout,
               std::vector<int> members, std::span<const int> peers, bool zero_copy);
@@ -55,7 +56,7 @@ class FifoTransport : public Transport, protected FifoHost {
 
  private:
   SegmentHeader& header() const noexcept;
-  Place& place_of(int rank) const noexcept;
+  RankState& state_of(int rank) const noexcept;
   void publish_error(std::string_view text) noexcept;
   void poll_error() noexcept;
   void look_for_leavers() noexcept;
@@ -65,9 +66,9 @@ class FifoTransport : public Transport, protected FifoHost {
   SegmentLayout layout_;
   std::vector<int> members_;
   std::vector<int> peers_;
-  std::vector<int> place_of_rank_; ///< index in members_ by rank; −1: no member
+  std::vector<int> local_ranks_; ///< index in members_ by rank; −1: no member
   std::vector<std::unique_ptr<FifoEndpoint>> endpoints_; ///< endpoints by [rank][channel]
-  Place* mine_ = nullptr;
+  RankState* mine_ = nullptr;
   std::atomic<bool> attached_{false};
   std::atomic<std::uint32_t> heard_{0}; ///< doorbell.rings before `sleeping` was set
   /// Number of polls by rank in which an endpoint to a rank that has left was stuck.

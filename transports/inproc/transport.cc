@@ -118,7 +118,7 @@ Status InprocTransport::connect(const Membership& membership, std::span<const in
     return info.host_key == self.host_key && info.process_key == self.process_key;
   });
   const auto layout =
-      SegmentLayout::make({.places = static_cast<std::uint32_t>(members.size()),
+      SegmentLayout::make({.ranks = static_cast<std::uint32_t>(members.size()),
                            .channels = static_cast<std::uint32_t>(membership.channels),
                            .slots = static_cast<std::uint32_t>(membership.slots),
                            .slot_bytes = membership.slot_bytes});

@@ -93,7 +93,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   });
   plan.members = members;
   const auto layout =
-      SegmentLayout::make({.places = static_cast<std::uint32_t>(members.size()),
+      SegmentLayout::make({.ranks = static_cast<std::uint32_t>(members.size()),
                            .channels = static_cast<std::uint32_t>(membership.channels),
                            .slots = static_cast<std::uint32_t>(membership.slots),
                            .slot_bytes = membership.slot_bytes});
@@ -141,7 +141,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   WHORL_TRY(check_memory(peers.size()));
   for (ProcessFd& p : meeting->pidfds) watch(p.rank, std::move(p.fd), true);
   for (ProcessFd& s : meeting->sockets) watch(s.rank, std::move(s.fd), false);
-  // All peers have come, because the lowest rank sends no offer before it has the hellos of all.
+  // All peers have come, because the lowest rank shares the segment after it has the hellos of all.
   return {};
 }
 

@@ -109,8 +109,9 @@ bool TcpEndpoint::flush() noexcept {
 
 // --- receiving ---
 
-void TcpEndpoint::offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept {
-  offered_ = destination;
+void TcpEndpoint::post_recv(std::span<std::byte> destination,
+                            const Fingerprint& expected) noexcept {
+  posted_ = destination;
   expected_ = expected;
   expected_bytes_ = destination.size();
 }
@@ -124,7 +125,7 @@ Message TcpEndpoint::try_peek() noexcept {
 void TcpEndpoint::release() noexcept {
   ready_ = false;
   has_header_ = false;
-  offered_ = {};
+  posted_ = {};
   ++received_;
 }
 
@@ -152,8 +153,8 @@ void TcpEndpoint::receive() noexcept {
     if (got_ == 0) {
       // Only now may user memory be written: the message is the expected one.
       const bool fits =
-          !offered_.empty() && offered_.size() == header_.bytes && header_.fingerprint == expected_;
-      target_ = fits ? offered_.data() : buffer_;
+          !posted_.empty() && posted_.size() == header_.bytes && header_.fingerprint == expected_;
+      target_ = fits ? posted_.data() : buffer_;
     }
     const std::size_t from_stage = std::min(staged(), header_.bytes - got_);
     if (from_stage > 0) {

@@ -38,7 +38,7 @@ void close_gently(int fd, std::span<std::byte> scratch) noexcept;
 /// as the socket takes, several messages with one system call.
 ///
 /// Receiving. try_peek() reads the header first, with some read-ahead where messages are small, so
-/// that a small message costs one system call. The payload then goes straight to the offered
+/// that a small message costs one system call. The payload then goes straight to the posted
 /// destination if fingerprint and size are the expected ones, else to a buffer of one slot.
 ///
 /// A sender never waits longer than over a transport with `slots` shared slots: messages not yet in
@@ -64,7 +64,7 @@ class TcpEndpoint final : public Endpoint {
   std::uint64_t released() noexcept override { return written_; }
   bool flushed() noexcept override { return written_ == sent_; }
 
-  void offer(std::span<std::byte> destination, const Fingerprint& expected) noexcept override;
+  void post_recv(std::span<std::byte> destination, const Fingerprint& expected) noexcept override;
   Message try_peek() noexcept override;
   void release() noexcept override;
 
@@ -123,12 +123,12 @@ class TcpEndpoint final : public Endpoint {
   std::size_t head_written_ = 0; ///< written bytes of message written_, header included
 
   // Receiving.
-  std::byte* buffer_; ///< slot_bytes_, for payloads without a fitting offer
+  std::byte* buffer_; ///< slot_bytes_, for payloads without a fitting posted buffer
   std::byte* stage_;  ///< kStageBytes; [stage_begin_, stage_end_) is read, not parsed
   std::size_t stage_begin_ = 0;
   std::size_t stage_end_ = 0;
   std::size_t expected_bytes_ = 0; ///< estimated size of the next message
-  std::span<std::byte> offered_;
+  std::span<std::byte> posted_;
   Fingerprint expected_;
   bool has_header_ = false;
   bool ready_ = false;

@@ -52,7 +52,6 @@ class TcpTransport final : public Transport, private TcpFailureJudge {
     std::size_t frame_bytes = 0;
     bool said_goodbye = false;
     bool control_ended = false;
-    int control_error = 0;          ///< −errno that ended the control socket, 0 for a close
     std::uint64_t data_lost_ns = 0; ///< time at which the first data socket ended; 0: none has
     int data_error = 0;
   };

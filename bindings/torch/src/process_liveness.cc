@@ -76,22 +76,22 @@ bool ProcessLiveness::ended(const Process& process) {
 }
 
 void ProcessLiveness::exchange(whorlComm_t comm, int size) {
-  struct Card {
+  struct ProcessInfo {
     std::array<char, 128> host;
     std::int64_t id;
     std::uint64_t started;
     whorlUniqueId point;
   };
-  Card mine{};
+  ProcessInfo mine{};
   self_.host.copy(mine.host.data(), mine.host.size() - 1);
   mine.id = self_.id;
   mine.started = self_.started;
   check(whorlGetMeetingPoint(comm, &mine.point));
-  std::vector<Card> all(static_cast<std::size_t>(size));
+  std::vector<ProcessInfo> all(static_cast<std::size_t>(size));
   check(whorlAllGather(&mine, all.data(), sizeof mine, whorlUint8, comm, nullptr), comm);
   const std::lock_guard lock(mutex_);
   for (int rank = 0; rank < size; ++rank) {
-    const Card& info = all[static_cast<std::size_t>(rank)];
+    const ProcessInfo& info = all[static_cast<std::size_t>(rank)];
     entries_[rank] = {info.host.data(), static_cast<long>(info.id), info.started};
     points_.push_back(info.point);
   }

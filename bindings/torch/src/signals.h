@@ -26,7 +26,7 @@ inline bool on_main_thread() { return getpid() == static_cast<pid_t>(syscall(SYS
 
 namespace detail {
 /// Returns the exception that the handler of a signal has raised on the main thread.
-inline std::exception_ptr& is_set() {
+inline std::exception_ptr& raised() {
   static auto* const exception = new std::exception_ptr; // the interpreter ends before statics do
   return *exception;
 }
@@ -38,8 +38,8 @@ inline std::exception_ptr& is_set() {
 inline bool interrupted() {
   if (!on_main_thread() || !Py_IsInitialized()) return false;
   const pybind11::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() == 0) return detail::is_set() != nullptr;
-  detail::is_set() = std::make_exception_ptr(pybind11::error_already_set());
+  if (PyErr_CheckSignals() == 0) return detail::raised() != nullptr;
+  detail::raised() = std::make_exception_ptr(pybind11::error_already_set());
   return true;
 }
 
@@ -55,8 +55,8 @@ inline int interrupt_check() {
 
 /// Throws the exception that a handler has raised during a wait of this thread, if there is one.
 inline void throw_if_interrupted() {
-  if (!on_main_thread() || detail::is_set() == nullptr) return;
-  std::rethrow_exception(std::exchange(detail::is_set(), nullptr));
+  if (!on_main_thread() || detail::raised() == nullptr) return;
+  std::rethrow_exception(std::exchange(detail::raised(), nullptr));
 }
 
 /// Waits for `condition` as its wait_until() does, and looks for signals meanwhile. Returns false

@@ -77,8 +77,10 @@ class DeviceGroup {
     static_cast<void>(timeout_ns);
     return Progress::kDone;
   }
-  /// Whether count() may stand for post() and meet() of a lone operation for the host.
+  /// Returns whether this rank may number a lone operation for the host by count(), without post()
+  /// and meet().
   virtual bool counts() const noexcept { return false; }
+  /// Numbers a lone operation for the host.
   virtual void count() noexcept {}
   /// Waits until this rank's streams have passed all operations that other processes take part in,
   /// or the communicator has failed.

@@ -9,9 +9,9 @@
 #include "base/status.h"
 #include "engine/request.h"
 
-// The decision which part of the system carries out a collective on device memory: a function of
-// the posts of all ranks and of nothing else, so that ranks in several processes decide alike.
-// Nothing here calls a driver.
+// The decision which part of the system carries out a collective on device memory: a pure function
+// of what all ranks have posted and of what their group can do, so that ranks in several processes
+// decide alike. Nothing here calls a driver.
 namespace whorl {
 
 /// Value of WHORL_DEVICE_ALGO, which says who may carry out collectives on device memory.

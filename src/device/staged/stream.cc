@@ -63,7 +63,7 @@ class DeviceStream final : public Stream {
     auto stream = std::make_shared<DeviceStream>();
     stream->handle_ = handle;
     stream->context_ = context;
-    const auto segment_bytes = param_int(Param::kPieceBytes, 0, std::int64_t{1} << 40);
+    const auto segment_bytes = param_int(Param::kSegmentBytes, 0, std::int64_t{1} << 40);
     if (!segment_bytes.ok()) return segment_bytes.status();
     stream->segment_bytes_ = static_cast<std::size_t>(*segment_bytes);
     WHORL_TRY(stream->probe_.prepare());
@@ -343,16 +343,16 @@ Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
   const gpu::ContextGuard guard(context_);
   WHORL_TRY(copy(staging_.inputs));
   const std::uint64_t number = issued_ + 1;
-  const auto value = static_cast<cuuint32_t>(number);
-  WHORL_CUDA_TRY(cuStreamWriteValue32(handle_, ready_, value, CU_STREAM_WRITE_VALUE_DEFAULT));
-  issued_ = number;
   const bool segmented = std::any_of(parts.begin(), parts.end(), [](const Part& part) {
     return part.request->pipeline != nullptr;
   });
-  if (segmented) {
+  if (segmented) { // before the write: the set may be out of memory
     const std::lock_guard lock(segmented_mutex_);
     segmented_.insert(number);
   }
+  const auto value = static_cast<cuuint32_t>(number);
+  WHORL_CUDA_TRY(cuStreamWriteValue32(handle_, ready_, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+  issued_ = number;
   return number;
 }
 

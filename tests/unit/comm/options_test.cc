@@ -99,7 +99,7 @@ std::vector<Number> numbers() {
       {"WHORL_SPINS", 0, 1'000'000'000, [=](const Options& o) { return signed_of(*o.spins); },
        true},
       {"WHORL_HEAP_BYTES", 0, kHuge, {}, true},
-      {"WHORL_PIECE_BYTES", 0, std::int64_t{1} << 40, {}},
+      {"WHORL_SEGMENT_BYTES", 0, std::int64_t{1} << 40, {}},
       {"WHORL_TCP_BUFFER_BYTES", 0, 1 << 30, {}},
   };
 }
@@ -153,6 +153,11 @@ TEST_F(OptionsTest, OldNamesCountWhereNewOnesAreNotSet) {
   refused("WHORL_NONTEMPORAL_BYTES", "few", "is not a whole number from");
   EXPECT_FALSE(accepted("WHORL_NONTEMPORAL_BYTES", "").nontemporal_bytes.has_value());
   unsetenv("WHORL_STREAM_BYTES");
+  static_cast<void>(accepted("WHORL_PIECE_BYTES", "4096"));
+  refused("WHORL_PIECE_BYTES", "many", "is not a whole number from");
+  setenv("WHORL_PIECE_BYTES", "many", 1); // not looked at
+  static_cast<void>(accepted("WHORL_SEGMENT_BYTES", "512"));
+  unsetenv("WHORL_PIECE_BYTES");
 }
 
 TEST_F(OptionsTest, SlotsAreRoundedUpTo64Bytes) {

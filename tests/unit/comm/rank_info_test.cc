@@ -15,7 +15,7 @@ struct Wish {
   std::uint32_t slots = 0, slot_bytes = 0;
 };
 
-std::vector<PeerInfo> cards_of(const std::vector<Wish>& wishes) {
+std::vector<PeerInfo> infos_of(const std::vector<Wish>& wishes) {
   std::vector<PeerInfo> peers(wishes.size());
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     peers[rank].rank = static_cast<std::uint32_t>(rank);
@@ -30,7 +30,7 @@ std::vector<PeerInfo> cards_of(const std::vector<Wish>& wishes) {
 /// Returns the number of slots that rank 0 decides on if the transports want slots of `slot_bytes`.
 int decided_slots(const std::vector<Wish>& wishes, std::size_t slot_bytes) {
   whorl::Setup setup;
-  EXPECT_TRUE(make_membership(setup, cards_of(wishes), {}, 0).ok());
+  EXPECT_TRUE(make_membership(setup, infos_of(wishes), {}, 0).ok());
   if (setup.membership->slot_bytes == 0) setup.membership->slot_bytes = slot_bytes;
   const auto decided = decide(*setup.membership, {}, {}, [](int, std::size_t) { return 0UL; });
   EXPECT_TRUE(decided.ok()) << decided.status().message();
@@ -38,7 +38,7 @@ int decided_slots(const std::vector<Wish>& wishes, std::size_t slot_bytes) {
   return decided.ok() ? static_cast<int>(decided->memory.slots) : 0;
 }
 
-TEST(Cards, AnyRankMayAskForSlots) {
+TEST(RankInfo, AnyRankMayAskForSlots) {
   constexpr std::size_t kKiB = 1024;
   EXPECT_EQ(decided_slots({{}, {}}, 64 * kKiB), 16);
   EXPECT_EQ(decided_slots({{}, {}}, 512 * kKiB), 4);
@@ -47,19 +47,19 @@ TEST(Cards, AnyRankMayAskForSlots) {
   EXPECT_EQ(decided_slots({{.slots = 16}, {.slots = 5}, {}}, 64 * kKiB), 5);
 }
 
-TEST(Cards, TheSmallestSlotThatAnyRankAsksForCounts) {
+TEST(RankInfo, TheSmallestSlotThatAnyRankAsksForCounts) {
   whorl::Setup setup;
   ASSERT_TRUE(
-      make_membership(setup, cards_of({{}, {.slot_bytes = 4096}, {.slot_bytes = 1024}}), {}, 1)
+      make_membership(setup, infos_of({{}, {.slot_bytes = 4096}, {.slot_bytes = 1024}}), {}, 1)
           .ok());
   EXPECT_EQ(setup.membership->slot_bytes, 1024);
-  ASSERT_TRUE(make_membership(setup, cards_of({{}, {}}), {}, 1).ok());
+  ASSERT_TRUE(make_membership(setup, infos_of({{}, {}}), {}, 1).ok());
   EXPECT_EQ(setup.membership->slot_bytes, 0);
 }
 
-TEST(Cards, OtherVersionsAreRefused) {
+TEST(RankInfo, OtherVersionsAreRefused) {
   whorl::Setup setup;
-  std::vector<PeerInfo> peers = cards_of({{}, {}});
+  std::vector<PeerInfo> peers = infos_of({{}, {}});
   peers[1].version = kWireVersion + 1;
   EXPECT_NE(make_membership(setup, peers, {}, 0).message().find("wire version"), std::string::npos);
 }

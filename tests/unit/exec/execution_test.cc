@@ -94,7 +94,7 @@ struct Case {
   bool in_place;
   bool publishes;
   int slots;
-  bool places = false;
+  bool puts = false;
   ReduceOp op = ReduceOp::kSum;
 };
 
@@ -105,11 +105,11 @@ void run(const Case& c) {
                << name_of(c.collective) << " " << c.algorithm->name << " n=" << c.shape.nranks
                << " root=" << c.shape.root << " count=" << c.count << " " << name_of(c.type)
                << (c.in_place ? " in place" : "") << (c.publishes ? " published" : "")
-               << (c.places ? " placed" : "") << " slots=" << c.slots
+               << (c.puts ? " put" : "") << " slots=" << c.slots
                << " channels=" << c.shape.channels);
-  // Slots are small, so that windows repeat with little data; but placed messages have a minimum
-  // size.
-  const std::size_t slot_bytes = c.places ? kMinSharedBytes + 192 : 2048;
+  // Slots are small, so that windows repeat with little data; but messages that are put have a
+  // minimum size.
+  const std::size_t slot_bytes = c.puts ? kMinSharedBytes + 192 : 2048;
   const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
   const Request request = request_for(c.collective, c.count, c.type, c.shape.root);
   const int n = c.shape.nranks;
@@ -124,7 +124,7 @@ void run(const Case& c) {
   ASSERT_TRUE(reference.ok()) << reference.message();
 
   World actual = make_world(request, n, c.in_place);
-  test::QueueFabric fabric(c.slots, slot_bytes, c.publishes, c.places);
+  test::QueueFabric fabric(c.slots, slot_bytes, c.publishes, c.puts);
   std::vector<Execution> executions(static_cast<std::size_t>(n));
   std::vector<Bytes> scratch(static_cast<std::size_t>(n));
   for (std::size_t rank = 0; rank < executions.size(); ++rank) {
@@ -159,40 +159,46 @@ void run(const Case& c) {
   EXPECT_TRUE(fabric.empty());
 }
 
-TEST(Execution, MatchesReferenceForEveryAlgorithm) {
-  test::QueueEndpoint::placed_messages = 0;
+class Ranks : public ::testing::TestWithParam<int> {};
+
+TEST_P(Ranks, MatchReferenceForEveryAlgorithm) {
+  const int n = GetParam();
+  test::QueueEndpoint::put_messages = 0;
   for (const Algorithm& algorithm : all_algorithms()) {
     const Collective collective = algorithm.collective;
     if (collective == Collective::kSend || collective == Collective::kRecv) continue;
-    for (const int n : {1, 2, 3, 4, 5, 8, 9}) {
-      for (const int channels : {1, 2}) {
-        Shape shape{.nranks = n, .root = n / 2, .channels = channels};
-        if (n == 8) shape.dims = {{.size = 4, .algorithm = {}}, {.size = 2, .algorithm = {}}};
-        if (!algorithm.supports(shape)) continue;
-        for (const std::size_t count : {0U, 1U, 7U, 1000U, 5003U}) {
-          for (const bool in_place : {false, true}) {
-            if (in_place && collective == Collective::kAllToAll) continue;
-            if (collective == Collective::kBarrier && count > 0) continue;
-            for (const bool publishes : {false, true}) {
-              run({collective, &algorithm, shape, count, DataType::kFloat32, in_place, publishes,
-                   4});
-              if (count > 1000 && n != 9 && n != 4) {
-                run({collective, &algorithm, shape, 4 * count, DataType::kFloat32, in_place,
-                     publishes, 4, /*places=*/true});
-              }
-              if (reduces(collective)) {
-                run({collective, &algorithm, shape, count, DataType::kFloat16, in_place, publishes,
-                     4, /*places=*/count == 5003, ReduceOp::kAvg});
-              }
-              if (HasFailure()) return;
+    for (const int channels : {1, 2}) {
+      Shape shape{.nranks = n, .root = n / 2, .channels = channels};
+      if (n == 8) shape.dims = {{.size = 4, .algorithm = {}}, {.size = 2, .algorithm = {}}};
+      if (!algorithm.supports(shape)) continue;
+      for (const std::size_t count : {0U, 1U, 7U, 1000U, 5003U}) {
+        for (const bool in_place : {false, true}) {
+          if (in_place && collective == Collective::kAllToAll) continue;
+          if (collective == Collective::kBarrier && count > 0) continue;
+          for (const bool publishes : {false, true}) {
+            run({collective, &algorithm, shape, count, DataType::kFloat32, in_place, publishes, 4});
+            if (count > 1000 && n != 9 && n != 4) {
+              run({collective, &algorithm, shape, 4 * count, DataType::kFloat32, in_place,
+                   publishes, 4, /*puts=*/true});
             }
+            if (reduces(collective)) {
+              run({collective, &algorithm, shape, count, DataType::kFloat16, in_place, publishes, 4,
+                   /*puts=*/count == 5003, ReduceOp::kAvg});
+            }
+            if (HasFailure()) return;
           }
         }
       }
     }
   }
-  EXPECT_GT(test::QueueEndpoint::placed_messages, 10'000);
+  if (n == 1) {
+    EXPECT_EQ(test::QueueEndpoint::put_messages, 0);
+  } else {
+    EXPECT_GT(test::QueueEndpoint::put_messages, 150 * n);
+  }
 }
+INSTANTIATE_TEST_SUITE_P(Quick, Ranks, ::testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Full, Ranks, ::testing::Values(4, 5, 9));
 
 int nontemporal_copies = 0;
 void counting_copy(void* to, const void* from, std::size_t bytes) noexcept {
@@ -208,7 +214,7 @@ TEST(Execution, PlacedResultsBelongToTrialsOfStores) {
   const std::vector<Schedule> schedules = build_all(direct, {.nranks = 2});
   for (const bool trial : {false, true}) {
     test::QueueEndpoint::trial = trial;
-    test::QueueEndpoint::placed_messages = nontemporal_copies = 0;
+    test::QueueEndpoint::put_messages = nontemporal_copies = 0;
     const auto map = ChunkMap::make(schedules[0], kCount, 4, kSlotBytes);
     ASSERT_TRUE(map.ok());
     test::QueueFabric fabric(4, kSlotBytes, false, true);
@@ -231,8 +237,8 @@ TEST(Execution, PlacedResultsBelongToTrialsOfStores) {
     }
     test::QueueEndpoint::trial = false;
     EXPECT_EQ(theirs, in);
-    EXPECT_GT(test::QueueEndpoint::placed_messages, 0);
-    EXPECT_EQ(nontemporal_copies, trial ? 0 : test::QueueEndpoint::placed_messages);
+    EXPECT_GT(test::QueueEndpoint::put_messages, 0);
+    EXPECT_EQ(nontemporal_copies, trial ? 0 : test::QueueEndpoint::put_messages);
   }
 }
 
@@ -242,8 +248,8 @@ TEST(Execution, StreamsNothingWithoutSuchAKernel) {
   const std::vector<Schedule> schedules = build_all(direct, {.nranks = 2});
   const auto map = ChunkMap::make(schedules[0], kCount, 4, kSlotBytes);
   ASSERT_TRUE(map.ok());
-  for (const bool places : {false, true}) {
-    test::QueueFabric fabric(4, kSlotBytes, false, places);
+  for (const bool puts : {false, true}) {
+    test::QueueFabric fabric(4, kSlotBytes, false, puts);
     const std::vector<float> in(kCount, 3.0F);
     std::vector<float> outputs[2] = {std::vector<float>(kCount), std::vector<float>(kCount)};
     std::vector<Execution> executions(2);
@@ -301,7 +307,7 @@ TEST(Execution, PlacesNothingWhereALaneNamesARankTwice) {
   ASSERT_TRUE(report.ok()) << report.status().message();
   const auto map = ChunkMap::make(schedules[0], 2 * kCount, 4, 4 * kCount);
   ASSERT_TRUE(map.ok());
-  test::QueueFabric fabric(4, 4 * kCount, false, /*places=*/true);
+  test::QueueFabric fabric(4, 4 * kCount, false, /*puts=*/true);
   std::vector<int> input(2 * kCount), outputs[2] = {input, input};
   for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<int>(i);
   std::vector<Execution> executions(2);

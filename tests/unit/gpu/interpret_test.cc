@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <random>
 #include <string>
@@ -243,10 +244,11 @@ TEST_P(Ranks, HierarchiesAndSeveralLanesToo) {
            .threads = GetParam() < 5 ? 3U : 1U});
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, Ranks, ::testing::Range(2, 9));
+INSTANTIATE_TEST_SUITE_P(Quick, Ranks, ::testing::Range(2, 5));
+INSTANTIATE_TEST_SUITE_P(Full, Ranks, ::testing::Range(5, 9));
 
-TEST(Interpreter, EveryReduction) {
-  for (const char* const name : {"ring", "oneshot"}) {
+void run_every_reduction(std::initializer_list<const char*> names) {
+  for (const char* const name : names) {
     const Algorithm* const algorithm = find_algorithm(Collective::kAllReduce, name);
     for (int t = 0; t < kNumDataTypes; ++t) {
       const auto type = static_cast<DataType>(t);
@@ -266,20 +268,23 @@ TEST(Interpreter, EveryReduction) {
   }
 }
 
-TEST(Interpreter, ThreadsOfABlockWorkTogether) {
+TEST(Interpreter, EveryReduction) { run_every_reduction({"ring"}); }
+TEST(InterpreterFull, EveryReduction) { run_every_reduction({"oneshot"}); }
+
+void run_with_threads(unsigned threads) {
   for (const Algorithm& algorithm : all_algorithms()) {
     const Shape shape = shape_of(4, 1);
     if (!runs_on_devices(algorithm) || !algorithm.supports(shape)) continue;
-    for (const unsigned threads : {2U, 5U}) {
-      check({.algorithm = &algorithm,
-             .shape = shape,
-             .count = 300,
-             .in_place = has_in_place_form(algorithm.collective),
-             .slot_bytes = 512,
-             .threads = threads});
-    }
+    check({.algorithm = &algorithm,
+           .shape = shape,
+           .count = 300,
+           .in_place = has_in_place_form(algorithm.collective),
+           .slot_bytes = 512,
+           .threads = threads});
   }
 }
+TEST(Interpreter, ThreadsOfABlockWorkTogether) { run_with_threads(2); }
+TEST(InterpreterFull, ThreadsOfABlockWorkTogether) { run_with_threads(5); }
 
 TEST(Interpreter, WideFansAndSlotsOfEverySize) {
   for (const int nranks : {5, 12}) {

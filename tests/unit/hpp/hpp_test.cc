@@ -242,6 +242,9 @@ TEST(Hpp, EventsAndCallbacks) {
     } catch (const whorl::Error& error) {
       EXPECT_EQ(error.code(), whorlInternalError);
     }
+    whorl::Event first;
+    first = whorl::Event(); // frees the other one at once
+    EXPECT_TRUE(first.done());
     const whorl::Stream to = std::move(stream);
     try {
       stream.add_callback([](whorlResult_t) { throw std::runtime_error("in a callback"); });

@@ -23,20 +23,20 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(SegmentLayout, PartsDoNotOverlapAndFillTheSize) {
-  for (const std::uint32_t places : {1U, 2U, 7U}) {
+  for (const std::uint32_t ranks : {1U, 2U, 7U}) {
     for (const std::uint32_t slots : {1U, 3U, 8U}) {
       const auto layout =
-          SegmentLayout::make({.places = places, .channels = 2, .slots = slots, .slot_bytes = 320});
+          SegmentLayout::make({.ranks = ranks, .channels = 2, .slots = slots, .slot_bytes = 320});
       ASSERT_TRUE(layout.ok());
-      EXPECT_GE(layout->place_offset(0), sizeof(SegmentHeader));
-      EXPECT_EQ(layout->place_offset(0) % kWriterDistance, 0U);
-      EXPECT_EQ(layout->place_offset(1) - layout->place_offset(0), sizeof(Place));
-      EXPECT_LE(layout->place_offset(places), layout->control_bytes());
+      EXPECT_GE(layout->state_offset(0), sizeof(SegmentHeader));
+      EXPECT_EQ(layout->state_offset(0) % kWriterDistance, 0U);
+      EXPECT_EQ(layout->state_offset(1) - layout->state_offset(0), sizeof(RankState));
+      EXPECT_LE(layout->state_offset(ranks), layout->control_bytes());
       EXPECT_GE(layout->fifo_bytes(), sizeof(FifoHead) + slots * slot_stride(320));
       std::set<std::size_t> offsets;
       for (std::size_t channel = 0; channel < 2; ++channel) {
-        for (std::size_t from = 0; from < places; ++from) {
-          for (std::size_t to = 0; to < places; ++to) {
+        for (std::size_t from = 0; from < ranks; ++from) {
+          for (std::size_t to = 0; to < ranks; ++to) {
             const std::size_t offset = layout->fifo_offset(channel, from, to);
             EXPECT_GE(offset, layout->control_bytes());
             EXPECT_EQ(offset % kPageBytes, 0U);
@@ -51,7 +51,7 @@ TEST(SegmentLayout, PartsDoNotOverlapAndFillTheSize) {
 }
 
 TEST(SegmentLayout, RefusesImpossibleShapes) {
-  const SegmentShape good{.places = 2, .channels = 2, .slots = 4, .slot_bytes = 64};
+  const SegmentShape good{.ranks = 2, .channels = 2, .slots = 4, .slot_bytes = 64};
   EXPECT_TRUE(SegmentLayout::make(good).ok());
   const auto refused = [&](auto change) {
     SegmentShape shape = good;
@@ -59,20 +59,20 @@ TEST(SegmentLayout, RefusesImpossibleShapes) {
     const auto layout = SegmentLayout::make(shape);
     return !layout.ok() && layout.status().message().find("WHORL_SLOTS") != std::string::npos;
   };
-  EXPECT_TRUE(refused([](SegmentShape& s) { s.places = 0; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.ranks = 0; }));
   EXPECT_TRUE(refused([](SegmentShape& s) { s.channels = 0; }));
   EXPECT_TRUE(refused([](SegmentShape& s) { s.slots = 0; }));
   EXPECT_TRUE(refused([](SegmentShape& s) { s.slot_bytes = 0; }));
   EXPECT_TRUE(refused([](SegmentShape& s) { s.slot_bytes = 100; }));
   EXPECT_TRUE(refused([](SegmentShape& s) { s.slot_bytes = UINT64_MAX - 63; }));
   EXPECT_TRUE(refused([](SegmentShape& s) { s.slots = UINT32_MAX; }));
-  EXPECT_TRUE(refused([](SegmentShape& s) { s.places = s.channels = UINT32_MAX; }));
-  EXPECT_TRUE(refused([](SegmentShape& s) { s.places = 1U << 20; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.ranks = s.channels = UINT32_MAX; }));
+  EXPECT_TRUE(refused([](SegmentShape& s) { s.ranks = 1U << 20; }));
 }
 
 TEST(SegmentLayout, ComparesHeaders) {
   const auto layout =
-      SegmentLayout::make({.places = 2, .channels = 2, .slots = 4, .slot_bytes = 64});
+      SegmentLayout::make({.ranks = 2, .channels = 2, .slots = 4, .slot_bytes = 64});
   SegmentHeader header{};
   EXPECT_FALSE(layout->check(header).ok());
   layout->stamp(header);
@@ -87,7 +87,7 @@ class Pair : public FifoHost {
   static constexpr std::size_t kSlotBytes = 256;
   explicit Pair(std::uint32_t slots)
       : layout_(*SegmentLayout::make(
-            {.places = 2, .channels = 1, .slots = slots, .slot_bytes = kSlotBytes})),
+            {.ranks = 2, .channels = 1, .slots = slots, .slot_bytes = kSlotBytes})),
         memory_(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, layout_.size()))) {
     std::memset(memory_, 0, layout_.size());
   }
@@ -100,13 +100,13 @@ class Pair : public FifoHost {
              .receive = memory_ + layout_.fifo_offset(0, 1 - self, self),
              .slots = layout_.shape().slots,
              .slot_bytes = kSlotBytes,
-             .own = &place(self),
-             .peers = &place(1 - self),
+             .own = &state(self),
+             .peers = &state(1 - self),
              .zero_copy = true},
             *this};
   }
-  Place& place(std::size_t rank) {
-    return *reinterpret_cast<Place*>(memory_ + layout_.place_offset(rank));
+  RankState& state(std::size_t rank) {
+    return *reinterpret_cast<RankState*>(memory_ + layout_.state_offset(rank));
   }
   SlotHeader& slot(int from, std::size_t i) {
     const auto f = static_cast<std::size_t>(from);
@@ -201,45 +201,45 @@ TEST(FifoEndpoint, SaysWhenItTouchesMemoryOfThePeer) {
   FifoEndpoint b = pair.endpoint(1);
   const std::span<std::byte> memory = std::span(pair.heap_).first(kMinSharedBytes);
   ASSERT_EQ(a.try_send_descriptor(memory, {}), DescriptorSend::kSent);
-  EXPECT_EQ(pair.place(1).touching, 0U);
+  EXPECT_EQ(pair.state(1).touching, 0U);
   ASSERT_TRUE(b.try_peek());
   ASSERT_TRUE(b.try_peek()) << "again";
-  EXPECT_EQ(pair.place(1).touching, 1U) << "reads";
+  EXPECT_EQ(pair.state(1).touching, 1U) << "reads";
   b.release();
-  EXPECT_EQ(pair.place(1).touching, 0U);
+  EXPECT_EQ(pair.state(1).touching, 0U);
 
   ASSERT_TRUE(b.expose_recv_buffer(2, memory, {.sequence = 1}));
   ASSERT_TRUE(b.expose_recv_buffer(3, memory, {.sequence = 2}));
   EXPECT_TRUE(a.try_put(memory.size(), {.sequence = 2}).empty()) << "not the next message";
-  EXPECT_EQ(pair.place(0).touching, 0U);
+  EXPECT_EQ(pair.state(0).touching, 0U);
   ASSERT_EQ(a.try_put(memory.size(), {.sequence = 1}).data(), memory.data());
-  EXPECT_EQ(pair.place(0).touching, 1U) << "writes";
+  EXPECT_EQ(pair.state(0).touching, 1U) << "writes";
   EXPECT_FALSE(b.try_peek());
   a.commit(memory.size(), {.sequence = 1});
-  EXPECT_EQ(pair.place(0).touching, 0U);
+  EXPECT_EQ(pair.state(0).touching, 0U);
   ASSERT_EQ(b.try_peek().data, memory.data());
   b.release();
 
-  pair.place(1).revoked = 1;
+  pair.state(1).revoked = 1;
   EXPECT_TRUE(a.try_put(memory.size(), {.sequence = 2}).empty());
   ASSERT_EQ(a.try_send_descriptor(memory, {}), DescriptorSend::kSent);
-  pair.place(0).revoked = 1;
+  pair.state(0).revoked = 1;
   EXPECT_FALSE(b.try_peek());
-  EXPECT_EQ(pair.place(0).touching, 0U);
-  EXPECT_EQ(pair.place(1).touching, 0U);
+  EXPECT_EQ(pair.state(0).touching, 0U);
+  EXPECT_EQ(pair.state(1).touching, 0U);
 }
 
-TEST(FifoEndpoint, AnUnusedPlaceOfAnEarlierMessageIsNoPlace) {
+TEST(FifoEndpoint, AnUnusedBufferOfAnEarlierMessageIsNotUsed) {
   Pair pair(2);
   FifoEndpoint a = pair.endpoint(0);
   FifoEndpoint b = pair.endpoint(1);
-  const std::span<std::byte> place = std::span(pair.heap_).first(kMinSharedBytes);
-  for (std::uint64_t number = 1; number <= 3 * kPlacesAhead; ++number) {
+  const std::span<std::byte> buffer = std::span(pair.heap_).first(kMinSharedBytes);
+  for (std::uint64_t number = 1; number <= 3 * kRecvBuffersAhead; ++number) {
     if (number % 2 == 0) {
-      ASSERT_TRUE(b.expose_recv_buffer(number, place, {}));
+      ASSERT_TRUE(b.expose_recv_buffer(number, buffer, {}));
     }
     // The message differs from the expected one.
-    ASSERT_TRUE(a.try_put(place.size(), {.sequence = 9}).empty());
+    ASSERT_TRUE(a.try_put(buffer.size(), {.sequence = 9}).empty());
     ASSERT_FALSE(a.try_reserve(0).empty());
     a.commit(0, {.sequence = 9});
     ASSERT_TRUE(b.try_peek());
@@ -254,14 +254,14 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
     FifoEndpoint b = pair.endpoint(1);
     pair.slot(0, 0).flag.store((std::uint64_t{1} << 63) | (std::uint64_t{1} << 32) | 1);
     EXPECT_FALSE(b.try_peek());
-    EXPECT_THAT(pair.corrupt_, HasSubstr("never offered"));
+    EXPECT_THAT(pair.corrupt_, HasSubstr("never exposed"));
   }
   {
     Pair pair(4);
     FifoEndpoint a = pair.endpoint(0);
-    PlaceOffer& offer = pair.head(0).offers[1];
-    offer.place = {.offset = 2 * kMinSharedBytes - 99, .bytes = kMinSharedBytes};
-    offer.number.store(1);
+    ExposedBuffer& buffer = pair.head(0).exposed[1];
+    buffer.memory = {.offset = 2 * kMinSharedBytes - 99, .bytes = kMinSharedBytes};
+    buffer.number.store(1);
     EXPECT_TRUE(a.try_put(kMinSharedBytes, {}).empty());
     EXPECT_THAT(pair.corrupt_, HasSubstr("does not share"));
   }
@@ -282,7 +282,7 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
     EXPECT_FALSE(b.try_peek());
     EXPECT_THAT(pair.corrupt_, HasSubstr("does not share"));
   }
-  { // timed after the first try_peek(): there is no place to read
+  { // timed after the first try_peek(): there is no buffer to read
     Pair pair(4);
     FifoEndpoint a = pair.endpoint(0);
     FifoEndpoint b = pair.endpoint(1);

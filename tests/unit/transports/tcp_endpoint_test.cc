@@ -165,28 +165,28 @@ TEST(TcpEndpoint, QueuedMessagesAreWrittenTogether) {
   EXPECT_EQ(Progress::kIdle, pair.a->progress());
 }
 
-TEST(TcpEndpoint, AnOfferedDestinationIsFilledOnlyByTheExpectedMessage) {
+TEST(TcpEndpoint, APostedBufferIsFilledOnlyByTheExpectedMessage) {
   Pair pair;
   std::vector<std::byte> wanted(5, std::byte{'-'});
   send_text(*pair.a, "other", 1);
   send_text(*pair.a, "longer", 2);
   send_text(*pair.a, "right", 2);
   for (int i = 0; i < 2; ++i) { // wrong fingerprint, wrong size
-    pair.b->offer(wanted, print_of(2));
+    pair.b->post_recv(wanted, print_of(2));
     const Message message = pair.b->try_peek();
     ASSERT_TRUE(message);
     EXPECT_NE(wanted.data(), message.data);
     EXPECT_EQ(std::byte{'-'}, wanted[0]);
     pair.b->release();
   }
-  pair.b->offer(wanted, print_of(2));
+  pair.b->post_recv(wanted, print_of(2));
   const Message message = pair.b->try_peek();
   ASSERT_TRUE(message);
   EXPECT_EQ(wanted.data(), message.data);
   EXPECT_EQ("right", text_of(message));
   pair.b->release();
   send_text(*pair.a, "after", 2);
-  EXPECT_NE(wanted.data(), pair.b->try_peek().data) << "an offer ends with release()";
+  EXPECT_NE(wanted.data(), pair.b->try_peek().data) << "a posted buffer ends with release()";
 }
 
 TEST(TcpEndpoint, PublishesTheUsersMemory) {
@@ -248,7 +248,7 @@ void random_traffic(std::uint64_t seed, std::size_t max_bytes, int again_percent
     Endpoint* endpoint;
     std::uint32_t sent = 0, received = 0;
     std::vector<std::byte> destination;
-    bool offered = false;
+    bool posted = false;
     std::vector<std::vector<std::byte>> published;
   };
   Side sides[2] = {{pair.a.get(), 0, 0, {}, false, {}}, {pair.b.get(), 0, 0, {}, false, {}}};
@@ -277,22 +277,22 @@ void random_traffic(std::uint64_t seed, std::size_t max_bytes, int again_percent
     if (side.received < messages) {
       const std::uint32_t from = 1 - s;
       const std::size_t size = size_of_message(from, side.received);
-      if (side.received % 2 == 0 && !side.offered) {
+      if (side.received % 2 == 0 && !side.posted) {
         side.destination.assign(size, std::byte{0});
-        side.offered = true;
+        side.posted = true;
       }
-      if (side.offered) side.endpoint->offer(side.destination, print_of(side.received));
+      if (side.posted) side.endpoint->post_recv(side.destination, print_of(side.received));
       if (const Message message = side.endpoint->try_peek()) {
         ASSERT_EQ(size, message.bytes);
         ASSERT_EQ(print_of(side.received), message.fingerprint);
-        if (side.offered && size > 0) {
+        if (side.posted && size > 0) {
           ASSERT_EQ(side.destination.data(), message.data);
         }
         for (std::size_t i = 0; i < size; ++i) {
           ASSERT_EQ(byte_of(from, side.received, i), message.data[i]) << i;
         }
         side.endpoint->release();
-        side.offered = false;
+        side.posted = false;
         ++side.received;
       }
     }

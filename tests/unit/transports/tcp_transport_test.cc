@@ -148,7 +148,7 @@ TEST(TcpTransport, EveryPairAndChannelIsConnected) {
   });
 }
 
-TEST(TcpTransport, NappingRanksAreWoken) {
+TEST(TcpTransport, SleepingRanksAreWoken) {
   World world(2);
   world.run([](int rank, Rank& self) {
     for (int i = 0; i < 200; ++i) {
@@ -159,7 +159,7 @@ TEST(TcpTransport, NappingRanksAreWoken) {
   });
 }
 
-TEST(TcpTransport, ANappingRankIsWokenWhenThereIsRoomAgain) {
+TEST(TcpTransport, ASleepingRankIsWokenWhenThereIsRoomAgain) {
   World world(2);
   world.run([](int rank, Rank& self) {
     const std::string text(4096, 'x');

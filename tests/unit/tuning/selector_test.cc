@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
 namespace whorl {
 namespace {
 
@@ -33,6 +38,36 @@ TEST(Selector, ACollectiveWithoutAlgorithmDoesNotStopTheOthers) {
   EXPECT_EQ(none.code(), Code::kInvalidUsage);
   EXPECT_THAT(none.message(), HasSubstr("none of the algorithms of alltoall (direct, bruck, "
                                         "pairwise) supports 70000 ranks"));
+}
+
+TEST(Selector, ATableOfAnotherRankIsChecked) {
+  const auto good = Selector::make({.nranks = 4}, {}, "");
+  ASSERT_TRUE(good.ok());
+  ASSERT_TRUE(good->valid());
+  std::array<std::uint8_t, sizeof(Selector)> bytes{};
+  const auto valid_with = [&](std::size_t at, std::uint8_t value) {
+    std::memcpy(bytes.data(), &*good, bytes.size());
+    bytes[at] = value;
+    Selector changed = *good;
+    std::memcpy(&changed, bytes.data(), bytes.size());
+    return changed.valid();
+  };
+  for (const std::size_t collective : {0U, 1U}) {
+    for (const std::size_t size_class : {std::size_t{0}, std::size_t{5}, Selector::kClasses - 1}) {
+      const std::size_t at = collective * Selector::kClasses + size_class;
+      EXPECT_FALSE(valid_with(at, 255)) << "no algorithm at one size alone";
+      EXPECT_FALSE(valid_with(at, 254)) << "beyond all algorithms";
+    }
+  }
+  std::memcpy(bytes.data(), &*good, bytes.size());
+  std::fill_n(bytes.begin(), Selector::kClasses, std::uint8_t{255});
+  Selector without = *good;
+  std::memcpy(&without, bytes.data(), bytes.size());
+  EXPECT_TRUE(without.valid()) << "a collective without algorithm";
+  EXPECT_FALSE(without.has(static_cast<Collective>(0)));
+
+  const std::uint8_t first = reinterpret_cast<const std::uint8_t*>(&*good)[0];
+  EXPECT_FALSE(valid_with(Selector::kClasses, first)) << "an algorithm of another collective";
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// Tests of operations on device memory that the host carries out in pieces, on the driver of
+// Tests of operations on device memory that the host carries out in segments, on the driver of
 // device_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,15 +24,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Settings with pieces of 16 KiB and windows of a few KiB.
-class Pieces : public ::testing::Test {
+/// Settings with segments of 16 KiB and windows of a few KiB.
+class Segments : public ::testing::Test {
  protected:
-  const ScopedEnv env_{{"WHORL_PIECE_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
+  const ScopedEnv env_{{"WHORL_SEGMENT_BYTES", "16384"}, {"WHORL_SLOT_BYTES", "1024"}};
   const DeviceContext context_;
 };
-class PiecesOfRanks : public Pieces, public ::testing::WithParamInterface<int> {};
+class SegmentsOfRanks : public Segments, public ::testing::WithParamInterface<int> {};
 
-/// Runs each collective in place and out of place: one window, several pieces, and an uneven
+/// Runs each collective in place and out of place: one window, several segments, and an uneven
 /// number.
 std::string run_all(int rank, whorlComm_t comm, int nranks, CUstream stream, int on_host) {
   int turn = 0;
@@ -55,14 +55,14 @@ std::string run_all(int rank, whorlComm_t comm, int nranks, CUstream stream, int
   return {};
 }
 
-TEST_P(PiecesOfRanks, OneRankMayHaveItsBuffersOnTheHost) {
+TEST_P(SegmentsOfRanks, OneRankMayHaveItsBuffersOnTheHost) {
   run_on_device(GetParam(),
                 [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
                   return run_all(rank, comm, GetParam(), stream.get(), 0);
                 });
 }
 
-TEST_P(PiecesOfRanks, EveryCollectiveGivesTheSameAsOnTheHost) {
+TEST_P(SegmentsOfRanks, EveryCollectiveGivesTheSameAsOnTheHost) {
   const ScopedEnv two{{"FAKE_CUDA_DEVICES", "2"}, {"WHORL_DEVICE_ALGO", "host"}};
   int devices = 0;
   ASSERT_EQ(cuDeviceGetCount(&devices), CUDA_SUCCESS);
@@ -74,17 +74,17 @@ TEST_P(PiecesOfRanks, EveryCollectiveGivesTheSameAsOnTheHost) {
       },
       devices);
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, PiecesOfRanks, ::testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, SegmentsOfRanks, ::testing::Values(1, 2, 3, 5));
 
-TEST_F(Pieces, AWindowMayBeLargerThanAPiece) {
-  const ScopedEnv small{{"WHORL_PIECE_BYTES", "256"}, {"WHORL_SLOT_BYTES", "4096"}};
+TEST_F(Segments, AWindowMayBeLargerThanASegment) {
+  const ScopedEnv small{{"WHORL_SEGMENT_BYTES", "256"}, {"WHORL_SLOT_BYTES", "4096"}};
   constexpr int kRanks = 3;
   run_on_device(kRanks, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     return run_all(rank, comm, kRanks, stream.get(), 0);
   });
 }
 
-TEST_F(Pieces, OperationsTakeTheirPlaceInTheStream) {
+TEST_F(Segments, OperationsTakeTheirPlaceInTheStream) {
   constexpr std::size_t kCount = 50'001;
   constexpr int kRounds = 10;
   run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
@@ -113,7 +113,7 @@ TEST_F(Pieces, OperationsTakeTheirPlaceInTheStream) {
   });
 }
 
-TEST_F(Pieces, SendsAndReceivesOfAGroupPassEachOther) {
+TEST_F(Segments, SendsAndReceivesOfAGroupPassEachOther) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 40'001;
   run_on_device(kRanks, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
@@ -141,7 +141,7 @@ TEST_F(Pieces, SendsAndReceivesOfAGroupPassEachOther) {
   });
 }
 
-TEST_F(Pieces, AReceiveFromAnyRankMayBeInPieces) {
+TEST_F(Segments, AReceiveFromAnyRankMayBeInSegments) {
   constexpr std::size_t kCount = 40'001;
   run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy data(std::vector<std::int32_t>(kCount, rank), stream.get());
@@ -156,7 +156,7 @@ TEST_F(Pieces, AReceiveFromAnyRankMayBeInPieces) {
   });
 }
 
-TEST_F(Pieces, BlocksMayDifferInSize) {
+TEST_F(Segments, BlocksMayDifferInSize) {
   constexpr int kRanks = 3;
   const std::array<std::size_t, kRanks> counts{5, 9'001, 30'000};
   const std::array<std::size_t, kRanks> at{0, 5, 9'010}; // leaves a gap that no rank writes
@@ -194,7 +194,7 @@ TEST_F(Pieces, BlocksMayDifferInSize) {
   });
 }
 
-TEST_F(Pieces, InputsAreScaled) {
+TEST_F(Segments, InputsAreScaled) {
   constexpr std::size_t kCount = 20'001;
   run_on_device(2, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) -> std::string {
     const DeviceCopy factor(std::vector<float>{rank == 0 ? 2.0f : 10.0f}, stream.get());
@@ -228,7 +228,7 @@ std::set<int> windows_in(const std::filesystem::path& trace) {
   return windows;
 }
 
-TEST_F(Pieces, ATraceNumbersTheWindowsOfTheWholeOperation) {
+TEST_F(Segments, ATraceNumbersTheWindowsOfTheWholeOperation) {
   std::string folder = (std::filesystem::temp_directory_path() / "whorl-trace-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   {
@@ -244,7 +244,7 @@ TEST_F(Pieces, ATraceNumbersTheWindowsOfTheWholeOperation) {
   std::filesystem::remove_all(traces);
 }
 
-TEST_F(Pieces, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
+TEST_F(Segments, AnAbsentRankEndsTheOperationAndTheStreamGoesOn) {
   const ScopedEnv env{{"WHORL_TIMEOUT_MS", "300"}};
   ThreadWorld world(2);
   const DeviceQueue stream;
@@ -268,7 +268,7 @@ void exchange(const ThreadWorld& world, const DeviceCopy& from, const DeviceCopy
   EXPECT_EQ(whorlGroupEnd(), expected);
 }
 
-TEST_F(Pieces, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
+TEST_F(Segments, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   for (const long allowed : {2L, 5L, 9L}) { // the first copy fetches the input; then later copies
     ThreadWorld world(2);
@@ -294,7 +294,7 @@ TEST_F(Pieces, ACopyThatFailsInTheMiddleEndsTheCommunicator) {
   }
 }
 
-TEST_F(Pieces, ACallThatCannotBeQueuedLeavesNoStreamWaiting) {
+TEST_F(Segments, ACallThatCannotBeQueuedLeavesNoStreamWaiting) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   ThreadWorld world(2);
   const DeviceQueue first, second;
