@@ -63,8 +63,7 @@ TEST_P(Full, VerifiesManyRanks) {
     if (!GetParam().supports(shape)) continue;
     ASSERT_TRUE(verifies(GetParam(), shape, false));
   }
-  // More ranks take time with the square; alltoall of 1,024 ranks runs in many_ranks_test.cc.
-  const Shape shape{.nranks = 600};
+  const Shape shape{.nranks = 1024};
   if (GetParam().collective != Collective::kAllToAll || !GetParam().supports(shape)) return;
   ASSERT_TRUE(verifies(GetParam(), shape, false));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <random>
 #include <span>
 #include <vector>
@@ -191,11 +192,10 @@ TEST_P(Ranks, MatchReferenceForEveryAlgorithm) {
       }
     }
   }
-  if (n == 1) {
-    EXPECT_EQ(test::QueueEndpoint::put_messages, 0);
-  } else {
-    EXPECT_GT(test::QueueEndpoint::put_messages, 150 * n);
-  }
+  // Fewer would mean that buffers are not exposed any more where they were.
+  const std::map<int, int> at_least{{1, 0},    {2, 300},  {3, 800}, {4, 1300},
+                                    {5, 2200}, {8, 7000}, {9, 7000}};
+  EXPECT_GE(test::QueueEndpoint::put_messages, at_least.at(n));
 }
 INSTANTIATE_TEST_SUITE_P(Quick, Ranks, ::testing::Values(1, 2, 3, 8));
 INSTANTIATE_TEST_SUITE_P(Full, Ranks, ::testing::Values(4, 5, 9));
@@ -206,8 +206,8 @@ void counting_copy(void* to, const void* from, std::size_t bytes) noexcept {
   std::memcpy(to, from, bytes);
 }
 
-/// What is beyond the caches is written past them, but not while an endpoint compares kinds of
-/// stores.
+/// Checks that what is beyond the caches is written past them, but not while an endpoint compares
+/// kinds of stores.
 TEST(Execution, PlacedResultsBelongToTrialsOfStores) {
   constexpr std::size_t kSlotBytes = 2 * kMinNontemporalBytes, kCount = 4 * kSlotBytes / 4;
   const Algorithm& direct = *find_algorithm(Collective::kBroadcast, "direct");
