@@ -68,7 +68,7 @@ TEST(Group, RefusesCallsOnAHandleThatHasEnded) {
   EXPECT_EQ(value, 1);
 }
 
-// What is wrong with the transfers of one communicator is found before anything is issued.
+// Checks that faults in the transfers of one communicator are found before anything is issued.
 TEST(Group, IssuesNothingIfATransferIsWrong) {
   ThreadWorld first(kRanks), second(kRanks);
   ASSERT_TRUE(first.ok() && second.ok());

@@ -1,4 +1,5 @@
-// Who carries out a collective on device memory, by what its ranks have posted.
+// Tests of the choice of who carries out a collective on device memory, by what its ranks have
+// posted.
 #include "device/common/path.h"
 
 #include <gmock/gmock.h>

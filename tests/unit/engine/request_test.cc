@@ -1,4 +1,4 @@
-// What is said of calls.
+// Tests of the words for calls and for their differences.
 #include "engine/request.h"
 
 #include <gtest/gtest.h>

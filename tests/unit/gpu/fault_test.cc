@@ -7,7 +7,7 @@ namespace whorl::gpu {
 namespace {
 
 TEST(Faults, AreWhatCallsForAnotherProcess) {
-  // These are the errors for which cuda.h says: "the process must be terminated and relaunched".
+  // Errors for which cuda.h says: "the process must be terminated and relaunched".
   for (const int result : {226, 700, 702, 714, 715, 716, 717, 718, 719, 721, 810, 911}) {
     EXPECT_TRUE(is_fault(static_cast<CUresult>(result))) << result;
   }
