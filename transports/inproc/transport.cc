@@ -55,8 +55,11 @@ Result<std::shared_ptr<InprocSegment>> make_segment(const SegmentLayout& layout,
   segment->layout = layout;
   segment->members = members;
   void* address = nullptr;
+  // Shared, although no other process sees the mapping: receivers look at a page before a sender
+  // writes it. In a private mapping the look maps the page of zeros, and the write then copies that
+  // page and interrupts all cores.
   const int error = sys().mmap(nullptr, layout.size(), PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &address);
+                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &address);
   if (error < 0) {
     return Status::error(Code::kSystemError,
                          fmt::format("cannot map {} bytes for the FIFOs of {} ranks: {}",

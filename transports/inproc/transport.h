@@ -8,8 +8,8 @@ namespace whorl {
 
 struct InprocSegment;
 
-/// Transport between ranks that are threads of one process: FIFOs in private memory, and every
-/// source can be published, since pointers are valid for both ranks.
+/// Transport between ranks that are threads of one process: FIFOs in memory of the process, and
+/// every source can be published, since pointers are valid for both ranks.
 class InprocTransport final : public FifoTransport {
  public:
   InprocTransport() : FifoTransport({.name = "inproc"}) {}
