@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "transports/error_text.h"
+
 namespace whorl {
 
 SegmentHeader& FifoTransport::header() const noexcept {
@@ -165,15 +167,7 @@ void FifoTransport::publish_error(std::string_view text) noexcept {
 void FifoTransport::notify_peers(const Status& comm_error) noexcept {
   if (comm_error.ok() || !attached_.load(std::memory_order_acquire))
     return; // … release in attach()
-  try {
-    // An error of another rank already names the rank; forwarding must not add a name each time.
-    publish_error(comm_error.code() == Code::kRemoteError
-                      ? comm_error.message()
-                      : fmt::format("{} gave up: {}", membership_->describe(membership_->rank),
-                                    comm_error.message()));
-  } catch (const std::bad_alloc&) {
-    publish_error("a rank gave up and has no memory left to say why");
-  }
+  with_error_text(*membership_, comm_error, [&](std::string_view text) { publish_error(text); });
 }
 
 void FifoTransport::fail_all(const Status& error) noexcept {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transports/error_text.h"
 #include "transports/tcp/transport.h"
 
 namespace whorl {
@@ -46,16 +47,9 @@ void TcpTransport::notify_peers(const Status& comm_error) noexcept {
     if (notified_) return;
     notified_ = true;
   }
-  try {
-    // An error that came from another rank has the name of that rank; no further name is added.
-    const bool forwarded = comm_error.code() == Code::kRemoteError || membership_ == nullptr;
-    send_control(tcp::ControlKind::kError,
-                 forwarded ? comm_error.message()
-                           : fmt::format("{} gave up: {}", membership_->describe(membership_->rank),
-                                         comm_error.message()));
-  } catch (const std::bad_alloc&) {
-    send_control(tcp::ControlKind::kError, "a rank gave up and has no memory left to say why");
-  }
+  if (membership_ == nullptr) return; // not connected
+  with_error_text(*membership_, comm_error,
+                  [&](std::string_view text) { send_control(tcp::ControlKind::kError, text); });
 }
 
 void TcpTransport::send_control(tcp::ControlKind kind, std::string_view text) noexcept {
