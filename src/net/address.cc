@@ -38,8 +38,9 @@ Status resolve(const std::string& host, const std::string& port, std::vector<Soc
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  const int error =
-      ::getaddrinfo(host.c_str(), port.empty() ? nullptr : port.c_str(), &hints, &list);
+  // The resolver is not asked for this name: without /etc/hosts it waits for the name service.
+  const char* const name = host == "localhost" ? "127.0.0.1" : host.c_str();
+  const int error = ::getaddrinfo(name, port.empty() ? nullptr : port.c_str(), &hints, &list);
   if (error != 0) {
     return Status::error(
         Code::kInvalidArgument,

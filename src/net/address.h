@@ -55,7 +55,8 @@ class SocketAddress {
 };
 
 /// Resolves "host:port" or "[v6]:port" to every address of the name, in the resolver's order. May
-/// block on the name service. The error says what is wrong with the text or the name.
+/// block on the name service, but not for "localhost", which is 127.0.0.1. The error says what is
+/// wrong with the text or the name.
 Result<std::vector<SocketAddress>> parse_address(std::string_view text);
 
 /// Lists the addresses of this host's interfaces, best first, with port 0: interfaces that look

@@ -224,6 +224,7 @@ TEST(Mesh, NothingToDoIsDone) {
 
 TEST(Address, ParsesAndPrints) {
   EXPECT_EQ("127.0.0.1:80", parse_address("127.0.0.1:80")->front().text());
+  EXPECT_EQ("127.0.0.1:80", parse_address("localhost:80")->front().text());
   EXPECT_EQ("[::1]:65535", parse_address("[::1]:65535")->front().text());
   EXPECT_TRUE(parse_address("127.0.0.1:80")->front().is_loopback());
   for (const char* bad :
