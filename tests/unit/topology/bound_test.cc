@@ -1,0 +1,92 @@
+#include "topology/bound.h"
+
+#include <gtest/gtest.h>
+
+#include "machines.h"
+#include "topology/flow.h"
+
+namespace whorl::topology {
+namespace {
+
+TEST(FlowNetwork, FindsTheMaximum) {
+  // The example of Cormen, Leiserson, Rivest and Stein, Introduction to Algorithms, section 26.2.
+  FlowNetwork network(6);
+  network.add_edge(0, 1, 16);
+  network.add_edge(0, 2, 13);
+  network.add_edge(1, 3, 12);
+  network.add_edge(2, 1, 4);
+  network.add_edge(2, 4, 14);
+  network.add_edge(3, 2, 9);
+  network.add_edge(3, 5, 20);
+  network.add_edge(4, 3, 7);
+  network.add_edge(4, 5, 4);
+  EXPECT_DOUBLE_EQ(network.max_flow(0, 5), 23);
+  EXPECT_EQ(network.source_side(0), (std::vector<bool>{true, true, true, false, true, false}));
+  EXPECT_EQ(network.max_flow(5, 0), 0);
+}
+
+TEST(FlowNetwork, HasUnlimitedEdges) {
+  FlowNetwork network(3);
+  network.add_edge(0, 1, FlowNetwork::kUnlimited);
+  const std::size_t edge = network.add_edge(1, 2, 5);
+  EXPECT_DOUBLE_EQ(network.max_flow(0, 2), 5);
+  network.set_capacity(edge, FlowNetwork::kUnlimited);
+  EXPECT_EQ(network.max_flow(0, 2), FlowNetwork::kUnlimited);
+}
+
+double bus(const Graph& graph, Collective collective) {
+  return find_bound(graph, graph.all(NodeKind::kGpu), collective).bus_gb_per_s;
+}
+
+TEST(Bound, OfASwitch) {
+  // Eight GPUs with 600 GB/s each to one switch, and nothing else whose bandwidth is known.
+  Graph graph;
+  graph.nodes.push_back({.kind = NodeKind::kMachine});
+  graph.nodes.push_back({.kind = NodeKind::kNvSwitch, .parent = 0, .bus_id = "0000:01:00.0"});
+  for (int i = 0; i < 8; ++i) {
+    graph.nodes.push_back({.kind = NodeKind::kGpu,
+                           .parent = 1,
+                           .index = i,
+                           .up = {.gb_per_s = 600, .origin = Origin::kReported}});
+  }
+  normalize(graph);
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+        Collective::kBroadcast, Collective::kReduce, Collective::kAllToAll, Collective::kGather}) {
+    EXPECT_NEAR(bus(graph, collective), 600, 1e-3) << name_of(collective);
+  }
+}
+
+TEST(Bound, OfTwoProcessors) {
+  // 10 GB/s between the processors, 15.75 of each of four GPUs: half of the data crosses.
+  const Graph graph = read_machine(nccl_machine(4, {}));
+  const std::vector<int> gpus = graph.all(NodeKind::kGpu);
+  const Bound gather = find_bound(graph, gpus, Collective::kAllGather);
+  // 2·n/4 bytes leave two GPUs at 10 GB/s: n bytes take n/20, of which 3/4 count.
+  EXPECT_NEAR(gather.bus_gb_per_s, 15, 1e-3);
+  EXPECT_EQ(gather.side.size(), 2);
+  EXPECT_NEAR(bus(graph, Collective::kAllReduce), 15, 1e-3); // n bytes cross each way
+  EXPECT_NEAR(bus(graph, Collective::kBroadcast), 10, 1e-3); // n bytes cross
+  EXPECT_NEAR(bus(graph, Collective::kAllToAll), 7.5, 1e-3); // 4·n/4 bytes cross
+}
+
+TEST(Bound, OfLinks) {
+  // Cube mesh: 150 GB/s out of each GPU over links, and 15.75 over PCI.
+  const Graph graph = read_machine(nccl_machine(8, cube_mesh()));
+  EXPECT_NEAR(bus(graph, Collective::kAllReduce), 165.75, 0.1);
+  EXPECT_NEAR(bus(graph, Collective::kBroadcast), 160, 0.1); // six links between the halves, and 10
+}
+
+TEST(Bound, IsUnknownWithoutFigures) {
+  Graph graph;
+  graph.nodes.push_back({.kind = NodeKind::kMachine});
+  for (int i = 0; i < 2; ++i)
+    graph.nodes.push_back({.kind = NodeKind::kGpu, .parent = 0, .index = i});
+  normalize(graph);
+  for (int c = 0; c < kNumCollectives; ++c) {
+    EXPECT_EQ(bus(graph, static_cast<Collective>(c)), 0) << c;
+  }
+}
+
+} // namespace
+} // namespace whorl::topology

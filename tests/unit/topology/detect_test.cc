@@ -1,0 +1,67 @@
+#include "topology/detect.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#ifdef WHORL_HAVE_HWLOC
+#include <hwloc.h>
+#endif
+
+#include "machines.h"
+#include "topology/paths.h"
+
+namespace whorl::topology {
+namespace {
+
+TEST(Detect, FindsTheProcessorsOfThisMachine) {
+  for (const Detail detail : {Detail::kProcessors, Detail::kDevices}) {
+    const Graph graph = detect(detail);
+    ASSERT_FALSE(graph.nodes.empty());
+    EXPECT_EQ(graph.at(0).kind, NodeKind::kMachine);
+    EXPECT_GE(graph.all(NodeKind::kCore).size(), 1);
+    for (const std::string& note : graph.notes) ADD_FAILURE() << note;
+#ifdef WHORL_HAVE_HWLOC
+    EXPECT_EQ(graph.source, Source::kHwloc);
+    EXPECT_GE(graph.at(0).cpus.count(), 1);
+#endif
+  }
+}
+
+TEST(Detect, FindsTheSameTwice) { EXPECT_EQ(detect(Detail::kDevices), detect(Detail::kDevices)); }
+
+#ifdef WHORL_HAVE_HWLOC
+
+/// Returns the machine of one of hwloc's descriptions, as hwloc itself writes it.
+Graph synthetic(const char* description) {
+  hwloc_topology_t topology = nullptr;
+  hwloc_topology_init(&topology);
+  EXPECT_EQ(hwloc_topology_set_synthetic(topology, description), 0);
+  EXPECT_EQ(hwloc_topology_load(topology), 0);
+  char* text = nullptr;
+  int size = 0;
+  EXPECT_EQ(hwloc_topology_export_xmlbuffer(topology, &text, &size, 0), 0);
+  const std::string xml(text);
+  hwloc_free_xmlbuffer(topology, text);
+  hwloc_topology_destroy(topology);
+  return read_machine(xml);
+}
+
+TEST(Detect, ReadsSyntheticMachinesOfHwloc) {
+  const Graph graph = synthetic("package:2 [numa] l3:2 core:3 pu:2");
+  EXPECT_EQ(graph.all(NodeKind::kPackage).size(), 2);
+  EXPECT_EQ(graph.all(NodeKind::kNuma).size(), 2);
+  EXPECT_EQ(graph.all(NodeKind::kCache).size(), 4);
+  const std::vector<int> cores = graph.all(NodeKind::kCore);
+  ASSERT_EQ(cores.size(), 12);
+  EXPECT_EQ(graph.at(cores.back()).cpus.count(), 2);
+  EXPECT_EQ(find_path(graph, cores[0], cores[1]).path_class, PathClass::kNode);
+  EXPECT_EQ(find_path(graph, cores[0], cores[11]).path_class, PathClass::kSys);
+  EXPECT_EQ(synthetic("pack:1 [numa] [numa] core:4 pu:1").all(NodeKind::kNuma).size(), 2);
+  EXPECT_EQ(synthetic("group:7 [numa] pu:1").all(NodeKind::kNuma).size(), 7);
+  EXPECT_EQ(synthetic("pu:4").all(NodeKind::kCore).size(), 4);
+}
+
+#endif
+
+} // namespace
+} // namespace whorl::topology

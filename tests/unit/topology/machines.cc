@@ -1,0 +1,110 @@
+#include "machines.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <pugixml.hpp>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "topology/paths.h"
+#include "topology/xml.h"
+
+namespace whorl::topology {
+namespace {
+
+void shuffle(pugi::xml_node element, std::mt19937& random) {
+  std::vector<pugi::xml_node> children(element.begin(), element.end());
+  // Not std::shuffle(), whose result depends on the library.
+  for (std::size_t i = children.size(); i > 1; --i)
+    std::swap(children[i - 1], children[random() % i]);
+  for (const pugi::xml_node child : children) {
+    shuffle(child, random);
+    if (child.type() == pugi::node_element) element.append_move(child);
+  }
+}
+
+} // namespace
+
+std::string nccl_machine(int gpus, const std::vector<GpuLink>& links,
+                         const std::string& gpu_attributes) {
+  std::string text = "<system version=\"1\">\n";
+  for (int numa = 0; numa < 2; ++numa) {
+    text += fmt::format(
+        "<cpu numaid=\"{}\" affinity=\"{}\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+        "modelid=\"85\">\n",
+        numa, numa == 0 ? "00000000,ffffffff" : "ffffffff,00000000");
+    for (int g = gpus / 2 * numa; g < (numa == 0 ? gpus / 2 : gpus); ++g) {
+      const auto pci = [&](int device, const char* kind, const char* end) {
+        return fmt::format(
+            "<pci busid=\"0000:{:x}0:0{}.0\" class=\"{}\" link_speed=\"8 GT/s\" "
+            "link_width=\"16\"{}>\n",
+            g + 1, device, kind, end);
+      };
+      text += pci(0, "0x060400", "") + pci(1, "0x030200", "");
+      text += fmt::format("<gpu dev=\"{}\" {}>\n", g, gpu_attributes);
+      for (const GpuLink& link : links) {
+        if (link.a != g && link.b != g) continue;
+        text +=
+            fmt::format("<nvlink target=\"0000:{:x}0:01.0\" count=\"{}\" tclass=\"0x030200\"/>\n",
+                        (link.a == g ? link.b : link.a) + 1, link.count);
+      }
+      text += "</gpu></pci>\n" + pci(2, "0x020700", "") +
+              fmt::format(
+                  "<nic><net name=\"mlx5_{0}\" dev=\"{0}\" speed=\"100000\" port=\"1\" "
+                  "guid=\"0x{0}1\"/></nic></pci>\n</pci>\n",
+                  g);
+    }
+    text += "</cpu>\n";
+  }
+  return text + "</system>\n";
+}
+
+std::vector<GpuLink> cube_mesh() {
+  return {{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1}, {1, 5, 2}, {2, 3, 2},
+          {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1}, {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}};
+}
+
+Graph read_machine(const std::string& xml) {
+  auto graph = read_xml(xml, "machine.xml");
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  return graph.ok() ? *std::move(graph) : Graph();
+}
+
+int gpu(const Graph& graph, int index) {
+  const std::vector<int> gpus = graph.all(NodeKind::kGpu);
+  return gpus.at(static_cast<std::size_t>(index));
+}
+
+std::string shuffled(const std::string& xml, unsigned seed) {
+  pugi::xml_document document;
+  EXPECT_TRUE(document.load_string(xml.c_str()));
+  std::mt19937 random(seed);
+  shuffle(document.document_element(), random);
+  std::ostringstream text;
+  document.save(text);
+  return text.str();
+}
+
+int check_rings(const Graph& graph, const std::vector<Ring>& rings) {
+  const std::vector<int> gpus = graph.all(NodeKind::kGpu);
+  std::map<std::pair<int, int>, int> uses;
+  int count = 0;
+  for (const Ring& ring : rings) {
+    EXPECT_EQ(std::set<int>(ring.order.begin(), ring.order.end()),
+              std::set<int>(gpus.begin(), gpus.end()));
+    EXPECT_EQ(ring.order.size(), gpus.size());
+    count += ring.copies;
+    if (!ring.over_links) continue;
+    for (std::size_t i = 0; i < ring.order.size(); ++i) {
+      const int from = ring.order[i], to = ring.order[(i + 1) % ring.order.size()];
+      const int used = uses[{from, to}] += ring.copies;
+      EXPECT_LE(used, find_path(graph, from, to).links);
+    }
+  }
+  return count;
+}
+
+} // namespace whorl::topology

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topology/graph.h"
+#include "topology/rings.h"
+
+namespace whorl::topology {
+
+/// Links between two GPUs of a machine that tests make.
+struct GpuLink {
+  int a = 0, b = 0, count = 1;
+};
+
+/// Writes NCCL's XML of a machine with two processors, of which each has half of the GPUs. Each GPU
+/// has a PCI switch (bus id "0000:G0:00.0") with a NIC beside it. `gpu_attributes` are of <gpu>.
+std::string nccl_machine(int gpus, const std::vector<GpuLink>& links,
+                         const std::string& gpu_attributes = "sm=\"70\"");
+
+/// Returns the links of the eight GPUs of a DGX-1 with V100: six of each GPU, in a cube mesh.
+std::vector<GpuLink> cube_mesh();
+
+/// Reads a machine that must be well described; fails the test otherwise.
+Graph read_machine(const std::string& xml);
+
+/// Returns the node of a GPU by its number.
+int gpu(const Graph& graph, int index);
+
+/// Returns the text with the children of each element in another order, which `seed` chooses.
+std::string shuffled(const std::string& xml, unsigned seed);
+
+/// Checks that each ring passes all GPUs once, and that no link is used twice in a direction.
+/// Returns the number of rings.
+int check_rings(const Graph& graph, const std::vector<Ring>& rings);
+
+} // namespace whorl::topology

@@ -1,0 +1,127 @@
+#include "topology/nccl_xml.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "machines.h"
+#include "topology/paths.h"
+#include "topology/xml.h"
+
+namespace whorl::topology {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(NcclXml, ShowsDevicesAndPaths) {
+  const Graph graph = read_machine(nccl_machine(4, {{0, 1, 2}}));
+  EXPECT_TRUE(graph.notes.empty());
+  EXPECT_EQ(graph.all(NodeKind::kGpu).size(), 4);
+  EXPECT_EQ(graph.all(NodeKind::kNic).size(), 4);
+  EXPECT_EQ(graph.all(NodeKind::kNuma).size(), 2);
+  const auto path = [&](int a, int b) { return find_path(graph, a, b); };
+  EXPECT_EQ(name_of(path(gpu(graph, 0), gpu(graph, 1))), "NV2");
+  EXPECT_EQ(path(gpu(graph, 0), gpu(graph, 1)).bandwidth.gb_per_s, 50);
+  EXPECT_EQ(name_of(path(gpu(graph, 2), gpu(graph, 3))), "PHB");
+  EXPECT_NEAR(path(gpu(graph, 2), gpu(graph, 3)).bandwidth.gb_per_s, 15.75, 0.01);
+  EXPECT_EQ(name_of(path(gpu(graph, 0), gpu(graph, 2))), "SYS");
+  EXPECT_EQ(path(gpu(graph, 0), gpu(graph, 2)).bandwidth.gb_per_s, 10); // between Skylakes
+  EXPECT_EQ(path(gpu(graph, 0), gpu(graph, 2)).bandwidth.origin, Origin::kTable);
+  for (int g = 0; g < 4; ++g) {
+    const std::vector<int> nics = nearest_nics(graph, gpu(graph, g));
+    ASSERT_EQ(nics.size(), 1);
+    EXPECT_EQ(graph.at(nics.front()).index, g);
+    EXPECT_EQ(name_of(path(gpu(graph, g), nics.front())), "PIX");
+    EXPECT_EQ(path(gpu(graph, g), nics.front()).bandwidth.gb_per_s, 12.5);
+  }
+}
+
+TEST(NcclXml, DoesNotDependOnTheOrderOfElements) {
+  const std::string xml = nccl_machine(8, cube_mesh());
+  const Graph graph = read_machine(xml);
+  for (unsigned seed = 0; seed < 20; ++seed) EXPECT_EQ(read_machine(shuffled(xml, seed)), graph);
+}
+
+TEST(NcclXml, UnderstandsWhatIsOdd) {
+  const std::string head = R"(<system version="1"><cpu numaid="-1" affinity="">)";
+  const std::string tail = "</cpu></system>";
+  const auto read = [&](const std::string& body) { return read_machine(head + body + tail); };
+  // Neither speed nor width; a link to itself.
+  Graph graph = read(R"(<pci busid="0001:00:00.0" class="0x030200" link_speed="" link_width="0">
+    <gpu dev="0" sm="80"><nvlink target="0001:00:00.0" count="12" tclass="0x030200"/></gpu></pci>)");
+  EXPECT_FALSE(graph.at(gpu(graph, 0)).up.known());
+  EXPECT_TRUE(graph.links.empty());
+  ASSERT_EQ(graph.notes.size(), 1);
+  EXPECT_THAT(graph.notes.front(),
+              HasSubstr("machine.xml, line 2: leads from 0001:00:00.0 to itself"));
+
+  // Elements with nothing but a bus id, a GPU without <gpu>, a NIC without <nic>.
+  graph = read(R"(<pci busid="0000:01:00.0"/><pci busid="0000:02:00.0" class="0x030200"/>
+                  <pci busid="0000:03:00.0" class="0x020700"/>)");
+  EXPECT_EQ(graph.all(NodeKind::kGpu).size(), 1);
+  EXPECT_EQ(graph.all(NodeKind::kNic).size(), 1);
+  EXPECT_TRUE(graph.at(graph.all(NodeKind::kNic).front()).rdma);
+  ASSERT_EQ(graph.notes.size(), 1);
+  EXPECT_THAT(graph.notes.front(), HasSubstr("0000:01:00.0 is neither GPU, NIC nor bridge"));
+
+  // A NIC of no card; two ports of one card.
+  graph = read(R"(<nic><net name="eth0" speed="10000" guid="0x0"/></nic>
+    <pci busid="0000:03:00.0" class="0x020000"><nic><net name="a" port="1" guid="0x5"/>
+    <net name="b" port="2" guid="0x5"/></nic></pci>)");
+  const std::vector<int> nics = graph.all(NodeKind::kNic);
+  ASSERT_EQ(nics.size(), 3);
+  EXPECT_EQ(name_of(find_path(graph, nics[1], nics[2])), "PIX");
+
+  // Both ends name different numbers of links.
+  graph = read(
+      R"(<pci busid="01:00.0"><gpu dev="0" sm="70"><nvlink target="02:00.0" count="3"/></gpu></pci>
+    <pci busid="02:00.0"><gpu dev="1" sm="70"><nvlink target="01:00.0" count="2"/></gpu></pci>)");
+  ASSERT_EQ(graph.links.size(), 1);
+  EXPECT_EQ(graph.links.front().count, 2);
+  EXPECT_THAT(graph.notes.front(), HasSubstr("name 3 and 2 links"));
+}
+
+TEST(NcclXml, JoinsSwitches) {
+  const auto one = [](int g, int to) {
+    return "<pci busid=\"0" + std::to_string(g) + ":00.0\"><gpu sm=\"80\"><nvlink target=\"c" +
+           std::to_string(to) + ":00.0\" count=\"6\" tclass=\"0x068000\"/></gpu></pci>";
+  };
+  const Graph graph =
+      read_machine("<system><cpu numaid=\"0\">" + one(1, 1) + one(2, 2) + "</cpu></system>");
+  EXPECT_EQ(graph.all(NodeKind::kNvSwitch).size(), 2);
+  const Path path = find_path(graph, gpu(graph, 0), gpu(graph, 1));
+  EXPECT_EQ(name_of(path), "NV6");
+  EXPECT_EQ(path.bandwidth.gb_per_s, 150);
+}
+
+TEST(NcclXml, RefusesWithASentence) {
+  const auto message = [](const std::string& xml) {
+    const auto graph = read_xml(xml, "bad.xml");
+    EXPECT_FALSE(graph.ok()) << xml;
+    return graph.ok() ? "" : graph.status().message();
+  };
+  EXPECT_THAT(message("<system>\n<cpu>\n</system>"),
+              HasSubstr("bad.xml, line 3: not well-formed XML"));
+  EXPECT_THAT(message(""), HasSubstr("bad.xml"));
+  EXPECT_THAT(message("<html/>"), HasSubstr("bad.xml, line 1: <html> is no topology"));
+  EXPECT_THAT(message("<system>\n<pci busid=\"here\"/></system>"),
+              HasSubstr("bad.xml, line 2: <pci> has busid=\"here\""));
+  EXPECT_THAT(message("<system><cpu numaid=\"one\"/></system>"), HasSubstr("numaid=\"one\""));
+  EXPECT_THAT(message("<system><cpu affinity=\"all\"/></system>"), HasSubstr("affinity=\"all\""));
+  EXPECT_THAT(message("<system><gpu/></system>"),
+              HasSubstr("<gpu> is not allowed inside <system>"));
+  EXPECT_THAT(message("<system><cpu numaid=\"1\"/>\n<cpu numaid=\"1\"/></system>"),
+              HasSubstr("line 2: <cpu> has numaid=\"1\" like another one"));
+  EXPECT_THAT(
+      message("<system><pci busid=\"01:00.0\"><gpu/></pci>\n<pci busid=\"01:00.0\"><gpu/></pci>"
+              "</system>"),
+      HasSubstr("line 2: <pci> has the bus id 0000:01:00.0 of another GPU"));
+  std::string deep;
+  for (int i = 0; i < 5000; ++i) deep += "<pci busid=\"01:00.0\">";
+  for (int i = 0; i < 5000; ++i) deep += "</pci>";
+  EXPECT_THAT(message("<system>" + deep + "</system>"), HasSubstr("no topology has as many"));
+}
+
+} // namespace
+} // namespace whorl::topology

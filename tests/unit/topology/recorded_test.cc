@@ -1,0 +1,146 @@
+// Answers about recorded machines, where their files are there: in the folder that
+// WHORL_TOPOLOGY_FILES names, or in ../shared/data/topology beside the project.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "machines.h"
+#include "topology/bound.h"
+#include "topology/json.h"
+#include "topology/paths.h"
+#include "topology/rings.h"
+#include "topology/text.h"
+#include "topology/xml.h"
+
+namespace whorl::topology {
+namespace {
+
+std::filesystem::path folder() {
+  if (const char* const named = std::getenv("WHORL_TOPOLOGY_FILES")) return named;
+  const char* const root = std::getenv("WHORL_SOURCE_ROOT");
+  return std::filesystem::path(root == nullptr ? "." : root) / "../shared/data/topology";
+}
+
+std::vector<std::filesystem::path> files() {
+  std::vector<std::filesystem::path> found;
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(folder(), missing)) {
+    if (entry.path().extension() == ".xml") found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+/// What a machine has.
+struct Answer {
+  std::size_t gpus = 0, nics = 0, numas = 0;
+  int rings = 0;       ///< over links, together with their copies
+  const char* first;   ///< class of the path from GPU 0 to GPU 1
+  const char* nearest; ///< class of the path from GPU 0 to its nearest NICs
+  std::size_t nearest_nics = 0;
+};
+
+const std::map<std::string, Answer> kAnswers = {
+    {"aws_p4d-24xl-topo", {8, 4, 2, 0, "PIX", "PIX", 1}},
+    {"azure_ncv4-topo", {4, 1, 4, 0, "SYS", "PHB", 1}},
+    {"azure_ndv4-topo", {8, 8, 4, 0, "PIX", "PIX", 2}},
+    {"hwloc_nvidiaDGX2_v2", {16, 0, 2, 6, "NV6", "", 0}},
+    {"hwloc_power8gpudistances_v2", {4, 0, 2, 0, "NV2", "", 0}},
+    {"nixl_c5n.18xl-topo", {0, 2, 2, 0, "", "", 0}},
+    {"nixl_g5.48xl-topo", {8, 2, 2, 0, "PHB", "PHB", 1}},
+    {"nixl_p4d.24xl-topo", {8, 8, 2, 0, "PHB", "PHB", 1}},
+    {"nixl_p5.48xl-topo", {8, 64, 2, 0, "NODE", "PIX", 4}}, // four EFA ports for each H100
+    {"pmix_intel-4gpu", {4, 0, 2, 0, "NODE", "", 0}},
+    {"pmix_nvml-4gpu", {4, 7, 8, 18, "NV6", "PXB", 1}}, // a ConnectX-7 for each H200
+    {"pmix_opa-hfi", {0, 2, 1, 0, "", "", 0}},
+    {"rccl_topo_16p1h", {16, 8, 4, 6, "XGMI4", "PXB", 2}},
+    {"rccl_topo_3p_pcie_1", {3, 1, 2, 0, "SYS", "SYS", 1}},
+    {"rccl_topo_4p2h", {8, 1, 1, 0, "XGMI1", "PXB", 1}},
+    {"rccl_topo_4p3l", {4, 2, 1, 2, "XGMI1", "PHB", 1}},
+    {"rccl_topo_4p3l_n2", {8, 1, 4, 0, "SYS", "SYS", 1}},
+    {"rccl_topo_4p4h", {16, 16, 1, 0, "PXB", "PIX", 1}},
+    {"rccl_topo_8p1h_1", {8, 4, 2, 4, "XGMI4", "PXB", 1}},
+    {"rccl_topo_8p1h_4", {8, 8, 2, 4, "XGMI4", "PXB", 2}},
+    {"rccl_topo_8p6l", {8, 1, 2, 6, "XGMI1", "SYS", 1}},
+    {"rccl_topo_8p6l_3nic", {8, 3, 2, 6, "XGMI1", "PHB", 2}},
+    {"rccl_topo_8p6l_6nic", {8, 6, 2, 6, "XGMI1", "PHB", 3}},
+    {"rccl_topo_8p_90a_1", {8, 1, 3, 2, "XGMI1", "PHB", 1}},
+    {"rccl_topo_8p_pcie", {8, 1, 1, 0, "PXB", "PXB", 1}},
+    {"rccl_topo_8p_rome", {8, 1, 2, 0, "XGMI1", "SYS", 1}},
+    {"rccl_topo_8p_rome_4nics", {8, 4, 4, 0, "XGMI1", "PXB", 1}},
+    {"rccl_topo_8p_rome_n2_2", {8, 2, 4, 0, "XGMI1", "SYS", 1}},
+    {"rccl_topo_8p_rome_pcie", {8, 2, 2, 0, "PHB", "SYS", 2}},
+    {"rccl_topo_8p_ts1_1", {8, 2, 4, 0, "SYS", "PHB", 1}},
+    {"rccl_topo_8p_ts1_n4_2", {8, 3, 8, 0, "SYS", "SYS", 2}},
+};
+
+TEST(Recorded, HasTheKnownAnswers) {
+  if (files().empty()) GTEST_SKIP() << "there are no recorded machines in " << folder();
+  for (const auto& path : files()) {
+    SCOPED_TRACE(path.filename());
+    const Graph graph = read_machine(text_of(path));
+    const auto known = kAnswers.find(path.stem());
+    if (known == kAnswers.end()) continue;
+    const Answer& answer = known->second;
+    const std::vector<int> gpus = graph.all(NodeKind::kGpu);
+    EXPECT_EQ(gpus.size(), answer.gpus);
+    EXPECT_EQ(graph.all(NodeKind::kNic).size(), answer.nics);
+    EXPECT_EQ(graph.all(NodeKind::kNuma).size(), answer.numas);
+    if (gpus.size() < 2) continue;
+    EXPECT_EQ(name_of(find_path(graph, gpus[0], gpus[1])), answer.first);
+    const std::vector<int> nics = nearest_nics(graph, gpus[0]);
+    EXPECT_EQ(nics.empty() ? "" : name_of(find_path(graph, gpus[0], nics[0])), answer.nearest);
+    EXPECT_EQ(nics.size(), answer.nearest_nics);
+    const std::vector<Ring> rings = find_rings(graph, gpus);
+    EXPECT_EQ(check_rings(graph, rings), std::max(answer.rings, 1));
+    EXPECT_EQ(rings.front().over_links, answer.rings > 0);
+  }
+}
+
+TEST(Recorded, DoesNotDependOnTheOrderOfElements) {
+  if (files().empty()) GTEST_SKIP() << "there are no recorded machines in " << folder();
+  for (const auto& path : files()) {
+    SCOPED_TRACE(path.filename());
+    const std::string text = text_of(path);
+    if (text.find("<system") == std::string::npos) continue; // matrices have an order
+    Graph graph = read_machine(text);
+    graph.notes.clear();
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      Graph other = read_machine(shuffled(text, seed));
+      other.notes.clear();
+      EXPECT_EQ(other, graph);
+    }
+  }
+}
+
+TEST(Recorded, CanBeShown) {
+  if (files().empty()) GTEST_SKIP() << "there are no recorded machines in " << folder();
+  for (const auto& path : files()) {
+    SCOPED_TRACE(path.filename());
+    const Graph graph = read_machine(text_of(path));
+    EXPECT_FALSE(to_tree(graph).empty());
+    EXPECT_FALSE(to_json(graph).empty());
+    const std::vector<int> gpus = graph.all(NodeKind::kGpu);
+    if (gpus.size() < 2) continue;
+    // What is sent to all can be no faster than what is sent to one.
+    EXPECT_LE(find_bound(graph, gpus, Collective::kAllToAll).bus_gb_per_s,
+              find_bound(graph, gpus, Collective::kSend).bus_gb_per_s * 1.001);
+  }
+}
+
+} // namespace
+} // namespace whorl::topology

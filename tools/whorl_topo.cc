@@ -1,0 +1,137 @@
+// whorl-topo: shows a machine as whorl sees it, this one or one that a file describes.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "topology/bound.h"
+#include "topology/detect.h"
+#include "topology/json.h"
+#include "topology/paths.h"
+#include "topology/rings.h"
+#include "topology/text.h"
+#include "topology/xml.h"
+
+namespace whorl::topology {
+namespace {
+
+struct Arguments {
+  std::string file;
+  bool json = false, tree = false, matrix = false, nics = false, rings = false, bound = false;
+};
+
+void print_nics(const Graph& graph) {
+  for (const int gpu : graph.all(NodeKind::kGpu)) {
+    const std::vector<int> nics = nearest_nics(graph, gpu);
+    if (nics.empty()) {
+      fmt::print("{}: there is no NIC\n", label(graph, gpu));
+      continue;
+    }
+    const Path path = find_path(graph, gpu, nics.front());
+    fmt::print("{}: {} ({}, {} GB/s)\n", label(graph, gpu), labels(graph, nics), name_of(path),
+               to_text(path.bandwidth));
+  }
+}
+
+void print_rings(const Graph& graph, const std::vector<int>& gpus) {
+  for (const Ring& ring : find_rings(graph, gpus)) {
+    fmt::print("{} × {} GB/s over {}: {}\n", ring.copies, to_text(ring.bandwidth),
+               ring.over_links ? "links" : "the tree", labels(graph, ring.order));
+  }
+}
+
+void print_bounds(const Graph& graph, const std::vector<int>& gpus) {
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+        Collective::kBroadcast, Collective::kReduce, Collective::kAllToAll, Collective::kGather,
+        Collective::kScatter}) {
+    const Bound bound = find_bound(graph, gpus, collective);
+    if (bound.bus_gb_per_s == 0) {
+      fmt::print("{:<14} no limit is known\n", name_of(collective));
+      continue;
+    }
+    fmt::print(
+        "{:<14} {:8.1f} GB/s of bus bandwidth, limited by {}\n", name_of(collective),
+        bound.bus_gb_per_s,
+        bound.side.empty() ? "what GPUs can send" : "what leaves " + labels(graph, bound.side));
+  }
+}
+
+/// Prints the parts of the answer that were asked for, or all of them.
+void print_text(const Graph& graph, Arguments wanted) {
+  const bool all = !(wanted.tree || wanted.matrix || wanted.nics || wanted.rings || wanted.bound);
+  const std::vector<int> gpus = graph.all(NodeKind::kGpu);
+  const auto title = [&](const char* text) {
+    if (all) fmt::print("\n{}\n", text);
+  };
+  if (all) fmt::print("{}\n", to_summary(graph));
+  if (all || wanted.tree) {
+    title("Parts, with GB/s in each direction (~: usual for such links, not reported here)");
+    fmt::print("{}", to_tree(graph));
+  }
+  if (all || wanted.matrix) {
+    const std::string matrix = to_matrix(graph);
+    if (!matrix.empty()) title("Paths");
+    fmt::print("{}", matrix);
+  }
+  if (!gpus.empty() && (all || wanted.nics)) {
+    title("Nearest NICs");
+    print_nics(graph);
+  }
+  if (gpus.size() < 2) {
+    if (wanted.rings || wanted.bound) fmt::print("There are fewer than two GPUs.\n");
+  } else {
+    if (all || wanted.rings) {
+      title("Rings of all GPUs");
+      print_rings(graph, gpus);
+    }
+    if (all || wanted.bound) {
+      title("Bounds of collectives among all GPUs");
+      print_bounds(graph, gpus);
+    }
+  }
+  for (const std::string& note : graph.notes) fmt::print(stderr, "note: {}\n", note);
+}
+
+int run(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app(
+      "Shows a machine as whorl sees it: processors, GPUs, NICs and the links between them.",
+      "whorl-topo");
+  app.add_option("--file", arguments.file,
+                 "describe the machine of this XML file: hwloc's (lstopo machine.xml) or NCCL's "
+                 "(NCCL_TOPO_DUMP_FILE)");
+  app.add_flag("--json", arguments.json, "print everything as JSON");
+  app.add_flag("--tree", arguments.tree, "print the parts of the machine");
+  app.add_flag("--matrix", arguments.matrix, "print the paths between GPUs and NICs");
+  app.add_flag("--nics", arguments.nics, "print the nearest NICs of each GPU");
+  app.add_flag("--rings", arguments.rings, "print rings through all GPUs");
+  app.add_flag("--bound", arguments.bound, "print the best bus bandwidth that links permit");
+  CLI11_PARSE(app, argc, argv);
+  Graph graph;
+  if (arguments.file.empty()) {
+    graph = detect(Detail::kDevices);
+  } else {
+    auto read = read_xml_file(arguments.file);
+    if (!read.ok()) {
+      fmt::print(stderr, "whorl-topo: {}\n", read.status().message());
+      return 2;
+    }
+    graph = *std::move(read);
+  }
+  if (arguments.json) {
+    fmt::print("{}", to_json(graph));
+  } else {
+    print_text(graph, arguments);
+  }
+  return 0;
+}
+
+} // namespace
+} // namespace whorl::topology
+
+int main(int argc, char** argv) { return whorl::topology::run(argc, argv); }

@@ -1,0 +1,243 @@
+#include "topology/bound.h"
+
+#include <algorithm>
+#include <map>
+
+#include "topology/flow.h"
+
+namespace whorl::topology {
+namespace {
+
+constexpr double kUnlimited = FlowNetwork::kUnlimited;
+
+/// Capacities between the devices of a machine.
+class Capacities {
+ public:
+  Capacities(const Graph& graph, const std::vector<int>& devices)
+      : devices_(devices), network_(graph.nodes.size()) {
+    for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+      const Node& it = graph.nodes[node];
+      if (it.parent >= 0) connect(node, static_cast<std::size_t>(it.parent), it.up);
+    }
+    for (const Link& link : graph.links) {
+      connect(static_cast<std::size_t>(link.a), static_cast<std::size_t>(link.b), link.bandwidth);
+    }
+    // Switches of a machine are one (see find_path()).
+    const std::vector<int> switches = graph.all(NodeKind::kNvSwitch);
+    for (const int it : switches) {
+      connect(static_cast<std::size_t>(it), static_cast<std::size_t>(switches.front()), {});
+    }
+    source_ = network_.add_node();
+    sink_ = network_.add_node();
+    for (const int device : devices) {
+      from_source_.push_back(network_.add_edge(source_, static_cast<std::size_t>(device), 0));
+      to_sink_.push_back(network_.add_edge(static_cast<std::size_t>(device), sink_, 0));
+    }
+  }
+
+  std::size_t size() const noexcept { return devices_.size(); }
+
+  /// Returns the GB/s that leave a set of devices, given for each device whether it is in the set.
+  double out_of(const std::vector<bool>& inside) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      network_.set_capacity(from_source_[i], inside[i] ? kUnlimited : 0);
+      network_.set_capacity(to_sink_[i], inside[i] ? 0 : kUnlimited);
+    }
+    return network_.max_flow(source_, sink_);
+  }
+
+  /// Returns the GB/s between two devices, and which devices are on the first one's side of the
+  /// tightest boundary.
+  double between(std::size_t from, std::size_t to, std::vector<bool>& side) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      network_.set_capacity(from_source_[i], i == from ? kUnlimited : 0);
+      network_.set_capacity(to_sink_[i], i == to ? kUnlimited : 0);
+    }
+    const double flow = network_.max_flow(source_, sink_);
+    read_side(side);
+    return flow;
+  }
+
+  /// Returns the greatest rate in GB/s that all devices can send to one at the same time, itself
+  /// included, and the devices on the source's side of what limits the rate.
+  double feed(std::size_t to, std::vector<bool>& side) {
+    const auto set_rate = [&](double rate) {
+      for (std::size_t i = 0; i < size(); ++i) {
+        network_.set_capacity(from_source_[i], rate);
+        network_.set_capacity(to_sink_[i], i == to ? kUnlimited : 0);
+      }
+      return network_.max_flow(source_, sink_);
+    };
+    std::vector<bool> alone(size(), true);
+    alone[to] = false;
+    const double most = out_of(alone);
+    side = alone;
+    if (most == kUnlimited || size() < 2) return kUnlimited;
+    double low = 0, high = most;
+    constexpr int kHalvings = 60;
+    for (int i = 0; i < kHalvings; ++i) {
+      const double rate = (low + high) / 2;
+      const double wanted = rate * static_cast<double>(size());
+      if (set_rate(rate) >= wanted * (1 - 1e-9)) {
+        low = rate;
+      } else {
+        read_side(side);
+        high = rate;
+      }
+    }
+    return low;
+  }
+
+ private:
+  void connect(std::size_t a, std::size_t b, const Bandwidth& bandwidth) {
+    if (a == b) return;
+    const double capacity = bandwidth.known() ? bandwidth.gb_per_s : kUnlimited;
+    network_.add_edge(a, b, capacity);
+    network_.add_edge(b, a, capacity);
+  }
+  void read_side(std::vector<bool>& side) const {
+    const std::vector<bool> reached = network_.source_side(source_);
+    side.resize(size());
+    for (std::size_t i = 0; i < size(); ++i) {
+      side[i] = reached[static_cast<std::size_t>(devices_[i])];
+    }
+  }
+
+  std::vector<int> devices_;
+  FlowNetwork network_;
+  std::size_t source_ = 0, sink_ = 0;
+  std::vector<std::size_t> from_source_, to_sink_; ///< edges of each device
+};
+
+/// Bound so far; sides are by the place among the devices.
+struct Tightest {
+  double bus = kUnlimited;
+  std::vector<bool> side;
+
+  void tighten(double bandwidth, const std::vector<bool>& boundary = {}) {
+    // Sums of capacities differ in their last digits: of equal bounds the first stays.
+    if (bandwidth >= bus * (1 - 1e-6)) return;
+    bus = bandwidth;
+    side = boundary;
+  }
+};
+
+/// Returns the parts of the machine into which the devices fall, for each kind of part.
+std::vector<std::vector<std::vector<bool>>> parts_of(const Graph& graph,
+                                                     const std::vector<int>& devices) {
+  std::vector<std::vector<std::vector<bool>>> all;
+  const auto add = [&](auto&& part_of) {
+    std::map<int, std::vector<bool>> parts;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      std::vector<bool>& part = parts[part_of(devices[i], static_cast<int>(i))];
+      part.resize(devices.size());
+      part[i] = true;
+    }
+    if (parts.size() < 2) return;
+    all.emplace_back();
+    for (auto& [where, part] : parts) all.back().push_back(std::move(part));
+  };
+  add([](int, int i) { return i; }); // single devices
+  add([&](int device, int) { return graph.at(device).parent; });
+  for (const NodeKind kind : {NodeKind::kHostBridge, NodeKind::kNuma, NodeKind::kPackage}) {
+    add([&](int device, int) { return graph.above(device, kind); });
+  }
+  return all;
+}
+
+void bound_all_reduce(Capacities& capacities,
+                      const std::vector<std::vector<std::vector<bool>>>& parts,
+                      Tightest& tightest) {
+  const auto p = static_cast<double>(capacities.size());
+  for (const auto& partition : parts) {
+    double sum = 0;
+    for (const auto& part : partition) sum += capacities.out_of(part);
+    const auto k = static_cast<double>(partition.size());
+    tightest.tighten(sum / (k - 1) * (p - 1) / p,
+                     partition.size() == 2 ? partition.front() : std::vector<bool>());
+  }
+  std::vector<bool> side;
+  for (std::size_t to = 1; to < capacities.size(); ++to) {
+    const double flow = capacities.between(0, to, side);
+    tightest.tighten(flow * 2 * (p - 1) / p, side);
+  }
+}
+
+void bound_all_to_all(Capacities& capacities,
+                      const std::vector<std::vector<std::vector<bool>>>& parts,
+                      Tightest& tightest) {
+  const auto p = static_cast<double>(capacities.size());
+  const auto consider = [&](const std::vector<bool>& side) {
+    const auto size = static_cast<double>(std::count(side.begin(), side.end(), true));
+    if (size == 0 || size == p) return;
+    tightest.tighten(capacities.out_of(side) * (p - 1) / (size * (p - size)), side);
+  };
+  for (const auto& partition : parts) {
+    for (const auto& part : partition) consider(part);
+  }
+  std::vector<bool> side;
+  for (std::size_t from = 0; from < capacities.size(); ++from) {
+    for (std::size_t to = from + 1; to < capacities.size(); ++to) {
+      capacities.between(from, to, side);
+      consider(side);
+    }
+  }
+}
+
+} // namespace
+
+Bound find_bound(const Graph& graph, const std::vector<int>& devices, Collective collective) {
+  Capacities capacities(graph, devices);
+  const auto parts = parts_of(graph, devices);
+  Tightest tightest;
+  std::vector<bool> side;
+  const std::size_t count = devices.size();
+  const auto p = static_cast<double>(count);
+  switch (collective) {
+    case Collective::kAllReduce:
+      bound_all_reduce(capacities, parts, tightest);
+      break;
+    case Collective::kAllToAll:
+      bound_all_to_all(capacities, parts, tightest);
+      break;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+      for (std::size_t to = 0; to < count; ++to) {
+        tightest.tighten(capacities.feed(to, side) * (p - 1), side);
+      }
+      break;
+    case Collective::kGather:
+    case Collective::kScatter: // by the best root
+      tightest.bus = 0;
+      for (std::size_t to = 0; to < count; ++to) {
+        const double bus = capacities.feed(to, side) * (p - 1);
+        if (bus > tightest.bus) tightest = {.bus = bus, .side = side};
+      }
+      break;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      for (std::size_t to = 1; to < count; ++to) {
+        tightest.tighten(capacities.between(0, to, side), side);
+      }
+      break;
+    case Collective::kSend:
+    case Collective::kRecv: // of the best pair
+      tightest.bus = 0;
+      for (std::size_t from = 0; from < count; ++from) {
+        for (std::size_t to = from + 1; to < count; ++to) {
+          tightest.bus = std::max(tightest.bus, capacities.between(from, to, side));
+        }
+      }
+      break;
+    case Collective::kBarrier:
+      break;
+  }
+  if (tightest.bus == kUnlimited) return {};
+  Bound bound{.bus_gb_per_s = tightest.bus};
+  for (std::size_t i = 0; i < tightest.side.size(); ++i) {
+    if (tightest.side[i]) bound.side.push_back(devices[i]);
+  }
+  return bound;
+}
+
+} // namespace whorl::topology

@@ -1,0 +1,80 @@
+#include "topology/detect.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "topology/xml.h"
+
+#ifdef WHORL_HAVE_HWLOC
+#include <hwloc.h>
+#endif
+
+namespace whorl::topology {
+namespace {
+
+/// Returns a machine of which nothing is known but the number of its processing units.
+Graph flat(std::string why) {
+  Graph graph;
+  graph.nodes.push_back({.kind = NodeKind::kMachine});
+  const long cpus = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
+  for (int i = 0; i < cpus; ++i) {
+    Node core{.kind = NodeKind::kCore, .parent = 0, .index = i};
+    core.cpus.add(static_cast<unsigned>(i));
+    graph.nodes.front().cpus |= core.cpus;
+    graph.nodes.push_back(std::move(core));
+  }
+  graph.notes.push_back(std::move(why));
+  normalize(graph);
+  return graph;
+}
+
+#ifdef WHORL_HAVE_HWLOC
+
+/// Returns what hwloc detects as its XML: live and recorded machines are read by the same code.
+Result<std::string> detect_xml(Detail detail) {
+  hwloc_topology_t topology = nullptr;
+  const auto failed = [](const char* what) {
+    return Status::error(Code::kSystemError, fmt::format("{}: {}", what, std::strerror(errno)));
+  };
+  if (hwloc_topology_init(&topology) != 0) return failed("hwloc_topology_init");
+  const std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)> owner(topology,
+                                                                          hwloc_topology_destroy);
+  hwloc_topology_set_io_types_filter(topology, detail == Detail::kDevices
+                                                   ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
+                                                   : HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (detail == Detail::kDevices) { // bridges tell which devices share a switch
+    hwloc_topology_set_type_filter(topology, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  }
+  if (hwloc_topology_load(topology) != 0) return failed("hwloc_topology_load");
+  char* text = nullptr;
+  int size = 0;
+  if (hwloc_topology_export_xmlbuffer(topology, &text, &size, 0) != 0) {
+    return failed("hwloc_topology_export_xmlbuffer");
+  }
+  std::string xml(text);
+  hwloc_free_xmlbuffer(topology, text);
+  return xml;
+}
+
+#endif
+
+} // namespace
+
+Graph detect([[maybe_unused]] Detail detail) {
+#ifdef WHORL_HAVE_HWLOC
+  auto xml = detect_xml(detail);
+  if (!xml.ok()) return flat("hwloc cannot detect this machine: " + xml.status().message());
+  auto graph = read_xml(*std::move(xml), "what hwloc detects");
+  return graph.ok() ? *std::move(graph) : flat(graph.status().message());
+#else
+  return flat("this whorl was built without hwloc, so all processors look alike");
+#endif
+}
+
+} // namespace whorl::topology

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "base/status.h"
+#include "topology/graph.h"
+
+namespace whorl::topology {
+
+/// Parts of a machine that detect() looks at.
+enum class Detail : std::uint8_t {
+  kProcessors, ///< packages, memories, caches and cores: milliseconds
+  kDevices,    ///< processors, PCI, GPUs, NICs and the links of GPUs
+};
+
+/// Detects the machine that this process runs on, by hwloc. Where whorl was built without hwloc, or
+/// hwloc fails, the result is flat, and a note says why.
+Graph detect(Detail detail);
+
+} // namespace whorl::topology

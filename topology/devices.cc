@@ -1,0 +1,64 @@
+#include "topology/devices.h"
+
+namespace whorl::topology {
+namespace {
+
+constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kIntel = 0x8086, kAmazon = 0x1d0f;
+
+Bandwidth table(double gb_per_s) { return {.gb_per_s = gb_per_s, .origin = Origin::kTable}; }
+
+} // namespace
+
+DeviceKind device_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device) {
+  switch (pci_class >> 16U) {
+    case 0x02:
+      return DeviceKind::kNic;
+    case 0x03: // a display adapter, of which only these vendors make some that compute
+      return vendor == 0 || vendor == kNvidia || vendor == kAmd ||
+                     (vendor == kIntel && (pci_class >> 8U) == 0x0380)
+                 ? DeviceKind::kGpu
+                 : DeviceKind::kOther;
+    case 0x12: // processing accelerator
+      return vendor == kNvidia || vendor == kAmd ? DeviceKind::kGpu : DeviceKind::kOther;
+    case 0x06:
+      if ((pci_class >> 8U) == 0x0680) {
+        return vendor == kNvidia || (vendor == 0 && device == 0) ? DeviceKind::kNvSwitch
+                                                                 : DeviceKind::kOther;
+      }
+      return (pci_class >> 8U) == 0x0604 ? DeviceKind::kBridge : DeviceKind::kOther;
+    default:
+      return DeviceKind::kOther;
+  }
+}
+
+bool always_rdma(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device) {
+  const std::uint32_t subclass = pci_class >> 8U;
+  return subclass == 0x0207 || subclass == 0x0208 ||
+         (vendor == kAmazon && (device & 0xfff0) == 0xefa0);
+}
+
+Bandwidth nvlink_bandwidth(unsigned capability) {
+  if (capability >= 100) return table(50);
+  if (capability == 86) return table(14.0625);
+  if (capability >= 70) return table(25);
+  return capability >= 60 ? table(20) : Bandwidth{};
+}
+
+Bandwidth xgmi_bandwidth(unsigned gcn) {
+  if (gcn >= 940) return table(64);
+  if (gcn >= 910) return table(50);
+  return gcn >= 906 ? table(46) : Bandwidth{};
+}
+
+Bandwidth package_bandwidth(const Processor& processor) {
+  if (processor.arch == "ppc64" || processor.arch == "ppc64le") return table(32);
+  if (processor.arch == "arm64" || processor.arch == "aarch64") return table(6);
+  if (processor.vendor == "AuthenticAMD") return table(16);
+  if (processor.vendor != "GenuineIntel" || processor.family != 6) return {};
+  constexpr long kSkylake = 0x55, kSapphireRapids = 0x8f, kEmeraldRapids = 0xcf;
+  if (processor.model >= kEmeraldRapids || processor.model == 0xad) return table(40);
+  if (processor.model >= kSapphireRapids) return table(22);
+  return processor.model >= kSkylake ? table(10) : table(6);
+}
+
+} // namespace whorl::topology

@@ -1,0 +1,232 @@
+#include "topology/graph.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace whorl::topology {
+namespace {
+
+constexpr std::array<std::string_view, kNumNodeKinds> kKindNames = {
+    "fabric switch", "machine", "package", "NUMA node", "cache",    "core",
+    "host bridge",   "bridge",  "card",    "GPU",       "NVSwitch", "NIC"};
+
+/// Returns what children of one node are ordered by. Names and what lies below come last, for parts
+/// that a source gives neither number nor bus id.
+auto key_of(const Node& node) {
+  return std::make_tuple(node.kind, node.index, node.bus_id, node.port, node.name, node.cpus.mask(),
+                         node.net_device, node.guid);
+}
+
+/// Appends the nodes below `node` in order, itself first.
+void walk(int node, const std::vector<std::vector<int>>& children, std::vector<int>& order) {
+  std::vector<int> waiting = {node};
+  while (!waiting.empty()) {
+    const int next = waiting.back();
+    waiting.pop_back();
+    order.push_back(next);
+    const auto& below = children[static_cast<std::size_t>(next)];
+    waiting.insert(waiting.end(), below.rbegin(), below.rend());
+  }
+}
+
+/// Returns for each node a text that describes what is below it, to order nodes that are alike.
+std::vector<std::string> contents(const std::vector<Node>& nodes,
+                                  const std::vector<std::vector<int>>& children, int root) {
+  std::vector<std::string> texts(nodes.size());
+  std::vector<int> order;
+  walk(root, children, order);
+  for (auto node = order.rbegin(); node != order.rend(); ++node) {
+    std::vector<std::string> parts;
+    for (const int child : children[static_cast<std::size_t>(*node)]) {
+      const Node& below = nodes[static_cast<std::size_t>(child)];
+      parts.push_back(fmt::format("{}/{}/{}({})", static_cast<int>(below.kind), below.bus_id,
+                                  below.name, texts[static_cast<std::size_t>(child)]));
+    }
+    std::sort(parts.begin(), parts.end());
+    for (const std::string& part : parts) texts[static_cast<std::size_t>(*node)] += part;
+  }
+  return texts;
+}
+
+/// Numbers the nodes of a kind from 0 in the order of their bus ids, unless each has a number of
+/// its own.
+void number(std::vector<Node>& nodes, NodeKind kind) {
+  std::vector<int> all;
+  std::map<int, int> uses;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].kind != kind) continue;
+    all.push_back(static_cast<int>(i));
+    ++uses[nodes[i].index];
+  }
+  if (uses.size() == all.size() && !uses.contains(-1)) return;
+  const auto at = [&](int node) -> Node& { return nodes[static_cast<std::size_t>(node)]; };
+  std::stable_sort(all.begin(), all.end(), [&](int a, int b) {
+    return std::tie(at(a).bus_id, at(a).port, at(a).name) <
+           std::tie(at(b).bus_id, at(b).port, at(b).name);
+  });
+  int next = 0;
+  for (const int node : all) at(node).index = next++;
+}
+
+} // namespace
+
+std::string_view name_of(NodeKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
+
+std::string_view name_of(Origin origin) {
+  constexpr std::array<std::string_view, 4> kNames = {"unknown", "table", "reported", "measured"};
+  return kNames.at(static_cast<std::size_t>(origin));
+}
+
+std::string_view name_of(LinkKind kind) {
+  constexpr std::array<std::string_view, 4> kNames = {"NVLink", "xGMI", "Xe Link", "C2C"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
+std::string_view name_of(Source source) {
+  constexpr std::array<std::string_view, 3> kNames = {"flat", "hwloc", "NCCL"};
+  return kNames.at(static_cast<std::size_t>(source));
+}
+
+std::vector<int> Graph::all(NodeKind kind) const {
+  std::vector<int> found;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].kind == kind) found.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [this](int a, int b) { return at(a).index < at(b).index; });
+  return found;
+}
+
+int Graph::above(int node, NodeKind kind) const {
+  while (node >= 0 && at(node).kind != kind) node = at(node).parent;
+  return node;
+}
+
+int Graph::common(int a, int b) const {
+  // A node comes before those that it contains.
+  while (a != b) (a > b ? a : b) = at(a > b ? a : b).parent;
+  return a;
+}
+
+int Graph::find_bus_id(std::string_view bus_id) const {
+  const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) {
+    return !node.bus_id.empty() && node.bus_id == bus_id;
+  });
+  return found == nodes.end() ? -1 : static_cast<int>(found - nodes.begin());
+}
+
+std::string label(const Graph& graph, int node) {
+  const Node& it = graph.at(node);
+  switch (it.kind) {
+    case NodeKind::kGpu:
+      return fmt::format("GPU{}", it.index);
+    case NodeKind::kNic:
+      return it.name.empty() ? fmt::format("NIC{}", it.index)
+                             : fmt::format("NIC{} ({})", it.index, it.name);
+    case NodeKind::kBridge:
+      return fmt::format("{} {}", it.role == BridgeRole::kSwitch ? "switch" : "bridge", it.bus_id);
+    case NodeKind::kMachine:
+    case NodeKind::kFabricSwitch:
+      return it.name.empty() ? std::string(name_of(it.kind)) : it.name;
+    case NodeKind::kHostBridge:
+      return fmt::format("host bridge {}", it.name);
+    case NodeKind::kCard:
+    case NodeKind::kNvSwitch:
+      return fmt::format("{} {}", name_of(it.kind), it.bus_id);
+    default:
+      return it.index < 0 ? std::string(name_of(it.kind))
+                          : fmt::format("{} {}", name_of(it.kind), it.index);
+  }
+}
+
+void normalize(Graph& graph) {
+  for (const NodeKind kind : {NodeKind::kGpu, NodeKind::kNic, NodeKind::kNvSwitch}) {
+    number(graph.nodes, kind);
+  }
+  const std::size_t count = graph.nodes.size();
+  std::vector<std::vector<int>> children(count);
+  int root = -1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const int parent = graph.nodes[i].parent;
+    if (parent < 0) {
+      root = static_cast<int>(i);
+    } else {
+      children[static_cast<std::size_t>(parent)].push_back(static_cast<int>(i));
+    }
+  }
+  if (root < 0) return;
+  const std::vector<std::string> below = contents(graph.nodes, children, root);
+  for (auto& siblings : children) {
+    std::sort(siblings.begin(), siblings.end(), [&](int a, int b) {
+      const auto one = key_of(graph.at(a)), other = key_of(graph.at(b));
+      return one != other ? one < other
+                          : below[static_cast<std::size_t>(a)] < below[static_cast<std::size_t>(b)];
+    });
+  }
+  std::vector<int> order, place(count, -1);
+  walk(root, children, order);
+  std::vector<Node> nodes;
+  nodes.reserve(order.size());
+  for (const int old : order) {
+    place[static_cast<std::size_t>(old)] = static_cast<int>(nodes.size());
+    nodes.push_back(std::move(graph.at(old)));
+  }
+  for (Node& node : nodes) {
+    if (node.parent >= 0) node.parent = place[static_cast<std::size_t>(node.parent)];
+  }
+  graph.nodes = std::move(nodes);
+  for (Link& link : graph.links) {
+    link.a = place[static_cast<std::size_t>(link.a)];
+    link.b = place[static_cast<std::size_t>(link.b)];
+    if (link.a > link.b) std::swap(link.a, link.b);
+  }
+  std::sort(graph.links.begin(), graph.links.end(), [](const Link& one, const Link& other) {
+    return std::tie(one.a, one.b, one.kind) < std::tie(other.a, other.b, other.kind);
+  });
+}
+
+std::string normal_bus_id(std::string_view text) {
+  // [domain:]bus:device.function
+  std::string id;
+  for (const char c : text) {
+    if (std::isxdigit(static_cast<unsigned char>(c)) == 0 && c != ':' && c != '.') return {};
+    id += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  const auto colons = std::count(id.begin(), id.end(), ':');
+  if (colons == 1) id.insert(0, "0000:");
+  const std::size_t first = id.find(':'), second = id.find(':', first + 1), dot = id.find('.');
+  if (colons < 1 || colons > 2 || std::count(id.begin(), id.end(), '.') != 1 || dot < second ||
+      first == 0 || second == first + 1 || dot == second + 1 || dot + 1 == id.size() ||
+      id.size() > 20) {
+    return {};
+  }
+  // NVML writes domains with eight digits.
+  while (id.find(':') > 4 && id.front() == '0') id.erase(0, 1);
+  while (id.find(':') < 4) id.insert(0, "0");
+  return id;
+}
+
+Bandwidth pci_bandwidth(double gt_per_s, int lanes) {
+  if (lanes < 1 || lanes > 32) return {};
+  // Bits that carry data, of those on a lane: 8b/10b, 128b/130b, and the 256 bytes of a flit.
+  double used = 0;
+  if (gt_per_s == 2.5 || gt_per_s == 5) {
+    used = 8.0 / 10;
+  } else if (gt_per_s == 8 || gt_per_s == 16 || gt_per_s == 32) {
+    used = 128.0 / 130;
+  } else if (gt_per_s == 64 || gt_per_s == 128) {
+    used = 242.0 / 256;
+  } else {
+    return {};
+  }
+  return {.gb_per_s = gt_per_s * used / 8 * lanes, .origin = Origin::kReported};
+}
+
+} // namespace whorl::topology

@@ -1,0 +1,431 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "topology/devices.h"
+#include "topology/hwloc_xml.h"
+
+namespace whorl::topology {
+namespace {
+
+using Element = pugi::xml_node;
+
+std::string_view type_of(Element object) { return object.attribute("type").value(); }
+
+/// Returns the value of `<info name="NAME" value="…"/>`; empty if the object lacks it.
+std::string_view info_of(Element object, std::string_view name) {
+  for (const Element info : object.children("info")) {
+    if (info.attribute("name").value() == name) return info.attribute("value").value();
+  }
+  return {};
+}
+
+/// Returns the number at the end of a name such as "nvml12", or −1.
+int number_after(std::string_view name, std::string_view prefix) {
+  int number = -1;
+  if (!name.starts_with(prefix)) return -1;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, number);
+  return error == std::errc() && rest == end ? number : -1;
+}
+
+/// Returns the NUMA nodes of an object: memory children, perhaps behind a memory-side cache.
+std::vector<Element> memories_of(Element object) {
+  std::vector<Element> memories;
+  for (const Element child : object.children("object")) {
+    if (type_of(child) == "NUMANode") memories.push_back(child);
+    if (type_of(child) == "MemCache") {
+      for (const Element below : memories_of(child)) memories.push_back(below);
+    }
+  }
+  return memories;
+}
+
+/// Bandwidth by which sources name links between devices.
+struct LinkName {
+  std::string_view distances;
+  LinkKind kind;
+};
+constexpr LinkName kLinkNames[] = {{"NVLinkBandwidth", LinkKind::kNvLink},
+                                   {"XGMIBandwidth", LinkKind::kXgmi},
+                                   {"XeLinkBandwidth", LinkKind::kXeLink}};
+
+/// Reader of one file, object by object.
+class HwlocReader {
+ public:
+  explicit HwlocReader(const XmlFile& file) : file_(file) {}
+
+  Result<Graph> read() {
+    graph_.source = Source::kHwloc;
+    const Element topology = file_.root();
+    const std::string_view version = topology.attribute("version").value();
+    if (!version.starts_with("2.") && !version.starts_with("3.")) {
+      return file_.error(
+          topology, fmt::format("has version=\"{}\"; versions 2 and 3 are read: convert the file "
+                                "with `lstopo --if xml --of xml`",
+                                version.substr(0, 40)));
+    }
+    newer_ = version.front() == '3';
+    const Element machine = topology.child("object");
+    if (type_of(machine) != "Machine") {
+      return file_.error(machine ? machine : topology, "is not an object of type Machine");
+    }
+    WHORL_TRY(read_object(machine, -1));
+    for (const Element child : topology.children()) {
+      const std::string_view name = child.name();
+      if (name == "distances2" || name == "distances2hetero") WHORL_TRY(read_distances(child));
+    }
+    finish();
+    normalize(graph_);
+    return std::move(graph_);
+  }
+
+ private:
+  int add(int parent, NodeKind kind) {
+    graph_.nodes.push_back({.kind = kind, .parent = parent});
+    return static_cast<int>(graph_.nodes.size()) - 1;
+  }
+
+  /// Remembers which node stands for an object, for the distances.
+  Status remember(Element object, int node) {
+    const auto gp = file_.number(object, "gp_index", 0, (1L << 62));
+    if (!gp.ok()) return gp.status();
+    if (gp->has_value()) by_gp_[**gp] = node;
+    return {};
+  }
+
+  /// Adds a node with the processors and the number of an object.
+  Result<int> add_part(Element object, int parent, NodeKind kind) {
+    const auto index = file_.number(object, "os_index", -1, 0xffffffff);
+    if (!index.ok()) return index.status();
+    const int node = add(parent, kind);
+    constexpr long kUnknown = 0xffffffff;
+    if (kind != NodeKind::kMachine && index->value_or(kUnknown) <= CpuSet::kMaxCpu) {
+      graph_.at(node).index = static_cast<int>(**index);
+    }
+    const std::string_view mask = object.attribute("cpuset").value();
+    if (!mask.empty()) {
+      const auto cpus = CpuSet::parse_mask(mask);
+      if (!cpus) {
+        return file_.error(object, fmt::format("has cpuset=\"{}\", which is no mask of processors",
+                                               mask.substr(0, 40)));
+      }
+      graph_.at(node).cpus = *cpus;
+    }
+    WHORL_TRY(remember(object, node));
+    return node;
+  }
+
+  Status read_object(Element object, int parent) {
+    const std::string_view type = type_of(object);
+    Result<int> node = parent;
+    if (type == "Machine") {
+      if (parent >= 0) return file_.error(object, "is a Machine in another object");
+      node = add_part(object, parent, NodeKind::kMachine);
+      if (node.ok()) graph_.at(*node).name = info_of(object, "HostName");
+    } else if (type == "Package") {
+      node = add_part(object, parent, NodeKind::kPackage);
+      if (node.ok()) read_processor(object, *node);
+    } else if (type == "L3Cache" || type == "L4Cache" ||
+               (type == "L2Cache" && graph_.above(parent, NodeKind::kCache) < 0)) {
+      // A cache of one core is part of the core.
+      if (graph_.above(parent, NodeKind::kCache) < 0 && cores_below(object) > 1) {
+        node = add_part(object, parent, NodeKind::kCache);
+      }
+    } else if (type == "Core" || (type == "PU" && graph_.above(parent, NodeKind::kCore) < 0)) {
+      node = add_part(object, parent, NodeKind::kCore);
+    } else if (type == "Bridge") {
+      return read_bridge(object, parent);
+    } else if (type == "PCIDev") {
+      return read_pci(object, parent);
+    } else if (type == "OSDev" || type == "Misc" || type == "NUMANode" || type == "MemCache") {
+      return {}; // of no PCI device; or read by the object that has the memory
+    } else if (type.empty()) {
+      return file_.error(object, "has no type");
+    }
+    if (!node.ok()) return node.status();
+    const auto inside = read_memories(object, *node);
+    if (!inside.ok()) return inside.status();
+    for (const Element child : object.children("object")) WHORL_TRY(read_object(child, *inside));
+    return {};
+  }
+
+  static std::size_t cores_below(Element object) {
+    std::size_t cores = 0;
+    for (const Element child : object.children("object")) {
+      const std::string_view type = type_of(child);
+      cores +=
+          type == "Core" || (type == "PU" && type_of(object) != "Core") ? 1 : cores_below(child);
+    }
+    return cores;
+  }
+
+  void read_processor(Element object, int package) {
+    const auto number = [&](std::string_view name) {
+      return std::strtol(std::string(info_of(object, name)).c_str(), nullptr, 10);
+    };
+    Node& node = graph_.at(package);
+    node.model = info_of(object, "CPUModel");
+    node.model.erase(node.model.find_last_not_of(' ') + 1);
+    const std::string_view power = info_of(object, "PlatformModel");
+    node.up = package_bandwidth(
+        {.arch = node.model.starts_with("POWER") || power.starts_with("POWER") ? "ppc64le" : "",
+         .vendor = info_of(object, "CPUVendor"),
+         .family = number("CPUFamilyNumber"),
+         .model = number("CPUModelNumber")});
+  }
+
+  /// Adds the memory of an object below `parent`. Returns what the rest of the object lies in: the
+  /// first of several memories.
+  Result<int> read_memories(Element object, int parent) {
+    int first = parent;
+    for (const Element memory : memories_of(object)) {
+      const auto node = add_part(memory, parent, NodeKind::kNuma);
+      if (!node.ok()) return node.status();
+      if (first == parent || graph_.at(*node).index < graph_.at(first).index) first = *node;
+    }
+    return first;
+  }
+
+  Status read_bridge(Element object, int parent) {
+    const bool host = std::string_view(object.attribute("bridge_type").value()).starts_with("0-");
+    const int bridge = add(parent, host ? NodeKind::kHostBridge : NodeKind::kBridge);
+    WHORL_TRY(remember(object, bridge));
+    if (host) {
+      graph_.at(bridge).name = object.attribute("bridge_pci").value();
+    } else {
+      WHORL_TRY(read_pci_ids(object, bridge));
+      const BridgeRole above = graph_.at(parent).role;
+      graph_.at(bridge).role =
+          above == BridgeRole::kRootPort || above == BridgeRole::kDownstreamPort
+              ? BridgeRole::kUpstreamPort
+          : above == BridgeRole::kUpstreamPort ? BridgeRole::kDownstreamPort
+                                               : BridgeRole::kRootPort;
+    }
+    for (const Element child : object.children("object")) WHORL_TRY(read_object(child, bridge));
+    return {};
+  }
+
+  /// Reads bus id, class, ids and link of a PCI object.
+  Status read_pci_ids(Element object, int node) {
+    const std::string_view text = object.attribute("pci_busid").value();
+    const std::string bus_id = normal_bus_id(text);
+    if (bus_id.empty()) {
+      return file_.error(object,
+                         fmt::format("has pci_busid=\"{}\"; a bus id is like \"0000:41:00.0\"",
+                                     text.substr(0, 40)));
+    }
+    if (!bus_ids_.insert(bus_id).second) {
+      return file_.error(object, fmt::format("has the bus id {} of another device", bus_id));
+    }
+    graph_.at(node).bus_id = bus_id;
+    // "0302 [10de:2335] [10de:18bf] a1"
+    const std::string_view type = object.attribute("pci_type").value();
+    const auto hex = [&](std::size_t at) {
+      std::uint32_t value = 0;
+      if (at + 4 <= type.size()) std::from_chars(type.data() + at, type.data() + at + 4, value, 16);
+      return value;
+    };
+    graph_.at(node).pci_class = hex(0) << 8U;
+    graph_.at(node).vendor = hex(6);
+    graph_.at(node).device = hex(11);
+    const double speed = object.attribute("pci_link_speed").as_double();
+    if (speed > 0) graph_.at(node).up = {.gb_per_s = speed, .origin = Origin::kReported};
+    return {};
+  }
+
+  Status read_pci(Element object, int parent) {
+    const int node = add(parent, NodeKind::kCard);
+    WHORL_TRY(read_pci_ids(object, node));
+    Node& device = graph_.at(node);
+    DeviceKind kind = device_kind(device.pci_class, device.vendor, device.device);
+    if (device.pci_class >> 16U == 0x03 || device.pci_class >> 16U == 0x12) {
+      for (const Element child : object.children("object")) {
+        if (computes(child, device.vendor)) kind = DeviceKind::kGpu;
+      }
+    }
+    if (std::string_view(object.attribute("subtype").value()) == "NVSwitch") {
+      kind = DeviceKind::kNvSwitch; // perhaps asleep, with a class and ids of 0
+    }
+    if (kind == DeviceKind::kOther || kind == DeviceKind::kBridge) { // disks and the like
+      graph_.nodes.pop_back();
+      return {};
+    }
+    WHORL_TRY(remember(object, node));
+    if (kind == DeviceKind::kNic) return read_card(object, node);
+    device.kind = kind == DeviceKind::kGpu ? NodeKind::kGpu : NodeKind::kNvSwitch;
+    return kind == DeviceKind::kGpu ? read_gpu(object, node) : Status();
+  }
+
+  /// Returns whether an operating system's device shows that its PCI device computes. OpenCL
+  /// devices are at times reported for another one, such as the console of a virtual machine.
+  static bool computes(Element os_device, std::uint32_t vendor) {
+    const std::string_view name = os_device.attribute("name").value();
+    constexpr std::uint32_t kIntel = 0x8086;
+    if (name.starts_with("opencl")) return vendor == kIntel;
+    return name.starts_with("cuda") || name.starts_with("nvml") || name.starts_with("rsmi") ||
+           name.starts_with("ze");
+  }
+
+  Status read_gpu(Element object, int gpu) {
+    std::map<std::string_view, int> numbers; // by library
+    for (const Element child : object.children("object")) {
+      const std::string_view name = child.attribute("name").value();
+      WHORL_TRY(remember(child, gpu));
+      for (const Element part : child.children("object")) WHORL_TRY(remember(part, gpu));
+      for (const std::string_view library : {"nvml", "rsmi", "cuda", "ze"}) {
+        if (const int number = number_after(name, library); number >= 0) numbers[library] = number;
+      }
+      if (const std::string_view model = info_of(child, "GPUModel"); !model.empty()) {
+        graph_.at(gpu).model = model;
+      }
+    }
+    for (const std::string_view library : {"cuda", "ze", "rsmi", "nvml"}) {
+      if (numbers.contains(library)) graph_.at(gpu).index = numbers[library];
+    }
+    return {};
+  }
+
+  bool is_openfabrics(Element os_device) const {
+    return os_device.attribute("osdev_type").as_int() == (newer_ ? 1 << 5 : 3);
+  }
+  bool is_network(Element os_device) const {
+    return os_device.attribute("osdev_type").as_int() == (newer_ ? 1 << 4 : 2);
+  }
+
+  /// Adds the ports of a network card: those that its RDMA device has, or one for each network
+  /// device, or one.
+  Status read_card(Element object, int card) {
+    std::map<int, int> ports; // number → node
+    for (const Element child : object.children("object")) {
+      if (!is_openfabrics(child)) continue;
+      constexpr int kMaxPorts = 8;
+      for (int port = 1; port <= kMaxPorts; ++port) {
+        const std::string_view state = info_of(child, fmt::format("Port{}State", port));
+        if (state.empty() && port > 1) break;
+        const int nic = add_port(card);
+        Node& node = graph_.at(nic);
+        node.name = child.attribute("name").value();
+        node.guid = info_of(child, "NodeGUID");
+        node.rdma = true;
+        node.port = port;
+        constexpr std::string_view kActive = "4";
+        node.down = !state.empty() && state != kActive;
+        node.up = network_bandwidth(std::strtod(
+            std::string(info_of(child, fmt::format("Port{}Mbps", port))).c_str(), nullptr));
+        ports.emplace(port, nic);
+      }
+    }
+    for (const Element child : object.children("object")) {
+      if (!is_network(child)) continue;
+      const std::string_view name = child.attribute("name").value();
+      const auto port = std::strtol(std::string(info_of(child, "Port")).c_str(), nullptr, 10);
+      const auto found = ports.size() == 1 ? ports.begin() : ports.find(static_cast<int>(port));
+      if (found != ports.end() && graph_.at(found->second).net_device.empty()) {
+        graph_.at(found->second).net_device = name;
+        continue;
+      }
+      Node& node = graph_.at(add_port(card));
+      node.name = node.net_device = name;
+      node.up =
+          network_bandwidth(std::strtod(std::string(info_of(child, "Mbps")).c_str(), nullptr));
+    }
+    if (graph_.nodes.back().kind == NodeKind::kCard) add_port(card);
+    return {};
+  }
+
+  int add_port(int card) {
+    const int nic = add(card, NodeKind::kNic);
+    const Node& device = graph_.at(card);
+    graph_.at(nic).bus_id = device.bus_id;
+    graph_.at(nic).rdma = always_rdma(device.pci_class, device.vendor, device.device);
+    return nic;
+  }
+
+  Status read_distances(Element element) {
+    const std::string_view name = element.attribute("name").value();
+    const auto* const known =
+        std::find_if(std::begin(kLinkNames), std::end(kLinkNames),
+                     [&](const LinkName& it) { return it.distances == name; });
+    if (known == std::end(kLinkNames)) return {};
+    const auto size = file_.number(element, "nbobjs", 1, 4096);
+    if (!size.ok()) return size.status();
+    const auto count = static_cast<std::size_t>(size->value_or(1));
+    std::vector<int> nodes;
+    for (const Element words : element.children("indexes")) {
+      std::istringstream text(words.child_value());
+      for (std::string word; text >> word;) {
+        const auto node = by_gp_.find(std::atol(word.substr(word.find(':') + 1).c_str()));
+        nodes.push_back(node == by_gp_.end() ? -1 : node->second);
+      }
+    }
+    std::vector<double> values;
+    for (const Element words : element.children("u64values")) {
+      std::istringstream text(words.child_value());
+      for (double value = 0; text >> value;) values.push_back(value);
+    }
+    if (nodes.size() != count || values.size() != count * count) {
+      return file_.error(element, fmt::format("has {} indexes and {} values for nbobjs=\"{}\"",
+                                              nodes.size(), values.size(), count));
+    }
+    add_links(nodes, values, known->kind);
+    return {};
+  }
+
+  /// Adds links of a matrix in MB/s; ends that were left out have node −1.
+  void add_links(const std::vector<int>& nodes, const std::vector<double>& mb_per_s,
+                 LinkKind kind) {
+    std::map<std::pair<int, int>, double> sums;
+    const std::size_t count = nodes.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        // The slower direction, where they differ.
+        const double value = std::min(mb_per_s[i * count + j], mb_per_s[j * count + i]);
+        if (nodes[i] < 0 || nodes[j] < 0 || nodes[i] == nodes[j] || value <= 0) continue;
+        sums[std::minmax(nodes[i], nodes[j])] += value;
+      }
+    }
+    for (const auto& [ends, value] : sums) {
+      Link link{.a = ends.first,
+                .b = ends.second,
+                .kind = kind,
+                .bandwidth = {.gb_per_s = value / 1000, .origin = Origin::kReported}};
+      if (kind == LinkKind::kNvLink) {
+        // Links have 25,000 MB/s from version 2 on, and 20,000 in version 1.
+        for (const int each : {25'000, 20'000}) {
+          if (link.count == 0 && static_cast<long>(value) % each == 0) {
+            link.count = static_cast<int>(static_cast<long>(value) / each);
+          }
+        }
+      }
+      graph_.links.push_back(link);
+    }
+  }
+
+  void finish() {
+    const auto packages =
+        std::count_if(graph_.nodes.begin(), graph_.nodes.end(),
+                      [](const Node& it) { return it.kind == NodeKind::kPackage; });
+    for (Node& node : graph_.nodes) {
+      if (node.kind == NodeKind::kPackage && packages < 2) node.up = {};
+    }
+  }
+
+  const XmlFile& file_;
+  bool newer_ = false; ///< whether the file has the types of version 3
+  Graph graph_;
+  std::map<long, int> by_gp_; ///< nodes by hwloc's gp_index
+  std::set<std::string> bus_ids_;
+};
+
+} // namespace
+
+Result<Graph> read_hwloc_xml(const XmlFile& file) { return HwlocReader(file).read(); }
+
+} // namespace whorl::topology

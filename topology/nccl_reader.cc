@@ -1,0 +1,352 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+
+#include "topology/devices.h"
+#include "topology/nccl_xml.h"
+
+namespace whorl::topology {
+namespace {
+
+constexpr std::uint32_t kNvSwitchClass = 0x068000, kProcessorClass = 0x068001;
+
+/// Returns GB/s of `link_speed="16.0 GT/s PCIe" link_width="16"`; either may be empty or 0.
+Bandwidth pci_link(pugi::xml_node element) {
+  return pci_bandwidth(std::strtod(element.attribute("link_speed").value(), nullptr),
+                       element.attribute("link_width").as_int());
+}
+
+/// Reader of one file, element by element.
+class NcclReader {
+ public:
+  explicit NcclReader(const XmlFile& file) : file_(file) {}
+
+  Result<Graph> read() {
+    const pugi::xml_node system = file_.root();
+    graph_.source = Source::kNccl;
+    const int machine = add(-1, NodeKind::kMachine);
+    for (const pugi::xml_node child : system.children()) {
+      if (child.type() != pugi::node_element) continue;
+      if (std::string_view(child.name()) == "cpu") {
+        WHORL_TRY(read_cpu(child, machine));
+      } else {
+        WHORL_TRY(read_device(child, machine));
+      }
+    }
+    WHORL_TRY(connect());
+    finish();
+    normalize(graph_);
+    return std::move(graph_);
+  }
+
+ private:
+  /// Link that an element names by the bus id of its other end.
+  struct Named {
+    pugi::xml_node element;
+    int gpu = -1;
+    LinkKind kind = LinkKind::kNvLink;
+    std::string target;
+    std::uint32_t target_class = 0;
+    int count = 0;
+  };
+
+  int add(int parent, NodeKind kind) {
+    graph_.nodes.push_back({.kind = kind, .parent = parent});
+    return static_cast<int>(graph_.nodes.size()) - 1;
+  }
+  void note(pugi::xml_node element, std::string_view what) {
+    graph_.notes.push_back(fmt::format("{}: {}", file_.place(element), what));
+  }
+
+  Status read_cpu(pugi::xml_node element, int machine) {
+    const int numa = add(machine, NodeKind::kNuma);
+    const auto id = file_.number(element, "numaid", -1, 1 << 20);
+    if (!id.ok()) return id.status();
+    const std::string_view affinity = element.attribute("affinity").value();
+    if (!affinity.empty()) {
+      const auto cpus = CpuSet::parse_mask(affinity);
+      if (!cpus) {
+        return file_.error(element,
+                           fmt::format("has affinity=\"{}\", which is no mask of processors",
+                                       affinity.substr(0, 40)));
+      }
+      graph_.at(numa).cpus = *cpus;
+      graph_.at(machine).cpus |= *cpus;
+    }
+    graph_.at(numa).index = static_cast<int>(id->value_or(-1));
+    if (!numas_.insert(graph_.at(numa).index).second) {
+      return file_.error(element,
+                         fmt::format("has numaid=\"{}\" like another one", graph_.at(numa).index));
+    }
+    graph_.at(numa).up = package_bandwidth({.arch = element.attribute("arch").value(),
+                                            .vendor = element.attribute("vendor").value(),
+                                            .family = element.attribute("familyid").as_int(-1),
+                                            .model = element.attribute("modelid").as_int(-1)});
+    return read_devices(element, numa);
+  }
+
+  Status read_devices(pugi::xml_node element, int parent) {
+    for (const pugi::xml_node child : element.children()) {
+      if (child.type() == pugi::node_element) WHORL_TRY(read_device(child, parent));
+    }
+    return {};
+  }
+
+  Status read_device(pugi::xml_node element, int parent) {
+    const std::string_view name = element.name();
+    if (name == "pci") return read_pci(element, parent);
+    if (name == "nic") return read_nic(element, parent);
+    if (name == "gpu" || name == "net" || name == "nvlink" || name == "xgmi" || name == "c2c") {
+      return file_.error(element,
+                         fmt::format("is not allowed inside <{}>", element.parent().name()));
+    }
+    note(element, fmt::format("<{}> is unknown, and left out", name));
+    return {};
+  }
+
+  Status read_pci(pugi::xml_node element, int parent) {
+    const std::string_view text = element.attribute("busid").value();
+    const std::string bus_id = normal_bus_id(text);
+    if (bus_id.empty()) {
+      return file_.error(element, fmt::format("has busid=\"{}\"; a bus id is like \"0000:41:00.0\"",
+                                              text.substr(0, 40)));
+    }
+    Node node{.parent = parent, .bus_id = bus_id, .up = pci_link(element)};
+    for (const auto& [attribute, field] : {std::pair{"class", &Node::pci_class},
+                                           {"vendor", &Node::vendor},
+                                           {"device", &Node::device}}) {
+      const auto value = file_.number(element, attribute, 0, 0xffffff);
+      if (!value.ok()) return value.status();
+      node.*field = static_cast<std::uint32_t>(value->value_or(0));
+    }
+    const pugi::xml_node gpu = element.child("gpu");
+    DeviceKind kind = device_kind(node.pci_class, node.vendor, node.device);
+    if (gpu) kind = DeviceKind::kGpu;
+    if (element.child("nic")) kind = DeviceKind::kNic;
+    if (element.child("pci")) kind = DeviceKind::kBridge;
+    switch (kind) {
+      case DeviceKind::kBridge:
+        node.kind = NodeKind::kBridge;
+        node.role = BridgeRole::kSwitch;
+        break;
+      case DeviceKind::kGpu:
+        node.kind = NodeKind::kGpu;
+        break;
+      case DeviceKind::kNic:
+        node.kind = NodeKind::kCard;
+        break;
+      case DeviceKind::kNvSwitch:
+        node.kind = NodeKind::kNvSwitch;
+        break;
+      case DeviceKind::kOther:
+        note(element,
+             fmt::format("device {} is neither GPU, NIC nor bridge, and left out", bus_id));
+        return {};
+    }
+    const int self = static_cast<int>(graph_.nodes.size());
+    graph_.nodes.push_back(std::move(node));
+    WHORL_TRY(remember(element, self));
+    switch (kind) {
+      case DeviceKind::kGpu:
+        return gpu ? read_gpu(gpu, self) : Status();
+      case DeviceKind::kNic: {
+        WHORL_TRY(read_devices(element, self));
+        if (!element.child("nic")) add_port(self);
+        return {};
+      }
+      default:
+        return read_devices(element, self);
+    }
+  }
+
+  /// Remembers the node of a bus id. Links name GPUs and switches of links by it, so these have one
+  /// each; a PCI switch of several partitions appears several times.
+  Status remember(pugi::xml_node element, int node) {
+    const auto linked = [this](int it) {
+      return graph_.at(it).kind == NodeKind::kGpu || graph_.at(it).kind == NodeKind::kNvSwitch;
+    };
+    const std::string& bus_id = graph_.at(node).bus_id;
+    const auto [known, added] = by_bus_id_.emplace(bus_id, node);
+    if (added) return {};
+    if (linked(node) && linked(known->second)) {
+      return file_.error(element,
+                         fmt::format("has the bus id {} of another GPU or switch", bus_id));
+    }
+    note(element, fmt::format("the bus id {} appears again; both are kept", bus_id));
+    if (linked(node)) known->second = node;
+    return {};
+  }
+
+  Status read_gpu(pugi::xml_node element, int gpu) {
+    const auto index = file_.number(element, "dev", -1, 1 << 20);
+    if (!index.ok()) return index.status();
+    const auto sm = file_.number(element, "sm", 0, 1000);
+    if (!sm.ok()) return sm.status();
+    const auto gcn = file_.number(element, "gcn", 0, 100'000);
+    if (!gcn.ok()) return gcn.status();
+    Node& node = graph_.at(gpu);
+    node.index = static_cast<int>(index->value_or(-1));
+    node.gpu_arch = static_cast<unsigned>(gcn->value_or(sm->value_or(0)));
+    node.gdr = element.attribute("gdr").as_int() != 0;
+    for (const pugi::xml_node child : element.children()) {
+      if (child.type() == pugi::node_element) WHORL_TRY(read_link(child, gpu));
+    }
+    return {};
+  }
+
+  Status read_link(pugi::xml_node element, int gpu) {
+    const std::string_view name = element.name();
+    const auto count = file_.number(element, "count", 0, 1000);
+    if (!count.ok()) return count.status();
+    Named link{.element = element, .gpu = gpu, .count = static_cast<int>(count->value_or(1))};
+    if (name == "c2c") {
+      return read_c2c(element, gpu, link.count);
+    }
+    if (name != "nvlink" && name != "xgmi") {
+      note(element, fmt::format("<{}> is unknown, and left out", name));
+      return {};
+    }
+    if (name == "xgmi") link.kind = LinkKind::kXgmi;
+    link.target = normal_bus_id(element.attribute("target").value());
+    const auto target_class = file_.number(element, "tclass", 0, 0xffffff);
+    if (!target_class.ok()) return target_class.status();
+    link.target_class = static_cast<std::uint32_t>(target_class->value_or(0));
+    if (link.count > 0) named_.push_back(std::move(link));
+    return {};
+  }
+
+  /// Reads the link of a GPU to the processor of its package.
+  Status read_c2c(pugi::xml_node element, int gpu, int count) {
+    const auto mb_per_s = file_.number(element, "bw", 0, 10'000'000);
+    if (!mb_per_s.ok()) return mb_per_s.status();
+    const int numa = graph_.above(gpu, NodeKind::kNuma);
+    if (numa < 0) return file_.error(element, "belongs to a GPU that is in no <cpu>");
+    Link link{.a = gpu, .b = numa, .kind = LinkKind::kC2C, .count = count};
+    if (mb_per_s->value_or(0) > 0) {
+      link.bandwidth = {.gb_per_s = static_cast<double>(**mb_per_s) * count / 1000,
+                        .origin = Origin::kReported};
+    }
+    graph_.links.push_back(link);
+    return {};
+  }
+
+  Status read_nic(pugi::xml_node element, int parent) {
+    bool any = false;
+    for (const pugi::xml_node child : element.children()) {
+      if (child.type() != pugi::node_element) continue;
+      if (std::string_view(child.name()) != "net") {
+        note(child, fmt::format("<{}> is unknown, and left out", child.name()));
+        continue;
+      }
+      WHORL_TRY(read_net(child, parent));
+      any = true;
+    }
+    if (!any && graph_.at(parent).kind == NodeKind::kCard) add_port(parent);
+    return {};
+  }
+
+  int add_port(int card) {
+    const int nic = add(card, NodeKind::kNic);
+    const Node& device = graph_.at(card);
+    graph_.at(nic).bus_id = device.bus_id;
+    graph_.at(nic).rdma = always_rdma(device.pci_class, device.vendor, device.device);
+    return nic;
+  }
+
+  Status read_net(pugi::xml_node element, int parent) {
+    const auto index = file_.number(element, "dev", -1, 1 << 20);
+    if (!index.ok()) return index.status();
+    const auto speed = file_.number(element, "speed", -1, 100'000'000);
+    if (!speed.ok()) return speed.status();
+    const auto port = file_.number(element, "port", -1, 1000);
+    if (!port.ok()) return port.status();
+    const bool on_card = graph_.at(parent).kind == NodeKind::kCard;
+    Node& nic = graph_.at(on_card ? add_port(parent) : add(parent, NodeKind::kNic));
+    nic.name = element.attribute("name").value();
+    nic.index = static_cast<int>(index->value_or(-1));
+    nic.port = static_cast<int>(port->value_or(-1));
+    nic.guid = element.attribute("guid").value();
+    nic.gdr = element.attribute("gdr").as_int() != 0;
+    nic.up = network_bandwidth(static_cast<double>(speed->value_or(0)));
+    if (!nic.guid.empty() && nic.guid.find_first_not_of("0x") != std::string::npos) nic.rdma = true;
+    return {};
+  }
+
+  /// Returns the node at the other end of a link, made if it is a switch; −1: it cannot be told.
+  Result<int> target_of(const Named& link) {
+    if (link.target_class == kProcessorClass) return graph_.above(link.gpu, NodeKind::kNuma);
+    const auto found = by_bus_id_.find(link.target);
+    if (found != by_bus_id_.end()) {
+      const NodeKind kind = graph_.at(found->second).kind;
+      if (kind == NodeKind::kGpu || kind == NodeKind::kNvSwitch) return found->second;
+      return file_.error(link.element,
+                         fmt::format("leads to {}, which is a {}", link.target, name_of(kind)));
+    }
+    if (link.target_class != kNvSwitchClass) return -1;
+    // The switch is on no PCI bus that this machine sees.
+    const int nvswitch = add(0, NodeKind::kNvSwitch);
+    graph_.at(nvswitch).bus_id = link.target;
+    by_bus_id_[link.target] = nvswitch;
+    return nvswitch;
+  }
+
+  /// Makes links of those that elements name; both ends name one, or one end.
+  Status connect() {
+    std::map<std::tuple<int, int, LinkKind>, std::map<int, int>> counts; // by the naming end
+    for (const Named& link : named_) {
+      const auto target = target_of(link);
+      if (!target.ok()) return target.status();
+      if (*target < 0) {
+        note(link.element, fmt::format("leads to {}, which this machine does not show",
+                                       link.target.empty() ? "no bus id" : link.target));
+        continue;
+      }
+      if (*target == link.gpu) {
+        note(link.element, fmt::format("leads from {} to itself, and is left out", link.target));
+        continue;
+      }
+      counts[{std::min(link.gpu, *target), std::max(link.gpu, *target), link.kind}][link.gpu] +=
+          link.count;
+    }
+    for (const auto& [ends, named] : counts) {
+      const auto [a, b, kind] = ends;
+      const auto [fewest, most] = std::minmax_element(
+          named.begin(), named.end(), [](auto& x, auto& y) { return x.second < y.second; });
+      if (fewest->second != most->second) {
+        graph_.notes.push_back(fmt::format(
+            "{}: {} and {} name {} and {} links to each other; the smaller number is used",
+            file_.name(), graph_.at(a).bus_id, graph_.at(b).bus_id, named.at(a), named.at(b)));
+      }
+      Link link{.a = a, .b = b, .kind = kind, .count = fewest->second};
+      const unsigned arch = graph_.at(fewest->first).gpu_arch;
+      link.bandwidth = kind == LinkKind::kXgmi ? xgmi_bandwidth(arch) : nvlink_bandwidth(arch);
+      link.bandwidth.gb_per_s *= link.count;
+      graph_.links.push_back(link);
+    }
+    return {};
+  }
+
+  /// Removes the bandwidth to other NUMA nodes where there is only one.
+  void finish() {
+    if (numas_.size() > 1) return;
+    for (Node& node : graph_.nodes) {
+      if (node.kind == NodeKind::kNuma) node.up = {};
+    }
+  }
+
+  const XmlFile& file_;
+  Graph graph_;
+  std::vector<Named> named_;
+  std::map<std::string, int, std::less<>> by_bus_id_;
+  std::set<int> numas_;
+};
+
+} // namespace
+
+Result<Graph> read_nccl_xml(const XmlFile& file) { return NcclReader(file).read(); }
+
+} // namespace whorl::topology

@@ -1,0 +1,141 @@
+#include "topology/paths.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+namespace whorl::topology {
+namespace {
+
+bool is_nvswitch(const Graph& graph, int node) {
+  return graph.at(node).kind == NodeKind::kNvSwitch;
+}
+
+/// Adds `link` to what connects two nodes side by side.
+void join(Path& path, const Link& link) {
+  path.path_class = link.kind == LinkKind::kC2C ? PathClass::kC2C : PathClass::kLink;
+  path.kind = link.kind;
+  path.links += link.count;
+  path.bandwidth.gb_per_s += link.bandwidth.gb_per_s;
+  path.bandwidth.origin = link.bandwidth.origin;
+}
+
+/// Returns the links from a node to switches. Switches of a machine are one: which of them are
+/// connected is seldom shown, and all are.
+Path to_switches(const Graph& graph, int node) {
+  Path path;
+  for (const Link& link : graph.links) {
+    if ((link.a == node && is_nvswitch(graph, link.b)) ||
+        (link.b == node && is_nvswitch(graph, link.a))) {
+      join(path, link);
+    }
+  }
+  return path;
+}
+
+/// Returns the links between two nodes; the class is kSys if there are none.
+Path find_links(const Graph& graph, int a, int b) {
+  Path path;
+  for (const Link& link : graph.links) {
+    if (link.a == std::min(a, b) && link.b == std::max(a, b)) join(path, link);
+  }
+  if (path.path_class != PathClass::kSys) return path;
+  const Path one = to_switches(graph, a), other = to_switches(graph, b);
+  if (one.path_class != PathClass::kLink || other.path_class != PathClass::kLink) return path;
+  return one.bandwidth.gb_per_s <= other.bandwidth.gb_per_s ? one : other;
+}
+
+/// Returns whether the way from `node` up to the bridge `top` passes another switch.
+bool passes_switch(const Graph& graph, int node, int top) {
+  for (node = graph.at(node).parent; node != top; node = graph.at(node).parent) {
+    const Node& it = graph.at(node);
+    if (it.kind == NodeKind::kBridge && it.role != BridgeRole::kDownstreamPort) return true;
+  }
+  return false;
+}
+
+PathClass class_by_tree(const Graph& graph, int a, int b) {
+  const int top = graph.common(a, b);
+  switch (graph.at(top).kind) {
+    case NodeKind::kCard:
+      return PathClass::kPix;
+    case NodeKind::kBridge:
+      return passes_switch(graph, a, top) || passes_switch(graph, b, top) ? PathClass::kPxb
+                                                                          : PathClass::kPix;
+    case NodeKind::kHostBridge:
+      return PathClass::kPhb;
+    case NodeKind::kNuma:
+      return graph.source == Source::kNccl ? PathClass::kPhb : PathClass::kNode;
+    case NodeKind::kCache:
+    case NodeKind::kCore:
+      return PathClass::kNode;
+    default: {
+      const bool one_memory = graph.all(NodeKind::kNuma).size() <= 1;
+      const bool same_package =
+          graph.at(top).kind == NodeKind::kPackage || graph.all(NodeKind::kPackage).size() <= 1;
+      const bool in_memory =
+          graph.above(a, NodeKind::kNuma) >= 0 || graph.above(b, NodeKind::kNuma) >= 0;
+      return same_package && (one_memory || !in_memory) ? PathClass::kNode : PathClass::kSys;
+    }
+  }
+}
+
+} // namespace
+
+std::string name_of(const Path& path) {
+  constexpr std::array<const char*, 8> kNames = {"X",   "NV",  "C2C",  "PIX",
+                                                 "PXB", "PHB", "NODE", "SYS"};
+  if (path.path_class != PathClass::kLink) {
+    return kNames.at(static_cast<std::size_t>(path.path_class));
+  }
+  const char* const kind = path.kind == LinkKind::kXgmi     ? "XGMI"
+                           : path.kind == LinkKind::kXeLink ? "XEL"
+                                                            : "NV";
+  return path.links == 0 ? fmt::format("{}#", kind) : fmt::format("{}{}", kind, path.links);
+}
+
+Path find_path(const Graph& graph, int a, int b) {
+  if (a == b) return {.path_class = PathClass::kSelf};
+  Path path = find_links(graph, a, b);
+  if (path.path_class != PathClass::kSys) return path;
+  path.path_class = class_by_tree(graph, a, b);
+  const int top = graph.common(a, b);
+  for (int node : {a, b}) {
+    for (; node != top; node = graph.at(node).parent) {
+      ++path.hops;
+      const Bandwidth& up = graph.at(node).up;
+      if (up.known() && (!path.bandwidth.known() || up.gb_per_s < path.bandwidth.gb_per_s)) {
+        path.bandwidth = up;
+      }
+    }
+  }
+  return path;
+}
+
+std::vector<int> nearest_nics(const Graph& graph, int node) {
+  std::vector<int> nics = graph.all(NodeKind::kNic);
+  const auto rdma = [&](int nic) { return graph.at(nic).rdma; };
+  if (std::any_of(nics.begin(), nics.end(), rdma)) {
+    std::erase_if(nics, [&](int nic) { return !rdma(nic); });
+  }
+  std::vector<int> nearest;
+  Path best;
+  for (const int nic : nics) {
+    const Path path = find_path(graph, node, nic);
+    const bool better =
+        path.path_class < best.path_class ||
+        (path.path_class == best.path_class && path.bandwidth.gb_per_s > best.bandwidth.gb_per_s);
+    if (nearest.empty() || better) {
+      nearest.clear();
+      best = path;
+    } else if (path.path_class != best.path_class ||
+               path.bandwidth.gb_per_s != best.bandwidth.gb_per_s) {
+      continue;
+    }
+    nearest.push_back(nic);
+  }
+  return nearest;
+}
+
+} // namespace whorl::topology

@@ -1,0 +1,173 @@
+#include "topology/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include "topology/paths.h"
+
+namespace whorl::topology {
+namespace {
+
+/// Returns what a line of the tree says of a node after its name.
+std::string details(const Graph& graph, int node) {
+  const Node& it = graph.at(node);
+  std::string text;
+  const auto add = [&](std::string_view what) {
+    if (!what.empty()) text += fmt::format("{}{}", text.empty() ? " " : ", ", what);
+  };
+  if (it.kind == NodeKind::kGpu || it.kind == NodeKind::kNvSwitch) add(it.bus_id);
+  add(it.model);
+  if (it.kind == NodeKind::kNuma || it.kind == NodeKind::kPackage || it.kind == NodeKind::kCache) {
+    add(it.cpus.empty() ? "" : "CPUs " + it.cpus.ranges());
+  }
+  if (it.kind == NodeKind::kNic) {
+    if (it.net_device != it.name) add(it.net_device);
+    if (it.port >= 0) add(fmt::format("port {}", it.port));
+    if (it.rdma) add("RDMA");
+    if (it.down) add("DOWN");
+  }
+  if (it.up.known()) {
+    add(fmt::format(
+        "{} GB/s{}", to_text(it.up),
+        it.kind == NodeKind::kPackage || it.kind == NodeKind::kNuma ? " to the others" : ""));
+  }
+  return text;
+}
+
+/// Returns the last of the cores that follow each other from `node` on under one parent.
+int last_core(const Graph& graph, int node) {
+  while (static_cast<std::size_t>(node) + 1 < graph.nodes.size()) {
+    const Node& next = graph.at(node + 1);
+    const Node& it = graph.at(node);
+    if (next.kind != NodeKind::kCore || next.parent != it.parent || next.index != it.index + 1)
+      break;
+    ++node;
+  }
+  return node;
+}
+
+/// Returns for each node whether a GPU, NIC or NVSwitch is below it, or is it.
+std::vector<bool> leads_to_devices(const Graph& graph) {
+  std::vector<bool> used(graph.nodes.size());
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& it = graph.nodes[i];
+    if (it.kind == NodeKind::kGpu || it.kind == NodeKind::kNic || it.kind == NodeKind::kNvSwitch) {
+      used[i] = true;
+    }
+    if (used[i] && it.parent >= 0) used[static_cast<std::size_t>(it.parent)] = true;
+  }
+  return used;
+}
+
+} // namespace
+
+std::string to_tree(const Graph& graph) {
+  std::string text;
+  std::vector<int> depth(graph.nodes.size());
+  const std::vector<bool> used = leads_to_devices(graph);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& it = graph.nodes[i];
+    const int node = static_cast<int>(i);
+    if (it.parent >= 0) depth[i] = depth[static_cast<std::size_t>(it.parent)] + 1;
+    if ((it.kind == NodeKind::kHostBridge || it.kind == NodeKind::kBridge) && !used[i]) continue;
+    const auto indent = static_cast<std::size_t>(depth[i]) * 2;
+    const int last = it.kind == NodeKind::kCore ? last_core(graph, node) : node;
+    if (last > node) {
+      text += fmt::format("{:{}}cores {}-{}\n", "", indent, it.index, graph.at(last).index);
+      i = static_cast<std::size_t>(last);
+      continue;
+    }
+    text += fmt::format("{:{}}{}{}\n", "", indent, label(graph, node), details(graph, node));
+  }
+  for (const Link& link : graph.links) {
+    text += fmt::format("{} - {}: {}{}, {} GB/s\n", label(graph, link.a), label(graph, link.b),
+                        link.count > 0 ? fmt::format("{} × ", link.count) : "", name_of(link.kind),
+                        to_text(link.bandwidth));
+  }
+  return text;
+}
+
+std::string to_matrix(const Graph& graph) {
+  std::vector<int> devices = graph.all(NodeKind::kGpu);
+  for (const int nic : graph.all(NodeKind::kNic)) devices.push_back(nic);
+  if (devices.empty()) return {};
+  const auto short_name = [&](int node) {
+    const bool gpu = graph.at(node).kind == NodeKind::kGpu;
+    return fmt::format("{}{}", gpu ? "GPU" : "NIC", graph.at(node).index);
+  };
+  constexpr int kWidth = 7;
+  std::string text = fmt::format("{:{}}", "", kWidth);
+  for (const int device : devices) text += fmt::format("{:<{}}", short_name(device), kWidth);
+  text += "NUMA\n";
+  std::set<PathClass> classes;
+  for (const int a : devices) {
+    text += fmt::format("{:<{}}", short_name(a), kWidth);
+    for (const int b : devices) {
+      const Path path = find_path(graph, a, b);
+      classes.insert(path.path_class);
+      text += fmt::format("{:<{}}", name_of(path), kWidth);
+    }
+    const int numa = graph.above(a, NodeKind::kNuma);
+    text += numa < 0 ? "?\n" : fmt::format("{}\n", graph.at(numa).index);
+  }
+  constexpr std::array<std::string_view, 8> kMeaning = {
+      "",
+      "NV#, XGMI#, XEL#: that many links beside PCI, directly or by switches",
+      "C2C: links of a package between processor and GPU",
+      "PIX: at most one PCI switch",
+      "PXB: several PCI switches, and no processor",
+      "PHB: a PCI host bridge of a processor",
+      "NODE: several host bridges of one NUMA node",
+      "SYS: the link between NUMA nodes or packages"};
+  for (const PathClass it : classes) {
+    if (it != PathClass::kSelf)
+      text += fmt::format("{}\n", kMeaning.at(static_cast<std::size_t>(it)));
+  }
+  for (const int nic : graph.all(NodeKind::kNic)) {
+    if (!graph.at(nic).name.empty()) {
+      text += fmt::format("{}: {}\n", short_name(nic), graph.at(nic).name);
+    }
+  }
+  return text;
+}
+
+std::string to_summary(const Graph& graph) {
+  std::string text;
+  const auto add = [&](NodeKind kind, std::string_view one, std::string_view many) {
+    const std::size_t count = graph.all(kind).size();
+    if (count == 0) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, count == 1 ? one : many);
+  };
+  add(NodeKind::kPackage, "package", "packages");
+  add(NodeKind::kNuma, "NUMA node", "NUMA nodes");
+  add(NodeKind::kCore, "core", "cores");
+  const std::size_t cpus = graph.nodes.front().cpus.count();
+  if (cpus > 0) text += fmt::format(", {} CPUs", cpus);
+  add(NodeKind::kGpu, "GPU", "GPUs");
+  add(NodeKind::kNvSwitch, "NVSwitch", "NVSwitches");
+  add(NodeKind::kNic, "NIC", "NICs");
+  const auto switches = std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& it) {
+    return it.role == BridgeRole::kSwitch || it.role == BridgeRole::kUpstreamPort;
+  });
+  if (switches > 0)
+    text += fmt::format(", {} PCI {}", switches, switches == 1 ? "switch" : "switches");
+  return text;
+}
+
+std::string to_text(const Bandwidth& bandwidth) {
+  if (!bandwidth.known()) return "?";
+  return fmt::format("{}{:.1f}", bandwidth.origin == Origin::kTable ? "~" : "", bandwidth.gb_per_s);
+}
+
+std::string labels(const Graph& graph, const std::vector<int>& nodes) {
+  std::string text;
+  for (const int node : nodes)
+    text += fmt::format("{}{}", text.empty() ? "" : " ", label(graph, node));
+  return text;
+}
+
+} // namespace whorl::topology
