@@ -10,7 +10,9 @@
 #include "base/types.h"
 #include "topology/bound.h"
 #include "topology/detect.h"
+#include "topology/hwloc_xml.h"
 #include "topology/json.h"
+#include "topology/nccl_xml.h"
 #include "topology/paths.h"
 #include "topology/rings.h"
 #include "topology/text.h"
@@ -20,7 +22,7 @@ namespace whorl::topology {
 namespace {
 
 struct Arguments {
-  std::string file;
+  std::string file, format;
   bool json = false, tree = false, matrix = false, nics = false, rings = false, bound = false;
 };
 
@@ -105,6 +107,8 @@ int run(int argc, char** argv) {
   app.add_option("--file", arguments.file,
                  "describe the machine of this XML file: hwloc's (lstopo machine.xml) or NCCL's "
                  "(NCCL_TOPO_DUMP_FILE)");
+  app.add_option("--export", arguments.format, "print the machine as a file of hwloc or of nccl")
+      ->check(CLI::IsMember({"hwloc", "nccl"}));
   app.add_flag("--json", arguments.json, "print everything as JSON");
   app.add_flag("--tree", arguments.tree, "print the parts of the machine");
   app.add_flag("--matrix", arguments.matrix, "print the paths between GPUs and NICs");
@@ -123,7 +127,9 @@ int run(int argc, char** argv) {
     }
     graph = *std::move(read);
   }
-  if (arguments.json) {
+  if (!arguments.format.empty()) {
+    fmt::print("{}", arguments.format == "nccl" ? write_nccl_xml(graph) : write_hwloc_xml(graph));
+  } else if (arguments.json) {
     fmt::print("{}", to_json(graph));
   } else {
     print_text(graph, arguments);

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
-
 #include "topology/graph.h"
 
 namespace whorl::topology {
@@ -20,11 +18,6 @@ Bandwidth nvlink_bandwidth(unsigned capability);
 /// Returns GB/s in one direction of one xGMI link between GPUs of that gcn number (908, 910, 942).
 Bandwidth xgmi_bandwidth(unsigned gcn);
 
-/// Make of a processor, as CPUID or the file says.
-struct Processor {
-  std::string_view arch, vendor;
-  long family = -1, model = -1;
-};
 /// Returns GB/s in one direction that devices get between two packages.
 Bandwidth package_bandwidth(const Processor& processor);
 

@@ -49,6 +49,17 @@ struct Bandwidth {
   friend bool operator==(const Bandwidth&, const Bandwidth&) = default;
 };
 
+/// Make of a processor, as its CPUID or a file says.
+struct Processor {
+  std::string arch, vendor;
+  int family = -1, model = -1;
+
+  friend bool operator==(const Processor&, const Processor&) = default;
+};
+
+/// Least number of an AMD GPU in Node::gpu_arch; NVIDIA's are smaller.
+inline constexpr unsigned kLeastGcn = 600;
+
 /// Part of a machine, or of the network between machines. What does not apply is empty or −1.
 struct Node {
   NodeKind kind = NodeKind::kMachine;
@@ -60,6 +71,7 @@ struct Node {
   Bandwidth up;       ///< bandwidth of the link to the parent
   std::string model;  ///< model of a GPU or processor
 
+  Processor processor;                  ///< make of a package's or NUMA node's processor
   std::uint32_t pci_class = 0;          ///< class, subclass and interface; 0: unknown
   std::uint32_t vendor = 0, device = 0; ///< PCI ids; 0: unknown
   BridgeRole role = BridgeRole::kNone;

@@ -124,6 +124,14 @@ class HwlocReader {
 
   Status read_object(Element object, int parent) {
     const std::string_view type = type_of(object);
+    // Memory is in the largest part that has no other: of a package and a cache with the same
+    // processors, hwloc shows it in either.
+    const bool memory_inside = type == "Machine" || type == "Package";
+    if (!memory_inside) {
+      const auto memory = read_memories(object, parent);
+      if (!memory.ok()) return memory.status();
+      parent = *memory;
+    }
     Result<int> node = parent;
     if (type == "Machine") {
       if (parent >= 0) return file_.error(object, "is a Machine in another object");
@@ -150,7 +158,7 @@ class HwlocReader {
       return file_.error(object, "has no type");
     }
     if (!node.ok()) return node.status();
-    const auto inside = read_memories(object, *node);
+    const auto inside = memory_inside ? read_memories(object, *node) : node;
     if (!inside.ok()) return inside.status();
     for (const Element child : object.children("object")) WHORL_TRY(read_object(child, *inside));
     return {};
@@ -168,17 +176,17 @@ class HwlocReader {
 
   void read_processor(Element object, int package) {
     const auto number = [&](std::string_view name) {
-      return std::strtol(std::string(info_of(object, name)).c_str(), nullptr, 10);
+      const std::string text(info_of(object, name));
+      return text.empty() ? -1 : std::atoi(text.c_str());
     };
     Node& node = graph_.at(package);
     node.model = info_of(object, "CPUModel");
     node.model.erase(node.model.find_last_not_of(' ') + 1);
-    const std::string_view power = info_of(object, "PlatformModel");
-    node.up = package_bandwidth(
-        {.arch = node.model.starts_with("POWER") || power.starts_with("POWER") ? "ppc64le" : "",
-         .vendor = info_of(object, "CPUVendor"),
-         .family = number("CPUFamilyNumber"),
-         .model = number("CPUModelNumber")});
+    node.processor = {.arch = node.model.starts_with("POWER") ? "ppc64le" : "",
+                      .vendor = std::string(info_of(object, "CPUVendor")),
+                      .family = number("CPUFamilyNumber"),
+                      .model = number("CPUModelNumber")};
+    node.up = package_bandwidth(node.processor);
   }
 
   /// Adds the memory of an object below `parent`. Returns what the rest of the object lies in: the

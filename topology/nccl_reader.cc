@@ -82,10 +82,12 @@ class NcclReader {
       return file_.error(element,
                          fmt::format("has numaid=\"{}\" like another one", graph_.at(numa).index));
     }
-    graph_.at(numa).up = package_bandwidth({.arch = element.attribute("arch").value(),
-                                            .vendor = element.attribute("vendor").value(),
-                                            .family = element.attribute("familyid").as_int(-1),
-                                            .model = element.attribute("modelid").as_int(-1)});
+    Processor& processor = graph_.at(numa).processor;
+    processor = {.arch = element.attribute("arch").value(),
+                 .vendor = element.attribute("vendor").value(),
+                 .family = element.attribute("familyid").as_int(-1),
+                 .model = element.attribute("modelid").as_int(-1)};
+    graph_.at(numa).up = package_bandwidth(processor);
     return read_devices(element, numa);
   }
 

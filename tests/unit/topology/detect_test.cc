@@ -8,6 +8,7 @@
 #endif
 
 #include "machines.h"
+#include "topology/hwloc_xml.h"
 #include "topology/paths.h"
 
 namespace whorl::topology {
@@ -44,6 +45,35 @@ Graph synthetic(const char* description) {
   hwloc_free_xmlbuffer(topology, text);
   hwloc_topology_destroy(topology);
   return read_machine(xml);
+}
+
+/// Returns a machine as hwloc writes it after reading it from whorl's own XML.
+Graph through_hwloc(const Graph& graph) {
+  const std::string xml = write_hwloc_xml(graph);
+  hwloc_topology_t topology = nullptr;
+  hwloc_topology_init(&topology);
+  EXPECT_EQ(hwloc_topology_set_xmlbuffer(topology, xml.c_str(), static_cast<int>(xml.size()) + 1),
+            0);
+  hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
+  const int loaded = hwloc_topology_load(topology);
+  EXPECT_EQ(loaded, 0) << xml;
+  if (loaded != 0) return {};
+  char* text = nullptr;
+  int size = 0;
+  EXPECT_EQ(hwloc_topology_export_xmlbuffer(topology, &text, &size, 0), 0);
+  const std::string again(text);
+  hwloc_free_xmlbuffer(topology, text);
+  hwloc_topology_destroy(topology);
+  return read_machine(again);
+}
+
+TEST(Detect, WritesWhatHwlocReads) {
+  for (const char* description :
+       {"package:2 [numa] l3:2 core:3 pu:2", "pu:2", "numa:4 core:2 pu:1"}) {
+    const Graph graph = synthetic(description);
+    expect_equal(through_hwloc(graph), graph);
+  }
+  expect_equal(through_hwloc(detect(Detail::kDevices)), detect(Detail::kDevices));
 }
 
 TEST(Detect, ReadsSyntheticMachinesOfHwloc) {

@@ -116,6 +116,11 @@ TEST(HwlocXml, DoesNotDependOnTheOrderOfElements) {
   }
 }
 
+TEST(HwlocXml, IsReadAsItIsWritten) {
+  const Graph graph = read_machine(kMachine);
+  expect_equal(read_machine(write_hwloc_xml(graph)), graph);
+}
+
 TEST(HwlocXml, RefusesWithASentence) {
   const auto message = [](const std::string& from, const std::string& to) {
     std::string xml = kMachine;

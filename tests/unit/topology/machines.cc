@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <pugixml.hpp>
 #include <random>
@@ -10,6 +11,7 @@
 #include <sstream>
 
 #include "topology/paths.h"
+#include "topology/text.h"
 #include "topology/xml.h"
 
 namespace whorl::topology {
@@ -86,6 +88,21 @@ std::string shuffled(const std::string& xml, unsigned seed) {
   std::ostringstream text;
   document.save(text);
   return text.str();
+}
+
+void expect_equal(const Graph& graph, const Graph& expected) {
+  EXPECT_EQ(graph.nodes.size(), expected.nodes.size());
+  for (std::size_t i = 0; i < std::min(graph.nodes.size(), expected.nodes.size()); ++i) {
+    const int node = static_cast<int>(i);
+    if (graph.at(node) == expected.at(node)) continue;
+    ADD_FAILURE() << "node " << i << ": " << label(graph, node) << ", expected "
+                  << label(expected, node) << "\n"
+                  << to_tree(graph) << "expected\n"
+                  << to_tree(expected);
+    return;
+  }
+  EXPECT_EQ(graph.links, expected.links);
+  EXPECT_EQ(graph, expected);
 }
 
 int check_rings(const Graph& graph, const std::vector<Ring>& rings) {

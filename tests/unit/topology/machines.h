@@ -30,6 +30,9 @@ int gpu(const Graph& graph, int index);
 /// Returns the text with the children of each element in another order, which `seed` chooses.
 std::string shuffled(const std::string& xml, unsigned seed);
 
+/// Expects two graphs to be equal; the message names the first node or link that differs.
+void expect_equal(const Graph& graph, const Graph& expected);
+
 /// Checks that each ring passes all GPUs once, and that no link is used twice in a direction.
 /// Returns the number of rings.
 int check_rings(const Graph& graph, const std::vector<Ring>& rings);

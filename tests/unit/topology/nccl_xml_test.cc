@@ -43,6 +43,18 @@ TEST(NcclXml, DoesNotDependOnTheOrderOfElements) {
   for (unsigned seed = 0; seed < 20; ++seed) EXPECT_EQ(read_machine(shuffled(xml, seed)), graph);
 }
 
+TEST(NcclXml, IsReadAsItIsWritten) {
+  for (const std::string& xml :
+       {nccl_machine(8, cube_mesh()), nccl_machine(3, {}, "sm=\"104\" gcn=\"910\""),
+        std::string("<system><cpu numaid=\"0\"><pci busid=\"01:00.0\" class=\"0x030200\"/>"
+                    "<pci busid=\"02:00.0\"><gpu sm=\"90\"><nvlink target=\"c1:00.0\" count=\"18\" "
+                    "tclass=\"0x068000\"/><c2c count=\"10\" bw=\"45000\"/></gpu></pci>"
+                    "<nic><net name=\"eth0\"/></nic></cpu></system>")}) {
+    const Graph graph = read_machine(xml);
+    expect_equal(read_machine(write_nccl_xml(graph)), graph);
+  }
+}
+
 TEST(NcclXml, UnderstandsWhatIsOdd) {
   const std::string head = R"(<system version="1"><cpu numaid="-1" affinity="">)";
   const std::string tail = "</cpu></system>";

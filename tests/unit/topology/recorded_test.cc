@@ -14,7 +14,9 @@
 
 #include "machines.h"
 #include "topology/bound.h"
+#include "topology/hwloc_xml.h"
 #include "topology/json.h"
+#include "topology/nccl_xml.h"
 #include "topology/paths.h"
 #include "topology/rings.h"
 #include "topology/text.h"
@@ -124,6 +126,19 @@ TEST(Recorded, DoesNotDependOnTheOrderOfElements) {
       other.notes.clear();
       EXPECT_EQ(other, graph);
     }
+  }
+}
+
+TEST(Recorded, IsReadAsItIsWritten) {
+  if (files().empty()) GTEST_SKIP() << "there are no recorded machines in " << folder();
+  for (const auto& path : files()) {
+    SCOPED_TRACE(path.filename());
+    Graph graph = read_machine(text_of(path));
+    Graph again = read_machine(graph.source == Source::kNccl ? write_nccl_xml(graph)
+                                                             : write_hwloc_xml(graph));
+    graph.notes.clear();
+    again.notes.clear();
+    expect_equal(again, graph);
   }
 }
 
