@@ -9,10 +9,15 @@
 #include <memory>
 #include <string>
 
+#include "topology/ports.h"
 #include "topology/xml.h"
 
 #ifdef WHORL_HAVE_HWLOC
 #include <hwloc.h>
+#endif
+#ifdef WHORL_HAVE_CUDA
+#include "gpu/nvml.h"
+#include "topology/gpu_links.h"
 #endif
 
 namespace whorl::topology {
@@ -71,7 +76,15 @@ Graph detect([[maybe_unused]] Detail detail) {
   auto xml = detect_xml(detail);
   if (!xml.ok()) return flat("hwloc cannot detect this machine: " + xml.status().message());
   auto graph = read_xml(*std::move(xml), "what hwloc detects");
-  return graph.ok() ? *std::move(graph) : flat(graph.status().message());
+  if (!graph.ok()) return flat(graph.status().message());
+  if (detail == Detail::kDevices) {
+    add_port_facts(*graph, "/sys");
+#ifdef WHORL_HAVE_CUDA
+    const gpu::Nvml& nvml = gpu::Nvml::instance();
+    if (nvml.state() == gpu::Nvml::State::kReady) add_gpu_links(*graph, gpu::find_links(nvml));
+#endif
+  }
+  return *std::move(graph);
 #else
   return flat("this whorl was built without hwloc, so all processors look alike");
 #endif

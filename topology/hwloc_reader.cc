@@ -341,6 +341,7 @@ class HwlocReader {
       }
       Node& node = graph_.at(add_port(card));
       node.name = node.net_device = name;
+      node.down = info_of(child, "State") == "down";
       node.up =
           network_bandwidth(std::strtod(std::string(info_of(child, "Mbps")).c_str(), nullptr));
     }

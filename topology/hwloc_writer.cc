@@ -259,7 +259,10 @@ class HwlocWriter {
       Element network = add_object(object, "OSDev");
       network.append_attribute("name") = port.net_device.c_str();
       network.append_attribute("osdev_type") = kOsDevNetwork;
-      if (only_network) add_info(network, "Mbps", mbit_of(port.up));
+      if (only_network) {
+        add_info(network, "Mbps", mbit_of(port.up));
+        add_info(network, "State", port.down ? "down" : "");
+      }
       if (!only_network) add_info(network, "Port", std::to_string(port.port));
     }
   }

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Tests of whorl-topo: topo_test.py PROGRAM TEMPLATE-OF-A-MACHINE [FOLDER-OF-PRETENDED-LIBRARIES]"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+PROGRAM, MACHINE = sys.argv[1:3]
+LIBRARIES = str(Path(sys.argv[3]).resolve()) if len(sys.argv) > 3 else None
+
+
+def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess:
+    done = subprocess.run([PROGRAM, *arguments], env={**os.environ, **environment}, text=True,
+                          capture_output=True, timeout=60, check=False)
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+class Topo(unittest.TestCase):
+    def test_shows_a_file(self) -> None:
+        text = run("--file", MACHINE).stdout
+        for line in ("2 NUMA nodes, 32 CPUs, 2 GPUs, 2 NICs, 2 PCI switches",
+                     "GPU0 - GPU1: 4 × NVLink, ~100.0 GB/s",
+                     "GPU1   NV4    X      SYS    PIX    1",
+                     "GPU0: NIC0 (mlx5_0) (PIX, 25.0 GB/s)",
+                     "4 × ~25.0 GB/s over links: GPU0 GPU1"):
+            self.assertIn(line, text.splitlines(), text)
+        self.assertIn("116.0 GB/s of bus bandwidth", text)
+
+    def test_shows_parts(self) -> None:
+        whole = run("--file", MACHINE).stdout
+        for flag in ("--tree", "--matrix", "--nics", "--rings", "--bound"):
+            part = run("--file", MACHINE, flag).stdout
+            self.assertIn(part, whole)
+            self.assertLess(len(part), len(whole) / 2)
+
+    def test_json(self) -> None:
+        found = json.loads(run("--file", MACHINE, "--json").stdout)
+        self.assertEqual(found["source"], "NCCL")
+        nodes = found["nodes"]
+        gpus = [node["id"] for node in nodes if node["kind"] == "GPU"]
+        self.assertEqual([nodes[one]["bus_id"] for one in gpus], ["0000:11:00.0", "0000:21:00.0"])
+        nearest = found["nearest_nics"][str(gpus[1])]
+        self.assertEqual([nodes[one]["name"] for one in nearest], ["mlx5_1"])
+        self.assertEqual(found["rings"][0]["order"], gpus)
+        self.assertAlmostEqual(found["bounds"]["broadcast"]["bus_gb_per_s"], 116)
+
+    def test_exports(self) -> None:
+        matrix = run("--file", MACHINE, "--matrix").stdout
+        with tempfile.TemporaryDirectory() as folder:
+            for form in ("nccl", "hwloc"):
+                path = Path(folder) / form
+                path.write_text(run("--file", MACHINE, "--export", form).stdout, encoding="utf-8")
+                self.assertEqual(run("--file", str(path), "--matrix").stdout, matrix)
+
+    def test_this_machine(self) -> None:
+        self.assertIn("core", run().stdout.splitlines()[0])
+        self.assertTrue(json.loads(run("--json").stdout)["nodes"])
+
+    def test_bad_input(self) -> None:
+        self.assertIn("No such file", run("--file", "/nonexistent", status=2).stderr)
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+            file.write("<system>\n<cpu>\n")
+            file.flush()
+            self.assertIn(f"{file.name}, line 2: not well-formed",
+                          run("--file", file.name, status=2).stderr)
+        self.assertIn("--export", run("--export", "pdf", status=105).stderr)
+
+    @unittest.skipIf(LIBRARIES is None, "there is no pretended driver in this build")
+    def test_links_of_the_driver(self) -> None:
+        known = os.environ.get("LD_LIBRARY_PATH", "")
+        text = run(LD_LIBRARY_PATH=f"{LIBRARIES}{os.pathsep}{known}", FAKE_CUDA_DEVICES="2",
+                   FAKE_NVML_LINKS="3").stdout
+        self.assertIn("GPU0 - GPU1: 3 × NVLink, 75.0 GB/s", text.splitlines(), text)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,84 @@
+#include "topology/ports.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+namespace whorl::topology {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Returns the first line of a file; empty if there is none, or if Linux refuses to say, as for the
+/// speed of an interface that is down.
+std::string line_of(const fs::path& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing)) {
+    names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Adds what the files of one port of an RDMA device say: rate "100 Gb/sec (4X EDR)", state
+/// "4: ACTIVE".
+void read_rdma_port(const fs::path& port, Node& nic) {
+  nic.rdma = true;
+  const Bandwidth rate =
+      network_bandwidth(std::strtod(line_of(port / "rate").c_str(), nullptr) * 1000);
+  if (rate.known()) nic.up = rate;
+  const std::string state = line_of(port / "state");
+  if (!state.empty()) nic.down = !state.starts_with("4");
+}
+
+/// Adds what the files of a network interface say: speed in Mbit/s, state "up" or "down".
+void read_interface(const fs::path& interface, Node& nic) {
+  const Bandwidth rate =
+      network_bandwidth(std::strtod(line_of(interface / "speed").c_str(), nullptr));
+  if (rate.known()) nic.up = rate;
+  nic.down = line_of(interface / "operstate") == "down";
+}
+
+} // namespace
+
+void add_port_facts(Graph& graph, const std::string& root) {
+  const fs::path rdma = fs::path(root) / "class/infiniband", net = fs::path(root) / "class/net";
+  std::set<std::string> known;
+  std::error_code missing;
+  for (Node& nic : graph.nodes) {
+    if (nic.kind != NodeKind::kNic || nic.name.empty()) continue;
+    const fs::path port = rdma / nic.name / "ports" / std::to_string(std::max(nic.port, 1));
+    if (fs::exists(port, missing)) {
+      known.insert(nic.name);
+      read_rdma_port(port, nic);
+    } else if (!nic.net_device.empty() && fs::exists(net / nic.net_device, missing)) {
+      read_interface(net / nic.net_device, nic);
+    }
+  }
+  bool added = false;
+  for (const std::string& device : names_in(rdma)) {
+    if (known.contains(device)) continue;
+    for (const std::string& port : names_in(rdma / device / "ports")) {
+      Node nic{.kind = NodeKind::kNic, .parent = 0, .name = device};
+      nic.port = std::atoi(port.c_str());
+      nic.guid = line_of(rdma / device / "node_guid");
+      read_rdma_port(rdma / device / "ports" / port, nic);
+      graph.nodes.push_back(std::move(nic));
+      added = true;
+    }
+  }
+  if (added) normalize(graph);
+}
+
+} // namespace whorl::topology

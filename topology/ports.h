@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "topology/graph.h"
+
+namespace whorl::topology {
+
+/// Adds to the NICs of a graph what Linux says of their ports: rate, whether they have a link. Adds
+/// RDMA devices that are on no PCI bus (software RoCE) as NICs of the machine. `root` is "/sys", or
+/// a recorded copy of its folders class/infiniband and class/net.
+void add_port_facts(Graph& graph, const std::string& root);
+
+} // namespace whorl::topology
