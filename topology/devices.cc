@@ -19,7 +19,8 @@ DeviceKind device_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint3
                  ? DeviceKind::kGpu
                  : DeviceKind::kOther;
     case 0x12: // processing accelerator
-      return vendor == kNvidia || vendor == kAmd ? DeviceKind::kGpu : DeviceKind::kOther;
+      return vendor == 0 || vendor == kNvidia || vendor == kAmd ? DeviceKind::kGpu
+                                                                : DeviceKind::kOther;
     case 0x06:
       if ((pci_class >> 8U) == 0x0680) {
         return vendor == kNvidia || (vendor == 0 && device == 0) ? DeviceKind::kNvSwitch

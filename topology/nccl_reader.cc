@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -125,6 +126,9 @@ class NcclReader {
       if (!value.ok()) return value.status();
       node.*field = static_cast<std::uint32_t>(value->value_or(0));
     }
+    if (std::string_view(element.attribute("class").value()).size() == std::size("0x0302") - 1) {
+      node.pci_class <<= 8U; // without the interface
+    }
     const pugi::xml_node gpu = element.child("gpu");
     DeviceKind kind = device_kind(node.pci_class, node.vendor, node.device);
     if (gpu) kind = DeviceKind::kGpu;
@@ -183,12 +187,29 @@ class NcclReader {
     return {};
   }
 
+  /// Reads gcn="910", or gcn="gfx90a" of newer files: decimal digits and a hexadecimal one.
+  Result<std::optional<long>> read_gcn(pugi::xml_node element) const {
+    const std::string_view text = element.attribute("gcn").value();
+    constexpr std::string_view kPrefix = "gfx";
+    if (!text.starts_with(kPrefix)) return file_.number(element, "gcn", 0, 100'000);
+    const char* const begin = text.data() + kPrefix.size();
+    const char* const end = text.data() + text.size();
+    long tens = 0, ones = 0;
+    if (end - begin < 3 || end - begin > 5 ||
+        std::from_chars(begin, end - 1, tens).ptr != end - 1 ||
+        std::from_chars(end - 1, end, ones, 16).ptr != end) {
+      return file_.error(element, fmt::format("has gcn=\"{}\", which is no number like gfx90a",
+                                              text.substr(0, 40)));
+    }
+    return std::optional<long>(tens * 10 + ones);
+  }
+
   Status read_gpu(pugi::xml_node element, int gpu) {
     const auto index = file_.number(element, "dev", -1, 1 << 20);
     if (!index.ok()) return index.status();
     const auto sm = file_.number(element, "sm", 0, 1000);
     if (!sm.ok()) return sm.status();
-    const auto gcn = file_.number(element, "gcn", 0, 100'000);
+    const auto gcn = read_gcn(element);
     if (!gcn.ok()) return gcn.status();
     Node& node = graph_.at(gpu);
     node.index = static_cast<int>(index->value_or(-1));

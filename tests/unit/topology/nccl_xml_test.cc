@@ -77,6 +77,14 @@ TEST(NcclXml, UnderstandsWhatIsOdd) {
   ASSERT_EQ(graph.notes.size(), 1);
   EXPECT_THAT(graph.notes.front(), HasSubstr("0000:01:00.0 is neither GPU, NIC nor bridge"));
 
+  // Classes of four digits, and AMD's names of generations.
+  graph = read(R"(<pci busid="0000:01:00.0" class="0x0302"/>
+    <pci busid="0000:02:00.0" class="0x120000"><gpu sm="94" gcn="gfx942"/></pci>
+    <pci busid="0000:03:00.0" class="0x038000"><gpu sm="90" gcn="gfx90a"/></pci>)");
+  ASSERT_EQ(graph.all(NodeKind::kGpu).size(), 3);
+  EXPECT_EQ(graph.at(gpu(graph, 1)).gpu_arch, 942);
+  EXPECT_EQ(graph.at(gpu(graph, 2)).gpu_arch, 910);
+
   // A NIC of no card; two ports of one card.
   graph = read(R"(<nic><net name="eth0" speed="10000" guid="0x0"/></nic>
     <pci busid="0000:03:00.0" class="0x020000"><nic><net name="a" port="1" guid="0x5"/>
@@ -129,6 +137,8 @@ TEST(NcclXml, RefusesWithASentence) {
       message("<system><pci busid=\"01:00.0\"><gpu/></pci>\n<pci busid=\"01:00.0\"><gpu/></pci>"
               "</system>"),
       HasSubstr("line 2: <pci> has the bus id 0000:01:00.0 of another GPU"));
+  EXPECT_THAT(message("<system><pci busid=\"01:00.0\"><gpu gcn=\"gfx\"/></pci></system>"),
+              HasSubstr("gcn=\"gfx\""));
   std::string deep;
   for (int i = 0; i < 5000; ++i) deep += "<pci busid=\"01:00.0\">";
   for (int i = 0; i < 5000; ++i) deep += "</pci>";
