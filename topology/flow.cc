@@ -32,7 +32,9 @@ double FlowNetwork::max_flow(std::size_t from, std::size_t to) {
   double flow = 0;
   while (find_levels(from, to)) {
     next_.assign(edges_of_.size(), 0);
-    while (const double more = push(from, to, kUnlimited)) flow += more;
+    for (double more = push(from, to, kUnlimited); more > 0; more = push(from, to, kUnlimited)) {
+      flow += more;
+    }
   }
   return flow > finite ? kUnlimited : flow;
 }
