@@ -34,8 +34,10 @@ void print_nics(const Graph& graph) {
       continue;
     }
     const Path path = find_path(graph, gpu, nics.front());
-    fmt::print("{}: {} ({}, {} GB/s)\n", label(graph, gpu), labels(graph, nics), name_of(path),
-               to_text(path.bandwidth));
+    const bool rated = graph.at(nics.front()).up.known();
+    fmt::print("{}: {} ({}, {} GB/s{}{})\n", label(graph, gpu), labels(graph, nics), name_of(path),
+               to_text(path.bandwidth), rated ? "" : " to its card",
+               graph.at(nics.front()).down ? ", DOWN" : "");
   }
 }
 
@@ -56,10 +58,13 @@ void print_bounds(const Graph& graph, const std::vector<int>& gpus) {
       fmt::print("{:<14} no limit is known\n", name_of(collective));
       continue;
     }
-    fmt::print(
-        "{:<14} {:8.1f} GB/s of bus bandwidth, limited by {}\n", name_of(collective),
-        bound.bus_gb_per_s,
-        bound.side.empty() ? "what GPUs can send" : "what leaves " + labels(graph, bound.side));
+    std::string sets;
+    for (const std::vector<int>& set : bound.sets) {
+      sets += fmt::format("{}{}", sets.empty() ? "" : " | ", labels(graph, set));
+    }
+    const Origin origin = bound.by_table ? Origin::kTable : Origin::kReported;
+    fmt::print("{:<14} {:>8} GB/s of bus bandwidth, limited by what leaves {}\n",
+               name_of(collective), to_text({bound.bus_gb_per_s, origin}), sets);
   }
 }
 
@@ -67,6 +72,7 @@ void print_bounds(const Graph& graph, const std::vector<int>& gpus) {
 void print_text(const Graph& graph, Arguments wanted) {
   const bool all = !(wanted.tree || wanted.matrix || wanted.nics || wanted.rings || wanted.bound);
   const std::vector<int> gpus = graph.all(NodeKind::kGpu);
+  const bool hidden = gpus.size() >= 2 && graph.links.empty();
   const auto title = [&](const char* text) {
     if (all) fmt::print("\n{}\n", text);
   };
@@ -79,6 +85,11 @@ void print_text(const Graph& graph, Arguments wanted) {
     const std::string matrix = to_matrix(graph);
     if (!matrix.empty()) title("Paths");
     fmt::print("{}", matrix);
+    if (hidden) {
+      fmt::print(
+          "No NVLink or xGMI is described. Virtual machines and files of clouds often leave "
+          "links out;\nif the GPUs have some, paths, rings and bounds are those of PCI only.\n");
+    }
   }
   if (!gpus.empty() && (all || wanted.nics)) {
     title("Nearest NICs");
@@ -96,6 +107,7 @@ void print_text(const Graph& graph, Arguments wanted) {
       print_bounds(graph, gpus);
     }
   }
+  std::fflush(stdout);
   for (const std::string& note : graph.notes) fmt::print(stderr, "note: {}\n", note);
 }
 

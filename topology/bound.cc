@@ -10,11 +10,15 @@ namespace {
 
 constexpr double kUnlimited = FlowNetwork::kUnlimited;
 
+/// Set of devices: for each of them, by its place, whether the set has it.
+using Set = std::vector<bool>;
+
 /// Capacities between the devices of a machine.
 class Capacities {
  public:
-  Capacities(const Graph& graph, const std::vector<int>& devices)
-      : devices_(devices), network_(graph.nodes.size()) {
+  /// Takes figures of tables as unknown unless `tables`.
+  Capacities(const Graph& graph, const std::vector<int>& devices, bool tables)
+      : devices_(devices), tables_(tables), network_(graph.nodes.size()) {
     for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
       const Node& it = graph.nodes[node];
       if (it.parent >= 0) connect(node, static_cast<std::size_t>(it.parent), it.up);
@@ -38,7 +42,7 @@ class Capacities {
   std::size_t size() const noexcept { return devices_.size(); }
 
   /// Returns the GB/s that leave a set of devices, given for each device whether it is in the set.
-  double out_of(const std::vector<bool>& inside) {
+  double out_of(const Set& inside) {
     for (std::size_t i = 0; i < size(); ++i) {
       network_.set_capacity(from_source_[i], inside[i] ? kUnlimited : 0);
       network_.set_capacity(to_sink_[i], inside[i] ? 0 : kUnlimited);
@@ -48,7 +52,7 @@ class Capacities {
 
   /// Returns the GB/s between two devices, and which devices are on the first one's side of the
   /// tightest boundary.
-  double between(std::size_t from, std::size_t to, std::vector<bool>& side) {
+  double between(std::size_t from, std::size_t to, Set& side) {
     for (std::size_t i = 0; i < size(); ++i) {
       network_.set_capacity(from_source_[i], i == from ? kUnlimited : 0);
       network_.set_capacity(to_sink_[i], i == to ? kUnlimited : 0);
@@ -60,7 +64,7 @@ class Capacities {
 
   /// Returns the greatest rate in GB/s that all devices can send to one at the same time, itself
   /// included, and the devices on the source's side of what limits the rate.
-  double feed(std::size_t to, std::vector<bool>& side) {
+  double feed(std::size_t to, Set& side) {
     const auto set_rate = [&](double rate) {
       for (std::size_t i = 0; i < size(); ++i) {
         network_.set_capacity(from_source_[i], rate);
@@ -68,7 +72,7 @@ class Capacities {
       }
       return network_.max_flow(source_, sink_);
     };
-    std::vector<bool> alone(size(), true);
+    Set alone(size(), true);
     alone[to] = false;
     const double most = out_of(alone);
     side = alone;
@@ -91,11 +95,12 @@ class Capacities {
  private:
   void connect(std::size_t a, std::size_t b, const Bandwidth& bandwidth) {
     if (a == b) return;
-    const double capacity = bandwidth.known() ? bandwidth.gb_per_s : kUnlimited;
+    const bool counts = bandwidth.origin == Origin::kTable ? tables_ : bandwidth.known();
+    const double capacity = counts ? bandwidth.gb_per_s : kUnlimited;
     network_.add_edge(a, b, capacity);
     network_.add_edge(b, a, capacity);
   }
-  void read_side(std::vector<bool>& side) const {
+  void read_side(Set& side) const {
     const std::vector<bool> reached = network_.source_side(source_);
     side.resize(size());
     for (std::size_t i = 0; i < size(); ++i) {
@@ -104,32 +109,32 @@ class Capacities {
   }
 
   std::vector<int> devices_;
+  bool tables_;
   FlowNetwork network_;
   std::size_t source_ = 0, sink_ = 0;
   std::vector<std::size_t> from_source_, to_sink_; ///< edges of each device
 };
 
-/// Bound so far; sides are by the place among the devices.
+/// Bound so far, and the sets that it comes from.
 struct Tightest {
   double bus = kUnlimited;
-  std::vector<bool> side;
+  std::vector<Set> sets;
 
-  void tighten(double bandwidth, const std::vector<bool>& boundary = {}) {
+  void tighten(double bandwidth, const std::vector<Set>& limits) {
     // Sums of capacities differ in their last digits: of equal bounds the first stays.
     if (bandwidth >= bus * (1 - 1e-6)) return;
     bus = bandwidth;
-    side = boundary;
+    sets = limits;
   }
 };
 
 /// Returns the parts of the machine into which the devices fall, for each kind of part.
-std::vector<std::vector<std::vector<bool>>> parts_of(const Graph& graph,
-                                                     const std::vector<int>& devices) {
-  std::vector<std::vector<std::vector<bool>>> all;
+std::vector<std::vector<Set>> parts_of(const Graph& graph, const std::vector<int>& devices) {
+  std::vector<std::vector<Set>> all;
   const auto add = [&](auto&& part_of) {
-    std::map<int, std::vector<bool>> parts;
+    std::map<int, Set> parts;
     for (std::size_t i = 0; i < devices.size(); ++i) {
-      std::vector<bool>& part = parts[part_of(devices[i], static_cast<int>(i))];
+      Set& part = parts[part_of(devices[i], static_cast<int>(i))];
       part.resize(devices.size());
       part[i] = true;
     }
@@ -145,37 +150,34 @@ std::vector<std::vector<std::vector<bool>>> parts_of(const Graph& graph,
   return all;
 }
 
-void bound_all_reduce(Capacities& capacities,
-                      const std::vector<std::vector<std::vector<bool>>>& parts,
+void bound_all_reduce(Capacities& capacities, const std::vector<std::vector<Set>>& parts,
                       Tightest& tightest) {
   const auto p = static_cast<double>(capacities.size());
   for (const auto& partition : parts) {
     double sum = 0;
     for (const auto& part : partition) sum += capacities.out_of(part);
     const auto k = static_cast<double>(partition.size());
-    tightest.tighten(sum / (k - 1) * (p - 1) / p,
-                     partition.size() == 2 ? partition.front() : std::vector<bool>());
+    tightest.tighten(sum / (k - 1) * (p - 1) / p, partition);
   }
-  std::vector<bool> side;
+  Set side;
   for (std::size_t to = 1; to < capacities.size(); ++to) {
     const double flow = capacities.between(0, to, side);
-    tightest.tighten(flow * 2 * (p - 1) / p, side);
+    tightest.tighten(flow * 2 * (p - 1) / p, {side});
   }
 }
 
-void bound_all_to_all(Capacities& capacities,
-                      const std::vector<std::vector<std::vector<bool>>>& parts,
+void bound_all_to_all(Capacities& capacities, const std::vector<std::vector<Set>>& parts,
                       Tightest& tightest) {
   const auto p = static_cast<double>(capacities.size());
-  const auto consider = [&](const std::vector<bool>& side) {
+  const auto consider = [&](const Set& side) {
     const auto size = static_cast<double>(std::count(side.begin(), side.end(), true));
     if (size == 0 || size == p) return;
-    tightest.tighten(capacities.out_of(side) * (p - 1) / (size * (p - size)), side);
+    tightest.tighten(capacities.out_of(side) * (p - 1) / (size * (p - size)), {side});
   };
   for (const auto& partition : parts) {
     for (const auto& part : partition) consider(part);
   }
-  std::vector<bool> side;
+  Set side;
   for (std::size_t from = 0; from < capacities.size(); ++from) {
     for (std::size_t to = from + 1; to < capacities.size(); ++to) {
       capacities.between(from, to, side);
@@ -184,59 +186,71 @@ void bound_all_to_all(Capacities& capacities,
   }
 }
 
-} // namespace
-
-Bound find_bound(const Graph& graph, const std::vector<int>& devices, Collective collective) {
-  Capacities capacities(graph, devices);
+/// Returns the bound by all figures, or without those of tables.
+Tightest tightest_of(const Graph& graph, const std::vector<int>& devices, Collective collective,
+                     bool tables) {
+  Capacities capacities(graph, devices, tables);
   const auto parts = parts_of(graph, devices);
-  Tightest tightest;
-  std::vector<bool> side;
   const std::size_t count = devices.size();
   const auto p = static_cast<double>(count);
+  Tightest tightest, best{.bus = 0};
+  Set side;
+  // Of several roots or pairs the best counts.
+  const auto loosen = [&](double bus) {
+    if (bus > best.bus) best = {.bus = bus, .sets = {side}};
+  };
   switch (collective) {
     case Collective::kAllReduce:
       bound_all_reduce(capacities, parts, tightest);
-      break;
+      return tightest;
     case Collective::kAllToAll:
       bound_all_to_all(capacities, parts, tightest);
-      break;
+      return tightest;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
       for (std::size_t to = 0; to < count; ++to) {
-        tightest.tighten(capacities.feed(to, side) * (p - 1), side);
+        const double rate = capacities.feed(to, side);
+        tightest.tighten(rate * (p - 1), {side});
       }
-      break;
+      return tightest;
     case Collective::kGather:
-    case Collective::kScatter: // by the best root
-      tightest.bus = 0;
-      for (std::size_t to = 0; to < count; ++to) {
-        const double bus = capacities.feed(to, side) * (p - 1);
-        if (bus > tightest.bus) tightest = {.bus = bus, .side = side};
-      }
-      break;
+    case Collective::kScatter:
+      for (std::size_t to = 0; to < count; ++to) loosen(capacities.feed(to, side) * (p - 1));
+      return best;
     case Collective::kBroadcast:
     case Collective::kReduce:
       for (std::size_t to = 1; to < count; ++to) {
-        tightest.tighten(capacities.between(0, to, side), side);
+        const double flow = capacities.between(0, to, side);
+        tightest.tighten(flow, {side});
       }
-      break;
+      return tightest;
     case Collective::kSend:
-    case Collective::kRecv: // of the best pair
-      tightest.bus = 0;
+    case Collective::kRecv:
       for (std::size_t from = 0; from < count; ++from) {
-        for (std::size_t to = from + 1; to < count; ++to) {
-          tightest.bus = std::max(tightest.bus, capacities.between(from, to, side));
-        }
+        for (std::size_t to = from + 1; to < count; ++to)
+          loosen(capacities.between(from, to, side));
       }
-      break;
+      return best;
     case Collective::kBarrier:
       break;
   }
+  return tightest;
+}
+
+} // namespace
+
+Bound find_bound(const Graph& graph, const std::vector<int>& devices, Collective collective) {
+  const Tightest tightest = tightest_of(graph, devices, collective, true);
   if (tightest.bus == kUnlimited) return {};
   Bound bound{.bus_gb_per_s = tightest.bus};
-  for (std::size_t i = 0; i < tightest.side.size(); ++i) {
-    if (tightest.side[i]) bound.side.push_back(devices[i]);
+  for (const Set& set : tightest.sets) {
+    bound.sets.emplace_back();
+    for (std::size_t i = 0; i < set.size(); ++i) {
+      if (set[i]) bound.sets.back().push_back(devices[i]);
+    }
   }
+  const double without = tightest_of(graph, devices, collective, false).bus;
+  bound.by_table = without > tightest.bus * (1 + 1e-6);
   return bound;
 }
 

@@ -1,5 +1,8 @@
 #include "topology/devices.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace whorl::topology {
 namespace {
 
@@ -38,6 +41,14 @@ bool always_rdma(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t de
          (vendor == kAmazon && (device & 0xfff0) == 0xefa0);
 }
 
+bool named_as_rdma(std::string_view name) {
+  constexpr std::string_view kPrefixes[] = {"mlx",  "rdma", "ib",   "roce", "bnxt_re",
+                                            "cxi",  "efa",  "hfi1", "opa",  "irdma",
+                                            "qedr", "hns",  "rxe",  "siw"};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
 Bandwidth nvlink_bandwidth(unsigned capability) {
   if (capability >= 100) return table(50);
   if (capability == 86) return table(14.0625);
@@ -46,6 +57,7 @@ Bandwidth nvlink_bandwidth(unsigned capability) {
 }
 
 Bandwidth xgmi_bandwidth(unsigned gcn) {
+  if (gcn >= 950) return table(76.8);
   if (gcn >= 940) return table(64);
   if (gcn >= 910) return table(50);
   return gcn >= 906 ? table(46) : Bandwidth{};
@@ -53,7 +65,6 @@ Bandwidth xgmi_bandwidth(unsigned gcn) {
 
 Bandwidth package_bandwidth(const Processor& processor) {
   if (processor.arch == "ppc64" || processor.arch == "ppc64le") return table(32);
-  if (processor.arch == "arm64" || processor.arch == "aarch64") return table(6);
   if (processor.vendor == "AuthenticAMD") return table(16);
   if (processor.vendor != "GenuineIntel" || processor.family != 6) return {};
   constexpr long kSkylake = 0x55, kSapphireRapids = 0x8f, kEmeraldRapids = 0xcf;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include "topology/graph.h"
 
 namespace whorl::topology {
@@ -12,6 +13,9 @@ enum class DeviceKind : std::uint8_t { kOther, kBridge, kGpu, kNic, kNvSwitch };
 DeviceKind device_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device);
 /// Returns whether a network device does RDMA whatever its driver says: InfiniBand, Omni-Path, EFA.
 bool always_rdma(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device);
+
+/// Returns whether a device's name is one that Linux gives to RDMA devices: "mlx5_0", "rdmap16s27".
+bool named_as_rdma(std::string_view name);
 
 /// Returns GB/s in one direction of one NVLink between GPUs of that compute capability × 10.
 Bandwidth nvlink_bandwidth(unsigned capability);

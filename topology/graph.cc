@@ -129,7 +129,8 @@ std::string label(const Graph& graph, int node) {
       return fmt::format("GPU{}", it.index);
     case NodeKind::kNic:
       return it.name.empty() ? fmt::format("NIC{}", it.index)
-                             : fmt::format("NIC{} ({})", it.index, it.name);
+                             : fmt::format("NIC{} ({}{})", it.index, it.name,
+                                           it.port > 1 ? fmt::format(":{}", it.port) : "");
     case NodeKind::kBridge:
       return fmt::format("{} {}", it.role == BridgeRole::kSwitch ? "switch" : "bridge", it.bus_id);
     case NodeKind::kMachine:
@@ -138,7 +139,6 @@ std::string label(const Graph& graph, int node) {
     case NodeKind::kHostBridge:
       return fmt::format("host bridge {}", it.name);
     case NodeKind::kCard:
-    case NodeKind::kNvSwitch:
       return fmt::format("{} {}", name_of(it.kind), it.bus_id);
     default:
       return it.index < 0 ? std::string(name_of(it.kind))

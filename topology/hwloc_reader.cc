@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -281,7 +282,22 @@ class HwlocReader {
            name.starts_with("ze");
   }
 
+  /// Drops the speed of a GPU's link if it is that of generation 1, to which idle links fall.
+  void drop_idle_speed(int gpu) {
+    Bandwidth& up = graph_.at(gpu).up;
+    for (const int lanes : {1, 2, 4, 8, 16}) {
+      const double idle = pci_bandwidth(2.5, lanes).gb_per_s;
+      if (!up.known() || std::abs(up.gb_per_s - idle) > 0.005 * idle) continue;
+      graph_.notes.push_back(
+          fmt::format("{}: the PCI link of GPU {} reports {:.2f} GB/s, as idle links do; its speed "
+                      "is left open",
+                      file_.name(), graph_.at(gpu).bus_id, up.gb_per_s));
+      up = {};
+    }
+  }
+
   Status read_gpu(Element object, int gpu) {
+    drop_idle_speed(gpu);
     std::map<std::string_view, int> numbers; // by library
     for (const Element child : object.children("object")) {
       const std::string_view name = child.attribute("name").value();
@@ -301,7 +317,9 @@ class HwlocReader {
   }
 
   bool is_openfabrics(Element os_device) const {
-    return os_device.attribute("osdev_type").as_int() == (newer_ ? 1 << 5 : 3);
+    const std::string_view name = os_device.attribute("name").value();
+    return os_device.attribute("osdev_type").as_int() == (newer_ ? 1 << 5 : 3) ||
+           name.starts_with("cxi"); // Slingshot's, beside its network device
   }
   bool is_network(Element os_device) const {
     return os_device.attribute("osdev_type").as_int() == (newer_ ? 1 << 4 : 2);
@@ -334,7 +352,12 @@ class HwlocReader {
       if (!is_network(child)) continue;
       const std::string_view name = child.attribute("name").value();
       const auto port = std::strtol(std::string(info_of(child, "Port")).c_str(), nullptr, 10);
-      const auto found = ports.size() == 1 ? ports.begin() : ports.find(static_cast<int>(port));
+      auto found = ports.find(static_cast<int>(port));
+      if (found == ports.end()) {
+        found = std::find_if(ports.begin(), ports.end(), [&](const auto& it) {
+          return graph_.at(it.second).net_device.empty();
+        });
+      }
       if (found != ports.end() && graph_.at(found->second).net_device.empty()) {
         graph_.at(found->second).net_device = name;
         continue;
@@ -405,6 +428,9 @@ class HwlocReader {
                 .b = ends.second,
                 .kind = kind,
                 .bandwidth = {.gb_per_s = value / 1000, .origin = Origin::kReported}};
+      if (kind == LinkKind::kXgmi && static_cast<long>(value) % 50'000 == 0) {
+        link.count = static_cast<int>(static_cast<long>(value) / 50'000);
+      }
       if (kind == LinkKind::kNvLink) {
         // Links have 25,000 MB/s from version 2 on, and 20,000 in version 1.
         for (const int each : {25'000, 20'000}) {

@@ -56,8 +56,8 @@ Json bounds_json(const Graph& graph, const std::vector<int>& gpus) {
     const auto collective = static_cast<Collective>(c);
     const Bound bound = find_bound(graph, gpus, collective);
     if (bound.bus_gb_per_s > 0) {
-      bounds[std::string(name_of(collective))] = {{"bus_gb_per_s", bound.bus_gb_per_s},
-                                                  {"side", bound.side}};
+      bounds[std::string(name_of(collective))] = {
+          {"bus_gb_per_s", bound.bus_gb_per_s}, {"sets", bound.sets}, {"by_table", bound.by_table}};
     }
   }
   return bounds;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -15,10 +16,13 @@ namespace {
 
 constexpr std::uint32_t kNvSwitchClass = 0x068000, kProcessorClass = 0x068001;
 
-/// Returns GB/s of `link_speed="16.0 GT/s PCIe" link_width="16"`; either may be empty or 0.
+/// Returns GB/s of `link_speed="16.0 GT/s PCIe" link_width="16"`, or "x16"; either may be empty or
+/// 0.
 Bandwidth pci_link(pugi::xml_node element) {
+  const char* width = element.attribute("link_width").value();
+  if (*width == 'x') ++width;
   return pci_bandwidth(std::strtod(element.attribute("link_speed").value(), nullptr),
-                       element.attribute("link_width").as_int());
+                       static_cast<int>(std::strtol(width, nullptr, 10)));
 }
 
 /// Reader of one file, element by element.
@@ -79,6 +83,12 @@ class NcclReader {
       graph_.at(machine).cpus |= *cpus;
     }
     graph_.at(numa).index = static_cast<int>(id->value_or(-1));
+    const std::string_view host = element.attribute("host_hash").value();
+    if (host_.has_value() && *host_ != host) {
+      return file_.error(element,
+                         "belongs to another host than the one before; a file describes one");
+    }
+    host_ = host;
     if (!numas_.insert(graph_.at(numa).index).second) {
       return file_.error(element,
                          fmt::format("has numaid=\"{}\" like another one", graph_.at(numa).index));
@@ -295,7 +305,8 @@ class NcclReader {
     nic.guid = element.attribute("guid").value();
     nic.gdr = element.attribute("gdr").as_int() != 0;
     nic.up = network_bandwidth(static_cast<double>(speed->value_or(0)));
-    if (!nic.guid.empty() && nic.guid.find_first_not_of("0x") != std::string::npos) nic.rdma = true;
+    // Plug-ins for sockets number their ports 0, and write the number of the interface as guid.
+    if (nic.gdr || nic.port > 0 || named_as_rdma(nic.name)) nic.rdma = true;
     return {};
   }
 
@@ -366,6 +377,7 @@ class NcclReader {
   std::vector<Named> named_;
   std::map<std::string, int, std::less<>> by_bus_id_;
   std::set<int> numas_;
+  std::optional<std::string_view> host_; ///< host_hash of the processors so far
 };
 
 } // namespace

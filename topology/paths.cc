@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 namespace whorl::topology {
 namespace {
@@ -81,6 +82,28 @@ PathClass class_by_tree(const Graph& graph, int a, int b) {
   }
 }
 
+/// Step of a path upwards.
+struct Edge {
+  int to = -1;
+  Bandwidth bandwidth;
+};
+
+/// Returns the step from a node towards `top`, which contains it: by the tree, or by faster links
+/// beside the tree to a part that contains the node, as those of a GPU to its processor.
+Edge edge_up(const Graph& graph, int node, int top) {
+  Edge edge{.to = graph.at(node).parent, .bandwidth = graph.at(node).up};
+  for (const Link& link : graph.links) {
+    // What contains a node comes before it.
+    if (link.b != node || graph.common(link.a, node) != link.a ||
+        graph.common(link.a, top) != top || !link.bandwidth.known() ||
+        link.bandwidth.gb_per_s <= edge.bandwidth.gb_per_s) {
+      continue;
+    }
+    edge = {.to = link.a, .bandwidth = link.bandwidth};
+  }
+  return edge;
+}
+
 } // namespace
 
 std::string name_of(const Path& path) {
@@ -92,7 +115,7 @@ std::string name_of(const Path& path) {
   const char* const kind = path.kind == LinkKind::kXgmi     ? "XGMI"
                            : path.kind == LinkKind::kXeLink ? "XEL"
                                                             : "NV";
-  return path.links == 0 ? fmt::format("{}#", kind) : fmt::format("{}{}", kind, path.links);
+  return path.links == 0 ? fmt::format("{}?", kind) : fmt::format("{}{}", kind, path.links);
 }
 
 Path find_path(const Graph& graph, int a, int b) {
@@ -102,12 +125,14 @@ Path find_path(const Graph& graph, int a, int b) {
   path.path_class = class_by_tree(graph, a, b);
   const int top = graph.common(a, b);
   for (int node : {a, b}) {
-    for (; node != top; node = graph.at(node).parent) {
+    while (node != top) {
       ++path.hops;
-      const Bandwidth& up = graph.at(node).up;
-      if (up.known() && (!path.bandwidth.known() || up.gb_per_s < path.bandwidth.gb_per_s)) {
-        path.bandwidth = up;
+      const Edge up = edge_up(graph, node, top);
+      if (up.bandwidth.known() &&
+          (!path.bandwidth.known() || up.bandwidth.gb_per_s < path.bandwidth.gb_per_s)) {
+        path.bandwidth = up.bandwidth;
       }
+      node = up.to;
     }
   }
   return path;
@@ -119,21 +144,19 @@ std::vector<int> nearest_nics(const Graph& graph, int node) {
   if (std::any_of(nics.begin(), nics.end(), rdma)) {
     std::erase_if(nics, [&](int nic) { return !rdma(nic); });
   }
-  std::vector<int> nearest;
-  Path best;
-  for (const int nic : nics) {
+  // Smaller is nearer. Where switches are stacked, so is the NIC behind fewer of them. A rate that
+  // is unknown counts as the lowest.
+  const auto rank = [&](int nic) {
     const Path path = find_path(graph, node, nic);
-    const bool better =
-        path.path_class < best.path_class ||
-        (path.path_class == best.path_class && path.bandwidth.gb_per_s > best.bandwidth.gb_per_s);
-    if (nearest.empty() || better) {
-      nearest.clear();
-      best = path;
-    } else if (path.path_class != best.path_class ||
-               path.bandwidth.gb_per_s != best.bandwidth.gb_per_s) {
-      continue;
-    }
-    nearest.push_back(nic);
+    const bool rated = graph.at(nic).up.known();
+    return std::make_tuple(path.path_class, graph.at(nic).down,
+                           path.path_class == PathClass::kPxb ? path.hops : 0,
+                           rated ? -path.bandwidth.gb_per_s : 0);
+  };
+  std::vector<int> nearest;
+  for (const int nic : nics) {
+    if (!nearest.empty() && rank(nic) < rank(nearest.front())) nearest.clear();
+    if (nearest.empty() || rank(nic) == rank(nearest.front())) nearest.push_back(nic);
   }
   return nearest;
 }

@@ -35,7 +35,7 @@ std::string name_of(const Path& path);
 Path find_path(const Graph& graph, int a, int b);
 
 /// Returns the NICs that are nearest to a GPU or core, in their order: of those with RDMA if there
-/// are any, all that share the best class and the best bandwidth.
+/// are any, all that share the best class, a link if any of these has one, and the best rate.
 std::vector<int> nearest_nics(const Graph& graph, int node);
 
 } // namespace whorl::topology

@@ -30,7 +30,9 @@ std::string details(const Graph& graph, int node) {
     if (it.rdma) add("RDMA");
     if (it.down) add("DOWN");
   }
-  if (it.up.known()) {
+  const bool device = it.kind == NodeKind::kGpu || it.kind == NodeKind::kCard ||
+                      it.kind == NodeKind::kNic || it.kind == NodeKind::kBridge;
+  if (it.up.known() || device) {
     add(fmt::format(
         "{} GB/s{}", to_text(it.up),
         it.kind == NodeKind::kPackage || it.kind == NodeKind::kNuma ? " to the others" : ""));
@@ -112,11 +114,12 @@ std::string to_matrix(const Graph& graph) {
       text += fmt::format("{:<{}}", name_of(path), kWidth);
     }
     const int numa = graph.above(a, NodeKind::kNuma);
-    text += numa < 0 ? "?\n" : fmt::format("{}\n", graph.at(numa).index);
+    text +=
+        numa < 0 || graph.at(numa).index < 0 ? "?\n" : fmt::format("{}\n", graph.at(numa).index);
   }
   constexpr std::array<std::string_view, 8> kMeaning = {
       "",
-      "NV#, XGMI#, XEL#: that many links beside PCI, directly or by switches",
+      "NV#, XGMI#, XEL#: that many links beside PCI (?: unknown), directly or by switches",
       "C2C: links of a package between processor and GPU",
       "PIX: at most one PCI switch",
       "PXB: several PCI switches, and no processor",
@@ -150,11 +153,16 @@ std::string to_summary(const Graph& graph) {
   add(NodeKind::kGpu, "GPU", "GPUs");
   add(NodeKind::kNvSwitch, "NVSwitch", "NVSwitches");
   add(NodeKind::kNic, "NIC", "NICs");
-  const auto switches = std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& it) {
-    return it.role == BridgeRole::kSwitch || it.role == BridgeRole::kUpstreamPort;
-  });
-  if (switches > 0)
-    text += fmt::format(", {} PCI {}", switches, switches == 1 ? "switch" : "switches");
+  // The upstream port of a switch leads to its other ports; other bridges below a root port do not.
+  std::set<int> switches;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& it = graph.nodes[i];
+    if (it.role == BridgeRole::kSwitch) switches.insert(static_cast<int>(i));
+    if (it.role == BridgeRole::kDownstreamPort) switches.insert(it.parent);
+  }
+  if (!switches.empty())
+    text +=
+        fmt::format(", {} PCI {}", switches.size(), switches.size() == 1 ? "switch" : "switches");
   return text;
 }
 

@@ -64,7 +64,9 @@ TEST(Bound, OfTwoProcessors) {
   const Bound gather = find_bound(graph, gpus, Collective::kAllGather);
   // 2·n/4 bytes leave two GPUs at 10 GB/s: n bytes take n/20, of which 3/4 count.
   EXPECT_NEAR(gather.bus_gb_per_s, 15, 1e-3);
-  EXPECT_EQ(gather.side.size(), 2);
+  ASSERT_EQ(gather.sets.size(), 1);
+  EXPECT_EQ(gather.sets.front().size(), 2);
+  EXPECT_TRUE(gather.by_table);
   EXPECT_NEAR(bus(graph, Collective::kAllReduce), 15, 1e-3); // n bytes cross each way
   EXPECT_NEAR(bus(graph, Collective::kBroadcast), 10, 1e-3); // n bytes cross
   EXPECT_NEAR(bus(graph, Collective::kAllToAll), 7.5, 1e-3); // 4·n/4 bytes cross

@@ -102,6 +102,24 @@ TEST(NcclXml, UnderstandsWhatIsOdd) {
   EXPECT_THAT(graph.notes.front(), HasSubstr("name 3 and 2 links"));
 }
 
+TEST(NcclXml, PrefersRdmaNicsWithARate) {
+  const std::string gpu_and_nics = R"(<pci busid="01:00.0" class="0x030200"/>
+    <nic><net name="eth0" dev="0" port="0" speed="100000" guid="0x0"/>
+         <net name="docker0" dev="1" port="0" speed="10000" guid="0x1"/></nic>)";
+  const auto nearest = [&](const std::string& more) {
+    const Graph graph =
+        read_machine("<system><cpu numaid=\"0\">" + gpu_and_nics + more + "</cpu></system>");
+    std::string names;
+    for (const int nic : nearest_nics(graph, gpu(graph, 0))) names += graph.at(nic).name + " ";
+    return names;
+  };
+  EXPECT_EQ(nearest(""), "eth0 "); // sockets number their interfaces in place of a guid
+  EXPECT_EQ(nearest(R"(<nic><net name="eth1" dev="2" port="0" speed="-1" guid="0x2"/></nic>)"),
+            "eth0 ");
+  EXPECT_EQ(nearest(R"(<nic><net name="cxi0" dev="2" port="0" speed="1000" guid="0x0"/></nic>)"),
+            "cxi0 ");
+}
+
 TEST(NcclXml, JoinsSwitches) {
   const auto one = [](int g, int to) {
     return "<pci busid=\"0" + std::to_string(g) + ":00.0\"><gpu sm=\"80\"><nvlink target=\"c" +
@@ -139,6 +157,9 @@ TEST(NcclXml, RefusesWithASentence) {
       HasSubstr("line 2: <pci> has the bus id 0000:01:00.0 of another GPU"));
   EXPECT_THAT(message("<system><pci busid=\"01:00.0\"><gpu gcn=\"gfx\"/></pci></system>"),
               HasSubstr("gcn=\"gfx\""));
+  EXPECT_THAT(message("<system><cpu numaid=\"0\" host_hash=\"0xa\"/>\n<cpu numaid=\"0\" "
+                      "host_hash=\"0xb\"/></system>"),
+              HasSubstr("line 2: <cpu> belongs to another host"));
   std::string deep;
   for (int i = 0; i < 5000; ++i) deep += "<pci busid=\"01:00.0\">";
   for (int i = 0; i < 5000; ++i) deep += "</pci>";

@@ -69,7 +69,7 @@ const std::map<std::string, Answer> kAnswers = {
     {"pmix_intel-4gpu", {4, 0, 2, 0, "NODE", "", 0}},
     {"pmix_nvml-4gpu", {4, 7, 8, 18, "NV6", "PXB", 1}}, // a ConnectX-7 for each H200
     {"pmix_opa-hfi", {0, 2, 1, 0, "", "", 0}},
-    {"rccl_topo_16p1h", {16, 8, 4, 6, "XGMI4", "PXB", 2}},
+    {"rccl_topo_16p1h", {16, 8, 4, 6, "XGMI4", "PXB", 1}},
     {"rccl_topo_3p_pcie_1", {3, 1, 2, 0, "SYS", "SYS", 1}},
     {"rccl_topo_4p2h", {8, 1, 1, 0, "XGMI1", "PXB", 1}},
     {"rccl_topo_4p3l", {4, 2, 1, 2, "XGMI1", "PHB", 1}},

@@ -28,7 +28,7 @@ class Topo(unittest.TestCase):
                      "GPU0: NIC0 (mlx5_0) (PIX, 25.0 GB/s)",
                      "4 × ~25.0 GB/s over links: GPU0 GPU1"):
             self.assertIn(line, text.splitlines(), text)
-        self.assertIn("116.0 GB/s of bus bandwidth", text)
+        self.assertIn("~116.0 GB/s of bus bandwidth, limited by what leaves GPU0 | GPU1", text)
 
     def test_shows_parts(self) -> None:
         whole = run("--file", MACHINE).stdout
