@@ -26,7 +26,7 @@ struct Bound {
 /// - all-gather, reduce-scatter: |S|·n/p bytes leave every S; the tightest S is found by a maximum
 ///   flow from a source that feeds every rank at the same rate (Zhao et al., ForestColl, 2024);
 /// - allreduce: n bytes cross every boundary, and of k sets 2(k−1)n bytes leave all together, here
-///   for single ranks and for parts of the machine;
+///   for single ranks and for parts of the machine, unless switches reduce (NVLink SHARP);
 /// - gather, scatter: as all-gather with the best device as the only one that receives or sends;
 /// - alltoall: |S|·(p−|S|)·n/p bytes leave every S, here for boundaries of the other collectives.
 Bound find_bound(const Graph& graph, const std::vector<int>& devices, Collective collective);

@@ -24,8 +24,8 @@ std::vector<std::string_view> split(std::string_view text) {
 } // namespace
 
 std::optional<CpuSet> CpuSet::parse_mask(std::string_view text) {
+  if (std::count(text.begin(), text.end(), ',') >= (kMaxCpu + 1) / 32) return {};
   const std::vector<std::string_view> words = split(text);
-  if (words.size() > (kMaxCpu + 1) / 32) return {};
   CpuSet set;
   set.words_.resize((words.size() + 1) / 2);
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ class CpuSet {
   CpuSet& operator|=(const CpuSet& other);
 
   friend bool operator==(const CpuSet&, const CpuSet&) = default;
+  /// Orders sets in some way, for sorting.
+  friend auto operator<=>(const CpuSet&, const CpuSet&) = default;
 
  private:
   void trim();

@@ -6,22 +6,23 @@
 #include <array>
 #include <cctype>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <utility>
+
+#include "base/hash.h"
 
 namespace whorl::topology {
 namespace {
 
 constexpr std::array<std::string_view, kNumNodeKinds> kKindNames = {
-    "fabric switch", "machine", "package", "NUMA node", "cache",    "core",
-    "host bridge",   "bridge",  "card",    "GPU",       "NVSwitch", "NIC"};
+    "machine", "package", "NUMA node", "cache",    "core", "host bridge",
+    "bridge",  "card",    "GPU",       "NVSwitch", "NIC"};
 
-/// Returns what children of one node are ordered by. Names and what lies below come last, for parts
-/// that a source gives neither number nor bus id.
+/// Returns what children of one node are ordered by. What lies below comes last, for parts that a
+/// source gives neither number nor bus id.
 auto key_of(const Node& node) {
-  return std::make_tuple(node.kind, node.index, node.bus_id, node.port, node.name, node.cpus.mask(),
-                         node.net_device, node.guid);
+  return std::tie(node.kind, node.index, node.bus_id, node.port, node.name, node.cpus,
+                  node.net_device, node.guid);
 }
 
 /// Appends the nodes below `node` in order, itself first.
@@ -36,28 +37,33 @@ void walk(int node, const std::vector<std::vector<int>>& children, std::vector<i
   }
 }
 
-/// Returns for each node a text that describes what is below it, to order nodes that are alike.
-std::vector<std::string> contents(const std::vector<Node>& nodes,
-                                  const std::vector<std::vector<int>>& children, int root) {
-  std::vector<std::string> texts(nodes.size());
+/// Returns for each node a hash of what is below it, to order nodes that are alike.
+std::vector<std::uint64_t> contents(const std::vector<Node>& nodes,
+                                    const std::vector<std::vector<int>>& children, int root) {
+  std::vector<std::uint64_t> hashes(nodes.size());
   std::vector<int> order;
   walk(root, children, order);
   for (auto node = order.rbegin(); node != order.rend(); ++node) {
-    std::vector<std::string> parts;
+    std::vector<std::uint64_t> parts;
     for (const int child : children[static_cast<std::size_t>(*node)]) {
-      const Node& below = nodes[static_cast<std::size_t>(child)];
-      parts.push_back(fmt::format("{}/{}/{}({})", static_cast<int>(below.kind), below.bus_id,
-                                  below.name, texts[static_cast<std::size_t>(child)]));
+      parts.push_back(hashes[static_cast<std::size_t>(child)]);
     }
     std::sort(parts.begin(), parts.end());
-    for (const std::string& part : parts) texts[static_cast<std::size_t>(*node)] += part;
+    const Node& it = nodes[static_cast<std::size_t>(*node)];
+    Hash hash;
+    hash.mix(static_cast<std::uint64_t>(it.kind));
+    hash.mix(it.bus_id);
+    hash.mix(it.name);
+    for (const std::uint64_t part : parts) hash.mix(part);
+    hashes[static_cast<std::size_t>(*node)] = hash.value();
   }
-  return texts;
+  return hashes;
 }
 
-/// Numbers the nodes of a kind from 0 in the order of their bus ids, unless each has a number of
-/// its own.
+/// Gives the nodes of a kind different numbers: those that they have, where these differ, and free
+/// ones in the order of bus ids.
 void number(std::vector<Node>& nodes, NodeKind kind) {
+  const auto at = [&](int node) -> Node& { return nodes[static_cast<std::size_t>(node)]; };
   std::vector<int> all;
   std::map<int, int> uses;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -65,14 +71,17 @@ void number(std::vector<Node>& nodes, NodeKind kind) {
     all.push_back(static_cast<int>(i));
     ++uses[nodes[i].index];
   }
-  if (uses.size() == all.size() && !uses.contains(-1)) return;
-  const auto at = [&](int node) -> Node& { return nodes[static_cast<std::size_t>(node)]; };
   std::stable_sort(all.begin(), all.end(), [&](int a, int b) {
-    return std::tie(at(a).bus_id, at(a).port, at(a).name) <
-           std::tie(at(b).bus_id, at(b).port, at(b).name);
+    const int parent_a = std::max(at(a).parent, 0), parent_b = std::max(at(b).parent, 0);
+    return std::tie(at(a).bus_id, at(a).port, at(a).name, at(parent_a).index) <
+           std::tie(at(b).bus_id, at(b).port, at(b).name, at(parent_b).index);
   });
   int next = 0;
-  for (const int node : all) at(node).index = next++;
+  for (const int node : all) {
+    if (at(node).index >= 0 && uses[at(node).index] == 1) continue;
+    while (uses.contains(next)) ++next;
+    at(node).index = next++;
+  }
 }
 
 } // namespace
@@ -80,7 +89,7 @@ void number(std::vector<Node>& nodes, NodeKind kind) {
 std::string_view name_of(NodeKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
 
 std::string_view name_of(Origin origin) {
-  constexpr std::array<std::string_view, 4> kNames = {"unknown", "table", "reported", "measured"};
+  constexpr std::array<std::string_view, 3> kNames = {"unknown", "table", "reported"};
   return kNames.at(static_cast<std::size_t>(origin));
 }
 
@@ -134,7 +143,6 @@ std::string label(const Graph& graph, int node) {
     case NodeKind::kBridge:
       return fmt::format("{} {}", it.role == BridgeRole::kSwitch ? "switch" : "bridge", it.bus_id);
     case NodeKind::kMachine:
-    case NodeKind::kFabricSwitch:
       return it.name.empty() ? std::string(name_of(it.kind)) : it.name;
     case NodeKind::kHostBridge:
       return fmt::format("host bridge {}", it.name);
@@ -162,7 +170,7 @@ void normalize(Graph& graph) {
     }
   }
   if (root < 0) return;
-  const std::vector<std::string> below = contents(graph.nodes, children, root);
+  const std::vector<std::uint64_t> below = contents(graph.nodes, children, root);
   for (auto& siblings : children) {
     std::sort(siblings.begin(), siblings.end(), [&](int a, int b) {
       const auto one = key_of(graph.at(a)), other = key_of(graph.at(b));
@@ -211,6 +219,19 @@ std::string normal_bus_id(std::string_view text) {
   while (id.find(':') > 4 && id.front() == '0') id.erase(0, 1);
   while (id.find(':') < 4) id.insert(0, "0");
   return id;
+}
+
+Bandwidth reported_bandwidth(double gb_per_s) {
+  constexpr double kMost = 1e6; // a thousand times what the fastest links have; excludes nan, too
+  if (!(gb_per_s > 0 && gb_per_s <= kMost)) return {};
+  return {.gb_per_s = gb_per_s, .origin = Origin::kReported};
+}
+
+void add_note(Graph& graph, std::string note) {
+  constexpr std::size_t kMostNotes = 100;
+  if (graph.notes.size() > kMostNotes) return;
+  graph.notes.push_back(graph.notes.size() < kMostNotes ? std::move(note)
+                                                        : "there is more that is odd");
 }
 
 Bandwidth pci_bandwidth(double gt_per_s, int lanes) {

@@ -10,7 +10,6 @@
 namespace whorl::topology {
 
 enum class NodeKind : std::uint8_t {
-  kFabricSwitch, ///< switch between hosts
   kMachine,
   kPackage, ///< processor in a socket
   kNuma,    ///< memory, and what is near it
@@ -23,7 +22,7 @@ enum class NodeKind : std::uint8_t {
   kNvSwitch,
   kNic, ///< port to a network
 };
-inline constexpr int kNumNodeKinds = 12;
+inline constexpr int kNumNodeKinds = 11;
 /// Returns the kind in words, for instance "NUMA node".
 std::string_view name_of(NodeKind kind);
 
@@ -36,7 +35,6 @@ enum class Origin : std::uint8_t {
   kUnknown,  ///< absent: there is no figure, and the value is 0
   kTable,    ///< figure that is usual for links of this kind
   kReported, ///< statement of the driver, the firmware or a file
-  kMeasured,
 };
 std::string_view name_of(Origin origin);
 
@@ -146,10 +144,15 @@ std::string normal_bus_id(std::string_view text);
 /// Returns GB/s in one direction of a PCI link: by gigatransfers per second of a lane and lanes.
 /// Returns an unknown bandwidth for rates and widths that PCI does not have.
 Bandwidth pci_bandwidth(double gt_per_s, int lanes);
+/// Returns a bandwidth that a source reports; an unknown one for what is no positive number that a
+/// link could have.
+Bandwidth reported_bandwidth(double gb_per_s);
 /// Returns GB/s of a network port by its rate.
 inline Bandwidth network_bandwidth(double mbit_per_s) {
-  if (mbit_per_s <= 0) return {};
-  return {.gb_per_s = mbit_per_s / 8000, .origin = Origin::kReported};
+  return reported_bandwidth(mbit_per_s / 8000);
 }
+
+/// Adds a note; of very many only the first ones are kept.
+void add_note(Graph& graph, std::string note);
 
 } // namespace whorl::topology

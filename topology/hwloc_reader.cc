@@ -125,6 +125,9 @@ class HwlocReader {
 
   Status read_object(Element object, int parent) {
     const std::string_view type = type_of(object);
+    if (type == "OSDev") return read_loose_port(object, parent);
+    // Memories are read by the object that has them.
+    if (type == "Misc" || type == "NUMANode" || type == "MemCache") return {};
     // Memory is in the largest part that has no other: of a package and a cache with the same
     // processors, hwloc shows it in either.
     const bool memory_inside = type == "Machine" || type == "Package";
@@ -153,8 +156,6 @@ class HwlocReader {
       return read_bridge(object, parent);
     } else if (type == "PCIDev") {
       return read_pci(object, parent);
-    } else if (type == "OSDev" || type == "Misc" || type == "NUMANode" || type == "MemCache") {
-      return {}; // of no PCI device; or read by the object that has the memory
     } else if (type.empty()) {
       return file_.error(object, "has no type");
     }
@@ -244,8 +245,7 @@ class HwlocReader {
     graph_.at(node).pci_class = hex(0) << 8U;
     graph_.at(node).vendor = hex(6);
     graph_.at(node).device = hex(11);
-    const double speed = object.attribute("pci_link_speed").as_double();
-    if (speed > 0) graph_.at(node).up = {.gb_per_s = speed, .origin = Origin::kReported};
+    graph_.at(node).up = reported_bandwidth(object.attribute("pci_link_speed").as_double());
     return {};
   }
 
@@ -288,7 +288,8 @@ class HwlocReader {
     for (const int lanes : {1, 2, 4, 8, 16}) {
       const double idle = pci_bandwidth(2.5, lanes).gb_per_s;
       if (!up.known() || std::abs(up.gb_per_s - idle) > 0.005 * idle) continue;
-      graph_.notes.push_back(
+      add_note(
+          graph_,
           fmt::format("{}: the PCI link of GPU {} reports {:.2f} GB/s, as idle links do; its speed "
                       "is left open",
                       file_.name(), graph_.at(gpu).bus_id, up.gb_per_s));
@@ -380,6 +381,21 @@ class HwlocReader {
     return nic;
   }
 
+  /// Reads a network or RDMA device that is on no PCI bus.
+  Status read_loose_port(Element os_device, int parent) {
+    const bool rdma = is_openfabrics(os_device);
+    if (!rdma && !is_network(os_device)) return {};
+    Node nic{.kind = NodeKind::kNic, .parent = parent};
+    nic.name = os_device.attribute("name").value();
+    if (!rdma) nic.net_device = nic.name;
+    nic.rdma = rdma;
+    nic.down = info_of(os_device, "State") == "down";
+    nic.guid = info_of(os_device, "NodeGUID");
+    nic.up = network_bandwidth(std::atof(std::string(info_of(os_device, "Mbps")).c_str()));
+    graph_.nodes.push_back(std::move(nic));
+    return {};
+  }
+
   Status read_distances(Element element) {
     const std::string_view name = element.attribute("name").value();
     const auto* const known =
@@ -427,20 +443,24 @@ class HwlocReader {
       Link link{.a = ends.first,
                 .b = ends.second,
                 .kind = kind,
-                .bandwidth = {.gb_per_s = value / 1000, .origin = Origin::kReported}};
-      if (kind == LinkKind::kXgmi && static_cast<long>(value) % 50'000 == 0) {
-        link.count = static_cast<int>(static_cast<long>(value) / 50'000);
-      }
-      if (kind == LinkKind::kNvLink) {
-        // Links have 25,000 MB/s from version 2 on, and 20,000 in version 1.
-        for (const int each : {25'000, 20'000}) {
-          if (link.count == 0 && static_cast<long>(value) % each == 0) {
-            link.count = static_cast<int>(static_cast<long>(value) / each);
-          }
+                .bandwidth = reported_bandwidth(value / 1000)};
+      if (!link.bandwidth.known()) continue;
+      for (const int each : link_speeds(kind, ends.first)) {
+        if (link.count == 0 && std::fmod(value, each) == 0) {
+          link.count = static_cast<int>(value / each);
         }
       }
       graph_.links.push_back(link);
     }
+  }
+
+  /// Returns the MB/s that one link of a GPU may have, most likely first.
+  std::vector<int> link_speeds(LinkKind kind, int gpu) const {
+    if (kind == LinkKind::kXgmi) return {50'000};
+    if (kind != LinkKind::kNvLink) return {};
+    constexpr std::uint32_t kFirstBlackwell = 0x2900;
+    if (graph_.at(gpu).device >= kFirstBlackwell) return {50'000};
+    return {25'000, 20'000}; // from version 2 on, and of version 1
   }
 
   void finish() {

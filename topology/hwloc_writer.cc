@@ -109,7 +109,11 @@ class HwlocWriter {
 
   void write_node(int node, Element parent) {
     const Node& it = graph_.at(node);
-    if (it.kind == NodeKind::kNic) return; // written with its card
+    if (it.kind == NodeKind::kNic) {
+      const bool on_card = graph_.at(it.parent).kind == NodeKind::kCard; // which writes it
+      if (!on_card) write_loose_port(it, parent);
+      return;
+    }
     if (it.kind == NodeKind::kNuma) {
       // What lies in a memory is beside it, in a group of its own.
       Element group = add_object(parent, "Group");
@@ -265,6 +269,15 @@ class HwlocWriter {
       }
       if (!only_network) add_info(network, "Port", std::to_string(port.port));
     }
+  }
+
+  void write_loose_port(const Node& node, Element parent) {
+    Element device = add_object(parent, "OSDev");
+    device.append_attribute("name") = node.name.c_str();
+    device.append_attribute("osdev_type") = node.rdma ? kOsDevOpenFabrics : kOsDevNetwork;
+    add_info(device, "NodeGUID", node.guid);
+    add_info(device, "Mbps", mbit_of(node.up));
+    add_info(device, "State", node.down ? "down" : "");
   }
 
   void write_distances(LinkKind kind, const char* name) {

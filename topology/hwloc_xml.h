@@ -9,7 +9,8 @@ namespace whorl::topology {
 /// NVLinkBandwidth, XGMIBandwidth and XeLinkBandwidth. The error names the line.
 Result<Graph> read_hwloc_xml(const XmlFile& file);
 
-/// Writes a graph in that format, with distances for its links.
+/// Writes a graph in that format, with distances for links between devices whose bandwidth is
+/// known.
 std::string write_hwloc_xml(const Graph& graph);
 
 } // namespace whorl::topology

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "topology/devices.h"
 #include "topology/nccl_xml.h"
@@ -14,6 +15,7 @@
 namespace whorl::topology {
 namespace {
 
+constexpr int kMaxLinks = 1000; ///< most links of a pair that count
 constexpr std::uint32_t kNvSwitchClass = 0x068000, kProcessorClass = 0x068001;
 
 /// Returns GB/s of `link_speed="16.0 GT/s PCIe" link_width="16"`, or "x16"; either may be empty or
@@ -64,7 +66,7 @@ class NcclReader {
     return static_cast<int>(graph_.nodes.size()) - 1;
   }
   void note(pugi::xml_node element, std::string_view what) {
-    graph_.notes.push_back(fmt::format("{}: {}", file_.place(element), what));
+    add_note(graph_, fmt::format("{}: {}", file_.place(element), what));
   }
 
   Status read_cpu(pugi::xml_node element, int machine) {
@@ -259,10 +261,12 @@ class NcclReader {
     const int numa = graph_.above(gpu, NodeKind::kNuma);
     if (numa < 0) return file_.error(element, "belongs to a GPU that is in no <cpu>");
     Link link{.a = gpu, .b = numa, .kind = LinkKind::kC2C, .count = count};
-    if (mb_per_s->value_or(0) > 0) {
-      link.bandwidth = {.gb_per_s = static_cast<double>(**mb_per_s) * count / 1000,
-                        .origin = Origin::kReported};
-    }
+    if (count == 0) return {};
+    link.bandwidth = reported_bandwidth(static_cast<double>(mb_per_s->value_or(0)) * count / 1000);
+    const auto same = std::find_if(graph_.links.begin(), graph_.links.end(), [&](const Link& it) {
+      return it.a == link.a && it.b == link.b;
+    });
+    if (same != graph_.links.end()) return file_.error(element, "is the second of its GPU");
     graph_.links.push_back(link);
     return {};
   }
@@ -351,14 +355,22 @@ class NcclReader {
       const auto [fewest, most] = std::minmax_element(
           named.begin(), named.end(), [](auto& x, auto& y) { return x.second < y.second; });
       if (fewest->second != most->second) {
-        graph_.notes.push_back(fmt::format(
-            "{}: {} and {} name {} and {} links to each other; the smaller number is used",
-            file_.name(), graph_.at(a).bus_id, graph_.at(b).bus_id, named.at(a), named.at(b)));
+        add_note(
+            graph_,
+            fmt::format(
+                "{}: {} and {} name {} and {} links to each other; the smaller number is used",
+                file_.name(), graph_.at(a).bus_id, graph_.at(b).bus_id, named.at(a), named.at(b)));
       }
-      Link link{.a = a, .b = b, .kind = kind, .count = fewest->second};
-      const unsigned arch = graph_.at(fewest->first).gpu_arch;
-      link.bandwidth = kind == LinkKind::kXgmi ? xgmi_bandwidth(arch) : nvlink_bandwidth(arch);
-      link.bandwidth.gb_per_s *= link.count;
+      Link link{.a = a, .b = b, .kind = kind, .count = std::min(fewest->second, kMaxLinks)};
+      for (const auto& [gpu, count] : named) { // the slower generation of the two
+        const unsigned arch = graph_.at(gpu).gpu_arch;
+        const Bandwidth one =
+            kind == LinkKind::kXgmi ? xgmi_bandwidth(arch) : nvlink_bandwidth(arch);
+        if (!one.known()) continue;
+        if (!link.bandwidth.known() || one.gb_per_s * link.count < link.bandwidth.gb_per_s) {
+          link.bandwidth = {.gb_per_s = one.gb_per_s * link.count, .origin = one.origin};
+        }
+      }
       graph_.links.push_back(link);
     }
     return {};

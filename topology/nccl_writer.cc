@@ -11,8 +11,8 @@ namespace {
 
 /// Sets the speed and width of the PCI link that has a bandwidth, or as good as.
 void set_link(pugi::xml_node element, const Bandwidth& bandwidth) {
-  for (const double speed : {2.5, 5.0, 8.0, 16.0, 32.0, 64.0}) {
-    for (const int width : {16, 8, 4, 2, 1, 32}) {
+  for (const int width : {16, 8, 4, 2, 1, 32}) {
+    for (const double speed : {2.5, 5.0, 8.0, 16.0, 32.0, 64.0}) {
       const Bandwidth link = pci_bandwidth(speed, width);
       if (!bandwidth.known() ||
           std::abs(link.gb_per_s - bandwidth.gb_per_s) > 0.01 * bandwidth.gb_per_s) {
@@ -145,7 +145,6 @@ class NcclWriter {
   static void write_net(const Node& node, pugi::xml_node parent) {
     pugi::xml_node nic = parent.child("nic");
     if (!nic) nic = parent.append_child("nic");
-    if (node.name.empty() && node.guid.empty() && !node.up.known() && node.port < 0) return;
     pugi::xml_node net = nic.append_child("net");
     set_text(net, "name", node.name);
     net.append_attribute("dev") = node.index;

@@ -18,6 +18,7 @@ void join(Path& path, const Link& link) {
   path.path_class = link.kind == LinkKind::kC2C ? PathClass::kC2C : PathClass::kLink;
   path.kind = link.kind;
   path.links += link.count;
+  if (!link.bandwidth.known()) return;
   path.bandwidth.gb_per_s += link.bandwidth.gb_per_s;
   path.bandwidth.origin = link.bandwidth.origin;
 }
@@ -44,7 +45,13 @@ Path find_links(const Graph& graph, int a, int b) {
   if (path.path_class != PathClass::kSys) return path;
   const Path one = to_switches(graph, a), other = to_switches(graph, b);
   if (one.path_class != PathClass::kLink || other.path_class != PathClass::kLink) return path;
-  return one.bandwidth.gb_per_s <= other.bandwidth.gb_per_s ? one : other;
+  path = one;
+  path.links = std::min(one.links, other.links);
+  if (!one.bandwidth.known() ||
+      (other.bandwidth.known() && other.bandwidth.gb_per_s < one.bandwidth.gb_per_s)) {
+    path.bandwidth = other.bandwidth;
+  }
+  return path;
 }
 
 /// Returns whether the way from `node` up to the bridge `top` passes another switch.
@@ -54,6 +61,12 @@ bool passes_switch(const Graph& graph, int node, int top) {
     if (it.kind == NodeKind::kBridge && it.role != BridgeRole::kDownstreamPort) return true;
   }
   return false;
+}
+
+bool has_several(const Graph& graph, NodeKind kind) {
+  const auto is = [kind](const Node& it) { return it.kind == kind; };
+  const auto first = std::find_if(graph.nodes.begin(), graph.nodes.end(), is);
+  return first != graph.nodes.end() && std::any_of(first + 1, graph.nodes.end(), is);
 }
 
 PathClass class_by_tree(const Graph& graph, int a, int b) {
@@ -72,9 +85,9 @@ PathClass class_by_tree(const Graph& graph, int a, int b) {
     case NodeKind::kCore:
       return PathClass::kNode;
     default: {
-      const bool one_memory = graph.all(NodeKind::kNuma).size() <= 1;
+      const bool one_memory = !has_several(graph, NodeKind::kNuma);
       const bool same_package =
-          graph.at(top).kind == NodeKind::kPackage || graph.all(NodeKind::kPackage).size() <= 1;
+          graph.at(top).kind == NodeKind::kPackage || !has_several(graph, NodeKind::kPackage);
       const bool in_memory =
           graph.above(a, NodeKind::kNuma) >= 0 || graph.above(b, NodeKind::kNuma) >= 0;
       return same_package && (one_memory || !in_memory) ? PathClass::kNode : PathClass::kSys;

@@ -11,13 +11,25 @@
 namespace whorl::topology {
 namespace {
 
+/// Most GPUs and NICs of a machine: answers are about pairs of them.
+constexpr std::size_t kMaxDevices = 256;
+
 Result<Graph> read(const Result<XmlFile>& file) {
   if (!file.ok()) return file.status();
   const std::string_view root = file->root().name();
-  if (root == "system") return read_nccl_xml(*file);
-  if (root == "topology") return read_hwloc_xml(*file);
-  return file->error(file->root(),
-                     "is no topology: hwloc's begins with <topology>, NCCL's with <system>");
+  if (root != "system" && root != "topology") {
+    return file->error(file->root(),
+                       "is no topology: hwloc's begins with <topology>, NCCL's with <system>");
+  }
+  auto graph = root == "system" ? read_nccl_xml(*file) : read_hwloc_xml(*file);
+  if (!graph.ok()) return graph;
+  const std::size_t devices = graph->all(NodeKind::kGpu).size() + graph->all(NodeKind::kNic).size();
+  if (devices > kMaxDevices) {
+    return file->error(
+        file->root(),
+        fmt::format("has {} GPUs and NICs; machines of up to {} are read", devices, kMaxDevices));
+  }
+  return graph;
 }
 
 } // namespace

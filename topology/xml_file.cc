@@ -8,8 +8,16 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace whorl::topology {
+
+XmlFile::XmlFile(std::string text, std::string name)
+    : name_(std::move(name)), text_(std::move(text)) {
+  for (std::size_t at = text_.find('\n'); at != std::string::npos; at = text_.find('\n', at + 1)) {
+    line_ends_.push_back(static_cast<std::ptrdiff_t>(at));
+  }
+}
 
 Result<XmlFile> XmlFile::parse(std::string text, std::string name) {
   XmlFile file(std::move(text), std::move(name));
@@ -66,10 +74,8 @@ Result<std::optional<long>> XmlFile::number(pugi::xml_node element, const char* 
   return std::optional<long>(value);
 }
 
-long XmlFile::line_at(std::ptrdiff_t offset) const {
-  const auto end = text_.begin() +
-                   std::clamp<std::ptrdiff_t>(offset, 0, static_cast<std::ptrdiff_t>(text_.size()));
-  return 1 + std::count(text_.begin(), end, '\n');
+std::ptrdiff_t XmlFile::line_at(std::ptrdiff_t offset) const {
+  return 1 + (std::lower_bound(line_ends_.begin(), line_ends_.end(), offset) - line_ends_.begin());
 }
 
 Status XmlFile::check_shape() const {

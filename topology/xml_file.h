@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -35,11 +36,12 @@ class XmlFile {
                                      long most) const;
 
  private:
-  XmlFile(std::string text, std::string name) : name_(std::move(name)), text_(std::move(text)) {}
-  long line_at(std::ptrdiff_t offset) const;
+  XmlFile(std::string text, std::string name);
+  std::ptrdiff_t line_at(std::ptrdiff_t offset) const;
   Status check_shape() const;
 
   std::string name_, text_;
+  std::vector<std::ptrdiff_t> line_ends_;
   std::unique_ptr<pugi::xml_document> document_ = std::make_unique<pugi::xml_document>();
 };
 

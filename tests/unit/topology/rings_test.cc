@@ -44,6 +44,12 @@ TEST(Rings, FollowTheTreeWithoutLinks) {
   EXPECT_EQ(crossings, 2); // once in each direction
 }
 
+TEST(Rings, OfVeryManyLinks) {
+  const Graph graph =
+      read_machine(nccl_machine(4, {{0, 1, 999}, {1, 2, 999}, {2, 3, 999}, {0, 3, 999}}));
+  EXPECT_EQ(check_rings(graph, find_rings(graph, graph.all(NodeKind::kGpu))), 2 * 999);
+}
+
 TEST(Rings, EndInTime) {
   // Thirteen GPUs that are all linked, and one with no link: there is no ring, and much to try.
   std::vector<GpuLink> links;
