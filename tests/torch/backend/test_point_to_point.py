@@ -96,9 +96,11 @@ def order(rank: int, size: int) -> None:
         tensors = [torch.empty(i % 7, dtype=torch.int64) for i in range(count)]
         requests = [dist.irecv(tensor, 0) for tensor in tensors]
         requests[-1].wait()
-        assert all(request.is_completed() for request in requests)
+        # All are there, though the thread that received one may not have marked it as complete yet.
         for i, tensor in enumerate(tensors):
             assert tensor.eq(i).all()
+        for request in requests:
+            request.wait()
 
 
 def test_order() -> None:
