@@ -38,12 +38,14 @@ struct Cost {
 /// The tests prove it.
 inline constexpr int kMinSlots = 2;
 
-/// One algorithm for one collective. All functions are pure.
+/// One algorithm for one collective. All functions are pure. All speak of places, also in
+/// `root` of their shapes; costs know whether there is an order. build_schedule() builds for a
+/// rank.
 struct Algorithm {
   std::string_view name; ///< name as in WHORL_ALGO: "ring", "tree", …
   Collective collective;
   bool (*supports)(const Shape& shape);
-  Schedule (*build)(const Shape& shape, int rank);
+  Schedule (*build_place)(const Shape& shape, int place);
   Cost (*cost)(const Shape& shape);
   /// Whether every reducing step combines the inputs of all ranks, so that there are no partial
   /// results.
@@ -54,6 +56,8 @@ struct Algorithm {
 std::span<const Algorithm> all_algorithms();
 /// Returns the algorithm of that name, or nullptr if there is none.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
+/// Builds the schedule of one rank, in the order of ranks of `shape`.
+Schedule build_schedule(const Algorithm& algorithm, const Shape& shape, int rank);
 /// Builds the schedules of all ranks.
 std::vector<Schedule> build_all(const Algorithm& algorithm, const Shape& shape);
 

@@ -163,6 +163,7 @@ Cost scatter_cost(const Shape& shape) {
           .sent = (n - 1) / n,
           .mean = blocks / (n * n),
           .fifos = (n - 1) / n,
+          .copied = sorted_blocks(shape),
           .messages = static_cast<double>(ceil_log2(shape.nranks)),
           .window = n / largest_message(shape.nranks),
           .streams = true};

@@ -56,4 +56,7 @@ inline bool chunks_fit(const Shape& shape, int chunks = 1) {
 /// Returns whether a lane can name all other ranks at once.
 inline bool peers_fit(const Shape& shape) { return shape.nranks - 1 <= kMaxPeers; }
 
+/// Returns the bytes, divided by n, that are copied where relabel() has to keep blocks in scratch.
+inline double sorted_blocks(const Shape& shape) { return shape.order.empty() ? 0 : 1; }
+
 } // namespace whorl

@@ -140,6 +140,7 @@ Cost all_gather_cost(const Shape& shape) {
           .received = volume,
           .mean = volume,
           .fifos = rounds,
+          .copied = sorted_blocks(shape),
           .messages = rounds,
           .window = 2};
 }

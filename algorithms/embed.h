@@ -6,8 +6,8 @@
 
 namespace whorl {
 
-/// Place of a part's buffer in the whole: its chunk x begins at `base` + x·`stride`.
-struct Place {
+/// Location of a part's buffer in the whole: its chunk x begins at `base` + x·`stride`.
+struct Location {
   Buffer buffer = Buffer::kInput;
   int base = 0;
   int stride = 1;
@@ -15,9 +15,9 @@ struct Place {
 
 /// Mapping of a schedule for some of the ranks into one for all.
 struct Embedding {
-  std::vector<int> ranks; ///< rank in the whole of each rank of the part; ascending
-  Place input, output;    ///< buffers; may be the same where the part allows its in-place form
-  Place scratch{Buffer::kScratch, 0, 1};
+  std::vector<int> ranks; ///< rank in the whole of each rank of the part
+  Location input, output; ///< buffers; may be the same where the part allows its in-place form
+  Location scratch{Buffer::kScratch, 0, 1};
   int scale = 1; ///< number of chunks of the whole for each of the part; they are contiguous
   bool complete = false; ///< whether final results of the part are final for the whole
 };

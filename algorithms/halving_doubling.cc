@@ -133,6 +133,7 @@ Cost reduce_scatter_cost(const Shape& shape) {
           .mean = (n - 1) / n,
           .fifos = rounds,
           .reduced = (n - 1) / n,
+          .copied = sorted_blocks(shape),
           .messages = rounds,
           .window = 2};
 }

@@ -106,7 +106,7 @@ std::vector<Phase> phases_of(const std::vector<Level>& levels, Collective collec
 
 Schedule part_of(const Phase& phase, int rank, int root) {
   return algorithm_of(*phase.level, phase.collective)
-      ->build(phase.level->shape(root), phase.level->of(rank));
+      ->build_place(phase.level->shape(root), phase.level->of(rank));
 }
 
 Schedule start(const Shape& shape, int rank, int chunks_per_block) {
@@ -132,8 +132,8 @@ int add_scratch(Schedule& schedule, int count, int holds) {
 
 /// Adds the scratch of a part to a schedule whose only block has the part's vector from chunk
 /// `base` on.
-Place add_scratch_of(Schedule& schedule, const Schedule& part, int base, int scale) {
-  const Place place{Buffer::kScratch, static_cast<int>(schedule.scratch.size()), scale};
+Location add_scratch_of(Schedule& schedule, const Schedule& part, int base, int scale) {
+  const Location place{Buffer::kScratch, static_cast<int>(schedule.scratch.size()), scale};
   for (const int label : scratch_labels(part)) {
     for (int i = 0; i < scale; ++i) add_scratch(schedule, 1, base + label * scale + i);
   }
@@ -207,9 +207,9 @@ Schedule build_blocks(const Shape& shape, int rank, Collective collective) {
 
   for (int c = 0; c < lanes; ++c) {
     Lane lane{.channel = static_cast<std::uint16_t>(c)};
-    // Places of the blocks that are left above each level: all blocks below level 0, this rank's
+    // Locations of the blocks that are left above each level: all blocks below level 0, this rank's
     // above the last one.
-    std::vector<Place> blocks{{scatters ? Buffer::kInput : Buffer::kOutput, c, lanes}};
+    std::vector<Location> blocks{{scatters ? Buffer::kInput : Buffer::kOutput, c, lanes}};
     std::vector<int> groups; // number of groups of contiguous blocks, for each level
     int left = shape.nranks;
     for (const Level& level : levels) {
@@ -224,7 +224,7 @@ Schedule build_blocks(const Shape& shape, int rank, Collective collective) {
       const int size = levels[j].size;
       const int scratch = add_scratch(schedule, static_cast<int>(parts[i].scratch.size()), c);
       for (int group = 0; group < groups[j]; ++group) {
-        Place below = blocks[j], above = blocks[j + 1];
+        Location below = blocks[j], above = blocks[j + 1];
         below.base += group * size * below.stride;
         above.base += group * above.stride;
         embed(parts[i],
@@ -279,7 +279,7 @@ Schedule build_rooted(const Shape& shape, int rank, Collective collective) {
       if (!takes_part(level)) continue;
       const bool collects = level.of(rank) == level.of(shape.root);
       const bool outermost = &level == &levels.back();
-      Place input{Buffer::kInput, base, scale}, output{Buffer::kOutput, base, scale};
+      Location input{Buffer::kInput, base, scale}, output{Buffer::kOutput, base, scale};
       if (reduces) {
         if (partial) input = {Buffer::kScratch, *partial, scale};
         if (collects && !outermost) {
@@ -366,7 +366,10 @@ Cost cost(const Shape& shape) {
     }
     sum.fill += share * part.fill;
     message = std::max(message, share / times / part.window);
-    if (kBlocks && has_long_messages(part_of(phase, 0, 0))) lanes = 1;
+    if (kBlocks && has_long_messages(part_of(phase, 0, 0))) {
+      lanes = 1;
+      if (level.distance == 1) sum.copied += sorted_blocks(shape);
+    }
   }
   sum.messages *= lanes;
   sum.inner_messages *= lanes;

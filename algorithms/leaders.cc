@@ -30,7 +30,7 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   const Groups groups(shape);
   const int place = rank % groups.size, group = rank / groups.size;
   const auto part = [](Collective collective, const char* name, int nranks, int at) {
-    return find_algorithm(collective, name)->build({.nranks = nranks}, at);
+    return find_algorithm(collective, name)->build_place({.nranks = nranks}, at);
   };
   const Schedule collect = part(Collective::kReduce, "direct", groups.size, place);
   const Schedule hand_out = part(Collective::kBroadcast, "direct", groups.size, place);
@@ -44,21 +44,21 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   schedule.chunks_per_block = static_cast<std::uint16_t>(shape.channels);
   schedule.input_chunks = schedule.output_chunks = schedule.chunks_per_block;
   const auto add_scratch = [&](std::size_t count, int holds) {
-    const Place added{Buffer::kScratch, static_cast<int>(schedule.scratch.size()), 1};
+    const Location added{Buffer::kScratch, static_cast<int>(schedule.scratch.size()), 1};
     schedule.scratch.resize(schedule.scratch.size() + count, static_cast<std::uint16_t>(holds));
     return added;
   };
   for (int c = 0; c < shape.channels; ++c) {
     Lane lane{.channel = static_cast<std::uint16_t>(c)};
-    const Place input{Buffer::kInput, c, 1}, output{Buffer::kOutput, c, 1};
+    const Location input{Buffer::kInput, c, 1}, output{Buffer::kOutput, c, 1};
     if (place > 0) {
       embed(collect, {.ranks = members, .input = input, .output = output}, lane);
       embed(hand_out, {.ranks = members, .input = input, .output = output}, lane);
       schedule.lanes.push_back(std::move(lane));
       continue;
     }
-    const Place sum = add_scratch(1, c); // sum of the group
-    const Schedule between = exchange().build({.nranks = groups.count}, group);
+    const Location sum = add_scratch(1, c); // sum of the group
+    const Schedule between = exchange().build_place({.nranks = groups.count}, group);
     embed(collect, {.ranks = members, .input = input, .output = sum}, lane);
     embed(between,
           {.ranks = leaders,

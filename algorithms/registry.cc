@@ -12,6 +12,7 @@
 #include "algorithms/leaders.h"
 #include "algorithms/oneshot.h"
 #include "algorithms/pairwise.h"
+#include "algorithms/relabel.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
 #include "algorithms/twoshot.h"
@@ -53,11 +54,26 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name) {
   return nullptr;
 }
 
+Schedule build_schedule(const Algorithm& algorithm, const Shape& shape, int rank) {
+  const std::vector<int>& order = shape.order;
+  // A transfer goes from rank 0 to rank 1 in any order.
+  const bool transfer =
+      algorithm.collective == Collective::kSend || algorithm.collective == Collective::kRecv;
+  if (transfer || std::is_sorted(order.begin(), order.end()))
+    return algorithm.build_place(shape, rank);
+  const auto place_of = [&](int which) {
+    return static_cast<int>(std::find(order.begin(), order.end(), which) - order.begin());
+  };
+  Shape places = shape;
+  places.root = place_of(shape.root);
+  return relabel(algorithm.build_place(places, place_of(rank)), order);
+}
+
 std::vector<Schedule> build_all(const Algorithm& algorithm, const Shape& shape) {
   std::vector<Schedule> schedules;
   schedules.reserve(static_cast<std::size_t>(shape.nranks));
   for (int rank = 0; rank < shape.nranks; ++rank) {
-    schedules.push_back(algorithm.build(shape, rank));
+    schedules.push_back(build_schedule(algorithm, shape, rank));
   }
   return schedules;
 }

@@ -16,7 +16,6 @@
 // i·channels + c, so that a stride of −channels goes round the whole buffer.
 #include "algorithms/ring.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -25,65 +24,23 @@
 namespace whorl {
 namespace {
 
-/// Ring seen from one rank. Places count from `shape.ring`'s first rank; all are modulo size.
-class Ring {
- public:
-  /// Makes the ring. With `by_rank` blocks belong to ranks. Otherwise they belong to places, which
-  /// saves unrolling.
-  Ring(const Shape& shape, int rank, bool by_rank) : size_(shape.nranks), me_(rank) {
-    if (shape.ring.empty()) return;
-    order_ = shape.ring;
-    for (int i = 0; i < size_; ++i) {
-      if (order_[static_cast<std::size_t>(i)] == rank) me_ = i;
-    }
-    relabelled_ = by_rank && !std::is_sorted(order_.begin(), order_.end());
-  }
-  int me() const { return me_; }
-  int rank(int place) const {
-    const int i = wrap(place, size_);
-    return order_.empty() ? i : order_[static_cast<std::size_t>(i)];
-  }
-  int next() const { return rank(me_ + 1); }
-  int prev() const { return rank(me_ - 1); }
-  /// Returns the block that belongs to a place.
-  int block(int place) const { return relabelled_ ? rank(place) : wrap(place, size_); }
-
-  /// Adds with `add(block)` a step for the blocks of `times` places from `place` down.
-  template <class Add>
-  void go_back(LaneBuilder& lane, int place, int times, int channels, Add add) const {
-    if (!relabelled_) {
-      add(block(place));
-      lane.repeat(times, -channels);
-      return;
-    }
-    for (int i = 0; i < times; ++i) add(block(place - i));
-  }
-
- private:
-  int size_, me_;
-  std::vector<int> order_;
-  bool relabelled_ = false;
-};
-
 Schedule build_allreduce(const Shape& shape, int rank) {
   const int n = shape.nranks;
   const int channels = shape.channels;
   if (n == 1) return build_single_rank();
-  const Ring ring(shape, rank, false);
   ScheduleBuilder builder(n, rank, n * channels);
   for (int c = 0; c < channels; ++c) {
-    const auto chunk = [&](int place) { return place * channels + c; };
-    const int me = ring.me();
+    const auto chunk = [&](int block) { return block * channels + c; };
     builder.lane(c)
-        .peers(ring.next(), ring.prev())
-        .send(chunk(me - 1))
-        .recv_reduce_send(chunk(me - 2))
+        .peers(wrap(rank + 1, n), wrap(rank - 1, n))
+        .send(chunk(rank - 1))
+        .recv_reduce_send(chunk(rank - 2))
         .repeat(n - 2, -channels) // partial sums travel once round
-        .recv_reduce_copy_send(chunk(me), chunk(me))
+        .recv_reduce_copy_send(chunk(rank), chunk(rank))
         .final() // this rank completes its own chunk
-        .recv_copy_send(chunk(me - 1))
+        .recv_copy_send(chunk(rank - 1))
         .repeat(n - 2, -channels) // finished chunks travel once round
-        .recv_copy(chunk(me + 1));
+        .recv_copy(chunk(rank + 1));
   }
   return std::move(builder).build();
 }
@@ -92,16 +49,17 @@ Schedule build_reduce_scatter(const Shape& shape, int rank) {
   const int n = shape.nranks;
   const int channels = shape.channels;
   if (n == 1) return build_single_rank();
-  const Ring ring(shape, rank, true);
   ScheduleBuilder builder(n, rank, channels);
   builder.blocks(n, 1);
   for (int c = 0; c < channels; ++c) {
-    LaneBuilder& lane = builder.lane(c);
-    const int me = ring.me();
-    lane.peers(ring.next(), ring.prev()).send(ring.block(me - 1) * channels + c);
-    ring.go_back(lane, me - 2, n - 2, channels,
-                 [&](int block) { lane.recv_reduce_send(block * channels + c); });
-    lane.recv_reduce_copy(rank * channels + c, c).final();
+    const auto chunk = [&](int block) { return block * channels + c; };
+    builder.lane(c)
+        .peers(wrap(rank + 1, n), wrap(rank - 1, n))
+        .send(chunk(rank - 1))
+        .recv_reduce_send(chunk(rank - 2))
+        .repeat(n - 2, -channels)
+        .recv_reduce_copy(chunk(rank), c)
+        .final();
   }
   return std::move(builder).build();
 }
@@ -110,31 +68,30 @@ Schedule build_all_gather(const Shape& shape, int rank) {
   const int n = shape.nranks;
   const int channels = shape.channels;
   if (n == 1) return build_single_rank();
-  const Ring ring(shape, rank, true);
   ScheduleBuilder builder(n, rank, channels);
   builder.blocks(1, n);
   for (int c = 0; c < channels; ++c) {
-    LaneBuilder& lane = builder.lane(c);
-    const int me = ring.me();
-    lane.peers(ring.next(), ring.prev()).send(c).copy(c, rank * channels + c);
-    ring.go_back(lane, me - 1, n - 2, channels,
-                 [&](int block) { lane.recv_copy_send(block * channels + c); });
-    lane.recv_copy(ring.block(me + 1) * channels + c);
+    const auto chunk = [&](int block) { return block * channels + c; };
+    builder.lane(c)
+        .peers(wrap(rank + 1, n), wrap(rank - 1, n))
+        .send(c)
+        .copy(c, chunk(rank))
+        .recv_copy_send(chunk(rank - 1))
+        .repeat(n - 2, -channels)
+        .recv_copy(chunk(rank + 1));
   }
   return std::move(builder).build();
 }
 
 /// Chain of a broadcast: the ring cut open in front of the root. A reduction runs up the chain.
 struct Chain {
-  Chain(const Shape& shape, int rank) {
-    const Ring ring(shape, rank, false);
-    first = rank == shape.root;
-    last = ring.next() == shape.root;
-    next = ring.next();
-    prev = ring.prev();
-  }
-  bool first, last;
+  Chain(const Shape& shape, int rank)
+      : next(wrap(rank + 1, shape.nranks)),
+        prev(wrap(rank - 1, shape.nranks)),
+        first(rank == shape.root),
+        last(next == shape.root) {}
   int next, prev;
+  bool first, last;
 };
 
 Schedule build_broadcast(const Shape& shape, int rank) {

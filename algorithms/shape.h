@@ -5,7 +5,7 @@
 
 namespace whorl {
 
-/// One level of a hierarchy: groups of `size` ranks, each made of groups of the next lower level.
+/// One level of a hierarchy: groups of `size` places, each made of groups of the next lower level.
 /// The algorithm is a name of the registry; empty lets the hierarchy choose.
 struct Dimension {
   int size = 1;
@@ -18,10 +18,10 @@ struct Shape {
   int nranks = 1;
   int root = 0;     ///< root, where the collective has one
   int channels = 1; ///< number of lanes that the algorithm may use side by side
-  /// Order in which rings visit the ranks: a permutation that keeps ranks of one host together.
-  /// Empty: 0, 1, 2, …
-  std::vector<int> ring;
-  /// Levels, innermost first (rank = i0 + size0·(i1 + size1·(i2 + …))); the product of sizes is
+  /// Ranks in the order of locality: the members of a group of any level follow each other. Place p
+  /// is rank order[p]. Empty: 0, 1, 2, …
+  std::vector<int> order;
+  /// Levels, innermost first (place = i0 + size0·(i1 + size1·(i2 + …))); the product of sizes is
   /// nranks. Empty: one dimension.
   std::vector<Dimension> dims;
 };

@@ -32,7 +32,7 @@ constexpr int kMaxRanks = 4096; // more ranks take minutes and gigabytes
 constexpr int kBadInput = 2, kDefect = 1;
 
 struct Arguments {
-  std::string collective, algorithm, dims, svg, file;
+  std::string collective, algorithm, dims, order, svg, file;
   int nranks = 0, root = 0, channels = 1;
   std::optional<int> rank;
   bool text = false, json = false, in_place = false, published = false, placed = false;
@@ -58,6 +58,22 @@ Result<std::vector<Dimension>> parse_dims(std::string_view text) {
     dims.push_back(std::move(dim));
   }
   return dims;
+}
+
+/// Parses numbers such as "5,3".
+Result<std::vector<int>> parse_numbers(std::string_view option, std::string_view text) {
+  std::vector<int> numbers;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+    int number = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error != std::errc() || end != part.data() + part.size()) {
+      return bad(fmt::format("{}: \"{}\" is not a number.", option, part));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
 }
 
 /// Schedules, and the result of verify() for them.
@@ -101,17 +117,43 @@ void prove(Built& built, const VerifyOptions& options) {
   }
 }
 
-Result<Built> build(const Arguments& arguments) {
-  Built built;
-  const auto spec = spec_of(arguments);
-  if (!spec.ok()) return spec.status();
-  built.spec = *spec;
-  const Algorithm* const algorithm = find_algorithm(built.spec.collective, arguments.algorithm);
-  if (algorithm == nullptr) {
-    return bad(
-        fmt::format("There is no algorithm \"{}\" for {}; \"whorl-schedule list\" shows all.",
-                    arguments.algorithm, arguments.collective));
+/// Adds the dimensions to a shape.
+Status set_dims(const Arguments& arguments, Collective collective, Shape& shape) {
+  auto dims = parse_dims(arguments.dims);
+  if (!dims.ok()) return dims.status();
+  std::int64_t product = 1;
+  for (const Dimension& dim : *dims) {
+    product *= dim.size;
+    if (product > kMaxRanks) break;
+    if (!dim.algorithm.empty() && find_algorithm(collective, dim.algorithm) == nullptr) {
+      return bad(fmt::format("--dims: there is no algorithm \"{}\" for {}.", dim.algorithm,
+                             arguments.collective));
+    }
   }
+  if (!dims->empty() && product != shape.nranks) {
+    return bad(fmt::format("--dims: the sizes do not multiply to {} ranks.", shape.nranks));
+  }
+  shape.dims = *std::move(dims);
+  return {};
+}
+
+/// Adds the order of ranks to a shape.
+Status set_order(const Arguments& arguments, Shape& shape) {
+  auto order = parse_numbers("--order", arguments.order);
+  if (!order.ok()) return order.status();
+  std::vector<int> sorted = *order;
+  std::sort(sorted.begin(), sorted.end());
+  bool all = sorted.empty() || static_cast<int>(sorted.size()) == shape.nranks;
+  for (std::size_t i = 0; i < sorted.size(); ++i) all = all && sorted[i] == static_cast<int>(i);
+  if (!all) {
+    return bad(
+        fmt::format("--order: each of the ranks 0 to {} must be there once.", shape.nranks - 1));
+  }
+  shape.order = *std::move(order);
+  return {};
+}
+
+Result<Shape> shape_of(const Arguments& arguments, Collective collective) {
   Shape shape;
   shape.nranks = arguments.nranks;
   shape.root = arguments.root;
@@ -129,21 +171,25 @@ Result<Built> build(const Arguments& arguments) {
   if (arguments.rank && (*arguments.rank < 0 || *arguments.rank >= shape.nranks)) {
     return bad(fmt::format("--rank must be 0 to {}, not {}.", shape.nranks - 1, *arguments.rank));
   }
-  auto dims = parse_dims(arguments.dims);
-  if (!dims.ok()) return dims.status();
-  std::int64_t product = 1;
-  for (const Dimension& dim : *dims) {
-    product *= dim.size;
-    if (product > kMaxRanks) break;
-    if (!dim.algorithm.empty() && find_algorithm(built.spec.collective, dim.algorithm) == nullptr) {
-      return bad(fmt::format("--dims: there is no algorithm \"{}\" for {}.", dim.algorithm,
-                             arguments.collective));
-    }
+  WHORL_TRY(set_dims(arguments, collective, shape));
+  WHORL_TRY(set_order(arguments, shape));
+  return shape;
+}
+
+Result<Built> build(const Arguments& arguments) {
+  Built built;
+  const auto spec = spec_of(arguments);
+  if (!spec.ok()) return spec.status();
+  built.spec = *spec;
+  const Algorithm* const algorithm = find_algorithm(built.spec.collective, arguments.algorithm);
+  if (algorithm == nullptr) {
+    return bad(
+        fmt::format("There is no algorithm \"{}\" for {}; \"whorl-schedule list\" shows all.",
+                    arguments.algorithm, arguments.collective));
   }
-  if (!dims->empty() && product != shape.nranks) {
-    return bad(fmt::format("--dims: the sizes do not multiply to {} ranks.", shape.nranks));
-  }
-  shape.dims = *std::move(dims);
+  const auto made = shape_of(arguments, built.spec.collective);
+  if (!made.ok()) return made.status();
+  const Shape& shape = *made;
   if (!algorithm->supports(shape)) {
     return bad(fmt::format("{} {} does not support {} ranks{}.", arguments.collective,
                            arguments.algorithm, shape.nranks,
@@ -265,8 +311,10 @@ int check(const Arguments& arguments) {
   if (arguments.file.empty() && (arguments.algorithm.empty() || arguments.nranks == 0)) {
     return fail(kBadInput, "An algorithm and a number of ranks are required, or --file.");
   }
-  if (!arguments.file.empty() && (arguments.channels != 1 || !arguments.dims.empty())) {
-    return fail(kBadInput, "--channels and --dims do not go with --file: the file has schedules.");
+  if (!arguments.file.empty() &&
+      (arguments.channels != 1 || !arguments.dims.empty() || !arguments.order.empty())) {
+    return fail(kBadInput,
+                "--channels, --dims and --order do not go with --file: the file has schedules.");
   }
   auto built = arguments.file.empty() ? build(arguments) : read(arguments);
   if (!built.ok()) return fail(kBadInput, built.status().message());
@@ -294,6 +342,8 @@ int run(int argc, char** argv) {
     command->add_option("--channels", arguments.channels, "channels side by side (1)");
     command->add_option("--dims", arguments.dims,
                         "levels of a hierarchy, innermost first: 4:twoshot,2:ring");
+    command->add_option("--order", arguments.order,
+                        "ranks in the order of locality, to which --dims apply: 0,2,1,3");
   };
   const CLI::App* const list_command =
       app.add_subcommand("list", "Names all algorithms of all collectives.");

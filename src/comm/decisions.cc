@@ -171,7 +171,7 @@ Result<Shape> shape_of(const Decisions& decisions, const Membership& members) {
   if (!dims.ok()) return dims.status();
   return Shape{.nranks = members.nranks,
                .channels = decisions.channels,
-               .ring = ring_of_hosts(members.peers),
+               .order = ring_of_hosts(members.peers),
                .dims = *std::move(dims)};
 }
 

@@ -17,7 +17,7 @@ std::uint16_t hash_plan(const Identity& identity, const Algorithm& algorithm, co
     hash.mix(static_cast<std::uint64_t>(dim.size));
     hash.mix(dim.algorithm);
   }
-  for (const int rank : shape.ring) hash.mix(static_cast<std::uint64_t>(rank));
+  for (const int rank : shape.order) hash.mix(static_cast<std::uint64_t>(rank));
   const std::uint64_t all = hash.value();
   return static_cast<std::uint16_t>(all ^ (all >> 16) ^ (all >> 32) ^ (all >> 48));
 }
@@ -45,7 +45,7 @@ Result<const Plan*> PlanCache::plan(Collective collective, const Algorithm& algo
   }
   auto made = std::make_unique<Plan>();
   made->algorithm = static_cast<std::uint8_t>(index);
-  made->schedule = algorithm.build(shape, rank);
+  made->schedule = build_schedule(algorithm, shape, rank);
   made->hash = hash_plan(membership_.identity, algorithm, shape);
   bytes_.fetch_add(sizeof(Plan) + made->schedule.memory_bytes(), std::memory_order_relaxed);
   return plans_.emplace(key, std::move(made)).first->second.get();

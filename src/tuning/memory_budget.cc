@@ -29,7 +29,7 @@ std::size_t scratch_slots(const Shape& shape) {
     for (int i = 0; i < std::min(kRanks, shape.nranks); ++i) {
       const int rank =
           static_cast<int>(std::int64_t{i} * shape.nranks / std::min(kRanks, shape.nranks));
-      const Schedule schedule = algorithm.build(shape, rank);
+      const Schedule schedule = build_schedule(algorithm, shape, rank);
       const std::size_t chunks = std::max<std::size_t>(1, schedule.message_chunks);
       most = std::max(most, (schedule.scratch.size() + chunks - 1) / chunks);
     }

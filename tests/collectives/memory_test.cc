@@ -133,7 +133,7 @@ TEST(Memory, PlansIncludeWhatRunsThem) {
     return failure(whorlAllReduce(&one, &one, 1, whorlFloat32, whorlMax, comm, nullptr), comm);
   });
   const Schedule schedule =
-      find_algorithm(Collective::kAllReduce, "oneshot")->build({.nranks = 2}, 0);
+      build_schedule(*find_algorithm(Collective::kAllReduce, "oneshot"), {.nranks = 2}, 0);
   // Operands of each step, endpoints and messages of each peer, and each lane's position take more
   // memory than the schedule.
   EXPECT_GT(stat(world.comm(0), whorlStatHostMemPlans) - before,

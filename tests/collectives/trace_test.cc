@@ -81,7 +81,7 @@ TEST_F(Trace, HasEveryStepOfTheScheduleAndSlicesThatNest) {
   for (int rank = 0; rank < kRanks; ++rank) {
     const json trace = read(rank);
     EXPECT_EQ(trace["otherData"]["lost"], 0);
-    const Schedule schedule = ring.build(Shape{.nranks = kRanks}, rank);
+    const Schedule schedule = build_schedule(ring, {.nranks = kRanks}, rank);
     const auto map = ChunkMap::make(schedule, kCount, sizeof(float), kSlotBytes);
     ASSERT_TRUE(map.ok());
     std::size_t repetitions = 0;

@@ -93,7 +93,7 @@ std::size_t DevicePlanner::max_scratch() const {
       continue;
     }
     for (int rank = 0; rank < rules_.shape.nranks; ++rank) {
-      const Schedule schedule = algorithm.build(rules_.shape, rank);
+      const Schedule schedule = build_schedule(algorithm, rules_.shape, rank);
       most = std::max(most, schedule.scratch.size() *
                                 (layout_.slot_bytes / schedule.message_chunks + std::size_t{128}));
     }

@@ -8,6 +8,10 @@
 namespace whorl {
 namespace {
 
+Schedule build(std::string_view algorithm, Collective collective, const Shape& shape, int rank) {
+  return build_schedule(*find_algorithm(collective, algorithm), shape, rank);
+}
+
 /// Returns the number of chunks that `schedule` sends to each rank.
 std::map<int, int> sent_to(const Schedule& schedule) {
   std::map<int, int> chunks;
@@ -24,8 +28,7 @@ std::map<int, int> sent_to(const Schedule& schedule) {
 
 TEST(Ring, IsFiveStepsWhateverTheNumberOfRanks) {
   for (const int n : {4, 64, 1000}) {
-    const Schedule schedule =
-        find_algorithm(Collective::kAllReduce, "ring")->build({.nranks = n}, 2);
+    const Schedule schedule = build("ring", Collective::kAllReduce, {.nranks = n}, 2);
     ASSERT_EQ(schedule.lanes.size(), 1U);
     // Two repetitions may wrap; chunks wrap with the whole buffer, so that no step is cut.
     EXPECT_EQ(schedule.lanes[0].steps.size(), 5U);
@@ -36,14 +39,19 @@ TEST(Ring, FollowsTheOrderOfTheShape) {
   const std::vector<int> order{3, 0, 2, 1, 4};
   const int n = static_cast<int>(order.size());
   for (const Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
-    const Shape shape{.nranks = n, .channels = 2, .ring = order};
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+        Collective::kBroadcast, Collective::kReduce}) {
+    const Shape shape{.nranks = n, .root = 2, .channels = 2, .order = order};
     for (int i = 0; i < n; ++i) {
       const int rank = order[static_cast<std::size_t>(i)];
       const int next = order[static_cast<std::size_t>((i + 1) % n)];
-      const auto sent = sent_to(find_algorithm(collective, "ring")->build(shape, rank));
+      const int prev = order[static_cast<std::size_t>((i + n - 1) % n)];
+      const auto sent = sent_to(build("ring", collective, shape, rank));
+      // A chain ends where it comes back to the root, and begins at the rank behind the root.
+      if (collective == Collective::kBroadcast && next == shape.root) continue;
+      if (collective == Collective::kReduce && rank == shape.root) continue;
       ASSERT_EQ(sent.size(), 1U);
-      EXPECT_EQ(sent.begin()->first, next);
+      EXPECT_EQ(sent.begin()->first, collective == Collective::kReduce ? prev : next);
     }
   }
 }
@@ -90,8 +98,7 @@ TEST(DoubleTree, SharesTheWork) {
 TEST(Circulant, SendsHalfOfItsBlocksToTheNearestRank) {
   for (int n = 2; n <= 129; ++n) {
     const int rank = n / 3;
-    const auto sent = sent_to(
-        find_algorithm(Collective::kReduceScatter, "circulant")->build({.nranks = n}, rank));
+    const auto sent = sent_to(build("circulant", Collective::kReduceScatter, {.nranks = n}, rank));
     EXPECT_EQ(static_cast<int>(sent.size()), ceil_log2(n)) << n;
     for (const auto& [peer, chunks] : sent) {
       const int distance = wrap(peer - rank, n);
@@ -126,8 +133,7 @@ TEST(Direct, DoesNotStartWithTheSameRank) {
 }
 
 TEST(Chunks, OfChannelsAreInterleaved) {
-  const Schedule schedule =
-      find_algorithm(Collective::kAllGather, "ring")->build({.nranks = 6, .channels = 3}, 4);
+  const Schedule schedule = build("ring", Collective::kAllGather, {.nranks = 6, .channels = 3}, 4);
   for (const Lane& lane : schedule.lanes) {
     for (const Step& step : lane.steps) {
       if (step.writes_dst()) {

@@ -37,10 +37,11 @@ inline std::string text(const Algorithm& algorithm, const Shape& shape) {
   for (const Dimension& dim : shape.dims) {
     dims += fmt::format(" {}{}{}", dim.size, dim.algorithm.empty() ? "" : ":", dim.algorithm);
   }
-  return fmt::format("{}:{} nranks={} root={} channels={}{}{}{}", name_of(algorithm.collective),
-                     algorithm.name, shape.nranks, shape.root, shape.channels,
-                     shape.ring.empty() ? "" : " with a ring order", dims.empty() ? "" : " dims",
-                     dims);
+  return fmt::format(
+      "{}:{} nranks={} root={} channels={}{}{}{}", name_of(algorithm.collective), algorithm.name,
+      shape.nranks, shape.root, shape.channels,
+      shape.order.empty() ? "" : fmt::format(" order={}", fmt::join(shape.order, ",")),
+      dims.empty() ? "" : " dims", dims);
 }
 
 /// Verifies the schedules of all ranks in all forms: out of place and in place, with messages that

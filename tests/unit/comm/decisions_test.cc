@@ -213,7 +213,7 @@ TEST(Decide, RingsVisitHostAfterHost) {
   const auto ring = [](const Membership& members) {
     const auto shape = shape_of(decided(members), members);
     EXPECT_TRUE(shape.ok());
-    return shape.ok() ? shape->ring : std::vector<int>{-1};
+    return shape.ok() ? shape->order : std::vector<int>{-1};
   };
   EXPECT_EQ(ring(members_on({1, 2, 1, 2, 1})), (std::vector<int>{0, 2, 4, 1, 3}));
   EXPECT_EQ(ring(members_on({9, 3, 3, 9})), (std::vector<int>{0, 3, 1, 2}));

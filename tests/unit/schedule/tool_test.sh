@@ -11,6 +11,8 @@ expect 0 'min_slots=2' show allreduce ring 4 --rank 0 --text
 expect 0 '"recv_reduce_copy_send"' show allreduce ring 4 --json
 expect 0 '<svg' show allreduce tree 8 --svg
 expect 0 'rank=7/8' show allreduce hierarchical 8 --dims 4:twoshot,2:ring
+expect 0 'recv_copy_send <4 -> o4 >2' show allgather ring 6 --order 0,2,4,1,3,5 --rank 0
+expect 0 'root 1: correct' verify reduce hierarchical 8 --dims 4,2 --order 0,2,4,6,1,3,5,7 --root 1
 expect 0 'allreduce ring, 4 ranks: correct' verify allreduce ring 4 --in-place
 expect 0 'root 2: correct' verify reduce tree 5 --root 2 --channels 2 --published
 expect 0 'twoshot, 3 ranks: correct' verify allreduce twoshot 3 --in-place --published --placed
@@ -30,6 +32,7 @@ expect 1 'There are no schedules' verify allreduce --file /dev/null
 expect 2 'Cannot read' verify allreduce --file "$files/none"
 expect 2 'Line 1' verify allreduce --file "$0"
 expect 2 'excludes' verify allreduce ring 4 --file "$files/ring.txt"
+expect 2 'do not go with --file' verify allreduce --file "$files/ring.txt" --order 0,1,2,3
 expect 2 'are required, or --file' verify allreduce
 expect 0 'Usage' --help
 expect 2 'no collective "allreduction"' show allreduction ring 4
@@ -43,6 +46,10 @@ expect 2 '--channels must be' show allreduce ring 4 --channels 0
 expect 2 'do not multiply to 4' show allreduce hierarchical 4 --dims 3:ring
 expect 2 '"x" is not a size' show allreduce hierarchical 4 --dims x
 expect 2 'no algorithm "rung"' show allreduce hierarchical 4 --dims 2:rung,2
+expect 2 'each of the ranks 0 to 3 must be there once' show allreduce ring 4 --order 0,1,2
+expect 2 'each of the ranks 0 to 3 must be there once' show allreduce ring 4 --order 0,1,1,3
+expect 2 'each of the ranks 0 to 3 must be there once' show allreduce ring 4 --order -1,0,1,2
+expect 2 '"x" is not a number' show allreduce ring 4 --order 0,x
 expect 2 'Cannot write' show allreduce ring 4 --svg /nonexistent/x.svg
 expect 2 'excludes' show allreduce ring 4 --json --text
 expect 2 'required' show
