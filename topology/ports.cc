@@ -31,6 +31,14 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+/// Returns the number in a file, or `otherwise` if there is none.
+double number_in(const fs::path& path, double otherwise) {
+  const std::string line = line_of(path);
+  char* end = nullptr;
+  const double value = std::strtod(line.c_str(), &end);
+  return end == line.c_str() ? otherwise : value;
+}
+
 /// Adds what the files of one port of an RDMA device say: rate "100 Gb/sec (4X EDR)", state
 /// "4: ACTIVE".
 void read_rdma_port(const fs::path& port, Node& nic) {
@@ -44,13 +52,21 @@ void read_rdma_port(const fs::path& port, Node& nic) {
 
 /// Adds what the files of a network interface say: speed in Mbit/s, state "up" or "down".
 void read_interface(const fs::path& interface, Node& nic) {
-  const Bandwidth rate =
-      network_bandwidth(std::strtod(line_of(interface / "speed").c_str(), nullptr));
+  const Bandwidth rate = network_bandwidth(number_in(interface / "speed", 0));
   if (rate.known()) nic.up = rate;
   nic.down = line_of(interface / "operstate") == "down";
 }
 
 } // namespace
+
+InterfaceFacts interface_facts(const std::string& name, const std::string& root) {
+  const fs::path interface = fs::path(root) / "class/net" / name;
+  std::error_code missing;
+  const bool hardware = fs::exists(interface / "device", missing);
+  if (name.empty() || (!hardware && !fs::exists(interface / "bonding", missing))) return {};
+  return {.rate = network_bandwidth(number_in(interface / "speed", 0)),
+          .numa = static_cast<int>(number_in(interface / "device/numa_node", -1))};
+}
 
 void add_port_facts(Graph& graph, const std::string& root) {
   const fs::path rdma = fs::path(root) / "class/infiniband", net = fs::path(root) / "class/net";

@@ -11,4 +11,12 @@ namespace whorl::topology {
 /// a recorded copy of its folders class/infiniband and class/net.
 void add_port_facts(Graph& graph, const std::string& root);
 
+/// Facts about the NIC of a network interface.
+struct InterfaceFacts {
+  Bandwidth rate; ///< rate; unknown for interfaces without hardware, whose speed is an invention
+  int numa = -1;  ///< number of the nearest NUMA node; −1: unknown
+};
+/// Returns what Linux says of the NIC behind the interface `name`; `root` as for add_port_facts().
+InterfaceFacts interface_facts(const std::string& name, const std::string& root);
+
 } // namespace whorl::topology

@@ -141,6 +141,13 @@ WHORL_API whorlResult_t whorlCommSetTimeout(whorlComm_t comm, int ms);
 WHORL_API whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device);
 /// Writes this rank's number, 0 … count − 1, to `*rank`.
 WHORL_API whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank);
+/// Writes a line about the communicator to `text`, for logs and for the headers of measurements:
+/// where its ranks are, a hash of the topology and a hash of the choices that decide the bits of
+/// results, for instance "8 ranks on 2 hosts (5 + 3); topology 89abcdef01234567, choices
+/// 0123456789abcdef". The same on all ranks, and in every run on the same machines. `size` is that
+/// of `text` in bytes, at least 1; a longer line is cut, and ends with NUL in any case. Not
+/// collective (beyond NCCL).
+WHORL_API whorlResult_t whorlCommDescribe(const whorlComm_t comm, char* text, size_t size);
 
 /// Figures of whorlCommMemStats(). The first four are NCCL's and are about device
 /// memory: 0 for a communicator on host memory. The others are bytes of this rank's part of the

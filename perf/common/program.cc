@@ -49,17 +49,17 @@ class Measurement {
       throw Failure("-r " + std::to_string(options_.root) + " is not one of " +
                     std::to_string(session_.nranks()) + " ranks.");
     }
-    everyone_ = session_.everyone(thread_);
-    const RankInfo& self = everyone_[static_cast<std::size_t>(session_.ranks().front().rank)];
+    job_ = {launcher_name(), session_.everyone(thread_), session_.topology()};
+    const RankInfo& self = job_.ranks[static_cast<std::size_t>(session_.ranks().front().rank)];
     const std::vector<std::size_t> sizes =
         collective_.moves_data ? sweep_sizes(options_) : std::vector<std::size_t>{0};
     const bool sweep = options_.workload.empty();
     require_memory(sweep
                        ? 2 * Runner::bytes_per_rank(collective_, options_, sizes, session_.nranks())
                        : replay_bytes(options_),
-                   everyone_, self);
+                   job_.ranks, self);
     session_.barrier(); // no rank allocates before all have read the available memory
-    print(format_header(collective_.name, options_, launcher_name(), everyone_));
+    print(format_header(collective_.name, options_, job_));
 
     const std::vector<Operator> operators =
         collective_.reduces ? options_.operators : std::vector<Operator>{Operator::kNone};
@@ -127,8 +127,7 @@ class Measurement {
 
   void write_json(const Summary& summary) const {
     std::ofstream file(options_.json_file);
-    file << to_json(collective_.name, options_, launcher_name(), everyone_, this_machine(), rows_,
-                    steps_, summary);
+    file << to_json(collective_.name, options_, job_, this_machine(), rows_, steps_, summary);
     file.close();
     if (!file) throw Failure("Cannot write -J " + options_.json_file + ".");
   }
@@ -137,7 +136,7 @@ class Measurement {
   const Options& options_;
   const Session& session_;
   int thread_;
-  std::vector<RankInfo> everyone_;
+  Job job_;
   std::vector<Row> rows_;
   std::vector<StepResult> steps_;
   std::int64_t guard_damage_ = 0;

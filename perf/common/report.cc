@@ -82,8 +82,8 @@ Machine this_machine() {
   return machine;
 }
 
-std::string format_header(const std::string& program, const Options& options, const char* launcher,
-                          const std::vector<RankInfo>& ranks) {
+std::string format_header(const std::string& program, const Options& options, const Job& job) {
+  const auto& [launcher, ranks, topology] = job;
   std::set<std::string> hosts;
   std::set<std::pair<std::string, int>> processes;
   for (const RankInfo& rank : ranks) {
@@ -97,6 +97,7 @@ std::string format_header(const std::string& program, const Options& options, co
                              : text("started by the program itself (%s)\n",
                                     options.ranks_given ? "-N" : "-N not given: one per core");
   if (launcher == nullptr && options.binds()) out += "# each process bound to a core of its own\n";
+  if (!topology.empty()) out += "# " + topology + "\n";
   out += text("# nThread %d nGpus %d minBytes %zu maxBytes %zu step: ", options.threads,
               options.ranks_per_thread, options.min_bytes, options.max_bytes);
   out += options.step_bytes > 0 ? text("%zu(bytes)", options.step_bytes)
@@ -174,10 +175,10 @@ Summary summarize(const std::vector<Row>& rows, const std::vector<StepResult>& s
   return summary;
 }
 
-std::string to_json(const std::string& program, const Options& options, const char* launcher,
-                    const std::vector<RankInfo>& ranks, const Machine& machine,
-                    const std::vector<Row>& rows, const std::vector<StepResult>& steps,
-                    const Summary& summary) {
+std::string to_json(const std::string& program, const Options& options, const Job& job,
+                    const Machine& machine, const std::vector<Row>& rows,
+                    const std::vector<StepResult>& steps, const Summary& summary) {
+  const auto& [launcher, ranks, topology] = job;
   nlohmann::json out;
   out["program"] = program;
   out["version"] = library_version();
@@ -198,6 +199,7 @@ std::string to_json(const std::string& program, const Options& options, const ch
                     {"kernel", machine.kernel},
                     {"cores", machine.cores},
                     {"memory_bytes", machine.memory_bytes}};
+  out["topology"] = topology;
   out["ranks"] = nlohmann::json::array();
   for (const RankInfo& rank : ranks) {
     out["ranks"].push_back(

@@ -52,6 +52,13 @@ struct RankInfo {
   char device_name[64];
 };
 
+/// Ranks of a run.
+struct Job {
+  const char* launcher = nullptr; ///< name of the launcher; null: the program itself
+  std::vector<RankInfo> ranks;
+  std::string topology; ///< line of the library about where the ranks are; may be empty
+};
+
 /// Machine that rank 0 runs on.
 struct Machine {
   std::string processor;
@@ -70,8 +77,7 @@ struct Summary {
 };
 
 /// Returns the lines before the table, ending with its column titles.
-std::string format_header(const std::string& program, const Options& options, const char* launcher,
-                          const std::vector<RankInfo>& ranks);
+std::string format_header(const std::string& program, const Options& options, const Job& job);
 /// Returns one line of the table, in nccl-tests' columns.
 std::string format_row(const Row& row);
 /// Returns a sentence with the time of one step of a model; it stands below the rows of the step's
@@ -85,10 +91,9 @@ Summary summarize(const std::vector<Row>& rows, const std::vector<StepResult>& s
                   std::int64_t guard_damage, bool verified);
 
 /// Returns the run as JSON: configuration, machine, ranks, rows, summary.
-std::string to_json(const std::string& program, const Options& options, const char* launcher,
-                    const std::vector<RankInfo>& ranks, const Machine& machine,
-                    const std::vector<Row>& rows, const std::vector<StepResult>& steps,
-                    const Summary& summary);
+std::string to_json(const std::string& program, const Options& options, const Job& job,
+                    const Machine& machine, const std::vector<Row>& rows,
+                    const std::vector<StepResult>& steps, const Summary& summary);
 
 /// Progress display of a long run. step() writes a line to stderr: at every call if stderr is a
 /// terminal and stdout is not, else at most every ten seconds.

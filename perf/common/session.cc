@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 
@@ -145,6 +146,17 @@ std::int64_t Session::total(std::int64_t value) const {
       },
       "adding up the ranks' errors");
   return values[0];
+}
+
+std::string Session::topology() const {
+#ifndef WHORL_PERF_NCCL
+  std::array<char, 512> line{};
+  check(XCCL(CommDescribe)(ranks_[0].comm, line.data(), line.size()), ranks_[0].comm,
+        "CommDescribe");
+  return line.data();
+#else
+  return {};
+#endif
 }
 
 std::vector<RankInfo> Session::everyone(int thread) const {

@@ -61,6 +61,8 @@ class Session {
   [[nodiscard]] std::int64_t total(std::int64_t value) const;
   /// Returns the identities of all ranks in rank order. `thread` is this thread's number in its
   /// process.
+  /// Returns what the library says of where the ranks are; empty if it says nothing.
+  [[nodiscard]] std::string topology() const;
   [[nodiscard]] std::vector<RankInfo> everyone(int thread) const;
 
  private:

@@ -372,4 +372,17 @@ whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank) {
   });
 }
 
+whorlResult_t whorlCommDescribe(const whorlComm_t comm, char* text, size_t size) {
+  return guarded("whorlCommDescribe", comm, [&]() -> Status {
+    WHORL_TRY(check_created("whorlCommDescribe", comm));
+    if (text == nullptr || size == 0)
+      return invalid("whorlCommDescribe", "there is no room for text");
+    const std::string line = comm->communicator->describe();
+    const std::size_t length = std::min(line.size(), size - 1);
+    line.copy(text, length);
+    text[length] = '\0';
+    return {};
+  });
+}
+
 } // extern "C"

@@ -54,6 +54,7 @@ Status check_peer_info(const PeerInfo& info, int rank, int nranks) {
     return bad("slot size");
   }
   if (info.channels < 1 || info.channels > 64) return bad("channels");
+  if (!(info.place.nic_gb_per_s >= 0 && info.place.nic_gb_per_s < 1e9)) return bad("NIC");
   for (const PeerInfo::Address& address : info.addresses) {
     if (address.size > kMaxAddressBytes) return bad("address");
   }

@@ -16,6 +16,21 @@ inline constexpr std::size_t kMaxAddressBytes = 192;
 /// Largest number of ranks of a communicator that share devices.
 inline constexpr int kMaxDeviceRanks = 64;
 
+/// Place of a rank in the topology of its job. What is unknown is 0 or −1.
+struct RankPlace {
+  /// Processing units that the rank may use, as bits by their numbers; all 0 if unknown, also where
+  /// a number does not fit.
+  std::array<std::uint64_t, 16> cpus{};
+  /// Numbers of the package, NUMA node and last-level cache that hold all of `cpus`; −1: several.
+  std::int32_t package = -1, numa = -1, cache = -1;
+  std::int32_t nic_numa = -1; ///< number of the NUMA node that is nearest to the rank's NIC
+  double nic_gb_per_s = 0;    ///< rate of the rank's NIC in one direction, 10^9 bytes per second
+  /// Keys of the switch above the host, and of the group of switches above that.
+  std::uint64_t leaf = 0, pod = 0;
+
+  friend bool operator==(const RankPlace&, const RankPlace&) = default;
+};
+
 /// Facts that each rank sends to all others before connections are made. Fixed size, sent as raw
 /// bytes; every field comes from another process and is checked before use.
 struct PeerInfo {
@@ -33,6 +48,7 @@ struct PeerInfo {
   std::uint64_t memory_budget = 0; ///< bytes that this rank's part may occupy; 0: no limit
   /// Flag: 1 if the rank shares device memory (if the program has any) with processes of its host.
   std::uint64_t device_peers = 0;
+  RankPlace place;
   struct Address {
     std::uint32_t size = 0;
     std::array<std::byte, kMaxAddressBytes> bytes{};

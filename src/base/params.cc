@@ -96,6 +96,11 @@ constexpr std::array kParams{
               "Dimensions of the hierarchical algorithms, innermost first, for instance "
               "\"4:twoshot,2:ring\". Empty: ranks of a host, then hosts."},
     ParamInfo{
+        Param::kTopoFile, "WHORL_TOPO_FILE", "",
+        "File that describes this host, in place of what is detected: hwloc's XML or NCCL's "
+        "(docs/topology.md). Says where the ranks are, and the rate of the NIC that is nearest "
+        "to each. Each host may have its own. Empty: NCCL_TOPO_FILE, or detection."},
+    ParamInfo{
         Param::kSecretFile, "WHORL_SECRET_FILE", "",
         "File with the secret of a rendezvous at an address, the same for all ranks; mode 0600."},
     ParamInfo{

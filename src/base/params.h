@@ -35,6 +35,7 @@ enum class Param : std::uint8_t {
   kSimd,             // WHORL_SIMD
   kVerify,           // WHORL_VERIFY
   kDims,             // WHORL_DIMS
+  kTopoFile,         // WHORL_TOPO_FILE
   kSecretFile,       // WHORL_SECRET_FILE
   kInsecure,         // WHORL_INSECURE
   kTrace,            // WHORL_TRACE

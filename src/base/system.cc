@@ -222,6 +222,12 @@ int System::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
   return unless_interrupted(::ppoll(fds.data(), fds.size(), &timeout, nullptr));
 }
 
+int System::affinity(std::span<std::uint64_t> bits) noexcept {
+  std::fill(bits.begin(), bits.end(), 0);
+  return checked(
+      ::sched_getaffinity(0, bits.size_bytes(), reinterpret_cast<cpu_set_t*>(bits.data())));
+}
+
 std::size_t System::largest_cache_bytes() noexcept {
   // A machine without the third level reports zero for it.
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {

@@ -52,7 +52,9 @@ class System {
                          std::uint64_t timeout_ns) noexcept;
   virtual int futex_wake(std::atomic<std::uint32_t>* word) noexcept; ///< wakes all waiters
   virtual int pidfd_open(int pid) noexcept;
-  virtual std::uint32_t user_id() noexcept;  ///< returns the effective user
+  virtual std::uint32_t user_id() noexcept; ///< returns the effective user
+  /// Writes the processing units that the calling thread may use, as bits by their numbers.
+  virtual int affinity(std::span<std::uint64_t> bits) noexcept;
   virtual std::size_t open_files() noexcept; ///< returns the limit on open files
 
   // Files and sockets.

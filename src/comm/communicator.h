@@ -39,6 +39,8 @@ class Communicator final : private TaskRunner {
   /// Whether the costs of links() were measured, and are not constants.
   bool probed() const noexcept { return setup_.probed; }
   std::uint64_t digest() const noexcept { return setup_.digest(); } ///< returns Setup::digest()
+  /// Returns a line about ranks and choices, see whorlCommDescribe().
+  std::string describe() const { return setup_.describe(); }
   const Shape& shape() const noexcept { return setup_.shape; }
 
   /// Carries out a batch; returns when this rank's part is complete. After an error other than

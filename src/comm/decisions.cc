@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "comm/arrangement.h"
 #include "memory/memory_limit.h"
 
 namespace whorl {
@@ -14,47 +14,10 @@ namespace {
 
 constexpr std::uint32_t kMaxSlotBytes = (1U << 30) - 64;
 
-/// Returns the dimensions ranks of a host × hosts, if all hosts have the same number of consecutive
-/// ranks; otherwise empty.
-std::vector<Dimension> dims_of_hosts(const std::vector<PeerInfo>& peers) {
-  const auto per_host =
-      static_cast<std::size_t>(std::count_if(peers.begin(), peers.end(), [&](const PeerInfo& info) {
-        return info.host_key == peers.front().host_key;
-      }));
-  std::set<std::uint64_t> hosts;
-  if (peers.size() % per_host != 0) return {};
-  for (std::size_t first = 0; first < peers.size(); first += per_host) {
-    if (!hosts.insert(peers[first].host_key).second) return {};
-    for (std::size_t r = first; r < first + per_host; ++r) {
-      if (peers[r].host_key != peers[first].host_key) return {};
-    }
-  }
-  if (per_host == 1 || hosts.size() == 1) return {};
-  return {{.size = static_cast<int>(per_host), .algorithm = {}},
-          {.size = static_cast<int>(hosts.size()), .algorithm = {}}};
-}
-
 /// Whether the first `count` ranks are on one host.
 bool on_one_host(const std::vector<PeerInfo>& peers, int count) {
   return std::all_of(peers.begin(), peers.begin() + count,
                      [&](const PeerInfo& info) { return info.host_key == peers.front().host_key; });
-}
-
-/// Returns the order of ranks in a ring: hosts in the order of their lowest rank, and the ranks of
-/// each host in order; empty if that is the order of all ranks.
-std::vector<int> ring_of_hosts(const std::vector<PeerInfo>& peers) {
-  std::vector<int> order(peers.size());
-  std::map<std::uint64_t, int> first_rank;
-  for (std::size_t r = 0; r < peers.size(); ++r) {
-    order[r] = static_cast<int>(r);
-    first_rank.emplace(peers[r].host_key, static_cast<int>(r));
-  }
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return first_rank[peers[static_cast<std::size_t>(a)].host_key] <
-           first_rank[peers[static_cast<std::size_t>(b)].host_key];
-  });
-  if (std::is_sorted(order.begin(), order.end())) order.clear();
-  return order;
 }
 
 bool slot_bytes_given(const Membership& members) {
@@ -83,7 +46,7 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   if (!dims.ok()) return dims.status();
   LinkCosts costs = links;
   if (dims->empty()) {
-    *dims = dims_of_hosts(members.peers);
+    *dims = arrange(members.peers).dims;
   } else if (!on_one_host(members.peers, dims->front().size)) {
     costs.inner.reset();
   }
@@ -171,7 +134,7 @@ Result<Shape> shape_of(const Decisions& decisions, const Membership& members) {
   if (!dims.ok()) return dims.status();
   return Shape{.nranks = members.nranks,
                .channels = decisions.channels,
-               .order = ring_of_hosts(members.peers),
+               .order = arrange(members.peers).order,
                .dims = *std::move(dims)};
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/params.h"
+#include "comm/place.h"
 #include "device/staged/stream.h"
 #include "topology/host.h"
 
@@ -36,6 +37,9 @@ Result<PeerInfo> make_peer_info(Setup& setup, const Identity& identity, int rank
   if (!device_ipc.ok()) return device_ipc.status();
   info.device_peers = *device_ipc && devices_possible() ? 1 : 0;
   describe_local_host(info);
+  const auto place = describe_place();
+  if (!place.ok()) return place.status();
+  info.place = *place;
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     const auto address = setup.transports[i]->listen(identity);
     if (!address.ok()) {

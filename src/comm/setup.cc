@@ -2,13 +2,17 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/params.h"
+#include "comm/arrangement.h"
 #include "comm/decisions.h"
 #include "comm/link_costs.h"
 #include "comm/rank_info.h"
@@ -33,10 +37,8 @@ class Stopwatch {
   void report(const Setup& setup) const {
     if (laps_.empty()) return;
     log(LogLevel::kInfo,
-        fmt::format("rank {} of {} has joined: {:.2f} ms after the meeting{}; digest of choices "
-                    "{:016x}",
-                    setup.membership->rank, setup.membership->nranks,
-                    static_cast<double>(last_ - start_) * 1e-6, laps_, setup.digest()));
+        fmt::format("rank {} has joined {}: {:.2f} ms after the meeting{}", setup.membership->rank,
+                    setup.describe(), static_cast<double>(last_ - start_) * 1e-6, laps_));
   }
 
  private:
@@ -201,6 +203,23 @@ Status connect_all(Setup& setup) {
   return {};
 }
 
+/// Warns of ranks on this machine that are placed badly, once for each process: where rank 0 of the
+/// machine is.
+void warn_of_places(const Membership& members) {
+  const auto same = [&](const PeerInfo& info) {
+    return info.machine_key == members.info(members.rank).machine_key;
+  };
+  const auto first = std::find_if(members.peers.begin(), members.peers.end(), same);
+  if (first->rank != static_cast<std::uint32_t>(members.rank)) return;
+  static std::mutex mutex;
+  static auto& known = *new std::set<std::string>; // may be in use while the process ends
+  const std::lock_guard lock(mutex);
+  const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  for (const std::string& sentence : placement_warnings(members, members.rank, online)) {
+    if (known.insert(sentence).second) log(LogLevel::kWarn, sentence);
+  }
+}
+
 /// Makes rank 0's decisions for all ranks.
 Result<Decisions> decide_for_all(Setup& setup) {
   std::size_t& slot_bytes = setup.membership->slot_bytes;
@@ -276,6 +295,12 @@ std::uint64_t Setup::digest() const noexcept {
   return hash.value();
 }
 
+std::string Setup::describe() const {
+  const std::vector<PeerInfo>& peers = membership->peers;
+  return fmt::format("{}; topology {:016x}, choices {:016x}",
+                     whorl::describe(arrange(peers), peers), topology_digest(peers), digest());
+}
+
 Status attend_remaining_rounds(Oob& oob, int nranks, int done, bool probes) {
   if (done < 1) WHORL_TRY(attend<PeerInfo>(oob, nranks));
   if (done < 2) WHORL_TRY(attend<Decisions>(oob, nranks));
@@ -339,7 +364,9 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     return connected.ok() ? all.status() : connected;
   }
   phases.lap("outcomes");
-  setup.policy = wait_policy(setup, decided.links.ranks_per_core);
+  setup.policy = wait_policy(
+      setup, std::max(decided.links.ranks_per_core, ranks_per_processor(*setup.membership, rank)));
+  warn_of_places(*setup.membership);
   if (decided.probe) {
     WHORL_TRY(choose_by_measuring(setup, oob));
     phases.lap("measured");

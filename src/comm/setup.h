@@ -49,6 +49,8 @@ struct Setup {
   /// Returns a hash of all that decides in which order an operation on host memory combines its
   /// operands: version, algorithms, shape and slots. Runs with the same hash compute the same bits.
   std::uint64_t digest() const noexcept;
+  /// Returns a line about where the ranks are, with digests of the topology and of choices.
+  std::string describe() const;
 };
 
 /// Meets the other ranks through `oob` and connects to them: PeerInfos are exchanged, each pair

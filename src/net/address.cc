@@ -240,8 +240,7 @@ Result<std::vector<SocketAddress>> local_addresses() {
   return out;
 }
 
-Result<std::vector<SocketAddress>> interface_addresses() {
-  std::vector<SocketAddress> out;
+Result<std::vector<InterfaceAddress>> named_interface_addresses() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) {
     return Status::error(
@@ -251,7 +250,7 @@ Result<std::vector<SocketAddress>> interface_addresses() {
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &::freeifaddrs);
   struct Candidate {
     int rank;
-    SocketAddress address;
+    InterfaceAddress named;
   };
   std::vector<Candidate> candidates;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
@@ -265,13 +264,33 @@ Result<std::vector<SocketAddress>> interface_addresses() {
       if (IN6_IS_ADDR_LINKLOCAL(&in->sin6_addr)) continue;
     }
     const int kind = interface_class(entry->ifa_name, entry->ifa_flags);
-    candidates.push_back({2 * kind + (family == AF_INET6 ? 1 : 0), address});
+    candidates.push_back({2 * kind + (family == AF_INET6 ? 1 : 0),
+                          {.interface = entry->ifa_name, .address = address}});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
-  for (const Candidate& candidate : candidates) out.push_back(candidate.address);
+  std::vector<InterfaceAddress> out;
+  for (Candidate& candidate : candidates) out.push_back(std::move(candidate.named));
+  return out;
+}
+
+Result<std::vector<SocketAddress>> interface_addresses() {
+  const auto named = named_interface_addresses();
+  if (!named.ok()) return named.status();
+  std::vector<SocketAddress> out;
+  for (const InterfaceAddress& one : *named) out.push_back(one.address);
   if (out.empty()) out.push_back(SocketAddress::ipv4({127, 0, 0, 1}, 0));
   return out;
+}
+
+std::string interface_for_other_hosts() {
+  const auto wanted = local_addresses();
+  const auto named = named_interface_addresses();
+  if (!wanted.ok() || !named.ok() || wanted->empty()) return {};
+  for (const InterfaceAddress& one : *named) {
+    if (one.address == wanted->front()) return one.interface;
+  }
+  return {};
 }
 
 Result<SocketAddress> bound_address(int fd) {

@@ -59,6 +59,18 @@ class SocketAddress {
 /// wrong with the text or the name.
 Result<std::vector<SocketAddress>> parse_address(std::string_view text);
 
+/// Address of an interface of this host.
+struct InterfaceAddress {
+  std::string interface; ///< name as the system shows it: "eth0"
+  SocketAddress address; ///< address with port 0
+};
+/// Lists the addresses of this host's interfaces with their names, in the order of
+/// interface_addresses(). Empty: there is no interface that is up.
+Result<std::vector<InterfaceAddress>> named_interface_addresses();
+/// Returns the interface over which other hosts are to reach this one, by the first of
+/// local_addresses(); empty if no interface has that address.
+std::string interface_for_other_hosts();
+
 /// Lists the addresses of this host's interfaces, best first, with port 0: interfaces that look
 /// physical, then bridges and tunnels (docker, veth, virbr, …), IPv4 before IPv6 within each;
 /// loopback last. Link-local addresses are left out, because another host cannot use them.

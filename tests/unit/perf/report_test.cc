@@ -45,7 +45,8 @@ TEST(Report, AbsentSidesAndUnverifiedResultsAreNotApplicable) {
 }
 
 TEST(Report, TitlesStandAboveTheirColumns) {
-  const std::string header = format_header("all_reduce_perf", Options{}, nullptr, two_ranks());
+  const std::string header =
+      format_header("all_reduce_perf", Options{}, {nullptr, two_ranks(), "2 ranks on 1 host"});
   std::vector<std::string> lines;
   for (std::size_t at = 0, end; (end = header.find('\n', at)) != std::string::npos; at = end + 1) {
     lines.push_back(header.substr(at, end - at));
@@ -64,11 +65,11 @@ TEST(Report, TitlesStandAboveTheirColumns) {
 TEST(Report, HeaderNamesRanksModeAndHowTheyWereStarted) {
   Options options;
   options.ranks = 2;
-  const std::string header = format_header("all_reduce_perf", options, nullptr, two_ranks());
+  const std::string header = format_header("all_reduce_perf", options, {nullptr, two_ranks(), ""});
   EXPECT_THAT(header, HasSubstr("2 ranks in 2 processes on 1 host, started by the program itself"));
   EXPECT_THAT(header, HasSubstr("#  Rank  1 Pid    101 Thread  0 on node1"));
   EXPECT_THAT(header, HasSubstr("# mode dirty:"));
-  EXPECT_THAT(format_header("x", options, "Open MPI", two_ranks()), HasSubstr("Open MPI"));
+  EXPECT_THAT(format_header("x", options, {"Open MPI", two_ranks(), ""}), HasSubstr("Open MPI"));
 }
 
 TEST(Report, SummaryFailsOnWrongElementsAndChangedGuards) {
@@ -95,10 +96,11 @@ TEST(Report, StepsStandForTheirBuckets) {
 
 TEST(Report, JsonCarriesConfigurationMachineRanksAndRows) {
   const std::vector<Row> rows{sample_row()};
-  const auto json =
-      nlohmann::json::parse(to_json("all_reduce_perf", Options{}, nullptr, two_ranks(),
-                                    this_machine(), rows, {}, summarize(rows, {}, 0, true)));
+  const auto json = nlohmann::json::parse(
+      to_json("all_reduce_perf", Options{}, {nullptr, two_ranks(), "2 ranks on 1 host"},
+              this_machine(), rows, {}, summarize(rows, {}, 0, true)));
   EXPECT_EQ(json["program"], "all_reduce_perf");
+  EXPECT_EQ(json["topology"], "2 ranks on 1 host");
   EXPECT_EQ(json["config"]["mode"], "dirty");
   EXPECT_EQ(json["ranks"].size(), 2u);
   EXPECT_EQ(json["rows"][0]["bytes"], 1048576);

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/shape.h"
+#include "base/membership.h"
+
+namespace whorl {
+
+/// Part of a job that groups ranks, innermost first.
+enum class Level : std::uint8_t { kCache, kNuma, kPackage, kHost, kLeaf, kPod };
+/// Returns the part in words: "host", "leaf switch".
+std::string_view name_of(Level level);
+
+/// Arrangement of ranks in groups, by the places that their PeerInfos state; the same on all ranks.
+struct Arrangement {
+  /// Ranks such that those of each pod, leaf switch, host, package, NUMA node and cache follow each
+  /// other; parts come in the order of their lowest rank, but those near the host's NIC first where
+  /// there are several hosts. Empty: 0, 1, 2, …
+  std::vector<int> order;
+  /// Levels of groups of equal size, innermost first; empty if there is just one level.
+  std::vector<Dimension> dims;
+  std::vector<Level> levels; ///< for each of `dims` but the last the part that is a group
+};
+
+/// Arranges the ranks. Levels that make no groups of several ranks, just one, or groups of
+/// different sizes are left out.
+/// Within a single host the ranks are divided once, by packages if they are on several, else by
+/// NUMA nodes, else by caches; parts of a host do not count where there are several hosts, between
+/// which messages cost far more.
+Arrangement arrange(const std::vector<PeerInfo>& peers);
+
+/// Describes an arrangement for people: "8 ranks on 2 hosts (5 + 3)".
+std::string describe(const Arrangement& arrangement, const std::vector<PeerInfo>& peers);
+
+/// Returns a hash of what is known of the topology of a job: which ranks share a host, a cache, a
+/// switch, and the rates of NICs. Independent of the names of hosts and of runs.
+std::uint64_t topology_digest(const std::vector<PeerInfo>& peers);
+
+/// Returns how many ranks there are for each processing unit that `rank` may use, counting ranks
+/// that may use no others; 1 if its place is unknown.
+double ranks_per_processor(const Membership& members, int rank);
+
+/// Returns sentences about ranks on the machine of `rank` that are placed badly: bound to
+/// processing units that are too few for them while others are free, or all far from the NIC while
+/// there are several hosts. `online` is the number of processing units of the machine.
+std::vector<std::string> placement_warnings(const Membership& members, int rank, int online);
+
+} // namespace whorl

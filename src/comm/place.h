@@ -1,0 +1,16 @@
+#pragma once
+
+#include "base/membership.h"
+#include "base/status.h"
+
+namespace whorl {
+
+/// Describes where the calling thread may run, and the NIC of its host. Looks at the machine only
+/// where the thread is bound to a part of it, or where WHORL_TOPO_FILE describes the machine: a
+/// thread that may run anywhere has no place. The error names the variable whose file is wrong.
+Result<RankPlace> describe_place();
+
+/// Returns the number of processing units in `place.cpus`; 0: unknown.
+int cpus_of(const RankPlace& place) noexcept;
+
+} // namespace whorl

@@ -1,0 +1,101 @@
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "comm/arrangement.h"
+#include "comm/place.h"
+
+namespace whorl {
+namespace {
+
+using Cpus = decltype(RankPlace::cpus);
+
+/// Returns "0-3,8".
+std::string ranges_of(const Cpus& cpus) {
+  std::string text;
+  const auto has = [&](std::size_t cpu) {
+    return cpu < cpus.size() * 64 && (cpus[cpu / 64] >> (cpu % 64) & 1) != 0;
+  };
+  for (std::size_t cpu = 0; cpu < cpus.size() * 64; ++cpu) {
+    if (!has(cpu)) continue;
+    const std::size_t first = cpu;
+    while (has(cpu + 1)) ++cpu;
+    text += text.empty() ? "" : ",";
+    text += first == cpu ? fmt::format("{}", first) : fmt::format("{}-{}", first, cpu);
+  }
+  return text;
+}
+
+/// Returns "ranks 0, 2 and 5 (host node7)"; of many ranks the first ones.
+std::string names_of(const std::vector<int>& ranks, const Membership& members) {
+  constexpr std::size_t kMost = 6;
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (std::size_t i = 0; i < ranks.size() && i < kMost; ++i) {
+    const bool last = i + 1 == ranks.size();
+    text += fmt::format("{} {}", i == 0 ? "" : last ? " and" : ",", ranks[i]);
+  }
+  if (ranks.size() > kMost) text += fmt::format(" and {} more", ranks.size() - kMost);
+  return fmt::format("{} (host {})", text, members.info(ranks.front()).host_name.data());
+}
+
+} // namespace
+
+double ranks_per_processor(const Membership& members, int rank) {
+  const PeerInfo& self = members.info(rank);
+  const int units = cpus_of(self.place);
+  if (units == 0) return 1;
+  const auto inside = [&](const PeerInfo& info) {
+    if (info.machine_key != self.machine_key || cpus_of(info.place) == 0) return false;
+    for (std::size_t word = 0; word < info.place.cpus.size(); ++word) {
+      if ((info.place.cpus[word] & ~self.place.cpus[word]) != 0) return false;
+    }
+    return true;
+  };
+  const auto ranks = std::count_if(members.peers.begin(), members.peers.end(), inside);
+  return std::max(1.0, static_cast<double>(ranks) / units);
+}
+
+std::vector<std::string> placement_warnings(const Membership& members, int rank, int online) {
+  std::map<Cpus, std::vector<int>> bound; // ranks by the processing units that they may use
+  Cpus used{};
+  std::vector<int> here;
+  bool hosts = false;
+  for (int peer = 0; peer < members.nranks; ++peer) {
+    const PeerInfo& info = members.info(peer);
+    hosts = hosts || info.machine_key != members.info(rank).machine_key;
+    if (info.machine_key != members.info(rank).machine_key) continue;
+    here.push_back(peer);
+    bound[info.place.cpus].push_back(peer);
+    for (std::size_t word = 0; word < used.size(); ++word) used[word] |= info.place.cpus[word];
+  }
+  if (bound.contains(Cpus{})) return {}; // some place is unknown
+  std::vector<std::string> warnings;
+  const int free = online - cpus_of({.cpus = used});
+  for (const auto& [cpus, ranks] : bound) {
+    const int room = cpus_of({.cpus = cpus});
+    if (static_cast<int>(ranks.size()) <= room || free <= 0) continue;
+    warnings.push_back(fmt::format(
+        "{} share processor{} {}, while no rank may use {} of the {} processors of this machine; "
+        "give each rank its own, for instance by the launcher (mpirun --bind-to core, srun "
+        "--cpu-bind=cores) or `whorl-topo --bind {}`, or do not bind ranks",
+        names_of(ranks, members), room == 1 ? "" : "s", ranges_of(cpus), free, online,
+        here.size()));
+  }
+  const auto far = [&](int peer) {
+    const RankPlace& place = members.info(peer).place;
+    return place.numa >= 0 && place.nic_numa >= 0 && place.numa != place.nic_numa;
+  };
+  if (hosts && free > 0 && std::all_of(here.begin(), here.end(), far)) {
+    const int numa = members.info(here.front()).place.nic_numa;
+    warnings.push_back(fmt::format(
+        "{} {} bound far from the NIC, which is at NUMA node {}; bind at least one rank there, "
+        "for instance by `whorl-topo --bind {}`",
+        names_of(here, members), here.size() == 1 ? "is" : "are", numa, here.size()));
+  }
+  return warnings;
+}
+
+} // namespace whorl
