@@ -10,6 +10,8 @@
 #include "base/types.h"
 #include "topology/bound.h"
 #include "topology/detect.h"
+#include "topology/fabric.h"
+#include "topology/fabric_text.h"
 #include "topology/hwloc_xml.h"
 #include "topology/json.h"
 #include "topology/nccl_xml.h"
@@ -22,7 +24,7 @@ namespace whorl::topology {
 namespace {
 
 struct Arguments {
-  std::string file, format;
+  std::string file, format, fabric, host;
   bool json = false, tree = false, matrix = false, nics = false, rings = false, bound = false;
 };
 
@@ -111,6 +113,25 @@ void print_text(const Graph& graph, Arguments wanted) {
   for (const std::string& note : graph.notes) fmt::print(stderr, "note: {}\n", note);
 }
 
+/// Prints the switches between hosts of a file, or those above one host. Returns the exit status.
+int print_fabric(const std::string& file, const std::string& host) {
+  const auto fabric = read_fabric_file(file);
+  if (!fabric.ok()) {
+    fmt::print(stderr, "whorl-topo: {}\n", fabric.status().message());
+    return 2;
+  }
+  for (const std::string& note : fabric->notes) fmt::print(stderr, "note: {}\n", note);
+  if (host.empty()) {
+    fmt::print("{}\n\n{}", to_summary(*fabric), to_tree(*fabric));
+  } else if (fabric->find(host) >= 0) {
+    fmt::print("{}", to_chain(*fabric, host));
+  } else {
+    fmt::print(stderr, "whorl-topo: {}: there is no host {}\n", file, host);
+    return 1;
+  }
+  return 0;
+}
+
 int run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
@@ -127,7 +148,13 @@ int run(int argc, char** argv) {
   app.add_flag("--nics", arguments.nics, "print the nearest NICs of each GPU");
   app.add_flag("--rings", arguments.rings, "print rings through all GPUs");
   app.add_flag("--bound", arguments.bound, "print the best bus bandwidth that links permit");
+  auto* const fabric =
+      app.add_option("--fabric", arguments.fabric,
+                     "show the switches between hosts of this file: Slurm's topology.conf or "
+                     "topology.yaml, the output of ibnetdiscover, or a map of hosts");
+  app.add_option("--host", arguments.host, "show the switches above this host only")->needs(fabric);
   CLI11_PARSE(app, argc, argv);
+  if (!arguments.fabric.empty()) return print_fabric(arguments.fabric, arguments.host);
   Graph graph;
   if (arguments.file.empty()) {
     graph = detect(Detail::kDevices);

@@ -3,12 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
+
+#include "topology/text_file.h"
 
 namespace whorl::topology {
 
@@ -21,11 +19,7 @@ XmlFile::XmlFile(std::string text, std::string name)
 
 Result<XmlFile> XmlFile::parse(std::string text, std::string name) {
   XmlFile file(std::move(text), std::move(name));
-  if (file.text_.size() > kMaxBytes) {
-    return Status::error(Code::kInvalidArgument,
-                         fmt::format("{}: {} MiB are too large for a topology; {} MiB are read",
-                                     file.name_, file.text_.size() >> 20U, kMaxBytes >> 20U));
-  }
+  WHORL_TRY(check_size(file.name_, file.text_.size()));
   const pugi::xml_parse_result parsed =
       file.document_->load_buffer(file.text_.data(), file.text_.size());
   if (!parsed) {
@@ -38,15 +32,9 @@ Result<XmlFile> XmlFile::parse(std::string text, std::string name) {
 }
 
 Result<XmlFile> XmlFile::read(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  if (stream.peek() == std::ifstream::traits_type::eof() || !(text << stream.rdbuf())) {
-    return Status::error(Code::kSystemError,
-                         fmt::format("{}: {}", path,
-                                     stream.is_open() ? "the file is empty or cannot be read"
-                                                      : std::strerror(errno)));
-  }
-  return parse(std::move(text).str(), path);
+  auto text = read_text_file(path);
+  if (!text.ok()) return text.status();
+  return parse(*std::move(text), path);
 }
 
 Status XmlFile::error(pugi::xml_node element, std::string_view why) const {

@@ -15,8 +15,8 @@ namespace whorl::topology {
 /// XML text that somebody else has written, and the sentences about what is wrong with it.
 class XmlFile {
  public:
-  /// Most bytes of a file, most elements in each other and most elements that are read.
-  static constexpr std::size_t kMaxBytes = 64U << 20, kMaxDepth = 100, kMaxElements = 1U << 20;
+  /// Most elements in each other and most elements that are read.
+  static constexpr std::size_t kMaxDepth = 100, kMaxElements = 1U << 20;
 
   /// Parses `text`; `name` stands for it in sentences. The error names the line.
   static Result<XmlFile> parse(std::string text, std::string name);

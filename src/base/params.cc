@@ -61,6 +61,10 @@ constexpr std::array kParams{
               "namespace."},
     ParamInfo{Param::kHostAddress, "WHORL_HOST_ADDRESS", "",
               "Address of this host for other ranks. Empty: all addresses, ranked."},
+    ParamInfo{Param::kFabricFile, "WHORL_FABRIC_FILE", "",
+              "File that lists the switches between hosts: Slurm's topology.conf or topology.yaml, "
+              "the output of ibnetdiscover, or a map of hosts (topology.md); a copy of the same "
+              "file on every host. Empty: nothing is known of the network."},
     ParamInfo{Param::kTcpCongestion, "WHORL_TCP_CONGESTION", "",
               "Congestion control of TCP connections for data, such as cubic or dctcp. Empty: the "
               "system's, but cubic instead of bbr where the round trip takes less than 1 ms."},

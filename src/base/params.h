@@ -25,6 +25,7 @@ enum class Param : std::uint8_t {
   kTransports,       // WHORL_TRANSPORTS
   kHostId,           // WHORL_HOST_ID
   kHostAddress,      // WHORL_HOST_ADDRESS
+  kFabricFile,       // WHORL_FABRIC_FILE
   kTcpCongestion,    // WHORL_TCP_CONGESTION
   kTcpBufferBytes,   // WHORL_TCP_BUFFER_BYTES
   kHeapBytes,        // WHORL_HEAP_BYTES

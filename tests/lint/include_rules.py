@@ -26,7 +26,7 @@ ROOMS = {
     "src/kernels": (rooms("base"), {"fmt"}),
     "src/schedule": (rooms("base"), {"fmt", "nlohmann"}),
     "src/gpu": (rooms("base kernels"), {"fmt", "cuda"}),
-    "topology": (rooms("base gpu"), {"fmt", "hwloc", "nlohmann", "pugixml"}),
+    "topology": (rooms("base gpu"), {"fmt", "hwloc", "nlohmann", "pugixml", "yaml-cpp"}),
     "algorithms": (rooms("base schedule"), {"fmt"}),
     "transports": (rooms("base net memory node"), {"fmt"}),
     "src/exec": (rooms("base kernels schedule"), {"fmt"}),
@@ -50,7 +50,7 @@ ROOMS = {
 # Single headers that a room may include in addition.
 HEADERS = {"src/exec": {"transports/endpoint.h"}}
 LIBRARIES = {"fmt", "nlohmann", "openssl", "hwloc", "pugixml", "pmix", "CLI", "benchmark", "gtest", "gmock",
-             "mpi", "infiniband", "ucp", "torch", "nccl"}
+             "mpi", "infiniband", "ucp", "torch", "nccl", "yaml-cpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 

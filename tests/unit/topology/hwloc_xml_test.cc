@@ -16,68 +16,10 @@ using testing::HasSubstr;
 
 /// Two packages with two cores each; below the first a switch with a GPU and a NIC, and a GPU on a
 /// port of its own; on the second a GPU.
-constexpr const char* kMachine = R"(<topology version="2.0">
-  <object type="Machine" os_index="0" cpuset="0x0000000f" gp_index="1">
-    <info name="HostName" value="one"/>
-    <object type="Package" os_index="0" cpuset="0x00000003" gp_index="2">
-      <info name="CPUVendor" value="GenuineIntel"/>
-      <info name="CPUFamilyNumber" value="6"/>
-      <info name="CPUModelNumber" value="143"/>
-      <info name="CPUModel" value="Xeon  "/>
-      <object type="NUMANode" os_index="0" cpuset="0x00000003" gp_index="3" local_memory="1024"/>
-      <object type="L3Cache" os_index="0" cpuset="0x00000003" gp_index="4" depth="3">
-        <object type="L2Cache" cpuset="0x00000001" gp_index="5">
-          <object type="Core" os_index="0" cpuset="0x00000001" gp_index="6"><object type="PU" os_index="0"/></object>
-        </object>
-        <object type="Core" os_index="1" cpuset="0x00000002" gp_index="7"/>
-      </object>
-      <object type="Bridge" gp_index="8" bridge_type="0-1" depth="0" bridge_pci="0000:[00-05]">
-        <object type="Bridge" gp_index="9" bridge_type="1-1" bridge_pci="0000:[01-04]" pci_busid="0000:00:01.0" pci_type="0604 [8086:0001] [0000:0000] 00" pci_link_speed="31.5">
-          <object type="Bridge" gp_index="10" bridge_type="1-1" bridge_pci="0000:[02-04]" pci_busid="0000:01:00.0" pci_type="0604 [1000:c010] [0000:0000] 00" pci_link_speed="31.5">
-            <object type="Bridge" gp_index="11" bridge_type="1-1" bridge_pci="0000:[03-03]" pci_busid="0000:02:00.0" pci_type="0604 [1000:c010] [0000:0000] 00" pci_link_speed="31.5">
-              <object type="PCIDev" gp_index="12" pci_busid="0000:03:00.0" pci_type="0302 [10de:20b5] [10de:1533] a1" pci_link_speed="31.5">
-                <object type="OSDev" gp_index="13" name="nvml1" subtype="NVML" osdev_type="1"/>
-              </object>
-            </object>
-            <object type="Bridge" gp_index="14" bridge_type="1-1" bridge_pci="0000:[04-04]" pci_busid="0000:02:01.0" pci_type="0604 [1000:c010] [0000:0000] 00" pci_link_speed="0">
-              <object type="PCIDev" gp_index="15" pci_busid="0000:04:00.0" pci_type="0207 [15b3:1021] [15b3:0055] 00" pci_link_speed="0.000000">
-                <object type="OSDev" gp_index="16" name="ib0" osdev_type="2"><info name="Port" value="1"/></object>
-                <object type="OSDev" gp_index="17" name="mlx5_0" osdev_type="3">
-                  <info name="Port1State" value="4"/><info name="Port2State" value="1"/>
-                </object>
-              </object>
-            </object>
-          </object>
-        </object>
-        <object type="Bridge" gp_index="18" bridge_type="1-1" bridge_pci="0000:[05-05]" pci_busid="0000:00:02.0" pci_type="0604 [8086:0001] [0000:0000] 00" pci_link_speed="15.75">
-          <object type="PCIDev" gp_index="19" pci_busid="0000:05:00.0" pci_type="0302 [10de:20b5] [10de:1533] a1" pci_link_speed="15.75">
-            <object type="OSDev" gp_index="20" name="nvml0" subtype="NVML" osdev_type="1"/>
-          </object>
-        </object>
-      </object>
-    </object>
-    <object type="Package" os_index="1" cpuset="0x0000000c" gp_index="30">
-      <object type="NUMANode" os_index="1" cpuset="0x0000000c" gp_index="31"/>
-      <object type="Core" os_index="2" cpuset="0x00000004" gp_index="32"/>
-      <object type="Core" os_index="3" cpuset="0x00000008" gp_index="33"/>
-      <object type="Bridge" gp_index="34" bridge_type="0-1" depth="0" bridge_pci="0000:[80-80]">
-        <object type="PCIDev" gp_index="35" pci_busid="0000:80:01.0" pci_type="0302 [10de:20b5] [10de:1533] a1" pci_link_speed="15.75">
-          <object type="OSDev" gp_index="36" name="nvml2" subtype="NVML" osdev_type="1"/>
-        </object>
-        <object type="PCIDev" gp_index="37" pci_busid="0000:80:02.0" pci_type="0108 [144d:a80a] [144d:a801] 00"/>
-      </object>
-    </object>
-  </object>
-  <distances2 type="OSDev" nbobjs="3" kind="9" name="NVLinkBandwidth" indexing="gp">
-    <indexes length="9">13 20 </indexes><indexes length="3">36 </indexes>
-    <u64values length="4">1000000 50000 0 50000 </u64values>
-    <u64values length="4">1000000 0 0 0 1000000 </u64values>
-  </distances2>
-</topology>
-)";
+std::string machine() { return fixture("hwloc_machine.xml"); }
 
 TEST(HwlocXml, ShowsDevicesAndPaths) {
-  const Graph graph = read_machine(kMachine);
+  const Graph graph = read_machine(machine());
   EXPECT_TRUE(graph.notes.empty());
   EXPECT_EQ(graph.at(0).name, "one");
   EXPECT_EQ(graph.all(NodeKind::kPackage).size(), 2);
@@ -103,10 +45,10 @@ TEST(HwlocXml, ShowsDevicesAndPaths) {
 }
 
 TEST(HwlocXml, DoesNotDependOnTheOrderOfElements) {
-  const Graph graph = read_machine(kMachine);
+  const Graph graph = read_machine(machine());
   for (unsigned seed = 0; seed < 20; ++seed) {
     // The order of the objects only: distances are a matrix.
-    std::string text = kMachine;
+    std::string text = machine();
     const std::size_t begin = text.find("<distances2"), end = text.find("</topology>");
     const std::string distances = text.substr(begin, end - begin);
     text.erase(begin, end - begin);
@@ -117,13 +59,13 @@ TEST(HwlocXml, DoesNotDependOnTheOrderOfElements) {
 }
 
 TEST(HwlocXml, IsReadAsItIsWritten) {
-  const Graph graph = read_machine(kMachine);
+  const Graph graph = read_machine(machine());
   expect_equal(read_machine(write_hwloc_xml(graph)), graph);
 }
 
 TEST(HwlocXml, RefusesWithASentence) {
   const auto message = [](const std::string& from, const std::string& to) {
-    std::string xml = kMachine;
+    std::string xml = machine();
     xml.replace(xml.find(from), from.size(), to);
     const auto graph = read_xml(xml, "bad.xml");
     EXPECT_FALSE(graph.ok()) << to;
@@ -145,7 +87,7 @@ TEST(Xml, EndsInASentenceWhateverIsChanged) {
     state = state * 1664525U + 1013904223U;
     return static_cast<std::size_t>(state >> 8U) % below;
   };
-  for (const std::string& xml : {std::string(kMachine), nccl_machine(8, cube_mesh())}) {
+  for (const std::string& xml : {std::string(machine()), nccl_machine(8, cube_mesh())}) {
     for (int round = 0; round < 2000; ++round) {
       std::string text = xml;
       for (std::size_t i = 0; i <= random(4); ++i) {

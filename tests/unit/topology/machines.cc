@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <pugixml.hpp>
 #include <random>
@@ -12,6 +13,7 @@
 
 #include "topology/paths.h"
 #include "topology/text.h"
+#include "topology/text_file.h"
 #include "topology/xml.h"
 
 namespace whorl::topology {
@@ -67,6 +69,14 @@ std::string nccl_machine(int gpus, const std::vector<GpuLink>& links,
 std::vector<GpuLink> cube_mesh() {
   return {{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1}, {1, 5, 2}, {2, 3, 2},
           {2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1}, {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2}};
+}
+
+std::string fixture(const std::string& name) {
+  const char* const root = std::getenv("WHORL_SOURCE_ROOT");
+  const auto text =
+      read_text_file(fmt::format("{}/tests/fixtures/{}", root == nullptr ? "." : root, name));
+  EXPECT_TRUE(text.ok()) << text.status().message();
+  return text.ok() ? *text : "";
 }
 
 Graph read_machine(const std::string& xml) {

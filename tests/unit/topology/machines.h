@@ -21,6 +21,9 @@ std::string nccl_machine(int gpus, const std::vector<GpuLink>& links,
 /// Returns the links of the eight GPUs of a DGX-1 with V100: six of each GPU, in a cube mesh.
 std::vector<GpuLink> cube_mesh();
 
+/// Returns the text of a file of tests/fixtures.
+std::string fixture(const std::string& name);
+
 /// Reads a machine that must be well described; fails the test otherwise.
 Graph read_machine(const std::string& xml);
 

@@ -1,0 +1,38 @@
+#include "topology/text_file.h"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace whorl::topology {
+
+Result<std::string> read_text_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::string text;
+  constexpr std::size_t kChunk = 1U << 16;
+  while (stream && text.size() <= kMaxFileBytes) {
+    const std::size_t before = text.size();
+    text.resize(before + kChunk);
+    stream.read(text.data() + before, kChunk);
+    text.resize(before + static_cast<std::size_t>(stream.gcount()));
+  }
+  if (text.empty()) {
+    return Status::error(Code::kSystemError,
+                         fmt::format("{}: {}", path,
+                                     stream.is_open() ? "the file is empty or cannot be read"
+                                                      : std::strerror(errno)));
+  }
+  WHORL_TRY(check_size(path, text.size()));
+  return text;
+}
+
+Status check_size(const std::string& name, std::size_t bytes) {
+  if (bytes <= kMaxFileBytes) return {};
+  return Status::error(Code::kInvalidArgument,
+                       fmt::format("{}: the file is too large for a topology; {} MiB are read",
+                                   name, kMaxFileBytes >> 20U));
+}
+
+} // namespace whorl::topology

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/status.h"
+
+namespace whorl::topology {
+
+/// Most bytes of a file that describes a machine or a network.
+inline constexpr std::size_t kMaxFileBytes = 64U << 20;
+
+/// Reads a whole file. The error names the file, if it is empty, unreadable or too large: of a file
+/// without an end, no more is read than what shows that.
+Result<std::string> read_text_file(const std::string& path);
+
+/// Returns an error that names the file if `text` has more bytes than a file may have.
+Status check_size(const std::string& name, std::size_t bytes);
+
+} // namespace whorl::topology
