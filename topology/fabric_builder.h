@@ -20,7 +20,7 @@ class FabricBuilder {
   /// Most switches above each other.
   static constexpr int kMaxLevels = 32;
 
-  /// `file` is the name that errors and notes begin with.
+  /// Makes a builder; errors and notes begin with `file`.
   explicit FabricBuilder(std::string file) : file_(std::move(file)) {}
 
   /// Returns "FILE, line 12: WHY" as an error.

@@ -23,7 +23,7 @@ struct Arrangement {
   std::vector<int> order;
   /// Levels of groups of equal size, innermost first; empty if there is just one level.
   std::vector<Dimension> dims;
-  std::vector<Level> levels; ///< for each of `dims` but the last the part that is a group
+  std::vector<Level> levels; ///< part that is a group, for each of `dims` but the last
 };
 
 /// Arranges the ranks. Levels that make no groups of several ranks, just one, or groups of

@@ -2,16 +2,20 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "base/hash.h"
 #include "base/params.h"
 #include "base/system.h"
 #include "net/address.h"
 #include "topology/detect.h"
+#include "topology/fabric.h"
 #include "topology/placement.h"
 #include "topology/ports.h"
 #include "topology/xml.h"
@@ -41,6 +45,17 @@ Result<Graph> machine(const std::string& file) {
   return known[file] = *std::move(graph);
 }
 
+/// Returns the network that a file describes. A process reads each file once.
+Result<const topology::Fabric*> fabric(const std::string& file) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::string, topology::Fabric>; // as those of machine()
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(file); found != known.end()) return &found->second;
+  auto read = topology::read_fabric_file(file);
+  if (!read.ok()) return read.status().with_context("WHORL_FABRIC_FILE");
+  return &known.emplace(file, *std::move(read)).first->second;
+}
+
 topology::CpuSet set_of(const RankPlace& place) {
   topology::CpuSet set;
   for (std::size_t word = 0; word < place.cpus.size(); ++word) {
@@ -57,6 +72,22 @@ int cpus_of(const RankPlace& place) noexcept {
   int count = 0;
   for (const std::uint64_t word : place.cpus) count += std::popcount(word);
   return count;
+}
+
+Status enter_switches(const std::string& host, RankPlace& place) {
+  const std::string file = param_text(Param::kFabricFile);
+  if (file.empty()) return {};
+  const auto network = fabric(file);
+  if (!network.ok()) return network.status();
+  const std::vector<int> above = (*network)->above(host);
+  const auto key = [&](std::size_t level) {
+    Hash hash;
+    hash.mix((*network)->at(above[level]).name);
+    return std::max<std::uint64_t>(hash.value(), 1); // 0: unknown
+  };
+  if (!above.empty()) place.leaf = key(0);
+  if (above.size() > 1) place.pod = key(1);
+  return {};
 }
 
 Result<RankPlace> describe_place() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "base/membership.h"
 #include "base/status.h"
 
@@ -9,6 +11,10 @@ namespace whorl {
 /// where the thread is bound to a part of it, or where WHORL_TOPO_FILE describes the machine: a
 /// thread that may run anywhere has no place. The error names the variable whose file is wrong.
 Result<RankPlace> describe_place();
+
+/// Enters the switches above a host, by the file that WHORL_FABRIC_FILE names; a host that the file
+/// lacks has none. The error names the variable.
+Status enter_switches(const std::string& host, RankPlace& place);
 
 /// Returns the number of processing units in `place.cpus`; 0: unknown.
 int cpus_of(const RankPlace& place) noexcept;

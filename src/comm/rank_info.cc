@@ -40,6 +40,7 @@ Result<PeerInfo> make_peer_info(Setup& setup, const Identity& identity, int rank
   const auto place = describe_place();
   if (!place.ok()) return place.status();
   info.place = *place;
+  WHORL_TRY(enter_switches(info.host_name.data(), info.place));
   for (std::size_t i = 0; i < setup.transports.size(); ++i) {
     const auto address = setup.transports[i]->listen(identity);
     if (!address.ok()) {
