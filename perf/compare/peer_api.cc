@@ -41,6 +41,11 @@ using peer::refuse;
 const char* whorlGetLastError(whorlComm_t) { return peer::last_error().c_str(); }
 const char* whorlGetErrorString(whorlResult_t) { return "the library under comparison failed"; }
 
+whorlResult_t whorlCommDescribe(const whorlComm_t, char* text, size_t) {
+  *text = '\0'; // nothing is known
+  return whorlSuccess;
+}
+
 // Functions that need the libraries under comparison to have a heap of their own, which they lack:
 // plain memory only.
 whorlResult_t whorlMemAlloc(void**, size_t) {

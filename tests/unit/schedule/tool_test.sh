@@ -11,7 +11,7 @@ expect 0 'min_slots=2' show allreduce ring 4 --rank 0 --text
 expect 0 '"recv_reduce_copy_send"' show allreduce ring 4 --json
 expect 0 '<svg' show allreduce tree 8 --svg
 expect 0 'rank=7/8' show allreduce hierarchical 8 --dims 4:twoshot,2:ring
-expect 0 'recv_copy_send <4 -> o4 >2' show allgather ring 6 --order 0,2,4,1,3,5 --rank 0
+expect 0 'recv_copy_send <5 -> o4 >2' show allgather ring 6 --order 0,2,4,1,3,5 --rank 0
 expect 0 'root 1: correct' verify reduce hierarchical 8 --dims 4,2 --order 0,2,4,6,1,3,5,7 --root 1
 expect 0 'allreduce ring, 4 ranks: correct' verify allreduce ring 4 --in-place
 expect 0 'root 2: correct' verify reduce tree 5 --root 2 --channels 2 --published
