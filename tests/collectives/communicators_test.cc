@@ -53,6 +53,22 @@ TEST(Communicators, ByUniqueId) {
   }
 }
 
+TEST(Communicators, AreDescribedAlikeOnAllRanks) {
+  whorlComm_t comms[2]{};
+  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+  char first[200] = {}, second[200] = {}, cut[8] = {};
+  EXPECT_EQ(whorlCommDescribe(comms[0], first, sizeof first), whorlSuccess);
+  EXPECT_EQ(whorlCommDescribe(comms[1], second, sizeof second), whorlSuccess);
+  EXPECT_EQ(std::string(first).find("2 ranks on 1 host; topology "), 0U) << first;
+  EXPECT_STREQ(first, second);
+  EXPECT_EQ(whorlCommDescribe(comms[0], cut, sizeof cut), whorlSuccess);
+  EXPECT_STREQ(cut, "2 ranks");
+  EXPECT_EQ(whorlCommDescribe(comms[0], nullptr, 5), whorlInvalidArgument);
+  EXPECT_EQ(whorlCommDescribe(comms[0], cut, 0), whorlInvalidArgument);
+  EXPECT_EQ(whorlCommDescribe(nullptr, cut, sizeof cut), whorlInvalidArgument);
+  for (const whorlComm_t comm : comms) whorlCommDestroy(comm);
+}
+
 TEST(Communicators, SeveralRanksOfOneThreadInAGroup) {
   whorlUniqueId id;
   ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
