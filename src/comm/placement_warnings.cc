@@ -80,9 +80,8 @@ std::vector<std::string> placement_warnings(const Membership& members, int rank,
     warnings.push_back(fmt::format(
         "{} share processor{} {}, while no rank may use {} of the {} processors of this machine; "
         "give each rank its own, for instance by the launcher (mpirun --bind-to core, srun "
-        "--cpu-bind=cores) or `whorl-topo --bind {}`, or do not bind ranks",
-        names_of(ranks, members), room == 1 ? "" : "s", ranges_of(cpus), free, online,
-        here.size()));
+        "--cpu-bind=cores), or do not bind ranks",
+        names_of(ranks, members), room == 1 ? "" : "s", ranges_of(cpus), free, online));
   }
   const auto far = [&](int peer) {
     const RankPlace& place = members.info(peer).place;
@@ -92,8 +91,8 @@ std::vector<std::string> placement_warnings(const Membership& members, int rank,
     const int numa = members.info(here.front()).place.nic_numa;
     warnings.push_back(fmt::format(
         "{} {} bound far from the NIC, which is at NUMA node {}; bind at least one rank there, "
-        "for instance by `whorl-topo --bind {}`",
-        names_of(here, members), here.size() == 1 ? "is" : "are", numa, here.size()));
+        "for instance by numactl --cpunodebind={}",
+        names_of(here, members), here.size() == 1 ? "is" : "are", numa, numa));
   }
   return warnings;
 }

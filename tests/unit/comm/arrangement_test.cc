@@ -219,7 +219,7 @@ TEST(PlacementWarnings, NameRanksThatShareProcessorsWhileOthersAreFree) {
       warnings[0],
       HasSubstr("ranks 0, 2 and 4 (host node7) share processor 0, while no rank may use 125 "
                 "of the 128 processors"));
-  EXPECT_THAT(warnings[0], HasSubstr("whorl-topo --bind 5"));
+  EXPECT_THAT(warnings[0], HasSubstr("mpirun --bind-to core"));
   const auto two = placement_warnings(bound_to({{0, 1, 4}, {0, 1, 4}, {0, 1, 4}, {0, 1, 4}}), 2, 8);
   ASSERT_EQ(two.size(), 1U);
   EXPECT_THAT(two[0], HasSubstr("share processors 0-1,4"));
