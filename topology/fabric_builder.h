@@ -20,7 +20,7 @@ class FabricBuilder {
   /// Most switches above each other.
   static constexpr int kMaxLevels = 32;
 
-  /// Makes a builder; errors and notes begin with `file`.
+  /// Makes an empty collector; errors and notes begin with the name of the file.
   explicit FabricBuilder(std::string file) : file_(std::move(file)) {}
 
   /// Returns "FILE, line 12: WHY" as an error.

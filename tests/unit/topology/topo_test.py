@@ -56,6 +56,22 @@ class Topo(unittest.TestCase):
                 path.write_text(run("--file", MACHINE, "--export", form).stdout, encoding="utf-8")
                 self.assertEqual(run("--file", str(path), "--matrix").stdout, matrix)
 
+    def test_shows_the_network(self) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write("SwitchName=top Switches=s[1-2] Color=red\n"
+                       "SwitchName=s1 Nodes=n[01-16]\nSwitchName=s2 Nodes=n[17-32]\n")
+            file.flush()
+            done = run("--fabric", file.name)
+            self.assertEqual(done.stdout, "32 hosts, 2 leaves with 16 hosts each, "
+                             "1 other switch or group\n\n"
+                             "top\n  s1: 16 hosts, n[01-16]\n  s2: 16 hosts, n[17-32]\n")
+            self.assertEqual(done.stderr, f"note: {file.name}: line 1: Color is unknown, and left out\n")
+            self.assertEqual(run("--fabric", file.name, "--host", "n20.cluster").stdout, "n20: s2, top\n")
+            self.assertIn("there is no host n33", run("--fabric", file.name, "--host", "n33", status=1).stderr)
+        self.assertIn("No such file", run("--fabric", "/nonexistent", status=2).stderr)
+        self.assertIn("too large", run("--fabric", "/dev/zero", status=2).stderr)
+        self.assertIn("too large", run("--file", "/dev/zero", status=2).stderr)
+
     def test_this_machine(self) -> None:
         self.assertIn("core", run().stdout.splitlines()[0])
         self.assertTrue(json.loads(run("--json").stdout)["nodes"])
