@@ -21,6 +21,9 @@
 // contiguous blocks, whose owners are one other group, and keeps one partial block of each for
 // level 1. So no byte is copied to be sorted, and there are more, smaller messages. The all-gather
 // mirrors the reduce-scatter.
+//
+// Groups of unequal sizes (Shape::groups) are two levels. See uneven.cc for the collectives in
+// which all ranks have data; in the others one leader of each group takes part in the outer level.
 #include "algorithms/hierarchical.h"
 
 #include <algorithm>
@@ -31,6 +34,8 @@
 
 #include "algorithms/common.h"
 #include "algorithms/embed.h"
+#include "algorithms/groups.h"
+#include "algorithms/uneven.h"
 
 namespace whorl {
 namespace {
@@ -61,15 +66,14 @@ std::vector<Level> levels_of(const Shape& shape) {
   return levels;
 }
 
-/// Returns the algorithm of a level. Names that a collective lacks stand for a half of the
-/// algorithm: two-shot is a direct reduce-scatter and a direct all-gather.
-const Algorithm* algorithm_of(const Level& level, Collective collective) {
-  std::string_view name = level.dimension->algorithm;
+/// Returns the algorithm of a level of `size` ranks. Names that a collective lacks stand for a half
+/// of the algorithm: two-shot is a direct reduce-scatter and a direct all-gather.
+const Algorithm* algorithm_of(std::string_view name, int size, Collective collective) {
   const bool all_reduce = collective == Collective::kAllReduce;
   if (name.empty()) {
     constexpr int kDirectRanks = 16; // beyond that a direct exchange has too many messages
-    name = level.size <= kDirectRanks ? "direct" : "circulant";
-    if (level.size > kDirectRanks && has_root(collective)) name = "tree";
+    name = size <= kDirectRanks ? "direct" : "circulant";
+    if (size > kDirectRanks && has_root(collective)) name = "tree";
   }
   if (name == "hierarchical") return nullptr;
   if (const Algorithm* algorithm = find_algorithm(collective, name)) return algorithm;
@@ -78,6 +82,9 @@ const Algorithm* algorithm_of(const Level& level, Collective collective) {
   if (name == "halving_doubling") return find_algorithm(collective, "doubling");
   if (name == "doubling") return find_algorithm(collective, "halving_doubling");
   return nullptr;
+}
+const Algorithm* algorithm_of(const Level& level, Collective collective) {
+  return algorithm_of(level.dimension->algorithm, level.size, collective);
 }
 
 /// Collective of one level. The phases of an allreduce are in the order reduce-scatters, allreduce,
@@ -104,9 +111,9 @@ std::vector<Phase> phases_of(const std::vector<Level>& levels, Collective collec
   return phases;
 }
 
-Schedule part_of(const Phase& phase, int rank, int root) {
+Schedule part_of(const Phase& phase, int rank) {
   return algorithm_of(*phase.level, phase.collective)
-      ->build_place(phase.level->shape(root), phase.level->of(rank));
+      ->build_place(phase.level->shape(0), phase.level->of(rank));
 }
 
 Schedule start(const Shape& shape, int rank, int chunks_per_block) {
@@ -141,10 +148,11 @@ Location add_scratch_of(Schedule& schedule, const Schedule& part, int base, int 
 }
 
 Schedule build_allreduce(const Shape& shape, int rank) {
+  if (!shape.groups.empty()) return build_uneven(shape, rank, Collective::kAllReduce);
   const std::vector<Level> levels = levels_of(shape);
   const std::vector<Phase> phases = phases_of(levels, Collective::kAllReduce);
   std::vector<Schedule> parts;
-  for (const Phase& phase : phases) parts.push_back(part_of(phase, rank, 0));
+  for (const Phase& phase : phases) parts.push_back(part_of(phase, rank));
 
   // Numbers of chunks of the vector that is left at each level; at the first, of a lane's vector.
   std::vector<int> sizes(levels.size());
@@ -191,11 +199,12 @@ int block_lanes(const Shape& shape, const std::vector<Schedule>& parts) {
 /// Builds a reduce-scatter or all-gather: `many` chunks are in the buffer with a block for each
 /// rank.
 Schedule build_blocks(const Shape& shape, int rank, Collective collective) {
+  if (!shape.groups.empty()) return build_uneven(shape, rank, collective);
   const bool scatters = collective == Collective::kReduceScatter;
   const std::vector<Level> levels = levels_of(shape);
   const std::vector<Phase> phases = phases_of(levels, collective);
   std::vector<Schedule> parts;
-  for (const Phase& phase : phases) parts.push_back(part_of(phase, rank, 0));
+  for (const Phase& phase : phases) parts.push_back(part_of(phase, rank));
   const int lanes = block_lanes(shape, parts);
 
   Schedule schedule = start(shape, rank, lanes);
@@ -247,42 +256,82 @@ Schedule build_all_gather(const Shape& shape, int rank) {
   return build_blocks(shape, rank, Collective::kAllGather);
 }
 
-/// Builds a broadcast or reduce. A rank takes part in a level if it is in line with root in all
-/// levels below.
+/// Broadcast or reduce of one level, as one rank sees it.
+struct Line {
+  const Algorithm* algorithm;
+  int most;             ///< number of ranks in the largest group of the level
+  int nranks, root, at; ///< number of ranks of this one's group; root and this rank among them
+  std::vector<int> ranks;
+  bool takes_part; ///< whether this rank has to do with the vector in this level
+  bool outermost;
+};
+
+/// Returns the levels in the order of the phases. A rank takes part in a level if it is in line
+/// with root in all levels below.
+std::vector<Line> lines_of_levels(const Shape& shape, int rank, Collective collective) {
+  std::vector<Line> lines;
+  const std::vector<Level> levels = levels_of(shape);
+  for (const Phase& phase : phases_of(levels, collective)) {
+    const Level& level = *phase.level;
+    const bool takes_part = std::all_of(levels.data(), &level, [&](const Level& below) {
+      return below.of(rank) == below.of(shape.root);
+    });
+    lines.push_back({algorithm_of(level, collective), level.size, level.size, level.of(shape.root),
+                     level.of(rank), level.group(rank), takes_part, &level == &levels.back()});
+  }
+  return lines;
+}
+
+/// Returns the two levels of groups of any sizes. The root, or the first place of another group, is
+/// the leader of the group, and the leaders are the outer level.
+std::vector<Line> lines_of_groups(const Shape& shape, int rank, Collective collective) {
+  const Groups groups(shape);
+  const int group = groups.of(rank), root_group = groups.of(shape.root), m = groups.count();
+  std::vector<int> leaders;
+  for (int i = 0; i < m; ++i) leaders.push_back(i == root_group ? shape.root : groups.first(i));
+  const int most = groups.largest(), size = groups.size(group), first = groups.first(group);
+  const int leader = leaders[static_cast<std::size_t>(group)];
+  std::vector<Line> lines{
+      {algorithm_of("", most, collective), most, size, leader - first, rank - first,
+       groups.members(group), size > 1, false},
+      {algorithm_of("", m, collective), m, m, root_group, group, leaders, rank == leader, true}};
+  if (collective == Collective::kBroadcast) std::reverse(lines.begin(), lines.end());
+  return lines;
+}
+
+/// Builds a broadcast or reduce.
 Schedule build_rooted(const Shape& shape, int rank, Collective collective) {
   const bool reduces = collective == Collective::kReduce;
   const bool is_root = rank == shape.root;
-  const std::vector<Level> levels = levels_of(shape);
-  const std::vector<Phase> phases = phases_of(levels, collective);
+  const std::vector<Line> lines = shape.groups.empty() ? lines_of_levels(shape, rank, collective)
+                                                       : lines_of_groups(shape, rank, collective);
   std::vector<Schedule> parts;
-  int chunks = 1; // number of chunks of a lane
-  for (const Phase& phase : phases) {
-    parts.push_back(part_of(phase, rank, shape.root));
-    chunks = std::lcm(chunks, parts.back().chunks_per_block);
+  std::vector<int> pieces; // number of chunks of each level's schedules, alike in all its groups
+  int chunks = 1;          // number of chunks of a lane
+  for (const Line& line : lines) {
+    parts.push_back(
+        line.algorithm->build_place({.nranks = line.nranks, .root = line.root}, line.at));
+    pieces.push_back(line.algorithm->build_place({.nranks = line.most}, 0).chunks_per_block);
+    chunks = std::lcm(chunks, pieces.back());
   }
   Schedule schedule = start(shape, rank, chunks * shape.channels);
   schedule.input_chunks = reduces || is_root ? schedule.chunks_per_block : std::uint16_t{0};
   schedule.output_chunks = !reduces || is_root ? schedule.chunks_per_block : std::uint16_t{0};
 
-  const auto takes_part = [&](const Level& level) {
-    return std::all_of(levels.data(), &level,
-                       [&](const Level& l) { return l.of(rank) == l.of(shape.root); });
-  };
   for (int c = 0; c < shape.channels; ++c) {
     Lane lane{.channel = static_cast<std::uint16_t>(c)};
     const int base = c * chunks;
     std::optional<int> partial; // sum of the levels so far, in scratch
-    for (std::size_t i = 0; i < phases.size(); ++i) {
-      const Level& level = *phases[i].level;
-      const int scale = chunks / parts[i].chunks_per_block;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const Line& line = lines[i];
+      const int scale = chunks / pieces[i];
       grow_message(schedule, parts[i].message_chunks * scale);
-      if (!takes_part(level)) continue;
-      const bool collects = level.of(rank) == level.of(shape.root);
-      const bool outermost = &level == &levels.back();
+      if (!line.takes_part) continue;
+      const bool collects = line.at == line.root;
       Location input{Buffer::kInput, base, scale}, output{Buffer::kOutput, base, scale};
       if (reduces) {
         if (partial) input = {Buffer::kScratch, *partial, scale};
-        if (collects && !outermost) {
+        if (collects && !line.outermost) {
           if (!partial) {
             partial = static_cast<int>(schedule.scratch.size());
             for (int k = 0; k < chunks; ++k) add_scratch(schedule, 1, base + k);
@@ -290,17 +339,17 @@ Schedule build_rooted(const Shape& shape, int rank, Collective collective) {
           output = {Buffer::kScratch, *partial, scale};
         }
       } else if (is_root) {
-        if (!outermost) output = input; // has been copied
+        if (!line.outermost) output = input; // has been copied
       } else if (collects) {
         input = output;
       }
       embed(parts[i],
-            {.ranks = level.group(rank),
+            {.ranks = line.ranks,
              .input = input,
              .output = output,
              .scratch = add_scratch_of(schedule, parts[i], base, scale),
              .scale = scale,
-             .complete = outermost},
+             .complete = line.outermost},
             lane);
     }
     schedule.lanes.push_back(std::move(lane));
@@ -314,8 +363,22 @@ Schedule build_reduce(const Shape& shape, int rank) {
   return build_rooted(shape, rank, Collective::kReduce);
 }
 
+/// Returns a shape of equal groups whose levels are as large as those of `shape` at most.
+Shape with_equal_groups(const Shape& shape) {
+  const Groups groups(shape);
+  const int most = groups.largest(), m = groups.count();
+  return {.nranks = m * most, .channels = shape.channels, .dims = {{most, {}}, {m, {}}}};
+}
+
 template <Collective kCollective>
 bool supports(const Shape& shape) {
+  if (!shape.groups.empty()) {
+    if (!has_root(kCollective)) return uneven_supports(shape);
+    if (!Groups::exist(shape)) return false;
+    const Groups groups(shape);
+    return groups.largest() - 1 + groups.count() - 1 <= kMaxPeers &&
+           supports<kCollective>(with_equal_groups(shape));
+  }
   long ranks = 1;
   for (const Dimension& dimension : shape.dims) {
     if (dimension.size < 1) return false;
@@ -339,6 +402,13 @@ template <Collective kCollective>
 Cost cost(const Shape& shape) {
   constexpr bool kBlocks =
       kCollective == Collective::kReduceScatter || kCollective == Collective::kAllGather;
+  if (!shape.groups.empty()) {
+    if (!has_root(kCollective)) return uneven_cost(shape, kCollective);
+    Cost cost_of_equal = cost<kCollective>(with_equal_groups(shape));
+    // All ranks but one send the vector, or receive it, once.
+    cost_of_equal.mean = cost_of_equal.fifos = (shape.nranks - 1.0) / shape.nranks;
+    return cost_of_equal;
+  }
   const std::vector<Level> levels = levels_of(shape);
   Cost sum;
   sum.streams = has_root(kCollective);
@@ -366,7 +436,7 @@ Cost cost(const Shape& shape) {
     }
     sum.fill += share * part.fill;
     message = std::max(message, share / times / part.window);
-    if (kBlocks && has_long_messages(part_of(phase, 0, 0))) {
+    if (kBlocks && has_long_messages(part_of(phase, 0))) {
       lanes = 1;
       if (level.distance == 1) sum.copied += sorted_blocks(shape);
     }

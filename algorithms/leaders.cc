@@ -15,28 +15,24 @@
 
 #include "algorithms/common.h"
 #include "algorithms/embed.h"
+#include "algorithms/groups.h"
 
 namespace whorl {
 namespace {
-
-struct Groups {
-  explicit Groups(const Shape& shape) : size(shape.dims.front().size), count(shape.nranks / size) {}
-  int size, count;
-};
 
 const Algorithm& exchange() { return *find_algorithm(Collective::kAllReduce, "doubling"); }
 
 Schedule build_allreduce(const Shape& shape, int rank) {
   const Groups groups(shape);
-  const int place = rank % groups.size, group = rank / groups.size;
-  const auto part = [](Collective collective, const char* name, int nranks, int at) {
-    return find_algorithm(collective, name)->build_place({.nranks = nranks}, at);
+  const int group = groups.of(rank), place = rank - groups.first(group);
+  const std::vector<int> members = groups.members(group);
+  const bool alone = members.size() == 1;
+  const auto part = [&](Collective collective) {
+    return find_algorithm(collective, "direct")->build_place({.nranks = groups.size(group)}, place);
   };
-  const Schedule collect = part(Collective::kReduce, "direct", groups.size, place);
-  const Schedule hand_out = part(Collective::kBroadcast, "direct", groups.size, place);
-  std::vector<int> members, leaders;
-  for (int i = 0; i < groups.size; ++i) members.push_back(group * groups.size + i);
-  for (int i = 0; i < groups.count; ++i) leaders.push_back(i * groups.size);
+  const Schedule collect = part(Collective::kReduce), hand_out = part(Collective::kBroadcast);
+  std::vector<int> leaders;
+  for (int i = 0; i < groups.count(); ++i) leaders.push_back(groups.first(i));
 
   Schedule schedule;
   schedule.rank = rank;
@@ -57,9 +53,9 @@ Schedule build_allreduce(const Shape& shape, int rank) {
       schedule.lanes.push_back(std::move(lane));
       continue;
     }
-    const Location sum = add_scratch(1, c); // sum of the group
-    const Schedule between = exchange().build_place({.nranks = groups.count}, group);
-    embed(collect, {.ranks = members, .input = input, .output = sum}, lane);
+    const Location sum = alone ? input : add_scratch(1, c); // sum of the group
+    const Schedule between = exchange().build_place({.nranks = groups.count()}, group);
+    if (!alone) embed(collect, {.ranks = members, .input = input, .output = sum}, lane);
     embed(between,
           {.ranks = leaders,
            .input = sum,
@@ -67,32 +63,31 @@ Schedule build_allreduce(const Shape& shape, int rank) {
            .scratch = add_scratch(between.scratch.size(), c),
            .complete = true},
           lane);
-    embed(hand_out, {.ranks = members, .input = output, .output = output}, lane);
+    if (!alone) embed(hand_out, {.ranks = members, .input = output, .output = output}, lane);
     schedule.lanes.push_back(std::move(lane));
   }
   return schedule;
 }
 
-/// Returns whether there are two groups or more, of two ranks or more.
 bool supports(const Shape& shape) {
-  if (shape.dims.size() < 2) return false;
-  const int size = shape.dims.front().size;
-  if (size < 2 || shape.nranks % size != 0 || shape.nranks / size < 2) return false;
-  const int peers = size - 1 + 2 * (floor_log2(shape.nranks / size) + 1);
+  if (!Groups::exist(shape)) return false;
+  const Groups groups(shape);
+  const int peers = groups.largest() - 1 + 2 * (floor_log2(groups.count()) + 1);
   return peers <= kMaxPeers && shape.channels * 4 <= kMaxChunks &&
-         exchange().supports({.nranks = shape.nranks / size});
+         exchange().supports({.nranks = groups.count()});
 }
 
+/// Returns the costs; the leader of the largest group is the busiest rank.
 Cost cost(const Shape& shape) {
   const Groups groups(shape);
-  const Cost between = exchange().cost({.nranks = groups.count});
-  const double members = groups.size - 1, g = groups.size;
+  const Cost between = exchange().cost({.nranks = groups.count()});
+  const double members = groups.largest() - 1, m = groups.count(), n = shape.nranks;
   return {.rounds = between.rounds + 2,
           .volume = between.volume + members,
           .sent = between.sent + members,
           .received = between.received + members,
-          .mean = (between.mean + 2 * members) / g,
-          .fifos = (between.fifos + 2 * members) / g,
+          .mean = (between.mean * m + 2 * (n - m)) / n,
+          .fifos = (between.fifos * m + 2 * (n - m)) / n,
           .reduced = between.reduced + members,
           .merged = members - 1,
           .copied = between.copied,
@@ -101,14 +96,18 @@ Cost cost(const Shape& shape) {
           .inner_rounds = 2,
           .inner_volume = members,
           .inner_messages = members * shape.channels,
-          .outer_ranks = 1 / g};
+          .outer_ranks = m / n};
 }
 
+Shape of_one_lane(Shape shape) {
+  shape.channels = 1;
+  return shape;
+}
 // Builds a barrier: the allreduce of nothing, for which one lane is enough.
 Schedule build_barrier(const Shape& shape, int rank) {
-  return build_allreduce({.nranks = shape.nranks, .dims = shape.dims}, rank);
+  return build_allreduce(of_one_lane(shape), rank);
 }
-Cost barrier_cost(const Shape& shape) { return cost({.nranks = shape.nranks, .dims = shape.dims}); }
+Cost barrier_cost(const Shape& shape) { return cost(of_one_lane(shape)); }
 
 constexpr std::array kAlgorithms{
     Algorithm{"leaders", Collective::kAllReduce, supports, build_allreduce, cost},

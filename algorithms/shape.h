@@ -21,6 +21,9 @@ struct Shape {
   /// Ranks in the order of locality: the members of a group of any level follow each other. Place p
   /// is rank order[p]. Empty: 0, 1, 2, …
   std::vector<int> order;
+  /// Sizes of groups (hosts, say) of places that follow each other, where `dims` cannot describe
+  /// the groups because they are unequal. Empty: the groups are those of `dims`.
+  std::vector<int> groups;
   /// Levels, innermost first (place = i0 + size0·(i1 + size1·(i2 + …))); the product of sizes is
   /// nranks. Empty: one dimension.
   std::vector<Dimension> dims;

@@ -32,7 +32,7 @@ constexpr int kMaxRanks = 4096; // more ranks take minutes and gigabytes
 constexpr int kBadInput = 2, kDefect = 1;
 
 struct Arguments {
-  std::string collective, algorithm, dims, order, svg, file;
+  std::string collective, algorithm, dims, groups, order, svg, file;
   int nranks = 0, root = 0, channels = 1;
   std::optional<int> rank;
   bool text = false, json = false, in_place = false, published = false, placed = false;
@@ -137,6 +137,23 @@ Status set_dims(const Arguments& arguments, Collective collective, Shape& shape)
   return {};
 }
 
+/// Adds the sizes of unequal groups to a shape.
+Status set_groups(const Arguments& arguments, Shape& shape) {
+  auto groups = parse_numbers("--groups", arguments.groups);
+  if (!groups.ok()) return groups.status();
+  if (!groups->empty() && !shape.dims.empty()) return bad("--groups does not go with --dims.");
+  std::int64_t ranks = 0;
+  for (const int size : *groups) {
+    if (size < 1) return bad(fmt::format("--groups: {} is not a size.", size));
+    ranks += size;
+  }
+  if (!groups->empty() && ranks != shape.nranks) {
+    return bad(fmt::format("--groups: the sizes do not add up to {} ranks.", shape.nranks));
+  }
+  shape.groups = *std::move(groups);
+  return {};
+}
+
 /// Adds the order of ranks to a shape.
 Status set_order(const Arguments& arguments, Shape& shape) {
   auto order = parse_numbers("--order", arguments.order);
@@ -172,6 +189,7 @@ Result<Shape> shape_of(const Arguments& arguments, Collective collective) {
     return bad(fmt::format("--rank must be 0 to {}, not {}.", shape.nranks - 1, *arguments.rank));
   }
   WHORL_TRY(set_dims(arguments, collective, shape));
+  WHORL_TRY(set_groups(arguments, shape));
   WHORL_TRY(set_order(arguments, shape));
   return shape;
 }
@@ -193,7 +211,9 @@ Result<Built> build(const Arguments& arguments) {
   if (!algorithm->supports(shape)) {
     return bad(fmt::format("{} {} does not support {} ranks{}.", arguments.collective,
                            arguments.algorithm, shape.nranks,
-                           shape.dims.empty() ? "" : " in these dimensions"));
+                           !shape.groups.empty() ? " in these groups"
+                           : shape.dims.empty()  ? ""
+                                                 : " in these dimensions"));
   }
   built.schedules = build_all(*algorithm, shape);
   prove(built, {.published = arguments.published, .placed = arguments.placed});
@@ -311,10 +331,11 @@ int check(const Arguments& arguments) {
   if (arguments.file.empty() && (arguments.algorithm.empty() || arguments.nranks == 0)) {
     return fail(kBadInput, "An algorithm and a number of ranks are required, or --file.");
   }
-  if (!arguments.file.empty() &&
-      (arguments.channels != 1 || !arguments.dims.empty() || !arguments.order.empty())) {
+  if (!arguments.file.empty() && (arguments.channels != 1 || !arguments.dims.empty() ||
+                                  !arguments.groups.empty() || !arguments.order.empty())) {
     return fail(kBadInput,
-                "--channels, --dims and --order do not go with --file: the file has schedules.");
+                "--channels, --dims, --groups and --order do not go with --file: the file has "
+                "schedules.");
   }
   auto built = arguments.file.empty() ? build(arguments) : read(arguments);
   if (!built.ok()) return fail(kBadInput, built.status().message());
@@ -342,8 +363,10 @@ int run(int argc, char** argv) {
     command->add_option("--channels", arguments.channels, "channels side by side (1)");
     command->add_option("--dims", arguments.dims,
                         "levels of a hierarchy, innermost first: 4:twoshot,2:ring");
+    command->add_option("--groups", arguments.groups, "sizes of unequal groups: 5,3");
     command->add_option("--order", arguments.order,
-                        "ranks in the order of locality, to which --dims apply: 0,2,1,3");
+                        "ranks in the order of locality, of which --dims and --groups speak: "
+                        "0,2,1,3");
   };
   const CLI::App* const list_command =
       app.add_subcommand("list", "Names all algorithms of all collectives.");

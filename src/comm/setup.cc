@@ -286,6 +286,7 @@ std::uint64_t Setup::digest() const noexcept {
   for (const int number : {shape.nranks, shape.channels}) {
     hash.mix(static_cast<std::uint64_t>(number));
   }
+  for (const int size : shape.groups) hash.mix(static_cast<std::uint64_t>(size));
   for (const int rank : shape.order) hash.mix(static_cast<std::uint64_t>(rank));
   for (const Dimension& dim : shape.dims) {
     hash.mix(static_cast<std::uint64_t>(dim.size));

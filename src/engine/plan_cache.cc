@@ -17,6 +17,7 @@ std::uint16_t hash_plan(const Identity& identity, const Algorithm& algorithm, co
     hash.mix(static_cast<std::uint64_t>(dim.size));
     hash.mix(dim.algorithm);
   }
+  for (const int size : shape.groups) hash.mix(static_cast<std::uint64_t>(size));
   for (const int rank : shape.order) hash.mix(static_cast<std::uint64_t>(rank));
   const std::uint64_t all = hash.value();
   return static_cast<std::uint16_t>(all ^ (all >> 16) ^ (all >> 32) ^ (all >> 48));

@@ -1,5 +1,6 @@
 // Tests that the closed forms of the costs agree with the schedules.
 #include <initializer_list>
+#include <numeric>
 
 #include "algorithms/common.h"
 #include "algorithms/cost_model.h"
@@ -88,6 +89,33 @@ TEST_P(Costs, AreThoseOfTheSchedules) {
   }
 }
 
+TEST_P(Costs, AreThoseOfTheSchedulesOfUnequalGroups) {
+  if (!test::needs_dims(GetParam())) return;
+  for (const std::vector<int>& sizes : std::vector<std::vector<int>>{{5, 3},
+                                                                     {3, 5},
+                                                                     {1, 4},
+                                                                     {2, 2, 1},
+                                                                     {7, 1},
+                                                                     {1, 1, 5},
+                                                                     {8, 7, 6, 5},
+                                                                     {16, 15},
+                                                                     {9, 3, 9, 9},
+                                                                     {20, 1, 2},
+                                                                     {17, 18},
+                                                                     {1, 2, 3, 4, 5, 6},
+                                                                     {8, 8, 8, 7}}) {
+    for (int channels = 1; channels <= 2; ++channels) {
+      const int n = std::accumulate(sizes.begin(), sizes.end(), 0);
+      for (int root = 0; root < n; root += has_root(GetParam().collective) ? n / 3 : n) {
+        const Shape shape{.nranks = n, .root = root, .channels = channels, .groups = sizes};
+        ASSERT_TRUE(GetParam().supports(shape));
+        compare(shape, true);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 TEST_P(Costs, AreThoseOfTheSchedulesOfManyRanks) { compare_many_ranks({257}); }
 TEST_P(Costs, AreThoseOfTheSchedulesOfManyRanksFull) { compare_many_ranks({256, 300, 511}); }
 
@@ -148,6 +176,18 @@ TEST(Choice, LeavesTheNetworkToLeadersWhereProcessorsAreScarce) {
   EXPECT_NE(chosen(Collective::kAllReduce, shape, 64 << 20, links), "leaders");
   links.ranks_per_core = 1;
   EXPECT_NE(chosen(Collective::kBarrier, shape, 0, links), "leaders");
+}
+
+TEST(Choice, FollowsUnequalGroups) {
+  const Shape shape{.nranks = 8, .channels = 2, .groups = {5, 3}};
+  LinkCosts links{.link = {.alpha_us = 20, .overhead_us = 4, .beta_us_per_kib = 0.3},
+                  .inner = Link{.alpha_us = 0.5, .overhead_us = 0.1}};
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
+    EXPECT_EQ(chosen(collective, shape, 64 << 20, links), "hierarchical") << name_of(collective);
+  }
+  links.ranks_per_core = 2;
+  EXPECT_EQ(chosen(Collective::kBarrier, shape, 0, links), "leaders");
 }
 
 TEST(Choice, NeverMissesASupportedShape) {

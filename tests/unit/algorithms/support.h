@@ -37,11 +37,13 @@ inline std::string text(const Algorithm& algorithm, const Shape& shape) {
   for (const Dimension& dim : shape.dims) {
     dims += fmt::format(" {}{}{}", dim.size, dim.algorithm.empty() ? "" : ":", dim.algorithm);
   }
-  return fmt::format(
-      "{}:{} nranks={} root={} channels={}{}{}{}", name_of(algorithm.collective), algorithm.name,
-      shape.nranks, shape.root, shape.channels,
-      shape.order.empty() ? "" : fmt::format(" order={}", fmt::join(shape.order, ",")),
-      dims.empty() ? "" : " dims", dims);
+  const auto list = [](const char* name, const std::vector<int>& numbers) {
+    return numbers.empty() ? "" : fmt::format(" {}={}", name, fmt::join(numbers, ","));
+  };
+  return fmt::format("{}:{} nranks={} root={} channels={}{}{}{}{}", name_of(algorithm.collective),
+                     algorithm.name, shape.nranks, shape.root, shape.channels,
+                     list("order", shape.order), list("groups", shape.groups),
+                     dims.empty() ? "" : " dims", dims);
 }
 
 /// Verifies the schedules of all ranks in all forms: out of place and in place, with messages that

@@ -202,6 +202,7 @@ TEST(Mutation, EveryMutantOfEveryAlgorithmIsFound) {
       shape.nranks = n;
       if (has_root(algorithm.collective)) shape.root = n - 1;
       shape.channels = n == 2 ? 2 : 1;
+      if (n == 3) shape.groups = {2, 1};
       if (n == 4) shape.dims = {{2, ""}, {2, ""}};
       if (!algorithm.supports(shape)) continue;
       mutate(fmt::format("{} {} of {}", name_of(algorithm.collective), algorithm.name, n),

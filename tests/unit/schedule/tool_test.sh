@@ -13,6 +13,8 @@ expect 0 '<svg' show allreduce tree 8 --svg
 expect 0 'rank=7/8' show allreduce hierarchical 8 --dims 4:twoshot,2:ring
 expect 0 'recv_copy_send <5 -> o4 >2' show allgather ring 6 --order 0,2,4,1,3,5 --rank 0
 expect 0 'root 1: correct' verify reduce hierarchical 8 --dims 4,2 --order 0,2,4,6,1,3,5,7 --root 1
+expect 0 'hierarchical, 8 ranks: correct' verify allreduce hierarchical 8 --groups 5,3 --channels 2
+expect 0 'leaders, 4 ranks: correct' verify allreduce leaders 4 --groups 3,1 --order 0,2,3,1
 expect 0 'allreduce ring, 4 ranks: correct' verify allreduce ring 4 --in-place
 expect 0 'root 2: correct' verify reduce tree 5 --root 2 --channels 2 --published
 expect 0 'twoshot, 3 ranks: correct' verify allreduce twoshot 3 --in-place --published --placed
@@ -33,6 +35,7 @@ expect 2 'Cannot read' verify allreduce --file "$files/none"
 expect 2 'Line 1' verify allreduce --file "$0"
 expect 2 'excludes' verify allreduce ring 4 --file "$files/ring.txt"
 expect 2 'do not go with --file' verify allreduce --file "$files/ring.txt" --order 0,1,2,3
+expect 2 'do not go with --file' verify allreduce --file "$files/ring.txt" --groups 3,1
 expect 2 'are required, or --file' verify allreduce
 expect 0 'Usage' --help
 expect 2 'no collective "allreduction"' show allreduction ring 4
@@ -50,6 +53,12 @@ expect 2 'each of the ranks 0 to 3 must be there once' show allreduce ring 4 --o
 expect 2 'each of the ranks 0 to 3 must be there once' show allreduce ring 4 --order 0,1,1,3
 expect 2 'each of the ranks 0 to 3 must be there once' show allreduce ring 4 --order -1,0,1,2
 expect 2 '"x" is not a number' show allreduce ring 4 --order 0,x
+expect 2 'do not add up to 4 ranks' show allreduce hierarchical 4 --groups 3,2
+expect 2 '0 is not a size' show allreduce hierarchical 4 --groups 4,0
+expect 2 '"2:ring" is not a number' show allreduce hierarchical 4 --groups 2:ring,2
+expect 2 'does not go with --dims' show allreduce hierarchical 4 --groups 3,1 --dims 2,2
+expect 2 'does not support 4 ranks in these groups' show allreduce hierarchical 4 --groups 1,1,1,1
+expect 2 'does not support 6 ranks in these dimensions' show allgather doubling 6 --dims 3,2
 expect 2 'Cannot write' show allreduce ring 4 --svg /nonexistent/x.svg
 expect 2 'excludes' show allreduce ring 4 --json --text
 expect 2 'required' show
