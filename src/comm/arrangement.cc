@@ -196,7 +196,10 @@ Arrangement arrange(const std::vector<PeerInfo>& peers) {
     const std::vector<int> sizes = sizes_of(parts, found.order, level);
     const int most = *std::max_element(sizes.begin(), sizes.end());
     if (most == 1 || sizes.size() == 1) continue;
-    if (!all_equal(sizes)) break; // levels further out would have to consist of equal groups
+    if (!all_equal(sizes)) {
+      if (found.dims.empty()) found.groups = sizes;
+      break; // levels further out would have to consist of equal groups
+    }
     if (most == inside) continue;
     found.dims.push_back({.size = most / inside, .algorithm = {}});
     found.levels.push_back(level);

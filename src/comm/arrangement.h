@@ -23,11 +23,14 @@ struct Arrangement {
   std::vector<int> order;
   /// Levels of groups of equal size, innermost first; empty if there is just one level.
   std::vector<Dimension> dims;
+  /// Sizes of the groups, which are hosts or the parts of a single host, where sizes differ; then
+  /// `dims` is empty.
+  std::vector<int> groups;
   std::vector<Level> levels; ///< part that is a group, for each of `dims` but the last
 };
 
-/// Arranges the ranks. Levels that make no groups of several ranks, just one, or groups of
-/// different sizes are left out.
+/// Arranges the ranks. Levels that make no groups of several ranks, or just one, are left out,
+/// as are those of groups of different sizes above others.
 /// Within a single host the ranks are divided once, by packages if they are on several, else by
 /// NUMA nodes, else by caches; parts of a host do not count where there are several hosts, between
 /// which messages cost far more.

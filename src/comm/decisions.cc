@@ -132,10 +132,13 @@ Result<Shape> shape_of(const Decisions& decisions, const Membership& members) {
   text.back() = '\0';
   auto dims = parse_dims(text.data(), members.nranks);
   if (!dims.ok()) return dims.status();
-  return Shape{.nranks = members.nranks,
-               .channels = decisions.channels,
-               .order = arrange(members.peers).order,
-               .dims = *std::move(dims)};
+  Arrangement arrangement = arrange(members.peers);
+  Shape shape{.nranks = members.nranks, .channels = decisions.channels};
+  shape.order = std::move(arrangement.order);
+  // Dimensions that the user gives replace groups.
+  if (dims->empty()) shape.groups = std::move(arrangement.groups);
+  shape.dims = *std::move(dims);
+  return shape;
 }
 
 } // namespace whorl

@@ -73,10 +73,12 @@ TEST(Arrange, RanksNumberedAcrossHostsAreOrderedByHost) {
   EXPECT_THAT(sizes(found), ElementsAre(2, 2));
 }
 
-TEST(Arrange, HostsOfDifferentSizesAreOrderedButNoLevel) {
+TEST(Arrange, HostsOfDifferentSizesAreGroups) {
   const Arrangement found = arrange(on_hosts({1, 2, 1, 1, 2, 1, 1, 2}));
   EXPECT_THAT(found.order, ElementsAre(0, 2, 3, 5, 6, 1, 4, 7));
   EXPECT_THAT(found.dims, IsEmpty());
+  EXPECT_THAT(found.groups, ElementsAre(5, 3));
+  EXPECT_THAT(arrange(on_hosts({1, 1, 2, 2})).groups, IsEmpty());
 }
 
 TEST(Arrange, SwitchesAreLevelsAboveHosts) {
