@@ -7,12 +7,16 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "base/hash.h"
 
 namespace whorl {
 namespace {
+
+/// Part of a job that groups ranks.
+enum class Level : std::uint8_t { kCache, kNuma, kPackage, kHost, kLeaf, kPod };
 
 constexpr std::size_t kLevels = 6;
 constexpr std::array<Level, kLevels> kOutermostFirst = {
@@ -169,24 +173,6 @@ std::string_view plural_of(Level level) {
 
 } // namespace
 
-std::string_view name_of(Level level) {
-  switch (level) {
-    case Level::kCache:
-      return "cache";
-    case Level::kNuma:
-      return "NUMA node";
-    case Level::kPackage:
-      return "package";
-    case Level::kHost:
-      return "host";
-    case Level::kLeaf:
-      return "leaf switch";
-    case Level::kPod:
-      break;
-  }
-  return "group of switches";
-}
-
 Arrangement arrange(const std::vector<PeerInfo>& peers) {
   const std::vector<Parts> parts = parts_of(peers);
   Arrangement found{.order = order_of(parts, peers)};
@@ -202,7 +188,6 @@ Arrangement arrange(const std::vector<PeerInfo>& peers) {
     }
     if (most == inside) continue;
     found.dims.push_back({.size = most / inside, .algorithm = {}});
-    found.levels.push_back(level);
     inside = most;
   }
   if (!found.dims.empty()) found.dims.push_back({.size = nranks / inside, .algorithm = {}});

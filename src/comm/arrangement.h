@@ -2,18 +2,12 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "algorithms/shape.h"
 #include "base/membership.h"
 
 namespace whorl {
-
-/// Part of a job that groups ranks, innermost first.
-enum class Level : std::uint8_t { kCache, kNuma, kPackage, kHost, kLeaf, kPod };
-/// Returns the part in words: "host", "leaf switch".
-std::string_view name_of(Level level);
 
 /// Arrangement of ranks in groups, by the places that their PeerInfos state; the same on all ranks.
 struct Arrangement {
@@ -26,14 +20,12 @@ struct Arrangement {
   /// Sizes of the groups, which are hosts or the parts of a single host, where sizes differ; then
   /// `dims` is empty.
   std::vector<int> groups;
-  std::vector<Level> levels; ///< part that is a group, for each of `dims` but the last
 };
 
-/// Arranges the ranks. Levels that make no groups of several ranks, or just one, are left out,
-/// as are those of groups of different sizes above others.
-/// Within a single host the ranks are divided once, by packages if they are on several, else by
-/// NUMA nodes, else by caches; parts of a host do not count where there are several hosts, between
-/// which messages cost far more.
+/// Arranges the ranks. Levels that make no groups of several ranks, or just one, are left out, as
+/// are those of groups of different sizes above others. Within a single host the ranks are divided
+/// once, by packages if they are on several, else by NUMA nodes, else by caches; parts of a host do
+/// not count where there are several hosts, between which messages cost far more.
 Arrangement arrange(const std::vector<PeerInfo>& peers);
 
 /// Describes an arrangement for people: "8 ranks on 2 hosts (5 + 3)".
