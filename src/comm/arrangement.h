@@ -35,13 +35,4 @@ std::string describe(const Arrangement& arrangement, const std::vector<PeerInfo>
 /// switch, and the rates of NICs. Independent of the names of hosts and of runs.
 std::uint64_t topology_digest(const std::vector<PeerInfo>& peers);
 
-/// Returns how many ranks there are for each processing unit that `rank` may use, counting ranks
-/// that may use no others; 1 if its place is unknown.
-double ranks_per_processor(const Membership& members, int rank);
-
-/// Returns sentences about ranks on the machine of `rank` that are placed badly: bound to
-/// processing units that are too few for them while others are free, or all far from the NIC while
-/// there are several hosts. `online` is the number of processing units of the machine.
-std::vector<std::string> placement_warnings(const Membership& members, int rank, int online);
-
 } // namespace whorl

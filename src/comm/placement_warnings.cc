@@ -1,11 +1,14 @@
+#include "comm/placement_warnings.h"
+
 #include <fmt/core.h>
-#include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
+#include <mutex>
+#include <optional>
 
-#include "comm/arrangement.h"
+#include "base/log.h"
 #include "comm/place.h"
 
 namespace whorl {
@@ -27,6 +30,15 @@ std::string ranges_of(const Cpus& cpus) {
     text += first == cpu ? fmt::format("{}", first) : fmt::format("{}-{}", first, cpu);
   }
   return text;
+}
+
+/// Returns whether no other communicator of several ranks was made in this process before.
+bool first_of_process(const Identity& identity) {
+  static std::mutex mutex;
+  static std::optional<std::array<std::byte, 16>> first;
+  const std::lock_guard lock(mutex);
+  if (!first) first = identity.job;
+  return *first == identity.job;
 }
 
 /// Returns "ranks 0, 2 and 5 (host node7)"; of many ranks the first ones.
@@ -95,6 +107,19 @@ std::vector<std::string> placement_warnings(const Membership& members, int rank,
         names_of(here, members), here.size() == 1 ? "is" : "are", numa, numa));
   }
   return warnings;
+}
+
+void warn_of_places(const Membership& members) {
+  if (members.nranks == 1 || !first_of_process(members.identity)) return;
+  const auto here = [&](const PeerInfo& info) {
+    return info.machine_key == members.info(members.rank).machine_key;
+  };
+  const auto first = std::find_if(members.peers.begin(), members.peers.end(), here);
+  if (first != members.peers.begin() + members.rank) return;
+  const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  for (const std::string& sentence : placement_warnings(members, members.rank, online)) {
+    log(LogLevel::kWarn, sentence);
+  }
 }
 
 } // namespace whorl

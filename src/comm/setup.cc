@@ -2,12 +2,9 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
-#include <set>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -15,6 +12,7 @@
 #include "comm/arrangement.h"
 #include "comm/decisions.h"
 #include "comm/link_costs.h"
+#include "comm/placement_warnings.h"
 #include "comm/rank_info.h"
 #include "comm/setup_round.h"
 #include "topology/host.h"
@@ -201,23 +199,6 @@ Status connect_all(Setup& setup) {
     WHORL_TRY(setup.transports[i]->connect(*setup.membership, peers, i));
   }
   return {};
-}
-
-/// Warns of ranks on this machine that are placed badly, once for each process: where rank 0 of the
-/// machine is.
-void warn_of_places(const Membership& members) {
-  const auto same = [&](const PeerInfo& info) {
-    return info.machine_key == members.info(members.rank).machine_key;
-  };
-  const auto first = std::find_if(members.peers.begin(), members.peers.end(), same);
-  if (first->rank != static_cast<std::uint32_t>(members.rank)) return;
-  static std::mutex mutex;
-  static auto& known = *new std::set<std::string>; // may be in use while the process ends
-  const std::lock_guard lock(mutex);
-  const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  for (const std::string& sentence : placement_warnings(members, members.rank, online)) {
-    if (known.insert(sentence).second) log(LogLevel::kWarn, sentence);
-  }
 }
 
 /// Makes rank 0's decisions for all ranks.

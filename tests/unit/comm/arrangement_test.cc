@@ -1,4 +1,4 @@
-// Tests of the arrangement of ranks by their places, and of the warnings about bad places.
+// Tests of the arrangement of ranks by their places.
 #include "comm/arrangement.h"
 
 #include <gmock/gmock.h>
@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <random>
-#include <string>
 #include <vector>
 
 namespace whorl {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 /// Place of a rank in a test; hosts are numbered from 1.
@@ -194,71 +192,6 @@ TEST(TopologyDigest, DependsOnTheTopologyAlone) {
   auto rated = on_hosts({1, 2});
   rated[1].place.nic_gb_per_s = 12.5;
   EXPECT_NE(topology_digest(on_hosts({1, 2})), topology_digest(rated));
-}
-
-/// Makes a communicator on one machine whose ranks may use the processing units of each set.
-Membership bound_to(const std::vector<std::vector<unsigned>>& cpus) {
-  Membership members;
-  members.nranks = static_cast<int>(cpus.size());
-  members.peers = on_hosts(std::vector<std::uint64_t>(cpus.size(), 1));
-  for (std::size_t rank = 0; rank < cpus.size(); ++rank) {
-    std::string("node7").copy(members.peers[rank].host_name.data(), 8);
-    for (const unsigned cpu : cpus[rank]) {
-      members.peers[rank].place.cpus[cpu / 64] |= std::uint64_t{1} << (cpu % 64);
-    }
-  }
-  return members;
-}
-
-TEST(PlacementWarnings, NameRanksThatShareProcessorsWhileOthersAreFree) {
-  const auto warnings = placement_warnings(bound_to({{0}, {70}, {0}, {1}, {0}}), 0, 128);
-  ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_THAT(
-      warnings[0],
-      HasSubstr("ranks 0, 2 and 4 (host node7) share processor 0, while no rank may use 125 "
-                "of the 128 processors"));
-  EXPECT_THAT(warnings[0], HasSubstr("mpirun --bind-to core"));
-  const auto two = placement_warnings(bound_to({{0, 1, 4}, {0, 1, 4}, {0, 1, 4}, {0, 1, 4}}), 2, 8);
-  ASSERT_EQ(two.size(), 1U);
-  EXPECT_THAT(two[0], HasSubstr("share processors 0-1,4"));
-}
-
-TEST(PlacementWarnings, AreSilentWhereNothingIsWrong) {
-  EXPECT_THAT(placement_warnings(bound_to({{0}, {1}}), 0, 4), IsEmpty());
-  EXPECT_THAT(placement_warnings(bound_to({{0, 1}, {0, 1}}), 0, 4), IsEmpty()) << "enough for both";
-  EXPECT_THAT(placement_warnings(bound_to({{0}, {1}, {0}, {1}}), 0, 2), IsEmpty())
-      << "nothing is free";
-  EXPECT_THAT(placement_warnings(bound_to({{0}, {0}, {0, 1, 2, 3}}), 0, 4), IsEmpty())
-      << "others may be used";
-  EXPECT_THAT(placement_warnings(bound_to({{}, {0}, {0}}), 0, 4), IsEmpty())
-      << "a place is unknown";
-}
-
-TEST(RanksPerProcessor, CountsThoseThatMayUseNoOther) {
-  const Membership members = bound_to({{0}, {0}, {0, 1, 2}, {3, 4}, {3, 4}, {3}, {}});
-  EXPECT_EQ(ranks_per_processor(members, 0), 2);
-  EXPECT_EQ(ranks_per_processor(members, 2), 1);
-  EXPECT_EQ(ranks_per_processor(members, 3), 1.5);
-  EXPECT_EQ(ranks_per_processor(members, 5), 1);
-  EXPECT_EQ(ranks_per_processor(members, 6), 1) << "its place is unknown";
-}
-
-TEST(PlacementWarnings, NameRanksThatAreAllFarFromTheNic) {
-  Membership members = bound_to({{0}, {1}, {2}});
-  for (PeerInfo& info : members.peers) {
-    info.place.numa = 0;
-    info.place.nic_numa = 1;
-  }
-  EXPECT_THAT(placement_warnings(members, 0, 8), IsEmpty()) << "one host needs no NIC";
-  members.peers[2].machine_key = members.peers[2].host_key = 2;
-  const auto warnings = placement_warnings(members, 0, 8);
-  ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_THAT(
-      warnings[0],
-      HasSubstr("ranks 0 and 1 (host node7) are bound far from the NIC, which is at NUMA node 1"));
-  EXPECT_THAT(placement_warnings(members, 2, 8)[0], HasSubstr("rank 2 (host node7) is bound far"));
-  members.peers[1].place.numa = 1;
-  EXPECT_THAT(placement_warnings(members, 0, 8), IsEmpty());
 }
 
 } // namespace
