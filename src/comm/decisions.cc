@@ -14,10 +14,16 @@ namespace {
 
 constexpr std::uint32_t kMaxSlotBytes = (1U << 30) - 64;
 
-/// Whether the first `count` ranks are on one host.
-bool on_one_host(const std::vector<PeerInfo>& peers, int count) {
-  return std::all_of(peers.begin(), peers.begin() + count,
-                     [&](const PeerInfo& info) { return info.host_key == peers.front().host_key; });
+/// Returns whether the first group of the innermost dimension is on one host.
+bool group_on_one_host(const Shape& shape, const std::vector<PeerInfo>& peers) {
+  const auto host_of = [&](int place) {
+    const auto at = static_cast<std::size_t>(place);
+    return peers[shape.order.empty() ? at : static_cast<std::size_t>(shape.order[at])].host_key;
+  };
+  for (int place = 1; place < shape.dims.front().size; ++place) {
+    if (host_of(place) != host_of(0)) return false;
+  }
+  return true;
 }
 
 bool slot_bytes_given(const Membership& members) {
@@ -44,12 +50,7 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   decisions.channels = std::min(options.channels, members.channels - 1);
   auto dims = parse_dims(options.dims, members.nranks);
   if (!dims.ok()) return dims.status();
-  LinkCosts costs = links;
-  if (dims->empty()) {
-    *dims = arrange(members.peers).dims;
-  } else if (!on_one_host(members.peers, dims->front().size)) {
-    costs.inner.reset();
-  }
+  if (dims->empty()) *dims = arrange(members.peers).dims;
   const std::string text = format_dims(*dims);
   if (text.size() >= decisions.dims.size()) {
     return Status::error(Code::kInvalidUsage, "WHORL_DIMS is longer than 251 characters");
@@ -57,6 +58,8 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   std::copy(text.begin(), text.end(), decisions.dims.begin());
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
+  LinkCosts costs = links;
+  if (!shape->dims.empty() && !group_on_one_host(*shape, members.peers)) costs.inner.reset();
   const std::uint64_t budget = smallest_budget(members);
   // Bytes of a FIFO's slots. A slot that the peer has just read is expensive to write. If each rank
   // has a core, the slots are so many that a slot has left the core's own cache before it is filled

@@ -207,6 +207,10 @@ TEST(Decide, LinksWithinAHostCountOnlyForDimensionsWithinAHost) {
   EXPECT_TRUE(decided(members, options, links).links.inner.has_value());
   options.dims = "4";
   EXPECT_FALSE(decided(members, options, links).links.inner.has_value());
+  // Dimensions speak of places: ranks that are numbered across hosts are ordered by host first.
+  options.dims = "2,2";
+  EXPECT_TRUE(decided(members_on({1, 2, 1, 2}), options, links).links.inner.has_value());
+  EXPECT_FALSE(decided(members_on({1, 2, 3, 3}), options, links).links.inner.has_value());
 }
 
 TEST(Decide, RingsVisitHostAfterHost) {
