@@ -1,5 +1,6 @@
 #include "comm/place.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/params.h"
 #include "base/system.h"
 #include "net/address.h"
@@ -25,35 +27,44 @@ namespace {
 
 using topology::Graph;
 
-/// Returns the file that describes this machine: that of WHORL_TOPO_FILE, or of NCCL's variable.
-std::string machine_file() {
-  const std::string ours = param_text(Param::kTopoFile);
-  const char* const nccl = std::getenv("NCCL_TOPO_FILE");
-  return ours.empty() && nccl != nullptr ? nccl : ours;
-}
-
-/// Returns the machine of a file, or, without a file, the one that this process runs on. A process
-/// reads each file once, and looks at its machine once.
-Result<Graph> machine(const std::string& file) {
+/// Returns what `kRead` makes of a file. A process reads each well-formed file once.
+template <class Content, Result<Content> (*kRead)(const std::string&)>
+Result<const Content*> read_once(const std::string& file) {
   static std::mutex mutex;
-  static auto& known = *new std::map<std::string, Graph>; // may be in use while the process ends
-  const std::lock_guard lock(mutex);
-  if (const auto found = known.find(file); found != known.end()) return found->second;
-  auto graph = file.empty() ? Result<Graph>(detect(topology::Detail::kProcessors))
-                            : topology::read_xml_file(file);
-  if (!graph.ok()) return graph.status().with_context("WHORL_TOPO_FILE");
-  return known[file] = *std::move(graph);
-}
-
-/// Returns the network that a file describes. A process reads each file once.
-Result<const topology::Fabric*> fabric(const std::string& file) {
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::string, topology::Fabric>; // as those of machine()
+  static auto& known = *new std::map<std::string, Content>; // may be in use while the process ends
   const std::lock_guard lock(mutex);
   if (const auto found = known.find(file); found != known.end()) return &found->second;
-  auto read = topology::read_fabric_file(file);
-  if (!read.ok()) return read.status().with_context("WHORL_FABRIC_FILE");
-  return &known.emplace(file, *std::move(read)).first->second;
+  auto content = kRead(file);
+  if (!content.ok()) return content.status();
+  return &known.emplace(file, *std::move(content)).first->second;
+}
+constexpr auto read_machine = read_once<Graph, topology::read_xml_file>;
+constexpr auto read_fabric = read_once<topology::Fabric, topology::read_fabric_file>;
+
+/// Returns the processors of the machine that this process runs on, which it detects once.
+const Graph& detected_machine() {
+  static const auto& machine = *new Graph(detect(topology::Detail::kProcessors));
+  return machine;
+}
+
+/// Returns the machine that a variable's file describes, or null. A file of NCCL's variable that
+/// cannot be read is left out with a warning: it may be meant for another host, and NCCL goes on
+/// without it.
+Result<const Graph*> described_machine() {
+  if (const std::string file = param_text(Param::kTopoFile); !file.empty()) {
+    auto graph = read_machine(file);
+    return graph.ok() ? graph : graph.status().with_context("WHORL_TOPO_FILE");
+  }
+  const Graph* const nothing = nullptr;
+  const char* const file = std::getenv("NCCL_TOPO_FILE");
+  if (file == nullptr || *file == '\0') return nothing;
+  auto graph = read_machine(file);
+  if (graph.ok()) return graph;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    log(LogLevel::kWarn, fmt::format("NCCL_TOPO_FILE is left out: {}", graph.status().message()));
+  });
+  return nothing;
 }
 
 topology::CpuSet set_of(const RankPlace& place) {
@@ -77,8 +88,8 @@ int cpus_of(const RankPlace& place) noexcept {
 Status enter_switches(const std::string& host, RankPlace& place) {
   const std::string file = param_text(Param::kFabricFile);
   if (file.empty()) return {};
-  const auto network = fabric(file);
-  if (!network.ok()) return network.status();
+  const auto network = read_fabric(file);
+  if (!network.ok()) return network.status().with_context("WHORL_FABRIC_FILE");
   const std::vector<int> above = (*network)->above(host);
   const auto key = [&](std::size_t level) {
     Hash hash;
@@ -96,18 +107,19 @@ Result<RankPlace> describe_place() {
   const auto nic = topology::interface_facts(interface_for_other_hosts(), "/sys");
   place.nic_gb_per_s = nic.rate.gb_per_s;
   place.nic_numa = nic.numa;
-  const std::string file = machine_file();
+  const auto described = described_machine();
+  if (!described.ok()) return described.status();
   const int cpus = cpus_of(place);
-  if (file.empty() && (cpus == 0 || cpus >= ::sysconf(_SC_NPROCESSORS_ONLN))) return place;
-  const auto graph = machine(file);
-  if (!graph.ok()) return graph.status();
+  const bool bound = cpus > 0 && cpus < ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (*described == nullptr && !bound) return place;
+  const Graph& graph = *described != nullptr ? **described : detected_machine();
   const topology::CpuSet set = set_of(place);
-  const topology::Placement parts = find_placement(*graph, set);
+  const topology::Placement parts = find_placement(graph, set);
   place.package = parts.package;
   place.numa = parts.numa;
   place.cache = parts.cache;
-  if (file.empty()) return place;
-  const topology::NearNic near = find_near_nic(*graph, set);
+  if (*described == nullptr) return place;
+  const topology::NearNic near = find_near_nic(graph, set);
   place.nic_gb_per_s = near.rate.gb_per_s;
   place.nic_numa = near.numa;
   return place;

@@ -284,9 +284,11 @@ Result<std::vector<SocketAddress>> interface_addresses() {
 }
 
 std::string interface_for_other_hosts() {
-  const auto wanted = local_addresses();
   const auto named = named_interface_addresses();
-  if (!wanted.ok() || !named.ok() || wanted->empty()) return {};
+  if (!named.ok() || named->empty()) return {};
+  if (param_text(Param::kHostAddress).empty()) return named->front().interface;
+  const auto wanted = local_addresses();
+  if (!wanted.ok() || wanted->empty()) return {};
   for (const InterfaceAddress& one : *named) {
     if (one.address == wanted->front()) return one.interface;
   }
