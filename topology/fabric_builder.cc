@@ -181,7 +181,7 @@ Status FabricBuilder::cycle_error(int start, const std::vector<bool>& left) cons
 }
 
 Status FabricBuilder::check_cycles() const {
-  // Those without children are taken away until none is left, or each has a child in a cycle.
+  // Switches without children are taken away until none is left, or each has a child in a cycle.
   std::vector<std::size_t> children(switches_.size());
   for (const Switch& it : switches_) {
     for (const int parent : it.parents) ++children[at(parent)];

@@ -61,10 +61,11 @@ constexpr std::array kParams{
               "namespace."},
     ParamInfo{Param::kHostAddress, "WHORL_HOST_ADDRESS", "",
               "Address of this host for other ranks. Empty: all addresses, ranked."},
-    ParamInfo{Param::kFabricFile, "WHORL_FABRIC_FILE", "",
-              "File that lists the switches between hosts: Slurm's topology.conf or topology.yaml, "
-              "the output of ibnetdiscover, or a map of hosts (topology.md); a copy of the same "
-              "file on every host. Empty: nothing is known of the network."},
+    ParamInfo{
+        Param::kFabricFile, "WHORL_FABRIC_FILE", "",
+        "File that lists the switches between hosts: Slurm's topology.conf or topology.yaml, "
+        "the output of ibnetdiscover, or a map of hosts (docs/topology.md); a copy of the same "
+        "file on every host. Empty: nothing is known of the network."},
     ParamInfo{Param::kTcpCongestion, "WHORL_TCP_CONGESTION", "",
               "Congestion control of TCP connections for data, such as cubic or dctcp. Empty: the "
               "system's, but cubic instead of bbr where the round trip takes less than 1 ms."},
@@ -98,7 +99,9 @@ constexpr std::array kParams{
               "1: prove every schedule before its first use, 0: do not. Empty: in debug builds."},
     ParamInfo{Param::kDims, "WHORL_DIMS", "",
               "Dimensions of the hierarchical algorithms, innermost first, for instance "
-              "\"4:twoshot,2:ring\". Empty: ranks of a host, then hosts."},
+              "\"4:twoshot,2:ring\". They divide the ranks in the order of their places "
+              "(docs/topology.md). "
+              "Empty: by the places; for several hosts ranks of a host, then hosts."},
     ParamInfo{
         Param::kTopoFile, "WHORL_TOPO_FILE", "",
         "File that describes this host, in place of what is detected: hwloc's XML or NCCL's "

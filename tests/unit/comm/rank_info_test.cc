@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "comm/decisions.h"
 
@@ -55,6 +56,17 @@ TEST(RankInfo, TheSmallestSlotThatAnyRankAsksForCounts) {
   EXPECT_EQ(setup.membership->slot_bytes, 1024);
   ASSERT_TRUE(make_membership(setup, infos_of({{}, {}}), {}, 1).ok());
   EXPECT_EQ(setup.membership->slot_bytes, 0);
+}
+
+TEST(RankInfo, RatesThatNoNicHasAreRefused) {
+  for (const double rate : {-1.0, 1e12, std::numeric_limits<double>::quiet_NaN()}) {
+    whorl::Setup setup;
+    std::vector<PeerInfo> peers = infos_of({{}, {}});
+    peers[1].place.nic_gb_per_s = rate;
+    const Status refused = make_membership(setup, peers, {}, 0);
+    EXPECT_NE(refused.message().find("info of rank 1 of 2 is malformed: NIC"), std::string::npos)
+        << rate << ": " << refused.message();
+  }
 }
 
 TEST(RankInfo, OtherVersionsAreRefused) {
