@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "topology/ports.h"
+#include "topology/text_file.h"
 #include "topology/xml.h"
 
 #ifdef WHORL_HAVE_HWLOC
@@ -70,6 +72,19 @@ Result<std::string> detect_xml(Detail detail) {
 #endif
 
 } // namespace
+
+bool is_undivided(const std::string& root) {
+  const std::filesystem::path system = std::filesystem::path(root) / "devices/system";
+  const std::string online = first_line(system / "cpu/online");
+  const std::string memories = first_line(system / "node/online");
+  if (online.empty() || (!memories.empty() && memories != "0")) return false;
+  for (int i = 0;; ++i) { // caches, of which the last one is the largest
+    const std::filesystem::path caches = system / "cpu/cpu0/cache";
+    const std::string sharers = first_line(caches / fmt::format("index{}/shared_cpu_list", i));
+    if (sharers.empty()) return false;
+    if (sharers == online) return true;
+  }
+}
 
 Graph detect([[maybe_unused]] Detail detail) {
 #ifdef WHORL_HAVE_HWLOC

@@ -5,21 +5,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <set>
+
+#include "topology/text_file.h"
 
 namespace whorl::topology {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Returns the first line of a file; empty if there is none, or if Linux refuses to say, as for the
-/// speed of an interface that is down.
-std::string line_of(const fs::path& path) {
-  std::string line;
-  std::getline(std::ifstream(path), line);
-  return line;
-}
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -33,7 +26,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 
 /// Returns the number in a file, or `otherwise` if there is none.
 double number_in(const fs::path& path, double otherwise) {
-  const std::string line = line_of(path);
+  const std::string line = first_line(path);
   char* end = nullptr;
   const double value = std::strtod(line.c_str(), &end);
   return end == line.c_str() ? otherwise : value;
@@ -44,9 +37,9 @@ double number_in(const fs::path& path, double otherwise) {
 void read_rdma_port(const fs::path& port, Node& nic) {
   nic.rdma = true;
   const Bandwidth rate =
-      network_bandwidth(std::strtod(line_of(port / "rate").c_str(), nullptr) * 1000);
+      network_bandwidth(std::strtod(first_line(port / "rate").c_str(), nullptr) * 1000);
   if (rate.known()) nic.up = rate;
-  const std::string state = line_of(port / "state");
+  const std::string state = first_line(port / "state");
   if (!state.empty()) nic.down = !state.starts_with("4");
 }
 
@@ -54,7 +47,7 @@ void read_rdma_port(const fs::path& port, Node& nic) {
 void read_interface(const fs::path& interface, Node& nic) {
   const Bandwidth rate = network_bandwidth(number_in(interface / "speed", 0));
   if (rate.known()) nic.up = rate;
-  nic.down = line_of(interface / "operstate") == "down";
+  nic.down = first_line(interface / "operstate") == "down";
 }
 
 } // namespace
@@ -88,7 +81,7 @@ void add_port_facts(Graph& graph, const std::string& root) {
     for (const std::string& port : names_in(rdma / device / "ports")) {
       Node nic{.kind = NodeKind::kNic, .parent = 0, .name = device};
       nic.port = std::atoi(port.c_str());
-      nic.guid = line_of(rdma / device / "node_guid");
+      nic.guid = first_line(rdma / device / "node_guid");
       read_rdma_port(rdma / device / "ports" / port, nic);
       graph.nodes.push_back(std::move(nic));
       added = true;

@@ -35,4 +35,10 @@ Status check_size(const std::string& name, std::size_t bytes) {
                                    name, kMaxFileBytes >> 20U));
 }
 
+std::string first_line(const std::filesystem::path& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+
 } // namespace whorl::topology

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 #include "base/status.h"
@@ -13,6 +14,10 @@ inline constexpr std::size_t kMaxFileBytes = 64U << 20;
 /// Reads a whole file. The error names the file, if it is empty, unreadable or too large: of a file
 /// without an end, no more is read than what shows that.
 Result<std::string> read_text_file(const std::string& path);
+
+/// Returns the first line of a file of Linux's /sys; empty if there is none, or if Linux refuses to
+/// say, as for the speed of an interface that is down.
+std::string first_line(const std::filesystem::path& path);
 
 /// Returns an error that names the file if `text` has more bytes than a file may have.
 Status check_size(const std::string& name, std::size_t bytes);

@@ -111,7 +111,7 @@ Result<RankPlace> describe_place() {
   if (!described.ok()) return described.status();
   const int cpus = cpus_of(place);
   const bool bound = cpus > 0 && cpus < ::sysconf(_SC_NPROCESSORS_ONLN);
-  if (*described == nullptr && !bound) return place;
+  if (*described == nullptr && (!bound || topology::is_undivided("/sys"))) return place;
   const Graph& graph = *described != nullptr ? **described : detected_machine();
   const topology::CpuSet set = set_of(place);
   const topology::Placement parts = find_placement(graph, set);

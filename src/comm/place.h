@@ -8,8 +8,9 @@
 namespace whorl {
 
 /// Describes where the calling thread may run, and the NIC of its host. Looks at the machine only
-/// where the thread is bound to a part of it, or where WHORL_TOPO_FILE describes the machine: a
-/// thread that may run anywhere has no place. The error names the variable whose file is wrong.
+/// where the thread is bound to a part of it and the machine has several, or where WHORL_TOPO_FILE
+/// describes the machine: a thread that may run anywhere has no place. The error names the variable
+/// whose file is wrong.
 Result<RankPlace> describe_place();
 
 /// Enters the switches above a host, by the file that WHORL_FABRIC_FILE names; a host that the file

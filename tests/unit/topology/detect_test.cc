@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+
 #ifdef WHORL_HAVE_HWLOC
 #include <hwloc.h>
 #endif
@@ -25,6 +28,36 @@ TEST(Detect, FindsTheProcessorsOfThisMachine) {
     EXPECT_EQ(graph.source, Source::kHwloc);
     EXPECT_GE(graph.at(0).cpus.count(), 1);
 #endif
+  }
+}
+
+TEST(Undivided, IsAMachineWhoseProcessingUnitsShareACacheAndAMemory) {
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "whorl_undivided";
+  const auto write = [&](const char* name, const char* text) {
+    const std::filesystem::path file = root / "devices/system" / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text << "\n";
+  };
+  std::filesystem::remove_all(root);
+  EXPECT_FALSE(is_undivided(root)) << "nothing is known";
+  write("cpu/online", "0-7");
+  write("node/online", "0");
+  write("cpu/cpu0/cache/index0/shared_cpu_list", "0-1");
+  EXPECT_FALSE(is_undivided(root)) << "each pair has a cache";
+  write("cpu/cpu0/cache/index1/shared_cpu_list", "0-3");
+  EXPECT_FALSE(is_undivided(root)) << "each half has a cache";
+  write("cpu/cpu0/cache/index1/shared_cpu_list", "0-7");
+  EXPECT_TRUE(is_undivided(root));
+  write("node/online", "0-1");
+  EXPECT_FALSE(is_undivided(root)) << "two memories";
+  std::filesystem::remove_all(root);
+}
+
+TEST(Undivided, AgreesWithHwloc) {
+  if (!is_undivided("/sys")) GTEST_SKIP() << "this machine has several parts";
+  const Graph graph = detect(Detail::kProcessors);
+  for (const NodeKind kind : {NodeKind::kPackage, NodeKind::kNuma, NodeKind::kCache}) {
+    EXPECT_LE(graph.all(kind).size(), 1U) << name_of(kind);
   }
 }
 
