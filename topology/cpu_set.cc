@@ -69,6 +69,17 @@ std::string CpuSet::ranges() const {
   return text;
 }
 
+std::vector<unsigned> CpuSet::numbers() const {
+  std::vector<unsigned> found;
+  for (std::size_t i = 0; i < words_.size(); ++i) {
+    for (std::uint64_t word = words_[i]; word != 0; word &= word - 1) {
+      found.push_back(static_cast<unsigned>(i) * kWordBits +
+                      static_cast<unsigned>(std::countr_zero(word)));
+    }
+  }
+  return found;
+}
+
 void CpuSet::add(unsigned cpu) {
   if (cpu / kWordBits >= words_.size()) words_.resize(cpu / kWordBits + 1);
   words_[cpu / kWordBits] |= std::uint64_t{1} << cpu % kWordBits;

@@ -23,6 +23,8 @@ class CpuSet {
   std::string mask() const;
   /// Returns ranges of numbers, "0-3,8"; empty if the set is.
   std::string ranges() const;
+  /// Returns the numbers, ascending.
+  std::vector<unsigned> numbers() const;
 
   void add(unsigned cpu);
   bool contains(unsigned cpu) const noexcept;

@@ -41,6 +41,21 @@ bool always_rdma(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t de
          (vendor == kAmazon && (device & 0xfff0) == 0xefa0);
 }
 
+bool made_with_links(std::uint32_t vendor, std::uint32_t device) {
+  constexpr std::uint32_t kNvidiaModules[] = {
+      0x15f9,                                         // P100
+      0x1db1, 0x1db5, 0x1db8, 0x1df5,                 // V100
+      0x20b0, 0x20b2, 0x20b3, 0x20f3,                 // A100, A800
+      0x2324, 0x2329, 0x2330, 0x2335, 0x2336, 0x2339, // H800, H20, H100, H200
+      0x2901, 0x2941, 0x3182,                         // B200, GB200, B300
+  };
+  constexpr std::uint32_t kAmdModules[] = {0x7408, 0x740c, 0x74a0, 0x74a1, 0x74a5}; // MI250X, MI300
+  const auto has = [device](const auto& ids) {
+    return std::find(std::begin(ids), std::end(ids), device) != std::end(ids);
+  };
+  return (vendor == kNvidia && has(kNvidiaModules)) || (vendor == kAmd && has(kAmdModules));
+}
+
 bool named_as_rdma(std::string_view name) {
   constexpr std::string_view kPrefixes[] = {"mlx",  "rdma", "ib",   "roce", "bnxt_re",
                                             "cxi",  "efa",  "hfi1", "opa",  "irdma",

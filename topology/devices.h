@@ -14,6 +14,9 @@ DeviceKind device_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint3
 /// Returns whether a network device does RDMA whatever its driver says: InfiniBand, Omni-Path, EFA.
 bool always_rdma(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device);
 
+/// Returns whether a GPU is of a model that is always built with links to others beside PCI.
+bool made_with_links(std::uint32_t vendor, std::uint32_t device);
+
 /// Returns whether a device's name is one that Linux gives to RDMA devices: "mlx5_0", "rdmap16s27".
 bool named_as_rdma(std::string_view name);
 

@@ -40,11 +40,15 @@ void add_gpu_links(Graph& graph, const gpu::DeviceLinks& devices) {
   std::map<std::pair<int, int>, std::map<int, Link>> links; // by the reporting end
   for (std::size_t i = 0; i < gpus.size() && !has_links; ++i) {
     for (const gpu::NvLink& link : devices.links[i]) {
-      if (link.end == gpu::NvLink::End::kOther || normal_bus_id(link.peer_bus_id).empty()) continue;
+      const std::string peer_id = normal_bus_id(link.peer_bus_id);
+      if (peer_id.empty() || peer_id == normal_bus_id(devices.bus_ids[i])) {
+        ++graph.at(gpus[i]).hidden_links;
+        continue;
+      }
+      if (link.end == gpu::NvLink::End::kOther) continue;
       const bool to_gpu = link.end == gpu::NvLink::End::kGpu;
       const int peer =
           find_or_add(graph, link.peer_bus_id, to_gpu ? NodeKind::kGpu : NodeKind::kNvSwitch);
-      if (peer == gpus[i]) continue;
       Link& all = links[std::minmax(gpus[i], peer)][gpus[i]];
       const Bandwidth bandwidth = bandwidth_of(link.version);
       ++all.count;

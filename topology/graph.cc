@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -219,6 +220,14 @@ std::string normal_bus_id(std::string_view text) {
   while (id.find(':') > 4 && id.front() == '0') id.erase(0, 1);
   while (id.find(':') < 4) id.insert(0, "0");
   return id;
+}
+
+bool is_idle_speed(const Bandwidth& bandwidth) {
+  constexpr std::array<int, 5> kLanes = {1, 2, 4, 8, 16};
+  return bandwidth.known() && std::any_of(kLanes.begin(), kLanes.end(), [&](int lanes) {
+           const double idle = pci_bandwidth(2.5, lanes).gb_per_s;
+           return std::abs(bandwidth.gb_per_s - idle) <= 0.005 * idle;
+         });
 }
 
 Bandwidth reported_bandwidth(double gb_per_s) {

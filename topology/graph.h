@@ -75,6 +75,7 @@ struct Node {
   BridgeRole role = BridgeRole::kNone;
 
   unsigned gpu_arch = 0;  ///< NVIDIA's compute capability × 10, or AMD's gcn number; 0: unknown
+  int hidden_links = 0;   ///< number of a GPU's links beside PCI whose other end is not shown
   bool gdr = false;       ///< whether the NIC, or the GPU for NICs, is known to do GPUDirect RDMA
   bool rdma = false;      ///< whether the NIC does RDMA (InfiniBand, RoCE, EFA, Omni-Path)
   bool down = false;      ///< whether the NIC's port is known to have no link
@@ -144,6 +145,8 @@ std::string normal_bus_id(std::string_view text);
 /// Returns GB/s in one direction of a PCI link: by gigatransfers per second of a lane and lanes.
 /// Returns an unknown bandwidth for rates and widths that PCI does not have.
 Bandwidth pci_bandwidth(double gt_per_s, int lanes);
+/// Whether a PCI link has the speed of generation 1, to which links of idle GPUs fall.
+bool is_idle_speed(const Bandwidth& bandwidth);
 /// Returns a bandwidth that a source reports; an unknown one for what is no positive number that a
 /// link could have.
 Bandwidth reported_bandwidth(double gb_per_s);

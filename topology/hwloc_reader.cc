@@ -285,16 +285,12 @@ class HwlocReader {
   /// Drops the speed of a GPU's link if it is that of generation 1, to which idle links fall.
   void drop_idle_speed(int gpu) {
     Bandwidth& up = graph_.at(gpu).up;
-    for (const int lanes : {1, 2, 4, 8, 16}) {
-      const double idle = pci_bandwidth(2.5, lanes).gb_per_s;
-      if (!up.known() || std::abs(up.gb_per_s - idle) > 0.005 * idle) continue;
-      add_note(
-          graph_,
-          fmt::format("{}: the PCI link of GPU {} reports {:.2f} GB/s, as idle links do; its speed "
-                      "is left open",
-                      file_.name(), graph_.at(gpu).bus_id, up.gb_per_s));
-      up = {};
-    }
+    if (!is_idle_speed(up)) return;
+    add_note(graph_,
+             fmt::format("{}: the PCI link of GPU {} reports {:.2f} GB/s, as idle links do; "
+                         "its speed is left open",
+                         file_.name(), graph_.at(gpu).bus_id, up.gb_per_s));
+    up = {};
   }
 
   Status read_gpu(Element object, int gpu) {

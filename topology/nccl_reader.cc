@@ -338,6 +338,10 @@ class NcclReader {
     for (const Named& link : named_) {
       const auto target = target_of(link);
       if (!target.ok()) return target.status();
+      if (*target < 0 || *target == link.gpu) {
+        int& hidden = graph_.at(link.gpu).hidden_links;
+        hidden = std::min(hidden + link.count, kMaxLinks);
+      }
       if (*target < 0) {
         note(link.element, fmt::format("leads to {}, which this machine does not show",
                                        link.target.empty() ? "no bus id" : link.target));

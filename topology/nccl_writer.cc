@@ -122,6 +122,10 @@ class NcclWriter {
         write_link(link, graph_.at(link.a == index ? link.b : link.a), gpu);
       }
     }
+    if (node.hidden_links > 0) { // as virtual machines show these: they lead back
+      const LinkKind kind = node.gpu_arch < kLeastGcn ? LinkKind::kNvLink : LinkKind::kXgmi;
+      write_link({.kind = kind, .count = node.hidden_links}, node, gpu);
+    }
   }
 
   static void write_link(const Link& link, const Node& other, pugi::xml_node gpu) {

@@ -23,27 +23,11 @@ void join(Path& path, const Link& link) {
   path.bandwidth.origin = link.bandwidth.origin;
 }
 
-/// Returns the links from a node to switches. Switches of a machine are one: which of them are
-/// connected is seldom shown, and all are.
-Path to_switches(const Graph& graph, int node) {
-  Path path;
-  for (const Link& link : graph.links) {
-    if ((link.a == node && is_nvswitch(graph, link.b)) ||
-        (link.b == node && is_nvswitch(graph, link.a))) {
-      join(path, link);
-    }
-  }
-  return path;
-}
-
 /// Returns the links between two nodes; the class is kSys if there are none.
 Path find_links(const Graph& graph, int a, int b) {
-  Path path;
-  for (const Link& link : graph.links) {
-    if (link.a == std::min(a, b) && link.b == std::max(a, b)) join(path, link);
-  }
+  Path path = direct_links(graph, a, b);
   if (path.path_class != PathClass::kSys) return path;
-  const Path one = to_switches(graph, a), other = to_switches(graph, b);
+  const Path one = switch_links(graph, a), other = switch_links(graph, b);
   if (one.path_class != PathClass::kLink || other.path_class != PathClass::kLink) return path;
   path = one;
   path.links = std::min(one.links, other.links);
@@ -147,6 +131,33 @@ Path find_path(const Graph& graph, int a, int b) {
       }
       node = up.to;
     }
+  }
+  return path;
+}
+
+Path direct_links(const Graph& graph, int a, int b) {
+  Path path;
+  for (const Link& link : graph.links) {
+    if (link.a == std::min(a, b) && link.b == std::max(a, b)) join(path, link);
+  }
+  return path;
+}
+
+Path switch_links(const Graph& graph, int node) {
+  Path path;
+  for (const Link& link : graph.links) {
+    if ((link.a == node && is_nvswitch(graph, link.b)) ||
+        (link.b == node && is_nvswitch(graph, link.a))) {
+      join(path, link);
+    }
+  }
+  return path;
+}
+
+Path all_links(const Graph& graph, int gpu) {
+  Path path;
+  for (const Link& link : graph.links) {
+    if ((link.a == gpu || link.b == gpu) && link.kind != LinkKind::kC2C) join(path, link);
   }
   return path;
 }

@@ -33,6 +33,15 @@ std::string name_of(const Path& path);
 /// Finds the best path between two nodes: links if they connect the two, otherwise the tree.
 Path find_path(const Graph& graph, int a, int b);
 
+/// Returns the links that lead from one node straight to another; the class is kSys if there are
+/// none.
+Path direct_links(const Graph& graph, int a, int b);
+/// Returns the links from a node to NVSwitches, which of a machine are one; the class is kSys if
+/// there are none.
+Path switch_links(const Graph& graph, int node);
+/// Returns all links beside PCI of a GPU together, but for those within a package.
+Path all_links(const Graph& graph, int gpu);
+
 /// Returns the NICs that are nearest to a GPU or core, in their order: of those with RDMA if there
 /// are any, all that share the best class, a link if any of these has one, and the best rate.
 std::vector<int> nearest_nics(const Graph& graph, int node);

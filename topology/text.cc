@@ -7,8 +7,6 @@
 #include <set>
 #include <string_view>
 
-#include "topology/paths.h"
-
 namespace whorl::topology {
 namespace {
 
@@ -65,6 +63,20 @@ std::vector<bool> leads_to_devices(const Graph& graph) {
   return used;
 }
 
+/// Returns the processors of the smallest part around a device that has any; a list that is too
+/// long for a table is cut off.
+std::string cpus_near(const Graph& graph, int device) {
+  while (device >= 0 && graph.at(device).cpus.empty()) device = graph.at(device).parent;
+  if (device < 0) return "?";
+  constexpr std::size_t kMostCharacters = 60;
+  std::string cpus = graph.at(device).cpus.ranges();
+  if (cpus.size() > kMostCharacters) {
+    cpus.resize(cpus.rfind(',', kMostCharacters) + 1);
+    cpus += "...";
+  }
+  return cpus;
+}
+
 } // namespace
 
 std::string to_tree(const Graph& graph) {
@@ -104,8 +116,15 @@ std::string to_matrix(const Graph& graph) {
   constexpr int kWidth = 7;
   std::string text = fmt::format("{:{}}", "", kWidth);
   for (const int device : devices) text += fmt::format("{:<{}}", short_name(device), kWidth);
-  text += "NUMA\n";
+  std::vector<std::string> cpus;
+  std::size_t cpu_width = std::string_view("CPU affinity").size();
+  for (const int device : devices) {
+    cpus.push_back(cpus_near(graph, device));
+    cpu_width = std::max(cpu_width, cpus.back().size());
+  }
+  text += fmt::format("{:<{}}NUMA\n", "CPU affinity", cpu_width + 2);
   std::set<PathClass> classes;
+  std::size_t row = 0;
   for (const int a : devices) {
     text += fmt::format("{:<{}}", short_name(a), kWidth);
     for (const int b : devices) {
@@ -113,6 +132,7 @@ std::string to_matrix(const Graph& graph) {
       classes.insert(path.path_class);
       text += fmt::format("{:<{}}", name_of(path), kWidth);
     }
+    text += fmt::format("{:<{}}", cpus[row++], cpu_width + 2);
     const int numa = graph.above(a, NodeKind::kNuma);
     text +=
         numa < 0 || graph.at(numa).index < 0 ? "?\n" : fmt::format("{}\n", graph.at(numa).index);
@@ -169,6 +189,16 @@ std::string to_summary(const Graph& graph) {
 std::string to_text(const Bandwidth& bandwidth) {
   if (!bandwidth.known()) return "?";
   return fmt::format("{}{:.1f}", bandwidth.origin == Origin::kTable ? "~" : "", bandwidth.gb_per_s);
+}
+
+std::string links_text(const Path& path) {
+  const bool one_word = path.kind == LinkKind::kNvLink;
+  const bool single = path.links == 1;
+  const std::string kind = fmt::format("{}{}{}", name_of(path.kind), one_word ? "" : " link",
+                                       single || path.path_class == PathClass::kSys ? "" : "s");
+  if (path.path_class == PathClass::kSys) return "no " + kind;
+  return fmt::format("{}{} ({} GB/s)", path.links > 0 ? fmt::format("{} ", path.links) : "", kind,
+                     to_text(path.bandwidth));
 }
 
 std::string labels(const Graph& graph, const std::vector<int>& nodes) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "topology/graph.h"
+#include "topology/paths.h"
 
 namespace whorl::topology {
 
@@ -20,6 +21,9 @@ std::string to_summary(const Graph& graph);
 
 /// Returns GB/s as text, with a mark for figures of a table: "25.0", "~16.0", "?" if unknown.
 std::string to_text(const Bandwidth& bandwidth);
+
+/// Returns "4 NVLinks (100.0 GB/s)" or "no xGMI link" for a path over links.
+std::string links_text(const Path& path);
 
 /// Returns "GPU0 GPU1 NIC2 (mlx5_0)".
 std::string labels(const Graph& graph, const std::vector<int>& nodes);

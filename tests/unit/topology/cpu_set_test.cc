@@ -39,6 +39,8 @@ TEST(CpuSet, ComparesSets) {
   both |= high;
   EXPECT_EQ(both.ranges(), "0-7,64");
   EXPECT_EQ(both.count(), 9);
+  EXPECT_EQ(both.numbers(), (std::vector<unsigned>{0, 1, 2, 3, 4, 5, 6, 7, 64}));
+  EXPECT_TRUE(CpuSet().numbers().empty());
   EXPECT_TRUE(both.includes(low) && both.includes(high) && both.includes(CpuSet()));
   EXPECT_FALSE(low.includes(both));
   EXPECT_TRUE(low.intersects(both));

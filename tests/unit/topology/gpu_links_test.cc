@@ -65,6 +65,8 @@ TEST(GpuLinks, MayBeUnknown) {
   ASSERT_EQ(graph.links.size(), 1);
   EXPECT_EQ(graph.links.front().count, 2);
   EXPECT_FALSE(graph.links.front().bandwidth.known());
+  EXPECT_EQ(graph.at(gpu(graph, 0)).hidden_links, 0);
+  EXPECT_EQ(graph.at(gpu(graph, 1)).hidden_links, 2);
 }
 
 } // namespace

@@ -79,6 +79,37 @@ std::string fixture(const std::string& name) {
   return text.ok() ? *text : "";
 }
 
+Graph processors(const Sizes& sizes) {
+  Graph graph;
+  graph.nodes.push_back({.kind = NodeKind::kMachine});
+  const int caches = std::max(sizes.caches, 1);
+  const int cores = sizes.packages * sizes.numas * caches * sizes.cores;
+  std::map<NodeKind, int> last; // part that is being filled
+  last[NodeKind::kMachine] = 0;
+  const auto begin = [&](NodeKind kind, NodeKind around, int index) {
+    graph.nodes.push_back({.kind = kind, .parent = last[around], .index = index});
+    last[kind] = static_cast<int>(graph.nodes.size()) - 1;
+  };
+  for (int core = 0; core < cores; ++core) {
+    const int in_cache = sizes.cores, in_numa = in_cache * caches,
+              in_package = in_numa * sizes.numas;
+    if (core % in_package == 0) begin(NodeKind::kPackage, NodeKind::kMachine, core / in_package);
+    if (core % in_numa == 0) begin(NodeKind::kNuma, NodeKind::kPackage, core / in_numa);
+    if (sizes.caches == 0) last[NodeKind::kCache] = last[NodeKind::kNuma];
+    if (sizes.caches > 0 && core % in_cache == 0) {
+      begin(NodeKind::kCache, NodeKind::kNuma, core / in_cache);
+    }
+    begin(NodeKind::kCore, NodeKind::kCache, core);
+    for (int thread = 0; thread < sizes.threads; ++thread) {
+      for (int at = last[NodeKind::kCore]; at >= 0; at = graph.at(at).parent) {
+        graph.at(at).cpus.add(static_cast<unsigned>(core + thread * cores));
+      }
+    }
+  }
+  normalize(graph);
+  return graph;
+}
+
 Graph read_machine(const std::string& xml) {
   auto graph = read_xml(xml, "machine.xml");
   EXPECT_TRUE(graph.ok()) << graph.status().message();

@@ -24,6 +24,14 @@ std::vector<GpuLink> cube_mesh();
 /// Returns the text of a file of tests/fixtures.
 std::string fixture(const std::string& name);
 
+/// Numbers of parts in the next larger one; without caches for 0.
+struct Sizes {
+  int packages = 1, numas = 1, caches = 0, cores = 1, threads = 1;
+};
+
+/// Makes a machine of processors only. Hyperthreads are numbered after all cores, as by Linux.
+Graph processors(const Sizes& sizes);
+
 /// Reads a machine that must be well described; fails the test otherwise.
 Graph read_machine(const std::string& xml);
 

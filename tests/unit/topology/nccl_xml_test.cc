@@ -64,6 +64,7 @@ TEST(NcclXml, UnderstandsWhatIsOdd) {
     <gpu dev="0" sm="80"><nvlink target="0001:00:00.0" count="12" tclass="0x030200"/></gpu></pci>)");
   EXPECT_FALSE(graph.at(gpu(graph, 0)).up.known());
   EXPECT_TRUE(graph.links.empty());
+  EXPECT_EQ(graph.at(gpu(graph, 0)).hidden_links, 12);
   ASSERT_EQ(graph.notes.size(), 1);
   EXPECT_THAT(graph.notes.front(),
               HasSubstr("machine.xml, line 2: leads from 0001:00:00.0 to itself"));

@@ -2,36 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "sysfs.h"
 
 namespace whorl::topology {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// Copy of /sys that a test writes, removed at its end.
-class Sysfs {
- public:
-  Sysfs() {
-    std::string name = (fs::temp_directory_path() / "whorl-sysfs-XXXXXX").string();
-    root_ = ::mkdtemp(name.data());
-  }
-  ~Sysfs() { fs::remove_all(root_); }
-  Sysfs(const Sysfs&) = delete;
-  Sysfs& operator=(const Sysfs&) = delete;
-
-  void write(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text << '\n';
-  }
-  std::string root() const { return root_.string(); }
-
- private:
-  fs::path root_;
-};
 
 /// Returns a machine with an InfiniBand NIC and an Ethernet NIC.
 Graph two_nics() {

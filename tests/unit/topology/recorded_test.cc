@@ -8,17 +8,22 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <pugixml.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "machines.h"
+#include "topology/binding.h"
 #include "topology/bound.h"
+#include "topology/check.h"
+#include "topology/diff.h"
 #include "topology/hwloc_xml.h"
 #include "topology/json.h"
 #include "topology/nccl_xml.h"
 #include "topology/paths.h"
 #include "topology/rings.h"
+#include "topology/svg.h"
 #include "topology/text.h"
 #include "topology/xml.h"
 
@@ -154,6 +159,86 @@ TEST(Recorded, CanBeShown) {
     // What is sent to all can be no faster than what is sent to one.
     EXPECT_LE(find_bound(graph, gpus, Collective::kAllToAll).bus_gb_per_s,
               find_bound(graph, gpus, Collective::kSend).bus_gb_per_s * 1.001);
+  }
+}
+
+TEST(Recorded, CanBeDrawn) {
+  if (files().empty()) GTEST_SKIP() << "there are no recorded machines in " << folder();
+  for (const auto& path : files()) {
+    SCOPED_TRACE(path.filename());
+    const Graph graph = read_machine(text_of(path));
+    const std::string svg = to_svg(graph);
+    pugi::xml_document document;
+    EXPECT_TRUE(document.load_string(svg.c_str()));
+    // Each GPU is in one box.
+    for (const int node : graph.all(NodeKind::kGpu)) {
+      const std::string title = ">" + label(graph, node) + "  " + graph.at(node).bus_id + "</text>";
+      EXPECT_NE(svg.find(title), std::string::npos) << title;
+      EXPECT_EQ(svg.find(title), svg.rfind(title)) << title;
+    }
+  }
+}
+
+TEST(Recorded, DiffersFromOthersOnly) {
+  if (files().empty()) GTEST_SKIP() << "there are no recorded machines in " << folder();
+  Graph before;
+  for (const auto& path : files()) {
+    SCOPED_TRACE(path.filename());
+    const Graph graph = read_machine(text_of(path));
+    const std::vector<std::string> differences = diff(graph, graph, "a", "b");
+    EXPECT_TRUE(differences.empty()) << differences.front();
+    EXPECT_TRUE(before.nodes.empty() || !diff(before, graph, "a", "b").empty());
+    before = graph;
+  }
+}
+
+/// Parts of the findings about machines that have some.
+const std::map<std::string, std::vector<std::string>> kFindings = {
+    {"aws_p4d-24xl-topo", {"No links beside PCI are described"}},
+    {"azure_ncv4-topo", {"GPU3 have links beside PCI whose other ends are not shown"}},
+    {"nixl_c5n.18xl-topo", {"at none of the 2 NUMA nodes"}},
+    {"nixl_g5.48xl-topo", {"at none of the 2 NUMA nodes"}},
+    {"nixl_p4d.24xl-topo", {"No links beside PCI are described"}},
+    {"nixl_p5.48xl-topo", {"No links beside PCI are described"}},
+    {"pmix_nvml-4gpu",
+     {"NIC0 (mlx5_0) at 0000:03:00.0 has no link", "NIC1 (mlx5_3) at 0000:13:00.0 has no link"}},
+    {"rccl_topo_4p4h", {"25.0 GB/s each, and the PCI link of the card only 15.8 GB/s"}},
+    {"rccl_topo_8p_rome_pcie", {"12.5 GB/s each, and the PCI link of the card only 3.9 GB/s"}},
+};
+
+TEST(Recorded, HasTheKnownFaults) {
+  if (files().empty()) GTEST_SKIP() << "there are no recorded machines in " << folder();
+  for (const auto& path : files()) {
+    SCOPED_TRACE(path.filename());
+    const std::vector<std::string> findings = check(read_machine(text_of(path)));
+    if (!kAnswers.contains(path.stem())) continue;
+    const auto known = kFindings.find(path.stem());
+    const auto expected = known == kFindings.end() ? std::vector<std::string>() : known->second;
+    ASSERT_EQ(findings.size(), expected.size()) << (findings.empty() ? "" : findings.front());
+    for (std::size_t i = 0; i < findings.size(); ++i) {
+      EXPECT_NE(findings[i].find(expected[i]), std::string::npos) << findings[i];
+    }
+  }
+}
+
+TEST(Recorded, HasPlacesForRanks) {
+  if (files().empty()) GTEST_SKIP() << "there are no recorded machines in " << folder();
+  for (const auto& path : files()) {
+    const Graph graph = read_machine(text_of(path));
+    for (const int ranks : {1, 3, 8}) {
+      SCOPED_TRACE(testing::Message() << path.filename() << ", " << ranks << " ranks");
+      const std::vector<Binding> bindings = bind_ranks(graph, ranks);
+      ASSERT_EQ(bindings.size(), static_cast<std::size_t>(ranks));
+      const bool enough = graph.at(0).cpus.count() >= bindings.size();
+      CpuSet taken;
+      for (const Binding& it : bindings) {
+        EXPECT_FALSE(it.cpus.empty());
+        EXPECT_EQ(it.cores, bindings.front().cores);
+        EXPECT_TRUE(!enough || !it.cpus.intersects(taken)) << it.cpus.ranges();
+        EXPECT_TRUE(graph.at(0).cpus.includes(it.cpus));
+        taken |= it.cpus;
+      }
+    }
   }
 }
 
