@@ -3,114 +3,112 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/types.h"
-#include "topology/bound.h"
+#include "tools/topo/text.h"
+#include "topology/check.h"
 #include "topology/detect.h"
+#include "topology/diff.h"
 #include "topology/fabric.h"
 #include "topology/fabric_text.h"
 #include "topology/hwloc_xml.h"
 #include "topology/json.h"
 #include "topology/nccl_xml.h"
-#include "topology/paths.h"
-#include "topology/rings.h"
-#include "topology/text.h"
+#include "topology/svg.h"
 #include "topology/xml.h"
 
 namespace whorl::topology {
 namespace {
 
+/// Exit status, as that of diff.
+enum Exit : int { kNothing = 0, kFound = 1, kFailed = 2 };
+
 struct Arguments {
-  std::string file, format, fabric, host;
-  bool json = false, tree = false, matrix = false, nics = false, rings = false, bound = false;
+  std::string file, format, other, fabric, host;
+  int ranks = 0;
+  bool json = false, svg = false, check = false;
+  Parts parts;
 };
 
-void print_nics(const Graph& graph) {
-  for (const int gpu : graph.all(NodeKind::kGpu)) {
-    const std::vector<int> nics = nearest_nics(graph, gpu);
-    if (nics.empty()) {
-      fmt::print("{}: there is no NIC\n", label(graph, gpu));
-      continue;
-    }
-    const Path path = find_path(graph, gpu, nics.front());
-    const bool rated = graph.at(nics.front()).up.known();
-    fmt::print("{}: {} ({}, {} GB/s{}{})\n", label(graph, gpu), labels(graph, nics), name_of(path),
-               to_text(path.bandwidth), rated ? "" : " to its card",
-               graph.at(nics.front()).down ? ", DOWN" : "");
-  }
-}
-
-void print_rings(const Graph& graph, const std::vector<int>& gpus) {
-  for (const Ring& ring : find_rings(graph, gpus)) {
-    fmt::print("{} × {} GB/s over {}: {}\n", ring.copies, to_text(ring.bandwidth),
-               ring.over_links ? "links" : "the tree", labels(graph, ring.order));
-  }
-}
-
-void print_bounds(const Graph& graph, const std::vector<int>& gpus) {
-  for (const Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-        Collective::kBroadcast, Collective::kReduce, Collective::kAllToAll, Collective::kGather,
-        Collective::kScatter}) {
-    const Bound bound = find_bound(graph, gpus, collective);
-    if (bound.bus_gb_per_s == 0) {
-      fmt::print("{:<14} no limit is known\n", name_of(collective));
-      continue;
-    }
-    std::string sets;
-    for (const std::vector<int>& set : bound.sets) {
-      sets += fmt::format("{}{}", sets.empty() ? "" : " | ", labels(graph, set));
-    }
-    const Origin origin = bound.by_table ? Origin::kTable : Origin::kReported;
-    fmt::print("{:<14} {:>8} GB/s of bus bandwidth, limited by what leaves {}\n",
-               name_of(collective), to_text({bound.bus_gb_per_s, origin}), sets);
-  }
-}
-
-/// Prints the parts of the answer that were asked for, or all of them.
-void print_text(const Graph& graph, Arguments wanted) {
-  const bool all = !(wanted.tree || wanted.matrix || wanted.nics || wanted.rings || wanted.bound);
-  const std::vector<int> gpus = graph.all(NodeKind::kGpu);
-  const bool hidden = gpus.size() >= 2 && graph.links.empty();
-  const auto title = [&](const char* text) {
-    if (all) fmt::print("\n{}\n", text);
+/// Adds the options. Returns those that each ask for something else than the description.
+std::vector<CLI::Option*> add_options(CLI::App& app, Arguments& arguments) {
+  app.get_formatter()->column_width(22);
+  app.get_formatter()->label("OPTIONS", "OPTION...");
+  app.add_option("--file", arguments.file,
+                 "the machine of this XML file instead of this machine; hwloc's (lstopo "
+                 "machine.xml) or NCCL's (NCCL_TOPO_DUMP_FILE)")
+      ->type_name("FILE");
+  const char* const parts = "Parts of the description (without any of these: all of it)";
+  app.add_flag("--tree", arguments.parts.tree, "processors and devices, with GB/s")->group(parts);
+  app.add_flag("--matrix", arguments.parts.matrix,
+               "paths between GPUs and NICs, as nvidia-smi topo -m shows them")
+      ->group(parts);
+  app.add_flag("--nics", arguments.parts.nics, "nearest NICs of each GPU")->group(parts);
+  app.add_flag("--rings", arguments.parts.rings, "rings through all GPUs")->group(parts);
+  app.add_flag("--bound", arguments.parts.bound, "best bus bandwidth that links permit")
+      ->group(parts);
+  std::vector<CLI::Option*> others = {
+      app.add_flag("--check", arguments.check,
+                   "known faults: slow PCI links, ports without a link, missing NVLinks; exit "
+                   "status 1 if there are any"),
+      app.add_option("--diff", arguments.other,
+                     "differences to the machine of another file; exit status 1 if there are any")
+          ->type_name("FILE"),
+      app.add_option("--bind", arguments.ranks,
+                     "cores, GPU and NICs that each of that many ranks should have")
+          ->type_name("RANKS")
+          ->check(CLI::Range(1, 4096).description("")),
+      app.add_flag("--svg", arguments.svg, "picture, as SVG"),
+      app.add_flag("--json", arguments.json, "description for programs, as JSON"),
+      app.add_option("--export", arguments.format,
+                     "description as XML for --file and other tools: hwloc or nccl")
+          ->type_name("FORMAT")
+          ->check(CLI::IsMember({"hwloc", "nccl"}).description("")),
   };
-  if (all) fmt::print("{}\n", to_summary(graph));
-  if (all || wanted.tree) {
-    title("Parts, with GB/s in each direction (~: usual for such links, not reported here)");
-    fmt::print("{}", to_tree(graph));
+  for (CLI::Option* const other : others) other->group("Instead of the description, one of");
+  auto* const fabric =
+      app.add_option("--fabric", arguments.fabric,
+                     "switches between hosts of a file: Slurm's topology.conf or topology.yaml, "
+                     "the output of ibnetdiscover, or a map of hosts")
+          ->type_name("FILE")
+          ->group("Networks");
+  app.add_option("--host", arguments.host, "switches above this host only")
+      ->type_name("NAME")
+      ->group("Networks")
+      ->needs(fabric);
+  others.push_back(fabric);
+  app.footer("Exit status: 0; 1 if --check or --diff find anything; 2 if something goes wrong.");
+  return others;
+}
+
+/// Reads a machine; prints the reason if that fails.
+bool read_machine(const std::string& file, Graph& graph) {
+  auto read = read_xml_file(file);
+  if (!read.ok()) {
+    fmt::print(stderr, "whorl-topo: {}\n", read.status().message());
+    return false;
   }
-  if (all || wanted.matrix) {
-    const std::string matrix = to_matrix(graph);
-    if (!matrix.empty()) title("Paths");
-    fmt::print("{}", matrix);
-    if (hidden) {
-      fmt::print(
-          "No NVLink or xGMI is described. Virtual machines and files of clouds often leave "
-          "links out;\nif the GPUs have some, paths, rings and bounds are those of PCI only.\n");
-    }
-  }
-  if (!gpus.empty() && (all || wanted.nics)) {
-    title("Nearest NICs");
-    print_nics(graph);
-  }
-  if (gpus.size() < 2) {
-    if (wanted.rings || wanted.bound) fmt::print("There are fewer than two GPUs.\n");
-  } else {
-    if (all || wanted.rings) {
-      title("Rings of all GPUs");
-      print_rings(graph, gpus);
-    }
-    if (all || wanted.bound) {
-      title("Bounds of collectives among all GPUs");
-      print_bounds(graph, gpus);
-    }
-  }
-  std::fflush(stdout);
-  for (const std::string& note : graph.notes) fmt::print(stderr, "note: {}\n", note);
+  graph = *std::move(read);
+  return true;
+}
+
+/// Returns the names of two files without folders, unless that makes them the same.
+std::pair<std::string, std::string> short_names(const std::string& one, const std::string& two) {
+  const std::string a = std::filesystem::path(one).filename();
+  const std::string b = std::filesystem::path(two).filename();
+  return a == b ? std::pair(one, two) : std::pair(a, b);
+}
+
+/// Prints sentences, or that there are none.
+int report(const std::vector<std::string>& sentences, const char* none) {
+  for (const std::string& sentence : sentences) fmt::print("{}\n", sentence);
+  if (sentences.empty()) fmt::print("{}\n", none);
+  return sentences.empty() ? kNothing : kFound;
 }
 
 /// Prints the switches between hosts of a file, or those above one host. Returns the exit status.
@@ -118,7 +116,7 @@ int print_fabric(const std::string& file, const std::string& host) {
   const auto fabric = read_fabric_file(file);
   if (!fabric.ok()) {
     fmt::print(stderr, "whorl-topo: {}\n", fabric.status().message());
-    return 2;
+    return kFailed;
   }
   for (const std::string& note : fabric->notes) fmt::print(stderr, "note: {}\n", note);
   if (host.empty()) {
@@ -127,9 +125,37 @@ int print_fabric(const std::string& file, const std::string& host) {
     fmt::print("{}", to_chain(*fabric, host));
   } else {
     fmt::print(stderr, "whorl-topo: {}: there is no host {}\n", file, host);
-    return 1;
+    return kFailed;
   }
-  return 0;
+  return kNothing;
+}
+
+int answer(const Arguments& arguments, const Graph& graph) {
+  const bool live = arguments.file.empty();
+  if (arguments.check) {
+    return report(check(graph, live ? read_pci_states(graph, "/sys") : PciStates()),
+                  "No fault is known.");
+  }
+  if (!arguments.other.empty()) {
+    Graph other;
+    if (!read_machine(arguments.other, other)) return kFailed;
+    const auto [one, two] = short_names(live ? "this machine" : arguments.file, arguments.other);
+    return report(diff(graph, other, one, two), "Nothing differs.");
+  }
+  if (arguments.ranks > 0) {
+    fmt::print("{}", describe_binding(graph, arguments.ranks));
+  } else if (arguments.svg) {
+    fmt::print("{}", to_svg(graph));
+  } else if (arguments.json) {
+    fmt::print("{}", to_json(graph));
+  } else if (!arguments.format.empty()) {
+    fmt::print("{}", arguments.format == "nccl" ? write_nccl_xml(graph) : write_hwloc_xml(graph));
+  } else {
+    fmt::print("{}", describe(graph, arguments.parts));
+    std::fflush(stdout);
+    for (const std::string& note : graph.notes) fmt::print(stderr, "note: {}\n", note);
+  }
+  return kNothing;
 }
 
 int run(int argc, char** argv) {
@@ -137,43 +163,28 @@ int run(int argc, char** argv) {
   CLI::App app(
       "Shows a machine as whorl sees it: processors, GPUs, NICs and the links between them.",
       "whorl-topo");
-  app.add_option("--file", arguments.file,
-                 "describe the machine of this XML file: hwloc's (lstopo machine.xml) or NCCL's "
-                 "(NCCL_TOPO_DUMP_FILE)");
-  app.add_option("--export", arguments.format, "print the machine as a file of hwloc or of nccl")
-      ->check(CLI::IsMember({"hwloc", "nccl"}));
-  app.add_flag("--json", arguments.json, "print everything as JSON");
-  app.add_flag("--tree", arguments.tree, "print the parts of the machine");
-  app.add_flag("--matrix", arguments.matrix, "print the paths between GPUs and NICs");
-  app.add_flag("--nics", arguments.nics, "print the nearest NICs of each GPU");
-  app.add_flag("--rings", arguments.rings, "print rings through all GPUs");
-  app.add_flag("--bound", arguments.bound, "print the best bus bandwidth that links permit");
-  auto* const fabric =
-      app.add_option("--fabric", arguments.fabric,
-                     "show the switches between hosts of this file: Slurm's topology.conf or "
-                     "topology.yaml, the output of ibnetdiscover, or a map of hosts");
-  app.add_option("--host", arguments.host, "show the switches above this host only")->needs(fabric);
-  CLI11_PARSE(app, argc, argv);
+  const std::vector<CLI::Option*> others = add_options(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kNothing : kFailed;
+  }
+  const auto asked = std::count_if(others.begin(), others.end(),
+                                   [](const CLI::Option* it) { return it->count() > 0; });
+  if (asked + (arguments.parts.any() ? 1 : 0) > 1) {
+    fmt::print(stderr,
+               "whorl-topo: parts of the description, --check, --diff, --bind, --svg, --json, "
+               "--export and --fabric are printed by a call each.\n");
+    return kFailed;
+  }
   if (!arguments.fabric.empty()) return print_fabric(arguments.fabric, arguments.host);
   Graph graph;
   if (arguments.file.empty()) {
     graph = detect(Detail::kDevices);
-  } else {
-    auto read = read_xml_file(arguments.file);
-    if (!read.ok()) {
-      fmt::print(stderr, "whorl-topo: {}\n", read.status().message());
-      return 2;
-    }
-    graph = *std::move(read);
+  } else if (!read_machine(arguments.file, graph)) {
+    return kFailed;
   }
-  if (!arguments.format.empty()) {
-    fmt::print("{}", arguments.format == "nccl" ? write_nccl_xml(graph) : write_hwloc_xml(graph));
-  } else if (arguments.json) {
-    fmt::print("{}", to_json(graph));
-  } else {
-    print_text(graph, arguments);
-  }
-  return 0;
+  return answer(arguments, graph);
 }
 
 } // namespace
