@@ -92,8 +92,9 @@ std::vector<std::string> placement_warnings(const Membership& members, int rank,
     warnings.push_back(fmt::format(
         "{} share processor{} {}, while no rank may use {} of the {} processors of this machine; "
         "give each rank its own, for instance by the launcher (mpirun --bind-to core, srun "
-        "--cpu-bind=cores), or do not bind ranks",
-        names_of(ranks, members), room == 1 ? "" : "s", ranges_of(cpus), free, online));
+        "--cpu-bind=cores), as `whorl-topo --bind {}` shows, or do not bind ranks",
+        names_of(ranks, members), room == 1 ? "" : "s", ranges_of(cpus), free, online,
+        here.size()));
   }
   const auto far = [&](int peer) {
     const RankPlace& place = members.info(peer).place;
