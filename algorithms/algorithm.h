@@ -1,14 +1,21 @@
 #pragma once
 
+#include <array>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "algorithms/groups.h"
 #include "algorithms/shape.h"
 #include "base/types.h"
 #include "schedule/schedule.h"
 
 namespace whorl {
+
+/// Part of a schedule's costs that falls to one level of links.
+struct LevelPart {
+  double rounds = 0, volume = 0, messages = 0;
+};
 
 /// Costs of a schedule, as factors for the cost model. The vector is the larger side of the
 /// operation, n bytes. "Busiest" is the rank with the largest number.
@@ -26,8 +33,10 @@ struct Cost {
   double messages = 0; ///< messages that the busiest rank sends or that it receives in a window
   double window = 1;   ///< bytes of vector that one window covers, in full messages
   double fill = 0; ///< bytes that fill and drain a pipeline of chunks, divided by those of a window
-  /// Parts of rounds, volume and messages within the groups of the innermost dimension.
-  double inner_rounds = 0, inner_volume = 0, inner_messages = 0;
+  /// Parts of rounds, volume and messages within the groups of each division of the shape (see
+  /// divisions()), innermost first, without those within smaller groups. The rest is between the
+  /// groups of the outermost level, or everywhere.
+  std::array<LevelPart, kMaxLevels - 1> inner{};
   /// Fraction of the ranks that take part in rounds between groups; the others leave them their
   /// processors.
   double outer_ranks = 1;

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
-#include <optional>
+#include <vector>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/groups.h"
+#include "base/scope.h"
 
 namespace whorl {
 
@@ -18,26 +21,73 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
+/// Costs of one level of a communicator's groups.
+struct Level {
+  /// Costs of messages within a group of this level, between its smaller groups.
+  Link link;
+  /// Time in which a KiB leaves or enters a group, through what its members share (a NIC, the ports
+  /// of a switch); 0: they share nothing, or it is unknown.
+  double boundary_us_per_kib = 0;
+  Scope scope = Scope::kNetwork; ///< what the members of each group have in common
+
+  friend bool operator==(const Level&, const Level&) = default;
+};
+
 /// Costs of messages and reductions in a communicator. Plain bytes, sent as they are.
 struct LinkCosts {
-  Link link;                      ///< costs of the slowest link
-  std::optional<Link> inner;      ///< costs within the groups of the innermost dimension, if lower
-  double gamma_us_per_kib = 0.02; ///< extra time to reduce a KiB instead of copying it
-  double copy_us_per_kib = 0.02;  ///< time to copy a KiB within memory
-  double ranks_per_core = 1;      ///< number on the fullest host; 1 if there are cores to spare
+  /// Levels, innermost first: one for each of divisions(), and the outermost one, whose group is
+  /// the communicator. Those from `count` on have no meaning.
+  std::array<Level, kMaxLevels> levels{};
+  std::size_t count = 1;
+  double gamma_us_per_kib = 0.02;    ///< extra time to reduce a KiB instead of copying it
+  double copy_us_per_kib = 0.02;     ///< time to copy a KiB within memory
+  double ranks_per_core = 1;         ///< number on the fullest host; 1 if there are cores to spare
   std::size_t message_bytes = 65536; ///< payload of one slot
   std::size_t slots = 4;             ///< number of slots of a FIFO
   std::size_t cache_bytes = 1 << 20; ///< size of a core's own cache, where its writes stay
 
+  Level& outermost() noexcept { return levels.at(count - 1); }
+  const Level& outermost() const noexcept { return levels.at(count - 1); }
+
   friend bool operator==(const LinkCosts&, const LinkCosts&) = default;
 };
 
-/// Predicts the time in µs of `algorithm` for `bytes` bytes (larger side of the operation).
-double predict_us(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
-                  const LinkCosts& links);
-/// Returns the supported algorithm with the lowest prediction; nullptr only if none supports the
-/// shape.
-const Algorithm* choose_algorithm(Collective collective, const Shape& shape, std::size_t bytes,
+/// Predicted time of an operation, in µs.
+struct Prediction {
+  double us = 0;
+  /// Parts of `us` that go into rounds and messages on the links of each level, as in LinkCosts.
+  /// The rest goes into arithmetic and into the processor time of messages whatever their size.
+  std::array<double, kMaxLevels> level_us{};
+};
+
+/// Times that an algorithm will take, for any size.
+class Predictor {
+ public:
+  /// `algorithm` supports `shape`.
+  Predictor(const Algorithm& algorithm, const Shape& shape, const LinkCosts& links);
+  /// Predicts the time for `bytes` bytes (larger side of the operation).
+  Prediction predict(std::size_t bytes) const;
+  const Algorithm& algorithm() const noexcept { return *algorithm_; }
+
+ private:
+  /// Number of levels that costs are given for, and parts of the algorithm's costs at each of them.
+  std::size_t levels() const noexcept { return links_.count; }
+  double weighed(double Link::*what, double LevelPart::*by) const;
+
+  const Algorithm* algorithm_;
+  int nranks_;
+  LinkCosts links_;
+  Cost cost_;
+  std::array<LevelPart, kMaxLevels> parts_{};
+  double boundary_us_per_kib_ = 0; ///< time of the slowest boundary, for each KiB of the vector
+  std::size_t narrowest_ = 0;      ///< level that this boundary leads to
+};
+
+/// Makes a predictor for each algorithm that supports the shape.
+std::vector<Predictor> predictors(Collective collective, const Shape& shape,
                                   const LinkCosts& links);
+/// Returns the algorithm with the lowest prediction; of equal ones the first; null if there is
+/// none.
+const Algorithm* choose_algorithm(const std::vector<Predictor>& predictors, std::size_t bytes);
 
 } // namespace whorl

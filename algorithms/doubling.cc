@@ -68,17 +68,25 @@ Schedule build_allreduce(const Shape& shape, int rank) {
   return std::move(builder).build();
 }
 
-/// Counts the rounds between ranks of one group of the innermost dimension: the first ones, if both
-/// the group and all ranks are a power of two.
-double inner_rounds(const Shape& shape) {
-  if (shape.dims.size() < 2 || !is_power_of_two(shape.nranks)) return 0;
-  const int group = shape.dims.front().size;
-  return is_power_of_two(group) ? floor_log2(group) : 0;
+/// Returns the parts of the rounds within the groups of each level: the first ones, if all ranks
+/// and the groups are powers of two.
+std::array<LevelPart, kMaxLevels - 1> inner_parts(const Shape& shape) {
+  std::array<LevelPart, kMaxLevels - 1> parts{};
+  if (!shape.groups.empty() || !is_power_of_two(shape.nranks)) return parts;
+  int below = 0; // rounds within smaller groups
+  const auto levels = divisions(shape);
+  for (std::size_t level = 0; level < levels.size(); ++level) {
+    const int group = levels[level][1];
+    if (!is_power_of_two(group)) break;
+    const double rounds = floor_log2(group) - below;
+    parts.at(level) = {.rounds = rounds, .volume = rounds, .messages = rounds * shape.channels};
+    below = floor_log2(group);
+  }
+  return parts;
 }
 
 Cost allreduce_cost(const Shape& shape) {
   if (shape.nranks == 1) return {};
-  const double inner = inner_rounds(shape);
   const double rounds = floor_log2(shape.nranks);
   const double folds = is_power_of_two(shape.nranks) ? 0 : 1;
   // A chain through all rounds ends at the opposite virtual rank. If both ends are folded, which
@@ -97,9 +105,7 @@ Cost allreduce_cost(const Shape& shape) {
           .copied = shape.nranks == 2 ? 1.0 : 0.0,
           .messages = (rounds + folds) * shape.channels,
           .window = static_cast<double>(shape.channels),
-          .inner_rounds = inner,
-          .inner_volume = inner,
-          .inner_messages = inner * shape.channels};
+          .inner = inner_parts(shape)};
 }
 
 // Builds a barrier: the allreduce of nothing, for which one lane is enough.

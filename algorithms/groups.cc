@@ -52,4 +52,21 @@ std::map<int, int> Groups::sizes() const {
   return sizes;
 }
 
+std::vector<std::vector<int>> divisions(const Shape& shape) {
+  std::vector<std::vector<int>> found;
+  if (!shape.groups.empty()) {
+    auto& starts = found.emplace_back(1, 0);
+    for (const int size : shape.groups) starts.push_back(starts.back() + size);
+    return found;
+  }
+  int inside = 1;
+  for (const Dimension& dimension : shape.dims) {
+    inside *= dimension.size;
+    if (dimension.size == 1 || inside >= shape.nranks || found.size() + 1 == kMaxLevels) continue;
+    auto& starts = found.emplace_back(1, 0);
+    while (starts.back() < shape.nranks) starts.push_back(starts.back() + inside);
+  }
+  return found;
+}
+
 } // namespace whorl

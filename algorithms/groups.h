@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <vector>
 
@@ -30,5 +31,13 @@ class Groups {
  private:
   std::vector<int> first_; ///< first place of each group, and behind the last one
 };
+
+/// Number of levels of links that costs tell apart.
+inline constexpr std::size_t kMaxLevels = 4;
+
+/// Divides the places by each level of the shape but the outermost, innermost first: each entry has
+/// the first place of every group, and the number of places at the end. At most kMaxLevels − 1
+/// entries; levels further out count as part of the outermost one.
+std::vector<std::vector<int>> divisions(const Shape& shape);
 
 } // namespace whorl

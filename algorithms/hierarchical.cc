@@ -429,10 +429,12 @@ Cost cost(const Shape& shape) {
     sum.merged += share * part.merged;
     sum.copied += share * part.copied;
     sum.messages += times * part.messages;
-    if (level.distance == 1) {
-      sum.inner_rounds += times * part.rounds;
-      sum.inner_volume += share * part.volume;
-      sum.inner_messages += times * part.messages;
+    const auto number = static_cast<std::size_t>(&level - levels.data());
+    if (number < sum.inner.size() && number + 1 < levels.size()) {
+      LevelPart& inner = sum.inner.at(number);
+      inner.rounds += times * part.rounds;
+      inner.volume += share * part.volume;
+      inner.messages += times * part.messages;
     }
     sum.fill += share * part.fill;
     message = std::max(message, share / times / part.window);
@@ -442,7 +444,7 @@ Cost cost(const Shape& shape) {
     }
   }
   sum.messages *= lanes;
-  sum.inner_messages *= lanes;
+  for (LevelPart& inner : sum.inner) inner.messages *= lanes;
   sum.window = lanes / message;
   return sum;
 }

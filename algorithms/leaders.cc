@@ -82,21 +82,20 @@ Cost cost(const Shape& shape) {
   const Groups groups(shape);
   const Cost between = exchange().cost({.nranks = groups.count()});
   const double members = groups.largest() - 1, m = groups.count(), n = shape.nranks;
-  return {.rounds = between.rounds + 2,
-          .volume = between.volume + members,
-          .sent = between.sent + members,
-          .received = between.received + members,
-          .mean = (between.mean * m + 2 * (n - m)) / n,
-          .fifos = (between.fifos * m + 2 * (n - m)) / n,
-          .reduced = between.reduced + members,
-          .merged = members - 1,
-          .copied = between.copied,
-          .messages = between.messages * shape.channels + members * shape.channels,
-          .window = static_cast<double>(shape.channels),
-          .inner_rounds = 2,
-          .inner_volume = members,
-          .inner_messages = members * shape.channels,
-          .outer_ranks = m / n};
+  return {
+      .rounds = between.rounds + 2,
+      .volume = between.volume + members,
+      .sent = between.sent + members,
+      .received = between.received + members,
+      .mean = (between.mean * m + 2 * (n - m)) / n,
+      .fifos = (between.fifos * m + 2 * (n - m)) / n,
+      .reduced = between.reduced + members,
+      .merged = members - 1,
+      .copied = between.copied,
+      .messages = between.messages * shape.channels + members * shape.channels,
+      .window = static_cast<double>(shape.channels),
+      .inner = {LevelPart{.rounds = 2, .volume = members, .messages = members * shape.channels}},
+      .outer_ranks = m / n};
 }
 
 Shape of_one_lane(Shape shape) {

@@ -292,9 +292,9 @@ Cost uneven_cost(const Shape& shape, Collective collective) {
           .merged = scatters ? (s - 2) * share : 0,
           .messages = halves * counts.messages * shape.channels,
           .window = n * shape.channels,
-          .inner_rounds = halves * counts.rounds,
-          .inner_volume = halves * inner,
-          .inner_messages = halves * counts.inner_messages * shape.channels};
+          .inner = {LevelPart{.rounds = halves * counts.rounds,
+                              .volume = halves * inner,
+                              .messages = halves * counts.inner_messages * shape.channels}}};
 }
 
 } // namespace whorl

@@ -60,7 +60,8 @@ def measure(args, runs):
 
 
 def flags(costs):
-    link = costs["link"]
+    levels = costs.get("levels", {})
+    link = costs.get("link") or levels.get("host") or levels["cache"]
     return ["--alpha", link["alpha_us"], "--overhead", link["overhead_us"],
             "--beta", link["beta_us_per_kib"], "--send", link["send_us_per_kib"],
             "--receive", link["receive_us_per_kib"], "--gamma", costs["gamma_us_per_kib"],

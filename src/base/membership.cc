@@ -54,7 +54,9 @@ Status check_peer_info(const PeerInfo& info, int rank, int nranks) {
     return bad("slot size");
   }
   if (info.channels < 1 || info.channels > 64) return bad("channels");
-  if (!(info.place.nic_gb_per_s >= 0 && info.place.nic_gb_per_s < 1e9)) return bad("NIC");
+  const auto is_rate = [](double value) { return value >= 0 && value < 1e9; }; // no NaN
+  if (!is_rate(info.place.nic_gb_per_s)) return bad("NIC");
+  if (!is_rate(info.place.leaf_gb_per_s) || !is_rate(info.place.pod_gb_per_s)) return bad("switch");
   for (const PeerInfo::Address& address : info.addresses) {
     if (address.size > kMaxAddressBytes) return bad("address");
   }

@@ -27,6 +27,8 @@ struct RankPlace {
   double nic_gb_per_s = 0;    ///< rate of the rank's NIC in one direction, 10^9 bytes per second
   /// Keys of the switch above the host, and of the group of switches above that.
   std::uint64_t leaf = 0, pod = 0;
+  /// Bandwidth of all links that lead out of these, in one direction, 10^9 bytes per second.
+  double leaf_gb_per_s = 0, pod_gb_per_s = 0;
 
   friend bool operator==(const RankPlace&, const RankPlace&) = default;
 };

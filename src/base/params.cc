@@ -54,6 +54,9 @@ constexpr std::array kParams{
               "1: measure what messages cost when a communicator is made, and choose algorithms by "
               "that, so that choices, and the last bits of sums, may differ from run to run; 0: by "
               "constants, alike in every run. Rank 0's counts, for a split the parent's."},
+    ParamInfo{Param::kCostFile, "WHORL_COST_FILE", "",
+              "JSON file, read by rank 0, with costs of links in place of the built-in or measured "
+              "ones (docs/selection.md); `whorl-explain --json` prints those in use. Empty: none."},
     ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,tcp",
               "Transports that may be used, best first."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",

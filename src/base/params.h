@@ -22,6 +22,7 @@ enum class Param : std::uint8_t {
   kTimeoutMs,        // WHORL_TIMEOUT_MS
   kSpins,            // WHORL_SPINS
   kProbe,            // WHORL_PROBE
+  kCostFile,         // WHORL_COST_FILE
   kTransports,       // WHORL_TRANSPORTS
   kHostId,           // WHORL_HOST_ID
   kHostAddress,      // WHORL_HOST_ADDRESS

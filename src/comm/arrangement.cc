@@ -144,6 +144,24 @@ std::vector<Level> candidates(const std::vector<Parts>& parts) {
   return {};
 }
 
+/// Returns whether messages between the parts of a level cost more than those within: unless these
+/// are switches whose links outwards carry all that the job's hosts below can send.
+bool is_step(const std::vector<Parts>& parts, const std::vector<PeerInfo>& peers, Level level) {
+  if (level != Level::kLeaf && level != Level::kPod) return true;
+  std::map<int, double> sent; // by part
+  std::map<int, bool> hosts;  // those that have been counted
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    const RankPlace& place = peers[rank].place;
+    const double out = level == Level::kLeaf ? place.leaf_gb_per_s : place.pod_gb_per_s;
+    if (out <= 0 || place.nic_gb_per_s <= 0) return true; // unknown
+    if (!hosts.emplace(parts[rank][column(Level::kHost)], true).second) continue;
+    double& sum = sent[parts[rank][column(level)]];
+    sum += place.nic_gb_per_s;
+    if (sum > out * 1.001) return true;
+  }
+  return false;
+}
+
 /// Describes sizes of groups: "2 × 4" or "5 + 3".
 std::string text_of(const std::vector<int>& sizes) {
   if (all_equal(sizes)) return fmt::format("{} × {}", sizes.size(), sizes.front());
@@ -181,7 +199,7 @@ Arrangement arrange(const std::vector<PeerInfo>& peers) {
   for (const Level level : candidates(parts)) {
     const std::vector<int> sizes = sizes_of(parts, found.order, level);
     const int most = *std::max_element(sizes.begin(), sizes.end());
-    if (most == 1 || sizes.size() == 1) continue;
+    if (most == 1 || sizes.size() == 1 || !is_step(parts, peers, level)) continue;
     if (!all_equal(sizes)) {
       if (found.dims.empty()) found.groups = sizes;
       break; // levels further out would have to consist of equal groups
@@ -229,7 +247,10 @@ std::uint64_t topology_digest(const std::vector<PeerInfo>& peers) {
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     for (const int part : parts[rank]) hash.mix(static_cast<std::uint64_t>(part));
     hash.mix(machines.emplace(peers[rank].machine_key, machines.size()).first->second);
-    hash.mix(static_cast<std::uint64_t>(peers[rank].place.nic_gb_per_s * 1e3)); // MB/s
+    const RankPlace& place = peers[rank].place;
+    for (const double rate : {place.nic_gb_per_s, place.leaf_gb_per_s, place.pod_gb_per_s}) {
+      hash.mix(static_cast<std::uint64_t>(rate * 1e3)); // MB/s
+    }
   }
   return hash.value();
 }

@@ -23,7 +23,8 @@ struct Arrangement {
 };
 
 /// Arranges the ranks. Levels that make no groups of several ranks, or just one, are left out, as
-/// are those of groups of different sizes above others. Within a single host the ranks are divided
+/// are those of groups of different sizes above others, and those of switches that are known to let
+/// through all that the NICs below them can send. Within a single host the ranks are divided
 /// once, by packages if they are on several, else by NUMA nodes, else by caches; parts of a host do
 /// not count where there are several hosts, between which messages cost far more.
 Arrangement arrange(const std::vector<PeerInfo>& peers);
@@ -32,7 +33,7 @@ Arrangement arrange(const std::vector<PeerInfo>& peers);
 std::string describe(const Arrangement& arrangement, const std::vector<PeerInfo>& peers);
 
 /// Returns a hash of what is known of the topology of a job: which ranks share a host, a cache, a
-/// switch, and the rates of NICs. Independent of the names of hosts and of runs.
+/// switch, and the rates of NICs and switches. Independent of the names of hosts and of runs.
 std::uint64_t topology_digest(const std::vector<PeerInfo>& peers);
 
 } // namespace whorl

@@ -7,24 +7,13 @@
 #include <vector>
 
 #include "comm/arrangement.h"
+#include "comm/level_costs.h"
 #include "memory/memory_limit.h"
 
 namespace whorl {
 namespace {
 
 constexpr std::uint32_t kMaxSlotBytes = (1U << 30) - 64;
-
-/// Returns whether the first group of the innermost dimension is on one host.
-bool group_on_one_host(const Shape& shape, const std::vector<PeerInfo>& peers) {
-  const auto host_of = [&](int place) {
-    const auto at = static_cast<std::size_t>(place);
-    return peers[shape.order.empty() ? at : static_cast<std::size_t>(shape.order[at])].host_key;
-  };
-  for (int place = 1; place < shape.dims.front().size; ++place) {
-    if (host_of(place) != host_of(0)) return false;
-  }
-  return true;
-}
 
 bool slot_bytes_given(const Membership& members) {
   return std::any_of(members.peers.begin(), members.peers.end(),
@@ -44,7 +33,7 @@ std::uint64_t memory_for_fifos(const Membership& members) {
 
 } // namespace
 
-Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links,
+Result<Decisions> decide(const Membership& members, const Options& options, const CostTable& table,
                          const std::function<std::size_t(int, std::size_t)>& endpoints) {
   Decisions decisions;
   decisions.channels = std::min(options.channels, members.channels - 1);
@@ -58,8 +47,7 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   std::copy(text.begin(), text.end(), decisions.dims.begin());
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
-  LinkCosts costs = links;
-  if (!shape->dims.empty() && !group_on_one_host(*shape, members.peers)) costs.inner.reset();
+  LinkCosts costs = costs_of_levels(table, *shape, members.peers);
   const std::uint64_t budget = smallest_budget(members);
   // Bytes of a FIFO's slots. A slot that the peer has just read is expensive to write. If each rank
   // has a core, the slots are so many that a slot has left the core's own cache before it is filled
@@ -69,10 +57,10 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   const auto peers = static_cast<std::size_t>(std::max(1, members.nranks - 1));
   const auto ring_bytes = static_cast<std::size_t>(
       static_cast<double>(
-          links.ranks_per_core > 1
+          costs.ranks_per_core > 1
               ? kMinRingBytes
-              : std::max(kMinRingBytes, std::min(links.cache_bytes, kFifosBytes / peers))) /
-      std::max(1.0, links.ranks_per_core));
+              : std::max(kMinRingBytes, std::min(costs.cache_bytes, kFifosBytes / peers))) /
+      std::max(1.0, costs.ranks_per_core));
   constexpr std::size_t kFewestSlots = 4;
   std::size_t slots = static_cast<std::size_t>(members.slots);
   const bool given = std::any_of(members.peers.begin(), members.peers.end(),

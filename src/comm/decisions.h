@@ -8,6 +8,7 @@
 #include "base/membership.h"
 #include "base/status.h"
 #include "comm/options.h"
+#include "tuning/cost_table.h"
 #include "tuning/memory_budget.h"
 #include "tuning/selector.h"
 
@@ -17,7 +18,7 @@ namespace whorl {
 /// byte for byte.
 struct Decisions {
   Selector selector; ///< made from `links`
-  LinkCosts links;   ///< costs by the constants of the transports
+  LinkCosts links;   ///< costs of levels, by a table and the user's file
   std::int32_t channels = 1;
   bool probe = false; ///< true: links are measured, and algorithms chosen again by the result
   std::array<char, 252> dims{}; ///< value of WHORL_DIMS, zero-terminated
@@ -26,7 +27,7 @@ struct Decisions {
 
 /// Makes rank 0's decisions from its own options, the hosts of the ranks, the costs of links and
 /// the memory that endpoints occupy (see fit_budget()).
-Result<Decisions> decide(const Membership& members, const Options& options, const LinkCosts& links,
+Result<Decisions> decide(const Membership& members, const Options& options, const CostTable& table,
                          const std::function<std::size_t(int, std::size_t)>& endpoints);
 
 /// Returns the smallest memory budget of all ranks; 0: no rank has one.

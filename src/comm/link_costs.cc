@@ -3,10 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <numeric>
+#include <optional>
+#include <string>
 
+#include "base/params.h"
+#include "comm/arrangement.h"
 #include "comm/decisions.h"
+#include "comm/level_costs.h"
 #include "comm/setup_round.h"
+#include "topology/text_file.h"
 
 namespace whorl {
 namespace {
@@ -15,12 +23,73 @@ namespace {
 // and to switch to the next rank of the same core.
 constexpr double kReduceUsPerKib = 0.007, kCopyUsPerKib = 0.011, kHandOverUs = 1.25;
 
-/// Returns the costs of the link to a peer, by the PeerInfos.
-Reach reach_of(const Setup& setup, int peer) {
-  const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
-  const Membership& members = *setup.membership;
-  return setup.transports[index]->reach(members.peers[static_cast<std::size_t>(members.rank)],
-                                        members.peers[static_cast<std::size_t>(peer)], index);
+/// Time that a further level of switches adds to a round, there and back through two switches.
+/// Assumed, not measured.
+constexpr double kHopsUs = 0.5;
+
+/// Returns the costs of the link between two ranks, by the PeerInfos.
+Reach reach_of(const Setup& setup, const PeerInfo& one, const PeerInfo& other) {
+  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+    if (setup.transports[i] == nullptr) continue; // has no peers
+    const Reach reach = setup.transports[i]->reach(one, other, i);
+    if (reach.reachable) return reach;
+  }
+  return {};
+}
+
+/// Returns the time of the switches between two ranks, beyond that of the switch above their hosts,
+/// which the costs of transports contain.
+double hops_us(Scope scope, const PeerInfo& rank) {
+  if (scope == Scope::kPod) return kHopsUs;
+  if (scope < Scope::kPod || rank.place.leaf == 0) return 0;
+  return rank.place.pod == 0 ? kHopsUs : 2 * kHopsUs;
+}
+
+/// Returns the costs of a link. With more ranks than cores each of a core's ranks gets it in turn,
+/// in every round.
+Link link_of(const Reach& reach, double ranks_per_core, double hops_us) {
+  const double hand_over_us = ranks_per_core > 1 ? kHandOverUs * ranks_per_core : 0;
+  Link link{.alpha_us = reach.alpha_us + hand_over_us + hops_us,
+            .overhead_us = reach.overhead_us,
+            .beta_us_per_kib = 0,
+            .send_us_per_kib = 0,
+            .receive_us_per_kib = 0};
+  if (reach.networked) {
+    link.beta_us_per_kib = reach.beta_us_per_kib;
+  } else {
+    link.send_us_per_kib = link.receive_us_per_kib = reach.beta_us_per_kib;
+  }
+  return link;
+}
+
+/// Returns the larger one of each cost.
+Link slower(const Link& a, const Link& b) {
+  return {.alpha_us = std::max(a.alpha_us, b.alpha_us),
+          .overhead_us = std::max(a.overhead_us, b.overhead_us),
+          .beta_us_per_kib = std::max(a.beta_us_per_kib, b.beta_us_per_kib),
+          .send_us_per_kib = std::max(a.send_us_per_kib, b.send_us_per_kib),
+          .receive_us_per_kib = std::max(a.receive_us_per_kib, b.receive_us_per_kib)};
+}
+
+/// Returns the lowest of the known rates, in GB/s, at which the parts of a scope reach the rest of
+/// the job; 0: none is known. The NIC does not limit ranks that are all on one machine.
+double slowest_exit(const Membership& members, Scope scope) {
+  const double RankPlace::*rate = scope == Scope::kHost   ? &RankPlace::nic_gb_per_s
+                                  : scope == Scope::kLeaf ? &RankPlace::leaf_gb_per_s
+                                  : scope == Scope::kPod  ? &RankPlace::pod_gb_per_s
+                                                          : nullptr;
+  const auto elsewhere = [&](const PeerInfo& info) {
+    return info.machine_key != members.peers.front().machine_key;
+  };
+  if (rate == nullptr || std::none_of(members.peers.begin(), members.peers.end(), elsewhere)) {
+    return 0;
+  }
+  double slowest = 0;
+  for (const PeerInfo& info : members.peers) {
+    const double known = info.place.*rate;
+    if (known > 0 && (slowest == 0 || known < slowest)) slowest = known;
+  }
+  return slowest;
 }
 
 /// Returns ranks per core on the machine with most ranks; assumes that all machines have as many
@@ -52,6 +121,30 @@ class SetupWaiter final : public Waiter {
   const Setup& setup_;
 };
 
+/// Reads the file of costs that the user gives; without one it replaces nothing.
+Result<CostFile> read_cost_file() {
+  const std::string path = param_text(Param::kCostFile);
+  if (path.empty()) return CostFile();
+  const auto text = topology::read_text_file(path);
+  if (!text.ok()) return text.status().with_context("WHORL_COST_FILE");
+  auto file = CostFile::parse(*text, path);
+  return file.ok() ? file : file.status().with_context("WHORL_COST_FILE");
+}
+
+/// Chooses algorithms by what all ranks have measured, and what the user's file says.
+Result<Choice> choose_by(const Setup& setup, const std::vector<ProbeResult>& probes) {
+  const auto file = read_cost_file();
+  if (!file.ok()) return file.status();
+  std::map<std::uint64_t, int> ranks; // of each host
+  int senders = 1;
+  for (const PeerInfo& info : setup.membership->peers) {
+    senders = std::max(senders, ++ranks[info.host_key]);
+  }
+  LinkCosts costs = merge(setup.links, probes, senders);
+  for (Level& level : costs.levels) file->apply(level);
+  return choose(setup.shape, costs, setup.options);
+}
+
 /// Measures the links of this rank, while its partners do the same.
 Result<ProbeResult> probe_links(const Setup& setup) {
   const Membership& members = *setup.membership;
@@ -65,11 +158,12 @@ Result<ProbeResult> probe_links(const Setup& setup) {
     const int peer = far ? partners.far : partners.near;
     if (peer < 0) continue;
     const auto index = static_cast<std::size_t>(setup.transport_of[static_cast<std::size_t>(peer)]);
-    const ProbePeer link{.rank = peer,
-                         .endpoint = setup.transports[index]->endpoint(peer, 0),
-                         .networked = reach_of(setup, peer).networked,
-                         .crowded = crowded,
-                         .slot_bytes = members.slot_bytes};
+    const ProbePeer link{
+        .rank = peer,
+        .endpoint = setup.transports[index]->endpoint(peer, 0),
+        .networked = reach_of(setup, members.info(members.rank), members.info(peer)).networked,
+        .crowded = crowded,
+        .slot_bytes = members.slot_bytes};
     const auto measured = probe_link(link, policy, *members.comm_error, waiter);
     if (!measured.ok()) return measured.status();
     (far ? result.far : result.near) = *measured;
@@ -82,39 +176,46 @@ Result<ProbeResult> probe_links(const Setup& setup) {
 
 } // namespace
 
-LinkCosts estimate_links(const Setup& setup) {
+Result<CostTable> estimate_links(const Setup& setup) {
   const Membership& members = *setup.membership;
-  const std::uint64_t host = members.peers[static_cast<std::size_t>(members.rank)].host_key;
-  LinkCosts costs;
-  costs.gamma_us_per_kib = kReduceUsPerKib;
-  costs.copy_us_per_kib = kCopyUsPerKib;
-  costs.message_bytes = members.slot_bytes;
-  costs.slots = static_cast<std::size_t>(members.slots);
-  costs.ranks_per_core = ranks_per_core(members);
-  // With more ranks than cores each of a core's ranks gets it in turn, in every round.
-  const double hand_over_us = costs.ranks_per_core > 1 ? kHandOverUs * costs.ranks_per_core : 0;
-  constexpr Link kNothing{.alpha_us = 0,
-                          .overhead_us = 0,
-                          .beta_us_per_kib = 0,
-                          .send_us_per_kib = 0,
-                          .receive_us_per_kib = 0};
-  Link all = kNothing, near = kNothing;
-  const auto raise_to = [&](Link& slowest, const Reach& link) {
-    slowest.alpha_us = std::max(slowest.alpha_us, link.alpha_us + hand_over_us);
-    slowest.overhead_us = std::max(slowest.overhead_us, link.overhead_us);
-    double& beta = link.networked ? slowest.beta_us_per_kib : slowest.send_us_per_kib;
-    beta = std::max(beta, link.beta_us_per_kib);
-    slowest.receive_us_per_kib = slowest.send_us_per_kib;
+  CostTable table;
+  LinkCosts& common = table.common;
+  common.gamma_us_per_kib = kReduceUsPerKib;
+  common.copy_us_per_kib = kCopyUsPerKib;
+  common.message_bytes = members.slot_bytes;
+  common.slots = static_cast<std::size_t>(members.slots);
+  common.ranks_per_core = ranks_per_core(members);
+  std::array<std::optional<Link>, kScopes> links;
+  const auto add = [&](int a, int b) {
+    const PeerInfo& one = members.info(a);
+    const PeerInfo& other = members.info(b);
+    const Reach reach = reach_of(setup, one, other);
+    if (!reach.reachable) return;
+    const Scope scope = common_scope(one, other);
+    std::optional<Link>& link = links.at(static_cast<std::size_t>(scope));
+    const Link next = link_of(reach, common.ranks_per_core, hops_us(scope, one));
+    link = link ? slower(*link, next) : next;
   };
-  for (int peer = 0; peer < members.nranks; ++peer) {
-    if (setup.transport_of[static_cast<std::size_t>(peer)] < 0) continue;
-    const Reach link = reach_of(setup, peer);
-    raise_to(all, link);
-    if (members.peers[static_cast<std::size_t>(peer)].host_key == host) raise_to(near, link);
+  // Pairs of all scopes are among those of rank 0 and those of places that follow each other.
+  std::vector<int> order = arrange(members.peers).order;
+  if (order.empty()) {
+    order.resize(static_cast<std::size_t>(members.nranks));
+    std::iota(order.begin(), order.end(), 0);
   }
-  if (all != kNothing) costs.link = all;
-  if (near != kNothing) costs.inner = near;
-  return costs;
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    add(order[0], order[i]);
+    add(order[i - 1], order[i]);
+  }
+  const auto file = read_cost_file();
+  if (!file.ok()) return file.status();
+  for (std::size_t scope = 0; scope < kScopes; ++scope) {
+    Level& level = table.scopes.at(scope);
+    level.scope = static_cast<Scope>(scope);
+    if (links.at(scope)) level.link = *links.at(scope);
+    level.boundary_us_per_kib = us_per_kib(slowest_exit(members, level.scope));
+    file->apply(level);
+  }
+  return table;
 }
 
 Status choose_by_measuring(Setup& setup, Oob& oob) {
@@ -131,7 +232,7 @@ Status choose_by_measuring(Setup& setup, Oob& oob) {
 
   SetupReport<Choice> fifth;
   if (members.rank == 0) {
-    const auto choice = choose(setup.shape, merge(setup.links, *probes), setup.options);
+    const auto choice = choose_by(setup, *probes);
     fifth.set(choice.status());
     if (choice.ok()) fifth.content = *choice;
   }

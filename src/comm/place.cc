@@ -96,8 +96,14 @@ Status enter_switches(const std::string& host, RankPlace& place) {
     hash.mix((*network)->at(above[level]).name);
     return std::max<std::uint64_t>(hash.value(), 1); // 0: unknown
   };
-  if (!above.empty()) place.leaf = key(0);
-  if (above.size() > 1) place.pod = key(1);
+  const auto rate = [&](std::size_t level) { return (*network)->at(above[level]).up.gb_per_s; };
+  if (above.empty()) return {};
+  place.leaf = key(0);
+  place.leaf_gb_per_s = rate(0);
+  if (above.size() > 1) {
+    place.pod = key(1);
+    place.pod_gb_per_s = rate(1);
+  }
   return {};
 }
 

@@ -205,7 +205,9 @@ Status connect_all(Setup& setup) {
 Result<Decisions> decide_for_all(Setup& setup) {
   std::size_t& slot_bytes = setup.membership->slot_bytes;
   if (slot_bytes == 0) slot_bytes = suitable_slot_bytes(setup);
-  return decide(*setup.membership, setup.options, estimate_links(setup), endpoint_bytes(setup));
+  const auto costs = estimate_links(setup);
+  if (!costs.ok()) return costs.status();
+  return decide(*setup.membership, setup.options, *costs, endpoint_bytes(setup));
 }
 
 /// Enters rank 0's decisions into the set-up.

@@ -275,7 +275,8 @@ void probe_processor(ProbeResult& result) {
   result.gamma_us_per_kib = gamma_us_per_kib;
 }
 
-LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& results) {
+LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& results,
+                double senders) {
   const auto of_all = [&](const auto& field, double estimate) {
     std::vector<double> values;
     for (const ProbeResult& result : results) {
@@ -326,10 +327,20 @@ LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& resu
     if (turn == 0 && !networked) link.alpha_us = std::min(link.alpha_us, kLongestRoundUs);
   };
   LinkCosts costs = estimates;
-  const bool several_hosts = std::any_of(
-      results.begin(), results.end(), [](const auto& result) { return result.far.alpha_us > 0; });
-  replace(costs.link, several_hosts ? &ProbeResult::far : &ProbeResult::near);
-  if (costs.inner) replace(*costs.inner, &ProbeResult::near);
+  for (std::size_t number = 0; number < costs.count; ++number) {
+    Level& level = costs.levels.at(number);
+    const bool far = level.scope > Scope::kHost;
+    const double alone = level.link.beta_us_per_kib;
+    replace(level.link, far ? &ProbeResult::far : &ProbeResult::near);
+    double& beta = level.link.beta_us_per_kib;
+    if (!far || beta == alone) continue;
+    const double boundary = beta / senders;
+    if (number > 0 && costs.levels.at(number - 1).scope <= Scope::kHost) {
+      costs.levels.at(number - 1).boundary_us_per_kib = boundary;
+    }
+    // One rank alone is as quick as the estimate, unless that is more than all of them can send.
+    beta = std::clamp(alone, boundary, beta);
+  }
   costs.gamma_us_per_kib =
       of_all([](const auto& r) { return r.gamma_us_per_kib; }, costs.gamma_us_per_kib);
   costs.copy_us_per_kib =

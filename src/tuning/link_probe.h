@@ -53,8 +53,12 @@ double probe_turn(const ProbePeer& peer, const WaitPolicy& policy, const CommErr
 void probe_processor(ProbeResult& result);
 
 /// Replaces values in `estimates` by the medians of those measured in `results`, for sending and
-/// receiving by the means. Where there are turns, they are the cost of a round in shared memory,
-/// and are added to that of a round over a network.
-LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& results);
+/// receiving by the means: near peers stand for the levels within a host, far ones for those above.
+/// Where there are turns, they are the cost of a round in shared memory, and are added to that of a
+/// round over a network. `senders` is the number of ranks of a host: as all of them have measured
+/// at the same time, a KiB crosses the boundary of a host in so much less time than passed for
+/// each.
+LinkCosts merge(const LinkCosts& estimates, const std::vector<ProbeResult>& results,
+                double senders);
 
 } // namespace whorl

@@ -87,11 +87,12 @@ Result<Selector> Selector::make(const Shape& shape, const LinkCosts& links,
     // A transfer has two ranks, however many the communicator has.
     const bool transfer = collective == Collective::kSend || collective == Collective::kRecv;
     const Shape& ranks = transfer ? pair : shape;
+    const auto forced = chosen->find(collective);
+    const bool free = forced == chosen->end();
+    const auto candidates = free ? predictors(collective, ranks, links) : std::vector<Predictor>();
     for (std::size_t k = 0; k < kClasses; ++k) {
-      const auto forced = chosen->find(collective);
       const Algorithm* const algorithm =
-          forced != chosen->end() ? forced->second
-                                  : choose_algorithm(collective, ranks, std::size_t{1} << k, links);
+          free ? choose_algorithm(candidates, std::size_t{1} << k) : forced->second;
       selector.table_[static_cast<std::size_t>(c)][k] =
           algorithm == nullptr ? kNone : static_cast<std::uint8_t>(algorithm - all.data());
     }

@@ -30,7 +30,7 @@ ROOMS = {
     "algorithms": (rooms("base schedule"), {"fmt"}),
     "transports": (rooms("base net memory node"), {"fmt"}),
     "src/exec": (rooms("base kernels schedule"), {"fmt"}),
-    "src/tuning": (rooms("base kernels algorithms transports"), {"fmt"}),
+    "src/tuning": (rooms("base kernels algorithms transports"), {"fmt", "nlohmann"}),
     "src/engine": (rooms("base kernels schedule algorithms transports exec tuning"), {"fmt"}),
     "src/device": (rooms("base kernels schedule algorithms memory node gpu exec tuning engine"),
                    {"fmt", "cuda"}),

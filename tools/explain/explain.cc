@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "comm/setup.h"
@@ -16,21 +15,6 @@ namespace {
 constexpr int kMaxRanks = 4096, kMaxMeasuredRanks = 64;
 constexpr std::size_t kMaxMeasuredBytes = std::size_t{1} << 28;
 constexpr int kBadInput = 2;
-
-std::string size_text(std::size_t bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && bytes % 1024 == 0 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{} {}", bytes, kUnits[unit]);
-}
-
-std::string time_text(double us) {
-  if (us < 100) return fmt::format("{:.2f}", us);
-  return us < 100'000 ? fmt::format("{:.0f}", us) : fmt::format("{:.0f}k", us / 1000);
-}
 
 /// Returns sizes from 8 bytes to 512 MiB (8 MiB for measurements), a factor of 4 apart.
 std::vector<std::size_t> size_classes(bool measures) {
@@ -123,11 +107,12 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
     is_cost(app.add_option(name, value, fmt::format("{} ({})", what, value))
                 ->check(CLI::Range(0.0, 1e9)));
   };
-  cost("--alpha", links.link.alpha_us, "µs of a round of empty messages");
-  cost("--overhead", links.link.overhead_us, "µs of a processor for each message");
-  cost("--beta", links.link.beta_us_per_kib, "µs for a KiB to pass");
-  cost("--send", links.link.send_us_per_kib, "µs of a processor to send a KiB");
-  cost("--receive", links.link.receive_us_per_kib, "µs of a processor to receive a KiB");
+  cost("--alpha", links.outermost().link.alpha_us, "µs of a round of empty messages");
+  cost("--overhead", links.outermost().link.overhead_us, "µs of a processor for each message");
+  cost("--beta", links.outermost().link.beta_us_per_kib, "µs for a KiB to pass");
+  cost("--send", links.outermost().link.send_us_per_kib, "µs of a processor to send a KiB");
+  cost("--receive", links.outermost().link.receive_us_per_kib,
+       "µs of a processor to receive a KiB");
   cost("--gamma", links.gamma_us_per_kib, "µs to reduce a KiB, beyond copying it");
   cost("--copy", links.copy_us_per_kib, "µs to copy a KiB");
   cost("--ranks-per-core", links.ranks_per_core, "ranks that share a core");
@@ -168,14 +153,16 @@ std::vector<const Algorithm*> candidates(Collective collective, const Shape& sha
 std::vector<Row> predict(const Arguments& arguments) {
   std::vector<Row> rows;
   const auto algorithms = candidates(arguments.collective, arguments.shape);
+  const auto all = predictors(arguments.collective, arguments.shape, arguments.links);
+  std::vector<Predictor> shown;
+  for (const Algorithm* algorithm : algorithms) {
+    shown.emplace_back(*algorithm, arguments.shape, arguments.links);
+  }
   for (const std::size_t bytes : arguments.sizes) {
     Row& row = rows.emplace_back(Row{.bytes = bytes});
-    for (const Algorithm* algorithm : algorithms) {
-      row.predicted_us.push_back(predict_us(*algorithm, arguments.shape, bytes, arguments.links));
-    }
-    row.choice = same_schedules(
-        choose_algorithm(arguments.collective, arguments.shape, bytes, arguments.links), algorithms,
-        arguments.shape);
+    for (const Predictor& one : shown) row.predicted.push_back(one.predict(bytes));
+    row.choice = same_schedules(choose_algorithm(all, bytes), algorithms, arguments.shape);
+    row.least = least_time(arguments.collective, arguments.shape, bytes, arguments.links);
   }
   return rows;
 }
@@ -198,104 +185,6 @@ Status choose_as_here(Arguments& arguments, std::vector<Row>& rows) {
                                 arguments.shape);
   }
   return {};
-}
-
-std::string to_text(const Arguments& arguments, const std::vector<Row>& rows) {
-  const LinkCosts& costs = arguments.links;
-  std::string text =
-      fmt::format("{} of {} ranks, {}\n", name_of(arguments.collective), arguments.shape.nranks,
-                  arguments.given    ? "costs as given"
-                  : arguments.probed ? "costs measured here"
-                                     : "costs of ranks like this process");
-  const auto add = [&](const char* where, const Link& link) {
-    text += fmt::format(
-        "{}: a round {:.2f} µs, a message {:.2f} µs; for each KiB sending {:.3f}, "
-        "receiving {:.3f}, passing {:.3f} µs\n",
-        where, link.alpha_us, link.overhead_us, link.send_us_per_kib, link.receive_us_per_kib,
-        link.beta_us_per_kib);
-  };
-  add("links", costs.link);
-  if (costs.inner && *costs.inner != costs.link) add("within a group", *costs.inner);
-  text += fmt::format(
-      "a processor: reducing {:.3f}, copying {:.3f} µs for each KiB; {:.3g} ranks "
-      "for each core\n",
-      costs.gamma_us_per_kib, costs.copy_us_per_kib, costs.ranks_per_core);
-  if (arguments.digest != 0) text += fmt::format("digest of choices {:016x}\n", arguments.digest);
-  text += "\n";
-  const auto algorithms = candidates(arguments.collective, arguments.shape);
-  std::string head = fmt::format("{:>10}  {:<16}", "size", "choice");
-  for (const Algorithm* algorithm : algorithms) head += fmt::format("{:>17}", algorithm->name);
-  if (arguments.measures) head += fmt::format("{:>10}{:>10}", "regret", "noise");
-  text += head + "\n";
-  for (const Row& row : rows) {
-    text += fmt::format("{:>10}  {:<16}", size_text(row.bytes), row.choice->name);
-    for (std::size_t a = 0; a < algorithms.size(); ++a) {
-      std::string cell = time_text(row.predicted_us[a]);
-      if (!row.measured_us.empty()) cell += " | " + time_text(row.measured_us[a]);
-      text += fmt::format("{:>17}", cell);
-    }
-    if (!row.measured_us.empty()) {
-      text += fmt::format("{:>8.1f} %{:>8.1f} %", 100 * row.regret(algorithms),
-                          100 * row.noise(algorithms));
-    }
-    text += "\n";
-  }
-  text += arguments.measures ? "\npredicted | measured µs; regret: of the choice against the "
-                               "quickest, as measured; noise: of the choice against itself\n"
-                             : "\npredicted µs\n";
-  return text;
-}
-
-std::string to_json(const Arguments& arguments, const std::vector<Row>& rows) {
-  using nlohmann::json;
-  const auto link_json = [](const Link& link) {
-    return json{{"alpha_us", link.alpha_us},
-                {"overhead_us", link.overhead_us},
-                {"beta_us_per_kib", link.beta_us_per_kib},
-                {"send_us_per_kib", link.send_us_per_kib},
-                {"receive_us_per_kib", link.receive_us_per_kib}};
-  };
-  const LinkCosts& costs = arguments.links;
-  json document{{"collective", name_of(arguments.collective)},
-                {"ranks", arguments.shape.nranks},
-                {"channels", arguments.shape.channels},
-                {"measured", arguments.measures},
-                {"costs",
-                 {{"link", link_json(costs.link)},
-                  {"gamma_us_per_kib", costs.gamma_us_per_kib},
-                  {"copy_us_per_kib", costs.copy_us_per_kib},
-                  {"ranks_per_core", costs.ranks_per_core},
-                  {"slots", costs.slots},
-                  {"cache_bytes", costs.cache_bytes},
-                  {"message_bytes", costs.message_bytes}}}};
-  if (arguments.digest != 0) document["digest"] = fmt::format("{:016x}", arguments.digest);
-  document["probed"] = arguments.probed;
-  if (costs.inner) document["costs"]["inner"] = link_json(*costs.inner);
-  const auto algorithms = candidates(arguments.collective, arguments.shape);
-  for (const Row& row : rows) {
-    json entry{{"bytes", row.bytes}, {"choice", row.choice->name}};
-    for (std::size_t a = 0; a < algorithms.size(); ++a) {
-      json& cell = entry["algorithms"][std::string(algorithms[a]->name)];
-      cell["predicted_us"] = row.predicted_us[a];
-      if (row.measured_us.empty()) continue;
-      cell["measured_us"] = row.measured_us[a];
-      cell["spread"] = row.spread[a];
-    }
-    if (!row.measured_us.empty()) {
-      entry["regret"] = row.regret(algorithms);
-      entry["noise"] = row.noise(algorithms);
-      entry["again_us"] = row.again_us;
-    }
-    for (const Round& round : row.rounds) {
-      json times{{"exchange_ns", round.exchange_ns}, {"again_us", round.again_us}};
-      for (std::size_t a = 0; a < algorithms.size(); ++a) {
-        times["us"][std::string(algorithms[a]->name)] = round.us[a];
-      }
-      entry["rounds"].push_back(std::move(times));
-    }
-    document["rows"].push_back(std::move(entry));
-  }
-  return document.dump(2) + "\n";
 }
 
 } // namespace whorl::explain

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/least_time.h"
 #include "base/status.h"
 #include "tools/explain/measure.h"
 
@@ -43,7 +44,8 @@ std::vector<const Algorithm*> candidates(Collective collective, const Shape& sha
 /// Predictions, choice and measurements of one size.
 struct Row {
   std::size_t bytes = 0;
-  std::vector<double> predicted_us; ///< predicted times by candidate
+  std::vector<Prediction> predicted; ///< predictions by candidate
+  LeastTime least;                   ///< time that no algorithm can beat
   const Algorithm* choice = nullptr;
   std::vector<double> measured_us; ///< medians by candidate; empty: not measured
   std::vector<double> spread;      ///< distance of the quartiles / median
@@ -52,6 +54,8 @@ struct Row {
   /// Returns by which fraction the choice takes longer than the quickest candidate, by measured
   /// times; that of the choice is the mean of both of its communicators.
   double regret(const std::vector<const Algorithm*>& algorithms) const;
+  /// Returns which part of the choice's time, measured or else predicted, no algorithm can avoid.
+  double of_bound(const std::vector<const Algorithm*>& algorithms) const;
   /// Returns by which fraction the times of the choice in its two communicators differ.
   double noise(const std::vector<const Algorithm*>& algorithms) const;
 };

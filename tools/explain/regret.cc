@@ -70,6 +70,14 @@ double Row::regret(const std::vector<const Algorithm*>& algorithms) const {
   return ours / best - 1;
 }
 
+double Row::of_bound(const std::vector<const Algorithm*>& algorithms) const {
+  const std::size_t chosen = index_of(algorithms, choice);
+  if (chosen == algorithms.size()) return 0;
+  const double ours =
+      measured_us.empty() ? predicted[chosen].us : (measured_us[chosen] + again_us) / 2;
+  return ours > 0 ? least.us / ours : 0;
+}
+
 double Row::noise(const std::vector<const Algorithm*>& algorithms) const {
   const std::size_t chosen = index_of(algorithms, choice);
   if (chosen == algorithms.size()) return 0;
@@ -91,7 +99,7 @@ void enter(std::vector<Row>& rows, const Measurement& measured) {
       for (const Round* round : rounds) found.push_back(field(*round));
       return found;
     };
-    for (std::size_t a = 0; a < row.predicted_us.size(); ++a) {
+    for (std::size_t a = 0; a < row.predicted.size(); ++a) {
       const auto us = values([a](const Round& round) { return round.us[a]; });
       row.measured_us.push_back(quantile(us, 0.5));
       row.spread.push_back((quantile(us, 0.75) - quantile(us, 0.25)) / row.measured_us.back());
@@ -108,11 +116,12 @@ std::string scatter_text(const Arguments& arguments, const Scatter& scatter) {
   const auto add = [&](const char* name, const std::function<double(const LinkCosts&)>& field) {
     text += fmt::format("{:>22}  {}\n", name, quantiles(links, field));
   };
-  add("a round, µs", [](const LinkCosts& c) { return c.link.alpha_us; });
-  add("a message, µs", [](const LinkCosts& c) { return c.link.overhead_us; });
-  add("sending, µs/KiB", [](const LinkCosts& c) { return c.link.send_us_per_kib; });
-  add("receiving, µs/KiB", [](const LinkCosts& c) { return c.link.receive_us_per_kib; });
-  add("passing, µs/KiB", [](const LinkCosts& c) { return c.link.beta_us_per_kib; });
+  add("a round, µs", [](const LinkCosts& c) { return c.outermost().link.alpha_us; });
+  add("a message, µs", [](const LinkCosts& c) { return c.outermost().link.overhead_us; });
+  add("sending, µs/KiB", [](const LinkCosts& c) { return c.outermost().link.send_us_per_kib; });
+  add("receiving, µs/KiB",
+      [](const LinkCosts& c) { return c.outermost().link.receive_us_per_kib; });
+  add("passing, µs/KiB", [](const LinkCosts& c) { return c.outermost().link.beta_us_per_kib; });
   add("reducing, µs/KiB", [](const LinkCosts& c) { return c.gamma_us_per_kib; });
   add("copying, µs/KiB", [](const LinkCosts& c) { return c.copy_us_per_kib; });
   std::map<std::uint64_t, int> digests;

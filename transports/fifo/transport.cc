@@ -8,6 +8,16 @@
 
 namespace whorl {
 
+Reach FifoTransport::reach_through_memory(const RankPlace& self, const RankPlace& peer) {
+  if (self.cache < 0 || peer.cache < 0) {
+    return {.reachable = true, .alpha_us = 0.15, .beta_us_per_kib = 0.025};
+  }
+  if (self.cache == peer.cache) {
+    return {.reachable = true, .alpha_us = 0.08, .beta_us_per_kib = 0.017};
+  }
+  return {.reachable = true, .alpha_us = 0.33, .beta_us_per_kib = 0.036};
+}
+
 SegmentHeader& FifoTransport::header() const noexcept {
   return *reinterpret_cast<SegmentHeader*>(memory_);
 }

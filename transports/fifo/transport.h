@@ -29,6 +29,10 @@ class FifoTransport : public Transport, protected FifoHost {
 
  protected:
   using Transport::Transport;
+  /// Returns the costs of a link through memory: those between cores that share a cache, those
+  /// between others, or, unless both ranks are known to be bound, the geometric mean
+  /// (docs/selection.md).
+  static Reach reach_through_memory(const RankPlace& self, const RankPlace& peer);
   /// Counts a FIFO of this rank that has been backed with memory.
   void count_backed() noexcept { backed_fifos_.fetch_add(1, std::memory_order_relaxed); }
   /// Joins the segment at `memory`. `members` are the ranks that share the segment, in

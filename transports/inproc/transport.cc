@@ -106,10 +106,8 @@ Result<std::vector<std::byte>> InprocTransport::listen(const Identity& identity)
 
 Reach InprocTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const {
   static_cast<void>(index);
-  // The costs are the geometric mean of those of near and of distant cores (docs/selection.md).
-  return {.reachable = self.host_key == peer.host_key && self.process_key == peer.process_key,
-          .alpha_us = 0.15,
-          .beta_us_per_kib = 0.025};
+  const bool reachable = self.host_key == peer.host_key && self.process_key == peer.process_key;
+  return reachable ? reach_through_memory(self.place, peer.place) : Reach{};
 }
 
 Status InprocTransport::connect(const Membership& membership, std::span<const int> peers,

@@ -47,11 +47,9 @@ Result<std::vector<std::byte>> ShmTransport::listen(const Identity& identity) {
 Reach ShmTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const {
   const bool listens = self.addresses[index].size == SocketAddress::kEncodedBytes &&
                        peer.addresses[index].size == SocketAddress::kEncodedBytes;
-  // The geometric mean of the costs between near and distant cores (docs/selection.md).
-  return {.reachable =
-              listens && self.host_key == peer.host_key && self.process_key != peer.process_key,
-          .alpha_us = 0.15,
-          .beta_us_per_kib = 0.025};
+  const bool reachable =
+      listens && self.host_key == peer.host_key && self.process_key != peer.process_key;
+  return reachable ? reach_through_memory(self.place, peer.place) : Reach{};
 }
 
 /// Checks that all FIFOs to which this rank may ever write fit into memory. Other ranks check the

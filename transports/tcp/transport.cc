@@ -88,10 +88,13 @@ Reach TcpTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_
   if (index >= self.addresses.size()) return {};
   const bool both = self.addresses[index].size > 0 && peer.addresses[index].size > 0;
   const bool far = self.machine_key != peer.machine_key;
+  // No connection is quicker than the NICs, nor than one within a machine.
+  const double rate = std::min(self.place.nic_gb_per_s, peer.place.nic_gb_per_s);
+  const double beta = rate > 0 ? std::max(kBetaUsPerKib, 1.024 / rate) : kFarBetaUsPerKib;
   return {.reachable = both,
           .alpha_us = far ? kFarAlphaUs : kAlphaUs,
           .overhead_us = kOverheadUs,
-          .beta_us_per_kib = far ? kFarBetaUsPerKib : kBetaUsPerKib,
+          .beta_us_per_kib = far ? beta : kBetaUsPerKib,
           .networked = true};
 }
 

@@ -21,11 +21,11 @@ namespace {
 /// barriers of a block, and a link of 200 GB/s in each direction.
 LinkCosts device_costs(std::size_t message_bytes, std::size_t slots) {
   LinkCosts costs;
-  costs.link = {.alpha_us = 3.0,
-                .overhead_us = 1.0,
-                .beta_us_per_kib = 0,
-                .send_us_per_kib = 0.005,
-                .receive_us_per_kib = 0.002};
+  costs.outermost().link = {.alpha_us = 3.0,
+                            .overhead_us = 1.0,
+                            .beta_us_per_kib = 0,
+                            .send_us_per_kib = 0.005,
+                            .receive_us_per_kib = 0.002};
   costs.gamma_us_per_kib = 0.001;
   costs.copy_us_per_kib = 0.001;
   costs.message_bytes = message_bytes;

@@ -123,13 +123,14 @@ TEST_P(Costs, PredictionsGrowWithSize) {
   for (const int n : {2, 3, 8, 24}) {
     const Shape shape{.nranks = n, .channels = 2, .dims = {{2}, {n / 2}}};
     if (!GetParam().supports(shape)) continue;
+    const Predictor predictor(GetParam(), shape, {});
     double last = 0;
     for (std::size_t bytes = 1; bytes <= (std::size_t{1} << 32); bytes *= 4) {
-      const double us = predict_us(GetParam(), shape, bytes, {});
+      const double us = predictor.predict(bytes).us;
       EXPECT_GT(us, last) << text(GetParam(), shape) << " " << bytes;
       last = us;
     }
-    EXPECT_GT(predict_us(GetParam(), shape, 0, {}), 0) << text(GetParam(), shape);
+    EXPECT_GT(predictor.predict(0).us, 0) << text(GetParam(), shape);
   }
 }
 
@@ -138,9 +139,17 @@ std::string name_of_test(const ::testing::TestParamInfo<Algorithm>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Costs, ::testing::ValuesIn(all_algorithms()), name_of_test);
 
+/// Returns costs with one level for each link, innermost first.
+LinkCosts with_links(std::initializer_list<Link> links) {
+  LinkCosts costs;
+  costs.count = 0;
+  for (const Link& link : links) costs.levels.at(costs.count++).link = link;
+  return costs;
+}
+
 std::string_view chosen(Collective collective, const Shape& shape, std::size_t bytes,
                         const LinkCosts& links = {}) {
-  const Algorithm* algorithm = choose_algorithm(collective, shape, bytes, links);
+  const Algorithm* algorithm = choose_algorithm(predictors(collective, shape, links), bytes);
   return algorithm == nullptr ? "none" : algorithm->name;
 }
 
@@ -160,17 +169,17 @@ TEST(Choice, FollowsTheSize) {
 TEST(Choice, FollowsTheLinks) {
   const Shape shape{.nranks = 48, .channels = 1};
   // Start-ups are slow and messages cheap: expect few start-ups.
-  const LinkCosts slow_start{.link = {.alpha_us = 100, .overhead_us = 0.01}};
+  const LinkCosts slow_start = with_links({{.alpha_us = 100, .overhead_us = 0.01}});
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_start), "direct");
-  const LinkCosts slow_messages{.link = {.alpha_us = 0.1, .overhead_us = 10}};
+  const LinkCosts slow_messages = with_links({{.alpha_us = 0.1, .overhead_us = 10}});
   EXPECT_EQ(chosen(Collective::kAllGather, shape, 4096, slow_messages), "circulant");
 }
 
 TEST(Choice, LeavesTheNetworkToLeadersWhereProcessorsAreScarce) {
   const Shape shape{.nranks = 4, .dims = {{2}, {2}}};
-  LinkCosts links{.link = {.alpha_us = 20, .overhead_us = 4, .beta_us_per_kib = 0.3},
-                  .inner = Link{.alpha_us = 6, .overhead_us = 0.1},
-                  .ranks_per_core = 2};
+  LinkCosts links = with_links({{.alpha_us = 6, .overhead_us = 0.1},
+                                {.alpha_us = 20, .overhead_us = 4, .beta_us_per_kib = 0.3}});
+  links.ranks_per_core = 2;
   EXPECT_EQ(chosen(Collective::kAllReduce, shape, 8, links), "leaders");
   EXPECT_EQ(chosen(Collective::kBarrier, shape, 0, links), "leaders");
   EXPECT_NE(chosen(Collective::kAllReduce, shape, 64 << 20, links), "leaders");
@@ -180,8 +189,8 @@ TEST(Choice, LeavesTheNetworkToLeadersWhereProcessorsAreScarce) {
 
 TEST(Choice, FollowsUnequalGroups) {
   const Shape shape{.nranks = 8, .channels = 2, .groups = {5, 3}};
-  LinkCosts links{.link = {.alpha_us = 20, .overhead_us = 4, .beta_us_per_kib = 0.3},
-                  .inner = Link{.alpha_us = 0.5, .overhead_us = 0.1}};
+  LinkCosts links = with_links({{.alpha_us = 0.5, .overhead_us = 0.1},
+                                {.alpha_us = 20, .overhead_us = 4, .beta_us_per_kib = 0.3}});
   for (const auto collective :
        {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
     EXPECT_EQ(chosen(collective, shape, 64 << 20, links), "hierarchical") << name_of(collective);

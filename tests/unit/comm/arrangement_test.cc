@@ -174,6 +174,26 @@ TEST(Arrange, EveryOrderIsAPermutationThatKeepsPartsTogether) {
   }
 }
 
+TEST(Arrange, SwitchesThatCarryAllThatHostsSendAreNoLevel) {
+  const auto levels = [](double nic, double leaf) {
+    std::vector<PeerInfo> peers;
+    for (std::uint64_t host = 1; host <= 4; ++host) {
+      for (int i = 0; i < 2; ++i) {
+        PeerInfo& info = peers.emplace_back();
+        info.host_key = info.machine_key = host;
+        info.place.leaf = (host + 1) / 2;
+        info.place.nic_gb_per_s = nic;
+        info.place.leaf_gb_per_s = leaf;
+      }
+    }
+    return sizes(arrange(peers));
+  };
+  EXPECT_THAT(levels(25, 50), ElementsAre(2, 4));
+  EXPECT_THAT(levels(25, 49), ElementsAre(2, 2, 2));
+  EXPECT_THAT(levels(25, 0), ElementsAre(2, 2, 2)); // unknown
+  EXPECT_THAT(levels(0, 50), ElementsAre(2, 2, 2));
+}
+
 TEST(Arrange, IsDescribed) {
   const auto text = [](const std::vector<PeerInfo>& peers) {
     return describe(arrange(peers), peers);
@@ -192,6 +212,9 @@ TEST(TopologyDigest, DependsOnTheTopologyAlone) {
   auto rated = on_hosts({1, 2});
   rated[1].place.nic_gb_per_s = 12.5;
   EXPECT_NE(topology_digest(on_hosts({1, 2})), topology_digest(rated));
+  auto switched = rated;
+  switched[1].place.leaf_gb_per_s = 12.5;
+  EXPECT_NE(topology_digest(switched), topology_digest(rated));
 }
 
 } // namespace

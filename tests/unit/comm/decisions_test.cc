@@ -49,9 +49,9 @@ std::size_t vast(int slots, std::size_t slot_bytes) {
 }
 
 Decisions decided(const Membership& members, const Options& options = {},
-                  const LinkCosts& links = {},
+                  const LinkCosts& links = {}, // all but levels
                   std::size_t (*endpoints)(int, std::size_t) = nothing) {
-  const auto decisions = decide(members, options, links, endpoints);
+  const auto decisions = decide(members, options, {.common = links}, endpoints);
   EXPECT_TRUE(decisions.ok()) << decisions.status().message();
   if (!decisions.ok()) return {};
   EXPECT_TRUE(check(*decisions, members).ok()) << "the other ranks refuse it";
@@ -195,22 +195,6 @@ TEST(Decide, TooLongDimensionsAreRefused) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), Code::kInvalidUsage);
   EXPECT_THAT(refused.status().message(), HasSubstr("WHORL_DIMS is longer than 251 characters"));
-}
-
-TEST(Decide, LinksWithinAHostCountOnlyForDimensionsWithinAHost) {
-  LinkCosts links;
-  links.inner = Link{.alpha_us = 0.1};
-  const Membership members = members_on({1, 1, 2, 2});
-  EXPECT_TRUE(decided(members, {}, links).links.inner.has_value());
-  Options options;
-  options.dims = "2,2";
-  EXPECT_TRUE(decided(members, options, links).links.inner.has_value());
-  options.dims = "4";
-  EXPECT_FALSE(decided(members, options, links).links.inner.has_value());
-  // Dimensions speak of places: ranks that are numbered across hosts are ordered by host first.
-  options.dims = "2,2";
-  EXPECT_TRUE(decided(members_on({1, 2, 1, 2}), options, links).links.inner.has_value());
-  EXPECT_FALSE(decided(members_on({1, 2, 3, 3}), options, links).links.inner.has_value());
 }
 
 TEST(Decide, RingsVisitHostAfterHost) {

@@ -103,6 +103,8 @@ TEST(Switches, AreThoseOfTheFileOfTheNetwork) {
   EXPECT_EQ(first.leaf, second.leaf);
   EXPECT_NE(first.leaf, third.leaf);
   EXPECT_EQ(first.pod, third.pod);
+  EXPECT_EQ(first.leaf_gb_per_s, 25);
+  EXPECT_EQ(first.pod_gb_per_s, 25);
   EXPECT_NE(first.pod, far.pod);
   EXPECT_EQ(of("elsewhere").leaf, 0U);
 }

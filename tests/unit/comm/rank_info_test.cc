@@ -1,6 +1,7 @@
 // Tests of the requests in the ranks' PeerInfos and of the decisions on them.
 #include "comm/rank_info.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,11 +62,16 @@ TEST(RankInfo, TheSmallestSlotThatAnyRankAsksForCounts) {
 TEST(RankInfo, RatesThatNoNicHasAreRefused) {
   for (const double rate : {-1.0, 1e12, std::numeric_limits<double>::quiet_NaN()}) {
     whorl::Setup setup;
-    std::vector<PeerInfo> peers = infos_of({{}, {}});
-    peers[1].place.nic_gb_per_s = rate;
-    const Status refused = make_membership(setup, peers, {}, 0);
-    EXPECT_NE(refused.message().find("info of rank 1 of 2 is malformed: NIC"), std::string::npos)
-        << rate << ": " << refused.message();
+    for (double RankPlace::*field :
+         {&RankPlace::nic_gb_per_s, &RankPlace::leaf_gb_per_s, &RankPlace::pod_gb_per_s}) {
+      std::vector<PeerInfo> peers = infos_of({{}, {}});
+      peers[1].place.*field = rate;
+      const Status refused = make_membership(setup, peers, {}, 0);
+      const char* const what = field == &RankPlace::nic_gb_per_s ? "NIC" : "switch";
+      EXPECT_NE(refused.message().find(fmt::format("info of rank 1 of 2 is malformed: {}", what)),
+                std::string::npos)
+          << rate << ": " << refused.message();
+    }
   }
 }
 

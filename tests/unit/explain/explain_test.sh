@@ -16,7 +16,21 @@ expect 0 'costs of ranks like this process' allreduce
 expect 0 'digest of choices' allreduce --ranks 4
 expect 0 '"digest"' allreduce --ranks 4 --hosts 2 --json
 expect 0 'passing 0.350' allreduce --ranks 4 --hosts 2
+expect 0 'over the network: a round' allreduce --ranks 4 --hosts 2
+expect 0 'network 8' allreduce --ranks 4 --hosts 2 -b 8
+expect 0 '"limit": "a round on the network level"' allreduce --ranks 4 --hosts 2 -b 8 --json
 expect 2 'excludes' allreduce --hosts 2 --measure
+costs=$(mktemp)
+echo '{"host": {"boundary_gb_per_s": 1}, "network": {"alpha_us": 77}}' > "$costs"
+export WHORL_COST_FILE="$costs"
+expect 0 '; 1 GB/s out of it' allreduce --ranks 4 --hosts 2
+expect 0 'a round 77' allreduce --ranks 4 --hosts 2
+expect 0 '"limit": "what crosses the boundary of each host"' allreduce --ranks 4 --hosts 2 -b 64M --json
+echo '{"hosts": {}}' > "$costs"
+expect 1 'there is no level "hosts"' allreduce --ranks 4
+rm "$costs"
+expect 1 'No such file' allreduce --ranks 4
+unset WHORL_COST_FILE
 same=$($tool allreduce --ranks 4 | grep digest)
 expect 0 "$same" broadcast --ranks 4
 expect 0 "$same" barrier --ranks 4 --measure --rounds 3

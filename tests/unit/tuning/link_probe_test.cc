@@ -53,36 +53,67 @@ TEST(ProbePartners, AgreeAndAreNearAndFar) {
   EXPECT_EQ(probe_partners(peers({1, 1, 1}), 2).near, -1);
 }
 
+/// Returns costs of one level within a host.
+LinkCosts within_a_host(const Link& link = {}) {
+  LinkCosts costs;
+  costs.levels[0] = {.link = link, .scope = Scope::kHost};
+  return costs;
+}
+/// Returns the costs of links after a merge for ranks of one host.
+Link merged(const std::vector<ProbeResult>& results) {
+  return merge(within_a_host(), results, 1).outermost().link;
+}
+
 TEST(Merge, OtherProgramsOnTheCoresDoNotCount) {
   std::vector<ProbeResult> results(2);
   for (ProbeResult& result : results) result.near.alpha_us = 3500;
-  EXPECT_EQ(merge({}, results).link.alpha_us, 10);
+  EXPECT_EQ(merged(results).alpha_us, 10);
 }
 
 TEST(Merge, TakesMediansAndKeepsEstimatesOfWhatWasNotMeasured) {
-  LinkCosts estimates;
-  estimates.link = {.alpha_us = 7, .overhead_us = 0.5};
+  LinkCosts estimates = within_a_host({.alpha_us = 7, .overhead_us = 0.5});
   std::vector<ProbeResult> results(4);
-  EXPECT_EQ(merge(estimates, results), estimates);
+  EXPECT_EQ(merge(estimates, results, 2), estimates);
   for (std::size_t rank = 0; rank < 3; ++rank) {
     results[rank].near = {.alpha_us = 1.0 + static_cast<double>(rank), .send_us_per_kib = 0.25};
   }
   results[3].near.alpha_us = 1e300; // longer than any message can take
   results[0].copy_us_per_kib = 0.125;
-  const LinkCosts costs = merge(estimates, results);
-  EXPECT_EQ(costs.link.alpha_us, 2);
-  EXPECT_EQ(costs.link.overhead_us, 0.5);
-  EXPECT_EQ(costs.link.send_us_per_kib, 0.25);
+  const LinkCosts costs = merge(estimates, results, 2);
+  EXPECT_EQ(costs.outermost().link.alpha_us, 2);
+  EXPECT_EQ(costs.outermost().link.overhead_us, 0.5);
+  EXPECT_EQ(costs.outermost().link.send_us_per_kib, 0.25);
   EXPECT_EQ(costs.copy_us_per_kib, 0.125);
   EXPECT_EQ(costs.gamma_us_per_kib, estimates.gamma_us_per_kib);
-  EXPECT_FALSE(costs.inner.has_value());
 
-  estimates.inner = estimates.link;
+  estimates.levels[1] = {.link = {.beta_us_per_kib = 0.5}, .scope = Scope::kLeaf};
+  estimates.levels[2] = {.link = {.beta_us_per_kib = 0.5}, .scope = Scope::kNetwork};
+  estimates.count = 3;
   results[1].far = {.alpha_us = 50, .beta_us_per_kib = 0.75};
-  const LinkCosts two_hosts = merge(estimates, results);
-  EXPECT_EQ(two_hosts.link.alpha_us, 50);
-  EXPECT_EQ(two_hosts.link.beta_us_per_kib, 0.75);
-  EXPECT_EQ(two_hosts.inner->alpha_us, 2);
+  const LinkCosts hosts = merge(estimates, results, 2);
+  EXPECT_EQ(hosts.levels[0].link.alpha_us, 2);
+  for (const std::size_t level : {1, 2}) EXPECT_EQ(hosts.levels[level].link.alpha_us, 50);
+}
+
+TEST(Merge, DividesWhatRanksOfAHostMeasuredAtTheSameTime) {
+  LinkCosts estimates = within_a_host();
+  estimates.levels[1] = {.link = {.beta_us_per_kib = 0.5}, .scope = Scope::kNetwork};
+  estimates.count = 2;
+  struct Case {
+    double measured, senders, boundary, link;
+  };
+  for (const Case& one : {Case{0.75, 1, 0.75, 0.75}, // one rank a host
+                          Case{0.75, 2, 0.375, 0.5}, // as quick alone as estimated
+                          Case{4, 2, 2, 2},          // the boundary is slower than that
+                          Case{0.25, 2, 0.125, 0.25}}) {
+    std::vector<ProbeResult> results(2);
+    for (ProbeResult& result : results) {
+      result.far = {.alpha_us = 30, .beta_us_per_kib = one.measured};
+    }
+    const LinkCosts costs = merge(estimates, results, one.senders);
+    EXPECT_EQ(costs.levels[0].boundary_us_per_kib, one.boundary) << one.measured;
+    EXPECT_EQ(costs.outermost().link.beta_us_per_kib, one.link) << one.measured;
+  }
 }
 
 TEST(Merge, CountsTheTurnsOfACore) {
@@ -94,13 +125,13 @@ TEST(Merge, CountsTheTurnsOfACore) {
     even[rank].turn_us = 4;
     uneven[rank].turn_us = rank < 3 ? 6 : 2;
   }
-  const double alpha = merge({}, even).link.alpha_us;
-  EXPECT_DOUBLE_EQ(merge({}, uneven).link.alpha_us, alpha);
+  const double alpha = merged(even).alpha_us;
+  EXPECT_DOUBLE_EQ(merged(uneven).alpha_us, alpha);
   EXPECT_GT(alpha, 2);
   EXPECT_LT(alpha, 4);
   // Over a network the time of the messages is added.
   for (ProbeResult& result : even) result.near.beta_us_per_kib = 0.5;
-  EXPECT_GT(merge({}, even).link.alpha_us, 4);
+  EXPECT_GT(merged(even).alpha_us, 4);
 }
 
 TEST(Merge, MixesPartnersOfTheSameCoreAndOfOthers) {
@@ -108,9 +139,9 @@ TEST(Merge, MixesPartnersOfTheSameCoreAndOfOthers) {
   for (std::size_t rank = 0; rank < 4; ++rank) {
     results[rank].near = {.alpha_us = 1, .send_us_per_kib = rank < 2 ? 0.02 : 0.04};
   }
-  EXPECT_DOUBLE_EQ(merge({}, results).link.send_us_per_kib, 0.03);
+  EXPECT_DOUBLE_EQ(merged(results).send_us_per_kib, 0.03);
   results[3].near.send_us_per_kib = 40; // as if it had lost its core
-  EXPECT_NEAR(merge({}, results).link.send_us_per_kib, 0.08 / 3, 1e-12);
+  EXPECT_NEAR(merged(results).send_us_per_kib, 0.08 / 3, 1e-12);
 }
 
 void expect_plausible(const Link& link) {
@@ -138,7 +169,7 @@ void threads_measure_and_agree() {
       EXPECT_EQ(std::memcmp(&communicator.selector(), &first.selector(), sizeof(Selector)), 0);
     }
     if (n == 1) continue;
-    expect_plausible(first.links().link);
+    expect_plausible(first.links().outermost().link);
     EXPECT_GT(first.links().copy_us_per_kib, 0);
     EXPECT_GT(first.links().gamma_us_per_kib, 0);
     world.each([](int, whorlComm_t comm) {
@@ -198,10 +229,10 @@ TEST(Probe, ProcessesAgreeOverEachTransport) {
                     } mine{}, first{};
                     const Communicator& communicator = *comm->communicator;
                     std::memcpy(&mine.selector, &communicator.selector(), sizeof mine.selector);
-                    mine.alpha = communicator.links().link.alpha_us;
-                    mine.inner = communicator.links().inner->alpha_us;
-                    expect_plausible(communicator.links().link);
-                    expect_plausible(*communicator.links().inner);
+                    mine.alpha = communicator.links().outermost().link.alpha_us;
+                    mine.inner = communicator.links().levels[0].link.alpha_us;
+                    expect_plausible(communicator.links().outermost().link);
+                    expect_plausible(communicator.links().levels[0].link);
                     const auto all = context.allgather(std::as_bytes(std::span(&mine, 1)));
                     std::memcpy(&first, all[0].data(), sizeof first);
                     EXPECT_EQ(std::memcmp(&mine, &first, sizeof mine), 0);
