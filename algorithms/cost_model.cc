@@ -46,7 +46,6 @@ Predictor::Predictor(const Algorithm& algorithm, const Shape& shape, const LinkC
   }
 }
 
-/// Returns the mean of a cost over the levels, weighed by what the algorithm does in each.
 double Predictor::weighed(double Link::*what, double LevelPart::*by) const {
   double sum = 0, weights = 0;
   for (std::size_t level = 0; level < levels(); ++level) {

@@ -28,7 +28,7 @@ struct Level {
   /// Time in which a KiB leaves or enters a group, through what its members share (a NIC, the ports
   /// of a switch); 0: they share nothing, or it is unknown.
   double boundary_us_per_kib = 0;
-  Scope scope = Scope::kNetwork; ///< what the members of each group have in common
+  Scope scope = Scope::kNetwork; ///< part of the job that each group is in
 
   friend bool operator==(const Level&, const Level&) = default;
 };
@@ -36,7 +36,7 @@ struct Level {
 /// Costs of messages and reductions in a communicator. Plain bytes, sent as they are.
 struct LinkCosts {
   /// Levels, innermost first: one for each of divisions(), and the outermost one, whose group is
-  /// the communicator. Those from `count` on have no meaning.
+  /// the communicator. Entries from `count` on have no meaning.
   std::array<Level, kMaxLevels> levels{};
   std::size_t count = 1;
   double gamma_us_per_kib = 0.02;    ///< extra time to reduce a KiB instead of copying it
@@ -63,15 +63,15 @@ struct Prediction {
 /// Times that an algorithm will take, for any size.
 class Predictor {
  public:
-  /// `algorithm` supports `shape`.
+  /// Takes an algorithm that supports `shape`.
   Predictor(const Algorithm& algorithm, const Shape& shape, const LinkCosts& links);
   /// Predicts the time for `bytes` bytes (larger side of the operation).
   Prediction predict(std::size_t bytes) const;
   const Algorithm& algorithm() const noexcept { return *algorithm_; }
 
  private:
-  /// Number of levels that costs are given for, and parts of the algorithm's costs at each of them.
   std::size_t levels() const noexcept { return links_.count; }
+  /// Returns the mean of a cost over the levels, weighed by what the algorithm does in each.
   double weighed(double Link::*what, double LevelPart::*by) const;
 
   const Algorithm* algorithm_;

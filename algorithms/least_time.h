@@ -10,7 +10,7 @@ namespace whorl {
 /// Lower bound of the time of an operation, whatever the algorithm.
 struct LeastTime {
   double us = 0;
-  /// What sets the bound: "the boundary of each host", say.
+  /// Words for what sets the bound, such as "the boundary of each host".
   std::string limit;
 };
 

@@ -6,7 +6,7 @@
 
 namespace whorl {
 
-/// What ranks have in common, from the smallest part of a job to the largest.
+/// Part of a job that ranks have in common, from the smallest part of a job to the largest.
 enum class Scope : std::uint8_t {
   kCache,   ///< a last-level cache
   kHost,    ///< a host
