@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -372,7 +373,8 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   return setup;
 }
 
-Result<Setup> rehearse(const Options& options, int nranks, int nhosts) {
+Result<Setup> rehearse(const Options& options, const RehearsedHosts& hosts) {
+  const int nranks = std::accumulate(hosts.ranks.begin(), hosts.ranks.end(), 0);
   Setup setup;
   setup.options = options;
   setup.comm_error = std::make_shared<CommError>();
@@ -380,12 +382,14 @@ Result<Setup> rehearse(const Options& options, int nranks, int nhosts) {
   const auto info = make_peer_info(setup, {}, 0);
   if (!info.ok()) return info.status();
   std::vector<PeerInfo> peers(static_cast<std::size_t>(nranks), *info);
-  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    const std::uint64_t host = rank * static_cast<std::uint64_t>(nhosts) / peers.size();
-    peers[rank].rank = static_cast<std::uint32_t>(rank);
-    peers[rank].host_key += host;
-    peers[rank].machine_key += host;
-    peers[rank].process_key += rank;
+  std::size_t rank = 0;
+  for (std::size_t host = 0; host < hosts.ranks.size(); ++host) {
+    for (int i = 0; i < hosts.ranks[host]; ++i, ++rank) {
+      peers[rank].rank = static_cast<std::uint32_t>(rank);
+      peers[rank].host_key += host;
+      if (!hosts.one_machine) peers[rank].machine_key += host;
+      peers[rank].process_key += rank;
+    }
   }
   WHORL_TRY(make_membership(setup, std::move(peers), {}, 0));
   WHORL_TRY(choose_transports(setup));

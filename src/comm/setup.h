@@ -68,9 +68,13 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
 /// `probes`: whether any of the set-ups measures links.
 Status attend_remaining_rounds(Oob& oob, int nranks, int done, bool probes);
 
-/// Computes what set_up() would decide on rank 0 of `nranks` processes like this one, spread evenly
-/// over `nhosts` hosts like this one. Connects and measures nothing. The error says what is wrong
-/// with the options.
-Result<Setup> rehearse(const Options& options, int nranks, int nhosts);
+/// Hosts of a rehearsal.
+struct RehearsedHosts {
+  std::vector<int> ranks;   ///< number of ranks of each host, at least one
+  bool one_machine = false; ///< whether the hosts are parts of one machine, such as containers
+};
+/// Computes what set_up() would decide on rank 0 of processes like this one, on hosts like this
+/// one. Connects and measures nothing. The error says what is wrong with the options.
+Result<Setup> rehearse(const Options& options, const RehearsedHosts& hosts);
 
 } // namespace whorl

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "comm/setup.h"
@@ -23,6 +24,22 @@ std::vector<std::size_t> size_classes(bool measures) {
     sizes.push_back(bytes);
   }
   return sizes;
+}
+
+/// Replaces a number of hosts by the numbers of ranks of each. Returns what is wrong.
+std::string spread(std::vector<int>& hosts, int nranks) {
+  if (hosts.size() > 1) {
+    if (std::accumulate(hosts.begin(), hosts.end(), 0L) == nranks) return {};
+    return fmt::format("--hosts {} does not add up to the number of ranks, {}.",
+                       fmt::join(hosts, ","), nranks);
+  }
+  const int count = hosts.front();
+  if (count > nranks) return fmt::format("There are more hosts ({}) than ranks.", count);
+  hosts.clear();
+  for (int host = 0; host < count; ++host) {
+    hosts.push_back((host + 1) * nranks / count - host * nranks / count);
+  }
+  return {};
 }
 
 std::string check(Arguments& arguments, const std::string& collective) {
@@ -47,6 +64,9 @@ std::string check(Arguments& arguments, const std::string& collective) {
   }
   if (starts && !arguments.shape.dims.empty()) {
     return "--measure and --communicators take the dimensions from WHORL_DIMS, not from --dims.";
+  }
+  if (const std::string bad = spread(arguments.hosts, arguments.shape.nranks); !bad.empty()) {
+    return bad;
   }
   if (arguments.sizes.empty()) arguments.sizes = size_classes(arguments.measures);
   if (arguments.collective == Collective::kBarrier) arguments.sizes = {0};
@@ -81,8 +101,13 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
       ->check(CLI::Range(1, 16));
   CLI::Option* const hosts =
       app.add_option("--hosts", arguments.hosts,
-                     "number of hosts over which the ranks are spread evenly (1)")
+                     "number of hosts over which the ranks are spread evenly (1), or numbers of "
+                     "ranks of each host: 5,3")
+          ->delimiter(',')
           ->check(CLI::Range(1, kMaxRanks));
+  app.add_flag("--one-machine", arguments.one_machine,
+               "the hosts share the processors of this machine, as containers do")
+      ->needs(hosts);
   app.add_option("--dims", arguments.dims,
                  "levels of a hierarchy, innermost first: 4:twoshot,2:ring");
   CLI::Option* const measure =
@@ -173,11 +198,13 @@ Status choose_as_here(Arguments& arguments, std::vector<Row>& rows) {
   if (arguments.shape.channels > 1) options->channels = arguments.shape.channels;
   options->max_channels = std::max(options->max_channels, options->channels);
   if (!arguments.dims.empty()) options->dims = arguments.dims;
-  const auto setup = rehearse(*options, arguments.shape.nranks, arguments.hosts);
+  const auto setup =
+      rehearse(*options, {.ranks = arguments.hosts, .one_machine = arguments.one_machine});
   if (!setup.ok()) return setup.status();
   arguments.shape = setup->shape;
   arguments.links = setup->links;
   arguments.digest = setup->digest();
+  arguments.about = setup->describe();
   rows = predict(arguments);
   const auto algorithms = candidates(arguments.collective, arguments.shape);
   for (Row& row : rows) {

@@ -16,11 +16,13 @@ struct Arguments {
   Shape shape;
   std::vector<std::size_t> sizes; ///< sizes in bytes, ascending
   LinkCosts links;
-  bool given = false;       ///< true: links are given; otherwise those of ranks like this process
-  std::string dims;         ///< dimensions, in the form of WHORL_DIMS
-  int hosts = 1;            ///< number of hosts that the ranks are spread over
-  bool probed = false;      ///< true: a communicator has measured the links
-  std::uint64_t digest = 0; ///< digest of choices, see Setup; 0: none
+  bool given = false;        ///< true: links are given; otherwise those of ranks like this process
+  std::string dims;          ///< dimensions, in the form of WHORL_DIMS
+  std::vector<int> hosts{1}; ///< number of hosts, or numbers of ranks of each
+  bool one_machine = false;  ///< true: the hosts are parts of one machine
+  bool probed = false;       ///< true: a communicator has measured the links
+  std::uint64_t digest = 0;  ///< digest of choices, see Setup; 0: none
+  std::string about;         ///< words for where the ranks are, and digests; empty: unknown
   bool measures = false;
   bool json = false;
   int rounds = 7;

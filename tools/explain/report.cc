@@ -80,6 +80,7 @@ std::string to_text(const Arguments& arguments, const std::vector<Row>& rows) {
       "a processor: reducing {:.3f}, copying {:.3f} µs for each KiB; {:.3g} ranks "
       "for each core\n",
       costs.gamma_us_per_kib, costs.copy_us_per_kib, costs.ranks_per_core);
+  if (!arguments.about.empty()) text += arguments.about + "\n";
   if (arguments.digest != 0) text += fmt::format("digest of choices {:016x}\n", arguments.digest);
   text += "\n";
   const auto algorithms = candidates(arguments.collective, arguments.shape);

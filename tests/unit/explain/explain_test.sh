@@ -19,6 +19,11 @@ expect 0 'passing 0.350' allreduce --ranks 4 --hosts 2
 expect 0 'over the network: a round' allreduce --ranks 4 --hosts 2
 expect 0 'network 8' allreduce --ranks 4 --hosts 2 -b 8
 expect 0 '"limit": "a round on the network level"' allreduce --ranks 4 --hosts 2 -b 8 --json
+expect 0 '5 + 3' allreduce --ranks 8 --hosts 5,3
+expect 0 'passing 0.200' allreduce --ranks 4 --hosts 2 --one-machine
+expect 2 'does not add up' allreduce --ranks 8 --hosts 5,2
+expect 2 'more hosts (3) than ranks' allreduce --ranks 2 --hosts 3
+expect 2 'requires' allreduce --ranks 2 --one-machine
 expect 2 'excludes' allreduce --hosts 2 --measure
 costs=$(mktemp)
 echo '{"host": {"boundary_gb_per_s": 1}, "network": {"alpha_us": 77}}' > "$costs"
