@@ -1,7 +1,9 @@
 #include "topology/bound.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <utility>
 
 #include "topology/flow.h"
 
@@ -17,25 +19,23 @@ using Set = std::vector<bool>;
 class Capacities {
  public:
   /// Takes figures of tables as unknown unless `tables`.
-  Capacities(const Graph& graph, const std::vector<int>& devices, bool tables)
-      : devices_(devices), tables_(tables), network_(graph.nodes.size()) {
+  Capacities(const Graph& graph, const std::vector<int>& devices, bool tables) : tables_(tables) {
+    const std::vector<int> switches = graph.all(NodeKind::kNvSwitch);
+    add_nodes(graph, devices, switches);
     for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
       const Node& it = graph.nodes[node];
-      if (it.parent >= 0) connect(node, static_cast<std::size_t>(it.parent), it.up);
+      if (it.parent >= 0 && places_[node] != kNone)
+        connect(static_cast<int>(node), it.parent, it.up);
     }
-    for (const Link& link : graph.links) {
-      connect(static_cast<std::size_t>(link.a), static_cast<std::size_t>(link.b), link.bandwidth);
-    }
+    for (const Link& link : graph.links) connect(link.a, link.b, link.bandwidth);
     // Switches of a machine are one (see find_path()).
-    const std::vector<int> switches = graph.all(NodeKind::kNvSwitch);
-    for (const int it : switches) {
-      connect(static_cast<std::size_t>(it), static_cast<std::size_t>(switches.front()), {});
-    }
+    for (const int it : switches) connect(it, switches.front(), {});
     source_ = network_.add_node();
     sink_ = network_.add_node();
     for (const int device : devices) {
-      from_source_.push_back(network_.add_edge(source_, static_cast<std::size_t>(device), 0));
-      to_sink_.push_back(network_.add_edge(static_cast<std::size_t>(device), sink_, 0));
+      devices_.push_back(place(device));
+      from_source_.push_back(network_.add_edge(source_, devices_.back(), 0));
+      to_sink_.push_back(network_.add_edge(devices_.back(), sink_, 0));
     }
   }
 
@@ -63,7 +63,8 @@ class Capacities {
   }
 
   /// Returns the greatest rate in GB/s that all devices can send to one at the same time, itself
-  /// included, and the devices on the source's side of what limits the rate.
+  /// included, and the devices on the source's side of what limits the rate. Lowers the rate to
+  /// what the tightest boundary permits until none is too tight (Newton's method).
   double feed(std::size_t to, Set& side) {
     const auto set_rate = [&](double rate) {
       for (std::size_t i = 0; i < size(); ++i) {
@@ -72,45 +73,68 @@ class Capacities {
       }
       return network_.max_flow(source_, sink_);
     };
-    Set alone(size(), true);
-    alone[to] = false;
-    const double most = out_of(alone);
-    side = alone;
-    if (most == kUnlimited || size() < 2) return kUnlimited;
-    double low = 0, high = most;
-    constexpr int kHalvings = 60;
-    for (int i = 0; i < kHalvings; ++i) {
-      const double rate = (low + high) / 2;
-      const double wanted = rate * static_cast<double>(size());
-      if (set_rate(rate) >= wanted * (1 - 1e-9)) {
-        low = rate;
-      } else {
-        read_side(side);
-        high = rate;
-      }
+    side.assign(size(), true);
+    side[to] = false;
+    double rate = limited_ + 1; // more than any limited link permits
+    if (const double most = out_of(side); most != kUnlimited) rate = share(most, side);
+    constexpr int kMostSteps = 100; // rarely more than five
+    for (int i = 0; i < kMostSteps; ++i) {
+      if (set_rate(rate) >= rate * static_cast<double>(size()) * (1 - 1e-9)) break;
+      Set tighter;
+      read_side(tighter);
+      const double lower = share(out_of(tighter), tighter);
+      if (!(lower < rate)) break; // but for rounding, no boundary is tighter
+      rate = lower;
+      side = std::move(tighter);
     }
-    return low;
+    return rate > limited_ ? kUnlimited : rate;
   }
 
  private:
-  void connect(std::size_t a, std::size_t b, const Bandwidth& bandwidth) {
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  /// Adds those nodes of the graph that a path between devices may pass.
+  void add_nodes(const Graph& graph, const std::vector<int>& devices,
+                 const std::vector<int>& switches) {
+    places_.assign(graph.nodes.size(), kNone);
+    const auto use = [this](int node) { places_[static_cast<std::size_t>(node)] = 0; };
+    for (const int device : devices) use(device);
+    for (const int it : switches) use(it);
+    for (const Link& link : graph.links) use(link.a), use(link.b);
+    for (std::size_t node = places_.size(); node-- > 0;) {
+      if (places_[node] == kNone) continue;
+      places_[node] = network_.add_node();
+      if (graph.nodes[node].parent >= 0) use(graph.nodes[node].parent);
+    }
+  }
+  /// Returns the place of a node of the graph in the network.
+  std::size_t place(int node) const { return places_[static_cast<std::size_t>(node)]; }
+
+  void connect(int a, int b, const Bandwidth& bandwidth) {
     if (a == b) return;
     const bool counts = bandwidth.origin == Origin::kTable ? tables_ : bandwidth.known();
     const double capacity = counts ? bandwidth.gb_per_s : kUnlimited;
-    network_.add_edge(a, b, capacity);
-    network_.add_edge(b, a, capacity);
+    network_.add_edge(place(a), place(b), capacity);
+    network_.add_edge(place(b), place(a), capacity);
+    if (counts) limited_ += 2 * capacity;
+  }
+  /// Returns the share that each device of a set has of what leaves the set.
+  static double share(double gb_per_s, const Set& set) {
+    return gb_per_s / static_cast<double>(std::count(set.begin(), set.end(), true));
   }
   void read_side(Set& side) const {
     const std::vector<bool> reached = network_.source_side(source_);
     side.resize(size());
     for (std::size_t i = 0; i < size(); ++i) {
-      side[i] = reached[static_cast<std::size_t>(devices_[i])];
+      side[i] = reached[devices_[i]];
     }
   }
 
-  std::vector<int> devices_;
   bool tables_;
-  FlowNetwork network_;
+  FlowNetwork network_{0};
+  std::vector<std::size_t> places_;  ///< place of each node of the graph; kNone: not in the network
+  std::vector<std::size_t> devices_; ///< places of the devices
+  double limited_ = 0;               ///< GB/s of all links whose capacity counts
   std::size_t source_ = 0, sink_ = 0;
   std::vector<std::size_t> from_source_, to_sink_; ///< edges of each device
 };
@@ -177,12 +201,17 @@ void bound_all_to_all(Capacities& capacities, const std::vector<std::vector<Set>
   for (const auto& partition : parts) {
     for (const auto& part : partition) consider(part);
   }
+  // The cuts of a Gomory-Hu tree, among which is a tightest one of every pair (Gusfield, 1990).
   Set side;
-  for (std::size_t from = 0; from < capacities.size(); ++from) {
-    for (std::size_t to = from + 1; to < capacities.size(); ++to) {
-      capacities.between(from, to, side);
-      consider(side);
+  std::vector<std::size_t> parent(capacities.size());
+  for (std::size_t from = 1; from < capacities.size(); ++from) {
+    const std::size_t to = parent[from];
+    capacities.between(from, to, side);
+    consider(side);
+    for (std::size_t i = 0; i < capacities.size(); ++i) {
+      if (i != from && side[i] && parent[i] == to) parent[i] = from;
     }
+    if (side[parent[to]]) parent[from] = std::exchange(parent[to], from);
   }
 }
 

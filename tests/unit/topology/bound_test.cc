@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "machines.h"
 #include "topology/flow.h"
 
@@ -55,6 +58,56 @@ TEST(Bound, OfASwitch) {
         Collective::kBroadcast, Collective::kReduce, Collective::kAllToAll, Collective::kGather}) {
     EXPECT_NEAR(bus(graph, collective), 600, 1e-3) << name_of(collective);
   }
+}
+
+TEST(Bound, KeepsWhatIsKnownBesideUnknownLinks) {
+  // Two GPUs at each of two processors; how fast the links of a pair are is unknown.
+  Graph graph;
+  graph.nodes.push_back({.kind = NodeKind::kMachine});
+  for (int numa = 0; numa < 2; ++numa) {
+    const int parent = static_cast<int>(graph.nodes.size());
+    graph.nodes.push_back({.kind = NodeKind::kNuma,
+                           .parent = 0,
+                           .index = numa,
+                           .up = {.gb_per_s = 10, .origin = Origin::kReported}});
+    for (int i = 1; i <= 2; ++i) {
+      graph.nodes.push_back({.kind = NodeKind::kGpu, .parent = parent, .index = 2 * numa + i - 1});
+    }
+    graph.links.push_back({.a = parent + 1, .b = parent + 2, .count = 1});
+  }
+  normalize(graph);
+  EXPECT_NEAR(bus(graph, Collective::kAllGather), 15, 1e-6); // half of the vector crosses
+  EXPECT_NEAR(bus(graph, Collective::kGather), 15, 1e-6);
+}
+
+TEST(Bound, OfManyDevicesAndProcessorsTakesLittleTime) {
+  // 64 GPUs that are all linked, as partitions of GPUs are, beside so many cores that each flow
+  // through all of them would take milliseconds.
+  Graph graph;
+  graph.nodes.push_back({.kind = NodeKind::kMachine});
+  constexpr int kGpus = 64, kCores = 200'000;
+  for (int i = 0; i < kGpus; ++i) {
+    graph.nodes.push_back({.kind = NodeKind::kGpu, .parent = 0, .index = i});
+    for (int j = 1; j <= i; ++j) {
+      graph.links.push_back({.a = j,
+                             .b = i + 1,
+                             .count = 1,
+                             .bandwidth = {.gb_per_s = 50, .origin = Origin::kReported}});
+    }
+  }
+  for (int i = 0; i < kCores; ++i) {
+    graph.nodes.push_back({.kind = NodeKind::kCore, .parent = 0, .index = i});
+  }
+  for (Node& node : graph.nodes) {
+    if (node.kind == NodeKind::kGpu) node.up = {.gb_per_s = 50, .origin = Origin::kReported};
+  }
+  std::erase_if(graph.links, [](const Link& link) { return link.a == link.b; });
+  normalize(graph);
+  const auto begin = std::chrono::steady_clock::now();
+  for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
+    EXPECT_NEAR(bus(graph, collective), 64 * 50, 1e-3) << name_of(collective);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST(Bound, OfTwoProcessors) {
