@@ -48,6 +48,15 @@ std::vector<Element> memories_of(Element object) {
   return memories;
 }
 
+/// Returns whether parts of an object have memories of their own.
+bool parts_have_memories(Element object) {
+  for (const Element child : object.children("object")) {
+    if (type_of(child) == "NUMANode" || type_of(child) == "MemCache") continue;
+    if (!memories_of(child).empty() || parts_have_memories(child)) return true;
+  }
+  return false;
+}
+
 /// Bandwidth by which sources name links between devices.
 struct LinkName {
   std::string_view distances;
@@ -140,7 +149,10 @@ class HwlocReader {
     if (type == "Machine") {
       if (parent >= 0) return file_.error(object, "is a Machine in another object");
       node = add_part(object, parent, NodeKind::kMachine);
-      if (node.ok()) graph_.at(*node).name = info_of(object, "HostName");
+      if (node.ok()) {
+        const std::string_view host = info_of(object, "HostName"); // version 3: of the topology
+        graph_.at(*node).name = host.empty() ? info_of(file_.root(), "HostName") : host;
+      }
     } else if (type == "Package") {
       node = add_part(object, parent, NodeKind::kPackage);
       if (node.ok()) read_processor(object, *node);
@@ -192,12 +204,20 @@ class HwlocReader {
   }
 
   /// Adds the memory of an object below `parent`. Returns what the rest of the object lies in: the
-  /// first of several memories.
+  /// first of several memories, or `parent` for memory of a machine whose parts have their own. No
+  /// processor is near to the latter, which is that of GPUs or behind CXL.
   Result<int> read_memories(Element object, int parent) {
     int first = parent;
-    for (const Element memory : memories_of(object)) {
+    const std::vector<Element> memories = memories_of(object);
+    const bool remote =
+        !memories.empty() && type_of(object) == "Machine" && parts_have_memories(object);
+    for (const Element memory : memories) {
       const auto node = add_part(memory, parent, NodeKind::kNuma);
       if (!node.ok()) return node.status();
+      if (remote) {
+        graph_.at(*node).cpus = {};
+        continue;
+      }
       if (first == parent || graph_.at(*node).index < graph_.at(first).index) first = *node;
     }
     return first;
@@ -262,7 +282,9 @@ class HwlocReader {
     if (std::string_view(object.attribute("subtype").value()) == "NVSwitch") {
       kind = DeviceKind::kNvSwitch; // perhaps asleep, with a class and ids of 0
     }
-    if (kind == DeviceKind::kOther || kind == DeviceKind::kBridge) { // disks and the like
+    const bool unused = kind == DeviceKind::kNic && !object.child("object") && !device.up.known();
+    if (unused) ++unused_cards_;
+    if (unused || kind == DeviceKind::kOther || kind == DeviceKind::kBridge) { // disks and the like
       graph_.nodes.pop_back();
       return {};
     }
@@ -282,7 +304,8 @@ class HwlocReader {
            name.starts_with("ze");
   }
 
-  /// Drops the speed of a GPU's link if it is that of generation 1, to which idle links fall.
+  /// Drops the speed of a GPU's link if it is that of generation 1, to which idle links fall, and
+  /// the speed that the port at the other end of the link reports.
   void drop_idle_speed(int gpu) {
     Bandwidth& up = graph_.at(gpu).up;
     if (!is_idle_speed(up)) return;
@@ -291,6 +314,10 @@ class HwlocReader {
                          "its speed is left open",
                          file_.name(), graph_.at(gpu).bus_id, up.gb_per_s));
     up = {};
+    Node& above = graph_.at(graph_.at(gpu).parent);
+    const bool port =
+        above.role == BridgeRole::kRootPort || above.role == BridgeRole::kDownstreamPort;
+    if (port && is_idle_speed(above.up)) above.up = {};
   }
 
   Status read_gpu(Element object, int gpu) {
@@ -315,11 +342,17 @@ class HwlocReader {
 
   bool is_openfabrics(Element os_device) const {
     const std::string_view name = os_device.attribute("name").value();
-    return os_device.attribute("osdev_type").as_int() == (newer_ ? 1 << 5 : 3) ||
+    return has_type(os_device, 3, 1U << 5U) ||
            name.starts_with("cxi"); // Slingshot's, beside its network device
   }
   bool is_network(Element os_device) const {
-    return os_device.attribute("osdev_type").as_int() == (newer_ ? 1 << 4 : 2);
+    return has_type(os_device, 2, 1U << 4U) && !is_openfabrics(os_device);
+  }
+  /// Returns whether an operating system's device has a type: a number in version 2, one bit of
+  /// perhaps several in version 3.
+  bool has_type(Element os_device, unsigned number, unsigned bit) const {
+    const unsigned type = os_device.attribute("osdev_type").as_uint();
+    return newer_ ? (type & bit) != 0 : type == number;
   }
 
   /// Adds the ports of a network card: those that its RDMA device has, or one for each network
@@ -452,7 +485,7 @@ class HwlocReader {
 
   /// Returns the MB/s that one link of a GPU may have, most likely first.
   std::vector<int> link_speeds(LinkKind kind, int gpu) const {
-    if (kind == LinkKind::kXgmi) return {50'000};
+    if (kind == LinkKind::kXgmi) return {50'000, 64'000, 76'800}; // MI200, MI300, MI350
     if (kind != LinkKind::kNvLink) return {};
     constexpr std::uint32_t kFirstBlackwell = 0x2900;
     if (graph_.at(gpu).device >= kFirstBlackwell) return {50'000};
@@ -466,10 +499,16 @@ class HwlocReader {
     for (Node& node : graph_.nodes) {
       if (node.kind == NodeKind::kPackage && packages < 2) node.up = {};
     }
+    if (unused_cards_ == 0) return;
+    add_note(graph_, fmt::format("{}: {} network device{} with neither driver nor PCI link, like a "
+                                 "virtual function that is not in use, {} left out",
+                                 file_.name(), unused_cards_, unused_cards_ == 1 ? "" : "s",
+                                 unused_cards_ == 1 ? "is" : "are"));
   }
 
   const XmlFile& file_;
-  bool newer_ = false; ///< whether the file has the types of version 3
+  bool newer_ = false;   ///< whether the file has the types of version 3
+  int unused_cards_ = 0; ///< number of network cards that were left out
   Graph graph_;
   std::map<long, int> by_gp_; ///< nodes by hwloc's gp_index
   std::set<std::string> bus_ids_;

@@ -63,6 +63,85 @@ TEST(HwlocXml, IsReadAsItIsWritten) {
   expect_equal(read_machine(write_hwloc_xml(graph)), graph);
 }
 
+/// Returns a machine with two packages, a GPU in each, and more of the machine and the topology.
+std::string two_packages(const std::string& version, const std::string& of_machine,
+                         const std::string& of_packages = "", const std::string& of_topology = "") {
+  const auto package = [&](const std::string& number, const std::string& cpus) {
+    return "<object type=\"Package\" os_index=\"" + number + "\" cpuset=\"" + cpus +
+           "\"><object type=\"NUMANode\" os_index=\"" + number + "\" cpuset=\"" + cpus +
+           "\"/><object type=\"PCIDev\" gp_index=\"1" + number + "\" pci_busid=\"0000:" + number +
+           "0:00.0\" pci_type=\"1200 [1002:74a0] [0:0] 0\" pci_link_speed=\"63\"/>" +
+           (number == "0" ? of_packages : "") + "</object>";
+  };
+  return "<topology version=\"" + version + "\"><object type=\"Machine\" cpuset=\"0x3\">" +
+         of_machine + package("0", "0x1") + package("1", "0x2") + "</object>" + of_topology +
+         "</topology>";
+}
+
+TEST(HwlocXml, TakesMemoryBehindCxlAndOfGpusForThatOfNoProcessor) {
+  const Graph graph =
+      read_machine(two_packages("2.0", R"(<object type="NUMANode" os_index="2" cpuset="0x3"/>)"));
+  const std::vector<int> numas = graph.all(NodeKind::kNuma);
+  ASSERT_EQ(numas.size(), 3);
+  EXPECT_TRUE(graph.at(numas[2]).cpus.empty());
+  EXPECT_EQ(graph.at(graph.above(gpu(graph, 1), NodeKind::kNuma)).index, 1);
+  EXPECT_EQ(name_of(find_path(graph, gpu(graph, 0), gpu(graph, 1))), "SYS");
+  expect_equal(read_machine(write_hwloc_xml(graph)), graph);
+}
+
+TEST(HwlocXml, ReadsWhatIsNewInVersion3) {
+  const std::string nic =
+      R"(<object type="PCIDev" pci_busid="0000:05:00.0" pci_type="0200 [17db:0501] [0:0] 0">
+           <object type="OSDev" name="cxi0" osdev_type="48"/>
+           <object type="OSDev" name="hsn0" osdev_type="16"/></object>)";
+  const Graph graph =
+      read_machine(two_packages("3.0", "", nic, R"(<info name="HostName" value="three"/>)"));
+  EXPECT_EQ(graph.at(0).name, "three");
+  const std::vector<int> nics = graph.all(NodeKind::kNic);
+  ASSERT_EQ(nics.size(), 1);
+  EXPECT_TRUE(graph.at(nics[0]).rdma);
+  EXPECT_EQ(graph.at(nics[0]).net_device, "hsn0");
+}
+
+TEST(HwlocXml, LeavesVirtualFunctionsOutThatAreNotInUse) {
+  std::string functions;
+  for (int i = 0; i < 300; ++i) {
+    functions += "<object type=\"PCIDev\" pci_busid=\"0001:" + std::to_string(100 + i) +
+                 ":00.0\" pci_type=\"0200 [15b3:101e] [0:0] 0\" pci_link_speed=\"0.0\"/>";
+  }
+  const Graph graph = read_machine(two_packages("2.0", "", functions));
+  EXPECT_TRUE(graph.all(NodeKind::kNic).empty());
+  ASSERT_EQ(graph.notes.size(), 1);
+  EXPECT_THAT(graph.notes.front(), HasSubstr("300 network devices with neither driver nor"));
+}
+
+TEST(HwlocXml, LeavesOpenHowFastTheLinkOfAnIdleGpuIs) {
+  const Graph graph = read_machine(
+      two_packages("2.0", "",
+                   R"(<object type="Bridge" bridge_type="0-1" bridge_pci="0000:[05-06]">
+           <object type="Bridge" bridge_type="1-1" pci_busid="0000:05:00.0" pci_link_speed="4.0">
+             <object type="PCIDev" pci_busid="0000:06:00.0" pci_type="0302 [10de:20b5]"
+                     pci_link_speed="4.0"/></object></object>)"));
+  const int idle = graph.find_bus_id("0000:06:00.0");
+  EXPECT_FALSE(graph.at(idle).up.known());
+  EXPECT_FALSE(graph.at(graph.at(idle).parent).up.known()); // the other end of the same link
+}
+
+TEST(HwlocXml, CountsLinksOfEachGeneration) {
+  const auto links = [](const std::string& mb_per_s) {
+    const Graph graph = read_machine(two_packages(
+        "2.0", "", "",
+        "<distances2 type=\"PCIDev\" nbobjs=\"2\" name=\"XGMIBandwidth\"><indexes>10 11</indexes>"
+        "<u64values>0 " +
+            mb_per_s + " " + mb_per_s + " 0</u64values></distances2>"));
+    return name_of(find_path(graph, gpu(graph, 0), gpu(graph, 1)));
+  };
+  EXPECT_EQ(links("100000"), "XGMI2");
+  EXPECT_EQ(links("128000"), "XGMI2");
+  EXPECT_EQ(links("76800"), "XGMI1");
+  EXPECT_EQ(links("70000"), "XGMI?");
+}
+
 TEST(HwlocXml, RefusesWithASentence) {
   const auto message = [](const std::string& from, const std::string& to) {
     std::string xml = machine();
