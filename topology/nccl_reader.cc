@@ -70,6 +70,8 @@ class NcclReader {
   }
 
   Status read_cpu(pugi::xml_node element, int machine) {
+    hosts_.push_back(element.attribute("host_hash").value());
+    if (hosts_.back() != hosts_.front()) return {};
     const int numa = add(machine, NodeKind::kNuma);
     const auto id = file_.number(element, "numaid", -1, 1 << 20);
     if (!id.ok()) return id.status();
@@ -85,12 +87,6 @@ class NcclReader {
       graph_.at(machine).cpus |= *cpus;
     }
     graph_.at(numa).index = static_cast<int>(id->value_or(-1));
-    const std::string_view host = element.attribute("host_hash").value();
-    if (host_.has_value() && *host_ != host) {
-      return file_.error(element,
-                         "belongs to another host than the one before; a file describes one");
-    }
-    host_ = host;
     if (!numas_.insert(graph_.at(numa).index).second) {
       return file_.error(element,
                          fmt::format("has numaid=\"{}\" like another one", graph_.at(numa).index));
@@ -343,12 +339,13 @@ class NcclReader {
         hidden = std::min(hidden + link.count, kMaxLinks);
       }
       if (*target < 0) {
-        note(link.element, fmt::format("leads to {}, which this machine does not show",
+        note(link.element, fmt::format("the link leads to {}, which this machine does not show",
                                        link.target.empty() ? "no bus id" : link.target));
         continue;
       }
       if (*target == link.gpu) {
-        note(link.element, fmt::format("leads from {} to itself, and is left out", link.target));
+        note(link.element,
+             fmt::format("the link leads from {} to itself, and is left out", link.target));
         continue;
       }
       counts[{std::min(link.gpu, *target), std::max(link.gpu, *target), link.kind}][link.gpu] +=
@@ -382,6 +379,11 @@ class NcclReader {
 
   /// Removes the bandwidth to other NUMA nodes where there is only one.
   void finish() {
+    const std::set<std::string_view> hosts(hosts_.begin(), hosts_.end());
+    if (hosts.size() > 1) { // of one NVLink domain, whose descriptions NCCL joins
+      add_note(graph_, fmt::format("{}: there are {} hosts, of which the first is shown",
+                                   file_.name(), hosts.size()));
+    }
     if (numas_.size() > 1) return;
     for (Node& node : graph_.nodes) {
       if (node.kind == NodeKind::kNuma) node.up = {};
@@ -393,7 +395,7 @@ class NcclReader {
   std::vector<Named> named_;
   std::map<std::string, int, std::less<>> by_bus_id_;
   std::set<int> numas_;
-  std::optional<std::string_view> host_; ///< host_hash of the processors so far
+  std::vector<std::string_view> hosts_; ///< host_hash of the processors so far
 };
 
 } // namespace
