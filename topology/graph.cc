@@ -132,6 +132,10 @@ int Graph::find_bus_id(std::string_view bus_id) const {
   return found == nodes.end() ? -1 : static_cast<int>(found - nodes.begin());
 }
 
+std::string nic_name(const Node& nic) {
+  return nic.port > 1 ? fmt::format("{}:{}", nic.name, nic.port) : nic.name;
+}
+
 std::string label(const Graph& graph, int node) {
   const Node& it = graph.at(node);
   switch (it.kind) {
@@ -139,8 +143,7 @@ std::string label(const Graph& graph, int node) {
       return fmt::format("GPU{}", it.index);
     case NodeKind::kNic:
       return it.name.empty() ? fmt::format("NIC{}", it.index)
-                             : fmt::format("NIC{} ({}{})", it.index, it.name,
-                                           it.port > 1 ? fmt::format(":{}", it.port) : "");
+                             : fmt::format("NIC{} ({})", it.index, nic_name(it));
     case NodeKind::kBridge:
       return fmt::format("{} {}", it.role == BridgeRole::kSwitch ? "switch" : "bridge", it.bus_id);
     case NodeKind::kMachine:
@@ -191,6 +194,8 @@ void normalize(Graph& graph) {
     if (node.parent >= 0) node.parent = place[static_cast<std::size_t>(node.parent)];
   }
   graph.nodes = std::move(nodes);
+  graph.counts = {};
+  for (const Node& node : graph.nodes) ++graph.counts.at(static_cast<std::size_t>(node.kind));
   for (Link& link : graph.links) {
     link.a = place[static_cast<std::size_t>(link.a)];
     link.b = place[static_cast<std::size_t>(link.b)];

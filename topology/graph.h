@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -114,6 +115,7 @@ struct Graph {
   Source source = Source::kFlat;
   std::vector<Node> nodes;
   std::vector<Link> links;
+  std::array<int, kNumNodeKinds> counts{}; ///< numbers of nodes of each kind, by normalize()
   /// Sentences that say what was odd in the source and how it was understood.
   std::vector<std::string> notes;
 
@@ -131,6 +133,8 @@ struct Graph {
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
+/// Returns the name of a NIC with its port, if that is not the first: "mlx5_0", "mlx5_0:2".
+std::string nic_name(const Node& nic);
 /// Returns what people call a node: "GPU3", "NIC1 (mlx5_0)", "NUMA node 1", "switch 0000:41:00.0".
 std::string label(const Graph& graph, int node);
 

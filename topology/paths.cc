@@ -48,9 +48,7 @@ bool passes_switch(const Graph& graph, int node, int top) {
 }
 
 bool has_several(const Graph& graph, NodeKind kind) {
-  const auto is = [kind](const Node& it) { return it.kind == kind; };
-  const auto first = std::find_if(graph.nodes.begin(), graph.nodes.end(), is);
-  return first != graph.nodes.end() && std::any_of(first + 1, graph.nodes.end(), is);
+  return graph.counts.at(static_cast<std::size_t>(kind)) > 1;
 }
 
 PathClass class_by_tree(const Graph& graph, int a, int b) {

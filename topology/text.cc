@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace whorl::topology {
 namespace {
@@ -35,6 +39,7 @@ std::string details(const Graph& graph, int node) {
         "{} GB/s{}", to_text(it.up),
         it.kind == NodeKind::kPackage || it.kind == NodeKind::kNuma ? " to the others" : ""));
   }
+  if (it.hidden_links > 0) add(fmt::format("{} links to hidden ends", it.hidden_links));
   return text;
 }
 
@@ -77,6 +82,37 @@ std::string cpus_near(const Graph& graph, int device) {
   return cpus;
 }
 
+/// Returns a line for each node and the nodes to which it has equal links; switches come second.
+std::string links_of(const Graph& graph) {
+  struct Line {
+    Link link;
+    std::string ends;
+    bool several = false;
+  };
+  std::vector<Line> lines;
+  std::map<std::tuple<int, NodeKind, LinkKind, int, double>, std::size_t> known;
+  for (Link link : graph.links) {
+    if (graph.at(link.a).kind == NodeKind::kNvSwitch) std::swap(link.a, link.b);
+    const auto [line, added] = known.try_emplace(
+        {link.a, graph.at(link.b).kind, link.kind, link.count, link.bandwidth.gb_per_s},
+        lines.size());
+    if (added) {
+      lines.push_back({.link = link, .ends = label(graph, link.b)});
+    } else {
+      lines[line->second].ends += ", " + label(graph, link.b);
+      lines[line->second].several = true;
+    }
+  }
+  std::string text;
+  for (const Line& it : lines) {
+    text +=
+        fmt::format("{} - {}: {}{}, {} GB/s{}\n", label(graph, it.link.a), it.ends,
+                    it.link.count > 0 ? fmt::format("{} × ", it.link.count) : "",
+                    name_of(it.link.kind), to_text(it.link.bandwidth), it.several ? " each" : "");
+  }
+  return text;
+}
+
 } // namespace
 
 std::string to_tree(const Graph& graph) {
@@ -97,12 +133,7 @@ std::string to_tree(const Graph& graph) {
     }
     text += fmt::format("{:{}}{}{}\n", "", indent, label(graph, node), details(graph, node));
   }
-  for (const Link& link : graph.links) {
-    text += fmt::format("{} - {}: {}{}, {} GB/s\n", label(graph, link.a), label(graph, link.b),
-                        link.count > 0 ? fmt::format("{} × ", link.count) : "", name_of(link.kind),
-                        to_text(link.bandwidth));
-  }
-  return text;
+  return text + links_of(graph);
 }
 
 std::string to_matrix(const Graph& graph) {
@@ -152,7 +183,7 @@ std::string to_matrix(const Graph& graph) {
   }
   for (const int nic : graph.all(NodeKind::kNic)) {
     if (!graph.at(nic).name.empty()) {
-      text += fmt::format("{}: {}\n", short_name(nic), graph.at(nic).name);
+      text += fmt::format("{}: {}\n", short_name(nic), nic_name(graph.at(nic)));
     }
   }
   return text;
@@ -192,7 +223,7 @@ std::string to_text(const Bandwidth& bandwidth) {
 }
 
 std::string links_text(const Path& path) {
-  const bool one_word = path.kind == LinkKind::kNvLink;
+  const bool one_word = name_of(path.kind).ends_with("Link");
   const bool single = path.links == 1;
   const std::string kind = fmt::format("{}{}{}", name_of(path.kind), one_word ? "" : " link",
                                        single || path.path_class == PathClass::kSys ? "" : "s");

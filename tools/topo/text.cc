@@ -16,6 +16,16 @@
 namespace whorl::topology {
 namespace {
 
+std::string describe_paths(const Graph& graph) {
+  std::string matrix = to_matrix(graph);
+  if (graph.all(NodeKind::kGpu).size() >= 2 && graph.links.empty()) {
+    matrix +=
+        "No NVLink, xGMI or Xe Link is described. Virtual machines and files of clouds often leave "
+        "links out;\nif the GPUs have some, paths, rings and bounds are those of PCI only.\n";
+  }
+  return matrix;
+}
+
 std::string describe_nics(const Graph& graph) {
   std::string text;
   for (const int gpu : graph.all(NodeKind::kGpu)) {
@@ -70,30 +80,24 @@ std::string describe(const Graph& graph, Parts parts) {
   const bool all = !parts.any();
   const std::vector<int> gpus = graph.all(NodeKind::kGpu);
   std::string text;
-  const auto add = [&](bool wanted, const char* title, const std::string& part) {
+  const auto add = [&](bool wanted, const char* title, const auto& describe_part) {
     if (!all && !wanted) return;
+    const std::string part = describe_part();
     if (all && !part.empty()) text += fmt::format("\n{}\n", title);
     text += part;
   };
   if (all) text += to_summary(graph) + "\n";
   add(parts.tree, "Parts, with GB/s in each direction (~: usual for such links, not reported here)",
-      to_tree(graph));
-  std::string matrix = to_matrix(graph);
-  if (gpus.size() >= 2 && graph.links.empty()) {
-    matrix +=
-        "No NVLink or xGMI is described. Virtual machines and files of clouds often leave links "
-        "out;\nif the GPUs have some, paths, rings and bounds are those of PCI only.\n";
-  }
-  add(parts.matrix, "Paths", matrix);
-  add(parts.nics, "Nearest NICs", describe_nics(graph));
+      [&] { return to_tree(graph); });
+  add(parts.matrix, "Paths", [&] { return describe_paths(graph); });
+  add(parts.nics, "Nearest NICs", [&] { return describe_nics(graph); });
   if (gpus.size() < 2) {
     if (parts.rings || parts.bound) text += "There are fewer than two GPUs.\n";
     return text;
   }
-  if (all || parts.rings) add(parts.rings, "Rings of all GPUs", describe_rings(graph, gpus));
-  if (all || parts.bound) {
-    add(parts.bound, "Bounds of collectives among all GPUs", describe_bounds(graph, gpus));
-  }
+  add(parts.rings, "Rings of all GPUs", [&] { return describe_rings(graph, gpus); });
+  add(parts.bound, "Bounds of collectives among all GPUs",
+      [&] { return describe_bounds(graph, gpus); });
   return text;
 }
 
