@@ -282,9 +282,9 @@ class Checker {
     }
     if (!undescribed.empty()) {
       add("No links beside PCI are described, but {} {} of a model that is built with these; "
-          "paths, rings and bounds are those of PCI only. If `nvidia-smi nvlink --status` or "
-          "`rocm-smi --showtopo` shows links, write them by hand; if not, look at the driver and "
-          "the fabric manager.",
+          "paths, rings and bounds are those of PCI only. If `nvidia-smi nvlink --status`, "
+          "`rocm-smi --showtopo` or `xpu-smi topology -m` shows links, write them by hand; if not, "
+          "look at the driver and the fabric manager.",
           names(undescribed), undescribed.size() == 1 ? "is" : "are");
     }
     for (const auto& [key, gpus] : equals) compare_links(gpus);

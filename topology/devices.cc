@@ -47,19 +47,31 @@ bool made_with_links(std::uint32_t vendor, std::uint32_t device) {
       0x1db1, 0x1db5, 0x1db8, 0x1df5,                 // V100
       0x20b0, 0x20b2, 0x20b3, 0x20f3,                 // A100, A800
       0x2324, 0x2329, 0x2330, 0x2335, 0x2336, 0x2339, // H800, H20, H100, H200
-      0x2901, 0x2941, 0x3182,                         // B200, GB200, B300
+      0x2342, 0x2348, 0x2901, 0x2941, 0x3182, 0x31c2, // GH200, B200, GB200, B300, GB300
   };
-  constexpr std::uint32_t kAmdModules[] = {0x7408, 0x740c, 0x74a0, 0x74a1, 0x74a5}; // MI250X, MI300
+  constexpr std::uint32_t kAmdModules[] = {
+      0x7408, 0x740c,                                 // MI250X, MI250
+      0x74a0, 0x74a1, 0x74a2, 0x74a5, 0x74b5, 0x74b9, // MI300, MI325 and their virtual functions
+      0x75a0, 0x75a3,                                 // MI350X, MI355X
+  };
+  constexpr std::uint32_t kIntelModules[] = {0x0bd5, 0x0bd6}; // Max 1550
   const auto has = [device](const auto& ids) {
     return std::find(std::begin(ids), std::end(ids), device) != std::end(ids);
   };
-  return (vendor == kNvidia && has(kNvidiaModules)) || (vendor == kAmd && has(kAmdModules));
+  return (vendor == kNvidia && has(kNvidiaModules)) || (vendor == kAmd && has(kAmdModules)) ||
+         (vendor == kIntel && has(kIntelModules));
 }
 
 bool named_as_rdma(std::string_view name) {
   constexpr std::string_view kPrefixes[] = {"mlx",  "rdma", "ib",   "roce", "bnxt_re",
                                             "cxi",  "efa",  "hfi1", "opa",  "irdma",
                                             "qedr", "hns",  "rxe",  "siw"};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool named_as_virtual(std::string_view name) {
+  constexpr std::string_view kPrefixes[] = {"veth", "docker", "virbr", "br-", "cni", "cali"};
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }

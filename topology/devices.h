@@ -19,6 +19,9 @@ bool made_with_links(std::uint32_t vendor, std::uint32_t device);
 
 /// Returns whether a device's name is one that Linux gives to RDMA devices: "mlx5_0", "rdmap16s27".
 bool named_as_rdma(std::string_view name);
+/// Returns whether a network interface's name is one that containers and virtual machines give to
+/// interfaces within a machine: "veth608058c", "docker0".
+bool named_as_virtual(std::string_view name);
 
 /// Returns GB/s in one direction of one NVLink between GPUs of that compute capability × 10.
 Bandwidth nvlink_bandwidth(unsigned capability);

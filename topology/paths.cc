@@ -6,6 +6,8 @@
 #include <array>
 #include <tuple>
 
+#include "topology/devices.h"
+
 namespace whorl::topology {
 namespace {
 
@@ -163,9 +165,13 @@ Path all_links(const Graph& graph, int gpu) {
 std::vector<int> nearest_nics(const Graph& graph, int node) {
   std::vector<int> nics = graph.all(NodeKind::kNic);
   const auto rdma = [&](int nic) { return graph.at(nic).rdma; };
-  if (std::any_of(nics.begin(), nics.end(), rdma)) {
-    std::erase_if(nics, [&](int nic) { return !rdma(nic); });
-  }
+  const auto real = [&](int nic) { return !named_as_virtual(graph.at(nic).name); };
+  const auto prefer = [&](const auto& preferred) {
+    if (std::none_of(nics.begin(), nics.end(), preferred)) return;
+    std::erase_if(nics, [&](int nic) { return !preferred(nic); });
+  };
+  prefer(rdma);
+  prefer(real);
   // Smaller is nearer. Where switches are stacked, so is the NIC behind fewer of them. A rate that
   // is unknown counts as the lowest.
   const auto rank = [&](int nic) {

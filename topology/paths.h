@@ -43,7 +43,8 @@ Path switch_links(const Graph& graph, int node);
 Path all_links(const Graph& graph, int gpu);
 
 /// Returns the NICs that are nearest to a GPU or core, in their order: of those with RDMA if there
-/// are any, all that share the best class, a link if any of these has one, and the best rate.
+/// are any, and without interfaces within the machine if there are others, all that share the best
+/// class, a link if any of these has one, and the best rate.
 std::vector<int> nearest_nics(const Graph& graph, int node);
 
 } // namespace whorl::topology

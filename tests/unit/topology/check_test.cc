@@ -45,6 +45,15 @@ const Case kCases[] = {
     {"GPU with half of its lanes",
      [](Graph& graph) { graph.at(gpu(graph, 3)).up = pci_bandwidth(8, 8); },
      {"PCI link of GPU3 at 0000:40:01.0 has 7.9 GB/s", "an equal device 15.8 GB/s", "idle"}},
+    {"links of Intel's GPUs that are not described",
+     [](Graph& graph) {
+       graph.links.clear();
+       for (int i = 0; i < 8; ++i) {
+         graph.at(gpu(graph, i)).vendor = 0x8086;
+         graph.at(gpu(graph, i)).device = 0x0bd6;
+       }
+     },
+     {"No links beside PCI are described, but GPU0, GPU1", "xpu-smi topology -m"}},
     {"GPU of unknown speed", [](Graph& graph) { graph.at(gpu(graph, 3)).up = {}; }, {}},
     {"other GPU with half of the lanes",
      [](Graph& graph) {

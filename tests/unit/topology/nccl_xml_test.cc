@@ -117,6 +117,7 @@ TEST(NcclXml, PrefersRdmaNicsWithARate) {
   EXPECT_EQ(nearest(""), "eth0 "); // sockets number their interfaces in place of a guid
   EXPECT_EQ(nearest(R"(<nic><net name="eth1" dev="2" port="0" speed="-1" guid="0x2"/></nic>)"),
             "eth0 ");
+  EXPECT_EQ(nearest(R"(<nic><net name="veth1" dev="2" port="0" speed="200000"/></nic>)"), "eth0 ");
   EXPECT_EQ(nearest(R"(<nic><net name="cxi0" dev="2" port="0" speed="1000" guid="0x0"/></nic>)"),
             "cxi0 ");
 }

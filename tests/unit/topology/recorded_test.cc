@@ -200,6 +200,7 @@ const std::map<std::string, std::vector<std::string>> kFindings = {
     {"nixl_g5.48xl-topo", {"at none of the 2 NUMA nodes"}},
     {"nixl_p4d.24xl-topo", {"No links beside PCI are described"}},
     {"nixl_p5.48xl-topo", {"No links beside PCI are described"}},
+    {"pmix_intel-4gpu", {"No links beside PCI are described"}},
     {"pmix_nvml-4gpu",
      {"NIC0 (mlx5_0) at 0000:03:00.0 has no link", "NIC1 (mlx5_3) at 0000:13:00.0 has no link"}},
     {"rccl_topo_4p4h", {"25.0 GB/s each, and the PCI link of the card only 15.8 GB/s"}},
