@@ -5,9 +5,8 @@
 //     reduce-scatter   For the blocks of every group: each member reduces a share of them, from
 //                      all members of its own group in one pass, and sends it to the ranks whose
 //                      blocks these are. A rank adds what it gets from the other groups.
-//     all-gather       backwards: a rank sends its block to the members of each other group in
-//     whose
-//                      shares the block is, and these hand it to their group
+//     all-gather       backwards: a rank sends its block to those members of each other group that
+//                      have the block in their shares, and these hand it to their group
 //
 //     5 + 3 ranks      group B reduces its part of blocks 0–4:    0   1   2   3   4
 //                      shares of ranks 5, 6, 7:                  └─5──┴──6──┴──7──┘
