@@ -22,7 +22,7 @@ namespace {
 constexpr std::array<const char*, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                  "#e69f00", "#56b4e9", "#444444"};
 constexpr std::array<const char*, 4> kDashes = {"", "9 4", "3 3", "12 3 3 3"};
-constexpr double kEndWidth = 92, kEndHeight = 26, kLegendWidth = 560;
+constexpr double kLeastEndWidth = 92, kMostEndWidth = 140, kEndHeight = 26, kLegendWidth = 560;
 
 /// Line between two ends, or from an end to the switches.
 struct Line {
@@ -72,11 +72,15 @@ class Circle {
     gpus_only_ = std::all_of(ends_.begin(), ends_.end(), [this](int it) { return is_gpu(it); });
     std::sort(ends_.begin(), ends_.end(), [this](int a, int b) { return precedes(a, b); });
     ends_.erase(std::unique(ends_.begin(), ends_.end()), ends_.end());
+    for (const int end : ends_) {
+      end_width_ = std::max(end_width_, Canvas::width_of(label(graph, end), true) + 10);
+    }
+    end_width_ = std::min(end_width_, kMostEndWidth);
     const auto count = static_cast<double>(ends_.size());
-    radius_x_ = std::max(110.0, count * (kEndWidth + 10) / (2 * std::numbers::pi));
+    radius_x_ = std::max(110.0, count * (end_width_ + 10) / (2 * std::numbers::pi));
     radius_y_ = ends_.size() > 2 ? std::max(100.0, 0.65 * radius_x_) : kEndHeight;
-    area_ = {x, y, 2 * radius_x_ + kEndWidth + 40 + kLegendWidth, 2 * radius_y_ + kEndHeight + 10};
-    centre_x_ = x + kEndWidth / 2 + radius_x_;
+    area_ = {x, y, 2 * radius_x_ + end_width_ + 40 + kLegendWidth, 2 * radius_y_ + kEndHeight + 10};
+    centre_x_ = x + end_width_ / 2 + radius_x_;
     centre_y_ = y + kEndHeight / 2 + radius_y_ + 5;
   }
 
@@ -92,14 +96,14 @@ class Circle {
     if (std::any_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.b < 0; })) {
       draw_end(centre_x_, centre_y_,
                switches == 1 ? "NVSwitch" : fmt::format("{} NVSwitches", switches),
-               {.fill = "#fff2cc", .stroke = "#b8860b"}, 1.4 * kEndWidth);
+               {.fill = "#fff2cc", .stroke = "#b8860b"}, 1.4 * kLeastEndWidth);
     }
     for (const int end : ends_) {
       const auto [x, y] = place(end);
       draw_end(x, y, label(graph_, end),
                is_gpu(end) ? Paint{.fill = "#c6e6c3", .stroke = "#2e7d32"}
                            : Paint{.fill = "#dce6f2", .stroke = "#5b7aa0"},
-               kEndWidth);
+               end_width_);
     }
     area_.height = std::max(area_.height, legend_y - area_.y);
     return area_;
@@ -188,6 +192,7 @@ class Circle {
   std::vector<Line> lines_;
   std::vector<int> ends_; ///< nodes that lines connect
   bool gpus_only_ = true; ///< whether all of these are GPUs
+  double end_width_ = kLeastEndWidth;
   std::map<Class, std::vector<const Line*>> classes_;
   double radius_x_ = 0, radius_y_ = 0, centre_x_ = 0, centre_y_ = 0;
   Area area_;

@@ -52,6 +52,13 @@ TEST(Svg, MarksPortsThatAreDown) {
   EXPECT_THAT(to_svg(graph), HasSubstr(">DOWN, RDMA, 12.5 GB/s</text>"));
 }
 
+TEST(Svg, HasRoomForTheEndsOfLinks) {
+  const std::string svg =
+      to_svg(read_machine("<system><cpu numaid=\"10\"><pci busid=\"01:00.0\"><gpu sm=\"90\"><c2c "
+                          "bw=\"45000\" count=\"10\"/></gpu></pci></cpu></system>"));
+  EXPECT_EQ(count(svg, ">NUMA node 10</text>"), 2); // the part, and the end of the link
+}
+
 TEST(Svg, DrawsLongChainsOfSwitches) {
   Graph graph;
   graph.nodes.push_back({.kind = NodeKind::kMachine});
