@@ -190,6 +190,23 @@ void bound_all_reduce(Capacities& capacities, const std::vector<std::vector<Set>
   }
 }
 
+/// Calls `visit(flow, side)` for the cuts of a Gomory-Hu tree, among which is a tightest one of
+/// every pair of devices (Gusfield, 1990).
+template <class Visit>
+void for_each_cut(Capacities& capacities, Visit visit) {
+  Set side;
+  std::vector<std::size_t> parent(capacities.size());
+  for (std::size_t from = 1; from < capacities.size(); ++from) {
+    const std::size_t to = parent[from];
+    const double flow = capacities.between(from, to, side);
+    visit(flow, side);
+    for (std::size_t i = 0; i < capacities.size(); ++i) {
+      if (i != from && side[i] && parent[i] == to) parent[i] = from;
+    }
+    if (side[parent[to]]) parent[from] = std::exchange(parent[to], from);
+  }
+}
+
 void bound_all_to_all(Capacities& capacities, const std::vector<std::vector<Set>>& parts,
                       Tightest& tightest) {
   const auto p = static_cast<double>(capacities.size());
@@ -201,18 +218,7 @@ void bound_all_to_all(Capacities& capacities, const std::vector<std::vector<Set>
   for (const auto& partition : parts) {
     for (const auto& part : partition) consider(part);
   }
-  // The cuts of a Gomory-Hu tree, among which is a tightest one of every pair (Gusfield, 1990).
-  Set side;
-  std::vector<std::size_t> parent(capacities.size());
-  for (std::size_t from = 1; from < capacities.size(); ++from) {
-    const std::size_t to = parent[from];
-    capacities.between(from, to, side);
-    consider(side);
-    for (std::size_t i = 0; i < capacities.size(); ++i) {
-      if (i != from && side[i] && parent[i] == to) parent[i] = from;
-    }
-    if (side[parent[to]]) parent[from] = std::exchange(parent[to], from);
-  }
+  for_each_cut(capacities, [&](double /*flow*/, const Set& side) { consider(side); });
 }
 
 /// Returns the bound by all figures, or without those of tables.
@@ -255,10 +261,10 @@ Tightest tightest_of(const Graph& graph, const std::vector<int>& devices, Collec
       return tightest;
     case Collective::kSend:
     case Collective::kRecv:
-      for (std::size_t from = 0; from < count; ++from) {
-        for (std::size_t to = from + 1; to < count; ++to)
-          loosen(capacities.between(from, to, side));
-      }
+      for_each_cut(capacities, [&](double flow, const Set& cut) {
+        side = cut;
+        loosen(flow);
+      });
       return best;
     case Collective::kBarrier:
       break;

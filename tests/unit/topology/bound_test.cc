@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "machines.h"
 #include "topology/flow.h"
@@ -82,7 +81,7 @@ TEST(Bound, KeepsWhatIsKnownBesideUnknownLinks) {
 
 TEST(Bound, OfManyDevicesAndProcessorsTakesLittleTime) {
   // 64 GPUs that are all linked, as partitions of GPUs are, beside so many cores that each flow
-  // through all of them would take milliseconds.
+  // through all of them would take milliseconds, and all flows longer than this test may take.
   Graph graph;
   graph.nodes.push_back({.kind = NodeKind::kMachine});
   constexpr int kGpus = 64, kCores = 200'000;
@@ -103,11 +102,10 @@ TEST(Bound, OfManyDevicesAndProcessorsTakesLittleTime) {
   }
   std::erase_if(graph.links, [](const Link& link) { return link.a == link.b; });
   normalize(graph);
-  const auto begin = std::chrono::steady_clock::now();
-  for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
+  for (const Collective collective :
+       {Collective::kAllGather, Collective::kAllToAll, Collective::kSend}) {
     EXPECT_NEAR(bus(graph, collective), 64 * 50, 1e-3) << name_of(collective);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST(Bound, OfTwoProcessors) {
