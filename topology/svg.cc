@@ -175,7 +175,8 @@ class Boxes {
     const std::size_t count = inside.core_nodes.size();
     Box box = small_box(kCachePaint, {label(graph_, node)});
     constexpr std::size_t kMostInCache = 4;
-    if (count <= kMostInCache && graph_.all(NodeKind::kCore).size() <= kMostBoxes) {
+    const int cores_of_all = graph_.counts.at(static_cast<std::size_t>(NodeKind::kCore));
+    if (count <= kMostInCache && static_cast<std::size_t>(cores_of_all) <= kMostBoxes) {
       box.inside = cores(inside.core_nodes);
       box.row_width = kPageWidth;
     } else {

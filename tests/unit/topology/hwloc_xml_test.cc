@@ -156,6 +156,11 @@ TEST(HwlocXml, RefusesWithASentence) {
   EXPECT_THAT(message("0x00000003", "0xf...f"), HasSubstr("cpuset=\"0xf...f\""));
   EXPECT_THAT(message("0000:02:01.0", "0000:02:00.0"), HasSubstr("of another device"));
   EXPECT_THAT(message("0000:02:01.0", "x"), HasSubstr("pci_busid=\"x\""));
+  std::string memories;
+  for (int i = 2; i < 1100; ++i) memories += R"(<object type="NUMANode"/>)";
+  EXPECT_THAT(
+      message("<object type=\"NUMANode\" os_index=\"1\"", memories + "<object type=\"NUMANode\""),
+      HasSubstr("has 1100 NUMA nodes; machines of up to 1024 are read"));
   EXPECT_THAT(message("nbobjs=\"3\"", "nbobjs=\"4\""), HasSubstr("3 indexes and 9 values"));
   EXPECT_THAT(message("nbobjs=\"3\"", "nbobjs=\"-3\""), HasSubstr("nbobjs=\"-3\""));
 }

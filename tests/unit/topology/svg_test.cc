@@ -45,6 +45,19 @@ TEST(Svg, FoldsWhatIsMany) {
   EXPECT_THAT(to_svg(processors({.cores = 64})), HasSubstr(">64 cores</text>"));
 }
 
+TEST(Svg, OfManyCachesTakesLittleTime) { // not minutes, which the test does not have
+  Graph graph;
+  graph.nodes.push_back({.kind = NodeKind::kMachine});
+  for (int cache = 0; cache < 50'000; ++cache) {
+    const int parent = static_cast<int>(graph.nodes.size());
+    graph.nodes.push_back({.kind = NodeKind::kCache, .parent = 0, .index = cache});
+    graph.nodes.push_back({.kind = NodeKind::kCore, .parent = parent, .index = 2 * cache});
+    graph.nodes.push_back({.kind = NodeKind::kCore, .parent = parent, .index = 2 * cache + 1});
+  }
+  normalize(graph);
+  EXPECT_THAT(to_svg(graph), HasSubstr(">50000 caches</text>"));
+}
+
 TEST(Svg, MarksPortsThatAreDown) {
   Graph graph = read_machine(nccl_machine(2, {}));
   EXPECT_THAT(to_svg(graph), Not(HasSubstr("DOWN")));
