@@ -85,6 +85,12 @@ void number(std::vector<Node>& nodes, NodeKind kind) {
   }
 }
 
+/// Replaces control characters, which a terminal would carry out.
+void make_printable(std::string& text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+}
+
 } // namespace
 
 std::string_view name_of(NodeKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
@@ -159,6 +165,11 @@ std::string label(const Graph& graph, int node) {
 }
 
 void normalize(Graph& graph) {
+  for (Node& node : graph.nodes) {
+    for (std::string* text : {&node.name, &node.model, &node.net_device, &node.guid}) {
+      make_printable(*text);
+    }
+  }
   for (const NodeKind kind : {NodeKind::kGpu, NodeKind::kNic, NodeKind::kNvSwitch}) {
     number(graph.nodes, kind);
   }

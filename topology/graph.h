@@ -138,8 +138,8 @@ std::string nic_name(const Node& nic);
 /// Returns what people call a node: "GPU3", "NIC1 (mlx5_0)", "NUMA node 1", "switch 0000:41:00.0".
 std::string label(const Graph& graph, int node);
 
-/// Puts nodes and links into the order that Graph describes, and numbers GPUs, NICs and what else
-/// has no number of its own. Readers of sources call it last.
+/// Puts nodes and links into the order that Graph describes, numbers GPUs, NICs and what else has
+/// no number of its own, and makes names printable. Readers of sources call it last.
 void normalize(Graph& graph);
 
 /// Returns the bus id in lower case with a domain of four digits at least ("1A:00.0" gives

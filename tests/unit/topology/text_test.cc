@@ -27,6 +27,12 @@ TEST(Text, HasALineForEqualLinksOfAGpu) {
   EXPECT_THAT(tree, HasSubstr("\nGPU1 - NVSwitch 2: 2 × NVLink, ~50.0 GB/s\n"));
 }
 
+TEST(Text, HasNoControlCharactersOfNames) {
+  const std::string tree = to_tree(read_machine(
+      "<system><cpu numaid=\"0\"><nic><net name=\"&#27;[2J&#10;x\"/></nic></cpu></system>"));
+  EXPECT_THAT(tree, HasSubstr("NIC0 (?[2J?x)"));
+}
+
 TEST(Text, ShowsHiddenLinks) {
   const std::string tree = to_tree(
       read_machine("<system><cpu numaid=\"0\"><pci busid=\"01:00.0\"><gpu sm=\"80\"><nvlink "
