@@ -108,10 +108,18 @@ class Checker {
             ""};
   }
 
-  /// Returns the rate of the fastest port of a card.
+  /// Returns how many NICs NCCL has joined with one.
+  long joined(int nic) const {
+    const std::string& name = graph_.at(nic).name;
+    return std::count(name.begin(), name.end(), '+');
+  }
+
+  /// Returns the rate of the fastest port of a card. Of NICs that NCCL has joined ("mlx5_0+mlx5_1")
+  /// each card has a part of the rate.
   Bandwidth rate_of(int card) const {
     Bandwidth rate;
     for (const int nic : ports_of(card)) {
+      if (joined(nic) > 0) continue;
       if (graph_.at(nic).up.gb_per_s > rate.gb_per_s) rate = graph_.at(nic).up;
     }
     return rate;
@@ -226,7 +234,7 @@ class Checker {
     std::get<double>(key) = 0;
     const std::string function =
         it.bus_id.empty() ? it.name : it.bus_id.substr(it.bus_id.find('.'));
-    std::get<7>(key) = fmt::format("{} {}", function, graph_.at(nic).port);
+    std::get<7>(key) = fmt::format("{} {} {}", function, graph_.at(nic).port, joined(nic));
     return key;
   }
 

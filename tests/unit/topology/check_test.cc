@@ -54,6 +54,12 @@ const Case kCases[] = {
        }
      },
      {"No links beside PCI are described, but GPU0, GPU1", "xpu-smi topology -m"}},
+    {"NICs that NCCL has joined",
+     [](Graph& graph) {
+       graph.at(nic(graph, 0)).name = "mlx5_0+mlx5_8";
+       graph.at(nic(graph, 0)).up = network_bandwidth(400'000);
+     },
+     {}},
     {"GPU of unknown speed", [](Graph& graph) { graph.at(gpu(graph, 3)).up = {}; }, {}},
     {"other GPU with half of the lanes",
      [](Graph& graph) {
