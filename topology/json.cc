@@ -43,7 +43,7 @@ Json rings_json(const Graph& graph, const std::vector<int>& gpus) {
   Json rings = Json::array();
   for (const Ring& ring : find_rings(graph, gpus)) {
     rings.push_back({{"order", ring.order},
-                     {"over_links", ring.over_links},
+                     {"over", name_of(ring.way)},
                      {"copies", ring.copies},
                      {"bandwidth", bandwidth_json(ring.bandwidth)}});
   }

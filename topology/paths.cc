@@ -15,16 +15,6 @@ bool is_nvswitch(const Graph& graph, int node) {
   return graph.at(node).kind == NodeKind::kNvSwitch;
 }
 
-/// Adds `link` to what connects two nodes side by side.
-void join(Path& path, const Link& link) {
-  path.path_class = link.kind == LinkKind::kC2C ? PathClass::kC2C : PathClass::kLink;
-  path.kind = link.kind;
-  path.links += link.count;
-  if (!link.bandwidth.known()) return;
-  path.bandwidth.gb_per_s += link.bandwidth.gb_per_s;
-  path.bandwidth.origin = link.bandwidth.origin;
-}
-
 /// Returns the links between two nodes; the class is kSys if there are none.
 Path find_links(const Graph& graph, int a, int b) {
   Path path = direct_links(graph, a, b);
@@ -79,28 +69,6 @@ PathClass class_by_tree(const Graph& graph, int a, int b) {
   }
 }
 
-/// Step of a path upwards.
-struct Edge {
-  int to = -1;
-  Bandwidth bandwidth;
-};
-
-/// Returns the step from a node towards `top`, which contains it: by the tree, or by faster links
-/// beside the tree to a part that contains the node, as those of a GPU to its processor.
-Edge edge_up(const Graph& graph, int node, int top) {
-  Edge edge{.to = graph.at(node).parent, .bandwidth = graph.at(node).up};
-  for (const Link& link : graph.links) {
-    // What contains a node comes before it.
-    if (link.b != node || graph.common(link.a, node) != link.a ||
-        graph.common(link.a, top) != top || !link.bandwidth.known() ||
-        link.bandwidth.gb_per_s <= edge.bandwidth.gb_per_s) {
-      continue;
-    }
-    edge = {.to = link.a, .bandwidth = link.bandwidth};
-  }
-  return edge;
-}
-
 } // namespace
 
 std::string name_of(const Path& path) {
@@ -115,6 +83,29 @@ std::string name_of(const Path& path) {
   return path.links == 0 ? fmt::format("{}?", kind) : fmt::format("{}{}", kind, path.links);
 }
 
+void join(Path& path, const Link& link) {
+  path.path_class = link.kind == LinkKind::kC2C ? PathClass::kC2C : PathClass::kLink;
+  path.kind = link.kind;
+  path.links += link.count;
+  if (!link.bandwidth.known()) return;
+  path.bandwidth.gb_per_s += link.bandwidth.gb_per_s;
+  path.bandwidth.origin = link.bandwidth.origin;
+}
+
+Edge edge_up(const Graph& graph, const std::vector<Link>& links, int node, int top) {
+  Edge edge{.to = graph.at(node).parent, .bandwidth = graph.at(node).up};
+  for (const Link& link : links) {
+    // What contains a node comes before it.
+    if (link.b != node || graph.common(link.a, node) != link.a ||
+        graph.common(link.a, top) != top || !link.bandwidth.known() ||
+        link.bandwidth.gb_per_s <= edge.bandwidth.gb_per_s) {
+      continue;
+    }
+    edge = {.to = link.a, .bandwidth = link.bandwidth};
+  }
+  return edge;
+}
+
 Path find_path(const Graph& graph, int a, int b) {
   if (a == b) return {.path_class = PathClass::kSelf};
   Path path = find_links(graph, a, b);
@@ -124,7 +115,7 @@ Path find_path(const Graph& graph, int a, int b) {
   for (int node : {a, b}) {
     while (node != top) {
       ++path.hops;
-      const Edge up = edge_up(graph, node, top);
+      const Edge up = edge_up(graph, graph.links, node, top);
       if (up.bandwidth.known() &&
           (!path.bandwidth.known() || up.bandwidth.gb_per_s < path.bandwidth.gb_per_s)) {
         path.bandwidth = up.bandwidth;

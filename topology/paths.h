@@ -33,6 +33,17 @@ std::string name_of(const Path& path);
 /// Finds the best path between two nodes: links if they connect the two, otherwise the tree.
 Path find_path(const Graph& graph, int a, int b);
 
+/// Adds `link` to what connects two nodes side by side.
+void join(Path& path, const Link& link);
+/// Step of a path upwards.
+struct Edge {
+  int to = -1;
+  Bandwidth bandwidth;
+};
+/// Returns the step from a node towards `top`, which contains the node: by the tree, or by faster
+/// ones of `links` to a part that contains the node, as those of a GPU to its processor.
+Edge edge_up(const Graph& graph, const std::vector<Link>& links, int node, int top);
+
 /// Returns the links that lead from one node straight to another; the class is kSys if there are
 /// none.
 Path direct_links(const Graph& graph, int a, int b);

@@ -3,8 +3,9 @@
 
     perf/placement/recorded.py [--tool build/release/tools/whorl-topo] MACHINE.xml...
 
-Rings: their number, whether over links beside PCI, and the bus bandwidth of an all-gather over all of
-them. Bound: that of the best algorithm there could be. ~: by tables of usual figures."""
+Rings: their number, whether over links beside PCI, the tree of PCI or both, and the bus bandwidth of an
+all-gather over all of them. Cut: what leaves the tightest set of GPUs, which all rings cross and so cannot
+exceed together. Bound: that of the best algorithm there could be. ~: by tables of usual figures."""
 import argparse
 import json
 import subprocess
@@ -27,10 +28,11 @@ def row_of(tool: Path, file: Path) -> str | None:
     bound = found["bounds"].get("allgather")  # missing: nothing is known that limits
     about = "~" if bound and bound["by_table"] else ""
     best = bound["bus_gb_per_s"] if bound else 0
-    over = "links" if rings and rings[0]["over_links"] else "PCI"
+    over = {"links": "links", "tree": "PCI"}.get("+".join({ring["over"] for ring in rings}), "both")
     part = f"{100 * rate / best:.0f} %" if best > 0 and rate > 0 else "unknown"
-    figures = [f"{about}{value:.0f}" if value > 0 else "?" for value in (rate, best)]
-    return f"| {file.stem} | {gpus} | {count} over {over} | {figures[0]} | {figures[1]} | {part} |"
+    cut = found["bounds"].get("broadcast", {}).get("bus_gb_per_s", 0)
+    figures = [f"{about}{value:.0f}" if value > 0 else "?" for value in (rate, cut, best)]
+    return f"| {file.stem} | {gpus} | {count} over {over} | {' | '.join(figures)} | {part} |"
 
 
 def main() -> int:
@@ -39,7 +41,7 @@ def main() -> int:
     parser.add_argument("--tool", type=Path, default=Path("build/release/tools/whorl-topo"))
     parser.add_argument("machines", type=Path, nargs="+")
     args = parser.parse_args()
-    print("| machine | GPUs | rings | GB/s | bound | part |\n|---|---|---|---|---|---|")
+    print("| machine | GPUs | rings | GB/s | cut | bound | part |\n|---|---|---|---|---|---|---|")
     for row in filter(None, (row_of(args.tool, file) for file in sorted(args.machines))):
         print(row, flush=True)
     return 0

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <vector>
 
@@ -44,10 +45,11 @@ std::string describe_nics(const Graph& graph) {
 }
 
 std::string describe_rings(const Graph& graph, const std::vector<int>& gpus) {
+  constexpr std::array<const char*, 3> kWays = {"links", "the tree", "links and the tree"};
   std::string text;
   for (const Ring& ring : find_rings(graph, gpus)) {
     text += fmt::format("{} × {} GB/s over {}: {}\n", ring.copies, to_text(ring.bandwidth),
-                        ring.over_links ? "links" : "the tree", labels(graph, ring.order));
+                        kWays.at(static_cast<std::size_t>(ring.way)), labels(graph, ring.order));
   }
   return text;
 }

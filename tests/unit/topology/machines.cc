@@ -30,6 +30,66 @@ void shuffle(pugi::xml_node element, std::mt19937& random) {
   }
 }
 
+/// What rings send over each part of a machine.
+class Loads {
+ public:
+  explicit Loads(const Graph& graph) : graph_(graph) {}
+
+  /// Adds a hop of a ring, on the way of find_path().
+  void add(int from, int to, const Ring& ring) {
+    const Path direct = direct_links(graph_, from, to);
+    const Path out = switch_links(graph_, from), in = switch_links(graph_, to);
+    if (direct.path_class != PathClass::kSys) {
+      load(from, to, direct.bandwidth, ring);
+      if (ring.way == RingWay::kLinks && !ring.bandwidth.known()) {
+        int& uses = uses_[{from, to}];
+        uses += ring.copies;
+        EXPECT_LE(uses, std::max(direct.links, 1));
+      }
+    } else if (out.path_class == PathClass::kLink && in.path_class == PathClass::kLink) {
+      constexpr int kSwitches = -1;
+      load(from, kSwitches, out.bandwidth, ring);
+      load(kSwitches, to, in.bandwidth, ring);
+    } else {
+      const int top = graph_.common(from, to);
+      while (from != top) {
+        const Edge up = edge_up(graph_, graph_.links, from, top);
+        load(from, up.to, up.bandwidth, ring);
+        from = up.to;
+      }
+      while (to != top) {
+        const Edge up = edge_up(graph_, graph_.links, to, top);
+        load(up.to, to, up.bandwidth, ring);
+        to = up.to;
+      }
+    }
+  }
+
+  /// Checks that no part carries more than its capacity.
+  void check() const {
+    for (const auto& [ends, load] : loads_) {
+      EXPECT_LE(load.sum, load.capacity * 1.000001) << ends.first << " to " << ends.second;
+    }
+  }
+
+ private:
+  struct Load {
+    double sum = 0, capacity = 0;
+  };
+
+  void load(int from, int to, const Bandwidth& bandwidth, const Ring& ring) {
+    if (!bandwidth.known()) return;
+    EXPECT_TRUE(ring.bandwidth.known()) << from << " to " << to;
+    Load& load = loads_[{from, to}];
+    load.sum += ring.copies * ring.bandwidth.gb_per_s;
+    load.capacity = bandwidth.gb_per_s;
+  }
+
+  const Graph& graph_;
+  std::map<std::pair<int, int>, Load> loads_;
+  std::map<std::pair<int, int>, int> uses_;
+};
+
 } // namespace
 
 std::string nccl_machine(int gpus, const std::vector<GpuLink>& links,
@@ -148,21 +208,27 @@ void expect_equal(const Graph& graph, const Graph& expected) {
 
 int check_rings(const Graph& graph, const std::vector<Ring>& rings) {
   const std::vector<int> gpus = graph.all(NodeKind::kGpu);
-  std::map<std::pair<int, int>, int> uses;
+  Loads loads(graph);
   int count = 0;
   for (const Ring& ring : rings) {
     EXPECT_EQ(std::set<int>(ring.order.begin(), ring.order.end()),
               std::set<int>(gpus.begin(), gpus.end()));
     EXPECT_EQ(ring.order.size(), gpus.size());
+    EXPECT_GE(ring.copies, 1);
+    EXPECT_TRUE(!ring.bandwidth.known() || ring.bandwidth.gb_per_s > 0);
     count += ring.copies;
-    if (!ring.over_links) continue;
     for (std::size_t i = 0; i < ring.order.size(); ++i) {
-      const int from = ring.order[i], to = ring.order[(i + 1) % ring.order.size()];
-      const int used = uses[{from, to}] += ring.copies;
-      EXPECT_LE(used, find_path(graph, from, to).links);
+      loads.add(ring.order[i], ring.order[(i + 1) % ring.order.size()], ring);
     }
   }
+  loads.check();
   return count;
+}
+
+double sum_of(const std::vector<Ring>& rings) {
+  double sum = 0;
+  for (const Ring& ring : rings) sum += ring.copies * ring.bandwidth.gb_per_s;
+  return sum;
 }
 
 } // namespace whorl::topology

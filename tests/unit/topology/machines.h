@@ -44,8 +44,10 @@ std::string shuffled(const std::string& xml, unsigned seed);
 /// Expects two graphs to be equal; the message names the first node or link that differs.
 void expect_equal(const Graph& graph, const Graph& expected);
 
-/// Checks that each ring passes all GPUs once, and that no link is used twice in a direction.
-/// Returns the number of rings.
+/// Checks that each ring passes all GPUs once, and that no part of the machine carries more than
+/// its capacity while all rings run. Returns the number of rings.
 int check_rings(const Graph& graph, const std::vector<Ring>& rings);
+/// Returns what rings carry together, in GB/s.
+double sum_of(const std::vector<Ring>& rings);
 
 } // namespace whorl::topology

@@ -55,44 +55,48 @@ std::string text_of(const std::filesystem::path& path) {
 /// What a machine has.
 struct Answer {
   std::size_t gpus = 0, nics = 0, numas = 0;
-  int rings = 0;       ///< over links, together with their copies
+  int rings = 0;       ///< together with their copies
+  double gb_per_s = 0; ///< of all rings together; 0: unknown
+  RingWay way;         ///< of all rings; kMixed if they differ
   const char* first;   ///< class of the path from GPU 0 to GPU 1
   const char* nearest; ///< class of the path from GPU 0 to its nearest NICs
   std::size_t nearest_nics = 0;
 };
 
 const std::map<std::string, Answer> kAnswers = {
-    {"aws_p4d-24xl-topo", {8, 4, 2, 0, "PIX", "PIX", 1}},
-    {"azure_ncv4-topo", {4, 1, 4, 0, "SYS", "PHB", 1}},
-    {"azure_ndv4-topo", {8, 8, 4, 0, "PIX", "PIX", 2}},
-    {"hwloc_nvidiaDGX2_v2", {16, 0, 2, 6, "NV6", "", 0}},
-    {"hwloc_power8gpudistances_v2", {4, 0, 2, 0, "NV2", "", 0}},
-    {"nixl_c5n.18xl-topo", {0, 2, 2, 0, "", "", 0}},
-    {"nixl_g5.48xl-topo", {8, 2, 2, 0, "PHB", "PHB", 1}},
-    {"nixl_p4d.24xl-topo", {8, 8, 2, 0, "PHB", "PHB", 1}},
-    {"nixl_p5.48xl-topo", {8, 64, 2, 0, "NODE", "PIX", 4}}, // four EFA ports for each H100
-    {"pmix_intel-4gpu", {4, 0, 2, 0, "NODE", "", 0}},
-    {"pmix_nvml-4gpu", {4, 7, 8, 18, "NV6", "PXB", 1}}, // a ConnectX-7 for each H200
-    {"pmix_opa-hfi", {0, 2, 1, 0, "", "", 0}},
-    {"rccl_topo_16p1h", {16, 8, 4, 6, "XGMI4", "PXB", 1}},
-    {"rccl_topo_3p_pcie_1", {3, 1, 2, 0, "SYS", "SYS", 1}},
-    {"rccl_topo_4p2h", {8, 1, 1, 0, "XGMI1", "PXB", 1}},
-    {"rccl_topo_4p3l", {4, 2, 1, 2, "XGMI1", "PHB", 1}},
-    {"rccl_topo_4p3l_n2", {8, 1, 4, 0, "SYS", "SYS", 1}},
-    {"rccl_topo_4p4h", {16, 16, 1, 0, "PXB", "PIX", 1}},
-    {"rccl_topo_8p1h_1", {8, 4, 2, 4, "XGMI4", "PXB", 1}},
-    {"rccl_topo_8p1h_4", {8, 8, 2, 4, "XGMI4", "PXB", 2}},
-    {"rccl_topo_8p6l", {8, 1, 2, 6, "XGMI1", "SYS", 1}},
-    {"rccl_topo_8p6l_3nic", {8, 3, 2, 6, "XGMI1", "PHB", 2}},
-    {"rccl_topo_8p6l_6nic", {8, 6, 2, 6, "XGMI1", "PHB", 3}},
-    {"rccl_topo_8p_90a_1", {8, 1, 3, 2, "XGMI1", "PHB", 1}},
-    {"rccl_topo_8p_pcie", {8, 1, 1, 0, "PXB", "PXB", 1}},
-    {"rccl_topo_8p_rome", {8, 1, 2, 0, "XGMI1", "SYS", 1}},
-    {"rccl_topo_8p_rome_4nics", {8, 4, 4, 0, "XGMI1", "PXB", 1}},
-    {"rccl_topo_8p_rome_n2_2", {8, 2, 4, 0, "XGMI1", "SYS", 1}},
-    {"rccl_topo_8p_rome_pcie", {8, 2, 2, 0, "PHB", "SYS", 2}},
-    {"rccl_topo_8p_ts1_1", {8, 2, 4, 0, "SYS", "PHB", 1}},
-    {"rccl_topo_8p_ts1_n4_2", {8, 3, 8, 0, "SYS", "SYS", 2}},
+    {"aws_p4d-24xl-topo", {8, 4, 2, 1, 10.0, RingWay::kTree, "PIX", "PIX", 1}},
+    {"azure_ncv4-topo", {4, 1, 4, 1, 16.0, RingWay::kTree, "SYS", "PHB", 1}},
+    {"azure_ndv4-topo", {8, 8, 4, 1, 16.0, RingWay::kTree, "PIX", "PIX", 2}},
+    {"hwloc_nvidiaDGX2_v2", {16, 0, 2, 6, 150.0, RingWay::kLinks, "NV6", "", 0}},
+    {"hwloc_power8gpudistances_v2", {4, 0, 2, 1, 32.0, RingWay::kMixed, "NV2", "", 0}},
+    {"nixl_c5n.18xl-topo", {0, 2, 2, 0, 0.0, RingWay::kTree, "", "", 0}},
+    {"nixl_g5.48xl-topo", {8, 2, 2, 1, 0.0, RingWay::kTree, "PHB", "PHB", 1}},
+    {"nixl_p4d.24xl-topo", {8, 8, 2, 1, 31.5, RingWay::kTree, "PHB", "PHB", 1}},
+    {"nixl_p5.48xl-topo",
+     {8, 64, 2, 1, 15.8, RingWay::kTree, "NODE", "PIX", 4}}, // four EFA ports for each H100
+    {"pmix_intel-4gpu", {4, 0, 2, 1, 63.0, RingWay::kTree, "NODE", "", 0}},
+    {"pmix_nvml-4gpu",
+     {4, 7, 8, 18, 450.0, RingWay::kLinks, "NV6", "PXB", 1}}, // a ConnectX-7 for each H200
+    {"pmix_opa-hfi", {0, 2, 1, 0, 0.0, RingWay::kTree, "", "", 0}},
+    {"rccl_topo_16p1h", {16, 8, 4, 7, 315.8, RingWay::kMixed, "XGMI4", "PXB", 1}},
+    {"rccl_topo_3p_pcie_1", {3, 1, 2, 1, 16.0, RingWay::kTree, "SYS", "SYS", 1}},
+    {"rccl_topo_4p2h", {8, 1, 1, 1, 15.8, RingWay::kMixed, "XGMI1", "PXB", 1}},
+    {"rccl_topo_4p3l", {4, 2, 1, 6, 138.0, RingWay::kLinks, "XGMI1", "PHB", 1}},
+    {"rccl_topo_4p3l_n2", {8, 1, 4, 3, 79.0, RingWay::kMixed, "SYS", "SYS", 1}},
+    {"rccl_topo_4p4h", {16, 16, 1, 2, 31.5, RingWay::kMixed, "PXB", "PIX", 1}},
+    {"rccl_topo_8p1h_1", {8, 4, 2, 6, 231.5, RingWay::kMixed, "XGMI4", "PXB", 1}},
+    {"rccl_topo_8p1h_4", {8, 8, 2, 6, 231.5, RingWay::kMixed, "XGMI4", "PXB", 2}},
+    {"rccl_topo_8p6l", {8, 1, 2, 6, 276.0, RingWay::kLinks, "XGMI1", "SYS", 1}},
+    {"rccl_topo_8p6l_3nic", {8, 3, 2, 6, 276.0, RingWay::kLinks, "XGMI1", "PHB", 2}},
+    {"rccl_topo_8p6l_6nic", {8, 6, 2, 6, 276.0, RingWay::kLinks, "XGMI1", "PHB", 3}},
+    {"rccl_topo_8p_90a_1", {8, 1, 3, 13, 158.0, RingWay::kMixed, "XGMI1", "PHB", 1}},
+    {"rccl_topo_8p_pcie", {8, 1, 1, 1, 15.8, RingWay::kTree, "PXB", "PXB", 1}},
+    {"rccl_topo_8p_rome", {8, 1, 2, 3, 77.5, RingWay::kMixed, "XGMI1", "SYS", 1}},
+    {"rccl_topo_8p_rome_4nics", {8, 4, 4, 2, 32.0, RingWay::kMixed, "XGMI1", "PXB", 1}},
+    {"rccl_topo_8p_rome_n2_2", {8, 2, 4, 3, 77.5, RingWay::kMixed, "XGMI1", "SYS", 1}},
+    {"rccl_topo_8p_rome_pcie", {8, 2, 2, 1, 16.0, RingWay::kTree, "PHB", "SYS", 2}},
+    {"rccl_topo_8p_ts1_1", {8, 2, 4, 4, 92.0, RingWay::kMixed, "SYS", "PHB", 1}},
+    {"rccl_topo_8p_ts1_n4_2", {8, 3, 8, 4, 63.0, RingWay::kMixed, "SYS", "SYS", 2}},
 };
 
 TEST(Recorded, HasTheKnownAnswers) {
@@ -113,8 +117,14 @@ TEST(Recorded, HasTheKnownAnswers) {
     EXPECT_EQ(nics.empty() ? "" : name_of(find_path(graph, gpus[0], nics[0])), answer.nearest);
     EXPECT_EQ(nics.size(), answer.nearest_nics);
     const std::vector<Ring> rings = find_rings(graph, gpus);
-    EXPECT_EQ(check_rings(graph, rings), std::max(answer.rings, 1));
-    EXPECT_EQ(rings.front().over_links, answer.rings > 0);
+    EXPECT_EQ(check_rings(graph, rings), answer.rings);
+    EXPECT_NEAR(sum_of(rings), answer.gb_per_s, 0.05);
+    for (const Ring& ring : rings) {
+      EXPECT_TRUE(ring.way == answer.way || answer.way == RingWay::kMixed);
+    }
+    // All rings leave every set of GPUs.
+    const double cut = find_bound(graph, gpus, Collective::kBroadcast).bus_gb_per_s;
+    EXPECT_LE(sum_of(rings), cut == 0 ? 0 : cut * 1.00001);
   }
 }
 
