@@ -12,8 +12,9 @@ namespace whorl::topology {
 /// Set of processing units (hardware threads), by their numbers in the operating system.
 class CpuSet {
  public:
-  /// Largest number that a set can hold; a file that names a larger one is malformed.
-  static constexpr unsigned kMaxCpu = (1U << 20) - 1;
+  /// Largest number that a set can hold, twice what Linux has; a file that names a larger one is
+  /// malformed.
+  static constexpr unsigned kMaxCpu = (1U << 14) - 1;
 
   /// Reads a mask of 32-bit words in hexadecimal, the highest first, as Linux, hwloc and NCCL write
   /// them: "000000ff,ffff0000" or "0x000000ff,0xffff0000". Returns nothing for other text, and for

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <cmath>
 #include <map>
@@ -19,8 +20,7 @@ constexpr std::array<std::string_view, kNumNodeKinds> kKindNames = {
     "machine", "package", "NUMA node", "cache",    "core", "host bridge",
     "bridge",  "card",    "GPU",       "NVSwitch", "NIC"};
 
-/// Returns what children of one node are ordered by. What lies below comes last, for parts that a
-/// source gives neither number nor bus id.
+/// Returns what children of one node are ordered by, unless they are alike in all of it.
 auto key_of(const Node& node) {
   return std::tie(node.kind, node.index, node.bus_id, node.port, node.name, node.cpus,
                   node.net_device, node.guid);
@@ -38,7 +38,7 @@ void walk(int node, const std::vector<std::vector<int>>& children, std::vector<i
   }
 }
 
-/// Returns for each node a hash of what is below it, to order nodes that are alike.
+/// Returns for each node a hash of the node and of what is below it, to order nodes that are alike.
 std::vector<std::uint64_t> contents(const std::vector<Node>& nodes,
                                     const std::vector<std::vector<int>>& children, int root) {
   std::vector<std::uint64_t> hashes(nodes.size());
@@ -53,8 +53,17 @@ std::vector<std::uint64_t> contents(const std::vector<Node>& nodes,
     const Node& it = nodes[static_cast<std::size_t>(*node)];
     Hash hash;
     hash.mix(static_cast<std::uint64_t>(it.kind));
-    hash.mix(it.bus_id);
-    hash.mix(it.name);
+    for (const std::string& text : {it.bus_id, it.name, it.model, it.net_device, it.guid,
+                                    it.cpus.mask(), it.processor.arch, it.processor.vendor}) {
+      hash.mix(text);
+      hash.mix(0); // its end
+    }
+    for (const int number : {it.index, it.port, it.processor.family, it.processor.model}) {
+      hash.mix(static_cast<std::uint64_t>(number));
+    }
+    for (const unsigned number : {it.pci_class, it.vendor, it.device}) hash.mix(number);
+    for (const bool flag : {it.gdr, it.rdma, it.down}) hash.mix(flag ? 1 : 0);
+    hash.mix(std::bit_cast<std::uint64_t>(it.up.gb_per_s));
     for (const std::uint64_t part : parts) hash.mix(part);
     hashes[static_cast<std::size_t>(*node)] = hash.value();
   }
@@ -89,6 +98,52 @@ void number(std::vector<Node>& nodes, NodeKind kind) {
 void make_printable(std::string& text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+}
+
+/// Puts nodes and links into the order that Graph describes.
+void sort(Graph& graph) {
+  const std::size_t count = graph.nodes.size();
+  std::vector<std::vector<int>> children(count);
+  int root = -1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const int parent = graph.nodes[i].parent;
+    if (parent < 0) {
+      root = static_cast<int>(i);
+    } else {
+      children[static_cast<std::size_t>(parent)].push_back(static_cast<int>(i));
+    }
+  }
+  if (root < 0) return;
+  const std::vector<std::uint64_t> below = contents(graph.nodes, children, root);
+  for (auto& siblings : children) {
+    std::sort(siblings.begin(), siblings.end(), [&](int a, int b) {
+      const auto one = key_of(graph.at(a)), other = key_of(graph.at(b));
+      return one != other ? one < other
+                          : below[static_cast<std::size_t>(a)] < below[static_cast<std::size_t>(b)];
+    });
+  }
+  std::vector<int> order, place(count, -1);
+  walk(root, children, order);
+  std::vector<Node> nodes;
+  nodes.reserve(order.size());
+  for (const int old : order) {
+    place[static_cast<std::size_t>(old)] = static_cast<int>(nodes.size());
+    nodes.push_back(std::move(graph.at(old)));
+  }
+  for (Node& node : nodes) {
+    if (node.parent >= 0) node.parent = place[static_cast<std::size_t>(node.parent)];
+  }
+  graph.nodes = std::move(nodes);
+  graph.counts = {};
+  for (const Node& node : graph.nodes) ++graph.counts.at(static_cast<std::size_t>(node.kind));
+  for (Link& link : graph.links) {
+    link.a = place[static_cast<std::size_t>(link.a)];
+    link.b = place[static_cast<std::size_t>(link.b)];
+    if (link.a > link.b) std::swap(link.a, link.b);
+  }
+  std::sort(graph.links.begin(), graph.links.end(), [](const Link& one, const Link& other) {
+    return std::tie(one.a, one.b, one.kind) < std::tie(other.a, other.b, other.kind);
+  });
 }
 
 } // namespace
@@ -170,51 +225,12 @@ void normalize(Graph& graph) {
       make_printable(*text);
     }
   }
+  // Of parts that are alike but for their place, the place decides about the numbers.
+  sort(graph);
   for (const NodeKind kind : {NodeKind::kGpu, NodeKind::kNic, NodeKind::kNvSwitch}) {
     number(graph.nodes, kind);
   }
-  const std::size_t count = graph.nodes.size();
-  std::vector<std::vector<int>> children(count);
-  int root = -1;
-  for (std::size_t i = 0; i < count; ++i) {
-    const int parent = graph.nodes[i].parent;
-    if (parent < 0) {
-      root = static_cast<int>(i);
-    } else {
-      children[static_cast<std::size_t>(parent)].push_back(static_cast<int>(i));
-    }
-  }
-  if (root < 0) return;
-  const std::vector<std::uint64_t> below = contents(graph.nodes, children, root);
-  for (auto& siblings : children) {
-    std::sort(siblings.begin(), siblings.end(), [&](int a, int b) {
-      const auto one = key_of(graph.at(a)), other = key_of(graph.at(b));
-      return one != other ? one < other
-                          : below[static_cast<std::size_t>(a)] < below[static_cast<std::size_t>(b)];
-    });
-  }
-  std::vector<int> order, place(count, -1);
-  walk(root, children, order);
-  std::vector<Node> nodes;
-  nodes.reserve(order.size());
-  for (const int old : order) {
-    place[static_cast<std::size_t>(old)] = static_cast<int>(nodes.size());
-    nodes.push_back(std::move(graph.at(old)));
-  }
-  for (Node& node : nodes) {
-    if (node.parent >= 0) node.parent = place[static_cast<std::size_t>(node.parent)];
-  }
-  graph.nodes = std::move(nodes);
-  graph.counts = {};
-  for (const Node& node : graph.nodes) ++graph.counts.at(static_cast<std::size_t>(node.kind));
-  for (Link& link : graph.links) {
-    link.a = place[static_cast<std::size_t>(link.a)];
-    link.b = place[static_cast<std::size_t>(link.b)];
-    if (link.a > link.b) std::swap(link.a, link.b);
-  }
-  std::sort(graph.links.begin(), graph.links.end(), [](const Link& one, const Link& other) {
-    return std::tie(one.a, one.b, one.kind) < std::tie(other.a, other.b, other.kind);
-  });
+  sort(graph);
 }
 
 std::string normal_bus_id(std::string_view text) {
@@ -260,7 +276,8 @@ void add_note(Graph& graph, std::string note) {
 }
 
 Bandwidth pci_bandwidth(double gt_per_s, int lanes) {
-  if (lanes < 1 || lanes > 32) return {};
+  constexpr int kWidths[] = {1, 2, 4, 8, 12, 16, 32};
+  if (std::find(std::begin(kWidths), std::end(kWidths), lanes) == std::end(kWidths)) return {};
   // Bits that carry data, of those on a lane: 8b/10b, 128b/130b, and the 256 bytes of a flit.
   double used = 0;
   if (gt_per_s == 2.5 || gt_per_s == 5) {

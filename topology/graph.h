@@ -59,6 +59,9 @@ struct Processor {
 /// Least number of an AMD GPU in Node::gpu_arch; NVIDIA's are smaller.
 inline constexpr unsigned kLeastGcn = 600;
 
+/// Largest number of a NUMA node, as that of Linux.
+inline constexpr int kMaxNuma = 1023;
+
 /// Part of a machine, or of the network between machines. What does not apply is empty or −1.
 struct Node {
   NodeKind kind = NodeKind::kMachine;

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "topology/bus_ids.h"
 #include "topology/devices.h"
 #include "topology/hwloc_xml.h"
 
@@ -25,6 +26,18 @@ std::string_view info_of(Element object, std::string_view name) {
     if (info.attribute("name").value() == name) return info.attribute("value").value();
   }
   return {};
+}
+
+/// Returns the operating system's devices of an object, by name.
+std::vector<Element> os_devices_of(Element object) {
+  std::vector<Element> devices;
+  for (const Element child : object.children("object")) {
+    if (type_of(child) == "OSDev") devices.push_back(child);
+  }
+  std::stable_sort(devices.begin(), devices.end(), [](Element a, Element b) {
+    return std::string_view(a.attribute("name").value()) < b.attribute("name").value();
+  });
+  return devices;
 }
 
 /// Returns the number at the end of a name such as "nvml12", or −1.
@@ -102,11 +115,13 @@ class HwlocReader {
     return static_cast<int>(graph_.nodes.size()) - 1;
   }
 
-  /// Remembers which node stands for an object, for the distances.
+  /// Remembers which node stands for an object that may be the end of a link, for the distances.
   Status remember(Element object, int node) {
     const auto gp = file_.number(object, "gp_index", 0, (1L << 62));
     if (!gp.ok()) return gp.status();
-    if (gp->has_value()) by_gp_[**gp] = node;
+    if (gp->has_value() && !by_gp_.emplace(**gp, node).second) {
+      return file_.error(object, fmt::format("has the gp_index {} of another object", **gp));
+    }
     return {};
   }
 
@@ -115,8 +130,8 @@ class HwlocReader {
     const auto index = file_.number(object, "os_index", -1, 0xffffffff);
     if (!index.ok()) return index.status();
     const int node = add(parent, kind);
-    constexpr long kUnknown = 0xffffffff;
-    if (kind != NodeKind::kMachine && index->value_or(kUnknown) <= CpuSet::kMaxCpu) {
+    constexpr long kUnknown = 0xffffffff, kMost = 1L << 20;
+    if (kind != NodeKind::kMachine && index->value_or(kUnknown) <= kMost) {
       graph_.at(node).index = static_cast<int>(**index);
     }
     const std::string_view mask = object.attribute("cpuset").value();
@@ -189,10 +204,7 @@ class HwlocReader {
   }
 
   void read_processor(Element object, int package) {
-    const auto number = [&](std::string_view name) {
-      const std::string text(info_of(object, name));
-      return text.empty() ? -1 : std::atoi(text.c_str());
-    };
+    const auto number = [&](std::string_view name) { return leading_count(info_of(object, name)); };
     Node& node = graph_.at(package);
     node.model = info_of(object, "CPUModel");
     node.model.erase(node.model.find_last_not_of(' ') + 1);
@@ -214,6 +226,13 @@ class HwlocReader {
     for (const Element memory : memories) {
       const auto node = add_part(memory, parent, NodeKind::kNuma);
       if (!node.ok()) return node.status();
+      const int index = graph_.at(*node).index;
+      if (index < 0 || index > kMaxNuma) {
+        return file_.error(memory, fmt::format("has no os_index from 0 to {}", kMaxNuma));
+      }
+      if (!numas_.insert(index).second) {
+        return file_.error(memory, fmt::format("has the os_index {} of another one", index));
+      }
       if (remote) {
         graph_.at(*node).cpus = {};
         continue;
@@ -226,7 +245,6 @@ class HwlocReader {
   Status read_bridge(Element object, int parent) {
     const bool host = std::string_view(object.attribute("bridge_type").value()).starts_with("0-");
     const int bridge = add(parent, host ? NodeKind::kHostBridge : NodeKind::kBridge);
-    WHORL_TRY(remember(object, bridge));
     if (host) {
       graph_.at(bridge).name = object.attribute("bridge_pci").value();
     } else {
@@ -237,6 +255,7 @@ class HwlocReader {
               ? BridgeRole::kUpstreamPort
           : above == BridgeRole::kUpstreamPort ? BridgeRole::kDownstreamPort
                                                : BridgeRole::kRootPort;
+      WHORL_TRY(bus_ids_.add(file_, object, graph_, bridge));
     }
     for (const Element child : object.children("object")) WHORL_TRY(read_object(child, bridge));
     return {};
@@ -251,9 +270,6 @@ class HwlocReader {
                          fmt::format("has pci_busid=\"{}\"; a bus id is like \"0000:41:00.0\"",
                                      text.substr(0, 40)));
     }
-    if (!bus_ids_.insert(bus_id).second) {
-      return file_.error(object, fmt::format("has the bus id {} of another device", bus_id));
-    }
     graph_.at(node).bus_id = bus_id;
     // "0302 [10de:2335] [10de:18bf] a1"
     const std::string_view type = object.attribute("pci_type").value();
@@ -265,7 +281,8 @@ class HwlocReader {
     graph_.at(node).pci_class = hex(0) << 8U;
     graph_.at(node).vendor = hex(6);
     graph_.at(node).device = hex(11);
-    graph_.at(node).up = reported_bandwidth(object.attribute("pci_link_speed").as_double());
+    graph_.at(node).up =
+        reported_bandwidth(leading_number(object.attribute("pci_link_speed").value()));
     return {};
   }
 
@@ -282,15 +299,19 @@ class HwlocReader {
     if (std::string_view(object.attribute("subtype").value()) == "NVSwitch") {
       kind = DeviceKind::kNvSwitch; // perhaps asleep, with a class and ids of 0
     }
-    const bool unused = kind == DeviceKind::kNic && !object.child("object") && !device.up.known();
+    const bool unused = kind == DeviceKind::kNic && !has_port(object) && !device.up.known();
     if (unused) ++unused_cards_;
     if (unused || kind == DeviceKind::kOther || kind == DeviceKind::kBridge) { // disks and the like
       graph_.nodes.pop_back();
       return {};
     }
-    WHORL_TRY(remember(object, node));
-    if (kind == DeviceKind::kNic) return read_card(object, node);
+    if (kind == DeviceKind::kNic) {
+      WHORL_TRY(bus_ids_.add(file_, object, graph_, node));
+      return read_card(object, node);
+    }
     device.kind = kind == DeviceKind::kGpu ? NodeKind::kGpu : NodeKind::kNvSwitch;
+    WHORL_TRY(remember(object, node));
+    WHORL_TRY(bus_ids_.add(file_, object, graph_, node));
     return kind == DeviceKind::kGpu ? read_gpu(object, node) : Status();
   }
 
@@ -323,7 +344,7 @@ class HwlocReader {
   Status read_gpu(Element object, int gpu) {
     drop_idle_speed(gpu);
     std::map<std::string_view, int> numbers; // by library
-    for (const Element child : object.children("object")) {
+    for (const Element child : os_devices_of(object)) {
       const std::string_view name = child.attribute("name").value();
       WHORL_TRY(remember(child, gpu));
       for (const Element part : child.children("object")) WHORL_TRY(remember(part, gpu));
@@ -340,13 +361,26 @@ class HwlocReader {
     return {};
   }
 
+  bool has_port(Element object) const {
+    const std::vector<Element> devices = os_devices_of(object);
+    return std::any_of(devices.begin(), devices.end(), [this](Element device) {
+      return is_openfabrics(device) || is_network(device);
+    });
+  }
+
+  static Bandwidth rate_of(Element os_device, std::string_view info) {
+    return network_bandwidth(leading_count(info_of(os_device, info)));
+  }
+
   bool is_openfabrics(Element os_device) const {
     const std::string_view name = os_device.attribute("name").value();
+    if (name.empty()) return false;
     return has_type(os_device, 3, 1U << 5U) ||
            name.starts_with("cxi"); // Slingshot's, beside its network device
   }
   bool is_network(Element os_device) const {
-    return has_type(os_device, 2, 1U << 4U) && !is_openfabrics(os_device);
+    return !std::string_view(os_device.attribute("name").value()).empty() &&
+           has_type(os_device, 2, 1U << 4U) && !is_openfabrics(os_device);
   }
   /// Returns whether an operating system's device has a type: a number in version 2, one bit of
   /// perhaps several in version 3.
@@ -359,7 +393,7 @@ class HwlocReader {
   /// device, or one.
   Status read_card(Element object, int card) {
     std::map<int, int> ports; // number → node
-    for (const Element child : object.children("object")) {
+    for (const Element child : os_devices_of(object)) {
       if (!is_openfabrics(child)) continue;
       constexpr int kMaxPorts = 8;
       for (int port = 1; port <= kMaxPorts; ++port) {
@@ -373,16 +407,14 @@ class HwlocReader {
         node.port = port;
         constexpr std::string_view kActive = "4";
         node.down = !state.empty() && state != kActive;
-        node.up = network_bandwidth(std::strtod(
-            std::string(info_of(child, fmt::format("Port{}Mbps", port))).c_str(), nullptr));
+        node.up = rate_of(child, fmt::format("Port{}Mbps", port));
         ports.emplace(port, nic);
       }
     }
-    for (const Element child : object.children("object")) {
+    for (const Element child : os_devices_of(object)) {
       if (!is_network(child)) continue;
       const std::string_view name = child.attribute("name").value();
-      const auto port = std::strtol(std::string(info_of(child, "Port")).c_str(), nullptr, 10);
-      auto found = ports.find(static_cast<int>(port));
+      auto found = ports.find(leading_count(info_of(child, "Port")));
       if (found == ports.end()) {
         found = std::find_if(ports.begin(), ports.end(), [&](const auto& it) {
           return graph_.at(it.second).net_device.empty();
@@ -395,8 +427,7 @@ class HwlocReader {
       Node& node = graph_.at(add_port(card));
       node.name = node.net_device = name;
       node.down = info_of(child, "State") == "down";
-      node.up =
-          network_bandwidth(std::strtod(std::string(info_of(child, "Mbps")).c_str(), nullptr));
+      node.up = rate_of(child, "Mbps");
     }
     if (graph_.nodes.back().kind == NodeKind::kCard) add_port(card);
     return {};
@@ -420,7 +451,7 @@ class HwlocReader {
     nic.rdma = rdma;
     nic.down = info_of(os_device, "State") == "down";
     nic.guid = info_of(os_device, "NodeGUID");
-    nic.up = network_bandwidth(std::atof(std::string(info_of(os_device, "Mbps")).c_str()));
+    nic.up = rate_of(os_device, "Mbps");
     graph_.nodes.push_back(std::move(nic));
     return {};
   }
@@ -445,7 +476,7 @@ class HwlocReader {
     std::vector<double> values;
     for (const Element words : element.children("u64values")) {
       std::istringstream text(words.child_value());
-      for (double value = 0; text >> value;) values.push_back(value);
+      for (long long value = 0; text >> value;) values.push_back(static_cast<double>(value));
     }
     if (nodes.size() != count || values.size() != count * count) {
       return file_.error(element, fmt::format("has {} indexes and {} values for nbobjs=\"{}\"",
@@ -511,7 +542,8 @@ class HwlocReader {
   int unused_cards_ = 0; ///< number of network cards that were left out
   Graph graph_;
   std::map<long, int> by_gp_; ///< nodes by hwloc's gp_index
-  std::set<std::string> bus_ids_;
+  BusIds bus_ids_;
+  std::set<int> numas_; ///< numbers of the NUMA nodes
 };
 
 } // namespace

@@ -30,12 +30,13 @@ std::string mbit_of(const Bandwidth& bandwidth) {
 /// Writer of one graph, object by object.
 class HwlocWriter {
  public:
-  explicit HwlocWriter(const Graph& graph) : graph_(graph), children_(graph.nodes.size()) {
+  explicit HwlocWriter(const Graph& graph)
+      : graph_(graph), children_(graph.nodes.size()), memories_inside_(graph.nodes.size()) {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       const int parent = graph.nodes[i].parent;
       if (parent >= 0) children_[static_cast<std::size_t>(parent)].push_back(static_cast<int>(i));
     }
-    for (const int numa : graph.all(NodeKind::kNuma)) numas_[numa] = numas_.size();
+    number_memories();
   }
 
   std::string write() {
@@ -54,6 +55,27 @@ class HwlocWriter {
   }
 
  private:
+  /// Gives each NUMA node a number, as hwloc wants it: of those without one, a free one.
+  void number_memories() {
+    const std::vector<int> numas = graph_.all(NodeKind::kNuma);
+    CpuSet taken;
+    for (const int numa : numas) {
+      if (graph_.at(numa).index >= 0) taken.add(static_cast<unsigned>(graph_.at(numa).index));
+    }
+    unsigned next = 0;
+    for (const int numa : numas) {
+      unsigned number = static_cast<unsigned>(graph_.at(numa).index);
+      if (graph_.at(numa).index < 0) {
+        while (taken.contains(next)) ++next;
+        number = next++;
+      }
+      memories_[numa] = number;
+      for (int it = numa; it >= 0; it = graph_.at(it).parent) {
+        memories_inside_[static_cast<std::size_t>(it)].add(number);
+      }
+    }
+  }
+
   static const char* type_of(NodeKind kind) {
     switch (kind) {
       case NodeKind::kMachine:
@@ -84,11 +106,9 @@ class HwlocWriter {
   /// Adds the sets of processors and memories, which hwloc wants of all that is no device.
   void set_places(Element object, int node) {
     const std::string cpus = graph_.at(node).cpus.mask();
-    CpuSet memories;
-    for (const auto& [numa, place] : numas_) {
-      const bool inside = graph_.common(numa, node) == node || graph_.common(numa, node) == numa;
-      if (inside) memories.add(memory_index(numa));
-    }
+    CpuSet memories = memories_inside_[static_cast<std::size_t>(node)];
+    const int around = graph_.above(node, NodeKind::kNuma);
+    if (around >= 0) memories.add(memories_.at(around));
     for (const char* attribute : {"cpuset", "complete_cpuset"}) {
       object.append_attribute(attribute) = cpus.c_str();
     }
@@ -99,12 +119,6 @@ class HwlocWriter {
       object.append_attribute("allowed_cpuset") = cpus.c_str();
       object.append_attribute("allowed_nodeset") = memories.mask().c_str();
     }
-  }
-
-  unsigned memory_index(int numa) const {
-    const int index = graph_.at(numa).index;
-    return index >= 0 ? static_cast<unsigned>(index)
-                      : static_cast<unsigned>(numas_.find(numa)->second);
   }
 
   void write_node(int node, Element parent) {
@@ -169,9 +183,9 @@ class HwlocWriter {
 
   void write_memory(int node, Element group) {
     Element memory = add_object(group, "NUMANode");
-    memory.append_attribute("os_index") = memory_index(node);
+    memory.append_attribute("os_index") = memories_.at(node);
     CpuSet itself;
-    itself.add(memory_index(node));
+    itself.add(memories_.at(node));
     for (const char* attribute : {"cpuset", "complete_cpuset"}) {
       memory.append_attribute(attribute) = graph_.at(node).cpus.mask().c_str();
     }
@@ -190,11 +204,9 @@ class HwlocWriter {
   }
 
   void write_units(int node, Element object) {
-    const CpuSet& cpus = graph_.at(node).cpus;
-    std::size_t left = cpus.count();
-    for (unsigned cpu = 0; left > 0; ++cpu) {
-      if (!cpus.contains(cpu)) continue;
-      --left;
+    for (const unsigned cpu : graph_.at(node).cpus.numbers()) {
+      if (units_.contains(cpu)) continue;
+      units_.add(cpu);
       Element unit = add_object(object, "PU");
       unit.append_attribute("os_index") = cpu;
       CpuSet itself;
@@ -214,7 +226,7 @@ class HwlocWriter {
         fmt::format("{:04x} [{:04x}:{:04x}] [0000:0000] 00", node.pci_class >> 8U, node.vendor,
                     node.device)
             .c_str();
-    object.append_attribute("pci_link_speed") = fmt::format("{:.6f}", node.up.gb_per_s).c_str();
+    object.append_attribute("pci_link_speed") = fmt::format("{}", node.up.gb_per_s).c_str();
     if (node.kind != NodeKind::kBridge) return;
     // Which buses are behind a bridge is not kept: its own bus serves as well to find it.
     const std::size_t colon = node.bus_id.find(':');
@@ -324,8 +336,10 @@ class HwlocWriter {
 
   const Graph& graph_;
   std::vector<std::vector<int>> children_;
-  std::map<int, std::size_t> numas_; ///< place of each NUMA node among them
-  std::map<int, int> gp_of_;         ///< hwloc's gp_index of nodes that links may lead to
+  std::map<int, unsigned> memories_;    ///< number of each NUMA node
+  std::vector<CpuSet> memories_inside_; ///< numbers of the NUMA nodes in each node
+  CpuSet units_;                        ///< processing units that are written
+  std::map<int, int> gp_of_;            ///< hwloc's gp_index of nodes that links may lead to
   pugi::xml_document document_;
   Element topology_;
   int last_gp_ = 0;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
 
+#include "topology/bus_ids.h"
 #include "topology/devices.h"
 #include "topology/nccl_xml.h"
 
@@ -21,10 +21,10 @@ constexpr std::uint32_t kNvSwitchClass = 0x068000, kProcessorClass = 0x068001;
 /// Returns GB/s of `link_speed="16.0 GT/s PCIe" link_width="16"`, or "x16"; either may be empty or
 /// 0.
 Bandwidth pci_link(pugi::xml_node element) {
-  const char* width = element.attribute("link_width").value();
-  if (*width == 'x') ++width;
-  return pci_bandwidth(std::strtod(element.attribute("link_speed").value(), nullptr),
-                       static_cast<int>(std::strtol(width, nullptr, 10)));
+  std::string_view width = element.attribute("link_width").value();
+  if (width.starts_with('x')) width.remove_prefix(1);
+  return pci_bandwidth(leading_number(element.attribute("link_speed").value()),
+                       leading_count(width));
 }
 
 /// Reader of one file, element by element.
@@ -73,7 +73,7 @@ class NcclReader {
     hosts_.push_back(element.attribute("host_hash").value());
     if (hosts_.back() != hosts_.front()) return {};
     const int numa = add(machine, NodeKind::kNuma);
-    const auto id = file_.number(element, "numaid", -1, 1 << 20);
+    const auto id = file_.number(element, "numaid", -1, kMaxNuma);
     if (!id.ok()) return id.status();
     const std::string_view affinity = element.attribute("affinity").value();
     if (!affinity.empty()) {
@@ -94,8 +94,8 @@ class NcclReader {
     Processor& processor = graph_.at(numa).processor;
     processor = {.arch = element.attribute("arch").value(),
                  .vendor = element.attribute("vendor").value(),
-                 .family = element.attribute("familyid").as_int(-1),
-                 .model = element.attribute("modelid").as_int(-1)};
+                 .family = leading_count(element.attribute("familyid").value()),
+                 .model = leading_count(element.attribute("modelid").value())};
     graph_.at(numa).up = package_bandwidth(processor);
     return read_devices(element, numa);
   }
@@ -138,6 +138,7 @@ class NcclReader {
       node.pci_class <<= 8U; // without the interface
     }
     const pugi::xml_node gpu = element.child("gpu");
+    if (gpu.next_sibling("gpu")) return file_.error(gpu, "is not the only one of its device");
     DeviceKind kind = device_kind(node.pci_class, node.vendor, node.device);
     if (gpu) kind = DeviceKind::kGpu;
     if (element.child("nic")) kind = DeviceKind::kNic;
@@ -163,7 +164,7 @@ class NcclReader {
     }
     const int self = static_cast<int>(graph_.nodes.size());
     graph_.nodes.push_back(std::move(node));
-    WHORL_TRY(remember(element, self));
+    WHORL_TRY(bus_ids_.add(file_, element, graph_, self));
     switch (kind) {
       case DeviceKind::kGpu:
         return gpu ? read_gpu(gpu, self) : Status();
@@ -175,24 +176,6 @@ class NcclReader {
       default:
         return read_devices(element, self);
     }
-  }
-
-  /// Remembers the node of a bus id. Links name GPUs and switches of links by it, so these have one
-  /// each; a PCI switch of several partitions appears several times.
-  Status remember(pugi::xml_node element, int node) {
-    const auto linked = [this](int it) {
-      return graph_.at(it).kind == NodeKind::kGpu || graph_.at(it).kind == NodeKind::kNvSwitch;
-    };
-    const std::string& bus_id = graph_.at(node).bus_id;
-    const auto [known, added] = by_bus_id_.emplace(bus_id, node);
-    if (added) return {};
-    if (linked(node) && linked(known->second)) {
-      return file_.error(element,
-                         fmt::format("has the bus id {} of another GPU or switch", bus_id));
-    }
-    note(element, fmt::format("the bus id {} appears again; both are kept", bus_id));
-    if (linked(node)) known->second = node;
-    return {};
   }
 
   /// Reads gcn="910", or gcn="gfx90a" of newer files: decimal digits and a hexadecimal one.
@@ -313,10 +296,10 @@ class NcclReader {
   /// Returns the node at the other end of a link, made if it is a switch; −1: it cannot be told.
   Result<int> target_of(const Named& link) {
     if (link.target_class == kProcessorClass) return graph_.above(link.gpu, NodeKind::kNuma);
-    const auto found = by_bus_id_.find(link.target);
-    if (found != by_bus_id_.end()) {
-      const NodeKind kind = graph_.at(found->second).kind;
-      if (kind == NodeKind::kGpu || kind == NodeKind::kNvSwitch) return found->second;
+    const int found = bus_ids_.find(link.target);
+    if (found >= 0) {
+      const NodeKind kind = graph_.at(found).kind;
+      if (kind == NodeKind::kGpu || kind == NodeKind::kNvSwitch) return found;
       return file_.error(link.element,
                          fmt::format("leads to {}, which is a {}", link.target, name_of(kind)));
     }
@@ -324,7 +307,7 @@ class NcclReader {
     // The switch is on no PCI bus that this machine sees.
     const int nvswitch = add(0, NodeKind::kNvSwitch);
     graph_.at(nvswitch).bus_id = link.target;
-    by_bus_id_[link.target] = nvswitch;
+    WHORL_TRY(bus_ids_.add(file_, link.element, graph_, nvswitch));
     return nvswitch;
   }
 
@@ -363,8 +346,9 @@ class NcclReader {
                 file_.name(), graph_.at(a).bus_id, graph_.at(b).bus_id, named.at(a), named.at(b)));
       }
       Link link{.a = a, .b = b, .kind = kind, .count = std::min(fewest->second, kMaxLinks)};
-      for (const auto& [gpu, count] : named) { // the slower generation of the two
-        const unsigned arch = graph_.at(gpu).gpu_arch;
+      for (const int end : {a, b}) { // the slower generation of the two, whoever names the link
+        if (graph_.at(end).kind != NodeKind::kGpu) continue;
+        const unsigned arch = graph_.at(end).gpu_arch;
         const Bandwidth one =
             kind == LinkKind::kXgmi ? xgmi_bandwidth(arch) : nvlink_bandwidth(arch);
         if (!one.known()) continue;
@@ -393,7 +377,7 @@ class NcclReader {
   const XmlFile& file_;
   Graph graph_;
   std::vector<Named> named_;
-  std::map<std::string, int, std::less<>> by_bus_id_;
+  BusIds bus_ids_;
   std::set<int> numas_;
   std::vector<std::string_view> hosts_; ///< host_hash of the processors so far
 };

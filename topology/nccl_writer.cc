@@ -11,8 +11,8 @@ namespace {
 
 /// Sets the speed and width of the PCI link that has a bandwidth, or as good as.
 void set_link(pugi::xml_node element, const Bandwidth& bandwidth) {
-  for (const int width : {16, 8, 4, 2, 1, 32}) {
-    for (const double speed : {2.5, 5.0, 8.0, 16.0, 32.0, 64.0}) {
+  for (const int width : {16, 8, 4, 2, 1, 32, 12}) {
+    for (const double speed : {2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0}) {
       const Bandwidth link = pci_bandwidth(speed, width);
       if (!bandwidth.known() ||
           std::abs(link.gb_per_s - bandwidth.gb_per_s) > 0.01 * bandwidth.gb_per_s) {

@@ -13,8 +13,6 @@ namespace {
 
 /// Most GPUs and NICs of a machine: answers are about pairs of them.
 constexpr std::size_t kMaxDevices = 256;
-/// Most NUMA nodes of a machine, as many as Linux can have.
-constexpr std::size_t kMaxNumas = 1024;
 
 Result<Graph> read(const Result<XmlFile>& file) {
   if (!file.ok()) return file.status();
@@ -30,11 +28,6 @@ Result<Graph> read(const Result<XmlFile>& file) {
     return file->error(
         file->root(),
         fmt::format("has {} GPUs and NICs; machines of up to {} are read", devices, kMaxDevices));
-  }
-  const std::size_t numas = graph->all(NodeKind::kNuma).size();
-  if (numas > kMaxNumas) {
-    return file->error(file->root(), fmt::format("has {} NUMA nodes; machines of up to {} are read",
-                                                 numas, kMaxNumas));
   }
   return graph;
 }

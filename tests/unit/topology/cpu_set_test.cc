@@ -23,7 +23,7 @@ TEST(CpuSet, RefusesOtherText) {
     EXPECT_FALSE(CpuSet::parse_mask(text)) << text;
   }
   std::string long_mask = "1";
-  for (int i = 0; i < 40'000; ++i) long_mask += ",0";
+  for (int i = 0; i < 512; ++i) long_mask += ",0";
   EXPECT_FALSE(CpuSet::parse_mask(long_mask));
 }
 

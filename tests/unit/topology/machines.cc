@@ -11,6 +11,8 @@
 #include <set>
 #include <sstream>
 
+#include "topology/hwloc_xml.h"
+#include "topology/nccl_xml.h"
 #include "topology/paths.h"
 #include "topology/text.h"
 #include "topology/text_file.h"
@@ -204,6 +206,15 @@ void expect_equal(const Graph& graph, const Graph& expected) {
   }
   EXPECT_EQ(graph.links, expected.links);
   EXPECT_EQ(graph, expected);
+}
+
+void expect_kept(Graph graph) {
+  Graph from_nccl = read_machine(write_nccl_xml(graph));
+  Graph from_hwloc = read_machine(write_hwloc_xml(graph));
+  Graph& again = graph.source == Source::kNccl ? from_nccl : from_hwloc;
+  graph.notes.clear();
+  again.notes.clear();
+  expect_equal(again, graph);
 }
 
 int check_rings(const Graph& graph, const std::vector<Ring>& rings) {

@@ -35,6 +35,10 @@ Graph processors(const Sizes& sizes);
 /// Reads a machine that must be well described; fails the test otherwise.
 Graph read_machine(const std::string& xml);
 
+/// Expects a machine to be the same, but for notes, after it was written in the form it was read
+/// from, and to be readable in the other one.
+void expect_kept(Graph graph);
+
 /// Returns the node of a GPU by its number.
 int gpu(const Graph& graph, int index);
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "machines.h"
+#include "topology/hwloc_xml.h"
 #include "topology/paths.h"
 #include "topology/xml.h"
 
@@ -38,9 +39,24 @@ TEST(NcclXml, ShowsDevicesAndPaths) {
 }
 
 TEST(NcclXml, DoesNotDependOnTheOrderOfElements) {
-  const std::string xml = nccl_machine(8, cube_mesh());
-  const Graph graph = read_machine(xml);
-  for (unsigned seed = 0; seed < 20; ++seed) EXPECT_EQ(read_machine(shuffled(xml, seed)), graph);
+  // NICs that differ in their place only, and cards that differ in their ports' rates only.
+  const std::string nic = "<nic><net name=\"eth0\"/></nic>", end = "</pci>";
+  const auto card = [&](const std::string& speed) {
+    return "<pci busid=\"03:00.0\" class=\"0x020000\"><nic><net speed=\"" + speed +
+           "\"/></nic></pci>";
+  };
+  const std::string alike = "<system>" + nic + "<pci busid=\"01:00.0\">" + card("100") +
+                            card("200") + nic + end + "<pci busid=\"02:00.0\">" + card("100") +
+                            nic + end + "</system>";
+  for (const std::string& xml : {nccl_machine(8, cube_mesh()), alike}) {
+    Graph graph = read_machine(xml);
+    graph.notes.clear();
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      Graph other = read_machine(shuffled(xml, seed));
+      other.notes.clear();
+      expect_equal(other, graph);
+    }
+  }
 }
 
 TEST(NcclXml, IsReadAsItIsWritten) {
@@ -53,6 +69,41 @@ TEST(NcclXml, IsReadAsItIsWritten) {
     const Graph graph = read_machine(xml);
     expect_equal(read_machine(write_nccl_xml(graph)), graph);
   }
+}
+
+TEST(NcclXml, IsReadAsItIsWrittenWhateverIsOdd) {
+  const auto kept = [](const std::string& xml) {
+    const Graph graph = read_machine(xml);
+    expect_kept(graph);
+    return graph;
+  };
+  const auto card = [](const std::string& link) {
+    return "<system><pci busid=\"01:00.0\" class=\"0x020000\" " + link + "/></system>";
+  };
+  const auto speed = [&](const std::string& link) { return kept(card(link)).at(1).up; };
+  EXPECT_NEAR(speed("link_speed=\"8 GT/s\" link_width=\"12\"").gb_per_s, 11.8, 0.1);
+  EXPECT_NEAR(speed("link_speed=\"128.0 GT/s PCIe\" link_width=\"16\"").gb_per_s, 242, 0.1);
+  EXPECT_FALSE(speed("link_speed=\"8 GT/s\" link_width=\"10\"").known()); // PCI has no such width
+  // Only one end names the links, and only the other end says what it is.
+  const Graph two = kept(
+      "<system><pci busid=\"01:00.0\"><gpu><nvlink target=\"02:00.0\" count=\"4\"/></gpu></pci>"
+      "<pci busid=\"02:00.0\"><gpu sm=\"70\"/></pci></system>");
+  ASSERT_EQ(two.links.size(), 1);
+  EXPECT_EQ(two.links[0].bandwidth, (Bandwidth{100, Origin::kTable}));
+  // hwloc wants numbers of all NUMA nodes.
+  kept("<system><cpu numaid=\"-1\" affinity=\"1\"/><cpu numaid=\"0\" affinity=\"2\"/></system>");
+  // Several NUMA nodes with the same processors, each of which hwloc wants once.
+  const Graph same =
+      kept("<system><cpu affinity=\"3\"/><cpu numaid=\"1\" affinity=\"6\"/></system>");
+  const std::string xml = write_hwloc_xml(same);
+  std::size_t units = 0;
+  for (std::size_t at = 0; (at = xml.find("\"PU\"", at)) != std::string::npos; ++at) ++units;
+  EXPECT_EQ(units, 3);
+  // Partitions of a switch have one bus id.
+  kept(
+      "<system><pci busid=\"01:00.0\" class=\"0x060400\"><pci busid=\"02:00.0\"><gpu/></pci>"
+      "</pci><pci busid=\"01:00.0\" class=\"0x060400\"><pci busid=\"03:00.0\"><gpu/></pci>"
+      "</pci></system>");
 }
 
 TEST(NcclXml, UnderstandsWhatIsOdd) {
@@ -170,6 +221,8 @@ TEST(NcclXml, RefusesWithASentence) {
       message("<system><pci busid=\"01:00.0\"><gpu/></pci>\n<pci busid=\"01:00.0\"><gpu/></pci>"
               "</system>"),
       HasSubstr("line 2: <pci> has the bus id 0000:01:00.0 of another GPU"));
+  EXPECT_THAT(message("<system><pci busid=\"01:00.0\"><gpu/>\n<gpu dev=\"1\"/></pci></system>"),
+              HasSubstr("<gpu> is not the only one of its device"));
   EXPECT_THAT(message("<system><pci busid=\"01:00.0\"><gpu gcn=\"gfx\"/></pci></system>"),
               HasSubstr("gcn=\"gfx\""));
   std::string deep;
