@@ -40,13 +40,15 @@ std::vector<Element> os_devices_of(Element object) {
   return devices;
 }
 
+constexpr int kMaxNumber = 1 << 20; ///< largest number of a part or GPU that counts
+
 /// Returns the number at the end of a name such as "nvml12", or −1.
 int number_after(std::string_view name, std::string_view prefix) {
   int number = -1;
   if (!name.starts_with(prefix)) return -1;
   const char* const end = name.data() + name.size();
   const auto [rest, error] = std::from_chars(name.data() + prefix.size(), end, number);
-  return error == std::errc() && rest == end ? number : -1;
+  return error == std::errc() && rest == end && number <= kMaxNumber ? number : -1;
 }
 
 /// Returns the NUMA nodes of an object: memory children, perhaps behind a memory-side cache.
@@ -130,8 +132,8 @@ class HwlocReader {
     const auto index = file_.number(object, "os_index", -1, 0xffffffff);
     if (!index.ok()) return index.status();
     const int node = add(parent, kind);
-    constexpr long kUnknown = 0xffffffff, kMost = 1L << 20;
-    if (kind != NodeKind::kMachine && index->value_or(kUnknown) <= kMost) {
+    constexpr long kUnknown = 0xffffffff;
+    if (kind != NodeKind::kMachine && index->value_or(kUnknown) <= kMaxNumber) {
       graph_.at(node).index = static_cast<int>(**index);
     }
     const std::string_view mask = object.attribute("cpuset").value();
@@ -174,7 +176,8 @@ class HwlocReader {
     } else if (type == "L3Cache" || type == "L4Cache" ||
                (type == "L2Cache" && graph_.above(parent, NodeKind::kCache) < 0)) {
       // A cache of one core is part of the core.
-      if (graph_.above(parent, NodeKind::kCache) < 0 && cores_below(object) > 1) {
+      if (graph_.above(parent, NodeKind::kCache) < 0 && graph_.above(parent, NodeKind::kCore) < 0 &&
+          cores_below(object) > 1) {
         node = add_part(object, parent, NodeKind::kCache);
       }
     } else if (type == "Core" || (type == "PU" && graph_.above(parent, NodeKind::kCore) < 0)) {
@@ -193,12 +196,14 @@ class HwlocReader {
     return {};
   }
 
+  /// Returns the number of cores in an object that is in no core.
   static std::size_t cores_below(Element object) {
+    constexpr std::string_view kEmpty[] = {"Misc", "NUMANode", "MemCache", "PCIDev", "OSDev"};
     std::size_t cores = 0;
     for (const Element child : object.children("object")) {
       const std::string_view type = type_of(child);
-      cores +=
-          type == "Core" || (type == "PU" && type_of(object) != "Core") ? 1 : cores_below(child);
+      if (std::find(std::begin(kEmpty), std::end(kEmpty), type) != std::end(kEmpty)) continue;
+      cores += type == "Core" || type == "PU" ? 1 : cores_below(child);
     }
     return cores;
   }
@@ -393,15 +398,22 @@ class HwlocReader {
   /// device, or one.
   Status read_card(Element object, int card) {
     std::map<int, int> ports; // number → node
+    std::set<std::string_view> names;
     for (const Element child : os_devices_of(object)) {
       if (!is_openfabrics(child)) continue;
+      const std::string_view name = child.attribute("name").value();
+      if (!names.insert(name).second) {
+        add_note(graph_, fmt::format("{}: the RDMA device {} appears again, and is left out",
+                                     file_.place(child), name));
+        continue;
+      }
       constexpr int kMaxPorts = 8;
       for (int port = 1; port <= kMaxPorts; ++port) {
         const std::string_view state = info_of(child, fmt::format("Port{}State", port));
         if (state.empty() && port > 1) break;
         const int nic = add_port(card);
         Node& node = graph_.at(nic);
-        node.name = child.attribute("name").value();
+        node.name = name;
         node.guid = info_of(child, "NodeGUID");
         node.rdma = true;
         node.port = port;
@@ -414,13 +426,14 @@ class HwlocReader {
     for (const Element child : os_devices_of(object)) {
       if (!is_network(child)) continue;
       const std::string_view name = child.attribute("name").value();
+      const auto is_free = [this](const auto& it) {
+        return graph_.at(it.second).net_device.empty();
+      };
       auto found = ports.find(leading_count(info_of(child, "Port")));
-      if (found == ports.end()) {
-        found = std::find_if(ports.begin(), ports.end(), [&](const auto& it) {
-          return graph_.at(it.second).net_device.empty();
-        });
+      if (found == ports.end() || !is_free(*found)) {
+        found = std::find_if(ports.begin(), ports.end(), is_free);
       }
-      if (found != ports.end() && graph_.at(found->second).net_device.empty()) {
+      if (found != ports.end()) {
         graph_.at(found->second).net_device = name;
         continue;
       }
@@ -505,7 +518,7 @@ class HwlocReader {
                 .kind = kind,
                 .bandwidth = reported_bandwidth(value / 1000)};
       if (!link.bandwidth.known()) continue;
-      for (const int each : link_speeds(kind, ends.first)) {
+      for (const int each : link_speeds(link)) {
         if (link.count == 0 && std::fmod(value, each) == 0) {
           link.count = static_cast<int>(value / each);
         }
@@ -514,12 +527,14 @@ class HwlocReader {
     }
   }
 
-  /// Returns the MB/s that one link of a GPU may have, most likely first.
-  std::vector<int> link_speeds(LinkKind kind, int gpu) const {
-    if (kind == LinkKind::kXgmi) return {50'000, 64'000, 76'800}; // MI200, MI300, MI350
-    if (kind != LinkKind::kNvLink) return {};
+  /// Returns the MB/s that one of the links may have, most likely first.
+  std::vector<int> link_speeds(const Link& link) const {
+    if (link.kind == LinkKind::kXgmi) return {50'000, 64'000, 76'800}; // MI200, MI300, MI350
+    if (link.kind != LinkKind::kNvLink) return {};
     constexpr std::uint32_t kFirstBlackwell = 0x2900;
-    if (graph_.at(gpu).device >= kFirstBlackwell) return {50'000};
+    if (std::max(graph_.at(link.a).device, graph_.at(link.b).device) >= kFirstBlackwell) {
+      return {50'000};
+    }
     return {25'000, 20'000}; // from version 2 on, and of version 1
   }
 

@@ -16,7 +16,8 @@ namespace whorl::topology {
 namespace {
 
 constexpr int kMaxLinks = 1000; ///< most links of a pair that count
-constexpr std::uint32_t kNvSwitchClass = 0x068000, kProcessorClass = 0x068001;
+constexpr std::uint32_t kGpuClass = 0x030200, kNicClass = 0x020000, kBridgeClass = 0x060400,
+                        kNvSwitchClass = 0x068000, kProcessorClass = 0x068001;
 
 /// Returns GB/s of `link_speed="16.0 GT/s PCIe" link_width="16"`, or "x16"; either may be empty or
 /// 0.
@@ -44,6 +45,7 @@ class NcclReader {
         WHORL_TRY(read_device(child, machine));
       }
     }
+    WHORL_TRY(add_switches());
     WHORL_TRY(connect());
     finish();
     normalize(graph_);
@@ -134,15 +136,22 @@ class NcclReader {
       if (!value.ok()) return value.status();
       node.*field = static_cast<std::uint32_t>(value->value_or(0));
     }
-    if (std::string_view(element.attribute("class").value()).size() == std::size("0x0302") - 1) {
+    const std::string_view class_text = element.attribute("class").value();
+    if (class_text.starts_with("0x") && class_text.size() == std::size("0x0302") - 1) {
       node.pci_class <<= 8U; // without the interface
     }
     const pugi::xml_node gpu = element.child("gpu");
     if (gpu.next_sibling("gpu")) return file_.error(gpu, "is not the only one of its device");
-    DeviceKind kind = device_kind(node.pci_class, node.vendor, node.device);
+    const DeviceKind by_class = device_kind(node.pci_class, node.vendor, node.device);
+    DeviceKind kind = by_class;
     if (gpu) kind = DeviceKind::kGpu;
     if (element.child("nic")) kind = DeviceKind::kNic;
     if (element.child("pci")) kind = DeviceKind::kBridge;
+    if (kind != by_class) { // what is in a device outweighs its class
+      node.pci_class = kind == DeviceKind::kGpu   ? kGpuClass
+                       : kind == DeviceKind::kNic ? kNicClass
+                                                  : kBridgeClass;
+    }
     switch (kind) {
       case DeviceKind::kBridge:
         node.kind = NodeKind::kBridge;
@@ -293,22 +302,27 @@ class NcclReader {
     return {};
   }
 
-  /// Returns the node at the other end of a link, made if it is a switch; −1: it cannot be told.
-  Result<int> target_of(const Named& link) {
+  /// Adds the switches of links that are on no PCI bus that this machine sees.
+  Status add_switches() {
+    for (const Named& link : named_) {
+      if (link.target_class != kNvSwitchClass || link.target.empty()) continue;
+      if (bus_ids_.find(link.target) >= 0) continue;
+      const int nvswitch = add(0, NodeKind::kNvSwitch);
+      graph_.at(nvswitch).bus_id = link.target;
+      WHORL_TRY(bus_ids_.add(file_, link.element, graph_, nvswitch));
+    }
+    return {};
+  }
+
+  /// Returns the node at the other end of a link; −1: it cannot be told.
+  Result<int> target_of(const Named& link) const {
     if (link.target_class == kProcessorClass) return graph_.above(link.gpu, NodeKind::kNuma);
     const int found = bus_ids_.find(link.target);
-    if (found >= 0) {
-      const NodeKind kind = graph_.at(found).kind;
-      if (kind == NodeKind::kGpu || kind == NodeKind::kNvSwitch) return found;
-      return file_.error(link.element,
-                         fmt::format("leads to {}, which is a {}", link.target, name_of(kind)));
-    }
-    if (link.target_class != kNvSwitchClass) return -1;
-    // The switch is on no PCI bus that this machine sees.
-    const int nvswitch = add(0, NodeKind::kNvSwitch);
-    graph_.at(nvswitch).bus_id = link.target;
-    WHORL_TRY(bus_ids_.add(file_, link.element, graph_, nvswitch));
-    return nvswitch;
+    if (found < 0) return -1;
+    const NodeKind kind = graph_.at(found).kind;
+    if (kind == NodeKind::kGpu || kind == NodeKind::kNvSwitch) return found;
+    return file_.error(link.element,
+                       fmt::format("leads to {}, which is a {}", link.target, name_of(kind)));
   }
 
   /// Makes links of those that elements name; both ends name one, or one end.

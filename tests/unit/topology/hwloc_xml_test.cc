@@ -69,6 +69,11 @@ TEST(HwlocXml, DoesNotDependOnTheOrderOfElements) {
   const std::string begin = "<object type=\"OSDev\" gp_index=\"16\"";
   EXPECT_EQ(read_machine(changed(begin, eth0 + eth1 + begin)),
             read_machine(changed(begin, eth1 + eth0 + begin)));
+  // Links between generations: GPU 0, which comes first by its number, and GPU 1 by the file.
+  const Graph newer = read_machine(changed("10de:20b5", "10de:2901"));
+  EXPECT_EQ(newer.links.front().count, 1);
+  const std::string gpu0 = "pci_busid=\"0000:05:00.0\" pci_type=\"0302 [10de:";
+  EXPECT_EQ(read_machine(changed(gpu0 + "20b5", gpu0 + "2901")).links.front().count, 1);
 }
 
 TEST(HwlocXml, IsReadAsItIsWritten) {
@@ -161,8 +166,21 @@ TEST(HwlocXml, IsReadAsItIsWrittenWhateverIsOdd) {
       {"name=\"mlx5_0\"", ""},          // an RDMA device without a name
       {"<indexes length=\"9\">13 20", "<indexes length=\"9\">13 9"},  // a link to a bridge
       {"<indexes length=\"9\">13 20", "<indexes length=\"9\">13 15"}, // and to a NIC
+      {"name=\"ib0\"", "name=\"cxi0\""}, // Slingshot's RDMA device, shown as a network device
+      // Caches of one core: with another one in what is left out, and of a core's threads.
+      {"type=\"Core\" os_index=\"1\" cpuset=\"0x00000002\" gp_index=\"7\"/>",
+       "type=\"Misc\"><object type=\"Core\"/></object>"},
+      {"gp_index=\"32\"/>",
+       "><object type=\"L2Cache\"><object type=\"PU\"/>"
+       "<object type=\"PU\"/></object></object>"},
+      {"<object type=\"OSDev\" gp_index=\"16\"", // a network device that takes another's port
+       "<object type=\"OSDev\" name=\"eth0\" osdev_type=\"2\"/><object type=\"OSDev\""},
+      {"<object type=\"OSDev\" gp_index=\"16\"", // an RDMA device that appears twice
+       "<object type=\"OSDev\" name=\"mlx5_0\" osdev_type=\"3\"/>"
+       "<object type=\"OSDev\" gp_index=\"16\""},
       {"50000 0 50000", "50001 0 50001"},
       {"pci_link_speed=\"31.5\"", "pci_link_speed=\"7.87600923\""},
+      {"nvml1", "nvml1949310903"},
       {"value=\"6\"", "value=\"-6\""},
       {"value=\"143\"", "value=\"99999999999999999999\""},
   };

@@ -48,7 +48,15 @@ TEST(NcclXml, DoesNotDependOnTheOrderOfElements) {
   const std::string alike = "<system>" + nic + "<pci busid=\"01:00.0\">" + card("100") +
                             card("200") + nic + end + "<pci busid=\"02:00.0\">" + card("100") +
                             nic + end + "</system>";
-  for (const std::string& xml : {nccl_machine(8, cube_mesh()), alike}) {
+  // A link that only another one shows to lead to a switch.
+  const auto linked = [](const std::string& bus_id, const std::string& link) {
+    return "<pci busid=\"" + bus_id + "\"><gpu sm=\"80\"><nvlink target=\"c1:00.0\" " + link +
+           "/></gpu></pci>";
+  };
+  const std::string shown =
+      "<system>" + linked("01:00.0", "tclass=\"0x068000\"") + linked("02:00.0", "") + "</system>";
+  EXPECT_EQ(read_machine(shown).links.size(), 2);
+  for (const std::string& xml : {nccl_machine(8, cube_mesh()), alike, shown}) {
     Graph graph = read_machine(xml);
     graph.notes.clear();
     for (unsigned seed = 0; seed < 20; ++seed) {
@@ -99,6 +107,21 @@ TEST(NcclXml, IsReadAsItIsWrittenWhateverIsOdd) {
   std::size_t units = 0;
   for (std::size_t at = 0; (at = xml.find("\"PU\"", at)) != std::string::npos; ++at) ++units;
   EXPECT_EQ(units, 3);
+  // A bridge by what is in it, all of which is left out; a class that is no hexadecimal number.
+  EXPECT_EQ(kept("<system><pci busid=\"01:00.0\" class=\"0x015100\"><pci busid=\"02:00.0\"/></pci>"
+                 "</system>")
+                .nodes.size(),
+            2);
+  kept("<system><pci busid=\"01:00.0\" class=\"999999\"><gpu/></pci></system>");
+  // A NIC with the class and the bus id of a GPU.
+  kept(
+      "<system><pci busid=\"01:00.0\" class=\"0x030200\"><nic/></pci>"
+      "<pci busid=\"01:00.0\" class=\"0x030200\"><gpu/></pci></system>");
+  // A link to a switch without a bus id.
+  const Graph hidden = kept(
+      "<system><pci busid=\"01:00.0\"><gpu><nvlink count=\"3\" tclass=\"0x068000\"/></gpu></pci>"
+      "</system>");
+  EXPECT_EQ(hidden.at(gpu(hidden, 0)).hidden_links, 3);
   // Partitions of a switch have one bus id.
   kept(
       "<system><pci busid=\"01:00.0\" class=\"0x060400\"><pci busid=\"02:00.0\"><gpu/></pci>"
