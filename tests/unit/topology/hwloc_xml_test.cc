@@ -214,40 +214,5 @@ TEST(HwlocXml, RefusesWithASentence) {
   EXPECT_THAT(message("nbobjs=\"3\"", "nbobjs=\"-3\""), HasSubstr("nbobjs=\"-3\""));
 }
 
-TEST(Xml, EndsInASentenceWhateverIsChanged) {
-  unsigned state = 1;
-  const auto random = [&state](std::size_t below) {
-    state = state * 1664525U + 1013904223U;
-    return static_cast<std::size_t>(state >> 8U) % below;
-  };
-  for (const std::string& xml : {std::string(machine()), nccl_machine(8, cube_mesh())}) {
-    for (int round = 0; round < 2000; ++round) {
-      std::string text = xml;
-      for (std::size_t i = 0; i <= random(4); ++i) {
-        const std::size_t at = random(text.size()), length = random(20);
-        switch (random(4)) {
-          case 0:
-            text.erase(at, length);
-            break;
-          case 1:
-            text.insert(at, text.substr(random(text.size()), length));
-            break;
-          case 2:
-            text[at] = static_cast<char>('!' + random(90));
-            break;
-          default:
-            text.resize(at + 1);
-        }
-      }
-      const auto graph = read_xml(std::move(text), "changed.xml");
-      if (!graph.ok()) {
-        EXPECT_THAT(graph.status().message(), HasSubstr("changed.xml"));
-      } else {
-        for (const int one : graph->all(NodeKind::kGpu)) nearest_nics(*graph, one);
-      }
-    }
-  }
-}
-
 } // namespace
 } // namespace whorl::topology
