@@ -15,7 +15,7 @@ namespace whorl {
 /// Purpose of a connection. The two sides must agree.
 enum class SocketRole : std::uint8_t {
   kBootstrap = 1, ///< connection of a rank to the root of the rendezvous
-  kControl = 2,   ///< errors and goodbyes of the TCP transport
+  kControl = 2,   ///< errors and goodbyes of transports between hosts
   kData = 3,      ///< messages of one channel of the TCP transport
   kShm = 4,       ///< descriptors of shared memory; a hang-up means that the peer has died
 };

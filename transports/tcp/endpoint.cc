@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transports/control/links.h"
+
 namespace whorl {
 
 std::size_t TcpEndpoint::memory_bytes(int slots, std::size_t slot_bytes) noexcept {
@@ -12,7 +14,7 @@ std::size_t TcpEndpoint::memory_bytes(int slots, std::size_t slot_bytes) noexcep
 }
 
 TcpEndpoint::TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes,
-                         std::span<std::byte> memory, TcpFailureJudge& judge)
+                         std::span<std::byte> memory, FailureJudge& judge)
     : Endpoint({.queues_sends = true}),
       socket_(std::move(socket)),
       peer_(peer),
@@ -240,19 +242,6 @@ void TcpEndpoint::close() noexcept {
   failed_ = true;
   close_gently(socket_.get(), {buffer_, slot_bytes_});
   socket_.reset();
-}
-
-void close_gently(int fd, std::span<std::byte> scratch) noexcept {
-  constexpr int kMaxReads = 64; // bound for a peer that keeps on sending
-  if (fd < 0) return;
-  static_cast<void>(sys().shutdown_send(fd));
-  for (int i = 0; i < kMaxReads; ++i) {
-    iovec part{scratch.data(), scratch.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (sys().recvmsg(fd, &message) <= 0) break;
-  }
 }
 
 } // namespace whorl

@@ -6,29 +6,11 @@
 #include <span>
 
 #include "base/system.h"
+#include "transports/control/judge.h"
 #include "transports/endpoint.h"
 #include "transports/tcp/wire.h"
 
 namespace whorl {
-
-/// Judge of failed data sockets: the transport, which knows more from the control socket.
-class TcpFailureJudge {
- public:
-  virtual ~TcpFailureJudge() = default;
-  /// Handles that the data socket to `peer` was closed (error 0) or failed (−errno). Sets the
-  /// error, with the best explanation there is, and returns kFailed; or returns kIdle while a
-  /// better explanation may still arrive. Any thread.
-  virtual Progress connection_lost(int peer, int error) noexcept = 0;
-  /// Sets the error: `peer` has sent something other than a message.
-  virtual void malformed(int peer, const char* what) noexcept = 0;
-};
-
-/// Prepares a socket to be closed so that the peer can still read all that was written: sends the
-/// end of the stream and discards data that has arrived, using `scratch`. Closing a socket with
-/// unread data makes TCP send a reset instead, and the peer may lose data that it has not read.
-/// Does not wait: a peer that sends even later, by calls that this rank does not make, is reset all
-/// the same.
-void close_gently(int fd, std::span<std::byte> scratch) noexcept;
 
 /// Endpoint over a connected, nonblocking stream socket.
 ///
@@ -52,7 +34,7 @@ class TcpEndpoint final : public Endpoint {
 
   /// Makes an endpoint over `socket`; `memory` and `judge` outlive the endpoint.
   TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes, std::span<std::byte> memory,
-              TcpFailureJudge& judge);
+              FailureJudge& judge);
 
   std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept override;
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
@@ -113,7 +95,7 @@ class TcpEndpoint final : public Endpoint {
   bool failed_ = false;
   std::size_t slots_;
   std::size_t slot_bytes_;
-  TcpFailureJudge& judge_;
+  FailureJudge& judge_;
 
   // Sending: messages written_ … sent_ − 1 are queued.
   std::byte* slots_memory_;

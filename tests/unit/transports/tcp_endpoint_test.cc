@@ -63,7 +63,7 @@ class FaultySystem final : public System {
   int moved_ = 0;
 };
 
-struct Judge final : TcpFailureJudge {
+struct Judge final : FailureJudge {
   Progress connection_lost(int, int error) noexcept override {
     losses.push_back(error);
     return patient ? Progress::kIdle : Progress::kFailed;

@@ -1,5 +1,5 @@
-// Control sockets of TcpTransport: errors, goodbyes, and the death of a process, which ends its
-// socket.
+#include "transports/control/links.h"
+
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/log.h"
 #include "transports/error_text.h"
-#include "transports/tcp/transport.h"
 
 namespace whorl {
 namespace {
@@ -29,10 +29,79 @@ constexpr std::uint64_t kExplainNs = 20'000'000;
 
 } // namespace
 
-int TcpTransport::probe_silence(int control) noexcept {
-  int result = sys().setsockopt(control, SOL_SOCKET, SO_KEEPALIVE, 1);
+void close_gently(int fd, std::span<std::byte> scratch) noexcept {
+  constexpr int kMaxReads = 64; // bound for a peer that keeps on sending
+  if (fd < 0) return;
+  static_cast<void>(sys().shutdown_send(fd));
+  for (int i = 0; i < kMaxReads; ++i) {
+    iovec part{scratch.data(), scratch.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (sys().recvmsg(fd, &message) <= 0) break;
+  }
+}
+
+ControlLinks::~ControlLinks() {
+  for (Peer& peer : peers_) close_gently(peer.socket.get(), peer.frame);
+}
+
+Status ControlLinks::adopt(const Membership& membership, std::span<MeshLink> links,
+                           const char* transport) {
+  membership_ = &membership;
+  epoll_.reset(sys().epoll_create());
+  if (!epoll_.valid()) {
+    return Status::error(Code::kSystemError,
+                         "epoll_create failed; raise the limit on open files (ulimit -n)");
+  }
+  for (MeshLink& link : links) {
+    if (link.role != SocketRole::kControl) continue;
+    Peer& peer = peers_.emplace_back();
+    peer.rank = link.rank;
+    peer.socket = std::move(link.socket);
+    if (log_enabled(LogLevel::kInfo)) {
+      log(LogLevel::kInfo, fmt::format("rank {}: {} connected by {}{}{}", membership.rank,
+                                       membership.describe(link.rank), transport,
+                                       link.via.empty() ? "" : " at ", link.via));
+    }
+  }
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const int socket = peers_[i].socket.get();
+    int result = probe_silence(socket);
+    if (result >= 0)
+      result = sys().epoll_add(epoll_.get(), socket, EPOLLIN | EPOLLRDHUP | EPOLLET, i);
+    if (result >= 0) continue;
+    return Status::error(Code::kSystemError,
+                         fmt::format("the connection to {} cannot be watched: {}",
+                                     membership.describe(peers_[i].rank), errno_text(result)));
+  }
+  const std::lock_guard lock(notify_mutex_);
+  connected_ = true;
+  return {};
+}
+
+std::vector<int> ControlLinks::sockets() const {
+  std::vector<int> out;
+  for (const Peer& peer : peers_) out.push_back(peer.socket.get());
+  return out;
+}
+
+ControlLinks::Peer* ControlLinks::find(int rank) noexcept {
+  const auto found = std::find_if(peers_.begin(), peers_.end(),
+                                  [rank](const Peer& peer) { return peer.rank == rank; });
+  return found == peers_.end() ? nullptr : &*found;
+}
+
+void ControlLinks::leave() noexcept {
+  if (membership_ == nullptr) return;
+  if (membership_->comm_error->is_set()) notify_peers(membership_->comm_error->status());
+  send(control::FrameKind::kGoodbye, "");
+}
+
+int ControlLinks::probe_silence(int socket) noexcept {
+  int result = sys().setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   const auto set = [&](int option, int value) {
-    if (result >= 0) result = sys().setsockopt(control, IPPROTO_TCP, option, value);
+    if (result >= 0) result = sys().setsockopt(socket, IPPROTO_TCP, option, value);
   };
   set(TCP_KEEPIDLE, kKeepIdleS);
   set(TCP_KEEPINTVL, kKeepIntervalS);
@@ -41,7 +110,7 @@ int TcpTransport::probe_silence(int control) noexcept {
   return result;
 }
 
-void TcpTransport::notify_peers(const Status& comm_error) noexcept {
+void ControlLinks::notify_peers(const Status& comm_error) noexcept {
   {
     const std::lock_guard lock(notify_mutex_);
     if (notified_) return;
@@ -49,15 +118,15 @@ void TcpTransport::notify_peers(const Status& comm_error) noexcept {
   }
   if (membership_ == nullptr) return; // not connected
   with_error_text(*membership_, comm_error,
-                  [&](std::string_view text) { send_control(tcp::ControlKind::kError, text); });
+                  [&](std::string_view text) { send(control::FrameKind::kError, text); });
 }
 
-void TcpTransport::send_control(tcp::ControlKind kind, std::string_view text) noexcept {
+void ControlLinks::send(control::FrameKind kind, std::string_view text) noexcept {
   const std::lock_guard lock(notify_mutex_);
   if (!connected_) return;
-  tcp::ControlHeader header;
+  control::FrameHeader header;
   header.kind = static_cast<std::uint16_t>(kind);
-  text = text.substr(0, tcp::ControlHeader::kMaxTextBytes);
+  text = text.substr(0, control::FrameHeader::kMaxTextBytes);
   header.text_bytes = static_cast<std::uint32_t>(text.size());
   for (const Peer& peer : peers_) {
     std::array<iovec, 2> parts{
@@ -67,15 +136,15 @@ void TcpTransport::send_control(tcp::ControlKind kind, std::string_view text) no
     message.msg_iovlen = parts.size();
     // Two frames at most are ever sent, so the socket always has room; a peer that is gone does not
     // need the frame.
-    static_cast<void>(sys().sendmsg(peer.control.get(), &message));
+    static_cast<void>(sys().sendmsg(peer.socket.get(), &message));
   }
 }
 
-void TcpTransport::set_error(Code code, std::string message) noexcept {
+void ControlLinks::set_error(Code code, std::string message) noexcept {
   membership_->comm_error->set(Status::error(code, std::move(message)));
 }
 
-void TcpTransport::set_death_error(const Peer& peer, int error) noexcept {
+void ControlLinks::set_death_error(const Peer& peer, int error) noexcept {
   const std::string who = membership_->describe(peer.rank);
   if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH) {
     set_error(
@@ -94,7 +163,7 @@ void TcpTransport::set_death_error(const Peer& peer, int error) noexcept {
   }
 }
 
-Progress TcpTransport::connection_lost(int rank, int error) noexcept {
+Progress ControlLinks::connection_lost(int rank, int error) noexcept {
   const std::lock_guard lock(state_mutex_);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
   Peer& peer = *find(rank);
@@ -104,7 +173,7 @@ Progress TcpTransport::connection_lost(int rank, int error) noexcept {
   }
   // A peer may have left because of an error, or of the death of a third rank. Its error explains
   // more than the end of a data socket does, and may be on its way.
-  for (Peer& any : peers_) read_control(any);
+  for (Peer& any : peers_) read(any);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
   if (sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
   if (!peer.said_goodbye) {
@@ -119,33 +188,33 @@ Progress TcpTransport::connection_lost(int rank, int error) noexcept {
   return Progress::kFailed;
 }
 
-void TcpTransport::malformed(int rank, const char* what) noexcept {
+void ControlLinks::malformed(int rank, const char* what) noexcept {
   set_error(Code::kRemoteError,
             fmt::format("{} sent {}: do all ranks use the same release and settings of whorl?",
                         membership_->describe(rank), what));
 }
 
 /// Reads everything that has arrived on a control socket. The caller holds state_mutex_.
-void TcpTransport::read_control(Peer& peer) noexcept {
-  while (!peer.control_ended) {
+void ControlLinks::read(Peer& peer) noexcept {
+  while (!peer.ended) {
     iovec part{peer.frame.data() + peer.frame_bytes, peer.frame.size() - peer.frame_bytes};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    const ssize_t got = sys().recvmsg(peer.control.get(), &message);
+    const ssize_t got = sys().recvmsg(peer.socket.get(), &message);
     if (got == -EAGAIN) return;
     if (got <= 0) {
-      peer.control_ended = true;
+      peer.ended = true;
       if (!peer.said_goodbye) set_death_error(peer, static_cast<int>(got));
       return;
     }
     peer.frame_bytes += static_cast<std::size_t>(got);
     for (;;) {
-      tcp::ControlHeader header;
+      control::FrameHeader header;
       if (peer.frame_bytes < sizeof header) break;
       std::memcpy(&header, peer.frame.data(), sizeof header);
       if (!header.sane()) {
-        peer.control_ended = true;
+        peer.ended = true;
         malformed(peer.rank, "a malformed control frame");
         return;
       }
@@ -160,9 +229,9 @@ void TcpTransport::read_control(Peer& peer) noexcept {
   }
 }
 
-void TcpTransport::take_frame(Peer& peer, const tcp::ControlHeader& header,
+void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
                               std::string_view text) noexcept {
-  if (header.kind == static_cast<std::uint16_t>(tcp::ControlKind::kGoodbye)) {
+  if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kGoodbye)) {
     peer.said_goodbye = true;
     return;
   }
@@ -175,14 +244,14 @@ void TcpTransport::take_frame(Peer& peer, const tcp::ControlHeader& header,
   set_error(Code::kRemoteError, std::move(clean));
 }
 
-void TcpTransport::poll_failures(std::uint64_t) noexcept {
-  if (!control_epoll_.valid()) return;
+void ControlLinks::poll() noexcept {
+  if (!epoll_.valid()) return;
   std::array<epoll_event, 16> events;
-  const int count = sys().epoll_wait(control_epoll_.get(), events, 0);
+  const int count = sys().epoll_wait(epoll_.get(), events, 0);
   if (count <= 0) return;
   const std::lock_guard lock(state_mutex_);
   for (int i = 0; i < count; ++i) {
-    read_control(peers_[events[static_cast<std::size_t>(i)].data.u64]);
+    read(peers_[events[static_cast<std::size_t>(i)].data.u64]);
   }
 }
 

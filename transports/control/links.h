@@ -1,0 +1,90 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/membership.h"
+#include "base/status.h"
+#include "base/system.h"
+#include "net/mesh.h"
+#include "transports/control/judge.h"
+#include "transports/control/wire.h"
+
+namespace whorl {
+
+/// Prepares a socket to be closed so that the peer can still read all that was written: sends the
+/// end of the stream and discards data that has arrived, using `scratch`. Closing a socket with
+/// unread data makes TCP send a reset instead, and the peer may lose data that it has not read.
+/// Does not wait: a peer that sends even later, by calls that this rank does not make, is reset all
+/// the same.
+void close_gently(int fd, std::span<std::byte> scratch) noexcept;
+
+/// Control sockets to the peers of a transport between hosts, for errors and goodbyes. The end of a
+/// socket means the death of the peer; the kernel probes the sockets, so that a host or a link that
+/// vanishes is noticed within 3 s. All calls from any thread once adopt() has returned.
+class ControlLinks final : public FailureJudge {
+ public:
+  ControlLinks() = default;
+  ControlLinks(const ControlLinks&) = delete;
+  ControlLinks& operator=(const ControlLinks&) = delete;
+  ~ControlLinks() override;
+
+  /// Takes the control socket of each of `peers` out of `links`, which may have others besides.
+  /// `membership` outlives this object.
+  Status adopt(const Membership& membership, std::span<MeshLink> links, const char* transport);
+  /// Returns a descriptor that becomes readable when a control socket has news (edge-triggered);
+  /// −1 before adopt().
+  int epoll() const noexcept { return epoll_.get(); }
+  /// Returns the control sockets, one for each peer.
+  std::vector<int> sockets() const;
+
+  /// Sends the error because of which this rank has given up; only the first call sends anything.
+  void notify_peers(const Status& comm_error) noexcept;
+  /// Sends a goodbye, after the error if the communicator has one: other ranks could take the
+  /// leaving for the cause. The first step of a transport's destruction.
+  void leave() noexcept;
+  /// Reads what peers have sent, and finds those that have died.
+  void poll() noexcept;
+
+  Progress connection_lost(int peer, int error) noexcept override;
+  void malformed(int peer, const char* what) noexcept override;
+
+ private:
+  struct Peer {
+    int rank = -1;
+    Fd socket;
+    // The rest is guarded by state_mutex_.
+    std::array<std::byte, sizeof(control::FrameHeader) + control::FrameHeader::kMaxTextBytes>
+        frame{};
+    std::size_t frame_bytes = 0;
+    bool said_goodbye = false;
+    bool ended = false;
+    std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
+    int data_error = 0;
+  };
+
+  /// Turns on the probes that find a silent death; returns −errno if the kernel refuses.
+  static int probe_silence(int socket) noexcept;
+  Peer* find(int rank) noexcept;
+  void read(Peer& peer) noexcept;
+  void take_frame(Peer& peer, const control::FrameHeader& header, std::string_view text) noexcept;
+  void set_death_error(const Peer& peer, int error) noexcept;
+  void set_error(Code code, std::string message) noexcept;
+  void send(control::FrameKind kind, std::string_view text) noexcept;
+
+  const Membership* membership_ = nullptr;
+  std::vector<Peer> peers_;
+  Fd epoll_;
+  std::mutex state_mutex_; ///< guard of the state that comes from control sockets
+  /// Guard of writing frames, one at a time, and of `connected_` and `notified_`.
+  std::mutex notify_mutex_;
+  bool connected_ = false; ///< whether control sockets may be written to
+  bool notified_ = false;  ///< whether an error was sent
+};
+
+} // namespace whorl
