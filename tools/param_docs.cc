@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "base/params.h"
 
@@ -33,9 +34,11 @@ int main(int argc, char** argv) {
     const std::string old =
         param.old_name == nullptr
             ? std::string()
-            : fmt::format(
-                  " Earlier releases call it `{}`, which is read where this one is not set.",
-                  param.old_name);
+            : fmt::format(" {} it `{}`, which is read where this one is not set.",
+                          std::string_view(param.old_name).starts_with("NCCL_")
+                              ? "NCCL calls"
+                              : "Earlier releases call",
+                          param.old_name);
     fmt::print(out, "| `{}` | {} | {}{} |\n", param.name,
                empty ? "" : fmt::format("`{}`", param.default_value), param.doc, old);
   }

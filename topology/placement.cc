@@ -17,6 +17,15 @@ int holder(const Graph& graph, NodeKind kind, const CpuSet& cpus) {
 
 int number_of(const Graph& graph, int node) { return node < 0 ? -1 : graph.at(node).index; }
 
+/// Returns the NUMA node or package that holds all of `cpus`, or else the machine.
+int smallest_holder(const Graph& graph, const CpuSet& cpus) {
+  int node = 0;
+  for (const NodeKind kind : {NodeKind::kPackage, NodeKind::kNuma}) {
+    if (const int part = holder(graph, kind, cpus); part >= 0) node = part;
+  }
+  return node;
+}
+
 } // namespace
 
 Placement find_placement(const Graph& graph, const CpuSet& cpus) {
@@ -26,19 +35,24 @@ Placement find_placement(const Graph& graph, const CpuSet& cpus) {
 }
 
 NearNic find_near_nic(const Graph& graph, const CpuSet& cpus) {
-  int near = 0; // the machine, if no smaller part holds the process
-  for (const NodeKind kind : {NodeKind::kPackage, NodeKind::kNuma}) {
-    if (const int node = holder(graph, kind, cpus); node >= 0) near = node;
-  }
   NearNic best;
   bool found = false;
-  for (const int nic : nearest_nics(graph, near)) {
+  for (const int nic : nearest_nics(graph, smallest_holder(graph, cpus))) {
     const Node& port = graph.at(nic);
     if (port.down || (found && port.up.gb_per_s <= best.rate.gb_per_s)) continue;
     best = {.rate = port.up, .numa = number_of(graph, graph.above(nic, NodeKind::kNuma))};
     found = true;
   }
   return best;
+}
+
+std::vector<std::string> find_near_rdma(const Graph& graph, const CpuSet& cpus) {
+  std::vector<std::string> names;
+  for (const int nic : nearest_nics(graph, smallest_holder(graph, cpus))) {
+    const Node& port = graph.at(nic);
+    if (port.rdma && !port.down) names.push_back(port.name);
+  }
+  return names;
 }
 
 } // namespace whorl::topology

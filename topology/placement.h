@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "topology/graph.h"
 
 namespace whorl::topology {
@@ -23,5 +26,8 @@ struct NearNic {
 /// Finds the NIC with the best rate among those that are nearest to the processing units `cpus` and
 /// have a link.
 NearNic find_near_nic(const Graph& graph, const CpuSet& cpus);
+
+/// Finds the RDMA devices that are nearest to the processing units `cpus` and have a link.
+std::vector<std::string> find_near_rdma(const Graph& graph, const CpuSet& cpus);
 
 } // namespace whorl::topology

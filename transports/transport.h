@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct Reach {
   double alpha_us = 0;        ///< time for an empty message
   double overhead_us = 0.1;   ///< part of alpha_us that is processor time of each side
   double beta_us_per_kib = 0; ///< time for each further KiB; in shared memory, at either end
-  bool networked = false;     ///< whether the kernel moves the data
+  bool networked = false;     ///< whether the data crosses a network, or the kernel moves it
 };
 
 /// Memory of a transport, in bytes.
@@ -64,6 +65,8 @@ class Transport : public Waiter {
   /// Prepares to be connected to. Returns the address for this rank's PeerInfo (at most
   /// kMaxAddressBytes; may be empty).
   virtual Result<std::vector<std::byte>> listen(const Identity& identity) = 0;
+  /// Returns why this transport can reach nobody from here, found by listen(); empty if it may.
+  const std::string& absence() const noexcept { return absence_; }
   /// Returns whether two ranks can be connected, and at which costs: a pure function of the two
   /// infos, with constants as costs, for any two ranks. `index` is this transport's place in
   /// PeerInfo::addresses.
@@ -102,6 +105,8 @@ class Transport : public Waiter {
 
  protected:
   explicit Transport(const TransportTraits& traits) noexcept : traits_(traits) {}
+
+  std::string absence_;
 
  private:
   TransportTraits traits_;

@@ -58,7 +58,8 @@ constexpr std::array kParams{
               "JSON file, read by rank 0, with costs of links in place of the built-in or measured "
               "ones (docs/selection.md); `whorl-explain --json` prints those in use. Empty: none."},
     ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,tcp",
-              "Transports that may be used, best first."},
+              "Transports that may be used, best first; of each pair of ranks the first that both "
+              "have. verbs: RDMA devices, InfiniBand and RoCE."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",
               "Ranks with the same text count as being on one host. Empty: boot id and network "
               "namespace."},
@@ -75,6 +76,33 @@ constexpr std::array kParams{
     ParamInfo{Param::kTcpBufferBytes, "WHORL_TCP_BUFFER_BYTES", "0",
               "Send and receive buffer of every TCP connection for data, 4096 to 1073741824 bytes. "
               "0: the system adapts them."},
+    ParamInfo{Param::kIbDisable, "WHORL_IB_DISABLE", "0",
+              "1: RDMA devices are not used, as if there were none.", "NCCL_IB_DISABLE"},
+    ParamInfo{Param::kIbHca, "WHORL_IB_HCA", "",
+              "RDMA devices that may be used: beginnings of their names, for instance "
+              "\"mlx5_0,mlx5_2:1\", where :1 is a port; = in front of the list: whole names, ^: all "
+              "but these. Empty: all.",
+              "NCCL_IB_HCA"},
+    ParamInfo{Param::kIbGidIndex, "WHORL_IB_GID_INDEX", "-1",
+              "Index of the port's GID, 0 to 65535. -1: the best one, RoCE v2 with an IPv4 address "
+              "if there is any.",
+              "NCCL_IB_GID_INDEX"},
+    ParamInfo{Param::kIbTrafficClass, "WHORL_IB_TC", "0",
+              "Traffic class of RDMA packets, 0 to 255, by which switches of RoCE choose a queue "
+              "(four times the DSCP).",
+              "NCCL_IB_TC"},
+    ParamInfo{Param::kIbServiceLevel, "WHORL_IB_SL", "0",
+              "Service level of RDMA packets, 0 to 15.", "NCCL_IB_SL"},
+    ParamInfo{Param::kIbTimeout, "WHORL_IB_TIMEOUT", "18",
+              "Time after which RDMA packets without an answer are sent again, 1 to 31: 4.096 µs "
+              "times two to this power, so 18 is 1 s.",
+              "NCCL_IB_TIMEOUT"},
+    ParamInfo{Param::kIbRetryCount, "WHORL_IB_RETRY_CNT", "6",
+              "Number of times that an RDMA device sends a packet again before the connection has "
+              "failed, 0 to 7. 7, which to devices means for ever, counts as 6.",
+              "NCCL_IB_RETRY_CNT"},
+    ParamInfo{Param::kIbPkey, "WHORL_IB_PKEY", "0",
+              "Index of the partition key in the port's table, 0 to 65535.", "NCCL_IB_PKEY"},
     ParamInfo{Param::kHeapBytes, "WHORL_HEAP_BYTES", "",
               "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes. "
               "Empty: the size of the memory."},

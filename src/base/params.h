@@ -29,6 +29,14 @@ enum class Param : std::uint8_t {
   kFabricFile,       // WHORL_FABRIC_FILE
   kTcpCongestion,    // WHORL_TCP_CONGESTION
   kTcpBufferBytes,   // WHORL_TCP_BUFFER_BYTES
+  kIbDisable,        // WHORL_IB_DISABLE
+  kIbHca,            // WHORL_IB_HCA
+  kIbGidIndex,       // WHORL_IB_GID_INDEX
+  kIbTrafficClass,   // WHORL_IB_TC
+  kIbServiceLevel,   // WHORL_IB_SL
+  kIbTimeout,        // WHORL_IB_TIMEOUT
+  kIbRetryCount,     // WHORL_IB_RETRY_CNT
+  kIbPkey,           // WHORL_IB_PKEY
   kHeapBytes,        // WHORL_HEAP_BYTES
   kSegmentBytes,     // WHORL_SEGMENT_BYTES
   kZeroCopy,         // WHORL_ZERO_COPY
@@ -50,8 +58,8 @@ struct ParamInfo {
   const char* name;               ///< environment variable
   const char* default_value;      ///< default, as the variable's value
   const char* doc;                ///< meaning, unit, accepted values
-  const char* old_name = nullptr; ///< environment variable of earlier releases, read where `name`
-                                  ///< is not set; null: none
+  const char* old_name = nullptr; ///< environment variable of earlier releases or of NCCL, read
+                                  ///< where `name` is not set; null: none
 };
 
 /// Returns the whole table, in the order of Param.

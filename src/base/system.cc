@@ -155,6 +155,11 @@ std::size_t System::open_files() noexcept {
   return ::getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : 1024;
 }
 
+std::size_t System::locked_memory() noexcept {
+  rlimit memory{};
+  return ::getrlimit(RLIMIT_MEMLOCK, &memory) == 0 ? memory.rlim_cur : 0;
+}
+
 int System::close(int fd) noexcept { return checked(::close(fd)); }
 
 int System::duplicate(int fd) noexcept { return checked(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }

@@ -56,6 +56,7 @@ class System {
   /// Writes the processing units that the calling thread may use, as bits by their numbers.
   virtual int affinity(std::span<std::uint64_t> bits) noexcept;
   virtual std::size_t open_files() noexcept; ///< returns the limit on open files
+  virtual std::size_t locked_memory() noexcept; ///< returns the limit on locked memory, in bytes
 
   // Files and sockets.
   virtual int close(int fd) noexcept;

@@ -13,6 +13,7 @@
 #include "device/common/memory.h"
 #include "kernels/reduce.h"
 #include "transports/tcp/tuning.h"
+#include "transports/verbs/settings.h"
 
 namespace whorl {
 
@@ -75,6 +76,7 @@ Result<Options> Options::from_environment() {
 
   // Settings that are used elsewhere, checked here so that a mistake does not pass in silence.
   if (const auto tuning = TcpTuning::from_environment(); !tuning.ok()) return tuning.status();
+  if (const auto verbs = VerbsSettings::from_environment(); !verbs.ok()) return verbs.status();
   if (!param_text(Param::kHeapBytes).empty()) {
     std::int64_t heap_bytes = 0;
     WHORL_TRY(number(Param::kHeapBytes, 0, std::int64_t{1} << 62, heap_bytes));

@@ -131,4 +131,13 @@ Result<RankPlace> describe_place() {
   return place;
 }
 
+std::vector<std::string> nearest_rdma_devices() {
+  RankPlace place;
+  if (sys().affinity(place.cpus) < 0) return {};
+  const auto described = described_machine();
+  if (described.ok() && *described != nullptr) return find_near_rdma(**described, set_of(place));
+  static const auto& machine = *new Graph(detect(topology::Detail::kDevices));
+  return find_near_rdma(machine, set_of(place));
+}
+
 } // namespace whorl

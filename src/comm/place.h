@@ -20,4 +20,8 @@ Status enter_switches(const std::string& host, RankPlace& place);
 /// Returns the number of processing units in `place.cpus`; 0: unknown.
 int cpus_of(const RankPlace& place) noexcept;
 
+/// Returns the names of the RDMA devices that are nearest to the processors of this process, and
+/// have a link. Detects the devices of the machine once, which takes milliseconds. Empty: unknown.
+std::vector<std::string> nearest_rdma_devices();
+
 } // namespace whorl

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/params.h"
 #include "comm/place.h"
 #include "device/staged/stream.h"
@@ -46,6 +47,10 @@ Result<PeerInfo> make_peer_info(Setup& setup, const Identity& identity, int rank
     if (!address.ok()) {
       return address.status().with_context(
           fmt::format("the {} transport cannot be reached", setup.transports[i]->traits().name));
+    }
+    if (const std::string& why = setup.transports[i]->absence(); !why.empty()) {
+      log(LogLevel::kInfo, fmt::format("rank {} does without the transport {}: {}", rank,
+                                       setup.transports[i]->traits().name, why));
     }
     info.addresses[i].size = static_cast<std::uint32_t>(address->size());
     std::copy(address->begin(), address->end(), info.addresses[i].bytes.begin());

@@ -13,6 +13,7 @@
 #include "comm/arrangement.h"
 #include "comm/decisions.h"
 #include "comm/link_costs.h"
+#include "comm/place.h"
 #include "comm/placement_warnings.h"
 #include "comm/rank_info.h"
 #include "comm/setup_round.h"
@@ -20,6 +21,7 @@
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
+#include "transports/verbs/verbs.h"
 
 namespace whorl {
 namespace {
@@ -46,20 +48,24 @@ class Stopwatch {
   std::string laps_;
 };
 
-std::unique_ptr<Transport> make_transport(std::string_view name, const Setup& setup) {
+std::unique_ptr<Transport> make_transport(std::string_view name, const Setup& setup, int rank) {
   if (name == "inproc") return std::make_unique<InprocTransport>();
   if (name == "shm") return std::make_unique<ShmTransport>(setup.node);
+  if (name == "verbs") {
+    return make_verbs_transport(
+        {.number = static_cast<std::uint32_t>(rank), .nearest = nearest_rdma_devices});
+  }
   if (name == "tcp") return std::make_unique<TcpTransport>();
   return nullptr;
 }
 
-Status make_transports(Setup& setup) {
+Status make_transports(Setup& setup, int rank) {
   for (const std::string& name : setup.options.transports) {
-    auto transport = make_transport(name, setup);
+    auto transport = make_transport(name, setup, rank);
     if (transport == nullptr || setup.transports.size() == PeerInfo{}.addresses.size()) {
       return Status::error(Code::kInvalidUsage,
                            fmt::format("WHORL_TRANSPORTS: \"{}\" is not a transport, or there are "
-                                       "more than {}; there are inproc, shm and tcp",
+                                       "more than {}; there are inproc, shm, verbs and tcp",
                                        name, PeerInfo{}.addresses.size()));
     }
     setup.transports.push_back(std::move(transport));
@@ -93,6 +99,17 @@ int first_reaching(const Setup& setup, const PeerInfo& self, const PeerInfo& pee
   return -1;
 }
 
+/// Describes why transports are of no use here, as the end of a sentence.
+std::string absences(const Setup& setup) {
+  std::string text;
+  for (const auto& transport : setup.transports) {
+    if (transport->absence().empty()) continue;
+    text += fmt::format("; rank {} has no {}: {}", setup.membership->rank, transport->traits().name,
+                        transport->absence());
+  }
+  return text;
+}
+
 /// Chooses for every peer the first transport that reaches it.
 Status choose_transports(Setup& setup) {
   const Membership& members = *setup.membership;
@@ -106,9 +123,9 @@ Status choose_transports(Setup& setup) {
       return Status::error(
           Code::kInvalidUsage,
           fmt::format("{} cannot reach {} by any of the transports {}; allow another one in "
-                      "WHORL_TRANSPORTS",
+                      "WHORL_TRANSPORTS{}",
                       members.describe(members.rank), members.describe(peer),
-                      fmt::join(setup.options.transports, ",")));
+                      fmt::join(setup.options.transports, ","), absences(setup)));
     }
   }
   return {};
@@ -306,7 +323,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   // Round 1: PeerInfos.
   SetupReport<PeerInfo> first;
   const auto prepare = [&]() -> Status {
-    if (nranks > 1) WHORL_TRY(make_transports(setup));
+    if (nranks > 1) WHORL_TRY(make_transports(setup, rank));
     const auto info = make_peer_info(setup, identity, rank);
     if (!info.ok()) return info.status();
     first.content = *info;
@@ -378,7 +395,7 @@ Result<Setup> rehearse(const Options& options, const RehearsedHosts& hosts) {
   Setup setup;
   setup.options = options;
   setup.comm_error = std::make_shared<CommError>();
-  if (nranks > 1) WHORL_TRY(make_transports(setup));
+  if (nranks > 1) WHORL_TRY(make_transports(setup, 0));
   const auto info = make_peer_info(setup, {}, 0);
   if (!info.ok()) return info.status();
   std::vector<PeerInfo> peers(static_cast<std::size_t>(nranks), *info);

@@ -1,13 +1,28 @@
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+
 #include "tests/conformance/minimal_transport.h"
 #include "tests/conformance/rig.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
+#include "transports/verbs/verbs.h"
 
 namespace whorl::testing {
 
-const std::vector<TransportKind>& transport_kinds() {
-  static const auto* const kinds = new std::vector<TransportKind>{
+namespace {
+
+/// Makes a transport whose ranks are spread over the devices of this host.
+std::unique_ptr<Transport> make_verbs() {
+  static std::atomic<std::uint32_t> made{static_cast<std::uint32_t>(::getpid())};
+  return make_verbs_transport({.number = made.fetch_add(1), .nearest = nullptr});
+}
+
+/// Returns the transports that every host has.
+std::vector<TransportKind> everywhere() {
+  return {
       {.name = "inproc",
        .mode = Mode::kThreads,
        .one_process = true,
@@ -43,6 +58,19 @@ const std::vector<TransportKind>& transport_kinds() {
        .buffers = true,
        .make = [] { return std::make_unique<TcpTransport>(); }},
   };
+}
+
+} // namespace
+
+const std::vector<TransportKind>& transport_kinds() {
+  static const auto* const kinds = [] {
+    auto* const all = new std::vector<TransportKind>(everywhere());
+    // Where a test of RDMA runs (tests/rdma/suite.sh), there are devices.
+    if (std::getenv("WHORL_TEST_RDMA") == nullptr) return all;
+    all->push_back({.name = "verbs", .mode = Mode::kProcesses, .make = make_verbs});
+    all->push_back({.name = "verbs_threads", .mode = Mode::kThreads, .make = make_verbs});
+    return all;
+  }();
   return *kinds;
 }
 

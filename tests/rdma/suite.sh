@@ -3,6 +3,7 @@
 # have "Verbs" or "verbs" in their names. Goes on after a failure, and returns 1 if there was one.
 set -u
 status=0
+export WHORL_TEST_RDMA=1
 
 check() { # description, command
   if "${@:2}"; then echo "ok: $1"; else status=1 && echo "FAILED: $1"; fi

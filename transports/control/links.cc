@@ -167,23 +167,44 @@ Progress ControlLinks::connection_lost(int rank, int error) noexcept {
   const std::lock_guard lock(state_mutex_);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
   Peer& peer = *find(rank);
-  if (peer.data_lost_ns == 0) {
-    peer.data_lost_ns = sys().now_ns();
-    peer.data_error = error;
-  }
+  if (peer.data_lost_ns == 0) peer.data_error = error;
+  return judge(peer);
+}
+
+Progress ControlLinks::connection_lost(int rank, const std::string& why) noexcept {
+  const std::lock_guard lock(state_mutex_);
+  if (membership_->comm_error->is_set()) return Progress::kFailed;
+  Peer& peer = *find(rank);
+  if (peer.data_lost_ns == 0) peer.data_why = why;
+  return judge(peer);
+}
+
+bool ControlLinks::said_goodbye(int rank) noexcept {
+  const std::lock_guard lock(state_mutex_);
+  const Peer* const peer = find(rank);
+  return peer != nullptr && peer->said_goodbye;
+}
+
+/// Sets the error of a peer whose link for data has failed, once nothing explains it better. The
+/// caller holds state_mutex_.
+Progress ControlLinks::judge(Peer& peer) noexcept {
+  if (peer.data_lost_ns == 0) peer.data_lost_ns = sys().now_ns();
   // A peer may have left because of an error, or of the death of a third rank. Its error explains
   // more than the end of a data socket does, and may be on its way.
   for (Peer& any : peers_) read(any);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
   if (sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
-  if (!peer.said_goodbye) {
+  if (!peer.said_goodbye && peer.data_why.empty()) {
     set_death_error(peer, peer.data_error);
+  } else if (!peer.said_goodbye) {
+    set_error(Code::kRemoteError, fmt::format("the connection to {} failed: {}",
+                                              membership_->describe(peer.rank), peer.data_why));
   } else {
     set_error(
         Code::kRemoteError,
         fmt::format("{} has destroyed its communicator while rank {} still exchanges data with it: "
                     "all ranks must make the same calls before they destroy it",
-                    membership_->describe(rank), membership_->rank));
+                    membership_->describe(peer.rank), membership_->rank));
   }
   return Progress::kFailed;
 }

@@ -52,6 +52,10 @@ class ControlLinks final : public FailureJudge {
   void poll() noexcept;
 
   Progress connection_lost(int peer, int error) noexcept override;
+  /// Does the same for a link that has failed for a reason which errno does not know: a sentence.
+  Progress connection_lost(int peer, const std::string& why) noexcept;
+  /// Returns whether `peer` has left in good order, so that nothing of it is on its way any more.
+  bool said_goodbye(int peer) noexcept;
   void malformed(int peer, const char* what) noexcept override;
 
  private:
@@ -66,11 +70,13 @@ class ControlLinks final : public FailureJudge {
     bool ended = false;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
+    std::string data_why; ///< reason of the failure where there is no errno
   };
 
   /// Turns on the probes that find a silent death; returns −errno if the kernel refuses.
   static int probe_silence(int socket) noexcept;
   Peer* find(int rank) noexcept;
+  Progress judge(Peer& peer) noexcept;
   void read(Peer& peer) noexcept;
   void take_frame(Peer& peer, const control::FrameHeader& header, std::string_view text) noexcept;
   void set_death_error(const Peer& peer, int error) noexcept;

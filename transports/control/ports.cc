@@ -13,7 +13,7 @@ namespace {
 /// Returns the addresses in a PeerInfo at which a rank on another host, or on the same one, can
 /// connect.
 Result<std::vector<SocketAddress>> addresses_of(const PeerInfo& info, std::size_t index,
-                                                bool same_host) {
+                                                bool same_host, std::size_t extra_bytes) {
   const auto bad = [&] {
     return Status::error(Code::kInternalError,
                          fmt::format("the TCP address of rank {} is malformed", info.rank));
@@ -30,7 +30,7 @@ Result<std::vector<SocketAddress>> addresses_of(const PeerInfo& info, std::size_
     out.push_back(SocketAddress::decode(bytes.first<SocketAddress::kEncodedBytes>()));
     if (out.back().family() != AF_INET && out.back().family() != AF_INET6) return bad();
   }
-  if (!in.ok() || in.left() != 0 || out.empty()) return bad();
+  if (!in.ok() || in.left() != extra_bytes || out.empty()) return bad();
   // Another host's loopback is this host's: of no use, unless there is nothing else.
   const auto loopback = std::stable_partition(
       out.begin(), out.end(),
@@ -42,8 +42,8 @@ Result<std::vector<SocketAddress>> addresses_of(const PeerInfo& info, std::size_
 } // namespace
 
 Result<std::vector<std::byte>> PeerPorts::bind() {
-  constexpr std::size_t kMaxAddresses = (kMaxAddressBytes - 1) / SocketAddress::kEncodedBytes;
-  Result<std::vector<Listener>> bound = bind_for_peers(kMaxAddresses, true);
+  const std::size_t most = (kMaxAddressBytes - extra_bytes_ - 1) / SocketAddress::kEncodedBytes;
+  Result<std::vector<Listener>> bound = bind_for_peers(most, true);
   if (!bound.ok()) return bound.status();
   bound_ = *std::move(bound);
   ByteWriter out;
@@ -74,7 +74,7 @@ Result<std::vector<MeshLink>> PeerPorts::connect(const Membership& membership,
     std::vector<SocketAddress> addresses;
     if (peer < membership.rank) {
       Result<std::vector<SocketAddress>> found =
-          addresses_of(info, index, info.host_key == self.host_key);
+          addresses_of(info, index, info.host_key == self.host_key, extra_bytes_);
       if (!found.ok()) return found.status();
       addresses = *std::move(found);
     }

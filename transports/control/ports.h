@@ -15,8 +15,11 @@ namespace whorl {
 /// pair connects to the lower one.
 class PeerPorts {
  public:
+  /// Makes no port yet. `extra_bytes` is the number of bytes that the transport puts behind the
+  /// addresses in its PeerInfo.
+  explicit PeerPorts(std::size_t extra_bytes = 0) noexcept : extra_bytes_(extra_bytes) {}
   /// Binds ports, which refuse connections until connect(). Returns the rank's addresses for its
-  /// PeerInfo, in at most kMaxAddressBytes.
+  /// PeerInfo, which with the transport's extra bytes have at most kMaxAddressBytes.
   Result<std::vector<std::byte>> bind();
   /// Returns the bound ports, from bind() to connect(); those without a socket share the one
   /// before.
@@ -39,6 +42,7 @@ class PeerPorts {
  private:
   Status listen_for(const Membership& membership, std::span<const MeshExpected> expected);
 
+  std::size_t extra_bytes_;
   std::vector<Listener> bound_;
 };
 

@@ -1,0 +1,186 @@
+// Tests of communicators over RDMA devices, which tests/rdma/suite.sh runs in a virtual machine:
+// every collective, the choice of transports, deaths and lost packets.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "tests/support/oracle.h"
+#include "tests/support/process_world.h"
+
+namespace whorl::test {
+namespace {
+
+using testing::Mode;
+using testing::RankContext;
+
+/// Counts the packets that have left a device.
+std::uint64_t packets_sent(const std::string& device) {
+  std::uint64_t count = 0;
+  std::ifstream("/sys/class/infiniband/" + device + "/ports/1/hw_counters/sent_pkts") >> count;
+  return count;
+}
+std::uint64_t packets_sent() { return packets_sent("rxe0") + packets_sent("rxe1"); }
+
+/// Counts the packets that the queue before an interface has dropped.
+int packets_dropped(const std::string& interface) {
+  std::FILE* const pipe = ::popen(("tc -s qdisc show dev " + interface).c_str(), "r");
+  std::array<char, 4096> text{};
+  const std::size_t size = std::fread(text.data(), 1, text.size() - 1, pipe);
+  ::pclose(pipe);
+  const std::string_view all(text.data(), size);
+  const std::size_t at = all.find("dropped ");
+  return at == std::string_view::npos ? -1 : std::atoi(all.data() + at + 8);
+}
+
+void run_all_kinds(const RankContext& context, whorlComm_t comm,
+                   std::initializer_list<std::size_t> counts) {
+  for (const CollectiveCase::Kind kind : CollectiveCase::kKinds) {
+    for (const std::size_t count : counts) {
+      const CollectiveCase c{.kind = kind, .count = count, .root = context.nranks - 1};
+      Buffers buffers(c, context.rank, context.nranks);
+      ASSERT_EQ(failure(buffers.run(comm), comm), "") << c.text();
+      ASSERT_EQ(buffers.check(), "");
+    }
+  }
+  const int next = (context.rank + 1) % context.nranks;
+  const int previous = (context.rank + context.nranks - 1) % context.nranks;
+  std::vector<int> out(50'000, context.rank), in(out.size());
+  whorlGroupStart();
+  whorlSend(out.data(), out.size(), whorlInt32, next, comm, nullptr);
+  whorlRecv(in.data(), in.size(), whorlInt32, previous, comm, nullptr);
+  ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
+  EXPECT_EQ(in, std::vector<int>(out.size(), previous));
+}
+
+std::string run_world(int nranks, const std::function<Environment(int rank)>& environment,
+                      const std::function<void(RankContext&, whorlComm_t)>& body) {
+  constexpr std::uint64_t kTimeoutNs = 200'000'000'000;
+  return failures_of(testing::run_ranks(nranks, Mode::kProcesses,
+                                        [&](RankContext& context) {
+                                          whorlComm_t comm =
+                                              join(context, environment(context.rank));
+                                          ASSERT_NE(comm, nullptr);
+                                          body(context, comm);
+                                          EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+                                        },
+                                        {.timeout_ns = kTimeoutNs}));
+}
+
+Environment over_verbs(int) { return {{"WHORL_TRANSPORTS", "verbs"}}; }
+
+TEST(Verbs, EveryCollectiveIsExact) {
+  const std::uint64_t before0 = packets_sent("rxe0"), before1 = packets_sent("rxe1");
+  EXPECT_EQ(run_world(3, over_verbs,
+                      [](RankContext& context, whorlComm_t comm) {
+                        run_all_kinds(context, comm, {0, 1, 1000, 70'001});
+                      }),
+            "");
+  EXPECT_GT(packets_sent("rxe0"), before0);
+  EXPECT_GT(packets_sent("rxe1"), before1) << "ranks are spread over devices";
+}
+
+TEST(Verbs, HostsAreConnectedByRdma) {
+  const std::uint64_t before = packets_sent();
+  EXPECT_EQ(run_world(
+                4,
+                [](int rank) {
+                  return Environment{{"WHORL_TRANSPORTS", "shm,verbs,tcp"},
+                                     {"WHORL_HOST_ID", rank < 2 ? "first" : "second"}};
+                },
+                [](RankContext& context, whorlComm_t comm) {
+                  run_all_kinds(context, comm, {1, 10'000});
+                }),
+            "");
+  EXPECT_GT(packets_sent(), before);
+}
+
+TEST(Verbs, ADisabledDeviceLeavesItToTcp) {
+  const std::uint64_t before = packets_sent();
+  EXPECT_EQ(
+      run_world(
+          2,
+          [](int rank) {
+            return Environment{{"WHORL_HOST_ID", std::to_string(rank)}, {"NCCL_IB_DISABLE", "1"}};
+          },
+          [](RankContext& context, whorlComm_t comm) { run_all_kinds(context, comm, {1000}); }),
+      "");
+  EXPECT_EQ(packets_sent(), before);
+}
+
+TEST(Verbs, AKilledRankIsNamedByAllOthers) {
+  const int victim = 1;
+  const auto outcomes = testing::run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm = join(context, over_verbs(context.rank));
+    ASSERT_NE(comm, nullptr);
+    std::vector<float> data(100'000);
+    const auto sum = [&] {
+      return whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlSum, comm,
+                            nullptr);
+    };
+    ASSERT_EQ(failure(sum(), comm), "");
+    context.barrier();
+    if (context.rank == victim) context.die();
+    const auto began = std::chrono::steady_clock::now();
+    whorlResult_t result = whorlSuccess;
+    while (result == whorlSuccess) result = sum();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
+    const std::string text = whorlGetLastError(comm);
+    EXPECT_NE(text.find("rank 1 (host"), std::string::npos) << text;
+    EXPECT_NE(text.find("died"), std::string::npos) << text;
+    whorlCommDestroy(comm);
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
+  }
+}
+
+TEST(Verbs, LostPacketsAreSentAgain) {
+  ASSERT_EQ(std::system("tc qdisc add dev veth0 root netem loss 5%"), 0);
+  EXPECT_EQ(run_world(
+                2,
+                [](int) {
+                  return Environment{{"WHORL_TRANSPORTS", "verbs"}, {"WHORL_IB_TIMEOUT", "12"}};
+                },
+                [](RankContext& context, whorlComm_t comm) {
+                  run_all_kinds(context, comm, {1, 5000});
+                }),
+            "");
+  EXPECT_GT(packets_dropped("veth0"), 0);
+  EXPECT_EQ(std::system("tc qdisc del dev veth0 root"), 0);
+}
+
+TEST(Verbs, TooLittleLockedMemoryIsSaid) {
+  for (const char* const device : {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1"}) {
+    ASSERT_EQ(::chmod(device, 0666), 0);
+  }
+  const auto outcomes = testing::run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    const rlimit small{8 << 20, 8 << 20};
+    ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &small), 0);
+    ASSERT_EQ(::setuid(65534), 0);
+    ::setenv("WHORL_TRANSPORTS", "verbs", 1);
+    whorlUniqueId id{};
+    if (context.rank == 0) {
+      ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
+    }
+    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
+    std::memcpy(&id, ids[0].data(), sizeof id);
+    whorlComm_t comm = nullptr;
+    EXPECT_NE(whorlCommInitRank(&comm, 2, id, context.rank), whorlSuccess);
+    const std::string text = whorlGetLastError(nullptr);
+    EXPECT_NE(text.find("ulimit -l unlimited"), std::string::npos) << text;
+    context.barrier();
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+} // namespace
+} // namespace whorl::test

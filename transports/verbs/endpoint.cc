@@ -1,0 +1,119 @@
+#include "transports/verbs/endpoint.h"
+
+#include <array>
+#include <atomic>
+
+namespace whorl {
+
+using verbs::Credit;
+using verbs::Line;
+
+std::span<std::byte> VerbsEndpoint::try_reserve(std::size_t bytes) noexcept {
+  static_cast<void>(bytes);
+  constexpr std::uint64_t kRequests = 3; // of a message, and of a credit in between
+  if (sent_ - released_ == layout_.places() && !refresh()) {
+    stuck_.store(true, std::memory_order_relaxed);
+    return {};
+  }
+  if (!queue_.room(kRequests)) [[unlikely]] {
+    completions_.poll();
+    if (!queue_.room(kRequests)) return {};
+  }
+  return {memory_ + layout_.own_payload(sent_), layout_.slot_bytes()};
+}
+
+void VerbsEndpoint::commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept {
+  std::byte* const payload = memory_ + layout_.own_payload(sent_);
+  Line& line = at<Line>(layout_.own_line(sent_));
+  std::array<VerbsWrite, 2> writes;
+  std::size_t count = 0;
+  if (bytes <= verbs::kSmallBytes) {
+    std::memcpy(line.small.data(), payload, verbs::kSmallBytes);
+  } else {
+    writes[count++] = {payload, remote_ + layout_.payload(sent_),
+                       static_cast<std::uint32_t>(bytes)};
+  }
+  writes[count++] = {&line, remote_ + layout_.line(sent_), sizeof line};
+  ++sent_;
+  line.fingerprint = fingerprint;
+  line.word = std::uint64_t{bytes} << 32 | static_cast<std::uint32_t>(sent_);
+  line.seal = line.make_seal();
+  queue_.post({writes.data(), count});
+  last_request_ = queue_.posted();
+}
+
+/// Reads how many messages the peer has released. Returns whether that has made room.
+bool VerbsEndpoint::refresh() noexcept {
+  Credit& credit = at<Credit>(verbs::EndpointLayout::credit());
+  // The device writes both words; a count with half of another one does not fit its seal.
+  const std::uint64_t released = std::atomic_ref(credit.released).load(std::memory_order_acquire);
+  const std::uint64_t seal = std::atomic_ref(credit.seal).load(std::memory_order_relaxed);
+  if (seal != Credit::of(released).seal) return false; // as before the first credit
+  if (released < released_ || released > sent_) {
+    malformed("a count of released messages that was never sent");
+    return false;
+  }
+  const bool more = released != released_;
+  released_ = released;
+  return more;
+}
+
+Message VerbsEndpoint::try_peek() noexcept {
+  Line& line = at<Line>(layout_.line(received_));
+  // The device writes the line in any order: `word` tells that the rest is worth a look.
+  const std::uint64_t word = std::atomic_ref(line.word).load(std::memory_order_acquire);
+  if (static_cast<std::uint32_t>(word) != static_cast<std::uint32_t>(received_ + 1)) {
+    stuck_.store(true, std::memory_order_relaxed);
+    return {};
+  }
+  Line copy;
+  std::memcpy(&copy, &line, sizeof copy);
+  if (copy.seal != copy.make_seal()) return {};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  const std::size_t bytes = copy.word >> 32;
+  if (bytes > layout_.slot_bytes() || refused_) [[unlikely]] {
+    malformed("a message larger than a slot");
+    return {};
+  }
+  return {bytes <= verbs::kSmallBytes ? line.small.data() : memory_ + layout_.payload(received_),
+          bytes, copy.fingerprint};
+}
+
+void VerbsEndpoint::release() noexcept {
+  ++received_;
+  if (received_ - credited_ >= layout_.batch()) give_credit();
+}
+
+/// Tells the peer how many messages were released, if there is room in the queue.
+void VerbsEndpoint::give_credit() noexcept {
+  if (!queue_.room(1)) [[unlikely]] {
+    completions_.poll();
+    if (!queue_.room(1)) return;
+  }
+  Credit& own = at<Credit>(verbs::EndpointLayout::own_credit());
+  own = Credit::of(received_);
+  const VerbsWrite write{&own, remote_ + verbs::EndpointLayout::credit(), sizeof own};
+  queue_.post({&write, 1});
+  credited_ = received_;
+}
+
+bool VerbsEndpoint::flushed() noexcept {
+  if (queue_.completed() >= last_request_) return true;
+  queue_.request_completion();
+  completions_.poll();
+  return queue_.completed() >= last_request_;
+}
+
+Progress VerbsEndpoint::progress() noexcept {
+  if (received_ - credited_ >= layout_.batch()) give_credit();
+  if (++calls_ % kCallsPerPoll == 0 || queue_.failed()) completions_.poll();
+  if (refused_) return Progress::kFailed;
+  return queue_.failed() ? judge_.connection_failed(peer_, queue_) : Progress::kIdle;
+}
+
+void VerbsEndpoint::malformed(const char* what) noexcept {
+  if (!refused_) judge_.malformed(peer_, what);
+  refused_ = true;
+}
+
+} // namespace whorl

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "transports/endpoint.h"
+#include "transports/verbs/queue.h"
+#include "transports/verbs/wire.h"
+
+namespace whorl {
+
+/// Judge of endpoints whose connection has failed or whose peer writes nonsense: the transport.
+class VerbsJudge {
+ public:
+  virtual ~VerbsJudge() = default;
+  /// Handles that the connection to `peer` has failed. Sets the error and returns kFailed; or
+  /// returns kIdle while a better explanation may still arrive, or where the peer has left in good
+  /// order. Any thread.
+  virtual Progress connection_failed(int peer, const VerbsQueue& queue) noexcept = 0;
+  /// Sets the error: `peer` has sent something other than a message.
+  virtual void malformed(int peer, const char* what) noexcept = 0;
+};
+
+/// Endpoint over memory that both devices reach, see verbs::EndpointLayout.
+///
+/// Sending. A message is filled in at this side and written to the peer's memory by at most two
+/// requests: the payload, then the line with number, size and fingerprint, whose order the
+/// connection keeps. A small payload is in the line. The device carries out the requests by itself;
+/// commit() and release() enter the kernel only with devices in software.
+///
+/// Receiving. try_peek() polls the next line in this side's memory, where the message is used in
+/// place. release() counts, and writes the count to the peer after every few messages.
+///
+/// A place of the ring is filled again only after the peer has released its message, which has then
+/// arrived as a whole. So no completion is needed to know that the memory of a message is free, and
+/// only some requests ask for one, by which the room in the queue is known.
+class VerbsEndpoint final : public Endpoint {
+ public:
+  /// Makes an endpoint over `memory`, which starts at a page; all arguments outlive the endpoint.
+  VerbsEndpoint(int peer, const verbs::EndpointLayout& layout, std::byte* memory, VerbsQueue& queue,
+                VerbsCompletions& completions, VerbsJudge& judge) noexcept
+      : peer_(peer),
+        layout_(layout),
+        memory_(memory),
+        queue_(queue),
+        completions_(completions),
+        judge_(judge) {}
+
+  /// Tells where the peer's memory begins, before the first message.
+  void connect(std::uint64_t remote_memory) noexcept { remote_ = remote_memory; }
+
+  std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept override;
+  void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
+  Message try_peek() noexcept override;
+  void release() noexcept override;
+  /// Returns whether all messages are in the peer's memory.
+  bool flushed() noexcept override;
+  Progress progress() noexcept override;
+
+  /// Returns whether an attempt to use this endpoint has had to wait for the peer since the last
+  /// call. Any thread.
+  bool was_stuck() noexcept { return stuck_.exchange(false, std::memory_order_relaxed); }
+
+  /// Returns the number of requests that must fit into the queue of an endpoint: those of all
+  /// messages that are not released, and of credits.
+  static std::uint32_t queue_depth(const verbs::EndpointLayout& layout) noexcept {
+    return static_cast<std::uint32_t>(2 * layout.places()) + kSpareRequests;
+  }
+
+ private:
+  static constexpr std::uint32_t kSpareRequests = 16;
+  /// Number of calls of progress() for each look at the completions, which say little: that there
+  /// is room in the queue again, or that it has failed.
+  static constexpr std::uint32_t kCallsPerPoll = 16;
+
+  template <class T>
+  T& at(std::size_t offset) const noexcept {
+    return *reinterpret_cast<T*>(memory_ + offset);
+  }
+  bool refresh() noexcept;
+  void give_credit() noexcept;
+  void malformed(const char* what) noexcept;
+
+  const int peer_;
+  const verbs::EndpointLayout layout_;
+  std::byte* const memory_;
+  std::uint64_t remote_ = 0;
+  VerbsQueue& queue_;
+  VerbsCompletions& completions_;
+  VerbsJudge& judge_;
+
+  std::uint64_t released_ = 0;     ///< number of messages that the peer has released
+  std::uint64_t last_request_ = 0; ///< number of the last request of a message
+  std::uint64_t credited_ = 0;     ///< number of released messages of which the peer knows
+  std::uint32_t calls_ = 0;
+  bool refused_ = false; ///< true: the peer has written nonsense
+  std::atomic<bool> stuck_{
+      false}; ///< set by the owner, taken by was_stuck(); carries no other data
+};
+
+} // namespace whorl

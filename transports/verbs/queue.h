@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "transports/verbs/device.h"
+#include "transports/verbs/settings.h"
+#include "transports/verbs/wire.h"
+
+namespace whorl {
+
+/// Write of this side's registered memory to the peer's.
+struct VerbsWrite {
+  const void* from = nullptr;
+  std::uint64_t to = 0; ///< address in the peer's memory
+  std::uint32_t bytes = 0;
+};
+
+/// Reliable connection to one peer, by which this side writes to the peer's memory: a queue pair,
+/// and the count of its requests. Requests are carried out in order and without this side's
+/// processor. Only some of them ask for a completion, which stands for all before it as well. Used
+/// by one thread at a time.
+class VerbsQueue {
+ public:
+  /// Makes no queue pair yet. `key` is the local key of the memory that is written from.
+  VerbsQueue(VerbsDevice& device, std::uint32_t key) noexcept : device_(device), key_(key) {}
+  VerbsQueue(const VerbsQueue&) = delete;
+  VerbsQueue& operator=(const VerbsQueue&) = delete;
+  ~VerbsQueue();
+
+  /// Makes the queue pair, for `depth` requests that are not complete (fewer if the device has
+  /// fewer). Completions go to `completions`, with `index` in the top bits of their number.
+  Status create(ibv_cq* completions, std::uint32_t index, std::uint32_t depth,
+                const VerbsPort& port, const VerbsSettings& settings);
+  /// Connects to the peer's queue pair at `remote`. May take a second, where the kernel has to find
+  /// the peer's network address first. Returns 0 or −errno.
+  int connect(const verbs::EndpointAddress& own, const verbs::EndpointAddress& remote,
+              const verbs::PortAddress& peer, const VerbsPort& port,
+              const VerbsSettings& settings) noexcept;
+  std::uint32_t number() const noexcept { return pair_->qp_num; }
+
+  /// Whether so many more requests can be posted now.
+  bool room(std::uint64_t requests) const noexcept {
+    return posted_ - completed_ + requests <= depth_;
+  }
+  /// Posts one or two requests, for which there is room; drops them if the queue has failed.
+  void post(std::span<const VerbsWrite> writes) noexcept;
+  /// Asks for a completion of everything posted so far, unless one is on its way.
+  void request_completion() noexcept;
+  /// Returns the number of requests posted so far.
+  std::uint64_t posted() const noexcept { return posted_; }
+  /// Returns the number of the first requests that are known to be complete: what they have written
+  /// is in the peer's memory.
+  std::uint64_t completed() const noexcept { return completed_; }
+
+  bool failed() const noexcept { return failed_; }
+  /// Describes the first failure.
+  std::string failure() const;
+
+  /// Takes a completion, see VerbsCompletions.
+  void complete(const ibv_wc& completion) noexcept;
+
+  static constexpr int kPositionBits = 40;
+
+ private:
+  int post(ibv_send_wr* first) noexcept;
+  std::uint64_t label(std::uint64_t position) const noexcept {
+    return std::uint64_t{index_} << kPositionBits | position;
+  }
+
+  VerbsDevice& device_;
+  ibv_qp* pair_ = nullptr;
+  std::uint32_t index_ = 0;
+  std::uint32_t key_;            ///< key of this side's memory
+  std::uint32_t remote_key_ = 0; ///< key of the peer's memory
+  std::uint64_t remote_memory_ = 0;
+  std::uint32_t inline_bytes_ = 0; ///< largest write whose bytes travel in the request
+  std::uint64_t depth_ = 0;
+  std::uint64_t stride_ = 1; ///< number of requests for each completion
+  std::uint64_t posted_ = 0;
+  std::uint64_t signaled_ = 0; ///< the last request that asks for a completion
+  std::uint64_t completed_ = 0;
+
+  bool failed_ = false;
+  int error_ = 0; ///< −errno of a post that failed; 0: `status_` is the reason
+  ibv_wc_status status_ = IBV_WC_SUCCESS;
+  std::uint32_t vendor_code_ = 0;
+  int port_ = 1;
+};
+
+/// Completions of the queues to all peers of one channel. Used by one thread at a time.
+class VerbsCompletions {
+ public:
+  explicit VerbsCompletions(VerbsDevice& device) noexcept : device_(device) {}
+  VerbsCompletions(const VerbsCompletions&) = delete;
+  VerbsCompletions& operator=(const VerbsCompletions&) = delete;
+  ~VerbsCompletions();
+
+  /// Makes room for so many completions at once.
+  Status create(std::size_t entries);
+  ibv_cq* get() const noexcept { return queue_; }
+  /// Registers a queue and returns its index for VerbsQueue::create().
+  std::uint32_t add(VerbsQueue* queue);
+  /// Hands all completions that are there to their queues. Returns whether there were any.
+  bool poll() noexcept;
+
+ private:
+  VerbsDevice& device_;
+  ibv_cq* queue_ = nullptr;
+  std::vector<VerbsQueue*> queues_;
+};
+
+} // namespace whorl

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/system.h"
+#include "transports/control/links.h"
+#include "transports/control/ports.h"
+#include "transports/verbs/device.h"
+#include "transports/verbs/endpoint.h"
+#include "transports/verbs/queue.h"
+#include "transports/verbs/verbs.h"
+
+namespace whorl {
+
+/// Transport over RDMA: a reliable connection for each pair of ranks and channel, and one control
+/// socket over TCP for each pair, as of the TCP transport. By the control sockets ranks tell each
+/// other the addresses of queues and memory, and learn of errors, goodbyes and deaths: a device
+/// alone never notices that an idle peer has died.
+class VerbsTransport final : public Transport, private VerbsJudge {
+ public:
+  /// Makes a transport over the devices of `host`, or of this process if that is null.
+  explicit VerbsTransport(VerbsPlace place, VerbsHost* host = nullptr);
+  VerbsTransport(const VerbsTransport&) = delete;
+  VerbsTransport& operator=(const VerbsTransport&) = delete;
+  /// Waits, for a bounded time, until the device has written all messages to the peers: it forgets
+  /// requests of queues that are destroyed.
+  ~VerbsTransport() override;
+
+  Result<std::vector<std::byte>> listen(const Identity& identity) override;
+  Reach reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const override;
+  std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept override;
+  Status connect(const Membership& membership, std::span<const int> peers,
+                 std::size_t index) override;
+  Endpoint* endpoint(int peer, int channel) noexcept override;
+  TransportMemory memory() const noexcept override;
+  void block(std::uint64_t max_ns) noexcept override;
+  void poll_failures(std::uint64_t waited_ns) noexcept override;
+  void notify_peers(const Status& comm_error) noexcept override;
+
+  /// Returns the port by which this rank is reached, after listen().
+  const VerbsPort& port() const noexcept { return port_; }
+
+ private:
+  struct Lane {
+    std::unique_ptr<VerbsQueue> queue;
+    std::unique_ptr<VerbsEndpoint> endpoint;
+    verbs::EndpointAddress own;
+  };
+  struct Peer {
+    int rank = -1;
+    verbs::PortAddress port;
+    std::vector<Lane> lanes; ///< [channel]
+    int stuck_polls = 0;     ///< number of polls that found this rank waiting for one that has left
+  };
+
+  // Making connections: connect.cc.
+  Status make_memory(std::size_t peers);
+  Status make_queues(std::span<const int> peers, std::size_t index);
+  Status make_lane(Peer& peer, std::size_t channel, std::byte* memory);
+  Status exchange(std::span<const MeshLink> links);
+  Status join(Peer& peer, std::span<const std::byte> addresses);
+
+  Progress connection_failed(int peer, const VerbsQueue& queue) noexcept override;
+  void malformed(int peer, const char* what) noexcept override;
+  Peer* find(int rank) noexcept;
+  void look_for_leavers() noexcept;
+  bool all_written() noexcept;
+
+  VerbsPlace place_;
+  VerbsHost* host_;
+  VerbsSettings settings_;
+  VerbsPort port_;
+  PeerPorts ports_;
+  const Membership* membership_ = nullptr;
+  std::byte* arena_ = nullptr; ///< memory of all endpoints
+  std::size_t arena_bytes_ = 0;
+  ibv_mr* region_ = nullptr;
+  std::vector<std::unique_ptr<VerbsCompletions>> completions_; ///< [channel]
+  std::vector<Peer> peers_;
+  std::vector<int> peer_of_rank_; ///< index in peers_, −1 for none
+  ControlLinks control_;
+  Fd epoll_;
+};
+
+} // namespace whorl

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/fingerprint.h"
+
+/// Bytes that ranks which are connected by RDMA write into each other's memory.
+namespace whorl::verbs {
+
+/// Kind of network behind a port. Two ports reach each other only if they are of one kind.
+enum class Fabric : std::uint8_t {
+  kNone = 0,
+  kInfiniBand = 1,
+  kRoceIpv4 = 2,      ///< RoCE v2, GID of an IPv4 address
+  kRoceIpv6 = 3,      ///< RoCE v2, GID of a global IPv6 address
+  kRoceLinkLocal = 4, ///< RoCE v2, GID of a link-local address
+  kRoceV1 = 5,        ///< RoCE v1: only within one Ethernet segment
+};
+
+/// Port of a rank, behind its TCP addresses in its PeerInfo.
+struct PortAddress {
+  Fabric fabric = Fabric::kNone;
+  std::uint8_t mtu = 0; ///< code of the largest packet, an ibv_mtu
+  std::uint16_t lid = 0;
+  std::uint32_t mbps = 0; ///< rate of the port, 10^6 bits per second
+  std::array<std::uint8_t, 16> gid{};
+};
+static_assert(sizeof(PortAddress) == 24);
+
+/// Queue pair and memory of one endpoint, for the peer's.
+struct EndpointAddress {
+  std::uint32_t queue = 0; ///< number of the queue pair
+  std::uint32_t first = 0; ///< number of the first packet
+  std::uint32_t key = 0;   ///< key of the memory
+  std::uint32_t reserved = 0;
+  std::uint64_t memory = 0; ///< address of the endpoint's memory, see EndpointLayout
+};
+static_assert(sizeof(EndpointAddress) == 24);
+
+/// Hashes pairs of words. Words that are a mixture of an older and a newer text do not have the
+/// hash of either.
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) noexcept {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = Wide{a ^ 0x9e3779b97f4a7c15ULL} * (b ^ 0xd1b54a32d192ed03ULL);
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
+/// Largest payload that travels in the line, so that a message is one write.
+inline constexpr std::size_t kSmallBytes = 32;
+
+/// Head of a message, written after the payload. Devices may make the bytes of one write visible in
+/// any order, so the line has arrived only when its seal fits the rest.
+struct alignas(64) Line {
+  std::array<std::byte, kSmallBytes> small; ///< payload of up to kSmallBytes
+  Fingerprint fingerprint;
+  std::uint64_t word; ///< bits 0–31: number of the message, from 1, modulo 2³²; then bytes
+  std::uint64_t seal;
+
+  std::uint64_t make_seal() const noexcept {
+    std::array<std::uint64_t, 7> words;
+    std::memcpy(words.data(), this, sizeof words);
+    return mix(words[0], words[1]) ^ mix(words[2], words[3] + 1) ^ mix(words[4], words[5] + 2) ^
+           mix(words[6], 3);
+  }
+};
+static_assert(sizeof(Line) == 64);
+
+/// Count of released messages, written by the receiver.
+struct Credit {
+  std::uint64_t released;
+  std::uint64_t seal;
+
+  static Credit of(std::uint64_t released) noexcept { return {released, mix(released, 4)}; }
+};
+
+/// Offsets in the memory of one endpoint, alike on both sides:
+///
+///   credit from the peer | own credit | lines received | payloads received | lines sent | payloads
+///
+/// Messages take the places of a ring in turn. The ring has more places than the FIFO has slots, so
+/// that a receiver may give slots back a few at a time.
+class EndpointLayout {
+ public:
+  EndpointLayout(int slots, std::size_t slot_bytes) noexcept
+      : batch_(slots < 8 ? 1 : static_cast<std::uint64_t>(slots) / 4),
+        places_(static_cast<std::uint64_t>(slots) + batch_ - 1),
+        slot_bytes_(slot_bytes) {}
+
+  /// Returns the number of released messages after which a receiver says so.
+  std::uint64_t batch() const noexcept { return batch_; }
+  std::uint64_t places() const noexcept { return places_; }
+  std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  static constexpr std::size_t credit() noexcept { return 0; }
+  static constexpr std::size_t own_credit() noexcept { return kCreditBytes; }
+  std::size_t line(std::uint64_t message) const noexcept {
+    return 2 * kCreditBytes + place(message) * sizeof(Line);
+  }
+  std::size_t payload(std::uint64_t message) const noexcept {
+    return 2 * kCreditBytes + places_ * sizeof(Line) + place(message) * slot_bytes_;
+  }
+  std::size_t own_line(std::uint64_t message) const noexcept { return half() + line(message); }
+  std::size_t own_payload(std::uint64_t message) const noexcept {
+    return half() + payload(message);
+  }
+  /// Returns the bytes of the whole memory, in pages.
+  std::size_t bytes() const noexcept {
+    return (2 * kCreditBytes + 2 * half() + 4095) / 4096 * 4096;
+  }
+
+ private:
+  static constexpr std::size_t kCreditBytes = 128; ///< distance of data with different writers
+  std::size_t half() const noexcept { return places_ * (sizeof(Line) + slot_bytes_); }
+  std::size_t place(std::uint64_t message) const noexcept { return message % places_; }
+
+  std::uint64_t batch_;
+  std::uint64_t places_;
+  std::size_t slot_bytes_;
+};
+
+} // namespace whorl::verbs
