@@ -78,11 +78,12 @@ constexpr std::array kParams{
               "0: the system adapts them."},
     ParamInfo{Param::kIbDisable, "WHORL_IB_DISABLE", "0",
               "1: RDMA devices are not used, as if there were none.", "NCCL_IB_DISABLE"},
-    ParamInfo{Param::kIbHca, "WHORL_IB_HCA", "",
-              "RDMA devices that may be used: beginnings of their names, for instance "
-              "\"mlx5_0,mlx5_2:1\", where :1 is a port; = in front of the list: whole names, ^: all "
-              "but these. Empty: all.",
-              "NCCL_IB_HCA"},
+    ParamInfo{
+        Param::kIbHca, "WHORL_IB_HCA", "",
+        "RDMA devices that may be used: beginnings of their names, for instance "
+        "\"mlx5_0,mlx5_2:1\", where :1 is a port; = in front of the list: whole names, ^: all "
+        "but these. Empty: all.",
+        "NCCL_IB_HCA"},
     ParamInfo{Param::kIbGidIndex, "WHORL_IB_GID_INDEX", "-1",
               "Index of the port's GID, 0 to 65535. -1: the best one, RoCE v2 with an IPv4 address "
               "if there is any.",
@@ -91,8 +92,8 @@ constexpr std::array kParams{
               "Traffic class of RDMA packets, 0 to 255, by which switches of RoCE choose a queue "
               "(four times the DSCP).",
               "NCCL_IB_TC"},
-    ParamInfo{Param::kIbServiceLevel, "WHORL_IB_SL", "0",
-              "Service level of RDMA packets, 0 to 15.", "NCCL_IB_SL"},
+    ParamInfo{Param::kIbServiceLevel, "WHORL_IB_SL", "0", "Service level of RDMA packets, 0 to 15.",
+              "NCCL_IB_SL"},
     ParamInfo{Param::kIbTimeout, "WHORL_IB_TIMEOUT", "18",
               "Time after which RDMA packets without an answer are sent again, 1 to 31: 4.096 µs "
               "times two to this power, so 18 is 1 s.",

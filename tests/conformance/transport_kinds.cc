@@ -9,6 +9,10 @@
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
 #include "transports/verbs/verbs.h"
+#ifdef WHORL_HAVE_VERBS
+#include "tests/support/fake_verbs/fabric.h"
+#include "transports/verbs/transport.h"
+#endif
 
 namespace whorl::testing {
 
@@ -17,8 +21,21 @@ namespace {
 /// Makes a transport whose ranks are spread over the devices of this host.
 std::unique_ptr<Transport> make_verbs() {
   static std::atomic<std::uint32_t> made{static_cast<std::uint32_t>(::getpid())};
-  return make_verbs_transport({.number = made.fetch_add(1), .nearest = nullptr});
+  return make_verbs_transport({.number = made.fetch_add(1), .nearest = {}});
 }
+
+#ifdef WHORL_HAVE_VERBS
+/// Makes a transport over devices in memory, which only threads can share.
+std::unique_ptr<Transport> make_fake_verbs() {
+  static auto& fabric = *new FakeFabric(
+      {{.name = "fake0", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}},
+       {.name = "fake1", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.2")}}});
+  static auto& host = *new VerbsHost(fabric.api());
+  static std::atomic<std::uint32_t> made{0};
+  return std::make_unique<VerbsTransport>(VerbsPlace{.number = made.fetch_add(1), .nearest = {}},
+                                          &host);
+}
+#endif
 
 /// Returns the transports that every host has.
 std::vector<TransportKind> everywhere() {
@@ -57,6 +74,9 @@ std::vector<TransportKind> everywhere() {
        .plain_publish = true,
        .buffers = true,
        .make = [] { return std::make_unique<TcpTransport>(); }},
+#ifdef WHORL_HAVE_VERBS
+      {.name = "verbs_in_memory", .mode = Mode::kThreads, .make = make_fake_verbs},
+#endif
   };
 }
 

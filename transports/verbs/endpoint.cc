@@ -2,11 +2,26 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 
 namespace whorl {
 
 using verbs::Credit;
 using verbs::Line;
+
+namespace {
+
+/// Copies a line that the device may be writing.
+Line read(Line& line) noexcept {
+  Line::Words words;
+  auto* const from = reinterpret_cast<std::uint64_t*>(&line);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    words[i] = std::atomic_ref(from[i]).load(std::memory_order_acquire);
+  }
+  return std::bit_cast<Line>(words);
+}
+
+} // namespace
 
 std::span<std::byte> VerbsEndpoint::try_reserve(std::size_t bytes) noexcept {
   static_cast<void>(bytes);
@@ -66,10 +81,8 @@ Message VerbsEndpoint::try_peek() noexcept {
     stuck_.store(true, std::memory_order_relaxed);
     return {};
   }
-  Line copy;
-  std::memcpy(&copy, &line, sizeof copy);
+  const Line copy = read(line);
   if (copy.seal != copy.make_seal()) return {};
-  std::atomic_thread_fence(std::memory_order_acquire);
   const std::size_t bytes = copy.word >> 32;
   if (bytes > layout_.slot_bytes() || refused_) [[unlikely]] {
     malformed("a message larger than a slot");

@@ -163,7 +163,8 @@ void VerbsQueue::complete(const ibv_wc& completion) noexcept {
     return;
   }
   // The first error is the reason; the rest of the requests are flushed.
-  if (status_ == IBV_WC_SUCCESS || status_ == IBV_WC_WR_FLUSH_ERR) {
+  if (status_ == IBV_WC_SUCCESS ||
+      (status_ == IBV_WC_WR_FLUSH_ERR && completion.status != IBV_WC_WR_FLUSH_ERR)) {
     status_ = completion.status;
     vendor_code_ = completion.vendor_err;
   }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "base/fingerprint.h"
 
@@ -59,9 +59,10 @@ struct alignas(64) Line {
   std::uint64_t word; ///< bits 0–31: number of the message, from 1, modulo 2³²; then bytes
   std::uint64_t seal;
 
+  using Words = std::array<std::uint64_t, 8>;
+
   std::uint64_t make_seal() const noexcept {
-    std::array<std::uint64_t, 7> words;
-    std::memcpy(words.data(), this, sizeof words);
+    const auto words = std::bit_cast<Words>(*this);
     return mix(words[0], words[1]) ^ mix(words[2], words[3] + 1) ^ mix(words[4], words[5] + 2) ^
            mix(words[6], 3);
   }

@@ -1,0 +1,335 @@
+#include "tests/support/fake_verbs/fabric.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+namespace whorl::testing {
+namespace {
+
+FakeFabric* fabric = nullptr;
+
+constexpr std::size_t kLineBytes = 64, kCreditBytes = 16;
+
+} // namespace
+
+struct FakeFabric::Queue {
+  ibv_qp pair{};
+  Completions* completions = nullptr;
+  std::uint32_t remote = 0;
+  bool failed = false;
+};
+
+struct FakeFabric::Completions {
+  ibv_cq queue{};
+  std::deque<ibv_wc> found;
+};
+
+/// Functions behind the table; each has the fabric's lock.
+struct FakeCalls {
+  using Lock = std::lock_guard<std::recursive_mutex>;
+  struct Context {
+    ibv_context context{};
+    FakeFabric::Device* device = nullptr;
+  };
+
+  static FakeFabric::Device& device_of(ibv_context* context) {
+    return *reinterpret_cast<Context*>(context)->device;
+  }
+  static int fork_init() { return 0; }
+  static ibv_device** get_device_list(int* count) {
+    *count = static_cast<int>(fabric->list_.size());
+    return fabric->list_.data();
+  }
+  static void free_device_list(ibv_device**) {}
+  static const char* get_device_name(ibv_device* device) { return device->name; }
+  static ibv_context* open_device(ibv_device* device) {
+    const Lock lock(fabric->mutex_);
+    const auto at =
+        std::find(fabric->list_.begin(), fabric->list_.end(), device) - fabric->list_.begin();
+    FakeFabric::Device& known = fabric->devices_[static_cast<std::size_t>(at)];
+    if (known.open_error != 0) {
+      errno = known.open_error;
+      return nullptr;
+    }
+    auto* const context = new Context;
+    context->device = &known;
+    context->context.device = device;
+    context->context.ops.post_send = post_send;
+    context->context.ops.poll_cq = poll_cq;
+    ++fabric->objects_;
+    return &context->context;
+  }
+  static int close_device(ibv_context* context) {
+    delete reinterpret_cast<Context*>(context);
+    --fabric->objects_;
+    return 0;
+  }
+  static int query_device(ibv_context* context, ibv_device_attr* out) {
+    *out = {};
+    out->phys_port_cnt = 1;
+    out->max_qp_wr = device_of(context).max_requests;
+    out->max_cqe = device_of(context).max_completions;
+    return 0;
+  }
+  static int query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* out) {
+    const Lock lock(fabric->mutex_);
+    const FakeFabric::Device& device = device_of(context);
+    auto& port = *reinterpret_cast<ibv_port_attr*>(out);
+    port = {};
+    port.state = device.state;
+    port.active_mtu = IBV_MTU_4096;
+    port.gid_tbl_len = static_cast<int>(device.gids.size());
+    port.lid = device.lid;
+    port.active_width = device.width;
+    port.active_speed = device.speed;
+    port.link_layer = static_cast<std::uint8_t>(device.link_layer);
+    return 0;
+  }
+  static ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* out, std::size_t most,
+                                 std::uint32_t, std::size_t) {
+    const auto& gids = device_of(context).gids;
+    std::copy_n(gids.begin(), std::min(most, gids.size()), out);
+    return static_cast<ssize_t>(std::min(most, gids.size()));
+  }
+  static ibv_pd* alloc_pd(ibv_context* context) {
+    ++fabric->objects_;
+    auto* const domain = new ibv_pd{};
+    domain->context = context;
+    return domain;
+  }
+  static int dealloc_pd(ibv_pd* domain) {
+    delete domain;
+    --fabric->objects_;
+    return 0;
+  }
+  static ibv_mr* reg_mr(ibv_pd* domain, void* memory, std::size_t size, int) {
+    const Lock lock(fabric->mutex_);
+    if (fabric->registered_bytes_ + size > device_of(domain->context).memory_bytes) {
+      errno = ENOMEM;
+      return nullptr;
+    }
+    auto* const region = new ibv_mr{};
+    region->addr = memory;
+    region->length = size;
+    region->lkey = region->rkey = fabric->next_number_++;
+    fabric->registered_bytes_ += size;
+    fabric->regions_[region->rkey] = {reinterpret_cast<std::uint64_t>(memory), size};
+    ++fabric->objects_;
+    return region;
+  }
+  static int dereg_mr(ibv_mr* region) {
+    const Lock lock(fabric->mutex_);
+    fabric->regions_.erase(region->rkey);
+    fabric->registered_bytes_ -= region->length;
+    delete region;
+    --fabric->objects_;
+    return 0;
+  }
+  static ibv_cq* create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
+    auto* const completions = new FakeFabric::Completions;
+    completions->queue.context = context;
+    completions->queue.cqe = entries;
+    ++fabric->objects_;
+    return &completions->queue;
+  }
+  static int destroy_cq(ibv_cq* queue) {
+    delete reinterpret_cast<FakeFabric::Completions*>(queue);
+    --fabric->objects_;
+    return 0;
+  }
+  static ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
+    const Lock lock(fabric->mutex_);
+    const FakeFabric::Device& device = device_of(domain->context);
+    if (wanted->cap.max_inline_data > device.inline_bytes) {
+      errno = EINVAL;
+      return nullptr;
+    }
+    auto* const queue = new FakeFabric::Queue;
+    queue->pair.context = domain->context;
+    queue->pair.qp_num = fabric->next_number_++;
+    queue->completions = reinterpret_cast<FakeFabric::Completions*>(wanted->send_cq);
+    fabric->queues_[queue->pair.qp_num] = queue;
+    ++fabric->objects_;
+    return &queue->pair;
+  }
+  static int modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int) {
+    const Lock lock(fabric->mutex_);
+    const auto refused = fabric->refused_states_.find(attributes->qp_state);
+    if (refused != fabric->refused_states_.end() && refused->second != 0) return refused->second;
+    auto& queue = *reinterpret_cast<FakeFabric::Queue*>(pair);
+    if (attributes->qp_state == IBV_QPS_RTR) queue.remote = attributes->dest_qp_num;
+    fabric->attributes_ = *attributes;
+    return 0;
+  }
+  static int destroy_qp(ibv_qp* pair) {
+    const Lock lock(fabric->mutex_);
+    auto* const queue = reinterpret_cast<FakeFabric::Queue*>(pair);
+    fabric->queues_.erase(pair->qp_num);
+    std::erase_if(fabric->held_, [queue](const auto& write) { return write.queue == queue; });
+    delete queue;
+    --fabric->objects_;
+    return 0;
+  }
+
+  static int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
+    const Lock lock(fabric->mutex_);
+    auto& queue = *reinterpret_cast<FakeFabric::Queue*>(pair);
+    for (; request != nullptr; request = request->next) {
+      if (fabric->refuse_posts_ != 0) {
+        *bad = request;
+        return fabric->refuse_posts_;
+      }
+      FakeFabric::Write write{.queue = &queue, .id = request->wr_id};
+      write.to = request->wr.rdma.remote_addr;
+      write.key = request->wr.rdma.rkey;
+      write.signaled = (request->send_flags & IBV_SEND_SIGNALED) != 0;
+      write.in_line = (request->send_flags & IBV_SEND_INLINE) != 0;
+      if (request->num_sge > 0) {
+        write.from = reinterpret_cast<const std::byte*>(request->sg_list[0].addr);
+        write.size = request->sg_list[0].length;
+      }
+      if (write.in_line) write.bytes.assign(write.from, write.from + write.size);
+      fabric->held_.push_back(std::move(write));
+    }
+    if (!fabric->hold_writes_) fabric->carry_out(static_cast<int>(fabric->held_.size()));
+    return 0;
+  }
+  static int poll_cq(ibv_cq* queue, int most, ibv_wc* out) {
+    const Lock lock(fabric->mutex_);
+    auto& found = reinterpret_cast<FakeFabric::Completions*>(queue)->found;
+    int count = 0;
+    for (; count < most && !found.empty() && !fabric->hold_completions_; ++count) {
+      out[count] = found.front();
+      found.pop_front();
+    }
+    return count;
+  }
+};
+
+FakeFabric::FakeFabric(std::vector<Device> devices) : devices_(std::move(devices)) {
+  fabric = this;
+#define WHORL_FAKE_SET(name, symbol) api_.name = FakeCalls::name;
+  WHORL_VERBS_FUNCTIONS(WHORL_FAKE_SET)
+#undef WHORL_FAKE_SET
+  for (const Device& device : devices_) {
+    auto handle = std::make_unique<ibv_device>();
+    *handle = {};
+    handle->transport_type = device.kind;
+    std::strncpy(handle->name, device.name.c_str(), sizeof handle->name - 1);
+    list_.push_back(handle.get());
+    handles_.push_back(std::move(handle));
+  }
+}
+
+FakeFabric::~FakeFabric() { fabric = nullptr; }
+
+void FakeFabric::fail_write(int n, const Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  fail_in_ = n;
+  failure_ = failure;
+}
+void FakeFabric::refuse_posts(int error) {
+  const std::lock_guard lock(mutex_);
+  refuse_posts_ = error;
+}
+void FakeFabric::refuse_state(ibv_qp_state state, int error) {
+  const std::lock_guard lock(mutex_);
+  refused_states_[state] = error;
+}
+void FakeFabric::hold_completions(bool hold) {
+  const std::lock_guard lock(mutex_);
+  hold_completions_ = hold;
+}
+void FakeFabric::hold_writes(bool hold) {
+  const std::lock_guard lock(mutex_);
+  hold_writes_ = hold;
+  if (!hold) carry_out(static_cast<int>(held_.size()));
+}
+void FakeFabric::tear_lines(std::vector<int> order, std::function<void()> between) {
+  const std::lock_guard lock(mutex_);
+  tear_order_ = std::move(order);
+  between_ = std::move(between);
+}
+
+void FakeFabric::carry_out(int writes) {
+  const std::lock_guard lock(mutex_);
+  for (; writes > 0 && !held_.empty(); --writes) {
+    const Write write = std::move(held_.front());
+    held_.pop_front();
+    execute(write);
+  }
+}
+
+void FakeFabric::execute(const Write& write) {
+  Queue& queue = *write.queue;
+  ++writes_;
+  if (write.in_line) ++inlined_;
+  if (queue.failed) return complete(queue, write.id, {IBV_WC_WR_FLUSH_ERR, 0}, true);
+  if (failure_ && --fail_in_ == 0) {
+    queue.failed = true;
+    const Failure failure = *failure_;
+    failure_.reset();
+    return complete(queue, write.id, failure, true);
+  }
+  if (!queues_.contains(queue.remote)) { // the peer is gone
+    queue.failed = true;
+    return complete(queue, write.id, {IBV_WC_RETRY_EXC_ERR, 0x81}, true);
+  }
+  if (write.size > 0) {
+    const auto region = regions_.find(write.key);
+    if (region == regions_.end() || write.to < region->second.first ||
+        write.to + write.size > region->second.first + region->second.second) {
+      queue.failed = true;
+      return complete(queue, write.id, {IBV_WC_REM_ACCESS_ERR, 0x88}, true);
+    }
+    copy(reinterpret_cast<std::byte*>(write.to), write.in_line ? write.bytes.data() : write.from,
+         write.size);
+  }
+  complete(queue, write.id, {}, write.signaled);
+}
+
+void FakeFabric::copy(std::byte* to, const std::byte* from, std::size_t size) {
+  const auto copy_word = [&](std::size_t word) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, from + 8 * word, 8);
+    std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to + 8 * word))
+        .store(value, std::memory_order_release); // pairs with acquire in VerbsEndpoint
+  };
+  if (size == kLineBytes && !tear_order_.empty()) {
+    for (const int word : tear_order_) {
+      between_();
+      copy_word(static_cast<std::size_t>(word));
+    }
+  } else if (size == kLineBytes || size == kCreditBytes) {
+    for (std::size_t word = 0; word < size / 8; ++word) copy_word(word);
+  } else if (size > 0) {
+    std::memcpy(to, from, size);
+  }
+}
+
+void FakeFabric::complete(Queue& queue, std::uint64_t id, const Failure& failure, bool signaled) {
+  if (!signaled) return;
+  ibv_wc completion{};
+  completion.wr_id = id;
+  completion.status = failure.status;
+  completion.vendor_err = failure.vendor_code;
+  completion.qp_num = queue.pair.qp_num;
+  queue.completions->found.push_back(completion);
+  ++completions_;
+}
+
+ibv_gid_entry make_gid(std::uint32_t index, ibv_gid_type type, const std::string& address) {
+  ibv_gid_entry entry{};
+  entry.gid_index = index;
+  entry.port_num = 1;
+  entry.gid_type = type;
+  inet_pton(AF_INET6, address.c_str(), entry.gid.raw);
+  return entry;
+}
+
+} // namespace whorl::testing

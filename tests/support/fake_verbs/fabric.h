@@ -1,0 +1,121 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transports/verbs/api.h"
+
+namespace whorl::testing {
+
+/// RDMA devices in memory, behind a table of libibverbs' functions. A write is carried out when it
+/// is posted, unless it is held; tests make it fail. One fabric at a time; any thread.
+class FakeFabric {
+ public:
+  /// Device of one port.
+  struct Device {
+    std::string name = "fake0";
+    ibv_transport_type kind = IBV_TRANSPORT_IB;
+    int link_layer = IBV_LINK_LAYER_ETHERNET;
+    ibv_port_state state = IBV_PORT_ACTIVE;
+    std::uint16_t lid = 0;
+    std::uint8_t width = 2, speed = 32; ///< codes of the port: 4 lanes of 25 Gbit/s
+    std::vector<ibv_gid_entry> gids;
+    int open_error = 0; ///< errno of ibv_open_device(); 0: none
+    std::uint32_t inline_bytes = 256;
+    int max_requests = 1024;
+    int max_completions = 4096;
+    std::size_t memory_bytes = SIZE_MAX; ///< bytes that can be registered, else ENOMEM
+  };
+  /// Failure of a write, as its completion reports it.
+  struct Failure {
+    ibv_wc_status status = IBV_WC_SUCCESS;
+    std::uint32_t vendor_code = 0;
+  };
+
+  explicit FakeFabric(std::vector<Device> devices);
+  ~FakeFabric();
+  FakeFabric(const FakeFabric&) = delete;
+  FakeFabric& operator=(const FakeFabric&) = delete;
+
+  const VerbsApi& api() const noexcept { return api_; }
+  Device& device(std::size_t index) { return devices_[index]; }
+
+  // Injected failures.
+  /// Fails the n-th write from now on, and flushes what its queue gets afterwards.
+  void fail_write(int n, const Failure& failure);
+  /// Refuses posts with this errno; 0: no longer.
+  void refuse_posts(int error);
+  /// Fails changes of a queue pair to `state` with this errno.
+  void refuse_state(ibv_qp_state state, int error);
+  /// Keeps completions back; false: hands out those kept.
+  void hold_completions(bool hold);
+  /// Keeps writes back, in order; false: carries out those kept.
+  void hold_writes(bool hold);
+  /// Carries out so many of the held writes.
+  void carry_out(int writes);
+  /// Writes the words of each line in this order of their numbers, and calls `between` before each.
+  void tear_lines(std::vector<int> order, std::function<void()> between);
+
+  // Counts.
+  int writes() const { return writes_; }
+  int completions() const { return completions_; }
+  int inlined() const { return inlined_; }
+  /// Counts the queue pairs, completion queues, memory regions and the like that exist.
+  int objects() const { return objects_; }
+  ibv_qp_attr last_attributes() const { return attributes_; }
+
+ private:
+  friend struct FakeCalls;
+  struct Queue;
+  struct Completions;
+  struct Write {
+    Queue* queue = nullptr;
+    std::uint64_t id = 0, to = 0;
+    std::uint32_t key = 0;
+    bool signaled = false;
+    bool in_line = false;
+    std::vector<std::byte> bytes; ///< contents, if they travel in the request
+    const std::byte* from = nullptr;
+    std::size_t size = 0;
+  };
+
+  void execute(const Write& write);
+  void complete(Queue& queue, std::uint64_t id, const Failure& failure, bool signaled);
+  void copy(std::byte* to, const std::byte* from, std::size_t size);
+
+  VerbsApi api_;
+  std::vector<Device> devices_;
+  std::vector<std::unique_ptr<ibv_device>> handles_;
+  std::vector<ibv_device*> list_;
+  std::recursive_mutex mutex_;
+  std::map<std::uint32_t, Queue*> queues_; ///< queues with their numbers as keys
+  std::map<std::uint32_t, std::pair<std::uint64_t, std::size_t>>
+      regions_; ///< begin and size of each region
+  std::deque<Write> held_;
+  std::map<ibv_qp_state, int> refused_states_;
+  std::vector<int> tear_order_;
+  std::function<void()> between_;
+  std::optional<Failure> failure_;
+  int fail_in_ = 0;
+  int refuse_posts_ = 0;
+  bool hold_writes_ = false;
+  bool hold_completions_ = false;
+  std::uint32_t next_number_ = 100;
+  std::size_t registered_bytes_ = 0;
+  int writes_ = 0, completions_ = 0, inlined_ = 0, objects_ = 0;
+  ibv_qp_attr attributes_{};
+};
+
+/// Makes an entry of a GID table.
+ibv_gid_entry make_gid(std::uint32_t index, ibv_gid_type type, const std::string& address);
+
+} // namespace whorl::testing

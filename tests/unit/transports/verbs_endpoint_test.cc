@@ -1,0 +1,325 @@
+// Tests endpoints over RDMA devices in memory: messages in torn and delayed writes, credits, room
+// in the queue, and failures of requests.
+#include "transports/verbs/endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "tests/support/fake_verbs/fabric.h"
+
+namespace whorl {
+namespace {
+
+using testing::FakeFabric;
+using ::testing::HasSubstr;
+using verbs::EndpointLayout;
+
+constexpr int kSlots = 8;
+constexpr std::size_t kSlotBytes = 256;
+
+struct Judge final : VerbsJudge {
+  Progress connection_failed(int, const VerbsQueue& queue) noexcept override {
+    failure = queue.failure();
+    return Progress::kFailed;
+  }
+  void malformed(int, const char* what) noexcept override { nonsense = what; }
+  std::string failure, nonsense;
+};
+
+/// Two ranks, each with an endpoint to the other.
+class VerbsEndpoints : public ::testing::Test {
+ protected:
+  struct Side {
+    Side(VerbsHost& host, int slots)
+        : layout(slots, kSlotBytes), memory(layout.bytes() / sizeof(Page)) {
+      std::string why;
+      const auto ports = host.ports({}, &why);
+      EXPECT_EQ(ports.size(), 1U) << why;
+      port = ports.at(0);
+      region = port.device->api->reg_mr(port.device->domain, bytes(), layout.bytes(), 0);
+      completions = std::make_unique<VerbsCompletions>(*port.device);
+      EXPECT_TRUE(completions->create(256).ok());
+      queue = std::make_unique<VerbsQueue>(*port.device, region->lkey);
+      const Status made = queue->create(completions->get(), completions->add(queue.get()),
+                                        VerbsEndpoint::queue_depth(layout), port, {});
+      EXPECT_TRUE(made.ok()) << made.message();
+      endpoint = std::make_unique<VerbsEndpoint>(1, layout, bytes(), *queue, *completions, judge);
+    }
+    ~Side() {
+      endpoint.reset();
+      queue.reset();
+      completions.reset();
+      port.device->api->dereg_mr(region);
+    }
+    std::byte* bytes() { return memory.data()->bytes; }
+    verbs::EndpointAddress address() {
+      return {.queue = queue->number(),
+              .key = region->rkey,
+              .memory = reinterpret_cast<std::uint64_t>(bytes())};
+    }
+    void connect(Side& peer) {
+      EXPECT_EQ(queue->connect(address(), peer.address(), peer.port.address, port, {}), 0);
+      endpoint->connect(peer.address().memory);
+    }
+    bool send(std::size_t size, int seed) {
+      const auto slot = endpoint->try_reserve(size);
+      if (slot.empty()) return false;
+      std::memset(slot.data(), seed, size);
+      endpoint->commit(size, {.sequence = static_cast<std::uint32_t>(seed)});
+      return true;
+    }
+    /// Returns the size of the next message, which must have the bytes and the fingerprint of
+    /// `seed`; −1: there is none, −2: another one.
+    int receive(int seed) {
+      const Message message = endpoint->try_peek();
+      if (!message) return -1;
+      const bool right =
+          message.fingerprint.sequence == static_cast<std::uint32_t>(seed) &&
+          std::all_of(message.data, message.data + message.bytes,
+                      [&](std::byte byte) { return byte == static_cast<std::byte>(seed); });
+      endpoint->release();
+      return right ? static_cast<int>(message.bytes) : -2;
+    }
+    /// Calls progress() as often as a wait does before a completion is looked for.
+    Progress poll() {
+      Progress last = Progress::kIdle;
+      for (int i = 0; i < 32 && last != Progress::kFailed; ++i) last = endpoint->progress();
+      return last;
+    }
+
+    struct alignas(4096) Page {
+      std::byte bytes[4096];
+    };
+    EndpointLayout layout;
+    std::vector<Page> memory;
+    VerbsPort port;
+    ibv_mr* region = nullptr;
+    std::unique_ptr<VerbsCompletions> completions;
+    std::unique_ptr<VerbsQueue> queue;
+    std::unique_ptr<VerbsEndpoint> endpoint;
+    Judge judge;
+  };
+
+  explicit VerbsEndpoints(std::uint32_t inline_bytes = 256, int slots = kSlots)
+      : fabric({{.gids = {testing::make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")},
+                 .inline_bytes = inline_bytes}}),
+        host(fabric.api()),
+        a(host, slots),
+        b(host, slots) {
+    a.connect(b);
+    b.connect(a);
+  }
+
+  FakeFabric fabric;
+  VerbsHost host;
+  Side a, b;
+};
+
+TEST_F(VerbsEndpoints, CarryEverySizeAndWrapAround) {
+  for (int round = 0; round < 3; ++round) {
+    for (int size = 0; size <= static_cast<int>(kSlotBytes); ++size) {
+      ASSERT_TRUE(a.send(static_cast<std::size_t>(size), size));
+      ASSERT_EQ(b.receive(size), size);
+    }
+  }
+}
+
+class VerbsEndpointsWithoutInline : public VerbsEndpoints {
+ protected:
+  VerbsEndpointsWithoutInline() : VerbsEndpoints(0) {}
+};
+TEST_F(VerbsEndpointsWithoutInline, CarryEverySize) {
+  for (int size = 0; size <= static_cast<int>(kSlotBytes); ++size) {
+    ASSERT_TRUE(a.send(static_cast<std::size_t>(size), size));
+    ASSERT_EQ(b.receive(size), size);
+  }
+  EXPECT_EQ(fabric.inlined(), 0);
+}
+
+TEST_F(VerbsEndpoints, SmallMessagesAreOneWriteAndFewComplete) {
+  constexpr int kMessages = 400;
+  const int before = fabric.writes();
+  for (int i = 0; i < kMessages; ++i) {
+    ASSERT_TRUE(a.send(verbs::kSmallBytes, i));
+    ASSERT_GE(b.receive(i), 0);
+  }
+  const int credits = kMessages / static_cast<int>(a.layout.batch());
+  EXPECT_EQ(fabric.writes() - before, kMessages + credits);
+  EXPECT_EQ(fabric.inlined(), fabric.writes());
+  EXPECT_LT(fabric.completions(), kMessages / 4);
+}
+
+TEST_F(VerbsEndpoints, AMessageIsSeenOnlyWhenItsLineIsWhole) {
+  std::vector<int> order(8);
+  std::iota(order.begin(), order.end(), 0);
+  int seed = 0, looks = 0, wrong = 0;
+  std::size_t size = 0;
+  // Where the words that are still to come are the old ones already, the line is whole.
+  const auto look = [&] {
+    const Message message = b.endpoint->try_peek();
+    ++looks;
+    if (!message) return;
+    wrong += message.bytes != size ||
+             message.fingerprint.sequence != static_cast<std::uint32_t>(seed) ||
+             std::any_of(message.data, message.data + message.bytes,
+                         [&](std::byte byte) { return byte != static_cast<std::byte>(seed); });
+  };
+  // Each word is the first and the last to arrive, on lines with older messages.
+  for (int turn = 0; turn < 64; ++turn) {
+    std::rotate(order.begin(), order.begin() + 1, order.end());
+    if (turn % 8 == 0) std::reverse(order.begin(), order.end());
+    fabric.tear_lines(order, look);
+    for (const std::size_t bytes : {0, 8, 32, 200}) {
+      size = bytes;
+      seed = seed % 100 + 1;
+      ASSERT_TRUE(a.send(size, seed));
+      ASSERT_EQ(wrong, 0) << "order that ends with word " << order.back();
+      ASSERT_EQ(b.receive(seed), static_cast<int>(size));
+    }
+  }
+  EXPECT_EQ(looks, 64 * 4 * 8);
+}
+
+TEST_F(VerbsEndpoints, ThePayloadComesBeforeItsLine) {
+  fabric.hold_writes(true);
+  ASSERT_TRUE(a.send(200, 7));
+  fabric.carry_out(1);
+  EXPECT_EQ(b.receive(7), -1);
+  fabric.carry_out(1);
+  EXPECT_EQ(b.receive(7), 200);
+}
+
+TEST_F(VerbsEndpoints, SlotsAreGivenBackAFewAtATime) {
+  const int places = static_cast<int>(a.layout.places());
+  EXPECT_EQ(places, kSlots + static_cast<int>(a.layout.batch()) - 1);
+  for (int i = 0; i < places; ++i) ASSERT_TRUE(a.send(8, i));
+  EXPECT_FALSE(a.send(8, 0));
+  EXPECT_TRUE(a.endpoint->was_stuck());
+  EXPECT_FALSE(a.endpoint->was_stuck());
+  ASSERT_EQ(b.receive(0), 8);
+  EXPECT_FALSE(a.send(8, 0)) << "one of two";
+  ASSERT_EQ(b.receive(1), 8);
+  EXPECT_TRUE(a.send(8, places));
+  EXPECT_TRUE(a.send(8, places + 1));
+  EXPECT_FALSE(a.send(8, 0));
+}
+
+TEST_F(VerbsEndpoints, WithoutCompletionsTheQueueFillsUpAndGoesOnAfterwards) {
+  fabric.hold_completions(true);
+  int sent = 0;
+  while (sent < 1000 && a.send(100, sent)) {
+    ASSERT_EQ(b.receive(sent), 100);
+    ++sent;
+  }
+  EXPECT_LT(sent, 1000);
+  EXPECT_FALSE(a.endpoint->flushed());
+  fabric.hold_completions(false);
+  for (int i = 0; i < 100; ++i, ++sent) {
+    ASSERT_TRUE(a.send(100, sent)) << i;
+    ASSERT_EQ(b.receive(sent), 100);
+  }
+  EXPECT_TRUE(a.endpoint->flushed());
+}
+
+TEST_F(VerbsEndpoints, ACreditThatFoundNoRoomFollows) {
+  fabric.hold_completions(true);
+  int number = 0;
+  // Only b gives credits, until its queue is full.
+  while (number < 1000 && a.send(0, number)) {
+    b.receive(number++);
+    fabric.hold_completions(false); // a's
+    a.completions->poll();
+    fabric.hold_completions(true);
+  }
+  ASSERT_LT(number, 1000);
+  fabric.hold_completions(false);
+  b.poll();
+  EXPECT_TRUE(a.send(0, number));
+}
+
+TEST_F(VerbsEndpoints, FlushedMeansThatAllIsInThePeersMemory) {
+  EXPECT_TRUE(a.endpoint->flushed());
+  fabric.hold_writes(true);
+  ASSERT_TRUE(a.send(8, 1));
+  EXPECT_FALSE(a.endpoint->flushed());
+  EXPECT_FALSE(a.endpoint->flushed());
+  fabric.hold_writes(false);
+  EXPECT_TRUE(a.endpoint->flushed());
+}
+
+struct FailureCase {
+  ibv_wc_status status;
+  const char* words;
+};
+class VerbsFailures : public VerbsEndpoints, public ::testing::WithParamInterface<FailureCase> {};
+
+TEST_P(VerbsFailures, AreSaidInWords) {
+  fabric.fail_write(1, {GetParam().status, 0x5a});
+  ASSERT_TRUE(a.send(100, 1));
+  ASSERT_TRUE(a.send(100, 2));
+  EXPECT_EQ(a.poll(), Progress::kFailed);
+  EXPECT_THAT(a.judge.failure, HasSubstr(GetParam().words));
+  EXPECT_THAT(a.judge.failure, HasSubstr("vendor's code 0x5a"));
+  EXPECT_EQ(b.receive(1), -1);
+  // Calls stay safe.
+  a.send(100, 3);
+  EXPECT_FALSE(a.endpoint->flushed());
+  EXPECT_EQ(a.receive(0), -1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , VerbsFailures,
+    ::testing::Values(FailureCase{IBV_WC_RETRY_EXC_ERR, "the peer's RDMA device does not answer"},
+                      FailureCase{IBV_WC_RNR_RETRY_EXC_ERR, "no room for a notification"},
+                      FailureCase{IBV_WC_REM_ACCESS_ERR, "refuses access to the memory"},
+                      FailureCase{IBV_WC_REM_OP_ERR, "could not carry out a request"},
+                      FailureCase{IBV_WC_REM_INV_REQ_ERR, "does not accept a request"},
+                      FailureCase{IBV_WC_LOC_PROT_ERR, "no longer registered"},
+                      FailureCase{IBV_WC_LOC_QP_OP_ERR, "this rank's device does not accept"},
+                      FailureCase{IBV_WC_WR_FLUSH_ERR, "failed before"},
+                      FailureCase{IBV_WC_FATAL_ERR, "has failed"},
+                      FailureCase{IBV_WC_GENERAL_ERR, "general error"}),
+    [](const auto& failure) { return "Status" + std::to_string(failure.param.status); });
+
+TEST_F(VerbsEndpoints, ARefusedPostIsAFailure) {
+  fabric.refuse_posts(ENOMEM);
+  ASSERT_TRUE(a.send(8, 1));
+  EXPECT_EQ(a.poll(), Progress::kFailed);
+  EXPECT_THAT(a.judge.failure, HasSubstr("requests are refused"));
+}
+
+TEST_F(VerbsEndpoints, AFailureTellsThatTheOwnPortHasNoLink) {
+  fabric.fail_write(1, {IBV_WC_RETRY_EXC_ERR, 0});
+  fabric.device(0).state = IBV_PORT_DOWN;
+  ASSERT_TRUE(a.send(8, 1));
+  EXPECT_EQ(a.poll(), Progress::kFailed);
+  EXPECT_THAT(a.judge.failure, HasSubstr("this rank's port fake0:1 has no link"));
+}
+
+TEST_F(VerbsEndpoints, RefuseNonsenseInTheirMemory) {
+  // A line that is whole, but larger than a slot.
+  auto& line = *reinterpret_cast<verbs::Line*>(b.bytes() + b.layout.line(0));
+  line.word = std::uint64_t{kSlotBytes + 1} << 32 | 1;
+  line.seal = line.make_seal();
+  EXPECT_FALSE(b.endpoint->try_peek());
+  EXPECT_EQ(b.judge.nonsense, "a message larger than a slot");
+  EXPECT_EQ(b.endpoint->progress(), Progress::kFailed);
+
+  // A credit for messages that were never sent.
+  for (std::uint64_t i = 0; i < a.layout.places(); ++i) ASSERT_TRUE(a.send(8, 1));
+  auto& credit = *reinterpret_cast<verbs::Credit*>(a.bytes());
+  credit = verbs::Credit::of(1000);
+  credit.seal ^= 1;
+  EXPECT_FALSE(a.send(8, 1));
+  EXPECT_EQ(a.judge.nonsense, "") << "half written";
+  credit = verbs::Credit::of(1000);
+  EXPECT_FALSE(a.send(8, 1));
+  EXPECT_EQ(a.judge.nonsense, "a count of released messages that was never sent");
+}
+
+} // namespace
+} // namespace whorl

@@ -1,0 +1,170 @@
+// Tests of the verbs transport over RDMA devices in memory: whom it reaches, and errors of making
+// and losing connections. tests/conformance runs its tests over the same devices.
+#include "transports/verbs/transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/conformance/rig.h"
+#include "tests/support/fake_verbs/fabric.h"
+
+namespace whorl::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using verbs::Fabric;
+using verbs::PortAddress;
+
+class VerbsTransportTest : public ::testing::Test {
+ protected:
+  VerbsTransportTest()
+      : fabric({{.gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}}}),
+        host(fabric.api()) {}
+  TransportKind kind() {
+    return {.name = "verbs", .mode = Mode::kThreads, .make = [this] {
+              return std::make_unique<VerbsTransport>(VerbsPlace{}, &host);
+            }};
+  }
+  /// Connects two ranks, in threads, and gives `body` the status of each.
+  void on_ranks(const std::function<void(Rig&, const Status&, RankContext&)>& body) {
+    const std::uint64_t job = fresh_job();
+    EXPECT_EQ(failures_of(run_ranks(2, Mode::kThreads,
+                                    [&](RankContext& context) {
+                                      Rig rig(context, kind(), job, {});
+                                      const Status connected = rig.connect();
+                                      body(rig, connected, context);
+                                      context.barrier();
+                                    })),
+              "");
+  }
+  FakeFabric fabric;
+  VerbsHost host;
+};
+
+PeerInfo at(const PortAddress& port) {
+  PeerInfo info;
+  info.addresses[1].size = 40 + sizeof port;
+  std::memcpy(info.addresses[1].bytes.data() + 40, &port, sizeof port);
+  return info;
+}
+
+TEST_F(VerbsTransportTest, ReachesPortsOfTheSameNetwork) {
+  const VerbsTransport transport({}, &host);
+  const auto port = [](Fabric kind, std::uint8_t subnet, std::uint32_t mbps) {
+    PortAddress made{.fabric = kind, .mbps = mbps};
+    made.gid[7] = subnet;
+    return made;
+  };
+  const struct {
+    PortAddress a, b;
+    bool reachable;
+  } cases[] = {
+      {port(Fabric::kRoceIpv4, 0, 100'000), port(Fabric::kRoceIpv4, 0, 25'000), true},
+      {port(Fabric::kRoceIpv4, 0, 0), port(Fabric::kRoceIpv4, 1, 0), true}, // routed
+      {port(Fabric::kRoceIpv4, 0, 1), port(Fabric::kRoceIpv6, 0, 1), false},
+      {port(Fabric::kRoceIpv4, 0, 1), port(Fabric::kInfiniBand, 0, 1), false},
+      {port(Fabric::kInfiniBand, 1, 1), port(Fabric::kInfiniBand, 1, 1), true},
+      {port(Fabric::kInfiniBand, 1, 1), port(Fabric::kInfiniBand, 2, 1), false},
+      {port(Fabric::kNone, 0, 1), port(Fabric::kNone, 0, 1), false},
+  };
+  for (const auto& c : cases) {
+    const Reach there = transport.reach(at(c.a), at(c.b), 1),
+                back = transport.reach(at(c.b), at(c.a), 1);
+    EXPECT_EQ(there.reachable, c.reachable);
+    EXPECT_EQ(back.reachable, c.reachable);
+    EXPECT_EQ(there.beta_us_per_kib, back.beta_us_per_kib);
+  }
+  const Reach slower = transport.reach(at(cases[0].a), at(cases[0].b), 1);
+  EXPECT_DOUBLE_EQ(slower.beta_us_per_kib, 8 * 1024 / 25'000.0);
+  EXPECT_FALSE(transport.reach({}, {}, 1).reachable) << "no address";
+  EXPECT_FALSE(transport.reach(at(cases[0].a), at(cases[0].b), 9).reachable);
+  PeerInfo torn = at(cases[0].a);
+  torn.addresses[1].size = kMaxAddressBytes + 1;
+  EXPECT_FALSE(transport.reach(torn, at(cases[0].b), 1).reachable);
+}
+
+TEST_F(VerbsTransportTest, SaysWhyItHasNoAddress) {
+  fabric.device(0).state = IBV_PORT_DOWN;
+  VerbsTransport transport({}, &host);
+  const auto address = transport.listen({});
+  ASSERT_TRUE(address.ok()) << address.status().message();
+  EXPECT_TRUE(address->empty());
+  EXPECT_EQ(transport.absence(), "fake0:1 has no link");
+}
+
+TEST_F(VerbsTransportTest, AQueueThatCannotBeConnectedIsSaid) {
+  fabric.refuse_state(IBV_QPS_RTR, EHOSTUNREACH);
+  on_ranks([](Rig& rig, const Status& connected, RankContext& context) {
+    EXPECT_THAT(connected.message(),
+                AllOf(HasSubstr("rank " + std::to_string(1 - context.rank) + " (host testhost"),
+                      HasSubstr("WHORL_IB_GID_INDEX")));
+    EXPECT_FALSE(rig.comm_error().is_set());
+  });
+}
+
+class MuchMemory final : public System {
+ public:
+  std::size_t locked_memory() noexcept override { return SIZE_MAX; }
+};
+
+TEST_F(VerbsTransportTest, MemoryThatCannotBeRegisteredIsSaid) {
+  MuchMemory system;
+  const ScopedSystem scoped(&system);
+  fabric.device(0).memory_bytes = 4096;
+  on_ranks([](Rig&, const Status& connected, RankContext&) {
+    EXPECT_THAT(connected.message(), HasSubstr("ulimit -l unlimited"));
+  });
+}
+
+TEST_F(VerbsTransportTest, AFailedConnectionNamesThePeerAndTheReason) {
+  on_ranks([this](Rig& rig, const Status& connected, RankContext& context) {
+    ASSERT_TRUE(connected.ok()) << connected.message();
+    context.barrier();
+    if (context.rank == 0) {
+      fabric.fail_write(1, {IBV_WC_RETRY_EXC_ERR, 0x81});
+      EXPECT_TRUE(rig.send(1, pattern(100, 1), {}));
+    }
+    EXPECT_FALSE(rig.receive(1 - context.rank));
+    const std::string text = rig.comm_error().status().message();
+    if (context.rank == 0) {
+      EXPECT_THAT(text, AllOf(HasSubstr("the connection to rank 1 (host testhost"),
+                              HasSubstr("does not answer"), HasSubstr("0x81")));
+      rig.transport().notify_peers(rig.comm_error().status());
+    } else {
+      EXPECT_THAT(text, HasSubstr("does not answer"));
+    }
+  });
+}
+
+TEST_F(VerbsTransportTest, RequestsToARankThatHasLeftAreNoFailure) {
+  on_ranks([](Rig& rig, const Status& connected, RankContext& context) {
+    ASSERT_TRUE(connected.ok()) << connected.message();
+    if (context.rank == 1) {
+      EXPECT_TRUE(rig.send(0, pattern(100, 1), {}));
+      rig.destroy();
+      context.barrier();
+      context.barrier();
+      return;
+    }
+    context.barrier();
+    EXPECT_TRUE(matches(rig.receive(1), 100, 1));
+    rig.to(1).release(); // a credit to a queue that is gone
+    EXPECT_EQ(rig.wait([] { return false; }, 50'000'000), WaitResult::kTimedOut);
+    EXPECT_FALSE(rig.comm_error().is_set()) << rig.comm_error().status().message();
+    context.barrier();
+  });
+}
+
+TEST_F(VerbsTransportTest, EverythingIsGivenBack) {
+  on_ranks([](Rig& rig, const Status& connected, RankContext&) {
+    ASSERT_TRUE(connected.ok()) << connected.message();
+    rig.destroy();
+  });
+  EXPECT_EQ(fabric.objects(), 2) << "the device and its domain stay";
+}
+
+} // namespace
+} // namespace whorl::testing
