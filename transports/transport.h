@@ -66,7 +66,10 @@ class Transport : public Waiter {
   /// kMaxAddressBytes; may be empty).
   virtual Result<std::vector<std::byte>> listen(const Identity& identity) = 0;
   /// Returns why this transport can reach nobody from here, found by listen(); empty if it may.
-  const std::string& absence() const noexcept { return absence_; }
+  const std::string& absence() const noexcept { return absence_.why; }
+  /// Returns whether that is a fault which the user would want to mend, since another transport
+  /// will be slower.
+  bool absence_is_a_fault() const noexcept { return absence_.is_a_fault; }
   /// Returns whether two ranks can be connected, and at which costs: a pure function of the two
   /// infos, with constants as costs, for any two ranks. `index` is this transport's place in
   /// PeerInfo::addresses.
@@ -106,7 +109,11 @@ class Transport : public Waiter {
  protected:
   explicit Transport(const TransportTraits& traits) noexcept : traits_(traits) {}
 
-  std::string absence_;
+  struct Absence {
+    std::string why;
+    bool is_a_fault = false;
+  };
+  Absence absence_;
 
  private:
   TransportTraits traits_;

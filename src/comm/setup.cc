@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 
 #include "base/hash.h"
@@ -110,6 +111,24 @@ std::string absences(const Setup& setup) {
   return text;
 }
 
+/// Warns, once in a process, where a peer is reached by a slower transport because a better one has
+/// a fault.
+void warn_of_faults(const Setup& setup) {
+  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
+    const Transport& absent = *setup.transports[i];
+    const auto slower = std::find_if(setup.transport_of.begin(), setup.transport_of.end(),
+                                     [i](int index) { return index > static_cast<int>(i); });
+    if (!absent.absence_is_a_fault() || slower == setup.transport_of.end()) continue;
+    static std::once_flag once;
+    std::call_once(once, [&] {
+      log(LogLevel::kWarn,
+          fmt::format("{} is used instead of {}, which may be slower: {}",
+                      setup.transports[static_cast<std::size_t>(*slower)]->traits().name,
+                      absent.traits().name, absent.absence()));
+    });
+  }
+}
+
 /// Chooses for every peer the first transport that reaches it.
 Status choose_transports(Setup& setup) {
   const Membership& members = *setup.membership;
@@ -128,6 +147,7 @@ Status choose_transports(Setup& setup) {
                       fmt::join(setup.options.transports, ","), absences(setup)));
     }
   }
+  warn_of_faults(setup);
   return {};
 }
 

@@ -197,8 +197,9 @@ Progress ControlLinks::judge(Peer& peer) noexcept {
   if (!peer.said_goodbye && peer.data_why.empty()) {
     set_death_error(peer, peer.data_error);
   } else if (!peer.said_goodbye) {
-    set_error(Code::kRemoteError, fmt::format("the connection to {} failed: {}",
-                                              membership_->describe(peer.rank), peer.data_why));
+    set_error(Code::kRemoteError,
+              fmt::format("the connection of rank {} to {} failed: {}", membership_->rank,
+                          membership_->describe(peer.rank), peer.data_why));
   } else {
     set_error(
         Code::kRemoteError,

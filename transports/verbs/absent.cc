@@ -8,7 +8,7 @@ class AbsentTransport final : public Transport {
  public:
   AbsentTransport() : Transport({.name = "verbs"}) {}
   Result<std::vector<std::byte>> listen(const Identity&) override {
-    absence_ = "this whorl was built without it (meson setup -Dverbs=enabled)";
+    absence_.why = "this whorl was built without it (meson setup -Dverbs=enabled)";
     return std::vector<std::byte>();
   }
   Reach reach(const PeerInfo&, const PeerInfo&, std::size_t) const override { return {}; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "base/system.h"
 #include "net/address.h"
@@ -20,9 +21,7 @@ using verbs::Fabric;
 // communicators could be made.
 constexpr std::size_t kLeastLockedBytes = 64 << 20;
 
-void add_reason(std::string* why, const std::string& reason) {
-  *why += (why->empty() ? "" : "; ") + reason;
-}
+constexpr const char* kNoDevice = "this host has no RDMA device";
 
 /// Returns the rate of a port in 10^6 bits per second, by the codes of its width and speed.
 std::uint32_t rate_of(const ibv_port_attr& port) {
@@ -101,7 +100,7 @@ std::vector<ibv_gid_entry> gids_of(const VerbsDevice& device, int ports) {
 }
 
 /// Returns whether this process may register memory, as far as can be seen before it has to.
-bool can_register(const VerbsDevice& device, std::string* why) {
+bool can_register(const VerbsDevice& device, VerbsHost::Hindrances* hindrances) {
   if (sys().locked_memory() >= kLeastLockedBytes) return true;
   // A process with the privilege to do so may lock more than the limit.
   void* memory = nullptr;
@@ -114,7 +113,8 @@ bool can_register(const VerbsDevice& device, std::string* why) {
   const int error = region == nullptr ? -errno : device.api->dereg_mr(region);
   sys().munmap(memory, kLeastLockedBytes);
   if (error < 0) {
-    add_reason(why, verbs::describe_registration(kLeastLockedBytes, error, device.name));
+    hindrances->fault = true;
+    hindrances->add(verbs::describe_registration(kLeastLockedBytes, error, device.name));
   }
   return error >= 0;
 }
@@ -135,6 +135,12 @@ int VerbsDevice::query(int port, ibv_port_attr* out) const noexcept {
 }
 
 VerbsHost* VerbsHost::instance(std::string* why) {
+  // Most hosts have none, and loading the library for that would take milliseconds.
+  std::error_code missing;
+  if (std::filesystem::is_empty("/sys/class/infiniband", missing) || missing) {
+    *why = kNoDevice;
+    return nullptr;
+  }
   const VerbsApi* const api = find_verbs_api(why);
   if (api == nullptr) return nullptr;
   static std::mutex mutex;
@@ -148,15 +154,15 @@ VerbsHost* VerbsHost::instance(std::string* why) {
   return host;
 }
 
-/// Returns the device, opened; null, and the reason in `*why`, if that is impossible. The caller
+/// Returns the device, opened; null, and adds the reason, if that is impossible. The caller
 /// holds mutex_.
-VerbsDevice* VerbsHost::open(ibv_device* device, std::string* why) {
+VerbsDevice* VerbsHost::open(ibv_device* device, Hindrances* hindrances) {
   const std::string name = api_.get_device_name(device);
   for (const auto& known : opened_) {
     if (known->name == name) return known.get();
   }
   if (device->transport_type != IBV_TRANSPORT_IB) {
-    add_reason(why, fmt::format("{} is neither InfiniBand nor RoCE", name));
+    hindrances->add(fmt::format("{} is neither InfiniBand nor RoCE", name));
     return nullptr;
   }
   auto opened = std::make_unique<VerbsDevice>();
@@ -164,49 +170,51 @@ VerbsDevice* VerbsHost::open(ibv_device* device, std::string* why) {
   opened->name = name;
   opened->context = api_.open_device(device);
   if (opened->context == nullptr) {
-    add_reason(why, fmt::format("{} cannot be opened: {}; the user needs access to "
-                                "/dev/infiniband/uverbs*, in a container too",
-                                name, errno_text(-errno)));
+    hindrances->fault = true;
+    hindrances->add(
+        fmt::format("{} cannot be opened: {}; the user needs access to "
+                    "/dev/infiniband/uverbs*, in a container too",
+                    name, errno_text(-errno)));
     return nullptr;
   }
   opened->domain = api_.alloc_pd(opened->context);
   if (opened->domain == nullptr || api_.query_device(opened->context, &opened->limits) != 0) {
-    add_reason(why, fmt::format("{} cannot be used: {}", name, errno_text(-errno)));
+    hindrances->add(fmt::format("{} cannot be used: {}", name, errno_text(-errno)));
     return nullptr;
   }
-  if (!can_register(*opened, why)) return nullptr;
+  if (!can_register(*opened, hindrances)) return nullptr;
   return opened_.emplace_back(std::move(opened)).get();
 }
 
-std::vector<VerbsPort> VerbsHost::ports(const VerbsSettings& settings, std::string* why) {
+std::vector<VerbsPort> VerbsHost::ports(const VerbsSettings& settings, Hindrances* hindrances) {
   std::vector<VerbsPort> found;
   if (settings.disabled) {
-    *why = "WHORL_IB_DISABLE (or NCCL_IB_DISABLE) is 1";
+    hindrances->add("WHORL_IB_DISABLE (or NCCL_IB_DISABLE) is 1");
     return found;
   }
   const std::lock_guard lock(mutex_);
   int count = 0;
   ibv_device** const devices = api_.get_device_list(&count);
-  if (devices == nullptr || count == 0) *why = "this host has no RDMA device";
+  if (devices == nullptr || count == 0) hindrances->add(kNoDevice);
   for (int i = 0; i < count && devices != nullptr; ++i) {
-    VerbsDevice* const device = open(devices[i], why);
+    VerbsDevice* const device = open(devices[i], hindrances);
     if (device == nullptr) continue;
     const int ports = device->limits.phys_port_cnt;
     const std::vector<ibv_gid_entry> gids = gids_of(*device, ports);
     for (int number = 1; number <= ports; ++number) {
       const std::string name = fmt::format("{}:{}", device->name, number);
       if (!settings.filter.admits(device->name, number)) {
-        add_reason(why, name + " is not among those of WHORL_IB_HCA");
+        hindrances->add(name + " is not among those of WHORL_IB_HCA");
         continue;
       }
       ibv_port_attr attributes{};
       if (device->query(number, &attributes) != 0 || attributes.state != IBV_PORT_ACTIVE) {
-        add_reason(why, name + " has no link");
+        hindrances->add(name + " has no link");
         continue;
       }
       const ibv_gid_entry* const gid = choose_gid(gids, number, settings.gid_index);
       if (gid == nullptr) {
-        add_reason(why, settings.gid_index < 0
+        hindrances->add(settings.gid_index < 0
                             ? name + " has no GID; its network interface has no address"
                             : fmt::format("{} has no GID with index {}", name, settings.gid_index));
         continue;

@@ -45,11 +45,17 @@ class VerbsHost {
   /// `*why`, where that library is absent. A child of fork() opens the devices itself.
   static VerbsHost* instance(std::string* why);
 
-  /// Lists the ports that have a link and may be used. `*why` says what hinders the others.
-  std::vector<VerbsPort> ports(const VerbsSettings& settings, std::string* why);
+  /// Reasons why devices or ports are of no use.
+  struct Hindrances {
+    std::string why;    ///< one after the other; empty: there are none
+    bool fault = false; ///< true: a device is there and works, but this process may not use it
+    void add(const std::string& reason) { why += (why.empty() ? "" : "; ") + reason; }
+  };
+  /// Lists the ports that have a link and may be used, and says what hinders the others.
+  std::vector<VerbsPort> ports(const VerbsSettings& settings, Hindrances* hindrances);
 
  private:
-  VerbsDevice* open(ibv_device* device, std::string* why);
+  VerbsDevice* open(ibv_device* device, Hindrances* hindrances);
 
   const VerbsApi& api_;
   std::mutex mutex_;

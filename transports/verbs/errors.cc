@@ -33,13 +33,13 @@ Words words_of(ibv_wc_status status) {
     case IBV_WC_REM_ABORT_ERR:
       return {"aborted", "the peer's device has ended the connection"};
     case IBV_WC_LOC_PROT_ERR:
-      return {"local protection error", "memory of this rank is no longer registered"};
+      return {"local protection error", "memory of the sender is no longer registered"};
     case IBV_WC_LOC_LEN_ERR:
       return {"local length error", "a request is larger than this device allows"};
     case IBV_WC_LOC_QP_OP_ERR:
-      return {"local queue error", "this rank's device does not accept a request"};
+      return {"local queue error", "the sender's device does not accept a request"};
     case IBV_WC_LOC_ACCESS_ERR:
-      return {"local access error", "this rank's device refuses access to its own memory"};
+      return {"local access error", "the sender's device refuses access to its own memory"};
     case IBV_WC_WR_FLUSH_ERR:
       return {"flushed",
               "the queue has failed before; look for an earlier event of the device "
@@ -47,7 +47,7 @@ Words words_of(ibv_wc_status status) {
     case IBV_WC_RESP_TIMEOUT_ERR:
       return {"response timeout", "the peer's device has not answered in time"};
     case IBV_WC_FATAL_ERR:
-      return {"fatal error", "this rank's device has failed; see the kernel's log (dmesg)"};
+      return {"fatal error", "the sender's device has failed; see the kernel's log (dmesg)"};
     default:
       return {"general error", "see the kernel's log (dmesg)"};
   }

@@ -177,7 +177,7 @@ std::string VerbsQueue::failure() const {
                          : fmt::format("requests are refused ({})", errno_text(error_));
   ibv_port_attr port{};
   if (device_.query(port_, &port) == 0 && port.state != IBV_PORT_ACTIVE) {
-    text += fmt::format("; this rank's port {}:{} has no link", device_.name, port_);
+    text += fmt::format("; the sender's port {}:{} has no link", device_.name, port_);
   }
   return text;
 }

@@ -88,12 +88,12 @@ Result<std::vector<std::byte>> VerbsTransport::listen(const Identity&) {
   auto settings = VerbsSettings::from_environment();
   if (!settings.ok()) return settings.status();
   settings_ = *std::move(settings);
-  if (host_ == nullptr) host_ = VerbsHost::instance(&absence_);
+  if (host_ == nullptr) host_ = VerbsHost::instance(&absence_.why);
   if (host_ == nullptr) return std::vector<std::byte>();
-  std::string why;
-  const std::vector<VerbsPort> ports = host_->ports(settings_, &why);
+  VerbsHost::Hindrances hindrances;
+  const std::vector<VerbsPort> ports = host_->ports(settings_, &hindrances);
   if (ports.empty()) {
-    absence_ = why;
+    absence_ = {hindrances.why, hindrances.fault};
     return std::vector<std::byte>();
   }
   port_ = choose(ports, place_);
@@ -156,6 +156,35 @@ void VerbsTransport::poll_failures(std::uint64_t waited_ns) noexcept {
   static_cast<void>(waited_ns);
   control_.poll();
   look_for_leavers();
+  look_at_port(waited_ns);
+}
+
+/// Sets the error if a wait is long and this rank's port has had no link for a while: a device that
+/// has none may go on trying without end.
+void VerbsTransport::look_at_port(std::uint64_t waited_ns) noexcept {
+  constexpr std::uint64_t kLongNs = 1'000'000'000, kLookEveryNs = 250'000'000;
+  // Longer: a link that is interrupted for a moment does no harm. Shorter: a sooner error.
+  constexpr std::uint64_t kNoLinkNs = 2'000'000'000;
+  if (waited_ns < kLongNs || peers_.empty()) return;
+  const std::uint64_t now = sys().now_ns();
+  const std::uint64_t looked = port_looked_ns_.exchange(now, std::memory_order_relaxed);
+  if (now - looked < kLookEveryNs) {
+    port_looked_ns_.store(looked, std::memory_order_relaxed);
+    return;
+  }
+  ibv_port_attr state{};
+  if (port_.device->query(port_.number, &state) != 0 || state.state == IBV_PORT_ACTIVE) {
+    no_link_since_ns_.store(0, std::memory_order_relaxed);
+    return;
+  }
+  std::uint64_t none = 0;
+  if (no_link_since_ns_.compare_exchange_strong(none, now, std::memory_order_relaxed)) return;
+  if (now - none < kNoLinkNs) return;
+  membership_->comm_error->set(
+      Status::error(Code::kSystemError,
+                    fmt::format("the RDMA port {}:{} of rank {} has lost its link; look at cable "
+                                "and switch (ibstat, rdma link)",
+                                port_.device->name, port_.number, membership_->rank)));
 }
 
 /// Sets the error if this rank keeps trying to use an endpoint to a rank that has left: all that it

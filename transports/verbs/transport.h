@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -65,6 +66,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   void malformed(int peer, const char* what) noexcept override;
   Peer* find(int rank) noexcept;
   void look_for_leavers() noexcept;
+  void look_at_port(std::uint64_t waited_ns) noexcept;
   bool all_written() noexcept;
 
   VerbsPlace place_;
@@ -78,7 +80,9 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   ibv_mr* region_ = nullptr;
   std::vector<std::unique_ptr<VerbsCompletions>> completions_; ///< [channel]
   std::vector<Peer> peers_;
-  std::vector<int> peer_of_rank_; ///< index in peers_, −1 for none
+  std::vector<int> peer_of_rank_;                  ///< index in peers_, −1 for none
+  std::atomic<std::uint64_t> no_link_since_ns_{0}; ///< time of the first look that found none
+  std::atomic<std::uint64_t> port_looked_ns_{0};   ///< time of the last look at the port
   ControlLinks control_;
   Fd epoll_;
 };

@@ -29,7 +29,7 @@ FakeFabric::Device roce(const std::string& name) {
 
 /// Returns the names of ports that a fabric has under settings.
 std::vector<std::string> names_of(VerbsHost& host, const VerbsSettings& settings,
-                                  std::string* why) {
+                                  VerbsHost::Hindrances* why) {
   std::vector<std::string> names;
   for (const VerbsPort& port : host.ports(settings, why)) names.push_back(port.device->name);
   return names;
@@ -49,18 +49,18 @@ TEST(VerbsHost, TakesTheBestGid) {
   for (const auto& c : cases) {
     VerbsSettings settings;
     settings.gid_index = c.asked;
-    std::string why;
+    VerbsHost::Hindrances why;
     const auto ports = host.ports(settings, &why);
-    ASSERT_EQ(ports.size(), 1U) << why;
+    ASSERT_EQ(ports.size(), 1U) << why.why;
     EXPECT_EQ(ports[0].address.fabric, c.fabric);
     EXPECT_EQ(ports[0].gid_index, c.index);
     EXPECT_EQ(ports[0].address.mbps, 100'000U);
   }
   VerbsSettings settings;
   settings.gid_index = 4;
-  std::string why;
+  VerbsHost::Hindrances why;
   EXPECT_TRUE(host.ports(settings, &why).empty());
-  EXPECT_EQ(why, "mlx5_0:1 has no GID with index 4");
+  EXPECT_EQ(why.why, "mlx5_0:1 has no GID with index 4");
 }
 
 TEST(VerbsHost, KnowsInfiniBandByItsLid) {
@@ -69,9 +69,9 @@ TEST(VerbsHost, KnowsInfiniBandByItsLid) {
                       .lid = 17,
                       .gids = {make_gid(0, IBV_GID_TYPE_IB, "fe80::2")}}});
   VerbsHost host(fabric.api());
-  std::string why;
+  VerbsHost::Hindrances why;
   const auto ports = host.ports({}, &why);
-  ASSERT_EQ(ports.size(), 1U) << why;
+  ASSERT_EQ(ports.size(), 1U) << why.why;
   EXPECT_EQ(ports[0].address.fabric, Fabric::kInfiniBand);
   EXPECT_EQ(ports[0].address.lid, 17);
 }
@@ -85,32 +85,34 @@ TEST(VerbsHost, SaysWhatHindersEachDevice) {
   iwarp.kind = IBV_TRANSPORT_IWARP;
   FakeFabric fabric({down, bare, mine, iwarp});
   VerbsHost host(fabric.api());
-  std::string why;
+  VerbsHost::Hindrances why;
   EXPECT_TRUE(host.ports({}, &why).empty());
-  EXPECT_THAT(why, HasSubstr("mlx5_down:1 has no link"));
-  EXPECT_THAT(why, HasSubstr("mlx5_bare:1 has no GID"));
-  EXPECT_THAT(why, HasSubstr("mlx5_mine cannot be opened: Permission denied"));
-  EXPECT_THAT(why, HasSubstr("/dev/infiniband"));
-  EXPECT_THAT(why, HasSubstr("cxgb4_0 is neither InfiniBand nor RoCE"));
+  EXPECT_THAT(why.why, HasSubstr("mlx5_down:1 has no link"));
+  EXPECT_THAT(why.why, HasSubstr("mlx5_bare:1 has no GID"));
+  EXPECT_THAT(why.why, HasSubstr("mlx5_mine cannot be opened: Permission denied"));
+  EXPECT_THAT(why.why, HasSubstr("/dev/infiniband"));
+  EXPECT_TRUE(why.fault) << "one can be mended";
+  EXPECT_THAT(why.why, HasSubstr("cxgb4_0 is neither InfiniBand nor RoCE"));
 }
 
 TEST(VerbsHost, HasNoDeviceOrIsToldToUseNone) {
   FakeFabric none({});
-  std::string why;
+  VerbsHost::Hindrances why;
   EXPECT_TRUE(VerbsHost(none.api()).ports({}, &why).empty());
-  EXPECT_EQ(why, "this host has no RDMA device");
+  EXPECT_EQ(why.why, "this host has no RDMA device");
   FakeFabric one({roce("mlx5_0")});
   VerbsSettings settings;
   settings.disabled = true;
   EXPECT_TRUE(VerbsHost(one.api()).ports(settings, &why).empty());
-  EXPECT_THAT(why, HasSubstr("IB_DISABLE"));
+  EXPECT_THAT(why.why, HasSubstr("IB_DISABLE"));
+  EXPECT_FALSE(why.fault);
 }
 
 TEST(VerbsHost, ClosesWhatItHasOpened) {
   FakeFabric fabric({roce("mlx5_0"), roce("mlx5_1")});
   {
     VerbsHost host(fabric.api());
-    std::string why;
+    VerbsHost::Hindrances why;
     EXPECT_EQ(host.ports({}, &why).size(), 2U);
     EXPECT_EQ(host.ports({}, &why).size(), 2U);
     EXPECT_EQ(fabric.objects(), 4) << "two devices with one domain each";
@@ -130,10 +132,11 @@ TEST(VerbsHost, DoesWithoutDevicesWhereMemoryCannotBeLocked) {
   limited.memory_bytes = 8 << 20;
   FakeFabric fabric({limited, roce("mlx5_1")}); // the second one stands for a privileged process
   VerbsHost host(fabric.api());
-  std::string why;
+  VerbsHost::Hindrances why;
   EXPECT_EQ(names_of(host, {}, &why), std::vector<std::string>{"mlx5_1"});
-  EXPECT_THAT(why, HasSubstr("mlx5_0"));
-  EXPECT_THAT(why, HasSubstr("ulimit -l unlimited"));
+  EXPECT_THAT(why.why, HasSubstr("mlx5_0"));
+  EXPECT_THAT(why.why, HasSubstr("ulimit -l unlimited"));
+  EXPECT_TRUE(why.fault);
 }
 
 TEST(PortFilter, ReadsListsAsNcclDoes) {

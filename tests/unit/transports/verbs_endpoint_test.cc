@@ -36,9 +36,9 @@ class VerbsEndpoints : public ::testing::Test {
   struct Side {
     Side(VerbsHost& host, int slots)
         : layout(slots, kSlotBytes), memory(layout.bytes() / sizeof(Page)) {
-      std::string why;
+      VerbsHost::Hindrances why;
       const auto ports = host.ports({}, &why);
-      EXPECT_EQ(ports.size(), 1U) << why;
+      EXPECT_EQ(ports.size(), 1U) << why.why;
       port = ports.at(0);
       region = port.device->api->reg_mr(port.device->domain, bytes(), layout.bytes(), 0);
       completions = std::make_unique<VerbsCompletions>(*port.device);
@@ -279,7 +279,7 @@ INSTANTIATE_TEST_SUITE_P(
                       FailureCase{IBV_WC_REM_OP_ERR, "could not carry out a request"},
                       FailureCase{IBV_WC_REM_INV_REQ_ERR, "does not accept a request"},
                       FailureCase{IBV_WC_LOC_PROT_ERR, "no longer registered"},
-                      FailureCase{IBV_WC_LOC_QP_OP_ERR, "this rank's device does not accept"},
+                      FailureCase{IBV_WC_LOC_QP_OP_ERR, "the sender's device does not accept"},
                       FailureCase{IBV_WC_WR_FLUSH_ERR, "failed before"},
                       FailureCase{IBV_WC_FATAL_ERR, "has failed"},
                       FailureCase{IBV_WC_GENERAL_ERR, "general error"}),
@@ -297,7 +297,7 @@ TEST_F(VerbsEndpoints, AFailureTellsThatTheOwnPortHasNoLink) {
   fabric.device(0).state = IBV_PORT_DOWN;
   ASSERT_TRUE(a.send(8, 1));
   EXPECT_EQ(a.poll(), Progress::kFailed);
-  EXPECT_THAT(a.judge.failure, HasSubstr("this rank's port fake0:1 has no link"));
+  EXPECT_THAT(a.judge.failure, HasSubstr("the sender's port fake0:1 has no link"));
 }
 
 TEST_F(VerbsEndpoints, RefuseNonsenseInTheirMemory) {

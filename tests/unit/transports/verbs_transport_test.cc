@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "tests/conformance/rig.h"
@@ -130,7 +131,7 @@ TEST_F(VerbsTransportTest, AFailedConnectionNamesThePeerAndTheReason) {
     EXPECT_FALSE(rig.receive(1 - context.rank));
     const std::string text = rig.comm_error().status().message();
     if (context.rank == 0) {
-      EXPECT_THAT(text, AllOf(HasSubstr("the connection to rank 1 (host testhost"),
+      EXPECT_THAT(text, AllOf(HasSubstr("the connection of rank 0 to rank 1 (host testhost"),
                               HasSubstr("does not answer"), HasSubstr("0x81")));
       rig.transport().notify_peers(rig.comm_error().status());
     } else {
@@ -154,6 +155,43 @@ TEST_F(VerbsTransportTest, RequestsToARankThatHasLeftAreNoFailure) {
     rig.to(1).release(); // a credit to a queue that is gone
     EXPECT_EQ(rig.wait([] { return false; }, 50'000'000), WaitResult::kTimedOut);
     EXPECT_FALSE(rig.comm_error().is_set()) << rig.comm_error().status().message();
+    context.barrier();
+  });
+}
+
+/// System with a clock that a test sets.
+class SetClock final : public System {
+ public:
+  std::uint64_t now_ns() noexcept override { return now + System::now_ns(); }
+  std::atomic<std::uint64_t> now{0};
+};
+
+TEST_F(VerbsTransportTest, APortWithoutLinkEndsLongWaits) {
+  constexpr std::uint64_t kSecondNs = 1'000'000'000;
+  SetClock system;
+  const ScopedSystem scoped(&system);
+  on_ranks([&](Rig& rig, const Status& connected, RankContext& context) {
+    ASSERT_TRUE(connected.ok()) << connected.message();
+    context.barrier();
+    if (context.rank == 0) {
+      const auto look = [&](std::uint64_t waited_ns) {
+        system.now += kSecondNs;
+        rig.transport().poll_failures(waited_ns);
+        return rig.comm_error().is_set();
+      };
+      for (int i = 0; i < 5; ++i) EXPECT_FALSE(look(5 * kSecondNs));
+      fabric.device(0).state = IBV_PORT_DOWN;
+      for (int i = 0; i < 5; ++i) EXPECT_FALSE(look(kSecondNs / 2)) << "a short wait";
+      EXPECT_FALSE(look(2 * kSecondNs));
+      fabric.device(0).state = IBV_PORT_ACTIVE;
+      EXPECT_FALSE(look(3 * kSecondNs)) << "only for a moment";
+      fabric.device(0).state = IBV_PORT_DOWN;
+      EXPECT_FALSE(look(4 * kSecondNs));
+      EXPECT_FALSE(look(5 * kSecondNs));
+      EXPECT_TRUE(look(6 * kSecondNs));
+      EXPECT_THAT(rig.comm_error().status().message(),
+                  HasSubstr("fake0:1 of rank 0 has lost its link"));
+    }
     context.barrier();
   });
 }
