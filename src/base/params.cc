@@ -57,7 +57,7 @@ constexpr std::array kParams{
     ParamInfo{Param::kCostFile, "WHORL_COST_FILE", "",
               "JSON file, read by rank 0, with costs of links in place of the built-in or measured "
               "ones (docs/selection.md); `whorl-explain --json` prints those in use. Empty: none."},
-    ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,tcp",
+    ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,verbs,tcp",
               "Transports that may be used, best first; of each pair of ranks the first that both "
               "have. verbs: RDMA devices, InfiniBand and RoCE."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",

@@ -88,13 +88,12 @@ TEST(Verbs, EveryCollectiveIsExact) {
   EXPECT_GT(packets_sent("rxe1"), before1) << "ranks are spread over devices";
 }
 
-TEST(Verbs, HostsAreConnectedByRdma) {
+TEST(Verbs, HostsAreConnectedByRdmaWithoutBeingAsked) {
   const std::uint64_t before = packets_sent();
   EXPECT_EQ(run_world(
                 4,
                 [](int rank) {
-                  return Environment{{"WHORL_TRANSPORTS", "shm,verbs,tcp"},
-                                     {"WHORL_HOST_ID", rank < 2 ? "first" : "second"}};
+                  return Environment{{"WHORL_HOST_ID", rank < 2 ? "first" : "second"}};
                 },
                 [](RankContext& context, whorlComm_t comm) {
                   run_all_kinds(context, comm, {1, 10'000});
@@ -156,6 +155,43 @@ TEST(Verbs, LostPacketsAreSentAgain) {
             "");
   EXPECT_GT(packets_dropped("veth0"), 0);
   EXPECT_EQ(std::system("tc qdisc del dev veth0 root"), 0);
+}
+
+TEST(Verbs, ALostLinkIsAnErrorBeforeTheDeadline) {
+  const auto outcomes = testing::run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, over_verbs(context.rank));
+    ASSERT_NE(comm, nullptr);
+    std::vector<float> data(100'000);
+    const auto sum = [&] {
+      return whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlSum, comm,
+                            nullptr);
+    };
+    ASSERT_EQ(failure(sum(), comm), "");
+    context.barrier();
+    if (context.rank == 0) {
+      ASSERT_EQ(std::system("ip link set veth0 down"), 0);
+    }
+    const auto began = std::chrono::steady_clock::now();
+    whorlResult_t result = whorlSuccess;
+    while (result == whorlSuccess) result = sum();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+    const std::string text = whorlGetLastError(comm);
+    EXPECT_NE(text.find("RDMA"), std::string::npos) << text;
+    // By the look at the port, by the device itself, or by the other rank's device.
+    EXPECT_TRUE(text.find("has lost its link") != std::string::npos ||
+                text.find("has no link") != std::string::npos ||
+                text.find("does not answer") != std::string::npos)
+        << text;
+    whorlCommDestroy(comm);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+  EXPECT_EQ(std::system("ip link set veth0 up"), 0);
+  const auto has_address = [](const char* device) {
+    std::string gid;
+    std::ifstream(std::string("/sys/class/infiniband/") + device + "/ports/1/gids/0") >> gid;
+    return gid.starts_with("fe80");
+  };
+  for (int i = 0; i < 100 && !(has_address("rxe0") && has_address("rxe1")); ++i) ::usleep(100'000);
 }
 
 TEST(Verbs, TooLittleLockedMemoryIsSaid) {

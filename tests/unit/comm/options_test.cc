@@ -57,7 +57,7 @@ TEST_F(OptionsTest, DefaultsAreThoseOfTheTableOfParameters) {
   EXPECT_FALSE(options->nontemporal_bytes.has_value());
   EXPECT_EQ(options->memory_budget, 0U);
   EXPECT_EQ(options->timeout_ns, 30'000'000'000U);
-  EXPECT_THAT(options->transports, ElementsAre("inproc", "shm", "tcp"));
+  EXPECT_THAT(options->transports, ElementsAre("inproc", "shm", "verbs", "tcp"));
   EXPECT_EQ(options->algorithms, "");
   EXPECT_EQ(options->dims, "");
   EXPECT_EQ(options->trace, "");
