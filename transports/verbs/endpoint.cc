@@ -114,7 +114,8 @@ bool VerbsEndpoint::flushed() noexcept {
   if (queue_.completed() >= last_request_) return true;
   queue_.request_completion();
   completions_.poll();
-  return queue_.completed() >= last_request_;
+  // A peer that has left answers no request any more, though all that it needed has arrived.
+  return queue_.completed() >= last_request_ || judge_.has_left(peer_);
 }
 
 Progress VerbsEndpoint::progress() noexcept {

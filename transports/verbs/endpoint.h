@@ -18,6 +18,8 @@ class VerbsJudge {
   /// returns kIdle while a better explanation may still arrive, or where the peer has left in good
   /// order. Any thread.
   virtual Progress connection_failed(int peer, const VerbsQueue& queue) noexcept = 0;
+  /// Returns whether `peer` has left in good order. Any thread.
+  virtual bool has_left(int peer) noexcept = 0;
   /// Sets the error: `peer` has sent something other than a message.
   virtual void malformed(int peer, const char* what) noexcept = 0;
 };
@@ -54,7 +56,7 @@ class VerbsEndpoint final : public Endpoint {
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
   Message try_peek() noexcept override;
   void release() noexcept override;
-  /// Returns whether all messages are in the peer's memory.
+  /// Returns whether all messages are in the peer's memory, or the peer has left.
   bool flushed() noexcept override;
   Progress progress() noexcept override;
 

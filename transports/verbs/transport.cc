@@ -78,7 +78,7 @@ bool VerbsTransport::all_written() noexcept {
   for (const Peer& peer : peers_) {
     for (const Lane& lane : peer.lanes) {
       if (lane.endpoint == nullptr || lane.queue->failed()) continue;
-      all &= lane.endpoint->flushed() || control_.said_goodbye(peer.rank);
+      all &= lane.endpoint->flushed();
     }
   }
   return all;

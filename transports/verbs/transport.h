@@ -63,6 +63,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   Status join(Peer& peer, std::span<const std::byte> addresses);
 
   Progress connection_failed(int peer, const VerbsQueue& queue) noexcept override;
+  bool has_left(int peer) noexcept override { return control_.said_goodbye(peer); }
   void malformed(int peer, const char* what) noexcept override;
   Peer* find(int rank) noexcept;
   void look_for_leavers() noexcept;

@@ -145,14 +145,17 @@ TEST_F(VerbsTransportTest, RequestsToARankThatHasLeftAreNoFailure) {
     ASSERT_TRUE(connected.ok()) << connected.message();
     if (context.rank == 1) {
       EXPECT_TRUE(rig.send(0, pattern(100, 1), {}));
+      EXPECT_TRUE(matches(rig.receive(0), 10, 2));
       rig.destroy();
       context.barrier();
       context.barrier();
       return;
     }
+    EXPECT_TRUE(rig.send(1, pattern(10, 2), {}));
     context.barrier();
+    EXPECT_TRUE(rig.flush()) << "a request for a completion, to a queue that is gone";
     EXPECT_TRUE(matches(rig.receive(1), 100, 1));
-    rig.to(1).release(); // a credit to a queue that is gone
+    rig.to(1).release(); // a credit
     EXPECT_EQ(rig.wait([] { return false; }, 50'000'000), WaitResult::kTimedOut);
     EXPECT_FALSE(rig.comm_error().is_set()) << rig.comm_error().status().message();
     context.barrier();
