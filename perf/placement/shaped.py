@@ -33,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", default="1K,64K,1M,16M")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="also write all times to this file")
+    parser.add_argument("--plot", type=Path, help="also draw the ratios (needs matplotlib)")
     return parser.parse_args()
 
 
@@ -105,6 +106,27 @@ def compare(args: argparse.Namespace, layout: str, costs: Path) -> list[dict]:
     return rows
 
 
+def draw(rows: list[dict], file: Path) -> None:
+    """Draws how many times as long as each way the flat choice takes, one field for each layout."""
+    from matplotlib import pyplot  # only where it is asked for
+    layouts = list(dict.fromkeys(row["layout"] for row in rows))
+    page, fields = pyplot.subplots(1, len(layouts), figsize=(3.6 * len(layouts), 3.2), sharey=True,
+                                   squeeze=False)
+    for field, layout in zip(fields[0], layouts):
+        mine = [row for row in rows if row["layout"] == layout]
+        for number, way in enumerate(WAYS[:-1]):
+            field.bar([place + 0.27 * (number - 1) for place in range(len(mine))],
+                      [row["flat_over"][way] for row in mine], 0.25, label=way,
+                      color=("#0072b2", "#56b4e9", "#bbbbbb")[number])
+        field.axhline(1, color="black", linewidth=0.8)
+        field.set_xticks(range(len(mine)), [f"{row['bytes'] // 1024} KiB" for row in mine], fontsize=8)
+        field.set_title(layout.replace(",", " + ") + " ranks", fontsize=10)
+    fields[0][0].set_ylabel("time of flat / time")
+    fields[0][0].legend(fontsize=8)
+    page.tight_layout()
+    page.savefig(file)
+
+
 def main() -> int:
     args = arguments()
     print(f"allreduce of float32, links of {args.mbit} Mbit/s, {args.rounds} rounds, µs\n\n"
@@ -120,6 +142,8 @@ def main() -> int:
     except Failure as failure:
         print(f"shaped.py: {failure}", file=sys.stderr)
         return 1
+    if args.plot:
+        draw(rows, args.plot)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 0
