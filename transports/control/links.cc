@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "transports/error_text.h"
@@ -92,10 +93,17 @@ ControlLinks::Peer* ControlLinks::find(int rank) noexcept {
   return found == peers_.end() ? nullptr : &*found;
 }
 
-void ControlLinks::leave() noexcept {
+void ControlLinks::leave(
+    const std::function<std::vector<std::byte>(int peer)>& last_words) noexcept {
   if (membership_ == nullptr) return;
   if (membership_->comm_error->is_set()) notify_peers(membership_->comm_error->status());
-  send(control::FrameKind::kGoodbye, "");
+  const std::lock_guard lock(notify_mutex_);
+  for (const Peer& peer : peers_) {
+    const std::vector<std::byte> words =
+        last_words ? last_words(peer.rank) : std::vector<std::byte>();
+    send(peer, control::FrameKind::kGoodbye,
+         {reinterpret_cast<const char*>(words.data()), words.size()});
+  }
 }
 
 int ControlLinks::probe_silence(int socket) noexcept {
@@ -111,33 +119,30 @@ int ControlLinks::probe_silence(int socket) noexcept {
 }
 
 void ControlLinks::notify_peers(const Status& comm_error) noexcept {
-  {
-    const std::lock_guard lock(notify_mutex_);
-    if (notified_) return;
-    notified_ = true;
-  }
+  const std::lock_guard lock(notify_mutex_);
+  if (notified_) return;
+  notified_ = true;
   if (membership_ == nullptr) return; // not connected
-  with_error_text(*membership_, comm_error,
-                  [&](std::string_view text) { send(control::FrameKind::kError, text); });
+  with_error_text(*membership_, comm_error, [&](std::string_view text) {
+    for (const Peer& peer : peers_) send(peer, control::FrameKind::kError, text);
+  });
 }
 
-void ControlLinks::send(control::FrameKind kind, std::string_view text) noexcept {
-  const std::lock_guard lock(notify_mutex_);
+/// Sends a frame; the caller holds notify_mutex_.
+void ControlLinks::send(const Peer& peer, control::FrameKind kind, std::string_view text) noexcept {
   if (!connected_) return;
   control::FrameHeader header;
   header.kind = static_cast<std::uint16_t>(kind);
   text = text.substr(0, control::FrameHeader::kMaxTextBytes);
   header.text_bytes = static_cast<std::uint32_t>(text.size());
-  for (const Peer& peer : peers_) {
-    std::array<iovec, 2> parts{
-        {{&header, sizeof header}, {const_cast<char*>(text.data()), text.size()}}};
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
-    // Two frames at most are ever sent, so the socket always has room; a peer that is gone does not
-    // need the frame.
-    static_cast<void>(sys().sendmsg(peer.socket.get(), &message));
-  }
+  std::array<iovec, 2> parts{
+      {{&header, sizeof header}, {const_cast<char*>(text.data()), text.size()}}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  // Two frames at most are ever sent, so the socket always has room; a peer that is gone does not
+  // need the frame.
+  static_cast<void>(sys().sendmsg(peer.socket.get(), &message));
 }
 
 void ControlLinks::set_error(Code code, std::string message) noexcept {
@@ -254,7 +259,10 @@ void ControlLinks::read(Peer& peer) noexcept {
 void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
                               std::string_view text) noexcept {
   if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kGoodbye)) {
+    const auto words = std::as_bytes(std::span(text));
+    peer.last_words.assign(words.begin(), words.end());
     peer.said_goodbye = true;
+    goodbyes_untold_.store(true, std::memory_order_relaxed);
     return;
   }
   // The text is printed, so it must not contain control characters for a terminal.
@@ -266,14 +274,21 @@ void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
   set_error(Code::kRemoteError, std::move(clean));
 }
 
-void ControlLinks::poll() noexcept {
+void ControlLinks::poll(const std::function<void(int peer, std::span<const std::byte> last_words)>&
+                            on_goodbye) noexcept {
   if (!epoll_.valid()) return;
   std::array<epoll_event, 16> events;
   const int count = sys().epoll_wait(epoll_.get(), events, 0);
-  if (count <= 0) return;
+  // connection_lost() may have read a goodbye.
+  if (count <= 0 && !(on_goodbye && goodbyes_untold_.load(std::memory_order_relaxed))) return;
   const std::lock_guard lock(state_mutex_);
   for (int i = 0; i < count; ++i) {
     read(peers_[events[static_cast<std::size_t>(i)].data.u64]);
+  }
+  if (!on_goodbye || !goodbyes_untold_.exchange(false, std::memory_order_relaxed)) return;
+  for (Peer& peer : peers_) {
+    if (!peer.said_goodbye || std::exchange(peer.goodbye_told, true)) continue;
+    on_goodbye(peer.rank, peer.last_words);
   }
 }
 

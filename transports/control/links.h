@@ -1,7 +1,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -46,10 +49,13 @@ class ControlLinks final : public FailureJudge {
   /// Sends the error because of which this rank has given up; only the first call sends anything.
   void notify_peers(const Status& comm_error) noexcept;
   /// Sends a goodbye, after the error if the communicator has one: other ranks could take the
-  /// leaving for the cause. The first step of a transport's destruction.
-  void leave() noexcept;
-  /// Reads what peers have sent, and finds those that have died.
-  void poll() noexcept;
+  /// leaving for the cause. The first step of a transport's destruction. `last_words`, if given,
+  /// returns bytes that go to the peer with the goodbye, at most FrameHeader::kMaxTextBytes.
+  void leave(const std::function<std::vector<std::byte>(int peer)>& last_words = {}) noexcept;
+  /// Reads what peers have sent, and finds those that have died. Calls `on_goodbye`, if given, once
+  /// for each peer that has said goodbye, with the bytes that came with that.
+  void poll(const std::function<void(int peer, std::span<const std::byte> last_words)>& on_goodbye =
+                {}) noexcept;
 
   Progress connection_lost(int peer, int error) noexcept override;
   /// Does the same for a link that has failed for a reason which errno does not know: a sentence.
@@ -67,6 +73,8 @@ class ControlLinks final : public FailureJudge {
         frame{};
     std::size_t frame_bytes = 0;
     bool said_goodbye = false;
+    bool goodbye_told = false; ///< whether poll() has called its function for the goodbye
+    std::vector<std::byte> last_words;
     bool ended = false;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
@@ -81,12 +89,13 @@ class ControlLinks final : public FailureJudge {
   void take_frame(Peer& peer, const control::FrameHeader& header, std::string_view text) noexcept;
   void set_death_error(const Peer& peer, int error) noexcept;
   void set_error(Code code, std::string message) noexcept;
-  void send(control::FrameKind kind, std::string_view text) noexcept;
+  void send(const Peer& peer, control::FrameKind kind, std::string_view text) noexcept;
 
   const Membership* membership_ = nullptr;
   std::vector<Peer> peers_;
   Fd epoll_;
-  std::mutex state_mutex_; ///< guard of the state that comes from control sockets
+  std::atomic<bool> goodbyes_untold_{false}; ///< whether poll() has a function to call
+  std::mutex state_mutex_;                   ///< guard of the state that comes from control sockets
   /// Guard of writing frames, one at a time, and of `connected_` and `notified_`.
   std::mutex notify_mutex_;
   bool connected_ = false; ///< whether control sockets may be written to
