@@ -59,7 +59,8 @@ constexpr std::array kParams{
               "ones (docs/selection.md); `whorl-explain --json` prints those in use. Empty: none."},
     ParamInfo{Param::kTransports, "WHORL_TRANSPORTS", "inproc,shm,verbs,tcp",
               "Transports that may be used, best first; of each pair of ranks the first that both "
-              "have. verbs: RDMA devices, InfiniBand and RoCE."},
+              "have. verbs: RDMA devices, InfiniBand and RoCE; ucx, only where it is asked for: "
+              "whatever UCX connects (docs/transports.md)."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",
               "Ranks with the same text count as being on one host. Empty: boot id and network "
               "namespace."},
@@ -104,6 +105,9 @@ constexpr std::array kParams{
               "NCCL_IB_RETRY_CNT"},
     ParamInfo{Param::kIbPkey, "WHORL_IB_PKEY", "0",
               "Index of the partition key in the port's table, 0 to 65535.", "NCCL_IB_PKEY"},
+    ParamInfo{Param::kUcxLibrary, "WHORL_UCX_LIBRARY", "",
+              "Library of UCX for the transport ucx, for instance /opt/ucx/lib/libucp.so.0. Empty: "
+              "libucp.so.0 where the dynamic linker finds it."},
     ParamInfo{Param::kHeapBytes, "WHORL_HEAP_BYTES", "",
               "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes. "
               "Empty: the size of the memory."},

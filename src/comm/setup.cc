@@ -22,6 +22,7 @@
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
+#include "transports/ucx/make.h"
 #include "transports/verbs/verbs.h"
 
 namespace whorl {
@@ -49,27 +50,32 @@ class Stopwatch {
   std::string laps_;
 };
 
-std::unique_ptr<Transport> make_transport(std::string_view name, const Setup& setup, int rank) {
-  if (name == "inproc") return std::make_unique<InprocTransport>();
-  if (name == "shm") return std::make_unique<ShmTransport>(setup.node);
+/// Makes a transport; null if there is none of that name.
+Result<std::unique_ptr<Transport>> make_transport(std::string_view name, const Setup& setup,
+                                                  int rank) {
+  std::unique_ptr<Transport> made;
+  if (name == "inproc") made = std::make_unique<InprocTransport>();
+  if (name == "shm") made = std::make_unique<ShmTransport>(setup.node);
   if (name == "verbs") {
-    return make_verbs_transport(
+    made = make_verbs_transport(
         {.number = static_cast<std::uint32_t>(rank), .nearest = nearest_rdma_devices});
   }
-  if (name == "tcp") return std::make_unique<TcpTransport>();
-  return nullptr;
+  if (name == "tcp") made = std::make_unique<TcpTransport>();
+  if (name == "ucx") return make_ucx_transport();
+  return made;
 }
 
 Status make_transports(Setup& setup, int rank) {
   for (const std::string& name : setup.options.transports) {
     auto transport = make_transport(name, setup, rank);
-    if (transport == nullptr || setup.transports.size() == PeerInfo{}.addresses.size()) {
+    if (!transport.ok()) return transport.status();
+    if (*transport == nullptr || setup.transports.size() == PeerInfo{}.addresses.size()) {
       return Status::error(Code::kInvalidUsage,
                            fmt::format("WHORL_TRANSPORTS: \"{}\" is not a transport, or there are "
-                                       "more than {}; there are inproc, shm, verbs and tcp",
+                                       "more than {}; there are inproc, shm, verbs, ucx and tcp",
                                        name, PeerInfo{}.addresses.size()));
     }
-    setup.transports.push_back(std::move(transport));
+    setup.transports.push_back(*std::move(transport));
   }
   return {};
 }

@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class Failures : public ::testing::TestWithParam<TransportKind> {
+class Failures : public TransportTest {
  protected:
   std::vector<RankOutcome> on_ranks(int nranks,
                                     const std::function<void(Rig&, RankContext&)>& body) {
@@ -21,6 +21,7 @@ class Failures : public ::testing::TestWithParam<TransportKind> {
       Rig rig(context, GetParam(), job, {});
       const Status status = rig.connect();
       ASSERT_TRUE(status.ok()) << status.message();
+      context.barrier(); // the set-up of a communicator also waits until all are connected
       body(rig, context);
     });
   }

@@ -10,7 +10,7 @@
 namespace whorl::testing {
 namespace {
 
-class Messages : public ::testing::TestWithParam<TransportKind> {
+class Messages : public TransportTest {
  protected:
   /// Connects n ranks and runs `body` on each; expects no failure.
   void on_ranks(int nranks, const RigOptions& options,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -23,9 +25,22 @@ struct TransportKind {
   bool plain_publish = false; ///< true if any other source is sent without a copy
   bool puts = false;          ///< true if a message is written to a buffer from heap_alloc()
   bool buffers = false;       ///< true if a slot is free before the peer has released it
+  /// Prepares the process before the ranks run; an error says why the transport is not there.
+  std::function<Status()> prepare = {};
   std::function<std::unique_ptr<Transport>()> make;
 
   friend void PrintTo(const TransportKind& kind, std::ostream* out) { *out << kind.name; }
+};
+
+/// Test with a transport as its parameter; skipped, with the reason, where the transport is not
+/// there.
+class TransportTest : public ::testing::TestWithParam<TransportKind> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().prepare) return;
+    const Status status = GetParam().prepare();
+    if (!status.ok()) GTEST_SKIP() << status.message();
+  }
 };
 
 /// Returns all transports of this build, as listed in transport_kinds.cc.

@@ -8,6 +8,7 @@
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
+#include "transports/ucx/make.h"
 #include "transports/verbs/verbs.h"
 #ifdef WHORL_HAVE_VERBS
 #include "tests/support/fake_verbs/fabric.h"
@@ -15,8 +16,22 @@
 #endif
 
 namespace whorl::testing {
-
 namespace {
+
+/// Returns UCX over its transports `tls`, as its variable UCX_TLS has them.
+TransportKind ucx_over(const char* tls, Mode mode) {
+  return {.name = std::string("ucx_") + tls + (mode == Mode::kThreads ? "_threads" : ""),
+          .mode = mode,
+          .heap_publish = true,
+          .plain_publish = true,
+          .buffers = true,
+          .prepare =
+              [tls] {
+                setenv("UCX_TLS", tls, 1);
+                return check_ucx();
+              },
+          .make = [] { return *make_ucx_transport(); }};
+}
 
 /// Makes a transport whose ranks are spread over the devices of this host.
 std::unique_ptr<Transport> make_verbs() {
@@ -77,6 +92,9 @@ std::vector<TransportKind> everywhere() {
 #ifdef WHORL_HAVE_VERBS
       {.name = "verbs_in_memory", .mode = Mode::kThreads, .make = make_fake_verbs},
 #endif
+      ucx_over("tcp", Mode::kProcesses),
+      ucx_over("tcp", Mode::kThreads),
+      ucx_over("posix", Mode::kProcesses),
   };
 }
 

@@ -28,7 +28,7 @@ ROOMS = {
     "src/gpu": (rooms("base kernels"), {"fmt", "cuda"}),
     "topology": (rooms("base gpu"), {"fmt", "hwloc", "nlohmann", "pugixml", "yaml-cpp"}),
     "algorithms": (rooms("base schedule"), {"fmt"}),
-    "transports": (rooms("base net memory node"), {"fmt", "infiniband"}),
+    "transports": (rooms("base net memory node"), {"fmt", "infiniband", "ucp"}),
     "src/exec": (rooms("base kernels schedule"), {"fmt"}),
     "src/tuning": (rooms("base kernels algorithms transports"), {"fmt", "nlohmann"}),
     "src/engine": (rooms("base kernels schedule algorithms transports exec tuning"), {"fmt"}),

@@ -1,0 +1,188 @@
+// Tests of collectives over UCX among processes: results, mismatches, deaths, and a host that has
+// no UCX.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tests/support/all_operations.h"
+#include "tests/support/oracle.h"
+#include "tests/support/process_world.h"
+#include "transports/ucx/make.h"
+
+namespace whorl::test {
+namespace {
+
+using Kind = CollectiveCase::Kind;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Mode;
+using testing::RankContext;
+
+/// Tests over the transports of UCX that the parameter names, as UCX_TLS does.
+class OverUcx : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const Status status = check_ucx();
+    if (!status.ok()) GTEST_SKIP() << status.message();
+  }
+  static whorlComm_t join_by_ucx(RankContext& context, Environment more = {}) {
+    more.emplace_back("WHORL_TRANSPORTS", "ucx");
+    more.emplace_back("UCX_TLS", GetParam());
+    return join(context, more);
+  }
+  static void run(int nranks, const Environment& environment,
+                  const std::function<void(RankContext&, whorlComm_t)>& body) {
+    EXPECT_EQ(failures_of(run_ranks(nranks, Mode::kProcesses,
+                                    [&](RankContext& context) {
+                                      whorlComm_t comm = join_by_ucx(context, environment);
+                                      ASSERT_NE(comm, nullptr);
+                                      body(context, comm);
+                                      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+                                    })),
+              "")
+        << nranks << " ranks";
+  }
+};
+
+void run_all_kinds(const RankContext& context, whorlComm_t comm) {
+  for (const Kind kind : CollectiveCase::kKinds) {
+    for (const std::size_t count : {0U, 1U, 1000U, 300'001U}) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && kind == Kind::kAllToAll) continue;
+        const CollectiveCase c{
+            .kind = kind, .count = count, .root = context.nranks - 1, .in_place = in_place};
+        Buffers buffers(c, context.rank, context.nranks);
+        ASSERT_EQ(failure(buffers.run(comm), comm), "") << c.text();
+        ASSERT_EQ(buffers.check(), "");
+      }
+    }
+  }
+  EXPECT_EQ(all_operations(context.rank, context.nranks, comm), "");
+}
+
+TEST_P(OverUcx, AllKindsOfTwoRanks) { run(2, {}, run_all_kinds); }
+TEST_P(OverUcx, AllKindsOfFourRanks) { run(4, {}, run_all_kinds); }
+
+TEST_P(OverUcx, SmallSlotsThatWrapAround) {
+  run(3, {{"WHORL_SLOTS", "2"}, {"WHORL_SLOT_BYTES", "4096"}}, run_all_kinds);
+}
+
+TEST_P(OverUcx, LargeMessagesOfPairs) {
+  run(2, {}, [](const RankContext& context, whorlComm_t comm) {
+    constexpr std::size_t kCount = 3'000'001;
+    std::vector<int> out(kCount), in(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) out[i] = static_cast<int>(i) + context.rank;
+    const int peer = 1 - context.rank;
+    whorlGroupStart();
+    whorlSend(out.data(), kCount, whorlInt32, peer, comm, nullptr);
+    whorlRecv(in.data(), kCount, whorlInt32, peer, comm, nullptr);
+    ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(in[i], static_cast<int>(i) + peer);
+  });
+}
+
+TEST_P(OverUcx, WhatWasSentBeforeLeavingArrives) {
+  EXPECT_EQ(
+      failures_of(run_ranks(
+          2, Mode::kProcesses,
+          [](RankContext& context) {
+            whorlComm_t comm = join_by_ucx(context);
+            ASSERT_NE(comm, nullptr);
+            std::vector<int> data(context.rank == 0 ? 2000 : 0, 7), got(2000);
+            if (context.rank == 0) {
+              for (int i = 0; i < 3; ++i) {
+                ASSERT_EQ(failure(whorlSend(data.data(), 2000, whorlInt32, 1, comm, nullptr), comm),
+                          "");
+              }
+              EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+              context.barrier();
+              return;
+            }
+            context.barrier(); // rank 0 has left
+            for (int i = 0; i < 3; ++i) {
+              ASSERT_EQ(failure(whorlRecv(got.data(), 2000, whorlInt32, 0, comm, nullptr), comm),
+                        "");
+              EXPECT_EQ(got, std::vector<int>(2000, 7));
+            }
+            EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+          })),
+      "");
+}
+
+TEST_P(OverUcx, ADifferentOperatorIsNamedOnEveryRank) {
+  for (const std::size_t count : {1U, 500'000U}) {
+    run(3, {}, [count](const RankContext& context, whorlComm_t comm) {
+      std::vector<float> in(count, 1), out(count, 5);
+      const whorlRedOp_t op = context.rank == 1 ? whorlMax : whorlSum;
+      EXPECT_NE(whorlAllReduce(in.data(), out.data(), count, whorlFloat32, op, comm, nullptr),
+                whorlSuccess);
+      EXPECT_THAT(whorlGetLastError(comm), AllOf(HasSubstr("max"), HasSubstr("sum")));
+    });
+  }
+}
+
+TEST_P(OverUcx, AKilledRankIsNamed) {
+  for (const std::size_t count : {1U, 1'000'000U}) {
+    const auto outcomes = run_ranks(4, Mode::kProcesses, [count](RankContext& context) {
+      whorlComm_t comm = join_by_ucx(context);
+      ASSERT_NE(comm, nullptr);
+      std::vector<float> data(count);
+      const auto sum = [&] {
+        return whorlAllReduce(data.data(), data.data(), count, whorlFloat32, whorlSum, comm,
+                              nullptr);
+      };
+      ASSERT_EQ(failure(sum(), comm), "");
+      context.barrier();
+      if (context.rank == 2) context.die();
+      const auto start = std::chrono::steady_clock::now();
+      whorlResult_t result = whorlSuccess;
+      for (int i = 0; i < 3 && result == whorlSuccess; ++i) result = sum();
+      EXPECT_EQ(result, whorlRemoteError);
+      EXPECT_THAT(whorlGetLastError(comm), HasSubstr("rank 2 (host"));
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    });
+    EXPECT_TRUE(outcomes[2].killed);
+    for (const int survivor : {0, 1, 3}) {
+      EXPECT_EQ(outcomes[static_cast<std::size_t>(survivor)].failures, "") << survivor;
+    }
+  }
+}
+
+// "all": what UCX chooses by itself.
+const auto name_of = [](const auto& tls) { return std::string(tls.param); };
+INSTANTIATE_TEST_SUITE_P(Tls, OverUcx, ::testing::Values("tcp"), name_of);
+INSTANTIATE_TEST_SUITE_P(Full, OverUcx, ::testing::Values("posix", "all"), name_of);
+
+/// Expects that no communicator can be made in a process with this environment, and that the error
+/// has these words.
+void expect_refusal(const Environment& environment, const ::testing::Matcher<std::string>& words) {
+  EXPECT_EQ(failures_of(run_ranks(1, Mode::kProcesses,
+                                  [&](RankContext&) {
+                                    for (const auto& [name, value] : environment) {
+                                      setenv(name.c_str(), value.c_str(), 1);
+                                    }
+                                    whorlComm_t comms[2];
+                                    EXPECT_NE(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+                                    EXPECT_THAT(std::string(whorlGetLastError(nullptr)), words);
+                                  })),
+            "");
+}
+
+// Runs before UCX is loaded: a process loads it once.
+TEST(NoUcx, IsAClearErrorWhereItWasAskedFor) {
+  expect_refusal({{"WHORL_TRANSPORTS", "ucx,tcp"}, {"WHORL_UCX_LIBRARY", "/nowhere/libucp.so.0"}},
+                 AllOf(HasSubstr("ucx"), HasSubstr("WHORL_TRANSPORTS")));
+}
+
+TEST(NoUcx, AFabricThatUcxDoesNotHaveIsAClearError) {
+  if (const Status status = check_ucx(); !status.ok()) GTEST_SKIP() << status.message();
+  expect_refusal({{"WHORL_TRANSPORTS", "ucx"}, {"UCX_TLS", "nonsense"}},
+                 AllOf(HasSubstr("UCX_TLS"), HasSubstr("ucx_info")));
+}
+
+} // namespace
+} // namespace whorl::test
