@@ -103,7 +103,7 @@ TEST(Predictions, NameTheLevelOfTheTime) {
   const Shape shape{.nranks = 8, .dims = {{4}, {2}}};
   const Predictor predictor(*find_algorithm(Collective::kAllReduce, "hierarchical"), shape,
                             hosts_with_nics());
-  for (const std::size_t bytes : {8, 64 << 20}) {
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 20}) {
     const Prediction found = predictor.predict(bytes);
     EXPECT_GT(found.level_us[1], 0.6 * found.us) << bytes;
     EXPECT_GT(found.level_us[0], 0) << bytes;

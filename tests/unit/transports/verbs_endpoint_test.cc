@@ -175,7 +175,7 @@ TEST_F(VerbsEndpoints, AMessageIsSeenOnlyWhenItsLineIsWhole) {
     std::rotate(order.begin(), order.begin() + 1, order.end());
     if (turn % 8 == 0) std::reverse(order.begin(), order.end());
     fabric.tear_lines(order, look);
-    for (const std::size_t bytes : {0, 8, 32, 200}) {
+    for (const std::size_t bytes : {0U, 8U, 32U, 200U}) {
       size = bytes;
       seed = seed % 100 + 1;
       ASSERT_TRUE(a.send(size, seed));

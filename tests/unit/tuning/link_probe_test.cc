@@ -92,7 +92,7 @@ TEST(Merge, TakesMediansAndKeepsEstimatesOfWhatWasNotMeasured) {
   results[1].far = {.alpha_us = 50, .beta_us_per_kib = 0.75};
   const LinkCosts hosts = merge(estimates, results, 2);
   EXPECT_EQ(hosts.levels[0].link.alpha_us, 2);
-  for (const std::size_t level : {1, 2}) EXPECT_EQ(hosts.levels[level].link.alpha_us, 50);
+  for (const std::size_t level : {1U, 2U}) EXPECT_EQ(hosts.levels[level].link.alpha_us, 50);
 }
 
 TEST(Merge, DividesWhatRanksOfAHostMeasuredAtTheSameTime) {
