@@ -78,7 +78,8 @@ class UcxEndpoint final : public Endpoint {
   void drop_messages() noexcept;
 
  private:
-  static constexpr std::uint64_t kBuffersAhead = 8;
+  /// More: large messages of a longer burst go straight to their destinations.
+  static constexpr std::uint64_t kBuffersAhead = 32;
   /// Largest payload that is copied out of UCX's memory at once. Larger: fewer buffers of UCX are
   /// held. Smaller: less is copied.
   static constexpr std::size_t kCopyBytes = 2048;
