@@ -23,10 +23,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def perftest(kind: str, size: int, messages: int, env: dict[str, str]) -> float:
+def perftest(kind: str, size: int, messages: int, env: dict[str, str], peer_errors: bool) -> float:
     """Returns microseconds or MB/s (10^6 bytes) of ucx_perftest."""
     test = "ucp_am_lat" if kind == "latency" else "ucp_am_bw"
     command = ["ucx_perftest", "-t", test, "-s", str(size), "-n", str(messages), "-p", str(free_port())]
+    command += ["-e"] if peer_errors else []
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(50):
@@ -54,10 +55,13 @@ def main() -> None:
     parser.add_argument("--tls", default="tcp", help="UCX_TLS")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1, help="factor on the number of messages")
+    parser.add_argument("--peer-errors", action="store_true",
+                        help="ucx_perftest handles errors of peers, as whorl does (its option -e)")
     options = parser.parse_args()
     env = os.environ | {"UCX_TLS": options.tls, "UCX_WARN_UNUSED_ENV_VARS": "n"}
     program = str(pathlib.Path(options.program).resolve())
-    print(f"UCX_TLS={options.tls}, medians of {options.rounds} rounds; ratio: whorl's speed / ucx_perftest's "
+    print(f"UCX_TLS={options.tls}, medians of {options.rounds} rounds, "
+          f"ucx_perftest{' -e' if options.peer_errors else ''}; ratio: whorl's speed / ucx_perftest's "
           "(least … most)\n")
     print("| | size | whorl | ucx_perftest | ratio |\n|---|---|---|---|---|")
     for kind, size in CASES:
@@ -67,7 +71,7 @@ def main() -> None:
             first, second = ((ours, theirs), (theirs, ours))[turn % 2]
             for out in (first, second):
                 out.append(link_perf(program, kind, size, messages, env) if out is ours
-                           else perftest(kind, size, messages, env))
+                           else perftest(kind, size, messages, env, options.peer_errors))
         ratios = [b / a if kind == "latency" else a / b for a, b in zip(ours, theirs)]
         unit = "µs" if kind == "latency" else "MB/s"
         print(f"| {kind} | {size} B | {statistics.median(ours):.3g} {unit} | {statistics.median(theirs):.3g} {unit} | "
