@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tools/explain/explain.h"
@@ -29,6 +30,15 @@ std::string within(Scope scope) {
   return scope == Scope::kNetwork ? "over the network" : fmt::format("within a {}", name_of(scope));
 }
 
+/// Returns the parts of a predicted time by scope: several levels may be within a host.
+std::map<std::string, double> by_scope(const LinkCosts& links, const Prediction& predicted) {
+  std::map<std::string, double> parts;
+  for (std::size_t level = 0; level < links.count; ++level) {
+    parts[std::string(name_of(links.levels.at(level).scope))] += predicted.level_us.at(level);
+  }
+  return parts;
+}
+
 /// Says which part of the choice's predicted time goes where, the largest first.
 std::string where_time_goes(const Arguments& arguments, const Row& row,
                             const std::vector<const Algorithm*>& algorithms) {
@@ -37,12 +47,10 @@ std::string where_time_goes(const Arguments& arguments, const Row& row,
   const Prediction& predicted = row.predicted[static_cast<std::size_t>(at - algorithms.begin())];
   std::vector<std::pair<double, std::string>> parts;
   double rest = predicted.us;
-  for (std::size_t level = 0; level < arguments.links.count; ++level) {
-    const double us = predicted.level_us.at(level);
-    parts.emplace_back(us, name_of(arguments.links.levels.at(level).scope));
+  for (const auto& [name, us] : by_scope(arguments.links, predicted)) {
+    parts.emplace_back(us, arguments.links.count == 1 ? "links" : name);
     rest -= us;
   }
-  if (arguments.links.count == 1) parts.front().second = "links";
   parts.emplace_back(rest, "processor");
   std::sort(parts.rbegin(), parts.rend());
   std::string text;
@@ -156,10 +164,7 @@ std::string to_json(const Arguments& arguments, const std::vector<Row>& rows) {
       json& cell = entry["algorithms"][std::string(algorithms[a]->name)];
       const Prediction& predicted = row.predicted[a];
       cell["predicted_us"] = predicted.us;
-      for (std::size_t level = 0; level < costs.count; ++level) {
-        cell["level_us"][std::string(name_of(costs.levels.at(level).scope))] =
-            predicted.level_us.at(level);
-      }
+      cell["level_us"] = by_scope(costs, predicted);
       if (row.measured_us.empty()) continue;
       cell["measured_us"] = row.measured_us[a];
       cell["spread"] = row.spread[a];

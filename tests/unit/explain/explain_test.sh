@@ -46,6 +46,9 @@ export WHORL_ALGO=rings
 expect 1 '"rings" is neither' allreduce --ranks 4
 unset WHORL_ALGO
 expect 0 'hierarchical' allreduce --ranks 8 --dims 4,2 -b 1M
+# Several levels within a host are one part of the time.
+twice=$($tool allreduce --ranks 8 --dims 2,2,2 -b 64 | grep -c 'host.*host [0-9]* %')
+[ "$twice" = 0 ] || { echo "a level is named twice"; failed=1; }
 expect 0 'regret' allreduce --ranks 2 -b 8,4K --measure --rounds 3
 expect 0 '"measured_us"' barrier --ranks 3 --measure --rounds 3 --json
 expect 0 'noise' allreduce --ranks 2 -b 8 --measure --rounds 3
