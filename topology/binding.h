@@ -22,7 +22,7 @@ struct Binding {
 /// and cache, if that costs no more than a third of them. Rank i has GPU i, if there are that many,
 /// and cores near this GPU; the NICs nearest to GPU or cores are shared out among the ranks.
 ///
-/// Where the source shows no cores, the CPUs of each NUMA node stand for these; runs of CPUs of the
+/// If the source shows no cores, the CPUs of each NUMA node stand for these; runs of CPUs of the
 /// same length are taken for the hyperthreads of the same cores, as Linux numbers them.
 std::vector<Binding> bind_ranks(const Graph& graph, int ranks);
 

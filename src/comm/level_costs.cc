@@ -27,7 +27,7 @@ LinkCosts costs_of_levels(const CostTable& table, const Shape& shape,
   LinkCosts costs = table.common;
   costs.count = groups.size();
   for (std::size_t level = 0; level < groups.size(); ++level) {
-    // What places that follow each other share decides: places are in the order of locality.
+    // Pairs of places that follow each other decide: places are in the order of locality.
     Scope inside = Scope::kCache, outside = Scope::kNetwork;
     const std::vector<int>& starts = groups[level];
     for (int place = 1; place < shape.nranks; ++place) {

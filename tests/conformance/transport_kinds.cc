@@ -103,7 +103,7 @@ std::vector<TransportKind> everywhere() {
 const std::vector<TransportKind>& transport_kinds() {
   static const auto* const kinds = [] {
     auto* const all = new std::vector<TransportKind>(everywhere());
-    // Where a test of RDMA runs (tests/rdma/suite.sh), there are devices.
+    // There are devices only for tests of RDMA (tests/rdma/suite.sh).
     if (std::getenv("WHORL_TEST_RDMA") == nullptr) return all;
     all->push_back({.name = "verbs", .mode = Mode::kProcesses, .make = make_verbs});
     all->push_back({.name = "verbs_threads", .mode = Mode::kThreads, .make = make_verbs});

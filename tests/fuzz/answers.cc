@@ -28,7 +28,7 @@ void show(const Graph& graph) {
   topology::to_summary(graph);
   require(!topology::to_tree(graph).empty(), "a tree");
   topology::to_matrix(graph);
-  // Of many GPUs, JSON repeats what takes the time: rings and bounds.
+  // JSON contains rings and bounds, which take long for many GPUs.
   constexpr std::size_t kFew = 2;
   if (graph.all(topology::NodeKind::kGpu).size() <= kFew) topology::to_json(graph);
   pugi::xml_document picture;

@@ -152,7 +152,7 @@ TEST(Check, FindsMissingLinks) {
   graph = eight_gpus();
   const int lost = gpu(graph, 4);
   std::erase_if(graph.links, [&](const Link& it) { return it.a == lost || it.b == lost; });
-  // Those at the other ends have fewer, too.
+  // GPUs at the other ends have fewer, too.
   EXPECT_THAT(check(graph), ElementsAre(HasSubstr("GPU4 at 0000:50:01.0 has no NVLink")));
 }
 

@@ -32,7 +32,7 @@ void shuffle(pugi::xml_node element, std::mt19937& random) {
   }
 }
 
-/// What rings send over each part of a machine.
+/// Sums of what rings send over each part of a machine.
 class Loads {
  public:
   explicit Loads(const Graph& graph) : graph_(graph) {}

@@ -160,7 +160,7 @@ TEST_F(VerbsEndpoints, AMessageIsSeenOnlyWhenItsLineIsWhole) {
   std::iota(order.begin(), order.end(), 0);
   int seed = 0, looks = 0, wrong = 0;
   std::size_t size = 0;
-  // Where the words that are still to come are the old ones already, the line is whole.
+  // The line is whole as well if the words that are still to come are equal to the old ones.
   const auto look = [&] {
     const Message message = b.endpoint->try_peek();
     ++looks;
