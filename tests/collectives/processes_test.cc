@@ -15,7 +15,6 @@
 namespace whorl::test {
 namespace {
 
-using Kind = CollectiveCase::Kind;
 using testing::Mode;
 using testing::RankContext;
 
@@ -74,29 +73,11 @@ void run_blocks_and_receives_from_any(const RankContext& context, whorlComm_t co
   ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), ""); // before any rank sends again
 }
 
-void run_all_kinds(const RankContext& context, whorlComm_t comm) {
-  for (const Kind kind : CollectiveCase::kKinds) {
-    for (const std::size_t count : {0U, 1U, 1000U, 70'001U}) {
-      for (const bool in_place : {false, true}) {
-        if (in_place && kind == Kind::kAllToAll) continue;
-        const CollectiveCase c{
-            .kind = kind, .count = count, .root = context.nranks - 1, .in_place = in_place};
-        Buffers buffers(c, context.rank, context.nranks);
-        ASSERT_EQ(failure(buffers.run(comm), comm), "") << c.text();
-        ASSERT_EQ(buffers.check(), "");
-      }
-    }
-  }
+void run_all(const RankContext& context, whorlComm_t comm) {
+  ASSERT_EQ(run_all_kinds(context.rank, context.nranks, comm, {0, 1, 1000, 70'001}), "");
   run_blocks_and_receives_from_any(context, comm);
   if (::testing::Test::HasFatalFailure()) return;
-  const int next = (context.rank + 1) % context.nranks;
-  const int previous = (context.rank + context.nranks - 1) % context.nranks;
-  std::vector<int> out(50'000, context.rank), in(out.size());
-  whorlGroupStart();
-  whorlSend(out.data(), out.size(), whorlInt32, next, comm, nullptr);
-  whorlRecv(in.data(), in.size(), whorlInt32, previous, comm, nullptr);
-  ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
-  EXPECT_EQ(in, std::vector<int>(out.size(), previous));
+  EXPECT_EQ(pass_around(context.rank, context.nranks, comm), "");
   ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
 }
 
@@ -106,7 +87,7 @@ void run_over(const char* transport, int nranks) {
                 [&](int) {
                   return Environment{{"WHORL_TRANSPORTS", transport}};
                 },
-                run_all_kinds),
+                run_all),
             "")
       << nranks << " ranks";
 }
@@ -125,7 +106,7 @@ void run_on_two_hosts(const char* algorithm) {
                   return Environment{{"WHORL_HOST_ID", rank < 2 ? "first" : "second"},
                                      {"WHORL_ALGO", algorithm}};
                 },
-                run_all_kinds),
+                run_all),
             "")
       << algorithm;
 }
@@ -142,7 +123,7 @@ TEST(ProcessesFull, HostsOfInterleavedRanks) {
                 [](int rank) {
                   return Environment{{"WHORL_HOST_ID", std::to_string(rank % 2)}};
                 },
-                run_all_kinds),
+                run_all),
             "");
 }
 

@@ -41,24 +41,10 @@ int packets_dropped(const std::string& interface) {
   return at == std::string_view::npos ? -1 : std::atoi(all.data() + at + 8);
 }
 
-void run_all_kinds(const RankContext& context, whorlComm_t comm,
-                   std::initializer_list<std::size_t> counts) {
-  for (const CollectiveCase::Kind kind : CollectiveCase::kKinds) {
-    for (const std::size_t count : counts) {
-      const CollectiveCase c{.kind = kind, .count = count, .root = context.nranks - 1};
-      Buffers buffers(c, context.rank, context.nranks);
-      ASSERT_EQ(failure(buffers.run(comm), comm), "") << c.text();
-      ASSERT_EQ(buffers.check(), "");
-    }
-  }
-  const int next = (context.rank + 1) % context.nranks;
-  const int previous = (context.rank + context.nranks - 1) % context.nranks;
-  std::vector<int> out(50'000, context.rank), in(out.size());
-  whorlGroupStart();
-  whorlSend(out.data(), out.size(), whorlInt32, next, comm, nullptr);
-  whorlRecv(in.data(), in.size(), whorlInt32, previous, comm, nullptr);
-  ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
-  EXPECT_EQ(in, std::vector<int>(out.size(), previous));
+void run_all(const RankContext& context, whorlComm_t comm,
+             std::initializer_list<std::size_t> counts) {
+  ASSERT_EQ(run_all_kinds(context.rank, context.nranks, comm, counts), "");
+  EXPECT_EQ(pass_around(context.rank, context.nranks, comm), "");
 }
 
 std::string run_world(int nranks, const std::function<Environment(int rank)>& environment,
@@ -81,7 +67,7 @@ TEST(Verbs, EveryCollectiveIsExact) {
   const std::uint64_t before0 = packets_sent("rxe0"), before1 = packets_sent("rxe1");
   EXPECT_EQ(run_world(3, over_verbs,
                       [](RankContext& context, whorlComm_t comm) {
-                        run_all_kinds(context, comm, {0, 1, 1000, 70'001});
+                        run_all(context, comm, {0, 1, 1000, 70'001});
                       }),
             "");
   EXPECT_GT(packets_sent("rxe0"), before0);
@@ -96,7 +82,7 @@ TEST(Verbs, HostsAreConnectedByRdmaWithoutBeingAsked) {
                   return Environment{{"WHORL_HOST_ID", rank < 2 ? "first" : "second"}};
                 },
                 [](RankContext& context, whorlComm_t comm) {
-                  run_all_kinds(context, comm, {1, 10'000});
+                  run_all(context, comm, {1, 10'000});
                 }),
             "");
   EXPECT_GT(packets_sent(), before);
@@ -110,7 +96,7 @@ TEST(Verbs, ADisabledDeviceLeavesItToTcp) {
           [](int rank) {
             return Environment{{"WHORL_HOST_ID", std::to_string(rank)}, {"NCCL_IB_DISABLE", "1"}};
           },
-          [](RankContext& context, whorlComm_t comm) { run_all_kinds(context, comm, {1000}); }),
+          [](RankContext& context, whorlComm_t comm) { run_all(context, comm, {1000}); }),
       "");
   EXPECT_EQ(packets_sent(), before);
 }
@@ -150,7 +136,7 @@ TEST(Verbs, LostPacketsAreSentAgain) {
                   return Environment{{"WHORL_TRANSPORTS", "verbs"}, {"WHORL_IB_TIMEOUT", "12"}};
                 },
                 [](RankContext& context, whorlComm_t comm) {
-                  run_all_kinds(context, comm, {1, 5000});
+                  run_all(context, comm, {1, 5000});
                 }),
             "");
   EXPECT_GT(packets_dropped("veth0"), 0);

@@ -255,4 +255,43 @@ std::string Buffers::check() const {
          std::to_string(static_cast<int>(*difference.first));
 }
 
+namespace {
+
+std::string error_of(whorlResult_t result, whorlComm_t comm) {
+  return result == whorlSuccess ? "" : whorlGetLastError(comm);
+}
+
+} // namespace
+
+std::string run_all_kinds(int rank, int nranks, whorlComm_t comm,
+                          std::initializer_list<std::size_t> counts) {
+  for (const CollectiveCase::Kind kind : CollectiveCase::kKinds) {
+    for (const std::size_t count : counts) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && kind == CollectiveCase::kAllToAll) continue;
+        const CollectiveCase c{
+            .kind = kind, .count = count, .root = nranks - 1, .in_place = in_place};
+        Buffers buffers(c, rank, nranks);
+        if (std::string error = error_of(buffers.run(comm), comm); !error.empty()) {
+          return c.text() + ": " + error;
+        }
+        if (std::string difference = buffers.check(); !difference.empty()) return difference;
+      }
+    }
+  }
+  return {};
+}
+
+std::string pass_around(int rank, int nranks, whorlComm_t comm) {
+  const int next = (rank + 1) % nranks, previous = (rank + nranks - 1) % nranks;
+  std::vector<int> out(50'000, rank), in(out.size());
+  whorlGroupStart();
+  whorlSend(out.data(), out.size(), whorlInt32, next, comm, nullptr);
+  whorlRecv(in.data(), in.size(), whorlInt32, previous, comm, nullptr);
+  if (std::string error = error_of(whorlGroupEnd(), comm); !error.empty()) return error;
+  if (in == std::vector<int>(out.size(), previous)) return {};
+  return "rank " + std::to_string(rank) + " has received something other than what rank " +
+         std::to_string(previous) + " has sent";
+}
+
 } // namespace whorl::test

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,5 +61,15 @@ class Buffers {
   std::byte* recv_ = nullptr;
   std::size_t in_bytes_ = 0, out_bytes_ = 0;
 };
+
+/// Carries out every collective with each of `counts`, out of place and, where there is such a
+/// form, in place, and compares the results. Returns the first error, or "". All ranks must call
+/// it.
+std::string run_all_kinds(int rank, int nranks, whorlComm_t comm,
+                          std::initializer_list<std::size_t> counts);
+
+/// Sends the next rank a vector while the previous one sends its own, and compares that. Returns
+/// the first error, or "". All ranks must call it.
+std::string pass_around(int rank, int nranks, whorlComm_t comm);
 
 } // namespace whorl::test
