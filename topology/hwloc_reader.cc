@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <cstdlib>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "topology/bus_ids.h"
 #include "topology/devices.h"
+#include "topology/hwloc_distances.h"
 #include "topology/hwloc_xml.h"
 
 namespace whorl::topology {
@@ -72,15 +70,6 @@ bool parts_have_memories(Element object) {
   return false;
 }
 
-/// Bandwidth by which sources name links between devices.
-struct LinkName {
-  std::string_view distances;
-  LinkKind kind;
-};
-constexpr LinkName kLinkNames[] = {{"NVLinkBandwidth", LinkKind::kNvLink},
-                                   {"XGMIBandwidth", LinkKind::kXgmi},
-                                   {"XeLinkBandwidth", LinkKind::kXeLink}};
-
 /// Reader of one file, object by object.
 class HwlocReader {
  public:
@@ -104,7 +93,8 @@ class HwlocReader {
     WHORL_TRY(read_object(machine, -1));
     for (const Element child : topology.children()) {
       const std::string_view name = child.name();
-      if (name == "distances2" || name == "distances2hetero") WHORL_TRY(read_distances(child));
+      if (name != "distances2" && name != "distances2hetero") continue;
+      WHORL_TRY(read_links(file_, child, by_gp_, graph_));
     }
     finish();
     normalize(graph_);
@@ -467,75 +457,6 @@ class HwlocReader {
     nic.up = rate_of(os_device, "Mbps");
     graph_.nodes.push_back(std::move(nic));
     return {};
-  }
-
-  Status read_distances(Element element) {
-    const std::string_view name = element.attribute("name").value();
-    const auto* const known =
-        std::find_if(std::begin(kLinkNames), std::end(kLinkNames),
-                     [&](const LinkName& it) { return it.distances == name; });
-    if (known == std::end(kLinkNames)) return {};
-    const auto size = file_.number(element, "nbobjs", 1, 4096);
-    if (!size.ok()) return size.status();
-    const auto count = static_cast<std::size_t>(size->value_or(1));
-    std::vector<int> nodes;
-    for (const Element words : element.children("indexes")) {
-      std::istringstream text(words.child_value());
-      for (std::string word; text >> word;) {
-        const auto node = by_gp_.find(std::atol(word.substr(word.find(':') + 1).c_str()));
-        nodes.push_back(node == by_gp_.end() ? -1 : node->second);
-      }
-    }
-    std::vector<double> values;
-    for (const Element words : element.children("u64values")) {
-      std::istringstream text(words.child_value());
-      for (long long value = 0; text >> value;) values.push_back(static_cast<double>(value));
-    }
-    if (nodes.size() != count || values.size() != count * count) {
-      return file_.error(element, fmt::format("has {} indexes and {} values for nbobjs=\"{}\"",
-                                              nodes.size(), values.size(), count));
-    }
-    add_links(nodes, values, known->kind);
-    return {};
-  }
-
-  /// Adds links of a matrix in MB/s; ends that were left out have node −1.
-  void add_links(const std::vector<int>& nodes, const std::vector<double>& mb_per_s,
-                 LinkKind kind) {
-    std::map<std::pair<int, int>, double> sums;
-    const std::size_t count = nodes.size();
-    for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        // The slower direction, where they differ.
-        const double value = std::min(mb_per_s[i * count + j], mb_per_s[j * count + i]);
-        if (nodes[i] < 0 || nodes[j] < 0 || nodes[i] == nodes[j] || value <= 0) continue;
-        sums[std::minmax(nodes[i], nodes[j])] += value;
-      }
-    }
-    for (const auto& [ends, value] : sums) {
-      Link link{.a = ends.first,
-                .b = ends.second,
-                .kind = kind,
-                .bandwidth = reported_bandwidth(value / 1000)};
-      if (!link.bandwidth.known()) continue;
-      for (const int each : link_speeds(link)) {
-        if (link.count == 0 && std::fmod(value, each) == 0) {
-          link.count = static_cast<int>(value / each);
-        }
-      }
-      graph_.links.push_back(link);
-    }
-  }
-
-  /// Returns the MB/s that one of the links may have, most likely first.
-  std::vector<int> link_speeds(const Link& link) const {
-    if (link.kind == LinkKind::kXgmi) return {50'000, 64'000, 76'800}; // MI200, MI300, MI350
-    if (link.kind != LinkKind::kNvLink) return {};
-    constexpr std::uint32_t kFirstBlackwell = 0x2900;
-    if (std::max(graph_.at(link.a).device, graph_.at(link.b).device) >= kFirstBlackwell) {
-      return {50'000};
-    }
-    return {25'000, 20'000}; // from version 2 on, and of version 1
   }
 
   void finish() {
