@@ -28,7 +28,6 @@ TcpTransport::~TcpTransport() {
     }
   }
   peers_.clear();
-  if (arena_ != nullptr) sys().munmap(arena_, arena_bytes_);
 }
 
 Result<std::vector<std::byte>> TcpTransport::listen(const Identity&) {
@@ -66,18 +65,11 @@ Status TcpTransport::connect(const Membership& membership, std::span<const int> 
 
 Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> peers) {
   const auto channels = static_cast<std::size_t>(membership_->channels);
-  const std::size_t each =
-      round_up(TcpEndpoint::memory_bytes(membership_->slots, membership_->slot_bytes), 4096);
-  arena_bytes_ = std::max<std::size_t>(each * channels * peers.size(), 4096);
-  void* memory = nullptr;
-  if (const int result = sys().mmap(nullptr, arena_bytes_, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &memory);
-      result < 0) {
-    return Status::error(Code::kSystemError,
-                         fmt::format("no memory for the slots of {} TCP connections ({} bytes): {}",
-                                     channels * peers.size(), arena_bytes_, errno_text(result)));
-  }
-  arena_ = static_cast<std::byte*>(memory);
+  const std::size_t each = endpoint_bytes(membership_->slots, membership_->slot_bytes);
+  auto memory = SlotMemory::map(each * channels * peers.size(), SlotMemory::Backing::kOnUse,
+                                fmt::format("{} TCP connections", channels * peers.size()));
+  if (!memory.ok()) return memory.status();
+  memory_ = *std::move(memory);
   epoll_.reset(sys().epoll_create());
   full_epoll_.reset(sys().epoll_create());
   WHORL_TRY(control_.adopt(*membership_, links, "TCP"));
@@ -95,7 +87,7 @@ Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> pee
     peers_[i].endpoints.resize(channels);
     peer_of_rank_[static_cast<std::size_t>(peers[i])] = static_cast<int>(i);
   }
-  std::byte* next = arena_;
+  std::byte* next = memory_.data();
   for (MeshLink& link : links) {
     if (link.role != SocketRole::kData) continue;
     find(link.rank)->endpoints[link.channel] =
@@ -142,9 +134,8 @@ std::size_t TcpTransport::endpoint_bytes(int slots, std::size_t slot_bytes) cons
 }
 
 TransportMemory TcpTransport::memory() const noexcept {
-  if (arena_ == nullptr) return {};
-  TransportMemory now{.reserved = arena_bytes_};
-  if (sys().resident(arena_, arena_bytes_, &now.fifos) < 0) now.fifos = 0;
+  if (!memory_) return {};
+  TransportMemory now{.reserved = memory_.bytes(), .fifos = memory_.resident()};
   const auto add = [&](int fd) {
     std::array<std::uint32_t, SK_MEMINFO_VARS> info{};
     socklen_t size = sizeof info;

@@ -8,6 +8,7 @@
 #include "net/mesh.h"
 #include "transports/control/links.h"
 #include "transports/control/ports.h"
+#include "transports/control/slot_memory.h"
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/tuning.h"
 #include "transports/transport.h"
@@ -58,8 +59,7 @@ class TcpTransport final : public Transport {
   ControlLinks control_;
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_; ///< index in peers_, −1 for none
-  std::byte* arena_ = nullptr;    ///< memory of all endpoints
-  std::size_t arena_bytes_ = 0;
+  SlotMemory memory_;             ///< memory of all endpoints
   // Edge-triggered: a socket is reported once for each arrival, whichever thread sleeps. A thread
   // that waits for a socket has seen it empty (or full) before it sleeps, so no arrival is missed.
   Fd full_epoll_; ///< during a sleep: the sockets that have no room for queued messages

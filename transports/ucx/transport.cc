@@ -65,18 +65,12 @@ Status UcxTransport::connect(const Membership& membership, std::span<const int> 
 Status UcxTransport::make_endpoints(std::span<const int> peers) {
   const auto channels = static_cast<std::size_t>(membership_->channels);
   const std::size_t each = endpoint_bytes(membership_->slots, membership_->slot_bytes);
-  arena_bytes_ = std::max<std::size_t>(each * channels * peers.size(), 4096);
-  void* memory = nullptr;
-  if (const int result = sys().mmap(nullptr, arena_bytes_, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &memory);
-      result < 0) {
-    return Status::error(Code::kSystemError,
-                         fmt::format("no memory for the slots of {} UCX endpoints ({} bytes): {}",
-                                     channels * peers.size(), arena_bytes_, errno_text(result)));
-  }
-  arena_ = static_cast<std::byte*>(memory);
+  auto memory = SlotMemory::map(each * channels * peers.size(), SlotMemory::Backing::kOnUse,
+                                fmt::format("{} UCX endpoints", channels * peers.size()));
+  if (!memory.ok()) return memory.status();
+  memory_ = *std::move(memory);
   link_of_rank_.assign(static_cast<std::size_t>(membership_->nranks), -1);
-  std::byte* next = arena_;
+  std::byte* next = memory_.data();
   for (const int peer : peers) {
     link_of_rank_[static_cast<std::size_t>(peer)] = static_cast<int>(links_.size());
     UcxLink& link = *links_.emplace_back(
@@ -223,7 +217,6 @@ UcxTransport::~UcxTransport() {
     }
   }
   worker_.reset();
-  if (arena_ != nullptr) sys().munmap(arena_, arena_bytes_);
 }
 
 void UcxTransport::flush_all() noexcept {
@@ -340,9 +333,8 @@ void UcxTransport::poll_failures(std::uint64_t) noexcept {
 }
 
 TransportMemory UcxTransport::memory() const noexcept {
-  if (arena_ == nullptr) return {};
-  TransportMemory now{.reserved = arena_bytes_};
-  if (sys().resident(arena_, arena_bytes_, &now.fifos) < 0) now.fifos = 0;
+  if (!memory_) return {};
+  TransportMemory now{.reserved = memory_.bytes(), .fifos = memory_.resident()};
   for (const auto& link : links_)
     now.fixed += sizeof *link + link->endpoints.size() * sizeof(UcxEndpoint);
   return now;

@@ -6,6 +6,7 @@
 
 #include "transports/control/links.h"
 #include "transports/control/ports.h"
+#include "transports/control/slot_memory.h"
 #include "transports/transport.h"
 #include "transports/ucx/endpoint.h"
 
@@ -59,8 +60,7 @@ class UcxTransport final : public Transport {
   const Membership* membership_ = nullptr;
   PeerPorts ports_;
   ControlLinks control_;
-  std::byte* arena_ = nullptr; ///< memory of all endpoints
-  std::size_t arena_bytes_ = 0;
+  SlotMemory memory_; ///< memory of all endpoints
   std::vector<std::unique_ptr<UcxLink>> links_;
   std::vector<int> link_of_rank_; ///< index in links_, −1 for none
   bool closing_ = false;          ///< guarded by the worker's mutex

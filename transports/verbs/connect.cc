@@ -39,21 +39,16 @@ Status VerbsTransport::connect(const Membership& membership, std::span<const int
 /// Allocates and registers the memory of all endpoints.
 Status VerbsTransport::make_memory(std::size_t peers) {
   const EndpointLayout layout(membership_->slots, membership_->slot_bytes);
-  arena_bytes_ = layout.bytes() * peers * static_cast<std::size_t>(membership_->channels);
-  void* memory = nullptr;
-  if (const int result = sys().mmap(nullptr, arena_bytes_, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &memory);
-      result < 0) {
-    return Status::error(Code::kSystemError,
-                         fmt::format("no memory for the slots of RDMA connections ({} bytes): {}",
-                                     arena_bytes_, errno_text(result)));
-  }
-  arena_ = static_cast<std::byte*>(memory);
-  region_ = port_.device->api->reg_mr(port_.device->domain, arena_, arena_bytes_,
+  const std::size_t endpoints = peers * static_cast<std::size_t>(membership_->channels);
+  auto memory = SlotMemory::map(layout.bytes() * endpoints, SlotMemory::Backing::kWhole,
+                                fmt::format("{} RDMA connections", endpoints));
+  if (!memory.ok()) return memory.status();
+  memory_ = *std::move(memory);
+  region_ = port_.device->api->reg_mr(port_.device->domain, memory_.data(), memory_.bytes(),
                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (region_ != nullptr) return {};
   return Status::error(Code::kSystemError,
-                       verbs::describe_registration(arena_bytes_, -errno, port_.device->name));
+                       verbs::describe_registration(memory_.bytes(), -errno, port_.device->name));
 }
 
 Status VerbsTransport::make_queues(std::span<const int> peers, std::size_t index) {
@@ -66,7 +61,7 @@ Status VerbsTransport::make_queues(std::span<const int> peers, std::size_t index
   }
   peers_ = std::vector<Peer>(peers.size());
   peer_of_rank_.assign(static_cast<std::size_t>(membership_->nranks), -1);
-  std::byte* memory = arena_;
+  std::byte* memory = memory_.data();
   for (std::size_t i = 0; i < peers.size(); ++i) {
     Peer& peer = peers_[i];
     peer.rank = peers[i];

@@ -69,7 +69,6 @@ VerbsTransport::~VerbsTransport() {
   peers_.clear();
   completions_.clear();
   if (region_ != nullptr) port_.device->api->dereg_mr(region_);
-  if (arena_ != nullptr) sys().munmap(arena_, arena_bytes_);
 }
 
 /// Returns whether every message is in the memory of its peer, or never will be.
@@ -137,9 +136,9 @@ Endpoint* VerbsTransport::endpoint(int peer, int channel) noexcept {
 }
 
 TransportMemory VerbsTransport::memory() const noexcept {
-  if (arena_ == nullptr) return {};
-  return {.reserved = arena_bytes_,
-          .fifos = arena_bytes_, // registered memory is in memory
+  if (!memory_) return {};
+  return {.reserved = memory_.bytes(),
+          .fifos = memory_.bytes(), // registered memory is in memory
           .fixed = peers_.size() * sizeof(Peer)};
 }
 

@@ -7,6 +7,7 @@
 #include "base/system.h"
 #include "transports/control/links.h"
 #include "transports/control/ports.h"
+#include "transports/control/slot_memory.h"
 #include "transports/verbs/device.h"
 #include "transports/verbs/endpoint.h"
 #include "transports/verbs/queue.h"
@@ -76,8 +77,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   VerbsPort port_;
   PeerPorts ports_;
   const Membership* membership_ = nullptr;
-  std::byte* arena_ = nullptr; ///< memory of all endpoints
-  std::size_t arena_bytes_ = 0;
+  SlotMemory memory_; ///< memory of all endpoints
   ibv_mr* region_ = nullptr;
   std::vector<std::unique_ptr<VerbsCompletions>> completions_; ///< [channel]
   std::vector<Peer> peers_;
