@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces that a virtual cable joins."""
+"""Hosts on one machine: network namespaces that virtual cables join."""
 import os
 import pathlib
 import subprocess
@@ -16,23 +16,21 @@ class Hosts:
     """Namespaces that the constructor makes and close() removes. Needs root."""
     NETWORK = "10.78.0.0/24"
     DEVICE = "cable"
-    addresses = ("10.78.0.1", "10.78.0.2")
 
-    def __init__(self):
+    def __init__(self, count=2):
         if os.geteuid() != 0:
             raise Failure("network namespaces need root")
         for program in ("ip", "unshare"):
             if not machine.has(program):
                 raise Failure(f"{program} is not installed (packages iproute2, util-linux)")
-        self.names = tuple(f"compare{os.getpid()}{side}" for side in "ab")
+        self.names = tuple(f"compare{os.getpid()}{chr(ord('a') + host)}" for host in range(count))
+        self.addresses = tuple(f"10.78.0.{host + 1}" for host in range(count))
         self.port = 24000
-        first, second = self.names
         try:
             for name in self.names:
                 self.ip("netns", "add", name)
                 self.ip("-n", name, "link", "set", "lo", "up")
-            self.ip("-n", first, "link", "add", self.DEVICE, "type", "veth", "peer", "name",
-                    self.DEVICE, "netns", second)
+            self.join()
             for name, address in zip(self.names, self.addresses):
                 self.ip("-n", name, "addr", "add", address + "/24", "dev", self.DEVICE)
                 self.ip("-n", name, "link", "set", self.DEVICE, "up")
@@ -41,12 +39,21 @@ class Hosts:
             self.close()
             raise
 
+    def join(self):
+        """Makes the device of each namespace: here the ends of one cable."""
+        first, second = self.names
+        self.ip("-n", first, "link", "add", self.DEVICE, "type", "veth", "peer", "name", self.DEVICE,
+                "netns", second)
+
     @staticmethod
-    def ip(*arguments):
-        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    def run(*words):
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise Failure(f"`ip {' '.join(arguments)}`: {machine.first_line(done.stderr)}")
+            raise Failure(f"`{' '.join(words)}`: {machine.first_line(done.stderr)}")
         return done.stdout
+
+    def ip(self, *arguments):
+        return self.run("ip", *arguments)
 
     def wait_until_up(self):
         """Waits until both ends of the cable are up, since some libraries overlook a new device."""

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shaped_hosts import Failure, ShapedHosts
+from shaped_hosts import ShapedHosts, machine
 
 WAYS = ("aware", "probe", "default", "flat")
 
@@ -55,7 +55,7 @@ def measure(args: argparse.Namespace, hosts: ShapedHosts, ranks: list[int], way:
         extra["WHORL_DIMS"] = str(sum(ranks))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
-        hosts.run(ranks, [str(args.build / "perf/all_reduce_perf"), "--sizes", args.sizes, "-c", "0",
+        hosts.run_ranks(ranks, [str(args.build / "perf/all_reduce_perf"), "--sizes", args.sizes, "-c", "0",
                           "-n", "100", "--budget", "400", "--side", "out", "-J", str(out)], extra, 120)
         rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
     return {row["bytes"]: row["out_of_place"]["time_us"] for row in rows}
@@ -67,7 +67,7 @@ def predict(args: argparse.Namespace, ranks: list[int], costs: Path) -> dict[int
          ",".join(map(str, ranks)), "--one-machine", "--bytes", args.sizes, "--json"],
         env={**os.environ, "WHORL_COST_FILE": str(costs)}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Failure(done.stderr.strip())
+        raise machine.Failure(done.stderr.strip())
     return {row["bytes"]: row for row in json.loads(done.stdout)["rows"]}
 
 
@@ -139,7 +139,7 @@ def main() -> int:
             write_costs(costs, args.mbit)
             for layout in args.layout:
                 rows += compare(args, layout, costs)
-    except Failure as failure:
+    except machine.Failure as failure:
         print(f"shaped.py: {failure}", file=sys.stderr)
         return 1
     if args.plot:
