@@ -29,12 +29,10 @@ constexpr double kHopsUs = 0.5;
 
 /// Returns the costs of the link between two ranks, by the PeerInfos.
 Reach reach_of(const Setup& setup, const PeerInfo& one, const PeerInfo& other) {
-  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
-    if (setup.transports[i] == nullptr) continue; // has no peers
-    const Reach reach = setup.transports[i]->reach(one, other, i);
-    if (reach.reachable) return reach;
-  }
-  return {};
+  const int found = setup.first_reaching(one, other);
+  if (found < 0) return {};
+  const auto index = static_cast<std::size_t>(found);
+  return setup.transports[index]->reach(one, other, index);
 }
 
 /// Returns the time of the switches between two ranks, beyond that of the switch above their hosts,

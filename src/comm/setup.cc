@@ -98,14 +98,6 @@ Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) 
   return {};
 }
 
-/// Returns the index of the first transport by which `self` reaches `peer`, or −1.
-int first_reaching(const Setup& setup, const PeerInfo& self, const PeerInfo& peer) {
-  for (std::size_t i = 0; i < setup.transports.size(); ++i) {
-    if (setup.transports[i]->reach(self, peer, i).reachable) return static_cast<int>(i);
-  }
-  return -1;
-}
-
 /// Describes why transports are of no use here, as the end of a sentence.
 std::string absences(const Setup& setup) {
   std::string text;
@@ -143,7 +135,7 @@ Status choose_transports(Setup& setup) {
   for (int peer = 0; peer < members.nranks; ++peer) {
     if (peer == members.rank) continue;
     int& chosen = setup.transport_of[static_cast<std::size_t>(peer)];
-    chosen = first_reaching(setup, self, members.info(peer));
+    chosen = setup.first_reaching(self, members.info(peer));
     if (chosen < 0) {
       return Status::error(
           Code::kInvalidUsage,
@@ -187,7 +179,7 @@ std::function<std::size_t(int, std::size_t)> endpoint_bytes(const Setup& setup) 
     auto& count = counts.emplace_back();
     for (const PeerInfo& peer : members.peers) {
       if (peer.rank == self.rank) continue;
-      const int transport = first_reaching(setup, self, peer);
+      const int transport = setup.first_reaching(self, peer);
       if (transport >= 0) ++count[static_cast<std::size_t>(transport)];
     }
   }
@@ -268,6 +260,15 @@ void adopt(Setup& setup, const Decisions& decided) {
 }
 
 } // namespace
+
+int Setup::first_reaching(const PeerInfo& one, const PeerInfo& other) const {
+  for (std::size_t i = 0; i < transports.size(); ++i) {
+    if (transports[i] != nullptr && transports[i]->reach(one, other, i).reachable) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
 
 std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
   std::vector<std::vector<Endpoint*>> table(static_cast<std::size_t>(membership->channels));

@@ -37,6 +37,9 @@ struct Setup {
   std::unique_ptr<Trace> trace;               ///< null: nothing is recorded
   std::uint64_t memory_budget = 0;            ///< the smallest of all ranks; 0: no limit
 
+  /// Returns the index of the first transport by which two ranks reach each other, or −1.
+  /// Transports that have been closed count as not there.
+  int first_reaching(const PeerInfo& one, const PeerInfo& other) const;
   /// Returns the endpoints by [channel][peer]; null for this rank.
   std::vector<std::vector<Endpoint*>> endpoints() const;
   /// Returns the size from which on operations write their results past the caches.
