@@ -50,14 +50,10 @@ void run_rank(RankContext& context, const TransportKind& kind, const Plan& plan)
   CPU_SET(static_cast<unsigned>(context.rank), &cpus);
   ::sched_setaffinity(0, sizeof cpus, &cpus);
   // For latency both spin, as perftest does. Its receiver of many writes sleeps meanwhile; here
-  // rank 1 looks for messages, and yields in between, since the kernel's part of software RoCE
-  // needs a processor.
-  Rig rig(context, kind, 1,
-          {.channels = 1,
-           .slots = 16,
-           .slot_bytes = 65536,
-           .spins = plan.latency ? 100'000'000U : 0U,
-           .yield_ns = 10'000'000'000});
+  // both wait as in communicators.
+  RigOptions options{.channels = 1, .slots = 16, .slot_bytes = 65536};
+  if (plan.latency) options.spins = 100'000'000;
+  Rig rig(context, kind, 1, options);
   const Status connected = rig.connect();
   if (!connected.ok()) throw std::runtime_error(connected.message());
   const int peer = 1 - context.rank;

@@ -18,6 +18,9 @@ namespace whorl {
   function(alloc_pd, ibv_alloc_pd)              function(dealloc_pd, ibv_dealloc_pd)        \
   function(reg_mr, ibv_reg_mr)                  function(dereg_mr, ibv_dereg_mr)            \
   function(create_cq, ibv_create_cq)            function(destroy_cq, ibv_destroy_cq)        \
+  function(create_comp_channel, ibv_create_comp_channel)                                    \
+  function(destroy_comp_channel, ibv_destroy_comp_channel)                                  \
+  function(get_cq_event, ibv_get_cq_event)      function(ack_cq_events, ibv_ack_cq_events)  \
   function(create_qp, ibv_create_qp)            function(modify_qp, ibv_modify_qp)          \
   function(destroy_qp, ibv_destroy_qp)
 // clang-format on

@@ -29,7 +29,8 @@ Status VerbsTransport::connect(const Membership& membership, std::span<const int
   epoll_.reset(sys().epoll_create());
   WHORL_TRY(control_.adopt(membership, *links, "RDMA"));
   if (!epoll_.valid() ||
-      sys().epoll_add(epoll_.get(), control_.epoll(), EPOLLIN | EPOLLET, 0) < 0) {
+      sys().epoll_add(epoll_.get(), control_.epoll(), EPOLLIN | EPOLLET, 0) < 0 ||
+      sys().epoll_add(epoll_.get(), wakeup_.descriptor(), EPOLLIN, 1) < 0) {
     return Status::error(Code::kSystemError,
                          "epoll_create failed; raise the limit on open files (ulimit -n)");
   }
@@ -54,10 +55,13 @@ Status VerbsTransport::make_memory(std::size_t peers) {
 Status VerbsTransport::make_queues(std::span<const int> peers, std::size_t index) {
   const EndpointLayout layout(membership_->slots, membership_->slot_bytes);
   const auto channels = static_cast<std::size_t>(membership_->channels);
+  const VerbsQueue::Depth depth = VerbsEndpoint::queue_depth(layout);
+  WHORL_TRY(wakeup_.create(*port_.device));
   for (std::size_t channel = 0; channel < channels; ++channel) {
     completions_.push_back(std::make_unique<VerbsCompletions>(*port_.device));
     // When a queue fails, each of its requests gets a completion.
-    WHORL_TRY(completions_.back()->create(peers.size() * VerbsEndpoint::queue_depth(layout)));
+    WHORL_TRY(completions_.back()->create(peers.size() * (depth.sends + depth.receives),
+                                          wakeup_.channel()));
   }
   peers_ = std::vector<Peer>(peers.size());
   peer_of_rank_.assign(static_cast<std::size_t>(membership_->nranks), -1);
@@ -81,7 +85,7 @@ Status VerbsTransport::make_lane(Peer& peer, std::size_t channel, std::byte* mem
   const EndpointLayout layout(membership_->slots, membership_->slot_bytes);
   VerbsCompletions& completions = *completions_[channel];
   Lane& lane = peer.lanes[channel];
-  lane.queue = std::make_unique<VerbsQueue>(*port_.device, region_->lkey);
+  lane.queue = std::make_unique<VerbsQueue>(*port_.device);
   WHORL_TRY(lane.queue->create(completions.get(), completions.add(lane.queue.get()),
                                VerbsEndpoint::queue_depth(layout), port_, settings_));
   lane.own.queue = lane.queue->number();
@@ -91,8 +95,8 @@ Status VerbsTransport::make_lane(Peer& peer, std::size_t channel, std::byte* mem
     lane.own.first = lane.own.queue;
   }
   VerbsJudge& judge = *this; // the base is private
-  lane.endpoint =
-      std::make_unique<VerbsEndpoint>(peer.rank, layout, memory, *lane.queue, completions, judge);
+  lane.endpoint = std::make_unique<VerbsEndpoint>(peer.rank, layout, memory, region_->lkey,
+                                                  *lane.queue, completions, judge);
   return {};
 }
 
@@ -126,8 +130,7 @@ Status VerbsTransport::join(Peer& peer, std::span<const std::byte> addresses) {
                                        "do all ranks use the same release of whorl?",
                                        who));
     }
-    lane.endpoint->connect(remote.memory);
-    if (const int result = lane.queue->connect(lane.own, remote, peer.port, port_, settings_);
+    if (const int result = lane.endpoint->connect(lane.own, remote, peer.port, port_, settings_);
         result < 0) {
       return Status::error(
           Code::kSystemError,

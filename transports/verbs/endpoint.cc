@@ -1,6 +1,5 @@
 #include "transports/verbs/endpoint.h"
 
-#include <array>
 #include <atomic>
 #include <bit>
 
@@ -8,6 +7,7 @@ namespace whorl {
 
 using verbs::Credit;
 using verbs::Line;
+using verbs::Notice;
 
 namespace {
 
@@ -25,7 +25,7 @@ Line read(Line& line) noexcept {
 
 std::span<std::byte> VerbsEndpoint::try_reserve(std::size_t bytes) noexcept {
   static_cast<void>(bytes);
-  constexpr std::uint64_t kRequests = 3; // of a message, and of a credit in between
+  constexpr std::uint64_t kRequests = 2; // of a message, and of a credit in between
   if (sent_ - released_ == layout_.places() && !refresh()) {
     stuck_.store(true, std::memory_order_relaxed);
     return {};
@@ -40,20 +40,16 @@ std::span<std::byte> VerbsEndpoint::try_reserve(std::size_t bytes) noexcept {
 void VerbsEndpoint::commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept {
   std::byte* const payload = memory_ + layout_.own_payload(sent_);
   Line& line = at<Line>(layout_.own_line(sent_));
-  std::array<VerbsWrite, 2> writes;
-  std::size_t count = 0;
-  if (bytes <= verbs::kSmallBytes) {
-    std::memcpy(line.small.data(), payload, verbs::kSmallBytes);
-  } else {
-    writes[count++] = {payload, remote_ + layout_.payload(sent_),
-                       static_cast<std::uint32_t>(bytes)};
-  }
-  writes[count++] = {&line, remote_ + layout_.line(sent_), sizeof line};
+  const bool small = bytes <= verbs::kSmallBytes;
+  if (small) std::memcpy(line.small.data(), payload, verbs::kSmallBytes);
+  VerbsWrite write{.to = remote_ + layout_.line(sent_), .key = remote_key_};
   ++sent_;
   line.fingerprint = fingerprint;
   line.word = std::uint64_t{bytes} << 32 | static_cast<std::uint32_t>(sent_);
   line.seal = line.make_seal();
-  queue_.post({writes.data(), count});
+  write.from[0] = {&line, static_cast<std::uint32_t>(sizeof line + (small ? 0 : bytes)), key_};
+  write.notice = Notice::of_message(sent_);
+  queue_.post(write);
   last_request_ = queue_.posted();
 }
 
@@ -68,9 +64,10 @@ bool VerbsEndpoint::refresh() noexcept {
     malformed("a count of released messages that was never sent");
     return false;
   }
-  const bool more = released != released_;
+  if (released == released_) return false;
   released_ = released;
-  return more;
+  completions_.poll(); // takes the notice of the credit, so that there is room for the next ones
+  return true;
 }
 
 Message VerbsEndpoint::try_peek() noexcept {
@@ -88,8 +85,17 @@ Message VerbsEndpoint::try_peek() noexcept {
     malformed("a message larger than a slot");
     return {};
   }
-  return {bytes <= verbs::kSmallBytes ? line.small.data() : memory_ + layout_.payload(received_),
-          bytes, copy.fingerprint};
+  if (bytes <= verbs::kSmallBytes) return {line.small.data(), bytes, copy.fingerprint};
+  if (!noticed(received_ + 1)) completions_.poll();
+  if (!noticed(received_ + 1)) return {};
+  return {memory_ + layout_.payload(received_), bytes, copy.fingerprint};
+}
+
+void VerbsEndpoint::take(Notice notice) noexcept {
+  if (!notice.is_message()) return; // a credit, which only wakes
+  const std::uint64_t number = notice.number(received_);
+  // Small messages may have been released before their notice is looked at.
+  if (number - received_ <= layout_.places()) noticed_[number % noticed_.size()] = number;
 }
 
 void VerbsEndpoint::release() noexcept {
@@ -99,14 +105,15 @@ void VerbsEndpoint::release() noexcept {
 
 /// Tells the peer how many messages were released, if there is room in the queue.
 void VerbsEndpoint::give_credit() noexcept {
-  if (!queue_.room(1)) [[unlikely]] {
-    completions_.poll();
-    if (!queue_.room(1)) return;
-  }
+  completions_.poll(); // takes the notices of the messages, before the peer may send more
+  if (!queue_.room(1)) [[unlikely]]
+    return;
   Credit& own = at<Credit>(verbs::EndpointLayout::own_credit());
   own = Credit::of(received_);
-  const VerbsWrite write{&own, remote_ + verbs::EndpointLayout::credit(), sizeof own};
-  queue_.post({&write, 1});
+  VerbsWrite write{.to = remote_ + verbs::EndpointLayout::credit(), .key = remote_key_};
+  write.from[0] = {&own, sizeof own, key_};
+  write.notice = Notice::of_credit();
+  queue_.post(write);
   credited_ = received_;
 }
 

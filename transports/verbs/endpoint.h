@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "transports/endpoint.h"
 #include "transports/verbs/queue.h"
@@ -26,31 +27,41 @@ class VerbsJudge {
 
 /// Endpoint over memory that both devices reach, see verbs::EndpointLayout.
 ///
-/// Sending. A message is filled in at this side and written to the peer's memory by at most two
-/// requests: the payload, then the line with number, size and fingerprint, whose order the
-/// connection keeps. A small payload is in the line. The device carries out the requests by itself;
-/// commit() and release() enter the kernel only with devices in software.
+/// Sending. A message is filled in at this side and written to the peer's memory by one request:
+/// the line with number, size and fingerprint, and the payload behind it. A small payload is in the
+/// line. The device carries out the requests by itself; commit() and release() enter the kernel
+/// only with devices in software.
 ///
 /// Receiving. try_peek() polls the next line in this side's memory, where the message is used in
-/// place. release() counts, and writes the count to the peer after every few messages.
+/// place; a payload behind it is there as a whole once the device has reported the write's notice.
+/// release() counts, and writes the count to the peer after every few messages.
 ///
 /// A place of the ring is filled again only after the peer has released its message, which has then
 /// arrived as a whole. So no completion is needed to know that the memory of a message is free, and
 /// only some requests ask for one, by which the room in the queue is known.
-class VerbsEndpoint final : public Endpoint {
+class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
  public:
-  /// Makes an endpoint over `memory`, which starts at a page; all arguments outlive the endpoint.
-  VerbsEndpoint(int peer, const verbs::EndpointLayout& layout, std::byte* memory, VerbsQueue& queue,
-                VerbsCompletions& completions, VerbsJudge& judge) noexcept
+  /// Makes an endpoint over `memory`, which starts at a page and has the local key `key`; all
+  /// arguments outlive the endpoint.
+  VerbsEndpoint(int peer, const verbs::EndpointLayout& layout, std::byte* memory, std::uint32_t key,
+                VerbsQueue& queue, VerbsCompletions& completions, VerbsJudge& judge)
       : peer_(peer),
         layout_(layout),
         memory_(memory),
+        key_(key),
         queue_(queue),
         completions_(completions),
-        judge_(judge) {}
+        judge_(judge),
+        noticed_(layout.places()) {}
 
-  /// Tells where the peer's memory begins, before the first message.
-  void connect(std::uint64_t remote_memory) noexcept { remote_ = remote_memory; }
+  /// Connects to the peer's endpoint, before the first message. Returns 0 or −errno.
+  int connect(const verbs::EndpointAddress& own, const verbs::EndpointAddress& remote,
+              const verbs::PortAddress& peer, const VerbsPort& port,
+              const VerbsSettings& settings) noexcept {
+    remote_ = remote.memory;
+    remote_key_ = remote.key;
+    return queue_.connect(*this, own, remote, peer, port, settings);
+  }
 
   std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept override;
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
@@ -64,10 +75,12 @@ class VerbsEndpoint final : public Endpoint {
   /// call. Any thread.
   bool was_stuck() noexcept { return stuck_.exchange(false, std::memory_order_relaxed); }
 
-  /// Returns the number of requests that must fit into the queue of an endpoint: those of all
-  /// messages that are not released, and of credits.
-  static std::uint32_t queue_depth(const verbs::EndpointLayout& layout) noexcept {
-    return static_cast<std::uint32_t>(2 * layout.places()) + kSpareRequests;
+  /// Returns the number of requests that must fit into the queue of an endpoint. Sends: all
+  /// messages that are not released, and credits. Receives: the notices of twice as many, since
+  /// credits for messages may be given before their notices are looked at.
+  static VerbsQueue::Depth queue_depth(const verbs::EndpointLayout& layout) noexcept {
+    const auto depth = static_cast<std::uint32_t>(2 * layout.places()) + kSpareRequests;
+    return {.sends = depth, .receives = depth};
   }
 
  private:
@@ -80,6 +93,10 @@ class VerbsEndpoint final : public Endpoint {
   T& at(std::size_t offset) const noexcept {
     return *reinterpret_cast<T*>(memory_ + offset);
   }
+  void take(verbs::Notice notice) noexcept override;
+  bool noticed(std::uint64_t number) const noexcept {
+    return noticed_[number % noticed_.size()] == number;
+  }
   bool refresh() noexcept;
   void give_credit() noexcept;
   void malformed(const char* what) noexcept;
@@ -87,14 +104,17 @@ class VerbsEndpoint final : public Endpoint {
   const int peer_;
   const verbs::EndpointLayout layout_;
   std::byte* const memory_;
-  std::uint64_t remote_ = 0;
+  const std::uint32_t key_;
+  std::uint64_t remote_ = 0; ///< address of the peer's memory
+  std::uint32_t remote_key_ = 0;
   VerbsQueue& queue_;
   VerbsCompletions& completions_;
   VerbsJudge& judge_;
 
-  std::uint64_t released_ = 0;     ///< number of messages that the peer has released
-  std::uint64_t last_request_ = 0; ///< number of the last request of a message
-  std::uint64_t credited_ = 0;     ///< number of released messages of which the peer knows
+  std::uint64_t released_ = 0;         ///< number of messages that the peer has released
+  std::uint64_t last_request_ = 0;     ///< number of the last request of a message
+  std::vector<std::uint64_t> noticed_; ///< numbers of the messages noticed last, by place
+  std::uint64_t credited_ = 0;         ///< number of released messages of which the peer knows
   std::uint32_t calls_ = 0;
   bool refused_ = false; ///< true: the peer has written nonsense
   std::atomic<bool> stuck_{

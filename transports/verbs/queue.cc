@@ -1,5 +1,6 @@
 #include "transports/verbs/queue.h"
 
+#include <endian.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,10 +16,14 @@ namespace {
 
 // Wait of a device before it sends again to a receiver that was not ready, as the code of 0.64 ms.
 constexpr std::uint8_t kNotReadyTimer = 12;
+// A device that waits for a receive request is alive, and so is its queue.
+constexpr std::uint8_t kRetryForEver = 7;
 constexpr std::uint8_t kHopLimit = 64;
 // Sizes of writes whose bytes travel in the request, the best first: then the device need not read
-// them from memory. The last has room for a line.
-constexpr std::array<std::uint32_t, 3> kInlineBytes{128, 64, 0};
+// them from memory. 64 has room for a line.
+constexpr std::array<std::uint32_t, 4> kInlineBytes{256, 128, 64, 0};
+// Number of receive requests that are posted together.
+constexpr std::uint32_t kReceivesAtOnce = 8;
 
 } // namespace
 
@@ -26,7 +31,7 @@ VerbsQueue::~VerbsQueue() {
   if (pair_ != nullptr) device_.api->destroy_qp(pair_);
 }
 
-Status VerbsQueue::create(ibv_cq* completions, std::uint32_t index, std::uint32_t depth,
+Status VerbsQueue::create(ibv_cq* completions, std::uint32_t index, const Depth& depth,
                           const VerbsPort& port, const VerbsSettings& settings) {
   index_ = index;
   port_ = port.number;
@@ -36,9 +41,10 @@ Status VerbsQueue::create(ibv_cq* completions, std::uint32_t index, std::uint32_
     wanted = {};
     wanted.send_cq = wanted.recv_cq = completions;
     wanted.qp_type = IBV_QPT_RC;
-    wanted.cap.max_send_wr = std::min(depth, most);
-    wanted.cap.max_recv_wr = 1;
-    wanted.cap.max_send_sge = wanted.cap.max_recv_sge = 1;
+    wanted.cap.max_send_wr = std::min(depth.sends, most);
+    wanted.cap.max_recv_wr = std::min(depth.receives, most);
+    wanted.cap.max_send_sge = std::tuple_size_v<decltype(VerbsWrite::from)>;
+    wanted.cap.max_recv_sge = 1;
     wanted.cap.max_inline_data = inline_bytes;
     pair_ = device_.api->create_qp(device_.domain, &wanted);
     if (pair_ != nullptr) break;
@@ -51,7 +57,8 @@ Status VerbsQueue::create(ibv_cq* completions, std::uint32_t index, std::uint32_
                     device_.name, errno_text(-errno)));
   }
   inline_bytes_ = wanted.cap.max_inline_data;
-  depth_ = std::min<std::uint64_t>(depth, wanted.cap.max_send_wr);
+  depth_ = std::min<std::uint64_t>(depth.sends, wanted.cap.max_send_wr);
+  missing_receives_ = std::min(depth.receives, wanted.cap.max_recv_wr);
   stride_ = std::max<std::uint64_t>(depth_ / 4, 1);
 
   ibv_qp_attr start{};
@@ -68,9 +75,11 @@ Status VerbsQueue::create(ibv_cq* completions, std::uint32_t index, std::uint32_
                                    device_.name, errno_text(-result), settings.pkey_index));
 }
 
-int VerbsQueue::connect(const verbs::EndpointAddress& own, const verbs::EndpointAddress& remote,
-                        const verbs::PortAddress& peer, const VerbsPort& port,
-                        const VerbsSettings& settings) noexcept {
+int VerbsQueue::connect(VerbsReceiver& receiver, const verbs::EndpointAddress& own,
+                        const verbs::EndpointAddress& remote, const verbs::PortAddress& peer,
+                        const VerbsPort& port, const VerbsSettings& settings) noexcept {
+  receiver_ = &receiver;
+  post_receives(); // before the first notice may come
   remote_key_ = remote.key;
   remote_memory_ = remote.memory;
   ibv_qp_attr receive{};
@@ -99,7 +108,7 @@ int VerbsQueue::connect(const verbs::EndpointAddress& own, const verbs::Endpoint
   send.qp_state = IBV_QPS_RTS;
   send.timeout = settings.timeout;
   send.retry_cnt = settings.retry_count;
-  send.rnr_retry = 6;
+  send.rnr_retry = kRetryForEver;
   send.sq_psn = own.first & 0xffffff;
   send.max_rd_atomic = 1;
   result = device_.api->modify_qp(pair_, &send,
@@ -108,31 +117,31 @@ int VerbsQueue::connect(const verbs::EndpointAddress& own, const verbs::Endpoint
   return -std::abs(result);
 }
 
-void VerbsQueue::post(std::span<const VerbsWrite> writes) noexcept {
-  constexpr std::size_t kMost = 2;
-  std::array<ibv_send_wr, kMost> requests;
-  std::array<ibv_sge, kMost> pieces;
-  const std::size_t count = std::min(writes.size(), kMost);
+void VerbsQueue::post(const VerbsWrite& write) noexcept {
   if (failed_) return;
-  for (std::size_t i = 0; i < count; ++i) {
-    const VerbsWrite& write = writes[i];
-    ibv_send_wr& request = requests[i];
-    pieces[i] = {reinterpret_cast<std::uint64_t>(write.from), write.bytes, key_};
-    request = {};
-    request.wr_id = label(posted_ + i + 1);
-    request.next = i + 1 < count ? &requests[i + 1] : nullptr;
-    request.sg_list = &pieces[i];
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE;
-    request.send_flags = write.bytes <= inline_bytes_ ? static_cast<unsigned>(IBV_SEND_INLINE) : 0U;
-    request.wr.rdma = {write.to, remote_key_};
+  std::array<ibv_sge, std::tuple_size_v<decltype(write.from)>> pieces;
+  ibv_send_wr request{};
+  request.sg_list = pieces.data();
+  std::size_t bytes = 0;
+  for (const VerbsPiece& piece : write.from) {
+    if (piece.bytes == 0) continue;
+    pieces[static_cast<std::size_t>(request.num_sge++)] = {
+        reinterpret_cast<std::uint64_t>(piece.data), piece.bytes, piece.key};
+    bytes += piece.bytes;
   }
-  posted_ += count;
+  request.wr_id = label(++posted_);
+  request.opcode = IBV_WR_RDMA_WRITE;
+  if (write.notice) {
+    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    request.imm_data = htobe32(write.notice->word());
+  }
+  if (bytes <= inline_bytes_) request.send_flags |= IBV_SEND_INLINE;
   if (posted_ - signaled_ >= stride_) {
-    requests[count - 1].send_flags |= IBV_SEND_SIGNALED;
+    request.send_flags |= IBV_SEND_SIGNALED;
     signaled_ = posted_;
   }
-  post(requests.data());
+  request.wr.rdma = {write.to, write.key};
+  post(&request);
 }
 
 void VerbsQueue::request_completion() noexcept {
@@ -146,20 +155,43 @@ void VerbsQueue::request_completion() noexcept {
   post(&request);
 }
 
-int VerbsQueue::post(ibv_send_wr* first) noexcept {
+void VerbsQueue::post(ibv_send_wr* request) noexcept {
   ibv_send_wr* refused = nullptr;
-  const int result = pair_->context->ops.post_send(pair_, first, &refused);
-  if (result != 0) {
+  const int result = pair_->context->ops.post_send(pair_, request, &refused);
+  if (result == 0) return;
+  failed_ = true;
+  error_ = -std::abs(result);
+}
+
+/// Posts the receive requests that are missing: each takes a notice.
+void VerbsQueue::post_receives() noexcept {
+  std::array<ibv_recv_wr, kReceivesAtOnce> requests{};
+  for (std::uint32_t i = 0; i < kReceivesAtOnce; ++i) {
+    requests[i].wr_id = label(0) | kReceive;
+    if (i > 0) requests[i - 1].next = &requests[i];
+  }
+  while (missing_receives_ > 0 && !failed_) {
+    const std::uint32_t count = std::min(missing_receives_, kReceivesAtOnce);
+    requests[count - 1].next = nullptr;
+    ibv_recv_wr* refused = nullptr;
+    const int result = pair_->context->ops.post_recv(pair_, requests.data(), &refused);
+    missing_receives_ -= count;
+    if (result == 0) continue;
     failed_ = true;
     error_ = -std::abs(result);
   }
-  return result;
 }
 
 void VerbsQueue::complete(const ibv_wc& completion) noexcept {
-  const std::uint64_t position = completion.wr_id & ((std::uint64_t{1} << kPositionBits) - 1);
+  constexpr std::uint64_t kPosition = (std::uint64_t{1} << kPositionBits) - 1;
+  const std::uint64_t position = completion.wr_id & kPosition;
   if (completion.status == IBV_WC_SUCCESS) {
-    completed_ = std::max(completed_, position);
+    if ((completion.wr_id & kReceive) == 0) {
+      completed_ = std::max(completed_, position);
+    } else if (receiver_ != nullptr) {
+      receiver_->take(verbs::Notice(be32toh(completion.imm_data)));
+      if (++missing_receives_ == kReceivesAtOnce) post_receives();
+    }
     return;
   }
   // The first error is the reason; the rest of the requests are flushed.
@@ -186,11 +218,10 @@ VerbsCompletions::~VerbsCompletions() {
   if (queue_ != nullptr) device_.api->destroy_cq(queue_);
 }
 
-Status VerbsCompletions::create(std::size_t entries) {
+Status VerbsCompletions::create(std::size_t entries, ibv_comp_channel* wakeup) {
   const auto most = static_cast<std::size_t>(std::max(device_.limits.max_cqe, 1));
   if (entries <= most) {
-    queue_ =
-        device_.api->create_cq(device_.context, static_cast<int>(entries), nullptr, nullptr, 0);
+    queue_ = device_.api->create_cq(device_.context, static_cast<int>(entries), nullptr, wakeup, 0);
     if (queue_ != nullptr) return {};
   }
   return Status::error(
@@ -214,7 +245,7 @@ bool VerbsCompletions::poll() noexcept {
     const int count = queue_->context->ops.poll_cq(queue_, kAtOnce, found.data());
     for (int i = 0; i < count; ++i) {
       const ibv_wc& completion = found[static_cast<std::size_t>(i)];
-      const std::uint64_t index = completion.wr_id >> VerbsQueue::kPositionBits;
+      const std::uint64_t index = VerbsQueue::index_of(completion);
       if (index < queues_.size()) queues_[index]->complete(completion);
     }
     any |= count > 0;

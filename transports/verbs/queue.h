@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,11 +14,28 @@
 
 namespace whorl {
 
-/// Write of this side's registered memory to the peer's.
-struct VerbsWrite {
-  const void* from = nullptr;
-  std::uint64_t to = 0; ///< address in the peer's memory
+/// Part of this side's registered memory.
+struct VerbsPiece {
+  const void* data = nullptr;
   std::uint32_t bytes = 0;
+  std::uint32_t key = 0; ///< local key of the memory
+};
+
+/// Write to the peer's memory.
+struct VerbsWrite {
+  std::array<VerbsPiece, 2> from; ///< one after the other; the second may be empty
+  std::uint64_t to = 0;           ///< address in the peer's memory
+  std::uint32_t key = 0;          ///< key of that memory
+  std::optional<verbs::Notice> notice;
+};
+
+/// Receiver of the notices of writes that the peer has made.
+class VerbsReceiver {
+ public:
+  virtual ~VerbsReceiver() = default;
+  /// Takes the notice of a write that is in this side's memory as a whole, as everything is that
+  /// the peer has written before by the same queue.
+  virtual void take(verbs::Notice notice) noexcept = 0;
 };
 
 /// Reliable connection to one peer, by which this side writes to the peer's memory: a queue pair,
@@ -25,29 +44,36 @@ struct VerbsWrite {
 /// by one thread at a time.
 class VerbsQueue {
  public:
-  /// Makes no queue pair yet. `key` is the local key of the memory that is written from.
-  VerbsQueue(VerbsDevice& device, std::uint32_t key) noexcept : device_(device), key_(key) {}
+  /// Numbers of requests that are not complete.
+  struct Depth {
+    std::uint32_t sends = 0;
+    std::uint32_t receives = 0; ///< notices of the peer that this side has not seen yet
+  };
+
+  /// Makes no queue pair yet.
+  explicit VerbsQueue(VerbsDevice& device) noexcept : device_(device) {}
   VerbsQueue(const VerbsQueue&) = delete;
   VerbsQueue& operator=(const VerbsQueue&) = delete;
   ~VerbsQueue();
 
-  /// Makes the queue pair, for `depth` requests that are not complete (fewer if the device has
-  /// fewer). Completions go to `completions`, with `index` in the top bits of their number.
-  Status create(ibv_cq* completions, std::uint32_t index, std::uint32_t depth,
-                const VerbsPort& port, const VerbsSettings& settings);
-  /// Connects to the peer's queue pair at `remote`. May take a second, where the kernel has to find
-  /// the peer's network address first. Returns 0 or −errno.
-  int connect(const verbs::EndpointAddress& own, const verbs::EndpointAddress& remote,
-              const verbs::PortAddress& peer, const VerbsPort& port,
-              const VerbsSettings& settings) noexcept;
+  /// Makes the queue pair with this depth, or less if the device has less. Completions go to
+  /// `completions`, with `index` in the top bits of their number.
+  Status create(ibv_cq* completions, std::uint32_t index, const Depth& depth, const VerbsPort& port,
+                const VerbsSettings& settings);
+  /// Connects to the peer's queue pair at `remote`, and tells `receiver` of the peer's writes from
+  /// then on. May take a second, where the kernel has to find the peer's network address first.
+  /// Returns 0 or −errno.
+  int connect(VerbsReceiver& receiver, const verbs::EndpointAddress& own,
+              const verbs::EndpointAddress& remote, const verbs::PortAddress& peer,
+              const VerbsPort& port, const VerbsSettings& settings) noexcept;
   std::uint32_t number() const noexcept { return pair_->qp_num; }
 
   /// Whether so many more requests can be posted now.
   bool room(std::uint64_t requests) const noexcept {
     return posted_ - completed_ + requests <= depth_;
   }
-  /// Posts one or two requests, for which there is room; drops them if the queue has failed.
-  void post(std::span<const VerbsWrite> writes) noexcept;
+  /// Posts a request, for which there is room; drops it if the queue has failed.
+  void post(const VerbsWrite& write) noexcept;
   /// Asks for a completion of everything posted so far, unless one is on its way.
   void request_completion() noexcept;
   /// Returns the number of requests posted so far.
@@ -62,11 +88,17 @@ class VerbsQueue {
 
   /// Takes a completion, see VerbsCompletions.
   void complete(const ibv_wc& completion) noexcept;
-
-  static constexpr int kPositionBits = 40;
+  /// Returns the index of the queue to which a completion belongs.
+  static std::uint64_t index_of(const ibv_wc& completion) noexcept {
+    return (completion.wr_id & ~kReceive) >> kPositionBits;
+  }
 
  private:
-  int post(ibv_send_wr* first) noexcept;
+  static constexpr int kPositionBits = 40;
+  static constexpr std::uint64_t kReceive = std::uint64_t{1} << 63; ///< mark of receive requests
+
+  void post(ibv_send_wr* request) noexcept;
+  void post_receives() noexcept;
   std::uint64_t label(std::uint64_t position) const noexcept {
     return std::uint64_t{index_} << kPositionBits | position;
   }
@@ -74,10 +106,11 @@ class VerbsQueue {
   VerbsDevice& device_;
   ibv_qp* pair_ = nullptr;
   std::uint32_t index_ = 0;
-  std::uint32_t key_;            ///< key of this side's memory
   std::uint32_t remote_key_ = 0; ///< key of the peer's memory
   std::uint64_t remote_memory_ = 0;
   std::uint32_t inline_bytes_ = 0; ///< largest write whose bytes travel in the request
+  VerbsReceiver* receiver_ = nullptr;
+  std::uint32_t missing_receives_ = 0; ///< number of receive requests to post
   std::uint64_t depth_ = 0;
   std::uint64_t stride_ = 1; ///< number of requests for each completion
   std::uint64_t posted_ = 0;
@@ -99,11 +132,14 @@ class VerbsCompletions {
   VerbsCompletions& operator=(const VerbsCompletions&) = delete;
   ~VerbsCompletions();
 
-  /// Makes room for so many completions at once.
-  Status create(std::size_t entries);
+  /// Makes room for so many completions at once. `wakeup` is the channel that tells of the first
+  /// completion after arm(); it outlives this object.
+  Status create(std::size_t entries, ibv_comp_channel* wakeup);
   ibv_cq* get() const noexcept { return queue_; }
   /// Registers a queue and returns its index for VerbsQueue::create().
   std::uint32_t add(VerbsQueue* queue);
+  /// Asks for an event on the channel at the next completion. Any thread.
+  void arm() noexcept { static_cast<void>(queue_->context->ops.req_notify_cq(queue_, 0)); }
   /// Hands all completions that are there to their queues. Returns whether there were any.
   bool poll() noexcept;
 

@@ -143,12 +143,13 @@ TransportMemory VerbsTransport::memory() const noexcept {
 }
 
 void VerbsTransport::block(std::uint64_t max_ns) noexcept {
-  // The device wakes nobody: a message is found by the next look.
   constexpr std::uint64_t kLookEveryNs = 200'000;
-  std::array<epoll_event, 1> events;
-  const std::uint64_t sleep_ns = std::min(max_ns, kLookEveryNs);
-  if (epoll_.valid() && sys().epoll_wait(epoll_.get(), events, sleep_ns) >= 0) return;
-  sys().sleep_ns(sleep_ns);
+  if (!epoll_.valid()) return sys().sleep_ns(std::min(max_ns, kLookEveryNs));
+  if (wakeup_.arm(completions_)) return; // what came before has given no event, so look once more
+  std::array<epoll_event, 2> events;
+  const int count = sys().epoll_wait(epoll_.get(), events, max_ns);
+  if (count > 0) wakeup_.take_events();
+  if (count < 0) sys().sleep_ns(std::min(max_ns, kLookEveryNs));
 }
 
 void VerbsTransport::poll_failures(std::uint64_t waited_ns) noexcept {

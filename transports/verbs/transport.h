@@ -12,6 +12,7 @@
 #include "transports/verbs/endpoint.h"
 #include "transports/verbs/queue.h"
 #include "transports/verbs/verbs.h"
+#include "transports/verbs/wakeup.h"
 
 namespace whorl {
 
@@ -79,6 +80,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   const Membership* membership_ = nullptr;
   SlotMemory memory_; ///< memory of all endpoints
   ibv_mr* region_ = nullptr;
+  VerbsWakeup wakeup_;
   std::vector<std::unique_ptr<VerbsCompletions>> completions_; ///< [channel]
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_;                  ///< index in peers_, −1 for none

@@ -48,11 +48,13 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) noexcept {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-/// Largest payload that travels in the line, so that a message is one write.
+/// Largest payload that travels in the line. A receiver that is awake sees such a message in its
+/// memory, before the device reports it.
 inline constexpr std::size_t kSmallBytes = 32;
 
-/// Head of a message, written after the payload. Devices may make the bytes of one write visible in
-/// any order, so the line has arrived only when its seal fits the rest.
+/// Head of a message. Devices may make the bytes of one write visible in any order, so the line has
+/// arrived only when its seal fits the rest, and a payload behind it only when the device has
+/// reported the notice of the write.
 struct alignas(64) Line {
   std::array<std::byte, kSmallBytes> small; ///< payload of up to kSmallBytes
   Fingerprint fingerprint;
@@ -77,12 +79,35 @@ struct Credit {
   static Credit of(std::uint64_t released) noexcept { return {released, mix(released, 4)}; }
 };
 
+/// Notice of a write: the immediate data, which the peer's device reports once the write is in its
+/// memory. It wakes a peer that sleeps.
+class Notice {
+ public:
+  explicit Notice(std::uint32_t word) noexcept : word_(word) {}
+  static Notice of_message(std::uint64_t number) noexcept {
+    return Notice(static_cast<std::uint32_t>(number) & kNumber);
+  }
+  static Notice of_credit() noexcept { return Notice(kCredit); }
+
+  std::uint32_t word() const noexcept { return word_; }
+  bool is_message() const noexcept { return (word_ & kCredit) == 0; }
+  /// Returns the number of the message, which is one of the 2³¹ after `received`.
+  std::uint64_t number(std::uint64_t received) const noexcept {
+    return received + ((word_ - static_cast<std::uint32_t>(received)) & kNumber);
+  }
+
+ private:
+  static constexpr std::uint32_t kCredit = std::uint32_t{1} << 31, kNumber = kCredit - 1;
+  std::uint32_t word_;
+};
+
 /// Offsets in the memory of one endpoint, alike on both sides:
 ///
-///   credit from the peer | own credit | lines received | payloads received | lines sent | payloads
+///   credit from the peer | own credit | places for messages received | places for messages sent
 ///
-/// Messages take the places of a ring in turn. The ring has more places than the FIFO has slots, so
-/// that a receiver may give slots back a few at a time.
+/// Messages take the places of a ring in turn; a place is a line and, behind it, a payload. The
+/// ring has more places than the FIFO has slots, so that a receiver may give slots back a few at a
+/// time.
 class EndpointLayout {
  public:
   EndpointLayout(int slots, std::size_t slot_bytes) noexcept
@@ -97,11 +122,9 @@ class EndpointLayout {
   static constexpr std::size_t credit() noexcept { return 0; }
   static constexpr std::size_t own_credit() noexcept { return kCreditBytes; }
   std::size_t line(std::uint64_t message) const noexcept {
-    return 2 * kCreditBytes + place(message) * sizeof(Line);
+    return 2 * kCreditBytes + message % places_ * place_bytes();
   }
-  std::size_t payload(std::uint64_t message) const noexcept {
-    return 2 * kCreditBytes + places_ * sizeof(Line) + place(message) * slot_bytes_;
-  }
+  std::size_t payload(std::uint64_t message) const noexcept { return line(message) + sizeof(Line); }
   std::size_t own_line(std::uint64_t message) const noexcept { return half() + line(message); }
   std::size_t own_payload(std::uint64_t message) const noexcept {
     return half() + payload(message);
@@ -113,8 +136,10 @@ class EndpointLayout {
 
  private:
   static constexpr std::size_t kCreditBytes = 128; ///< distance of data with different writers
-  std::size_t half() const noexcept { return places_ * (sizeof(Line) + slot_bytes_); }
-  std::size_t place(std::uint64_t message) const noexcept { return message % places_; }
+  std::size_t place_bytes() const noexcept {
+    return sizeof(Line) + (slot_bytes_ + alignof(Line) - 1) / alignof(Line) * alignof(Line);
+  }
+  std::size_t half() const noexcept { return places_ * place_bytes(); }
 
   std::uint64_t batch_;
   std::uint64_t places_;

@@ -2,11 +2,14 @@
 
 #include <arpa/inet.h>
 #include <fmt/core.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace whorl::testing {
 namespace {
@@ -21,12 +24,15 @@ struct FakeFabric::Queue {
   ibv_qp pair{};
   Completions* completions = nullptr;
   std::uint32_t remote = 0;
+  std::deque<std::uint64_t> receives; ///< identifiers of the receive requests
   bool failed = false;
 };
 
 struct FakeFabric::Completions {
   ibv_cq queue{};
+  ibv_comp_channel* channel = nullptr;
   std::deque<ibv_wc> found;
+  bool armed = false;
 };
 
 /// Functions behind the table; each has the fabric's lock.
@@ -60,7 +66,9 @@ struct FakeCalls {
     context->device = &known;
     context->context.device = device;
     context->context.ops.post_send = post_send;
+    context->context.ops.post_recv = post_recv;
     context->context.ops.poll_cq = poll_cq;
+    context->context.ops.req_notify_cq = req_notify_cq;
     ++fabric->objects_;
     return &context->context;
   }
@@ -130,8 +138,35 @@ struct FakeCalls {
     --fabric->objects_;
     return 0;
   }
-  static ibv_cq* create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
+  static ibv_comp_channel* create_comp_channel(ibv_context* context) {
+    auto* const channel = new ibv_comp_channel{};
+    channel->context = context;
+    channel->fd = ::eventfd(0, EFD_SEMAPHORE);
+    ++fabric->objects_;
+    return channel;
+  }
+  static int destroy_comp_channel(ibv_comp_channel* channel) {
+    ::close(channel->fd);
+    delete channel;
+    --fabric->objects_;
+    return 0;
+  }
+  static int get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void**) {
+    std::uint64_t count = 0;
+    if (::read(channel->fd, &count, sizeof count) < 0) return -1;
+    *queue = nullptr; // ack_cq_events() does not ask for it
+    return 0;
+  }
+  static void ack_cq_events(ibv_cq*, unsigned) {}
+  static int req_notify_cq(ibv_cq* queue, int) {
+    const Lock lock(fabric->mutex_);
+    reinterpret_cast<FakeFabric::Completions*>(queue)->armed = true;
+    return 0;
+  }
+  static ibv_cq* create_cq(ibv_context* context, int entries, void*, ibv_comp_channel* channel,
+                           int) {
     auto* const completions = new FakeFabric::Completions;
+    completions->channel = channel;
     completions->queue.context = context;
     completions->queue.cqe = entries;
     ++fabric->objects_;
@@ -189,23 +224,38 @@ struct FakeCalls {
       write.key = request->wr.rdma.rkey;
       write.signaled = (request->send_flags & IBV_SEND_SIGNALED) != 0;
       write.in_line = (request->send_flags & IBV_SEND_INLINE) != 0;
-      if (request->num_sge > 0) {
-        write.from = reinterpret_cast<const std::byte*>(request->sg_list[0].addr);
-        write.size = request->sg_list[0].length;
+      if (request->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) write.notice = request->imm_data;
+      for (int i = 0; i < request->num_sge; ++i) {
+        const ibv_sge& piece = request->sg_list[i];
+        write.from.emplace_back(reinterpret_cast<const std::byte*>(piece.addr), piece.length);
+        if (!write.in_line && !fabric->registered(piece.lkey, piece.addr, piece.length)) {
+          write.failure = IBV_WC_LOC_PROT_ERR;
+        }
       }
-      if (write.in_line) write.bytes.assign(write.from, write.from + write.size);
+      if (write.in_line) write.bytes = FakeFabric::contents(write.from);
       fabric->held_.push_back(std::move(write));
     }
     if (!fabric->hold_writes_) fabric->carry_out(static_cast<int>(fabric->held_.size()));
+    return 0;
+  }
+  static int post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr**) {
+    const Lock lock(fabric->mutex_);
+    auto& queue = *reinterpret_cast<FakeFabric::Queue*>(pair);
+    for (; request != nullptr; request = request->next) queue.receives.push_back(request->wr_id);
     return 0;
   }
   static int poll_cq(ibv_cq* queue, int most, ibv_wc* out) {
     const Lock lock(fabric->mutex_);
     auto& found = reinterpret_cast<FakeFabric::Completions*>(queue)->found;
     int count = 0;
-    for (; count < most && !found.empty() && !fabric->hold_completions_; ++count) {
-      out[count] = found.front();
-      found.pop_front();
+    for (auto at = found.begin(); at != found.end() && count < most;) {
+      const bool notice = at->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+      if (notice ? fabric->hold_notices_ : fabric->hold_completions_) {
+        ++at;
+        continue;
+      }
+      out[count++] = *at;
+      at = found.erase(at);
     }
     return count;
   }
@@ -245,6 +295,10 @@ void FakeFabric::hold_completions(bool hold) {
   const std::lock_guard lock(mutex_);
   hold_completions_ = hold;
 }
+void FakeFabric::hold_notices(bool hold) {
+  const std::lock_guard lock(mutex_);
+  hold_notices_ = hold;
+}
 void FakeFabric::hold_writes(bool hold) {
   const std::lock_guard lock(mutex_);
   hold_writes_ = hold;
@@ -276,40 +330,64 @@ void FakeFabric::execute(const Write& write) {
     failure_.reset();
     return complete(queue, write.id, failure, true);
   }
-  if (!queues_.contains(queue.remote)) { // the peer is gone
+  const auto refuse = [&](ibv_wc_status status, std::uint32_t vendor_code) {
     queue.failed = true;
-    return complete(queue, write.id, {IBV_WC_RETRY_EXC_ERR, 0x81}, true);
+    complete(queue, write.id, {status, vendor_code}, true);
+  };
+  if (write.failure != IBV_WC_SUCCESS) return refuse(write.failure, 0x80);
+  const auto found = queues_.find(queue.remote);
+  if (found == queues_.end()) return refuse(IBV_WC_RETRY_EXC_ERR, 0x81); // the peer is gone
+  Queue& peer = *found->second;
+  if (write.notice && peer.receives.empty()) return refuse(IBV_WC_RNR_RETRY_EXC_ERR, 0x87);
+  const std::vector<std::byte> bytes = write.in_line ? write.bytes : contents(write.from);
+  if (!bytes.empty()) {
+    if (!registered(write.key, write.to, bytes.size())) return refuse(IBV_WC_REM_ACCESS_ERR, 0x88);
+    copy(reinterpret_cast<std::byte*>(write.to), bytes);
   }
-  if (write.size > 0) {
-    const auto region = regions_.find(write.key);
-    if (region == regions_.end() || write.to < region->second.first ||
-        write.to + write.size > region->second.first + region->second.second) {
-      queue.failed = true;
-      return complete(queue, write.id, {IBV_WC_REM_ACCESS_ERR, 0x88}, true);
-    }
-    copy(reinterpret_cast<std::byte*>(write.to), write.in_line ? write.bytes.data() : write.from,
-         write.size);
+  if (write.notice) {
+    ibv_wc notice{};
+    notice.wr_id = peer.receives.front();
+    notice.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+    notice.imm_data = *write.notice;
+    peer.receives.pop_front();
+    report(*peer.completions, notice);
   }
   complete(queue, write.id, {}, write.signaled);
 }
 
-void FakeFabric::copy(std::byte* to, const std::byte* from, std::size_t size) {
+std::vector<std::byte> FakeFabric::contents(
+    const std::vector<std::pair<const std::byte*, std::size_t>>& pieces) {
+  std::vector<std::byte> bytes;
+  for (const auto& [data, size] : pieces) bytes.insert(bytes.end(), data, data + size);
+  return bytes;
+}
+
+bool FakeFabric::registered(std::uint32_t key, std::uint64_t address, std::size_t size) const {
+  const auto region = regions_.find(key);
+  return region != regions_.end() && address >= region->second.first &&
+         address + size <= region->second.first + region->second.second;
+}
+
+void FakeFabric::copy(std::byte* to, const std::vector<std::byte>& bytes) {
   const auto copy_word = [&](std::size_t word) {
     std::uint64_t value = 0;
-    std::memcpy(&value, from + 8 * word, 8);
+    std::memcpy(&value, bytes.data() + 8 * word, 8);
     std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to + 8 * word))
         .store(value, std::memory_order_release); // pairs with acquire in VerbsEndpoint
   };
-  if (size == kLineBytes && !tear_order_.empty()) {
-    for (const int word : tear_order_) {
-      between_();
-      copy_word(static_cast<std::size_t>(word));
-    }
-  } else if (size == kLineBytes || size == kCreditBytes) {
-    for (std::size_t word = 0; word < size / 8; ++word) copy_word(word);
-  } else if (size > 0) {
-    std::memcpy(to, from, size);
+  if (bytes.size() == kCreditBytes) {
+    for (std::size_t word = 0; word < kCreditBytes / 8; ++word) copy_word(word);
+    return;
   }
+  const std::size_t line = std::min(bytes.size(), kLineBytes);
+  for (std::size_t i = 0; i < line / 8; ++i) {
+    if (!tear_order_.empty()) between_();
+    copy_word(tear_order_.empty() ? i : static_cast<std::size_t>(tear_order_[i]));
+  }
+  if (bytes.size() == line) return;
+  if (!tear_order_.empty()) between_();
+  std::memcpy(to + line, bytes.data() + line, bytes.size() - line);
+  if (!tear_order_.empty()) between_();
 }
 
 void FakeFabric::complete(Queue& queue, std::uint64_t id, const Failure& failure, bool signaled) {
@@ -319,8 +397,15 @@ void FakeFabric::complete(Queue& queue, std::uint64_t id, const Failure& failure
   completion.status = failure.status;
   completion.vendor_err = failure.vendor_code;
   completion.qp_num = queue.pair.qp_num;
-  queue.completions->found.push_back(completion);
+  report(*queue.completions, completion);
   ++completions_;
+}
+
+void FakeFabric::report(Completions& completions, const ibv_wc& completion) {
+  completions.found.push_back(completion);
+  if (!std::exchange(completions.armed, false) || completions.channel == nullptr) return;
+  const std::uint64_t one = 1;
+  static_cast<void>(::write(completions.channel->fd, &one, sizeof one));
 }
 
 ibv_gid_entry make_gid(std::uint32_t index, ibv_gid_type type, const std::string& address) {

@@ -56,13 +56,16 @@ class FakeFabric {
   void refuse_posts(int error);
   /// Fails changes of a queue pair to `state` with this errno.
   void refuse_state(ibv_qp_state state, int error);
-  /// Keeps completions back; false: hands out those kept.
+  /// Keeps completions of writes back; false: hands out those kept.
   void hold_completions(bool hold);
+  /// Keeps notices of the peer's writes back; false: hands out those kept.
+  void hold_notices(bool hold);
   /// Keeps writes back, in order; false: carries out those kept.
   void hold_writes(bool hold);
   /// Carries out so many of the held writes.
   void carry_out(int writes);
-  /// Writes the words of each line in this order of their numbers, and calls `between` before each.
+  /// Writes the words of each line in this order of their numbers, and calls `between` before each,
+  /// and before and after what the write has behind the line.
   void tear_lines(std::vector<int> order, std::function<void()> between);
 
   // Counts.
@@ -83,14 +86,19 @@ class FakeFabric {
     std::uint32_t key = 0;
     bool signaled = false;
     bool in_line = false;
+    std::optional<std::uint32_t> notice;
     std::vector<std::byte> bytes; ///< contents, if they travel in the request
-    const std::byte* from = nullptr;
-    std::size_t size = 0;
+    std::vector<std::pair<const std::byte*, std::size_t>> from;
+    ibv_wc_status failure = IBV_WC_SUCCESS;
   };
 
   void execute(const Write& write);
   void complete(Queue& queue, std::uint64_t id, const Failure& failure, bool signaled);
-  void copy(std::byte* to, const std::byte* from, std::size_t size);
+  void report(Completions& completions, const ibv_wc& completion);
+  bool registered(std::uint32_t key, std::uint64_t address, std::size_t size) const;
+  void copy(std::byte* to, const std::vector<std::byte>& bytes);
+  static std::vector<std::byte> contents(
+      const std::vector<std::pair<const std::byte*, std::size_t>>& pieces);
 
   VerbsApi api_;
   std::vector<Device> devices_;
@@ -109,6 +117,7 @@ class FakeFabric {
   int refuse_posts_ = 0;
   bool hold_writes_ = false;
   bool hold_completions_ = false;
+  bool hold_notices_ = false;
   std::uint32_t next_number_ = 100;
   std::size_t registered_bytes_ = 0;
   int writes_ = 0, completions_ = 0, inlined_ = 0, objects_ = 0;
