@@ -127,6 +127,7 @@ Status Heap::free(void* pointer) {
                     pointer));
   }
   const std::size_t size = found->second;
+  tell_leaving(base_ + offset, size);
   allocated_.erase(found);
   close_view(offset, size);
   discard(offset, size);
@@ -209,6 +210,41 @@ Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
   return result;
 }
 
+std::span<std::byte> Heap::extent(const void* pointer, std::size_t size) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  const auto holds = [&](std::uintptr_t begin, std::size_t bytes) {
+    return address >= begin && address - begin <= bytes && size <= bytes - (address - begin);
+  };
+  const std::lock_guard lock(mutex_);
+  if (auto after = allocated_.upper_bound(address - base_);
+      address - base_ < capacity_ && after != allocated_.begin()) {
+    const auto& [offset, bytes] = *std::prev(after);
+    if (!holds(base_ + offset, bytes)) return {};
+    return {static_cast<std::byte*>(pointer_to(base_ + offset)), bytes};
+  }
+  auto after = registered_.upper_bound(address);
+  if (after == registered_.begin()) return {};
+  const HeapRegistration& found = *std::prev(after)->second;
+  if (!holds(found.begin, found.size)) return {};
+  return {static_cast<std::byte*>(pointer_to(found.begin)), found.size};
+}
+
+void Heap::watch(HeapWatcher* watcher) {
+  const std::lock_guard lock(mutex_);
+  watchers_.push_back(watcher);
+}
+
+void Heap::unwatch(HeapWatcher* watcher) {
+  const std::lock_guard lock(mutex_);
+  std::erase(watchers_, watcher);
+}
+
+void Heap::tell_leaving(std::uintptr_t address, std::size_t size) noexcept {
+  for (HeapWatcher* const watcher : watchers_) {
+    watcher->leaving({static_cast<const std::byte*>(pointer_to(address)), size});
+  }
+}
+
 std::size_t Heap::used() {
   const std::lock_guard lock(mutex_);
   std::size_t bytes = 0;
@@ -249,6 +285,7 @@ Status Heap::release(HeapRegistration* registration) {
     return {};
   }
   index_.erase(registration->begin);
+  tell_leaving(registration->begin, registration->size);
   const std::uintptr_t begin = registration->begin;
   const std::size_t offset = registration->offset;
   if (!still_mapped(*registration)) {

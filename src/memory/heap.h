@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "base/system.h"
@@ -18,6 +20,15 @@ struct HeapRegistration {
   std::size_t size = 0;
   std::size_t offset = 0; ///< offset in the heap
   int references = 0;
+};
+
+/// Observer of a heap, told of memory that leaves it.
+class HeapWatcher {
+ public:
+  virtual ~HeapWatcher() = default;
+  /// Gives up whatever refers to the pages of `memory`, which are returned to the system next. Any
+  /// thread; must not call the heap.
+  virtual void leaving(std::span<const std::byte> memory) noexcept = 0;
 };
 
 /// Memory of this process that the other ranks of the host can map: one memfd, divided into pages.
@@ -67,6 +78,13 @@ class Heap {
   /// but find() does not find it any more, and another release moves the rest.
   Status release(HeapRegistration* registration);
 
+  /// Returns the allocation or the registered pages that hold [pointer, pointer + size); empty if
+  /// there are none.
+  std::span<std::byte> extent(const void* pointer, std::size_t size);
+  /// Adds or removes an observer. Once it is removed, no call of leaving() is under way.
+  void watch(HeapWatcher* watcher);
+  void unwatch(HeapWatcher* watcher);
+
   int fd() const noexcept { return fd_.get(); }
   std::size_t capacity() const noexcept { return capacity_; }
   /// Returns the number of bytes that are allocated or registered, in whole pages.
@@ -83,6 +101,7 @@ class Heap {
   Status move_in(std::uintptr_t address, std::size_t offset, std::size_t size);
   Status move_out(std::uintptr_t address, std::size_t offset, std::size_t size);
   bool still_mapped(const HeapRegistration& registration) const;
+  void tell_leaving(std::uintptr_t address, std::size_t size) noexcept;
 
   const Fd fd_;
   const std::uintptr_t base_; ///< first reserved address
@@ -93,6 +112,7 @@ class Heap {
   FreeRanges free_;
   std::map<std::size_t, std::size_t> allocated_; ///< offset → size
   std::map<std::uintptr_t, std::unique_ptr<HeapRegistration>> registered_;
+  std::vector<HeapWatcher*> watchers_;
 };
 
 // The heap of this process. The first call of a function that needs the heap makes it, with
@@ -108,5 +128,7 @@ Status heap_release(HeapRegistration* registration);
 std::size_t heap_bytes();
 /// Calls Heap::find(); returns false if there is no heap yet.
 bool heap_find(const void* pointer, std::size_t size, std::uint64_t* offset) noexcept;
+/// Returns the heap of this process, or null if there is none yet.
+Heap* existing_heap() noexcept;
 
 } // namespace whorl

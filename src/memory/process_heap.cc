@@ -32,23 +32,23 @@ void forget_in_child() {
   static_cast<void>(once);
 }
 
-Heap* existing() noexcept {
+} // namespace
+
+Heap* existing_heap() noexcept {
   return the_heap.load(std::memory_order_acquire); // pairs with release in process_heap()
 }
 
-} // namespace
-
 Result<Heap*> process_heap() {
-  if (Heap* const heap = existing()) return heap;
+  if (Heap* const heap = existing_heap()) return heap;
   forget_in_child();
   const std::lock_guard lock(creating);
-  if (Heap* const heap = existing()) return heap;
+  if (Heap* const heap = existing_heap()) return heap;
   const auto bytes = capacity();
   if (!bytes.ok()) return bytes.status();
   auto heap = Heap::create(*bytes);
   if (!heap.ok()) return heap.status();
   Heap* const made = heap->release();
-  the_heap.store(made, std::memory_order_release); // pairs with acquire in existing()
+  the_heap.store(made, std::memory_order_release); // pairs with acquire in existing_heap()
   return made;
 }
 
@@ -59,7 +59,7 @@ Result<void*> heap_alloc(std::size_t size) {
 
 Status heap_free(void* pointer) {
   if (pointer == nullptr) return {};
-  Heap* const heap = existing();
+  Heap* const heap = existing_heap();
   return heap != nullptr ? heap->free(pointer)
                          : Status::error(Code::kInvalidArgument,
                                          "this process has allocated nothing from a shared heap");
@@ -72,19 +72,19 @@ Result<HeapRegistration*> heap_adopt(void* buffer, std::size_t size) {
 
 Status heap_release(HeapRegistration* registration) {
   if (registration == nullptr) return {};
-  Heap* const heap = existing();
+  Heap* const heap = existing_heap();
   return heap != nullptr
              ? heap->release(registration)
              : Status::error(Code::kInvalidArgument, "this process has registered nothing");
 }
 
 std::size_t heap_bytes() {
-  Heap* const heap = existing();
+  Heap* const heap = existing_heap();
   return heap != nullptr ? heap->used() : 0;
 }
 
 bool heap_find(const void* pointer, std::size_t size, std::uint64_t* offset) noexcept {
-  const Heap* const heap = existing();
+  const Heap* const heap = existing_heap();
   return heap != nullptr && heap->find(pointer, size, offset);
 }
 

@@ -177,7 +177,9 @@ TEST_P(Messages, PublishedTakeSlotsAndKeepTheirSource) {
       ASSERT_EQ(rig.to(1).try_send_descriptor(source.last(4096), {}), DescriptorSend::kSent);
       EXPECT_EQ(rig.to(1).try_send_descriptor(source.first(4096), {}), DescriptorSend::kBusy);
       EXPECT_EQ(rig.to(1).sent(), 2U);
-      EXPECT_EQ(rig.to(1).released(), 0U);
+      if (!GetParam().frees_early) {
+        EXPECT_EQ(rig.to(1).released(), 0U);
+      }
       context.barrier();
       EXPECT_EQ(rig.wait([&] { return rig.to(1).released() >= 1; }), WaitResult::kReady);
       EXPECT_EQ(rig.wait([&] { return rig.to(1).released() >= 2; }), WaitResult::kReady);

@@ -23,6 +23,7 @@ struct TransportKind {
   bool one_process = false;   ///< true if the PeerInfos claim that all ranks are in one process
   bool heap_publish = false;  ///< true if a source from heap_alloc() is sent without a copy
   bool plain_publish = false; ///< true if any other source is sent without a copy
+  bool frees_early = false;   ///< true if a source is free before the peer has released the message
   bool puts = false;          ///< true if a message is written to a buffer from heap_alloc()
   bool buffers = false;       ///< true if a slot is free before the peer has released it
   /// Prepares the process before the ranks run; an error says why the transport is not there.

@@ -33,6 +33,10 @@ TransportKind ucx_over(const char* tls, Mode mode) {
           .make = [] { return *make_ucx_transport(); }};
 }
 
+TransportKind verbs(const char* name, Mode mode, std::unique_ptr<Transport> (*make)()) {
+  return {.name = name, .mode = mode, .heap_publish = true, .frees_early = true, .make = make};
+}
+
 /// Makes a transport whose ranks are spread over the devices of this host.
 std::unique_ptr<Transport> make_verbs() {
   static std::atomic<std::uint32_t> made{static_cast<std::uint32_t>(::getpid())};
@@ -90,7 +94,7 @@ std::vector<TransportKind> everywhere() {
        .buffers = true,
        .make = [] { return std::make_unique<TcpTransport>(); }},
 #ifdef WHORL_HAVE_VERBS
-      {.name = "verbs_in_memory", .mode = Mode::kThreads, .make = make_fake_verbs},
+      verbs("verbs_in_memory", Mode::kThreads, make_fake_verbs),
 #endif
       ucx_over("tcp", Mode::kProcesses),
       ucx_over("tcp", Mode::kThreads),
@@ -105,8 +109,8 @@ const std::vector<TransportKind>& transport_kinds() {
     auto* const all = new std::vector<TransportKind>(everywhere());
     // There are devices only for tests of RDMA (tests/rdma/suite.sh).
     if (std::getenv("WHORL_TEST_RDMA") == nullptr) return all;
-    all->push_back({.name = "verbs", .mode = Mode::kProcesses, .make = make_verbs});
-    all->push_back({.name = "verbs_threads", .mode = Mode::kThreads, .make = make_verbs});
+    all->push_back(verbs("verbs", Mode::kProcesses, make_verbs));
+    all->push_back(verbs("verbs_threads", Mode::kThreads, make_verbs));
     return all;
   }();
   return *kinds;

@@ -95,8 +95,9 @@ Status VerbsTransport::make_lane(Peer& peer, std::size_t channel, std::byte* mem
     lane.own.first = lane.own.queue;
   }
   VerbsJudge& judge = *this; // the base is private
-  lane.endpoint = std::make_unique<VerbsEndpoint>(peer.rank, layout, memory, region_->lkey,
-                                                  *lane.queue, completions, judge);
+  lane.endpoint =
+      std::make_unique<VerbsEndpoint>(peer.rank, layout, memory, region_->lkey,
+                                      *port_.device->regions, *lane.queue, completions, judge);
   return {};
 }
 

@@ -122,6 +122,7 @@ bool can_register(const VerbsDevice& device, VerbsHost::Hindrances* hindrances) 
 } // namespace
 
 VerbsDevice::~VerbsDevice() {
+  regions.reset(); // before the domain in which they are
   if (domain != nullptr) api->dealloc_pd(domain);
   if (context != nullptr) api->close_device(context);
 }

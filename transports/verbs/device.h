@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "transports/verbs/api.h"
+#include "transports/verbs/regions.h"
 #include "transports/verbs/settings.h"
 #include "transports/verbs/wire.h"
 
@@ -18,6 +19,7 @@ struct VerbsDevice {
   ibv_context* context = nullptr;
   ibv_pd* domain = nullptr;
   ibv_device_attr limits{};
+  std::unique_ptr<VerbsRegions> regions = std::make_unique<VerbsRegions>(*this);
 
   VerbsDevice() = default;
   VerbsDevice(const VerbsDevice&) = delete;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -32,9 +33,12 @@ class VerbsJudge {
 /// line. The device carries out the requests by itself; commit() and release() enter the kernel
 /// only with devices in software.
 ///
+/// A source in the heap is written from where it is, and is needed until the device has done so.
+///
 /// Receiving. try_peek() polls the next line in this side's memory, where the message is used in
 /// place; a payload behind it is there as a whole once the device has reported the write's notice.
-/// release() counts, and writes the count to the peer after every few messages.
+/// release() counts, and writes the count to the peer after every few messages. A buffer in the
+/// heap is offered to the peer, which then writes the payload of the message there.
 ///
 /// A place of the ring is filled again only after the peer has released its message, which has then
 /// arrived as a whole. So no completion is needed to know that the memory of a message is free, and
@@ -44,14 +48,18 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   /// Makes an endpoint over `memory`, which starts at a page and has the local key `key`; all
   /// arguments outlive the endpoint.
   VerbsEndpoint(int peer, const verbs::EndpointLayout& layout, std::byte* memory, std::uint32_t key,
-                VerbsQueue& queue, VerbsCompletions& completions, VerbsJudge& judge)
-      : peer_(peer),
+                VerbsRegions& regions, VerbsQueue& queue, VerbsCompletions& completions,
+                VerbsJudge& judge)
+      : Endpoint({.recv_buffers_ahead = verbs::kOffers}),
+        peer_(peer),
         layout_(layout),
         memory_(memory),
         key_(key),
+        regions_(regions),
         queue_(queue),
         completions_(completions),
         judge_(judge),
+        requests_(layout.places()),
         noticed_(layout.places()) {}
 
   /// Connects to the peer's endpoint, before the first message. Returns 0 or −errno.
@@ -65,6 +73,16 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
 
   std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept override;
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
+  bool can_send_descriptor(std::span<const std::byte> source) const noexcept override {
+    return source.size() >= kMinSharedBytes && source.size() <= layout_.slot_bytes() &&
+           source_.find(regions_, source);
+  }
+  DescriptorSend try_send_descriptor(std::span<const std::byte> source,
+                                     const Fingerprint& fingerprint) noexcept override;
+  std::uint64_t released() noexcept override;
+
+  bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
+                          const Fingerprint& expected) noexcept override;
   Message try_peek() noexcept override;
   void release() noexcept override;
   /// Returns whether all messages are in the peer's memory, or the peer has left.
@@ -76,11 +94,11 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   bool was_stuck() noexcept { return stuck_.exchange(false, std::memory_order_relaxed); }
 
   /// Returns the number of requests that must fit into the queue of an endpoint. Sends: all
-  /// messages that are not released, and credits. Receives: the notices of twice as many, since
-  /// credits for messages may be given before their notices are looked at.
+  /// messages that are not released, credits and offers. Receives: the notices of twice as many,
+  /// since credits for messages may be given before their notices are looked at.
   static VerbsQueue::Depth queue_depth(const verbs::EndpointLayout& layout) noexcept {
     const auto depth = static_cast<std::uint32_t>(2 * layout.places()) + kSpareRequests;
-    return {.sends = depth, .receives = depth};
+    return {.sends = depth + static_cast<std::uint32_t>(verbs::kOffers), .receives = depth};
   }
 
  private:
@@ -93,10 +111,33 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   T& at(std::size_t offset) const noexcept {
     return *reinterpret_cast<T*>(memory_ + offset);
   }
+  /// Own offer of a buffer.
+  struct Offered {
+    std::uint64_t number = 0;
+    std::span<std::byte> memory;
+    Fingerprint expected;
+  };
+  /// Message of which the device has reported that it is there as a whole.
+  struct Noticed {
+    std::uint64_t number = 0;
+    bool placed = false;
+  };
+
   void take(verbs::Notice notice) noexcept override;
-  bool noticed(std::uint64_t number) const noexcept {
-    return noticed_[number % noticed_.size()] == number;
+  const Noticed* find_notice(std::uint64_t number) const noexcept {
+    const Noticed& last = noticed_[number % noticed_.size()];
+    return last.number == number ? &last : nullptr;
   }
+  /// Returns the notice of a message, also if the device reports it only now.
+  const Noticed* poll_notice(std::uint64_t number) noexcept {
+    if (const Noticed* const known = find_notice(number)) return known;
+    completions_.poll();
+    return find_notice(number);
+  }
+  bool may_send() noexcept;
+  void send(const VerbsPiece& payload, const Fingerprint& fingerprint, bool completion) noexcept;
+  bool find_offer(std::uint32_t bytes, const Fingerprint& fingerprint,
+                  verbs::Offer* offer) const noexcept;
   bool refresh() noexcept;
   void give_credit() noexcept;
   void malformed(const char* what) noexcept;
@@ -107,14 +148,21 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   const std::uint32_t key_;
   std::uint64_t remote_ = 0; ///< address of the peer's memory
   std::uint32_t remote_key_ = 0;
+  VerbsRegions& regions_;
   VerbsQueue& queue_;
   VerbsCompletions& completions_;
   VerbsJudge& judge_;
 
-  std::uint64_t released_ = 0;         ///< number of messages that the peer has released
-  std::uint64_t last_request_ = 0;     ///< number of the last request of a message
-  std::vector<std::uint64_t> noticed_; ///< numbers of the messages noticed last, by place
-  std::uint64_t credited_ = 0;         ///< number of released messages of which the peer knows
+  std::uint64_t released_ = 0; ///< number of messages that the peer has released
+  mutable LastRegion source_;
+  std::vector<std::uint64_t> requests_; ///< number of the request of each message, by place
+  std::uint64_t last_request_ = 0;      ///< number of the last request of a message
+  std::uint64_t last_described_ = 0;    ///< number of the last message sent from the heap
+  std::uint64_t written_ = 0;           ///< number of messages known to be in the peer's memory
+  LastRegion target_;
+  std::array<Offered, verbs::kOffers> offered_;
+  std::vector<Noticed> noticed_; ///< messages noticed last, by place
+  std::uint64_t credited_ = 0;   ///< number of released messages of which the peer knows
   std::uint32_t calls_ = 0;
   bool refused_ = false; ///< true: the peer has written nonsense
   std::atomic<bool> stuck_{

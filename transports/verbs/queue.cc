@@ -136,7 +136,7 @@ void VerbsQueue::post(const VerbsWrite& write) noexcept {
     request.imm_data = htobe32(write.notice->word());
   }
   if (bytes <= inline_bytes_) request.send_flags |= IBV_SEND_INLINE;
-  if (posted_ - signaled_ >= stride_) {
+  if (write.completion || posted_ - signaled_ >= stride_) {
     request.send_flags |= IBV_SEND_SIGNALED;
     signaled_ = posted_;
   }
@@ -180,6 +180,13 @@ void VerbsQueue::post_receives() noexcept {
     failed_ = true;
     error_ = -std::abs(result);
   }
+}
+
+void VerbsQueue::close() noexcept {
+  failed_ = true;
+  ibv_qp_attr error{};
+  error.qp_state = IBV_QPS_ERR;
+  if (pair_ != nullptr) device_.api->modify_qp(pair_, &error, IBV_QP_STATE);
 }
 
 void VerbsQueue::complete(const ibv_wc& completion) noexcept {

@@ -27,6 +27,7 @@ struct VerbsWrite {
   std::uint64_t to = 0;           ///< address in the peer's memory
   std::uint32_t key = 0;          ///< key of that memory
   std::optional<verbs::Notice> notice;
+  bool completion = false; ///< whether to ask for a completion of its own
 };
 
 /// Receiver of the notices of writes that the peer has made.
@@ -83,6 +84,9 @@ class VerbsQueue {
   std::uint64_t completed() const noexcept { return completed_; }
 
   bool failed() const noexcept { return failed_; }
+  /// Ends the connection: nothing of this side is read for the peer any more, and nothing that the
+  /// peer writes arrives.
+  void close() noexcept;
   /// Describes the first failure.
   std::string failure() const;
 

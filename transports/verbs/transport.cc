@@ -208,6 +208,15 @@ void VerbsTransport::notify_peers(const Status& comm_error) noexcept {
   control_.notify_peers(comm_error);
 }
 
+bool VerbsTransport::revoke_access() noexcept {
+  for (Peer& peer : peers_) {
+    for (Lane& lane : peer.lanes) {
+      if (lane.queue != nullptr) lane.queue->close();
+    }
+  }
+  return true;
+}
+
 Progress VerbsTransport::connection_failed(int peer, const VerbsQueue& queue) noexcept {
   control_.poll();
   // Requests to a rank that has left fail; nothing of them was a message that it still needed.

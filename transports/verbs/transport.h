@@ -40,6 +40,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   void block(std::uint64_t max_ns) noexcept override;
   void poll_failures(std::uint64_t waited_ns) noexcept override;
   void notify_peers(const Status& comm_error) noexcept override;
+  bool revoke_access() noexcept override;
 
   /// Returns the port by which this rank is reached, after listen().
   const VerbsPort& port() const noexcept { return port_; }

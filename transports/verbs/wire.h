@@ -60,16 +60,32 @@ struct alignas(64) Line {
   Fingerprint fingerprint;
   std::uint64_t word; ///< bits 0–31: number of the message, from 1, modulo 2³²; then bytes
   std::uint64_t seal;
-
-  using Words = std::array<std::uint64_t, 8>;
-
-  std::uint64_t make_seal() const noexcept {
-    const auto words = std::bit_cast<Words>(*this);
-    return mix(words[0], words[1]) ^ mix(words[2], words[3] + 1) ^ mix(words[4], words[5] + 2) ^
-           mix(words[6], 3);
-  }
 };
 static_assert(sizeof(Line) == 64);
+
+/// Buffer of the receiver to which the payload of a message may be written instead, without a line:
+/// a message of this size with this fingerprint.
+struct alignas(64) Offer {
+  std::uint64_t address;
+  Fingerprint fingerprint;
+  std::uint32_t bytes;
+  std::uint32_t key; ///< key of the buffer's memory
+  std::array<std::uint64_t, 2> unused;
+  std::uint64_t word; ///< number of the message, from 1
+  std::uint64_t seal;
+};
+static_assert(sizeof(Offer) == 64);
+
+/// Words of a Line or an Offer.
+using Words = std::array<std::uint64_t, 8>;
+
+/// Returns the seal that fits the rest of a Line or an Offer.
+template <class Record>
+std::uint64_t make_seal(const Record& record) noexcept {
+  const auto words = std::bit_cast<Words>(record);
+  return mix(words[0], words[1]) ^ mix(words[2], words[3] + 1) ^ mix(words[4], words[5] + 2) ^
+         mix(words[6], 3);
+}
 
 /// Count of released messages, written by the receiver.
 struct Credit {
@@ -80,30 +96,36 @@ struct Credit {
 };
 
 /// Notice of a write: the immediate data, which the peer's device reports once the write is in its
-/// memory. It wakes a peer that sleeps.
+/// memory, and which wakes a peer that sleeps.
 class Notice {
  public:
   explicit Notice(std::uint32_t word) noexcept : word_(word) {}
-  static Notice of_message(std::uint64_t number) noexcept {
-    return Notice(static_cast<std::uint32_t>(number) & kNumber);
+  /// Returns the notice of a message; `placed` tells that its payload is in the offered buffer.
+  static Notice of_message(std::uint64_t number, bool placed) noexcept {
+    return Notice((static_cast<std::uint32_t>(number) & kNumber) | (placed ? kPlaced : 0));
   }
   static Notice of_credit() noexcept { return Notice(kCredit); }
 
   std::uint32_t word() const noexcept { return word_; }
   bool is_message() const noexcept { return (word_ & kCredit) == 0; }
-  /// Returns the number of the message, which is one of the 2³¹ after `received`.
+  bool is_placed() const noexcept { return (word_ & kPlaced) != 0; }
+  /// Returns the number of the message, which is one of the 2³⁰ after `received`.
   std::uint64_t number(std::uint64_t received) const noexcept {
     return received + ((word_ - static_cast<std::uint32_t>(received)) & kNumber);
   }
 
  private:
-  static constexpr std::uint32_t kCredit = std::uint32_t{1} << 31, kNumber = kCredit - 1;
+  static constexpr std::uint32_t kCredit = std::uint32_t{1} << 31, kPlaced = kCredit >> 1;
+  static constexpr std::uint32_t kNumber = kPlaced - 1;
   std::uint32_t word_;
 };
 
-/// Offsets in the memory of one endpoint, alike on both sides:
+/// Number of messages, from the next one on, for which buffers may be offered.
+inline constexpr std::uint64_t kOffers = 16;
+
+/// Offsets in the memory of one endpoint, alike on both sides; the peer writes to the first half:
 ///
-///   credit from the peer | own credit | places for messages received | places for messages sent
+///   credit | offers | places for messages ‖ own credit | own offers | places for own messages
 ///
 /// Messages take the places of a ring in turn; a place is a line and, behind it, a payload. The
 /// ring has more places than the FIFO has slots, so that a receiver may give slots back a few at a
@@ -120,26 +142,26 @@ class EndpointLayout {
   std::uint64_t places() const noexcept { return places_; }
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   static constexpr std::size_t credit() noexcept { return 0; }
-  static constexpr std::size_t own_credit() noexcept { return kCreditBytes; }
+  static std::size_t offer(std::uint64_t message) noexcept {
+    return kCreditBytes + message % kOffers * sizeof(Offer);
+  }
   std::size_t line(std::uint64_t message) const noexcept {
-    return 2 * kCreditBytes + message % places_ * place_bytes();
+    return kCreditBytes + kOffers * sizeof(Offer) + message % places_ * place_bytes();
   }
   std::size_t payload(std::uint64_t message) const noexcept { return line(message) + sizeof(Line); }
-  std::size_t own_line(std::uint64_t message) const noexcept { return half() + line(message); }
-  std::size_t own_payload(std::uint64_t message) const noexcept {
-    return half() + payload(message);
+  /// Returns the offset of this side's own credit, offers and messages: those above are at the same
+  /// distance behind it.
+  std::size_t own() const noexcept {
+    return kCreditBytes + kOffers * sizeof(Offer) + places_ * place_bytes();
   }
   /// Returns the bytes of the whole memory, in pages.
-  std::size_t bytes() const noexcept {
-    return (2 * kCreditBytes + 2 * half() + 4095) / 4096 * 4096;
-  }
+  std::size_t bytes() const noexcept { return (2 * own() + 4095) / 4096 * 4096; }
 
  private:
   static constexpr std::size_t kCreditBytes = 128; ///< distance of data with different writers
   std::size_t place_bytes() const noexcept {
     return sizeof(Line) + (slot_bytes_ + alignof(Line) - 1) / alignof(Line) * alignof(Line);
   }
-  std::size_t half() const noexcept { return places_ * place_bytes(); }
 
   std::uint64_t batch_;
   std::uint64_t places_;

@@ -198,6 +198,7 @@ struct FakeCalls {
     if (refused != fabric->refused_states_.end() && refused->second != 0) return refused->second;
     auto& queue = *reinterpret_cast<FakeFabric::Queue*>(pair);
     if (attributes->qp_state == IBV_QPS_RTR) queue.remote = attributes->dest_qp_num;
+    if (attributes->qp_state == IBV_QPS_ERR) queue.failed = true;
     fabric->attributes_ = *attributes;
     return 0;
   }
@@ -336,7 +337,9 @@ void FakeFabric::execute(const Write& write) {
   };
   if (write.failure != IBV_WC_SUCCESS) return refuse(write.failure, 0x80);
   const auto found = queues_.find(queue.remote);
-  if (found == queues_.end()) return refuse(IBV_WC_RETRY_EXC_ERR, 0x81); // the peer is gone
+  if (found == queues_.end() || found->second->failed) { // the peer is gone
+    return refuse(IBV_WC_RETRY_EXC_ERR, 0x81);
+  }
   Queue& peer = *found->second;
   if (write.notice && peer.receives.empty()) return refuse(IBV_WC_RNR_RETRY_EXC_ERR, 0x87);
   const std::vector<std::byte> bytes = write.in_line ? write.bytes : contents(write.from);
@@ -379,7 +382,9 @@ void FakeFabric::copy(std::byte* to, const std::vector<std::byte>& bytes) {
     for (std::size_t word = 0; word < kCreditBytes / 8; ++word) copy_word(word);
     return;
   }
-  const std::size_t line = std::min(bytes.size(), kLineBytes);
+  // Lines are aligned; buffers of users need not be.
+  const bool aligned = reinterpret_cast<std::uintptr_t>(to) % kLineBytes == 0;
+  const std::size_t line = aligned ? std::min(bytes.size() / 8 * 8, kLineBytes) : 0;
   for (std::size_t i = 0; i < line / 8; ++i) {
     if (!tear_order_.empty()) between_();
     copy_word(tear_order_.empty() ? i : static_cast<std::size_t>(tear_order_[i]));

@@ -493,5 +493,65 @@ TEST(ProcessHeap, IsEmptyInAChild) {
   EXPECT_TRUE(heap_free(*memory).ok());
 }
 
+TEST(Heap, KnowsTheAllocationOrBufferThatHoldsAnAddress) {
+  const auto heap = make_heap(16);
+  auto* const a = static_cast<std::byte*>(*heap->alloc(2 * kPage));
+  auto* const b = static_cast<std::byte*>(*heap->alloc(kPage));
+  ASSERT_EQ(b, a + 2 * kPage);
+  Buffer buffer(3 * kPage);
+  HeapRegistration* const registration = *heap->adopt(buffer.data(), 3 * kPage);
+  const struct {
+    const void* pointer;
+    std::size_t size;
+    const void* begin;
+    std::size_t bytes;
+  } cases[] = {
+      {a, 2 * kPage, a, 2 * kPage},
+      {a + kPage + 5, 10, a, 2 * kPage},
+      {b, 0, b, kPage},
+      {a + kPage, 2 * kPage, nullptr, 0}, // over the end
+      {b + kPage, 1, nullptr, 0},         // free
+      {buffer.data() + kPage, 2 * kPage, buffer.data(), 3 * kPage},
+      {buffer.data() + kPage, 2 * kPage + 1, nullptr, 0},
+      {&cases, 1, nullptr, 0},
+      {nullptr, 0, nullptr, 0},
+  };
+  for (const auto& c : cases) {
+    const auto found = heap->extent(c.pointer, c.size);
+    EXPECT_EQ(found.data(), c.begin);
+    EXPECT_EQ(found.size(), c.bytes);
+  }
+  EXPECT_TRUE(heap->release(registration).ok());
+  EXPECT_TRUE(heap->extent(buffer.data(), 1).empty());
+  EXPECT_TRUE(heap->free(a).ok());
+  EXPECT_TRUE(heap->extent(a, 1).empty());
+}
+
+TEST(Heap, TellsOfMemoryThatLeaves) {
+  struct Watcher final : HeapWatcher {
+    void leaving(std::span<const std::byte> memory) noexcept override { left = memory; }
+    std::span<const std::byte> left;
+  } watcher;
+  const auto heap = make_heap(16);
+  heap->watch(&watcher);
+  auto* const a = static_cast<std::byte*>(*heap->alloc(100));
+  EXPECT_TRUE(heap->free(a).ok());
+  EXPECT_EQ(watcher.left.data(), a);
+  EXPECT_EQ(watcher.left.size(), kPage);
+  Buffer buffer(3 * kPage);
+  HeapRegistration* const registration = *heap->adopt(buffer.data(), 3 * kPage);
+  HeapRegistration* const again = *heap->adopt(buffer.data(), 3 * kPage);
+  watcher.left = {};
+  EXPECT_TRUE(heap->release(again).ok());
+  EXPECT_TRUE(watcher.left.empty()) << "one reference is left";
+  EXPECT_TRUE(heap->release(registration).ok());
+  EXPECT_EQ(watcher.left.data(), buffer.data());
+  EXPECT_EQ(watcher.left.size(), 3 * kPage);
+  heap->unwatch(&watcher);
+  watcher.left = {};
+  EXPECT_TRUE(heap->free(*heap->alloc(100)).ok());
+  EXPECT_TRUE(watcher.left.empty());
+}
+
 } // namespace
 } // namespace whorl
