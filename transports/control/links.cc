@@ -140,7 +140,7 @@ void ControlLinks::send(const Peer& peer, control::FrameKind kind, std::string_v
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
-  // Two frames at most are ever sent, so the socket always has room; a peer that is gone does not
+  // Few frames are ever sent, so the socket always has room; a peer that is gone does not
   // need the frame.
   static_cast<void>(sys().sendmsg(peer.socket.get(), &message));
 }
@@ -258,9 +258,14 @@ void ControlLinks::read(Peer& peer) noexcept {
 
 void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
                               std::string_view text) noexcept {
+  const auto bytes = std::as_bytes(std::span(text));
+  if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kWord)) {
+    peer.words.emplace_back(bytes.begin(), bytes.end());
+    words_untold_.store(true, std::memory_order_relaxed);
+    return;
+  }
   if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kGoodbye)) {
-    const auto words = std::as_bytes(std::span(text));
-    peer.last_words.assign(words.begin(), words.end());
+    peer.last_words.assign(bytes.begin(), bytes.end());
     peer.said_goodbye = true;
     goodbyes_untold_.store(true, std::memory_order_relaxed);
     return;
@@ -274,16 +279,32 @@ void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
   set_error(Code::kRemoteError, std::move(clean));
 }
 
-void ControlLinks::poll(const std::function<void(int peer, std::span<const std::byte> last_words)>&
-                            on_goodbye) noexcept {
+void ControlLinks::send_word(int rank, std::span<const std::byte> bytes) noexcept {
+  const Peer* const peer = find(rank);
+  const std::lock_guard lock(notify_mutex_);
+  if (peer == nullptr) return;
+  send(*peer, control::FrameKind::kWord,
+       {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+void ControlLinks::poll(const Listener& on_goodbye, const Listener& on_word) noexcept {
   if (!epoll_.valid()) return;
   std::array<epoll_event, 16> events;
   const int count = sys().epoll_wait(epoll_.get(), events, 0);
-  // connection_lost() may have read a goodbye.
-  if (count <= 0 && !(on_goodbye && goodbyes_untold_.load(std::memory_order_relaxed))) return;
+  // connection_lost() may have read a goodbye or a word.
+  if (count <= 0 && !(on_goodbye && goodbyes_untold_.load(std::memory_order_relaxed)) &&
+      !(on_word && words_untold_.load(std::memory_order_relaxed))) {
+    return;
+  }
   const std::lock_guard lock(state_mutex_);
   for (int i = 0; i < count; ++i) {
     read(peers_[events[static_cast<std::size_t>(i)].data.u64]);
+  }
+  if (on_word && words_untold_.exchange(false, std::memory_order_relaxed)) {
+    for (Peer& peer : peers_) {
+      for (const std::vector<std::byte>& word : peer.words) on_word(peer.rank, word);
+      peer.words.clear();
+    }
   }
   if (!on_goodbye || !goodbyes_untold_.exchange(false, std::memory_order_relaxed)) return;
   for (Peer& peer : peers_) {

@@ -52,10 +52,14 @@ class ControlLinks final : public FailureJudge {
   /// leaving for the cause. The first step of a transport's destruction. `last_words`, if given,
   /// returns bytes that go to the peer with the goodbye, at most FrameHeader::kMaxTextBytes.
   void leave(const std::function<std::vector<std::byte>(int peer)>& last_words = {}) noexcept;
+  /// Sends bytes of the transport to a peer: few, since what the socket has no room for is lost.
+  void send_word(int peer, std::span<const std::byte> bytes) noexcept;
+  /// Function that takes bytes of the transport from a peer.
+  using Listener = std::function<void(int peer, std::span<const std::byte> bytes)>;
   /// Reads what peers have sent, and finds those that have died. Calls `on_goodbye`, if given, once
-  /// for each peer that has said goodbye, with the bytes that came with that.
-  void poll(const std::function<void(int peer, std::span<const std::byte> last_words)>& on_goodbye =
-                {}) noexcept;
+  /// for each peer that has said goodbye, with the bytes that came with that, and `on_word`, if
+  /// given, for each call of send_word() by a peer.
+  void poll(const Listener& on_goodbye = {}, const Listener& on_word = {}) noexcept;
 
   Progress connection_lost(int peer, int error) noexcept override;
   /// Does the same for a link that has failed for a reason which errno does not know: a sentence.
@@ -75,6 +79,7 @@ class ControlLinks final : public FailureJudge {
     bool said_goodbye = false;
     bool goodbye_told = false; ///< whether poll() has called its function for the goodbye
     std::vector<std::byte> last_words;
+    std::vector<std::vector<std::byte>> words; ///< words of which poll() has told nobody
     bool ended = false;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
@@ -94,7 +99,8 @@ class ControlLinks final : public FailureJudge {
   const Membership* membership_ = nullptr;
   std::vector<Peer> peers_;
   Fd epoll_;
-  std::atomic<bool> goodbyes_untold_{false}; ///< whether poll() has a function to call
+  std::atomic<bool> goodbyes_untold_{false}; ///< whether poll() has to call `on_goodbye`
+  std::atomic<bool> words_untold_{false};    ///< whether poll() has to call `on_word`
   std::mutex state_mutex_;                   ///< guard of the state that comes from control sockets
   /// Guard of writing frames, one at a time, and of `connected_` and `notified_`.
   std::mutex notify_mutex_;
