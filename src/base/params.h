@@ -37,6 +37,7 @@ enum class Param : std::uint8_t {
   kIbTimeout,        // WHORL_IB_TIMEOUT
   kIbRetryCount,     // WHORL_IB_RETRY_CNT
   kIbPkey,           // WHORL_IB_PKEY
+  kIbRails,          // WHORL_IB_RAILS
   kUcxLibrary,       // WHORL_UCX_LIBRARY
   kHeapBytes,        // WHORL_HEAP_BYTES
   kSegmentBytes,     // WHORL_SEGMENT_BYTES

@@ -41,6 +41,18 @@ int packets_dropped(const std::string& interface) {
   return at == std::string_view::npos ? -1 : std::atoi(all.data() + at + 8);
 }
 
+bool has_address(const std::string& device) {
+  std::string gid;
+  std::ifstream("/sys/class/infiniband/" + device + "/ports/1/gids/0") >> gid;
+  return gid.starts_with("fe80");
+}
+
+/// Gives the link between the two devices back.
+void set_link_up() {
+  EXPECT_EQ(std::system("ip link set veth0 up"), 0);
+  for (int i = 0; i < 100 && !(has_address("rxe0") && has_address("rxe1")); ++i) ::usleep(100'000);
+}
+
 void run_all(const RankContext& context, whorlComm_t comm,
              std::initializer_list<std::size_t> counts) {
   ASSERT_EQ(run_all_kinds(context.rank, context.nranks, comm, counts), "");
@@ -197,13 +209,67 @@ TEST(Verbs, ALostLinkIsAnErrorBeforeTheDeadline) {
     whorlCommDestroy(comm);
   });
   EXPECT_EQ(failures_of(outcomes), "");
-  EXPECT_EQ(std::system("ip link set veth0 up"), 0);
-  const auto has_address = [](const char* device) {
-    std::string gid;
-    std::ifstream(std::string("/sys/class/infiniband/") + device + "/ports/1/gids/0") >> gid;
-    return gid.starts_with("fe80");
-  };
-  for (int i = 0; i < 100 && !(has_address("rxe0") && has_address("rxe1")); ++i) ::usleep(100'000);
+  set_link_up();
+}
+
+/// Second pair of devices, rxe2 and rxe3.
+class SecondPair {
+ public:
+  SecondPair() {
+    run("ip link add veth2 mtu 4300 type veth peer name veth3 mtu 4300");
+    for (const char* const name : {"2", "3"}) {
+      run(std::string("ip link set veth") + name + " up");
+      run(std::string("rdma link add rxe") + name + " type rxe netdev veth" + name);
+    }
+    for (int i = 0; i < 100 && !(has_address("rxe2") && has_address("rxe3")); ++i) {
+      ::usleep(100'000);
+    }
+  }
+  ~SecondPair() {
+    for (const char* const name : {"2", "3"}) run(std::string("rdma link del rxe") + name);
+    run("ip link del veth2");
+  }
+  SecondPair(const SecondPair&) = delete;
+  SecondPair& operator=(const SecondPair&) = delete;
+
+ private:
+  static void run(const std::string& command) {
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  }
+};
+
+TEST(Verbs, ALinkThatIsLostInAnOperationIsReplacedByTheNext) {
+  const SecondPair second;
+  const std::uint64_t before = packets_sent("rxe2");
+  const auto outcomes = testing::run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    const char* const devices = context.rank == 0 ? "=rxe0,rxe2" : "=rxe1,rxe3";
+    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "verbs"},
+                                      {"WHORL_IB_HCA", devices},
+                                      {"WHORL_IB_RAILS", "2"},
+                                      {"WHORL_IB_TIMEOUT", "14"}}); // 67 ms
+    ASSERT_NE(comm, nullptr);
+    std::vector<std::int32_t> values(200'000);
+    for (std::int32_t round = 0; round < 40; ++round) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<std::int32_t>(i) * (context.rank + 1) + round;
+      }
+      if (round == 10 && context.rank == 0) {
+        ASSERT_EQ(std::system("ip link set veth0 down"), 0);
+      }
+      ASSERT_EQ(failure(whorlAllReduce(values.data(), values.data(), values.size(), whorlInt32,
+                                       whorlSum, comm, nullptr),
+                        comm),
+                "")
+          << round;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(values[i], static_cast<std::int32_t>(i) * 3 + 2 * round);
+      }
+    }
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+  EXPECT_GT(packets_sent("rxe2"), before);
+  set_link_up();
 }
 
 TEST(Verbs, TooLittleLockedMemoryIsSaid) {

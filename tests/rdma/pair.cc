@@ -3,7 +3,8 @@
 //   rdma_pair latency BYTES MESSAGES      half a round trip, in microseconds: the shortest
 //   rdma_pair bandwidth BYTES MESSAGES    10^6 bytes per second, from rank 0 to rank 1
 //
-// Each rank has a processor of its own. WHORL_IB_HCA is not set: the ranks take different devices.
+// Each rank has a processor of its own, and a single rail, so that the ranks take different
+// devices.
 #include <sched.h>
 
 #include <algorithm>
@@ -99,6 +100,7 @@ int main(int argc, char** argv) {
   const Plan plan{.latency = std::string_view(argv[1]) == "latency",
                   .bytes = std::min<std::size_t>(std::strtoul(argv[2], nullptr, 10), 65536),
                   .messages = std::max(std::atoi(argv[3]), 1)};
+  ::setenv("WHORL_IB_RAILS", "1", 0);
   std::uint32_t rank = 0;
   const TransportKind kind{.name = "verbs", .make = [&rank] {
                              return whorl::make_verbs_transport({.number = rank, .nearest = {}});

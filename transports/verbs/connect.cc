@@ -30,7 +30,9 @@ Status VerbsTransport::connect(const Membership& membership, std::span<const int
   WHORL_TRY(control_.adopt(membership, *links, "RDMA"));
   if (!epoll_.valid() ||
       sys().epoll_add(epoll_.get(), control_.epoll(), EPOLLIN | EPOLLET, 0) < 0 ||
-      sys().epoll_add(epoll_.get(), wakeup_.descriptor(), EPOLLIN, 1) < 0) {
+      std::any_of(own_ports_.begin(), own_ports_.end(), [this](const auto& own) {
+        return sys().epoll_add(epoll_.get(), own->wakeup.descriptor(), EPOLLIN, 1) < 0;
+      })) {
     return Status::error(Code::kSystemError,
                          "epoll_create failed; raise the limit on open files (ulimit -n)");
   }
@@ -45,23 +47,29 @@ Status VerbsTransport::make_memory(std::size_t peers) {
                                 fmt::format("{} RDMA connections", endpoints));
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
-  region_ = port_.device->api->reg_mr(port_.device->domain, memory_.data(), memory_.bytes(),
-                                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  if (region_ != nullptr) return {};
-  return Status::error(Code::kSystemError,
-                       verbs::describe_registration(memory_.bytes(), -errno, port_.device->name));
+  for (const auto& own : own_ports_) {
+    const VerbsDevice& device = *own->port.device;
+    own->region = device.api->reg_mr(device.domain, memory_.data(), memory_.bytes(),
+                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (own->region != nullptr) continue;
+    return Status::error(Code::kSystemError,
+                         verbs::describe_registration(memory_.bytes(), -errno, device.name));
+  }
+  return {};
 }
 
 Status VerbsTransport::make_queues(std::span<const int> peers, std::size_t index) {
   const EndpointLayout layout(membership_->slots, membership_->slot_bytes);
   const auto channels = static_cast<std::size_t>(membership_->channels);
   const VerbsQueue::Depth depth = VerbsEndpoint::queue_depth(layout);
-  WHORL_TRY(wakeup_.create(*port_.device));
-  for (std::size_t channel = 0; channel < channels; ++channel) {
-    completions_.push_back(std::make_unique<VerbsCompletions>(*port_.device));
-    // When a queue fails, each of its requests gets a completion.
-    WHORL_TRY(completions_.back()->create(peers.size() * (depth.sends + depth.receives),
-                                          wakeup_.channel()));
+  for (const auto& own : own_ports_) {
+    WHORL_TRY(own->wakeup.create(*own->port.device));
+    for (std::size_t channel = 0; channel < channels; ++channel) {
+      own->completions.push_back(std::make_unique<VerbsCompletions>(*own->port.device));
+      // When a queue fails, each of its requests gets a completion.
+      WHORL_TRY(own->completions.back()->create(peers.size() * (depth.sends + depth.receives),
+                                                own->wakeup.channel()));
+    }
   }
   peers_ = std::vector<Peer>(peers.size());
   peer_of_rank_.assign(static_cast<std::size_t>(membership_->nranks), -1);
@@ -70,9 +78,9 @@ Status VerbsTransport::make_queues(std::span<const int> peers, std::size_t index
     Peer& peer = peers_[i];
     peer.rank = peers[i];
     peer_of_rank_[static_cast<std::size_t>(peer.rank)] = static_cast<int>(i);
-    const PeerInfo::Address& address = membership_->info(peer.rank).addresses[index];
-    std::memcpy(&peer.port, address.bytes.data() + address.size - sizeof peer.port,
-                sizeof peer.port); // reach() has found it there
+    const PeerInfo& info = membership_->info(peer.rank);
+    peer.ports = verbs::ports_of(info, index);
+    peer.rails = verbs::rails_between(membership_->info(membership_->rank), info, index);
     peer.lanes.resize(channels);
     for (std::size_t channel = 0; channel < channels; ++channel, memory += layout.bytes()) {
       WHORL_TRY(make_lane(peer, channel, memory));
@@ -83,61 +91,117 @@ Status VerbsTransport::make_queues(std::span<const int> peers, std::size_t index
 
 Status VerbsTransport::make_lane(Peer& peer, std::size_t channel, std::byte* memory) {
   const EndpointLayout layout(membership_->slots, membership_->slot_bytes);
-  VerbsCompletions& completions = *completions_[channel];
   Lane& lane = peer.lanes[channel];
-  lane.queue = std::make_unique<VerbsQueue>(*port_.device);
-  WHORL_TRY(lane.queue->create(completions.get(), completions.add(lane.queue.get()),
-                               VerbsEndpoint::queue_depth(layout), port_, settings_));
-  lane.own.queue = lane.queue->number();
-  lane.own.key = region_->rkey;
   lane.own.memory = reinterpret_cast<std::uint64_t>(memory);
-  if (sys().random_bytes(std::as_writable_bytes(std::span(&lane.own.first, 1))) < 0) {
-    lane.own.first = lane.own.queue;
+  std::vector<VerbsRail> rails;
+  for (std::size_t i = 0; i < peer.rails.size(); ++i) {
+    OwnPort& own = *own_ports_[peer.rails[i].own];
+    VerbsCompletions& completions = *own.completions[channel];
+    VerbsQueue& queue = *lane.queues.emplace_back(std::make_unique<VerbsQueue>(*own.port.device));
+    WHORL_TRY(queue.create(completions.get(), completions.add(&queue),
+                           VerbsEndpoint::queue_depth(layout), own.port, settings_));
+    verbs::RailAddress& address = lane.own.rails[i];
+    address.queue = queue.number();
+    address.key = own.region->rkey;
+    if (sys().random_bytes(std::as_writable_bytes(std::span(&address.first, 1))) < 0) {
+      address.first = address.queue;
+    }
+    rails.push_back({.queue = &queue,
+                     .completions = &completions,
+                     .regions = own.port.device->regions.get(),
+                     .key = own.region->lkey,
+                     .spare = peer.rails[i].spare});
   }
   VerbsJudge& judge = *this; // the base is private
   lane.endpoint =
-      std::make_unique<VerbsEndpoint>(peer.rank, layout, memory, region_->lkey,
-                                      *port_.device->regions, *lane.queue, completions, judge);
+      std::make_unique<VerbsEndpoint>(peer.rank, channel, layout, memory, std::move(rails), judge);
   return {};
 }
 
 /// Tells all peers the addresses of this rank's queues, connects to theirs, and waits until all of
-/// them have done so: a device drops what comes before.
+/// them have done so: a device drops what comes before. Rails that cannot be connected on one side
+/// are left out, if others can.
 Status VerbsTransport::exchange(std::span<const MeshLink> links) {
-  std::vector<std::vector<std::byte>> mine, nothing;
+  std::vector<std::vector<std::byte>> mine;
   for (const MeshLink& link : links) {
     ByteWriter out;
     for (const Lane& lane : find(link.rank)->lanes) out.put(lane.own);
     mine.push_back(out.bytes());
-    nothing.emplace_back();
   }
   const auto theirs = exchange_blobs(*membership_, links, mine);
   if (!theirs.ok()) return theirs.status();
   for (std::size_t i = 0; i < links.size(); ++i) {
-    WHORL_TRY(join(*find(links[i].rank), (*theirs)[i]));
+    Peer& peer = *find(links[i].rank);
+    WHORL_TRY(join(peer, (*theirs)[i]));
+    ByteWriter out;
+    out.put(peer.joined);
+    mine[i] = out.bytes();
   }
-  return exchange_blobs(*membership_, links, nothing).status();
+  const auto joined = exchange_blobs(*membership_, links, mine);
+  if (!joined.ok()) return joined.status();
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    Peer& peer = *find(links[i].rank);
+    ByteReader in((*joined)[i]);
+    const std::uint32_t both = peer.joined & in.get<std::uint32_t>();
+    if (both == 0) {
+      return Status::error(
+          Code::kSystemError,
+          fmt::format("rank {} and {} cannot be connected by the same RDMA ports; WHORL_IB_HCA "
+                      "chooses ports",
+                      membership_->rank, membership_->describe(peer.rank)));
+    }
+    for (Lane& lane : peer.lanes) lane.endpoint->keep_rails(both);
+  }
+  return {};
 }
 
 /// Connects the queues to one peer.
 Status VerbsTransport::join(Peer& peer, std::span<const std::byte> addresses) {
-  const std::string who = membership_->describe(peer.rank);
   ByteReader in(addresses);
+  std::vector<EndpointAddress> remote;
   for (Lane& lane : peer.lanes) {
-    const auto remote = in.get<EndpointAddress>();
-    if (!in.ok() || remote.queue > 0xffffff) {
-      return Status::error(Code::kRemoteError,
-                           fmt::format("{} has sent addresses of RDMA queues that are malformed; "
-                                       "do all ranks use the same release of whorl?",
-                                       who));
+    lane.endpoint->set_remote(remote.emplace_back(in.get<EndpointAddress>()));
+  }
+  const auto sane = [](const EndpointAddress& address) {
+    return std::all_of(address.rails.begin(), address.rails.end(),
+                       [](const verbs::RailAddress& rail) { return rail.queue <= 0xffffff; });
+  };
+  if (!in.ok() || !std::all_of(remote.begin(), remote.end(), sane)) {
+    return Status::error(Code::kRemoteError,
+                         fmt::format("{} has sent addresses of RDMA queues that are malformed; do "
+                                     "all ranks use the same release of whorl?",
+                                     membership_->describe(peer.rank)));
+  }
+  Status first_error;
+  for (std::size_t rail = 0; rail < peer.rails.size(); ++rail) {
+    Status joined = join_rail(peer, rail, remote);
+    if (joined.ok()) {
+      peer.joined |= std::uint32_t{1} << rail;
+    } else if (first_error.ok()) {
+      first_error = std::move(joined);
     }
-    if (const int result = lane.endpoint->connect(lane.own, remote, peer.port, port_, settings_);
-        result < 0) {
-      return Status::error(
-          Code::kSystemError,
-          fmt::format("rank {} cannot connect to {} by the RDMA port {}:{}: {}", membership_->rank,
-                      who, port_.device->name, port_.number, verbs::describe_connecting(result)));
-    }
+  }
+  if (peer.joined == 0) return first_error;
+  if (!first_error.ok()) log(LogLevel::kWarn, first_error.message() + "; other ports are used");
+  return {};
+}
+
+/// Connects the queues of one rail.
+Status VerbsTransport::join_rail(Peer& peer, std::size_t rail,
+                                 std::span<const EndpointAddress> remote) noexcept {
+  const verbs::RailPorts& ports = peer.rails[rail];
+  const VerbsPort& own = own_ports_[ports.own]->port;
+  for (std::size_t channel = 0; channel < peer.lanes.size(); ++channel) {
+    Lane& lane = peer.lanes[channel];
+    const int result =
+        lane.endpoint->connect(rail, lane.own.rails[rail], remote[channel].rails[rail],
+                               peer.ports[ports.peers], own, settings_);
+    if (result == 0) continue;
+    return Status::error(
+        Code::kSystemError,
+        fmt::format("rank {} cannot connect to {} by the RDMA port {}:{}: {}", membership_->rank,
+                    membership_->describe(peer.rank), own.device->name, own.number,
+                    verbs::describe_connecting(result)));
   }
   return {};
 }

@@ -227,7 +227,8 @@ std::vector<VerbsPort> VerbsHost::ports(const VerbsSettings& settings, Hindrance
                                     : Fabric::kInfiniBand,
                       .mtu = static_cast<std::uint8_t>(attributes.active_mtu),
                       .lid = attributes.lid,
-                      .mbps = rate_of(attributes)};
+                      .rate = static_cast<std::uint16_t>(rate_of(attributes) / 100)};
+      port.address.number = static_cast<std::uint8_t>(found.size());
       std::memcpy(port.address.gid.data(), gid->gid.raw, port.address.gid.size());
       found.push_back(port);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <utility>
 
 namespace whorl {
 
@@ -27,16 +28,52 @@ bool read(Record& record, Record* out) noexcept {
 
 } // namespace
 
-/// Returns whether a message can be sent now: there is a place and room in the queue.
+VerbsEndpoint::VerbsEndpoint(int peer, std::size_t channel, const verbs::EndpointLayout& layout,
+                             std::byte* memory, std::vector<VerbsRail> rails, VerbsJudge& judge)
+    : Endpoint({.recv_buffers_ahead = verbs::kOffers}),
+      peer_(peer),
+      channel_(channel),
+      layout_(layout),
+      memory_(memory),
+      judge_(judge),
+      rails_(std::move(rails)),
+      outgoing_(layout.places()),
+      noticed_(layout.places()) {
+  carriers_.reserve(rails_.size());
+  to_repeat_.reserve(layout.places());
+  choose_carriers();
+}
+
+void VerbsEndpoint::set_remote(const verbs::EndpointAddress& remote) noexcept {
+  remote_ = remote.memory;
+  for (std::size_t i = 0; i < rails_.size(); ++i) rails_[i].remote_key = remote.rails[i].key;
+}
+
+int VerbsEndpoint::connect(std::size_t rail, const verbs::RailAddress& own,
+                           const verbs::RailAddress& remote, const verbs::PortAddress& peer,
+                           const VerbsPort& port, const VerbsSettings& settings) noexcept {
+  return rails_[rail].queue->connect(*this, own, remote, remote_, peer, port, settings);
+}
+
+/// Looks for completions at all rails.
+void VerbsEndpoint::poll() noexcept {
+  for (const VerbsRail& rail : rails_) rail.completions->poll();
+}
+
+// --- sending ---
+
+/// Returns whether a message can be sent now: there is a place, and room in the queues.
 bool VerbsEndpoint::may_send() noexcept {
   constexpr std::uint64_t kRequests = 2; // of a message, and of a credit in between
   if (sent_ - released_ == layout_.places() && !refresh()) {
     stuck_.store(true, std::memory_order_relaxed);
     return false;
   }
-  if (!queue_.room(kRequests)) [[unlikely]]
-    completions_.poll();
-  return queue_.room(kRequests);
+  const auto has_room = [this](std::uint8_t rail) { return rails_[rail].queue->room(kRequests); };
+  if (std::all_of(carriers_.begin(), carriers_.end(), has_room)) [[likely]]
+    return true;
+  poll();
+  return std::all_of(carriers_.begin(), carriers_.end(), has_room);
 }
 
 std::span<std::byte> VerbsEndpoint::try_reserve(std::size_t bytes) noexcept {
@@ -46,51 +83,84 @@ std::span<std::byte> VerbsEndpoint::try_reserve(std::size_t bytes) noexcept {
 }
 
 void VerbsEndpoint::commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept {
-  std::byte* const payload = memory_ + layout_.own() + layout_.payload(sent_);
-  send({payload, static_cast<std::uint32_t>(bytes), key_}, fingerprint, false);
+  send({memory_ + layout_.own() + layout_.payload(sent_), bytes}, false, fingerprint);
 }
 
 DescriptorSend VerbsEndpoint::try_send_descriptor(std::span<const std::byte> source,
                                                   const Fingerprint& fingerprint) noexcept {
   if (!can_send_descriptor(source)) return DescriptorSend::kUnreachable;
   if (!may_send()) return DescriptorSend::kBusy;
-  send({source.data(), static_cast<std::uint32_t>(source.size()), source_.get().local_key},
-       fingerprint, true);
-  last_described_ = sent_;
+  send(source, true, fingerprint);
+  last_from_heap_ = sent_;
   return DescriptorSend::kSent;
+}
+
+/// Returns whether the devices of all rails that are left may use memory of the heap.
+bool VerbsEndpoint::registered(LastRegion VerbsRail::*last,
+                               std::span<const std::byte> memory) const noexcept {
+  return std::all_of(rails_.begin(), rails_.end(), [&](VerbsRail& rail) {
+    return rail.state != VerbsRail::State::kAlive || (rail.*last).find(*rail.regions, memory);
+  });
 }
 
 /// Writes a message to the peer's memory: to the buffer that the peer has offered for it, else to
 /// its place.
-void VerbsEndpoint::send(const VerbsPiece& payload, const Fingerprint& fingerprint,
-                         bool completion) noexcept {
+void VerbsEndpoint::send(std::span<const std::byte> payload, bool from_heap,
+                         const Fingerprint& fingerprint) noexcept {
   Offer offer;
-  const bool placed = find_offer(payload.bytes, fingerprint, &offer);
-  Line& line = at<Line>(layout_.own() + layout_.line(sent_));
-  VerbsWrite write{.to = remote_ + layout_.line(sent_), .key = remote_key_};
-  std::uint64_t& request = requests_[sent_ % layout_.places()];
-  ++sent_;
-  write.notice = Notice::of_message(sent_, placed);
-  write.completion = completion;
-  if (placed) {
-    write.from[0] = payload;
-    write.to = offer.address;
-    write.key = offer.key;
+  Sent& message = outgoing(sent_ + 1);
+  message.payload = payload;
+  message.from_heap = from_heap;
+  message.placed = find_offer(payload.size(), fingerprint, &offer);
+  std::size_t rail = carriers_.front();
+  if (message.placed) {
+    message.to = offer.address;
+    message.keys = offer.keys;
   } else {
-    const bool small = payload.bytes <= verbs::kSmallBytes;
-    if (small) std::memcpy(line.small.data(), payload.data, verbs::kSmallBytes);
+    Line& line = at<Line>(layout_.own() + layout_.line(sent_));
+    if (payload.size() <= verbs::kSmallBytes) {
+      std::memcpy(line.small.data(), payload.data(), verbs::kSmallBytes);
+      message.payload = {};
+    }
     line.fingerprint = fingerprint;
-    line.word = std::uint64_t{payload.bytes} << 32 | static_cast<std::uint32_t>(sent_);
+    line.word = std::uint64_t{payload.size()} << 32 | static_cast<std::uint32_t>(sent_ + 1);
     line.seal = verbs::make_seal(line);
-    write.from[0] = {&line, sizeof line, key_};
-    if (!small) write.from[1] = payload;
   }
-  queue_.post(write);
-  request = last_request_ = queue_.posted();
+  if (!message.payload.empty()) rail = carriers_[sent_ % carriers_.size()];
+  ++sent_;
+  post(sent_, rail);
+}
+
+/// Posts the request of a message that is prepared.
+void VerbsEndpoint::post(std::uint64_t number, std::size_t index) noexcept {
+  VerbsRail& rail = rails_[index];
+  Sent& message = outgoing(number);
+  std::uint32_t key = rail.key;
+  if (message.from_heap) {
+    rail.source.find(*rail.regions, message.payload);
+    key = rail.source.get().local_key;
+  }
+  const VerbsPiece payload{message.payload.data(),
+                           static_cast<std::uint32_t>(message.payload.size()), key};
+  VerbsWrite write{.notice = Notice::of_message(number, message.placed),
+                   .completion = message.from_heap};
+  if (message.placed) {
+    write.from[0] = payload;
+    write.to = message.to;
+    write.key = message.keys[index];
+  } else {
+    write.from[0] = {memory_ + layout_.own() + layout_.line(number - 1), sizeof(Line), rail.key};
+    write.from[1] = payload;
+    write.to = remote_ + layout_.line(number - 1);
+    write.key = rail.remote_key;
+  }
+  rail.queue->post(write);
+  message.rail = static_cast<std::uint8_t>(index);
+  message.request = rail.last_request = rail.queue->posted();
 }
 
 /// Finds the buffer that the peer has offered for the next message, if that is such a message.
-bool VerbsEndpoint::find_offer(std::uint32_t bytes, const Fingerprint& fingerprint,
+bool VerbsEndpoint::find_offer(std::size_t bytes, const Fingerprint& fingerprint,
                                Offer* offer) const noexcept {
   Offer& next = at<Offer>(verbs::EndpointLayout::offer(sent_));
   if (bytes < kMinSharedBytes ||
@@ -101,41 +171,19 @@ bool VerbsEndpoint::find_offer(std::uint32_t bytes, const Fingerprint& fingerpri
          offer->fingerprint == fingerprint;
 }
 
-std::uint64_t VerbsEndpoint::released() noexcept {
-  if (last_described_ <= written_) return sent_;
-  completions_.poll();
-  written_ = std::max(written_, released_);
-  while (written_ < sent_ && requests_[written_ % layout_.places()] <= queue_.completed()) {
-    ++written_;
-  }
-  if (last_described_ <= written_) return sent_;
-  stuck_.store(true, std::memory_order_relaxed);
-  return written_;
+/// Returns whether a message is known to be in the peer's memory.
+bool VerbsEndpoint::is_written(const Sent& message) const noexcept {
+  return message.request <= rails_[message.rail].queue->completed();
 }
 
-bool VerbsEndpoint::expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
-                                       const Fingerprint& expected) noexcept {
-  if (number <= received_ || number > received_ + verbs::kOffers ||
-      destination.size() > layout_.slot_bytes() || !target_.find(regions_, destination)) {
-    return false;
-  }
-  if (!queue_.room(2)) completions_.poll();
-  if (!queue_.room(2)) return false;
-  const std::size_t where = verbs::EndpointLayout::offer(number - 1);
-  Offer& offer = at<Offer>(layout_.own() + where);
-  offer = {.address = reinterpret_cast<std::uint64_t>(destination.data()),
-           .fingerprint = expected,
-           .bytes = static_cast<std::uint32_t>(destination.size()),
-           .key = target_.get().remote_key,
-           .unused = {},
-           .word = number,
-           .seal = 0};
-  offer.seal = verbs::make_seal(offer);
-  offered_[number % verbs::kOffers] = {number, destination, expected};
-  VerbsWrite write{.to = remote_ + where, .key = remote_key_};
-  write.from[0] = {&offer, sizeof offer, key_};
-  queue_.post(write);
-  return true;
+std::uint64_t VerbsEndpoint::released() noexcept {
+  if (last_from_heap_ <= written_) return sent_;
+  poll();
+  written_ = std::max(written_, released_);
+  while (written_ < sent_ && is_written(outgoing(written_ + 1))) ++written_;
+  if (last_from_heap_ <= written_) return sent_;
+  stuck_.store(true, std::memory_order_relaxed);
+  return written_;
 }
 
 /// Reads how many messages the peer has released. Returns whether that has made room.
@@ -151,8 +199,57 @@ bool VerbsEndpoint::refresh() noexcept {
   }
   if (released == released_) return false;
   released_ = released;
-  completions_.poll(); // takes the notice of the credit, so that there is room for the next ones
+  poll(); // takes the notice of the credit, so that there is room for the next ones
   return true;
+}
+
+bool VerbsEndpoint::flushed() noexcept {
+  bool all = to_repeat_.empty();
+  for (VerbsRail& rail : rails_) {
+    if (rail.closed_by_peer) continue; // what was lost there is sent again
+    if (rail.queue->completed() >= rail.last_request) continue;
+    rail.queue->request_completion();
+    rail.completions->poll();
+    all &= rail.queue->completed() >= rail.last_request;
+  }
+  // A peer that has left answers no request any more, though all that it needed has arrived.
+  return all || judge_.has_left(peer_);
+}
+
+// --- receiving ---
+
+bool VerbsEndpoint::expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
+                                       const Fingerprint& expected) noexcept {
+  if (number <= received_ || number > received_ + verbs::kOffers ||
+      destination.size() > layout_.slot_bytes() || !registered(&VerbsRail::target, destination)) {
+    return false;
+  }
+  VerbsRail& carrier = rails_[carriers_.front()];
+  if (!carrier.queue->room(2)) carrier.completions->poll();
+  if (!carrier.queue->room(2)) return false;
+  const std::size_t where = verbs::EndpointLayout::offer(number - 1);
+  Offer& offer = at<Offer>(layout_.own() + where);
+  offer = {.address = reinterpret_cast<std::uint64_t>(destination.data()),
+           .fingerprint = expected,
+           .bytes = static_cast<std::uint32_t>(destination.size()),
+           .unused = 0,
+           .keys = {},
+           .word = number,
+           .seal = 0};
+  for (std::size_t i = 0; i < rails_.size(); ++i) offer.keys[i] = rails_[i].target.get().remote_key;
+  offer.seal = verbs::make_seal(offer);
+  offered_[number % verbs::kOffers] = {number, destination, expected};
+  VerbsWrite write{.to = remote_ + where, .key = carrier.remote_key};
+  write.from[0] = {&offer, sizeof offer, carrier.key};
+  carrier.queue->post(write);
+  return true;
+}
+
+/// Returns the notice of a message, also if the device reports it only now; null if there is none.
+const VerbsEndpoint::Noticed* VerbsEndpoint::poll_notice(std::uint64_t number) noexcept {
+  if (const Noticed* const known = find_notice(number)) return known;
+  poll();
+  return find_notice(number);
 }
 
 Message VerbsEndpoint::try_peek() noexcept {
@@ -199,33 +296,31 @@ void VerbsEndpoint::release() noexcept {
   if (received_ - credited_ >= layout_.batch()) give_credit();
 }
 
-/// Tells the peer how many messages were released, if there is room in the queue.
+/// Tells the peer how many messages were released, if there is room in the queue. While a rail is
+/// closed on one side only, an older count may still arrive there, and would stand for the newer.
 void VerbsEndpoint::give_credit() noexcept {
-  completions_.poll(); // takes the notices of the messages, before the peer may send more
-  if (!queue_.room(1)) [[unlikely]]
+  poll(); // takes the notices of the messages, before the peer may send more
+  const bool half_closed = std::any_of(rails_.begin(), rails_.end(), [](const VerbsRail& rail) {
+    return rail.state != VerbsRail::State::kAlive && !rail.closed_by_peer;
+  });
+  VerbsRail& carrier = rails_[carriers_.front()];
+  if (half_closed || !carrier.queue->room(1)) [[unlikely]]
     return;
   Credit& own = at<Credit>(layout_.own() + verbs::EndpointLayout::credit());
   own = Credit::of(received_);
-  VerbsWrite write{.to = remote_ + verbs::EndpointLayout::credit(), .key = remote_key_};
-  write.from[0] = {&own, sizeof own, key_};
+  VerbsWrite write{.to = remote_ + verbs::EndpointLayout::credit(), .key = carrier.remote_key};
+  write.from[0] = {&own, sizeof own, carrier.key};
   write.notice = Notice::of_credit();
-  queue_.post(write);
+  carrier.queue->post(write);
   credited_ = received_;
-}
-
-bool VerbsEndpoint::flushed() noexcept {
-  if (queue_.completed() >= last_request_) return true;
-  queue_.request_completion();
-  completions_.poll();
-  // A peer that has left answers no request any more, though all that it needed has arrived.
-  return queue_.completed() >= last_request_ || judge_.has_left(peer_);
+  credit_lost_ = false;
 }
 
 Progress VerbsEndpoint::progress() noexcept {
   if (received_ - credited_ >= layout_.batch()) give_credit();
-  if (++calls_ % kCallsPerPoll == 0 || queue_.failed()) completions_.poll();
+  if (++calls_ % kCallsPerPoll == 0) poll();
   if (refused_) return Progress::kFailed;
-  return queue_.failed() ? judge_.connection_failed(peer_, queue_) : Progress::kIdle;
+  return look_at_rails();
 }
 
 void VerbsEndpoint::malformed(const char* what) noexcept {

@@ -75,13 +75,14 @@ Status VerbsQueue::create(ibv_cq* completions, std::uint32_t index, const Depth&
                                    device_.name, errno_text(-result), settings.pkey_index));
 }
 
-int VerbsQueue::connect(VerbsReceiver& receiver, const verbs::EndpointAddress& own,
-                        const verbs::EndpointAddress& remote, const verbs::PortAddress& peer,
-                        const VerbsPort& port, const VerbsSettings& settings) noexcept {
+int VerbsQueue::connect(VerbsReceiver& receiver, const verbs::RailAddress& own,
+                        const verbs::RailAddress& remote, std::uint64_t remote_memory,
+                        const verbs::PortAddress& peer, const VerbsPort& port,
+                        const VerbsSettings& settings) noexcept {
   receiver_ = &receiver;
   post_receives(); // before the first notice may come
   remote_key_ = remote.key;
-  remote_memory_ = remote.memory;
+  remote_memory_ = remote_memory;
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   receive.path_mtu = static_cast<ibv_mtu>(std::min(port.address.mtu, peer.mtu));
@@ -176,13 +177,16 @@ void VerbsQueue::post_receives() noexcept {
     ibv_recv_wr* refused = nullptr;
     const int result = pair_->context->ops.post_recv(pair_, requests.data(), &refused);
     missing_receives_ -= count;
+    waiting_receives_ += count;
     if (result == 0) continue;
+    waiting_receives_ -= count;
     failed_ = true;
     error_ = -std::abs(result);
   }
 }
 
 void VerbsQueue::close() noexcept {
+  closed_ = !failed_;
   failed_ = true;
   ibv_qp_attr error{};
   error.qp_state = IBV_QPS_ERR;
@@ -192,8 +196,10 @@ void VerbsQueue::close() noexcept {
 void VerbsQueue::complete(const ibv_wc& completion) noexcept {
   constexpr std::uint64_t kPosition = (std::uint64_t{1} << kPositionBits) - 1;
   const std::uint64_t position = completion.wr_id & kPosition;
+  const bool receive = (completion.wr_id & kReceive) != 0;
+  if (receive && waiting_receives_ > 0) --waiting_receives_;
   if (completion.status == IBV_WC_SUCCESS) {
-    if ((completion.wr_id & kReceive) == 0) {
+    if (!receive) {
       completed_ = std::max(completed_, position);
     } else if (receiver_ != nullptr) {
       receiver_->take(verbs::Notice(be32toh(completion.imm_data)));
@@ -210,13 +216,20 @@ void VerbsQueue::complete(const ibv_wc& completion) noexcept {
   failed_ = true;
 }
 
+std::string VerbsQueue::port_name() const { return fmt::format("{}:{}", device_.name, port_); }
+
 std::string VerbsQueue::failure() const {
-  std::string text = status_ != IBV_WC_SUCCESS
-                         ? verbs::describe_completion(status_, vendor_code_)
-                         : fmt::format("requests are refused ({})", errno_text(error_));
+  std::string text;
+  if (closed_) {
+    text = "it was given up, because the other end had failed or a port had no link";
+  } else if (status_ != IBV_WC_SUCCESS) {
+    text = verbs::describe_completion(status_, vendor_code_);
+  } else {
+    text = fmt::format("requests are refused ({})", errno_text(error_));
+  }
   ibv_port_attr port{};
   if (device_.query(port_, &port) == 0 && port.state != IBV_PORT_ACTIVE) {
-    text += fmt::format("; the sender's port {}:{} has no link", device_.name, port_);
+    text += fmt::format("; the sender's port {} has no link", port_name());
   }
   return text;
 }

@@ -64,9 +64,10 @@ class VerbsQueue {
   /// Connects to the peer's queue pair at `remote`, and tells `receiver` of the peer's writes from
   /// then on. May take a second, where the kernel has to find the peer's network address first.
   /// Returns 0 or −errno.
-  int connect(VerbsReceiver& receiver, const verbs::EndpointAddress& own,
-              const verbs::EndpointAddress& remote, const verbs::PortAddress& peer,
-              const VerbsPort& port, const VerbsSettings& settings) noexcept;
+  int connect(VerbsReceiver& receiver, const verbs::RailAddress& own,
+              const verbs::RailAddress& remote, std::uint64_t remote_memory,
+              const verbs::PortAddress& peer, const VerbsPort& port,
+              const VerbsSettings& settings) noexcept;
   std::uint32_t number() const noexcept { return pair_->qp_num; }
 
   /// Whether so many more requests can be posted now.
@@ -83,7 +84,11 @@ class VerbsQueue {
   /// is in the peer's memory.
   std::uint64_t completed() const noexcept { return completed_; }
 
+  /// Returns the device and port, for people.
+  std::string port_name() const;
   bool failed() const noexcept { return failed_; }
+  /// Returns whether the queue has failed, and the device has reported everything that has arrived.
+  bool drained() const noexcept { return failed_ && waiting_receives_ == 0; }
   /// Ends the connection: nothing of this side is read for the peer any more, and nothing that the
   /// peer writes arrives.
   void close() noexcept;
@@ -115,6 +120,7 @@ class VerbsQueue {
   std::uint32_t inline_bytes_ = 0; ///< largest write whose bytes travel in the request
   VerbsReceiver* receiver_ = nullptr;
   std::uint32_t missing_receives_ = 0; ///< number of receive requests to post
+  std::uint32_t waiting_receives_ = 0; ///< number of those that the device has
   std::uint64_t depth_ = 0;
   std::uint64_t stride_ = 1; ///< number of requests for each completion
   std::uint64_t posted_ = 0;
@@ -122,7 +128,8 @@ class VerbsQueue {
   std::uint64_t completed_ = 0;
 
   bool failed_ = false;
-  int error_ = 0; ///< −errno of a post that failed; 0: `status_` is the reason
+  bool closed_ = false; ///< whether close() found it working
+  int error_ = 0;       ///< −errno of a post that failed; 0: `status_` is the reason
   ibv_wc_status status_ = IBV_WC_SUCCESS;
   std::uint32_t vendor_code_ = 0;
   int port_ = 1;

@@ -70,6 +70,7 @@ Result<VerbsSettings> VerbsSettings::from_environment() {
   WHORL_TRY(number(Param::kIbTimeout, 1, 31, settings.timeout));
   WHORL_TRY(number(Param::kIbRetryCount, 0, 7, settings.retry_count));
   WHORL_TRY(number(Param::kIbPkey, 0, 65535, settings.pkey_index));
+  WHORL_TRY(number(Param::kIbRails, 1, 4, settings.rails));
   // To a device 7 means for ever: the end of a peer would never be reported.
   settings.retry_count = std::min<std::uint8_t>(settings.retry_count, 6);
   return settings;

@@ -10,38 +10,12 @@
 namespace whorl {
 namespace {
 
-using verbs::Fabric;
-using verbs::PortAddress;
-
 // Costs for the cost model: of a device in hardware, without a switch's time.
 constexpr double kAlphaUs = 2.5, kOverheadUs = 0.3;
 
 // Time that the destruction waits for the device. Larger: messages arrive over worse networks.
 // Smaller: a rank leaves sooner if its peer does not answer.
 constexpr std::uint64_t kLeaveNs = 200'000'000;
-
-/// Reads the port at the end of an address; Fabric::kNone if there is none.
-PortAddress port_of(const PeerInfo& info, std::size_t index) noexcept {
-  PortAddress port;
-  if (index >= info.addresses.size()) return port;
-  const PeerInfo::Address& field = info.addresses[index];
-  if (field.size < sizeof port || field.size > field.bytes.size()) return port;
-  std::memcpy(&port, field.bytes.data() + field.size - sizeof port, sizeof port);
-  return port;
-}
-
-/// Chooses a port: one of the nearest, ranks in turn.
-VerbsPort choose(const std::vector<VerbsPort>& ports, const VerbsPlace& place) {
-  std::vector<VerbsPort> near;
-  if (ports.size() > 1 && place.nearest) {
-    const std::vector<std::string> names = place.nearest();
-    std::copy_if(ports.begin(), ports.end(), std::back_inserter(near), [&](const VerbsPort& port) {
-      return std::find(names.begin(), names.end(), port.device->name) != names.end();
-    });
-  }
-  if (near.empty()) near = ports;
-  return near[place.number % near.size()];
-}
 
 } // namespace
 
@@ -53,7 +27,7 @@ VerbsTransport::VerbsTransport(VerbsPlace place, VerbsHost* host)
     : Transport({.name = "verbs", .slot_bytes = 64 * 1024}),
       place_(std::move(place)),
       host_(host),
-      ports_(sizeof(PortAddress)) {}
+      ports_(sizeof(verbs::PortAddresses)) {}
 
 VerbsTransport::~VerbsTransport() {
   if (membership_ != nullptr && !membership_->comm_error->is_set()) {
@@ -67,8 +41,10 @@ VerbsTransport::~VerbsTransport() {
   }
   control_.leave();
   peers_.clear();
-  completions_.clear();
-  if (region_ != nullptr) port_.device->api->dereg_mr(region_);
+  for (const auto& own : own_ports_) {
+    own->completions.clear();
+    if (own->region != nullptr) own->port.device->api->dereg_mr(own->region);
+  }
 }
 
 /// Returns whether every message is in the memory of its peer, or never will be.
@@ -76,8 +52,9 @@ bool VerbsTransport::all_written() noexcept {
   bool all = true;
   for (const Peer& peer : peers_) {
     for (const Lane& lane : peer.lanes) {
-      if (lane.endpoint == nullptr || lane.queue->failed()) continue;
-      all &= lane.endpoint->flushed();
+      if (lane.endpoint == nullptr) continue;
+      // A connection that has failed writes nothing any more.
+      all &= lane.endpoint->flushed() || lane.endpoint->progress() == Progress::kFailed;
     }
   }
   return all;
@@ -95,25 +72,40 @@ Result<std::vector<std::byte>> VerbsTransport::listen(const Identity&) {
     absence_ = {hindrances.why, hindrances.fault};
     return std::vector<std::byte>();
   }
-  port_ = choose(ports, place_);
+  verbs::PortAddresses addresses;
+  for (VerbsPort& port : verbs::choose_ports(ports, place_, settings_.rails)) {
+    addresses[own_ports_.size()] = port.address;
+    own_ports_.push_back(std::make_unique<OwnPort>());
+    own_ports_.back()->port = std::move(port);
+  }
   auto address = ports_.bind();
   if (!address.ok()) return address;
-  const auto port = std::as_bytes(std::span(&port_.address, 1));
-  address->insert(address->end(), port.begin(), port.end());
+  const auto bytes = std::as_bytes(std::span(addresses));
+  address->insert(address->end(), bytes.begin(), bytes.end());
   return address;
 }
 
+std::vector<VerbsPort> VerbsTransport::own_ports() const {
+  std::vector<VerbsPort> ports;
+  for (const auto& own : own_ports_) ports.push_back(own->port);
+  return ports;
+}
+
 Reach VerbsTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const {
-  const PortAddress a = port_of(self, index), b = port_of(peer, index);
-  if (a.fabric == Fabric::kNone || a.fabric != b.fabric) return {};
-  constexpr std::size_t kSubnetBytes = 8;
-  const bool same_subnet = std::equal(a.gid.begin(), a.gid.begin() + kSubnetBytes, b.gid.begin());
-  if (a.fabric == Fabric::kInfiniBand && !same_subnet) return {};
-  const std::uint32_t mbps = std::max<std::uint32_t>(std::min(a.mbps, b.mbps), 1);
+  const std::vector<verbs::RailPorts> rails = verbs::rails_between(self, peer, index);
+  if (rails.empty()) return {};
+  const verbs::PortAddresses own = verbs::ports_of(self, index),
+                             theirs = verbs::ports_of(peer, index);
+  double gb_per_s = 0; // of the rails that share the messages
+  for (const verbs::RailPorts& rail : rails) {
+    if (rail.spare) continue;
+    const int rate = std::max<int>(std::min(own[rail.own].rate, theirs[rail.peers].rate), 1);
+    gb_per_s += rate / 80.0;
+  }
   return {.reachable = true,
           .alpha_us = kAlphaUs,
           .overhead_us = kOverheadUs,
-          .beta_us_per_kib = 8 * 1024.0 / mbps,
+          .beta_us_per_kib = 1.024 / gb_per_s,
           .networked = true};
 }
 
@@ -145,46 +137,93 @@ TransportMemory VerbsTransport::memory() const noexcept {
 void VerbsTransport::block(std::uint64_t max_ns) noexcept {
   constexpr std::uint64_t kLookEveryNs = 200'000;
   if (!epoll_.valid()) return sys().sleep_ns(std::min(max_ns, kLookEveryNs));
-  if (wakeup_.arm(completions_)) return; // what came before has given no event, so look once more
-  std::array<epoll_event, 2> events;
+  bool armed = false;
+  for (const auto& own : own_ports_) armed |= own->wakeup.arm(own->completions);
+  if (armed) return; // what came before has given no event, so look once more
+  std::array<epoll_event, 1 + verbs::kMaxRails> events;
   const int count = sys().epoll_wait(epoll_.get(), events, max_ns);
-  if (count > 0) wakeup_.take_events();
   if (count < 0) sys().sleep_ns(std::min(max_ns, kLookEveryNs));
+  if (count <= 0) return;
+  for (const auto& own : own_ports_) own->wakeup.take_events();
 }
 
 void VerbsTransport::poll_failures(std::uint64_t waited_ns) noexcept {
-  static_cast<void>(waited_ns);
-  control_.poll();
+  control_.poll({}, [this](int peer, std::span<const std::byte> bytes) { take_word(peer, bytes); });
   look_for_leavers();
-  look_at_port(waited_ns);
+  look_at_ports(waited_ns);
 }
 
-/// Sets the error if a wait is long and this rank's port has had no link for a while: a device that
-/// has none may go on trying without end.
-void VerbsTransport::look_at_port(std::uint64_t waited_ns) noexcept {
+/// Takes the report of a peer that a rail has failed.
+void VerbsTransport::take_word(int rank, std::span<const std::byte> bytes) noexcept {
+  verbs::RailReport report;
+  Peer* const peer = find(rank);
+  if (peer == nullptr || bytes.size() != sizeof report) {
+    return control_.malformed(rank, "a malformed report of an RDMA connection");
+  }
+  std::memcpy(&report, bytes.data(), sizeof report);
+  if (report.channel >= peer->lanes.size()) {
+    return control_.malformed(rank, "a report of an RDMA connection that there is not");
+  }
+  peer->lanes[report.channel].endpoint->take_report(report);
+}
+
+void VerbsTransport::rail_failed(int rank, const verbs::RailReport& report,
+                                 const VerbsQueue& queue) noexcept {
+  if (report.channel == 0) { // once for all channels
+    log(LogLevel::kWarn,
+        fmt::format("the RDMA connection of rank {} to {} by {} has failed: {}; messages go on by "
+                    "another port",
+                    membership_->rank, membership_->describe(rank), queue.port_name(),
+                    queue.failure()));
+  }
+  control_.send_word(rank, std::as_bytes(std::span(&report, 1)));
+}
+
+/// Looks at this rank's ports if a wait is long: a device that has no link may go on trying without
+/// end. Gives up the rails of ports without link; sets the error if no port has one.
+void VerbsTransport::look_at_ports(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kLongNs = 1'000'000'000, kLookEveryNs = 250'000'000;
-  // Longer: a link that is interrupted for a moment does no harm. Shorter: a sooner error.
-  constexpr std::uint64_t kNoLinkNs = 2'000'000'000;
   if (waited_ns < kLongNs || peers_.empty()) return;
   const std::uint64_t now = sys().now_ns();
-  const std::uint64_t looked = port_looked_ns_.exchange(now, std::memory_order_relaxed);
+  const std::uint64_t looked = ports_looked_ns_.exchange(now, std::memory_order_relaxed);
   if (now - looked < kLookEveryNs) {
-    port_looked_ns_.store(looked, std::memory_order_relaxed);
+    ports_looked_ns_.store(looked, std::memory_order_relaxed);
     return;
   }
-  ibv_port_attr state{};
-  if (port_.device->query(port_.number, &state) != 0 || state.state == IBV_PORT_ACTIVE) {
-    no_link_since_ns_.store(0, std::memory_order_relaxed);
-    return;
+  std::size_t without_link = 0;
+  for (std::size_t i = 0; i < own_ports_.size(); ++i) {
+    if (!has_no_link(*own_ports_[i], now)) continue;
+    ++without_link;
+    for (Peer& peer : peers_) {
+      for (std::size_t rail = 0; rail < peer.rails.size(); ++rail) {
+        if (peer.rails[rail].own != i) continue;
+        for (Lane& lane : peer.lanes) lane.endpoint->suspect(rail);
+      }
+    }
   }
-  std::uint64_t none = 0;
-  if (no_link_since_ns_.compare_exchange_strong(none, now, std::memory_order_relaxed)) return;
-  if (now - none < kNoLinkNs) return;
+  if (without_link < own_ports_.size()) return;
+  const VerbsPort& first = own_ports_.front()->port;
   membership_->comm_error->set(
       Status::error(Code::kSystemError,
                     fmt::format("the RDMA port {}:{} of rank {} has lost its link; look at cable "
                                 "and switch (ibstat, rdma link)",
-                                port_.device->name, port_.number, membership_->rank)));
+                                first.device->name, first.number, membership_->rank)));
+}
+
+/// Returns whether a port has had no link for a while.
+bool VerbsTransport::has_no_link(OwnPort& own, std::uint64_t now_ns) noexcept {
+  // Longer: a link that is interrupted for a moment does no harm. Shorter: a sooner error.
+  constexpr std::uint64_t kNoLinkNs = 2'000'000'000;
+  ibv_port_attr state{};
+  if (own.port.device->query(own.port.number, &state) != 0 || state.state == IBV_PORT_ACTIVE) {
+    own.no_link_since_ns.store(0, std::memory_order_relaxed);
+    return false;
+  }
+  std::uint64_t since = 0;
+  if (own.no_link_since_ns.compare_exchange_strong(since, now_ns, std::memory_order_relaxed)) {
+    return false;
+  }
+  return now_ns - since >= kNoLinkNs;
 }
 
 /// Sets the error if this rank keeps trying to use an endpoint to a rank that has left: all that it
@@ -211,7 +250,7 @@ void VerbsTransport::notify_peers(const Status& comm_error) noexcept {
 bool VerbsTransport::revoke_access() noexcept {
   for (Peer& peer : peers_) {
     for (Lane& lane : peer.lanes) {
-      if (lane.queue != nullptr) lane.queue->close();
+      if (lane.endpoint != nullptr) lane.endpoint->close();
     }
   }
   return true;

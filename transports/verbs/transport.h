@@ -11,15 +11,16 @@
 #include "transports/verbs/device.h"
 #include "transports/verbs/endpoint.h"
 #include "transports/verbs/queue.h"
+#include "transports/verbs/rails.h"
 #include "transports/verbs/verbs.h"
 #include "transports/verbs/wakeup.h"
 
 namespace whorl {
 
-/// Transport over RDMA: a reliable connection for each pair of ranks and channel, and one control
-/// socket over TCP for each pair, as of the TCP transport. By the control sockets ranks tell each
-/// other the addresses of queues and memory, and learn of errors, goodbyes and deaths: a device
-/// alone never notices that an idle peer has died.
+/// Transport over RDMA: a reliable connection for each rail of each pair of ranks and channel, and
+/// one control socket over TCP for each pair, as of the TCP transport. By the control sockets ranks
+/// tell each other the addresses of queues and memory, and learn of errors, goodbyes and deaths: a
+/// device alone never notices that an idle peer has died.
 class VerbsTransport final : public Transport, private VerbsJudge {
  public:
   /// Makes a transport over the devices of `host`, or of this process if that is null.
@@ -42,20 +43,30 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   void notify_peers(const Status& comm_error) noexcept override;
   bool revoke_access() noexcept override;
 
-  /// Returns the port by which this rank is reached, after listen().
-  const VerbsPort& port() const noexcept { return port_; }
+  /// Returns the ports by which this rank is reached, after listen(), the most important first.
+  std::vector<VerbsPort> own_ports() const;
 
  private:
+  /// Port of this rank, and what the connections by that port share.
+  struct OwnPort {
+    VerbsPort port;
+    VerbsWakeup wakeup;
+    std::vector<std::unique_ptr<VerbsCompletions>> completions; ///< [channel]
+    ibv_mr* region = nullptr;                       ///< registration of the memory of all endpoints
+    std::atomic<std::uint64_t> no_link_since_ns{0}; ///< time of the first look that found none
+  };
   struct Lane {
-    std::unique_ptr<VerbsQueue> queue;
+    std::vector<std::unique_ptr<VerbsQueue>> queues; ///< [rail]
     std::unique_ptr<VerbsEndpoint> endpoint;
     verbs::EndpointAddress own;
   };
   struct Peer {
     int rank = -1;
-    verbs::PortAddress port;
-    std::vector<Lane> lanes; ///< [channel]
-    int stuck_polls = 0;     ///< number of polls that found this rank waiting for one that has left
+    verbs::PortAddresses ports;
+    std::vector<verbs::RailPorts> rails;
+    std::uint32_t joined = 0; ///< rails that are connected on this side, by bits
+    std::vector<Lane> lanes;  ///< [channel]
+    int stuck_polls = 0; ///< number of polls that found this rank waiting for one that has left
   };
 
   // Making connections: connect.cc.
@@ -64,29 +75,31 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   Status make_lane(Peer& peer, std::size_t channel, std::byte* memory);
   Status exchange(std::span<const MeshLink> links);
   Status join(Peer& peer, std::span<const std::byte> addresses);
+  Status join_rail(Peer& peer, std::size_t rail,
+                   std::span<const verbs::EndpointAddress> remote) noexcept;
 
   Progress connection_failed(int peer, const VerbsQueue& queue) noexcept override;
+  void rail_failed(int peer, const verbs::RailReport& report,
+                   const VerbsQueue& queue) noexcept override;
   bool has_left(int peer) noexcept override { return control_.said_goodbye(peer); }
   void malformed(int peer, const char* what) noexcept override;
   Peer* find(int rank) noexcept;
   void look_for_leavers() noexcept;
-  void look_at_port(std::uint64_t waited_ns) noexcept;
+  void look_at_ports(std::uint64_t waited_ns) noexcept;
+  bool has_no_link(OwnPort& own, std::uint64_t now_ns) noexcept;
+  void take_word(int peer, std::span<const std::byte> bytes) noexcept;
   bool all_written() noexcept;
 
   VerbsPlace place_;
   VerbsHost* host_;
   VerbsSettings settings_;
-  VerbsPort port_;
+  std::vector<std::unique_ptr<OwnPort>> own_ports_;
   PeerPorts ports_;
   const Membership* membership_ = nullptr;
   SlotMemory memory_; ///< memory of all endpoints
-  ibv_mr* region_ = nullptr;
-  VerbsWakeup wakeup_;
-  std::vector<std::unique_ptr<VerbsCompletions>> completions_; ///< [channel]
   std::vector<Peer> peers_;
-  std::vector<int> peer_of_rank_;                  ///< index in peers_, −1 for none
-  std::atomic<std::uint64_t> no_link_since_ns_{0}; ///< time of the first look that found none
-  std::atomic<std::uint64_t> port_looked_ns_{0};   ///< time of the last look at the port
+  std::vector<int> peer_of_rank_;                 ///< index in peers_, −1 for none
+  std::atomic<std::uint64_t> ports_looked_ns_{0}; ///< time of the last look at the ports
   ControlLinks control_;
   Fd epoll_;
 };

@@ -25,20 +25,32 @@ struct PortAddress {
   Fabric fabric = Fabric::kNone;
   std::uint8_t mtu = 0; ///< code of the largest packet, an ibv_mtu
   std::uint16_t lid = 0;
-  std::uint32_t mbps = 0; ///< rate of the port, 10^6 bits per second
+  std::uint16_t rate = 0;  ///< rate of the port, 10^8 bits per second
+  bool near = true;        ///< whether no other port is nearer to the rank
+  std::uint8_t number = 0; ///< place among the ports of the host that may be used
   std::array<std::uint8_t, 16> gid{};
 };
 static_assert(sizeof(PortAddress) == 24);
 
-/// Queue pair and memory of one endpoint, for the peer's.
-struct EndpointAddress {
+/// Largest number of rails, which are connections by different ports, between two ranks.
+inline constexpr std::size_t kMaxRails = 4;
+
+/// Ports of a rank, the first one for its most important rail.
+using PortAddresses = std::array<PortAddress, kMaxRails>;
+
+/// Queue pair of an endpoint at one of its rails, for the peer's.
+struct RailAddress {
   std::uint32_t queue = 0; ///< number of the queue pair
   std::uint32_t first = 0; ///< number of the first packet
-  std::uint32_t key = 0;   ///< key of the memory
-  std::uint32_t reserved = 0;
-  std::uint64_t memory = 0; ///< address of the endpoint's memory, see EndpointLayout
+  std::uint32_t key = 0;   ///< key of the endpoint's memory
 };
-static_assert(sizeof(EndpointAddress) == 24);
+
+/// Queue pairs and memory of one endpoint, for the peer's.
+struct EndpointAddress {
+  std::uint64_t memory = 0; ///< address of the endpoint's memory, see EndpointLayout
+  std::array<RailAddress, kMaxRails> rails;
+};
+static_assert(sizeof(EndpointAddress) == 56);
 
 /// Hashes pairs of words. Words that are a mixture of an older and a newer text do not have the
 /// hash of either.
@@ -69,9 +81,9 @@ struct alignas(64) Offer {
   std::uint64_t address;
   Fingerprint fingerprint;
   std::uint32_t bytes;
-  std::uint32_t key; ///< key of the buffer's memory
-  std::array<std::uint64_t, 2> unused;
-  std::uint64_t word; ///< number of the message, from 1
+  std::uint32_t unused;
+  std::array<std::uint32_t, kMaxRails> keys; ///< key of the buffer's memory for each rail
+  std::uint64_t word;                        ///< number of the message, from 1
   std::uint64_t seal;
 };
 static_assert(sizeof(Offer) == 64);
@@ -122,6 +134,26 @@ class Notice {
 
 /// Number of messages, from the next one on, for which buffers may be offered.
 inline constexpr std::uint64_t kOffers = 16;
+
+/// Word to the peer, by the control socket, that a rail is closed on the sender's side.
+struct RailReport {
+  static constexpr std::size_t kMessages = 512; ///< more than an endpoint has places
+  std::uint16_t channel = 0;
+  std::uint16_t rail = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t received = 0; ///< number of messages that the sender has released
+  std::array<std::uint8_t, kMessages / 8> arrived{}; ///< bits of later messages that are there
+
+  bool has(std::uint64_t number) const noexcept {
+    const std::uint64_t bit = number - received - 1;
+    return number <= received || (bit < kMessages && (arrived[bit / 8] >> bit % 8 & 1) != 0);
+  }
+  void add(std::uint64_t number) noexcept {
+    const std::uint64_t bit = number - received - 1;
+    if (bit < kMessages) arrived[bit / 8] |= static_cast<std::uint8_t>(1U << bit % 8);
+  }
+};
+static_assert(sizeof(RailReport) == 80);
 
 /// Offsets in the memory of one endpoint, alike on both sides; the peer writes to the first half:
 ///

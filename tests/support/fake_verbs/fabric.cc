@@ -197,8 +197,10 @@ struct FakeCalls {
     const auto refused = fabric->refused_states_.find(attributes->qp_state);
     if (refused != fabric->refused_states_.end() && refused->second != 0) return refused->second;
     auto& queue = *reinterpret_cast<FakeFabric::Queue*>(pair);
+    const int connect_error = device_of(pair->context).connect_error;
+    if (attributes->qp_state == IBV_QPS_RTR && connect_error != 0) return connect_error;
     if (attributes->qp_state == IBV_QPS_RTR) queue.remote = attributes->dest_qp_num;
-    if (attributes->qp_state == IBV_QPS_ERR) queue.failed = true;
+    if (attributes->qp_state == IBV_QPS_ERR) fabric->fail(queue);
     fabric->attributes_ = *attributes;
     return 0;
   }
@@ -311,11 +313,36 @@ void FakeFabric::tear_lines(std::vector<int> order, std::function<void()> betwee
   between_ = std::move(between);
 }
 
+void FakeFabric::hold_device(std::size_t index, bool hold) {
+  const std::lock_guard lock(mutex_);
+  held_devices_.resize(devices_.size());
+  held_devices_[index] = hold;
+  if (!hold && !hold_writes_) carry_out(static_cast<int>(held_.size()));
+}
+
+void FakeFabric::fail_device(std::size_t index, const Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, queue] : queues_) {
+    if (&FakeCalls::device_of(queue->pair.context) != &devices_[index]) continue;
+    const auto is_of_queue = [queue = queue](const Write& write) { return write.queue == queue; };
+    const auto first = std::find_if(held_.begin(), held_.end(), is_of_queue);
+    if (first != held_.end()) complete(*queue, first->id, failure, true);
+    std::erase_if(held_, is_of_queue);
+    fail(*queue);
+  }
+}
+
 void FakeFabric::carry_out(int writes) {
   const std::lock_guard lock(mutex_);
-  for (; writes > 0 && !held_.empty(); --writes) {
-    const Write write = std::move(held_.front());
-    held_.pop_front();
+  for (auto at = held_.begin(); writes > 0 && at != held_.end(); --writes) {
+    const auto device =
+        static_cast<std::size_t>(&FakeCalls::device_of(at->queue->pair.context) - devices_.data());
+    if (device < held_devices_.size() && held_devices_[device]) {
+      ++at;
+      continue;
+    }
+    const Write write = std::move(*at);
+    at = held_.erase(at);
     execute(write);
   }
 }
@@ -325,16 +352,15 @@ void FakeFabric::execute(const Write& write) {
   ++writes_;
   if (write.in_line) ++inlined_;
   if (queue.failed) return complete(queue, write.id, {IBV_WC_WR_FLUSH_ERR, 0}, true);
+  const auto refuse = [&](ibv_wc_status status, std::uint32_t vendor_code) {
+    complete(queue, write.id, {status, vendor_code}, true);
+    fail(queue);
+  };
   if (failure_ && --fail_in_ == 0) {
-    queue.failed = true;
     const Failure failure = *failure_;
     failure_.reset();
-    return complete(queue, write.id, failure, true);
+    return refuse(failure.status, failure.vendor_code);
   }
-  const auto refuse = [&](ibv_wc_status status, std::uint32_t vendor_code) {
-    queue.failed = true;
-    complete(queue, write.id, {status, vendor_code}, true);
-  };
   if (write.failure != IBV_WC_SUCCESS) return refuse(write.failure, 0x80);
   const auto found = queues_.find(queue.remote);
   if (found == queues_.end() || found->second->failed) { // the peer is gone
@@ -404,6 +430,13 @@ void FakeFabric::complete(Queue& queue, std::uint64_t id, const Failure& failure
   completion.qp_num = queue.pair.qp_num;
   report(*queue.completions, completion);
   ++completions_;
+}
+
+void FakeFabric::fail(Queue& queue) {
+  queue.failed = true;
+  for (; !queue.receives.empty(); queue.receives.pop_front()) {
+    complete(queue, queue.receives.front(), {IBV_WC_WR_FLUSH_ERR, 0}, true);
+  }
 }
 
 void FakeFabric::report(Completions& completions, const ibv_wc& completion) {

@@ -33,6 +33,7 @@ class FakeFabric {
     std::uint32_t inline_bytes = 256;
     int max_requests = 1024;
     int max_completions = 4096;
+    int connect_error = 0;               ///< errno of connecting a queue; 0: none
     std::size_t memory_bytes = SIZE_MAX; ///< bytes that can be registered, else ENOMEM
   };
   /// Failure of a write, as its completion reports it.
@@ -62,6 +63,10 @@ class FakeFabric {
   void hold_notices(bool hold);
   /// Keeps writes back, in order; false: carries out those kept.
   void hold_writes(bool hold);
+  /// Keeps the writes of one device back, in order; false: carries out those kept.
+  void hold_device(std::size_t index, bool hold);
+  /// Fails all queues of a device, with what they still have to write.
+  void fail_device(std::size_t index, const Failure& failure);
   /// Carries out so many of the held writes.
   void carry_out(int writes);
   /// Writes the words of each line in this order of their numbers, and calls `between` before each,
@@ -94,6 +99,7 @@ class FakeFabric {
 
   void execute(const Write& write);
   void complete(Queue& queue, std::uint64_t id, const Failure& failure, bool signaled);
+  void fail(Queue& queue);
   void report(Completions& completions, const ibv_wc& completion);
   bool registered(std::uint32_t key, std::uint64_t address, std::size_t size) const;
   void copy(std::byte* to, const std::vector<std::byte>& bytes);
@@ -116,6 +122,7 @@ class FakeFabric {
   int fail_in_ = 0;
   int refuse_posts_ = 0;
   bool hold_writes_ = false;
+  std::vector<bool> held_devices_; ///< marks of the devices that are held
   bool hold_completions_ = false;
   bool hold_notices_ = false;
   std::uint32_t next_number_ = 100;

@@ -54,7 +54,7 @@ TEST(VerbsHost, TakesTheBestGid) {
     ASSERT_EQ(ports.size(), 1U) << why.why;
     EXPECT_EQ(ports[0].address.fabric, c.fabric);
     EXPECT_EQ(ports[0].gid_index, c.index);
-    EXPECT_EQ(ports[0].address.mbps, 100'000U);
+    EXPECT_EQ(ports[0].address.rate, 1000);
   }
   VerbsSettings settings;
   settings.gid_index = 4;

@@ -1,127 +1,15 @@
 // Tests endpoints over RDMA devices in memory: messages in torn and delayed writes, credits, room
 // in the queue, and failures of requests.
-#include "transports/verbs/endpoint.h"
-
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
 #include <numeric>
 
-#include "memory/heap.h"
-#include "tests/support/fake_verbs/fabric.h"
+#include "tests/unit/transports/verbs_endpoints.h"
 
-namespace whorl {
+namespace whorl::verbs_test {
 namespace {
 
-using testing::FakeFabric;
 using ::testing::HasSubstr;
-using verbs::EndpointLayout;
-
-constexpr int kSlots = 8;
-constexpr std::size_t kSlotBytes = 256; // if the test does not say
-
-struct Judge final : VerbsJudge {
-  Progress connection_failed(int, const VerbsQueue& queue) noexcept override {
-    failure = queue.failure();
-    return Progress::kFailed;
-  }
-  bool has_left(int) noexcept override { return left; }
-  void malformed(int, const char* what) noexcept override { nonsense = what; }
-  std::string failure, nonsense;
-  bool left = false;
-};
-
-/// Two ranks, each with an endpoint to the other.
-class VerbsEndpoints : public ::testing::Test {
- protected:
-  struct Side {
-    Side(VerbsHost& host, int slots, std::size_t slot_bytes)
-        : layout(slots, slot_bytes), memory(layout.bytes() / sizeof(Page)) {
-      VerbsHost::Hindrances why;
-      const auto ports = host.ports({}, &why);
-      EXPECT_EQ(ports.size(), 1U) << why.why;
-      port = ports.at(0);
-      region = port.device->api->reg_mr(port.device->domain, bytes(), layout.bytes(), 0);
-      completions = std::make_unique<VerbsCompletions>(*port.device);
-      EXPECT_TRUE(completions->create(256, nullptr).ok());
-      queue = std::make_unique<VerbsQueue>(*port.device);
-      const Status made = queue->create(completions->get(), completions->add(queue.get()),
-                                        VerbsEndpoint::queue_depth(layout), port, {});
-      EXPECT_TRUE(made.ok()) << made.message();
-      endpoint = std::make_unique<VerbsEndpoint>(
-          1, layout, bytes(), region->lkey, *port.device->regions, *queue, *completions, judge);
-    }
-    ~Side() {
-      endpoint.reset();
-      queue.reset();
-      completions.reset();
-      port.device->api->dereg_mr(region);
-    }
-    std::byte* bytes() { return memory.data()->bytes; }
-    verbs::EndpointAddress address() {
-      return {.queue = queue->number(),
-              .key = region->rkey,
-              .memory = reinterpret_cast<std::uint64_t>(bytes())};
-    }
-    void connect(Side& peer) {
-      EXPECT_EQ(endpoint->connect(address(), peer.address(), peer.port.address, port, {}), 0);
-    }
-    bool send(std::size_t size, int seed) {
-      const auto slot = endpoint->try_reserve(size);
-      if (slot.empty()) return false;
-      std::memset(slot.data(), seed, size);
-      endpoint->commit(size, {.sequence = static_cast<std::uint32_t>(seed)});
-      return true;
-    }
-    /// Returns the size of the next message, which must have the bytes and the fingerprint of
-    /// `seed`; −1: there is none, −2: another one.
-    int receive(int seed) {
-      const Message message = endpoint->try_peek();
-      if (!message) return -1;
-      const bool right =
-          message.fingerprint.sequence == static_cast<std::uint32_t>(seed) &&
-          std::all_of(message.data, message.data + message.bytes,
-                      [&](std::byte byte) { return byte == static_cast<std::byte>(seed); });
-      endpoint->release();
-      return right ? static_cast<int>(message.bytes) : -2;
-    }
-    /// Calls progress() as often as a wait does before a completion is looked for.
-    Progress poll() {
-      Progress last = Progress::kIdle;
-      for (int i = 0; i < 32 && last != Progress::kFailed; ++i) last = endpoint->progress();
-      return last;
-    }
-
-    struct alignas(4096) Page {
-      std::byte bytes[4096];
-    };
-    EndpointLayout layout;
-    std::vector<Page> memory;
-    VerbsPort port;
-    ibv_mr* region = nullptr;
-    std::unique_ptr<VerbsCompletions> completions;
-    std::unique_ptr<VerbsQueue> queue;
-    std::unique_ptr<VerbsEndpoint> endpoint;
-    Judge judge;
-  };
-
-  explicit VerbsEndpoints(std::uint32_t inline_bytes = 256, int slots = kSlots,
-                          std::size_t slot_bytes = kSlotBytes)
-      : fabric({{.gids = {testing::make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")},
-                 .inline_bytes = inline_bytes}}),
-        host(fabric.api()),
-        a(host, slots, slot_bytes),
-        b(host, slots, slot_bytes) {
-    a.connect(b);
-    b.connect(a);
-  }
-
-  FakeFabric fabric;
-  VerbsHost host;
-  Side a, b;
-};
 
 TEST_F(VerbsEndpoints, CarryEverySizeAndWrapAround) {
   for (int round = 0; round < 3; ++round) {
@@ -134,7 +22,7 @@ TEST_F(VerbsEndpoints, CarryEverySizeAndWrapAround) {
 
 class VerbsEndpointsWithoutInline : public VerbsEndpoints {
  protected:
-  VerbsEndpointsWithoutInline() : VerbsEndpoints(0) {}
+  VerbsEndpointsWithoutInline() : VerbsEndpoints({.inline_bytes = 0}) {}
 };
 TEST_F(VerbsEndpointsWithoutInline, CarryEverySize) {
   for (int size = 0; size <= static_cast<int>(kSlotBytes); ++size) {
@@ -268,151 +156,13 @@ TEST_F(VerbsEndpoints, ACreditThatFoundNoRoomFollows) {
   while (number < 1000 && a.send(0, number)) {
     b.receive(number++);
     fabric.hold_completions(false); // a's
-    a.completions->poll();
+    a.rails[0].completions->poll();
     fabric.hold_completions(true);
   }
   ASSERT_LT(number, 1000);
   fabric.hold_completions(false);
   b.poll();
   EXPECT_TRUE(a.send(0, number));
-}
-
-/// Endpoints with slots for messages from and to the heap, and a part of the heap for each.
-class VerbsHeap : public VerbsEndpoints {
- protected:
-  static constexpr std::size_t kBytes = 8192;
-  VerbsHeap() : VerbsEndpoints(256, kSlots, 2 * kBytes) {
-    for (std::byte** memory : {&source, &target}) {
-      const auto got = heap_alloc(4 * kBytes);
-      EXPECT_TRUE(got.ok());
-      *memory = static_cast<std::byte*>(*got);
-    }
-  }
-  ~VerbsHeap() override {
-    EXPECT_TRUE(heap_free(source).ok());
-    EXPECT_TRUE(heap_free(target).ok());
-  }
-  bool publish(std::size_t bytes, int seed) {
-    std::memset(source, seed, bytes);
-    return a.endpoint->try_send_descriptor({source, bytes},
-                                           {.sequence = static_cast<std::uint32_t>(seed)}) ==
-           DescriptorSend::kSent;
-  }
-  bool offer(std::uint64_t number, std::size_t bytes, int seed) {
-    return b.endpoint->expose_recv_buffer(number, {target, bytes},
-                                          {.sequence = static_cast<std::uint32_t>(seed)});
-  }
-  std::byte* source = nullptr;
-  std::byte* target = nullptr;
-};
-
-TEST_F(VerbsHeap, AMessageFromTheHeapNeedsItsSourceUntilItIsWritten) {
-  fabric.hold_writes(true);
-  ASSERT_TRUE(publish(kBytes, 1));
-  EXPECT_EQ(a.endpoint->released(), 0U);
-  ASSERT_TRUE(a.send(8, 2));
-  EXPECT_EQ(a.endpoint->released(), 0U);
-  fabric.carry_out(1);
-  EXPECT_EQ(a.endpoint->released(), 2U) << "the second one has no source";
-  fabric.hold_writes(false);
-  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
-  EXPECT_EQ(b.receive(2), 8);
-}
-
-TEST_F(VerbsHeap, OtherSourcesAreNotForTheDevice) {
-  std::vector<std::byte> plain(kBytes);
-  EXPECT_FALSE(a.endpoint->can_send_descriptor(plain));
-  EXPECT_FALSE(a.endpoint->can_send_descriptor({source, kMinSharedBytes - 1})) << "small";
-  EXPECT_FALSE(a.endpoint->can_send_descriptor({source, 2 * kBytes + 1})) << "more than a slot";
-  EXPECT_FALSE(a.endpoint->can_send_descriptor({source + 3 * kBytes, 2 * kBytes})) << "its end";
-  EXPECT_TRUE(a.endpoint->can_send_descriptor({source + 3 * kBytes, kBytes}));
-}
-
-TEST_F(VerbsHeap, AnOfferedBufferGetsThePayloadInOneWrite) {
-  for (const bool from_heap : {false, true}) {
-    const std::uint64_t number = b.endpoint->received() + 1;
-    ASSERT_TRUE(offer(number, kBytes, 3));
-    const int before = fabric.writes();
-    ASSERT_TRUE(from_heap ? publish(kBytes, 3) : a.send(kBytes, 3));
-    EXPECT_EQ(fabric.writes() - before, 1);
-    fabric.hold_notices(true);
-    EXPECT_FALSE(b.endpoint->try_peek()) << "the device has not said so";
-    fabric.hold_notices(false);
-    EXPECT_EQ(b.endpoint->try_peek().data, target);
-    EXPECT_EQ(b.receive(3), static_cast<int>(kBytes));
-  }
-}
-
-TEST_F(VerbsHeap, OtherMessagesDoNotGoToAnOfferedBuffer) {
-  std::memset(target, 0x77, kBytes);
-  ASSERT_TRUE(offer(1, kBytes, 1));
-  ASSERT_TRUE(offer(2, kBytes, 2));
-  ASSERT_TRUE(a.send(kBytes - 1, 1));
-  ASSERT_TRUE(a.send(kBytes, 1));
-  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes - 1));
-  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
-  EXPECT_EQ(target[0], std::byte{0x77});
-  EXPECT_FALSE(offer(2, kBytes, 1)) << "has arrived";
-  EXPECT_FALSE(offer(3 + verbs::kOffers, kBytes, 1)) << "too far ahead";
-  EXPECT_TRUE(offer(2 + verbs::kOffers, kBytes, 1));
-  std::vector<std::byte> plain(kBytes);
-  EXPECT_FALSE(b.endpoint->expose_recv_buffer(3, plain, {}));
-}
-
-TEST_F(VerbsHeap, AMessageThatCrossesItsOfferGoesToItsPlace) {
-  fabric.hold_writes(true);
-  ASSERT_TRUE(offer(1, kBytes, 1));
-  ASSERT_TRUE(a.send(kBytes, 1));
-  fabric.hold_writes(false);
-  EXPECT_NE(b.endpoint->try_peek().data, target);
-  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
-}
-
-TEST_F(VerbsHeap, ATornOfferIsNotUsed) {
-  std::vector<int> order{7, 6, 5, 4, 3, 2, 1, 0}; // the number comes before the address
-  bool sent = false;
-  fabric.tear_lines(order, [&] {
-    if (std::exchange(sent, true)) return;
-    fabric.tear_lines({}, {});
-  });
-  ASSERT_TRUE(offer(1, kBytes, 1));
-  auto& torn = *reinterpret_cast<verbs::Offer*>(a.bytes() + verbs::EndpointLayout::offer(0));
-  torn.address += 64;
-  ASSERT_TRUE(a.send(kBytes, 1));
-  EXPECT_NE(b.endpoint->try_peek().data, target);
-  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
-}
-
-TEST_F(VerbsHeap, MemoryIsRegisteredOnceAndUntilItIsFreed) {
-  const int before = fabric.objects();
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(publish(kBytes, 1));
-    b.receive(1);
-  }
-  EXPECT_EQ(fabric.objects(), before + 1);
-  const auto other = heap_alloc(kBytes);
-  auto* const memory = static_cast<std::byte*>(*other);
-  EXPECT_TRUE(a.endpoint->can_send_descriptor({memory, kBytes}));
-  EXPECT_EQ(fabric.objects(), before + 2);
-  EXPECT_TRUE(heap_free(memory).ok());
-  EXPECT_EQ(fabric.objects(), before + 1);
-  EXPECT_FALSE(a.endpoint->can_send_descriptor({memory, kBytes})) << "gone, though used last";
-}
-
-TEST_F(VerbsHeap, MemoryThatTheDeviceRefusesIsCopied) {
-  fabric.device(0).memory_bytes = 0;
-  EXPECT_FALSE(publish(kBytes, 1));
-  EXPECT_FALSE(offer(1, kBytes, 1));
-  EXPECT_TRUE(a.send(kBytes, 1));
-  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
-}
-
-TEST_F(VerbsHeap, AfterTheEndNothingIsWritten) {
-  ASSERT_TRUE(offer(1, kBytes, 1));
-  std::memset(target, 0x77, kBytes);
-  b.queue->close();
-  a.send(kBytes, 1);
-  EXPECT_EQ(target[0], std::byte{0x77});
 }
 
 TEST_F(VerbsEndpoints, FlushedMeansThatAllIsInThePeersMemory) {
@@ -499,12 +249,12 @@ TEST_F(VerbsEndpoints, RefuseNonsenseInTheirMemory) {
 }
 
 TEST_F(VerbsEndpoints, RefuseANoticeForABufferThatWasNotOffered) {
-  VerbsWrite write{.to = a.address().memory, .key = a.address().key};
+  VerbsWrite write{.to = a.address().memory, .key = a.address().rails[0].key};
   write.notice = verbs::Notice::of_message(1, true);
-  b.queue->post(write);
+  b.queue().post(write);
   EXPECT_EQ(a.poll(), Progress::kFailed);
   EXPECT_EQ(a.judge.nonsense, "a message to a buffer that was not offered");
 }
 
 } // namespace
-} // namespace whorl
+} // namespace whorl::verbs_test

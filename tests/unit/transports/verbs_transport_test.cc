@@ -22,8 +22,9 @@ using verbs::PortAddress;
 class VerbsTransportTest : public ::testing::Test {
  protected:
   VerbsTransportTest()
-      : fabric({{.gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}}}),
-        host(fabric.api()) {}
+      : VerbsTransportTest({{.gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}}}) {}
+  explicit VerbsTransportTest(std::vector<FakeFabric::Device> devices)
+      : fabric(std::move(devices)), host(fabric.api()) {}
   TransportKind kind() {
     return {.name = "verbs", .mode = Mode::kThreads, .make = [this] {
               return std::make_unique<VerbsTransport>(VerbsPlace{}, &host);
@@ -45,25 +46,34 @@ class VerbsTransportTest : public ::testing::Test {
   VerbsHost host;
 };
 
-PeerInfo at(const PortAddress& port) {
+PeerInfo at(const std::vector<PortAddress>& ports, int rank = 0) {
   PeerInfo info;
-  info.addresses[1].size = 40 + sizeof port;
-  std::memcpy(info.addresses[1].bytes.data() + 40, &port, sizeof port);
+  info.rank = rank;
+  verbs::PortAddresses all;
+  std::copy(ports.begin(), ports.end(), all.begin());
+  info.addresses[1].size = 40 + sizeof all;
+  std::memcpy(info.addresses[1].bytes.data() + 40, &all, sizeof all);
   return info;
+}
+PortAddress numbered_port(std::uint8_t number) {
+  return {.fabric = Fabric::kRoceLinkLocal, .rate = 1000, .number = number};
+}
+PortAddress port_at(Fabric kind, std::uint8_t subnet, std::uint16_t rate, bool near = true) {
+  PortAddress made{.fabric = kind, .rate = rate, .near = near};
+  made.gid[7] = subnet;
+  return made;
 }
 
 TEST_F(VerbsTransportTest, ReachesPortsOfTheSameNetwork) {
   const VerbsTransport transport({}, &host);
-  const auto port = [](Fabric kind, std::uint8_t subnet, std::uint32_t mbps) {
-    PortAddress made{.fabric = kind, .mbps = mbps};
-    made.gid[7] = subnet;
-    return made;
+  const auto port = [](Fabric kind, std::uint8_t subnet, std::uint16_t rate) {
+    return port_at(kind, subnet, rate);
   };
   const struct {
     PortAddress a, b;
     bool reachable;
   } cases[] = {
-      {port(Fabric::kRoceIpv4, 0, 100'000), port(Fabric::kRoceIpv4, 0, 25'000), true},
+      {port(Fabric::kRoceIpv4, 0, 1000), port(Fabric::kRoceIpv4, 0, 250), true},
       {port(Fabric::kRoceIpv4, 0, 0), port(Fabric::kRoceIpv4, 1, 0), true}, // routed
       {port(Fabric::kRoceIpv4, 0, 1), port(Fabric::kRoceIpv6, 0, 1), false},
       {port(Fabric::kRoceIpv4, 0, 1), port(Fabric::kInfiniBand, 0, 1), false},
@@ -72,19 +82,94 @@ TEST_F(VerbsTransportTest, ReachesPortsOfTheSameNetwork) {
       {port(Fabric::kNone, 0, 1), port(Fabric::kNone, 0, 1), false},
   };
   for (const auto& c : cases) {
-    const Reach there = transport.reach(at(c.a), at(c.b), 1),
-                back = transport.reach(at(c.b), at(c.a), 1);
+    const Reach there = transport.reach(at({c.a}), at({c.b}), 1),
+                back = transport.reach(at({c.b}), at({c.a}), 1);
     EXPECT_EQ(there.reachable, c.reachable);
     EXPECT_EQ(back.reachable, c.reachable);
     EXPECT_EQ(there.beta_us_per_kib, back.beta_us_per_kib);
   }
-  const Reach slower = transport.reach(at(cases[0].a), at(cases[0].b), 1);
+  const Reach slower = transport.reach(at({cases[0].a}), at({cases[0].b}), 1);
   EXPECT_DOUBLE_EQ(slower.beta_us_per_kib, 8 * 1024 / 25'000.0);
+  const PortAddress one = port_at(Fabric::kRoceIpv4, 0, 250),
+                    far = port_at(Fabric::kRoceIpv4, 0, 250, false);
+  const Reach two = transport.reach(at({one, one}), at({one, one}), 1);
+  EXPECT_DOUBLE_EQ(two.beta_us_per_kib, slower.beta_us_per_kib / 2);
+  const Reach spare = transport.reach(at({one, far}), at({one, one}), 1);
+  EXPECT_DOUBLE_EQ(spare.beta_us_per_kib, slower.beta_us_per_kib);
   EXPECT_FALSE(transport.reach({}, {}, 1).reachable) << "no address";
-  EXPECT_FALSE(transport.reach(at(cases[0].a), at(cases[0].b), 9).reachable);
-  PeerInfo torn = at(cases[0].a);
+  EXPECT_FALSE(transport.reach(at({cases[0].a}), at({cases[0].b}), 9).reachable);
+  PeerInfo torn = at({cases[0].a});
   torn.addresses[1].size = kMaxAddressBytes + 1;
-  EXPECT_FALSE(transport.reach(torn, at(cases[0].b), 1).reachable);
+  EXPECT_FALSE(transport.reach(torn, at({cases[0].b}), 1).reachable);
+}
+
+TEST(VerbsRailsBetween, PairPortsAlikeOnBothSides) {
+  const PortAddress a = port_at(Fabric::kInfiniBand, 1, 1000),
+                    b = port_at(Fabric::kInfiniBand, 2, 1000),
+                    far = port_at(Fabric::kInfiniBand, 1, 1000, false),
+                    ethernet = port_at(Fabric::kRoceIpv4, 0, 1000);
+  struct Pair {
+    int own, peers;
+    bool spare;
+  };
+  const struct {
+    std::vector<PortAddress> low, high;
+    std::vector<Pair> rails;
+  } cases[] = {
+      {{a}, {a}, {{0, 0, false}}},
+      {{a, b}, {b, a}, {{0, 1, false}, {1, 0, false}}},
+      {{a, a}, {a}, {{0, 0, false}}},
+      {{a, b}, {a, ethernet}, {{0, 0, false}}},
+      {{a}, {b}, {}},
+      {{a, far}, {a, a}, {{0, 0, false}, {1, 1, true}}},
+      {{b, far}, {a}, {{1, 0, false}}}, // a far one is better than none
+      {{far, a}, {b, a}, {{0, 1, false}}},
+      {{numbered_port(0), numbered_port(1)},
+       {numbered_port(1), numbered_port(0)},
+       {{0, 1, false}, {1, 0, false}}},
+      {{numbered_port(0), numbered_port(1)}, {numbered_port(1)}, {{1, 0, false}}},
+      {{numbered_port(0)}, {numbered_port(1)}, {{0, 0, false}}},
+  };
+  for (const auto& c : cases) {
+    const auto there = verbs::rails_between(at(c.low, 1), at(c.high, 2), 1),
+               back = verbs::rails_between(at(c.high, 2), at(c.low, 1), 1);
+    ASSERT_EQ(there.size(), c.rails.size());
+    ASSERT_EQ(back.size(), c.rails.size());
+    for (std::size_t i = 0; i < c.rails.size(); ++i) {
+      EXPECT_EQ(there[i].own, c.rails[i].own);
+      EXPECT_EQ(there[i].peers, c.rails[i].peers);
+      EXPECT_EQ(back[i].own, c.rails[i].peers);
+      EXPECT_EQ(back[i].peers, c.rails[i].own);
+      EXPECT_EQ(there[i].spare, c.rails[i].spare);
+      EXPECT_EQ(back[i].spare, c.rails[i].spare);
+    }
+  }
+}
+
+TEST(VerbsChoosePorts, TakesNearOnesInTurnAndOthersAsSpares) {
+  FakeFabric fabric(
+      {{.name = "a", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}},
+       {.name = "b", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.2")}},
+       {.name = "c", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.3")}}});
+  VerbsHost host(fabric.api());
+  VerbsHost::Hindrances why;
+  const auto ports = host.ports({}, &why);
+  const auto choose = [&](std::uint32_t number, std::vector<std::string> near, std::size_t most) {
+    std::string text;
+    for (const VerbsPort& port :
+         verbs::choose_ports(ports, {.number = number, .nearest = [near] { return near; }}, most)) {
+      text += port.device->name + (port.address.near ? "" : "?");
+    }
+    return text;
+  };
+  EXPECT_EQ(choose(0, {}, 4), "abc");
+  EXPECT_EQ(choose(1, {}, 2), "bc");
+  EXPECT_EQ(choose(2, {}, 2), "ca");
+  EXPECT_EQ(choose(0, {"b"}, 2), "ba?");
+  EXPECT_EQ(choose(1, {"b"}, 2), "bc?") << "spares in turn as well";
+  EXPECT_EQ(choose(1, {"a", "c"}, 3), "cab?");
+  EXPECT_EQ(choose(0, {"b"}, 1), "b");
+  EXPECT_EQ(choose(0, {"unknown"}, 1), "a");
 }
 
 TEST_F(VerbsTransportTest, SaysWhyItHasNoAddress) {
@@ -196,6 +281,60 @@ TEST_F(VerbsTransportTest, APortWithoutLinkEndsLongWaits) {
                   HasSubstr("fake0:1 of rank 0 has lost its link"));
     }
     context.barrier();
+  });
+}
+
+class VerbsTwoPorts : public VerbsTransportTest {
+ protected:
+  VerbsTwoPorts()
+      : VerbsTransportTest(
+            {{.name = "fake0", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}},
+             {.name = "fake1", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.2")}}}) {}
+};
+
+TEST_F(VerbsTwoPorts, ALostDeviceCostsNoMessage) {
+  constexpr std::uint64_t kMessages = 2000;
+  on_ranks([this](Rig& rig, const Status& connected, RankContext& context) {
+    ASSERT_TRUE(connected.ok()) << connected.message();
+    Endpoint& peer = rig.to(1 - context.rank);
+    const auto size = [](std::uint64_t number) { return number * 37 % 4096; };
+    std::uint64_t sent = 0, received = 0;
+    const auto exchange = [&] {
+      if (sent < kMessages && sent < received + 20) {
+        const auto slot = peer.try_reserve(size(sent));
+        if (!slot.empty()) {
+          const auto bytes = pattern(size(sent), sent);
+          std::copy(bytes.begin(), bytes.end(), slot.begin());
+          peer.commit(bytes.size(), {.sequence = static_cast<std::uint32_t>(sent++)});
+        }
+      }
+      if (const Message message = peer.try_peek()) {
+        EXPECT_EQ(message.fingerprint.sequence, received);
+        EXPECT_TRUE(matches(message, size(received), received));
+        peer.release();
+        if (++received == kMessages / 2 && context.rank == 0) {
+          fabric.fail_device(1, {IBV_WC_RETRY_EXC_ERR, 0x81});
+        }
+      }
+      return sent == kMessages && received == kMessages;
+    };
+    EXPECT_EQ(rig.wait(exchange), WaitResult::kReady)
+        << sent << " sent, " << received << " received";
+    EXPECT_TRUE(rig.flush());
+    EXPECT_FALSE(rig.comm_error().is_set()) << rig.comm_error().status().message();
+  });
+}
+
+TEST_F(VerbsTwoPorts, APortThatCannotBeConnectedIsLeftOut) {
+  fabric.device(1).connect_error = EHOSTUNREACH;
+  on_ranks([](Rig& rig, const Status& connected, RankContext& context) {
+    ASSERT_TRUE(connected.ok()) << connected.message();
+    const int peer = 1 - context.rank;
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      EXPECT_TRUE(rig.send(peer, pattern(1000, i), {}));
+      EXPECT_TRUE(matches(rig.receive(peer), 1000, i));
+      rig.to(peer).release();
+    }
   });
 }
 

@@ -1,0 +1,117 @@
+// Tests endpoints over RDMA devices in memory with messages from and to the heap.
+#include "tests/unit/transports/verbs_endpoints.h"
+
+namespace whorl::verbs_test {
+namespace {
+
+TEST_F(VerbsHeap, AMessageFromTheHeapNeedsItsSourceUntilItIsWritten) {
+  fabric.hold_writes(true);
+  ASSERT_TRUE(publish(kBytes, 1));
+  EXPECT_EQ(a.endpoint->released(), 0U);
+  ASSERT_TRUE(a.send(8, 2));
+  EXPECT_EQ(a.endpoint->released(), 0U);
+  fabric.carry_out(1);
+  EXPECT_EQ(a.endpoint->released(), 2U) << "the second one has no source";
+  fabric.hold_writes(false);
+  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
+  EXPECT_EQ(b.receive(2), 8);
+}
+
+TEST_F(VerbsHeap, OtherSourcesAreNotForTheDevice) {
+  std::vector<std::byte> plain(kBytes);
+  EXPECT_FALSE(a.endpoint->can_send_descriptor(plain));
+  EXPECT_FALSE(a.endpoint->can_send_descriptor({source, kMinSharedBytes - 1})) << "small";
+  EXPECT_FALSE(a.endpoint->can_send_descriptor({source, 2 * kBytes + 1})) << "more than a slot";
+  EXPECT_FALSE(a.endpoint->can_send_descriptor({source + 3 * kBytes, 2 * kBytes})) << "its end";
+  EXPECT_TRUE(a.endpoint->can_send_descriptor({source + 3 * kBytes, kBytes}));
+}
+
+TEST_F(VerbsHeap, AnOfferedBufferGetsThePayloadInOneWrite) {
+  for (const bool from_heap : {false, true}) {
+    const std::uint64_t number = b.endpoint->received() + 1;
+    ASSERT_TRUE(offer(number, kBytes, 3));
+    const int before = fabric.writes();
+    ASSERT_TRUE(from_heap ? publish(kBytes, 3) : a.send(kBytes, 3));
+    EXPECT_EQ(fabric.writes() - before, 1);
+    fabric.hold_notices(true);
+    EXPECT_FALSE(b.endpoint->try_peek()) << "the device has not said so";
+    fabric.hold_notices(false);
+    EXPECT_EQ(b.endpoint->try_peek().data, target);
+    EXPECT_EQ(b.receive(3), static_cast<int>(kBytes));
+  }
+}
+
+TEST_F(VerbsHeap, OtherMessagesDoNotGoToAnOfferedBuffer) {
+  std::memset(target, 0x77, kBytes);
+  ASSERT_TRUE(offer(1, kBytes, 1));
+  ASSERT_TRUE(offer(2, kBytes, 2));
+  ASSERT_TRUE(a.send(kBytes - 1, 1));
+  ASSERT_TRUE(a.send(kBytes, 1));
+  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes - 1));
+  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
+  EXPECT_EQ(target[0], std::byte{0x77});
+  EXPECT_FALSE(offer(2, kBytes, 1)) << "has arrived";
+  EXPECT_FALSE(offer(3 + verbs::kOffers, kBytes, 1)) << "too far ahead";
+  EXPECT_TRUE(offer(2 + verbs::kOffers, kBytes, 1));
+  std::vector<std::byte> plain(kBytes);
+  EXPECT_FALSE(b.endpoint->expose_recv_buffer(3, plain, {}));
+}
+
+TEST_F(VerbsHeap, AMessageThatCrossesItsOfferGoesToItsPlace) {
+  fabric.hold_writes(true);
+  ASSERT_TRUE(offer(1, kBytes, 1));
+  ASSERT_TRUE(a.send(kBytes, 1));
+  fabric.hold_writes(false);
+  EXPECT_NE(b.endpoint->try_peek().data, target);
+  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
+}
+
+TEST_F(VerbsHeap, ATornOfferIsNotUsed) {
+  std::vector<int> order{7, 6, 5, 4, 3, 2, 1, 0}; // the number comes before the address
+  bool sent = false;
+  fabric.tear_lines(order, [&] {
+    if (std::exchange(sent, true)) return;
+    fabric.tear_lines({}, {});
+  });
+  ASSERT_TRUE(offer(1, kBytes, 1));
+  auto& torn = *reinterpret_cast<verbs::Offer*>(a.bytes() + verbs::EndpointLayout::offer(0));
+  torn.address += 64;
+  ASSERT_TRUE(a.send(kBytes, 1));
+  EXPECT_NE(b.endpoint->try_peek().data, target);
+  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
+}
+
+TEST_F(VerbsHeap, MemoryIsRegisteredOnceAndUntilItIsFreed) {
+  const int before = fabric.objects();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(publish(kBytes, 1));
+    b.receive(1);
+  }
+  EXPECT_EQ(fabric.objects(), before + 1);
+  const auto other = heap_alloc(kBytes);
+  auto* const memory = static_cast<std::byte*>(*other);
+  EXPECT_TRUE(a.endpoint->can_send_descriptor({memory, kBytes}));
+  EXPECT_EQ(fabric.objects(), before + 2);
+  EXPECT_TRUE(heap_free(memory).ok());
+  EXPECT_EQ(fabric.objects(), before + 1);
+  EXPECT_FALSE(a.endpoint->can_send_descriptor({memory, kBytes})) << "gone, though used last";
+}
+
+TEST_F(VerbsHeap, MemoryThatTheDeviceRefusesIsCopied) {
+  fabric.device(0).memory_bytes = 0;
+  EXPECT_FALSE(publish(kBytes, 1));
+  EXPECT_FALSE(offer(1, kBytes, 1));
+  EXPECT_TRUE(a.send(kBytes, 1));
+  EXPECT_EQ(b.receive(1), static_cast<int>(kBytes));
+}
+
+TEST_F(VerbsHeap, AfterTheEndNothingIsWritten) {
+  ASSERT_TRUE(offer(1, kBytes, 1));
+  std::memset(target, 0x77, kBytes);
+  b.endpoint->close();
+  a.send(kBytes, 1);
+  EXPECT_EQ(target[0], std::byte{0x77});
+}
+
+} // namespace
+} // namespace whorl::verbs_test
