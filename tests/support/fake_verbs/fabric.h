@@ -2,6 +2,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -127,7 +128,8 @@ class FakeFabric {
   bool hold_notices_ = false;
   std::uint32_t next_number_ = 100;
   std::size_t registered_bytes_ = 0;
-  int writes_ = 0, completions_ = 0, inlined_ = 0, objects_ = 0;
+  int writes_ = 0, completions_ = 0, inlined_ = 0;
+  std::atomic<int> objects_{0};
   ibv_qp_attr attributes_{};
 };
 
