@@ -30,7 +30,11 @@ void* operator new(std::size_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return exhausted ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 /// Makes the call without memory, and checks its result.

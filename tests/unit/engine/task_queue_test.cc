@@ -67,6 +67,12 @@ struct TaskQueueTest : ::testing::Test {
     queue->push(task_of(name, std::move(tickets)));
   }
 
+  /// Carries out what is left: a stream and the queue in which it has work hold each other.
+  ~TaskQueueTest() override {
+    while (queue->help(nullptr)) {
+    }
+  }
+
   using Names = std::vector<std::uint64_t>;
   Runner runner;
   std::shared_ptr<TaskQueue> queue = std::make_shared<TaskQueue>(runner);
