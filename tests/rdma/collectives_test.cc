@@ -1,5 +1,5 @@
 // Tests of communicators over RDMA devices, which tests/rdma/suite.sh runs in a virtual machine:
-// every collective, the choice of transports, deaths and lost packets.
+// every collective, the choice of transports, deaths and lost packets; and of UCX over them.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,6 +15,7 @@
 
 #include "tests/support/oracle.h"
 #include "tests/support/process_world.h"
+#include "transports/ucx/make.h"
 
 namespace whorl::test {
 namespace {
@@ -81,6 +82,36 @@ whorlResult_t sum(whorlComm_t comm) {
 }
 
 Environment over_verbs(int) { return {{"WHORL_TRANSPORTS", "verbs"}}; }
+
+/// Asks for UCX over one device for each rank, by reliable connections.
+Environment over_ucx(int rank) {
+  return {{"WHORL_TRANSPORTS", "ucx"},
+          {"UCX_TLS", "rc_v,self"},
+          {"UCX_NET_DEVICES", rank % 2 == 0 ? "rxe0:1" : "rxe1:1"}};
+}
+
+/// Lets all ranks add up vectors, kills rank 1 of three, and expects that the others name it.
+void expect_a_killed_rank_is_named(const std::function<Environment(int rank)>& environment) {
+  const int victim = 1;
+  const auto outcomes = testing::run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm = join(context, environment(context.rank));
+    ASSERT_NE(comm, nullptr);
+    ASSERT_EQ(failure(sum(comm), comm), "");
+    context.barrier();
+    if (context.rank == victim) context.die();
+    const auto began = std::chrono::steady_clock::now();
+    whorlResult_t result = whorlSuccess;
+    while (result == whorlSuccess) result = sum(comm);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
+    const std::string text = whorlGetLastError(comm);
+    EXPECT_NE(text.find("rank 1 (host"), std::string::npos) << text;
+    EXPECT_NE(text.find("died"), std::string::npos) << text;
+    whorlCommDestroy(comm);
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
+  }
+}
 
 TEST(Verbs, EveryCollectiveIsExact) {
   const std::uint64_t before0 = packets_sent("rxe0"), before1 = packets_sent("rxe1");
@@ -149,27 +180,7 @@ TEST(Verbs, ADisabledDeviceLeavesItToTcp) {
   EXPECT_EQ(packets_sent(), before);
 }
 
-TEST(Verbs, AKilledRankIsNamedByAllOthers) {
-  const int victim = 1;
-  const auto outcomes = testing::run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
-    whorlComm_t comm = join(context, over_verbs(context.rank));
-    ASSERT_NE(comm, nullptr);
-    ASSERT_EQ(failure(sum(comm), comm), "");
-    context.barrier();
-    if (context.rank == victim) context.die();
-    const auto began = std::chrono::steady_clock::now();
-    whorlResult_t result = whorlSuccess;
-    while (result == whorlSuccess) result = sum(comm);
-    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
-    const std::string text = whorlGetLastError(comm);
-    EXPECT_NE(text.find("rank 1 (host"), std::string::npos) << text;
-    EXPECT_NE(text.find("died"), std::string::npos) << text;
-    whorlCommDestroy(comm);
-  });
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
-  }
-}
+TEST(Verbs, AKilledRankIsNamedByAllOthers) { expect_a_killed_rank_is_named(over_verbs); }
 
 TEST(Verbs, LostPacketsAreSentAgain) {
   ASSERT_EQ(std::system("tc qdisc add dev veth0 root netem loss 5%"), 0);
@@ -271,6 +282,27 @@ TEST(Verbs, ALinkThatIsLostInAnOperationIsReplacedByTheNext) {
   EXPECT_GT(packets_sent("rxe2"), before);
   set_link_up();
 }
+
+/// Tests of UCX over RDMA devices.
+class UcxVerbs : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Status status = check_ucx(); !status.ok()) GTEST_SKIP() << status.message();
+  }
+};
+
+TEST_F(UcxVerbs, EveryCollectiveIsExact) {
+  const std::uint64_t before0 = packets_sent("rxe0"), before1 = packets_sent("rxe1");
+  EXPECT_EQ(run_world(3, over_ucx,
+                      [](RankContext& context, whorlComm_t comm) {
+                        run_all(context, comm, {0, 1, 70'001});
+                      }),
+            "");
+  EXPECT_GT(packets_sent("rxe0"), before0);
+  EXPECT_GT(packets_sent("rxe1"), before1);
+}
+
+TEST_F(UcxVerbs, AKilledRankIsNamedByAllOthers) { expect_a_killed_rank_is_named(over_ucx); }
 
 TEST(Verbs, TooLittleLockedMemoryIsSaid) {
   for (const char* const device : {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1"}) {
