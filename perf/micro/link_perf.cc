@@ -27,6 +27,8 @@ struct Case {
   std::size_t bytes = 8;
   std::uint64_t messages = 10'000;
   int slots = 16;
+  std::uint32_t spins = WaitPolicy{.timeout_ns = 0}.spins;
+  bool untouched = false;
 };
 
 [[noreturn]] void fail(const std::string& text) {
@@ -118,7 +120,9 @@ class Rank {
       if (ahead == 0 && case_.bytes > 0) end_->post_recv(target_, {});
       return static_cast<bool>(message = end_->try_peek());
     });
-    if (message.data != target_.data()) std::memcpy(target_.data(), message.data, message.bytes);
+    if (!case_.untouched && message.data != target_.data()) {
+      std::memcpy(target_.data(), message.data, message.bytes);
+    }
     end_->release();
   }
   template <class Done>
@@ -127,8 +131,8 @@ class Rank {
       if (done()) return Progress::kDone;
       return end_->progress();
     };
-    if (wait_until(attempt, {.timeout_ns = 30'000'000'000}, comm_error_, *transport_) !=
-        WaitResult::kReady) {
+    if (wait_until(attempt, {.timeout_ns = 30'000'000'000, .spins = case_.spins}, comm_error_,
+                   *transport_) != WaitResult::kReady) {
       fail(comm_error_.is_set() ? comm_error_.status().message() : "no message within 30 s");
     }
   }
@@ -154,6 +158,9 @@ int main(int argc, char** argv) {
   app.add_option("-s,--bytes", c.bytes)->check(CLI::Range(0, 16 << 20));
   app.add_option("-n,--messages", c.messages);
   app.add_option("--slots", c.slots)->check(CLI::Range(2, 64));
+  app.add_option("--spins", c.spins, "attempts before a wait yields the core, as WHORL_SPINS");
+  app.add_flag("--untouched", c.untouched,
+               "leave small messages where they arrive, as ucx_perftest does");
   CLI11_PARSE(app, argc, argv);
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
