@@ -28,8 +28,8 @@ def commands(column: str, build: str, flags: "list[str]") -> "list[tuple[list[st
         yielding = ["--mca", "mpi_yield_when_idle", str(int(column != "Open MPI"))]
         program = f"{build}/perf/compare/openmpi_all_reduce_perf"
         return [([*OPENMPI, *yielding, *ON_ITS_DEVICE, program, *flags], {**UCX, **AS_ROOT})]
-    every = {**UCX, "WHORL_IB_RAILS": "1", "WHORL_TRANSPORTS": column.split()[1], "WHORL_NRANKS": "2", "WHORL_INSECURE": "1",
-             "WHORL_ADDRESS": f"127.0.0.1:{next(ports)}"}
+    every = {**UCX, "WHORL_IB_RAILS": "1", "WHORL_TRANSPORTS": column.split()[1], "WHORL_NRANKS": "2",
+             "WHORL_INSECURE": "1", "WHORL_ADDRESS": f"127.0.0.1:{next(ports)}"}
     program = f"{build}/perf/all_reduce_perf"
     return [(["taskset", "-c", str(rank), *ON_ITS_DEVICE, program, *flags], {**every, "WHORL_RANK": str(rank)})
             for rank in range(2)]
