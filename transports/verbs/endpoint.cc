@@ -123,7 +123,8 @@ void VerbsEndpoint::send(std::span<const std::byte> payload, bool from_heap,
       message.payload = {};
     }
     line.fingerprint = fingerprint;
-    line.word = std::uint64_t{payload.size()} << 32 | static_cast<std::uint32_t>(sent_ + 1);
+    line.word = Line::make_word(sent_ + 1, received_, payload.size());
+    credited_ = received_;
     line.seal = verbs::make_seal(line);
   }
   if (!message.payload.empty()) rail = carriers_[sent_ % carriers_.size()];
@@ -193,11 +194,11 @@ bool VerbsEndpoint::refresh() noexcept {
   const std::uint64_t released = std::atomic_ref(credit.released).load(std::memory_order_acquire);
   const std::uint64_t seal = std::atomic_ref(credit.seal).load(std::memory_order_relaxed);
   if (seal != Credit::of(released).seal) return false; // as before the first credit
-  if (released < released_ || released > sent_) {
+  if (released > sent_) {
     malformed("a count of released messages that was never sent");
     return false;
   }
-  if (released == released_) return false;
+  if (released <= released_) return false; // lines of messages have told as much
   released_ = released;
   poll(); // takes the notice of the credit, so that there is room for the next ones
   return true;
@@ -264,17 +265,20 @@ Message VerbsEndpoint::try_peek() noexcept {
   Line& line = at<Line>(layout_.line(received_));
   // The device writes the line in any order: `word` tells that the rest is worth a look.
   const std::uint64_t word = std::atomic_ref(line.word).load(std::memory_order_acquire);
-  if (static_cast<std::uint32_t>(word) != static_cast<std::uint32_t>(number)) {
+  if (!Line::has_number(word, number)) {
     stuck_.store(true, std::memory_order_relaxed);
     return {};
   }
   Line copy;
   if (!read(line, &copy)) return {};
-  const std::size_t bytes = copy.word >> 32;
+  const std::size_t bytes = Line::bytes(copy.word);
   if (bytes > layout_.slot_bytes() || refused_) [[unlikely]] {
     malformed("a message larger than a slot");
     return {};
   }
+  // An older count, in a line that was sent again, looks like one of too many.
+  const std::uint64_t released = Line::released(copy.word, released_);
+  if (released <= sent_) released_ = released;
   if (bytes <= verbs::kSmallBytes) return {line.small.data(), bytes, copy.fingerprint};
   if (poll_notice(number) == nullptr) return {};
   return {memory_ + layout_.payload(received_), bytes, copy.fingerprint};
@@ -292,18 +296,25 @@ void VerbsEndpoint::take(Notice notice) noexcept {
 }
 
 void VerbsEndpoint::release() noexcept {
+  if (const Noticed* const notice = find_notice(received_ + 1);
+      notice != nullptr && notice->placed) {
+    // The message came without a line; an older one must not look like that of a later message.
+    std::atomic_ref(at<Line>(layout_.line(received_)).word).store(0, std::memory_order_relaxed);
+  }
   ++received_;
+  // Takes notices, before the peer learns of released messages and may send more.
+  if (received_ % layout_.batch() == 0) poll();
   if (received_ - credited_ >= layout_.batch()) give_credit();
 }
 
 /// Tells the peer how many messages were released, if there is room in the queue. While a rail is
 /// closed on one side only, an older count may still arrive there, and would stand for the newer.
 void VerbsEndpoint::give_credit() noexcept {
-  poll(); // takes the notices of the messages, before the peer may send more
   const bool half_closed = std::any_of(rails_.begin(), rails_.end(), [](const VerbsRail& rail) {
     return rail.state != VerbsRail::State::kAlive && !rail.closed_by_peer;
   });
   VerbsRail& carrier = rails_[carriers_.front()];
+  if (!carrier.queue->room(1)) carrier.completions->poll();
   if (half_closed || !carrier.queue->room(1)) [[unlikely]]
     return;
   Credit& own = at<Credit>(layout_.own() + verbs::EndpointLayout::credit());

@@ -70,8 +70,26 @@ inline constexpr std::size_t kSmallBytes = 32;
 struct alignas(64) Line {
   std::array<std::byte, kSmallBytes> small; ///< payload of up to kSmallBytes
   Fingerprint fingerprint;
-  std::uint64_t word; ///< bits 0–31: number of the message, from 1, modulo 2³²; then bytes
+  /// Bits 0–15: number of the message, from 1; 16–31: number of messages that its sender has
+  /// released; both modulo 2¹⁶; then bytes. What a place has before is the last message there,
+  /// whose number is less by the number of places.
+  std::uint64_t word;
   std::uint64_t seal;
+
+  static std::uint64_t make_word(std::uint64_t number, std::uint64_t released,
+                                 std::size_t bytes) noexcept {
+    return (number & 0xffff) | (released & 0xffff) << 16 | std::uint64_t{bytes} << 32;
+  }
+  /// Returns whether a line with this word may be that of a message.
+  static bool has_number(std::uint64_t word, std::uint64_t number) noexcept {
+    return ((word ^ number) & 0xffff) == 0;
+  }
+  static std::size_t bytes(std::uint64_t word) noexcept { return word >> 32; }
+  /// Returns the number of messages that the sender has released, which is one of the 2¹⁶ from
+  /// `known` on.
+  static std::uint64_t released(std::uint64_t word, std::uint64_t known) noexcept {
+    return known + (((word >> 16) - known) & 0xffff);
+  }
 };
 static_assert(sizeof(Line) == 64);
 

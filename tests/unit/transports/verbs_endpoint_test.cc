@@ -132,6 +132,27 @@ TEST_F(VerbsEndpoints, SlotsAreGivenBackAFewAtATime) {
   EXPECT_FALSE(a.send(8, 0));
 }
 
+TEST_F(VerbsEndpoints, AnswersTellWhatWasReleased) {
+  const int before = fabric.writes();
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(a.send(i % 2 == 0 ? 8 : 100, i));
+    ASSERT_GE(b.receive(i), 0);
+    ASSERT_TRUE(b.send(i % 3 == 0 ? 8 : 100, i));
+    ASSERT_GE(a.receive(i), 0);
+  }
+  EXPECT_EQ(fabric.writes() - before, 400) << "no write is only a credit";
+}
+
+TEST_F(VerbsEndpoints, CountsAndNumbersMayWrapAround) {
+  for (int i = 0; i < 140'000; ++i) {
+    ASSERT_TRUE(a.send(8, i % 100));
+    ASSERT_EQ(b.receive(i % 100), 8);
+    if (i % 3 != 0) continue;
+    ASSERT_TRUE(b.send(8, i % 100));
+    ASSERT_EQ(a.receive(i % 100), 8);
+  }
+}
+
 TEST_F(VerbsEndpoints, WithoutCompletionsTheQueueFillsUpAndGoesOnAfterwards) {
   fabric.hold_completions(true);
   int sent = 0;
@@ -230,7 +251,7 @@ TEST_F(VerbsEndpoints, AFailureTellsThatTheOwnPortHasNoLink) {
 TEST_F(VerbsEndpoints, RefuseNonsenseInTheirMemory) {
   // A line that is whole, but larger than a slot.
   auto& line = *reinterpret_cast<verbs::Line*>(b.bytes() + b.layout.line(0));
-  line.word = std::uint64_t{kSlotBytes + 1} << 32 | 1;
+  line.word = verbs::Line::make_word(1, 0, kSlotBytes + 1);
   line.seal = verbs::make_seal(line);
   EXPECT_FALSE(b.endpoint->try_peek());
   EXPECT_EQ(b.judge.nonsense, "a message larger than a slot");

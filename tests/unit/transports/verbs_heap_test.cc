@@ -57,6 +57,22 @@ TEST_F(VerbsHeap, OtherMessagesDoNotGoToAnOfferedBuffer) {
   EXPECT_FALSE(b.endpoint->expose_recv_buffer(3, plain, {}));
 }
 
+TEST_F(VerbsHeap, ALineFromBeforeManyPlacedMessagesIsNotTakenForALaterOne) {
+  ASSERT_TRUE(a.send(8, 1));
+  ASSERT_EQ(b.receive(1), 8);
+  // Until the number of a message at that place has the same lower bits.
+  const std::uint64_t later = 1 + 65536 * a.layout.places();
+  while (a.endpoint->sent() + 1 < later) {
+    ASSERT_TRUE(offer(a.endpoint->sent() + 1, kMinSharedBytes, 2));
+    const auto slot = a.endpoint->try_reserve();
+    ASSERT_FALSE(slot.empty());
+    a.endpoint->commit(kMinSharedBytes, {.sequence = 2});
+    ASSERT_EQ(b.endpoint->try_peek().data, target);
+    b.endpoint->release();
+  }
+  EXPECT_FALSE(b.endpoint->try_peek());
+}
+
 TEST_F(VerbsHeap, AMessageThatCrossesItsOfferGoesToItsPlace) {
   fabric.hold_writes(true);
   ASSERT_TRUE(offer(1, kBytes, 1));
