@@ -125,32 +125,35 @@ TEST(Verbs, EveryCollectiveIsExact) {
 }
 
 TEST(Verbs, MemoryOfTheHeapIsExactAlsoWhenItsAddressIsUsedAgain) {
-  EXPECT_EQ(run_world(3, over_verbs,
-                      [](RankContext& context, whorlComm_t comm) {
-                        constexpr std::size_t kCount = 90'000;
-                        void* previous = nullptr;
-                        for (int round = 1; round <= 3; ++round) {
-                          void* memory = nullptr;
-                          ASSERT_EQ(whorlMemAlloc(&memory, kCount * sizeof(float)), whorlSuccess);
-                          if (previous != nullptr) {
-                            EXPECT_EQ(memory, previous);
-                          }
-                          previous = memory;
-                          auto* const values = static_cast<float*>(memory);
-                          for (std::size_t i = 0; i < kCount; ++i) {
-                            values[i] = static_cast<float>(i % 1000 * round + context.rank);
-                          }
-                          ASSERT_EQ(failure(whorlAllReduce(memory, memory, kCount, whorlFloat32,
-                                                           whorlSum, comm, nullptr),
-                                            comm),
-                                    "");
-                          for (std::size_t i = 0; i < kCount; ++i) {
-                            ASSERT_EQ(values[i], static_cast<float>(3 * (i % 1000) * round + 3));
-                          }
-                          ASSERT_EQ(whorlMemFree(memory), whorlSuccess);
-                        }
-                      }),
-            "");
+  EXPECT_EQ(
+      run_world(3, over_verbs,
+                [](RankContext& context, whorlComm_t comm) {
+                  constexpr std::size_t kCount = 90'000;
+                  void* previous = nullptr;
+                  for (int round = 1; round <= 3; ++round) {
+                    void* memory = nullptr;
+                    ASSERT_EQ(whorlMemAlloc(&memory, kCount * sizeof(float)), whorlSuccess);
+                    if (previous != nullptr) {
+                      EXPECT_EQ(memory, previous);
+                    }
+                    previous = memory;
+                    auto* const values = static_cast<float*>(memory);
+                    for (std::size_t i = 0; i < kCount; ++i) {
+                      values[i] =
+                          static_cast<float>(static_cast<int>(i % 1000) * round + context.rank);
+                    }
+                    ASSERT_EQ(failure(whorlAllReduce(memory, memory, kCount, whorlFloat32, whorlSum,
+                                                     comm, nullptr),
+                                      comm),
+                              "");
+                    for (std::size_t i = 0; i < kCount; ++i) {
+                      ASSERT_EQ(values[i],
+                                static_cast<float>(3 * static_cast<int>(i % 1000) * round + 3));
+                    }
+                    ASSERT_EQ(whorlMemFree(memory), whorlSuccess);
+                  }
+                }),
+      "");
 }
 
 TEST(Verbs, HostsAreConnectedByRdmaWithoutBeingAsked) {

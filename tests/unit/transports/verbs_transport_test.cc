@@ -46,7 +46,7 @@ class VerbsTransportTest : public ::testing::Test {
   VerbsHost host;
 };
 
-PeerInfo at(const std::vector<PortAddress>& ports, int rank = 0) {
+PeerInfo at(const std::vector<PortAddress>& ports, std::uint32_t rank = 0) {
   PeerInfo info;
   info.rank = rank;
   verbs::PortAddresses all;
