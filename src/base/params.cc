@@ -106,7 +106,7 @@ constexpr std::array kParams{
     ParamInfo{Param::kIbPkey, "WHORL_IB_PKEY", "0",
               "Index of the partition key in the port's table, 0 to 65535.", "NCCL_IB_PKEY"},
     ParamInfo{
-        Param::kIbRails, "WHORL_IB_RAILS", "2",
+        Param::kIbRails, "WHORL_IB_RAILS", "1",
         "Largest number of RDMA ports that a rank uses, 1 to 4: those nearest to the rank share "
         "its messages, others are spares for when these fail."},
     ParamInfo{Param::kUcxLibrary, "WHORL_UCX_LIBRARY", "",

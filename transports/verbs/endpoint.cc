@@ -181,8 +181,13 @@ std::uint64_t VerbsEndpoint::released() noexcept {
   if (last_from_heap_ <= written_) return sent_;
   poll();
   written_ = std::max(written_, released_);
-  while (written_ < sent_ && is_written(outgoing(written_ + 1))) ++written_;
-  if (last_from_heap_ <= written_) return sent_;
+  // A message that was copied needs no source, and its request need not ask for a completion.
+  const auto needs_no_source = [this](const Sent& message) {
+    return !message.from_heap || is_written(message);
+  };
+  while (written_ < sent_ && needs_no_source(outgoing(written_ + 1))) ++written_;
+  // A peer that has left answers no request any more, though all that it needed has arrived.
+  if (last_from_heap_ <= written_ || judge_.has_left(peer_)) return sent_;
   stuck_.store(true, std::memory_order_relaxed);
   return written_;
 }

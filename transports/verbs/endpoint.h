@@ -205,7 +205,7 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   std::vector<Sent> outgoing_;           ///< messages sent last, see outgoing()
   std::uint64_t released_ = 0;           ///< number of messages that the peer has released
   std::uint64_t last_from_heap_ = 0;     ///< number of the last message sent from the heap
-  std::uint64_t written_ = 0;            ///< number of messages known to be in the peer's memory
+  std::uint64_t written_ = 0;            ///< number of messages known to need no source any more
   std::vector<std::uint64_t> to_repeat_; ///< numbers of messages that were lost with a rail
 
   // Receiving.

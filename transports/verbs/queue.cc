@@ -81,6 +81,7 @@ int VerbsQueue::connect(VerbsReceiver& receiver, const verbs::RailAddress& own,
                         const VerbsSettings& settings) noexcept {
   receiver_ = &receiver;
   post_receives(); // before the first notice may come
+  if (failed_) return error_;
   remote_key_ = remote.key;
   remote_memory_ = remote_memory;
   ibv_qp_attr receive{};
@@ -119,7 +120,10 @@ int VerbsQueue::connect(VerbsReceiver& receiver, const verbs::RailAddress& own,
 }
 
 void VerbsQueue::post(const VerbsWrite& write) noexcept {
-  if (failed_) return;
+  if (failed_) {
+    ++posted_; // never completes
+    return;
+  }
   std::array<ibv_sge, std::tuple_size_v<decltype(write.from)>> pieces;
   ibv_send_wr request{};
   request.sg_list = pieces.data();
@@ -186,7 +190,7 @@ void VerbsQueue::post_receives() noexcept {
 }
 
 void VerbsQueue::close() noexcept {
-  closed_ = !failed_;
+  closed_ |= !failed_;
   failed_ = true;
   ibv_qp_attr error{};
   error.qp_state = IBV_QPS_ERR;

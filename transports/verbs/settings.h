@@ -37,7 +37,7 @@ struct VerbsSettings {
   std::uint8_t timeout = 18;
   std::uint8_t retry_count = 6;
   std::uint16_t pkey_index = 0;
-  std::size_t rails = 2;
+  std::size_t rails = 1;
 
   /// Reads the environment. The error names the variable.
   static Result<VerbsSettings> from_environment();

@@ -112,6 +112,12 @@ TEST_F(VerbsRails, MessagesFromAndToTheHeapGoAgainFromThere) {
   expect_no_error();
 }
 
+TEST_F(VerbsRails, ACopiedMessageByAnotherRailKeepsNoSource) {
+  ASSERT_TRUE(a.send(8, 1)); // by rail 0, without a completion
+  ASSERT_TRUE(publish(kBytes, 2));
+  EXPECT_EQ(a.endpoint->released(), 2U);
+}
+
 TEST_F(VerbsRails, WhatHasArrivedIsNotSentAgain) {
   fabric.hold_completions(true); // so that a does not know
   ASSERT_TRUE(a.send(8, 9));

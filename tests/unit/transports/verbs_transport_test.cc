@@ -289,13 +289,17 @@ class VerbsTwoPorts : public VerbsTransportTest {
   VerbsTwoPorts()
       : VerbsTransportTest(
             {{.name = "fake0", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}},
-             {.name = "fake1", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.2")}}}) {}
+             {.name = "fake1", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.2")}}}) {
+    ::setenv("WHORL_IB_RAILS", "2", 1);
+  }
+  ~VerbsTwoPorts() override { ::unsetenv("WHORL_IB_RAILS"); }
 };
 
 TEST_F(VerbsTwoPorts, ALostDeviceCostsNoMessage) {
   constexpr std::uint64_t kMessages = 2000;
   on_ranks([this](Rig& rig, const Status& connected, RankContext& context) {
     ASSERT_TRUE(connected.ok()) << connected.message();
+    EXPECT_EQ(dynamic_cast<VerbsTransport&>(rig.transport()).own_ports().size(), 2U);
     Endpoint& peer = rig.to(1 - context.rank);
     const auto size = [](std::uint64_t number) { return number * 37 % 4096; };
     std::uint64_t sent = 0, received = 0;
