@@ -20,11 +20,12 @@ std::string seconds(std::uint64_t ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
 }
 
-/// Checks whether a peer has died or failed, or a kernel has given up. Called by one thread at a
-/// time.
+/// Checks whether a peer has died or failed, or a kernel has given up, for a rank that has waited
+/// so long. Called by one thread at a time.
 template <class Transports>
-void look(const Transports& transports, DeviceGroup* group, Communicator& communicator) {
-  for (const auto& transport : transports) transport->poll_failures(0);
+void look(const Transports& transports, DeviceGroup* group, Communicator& communicator,
+          std::uint64_t waited_ns) {
+  for (const auto& transport : transports) transport->poll_failures(waited_ns);
   if (group == nullptr || communicator.comm_error().is_set()) return;
   if (Status failure = group->failure(); !failure.ok()) communicator.abort(std::move(failure));
 }
@@ -184,16 +185,16 @@ void Communicator::notify_peers() noexcept {
   if (device_group_ != nullptr) device_group_->stop();
 }
 
-void Communicator::look_at_peers() noexcept {
+void Communicator::look_at_peers(std::uint64_t waited_ns) noexcept {
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
-  if (lock.owns_lock()) look(setup_.transports, device_group_.get(), *this);
+  if (lock.owns_lock()) look(setup_.transports, device_group_.get(), *this, waited_ns);
 }
 
 void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setup_.block(max_ns); }
 
 void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kWarnNs = 1'000'000'000;
-  comm_.look_at_peers();
+  comm_.look_at_peers(waited_ns);
   const auto interrupted = interrupt_check.load(std::memory_order_relaxed);
   if (interrupted != nullptr && interrupted() != 0) {
     comm_.abort(Status::error(Code::kInvalidUsage,
@@ -227,7 +228,7 @@ Status Communicator::state() {
   // Not look_at_peers(), which does nothing while another thread polls: a failure before this call
   // has to be found.
   const std::lock_guard lock(look_mutex_);
-  look(setup_.transports, device_group_.get(), *this);
+  look(setup_.transports, device_group_.get(), *this, 0);
   return setup_.comm_error->status();
 }
 

@@ -122,7 +122,7 @@ class Communicator final : private TaskRunner {
   void write_trace();
   Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
-  void look_at_peers() noexcept;
+  void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
   void notify_peers() noexcept;
   void revoke_access();
   Status time_out_error() const;

@@ -214,6 +214,11 @@ void VerbsTransport::look_at_ports(std::uint64_t waited_ns) noexcept {
 bool VerbsTransport::has_no_link(OwnPort& own, std::uint64_t now_ns) noexcept {
   // Longer: a link that is interrupted for a moment does no harm. Shorter: a sooner error.
   constexpr std::uint64_t kNoLinkNs = 2'000'000'000;
+  // What was seen before this time says nothing about the time in between, when no rank waited.
+  constexpr std::uint64_t kForgetNs = 1'500'000'000;
+  if (now_ns - own.looked_ns.exchange(now_ns, std::memory_order_relaxed) > kForgetNs) {
+    own.no_link_since_ns.store(0, std::memory_order_relaxed);
+  }
   ibv_port_attr state{};
   if (own.port.device->query(own.port.number, &state) != 0 || state.state == IBV_PORT_ACTIVE) {
     own.no_link_since_ns.store(0, std::memory_order_relaxed);

@@ -54,6 +54,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
     std::vector<std::unique_ptr<VerbsCompletions>> completions; ///< [channel]
     ibv_mr* region = nullptr;                       ///< registration of the memory of all endpoints
     std::atomic<std::uint64_t> no_link_since_ns{0}; ///< time of the first look that found none
+    std::atomic<std::uint64_t> looked_ns{0};        ///< time of the last look
   };
   struct Lane {
     std::vector<std::unique_ptr<VerbsQueue>> queues; ///< [rail]
