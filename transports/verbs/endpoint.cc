@@ -60,6 +60,13 @@ void VerbsEndpoint::poll() noexcept {
   for (const VerbsRail& rail : rails_) rail.completions->poll();
 }
 
+bool VerbsEndpoint::close() noexcept {
+  for (const VerbsRail& rail : rails_) rail.queue->close();
+  poll();
+  return std::all_of(rails_.begin(), rails_.end(),
+                     [](const VerbsRail& rail) { return rail.queue->drained(); });
+}
+
 // --- sending ---
 
 /// Returns whether a message can be sent now: there is a place, and room in the queues.

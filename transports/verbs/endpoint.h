@@ -115,10 +115,9 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   }
   /// Takes what the peer has told of a rail. Any thread.
   void take_report(const verbs::RailReport& report) noexcept;
-  /// Ends all connections. Called when the endpoint is used no more.
-  void close() noexcept {
-    for (VerbsRail& rail : rails_) rail.queue->close();
-  }
+  /// Ends all connections. Returns whether the devices have ended them, too. Called, until it
+  /// returns true, when the endpoint is used no more.
+  bool close() noexcept;
 
   /// Returns the number of requests that must fit into the queue of a rail. Sends: all messages
   /// that are not released, credits and offers. Receives: the notices of twice as many, since

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "net/address.h"
 #include "transports/verbs/errors.h"
@@ -190,11 +191,13 @@ void VerbsQueue::post_receives() noexcept {
 }
 
 void VerbsQueue::close() noexcept {
-  closed_ |= !failed_;
+  if (std::exchange(ended_, true)) return;
+  closed_ = !failed_;
   failed_ = true;
   ibv_qp_attr error{};
   error.qp_state = IBV_QPS_ERR;
-  if (pair_ != nullptr) device_.api->modify_qp(pair_, &error, IBV_QP_STATE);
+  if (pair_ != nullptr && device_.api->modify_qp(pair_, &error, IBV_QP_STATE) == 0) return;
+  waiting_receives_ = 0; // of a device that is lost nothing comes any more
 }
 
 void VerbsQueue::complete(const ibv_wc& completion) noexcept {

@@ -89,8 +89,8 @@ class VerbsQueue {
   bool failed() const noexcept { return failed_; }
   /// Returns whether the queue has failed, and the device has reported everything that has arrived.
   bool drained() const noexcept { return failed_ && waiting_receives_ == 0; }
-  /// Ends the connection: nothing of this side is read for the peer any more, and nothing that the
-  /// peer writes arrives.
+  /// Ends the connection: once it is drained(), nothing of this side is read for the peer any more,
+  /// and nothing that the peer writes arrives. Only the first call does anything.
   void close() noexcept;
   /// Describes the first failure.
   std::string failure() const;
@@ -128,6 +128,7 @@ class VerbsQueue {
   std::uint64_t completed_ = 0;
 
   bool failed_ = false;
+  bool ended_ = false;  ///< whether close() was called
   bool closed_ = false; ///< whether close() found it working
   int error_ = 0;       ///< −errno of a post that failed; 0: `status_` is the reason
   ibv_wc_status status_ = IBV_WC_SUCCESS;

@@ -33,7 +33,7 @@ VerbsTransport::~VerbsTransport() {
   if (membership_ != nullptr && !membership_->comm_error->is_set()) {
     ClockWaiter waiter;
     const auto written = [this] {
-      control_.poll();
+      read_control();
       return all_written() ? Progress::kDone : Progress::kIdle;
     };
     static_cast<void>(
@@ -148,9 +148,14 @@ void VerbsTransport::block(std::uint64_t max_ns) noexcept {
 }
 
 void VerbsTransport::poll_failures(std::uint64_t waited_ns) noexcept {
-  control_.poll({}, [this](int peer, std::span<const std::byte> bytes) { take_word(peer, bytes); });
+  read_control();
   look_for_leavers();
   look_at_ports(waited_ns);
+}
+
+/// Reads what peers have told, and finds those that have died.
+void VerbsTransport::read_control() noexcept {
+  control_.poll({}, [this](int peer, std::span<const std::byte> bytes) { take_word(peer, bytes); });
 }
 
 /// Takes the report of a peer that a rail has failed.
@@ -253,12 +258,11 @@ void VerbsTransport::notify_peers(const Status& comm_error) noexcept {
 }
 
 bool VerbsTransport::revoke_access() noexcept {
-  for (Peer& peer : peers_) {
-    for (Lane& lane : peer.lanes) {
-      if (lane.endpoint != nullptr) lane.endpoint->close();
-    }
+  bool all = true;
+  for (const Peer& peer : peers_) {
+    for (const Lane& lane : peer.lanes) all &= lane.endpoint == nullptr || lane.endpoint->close();
   }
-  return true;
+  return all;
 }
 
 Progress VerbsTransport::connection_failed(int peer, const VerbsQueue& queue) noexcept {

@@ -85,6 +85,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   bool has_left(int peer) noexcept override { return control_.said_goodbye(peer); }
   void malformed(int peer, const char* what) noexcept override;
   Peer* find(int rank) noexcept;
+  void read_control() noexcept;
   void look_for_leavers() noexcept;
   void look_at_ports(std::uint64_t waited_ns) noexcept;
   bool has_no_link(OwnPort& own, std::uint64_t now_ns) noexcept;
