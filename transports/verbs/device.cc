@@ -194,6 +194,7 @@ std::vector<VerbsPort> VerbsHost::ports(const VerbsSettings& settings, Hindrance
     return found;
   }
   const std::lock_guard lock(mutex_);
+  std::size_t admitted = 0; // number of ports that may be used, with a link or without
   int count = 0;
   ibv_device** const devices = api_.get_device_list(&count);
   if (devices == nullptr || count == 0) hindrances->add(kNoDevice);
@@ -208,6 +209,7 @@ std::vector<VerbsPort> VerbsHost::ports(const VerbsSettings& settings, Hindrance
         hindrances->add(name + " is not among those of WHORL_IB_HCA");
         continue;
       }
+      ++admitted;
       ibv_port_attr attributes{};
       if (device->query(number, &attributes) != 0 || attributes.state != IBV_PORT_ACTIVE) {
         hindrances->add(name + " has no link");
@@ -228,7 +230,7 @@ std::vector<VerbsPort> VerbsHost::ports(const VerbsSettings& settings, Hindrance
                       .mtu = static_cast<std::uint8_t>(attributes.active_mtu),
                       .lid = attributes.lid,
                       .rate = static_cast<std::uint16_t>(rate_of(attributes) / 100)};
-      port.address.number = static_cast<std::uint8_t>(found.size());
+      port.address.number = static_cast<std::uint8_t>(admitted - 1);
       std::memcpy(port.address.gid.data(), gid->gid.raw, port.address.gid.size());
       found.push_back(port);
     }

@@ -25,9 +25,10 @@ struct PortAddress {
   Fabric fabric = Fabric::kNone;
   std::uint8_t mtu = 0; ///< code of the largest packet, an ibv_mtu
   std::uint16_t lid = 0;
-  std::uint16_t rate = 0;  ///< rate of the port, 10^8 bits per second
-  bool near = true;        ///< whether no other port is nearer to the rank
-  std::uint8_t number = 0; ///< place among the ports of the host that may be used
+  std::uint16_t rate = 0; ///< rate of the port, 10^8 bits per second
+  bool near = true;       ///< whether no other port is nearer to the rank
+  std::uint8_t number =
+      0; ///< place among the ports of the host that may be used, with a link or without
   std::array<std::uint8_t, 16> gid{};
 };
 static_assert(sizeof(PortAddress) == 24);

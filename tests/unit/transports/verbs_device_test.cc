@@ -95,6 +95,19 @@ TEST(VerbsHost, SaysWhatHindersEachDevice) {
   EXPECT_THAT(why.why, HasSubstr("cxgb4_0 is neither InfiniBand nor RoCE"));
 }
 
+TEST(VerbsHost, NumbersPortsWithAndWithoutALink) {
+  FakeFabric fabric(
+      {{.name = "a",
+        .state = IBV_PORT_DOWN,
+        .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}},
+       {.name = "b", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.2")}}});
+  VerbsHost host(fabric.api());
+  VerbsHost::Hindrances why;
+  const auto ports = host.ports({}, &why);
+  ASSERT_EQ(ports.size(), 1U);
+  EXPECT_EQ(ports[0].address.number, 1) << "the same as where both have one";
+}
+
 TEST(VerbsHost, HasNoDeviceOrIsToldToUseNone) {
   FakeFabric none({});
   VerbsHost::Hindrances why;
