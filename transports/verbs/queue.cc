@@ -201,13 +201,12 @@ void VerbsQueue::close() noexcept {
 }
 
 void VerbsQueue::complete(const ibv_wc& completion) noexcept {
-  constexpr std::uint64_t kPosition = (std::uint64_t{1} << kPositionBits) - 1;
-  const std::uint64_t position = completion.wr_id & kPosition;
   const bool receive = (completion.wr_id & kReceive) != 0;
   if (receive && waiting_receives_ > 0) --waiting_receives_;
   if (completion.status == IBV_WC_SUCCESS) {
     if (!receive) {
-      completed_ = std::max(completed_, position);
+      const std::uint64_t ahead = (completion.wr_id - completed_) & kPosition;
+      if (ahead <= posted_ - completed_) completed_ += ahead;
     } else if (receiver_ != nullptr) {
       receiver_->take(verbs::Notice(be32toh(completion.imm_data)));
       if (++missing_receives_ == kReceivesAtOnce) post_receives();

@@ -108,8 +108,10 @@ class VerbsQueue {
 
   void post(ibv_send_wr* request) noexcept;
   void post_receives() noexcept;
+  static constexpr std::uint64_t kPosition = (std::uint64_t{1} << kPositionBits) - 1;
+  /// Returns the number of a request for the device, with its position modulo 2⁴⁰.
   std::uint64_t label(std::uint64_t position) const noexcept {
-    return std::uint64_t{index_} << kPositionBits | position;
+    return std::uint64_t{index_} << kPositionBits | (position & kPosition);
   }
 
   VerbsDevice& device_;
