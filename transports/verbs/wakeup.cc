@@ -27,8 +27,9 @@ Status VerbsWakeup::create(VerbsDevice& device) {
 }
 
 bool VerbsWakeup::arm(std::span<const std::unique_ptr<VerbsCompletions>> completions) noexcept {
-  if (armed_.exchange(true, std::memory_order_acq_rel)) return false;
+  if (armed_.load(std::memory_order_acquire)) return false; // pairs with release below
   for (const auto& each : completions) each->arm();
+  armed_.store(true, std::memory_order_release);
   return true;
 }
 
@@ -37,7 +38,7 @@ void VerbsWakeup::take_events() noexcept {
   void* context = nullptr;
   while (device_->api->get_cq_event(channel_, &queue, &context) == 0) {
     device_->api->ack_cq_events(queue, 1);
-    armed_.store(false, std::memory_order_release); // pairs with acq_rel in arm()
+    armed_.store(false, std::memory_order_release); // pairs with acquire in arm()
   }
 }
 
