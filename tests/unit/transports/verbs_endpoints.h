@@ -36,7 +36,7 @@ struct Judge final : VerbsJudge {
   bool left = false;
 };
 
-/// What a test has of devices and endpoints.
+/// Devices and endpoints of a test.
 struct Setting {
   std::size_t slot_bytes = kSlotBytes;
   std::size_t rails = 1;
