@@ -119,7 +119,6 @@ void VerbsEndpoint::send(std::span<const std::byte> payload, bool from_heap,
   message.payload = payload;
   message.from_heap = from_heap;
   message.placed = find_offer(payload.size(), fingerprint, &offer);
-  std::size_t rail = carriers_.front();
   if (message.placed) {
     message.to = offer.address;
     message.keys = offer.keys;
@@ -134,13 +133,19 @@ void VerbsEndpoint::send(std::span<const std::byte> payload, bool from_heap,
     credited_ = received_;
     line.seal = verbs::make_seal(line);
   }
-  if (!message.payload.empty()) rail = carriers_[sent_ % carriers_.size()];
   ++sent_;
-  post(sent_, rail);
+  post(sent_);
+}
+
+/// Returns the rail for a message that is prepared: large ones take the carriers in turn.
+std::size_t VerbsEndpoint::carrier_of(std::uint64_t number) noexcept {
+  return outgoing(number).payload.empty() ? carriers_.front()
+                                          : carriers_[(number - 1) % carriers_.size()];
 }
 
 /// Posts the request of a message that is prepared.
-void VerbsEndpoint::post(std::uint64_t number, std::size_t index) noexcept {
+void VerbsEndpoint::post(std::uint64_t number) noexcept {
+  const std::size_t index = carrier_of(number);
   VerbsRail& rail = rails_[index];
   Sent& message = outgoing(number);
   std::uint32_t key = rail.key;
@@ -265,6 +270,13 @@ const VerbsEndpoint::Noticed* VerbsEndpoint::poll_notice(std::uint64_t number) n
   return find_notice(number);
 }
 
+/// Returns whether a small message is there as a whole: it may be taken without its notice.
+bool VerbsEndpoint::has_small(std::uint64_t number) const noexcept {
+  Line copy;
+  return read(at<Line>(layout_.line(number - 1)), &copy) && Line::has_number(copy.word, number) &&
+         Line::bytes(copy.word) <= verbs::kSmallBytes;
+}
+
 Message VerbsEndpoint::try_peek() noexcept {
   const std::uint64_t number = received_ + 1;
   const Offered& offered = offered_[number % verbs::kOffers];
@@ -292,7 +304,10 @@ Message VerbsEndpoint::try_peek() noexcept {
   const std::uint64_t released = Line::released(copy.word, released_);
   if (released <= sent_) released_ = released;
   if (bytes <= verbs::kSmallBytes) return {line.small.data(), bytes, copy.fingerprint};
-  if (poll_notice(number) == nullptr) return {};
+  if (poll_notice(number) == nullptr) {
+    stuck_.store(true, std::memory_order_relaxed);
+    return {};
+  }
   return {memory_ + layout_.payload(received_), bytes, copy.fingerprint};
 }
 

@@ -173,10 +173,12 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   const Noticed* poll_notice(std::uint64_t number) noexcept;
   void poll() noexcept;
   bool registered(LastRegion VerbsRail::*last, std::span<const std::byte> memory) const noexcept;
+  bool has_small(std::uint64_t number) const noexcept;
   bool may_send() noexcept;
   void send(std::span<const std::byte> payload, bool from_heap,
             const Fingerprint& fingerprint) noexcept;
-  void post(std::uint64_t number, std::size_t rail) noexcept;
+  std::size_t carrier_of(std::uint64_t number) noexcept;
+  void post(std::uint64_t number) noexcept;
   bool find_offer(std::size_t bytes, const Fingerprint& fingerprint,
                   verbs::Offer* offer) const noexcept;
   bool is_written(const Sent& message) const noexcept;

@@ -18,19 +18,18 @@ using State = VerbsRail::State;
 /// Chooses the rails for what is sent from now on: all that are alive but the spares, or one spare.
 /// Keeps the last choice if none is alive.
 void VerbsEndpoint::choose_carriers() noexcept {
-  const auto alive = [this](bool spare) {
-    std::vector<std::uint8_t>& found = carriers_;
+  const auto take_alive = [this](bool spare) {
     for (std::size_t i = 0; i < rails_.size(); ++i) {
       if (rails_[i].state == State::kAlive && rails_[i].spare == spare) {
-        found.push_back(static_cast<std::uint8_t>(i));
+        carriers_.push_back(static_cast<std::uint8_t>(i));
       }
     }
-    return !found.empty();
+    return !carriers_.empty();
   };
   const std::uint8_t last = carriers_.empty() ? 0 : carriers_.front();
   carriers_.clear();
-  if (alive(false)) return;
-  if (alive(true)) {
+  if (take_alive(false)) return;
+  if (take_alive(true)) {
     carriers_.resize(1);
   } else {
     carriers_.push_back(last);
@@ -88,8 +87,8 @@ void VerbsEndpoint::report(std::size_t rail) noexcept {
   verbs::RailReport report{.channel = static_cast<std::uint16_t>(channel_),
                            .rail = static_cast<std::uint16_t>(rail),
                            .received = received_};
-  for (const Noticed& message : noticed_) {
-    if (message.number > received_) report.add(message.number);
+  for (std::uint64_t number = received_ + 1; number <= received_ + layout_.places(); ++number) {
+    if (find_notice(number) != nullptr || has_small(number)) report.add(number);
   }
   rails_[rail].state = State::kClosed;
   judge_.rail_failed(peer_, report, *rails_[rail].queue);
@@ -140,9 +139,9 @@ void VerbsEndpoint::send_again() noexcept {
   std::size_t done = 0;
   for (; done < to_repeat_.size(); ++done) {
     const std::uint64_t number = to_repeat_[done];
-    const std::size_t rail = carriers_[number % carriers_.size()];
-    if (rails_[rail].state != State::kAlive || !rails_[rail].queue->room(2)) break;
-    post(number, rail);
+    const VerbsRail& rail = rails_[carrier_of(number)];
+    if (rail.state != State::kAlive || !rail.queue->room(2)) break;
+    post(number);
   }
   to_repeat_.erase(to_repeat_.begin(), to_repeat_.begin() + static_cast<std::ptrdiff_t>(done));
 }

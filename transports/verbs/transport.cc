@@ -174,7 +174,8 @@ void VerbsTransport::take_word(int rank, std::span<const std::byte> bytes) noexc
 
 void VerbsTransport::rail_failed(int rank, const verbs::RailReport& report,
                                  const VerbsQueue& queue) noexcept {
-  if (report.channel == 0) { // once for all channels
+  const std::uint32_t bit = std::uint32_t{1} << report.rail;
+  if ((find(rank)->reported.fetch_or(bit, std::memory_order_relaxed) & bit) == 0) {
     log(LogLevel::kWarn,
         fmt::format("the RDMA connection of rank {} to {} by {} has failed: {}; messages go on by "
                     "another port",

@@ -65,8 +65,9 @@ class VerbsTransport final : public Transport, private VerbsJudge {
     int rank = -1;
     verbs::PortAddresses ports;
     std::vector<verbs::RailPorts> rails;
-    std::uint32_t joined = 0; ///< rails that are connected on this side, by bits
-    std::vector<Lane> lanes;  ///< [channel]
+    std::uint32_t joined = 0;               ///< rails that are connected on this side, by bits
+    std::vector<Lane> lanes;                ///< [channel]
+    std::atomic<std::uint32_t> reported{0}; ///< rails whose failure was logged, by bits
     int stuck_polls = 0; ///< number of polls that found this rank waiting for one that has left
   };
 
