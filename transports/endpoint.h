@@ -58,8 +58,8 @@ inline constexpr std::size_t kMinSharedBytes = 4096;
 ///     this side:  try_reserve() ▶ fill ▶ commit()   ┄┄▶   peer:  try_peek() ▶ use ▶ release()
 ///
 /// - *Who calls, and when.* The engine of the communicator that owns the transport, from connect()
-///   on until the transport is destroyed. An endpoint belongs to one channel, so that no two
-///   threads ever call it at once; the calling thread may change between calls.
+///   on until the transport is destroyed. One thread at a time calls the endpoints of a transport;
+///   the calling thread may change between calls.
 /// - *Blocking.* No call blocks or allocates. A call that cannot go on returns that and is made
 ///   again. Only progress() and, if the comment of a transport's class says so, other calls enter
 ///   the kernel.

@@ -113,8 +113,8 @@ Status VerbsTransport::make_lane(Peer& peer, std::size_t channel, std::byte* mem
                      .spare = peer.rails[i].spare});
   }
   VerbsJudge& judge = *this; // the base is private
-  lane.endpoint =
-      std::make_unique<VerbsEndpoint>(peer.rank, channel, layout, memory, std::move(rails), judge);
+  lane.endpoint = std::make_unique<VerbsEndpoint>(peer.rank, channel, layout, memory,
+                                                  std::move(rails), judge, watch_);
   return {};
 }
 

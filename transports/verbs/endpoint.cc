@@ -29,18 +29,21 @@ bool read(Record& record, Record* out) noexcept {
 } // namespace
 
 VerbsEndpoint::VerbsEndpoint(int peer, std::size_t channel, const verbs::EndpointLayout& layout,
-                             std::byte* memory, std::vector<VerbsRail> rails, VerbsJudge& judge)
-    : Endpoint({.recv_buffers_ahead = verbs::kOffers}),
+                             std::byte* memory, std::vector<VerbsRail> rails, VerbsJudge& judge,
+                             RailWatch& watch)
+    : Endpoint({.recv_buffers_ahead = verbs::kOffers, .queues_sends = rails.size() > 1}),
       peer_(peer),
       channel_(channel),
       layout_(layout),
       memory_(memory),
       judge_(judge),
+      watch_(watch),
       rails_(std::move(rails)),
       outgoing_(layout.places()),
       noticed_(layout.places()) {
   carriers_.reserve(rails_.size());
   to_repeat_.reserve(layout.places());
+  if (rails_.size() > 1) watch_.add(*this);
   choose_carriers();
 }
 
@@ -156,7 +159,7 @@ void VerbsEndpoint::post(std::uint64_t number) noexcept {
   const VerbsPiece payload{message.payload.data(),
                            static_cast<std::uint32_t>(message.payload.size()), key};
   VerbsWrite write{.notice = Notice::of_message(number, message.placed),
-                   .completion = message.from_heap};
+                   .completion = message.from_heap || traits().queues_sends};
   if (message.placed) {
     write.from[0] = payload;
     write.to = message.to;
@@ -226,7 +229,7 @@ bool VerbsEndpoint::flushed() noexcept {
   for (VerbsRail& rail : rails_) {
     if (rail.closed_by_peer) continue; // what was lost there is sent again
     if (rail.queue->completed() >= rail.last_request) continue;
-    rail.queue->request_completion();
+    rail.queue->request_completion(rail.last_request);
     rail.completions->poll();
     all &= rail.queue->completed() >= rail.last_request;
   }
@@ -358,6 +361,7 @@ Progress VerbsEndpoint::progress() noexcept {
   if (received_ - credited_ >= layout_.batch()) give_credit();
   if (++calls_ % kCallsPerPoll == 0) poll();
   if (refused_) return Progress::kFailed;
+  watch_.look();
   return look_at_rails();
 }
 

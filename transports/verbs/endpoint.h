@@ -9,6 +9,7 @@
 
 #include "transports/endpoint.h"
 #include "transports/verbs/queue.h"
+#include "transports/verbs/rail_watch.h"
 #include "transports/verbs/regions.h"
 #include "transports/verbs/wire.h"
 
@@ -77,7 +78,8 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   /// Makes an endpoint with at least one rail over `memory`, which starts at a page; all arguments
   /// outlive the endpoint.
   VerbsEndpoint(int peer, std::size_t channel, const verbs::EndpointLayout& layout,
-                std::byte* memory, std::vector<VerbsRail> rails, VerbsJudge& judge);
+                std::byte* memory, std::vector<VerbsRail> rails, VerbsJudge& judge,
+                RailWatch& watch);
 
   /// Tells where the peer's memory is.
   void set_remote(const verbs::EndpointAddress& remote) noexcept;
@@ -112,9 +114,12 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   /// Gives up a rail whose port has lost its link. Any thread.
   void suspect(std::size_t rail) noexcept {
     suspected_.fetch_or(std::uint32_t{1} << rail, std::memory_order_relaxed);
+    watch_.raise();
   }
   /// Takes what the peer has told of a rail. Any thread.
   void take_report(const verbs::RailReport& report) noexcept;
+  /// Handles failures of rails. Returns false if that will go on.
+  bool look_after_rails() noexcept;
   /// Ends all connections. Returns whether the devices have ended them, too. Called, until it
   /// returns true, when the endpoint is used no more.
   bool close() noexcept;
@@ -170,6 +175,7 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
 
   // In endpoint.cc.
   void take(verbs::Notice notice) noexcept override;
+  void queue_failed() noexcept override { watch_.raise(); }
   const Noticed* poll_notice(std::uint64_t number) noexcept;
   void poll() noexcept;
   bool registered(LastRegion VerbsRail::*last, std::span<const std::byte> memory) const noexcept;
@@ -199,6 +205,7 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   std::byte* const memory_;
   std::uint64_t remote_ = 0; ///< address of the peer's memory
   VerbsJudge& judge_;
+  RailWatch& watch_;
   mutable std::vector<VerbsRail> rails_;
   std::vector<std::uint8_t> carriers_; ///< rails in use; the first one has all but large messages
 

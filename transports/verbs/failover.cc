@@ -1,6 +1,7 @@
 // How an endpoint goes on when a rail fails and others are left.
 //
-// A write that was posted may have arrived or not, and may still be on its way. So a side that
+// A write that was posted may have arrived or not, and may still be on its way. So an operation is
+// complete only when all that this side has sent is known to have arrived, and a side that
 // finds a rail failed closes it, which ends what the peer writes there, waits until its device has
 // reported everything that did arrive, and reports that to the peer by the control socket. The peer
 // closes its end likewise. A side that has the other's report sends by another rail what it lacks:
@@ -44,6 +45,23 @@ void VerbsEndpoint::keep_rails(std::uint32_t mask) noexcept {
     rails_[i].closed_by_peer = true;
   }
   choose_carriers();
+}
+
+void RailWatch::look_at_all() noexcept {
+  raised_.exchange(false, std::memory_order_acquire); // pairs with release in raise()
+  for (VerbsEndpoint* const endpoint : endpoints_) {
+    if (!endpoint->look_after_rails()) raise();
+  }
+}
+
+bool VerbsEndpoint::look_after_rails() noexcept {
+  poll();
+  // An error is set for all endpoints, and stands.
+  if (refused_ || look_at_rails() == Progress::kFailed) return true;
+  const bool closing = std::any_of(rails_.begin(), rails_.end(), [](const VerbsRail& rail) {
+    return rail.state == State::kClosing;
+  });
+  return !closing && !credit_lost_ && to_repeat_.empty();
 }
 
 /// Handles rails that have failed. kFailed: the last one has, and the error is set.
@@ -98,6 +116,7 @@ void VerbsEndpoint::take_report(const verbs::RailReport& report) noexcept {
   const std::lock_guard lock(reports_mutex_);
   reports_.push_back(report);
   has_reports_.store(true, std::memory_order_release); // pairs with acquire in look_at_rails()
+  watch_.raise();
 }
 
 /// Handles what the peer has told of rails.

@@ -150,8 +150,8 @@ void VerbsQueue::post(const VerbsWrite& write) noexcept {
   post(&request);
 }
 
-void VerbsQueue::request_completion() noexcept {
-  if (failed_ || signaled_ == posted_ || !room(1)) return;
+void VerbsQueue::request_completion(std::uint64_t number) noexcept {
+  if (failed_ || signaled_ >= number || !room(1)) return;
   ibv_send_wr request{}; // a write of nothing
   request.wr_id = label(++posted_);
   request.opcode = IBV_WR_RDMA_WRITE;
@@ -164,9 +164,14 @@ void VerbsQueue::request_completion() noexcept {
 void VerbsQueue::post(ibv_send_wr* request) noexcept {
   ibv_send_wr* refused = nullptr;
   const int result = pair_->context->ops.post_send(pair_, request, &refused);
-  if (result == 0) return;
+  if (result != 0) fail(-std::abs(result));
+}
+
+/// Notes that the device does not take requests; `error` is −errno.
+void VerbsQueue::fail(int error) noexcept {
   failed_ = true;
-  error_ = -std::abs(result);
+  error_ = error;
+  if (receiver_ != nullptr) receiver_->queue_failed();
 }
 
 /// Posts the receive requests that are missing: each takes a notice.
@@ -185,8 +190,7 @@ void VerbsQueue::post_receives() noexcept {
     waiting_receives_ += count;
     if (result == 0) continue;
     waiting_receives_ -= count;
-    failed_ = true;
-    error_ = -std::abs(result);
+    fail(-std::abs(result));
   }
 }
 
@@ -219,7 +223,7 @@ void VerbsQueue::complete(const ibv_wc& completion) noexcept {
     status_ = completion.status;
     vendor_code_ = completion.vendor_err;
   }
-  failed_ = true;
+  if (!std::exchange(failed_, true) && receiver_ != nullptr) receiver_->queue_failed();
 }
 
 std::string VerbsQueue::port_name() const { return fmt::format("{}:{}", device_.name, port_); }
@@ -263,10 +267,9 @@ std::uint32_t VerbsCompletions::add(VerbsQueue* queue) {
   return static_cast<std::uint32_t>(queues_.size() - 1);
 }
 
-bool VerbsCompletions::poll() noexcept {
+void VerbsCompletions::poll() noexcept {
   constexpr int kAtOnce = 16;
   std::array<ibv_wc, kAtOnce> found;
-  bool any = false;
   for (;;) {
     const int count = queue_->context->ops.poll_cq(queue_, kAtOnce, found.data());
     for (int i = 0; i < count; ++i) {
@@ -274,8 +277,7 @@ bool VerbsCompletions::poll() noexcept {
       const std::uint64_t index = VerbsQueue::index_of(completion);
       if (index < queues_.size()) queues_[index]->complete(completion);
     }
-    any |= count > 0;
-    if (count < kAtOnce) return any;
+    if (count < kAtOnce) return;
   }
 }
 

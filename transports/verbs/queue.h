@@ -37,6 +37,8 @@ class VerbsReceiver {
   /// Takes the notice of a write that is in this side's memory as a whole, as everything is that
   /// the peer has written before by the same queue.
   virtual void take(verbs::Notice notice) noexcept = 0;
+  /// Takes note that the queue has failed.
+  virtual void queue_failed() noexcept = 0;
 };
 
 /// Reliable connection to one peer, by which this side writes to the peer's memory: a queue pair,
@@ -76,8 +78,8 @@ class VerbsQueue {
   }
   /// Posts a request, for which there is room; drops it if the queue has failed.
   void post(const VerbsWrite& write) noexcept;
-  /// Asks for a completion of everything posted so far, unless one is on its way.
-  void request_completion() noexcept;
+  /// Asks for a completion of the first requests up to this number, unless one is on its way.
+  void request_completion(std::uint64_t number) noexcept;
   /// Returns the number of requests posted so far.
   std::uint64_t posted() const noexcept { return posted_; }
   /// Returns the number of the first requests that are known to be complete: what they have written
@@ -108,6 +110,7 @@ class VerbsQueue {
 
   void post(ibv_send_wr* request) noexcept;
   void post_receives() noexcept;
+  void fail(int error) noexcept;
   static constexpr std::uint64_t kPosition = (std::uint64_t{1} << kPositionBits) - 1;
   /// Returns the number of a request for the device, with its position modulo 2⁴⁰.
   std::uint64_t label(std::uint64_t position) const noexcept {
@@ -154,8 +157,8 @@ class VerbsCompletions {
   std::uint32_t add(VerbsQueue* queue);
   /// Asks for an event on the channel at the next completion. Any thread.
   void arm() noexcept { static_cast<void>(queue_->context->ops.req_notify_cq(queue_, 0)); }
-  /// Hands all completions that are there to their queues. Returns whether there were any.
-  bool poll() noexcept;
+  /// Hands all completions that are there to their queues.
+  void poll() noexcept;
 
  private:
   VerbsDevice& device_;

@@ -185,8 +185,8 @@ void VerbsTransport::rail_failed(int rank, const verbs::RailReport& report,
   control_.send_word(rank, std::as_bytes(std::span(&report, 1)));
 }
 
-/// Looks at this rank's ports if a wait is long: a device that has no link may go on trying without
-/// end. Gives up the rails of ports without link; sets the error if no port has one.
+/// Looks at this rank's ports and rails if a wait is long: a device that has no link may go on
+/// trying without end. Gives up the rails of ports without link; sets the error if no port has one.
 void VerbsTransport::look_at_ports(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kLongNs = 1'000'000'000, kLookEveryNs = 250'000'000;
   if (waited_ns < kLongNs || peers_.empty()) return;
@@ -196,6 +196,7 @@ void VerbsTransport::look_at_ports(std::uint64_t waited_ns) noexcept {
     ports_looked_ns_.store(looked, std::memory_order_relaxed);
     return;
   }
+  watch_.raise(); // the operation may not use the completions that tell of a failure
   std::size_t without_link = 0;
   for (std::size_t i = 0; i < own_ports_.size(); ++i) {
     if (!has_no_link(*own_ports_[i], now)) continue;

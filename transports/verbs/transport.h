@@ -11,6 +11,7 @@
 #include "transports/verbs/device.h"
 #include "transports/verbs/endpoint.h"
 #include "transports/verbs/queue.h"
+#include "transports/verbs/rail_watch.h"
 #include "transports/verbs/rails.h"
 #include "transports/verbs/verbs.h"
 #include "transports/verbs/wakeup.h"
@@ -100,6 +101,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   PeerPorts ports_;
   const Membership* membership_ = nullptr;
   SlotMemory memory_; ///< memory of all endpoints
+  RailWatch watch_;
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_;                 ///< index in peers_, −1 for none
   std::atomic<std::uint64_t> ports_looked_ns_{0}; ///< time of the last look at the ports

@@ -197,8 +197,12 @@ struct FakeCalls {
     const auto refused = fabric->refused_states_.find(attributes->qp_state);
     if (refused != fabric->refused_states_.end() && refused->second != 0) return refused->second;
     auto& queue = *reinterpret_cast<FakeFabric::Queue*>(pair);
-    const int connect_error = device_of(pair->context).connect_error;
-    if (attributes->qp_state == IBV_QPS_RTR && connect_error != 0) return connect_error;
+    FakeFabric::Device& device = device_of(pair->context);
+    if (attributes->qp_state == IBV_QPS_RTR && device.connect_error != 0 &&
+        device.failing_connects > 0) {
+      --device.failing_connects;
+      return device.connect_error;
+    }
     if (attributes->qp_state == IBV_QPS_RTR) queue.remote = attributes->dest_qp_num;
     if (attributes->qp_state == IBV_QPS_ERR) fabric->fail(queue);
     fabric->attributes_ = *attributes;

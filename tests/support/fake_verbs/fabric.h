@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <climits>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -35,6 +36,7 @@ class FakeFabric {
     int max_requests = 1024;
     int max_completions = 4096;
     int connect_error = 0;               ///< errno of connecting a queue; 0: none
+    int failing_connects = INT_MAX;      ///< number of queues that it concerns
     std::size_t memory_bytes = SIZE_MAX; ///< bytes that can be registered, else ENOMEM
   };
   /// Failure of a write, as its completion reports it.

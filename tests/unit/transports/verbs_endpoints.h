@@ -76,7 +76,8 @@ class VerbsEndpoints : public ::testing::Test {
                         .regions = device.regions.get(),
                         .key = rail.region->lkey});
       }
-      endpoint = std::make_unique<VerbsEndpoint>(1, 0, layout, bytes(), std::move(made), judge);
+      endpoint =
+          std::make_unique<VerbsEndpoint>(1, 0, layout, bytes(), std::move(made), judge, watch);
     }
     ~Side() {
       endpoint.reset();
@@ -137,6 +138,7 @@ class VerbsEndpoints : public ::testing::Test {
     std::vector<Page> memory;
     std::vector<Rail> rails;
     Judge judge;
+    RailWatch watch;
     std::unique_ptr<VerbsEndpoint> endpoint;
   };
 

@@ -145,6 +145,62 @@ TEST_F(VerbsRails, ASuspectedRailIsGivenUp) {
   expect_no_error();
 }
 
+TEST_F(VerbsRails, AnIdleEndpointIsLookedAfterUntilTheDeviceHasReportedAll) {
+  ASSERT_TRUE(a.send(8, 9)); // so that the next one takes rail 1
+  ASSERT_TRUE(a.send(200, 1));
+  fabric.hold_notices(true);
+  b.endpoint->suspect(1);
+  for (int i = 0; i < 3; ++i) b.watch.look();
+  EXPECT_TRUE(b.queue(1).failed());
+  EXPECT_TRUE(b.judge.reports.empty());
+  fabric.hold_notices(false);
+  b.watch.look();
+  ASSERT_EQ(b.judge.reports.size(), 1U);
+  EXPECT_TRUE(b.judge.reports[0].has(2));
+}
+
+TEST_F(VerbsRails, OfALostDeviceSmallMessagesAreKnownWithoutNotices) {
+  fabric.hold_notices(true);
+  ASSERT_TRUE(a.send(8, 1));
+  fabric.refuse_state(IBV_QPS_ERR, EIO); // and no notice comes any more
+  b.endpoint->suspect(0);
+  b.poll();
+  ASSERT_EQ(b.judge.reports.size(), 1U);
+  EXPECT_TRUE(b.judge.reports[0].has(1));
+  EXPECT_FALSE(b.judge.reports[0].has(2));
+  EXPECT_EQ(b.receive(1), 8);
+}
+
+/// Two ranks with three rails between them.
+class VerbsThreeRails : public VerbsEndpoints {
+ protected:
+  VerbsThreeRails() : VerbsEndpoints({.rails = 3}) {}
+};
+
+TEST_F(VerbsThreeRails, TwoMayFailOneAfterTheOther) {
+  int sent = 0, received = 0;
+  for (const std::size_t lost : {2, 0}) {
+    fabric.hold_device(lost, true);
+    while (a.send(sent % 4 == 0 ? 8 : 200, sent)) ++sent;
+    fabric.fail_device(lost, {IBV_WC_RETRY_EXC_ERR, 0x81});
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(a.poll(), Progress::kIdle);
+      EXPECT_EQ(b.poll(), Progress::kIdle);
+      pass_reports();
+    }
+    for (; received < sent; ++received) {
+      ASSERT_EQ(b.receive(received), received % 4 == 0 ? 8 : 200) << received;
+    }
+    a.poll();
+  }
+  EXPECT_GT(sent, static_cast<int>(a.layout.places()));
+  const std::uint64_t before = a.queue(1).posted();
+  ASSERT_TRUE(a.send(200, 1));
+  EXPECT_EQ(a.queue(1).posted(), before + 1);
+  EXPECT_EQ(b.receive(1), 200);
+  EXPECT_EQ(a.judge.failure + b.judge.failure, "");
+}
+
 TEST_F(VerbsRails, TheLastRailThatFailsIsTheError) {
   a.endpoint->suspect(0);
   settle();

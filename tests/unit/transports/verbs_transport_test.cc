@@ -1,15 +1,12 @@
 // Tests of the verbs transport over RDMA devices in memory: whom it reaches, and errors of making
 // and losing connections. tests/conformance runs its tests over the same devices.
-#include "transports/verbs/transport.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstring>
 
-#include "tests/conformance/rig.h"
-#include "tests/support/fake_verbs/fabric.h"
+#include "tests/unit/transports/verbs_transports.h"
 
 namespace whorl::testing {
 namespace {
@@ -18,33 +15,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using verbs::Fabric;
 using verbs::PortAddress;
-
-class VerbsTransportTest : public ::testing::Test {
- protected:
-  VerbsTransportTest()
-      : VerbsTransportTest({{.gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}}}) {}
-  explicit VerbsTransportTest(std::vector<FakeFabric::Device> devices)
-      : fabric(std::move(devices)), host(fabric.api()) {}
-  TransportKind kind() {
-    return {.name = "verbs", .mode = Mode::kThreads, .make = [this] {
-              return std::make_unique<VerbsTransport>(VerbsPlace{}, &host);
-            }};
-  }
-  /// Connects two ranks, in threads, and gives `body` the status of each.
-  void on_ranks(const std::function<void(Rig&, const Status&, RankContext&)>& body) {
-    const std::uint64_t job = fresh_job();
-    EXPECT_EQ(failures_of(run_ranks(2, Mode::kThreads,
-                                    [&](RankContext& context) {
-                                      Rig rig(context, kind(), job, {});
-                                      const Status connected = rig.connect();
-                                      body(rig, connected, context);
-                                      context.barrier();
-                                    })),
-              "");
-  }
-  FakeFabric fabric;
-  VerbsHost host;
-};
 
 PeerInfo at(const std::vector<PortAddress>& ports, std::uint32_t rank = 0) {
   PeerInfo info;
@@ -283,64 +253,6 @@ TEST_F(VerbsTransportTest, APortWithoutLinkEndsLongWaits) {
                   HasSubstr("fake0:1 of rank 0 has lost its link"));
     }
     context.barrier();
-  });
-}
-
-class VerbsTwoPorts : public VerbsTransportTest {
- protected:
-  VerbsTwoPorts()
-      : VerbsTransportTest(
-            {{.name = "fake0", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")}},
-             {.name = "fake1", .gids = {make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.2")}}}) {
-    ::setenv("WHORL_IB_RAILS", "2", 1);
-  }
-  ~VerbsTwoPorts() override { ::unsetenv("WHORL_IB_RAILS"); }
-};
-
-TEST_F(VerbsTwoPorts, ALostDeviceCostsNoMessage) {
-  constexpr std::uint64_t kMessages = 2000;
-  on_ranks([this](Rig& rig, const Status& connected, RankContext& context) {
-    ASSERT_TRUE(connected.ok()) << connected.message();
-    EXPECT_EQ(dynamic_cast<VerbsTransport&>(rig.transport()).own_ports().size(), 2U);
-    Endpoint& peer = rig.to(1 - context.rank);
-    const auto size = [](std::uint64_t number) { return number * 37 % 4096; };
-    std::uint64_t sent = 0, received = 0;
-    const auto exchange = [&] {
-      if (sent < kMessages && sent < received + 20) {
-        const auto slot = peer.try_reserve(size(sent));
-        if (!slot.empty()) {
-          const auto bytes = pattern(size(sent), sent);
-          std::copy(bytes.begin(), bytes.end(), slot.begin());
-          peer.commit(bytes.size(), {.sequence = static_cast<std::uint32_t>(sent++)});
-        }
-      }
-      if (const Message message = peer.try_peek()) {
-        EXPECT_EQ(message.fingerprint.sequence, received);
-        EXPECT_TRUE(matches(message, size(received), received));
-        peer.release();
-        if (++received == kMessages / 2 && context.rank == 0) {
-          fabric.fail_device(1, {IBV_WC_RETRY_EXC_ERR, 0x81});
-        }
-      }
-      return sent == kMessages && received == kMessages;
-    };
-    EXPECT_EQ(rig.wait(exchange), WaitResult::kReady)
-        << sent << " sent, " << received << " received";
-    EXPECT_TRUE(rig.flush());
-    EXPECT_FALSE(rig.comm_error().is_set()) << rig.comm_error().status().message();
-  });
-}
-
-TEST_F(VerbsTwoPorts, APortThatCannotBeConnectedIsLeftOut) {
-  fabric.device(1).connect_error = EHOSTUNREACH;
-  on_ranks([](Rig& rig, const Status& connected, RankContext& context) {
-    ASSERT_TRUE(connected.ok()) << connected.message();
-    const int peer = 1 - context.rank;
-    for (std::uint64_t i = 0; i < 100; ++i) {
-      EXPECT_TRUE(rig.send(peer, pattern(1000, i), {}));
-      EXPECT_TRUE(matches(rig.receive(peer), 1000, i));
-      rig.to(peer).release();
-    }
   });
 }
 
