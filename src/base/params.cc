@@ -106,9 +106,10 @@ constexpr std::array kParams{
     ParamInfo{Param::kIbPkey, "WHORL_IB_PKEY", "0",
               "Index of the partition key in the port's table, 0 to 65535.", "NCCL_IB_PKEY"},
     ParamInfo{
-        Param::kIbRails, "WHORL_IB_RAILS", "1",
+        Param::kIbRails, "WHORL_IB_RAILS", "2",
         "Largest number of RDMA ports that a rank uses, 1 to 4: those nearest to the rank share "
-        "its messages, others are spares for when these fail."},
+        "its messages, others are spares for when these fail. With 1 small operations are "
+        "shorter: none waits until its messages have arrived."},
     ParamInfo{Param::kUcxLibrary, "WHORL_UCX_LIBRARY", "",
               "Library of UCX for the transport ucx, for instance /opt/ucx/lib/libucp.so.0. Empty: "
               "libucp.so.0 where the dynamic linker finds it."},

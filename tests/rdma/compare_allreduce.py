@@ -18,7 +18,12 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 ON_ITS_DEVICE = ["sh", "-c", 'UCX_NET_DEVICES=rxe${OMPI_COMM_WORLD_RANK:-$WHORL_RANK}:1 exec "$@"', "rank"]
 OPENMPI = ["mpirun.openmpi", "-n", "2", "--bind-to", "core", "--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any",
            "--mca", "pml_ucx_devices", "any", "--mca", "osc", "ucx"]
-COLUMNS = ("whorl verbs", "whorl ucx", "Open MPI", "Open MPI, yielding")
+WHORL = {"whorl verbs": {"WHORL_TRANSPORTS": "verbs", "WHORL_IB_RAILS": "1"},
+         "whorl ucx": {"WHORL_TRANSPORTS": "ucx"},
+         # A rail from each device to itself: what the second one costs.
+         "1 rail": {"WHORL_TRANSPORTS": "verbs", "WHORL_IB_HCA": "=rxe0"},
+         "2 rails": {"WHORL_TRANSPORTS": "verbs", "WHORL_IB_HCA": "=rxe0,rxe1"}}
+COLUMNS = ["whorl verbs", "whorl ucx", "Open MPI", "Open MPI, yielding"]
 ports = iter(range(24000, 30000))
 
 
@@ -28,8 +33,8 @@ def commands(column: str, build: str, flags: "list[str]") -> "list[tuple[list[st
         yielding = ["--mca", "mpi_yield_when_idle", str(int(column != "Open MPI"))]
         program = f"{build}/perf/compare/openmpi_all_reduce_perf"
         return [([*OPENMPI, *yielding, *ON_ITS_DEVICE, program, *flags], {**UCX, **AS_ROOT})]
-    every = {**UCX, "WHORL_IB_RAILS": "1", "WHORL_TRANSPORTS": column.split()[1], "WHORL_NRANKS": "2",
-             "WHORL_INSECURE": "1", "WHORL_ADDRESS": f"127.0.0.1:{next(ports)}"}
+    every = {**UCX, **WHORL[column], "WHORL_NRANKS": "2", "WHORL_INSECURE": "1",
+             "WHORL_ADDRESS": f"127.0.0.1:{next(ports)}"}
     program = f"{build}/perf/all_reduce_perf"
     return [(["taskset", "-c", str(rank), *ON_ITS_DEVICE, program, *flags], {**every, "WHORL_RANK": str(rank)})
             for rank in range(2)]
@@ -56,20 +61,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--sizes", default="8,4096,65536", help="bytes; 1048576 moves 42 MB in each round")
     parser.add_argument("--operations", type=int, default=30, help="limit for each run and size")
+    parser.add_argument("--columns", nargs="+", choices=[*WHORL, *COLUMNS], default=COLUMNS, metavar="NAME")
     given = parser.parse_args()
+    columns = given.columns
     flags = ["--sizes", given.sizes, "--budget", "10", "-n", str(given.operations), "-w", "1", "-c", "1", "-a", "3",
              "--side", "in", "-T", "60"]
-    runs = {column: [] for column in COLUMNS}  # type: dict[str, list[dict[int, float]]]
+    runs = {column: [] for column in columns}  # type: dict[str, list[dict[int, float]]]
     for _ in range(given.rounds):
-        for column in COLUMNS:
+        for column in columns:
             runs[column].append(measure(column, given.build, flags))
+    theirs = [column for column in columns if column.startswith("Open MPI")]
+    compared = [column for column in columns if theirs and column in WHORL]
     print(f"µs, best (median) of {given.rounds} runs; ratio: the faster Open MPI's time / whorl's\n")
-    print(f"| bytes | {' | '.join(COLUMNS)} | ratio verbs | ratio ucx |\n|---|{'---|' * (len(COLUMNS) + 2)}")
-    for size in sorted(runs[COLUMNS[0]][0]):
-        times = {column: [run[size] for run in runs[column]] for column in COLUMNS}
+    titles = [*columns, *(f"ratio of {column}" for column in compared)]
+    print(f"| bytes | {' | '.join(titles)} |\n|---|{'---|' * len(titles)}")
+    for size in sorted(runs[columns[0]][0]):
+        times = {column: [run[size] for run in runs[column]] for column in columns}
         cells = [f"{min(all_of):.3g} ({statistics.median(all_of):.3g})" for all_of in times.values()]
-        for ours in COLUMNS[:2]:
-            ratios = [min(figure(times[theirs]) for theirs in COLUMNS[2:]) / figure(times[ours])
+        for ours in compared:
+            ratios = [min(figure(times[column]) for column in theirs) / figure(times[ours])
                       for figure in (min, statistics.median)]
             cells.append(f"{ratios[0]:.2f} ({ratios[1]:.2f})")
         print(f"| {size} | {' | '.join(cells)} |", flush=True)
