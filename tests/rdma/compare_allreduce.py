@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--columns", nargs="+", choices=[*WHORL, *COLUMNS], default=COLUMNS, metavar="NAME")
     given = parser.parse_args()
     columns = given.columns
-    flags = ["--sizes", given.sizes, "--budget", "10", "-n", str(given.operations), "-w", "1", "-c", "1", "-a", "3",
+    flags = ["--sizes", given.sizes, "-n", str(given.operations), "-w", "5", "-c", "1", "-a", "3",
              "--side", "in", "-T", "60"]
     runs = {column: [] for column in columns}  # type: dict[str, list[dict[int, float]]]
     for _ in range(given.rounds):
