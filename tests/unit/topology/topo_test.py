@@ -51,6 +51,22 @@ class Topo(unittest.TestCase):
         self.assertEqual(found["rings"][0]["order"], gpus)
         self.assertAlmostEqual(found["bounds"]["broadcast"]["bus_gb_per_s"], 116)
 
+    def test_json_keeps_its_schema(self) -> None:
+        try:
+            import jsonschema
+        except ModuleNotFoundError:
+            self.skipTest("python3-jsonschema is not installed")
+        schema = json.loads(Path(MACHINE).with_name("topology.schema.json").read_text(encoding="utf-8"))
+        validator = jsonschema.validators.validator_for(schema)
+        validator.check_schema(schema)
+        recorded = Path(MACHINE).resolve().parents[2] / "shared/data/topology"
+        for machine in [None, Path(MACHINE), *sorted(recorded.glob("*.xml"))]:
+            with self.subTest(machine=machine):
+                found = json.loads(run(*(["--file", str(machine)] if machine else []), "--json").stdout)
+                validator(schema).validate(found)
+                found["nodes"][0]["kind"] = "planet"
+                self.assertFalse(validator(schema).is_valid(found))
+
     def test_exports(self) -> None:
         matrix = run("--file", MACHINE, "--matrix").stdout
         with tempfile.TemporaryDirectory() as folder:
