@@ -31,6 +31,17 @@ std::uint64_t packets_sent(const std::string& device) {
 }
 std::uint64_t packets_sent() { return packets_sent("rxe0") + packets_sent("rxe1"); }
 
+/// Counts the bytes that have left the two interfaces below the devices, with all headers.
+double bytes_sent() {
+  double sum = 0;
+  for (const char* const name : {"veth0", "veth1"}) {
+    double count = 0;
+    std::ifstream("/sys/class/net/" + std::string(name) + "/statistics/tx_bytes") >> count;
+    sum += count;
+  }
+  return sum;
+}
+
 /// Counts the packets that the queue before an interface has dropped.
 int packets_dropped(const std::string& interface) {
   std::FILE* const pipe = ::popen(("tc -s qdisc show dev " + interface).c_str(), "r");
@@ -122,6 +133,30 @@ TEST(Verbs, EveryCollectiveIsExact) {
             "");
   EXPECT_GT(packets_sent("rxe0"), before0);
   EXPECT_GT(packets_sent("rxe1"), before1) << "ranks are spread over devices";
+}
+
+TEST(Verbs, LittleMoreThanTheDataIsSent) {
+  EXPECT_EQ(run_world(2, over_verbs,
+                      [](RankContext& context, whorlComm_t comm) {
+                        constexpr int kOperations = 4;
+                        constexpr std::size_t kBytes = 4 << 20;
+                        std::vector<float> data(kBytes / sizeof(float));
+                        context.barrier();
+                        const double before = bytes_sent();
+                        context.barrier();
+                        for (int i = 0; i < kOperations; ++i) {
+                          ASSERT_EQ(failure(whorlAllReduce(data.data(), data.data(), data.size(),
+                                                           whorlFloat32, whorlSum, comm, nullptr),
+                                            comm),
+                                    "");
+                        }
+                        context.barrier();
+                        // Of n bytes each of two ranks sends n/2 to be summed and n/2 sums.
+                        const double least = 2.0 * kOperations * kBytes;
+                        EXPECT_GE(bytes_sent() - before, least);
+                        EXPECT_LE(bytes_sent() - before, 1.03 * least);
+                      }),
+            "");
 }
 
 TEST(Verbs, MemoryOfTheHeapIsExactAlsoWhenItsAddressIsUsedAgain) {
