@@ -68,6 +68,9 @@ def parse():
     parser.add_argument("--alloc", nargs="+", choices=ALLOCS, default=ALLOCS,
                         help="whorl's buffers, a column each (default: all)")
     parser.add_argument("--libraries", nargs="+", help="only these columns besides whorl's")
+    parser.add_argument("--newest", action="store_true",
+                        help="the newest Intel MPI, Open MPI and MPICH from PyPI (400 MB, kept in the build directory) "
+                             "instead of Debian's and Gloo; on one host")
     parser.add_argument("-n", "--iterations", type=int, default=1000,
                         help="at most so many timed operations for each size and run")
     parser.add_argument("--json", type=pathlib.Path, help="also write all figures to this file")
@@ -101,12 +104,12 @@ def cases_of(args):
 def columns(args, problems):
     """Returns the libraries that are installed, and a description of each."""
     found, about = [], {}
-    for library in libraries.all_of(args.build, args.programs, args.alloc):
+    for library in libraries.all_of(args.build, args.programs, args.alloc, args.newest):
         own = tables.is_whorl(library.name)
         if args.libraries and not own and library.name not in args.libraries:
             continue
         try:
-            library.check()
+            library.check(say)
         except Failure as failure:
             if own:
                 raise

