@@ -387,8 +387,8 @@ WHORL_API whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm);
 /// @name Memory
 /// @{
 
-/// Allocates `size` bytes, 4096-aligned and zeroed, from a heap that the other ranks of this host
-/// can map: operations on it move without a staging copy. Not usable across fork().
+/// Allocates `size` bytes, 4096-aligned and not zeroed, from a heap that the other ranks of this
+/// host can map: operations on it move without a staging copy. Not usable across fork().
 WHORL_API whorlResult_t whorlMemAlloc(void** ptr, size_t size);
 /// Allocates `size` bytes of the device that is current in the calling thread (beyond NCCL, whose
 /// ncclMemAlloc() does this). The memory is aligned to 256 bytes, is not zeroed, and is an
@@ -397,7 +397,8 @@ WHORL_API whorlResult_t whorlMemAlloc(void** ptr, size_t size);
 /// ::whorlUnhandledCudaError with the driver's words if it refuses.
 WHORL_API whorlResult_t whorlMemAllocDevice(void** ptr, size_t size);
 /// Frees memory of whorlMemAlloc() or whorlMemAllocDevice(). NULL is allowed. All operations on it
-/// must be complete.
+/// must be complete. Of the first up to 1/64 of the heap (WHORL_HEAP_BYTES) keeps its pages for
+/// later allocations of the same sizes, until memory is short.
 WHORL_API whorlResult_t whorlMemFree(void* ptr);
 /// Tells whether buffers may be memory of a CUDA device: this build has support for it and the
 /// machine a driver that can be used. If not, `*supported` is 0 and whorlGetLastError(NULL) says

@@ -100,8 +100,8 @@ class Group {
   bool open_ = true;
 };
 
-/// Memory of whorlMemAlloc(): zeroed, mappable by the other ranks of this host, so that operations
-/// on it need no staging copy. A contiguous range of `T`.
+/// Memory of whorlMemAlloc(): not zeroed, mappable by the other ranks of this host, so that
+/// operations on it need no staging copy. A contiguous range of `T`.
 template <class T>
 requires std::is_trivially_copyable_v<T>
 class MemoryBuffer {

@@ -56,7 +56,11 @@ Heap::~Heap() { sys().munmap(pointer_to(base_), capacity_); }
 
 /// Backs pages with memory. Returns an error if a memory limit would be exceeded.
 Status Heap::back(std::size_t offset, std::size_t size) {
-  const MemoryBudget budget = memory_budget();
+  MemoryBudget budget = memory_budget();
+  if (size > budget.bytes && kept_.bytes() > 0) {
+    give_back_kept();
+    budget = memory_budget();
+  }
   if (size > budget.bytes) {
     return Status::error(
         Code::kSystemError,
@@ -89,11 +93,36 @@ void Heap::discard(std::size_t offset, std::size_t size) {
   log(LogLevel::kWarn, failed("give back", size, error).message());
 }
 
+/// Gives an allocation's pages back to the system.
+void Heap::give_back(std::size_t offset, std::size_t size) {
+  tell_leaving(base_ + offset, size);
+  close_view(offset, size);
+  discard(offset, size);
+}
+
+void Heap::give_back_kept() {
+  for (const KeptRanges::Range& range : kept_.take_all()) give_back(range.offset, range.size);
+}
+
+/// Takes an unused part of the heap, and what is kept if there is no other.
+std::optional<std::size_t> Heap::take(std::size_t size) {
+  auto offset = free_.take(size);
+  if (!offset && kept_.bytes() > 0) {
+    give_back_kept();
+    offset = free_.take(size);
+  }
+  return offset;
+}
+
 Result<void*> Heap::alloc(std::size_t size) {
   if (size == 0) return nullptr;
   const std::lock_guard lock(mutex_);
   const std::size_t rounded = size <= capacity_ ? round_up(size, kPage) : size;
-  const auto offset = size <= capacity_ ? free_.take(rounded) : std::nullopt;
+  if (const auto kept = kept_.take(rounded)) {
+    allocated_.emplace(*kept, rounded);
+    return pointer_to(base_ + *kept);
+  }
+  const auto offset = size <= capacity_ ? take(rounded) : std::nullopt;
   if (!offset) {
     return Status::error(
         Code::kSystemError,
@@ -127,10 +156,13 @@ Status Heap::free(void* pointer) {
                     pointer));
   }
   const std::size_t size = found->second;
-  tell_leaving(base_ + offset, size);
   allocated_.erase(found);
-  close_view(offset, size);
-  discard(offset, size);
+  if (size > kept_.most()) {
+    give_back(offset, size);
+    return {};
+  }
+  if (kept_.bytes() + size > kept_.most()) give_back_kept();
+  kept_.give(offset, size);
   return {};
 }
 
@@ -183,7 +215,7 @@ Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
     return none;
   }
   const std::size_t bytes = end - begin;
-  const auto offset = free_.take(bytes);
+  const auto offset = take(bytes);
   if (!offset) return none;
 
   std::size_t moved = 0;
@@ -251,6 +283,11 @@ std::size_t Heap::used() {
   for (const auto& [offset, size] : allocated_) bytes += size;
   for (const auto& [begin, registration] : registered_) bytes += registration->size;
   return bytes;
+}
+
+std::size_t Heap::kept() {
+  const std::lock_guard lock(mutex_);
+  return kept_.bytes();
 }
 
 /// Returns whether a registered buffer is still mapped from this heap: if the user has unmapped the

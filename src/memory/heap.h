@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,11 @@ class HeapWatcher {
 ///   reserved    [ a ][ b ]......---------       addresses of alloc(): base + offset
 ///   elsewhere                   [ r ]           registered: the pages of a buffer of the user
 ///
+/// Freed memory keeps its pages, here and in the ranks that have mapped them, for the next alloc()
+/// of as many bytes: to get pages from the system takes a hundred times longer than a small
+/// operation. A part of the capacity may be kept so; all of it is given back when memory or
+/// addresses are short.
+///
 /// Every page is backed by memory before it can be touched, after a comparison with the memory
 /// limits of the process, which gives an error instead of a SIGBUS or a kill. If another process
 /// uses up the memory in between, the kernel decides. All functions may be called by any thread;
@@ -49,10 +55,10 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  /// Allocates zeroed memory, page-aligned. Returns null for size 0.
+  /// Allocates memory, page-aligned; its contents are unspecified. Returns null for size 0.
   Result<void*> alloc(std::size_t size);
-  /// Returns the pages to the system. Null is allowed; any other pointer that alloc() did not
-  /// return is an error.
+  /// Ends an allocation. Null is allowed; any other pointer that alloc() did not return is an
+  /// error.
   Status free(void* pointer);
   /// Returns whether [pointer, pointer + size) lies in this heap, and writes the offset in the heap
   /// to `*offset`. Takes no lock and makes no system call or allocation.
@@ -89,11 +95,24 @@ class Heap {
   std::size_t capacity() const noexcept { return capacity_; }
   /// Returns the number of bytes that are allocated or registered, in whole pages.
   std::size_t used();
+  /// Returns the number of bytes that are kept for later allocations.
+  std::size_t kept();
 
  private:
-  Heap(Fd fd, std::uintptr_t base, std::size_t capacity)
-      : fd_(std::move(fd)), base_(base), capacity_(capacity), free_(capacity) {}
+  /// Part of the capacity that freed memory may keep. Larger: programs that free much find it
+  /// again. Smaller: more is left to others.
+  static constexpr std::size_t kKeptPart = 64;
 
+  Heap(Fd fd, std::uintptr_t base, std::size_t capacity)
+      : fd_(std::move(fd)),
+        base_(base),
+        capacity_(capacity),
+        free_(capacity),
+        kept_(capacity / kKeptPart) {}
+
+  std::optional<std::size_t> take(std::size_t size);
+  void give_back(std::size_t offset, std::size_t size);
+  void give_back_kept();
   Status back(std::size_t offset, std::size_t size);
   int open_view(std::size_t offset, std::size_t size) noexcept;
   void close_view(std::size_t offset, std::size_t size) noexcept;
@@ -110,6 +129,7 @@ class Heap {
 
   std::mutex mutex_; ///< guard of all fields below
   FreeRanges free_;
+  KeptRanges kept_;
   std::map<std::size_t, std::size_t> allocated_; ///< offset → size
   std::map<std::uintptr_t, std::unique_ptr<HeapRegistration>> registered_;
   std::vector<HeapWatcher*> watchers_;

@@ -39,6 +39,31 @@ std::size_t FreeRanges::free_bytes() const noexcept {
   return bytes;
 }
 
+void KeptRanges::give(std::size_t offset, std::size_t size) {
+  by_size_[size].push_back(offset);
+  bytes_ += size;
+}
+
+std::optional<std::size_t> KeptRanges::take(std::size_t size) {
+  const auto found = by_size_.find(size);
+  if (found == by_size_.end()) return std::nullopt;
+  const std::size_t offset = found->second.back();
+  found->second.pop_back();
+  if (found->second.empty()) by_size_.erase(found);
+  bytes_ -= size;
+  return offset;
+}
+
+std::vector<KeptRanges::Range> KeptRanges::take_all() {
+  std::vector<Range> all;
+  for (const auto& [size, offsets] : by_size_) {
+    for (const std::size_t offset : offsets) all.push_back({offset, size});
+  }
+  by_size_.clear();
+  bytes_ = 0;
+  return all;
+}
+
 // The stores to entries and count release, the loads acquire: a reader that has seen any value of a
 // change also sees the odd sequence number stored before it, and its second look at the number
 // fails.

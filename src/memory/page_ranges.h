@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 namespace whorl {
 
@@ -23,6 +24,31 @@ class FreeRanges {
 
  private:
   std::map<std::size_t, std::size_t> free_; ///< offset → size; never adjacent
+};
+
+/// Ranges that are not in use but keep their pages, so that the next user of as many bytes gets
+/// them without a system call. Not thread-safe.
+class KeptRanges {
+ public:
+  struct Range {
+    std::size_t offset = 0, size = 0;
+  };
+
+  /// Keeps at most so many bytes.
+  explicit KeptRanges(std::size_t most) noexcept : most_(most) {}
+  std::size_t most() const noexcept { return most_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  /// Keeps a range. Requires bytes() + size <= most().
+  void give(std::size_t offset, std::size_t size);
+  /// Takes the range of exactly this size that was given last, which may still be in a cache.
+  std::optional<std::size_t> take(std::size_t size);
+  /// Takes all ranges.
+  std::vector<Range> take_all();
+
+ private:
+  std::size_t most_;
+  std::size_t bytes_ = 0;
+  std::map<std::size_t, std::vector<std::size_t>> by_size_; ///< offsets by size
 };
 
 /// Small sorted table from addresses to heap offsets. Written under the owner's lock, read by any

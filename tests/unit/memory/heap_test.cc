@@ -152,6 +152,95 @@ TEST(Heap, GivesZeroedAlignedMemoryThatCanBeFound) {
   EXPECT_FALSE(heap->find(&local, sizeof local, &offset));
 }
 
+TEST(KeptRanges, GivesTheLastOneOfASize) {
+  KeptRanges kept(10);
+  EXPECT_EQ(kept.take(1), std::nullopt);
+  kept.give(100, 2);
+  kept.give(200, 2);
+  kept.give(300, 3);
+  EXPECT_EQ(kept.bytes(), 7U);
+  EXPECT_EQ(kept.take(1), std::nullopt);
+  EXPECT_EQ(kept.take(2), 200U);
+  EXPECT_EQ(kept.take(2), 100U);
+  EXPECT_EQ(kept.take(2), std::nullopt);
+  kept.give(100, 2);
+  EXPECT_EQ(kept.take_all().size(), 2U);
+  EXPECT_EQ(kept.bytes(), 0U);
+  EXPECT_EQ(kept.take(3), std::nullopt);
+}
+
+/// Heap that keeps up to 4 pages, and whom it tells.
+class KeepingHeap : public ::testing::Test {
+ protected:
+  struct Watcher final : HeapWatcher {
+    void leaving(std::span<const std::byte> memory) noexcept override { left += memory.size(); }
+    std::size_t left = 0;
+  };
+  KeepingHeap() { heap->watch(&watcher); }
+  void* alloc(std::size_t pages) {
+    const auto memory = heap->alloc(pages * kPage);
+    EXPECT_TRUE(memory.ok()) << memory.status().message();
+    return memory.ok() ? *memory : nullptr;
+  }
+  void free(void* memory) { EXPECT_TRUE(heap->free(memory).ok()); }
+
+  static constexpr std::size_t kPages = 256;
+  Watcher watcher;
+  std::unique_ptr<Heap> heap = make_heap(kPages);
+};
+
+TEST_F(KeepingHeap, GivesFreedMemoryWithoutASystemCall) {
+  void* const a = alloc(2);
+  std::memset(a, 7, 2 * kPage);
+  free(a);
+  EXPECT_FALSE(heap->free(a).ok()) << "it is free";
+  EXPECT_EQ(heap->kept(), 2 * kPage);
+  EXPECT_EQ(heap->used(), 0U);
+  EXPECT_TRUE(heap->extent(a, 1).empty());
+  FailingSystem failing;
+  const ScopedSystem scope(&failing);
+  for (const char* call : {"mmap", "fallocate", "punch_hole"}) {
+    failing.fail(call, ENOMEM);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(alloc(2), a);
+      free(a);
+    }
+    failing.heal();
+  }
+  EXPECT_EQ(watcher.left, 0U) << "the pages stay";
+}
+
+TEST_F(KeepingHeap, KeepsOnlyAPart) {
+  free(alloc(5));
+  EXPECT_EQ(heap->kept(), 0U);
+  EXPECT_EQ(watcher.left, 5 * kPage);
+  void* const a = alloc(3);
+  void* const b = alloc(2);
+  free(a);
+  free(b); // there is room for one of them
+  EXPECT_EQ(heap->kept(), 2 * kPage);
+  EXPECT_EQ(watcher.left, 8 * kPage);
+}
+
+TEST_F(KeepingHeap, GivesBackWhatIsKeptIfAddressesAreShort) {
+  void* const a = alloc(2);
+  void* const b = alloc(2);
+  free(a);
+  free(b);
+  EXPECT_EQ(heap->kept(), 4 * kPage);
+  void* const all = alloc(kPages);
+  EXPECT_EQ(heap->kept(), 0U);
+  EXPECT_EQ(watcher.left, 4 * kPage);
+  const auto* const bytes = static_cast<const std::byte*>(all);
+  EXPECT_TRUE(std::all_of(bytes, bytes + 4 * kPage, [](std::byte x) { return x == std::byte{}; }));
+  free(all);
+  free(alloc(4));
+  Buffer buffer(kPages * kPage);
+  HeapRegistration* const registration = *heap->adopt(buffer.data(), kPages * kPage);
+  EXPECT_NE(registration, nullptr) << "a registration takes what is kept";
+  EXPECT_TRUE(heap->release(registration).ok());
+}
+
 TEST(Heap, ReusesFreedMemoryAsZeros) {
   const auto heap = make_heap(4);
   const auto all = heap->alloc(4 * kPage);
