@@ -33,12 +33,13 @@ struct StoreHint {
   bool on_trial = false;
 };
 
-/// Optional abilities of an endpoint. Constant for the life of the endpoint, so that the data path
+/// Optional abilities of an endpoint. Constant once it is connected, so that the data path
 /// reads a field where it would otherwise make a call.
 struct EndpointTraits {
   /// Number of messages, from the next one on, for which expose_recv_buffer() takes buffers.
   std::uint64_t recv_buffers_ahead = 0;
-  /// Whether messages that were handed over may wait in a queue of this side, see flushed().
+  /// Whether messages that were handed over may need this side again, see flushed(): they wait in a
+  /// queue of this side, or may be lost and sent again.
   bool queues_sends = false;
 };
 
@@ -162,11 +163,9 @@ class Endpoint {
  protected:
   explicit Endpoint(const EndpointTraits& traits = {}) noexcept : traits_(traits) {}
 
+  EndpointTraits traits_;
   std::uint64_t sent_ = 0;     ///< messages handed over
   std::uint64_t received_ = 0; ///< messages released
-
- private:
-  EndpointTraits traits_;
 };
 
 } // namespace whorl

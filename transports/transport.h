@@ -95,6 +95,10 @@ class Transport : public Waiter {
   // block(max_ns): sleeps until a message may have come from a peer, at most max_ns. Any thread.
   // poll_failures(waited_ns): finds dead peers, and errors sent by notify_peers(). Any thread.
 
+  /// Gives peers the answers that they may need from endpoints which the present operation does not
+  /// use. Called about once a millisecond by the thread that uses the endpoints, while it waits.
+  virtual void serve_idle_endpoints() noexcept {}
+
   // --- 4. Failing ---
 
   /// Sends the error because of which this rank has given up to the connected peers; only the first

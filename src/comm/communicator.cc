@@ -195,6 +195,7 @@ void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setu
 void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kWarnNs = 1'000'000'000;
   comm_.look_at_peers(waited_ns);
+  for (const auto& transport : comm_.setup_.transports) transport->serve_idle_endpoints();
   const auto interrupted = interrupt_check.load(std::memory_order_relaxed);
   if (interrupted != nullptr && interrupted() != 0) {
     comm_.abort(Status::error(Code::kInvalidUsage,

@@ -105,7 +105,8 @@ class Communicator final : private TaskRunner {
   const Operators& operators() const noexcept { return operators_; }
 
  private:
-  /// Waiter that blocks in the transports, and watches the peers of this communicator meanwhile.
+  /// Waiter of the engine's owner, which blocks in the transports, and watches and serves the peers
+  /// of this communicator meanwhile.
   class PeerWaiter final : public Waiter {
    public:
     explicit PeerWaiter(Communicator& comm) : comm_(comm) {}

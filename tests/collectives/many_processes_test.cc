@@ -10,8 +10,10 @@
 namespace whorl::test {
 namespace {
 
+// Time for so many processes on a few cores, also under sanitizers.
+constexpr std::uint64_t kTimeoutNs = 120'000'000'000;
+
 void run_processes(int nranks) {
-  constexpr std::uint64_t kTimeoutNs = 120'000'000'000;
   EXPECT_EQ(failures_of(testing::run_ranks(
                 nranks, testing::Mode::kProcesses,
                 [](testing::RankContext& context) {
@@ -26,8 +28,9 @@ void run_processes(int nranks) {
 
 TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
   const int nranks = 140, victim = 77; // so many that not every process watches every other
-  const auto outcomes =
-      testing::run_ranks(nranks, testing::Mode::kProcesses, [&](testing::RankContext& context) {
+  const auto outcomes = testing::run_ranks(
+      nranks, testing::Mode::kProcesses,
+      [&](testing::RankContext& context) {
         whorlComm_t comm = join(context, {});
         ASSERT_NE(comm, nullptr);
         ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
@@ -39,7 +42,8 @@ TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
         const std::string error = whorlGetLastError(comm);
         EXPECT_NE(error.find("rank 77 (host"), std::string::npos) << error;
         whorlCommDestroy(comm);
-      });
+      },
+      {.timeout_ns = kTimeoutNs});
   for (int rank = 0; rank < nranks; ++rank) {
     const testing::RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
     EXPECT_EQ(outcome.killed, rank == victim) << rank;

@@ -184,12 +184,6 @@ Progress ControlLinks::connection_lost(int rank, const std::string& why) noexcep
   return judge(peer);
 }
 
-bool ControlLinks::said_goodbye(int rank) noexcept {
-  const std::lock_guard lock(state_mutex_);
-  const Peer* const peer = find(rank);
-  return peer != nullptr && peer->said_goodbye;
-}
-
 /// Sets the error of a peer whose link for data has failed, once nothing explains it better. The
 /// caller holds state_mutex_.
 Progress ControlLinks::judge(Peer& peer) noexcept {

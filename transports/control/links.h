@@ -64,8 +64,6 @@ class ControlLinks final : public FailureJudge {
   Progress connection_lost(int peer, int error) noexcept override;
   /// Does the same for a link that has failed for a reason which errno does not know: a sentence.
   Progress connection_lost(int peer, const std::string& why) noexcept;
-  /// Returns whether `peer` has left in good order, so that nothing of it is on its way any more.
-  bool said_goodbye(int peer) noexcept;
   void malformed(int peer, const char* what) noexcept override;
 
  private:

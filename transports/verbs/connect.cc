@@ -24,14 +24,15 @@ Status VerbsTransport::connect(const Membership& membership, std::span<const int
   Result<std::vector<MeshLink>> links = ports_.connect(membership, peers, index, {});
   if (!links.ok()) return links.status();
   WHORL_TRY(make_memory(peers.size()));
-  WHORL_TRY(make_queues(peers, index));
+  make_queues(peers, index);
   WHORL_TRY(exchange(*links));
   epoll_.reset(sys().epoll_create());
   WHORL_TRY(control_.adopt(membership, *links, "RDMA"));
   if (!epoll_.valid() ||
       sys().epoll_add(epoll_.get(), control_.epoll(), EPOLLIN | EPOLLET, 0) < 0 ||
       std::any_of(own_ports_.begin(), own_ports_.end(), [this](const auto& own) {
-        return sys().epoll_add(epoll_.get(), own->wakeup.descriptor(), EPOLLIN, 1) < 0;
+        return own->usable &&
+               sys().epoll_add(epoll_.get(), own->wakeup.descriptor(), EPOLLIN, 1) < 0;
       })) {
     return Status::error(Code::kSystemError,
                          "epoll_create failed; raise the limit on open files (ulimit -n)");
@@ -39,7 +40,8 @@ Status VerbsTransport::connect(const Membership& membership, std::span<const int
   return {};
 }
 
-/// Allocates and registers the memory of all endpoints.
+/// Allocates the memory of all endpoints, and makes what the connections by each port share. Ports
+/// for which that fails are left out, if there are others.
 Status VerbsTransport::make_memory(std::size_t peers) {
   const EndpointLayout layout(membership_->slots, membership_->slot_bytes);
   const std::size_t endpoints = peers * static_cast<std::size_t>(membership_->channels);
@@ -47,29 +49,43 @@ Status VerbsTransport::make_memory(std::size_t peers) {
                                 fmt::format("{} RDMA connections", endpoints));
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
+  Status first_error;
+  bool any = false;
   for (const auto& own : own_ports_) {
-    const VerbsDevice& device = *own->port.device;
-    own->region = device.api->reg_mr(device.domain, memory_.data(), memory_.bytes(),
-                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (own->region != nullptr) continue;
-    return Status::error(Code::kSystemError,
-                         verbs::describe_registration(memory_.bytes(), -errno, device.name));
+    Status made = prepare(*own, peers);
+    own->usable = made.ok();
+    any |= own->usable;
+    if (!made.ok() && first_error.ok()) first_error = std::move(made);
   }
+  if (!any) return first_error;
+  if (!first_error.ok()) log(LogLevel::kWarn, first_error.message() + "; other ports are used");
   return {};
 }
 
-Status VerbsTransport::make_queues(std::span<const int> peers, std::size_t index) {
+/// Makes what the connections by one port share.
+Status VerbsTransport::prepare(OwnPort& own, std::size_t peers) {
+  VerbsDevice& device = *own.port.device;
+  const VerbsQueue::Depth depth =
+      VerbsEndpoint::queue_depth(EndpointLayout(membership_->slots, membership_->slot_bytes));
+  WHORL_TRY(own.wakeup.create(device));
+  for (int channel = 0; channel < membership_->channels; ++channel) {
+    own.completions.push_back(std::make_unique<VerbsCompletions>(device));
+    // When a queue fails, each of its requests gets a completion.
+    WHORL_TRY(own.completions.back()->create(peers * (depth.sends + depth.receives),
+                                             own.wakeup.channel()));
+  }
+  own.region = device.api->reg_mr(device.domain, memory_.data(), memory_.bytes(),
+                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (own.region != nullptr) return {};
+  return Status::error(Code::kSystemError,
+                       verbs::describe_registration(memory_.bytes(), -errno, device.name));
+}
+
+void VerbsTransport::make_queues(std::span<const int> peers, std::size_t index) {
   const EndpointLayout layout(membership_->slots, membership_->slot_bytes);
-  const auto channels = static_cast<std::size_t>(membership_->channels);
-  const VerbsQueue::Depth depth = VerbsEndpoint::queue_depth(layout);
   for (const auto& own : own_ports_) {
-    WHORL_TRY(own->wakeup.create(*own->port.device));
-    for (std::size_t channel = 0; channel < channels; ++channel) {
-      own->completions.push_back(std::make_unique<VerbsCompletions>(*own->port.device));
-      // When a queue fails, each of its requests gets a completion.
-      WHORL_TRY(own->completions.back()->create(peers.size() * (depth.sends + depth.receives),
-                                                own->wakeup.channel()));
-    }
+    if (!own->usable) continue;
+    for (const auto& completions : own->completions) watch_.add(*completions);
   }
   peers_ = std::vector<Peer>(peers.size());
   peer_of_rank_.assign(static_cast<std::size_t>(membership_->nranks), -1);
@@ -81,41 +97,49 @@ Status VerbsTransport::make_queues(std::span<const int> peers, std::size_t index
     const PeerInfo& info = membership_->info(peer.rank);
     peer.ports = verbs::ports_of(info, index);
     peer.rails = verbs::rails_between(membership_->info(membership_->rank), info, index);
-    peer.lanes.resize(channels);
-    for (std::size_t channel = 0; channel < channels; ++channel, memory += layout.bytes()) {
-      WHORL_TRY(make_lane(peer, channel, memory));
+    peer.lanes.resize(static_cast<std::size_t>(membership_->channels));
+    for (std::size_t channel = 0; channel < peer.lanes.size(); ++channel) {
+      make_lane(peer, channel, memory);
+      memory += layout.bytes();
     }
   }
-  return {};
 }
 
-Status VerbsTransport::make_lane(Peer& peer, std::size_t channel, std::byte* memory) {
+/// Makes an endpoint, with a queue for each rail; notes in Peer::missing which there is none for.
+void VerbsTransport::make_lane(Peer& peer, std::size_t channel, std::byte* memory) {
   const EndpointLayout layout(membership_->slots, membership_->slot_bytes);
   Lane& lane = peer.lanes[channel];
   lane.own.memory = reinterpret_cast<std::uint64_t>(memory);
   std::vector<VerbsRail> rails;
   for (std::size_t i = 0; i < peer.rails.size(); ++i) {
     OwnPort& own = *own_ports_[peer.rails[i].own];
-    VerbsCompletions& completions = *own.completions[channel];
     VerbsQueue& queue = *lane.queues.emplace_back(std::make_unique<VerbsQueue>(*own.port.device));
-    WHORL_TRY(queue.create(completions.get(), completions.add(&queue),
-                           VerbsEndpoint::queue_depth(layout), own.port, settings_));
+    VerbsRail& rail = rails.emplace_back(VerbsRail{.queue = &queue, .spare = peer.rails[i].spare});
+    if (!own.usable) {
+      peer.missing |= std::uint32_t{1} << i;
+      continue;
+    }
+    VerbsCompletions& completions = *own.completions[channel];
+    Status made = queue.create(completions.get(), completions.add(&queue),
+                               VerbsEndpoint::queue_depth(layout), own.port, settings_);
+    if (!made.ok()) {
+      peer.missing |= std::uint32_t{1} << i;
+      peer.why_missing = std::move(made);
+      continue;
+    }
     verbs::RailAddress& address = lane.own.rails[i];
     address.queue = queue.number();
     address.key = own.region->rkey;
     if (sys().random_bytes(std::as_writable_bytes(std::span(&address.first, 1))) < 0) {
       address.first = address.queue;
     }
-    rails.push_back({.queue = &queue,
-                     .completions = &completions,
-                     .regions = own.port.device->regions.get(),
-                     .key = own.region->lkey,
-                     .spare = peer.rails[i].spare});
+    rail.completions = &completions;
+    rail.regions = own.port.device->regions.get();
+    rail.key = own.region->lkey;
   }
   VerbsJudge& judge = *this; // the base is private
   lane.endpoint = std::make_unique<VerbsEndpoint>(peer.rank, channel, layout, memory,
                                                   std::move(rails), judge, watch_);
-  return {};
 }
 
 /// Tells all peers the addresses of this rank's queues, connects to theirs, and waits until all of
@@ -172,8 +196,14 @@ Status VerbsTransport::join(Peer& peer, std::span<const std::byte> addresses) {
                                      "all ranks use the same release of whorl?",
                                      membership_->describe(peer.rank)));
   }
-  Status first_error;
+  Status first_error = peer.why_missing;
   for (std::size_t rail = 0; rail < peer.rails.size(); ++rail) {
+    const bool has_no_queue =
+        (peer.missing >> rail & 1) != 0 ||
+        std::any_of(remote.begin(), remote.end(), [rail](const EndpointAddress& address) {
+          return address.rails[rail].queue == 0;
+        });
+    if (has_no_queue) continue;
     Status joined = join_rail(peer, rail, remote);
     if (joined.ok()) {
       peer.joined |= std::uint32_t{1} << rail;
@@ -181,7 +211,7 @@ Status VerbsTransport::join(Peer& peer, std::span<const std::byte> addresses) {
       first_error = std::move(joined);
     }
   }
-  if (peer.joined == 0) return first_error;
+  if (peer.joined == 0 && !first_error.ok()) return first_error;
   if (!first_error.ok()) log(LogLevel::kWarn, first_error.message() + "; other ports are used");
   return {};
 }

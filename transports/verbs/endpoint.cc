@@ -58,9 +58,12 @@ int VerbsEndpoint::connect(std::size_t rail, const verbs::RailAddress& own,
   return rails_[rail].queue->connect(*this, own, remote, remote_, peer, port, settings);
 }
 
-/// Looks for completions at all rails.
+/// Looks for completions at all rails but those that nothing comes by any more.
 void VerbsEndpoint::poll() noexcept {
-  for (const VerbsRail& rail : rails_) rail.completions->poll();
+  for (const VerbsRail& rail : rails_) {
+    if (rail.state == VerbsRail::State::kClosed && rail.closed_by_peer) continue;
+    rail.completions->poll();
+  }
 }
 
 bool VerbsEndpoint::close() noexcept {
@@ -361,7 +364,7 @@ Progress VerbsEndpoint::progress() noexcept {
   if (received_ - credited_ >= layout_.batch()) give_credit();
   if (++calls_ % kCallsPerPoll == 0) poll();
   if (refused_) return Progress::kFailed;
-  watch_.look();
+  watch_.serve();
   return look_at_rails();
 }
 

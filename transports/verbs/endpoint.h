@@ -26,8 +26,10 @@ class VerbsJudge {
   /// Tells the peer's endpoint that a rail has failed, while others are left.
   virtual void rail_failed(int peer, const verbs::RailReport& report,
                            const VerbsQueue& queue) noexcept = 0;
-  /// Returns whether `peer` has left in good order. Any thread.
+  /// Returns whether `peer` is known to have left in good order. Any thread.
   virtual bool has_left(int peer) noexcept = 0;
+  /// Reads what peers have told of rails, for take_report(). Any thread.
+  virtual void read_reports() noexcept = 0;
   /// Sets the error: `peer` has sent something other than a message.
   virtual void malformed(int peer, const char* what) noexcept = 0;
 };
@@ -67,8 +69,9 @@ struct VerbsRail {
 /// heap is offered to the peer, which then writes the payload of the message there.
 ///
 /// A place of the ring is filled again only after the peer has released its message, which has then
-/// arrived as a whole. So no completion is needed to know that the memory of a message is free, and
-/// only some requests ask for one, by which the room in the queue is known.
+/// arrived as a whole. So no completion is needed to know that the memory of a message is free.
+/// With one rail only some requests ask for one, by which the room in the queue is known; with
+/// several each message does, since its sender may have to send it again.
 ///
 /// Rails. Large messages take the rails in turn; their numbers tell the order. When a rail fails,
 /// both sides close it, tell each other what has arrived there (failover.cc), and send the rest
@@ -118,8 +121,8 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   }
   /// Takes what the peer has told of a rail. Any thread.
   void take_report(const verbs::RailReport& report) noexcept;
-  /// Handles failures of rails. Returns false if that will go on.
-  bool look_after_rails() noexcept;
+  /// Handles failures of rails. Returns false if it has to be called again.
+  bool settle_rails() noexcept;
   /// Ends all connections. Returns whether the devices have ended them, too. Called, until it
   /// returns true, when the endpoint is used no more.
   bool close() noexcept;

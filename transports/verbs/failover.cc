@@ -45,23 +45,31 @@ void VerbsEndpoint::keep_rails(std::uint32_t mask) noexcept {
     rails_[i].closed_by_peer = true;
   }
   choose_carriers();
-}
-
-void RailWatch::look_at_all() noexcept {
-  raised_.exchange(false, std::memory_order_acquire); // pairs with release in raise()
-  for (VerbsEndpoint* const endpoint : endpoints_) {
-    if (!endpoint->look_after_rails()) raise();
+  const auto is_left_out = [](const VerbsRail& rail) { return rail.state == State::kClosed; };
+  if (std::count_if(rails_.begin(), rails_.end(), is_left_out) + 1 ==
+      static_cast<std::ptrdiff_t>(rails_.size())) {
+    traits_.queues_sends = false; // the failure of the only rail is an error anyway
   }
 }
 
-bool VerbsEndpoint::look_after_rails() noexcept {
-  poll();
+void RailWatch::serve_all() noexcept {
+  if (endpoints_.empty()) return;
+  judge_.read_reports();
+  if (!raised_.exchange(false, std::memory_order_acquire)) return; // pairs with release in raise()
+  for (VerbsCompletions* const completions : completions_) completions->poll();
+  for (VerbsEndpoint* const endpoint : endpoints_) {
+    if (!endpoint->settle_rails()) raise();
+  }
+}
+
+bool VerbsEndpoint::settle_rails() noexcept {
   // An error is set for all endpoints, and stands.
-  if (refused_ || look_at_rails() == Progress::kFailed) return true;
-  const bool closing = std::any_of(rails_.begin(), rails_.end(), [](const VerbsRail& rail) {
-    return rail.state == State::kClosing;
-  });
-  return !closing && !credit_lost_ && to_repeat_.empty();
+  if (refused_ || look_at_rails() == Progress::kFailed || judge_.has_left(peer_)) return true;
+  const auto unsettled = [](const VerbsRail& rail) {
+    return rail.state == State::kClosing || (rail.state == State::kAlive && rail.queue->failed());
+  };
+  return std::none_of(rails_.begin(), rails_.end(), unsettled) && !credit_lost_ &&
+         to_repeat_.empty();
 }
 
 /// Handles rails that have failed. kFailed: the last one has, and the error is set.

@@ -144,7 +144,9 @@ void VerbsTransport::block(std::uint64_t max_ns) noexcept {
   const int count = sys().epoll_wait(epoll_.get(), events, max_ns);
   if (count < 0) sys().sleep_ns(std::min(max_ns, kLookEveryNs));
   if (count <= 0) return;
-  for (const auto& own : own_ports_) own->wakeup.take_events();
+  for (const auto& own : own_ports_) {
+    if (own->usable) own->wakeup.take_events();
+  }
 }
 
 void VerbsTransport::poll_failures(std::uint64_t waited_ns) noexcept {
@@ -155,7 +157,11 @@ void VerbsTransport::poll_failures(std::uint64_t waited_ns) noexcept {
 
 /// Reads what peers have told, and finds those that have died.
 void VerbsTransport::read_control() noexcept {
-  control_.poll({}, [this](int peer, std::span<const std::byte> bytes) { take_word(peer, bytes); });
+  control_.poll(
+      [this](int peer, std::span<const std::byte>) {
+        find(peer)->left.store(true, std::memory_order_release); // pairs with acquire in has_left()
+      },
+      [this](int peer, std::span<const std::byte> bytes) { take_word(peer, bytes); });
 }
 
 /// Takes the report of a peer that a rail has failed.
@@ -199,7 +205,7 @@ void VerbsTransport::look_at_ports(std::uint64_t waited_ns) noexcept {
   watch_.raise(); // the operation may not use the completions that tell of a failure
   std::size_t without_link = 0;
   for (std::size_t i = 0; i < own_ports_.size(); ++i) {
-    if (!has_no_link(*own_ports_[i], now)) continue;
+    if (own_ports_[i]->usable && !has_no_link(*own_ports_[i], now)) continue;
     ++without_link;
     for (Peer& peer : peers_) {
       for (std::size_t rail = 0; rail < peer.rails.size(); ++rail) {
@@ -209,7 +215,9 @@ void VerbsTransport::look_at_ports(std::uint64_t waited_ns) noexcept {
     }
   }
   if (without_link < own_ports_.size()) return;
-  const VerbsPort& first = own_ports_.front()->port;
+  const auto used = std::find_if(own_ports_.begin(), own_ports_.end(),
+                                 [](const auto& own) { return own->usable; });
+  const VerbsPort& first = (*used)->port;
   membership_->comm_error->set(
       Status::error(Code::kSystemError,
                     fmt::format("the RDMA port {}:{} of rank {} has lost its link; look at cable "
@@ -246,7 +254,7 @@ void VerbsTransport::look_for_leavers() noexcept {
   for (Peer& peer : peers_) {
     bool stuck = false;
     for (const Lane& lane : peer.lanes) stuck |= lane.endpoint->was_stuck();
-    if (!stuck || !control_.said_goodbye(peer.rank) || ++peer.stuck_polls < kPolls) continue;
+    if (!stuck || !has_left(peer.rank) || ++peer.stuck_polls < kPolls) continue;
     membership_->comm_error->set(
         Status::error(Code::kRemoteError,
                       fmt::format("{} has destroyed its communicator while rank {} waits for it",
@@ -268,9 +276,9 @@ bool VerbsTransport::revoke_access() noexcept {
 }
 
 Progress VerbsTransport::connection_failed(int peer, const VerbsQueue& queue) noexcept {
-  control_.poll();
+  read_control();
   // Requests to a rank that has left fail; nothing of them was a message that it still needed.
-  if (control_.said_goodbye(peer)) return Progress::kIdle;
+  if (has_left(peer)) return Progress::kIdle;
   return control_.connection_lost(peer, queue.failure());
 }
 

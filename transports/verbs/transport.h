@@ -41,6 +41,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   TransportMemory memory() const noexcept override;
   void block(std::uint64_t max_ns) noexcept override;
   void poll_failures(std::uint64_t waited_ns) noexcept override;
+  void serve_idle_endpoints() noexcept override { watch_.serve(); }
   void notify_peers(const Status& comm_error) noexcept override;
   bool revoke_access() noexcept override;
 
@@ -53,7 +54,8 @@ class VerbsTransport final : public Transport, private VerbsJudge {
     VerbsPort port;
     VerbsWakeup wakeup;
     std::vector<std::unique_ptr<VerbsCompletions>> completions; ///< [channel]
-    ibv_mr* region = nullptr;                       ///< registration of the memory of all endpoints
+    ibv_mr* region = nullptr; ///< registration of the memory of all endpoints
+    bool usable = false;      ///< whether all of this was made; else other ports are used
     std::atomic<std::uint64_t> no_link_since_ns{0}; ///< time of the first look that found none
     std::atomic<std::uint64_t> looked_ns{0};        ///< time of the last look
   };
@@ -66,16 +68,20 @@ class VerbsTransport final : public Transport, private VerbsJudge {
     int rank = -1;
     verbs::PortAddresses ports;
     std::vector<verbs::RailPorts> rails;
+    std::uint32_t missing = 0;              ///< rails for which this side has no queue, by bits
+    Status why_missing;                     ///< why one of them has none, if its port is usable
     std::uint32_t joined = 0;               ///< rails that are connected on this side, by bits
     std::vector<Lane> lanes;                ///< [channel]
     std::atomic<std::uint32_t> reported{0}; ///< rails whose failure was logged, by bits
+    std::atomic<bool> left{false};          ///< whether the peer has left in good order
     int stuck_polls = 0; ///< number of polls that found this rank waiting for one that has left
   };
 
   // Making connections: connect.cc.
   Status make_memory(std::size_t peers);
-  Status make_queues(std::span<const int> peers, std::size_t index);
-  Status make_lane(Peer& peer, std::size_t channel, std::byte* memory);
+  Status prepare(OwnPort& own, std::size_t peers);
+  void make_queues(std::span<const int> peers, std::size_t index);
+  void make_lane(Peer& peer, std::size_t channel, std::byte* memory);
   Status exchange(std::span<const MeshLink> links);
   Status join(Peer& peer, std::span<const std::byte> addresses);
   Status join_rail(Peer& peer, std::size_t rail,
@@ -84,7 +90,10 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   Progress connection_failed(int peer, const VerbsQueue& queue) noexcept override;
   void rail_failed(int peer, const verbs::RailReport& report,
                    const VerbsQueue& queue) noexcept override;
-  bool has_left(int peer) noexcept override { return control_.said_goodbye(peer); }
+  bool has_left(int peer) noexcept override {
+    return find(peer)->left.load(std::memory_order_acquire); // pairs with release in read_control()
+  }
+  void read_reports() noexcept override { read_control(); }
   void malformed(int peer, const char* what) noexcept override;
   Peer* find(int rank) noexcept;
   void read_control() noexcept;
@@ -101,7 +110,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   PeerPorts ports_;
   const Membership* membership_ = nullptr;
   SlotMemory memory_; ///< memory of all endpoints
-  RailWatch watch_;
+  RailWatch watch_{*this};
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_;                 ///< index in peers_, −1 for none
   std::atomic<std::uint64_t> ports_looked_ns_{0}; ///< time of the last look at the ports

@@ -179,11 +179,12 @@ struct FakeCalls {
   }
   static ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
     const Lock lock(fabric->mutex_);
-    const FakeFabric::Device& device = device_of(domain->context);
-    if (wanted->cap.max_inline_data > device.inline_bytes) {
-      errno = EINVAL;
+    FakeFabric::Device& device = device_of(domain->context);
+    if (wanted->cap.max_inline_data > device.inline_bytes || device.queues == 0) {
+      errno = device.queues == 0 ? ENOMEM : EINVAL;
       return nullptr;
     }
+    --device.queues;
     auto* const queue = new FakeFabric::Queue;
     queue->pair.context = domain->context;
     queue->pair.qp_num = fabric->next_number_++;
@@ -257,7 +258,8 @@ struct FakeCalls {
     int count = 0;
     for (auto at = found.begin(); at != found.end() && count < most;) {
       const bool notice = at->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-      if (notice ? fabric->hold_notices_ : fabric->hold_completions_) {
+      const bool held_success = fabric->hold_successes_ && at->status == IBV_WC_SUCCESS;
+      if (notice ? fabric->hold_notices_ : fabric->hold_completions_ || held_success) {
         ++at;
         continue;
       }
@@ -301,6 +303,10 @@ void FakeFabric::refuse_state(ibv_qp_state state, int error) {
 void FakeFabric::hold_completions(bool hold) {
   const std::lock_guard lock(mutex_);
   hold_completions_ = hold;
+}
+void FakeFabric::hold_successes(bool hold) {
+  const std::lock_guard lock(mutex_);
+  hold_successes_ = hold;
 }
 void FakeFabric::hold_notices(bool hold) {
   const std::lock_guard lock(mutex_);
@@ -354,6 +360,7 @@ void FakeFabric::carry_out(int writes) {
 void FakeFabric::execute(const Write& write) {
   Queue& queue = *write.queue;
   ++writes_;
+  ++writes_of_[&FakeCalls::device_of(queue.pair.context) - devices_.data()];
   if (write.in_line) ++inlined_;
   if (queue.failed) return complete(queue, write.id, {IBV_WC_WR_FLUSH_ERR, 0}, true);
   const auto refuse = [&](ibv_wc_status status, std::uint32_t vendor_code) {

@@ -34,6 +34,7 @@ class FakeFabric {
     int open_error = 0; ///< errno of ibv_open_device(); 0: none
     std::uint32_t inline_bytes = 256;
     int max_requests = 1024;
+    int queues = INT_MAX; ///< number of queue pairs that can be made
     int max_completions = 4096;
     int connect_error = 0;               ///< errno of connecting a queue; 0: none
     int failing_connects = INT_MAX;      ///< number of queues that it concerns
@@ -62,6 +63,8 @@ class FakeFabric {
   void refuse_state(ibv_qp_state state, int error);
   /// Keeps completions of writes back; false: hands out those kept.
   void hold_completions(bool hold);
+  /// Keeps completions of writes back that have not failed; false: hands out those kept.
+  void hold_successes(bool hold);
   /// Keeps notices of the peer's writes back; false: hands out those kept.
   void hold_notices(bool hold);
   /// Keeps writes back, in order; false: carries out those kept.
@@ -78,6 +81,7 @@ class FakeFabric {
 
   // Counts.
   int writes() const { return writes_; }
+  int writes_of(std::size_t device) { return writes_of_[static_cast<std::ptrdiff_t>(device)]; }
   int completions() const { return completions_; }
   int inlined() const { return inlined_; }
   /// Counts the queue pairs, completion queues, memory regions and the like that exist.
@@ -127,9 +131,11 @@ class FakeFabric {
   bool hold_writes_ = false;
   std::vector<bool> held_devices_; ///< marks of the devices that are held
   bool hold_completions_ = false;
+  bool hold_successes_ = false;
   bool hold_notices_ = false;
   std::uint32_t next_number_ = 100;
   std::size_t registered_bytes_ = 0;
+  std::map<std::ptrdiff_t, int> writes_of_; ///< by device
   int writes_ = 0, completions_ = 0, inlined_ = 0;
   std::atomic<int> objects_{0};
   ibv_qp_attr attributes_{};

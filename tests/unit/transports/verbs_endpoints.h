@@ -30,6 +30,7 @@ struct Judge final : VerbsJudge {
     reports.push_back(report);
   }
   bool has_left(int) noexcept override { return left; }
+  void read_reports() noexcept override {}
   void malformed(int, const char* what) noexcept override { nonsense = what; }
   std::string failure, nonsense;
   std::vector<verbs::RailReport> reports;
@@ -66,6 +67,7 @@ class VerbsEndpoints : public ::testing::Test {
         rail.region = device.api->reg_mr(device.domain, bytes(), layout.bytes(), 0);
         rail.completions = std::make_unique<VerbsCompletions>(device);
         EXPECT_TRUE(rail.completions->create(256, nullptr).ok());
+        watch.add(*rail.completions);
         rail.queue = std::make_unique<VerbsQueue>(device);
         const Status status =
             rail.queue->create(rail.completions->get(), rail.completions->add(rail.queue.get()),
@@ -138,7 +140,7 @@ class VerbsEndpoints : public ::testing::Test {
     std::vector<Page> memory;
     std::vector<Rail> rails;
     Judge judge;
-    RailWatch watch;
+    RailWatch watch{judge};
     std::unique_ptr<VerbsEndpoint> endpoint;
   };
 

@@ -150,11 +150,11 @@ TEST_F(VerbsRails, AnIdleEndpointIsLookedAfterUntilTheDeviceHasReportedAll) {
   ASSERT_TRUE(a.send(200, 1));
   fabric.hold_notices(true);
   b.endpoint->suspect(1);
-  for (int i = 0; i < 3; ++i) b.watch.look();
+  for (int i = 0; i < 3; ++i) b.watch.serve();
   EXPECT_TRUE(b.queue(1).failed());
   EXPECT_TRUE(b.judge.reports.empty());
   fabric.hold_notices(false);
-  b.watch.look();
+  b.watch.serve();
   ASSERT_EQ(b.judge.reports.size(), 1U);
   EXPECT_TRUE(b.judge.reports[0].has(2));
 }

@@ -98,20 +98,39 @@ TEST_F(VerbsHeap, AfterALostDeviceNothingIsAwaited) {
   EXPECT_TRUE(b.endpoint->close());
 }
 
-TEST_F(VerbsHeap, MemoryIsRegisteredOnceAndUntilItIsFreed) {
+TEST_F(VerbsHeap, MemoryIsRegisteredOnceAndUntilItLeavesTheHeap) {
   const int before = fabric.objects();
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(publish(kBytes, 1));
     b.receive(1);
   }
   EXPECT_EQ(fabric.objects(), before + 1);
-  const auto other = heap_alloc(kBytes);
-  auto* const memory = static_cast<std::byte*>(*other);
-  EXPECT_TRUE(a.endpoint->can_send_descriptor({memory, kBytes}));
+  struct alignas(4096) Pages {
+    std::byte bytes[kBytes];
+  };
+  const auto buffer = std::make_unique<Pages>();
+  const auto registration = heap_adopt(buffer->bytes, kBytes);
+  ASSERT_TRUE(registration.ok());
+  EXPECT_TRUE(a.endpoint->can_send_descriptor(buffer->bytes));
   EXPECT_EQ(fabric.objects(), before + 2);
-  EXPECT_TRUE(heap_free(memory).ok());
+  EXPECT_TRUE(heap_release(*registration).ok());
   EXPECT_EQ(fabric.objects(), before + 1);
-  EXPECT_FALSE(a.endpoint->can_send_descriptor({memory, kBytes})) << "gone, though used last";
+  EXPECT_FALSE(a.endpoint->can_send_descriptor(buffer->bytes)) << "gone, though used last";
+}
+
+TEST_F(VerbsHeap, MemoryThatIsAllocatedAgainIsStillRegistered) {
+  void* first = nullptr;
+  int registered = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto memory = heap_alloc(kBytes);
+    ASSERT_TRUE(memory.ok());
+    if (i == 0) first = *memory;
+    EXPECT_EQ(*memory, first);
+    EXPECT_TRUE(a.endpoint->can_send_descriptor({static_cast<std::byte*>(*memory), kBytes}));
+    if (i == 0) registered = fabric.objects();
+    EXPECT_EQ(fabric.objects(), registered);
+    EXPECT_TRUE(heap_free(*memory).ok());
+  }
 }
 
 TEST_F(VerbsHeap, MemoryThatTheDeviceRefusesIsCopied) {
