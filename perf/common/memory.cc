@@ -33,37 +33,31 @@ std::size_t changed(const std::byte* guard) {
 } // namespace
 
 GuardedBuffer::GuardedBuffer(std::size_t bytes, Alloc alloc, Comm comm)
-    : alloc_(alloc), comm_(comm) {
-  const std::size_t total = (bytes + kPage - 1) / kPage * kPage + 2 * kPage;
-  if (alloc == Alloc::kWhorl) {
+    : total_((bytes + kPage - 1) / kPage * kPage + 2 * kPage), alloc_(alloc), comm_(comm) {
+  allocate();
+  std::memset(base_, 0, total_); // no page is touched for the first time during a timed operation
+}
+
+void GuardedBuffer::allocate() {
+  if (alloc_ == Alloc::kWhorl) {
     void* memory = nullptr;
-    check(XCCL(MemAlloc)(&memory, total), nullptr, "MemAlloc");
+    check(XCCL(MemAlloc)(&memory, total_), nullptr, "MemAlloc");
     base_ = static_cast<std::byte*>(memory);
   } else {
-    base_ = static_cast<std::byte*>(std::aligned_alloc(kPage, total));
+    base_ = static_cast<std::byte*>(std::aligned_alloc(kPage, total_));
     if (base_ == nullptr) {
-      throw Failure("Cannot allocate " + std::to_string(total) +
+      throw Failure("Cannot allocate " + std::to_string(total_) +
                     " bytes; lower -e or the number of ranks.");
     }
   }
-  std::memset(base_, 0, total); // no page is touched for the first time during a timed operation
   data_ = base_ + kPage;
-  if (alloc == Alloc::kDevice) device_ = Device::driver().allocate(total) + kPage;
-  if (alloc == Alloc::kRegistered) {
-    check(XCCL(CommRegister)(comm, base_, total, &handle_), comm, "CommRegister");
+  if (alloc_ == Alloc::kDevice) device_ = Device::driver().allocate(total_) + kPage;
+  if (alloc_ == Alloc::kRegistered) {
+    check(XCCL(CommRegister)(comm_, base_, total_, &handle_), comm_, "CommRegister");
   }
 }
 
-GuardedBuffer::GuardedBuffer(GuardedBuffer&& other) noexcept
-    : base_(std::exchange(other.base_, nullptr)),
-      data_(other.data_),
-      device_(std::exchange(other.device_, nullptr)),
-      used_(other.used_),
-      alloc_(other.alloc_),
-      comm_(other.comm_),
-      handle_(std::exchange(other.handle_, nullptr)) {}
-
-GuardedBuffer::~GuardedBuffer() {
+void GuardedBuffer::free() noexcept {
   if (base_ == nullptr) return;
   if (device_ != nullptr) Device::driver().free(device_ - kPage);
   if (alloc_ == Alloc::kRegistered) (void)XCCL(CommDeregister)(comm_, handle_);
@@ -72,7 +66,25 @@ GuardedBuffer::~GuardedBuffer() {
   } else {
     std::free(base_);
   }
+  base_ = device_ = nullptr;
 }
+
+void GuardedBuffer::renew() {
+  free();
+  allocate();
+}
+
+GuardedBuffer::GuardedBuffer(GuardedBuffer&& other) noexcept
+    : total_(other.total_),
+      base_(std::exchange(other.base_, nullptr)),
+      data_(other.data_),
+      device_(std::exchange(other.device_, nullptr)),
+      used_(other.used_),
+      alloc_(other.alloc_),
+      comm_(other.comm_),
+      handle_(std::exchange(other.handle_, nullptr)) {}
+
+GuardedBuffer::~GuardedBuffer() { free(); }
 
 void GuardedBuffer::arm(std::size_t used) {
   used_ = used;

@@ -15,6 +15,8 @@ class GuardedBuffer {
   ~GuardedBuffer();
   GuardedBuffer(GuardedBuffer&& other) noexcept;
   GuardedBuffer& operator=(GuardedBuffer&&) = delete;
+  /// Frees the memory and allocates as much again, without its contents.
+  void renew();
 
   /// Returns the host memory in which the program writes inputs and reads results.
   [[nodiscard]] std::byte* data() const { return data_; }
@@ -30,6 +32,10 @@ class GuardedBuffer {
   [[nodiscard]] std::size_t damage() const;
 
  private:
+  void allocate();
+  void free() noexcept;
+
+  std::size_t total_ = 0; ///< bytes from base_ on, guards included
   std::byte* base_ = nullptr;
   std::byte* data_ = nullptr;
   std::byte* device_ = nullptr; ///< copy on the device; nullptr: none

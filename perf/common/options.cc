@@ -37,6 +37,8 @@ const char* name_of(Mode mode) {
   switch (mode) {
     case Mode::kDirty:
       return "dirty";
+    case Mode::kMoving:
+      return "moving";
     case Mode::kWarm:
       return "warm";
     case Mode::kCold:
@@ -164,8 +166,9 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   app.add_option("-T,--timeout", options.timeout_s, "End the run after this many seconds");
   app.add_option("-J,--json", options.json_file, "Also write configuration and rows to this file");
   app.add_option("--mode", mode_text,
-                 "dirty: ranks rewrite input and read result between operations; warm: back to "
-                 "back; cold: rotating buffers larger than the caches")
+                 "dirty: ranks rewrite input and read result between operations; moving: so, too, "
+                 "on buffers that are allocated and freed for each operation, within its time; "
+                 "warm: back to back; cold: rotating buffers larger than the caches")
       ->capture_default_str();
   app.add_option("--side", side_text, "Measure separate buffers (out), in place (in), or both")
       ->capture_default_str();
@@ -270,12 +273,14 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   }
   if (mode_text == "dirty") {
     options.mode = Mode::kDirty;
+  } else if (mode_text == "moving") {
+    options.mode = Mode::kMoving;
   } else if (mode_text == "warm") {
     options.mode = Mode::kWarm;
   } else if (mode_text == "cold") {
     options.mode = Mode::kCold;
   } else {
-    return refuse("--mode " + mode_text + " is not a mode; take dirty, warm or cold.");
+    return refuse("--mode " + mode_text + " is not a mode; take dirty, moving, warm or cold.");
   }
   if (side_text == "out") {
     options.side = Side::kOutOfPlace;
@@ -304,6 +309,9 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   options.average = static_cast<Average>(average);
   options.blocking = blocking != 0;
   options.cpu_time = cpu_time != 0;
+  if (!options.workload.empty() && options.mode == Mode::kMoving) {
+    return refuse("--workload keeps its buffers; leave out --mode moving.");
+  }
   if (!options.workload.empty() && !known_workload(options.workload)) {
     return refuse("--workload " + options.workload + " is unknown; take one of " +
                   workload_names() + ".");

@@ -11,9 +11,10 @@ namespace perf {
 
 /// Treatment of the buffers between two timed operations.
 enum class Mode {
-  kDirty, ///< every rank rewrites its input and reads its result; each operation timed by itself
-  kWarm,  ///< no treatment: operations back to back, one clock reading around all of them
-  kCold,  ///< operations back to back on rotating buffers that together exceed the caches
+  kDirty,  ///< every rank rewrites its input and reads its result; each operation timed by itself
+  kWarm,   ///< no treatment: operations back to back, one clock reading around all of them
+  kMoving, ///< as kDirty, on buffers that are allocated for each operation and freed after it
+  kCold,   ///< operations back to back on rotating buffers that together exceed the caches
 };
 /// Origin of the buffers.
 enum class Alloc { kPlain, kWhorl, kRegistered, kDevice };

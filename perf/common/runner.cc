@@ -204,6 +204,17 @@ void Runner::rewrite(const Task& task, int slot, std::size_t shift) {
   }
 }
 
+/// Frees all buffers and allocates them anew.
+void Runner::renew(const Task& task) {
+  for (Buffers& buffers : buffers_) {
+    for (GuardedBuffer* const buffer : {&buffers.send, &buffers.recv}) {
+      guard_damage_ += static_cast<std::int64_t>(buffer->damage());
+      buffer->renew();
+      buffer->arm(task.layout.arena_bytes());
+    }
+  }
+}
+
 void Runner::prepare(const Task& task, int slot, std::size_t shift) {
   for (const Buffers& buffers : buffers_) {
     std::memset(buffers.recv.data() + task.slot_offset(slot), static_cast<int>(kUntouched),
@@ -250,7 +261,7 @@ int Runner::iterations_for(double iteration_us, int least) const {
 
 // Times the mode dirty: rewrite input | barrier | clock, operation, clock | read result, and again.
 // The barrier keeps the wait for a rank that is still busy with its buffers out of the operation's
-// time.
+// time. In the mode moving, the buffers are freed and allocated before, which is timed as well.
 void Runner::time_dirty(Task& task) {
   // In a group on one buffer in place, each operation works on the result of the one before.
   const bool verify = options_.check_iterations > 0 && !(task.in_place && options_.aggregate > 1);
@@ -262,7 +273,14 @@ void Runner::time_dirty(Task& task) {
     if (i == 0) task.iterations = iterations_for(iteration_us, 1);
     const auto begin = Clock::now();
     const std::size_t shift = static_cast<std::size_t>(i + warmup()) * kShift;
-    rewrite(task, 0, shift);
+    Clock::duration renewal{};
+    if (options_.mode == Mode::kMoving) {
+      renew(task);
+      renewal = Clock::now() - begin;
+      prepare(task, 0, shift);
+    } else {
+      rewrite(task, 0, shift);
+    }
     session_.barrier();
     const auto start = Clock::now();
     run_once(task, 0, options_.aggregate);
@@ -270,8 +288,8 @@ void Runner::time_dirty(Task& task) {
     session_.synchronize();
     if (!options_.cpu_time && options_.stream) stop = Clock::now();
     if (i >= 0) {
-      total += stop - start;
-      longest = std::max(longest, stop - start);
+      total += renewal + (stop - start);
+      longest = std::max(longest, renewal + (stop - start));
     }
     // Reading the result is part of the mode, even where the errors are not counted.
     const std::size_t errors = wrong(task, 0, shift);
@@ -315,7 +333,7 @@ Sample Runner::measure_side(Task& task) {
     buffers.send.arm(task.layout.arena_bytes());
     buffers.recv.arm(task.layout.arena_bytes());
   }
-  if (options_.mode == Mode::kDirty) {
+  if (options_.mode == Mode::kDirty || options_.mode == Mode::kMoving) {
     time_dirty(task);
   } else {
     time_back_to_back(task);

@@ -70,6 +70,7 @@ class Runner {
   [[nodiscard]] int iterations_for(double iteration_us, int least) const;
   void run_once(const Task& task, int slot, int times);
   void prepare(const Task& task, int slot, std::size_t shift);
+  void renew(const Task& task);
   void rewrite(const Task& task, int slot, std::size_t shift);
   [[nodiscard]] std::size_t wrong(const Task& task, int slot, std::size_t shift) const;
   [[nodiscard]] CollectiveCall call_of(const Task& task, std::size_t local, int slot) const;

@@ -60,7 +60,7 @@ def parse():
     some.add_argument("--collectives", nargs="+", choices=plan.COLLECTIVES)
     some.add_argument("--ranks", type=int, nargs="+")
     some.add_argument("--sizes", type=size, nargs="+", help="bytes, or with suffix K, M, G")
-    some.add_argument("--modes", nargs="+", choices=["dirty", "warm", "cold"], default=["dirty"])
+    some.add_argument("--modes", nargs="+", choices=["dirty", "moving", "warm", "cold"], default=["dirty"])
     some.add_argument("--tcp", action="store_true", help="TCP over loopback")
     some.add_argument("--hosts", action="store_true", help="two network namespaces; needs root")
     some.add_argument("--rounds", type=int, help="at least so many for each case (default: 2)")

@@ -8,7 +8,7 @@ import plan
 from machine import Failure
 
 WARMUP = 3
-BUDGET_MS = {"dirty": 20, "warm": 10, "cold": 40}
+BUDGET_MS = {"dirty": 20, "moving": 20, "warm": 10, "cold": 40}
 
 
 class Session:

@@ -103,6 +103,11 @@ TEST(Options, DefaultToADirtySweepOverAllCores) {
   EXPECT_EQ(accepted({"-b", "1G"}).max_bytes, 1u << 30);
 }
 
+TEST(Options, BuffersMayMove) {
+  EXPECT_EQ(accepted({"--mode", "moving"}).mode, Mode::kMoving);
+  EXPECT_STREQ(name_of(Mode::kMoving), "moving");
+}
+
 TEST(Options, SizesMayBeNamedOneByOne) {
   EXPECT_THAT(sweep_sizes(accepted({"--sizes", "1M,8,64K,8", "-b", "1K"})),
               ElementsAre(8, 64 << 10, 1 << 20));
@@ -153,6 +158,7 @@ TEST(Options, BadValuesAreOneSentenceNamingFlagAndValue) {
   EXPECT_THAT(refused({"--budget", "-1"}), HasSubstr("--budget"));
   EXPECT_THAT(refused({"--alloc", "stack"}), HasSubstr("--alloc stack"));
   EXPECT_THAT(refused({"--workload", "lenet"}), HasSubstr("resnet50"));
+  EXPECT_THAT(refused({"--workload", "resnet50", "--mode", "moving"}), HasSubstr("leave out"));
   EXPECT_THAT(refused({"--frobnicate"}), HasSubstr("--frobnicate"));
 }
 

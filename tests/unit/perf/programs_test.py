@@ -94,7 +94,7 @@ class Sweeps(Programs):
             self.assertGreaterEqual(row["in_place"]["iterations"], 3)
             self.assertLessEqual(row["in_place"]["iterations"], 500)
             self.assertGreaterEqual(row["in_place"]["max_us"], row["in_place"]["time_us"])
-        for mode in ("warm", "cold"):
+        for mode in ("moving", "warm", "cold"):
             self.good([program("all_reduce"), "-N", "2", "--sizes", "8,64K", "--budget", "2", "-n",
                        "100", "--mode", mode])
 
