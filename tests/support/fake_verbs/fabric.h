@@ -81,7 +81,10 @@ class FakeFabric {
 
   // Counts.
   int writes() const { return writes_; }
-  int writes_of(std::size_t device) { return writes_of_[static_cast<std::ptrdiff_t>(device)]; }
+  int writes_of(std::size_t device) {
+    const std::lock_guard lock(mutex_);
+    return writes_of_[static_cast<std::ptrdiff_t>(device)];
+  }
   int completions() const { return completions_; }
   int inlined() const { return inlined_; }
   /// Counts the queue pairs, completion queues, memory regions and the like that exist.
