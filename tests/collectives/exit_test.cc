@@ -10,9 +10,10 @@
 
 #include "whorl/whorl.h"
 
-/// Tells the thread sanitizer that a thread may not have been joined at the exit: the tests leave it
-/// so on purpose.
-extern "C" const char* __tsan_default_options(); // NOLINT(bugprone-reserved-identifier)
+/// Tells the thread sanitizer that a thread may not have been joined at the exit: the tests leave
+/// it so on purpose.
+extern "C" [[gnu::visibility("default")]] const char*
+__tsan_default_options(); // NOLINT(bugprone-reserved-identifier)
 extern "C" const char* __tsan_default_options() { return "report_thread_leaks=0"; }
 
 namespace whorl::test {
