@@ -13,7 +13,7 @@ namespace perf {
 enum class Mode {
   kDirty,  ///< every rank rewrites its input and reads its result; each operation timed by itself
   kWarm,   ///< no treatment: operations back to back, one clock reading around all of them
-  kMoving, ///< as kDirty, on buffers that are allocated for each operation and freed after it
+  kMoving, ///< treatment of kDirty, on buffers that are allocated and freed for each operation
   kCold,   ///< operations back to back on rotating buffers that together exceed the caches
 };
 /// Origin of the buffers.

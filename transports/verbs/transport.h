@@ -69,7 +69,7 @@ class VerbsTransport final : public Transport, private VerbsJudge {
     verbs::PortAddresses ports;
     std::vector<verbs::RailPorts> rails;
     std::uint32_t missing = 0;              ///< rails for which this side has no queue, by bits
-    Status why_missing;                     ///< why one of them has none, if its port is usable
+    Status why_missing;                     ///< reason of one of them whose port is usable
     std::uint32_t joined = 0;               ///< rails that are connected on this side, by bits
     std::vector<Lane> lanes;                ///< [channel]
     std::atomic<std::uint32_t> reported{0}; ///< rails whose failure was logged, by bits

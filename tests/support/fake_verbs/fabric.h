@@ -138,7 +138,7 @@ class FakeFabric {
   bool hold_notices_ = false;
   std::uint32_t next_number_ = 100;
   std::size_t registered_bytes_ = 0;
-  std::map<std::ptrdiff_t, int> writes_of_; ///< by device
+  std::map<std::ptrdiff_t, int> writes_of_; ///< counts of each device
   int writes_ = 0, completions_ = 0, inlined_ = 0;
   std::atomic<int> objects_{0};
   ibv_qp_attr attributes_{};
