@@ -8,8 +8,6 @@
 namespace whorl {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
 TEST(FreeRanges, TakesTheFirstFitAndJoinsNeighbours) {
   FreeRanges ranges(100);
   EXPECT_EQ(ranges.take(40), 0U);

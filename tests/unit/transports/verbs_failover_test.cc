@@ -179,7 +179,7 @@ class VerbsThreeRails : public VerbsEndpoints {
 
 TEST_F(VerbsThreeRails, TwoMayFailOneAfterTheOther) {
   int sent = 0, received = 0;
-  for (const std::size_t lost : {2, 0}) {
+  for (const std::size_t lost : {2U, 0U}) {
     fabric.hold_device(lost, true);
     while (a.send(sent % 4 == 0 ? 8 : 200, sent)) ++sent;
     fabric.fail_device(lost, {IBV_WC_RETRY_EXC_ERR, 0x81});
