@@ -87,7 +87,9 @@ class Whorl(Library):
         program = [self.program(case), "--alloc", self.alloc, *flags]
         if case.where != plan.HOSTS:
             transports = {"WHORL_TRANSPORTS": "tcp"} if case.where == plan.TCP else {}
-            return [([*program, "-N", case.ranks], transports)]
+            # Buffers that move are those of the program, whose malloc is then that of the others.
+            return [([*program, "-N", case.ranks],
+                     {**transports, **(MALLOC if case.mode == "moving" else {})})]
         every = {"WHORL_NRANKS": str(case.ranks), "WHORL_INSECURE": "1",
                  "WHORL_ADDRESS": f"{hosts.addresses[0]}:{hosts.next_port()}"}
         place = [["taskset", "-c", core] for core in sorted(os.sched_getaffinity(0))]
