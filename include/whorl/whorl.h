@@ -397,8 +397,8 @@ WHORL_API whorlResult_t whorlMemAlloc(void** ptr, size_t size);
 /// ::whorlUnhandledCudaError with the driver's words if it refuses.
 WHORL_API whorlResult_t whorlMemAllocDevice(void** ptr, size_t size);
 /// Frees memory of whorlMemAlloc() or whorlMemAllocDevice(). NULL is allowed. All operations on it
-/// must be complete. Of the first up to 1/64 of the heap (WHORL_HEAP_BYTES) keeps its pages for
-/// later allocations of the same sizes, until memory is short.
+/// must be complete. Up to 1/64 of the heap of whorlMemAlloc() (WHORL_HEAP_BYTES) stays in memory
+/// for later allocations of the same sizes, until memory is short.
 WHORL_API whorlResult_t whorlMemFree(void* ptr);
 /// Tells whether buffers may be memory of a CUDA device: this build has support for it and the
 /// machine a driver that can be used. If not, `*supported` is 0 and whorlGetLastError(NULL) says
