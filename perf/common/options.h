@@ -12,8 +12,8 @@ namespace perf {
 /// Treatment of the buffers between two timed operations.
 enum class Mode {
   kDirty,  ///< every rank rewrites its input and reads its result; each operation timed by itself
-  kWarm,   ///< no treatment: operations back to back, one clock reading around all of them
   kMoving, ///< treatment of kDirty, on buffers that are allocated and freed for each operation
+  kWarm,   ///< no treatment: operations back to back, one clock reading around all of them
   kCold,   ///< operations back to back on rotating buffers that together exceed the caches
 };
 /// Origin of the buffers.

@@ -54,9 +54,8 @@ const char* mode_sentence(Mode mode) {
       return "every rank rewrites its input and reads its result between operations, each of "
              "which is timed by itself";
     case Mode::kMoving:
-      return "as dirty, on buffers that are freed and allocated anew for each operation, within "
-             "its "
-             "time";
+      return "as dirty, on buffers that are freed and allocated anew within the time of each "
+             "operation";
     case Mode::kWarm:
       return "operations back to back on the same buffers, untouched in between";
     case Mode::kCold:
