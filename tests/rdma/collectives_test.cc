@@ -157,7 +157,7 @@ TEST(Verbs, LittleMoreThanTheDataIsSent) {
                           context.barrier();
                           sent = std::min(sent, bytes_sent() - before);
                         }
-                        // Of n bytes each of two ranks sends n/2 to be summed and n/2 sums.
+                        // Each of two ranks sends n/2 of its n bytes to be summed, and n/2 sums.
                         const double least = 2.0 * kOperations * kBytes;
                         EXPECT_GE(sent, least);
                         EXPECT_LE(sent, 1.03 * least);
