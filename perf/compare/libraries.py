@@ -78,7 +78,8 @@ class Whorl(Library):
     def __init__(self, alloc, folder):
         super().__init__(f"whorl-{alloc}", folder)
         self.alloc = alloc
-        self.settings = f"defaults; bound to cores where there is one for each rank; buffers: {alloc}"
+        self.settings = (f"defaults; bound to cores where there is one for each rank; buffers: {alloc}; where they "
+                         f"move, {MALLOC_SENTENCE}")
 
     def offers(self, case):
         return case.where == plan.SHM or self.alloc == "plain"
@@ -186,7 +187,7 @@ class IntelMpi(Library):
     """Intel MPI, which runs the programs that were linked with MPICH."""
     launcher_of_wheel, package = "mpiexec.hydra", Mpich.package
     settings = (f"I_MPI_FABRICS=shm; {MALLOC_SENTENCE}; pinned to cores where there is one for each rank, "
-                "otherwise unpinned with I_MPI_THREAD_YIELD=3")
+                "otherwise unpinned, and giving up the core as it does by default")
 
     def __init__(self, folder, wheel):
         super().__init__("impi", folder, "mpich_", wheel)
@@ -196,7 +197,7 @@ class IntelMpi(Library):
 
     def commands(self, case, flags, scratch, hosts):
         placing = ({"I_MPI_PIN": "1", "I_MPI_PIN_PROCESSOR_LIST": "allcores"} if bound(case) else
-                   {"I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "3"})
+                   {"I_MPI_PIN": "0"})  # with any I_MPI_THREAD_YIELD 4 ranks on 2 cores take as long, or longer
         return [([self.launcher, "-n", case.ranks, self.program(case), *flags],
                  {**MALLOC, "I_MPI_FABRICS": "shm", **placing, **self.wheel.variables})]
 
