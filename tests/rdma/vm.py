@@ -89,14 +89,15 @@ def initial_files(unpacked: pathlib.Path, command: Sequence[str], writable: str)
     return files.bytes()
 
 
-def machine(unpacked: pathlib.Path, scratch: pathlib.Path, writable: str) -> "list[str]":
+def machine(unpacked: pathlib.Path, scratch: pathlib.Path, writable: str, memory_mib: int) -> "list[str]":
     """Returns the command line of qemu."""
+    # Addresses are not randomised (norandmaps), because the thread sanitizer cannot work with randomised ones.
     line = ["qemu-system-x86_64", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
             # Long copies by one instruction, and five levels of pages, are slow to interpret.
-            "-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,la57=off", "-m", "2048", "-smp", "2",
+            "-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,la57=off", "-m", str(memory_mib), "-smp", "2",
             "-kernel", str(unpacked / "kernel"), "-initrd", str(scratch / "initrd"),
-            "-append", "console=ttyS0 loglevel=4 panic=-1 nokaslr mitigations=off no_timer_check tsc=reliable "
-            "maxcpus=1",
+            "-append", "console=ttyS0 loglevel=4 panic=-1 nokaslr norandmaps mitigations=off no_timer_check "
+            "tsc=reliable maxcpus=1",
             "-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap",
             "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
             "-serial", f"file:{scratch / 'console'}", "-serial", f"file:{scratch / 'code'}",
@@ -131,7 +132,7 @@ def started(line: "list[str]") -> "Iterator[subprocess.Popen[bytes]]":
         qemu.wait()
 
 
-def run(command: Sequence[str], timeout_s: float, writable: str = "") -> int:
+def run(command: Sequence[str], timeout_s: float, writable: str = "", memory_mib: int = 2048) -> int:
     """Runs `command` in a fresh machine and returns its exit code. A machine that does not boot is tried twice."""
     needs()
     unpacked = kernel()
@@ -139,7 +140,7 @@ def run(command: Sequence[str], timeout_s: float, writable: str = "") -> int:
         with tempfile.TemporaryDirectory(prefix="whorl-rdma-") as name:
             scratch = pathlib.Path(name)
             (scratch / "initrd").write_bytes(initial_files(unpacked, command, writable))
-            code = attend(machine(unpacked, scratch, writable), scratch, timeout_s)
+            code = attend(machine(unpacked, scratch, writable, memory_mib), scratch, timeout_s)
             if code is not None:
                 return code
             console = text_of(scratch / "console")[-3000:]
@@ -179,6 +180,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit for the whole run")
     parser.add_argument("--writable", default="", metavar="FOLDER", help="folder of this host that may be written to")
+    parser.add_argument("--memory", type=int, default=2048, metavar="MIB", help="memory of the machine")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command and its arguments")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # and so end the machine
@@ -186,7 +188,8 @@ def main() -> int:
     if not command:
         parser.error("a command is missing")
     try:
-        return run(command, given.timeout, os.path.realpath(given.writable) if given.writable else "")
+        return run(command, given.timeout, os.path.realpath(given.writable) if given.writable else "",
+                   given.memory)
     except Unavailable as reason:
         print(f"skipped: no virtual machine with RDMA devices: {reason}")
         return SKIPPED
