@@ -45,7 +45,7 @@ struct EndpointTraits {
 
 /// Minimum size of messages that are filled with non-temporal stores: with smaller messages the
 /// gain is less than the cost of the fence, and they are too short to be timed.
-inline constexpr std::size_t kMinNontemporalBytes = 16 * 1024;
+inline constexpr std::size_t kMinNontemporalBytes = 2048;
 
 /// Minimum size of messages without a copy. With smaller messages a copy through a slot costs less
 /// than to look up the address of the peer's memory, to touch cache lines of that memory for the
@@ -86,7 +86,8 @@ class Endpoint {
 
   /// Returns the memory to which the next message is written; empty if the peer owns all slots. A
   /// caller that passes the `bytes` of the message gets at least as many, otherwise a whole slot,
-  /// 64-byte aligned. Repeated calls without commit() return the same memory.
+  /// 64-byte aligned. Repeated calls with the same `bytes`, without commit(), return the same
+  /// memory.
   virtual std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept = 0;
   /// Hands the slot of try_reserve(), with `bytes` of payload (0 is legal), to the peer, or the
   /// memory of try_put(), which takes a slot, too. Counts in `sent_`.
@@ -147,9 +148,12 @@ class Endpoint {
 
   // --- 4. How to fill slots ---
 
-  /// Advises on stores to the memory that try_reserve() or try_put() returned for a message of at
-  /// least kMinNontemporalBytes.
-  virtual StoreHint store_hint() const noexcept { return {}; }
+  /// Advises on stores to the memory that try_reserve() or try_put() returned for a message of
+  /// `bytes`, at least kMinNontemporalBytes.
+  virtual StoreHint store_hint(std::size_t bytes) const noexcept {
+    static_cast<void>(bytes);
+    return {};
+  }
 
   // --- 5. Where this side's processor has to move the bytes ---
 

@@ -158,18 +158,18 @@ typedef enum {
   whorlStatGpuMemPersist = 2,   ///< memory that cannot be released
   whorlStatGpuMemTotal = 3,     ///< all
   whorlStatHostMemTotal = 16,   ///< Fifos + Workspaces + Plans + SocketBuffers + Fixed
-  whorlStatHostMemFifos = 17,   ///< slots of peers that this rank has sent to, or staging for TCP
+  whorlStatHostMemFifos = 17,   ///< FIFOs to peers that this rank has sent to, or staging for TCP
   whorlStatHostMemWorkspaces = 18, ///< scratch chunks
   whorlStatHostMemPlans = 19,      ///< schedules that have been built, and what is kept to run them
   whorlStatHostMemSocketBuffers = 20, ///< memory of the kernel's sockets, now
   whorlStatHostMemFixed = 21,         ///< memory that does not grow with use
-  whorlStatHostMemReserved = 22,      ///< address space for slots of all ranks of this host
+  whorlStatHostMemReserved = 22,      ///< address space for FIFOs of all ranks of this host
   whorlStatHostMemShared = 23,        ///< part of Reserved that is in memory, written by any rank
   whorlStatHostMemHeap = 24,          ///< whorlMemAlloc() and registered memory of the process
   whorlStatHostMemBudget = 25         ///< limit of Fifos + Workspaces; 0: none
 } whorlCommMemStat_t;
-/// Writes one figure to `*value`. Not collective; does not wait. Memory is given to slots when a
-/// pair of ranks first uses them, so the figures grow with use and then stay.
+/// Writes one figure to `*value`. Not collective; does not wait. Memory is given to FIFOs when a
+/// pair of ranks uses them, so the figures grow with use and then stay.
 WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat,
                                           uint64_t* value);
 /// @}

@@ -123,6 +123,15 @@ int System::munmap(void* address, std::size_t size) noexcept {
   return checked(::munmap(address, size));
 }
 
+int System::populate(void* address, std::size_t size) noexcept {
+#ifdef MADV_POPULATE_WRITE
+  return checked(::madvise(address, size, MADV_POPULATE_WRITE));
+#else
+  static_cast<void>(address), static_cast<void>(size);
+  return -ENOSYS;
+#endif
+}
+
 int System::resident(void* address, std::size_t size, std::size_t* bytes) noexcept {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::array<unsigned char, 4096> pages;

@@ -42,6 +42,9 @@ class System {
   virtual int mmap(void* hint, std::size_t size, int protection, int flags, int fd,
                    std::size_t offset, void** address) noexcept;
   virtual int munmap(void* address, std::size_t size) noexcept;
+  /// Maps all pages of a part of a mapping, so that writing to them is quick, if the kernel can
+  /// (Linux 5.14); `address` is the start of a page.
+  virtual int populate(void* address, std::size_t size) noexcept;
   /// Writes to `*bytes` how many bytes of a mapping are in memory; `address` is the start of a
   /// page.
   virtual int resident(void* address, std::size_t size, std::size_t* bytes) noexcept;

@@ -49,24 +49,25 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   if (!shape.ok()) return shape.status();
   LinkCosts costs = costs_of_levels(table, *shape, members.peers);
   const std::uint64_t budget = smallest_budget(members);
-  // Bytes of a FIFO's slots. A slot that the peer has just read is expensive to write. If each rank
-  // has a core, the slots are so many that a slot has left the core's own cache before it is filled
-  // again, unless that is too much memory for all FIFOs of a rank. Ranks that share a core share
-  // its cache, too, and find each other's messages there, so all slots are to stay in the cache.
-  constexpr std::size_t kMinRingBytes = 512 * 1024, kFifosBytes = 8 << 20;
+  // Bytes of a FIFO's slots. Lines that the peer has just read are expensive to write. If each rank
+  // has a core, the slots are as many bytes as the core's own cache, so that lines leave it before
+  // they are written again, unless that is too much memory for all FIFOs of a rank. Ranks that
+  // share a core share its cache, too, and find each other's messages there, so all slots are to
+  // stay in the cache.
+  constexpr std::size_t kMinSlotsBytes = 512 * 1024, kFifosBytes = 8 << 20;
   const auto peers = static_cast<std::size_t>(std::max(1, members.nranks - 1));
-  const auto ring_bytes = static_cast<std::size_t>(
+  const auto slots_bytes = static_cast<std::size_t>(
       static_cast<double>(
           costs.ranks_per_core > 1
-              ? kMinRingBytes
-              : std::max(kMinRingBytes, std::min(costs.cache_bytes, kFifosBytes / peers))) /
+              ? kMinSlotsBytes
+              : std::max(kMinSlotsBytes, std::min(costs.cache_bytes, kFifosBytes / peers))) /
       std::max(1.0, costs.ranks_per_core));
   constexpr std::size_t kFewestSlots = 4;
   std::size_t slots = static_cast<std::size_t>(members.slots);
   const bool given = std::any_of(members.peers.begin(), members.peers.end(),
                                  [](const PeerInfo& info) { return info.slots != 0; });
   if (!given) {
-    slots = std::min(slots, std::max(kFewestSlots, ring_bytes / members.slot_bytes));
+    slots = std::min(slots, std::max(kFewestSlots, slots_bytes / members.slot_bytes));
   }
   MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),
                      .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),

@@ -10,14 +10,14 @@ Target Execution::find_exposed_buffer(Endpoint& peer, std::size_t bytes) const n
   if (bytes < kMinSharedBytes) return {};
   const std::span<std::byte> buffer = peer.try_put(bytes, binding_.fingerprint);
   if (buffer.empty() || !may_bypass_caches(bytes)) return {buffer.data(), false};
-  const StoreHint hint = peer.store_hint();
+  const StoreHint hint = peer.store_hint(bytes);
   return {buffer.data(), hint.nontemporal || (binding_.nontemporal_output && !hint.on_trial)};
 }
 
 /// Returns the peer's slot for a message; no data if none is free.
 Target Execution::find_slot(Endpoint& peer, std::size_t bytes) const noexcept {
   const std::span<std::byte> slot = peer.try_reserve(bytes);
-  return {slot.data(), may_bypass_caches(bytes) && peer.store_hint().nontemporal};
+  return {slot.data(), may_bypass_caches(bytes) && peer.store_hint(bytes).nontemporal};
 }
 
 /// Puts into targets_, after the step's own target, where the result goes directly: the exposed

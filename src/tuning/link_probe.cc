@@ -19,7 +19,7 @@ constexpr int kBatch = 8;
 constexpr int kBatches = 32;
 constexpr int kFewBatches = 3;
 /// Sizes of the exchanges of large messages: the first ones find memory that has never been used,
-/// and go through the slots once.
+/// and go through all slots once.
 constexpr std::size_t kLargeBytes = 32 * 1024;
 constexpr int kWarmUp = 16;
 constexpr int kTimed = 8;

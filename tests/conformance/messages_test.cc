@@ -340,6 +340,13 @@ TEST_P(Messages, OfRandomSizesCrossOnAllChannels) {
            [](Rig& rig, RankContext& context) { exchange_all(rig, context, 100, kSeed); });
 }
 
+/// Sends enough for several laps of the ring that FIFOs of this size have.
+TEST_P(Messages, OfRandomSizesCrossThroughManySlots) {
+  constexpr std::uint64_t kSeed = 20261125;
+  on_ranks(2, {.slots = 8, .slot_bytes = 65536},
+           [](Rig& rig, RankContext& context) { exchange_all(rig, context, 600, kSeed); });
+}
+
 TEST_P(Messages, WakeARankThatSleeps) {
   on_ranks(2, {.spins = 0, .yield_ns = 0}, [](Rig& rig, RankContext& context) {
     for (std::uint32_t i = 0; i < 100; ++i) {

@@ -58,7 +58,7 @@ class QueueEndpoint final : public Endpoint {
     ++put_messages;
     return put_;
   }
-  StoreHint store_hint() const noexcept override { return {.on_trial = trial}; }
+  StoreHint store_hint(std::size_t) const noexcept override { return {.on_trial = trial}; }
   bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
                           const Fingerprint& expected) noexcept override {
     EXPECT_GT(number, in_.released);

@@ -31,40 +31,48 @@ bool FifoEndpoint::refresh() noexcept {
 /// Updates stores_ after a message was written. Returns kTimed if the receiver is to time the
 /// message, too.
 std::uint64_t FifoEndpoint::filled(std::size_t bytes) noexcept {
-  const bool timed = stores_.timed();
-  stores_.filled(timed ? pace_of(sys().now_ns() - fill_began_ns_, bytes) : 0,
-                 // Written before the counter that refresh() has read since.
-                 stores_.wants_pace() ? head(ends_.send).pace.load(std::memory_order_relaxed) : 0);
+  const std::size_t size = store_class(bytes);
+  StorePolicy& stores = stores_[size];
+  const bool timed = stores.timed();
+  stores.filled(
+      timed ? pace_of(sys().now_ns() - fill_began_ns_, bytes) : 0,
+      // Written before the counter that refresh() has read since.
+      stores.wants_pace() ? head(ends_.send).pace[size].load(std::memory_order_relaxed) : 0);
   return timed ? kTimed : 0;
 }
 
 /// Updates the pace after a message was received, if it was timed, and ends a run of timed messages
 /// otherwise.
 void FifoEndpoint::emptied(std::uint64_t flag) noexcept {
-  const bool timed = (flag & kTimed) != 0;
-  if (timed) {
-    std::size_t bytes = (flag & ~kTimed) >> 32;
-    if ((flag & kPublished) != 0) {
+  std::size_t bytes = (flag & kPublished) != 0 ? 0 : (flag & ~kTimed) >> 32;
+  if ((flag & kPut) != 0 && (flag & kPublished) != 0) {
+    const Exposed& exposed = exposed_[(received_ + 1) % kRecvBuffersAhead];
+    // Otherwise the peer has changed the flag since.
+    if (exposed.number == received_ + 1) bytes = exposed.memory.size();
+    if (bytes != 0 && (flag & kTimed) != 0) {
       // The payload was not copied: reading it shows what reading costs the user.
-      const Exposed& exposed = exposed_[(received_ + 1) % kRecvBuffersAhead];
-      if (exposed.number != received_ + 1) return; // the peer has changed the flag since
       empty_began_ns_ = sys().now_ns();
       touch(exposed.memory);
-      bytes = exposed.memory.size();
     }
-    const std::uint32_t pace =
-        pace_of(sys().now_ns() - empty_began_ns_, std::max<std::size_t>(bytes, 1));
-    std::atomic<std::uint32_t>& best = head(ends_.receive).pace;
-    if (!emptied_timed_ || pace < best.load(std::memory_order_relaxed)) {
+  }
+  if (bytes < kMinNontemporalBytes) {
+    emptied_timed_ = {};
+    return;
+  }
+  const std::size_t size = store_class(bytes);
+  if ((flag & kTimed) != 0) {
+    const std::uint32_t pace = pace_of(sys().now_ns() - empty_began_ns_, bytes);
+    std::atomic<std::uint32_t>& best = head(ends_.receive).pace[size];
+    if (!emptied_timed_[size] || pace < best.load(std::memory_order_relaxed)) {
       best.store(pace, std::memory_order_relaxed); // released before the counter in release()
     }
   }
-  emptied_timed_ = timed;
+  emptied_timed_[size] = (flag & kTimed) != 0;
 }
 
 bool FifoEndpoint::make_room() noexcept {
   if (!prepared_) {
-    if (!host_.prepare(ends_.peer, ends_.send)) return false;
+    if (!host_.back(ends_.peer, {ends_.send, ends_.shape->slots_size}, true)) return false;
     prepared_ = true;
   }
   const bool room = refresh() && sent_ < limit_;
@@ -99,7 +107,7 @@ std::span<std::byte> FifoEndpoint::find_exposed_buffer(std::size_t bytes,
     return {};
   }
   if (!touch_memory_of_peer(putting_)) return {};
-  if (bytes >= kMinNontemporalBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
+  note_fill(bytes);
   return {data, bytes};
 }
 

@@ -5,26 +5,12 @@
 
 #include "base/system.h"
 #include "transports/endpoint.h"
+#include "transports/fifo/host.h"
 #include "transports/fifo/layout.h"
+#include "transports/fifo/ring.h"
 #include "transports/fifo/store_policy.h"
 
 namespace whorl {
-
-/// Functions that endpoints need from the transport that owns them, off the fast path. Any thread.
-class FifoHost {
- public:
-  virtual ~FifoHost() = default;
-  /// Backs the FIFO to `peer` with memory before its first use. Returns false if the error was set.
-  virtual bool prepare(int peer, std::byte* fifo) noexcept = 0;
-  /// Returns whether peers can read and write `memory` in place, and writes its Descriptor::offset
-  /// to `*offset`.
-  virtual bool locate(std::span<const std::byte> memory, std::uint64_t* offset) noexcept = 0;
-  /// Returns the memory that a descriptor of `peer` names, or null if it names none. May enter the
-  /// kernel.
-  virtual std::byte* resolve(int peer, const Descriptor& descriptor) noexcept = 0;
-  /// Sets the error: `peer` wrote invalid data into the shared memory.
-  virtual void corrupt(int peer, const char* what) noexcept = 0;
-};
 
 /// Wakes the owner of a doorbell if it sleeps. The check is relaxed, so that a message costs no
 /// fence: a rank that goes to sleep at this very moment may be missed and then wakes at the end of
@@ -37,10 +23,9 @@ inline void ring_doorbell(Doorbell& bell) noexcept {
   sys().futex_wake(&bell.rings);
 }
 
-/// Endpoint over two FIFOs in memory that both ranks map, see layout.h. commit(),
-/// try_send_descriptor() and release() enter the kernel only to wake a peer that sleeps; try_peek()
-/// and try_put() only to map a part of the peer's heap that no descriptor has named before;
-/// try_reserve() once, to get the memory.
+/// Endpoint over two FIFOs in memory that both ranks map, see layout.h. Calls enter the kernel only
+/// to wake a peer that sleeps, to map a part of the peer's heap that no descriptor has named
+/// before, and, a few times, to get memory for the FIFO.
 ///
 /// A rank counts its accesses to a source that the peer has published or a buffer that the peer
 /// has exposed, so that after a failure the peer can tell when its memory is no longer accessed:
@@ -55,17 +40,25 @@ class FifoEndpoint final : public Endpoint {
     std::byte* receive = nullptr; ///< FIFO from the peer to this rank
     std::uint32_t slots = 0;
     std::size_t slot_bytes = 0;
+    const FifoShape* shape = nullptr; ///< shape of both FIFOs, which outlives the endpoint
     RankState* own = nullptr;
     RankState* peers = nullptr;
+    std::uint64_t* moved = nullptr; ///< count of PayloadRing::Place
+    bool only_peer = false;         ///< whether this rank has no other peer
     bool zero_copy = false; ///< true: try_send_descriptor() and expose_recv_buffer() may succeed
   };
   FifoEndpoint(const Ends& ends, FifoHost& host) noexcept
       : Endpoint({.recv_buffers_ahead = kRecvBuffersAhead}),
         ends_(ends),
         host_(host),
-        stride_(slot_stride(ends.slot_bytes)),
-        mask_(ring_slots(ends.slots) - 1),
-        stores_(ends.slots),
+        ring_({.peer = ends.peer,
+               .fifo = ends.send,
+               .shape = ends.shape,
+               .slot_bytes = ends.slot_bytes,
+               .moved = ends.moved,
+               .only_peer = ends.only_peer},
+              host),
+        stores_{StorePolicy(ends.slots), StorePolicy(ends.slots)},
         send_slot_(slot(ends.send, 0)),
         receive_slot_(slot(ends.receive, 0)) {}
 
@@ -73,23 +66,35 @@ class FifoEndpoint final : public Endpoint {
     if (sent_ == limit_ && !make_room()) return {};
     small_ = bytes <= kSmallBytes;
     if (small_) return send_slot_->small;
-    if (bytes >= kMinNontemporalBytes && stores_.timed()) fill_began_ns_ = sys().now_ns();
-    return {payload(send_slot_), ends_.slot_bytes};
+    note_fill(bytes);
+    const FifoShape& shape = *ends_.shape;
+    if (bytes <= shape.in_slot_bytes || shape.shortest_lap == 0) {
+      reserved_ = payload(send_slot_);
+      return {reserved_, shape.in_slot_bytes};
+    }
+    reserved_ = ring_.next();
+    if (reserved_ == nullptr) [[unlikely]]
+      return {};
+    return {reserved_, ends_.slot_bytes};
   }
 
-  StoreHint store_hint() const noexcept override {
-    return {.nontemporal = stores_.nontemporal(), .on_trial = stores_.on_trial()};
+  StoreHint store_hint(std::size_t bytes) const noexcept override {
+    const StorePolicy& stores = stores_[store_class(bytes)];
+    return {.nontemporal = stores.nontemporal(), .on_trial = stores.on_trial()};
   }
 
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
-    std::uint64_t word = putting_ ? kPublished | kPut : std::uint64_t{bytes} << 32;
-    if (putting_) stop_touching(putting_);
-    if (bytes <= kSmallBytes) {
-      if (!small_) std::memcpy(&send_slot_->small, payload(send_slot_), kSmallBytes);
-    } else if (bytes >= kMinNontemporalBytes) {
-      word |= filled(bytes);
+    const std::uint64_t timed = bytes >= kMinNontemporalBytes ? filled(bytes) : 0;
+    if (putting_) {
+      stop_touching(putting_);
+      return send(kPublished | kPut | timed, fingerprint);
     }
-    send(word, fingerprint);
+    if (bytes > kSmallBytes) {
+      place(bytes);
+    } else if (!small_) {
+      std::memcpy(&send_slot_->small, reserved_, kSmallBytes);
+    }
+    send(std::uint64_t{bytes} << 32 | timed, fingerprint);
   }
 
   std::span<std::byte> try_put(std::size_t bytes,
@@ -142,16 +147,16 @@ class FifoEndpoint final : public Endpoint {
       return refuse("a message larger than a slot");
     if ((flag & kTimed) != 0) [[unlikely]]
       empty_began_ns_ = sys().now_ns();
-    return {bytes <= kSmallBytes ? header.small.data() : payload(receive_slot_), bytes,
+    return {bytes <= kSmallBytes ? header.small.data() : payload_of(header, bytes), bytes,
             header.fingerprint};
   }
 
   void release() noexcept override {
     if (reading_) stop_touching(reading_);
-    if (const std::uint64_t flag = receive_slot_->flag.load(std::memory_order_relaxed);
-        (flag & kTimed) != 0 || emptied_timed_) [[unlikely]] {
+    const std::uint64_t flag = receive_slot_->flag.load(std::memory_order_relaxed);
+    if ((flag & kTimed) != 0 || emptied_timed_[0] || emptied_timed_[1]) [[unlikely]]
       emptied(flag);
-    }
+    if ((flag & kPublished) == 0) *ends_.moved += (flag & ~kTimed) >> 32;
     ++received_;
     // Pairs with acquire in refresh(): the peer may overwrite the slot or the published source.
     head(ends_.receive).released.store(received_, std::memory_order_release);
@@ -182,7 +187,24 @@ class FifoEndpoint final : public Endpoint {
     return reinterpret_cast<std::byte*>(slot + 1);
   }
   SlotHeader* slot(std::byte* fifo, std::uint64_t message) const noexcept {
-    return reinterpret_cast<SlotHeader*>(fifo + sizeof(FifoHead) + (message & mask_) * stride_);
+    const FifoShape& shape = *ends_.shape;
+    return reinterpret_cast<SlotHeader*>(fifo + sizeof(FifoHead) +
+                                         (message & (shape.positions - 1)) * shape.stride);
+  }
+  /// Writes to the header where the payload of try_reserve() is.
+  void place(std::size_t bytes) noexcept {
+    const auto offset = static_cast<std::uint64_t>(reserved_ - ends_.send);
+    std::memcpy(&send_slot_->small, &offset, sizeof offset);
+    if (offset >= ends_.shape->slots_size) ring_.take(bytes);
+  }
+  /// Returns the payload of a message that is not in its header; null, with the error set, if it is
+  /// not in the FIFO either.
+  const std::byte* payload_of(const SlotHeader& header, std::size_t bytes) noexcept {
+    std::uint64_t offset = 0;
+    std::memcpy(&offset, &header.small, sizeof offset);
+    if (offset <= ends_.shape->size - bytes && offset % alignof(SlotHeader) == 0) [[likely]]
+      return ends_.receive + offset;
+    return refuse("a message outside of its FIFO").data;
   }
 
   void send(std::uint64_t word, const Fingerprint& fingerprint) noexcept {
@@ -200,6 +222,14 @@ class FifoEndpoint final : public Endpoint {
     // Pairs with acquire in FifoTransport::revoke_access().
     ends_.own->touching.fetch_sub(1, std::memory_order_release);
   }
+  /// Notes the time if a message of `bytes`, which is about to be filled, is timed.
+  void note_fill(std::size_t bytes) noexcept {
+    if (bytes < kMinNontemporalBytes) return;
+    const bool timed = bytes == kWholeSlot ? stores_[0].timed() || stores_[1].timed()
+                                           : stores_[store_class(bytes)].timed();
+    if (timed) [[unlikely]]
+      fill_began_ns_ = sys().now_ns();
+  }
   std::uint64_t filled(std::size_t bytes) noexcept;
   void emptied(std::uint64_t flag) noexcept;
   bool make_room() noexcept;
@@ -211,16 +241,16 @@ class FifoEndpoint final : public Endpoint {
 
   const Ends ends_;
   FifoHost& host_;
-  const std::size_t stride_;
-  const std::size_t mask_;
 
   // Sending.
-  StorePolicy stores_;
+  PayloadRing ring_;
+  std::array<StorePolicy, kStoreClasses> stores_;
   std::uint64_t fill_began_ns_ = 0;  ///< time at which a timed message was begun
   bool small_ = false;               ///< whether try_reserve() gave SlotHeader::small
   bool putting_ = false;             ///< whether try_put() gave a buffer of the peer
   SlotHeader* send_slot_;            ///< slot of message sent_ + 1
-  std::uint64_t limit_ = 0;          ///< largest value of sent_; 0 until prepare()
+  std::byte* reserved_ = nullptr;    ///< memory that try_reserve() gave, unless `small_`
+  std::uint64_t limit_ = 0;          ///< largest value of sent_; 0 until the slots have memory
   std::uint64_t released_ = 0;       ///< the peer's counter at the last refresh()
   std::uint64_t last_published_ = 0; ///< number of the last message without a copy
   bool prepared_ = false;
@@ -231,7 +261,8 @@ class FifoEndpoint final : public Endpoint {
   bool reading_ = false;       ///< true: try_peek() returned memory of the peer
   std::array<Exposed, kRecvBuffersAhead> exposed_{};
   std::uint64_t empty_began_ns_ = 0; ///< time of the last try_peek() of a timed message
-  bool emptied_timed_ = false;       ///< true: the previous message was timed
+  /// Whether the previous message of a store_class() was timed.
+  std::array<bool, kStoreClasses> emptied_timed_{};
 
   // Set by the owner, taken by was_stuck(); they carry no other data.
   std::atomic<bool> stuck_sending_{false};

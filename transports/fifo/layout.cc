@@ -34,8 +34,8 @@ Result<SegmentLayout> SegmentLayout::make(const SegmentShape& shape) {
   layout.states_offset_ = round_up(sizeof(SegmentHeader), kWriterDistance);
   layout.control_bytes_ =
       round_up(layout.states_offset_ + std::size_t{shape.ranks} * sizeof(RankState), kPageBytes);
-  layout.fifo_bytes_ = fifo_size(shape.slots, shape.slot_bytes);
-  std::size_t size = layout.fifo_bytes_;
+  layout.fifo_ = FifoShape(shape.slots, shape.slot_bytes, shape.long_laps);
+  std::size_t size = layout.fifo_.size;
   if (!multiply(size, shape.ranks) || !multiply(size, shape.ranks) ||
       !multiply(size, shape.channels) || size > kLargestSegment - layout.control_bytes_) {
     return fail("do not fit into an address space");

@@ -1,21 +1,25 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bytes.h"
 #include "base/fingerprint.h"
 #include "base/status.h"
+#include "transports/fifo/store_policy.h"
 
 /// Layout of the memory that the ranks of one host (shm) or one process (inproc) share.
 ///
 ///   SegmentHeader | RankState 0 … n−1 | FIFOs in the order [channel][from][to]
 ///
-///   one FIFO:  FifoHead | slot 0 | slot 1 | …      one slot:  SlotHeader | payload
+///   one FIFO:  FifoHead | slot 0 | slot 1 | … | ring      one slot:  SlotHeader | payload
 ///
-/// All memory is initially zero. A FIFO through which no message goes, such as those of the
-/// diagonal, is never touched and costs address space only.
+/// The ring, where there is one, has payloads that are not in their slots. All memory is
+/// initially zero. A FIFO through which no message goes, such as those of the diagonal, is never
+/// touched and costs address space only.
 namespace whorl {
 
 /// Distance in bytes between data of two writers: two lines, since processors fetch lines in pairs.
@@ -28,12 +32,14 @@ inline constexpr std::size_t kSmallBytes = 40;
 struct alignas(64) SlotHeader {
   /// Bits 0–31: number of the message that is complete in this slot, from 1, modulo 2³². Bits
   /// 32–61: bytes of payload. Bit 62: the receiver is to time the message. Bit 63: the payload is
-  /// elsewhere: `small` holds a Descriptor or, with bit 32, the payload is in the buffer that the
-  /// receiver exposed. All in one word, so that a message of a sender that dies half way never
+  /// not in the FIFO: `small` holds a Descriptor or, with bit 32, the payload is in the buffer that
+  /// the receiver exposed. All in one word, so that a message of a sender that dies half way never
   /// becomes visible.
   std::atomic<std::uint64_t> flag;
   Fingerprint fingerprint;
-  std::array<std::byte, kSmallBytes> small; ///< payload up to kSmallBytes, or a Descriptor
+  /// Payload up to kSmallBytes, or the offset of a larger one in the FIFO (64 bits), or a
+  /// Descriptor.
+  std::array<std::byte, kSmallBytes> small;
 };
 static_assert(sizeof(SlotHeader) == 64);
 
@@ -58,8 +64,9 @@ struct alignas(64) ExposedBuffer {
 /// Header before the slots of a FIFO. Written by the receiver.
 struct alignas(kWriterDistance) FifoHead {
   std::atomic<std::uint64_t> released; ///< number of messages released so far
-  /// Best pace, as of pace_of(), at which the receiver emptied the last run of timed messages.
-  std::atomic<std::uint32_t> pace;
+  /// Best pace, as of pace_of(), at which the receiver emptied the last run of timed messages, by
+  /// store_class().
+  std::array<std::atomic<std::uint32_t>, kStoreClasses> pace;
   /// Buffers of the next messages; that of message n has the index n % kRecvBuffersAhead.
   alignas(kWriterDistance) std::array<ExposedBuffer, kRecvBuffersAhead> exposed;
 };
@@ -105,13 +112,62 @@ struct SegmentHeader {
 };
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
-inline constexpr std::uint32_t kSegmentVersion = 7;
+inline constexpr std::uint32_t kSegmentVersion = 8;
+
+/// Sizes in one FIFO, which follow from the number and the size of its slots.
+///
+/// Without a ring, every payload is in its slot. With one, short payloads are in their slots, and
+/// others in the ring. A lap of the ring may end as soon as it has taken as many bytes as all
+/// messages under way can have: then the start of the ring is free.
+struct FifoShape {
+  std::size_t positions = 0; ///< slots that have memory: a power of two, so that numbers are masked
+  std::size_t in_slot_bytes = 0; ///< largest payload in a slot
+  std::size_t stride = 0;        ///< distance of two slots
+  std::size_t slots_size = 0;    ///< bytes without the ring, whole pages; the ring is behind them
+  std::size_t shortest_lap = 0;  ///< bytes that a lap takes at least; 0: there is no ring
+  std::size_t longest_lap = 0;   ///< bytes after which a lap ends at the latest
+  std::size_t first_size = 0;    ///< bytes of slots and of a ring with shortest laps, whole pages
+  std::size_t size = 0;          ///< bytes of the FIFO, whole pages
+
+  FifoShape() = default;
+  /// Computes the sizes, with all laps of the shortest length unless there may be `long_laps`. Does
+  /// not overflow with up to 2²⁰ slots of less than 1 GiB.
+  constexpr FifoShape(std::size_t slots, std::size_t slot_bytes, bool long_laps) noexcept {
+    positions = 1;
+    while (positions < slots) positions *= 2;
+    const bool ring =
+        slots >= kMinRingSlots && slots * slot_bytes >= kMinRingBytes && slot_bytes > kShortBytes;
+    in_slot_bytes = ring ? kShortBytes : slot_bytes;
+    stride = sizeof(SlotHeader) + in_slot_bytes;
+    slots_size = round_up(sizeof(FifoHead) + positions * stride, kPageBytes);
+    if (ring) shortest_lap = slots * slot_bytes;
+    longest_lap = ring && long_laps ? std::max(shortest_lap, kLongestLap) : shortest_lap;
+    const std::size_t last = ring ? slot_bytes : 0; // begins before the end of its lap
+    first_size = slots_size + round_up(shortest_lap + last, kPageBytes);
+    size = slots_size + round_up(longest_lap + last, kPageBytes);
+  }
+
+ private:
+  /// Fewest slots, and bytes of slots, with which a FIFO has a ring. Ranks that share cores have
+  /// fewer (src/comm/decisions.cc): they find each other's messages in the cache that they share.
+  static constexpr std::size_t kMinRingSlots = 8, kMinRingBytes = 512 * 1024;
+  /// Largest payload in a slot where there is a ring: short ones come back to their lines while
+  /// these are in the first-level cache, which is quicker still than the ring. The stride of slots
+  /// is a multiple of kWriterDistance, but no power of two, so that they are in different sets.
+  static constexpr std::size_t kShortBytes = 2112;
+  static_assert((sizeof(SlotHeader) + kShortBytes) % kWriterDistance == 0);
+  /// Three times the bytes of a core's own cache, as in the cost model. Less: lines at the start of
+  /// the ring may still be in the reader's cache. More: large vectors find less room in the
+  /// last-level cache.
+  static constexpr std::size_t kLongestLap = 3 << 20;
+};
 
 struct SegmentShape {
   std::uint32_t ranks = 0; ///< number of ranks that share the segment
   std::uint32_t channels = 0;
   std::uint32_t slots = 0;      ///< number of slots of each FIFO
   std::uint64_t slot_bytes = 0; ///< multiple of 64
+  bool long_laps = true; ///< whether FIFOs may take more memory than their slots and one more
 };
 
 /// Offsets in a segment of one shape.
@@ -130,10 +186,9 @@ class SegmentLayout {
     return states_offset_ + local_rank * sizeof(RankState);
   }
   std::size_t fifo_offset(std::size_t channel, std::size_t from, std::size_t to) const noexcept {
-    return control_bytes_ + ((channel * shape_.ranks + from) * shape_.ranks + to) * fifo_bytes_;
+    return control_bytes_ + ((channel * shape_.ranks + from) * shape_.ranks + to) * fifo_.size;
   }
-  /// Returns the bytes of one FIFO, whole pages.
-  std::size_t fifo_bytes() const noexcept { return fifo_bytes_; }
+  const FifoShape& fifo() const noexcept { return fifo_; }
 
   /// Writes the header of a new segment. check() compares the header of a received one.
   void stamp(SegmentHeader& header) const noexcept;
@@ -143,25 +198,8 @@ class SegmentLayout {
   SegmentShape shape_;
   std::size_t states_offset_ = 0;
   std::size_t control_bytes_ = 0;
-  std::size_t fifo_bytes_ = 0;
+  FifoShape fifo_;
   std::size_t size_ = 0;
 };
-
-/// Returns the number of slots for which a ring has memory: a power of two, so that positions are
-/// masked. At most `slots` of them are in use at any time.
-constexpr std::size_t ring_slots(std::size_t slots) noexcept {
-  std::size_t ring = 1;
-  while (ring < slots) ring *= 2;
-  return ring;
-}
-constexpr std::size_t slot_stride(std::size_t slot_bytes) noexcept {
-  return sizeof(SlotHeader) + slot_bytes;
-}
-/// Returns the bytes of one FIFO, whole pages. Does not overflow with up to 2²⁰ slots of less than
-/// 2 GiB.
-constexpr std::size_t fifo_size(std::size_t slots, std::size_t slot_bytes) noexcept {
-  const std::size_t bytes = sizeof(FifoHead) + ring_slots(slots) * slot_stride(slot_bytes);
-  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
 
 } // namespace whorl

@@ -12,8 +12,13 @@ inline std::uint32_t pace_of(std::uint64_t ns, std::size_t bytes) noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(ns * 1000 / bytes, UINT32_MAX));
 }
 
+/// Number of sizes of messages that have a StorePolicy each: the kind of stores that suits messages
+/// of 64 KiB may cost twice as much as the other one with messages of 8 KiB.
+inline constexpr std::size_t kStoreClasses = 2;
+constexpr std::size_t store_class(std::size_t bytes) noexcept { return bytes < 16 * 1024 ? 0 : 1; }
+
 /// Choice of a sender between ordinary stores and non-temporal stores, which bypass the caches, for
-/// filling its slots.
+/// filling its slots and ring.
 ///
 /// An ordinary store into a line that the peer has read must first take the line away from the
 /// peer's cache, and the peer then reads the line from this core's cache. If the two cores share a
@@ -25,8 +30,8 @@ inline std::uint32_t pace_of(std::uint64_t ns, std::size_t bytes) noexcept {
 ///
 ///     settle A | timed A | settle B | timed B | settle | B or A …
 ///
-/// Settling takes as many messages as there are slots: then all slots have been filled in the new
-/// way, and the messages timed before have been received. Used by one thread.
+/// Settling takes as many messages as there are slots: then the messages timed before have been
+/// received. Used by one thread.
 class StorePolicy {
  public:
   /// Limits the messages of settling where there are very many slots, so that a trial fits into a
@@ -67,9 +72,9 @@ class StorePolicy {
   /// interrupted.
   static constexpr std::uint32_t kTimed = 4;
   /// Messages from one trial to the next, doubled up to the longest, because the first messages are
-  /// unusual. Shorter: the slower kind costs more in all. Longer: a change is noticed later, at 128
-  /// KiB a message after some 20 ms.
-  static constexpr std::uint32_t kFirstPeriod = 256, kLongestPeriod = 2048;
+  /// unusual. Shorter: the slower kind costs more in all. Longer: a change is noticed later, at 64
+  /// KiB a message after 20 ms, or 150 ms if the slower kind is in use.
+  static constexpr std::uint32_t kFirstPeriod = 256, kLongestPeriod = 4096;
   static constexpr std::uint32_t kMaxSettling = 64;
   static_assert(3 * kMaxSettling + 2 * kTimed < kFirstPeriod);
 

@@ -28,6 +28,11 @@ RankState& FifoTransport::state_of(int rank) const noexcept {
                                        layout_.state_offset(static_cast<std::size_t>(local)));
 }
 
+bool FifoTransport::has_budget(const Membership& membership) {
+  return std::any_of(membership.peers.begin(), membership.peers.end(),
+                     [](const PeerInfo& info) { return info.memory_budget != 0; });
+}
+
 void FifoTransport::attach(const Membership& membership, std::byte* memory,
                            const SegmentLayout& layout, std::vector<int> members,
                            std::span<const int> peers, bool zero_copy) {
@@ -53,8 +58,11 @@ void FifoTransport::attach(const Membership& membership, std::byte* memory,
           .receive = memory + layout.fifo_offset(channel, local(peer), local(membership.rank)),
           .slots = layout.shape().slots,
           .slot_bytes = layout.shape().slot_bytes,
+          .shape = &layout_.fifo(),
           .own = &state_of(membership.rank),
           .peers = &state_of(peer),
+          .moved = &moved_,
+          .only_peer = peers_.size() == 1,
           .zero_copy = zero_copy,
       };
       endpoints_[static_cast<std::size_t>(peer) * channels + channel] =
@@ -134,7 +142,7 @@ Endpoint* FifoTransport::endpoint(int peer, int channel) noexcept {
 TransportMemory FifoTransport::memory() const noexcept {
   if (memory_ == nullptr) return {};
   TransportMemory now{.reserved = layout_.size(),
-                      .fifos = backed_fifos_.load(std::memory_order_relaxed) * layout_.fifo_bytes(),
+                      .fifos = backed_bytes_.load(std::memory_order_relaxed),
                       .fixed = layout_.control_bytes() + endpoints_.size() * sizeof(endpoints_[0]) +
                                peers_.size() * static_cast<std::size_t>(membership_->channels) *
                                    sizeof(FifoEndpoint)};

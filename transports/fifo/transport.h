@@ -22,7 +22,7 @@ class FifoTransport : public Transport, protected FifoHost {
   void block(std::uint64_t max_ns) noexcept override;
   void poll_failures(std::uint64_t waited_ns) noexcept override;
   std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept override {
-    return fifo_size(static_cast<std::size_t>(slots), slot_bytes);
+    return FifoShape(static_cast<std::size_t>(slots), slot_bytes, false).size;
   }
   TransportMemory memory() const noexcept override;
   bool revoke_access() noexcept override;
@@ -33,8 +33,12 @@ class FifoTransport : public Transport, protected FifoHost {
   /// between others, or, unless both ranks are known to be bound, the geometric mean
   /// (docs/selection.md).
   static Reach reach_through_memory(const RankPlace& self, const RankPlace& peer);
-  /// Counts a FIFO of this rank that has been backed with memory.
-  void count_backed() noexcept { backed_fifos_.fetch_add(1, std::memory_order_relaxed); }
+  /// Counts bytes of a FIFO of this rank that have been backed with memory.
+  void count_backed(std::size_t bytes) noexcept {
+    backed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  /// Returns whether the memory of the communicator is limited.
+  static bool has_budget(const Membership& membership);
   /// Joins the segment at `memory`. `members` are the ranks that share the segment, in
   /// ascending order; they include this rank and all of `peers`. The segment outlives leave().
   void attach(const Membership& membership, std::byte* memory, const SegmentLayout& layout,
@@ -78,7 +82,8 @@ class FifoTransport : public Transport, protected FifoHost {
   /// Number of polls by rank in which an endpoint to a rank that has left was stuck.
   std::unique_ptr<std::atomic<std::uint32_t>[]> stuck_looks_;
   std::atomic<std::uint32_t> unfinished_error_polls_{0};
-  std::atomic<std::size_t> backed_fifos_{0}; ///< counter, which orders no other data
+  std::atomic<std::size_t> backed_bytes_{0}; ///< counter, which orders no other data
+  std::uint64_t moved_ = 0;                  ///< count of bytes, see FifoEndpoint::Ends::moved
 };
 
 /// Returns the ranks of `membership` for which `belongs(PeerInfo)` holds, ascending.

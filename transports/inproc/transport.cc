@@ -122,7 +122,8 @@ Status InprocTransport::connect(const Membership& membership, std::span<const in
       SegmentLayout::make({.ranks = static_cast<std::uint32_t>(members.size()),
                            .channels = static_cast<std::uint32_t>(membership.channels),
                            .slots = static_cast<std::uint32_t>(membership.slots),
-                           .slot_bytes = membership.slot_bytes});
+                           .slot_bytes = membership.slot_bytes,
+                           .long_laps = !has_budget(membership)});
   if (!layout.ok()) return layout.status();
   const auto zero_copy = param_bool(Param::kZeroCopy);
   if (!zero_copy.ok()) return zero_copy.status();
@@ -135,9 +136,9 @@ Status InprocTransport::connect(const Membership& membership, std::span<const in
   return wait_for_peers(deadline_ns, *this);
 }
 
-bool InprocTransport::prepare(int peer, std::byte* fifo) noexcept {
-  static_cast<void>(peer), static_cast<void>(fifo);
-  count_backed(); // the kernel backs pages when they are touched
+bool InprocTransport::back(int peer, std::span<std::byte> part, bool needed) noexcept {
+  static_cast<void>(peer), static_cast<void>(needed);
+  count_backed(part.size()); // the kernel backs pages when they are touched
   return true;
 }
 

@@ -21,7 +21,7 @@ class InprocTransport final : public FifoTransport {
                  std::size_t index) override;
 
  private:
-  bool prepare(int peer, std::byte* fifo) noexcept override;
+  bool back(int peer, std::span<std::byte> part, bool needed) noexcept override;
   bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override;
   std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
 

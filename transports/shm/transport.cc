@@ -56,7 +56,7 @@ Reach ShmTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_
 /// same for their FIFOs only, so the check finds a limit that is far too low, but not one that is
 /// almost enough.
 Status ShmTransport::check_memory(std::size_t peers) const {
-  const std::size_t bytes = peers * layout().shape().channels * layout().fifo_bytes() +
+  const std::size_t bytes = peers * layout().shape().channels * layout().fifo().first_size +
                             layout().control_bytes() + node_->board().size();
   const MemoryBudget budget = memory_budget();
   if (bytes <= budget.bytes) return {};
@@ -94,7 +94,8 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
       SegmentLayout::make({.ranks = static_cast<std::uint32_t>(members.size()),
                            .channels = static_cast<std::uint32_t>(membership.channels),
                            .slots = static_cast<std::uint32_t>(membership.slots),
-                           .slot_bytes = membership.slot_bytes});
+                           .slot_bytes = membership.slot_bytes,
+                           .long_laps = !has_budget(membership)});
   if (!layout.ok()) return layout.status();
   const auto allowed = param_bool(Param::kZeroCopy);
   if (!allowed.ok()) return allowed.status();
@@ -143,17 +144,20 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   return {};
 }
 
-bool ShmTransport::prepare(int peer, std::byte* fifo) noexcept {
-  const int error = node_->allocate({fifo, layout().fifo_bytes()});
+bool ShmTransport::back(int peer, std::span<std::byte> part, bool needed) noexcept {
+  // The kernel would rather kill a process than refuse memory that is not needed.
+  if (!needed && memory_budget().bytes < part.size()) return false;
+  const int error = node_->allocate(part);
   if (error == 0) {
-    count_backed();
+    count_backed(part.size());
     return true;
   }
+  if (!needed) return false;
   fail_all(Status::error(
       Code::kSystemError,
       fmt::format("rank {} cannot get {} bytes of shared memory for messages to {}: {}; lower "
                   "WHORL_SLOTS or WHORL_SLOT_BYTES, or raise the memory limit",
-                  membership().rank, layout().fifo_bytes(), membership().describe(peer),
+                  membership().rank, part.size(), membership().describe(peer),
                   std::strerror(-error))));
   return false;
 }

@@ -38,7 +38,7 @@ class ShmTransport final : public FifoTransport {
     int hang_ups = 0; ///< number of polls that have found the socket hung up
   };
 
-  bool prepare(int peer, std::byte* fifo) noexcept override;
+  bool back(int peer, std::span<std::byte> part, bool needed) noexcept override;
   bool is_gone(int peer) const noexcept override;
   bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override;
   std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;

@@ -6,13 +6,14 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <vector>
 
 #include "base/shm_segment.h"
 #include "memory/memory_limit.h"
 #include "memory/memory_map.h"
 #include "node/fd_message.h"
 #include "tests/support/failing_system.h"
-#include "transports/fifo/endpoint.h"
+#include "tests/unit/transports/fifo_pair.h"
 #include "transports/fifo/layout.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
@@ -32,7 +33,7 @@ TEST(SegmentLayout, PartsDoNotOverlapAndFillTheSize) {
       EXPECT_EQ(layout->state_offset(0) % kWriterDistance, 0U);
       EXPECT_EQ(layout->state_offset(1) - layout->state_offset(0), sizeof(RankState));
       EXPECT_LE(layout->state_offset(ranks), layout->control_bytes());
-      EXPECT_GE(layout->fifo_bytes(), sizeof(FifoHead) + slots * slot_stride(320));
+      EXPECT_GE(layout->fifo().size, sizeof(FifoHead) + slots * (sizeof(SlotHeader) + 320));
       std::set<std::size_t> offsets;
       for (std::size_t channel = 0; channel < 2; ++channel) {
         for (std::size_t from = 0; from < ranks; ++from) {
@@ -40,14 +41,36 @@ TEST(SegmentLayout, PartsDoNotOverlapAndFillTheSize) {
             const std::size_t offset = layout->fifo_offset(channel, from, to);
             EXPECT_GE(offset, layout->control_bytes());
             EXPECT_EQ(offset % kPageBytes, 0U);
-            EXPECT_LE(offset + layout->fifo_bytes(), layout->size());
-            EXPECT_EQ((offset - layout->control_bytes()) % layout->fifo_bytes(), 0U);
+            EXPECT_LE(offset + layout->fifo().size, layout->size());
+            EXPECT_EQ((offset - layout->control_bytes()) % layout->fifo().size, 0U);
             EXPECT_TRUE(offsets.insert(offset).second);
           }
         }
       }
     }
   }
+}
+
+TEST(FifoShape, HasARingOnlyWhereItPays) {
+  const auto ring = [](std::size_t slots, std::size_t slot_bytes, bool long_laps = true) {
+    const FifoShape shape(slots, slot_bytes, long_laps);
+    if (shape.shortest_lap != 0) {
+      EXPECT_GE(shape.first_size, shape.slots_size + (slots + 1) * slot_bytes);
+      EXPECT_GE(shape.size, shape.slots_size + shape.longest_lap + slot_bytes);
+    } else {
+      EXPECT_EQ(shape.size, shape.slots_size);
+    }
+    EXPECT_LE(shape.first_size, shape.size);
+    return shape.longest_lap;
+  };
+  constexpr std::size_t kMiB = 1 << 20;
+  EXPECT_EQ(ring(16, 65536), 3 * kMiB) << "a core for each rank";
+  EXPECT_EQ(ring(16, 65536, false), kMiB) << "with a budget";
+  EXPECT_EQ(ring(8, 65536), 3 * kMiB);
+  EXPECT_EQ(ring(4, 65536), 0U) << "shared cores";
+  EXPECT_EQ(ring(4, 512 * 1024), 0U) << "with TCP";
+  EXPECT_EQ(ring(64, 1024), 0U) << "little memory";
+  EXPECT_EQ(ring(64, 65536), 4 * kMiB) << "a lap takes at least the bytes of the slots";
 }
 
 TEST(SegmentLayout, RefusesImpossibleShapes) {
@@ -81,66 +104,6 @@ TEST(SegmentLayout, ComparesHeaders) {
   EXPECT_THAT(layout->check(header).message(), HasSubstr("must be the same everywhere"));
 }
 
-/// Two endpoints over plain memory, and a host that records its calls.
-class Pair : public FifoHost {
- public:
-  static constexpr std::size_t kSlotBytes = 256;
-  explicit Pair(std::uint32_t slots)
-      : layout_(*SegmentLayout::make(
-            {.ranks = 2, .channels = 1, .slots = slots, .slot_bytes = kSlotBytes})),
-        memory_(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, layout_.size()))) {
-    std::memset(memory_, 0, layout_.size());
-  }
-  ~Pair() override { std::free(memory_); }
-
-  FifoEndpoint endpoint(int rank) {
-    const auto self = static_cast<std::size_t>(rank);
-    return {{.peer = 1 - rank,
-             .send = memory_ + layout_.fifo_offset(0, self, 1 - self),
-             .receive = memory_ + layout_.fifo_offset(0, 1 - self, self),
-             .slots = layout_.shape().slots,
-             .slot_bytes = kSlotBytes,
-             .own = &state(self),
-             .peers = &state(1 - self),
-             .zero_copy = true},
-            *this};
-  }
-  RankState& state(std::size_t rank) {
-    return *reinterpret_cast<RankState*>(memory_ + layout_.state_offset(rank));
-  }
-  SlotHeader& slot(int from, std::size_t i) {
-    const auto f = static_cast<std::size_t>(from);
-    return *reinterpret_cast<SlotHeader*>(memory_ + layout_.fifo_offset(0, f, 1 - f) +
-                                          sizeof(FifoHead) + i * slot_stride(kSlotBytes));
-  }
-  FifoHead& head(int from) {
-    const auto f = static_cast<std::size_t>(from);
-    return *reinterpret_cast<FifoHead*>(memory_ + layout_.fifo_offset(0, f, 1 - f));
-  }
-
-  bool prepare(int, std::byte*) noexcept override { return ++prepared_, !refuse_memory_; }
-  bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override {
-    *offset = static_cast<std::uint64_t>(source.data() - heap_.data());
-    return source.data() >= heap_.data() && *offset < heap_.size();
-  }
-  std::byte* resolve(int, const Descriptor& d) noexcept override {
-    return d.offset <= heap_.size() && d.bytes <= heap_.size() - d.offset ? heap_.data() + d.offset
-                                                                          : nullptr;
-  }
-  void corrupt(int peer, const char* what) noexcept override {
-    corrupt_peer_ = peer;
-    corrupt_ = what;
-  }
-
-  SegmentLayout layout_;
-  std::byte* memory_;
-  std::array<std::byte, 2 * kMinSharedBytes> heap_{};
-  int prepared_ = 0;
-  bool refuse_memory_ = false;
-  int corrupt_peer_ = -1;
-  std::string corrupt_;
-};
-
 TEST(FifoEndpoint, PreparesItsMemoryOnceAndOnlyToSend) {
   Pair pair(2);
   FifoEndpoint a = pair.endpoint(0);
@@ -170,6 +133,33 @@ TEST(FifoEndpoint, KeepsASlotUntilItIsReleased) {
     }
     ASSERT_FALSE(b.try_peek());
   }
+}
+
+TEST(FifoEndpoint, TriesStoresForSmallAndLargeMessagesApart) {
+  constexpr std::size_t kSmall = 4096, kLarge = 65536;
+  Pair pair(2, kLarge);
+  FifoEndpoint a = pair.endpoint(0);
+  FifoEndpoint b = pair.endpoint(1);
+  std::vector<std::byte> copy(kLarge);
+  const auto pass = [&](std::size_t bytes, int messages) {
+    for (int i = 0; i < messages; ++i) {
+      ASSERT_FALSE(a.try_reserve(bytes).empty());
+      a.commit(bytes, {});
+      const Message message = b.try_peek();
+      ASSERT_TRUE(message);
+      std::memcpy(copy.data(), message.data, bytes); // takes time
+      b.release();
+    }
+  };
+  EXPECT_TRUE(a.store_hint(kSmall).on_trial && a.store_hint(kLarge).on_trial);
+  pass(kSmall, 50);
+  EXPECT_FALSE(a.store_hint(kSmall).on_trial);
+  EXPECT_TRUE(a.store_hint(kLarge).on_trial);
+  EXPECT_GT(pair.head(0).pace[0], 0U);
+  EXPECT_EQ(pair.head(0).pace[1], 0U);
+  pass(kLarge, 50);
+  EXPECT_FALSE(a.store_hint(kLarge).on_trial);
+  EXPECT_GT(pair.head(0).pace[1], 0U);
 }
 
 TEST(FifoEndpoint, NeedsOnlyPublishedSources) {
@@ -268,7 +258,7 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
   {
     Pair pair(4);
     FifoEndpoint b = pair.endpoint(1);
-    pair.slot(0, 0).flag.store((std::uint64_t{Pair::kSlotBytes + 1} << 32) | 1);
+    pair.slot(0, 0).flag.store(((pair.layout_.shape().slot_bytes + 1) << 32) | 1);
     EXPECT_FALSE(b.try_peek());
     EXPECT_THAT(pair.corrupt_, HasSubstr("larger than a slot"));
     EXPECT_EQ(pair.corrupt_peer_, 0);
@@ -291,7 +281,8 @@ TEST(FifoEndpoint, RefusesWhatAPeerCannotHaveMeant) {
     ASSERT_TRUE(b.try_peek());
     pair.slot(0, 0).flag |= std::uint64_t{1} << 62;
     b.release();
-    EXPECT_EQ(pair.head(0).pace, 0U);
+    EXPECT_EQ(pair.head(0).pace[0], 0U);
+    EXPECT_EQ(pair.head(0).pace[1], 0U);
   }
   {
     Pair pair(2);
