@@ -177,6 +177,9 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
                  "--stream, on a stream of the device)")
       ->capture_default_str();
   app.add_flag("--stream", options.stream, "Asynchronous operations on a host stream");
+  app.add_flag("--percentiles", options.percentiles,
+               "Also print p50, p99, p99.9 and the longest of each row's operations, in the modes "
+               "that time them one by one: dirty and moving");
   app.add_flag("--unbound", options.unbound,
                "Do not bind forked processes to a core each, as is done where there are enough");
   if (uneven) {
@@ -304,6 +307,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   } else {
     return refuse("--alloc " + alloc_text +
                   " is unknown; take plain, whorl, registered or device.");
+  }
+  if (options.percentiles && (!options.workload.empty() || options.mode == Mode::kWarm ||
+                              options.mode == Mode::kCold)) {
+    return refuse("--percentiles needs operations that are timed one by one: --mode dirty or moving.");
   }
   if (average < 0 || average > 3) return refuse("-a takes 0, 1, 2 or 3.");
   options.average = static_cast<Average>(average);

@@ -105,6 +105,7 @@ class Measurement {
           for (std::size_t size : sizes) {
             rows_.push_back(runner.measure(size, pattern, type, op, root));
             print(format_row(rows_.back()));
+            if (options_.percentiles) print(format_percentiles(rows_.back()));
             if (session_.is_first()) progress.step(rows_.size(), total);
           }
         }

@@ -3,7 +3,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <fstream>
@@ -40,7 +42,10 @@ std::string format_sample(const Sample& sample) {
 nlohmann::json json_sample(const Sample& sample) {
   if (!sample.valid) return nullptr;
   nlohmann::json out{{"time_us", sample.time_us},
-                     {"max_us", sample.max_us},
+                     {"p50_us", sample.percentiles.p50_us},
+                     {"p99_us", sample.percentiles.p99_us},
+                     {"p999_us", sample.percentiles.p999_us},
+                     {"max_us", sample.percentiles.max_us},
                      {"iterations", sample.iterations},
                      {"algbw_gbs", sample.algbw_gbs},
                      {"busbw_gbs", sample.busbw_gbs}};
@@ -65,6 +70,17 @@ const char* mode_sentence(Mode mode) {
 }
 
 } // namespace
+
+Percentiles percentiles_of(std::vector<float>& times_us) {
+  if (times_us.empty()) return {};
+  std::sort(times_us.begin(), times_us.end());
+  // The nearest rank: the least time that at least this part of all does not exceed.
+  const auto at = [&](double part) -> double {
+    const double rank = std::ceil(part * static_cast<double>(times_us.size()) - 1e-9);
+    return times_us[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+  };
+  return {.p50_us = at(0.5), .p99_us = at(0.99), .p999_us = at(0.999), .max_us = at(1)};
+}
 
 Machine this_machine() {
   Machine machine{};
@@ -137,6 +153,21 @@ std::string format_row(const Row& row) {
   return text("%13zu  %12zu  %8s  %6s  %6d", row.bytes, row.count, info_of(row.type).name,
               name_of(row.op), row.root) +
          format_sample(row.out_of_place) + format_sample(row.in_place) + "\n";
+}
+
+std::string format_percentiles(const Row& row) {
+  std::string out;
+  const auto add = [&](const char* side, const Sample& sample) {
+    if (!sample.valid) return;
+    const Percentiles& of = sample.percentiles;
+    out += text("#   %-12s p50 %s  p99 %s  p99.9 %s  max %s us, of %d operations\n", side,
+                format_number(of.p50_us, 7).c_str(), format_number(of.p99_us, 7).c_str(),
+                format_number(of.p999_us, 7).c_str(), format_number(of.max_us, 7).c_str(),
+                sample.iterations);
+  };
+  add("out-of-place", row.out_of_place);
+  add("in-place", row.in_place);
+  return out;
 }
 
 std::string format_summary(const Summary& summary) {

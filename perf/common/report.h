@@ -9,6 +9,17 @@
 
 namespace perf {
 
+/// Times of single operations, of each rank the one below which that part of its operations is, and
+/// of all ranks the longest. All 0 where operations are not timed one by one.
+struct Percentiles {
+  double p50_us = 0;
+  double p99_us = 0;
+  double p999_us = 0;
+  double max_us = 0;
+};
+/// Returns the percentiles of one rank's times, which it sorts.
+Percentiles percentiles_of(std::vector<float>& times_us);
+
 /// Measured side of a row.
 struct Sample {
   bool valid = false; ///< false: the collective has no such side
@@ -16,7 +27,7 @@ struct Sample {
   double algbw_gbs = 0;
   double busbw_gbs = 0;
   std::int64_t wrong = -1; ///< number of wrong elements; −1: not verified
-  double max_us = 0;       ///< time of the longest operation on any rank; dirty mode only, else 0
+  Percentiles percentiles; ///< modes dirty and moving only
   int iterations = 0;      ///< number of timed operations; 0: not shown
 };
 
@@ -78,6 +89,8 @@ struct Summary {
 
 /// Returns the lines before the table, ending with its column titles.
 std::string format_header(const std::string& program, const Options& options, const Job& job);
+/// Returns the comment lines below a row with the percentiles of its sides.
+std::string format_percentiles(const Row& row);
 /// Returns one line of the table, in nccl-tests' columns.
 std::string format_row(const Row& row);
 /// Returns a sentence with the time of one step of a model; it stands below the rows of the step's

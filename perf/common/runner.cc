@@ -134,7 +134,7 @@ struct Runner::Task {
   std::int64_t wrong = 0;
   int iterations = 0;    ///< number of timed operations
   double time_us = 0;    ///< time of all timed operations
-  double longest_us = 0; ///< time of the longest operation; 0: not known
+  std::vector<float> times_us; ///< time of each operation; empty: not known
 
   [[nodiscard]] Place place(const LocalRank& rank) const {
     return {rank.rank, rank.nranks, root, skew};
@@ -265,12 +265,16 @@ int Runner::iterations_for(double iteration_us, int least) const {
 void Runner::time_dirty(Task& task) {
   // In a group on one buffer in place, each operation works on the result of the one before.
   const bool verify = options_.check_iterations > 0 && !(task.in_place && options_.aggregate > 1);
-  Clock::duration total{}, longest{};
+  Clock::duration total{};
   double iteration_us = std::numeric_limits<double>::max(); // fastest, with rewrite and read
   task.iterations = options_.iterations;
+  task.times_us.clear();
   prepare(task, 0, 0);
   for (int i = -warmup(); i < task.iterations; ++i) {
-    if (i == 0) task.iterations = iterations_for(iteration_us, 1);
+    if (i == 0) {
+      task.iterations = iterations_for(iteration_us, 1);
+      task.times_us.reserve(static_cast<std::size_t>(task.iterations));
+    }
     const auto begin = Clock::now();
     const std::size_t shift = static_cast<std::size_t>(i + warmup()) * kShift;
     Clock::duration renewal{};
@@ -289,7 +293,8 @@ void Runner::time_dirty(Task& task) {
     if (!options_.cpu_time && options_.stream) stop = Clock::now();
     if (i >= 0) {
       total += renewal + (stop - start);
-      longest = std::max(longest, renewal + (stop - start));
+      task.times_us.push_back(static_cast<float>(microseconds(renewal + (stop - start))) /
+                              static_cast<float>(options_.aggregate));
     }
     // Reading the result is part of the mode, even where the errors are not counted.
     const std::size_t errors = wrong(task, 0, shift);
@@ -297,7 +302,6 @@ void Runner::time_dirty(Task& task) {
     if (i < 0) iteration_us = std::min(iteration_us, microseconds(Clock::now() - begin));
   }
   task.time_us = microseconds(total);
-  task.longest_us = microseconds(longest);
 }
 
 void Runner::time_back_to_back(Task& task) {
@@ -356,7 +360,11 @@ Sample Runner::measure_side(Task& task) {
   sample.iterations = task.iterations;
   sample.time_us = session_.combine(task.time_us, options_.average) /
                    (static_cast<double>(task.iterations) * options_.aggregate);
-  sample.max_us = session_.combine(task.longest_us, Average::kMax);
+  const Percentiles own = percentiles_of(task.times_us);
+  sample.percentiles = {.p50_us = session_.combine(own.p50_us, Average::kMax),
+                        .p99_us = session_.combine(own.p99_us, Average::kMax),
+                        .p999_us = session_.combine(own.p999_us, Average::kMax),
+                        .max_us = session_.combine(own.max_us, Average::kMax)};
   sample.algbw_gbs =
       sample.time_us > 0 ? static_cast<double>(task.layout.bytes) / (sample.time_us * 1000) : 0;
   sample.busbw_gbs = sample.algbw_gbs * collective_.bus_factor(session_.nranks());

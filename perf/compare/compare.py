@@ -71,6 +71,9 @@ def parse():
     parser.add_argument("--newest", action="store_true",
                         help="the newest Intel MPI, Open MPI and MPICH from PyPI (400 MB, kept in the build directory) "
                              "instead of Debian's and Gloo; on one host")
+    parser.add_argument("--figure", choices=["mean", "p50", "p99", "p999"], default="mean",
+                        help="of the times of a run's operations, on the rank where it is largest; all are recorded, "
+                             "so --from can show each (modes dirty and moving; default: mean)")
     parser.add_argument("-n", "--iterations", type=int, default=1000,
                         help="at most so many timed operations for each size and run")
     parser.add_argument("--json", type=pathlib.Path, help="also write all figures to this file")
@@ -176,7 +179,10 @@ def draw(found, prefix):
     say((done.stdout or machine.first_line(done.stderr)).strip())
 
 
-def show(result, prefix):
+def show(result, prefix, figure):
+    if figure != "mean":
+        result = {**result, "runs": tables.by_figure(result["runs"], f"{figure}_us")}
+        say(f"times are {figure} of the operations of a run")
     found = tables.tables(result["runs"])
     bounds.add_bounds(found, result["limits"], result["cache_bytes"])
     for table in found:
@@ -201,7 +207,7 @@ def main():
     try:
         if args.recorded:
             show(tables.merged([json.loads(path.read_text()) for path in args.recorded]),
-                 args.plot)
+                 args.plot, args.figure)
             return 0
         if args.json:
             args.json.touch()
@@ -217,7 +223,7 @@ def main():
         return 130
     if args.json:
         args.json.write_text(report.records(result))
-    show(result, args.plot)
+    show(result, args.plot, args.figure)
     return 0
 
 

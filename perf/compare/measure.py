@@ -8,6 +8,7 @@ import plan
 from machine import Failure
 
 WARMUP = 3
+PERCENTILES = ("p50_us", "p99_us", "p999_us", "max_us")
 BUDGET_MS = {"dirty": 20, "moving": 20, "warm": 10, "cold": 40}
 
 
@@ -67,7 +68,7 @@ class Session:
                  "-w", WARMUP, "-c", 1, "-a", 3]
         report = library.run(case, flags, self.args.limit, self.scratch, self.hosts)
         side = "in_place" if case.side == "in" else "out_of_place"
-        return ({str(row["bytes"]): {"us": row[side]["time_us"], "max_us": row[side]["max_us"]}
+        return ({str(row["bytes"]): {"us": row[side]["time_us"], **{one: row[side][one] for one in PERCENTILES}}
                  for row in report["rows"]}, report.get("init_ms"))
 
     def give_up(self, library, case, failure):

@@ -24,6 +24,12 @@ def usable(run):
     return run["state"] != "changed"
 
 
+def by_figure(runs, figure):
+    """Returns the runs with another figure, p50_us say, in place of the mean; without rows that lack it."""
+    return [{**run, "rows": {size: {**row, "us": row[figure]} for size, row in run["rows"].items()
+                             if row.get(figure)}} for run in runs]
+
+
 def pair_ratios(runs, peer, own, size):
     """Returns peer / own for each round in which both ran in the state of `runs`."""
     by_round = {}

@@ -93,6 +93,12 @@ class Ratios(unittest.TestCase):
             runs += [run("whorl-plain", {8: 1.0}, number), run("mpich", {8: 3.0}, number)]
         self.assertEqual(only_row(runs)["ratios"]["whorl-plain"]["peer"], "mpich")
 
+    def test_another_figure_takes_the_place_of_the_mean(self):
+        runs = tables.by_figure([run("whorl-plain", {8: 1.0, 64: 1.0}), run("mpich", {8: 3.0})], "max_us")
+        table, = tables.tables(runs)
+        self.assertEqual(table["rows"][0]["median_us"], {"whorl-plain": 2.0, "mpich": 6.0})
+        self.assertEqual(tables.by_figure(runs, "p99_us")[0]["rows"], {})
+
     def test_the_mean_is_geometric(self):
         table, = tables.tables([run("whorl-plain", {8: 1.0, 64: 1.0}),
                                 run("mpich", {8: 2.0, 64: 8.0})])

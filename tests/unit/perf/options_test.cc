@@ -106,6 +106,8 @@ TEST(Options, DefaultToADirtySweepOverAllCores) {
 TEST(Options, BuffersMayMove) {
   EXPECT_EQ(accepted({"--mode", "moving"}).mode, Mode::kMoving);
   EXPECT_STREQ(name_of(Mode::kMoving), "moving");
+  EXPECT_TRUE(accepted({"--mode", "moving", "--percentiles"}).percentiles);
+  EXPECT_THAT(refused({"--mode", "warm", "--percentiles"}), HasSubstr("timed one by one"));
 }
 
 TEST(Options, SizesMayBeNamedOneByOne) {

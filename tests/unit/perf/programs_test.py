@@ -94,6 +94,9 @@ class Sweeps(Programs):
             self.assertGreaterEqual(row["in_place"]["iterations"], 3)
             self.assertLessEqual(row["in_place"]["iterations"], 500)
             self.assertGreaterEqual(row["in_place"]["max_us"], row["in_place"]["time_us"])
+            figures = [row["in_place"][one] for one in ("p50_us", "p99_us", "p999_us", "max_us")]
+            self.assertEqual(figures, sorted(figures))
+            self.assertGreater(figures[0], 0)
         for mode in ("moving", "warm", "cold"):
             self.good([program("all_reduce"), "-N", "2", "--sizes", "8,64K", "--budget", "2", "-n",
                        "100", "--mode", mode])

@@ -26,6 +26,30 @@ std::vector<RankInfo> two_ranks() {
   return ranks;
 }
 
+TEST(Report, PercentilesAreTimesThatHappened) {
+  std::vector<float> times;
+  EXPECT_EQ(percentiles_of(times).max_us, 0);
+  times = {7};
+  EXPECT_EQ(percentiles_of(times).p50_us, 7);
+  EXPECT_EQ(percentiles_of(times).p999_us, 7);
+  times.clear();
+  for (int i = 2000; i > 0; --i) times.push_back(static_cast<float>(i));
+  const Percentiles found = percentiles_of(times);
+  EXPECT_EQ(found.p50_us, 1000);
+  EXPECT_EQ(found.p99_us, 1980);
+  EXPECT_EQ(found.p999_us, 1998);
+  EXPECT_EQ(found.max_us, 2000);
+}
+
+TEST(Report, PercentilesStandBelowTheirRow) {
+  Row row = sample_row();
+  row.out_of_place.valid = false;
+  row.in_place.iterations = 20;
+  row.in_place.percentiles = {.p50_us = 0.25, .p99_us = 12.5, .p999_us = 100, .max_us = 12345};
+  EXPECT_EQ(format_percentiles(row),
+            "#   in-place     p50   0.250  p99   12.50  p99.9   100.0  max   12345 us, of 20 operations\n");
+}
+
 TEST(Report, RowHasTheKnownColumns) {
   EXPECT_EQ(format_row(sample_row()),
             "      1048576        262144     float     sum      -1"
