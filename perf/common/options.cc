@@ -308,9 +308,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     return refuse("--alloc " + alloc_text +
                   " is unknown; take plain, whorl, registered or device.");
   }
-  if (options.percentiles && (!options.workload.empty() || options.mode == Mode::kWarm ||
-                              options.mode == Mode::kCold)) {
-    return refuse("--percentiles needs operations that are timed one by one: --mode dirty or moving.");
+  if (options.percentiles &&
+      (!options.workload.empty() || options.mode == Mode::kWarm || options.mode == Mode::kCold)) {
+    return refuse(
+        "--percentiles needs operations that are timed one by one: --mode dirty or moving.");
   }
   if (average < 0 || average > 3) return refuse("-a takes 0, 1, 2 or 3.");
   options.average = static_cast<Average>(average);

@@ -41,14 +41,10 @@ std::string format_sample(const Sample& sample) {
 
 nlohmann::json json_sample(const Sample& sample) {
   if (!sample.valid) return nullptr;
-  nlohmann::json out{{"time_us", sample.time_us},
-                     {"p50_us", sample.percentiles.p50_us},
-                     {"p99_us", sample.percentiles.p99_us},
-                     {"p999_us", sample.percentiles.p999_us},
-                     {"max_us", sample.percentiles.max_us},
-                     {"iterations", sample.iterations},
-                     {"algbw_gbs", sample.algbw_gbs},
-                     {"busbw_gbs", sample.busbw_gbs}};
+  nlohmann::json out{{"time_us", sample.time_us},           {"p50_us", sample.percentiles.p50_us},
+                     {"p99_us", sample.percentiles.p99_us}, {"p999_us", sample.percentiles.p999_us},
+                     {"max_us", sample.percentiles.max_us}, {"iterations", sample.iterations},
+                     {"algbw_gbs", sample.algbw_gbs},       {"busbw_gbs", sample.busbw_gbs}};
   out["wrong"] = sample.wrong < 0 ? nlohmann::json(nullptr) : nlohmann::json(sample.wrong);
   return out;
 }

@@ -132,8 +132,8 @@ struct Runner::Task {
   bool in_place;
   std::vector<RedOp> ops; ///< operator of each local rank
   std::int64_t wrong = 0;
-  int iterations = 0;    ///< number of timed operations
-  double time_us = 0;    ///< time of all timed operations
+  int iterations = 0;          ///< number of timed operations
+  double time_us = 0;          ///< time of all timed operations
   std::vector<float> times_us; ///< time of each operation; empty: not known
 
   [[nodiscard]] Place place(const LocalRank& rank) const {

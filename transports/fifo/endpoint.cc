@@ -1,6 +1,7 @@
 #include "transports/fifo/endpoint.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace whorl {
 namespace {
@@ -28,46 +29,52 @@ bool FifoEndpoint::refresh() noexcept {
   return true;
 }
 
-/// Updates stores_ after a message was written. Returns kTimed if the receiver is to time the
-/// message, too.
+/// Updates stores_ after a message was written. Returns the time if the receiver is to time the
+/// message, too, and 0 otherwise.
 std::uint64_t FifoEndpoint::filled(std::size_t bytes) noexcept {
   const std::size_t size = store_class(bytes);
   StorePolicy& stores = stores_[size];
-  const bool timed = stores.timed();
+  const std::uint64_t now = stores.timed() ? sys().now_ns() : 0;
   stores.filled(
-      timed ? pace_of(sys().now_ns() - fill_began_ns_, bytes) : 0,
+      now != 0 ? pace_of(now - fill_began_ns_, bytes) : 0,
       // Written before the counter that refresh() has read since.
       stores.wants_pace() ? head(ends_.send).pace[size].load(std::memory_order_relaxed) : 0);
-  return timed ? kTimed : 0;
+  return now;
 }
 
-/// Updates the pace after a message was received, if it was timed, and ends a run of timed messages
-/// otherwise.
-void FifoEndpoint::emptied(std::uint64_t flag) noexcept {
-  std::size_t bytes = (flag & kPublished) != 0 ? 0 : (flag & ~kTimed) >> 32;
+/// Takes the time at which a timed message was found.
+void FifoEndpoint::note_arrival() noexcept {
+  empty_began_ns_ = sys().now_ns();
+  if (arrived_ns_ == 0) arrived_ns_ = empty_began_ns_;
+}
+
+/// Updates the pace after a timed message was received: the time from when its payload was written
+/// until it was read, but for what this side had to do first. `bytes` is 0 if the payload is not in
+/// the FIFO.
+void FifoEndpoint::emptied(std::uint64_t flag, std::size_t bytes) noexcept {
+  const std::uint64_t arrived = std::exchange(arrived_ns_, 0);
   if ((flag & kPut) != 0 && (flag & kPublished) != 0) {
     const Exposed& exposed = exposed_[(received_ + 1) % kRecvBuffersAhead];
-    // Otherwise the peer has changed the flag since.
     if (exposed.number == received_ + 1) bytes = exposed.memory.size();
-    if (bytes != 0 && (flag & kTimed) != 0) {
-      // The payload was not copied: reading it shows what reading costs the user.
-      empty_began_ns_ = sys().now_ns();
-      touch(exposed.memory);
-    }
+    // The payload was not copied: reading it shows what reading costs the user.
+    empty_began_ns_ = sys().now_ns();
+    if (bytes != 0) touch(exposed.memory);
   }
-  if (bytes < kMinNontemporalBytes) {
-    emptied_timed_ = {};
-    return;
-  }
+  // Otherwise the peer has changed the flag since.
+  if (arrived == 0 || bytes < kMinNontemporalBytes) return;
+  std::uint64_t time = sys().now_ns() - empty_began_ns_;
+  Placement placement;
+  std::memcpy(&placement, &receive_slot_->small, sizeof placement);
+  // Stores that bypass the caches delay the flag behind them. If this side did not wait for it,
+  // that costs nothing.
+  if (waiting_ && arrived > placement.filled_ns) time += arrived - placement.filled_ns;
   const std::size_t size = store_class(bytes);
-  if ((flag & kTimed) != 0) {
-    const std::uint32_t pace = pace_of(sys().now_ns() - empty_began_ns_, bytes);
-    std::atomic<std::uint32_t>& best = head(ends_.receive).pace[size];
-    if (!emptied_timed_[size] || pace < best.load(std::memory_order_relaxed)) {
-      best.store(pace, std::memory_order_relaxed); // released before the counter in release()
-    }
+  const std::uint32_t pace = pace_of(time, bytes);
+  std::atomic<std::uint32_t>& best = head(ends_.receive).pace[size];
+  if (!emptied_timed_[size] || pace < best.load(std::memory_order_relaxed)) {
+    best.store(pace, std::memory_order_relaxed); // released before the counter in release()
   }
-  emptied_timed_[size] = (flag & kTimed) != 0;
+  emptied_timed_[size] = true;
 }
 
 bool FifoEndpoint::make_room() noexcept {

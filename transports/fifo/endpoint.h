@@ -84,17 +84,23 @@ class FifoEndpoint final : public Endpoint {
   }
 
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
-    const std::uint64_t timed = bytes >= kMinNontemporalBytes ? filled(bytes) : 0;
+    Placement placement{.offset = 0, .filled_ns = 0};
+    if (bytes >= kMinNontemporalBytes) placement.filled_ns = filled(bytes);
+    std::uint64_t word = placement.filled_ns != 0 ? kTimed : 0;
     if (putting_) {
       stop_touching(putting_);
-      return send(kPublished | kPut | timed, fingerprint);
+      word |= kPublished | kPut;
+      std::memcpy(&send_slot_->small, &placement, sizeof placement);
+    } else if (bytes > kSmallBytes) {
+      word |= std::uint64_t{bytes} << 32;
+      placement.offset = static_cast<std::uint64_t>(reserved_ - ends_.send);
+      std::memcpy(&send_slot_->small, &placement, sizeof placement);
+      if (placement.offset >= ends_.shape->slots_size) ring_.take(bytes);
+    } else {
+      word |= std::uint64_t{bytes} << 32;
+      if (!small_) std::memcpy(&send_slot_->small, reserved_, kSmallBytes);
     }
-    if (bytes > kSmallBytes) {
-      place(bytes);
-    } else if (!small_) {
-      std::memcpy(&send_slot_->small, reserved_, kSmallBytes);
-    }
-    send(std::uint64_t{bytes} << 32 | timed, fingerprint);
+    send(word, fingerprint);
   }
 
   std::span<std::byte> try_put(std::size_t bytes,
@@ -139,14 +145,15 @@ class FifoEndpoint final : public Endpoint {
     const std::uint64_t flag = header.flag.load(std::memory_order_acquire); // … release in send()
     if (static_cast<std::uint32_t>(flag) != expected_) {
       stuck_receiving_.store(true, std::memory_order_relaxed);
+      waiting_ = true;
       return {};
     }
+    if ((flag & kTimed) != 0) [[unlikely]]
+      note_arrival();
     if ((flag & kPublished) != 0) return peek_elsewhere(header, flag);
     const std::size_t bytes = (flag & ~kTimed) >> 32;
     if (bytes > ends_.slot_bytes) [[unlikely]]
       return refuse("a message larger than a slot");
-    if ((flag & kTimed) != 0) [[unlikely]]
-      empty_began_ns_ = sys().now_ns();
     return {bytes <= kSmallBytes ? header.small.data() : payload_of(header, bytes), bytes,
             header.fingerprint};
   }
@@ -154,9 +161,14 @@ class FifoEndpoint final : public Endpoint {
   void release() noexcept override {
     if (reading_) stop_touching(reading_);
     const std::uint64_t flag = receive_slot_->flag.load(std::memory_order_relaxed);
-    if ((flag & kTimed) != 0 || emptied_timed_[0] || emptied_timed_[1]) [[unlikely]]
-      emptied(flag);
-    if ((flag & kPublished) == 0) *ends_.moved += (flag & ~kTimed) >> 32;
+    const std::size_t bytes = (flag & kPublished) != 0 ? 0 : (flag & ~kTimed) >> 32;
+    *ends_.moved += bytes;
+    if ((flag & kTimed) != 0) [[unlikely]] {
+      emptied(flag, bytes);
+    } else if (bytes >= kMinNontemporalBytes) {
+      emptied_timed_[store_class(bytes)] = false;
+    }
+    waiting_ = false;
     ++received_;
     // Pairs with acquire in refresh(): the peer may overwrite the slot or the published source.
     head(ends_.receive).released.store(received_, std::memory_order_release);
@@ -191,16 +203,10 @@ class FifoEndpoint final : public Endpoint {
     return reinterpret_cast<SlotHeader*>(fifo + sizeof(FifoHead) +
                                          (message & (shape.positions - 1)) * shape.stride);
   }
-  /// Writes to the header where the payload of try_reserve() is.
-  void place(std::size_t bytes) noexcept {
-    const auto offset = static_cast<std::uint64_t>(reserved_ - ends_.send);
-    std::memcpy(&send_slot_->small, &offset, sizeof offset);
-    if (offset >= ends_.shape->slots_size) ring_.take(bytes);
-  }
   /// Returns the payload of a message that is not in its header; null, with the error set, if it is
   /// not in the FIFO either.
   const std::byte* payload_of(const SlotHeader& header, std::size_t bytes) noexcept {
-    std::uint64_t offset = 0;
+    std::uint64_t offset = 0; // Placement::offset
     std::memcpy(&offset, &header.small, sizeof offset);
     if (offset <= ends_.shape->size - bytes && offset % alignof(SlotHeader) == 0) [[likely]]
       return ends_.receive + offset;
@@ -231,7 +237,8 @@ class FifoEndpoint final : public Endpoint {
       fill_began_ns_ = sys().now_ns();
   }
   std::uint64_t filled(std::size_t bytes) noexcept;
-  void emptied(std::uint64_t flag) noexcept;
+  void note_arrival() noexcept;
+  void emptied(std::uint64_t flag, std::size_t bytes) noexcept;
   bool make_room() noexcept;
   bool refresh() noexcept;
   std::span<std::byte> find_exposed_buffer(std::size_t bytes,
@@ -260,7 +267,9 @@ class FifoEndpoint final : public Endpoint {
   std::uint32_t expected_ = 1; ///< low half of the flag of the next message
   bool reading_ = false;       ///< true: try_peek() returned memory of the peer
   std::array<Exposed, kRecvBuffersAhead> exposed_{};
-  std::uint64_t empty_began_ns_ = 0; ///< time of the last try_peek() of a timed message
+  bool waiting_ = false;             ///< whether try_peek() has found no message since release()
+  std::uint64_t arrived_ns_ = 0;     ///< time of the first try_peek() of a timed message; 0: none
+  std::uint64_t empty_began_ns_ = 0; ///< time of the last one
   /// Whether the previous message of a store_class() was timed.
   std::array<bool, kStoreClasses> emptied_timed_{};
 

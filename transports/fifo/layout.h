@@ -37,11 +37,18 @@ struct alignas(64) SlotHeader {
   /// becomes visible.
   std::atomic<std::uint64_t> flag;
   Fingerprint fingerprint;
-  /// Payload up to kSmallBytes, or the offset of a larger one in the FIFO (64 bits), or a
-  /// Descriptor.
+  /// Payload up to kSmallBytes, or the Placement of a larger one, or a Descriptor.
   std::array<std::byte, kSmallBytes> small;
 };
 static_assert(sizeof(SlotHeader) == 64);
+
+/// Place of a payload that is not in its header, and, of a message that is to be timed, when the
+/// sender had written it.
+struct Placement {
+  std::uint64_t offset;    ///< offset in the FIFO; 0 if the payload is in an exposed buffer
+  std::uint64_t filled_ns; ///< by the clock that all processes of the host share; 0: not timed
+};
+static_assert(sizeof(Placement) <= kSmallBytes);
 
 /// Memory of one rank that the other rank reads or writes.
 struct Descriptor {

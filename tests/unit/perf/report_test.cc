@@ -47,7 +47,8 @@ TEST(Report, PercentilesStandBelowTheirRow) {
   row.in_place.iterations = 20;
   row.in_place.percentiles = {.p50_us = 0.25, .p99_us = 12.5, .p999_us = 100, .max_us = 12345};
   EXPECT_EQ(format_percentiles(row),
-            "#   in-place     p50   0.250  p99   12.50  p99.9   100.0  max   12345 us, of 20 operations\n");
+            "#   in-place     p50   0.250  p99   12.50  p99.9   100.0  max   12345 us, of 20 "
+            "operations\n");
 }
 
 TEST(Report, RowHasTheKnownColumns) {
