@@ -8,9 +8,10 @@ namespace {
 
 // Limits of waits on a core that another thread computes on. A yield between ranks that wait for
 // each other ends within tens of microseconds. A yield that takes kComputingNs (half a time slice
-// or more) gave the core to a computing thread, as later yields would: the scheduler puts a thread
-// that wakes before the computing one, a thread that yields behind it. So for kSleepingPart times
-// as long this thread's waits sleep instead, and a bounded part of the time goes into further
+// or more) gave the core to a computing thread, as later yields may: the scheduler puts a thread
+// that wakes before the computing one, a thread that yields behind it. So for as long as that yield
+// took this thread's waits sleep instead. If the first yields after that are as long again, the
+// period doubles, up to kSleepingPart times one yield: then a bounded part of the time goes into
 // yields. Each sleep is long, because each vain attempt takes the core from the computing thread.
 constexpr std::uint64_t kComputingNs = 700'000;
 constexpr std::uint64_t kSleepingPart = 8;
@@ -21,13 +22,17 @@ constexpr std::uint64_t kCrowdedBlockNs = 300'000;
 thread_local struct {
   std::uint64_t since_ns;
   std::uint64_t for_ns; ///< length of the period; 0: none yet
+  std::uint64_t part;   ///< length of the period, in yields like the one before it
 } crowded;
 
 void yield(std::uint64_t now) noexcept {
   sys().yield();
   const std::uint64_t after = sys().now_ns();
   const std::uint64_t took = after - now;
-  if (took >= kComputingNs) crowded = {.since_ns = after, .for_ns = took * kSleepingPart};
+  if (took < kComputingNs) return;
+  const bool again = now - crowded.since_ns < 2 * crowded.for_ns;
+  const std::uint64_t part = again ? std::min(2 * crowded.part, kSleepingPart) : 1;
+  crowded = {.since_ns = after, .for_ns = took * part, .part = part};
 }
 
 } // namespace

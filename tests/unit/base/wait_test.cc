@@ -63,15 +63,29 @@ TEST_F(Waits, YieldBeforeTheyBlock) {
   EXPECT_GT(clock_.naps, 0);
 }
 
-TEST_F(Waits, NapWhereAYieldGivesTheCoreToOneThatComputes) {
+TEST_F(Waits, NapForLongerAndLongerWhereYieldsGiveTheCoreToOneThatComputes) {
   clock_.yield_takes = 3 * kMillisecond;
-  EXPECT_EQ(wait(kMillisecond / 2, policy_), WaitResult::kReady);
-  EXPECT_EQ(clock_.yields, 1);
-  const std::uint64_t crowded_since = clock_.now;
-  while (clock_.now - crowded_since < 23 * kMillisecond) {
+  for (const std::uint64_t part : {1U, 2U, 4U, 8U, 8U}) {
     EXPECT_EQ(wait(kMillisecond / 2, policy_), WaitResult::kReady);
-    EXPECT_EQ(clock_.yields, 0);
-    EXPECT_GT(clock_.naps, 0);
+    EXPECT_EQ(clock_.yields, 1);
+    const std::uint64_t crowded_since = clock_.now;
+    while (clock_.now - crowded_since < 3 * part * kMillisecond) {
+      EXPECT_EQ(wait(kMillisecond / 2, policy_), WaitResult::kReady);
+      EXPECT_EQ(clock_.yields, 0) << "part " << part;
+      EXPECT_GT(clock_.naps, 0);
+      if (clock_.now - crowded_since > (3 * part - 1) * kMillisecond) {
+        clock_.now = crowded_since + 3 * part * kMillisecond;
+      }
+    }
+  }
+}
+
+TEST_F(Waits, NapOnlyAsLongAsASingleYieldTook) {
+  clock_.yield_takes = 3 * kMillisecond;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(wait(kMillisecond / 2, policy_), WaitResult::kReady);
+    EXPECT_EQ(clock_.yields, 1);
+    clock_.now += 7 * kMillisecond; // more than the period and as long again
   }
 }
 
@@ -79,7 +93,7 @@ TEST_F(Waits, YieldAgainWhenTheOneThatComputedMayBeGone) {
   clock_.yield_takes = 3 * kMillisecond;
   EXPECT_EQ(wait(kMillisecond / 2, policy_), WaitResult::kReady);
   clock_.yield_takes = kMicrosecond;
-  clock_.now += 24 * kMillisecond;
+  clock_.now += 3 * kMillisecond;
   EXPECT_EQ(wait(kMillisecond / 2, policy_), WaitResult::kReady);
   EXPECT_EQ(clock_.yields, 500);
   EXPECT_EQ(clock_.naps, 0);
