@@ -46,7 +46,7 @@ struct Options {
   bool cpu_time = false;    ///< true: time until the calls returned, not until completion
   bool stream = false;      ///< true: operations on a stream, of the device with Alloc::kDevice
   int cores = 1;            ///< number of cores that this process may use
-  bool percentiles = false; ///< true: print those of every row
+  bool percentiles = false; ///< true: print the percentiles of each row's times
   bool unbound = false;     ///< true: leave the placement of forked processes to the system
   Average average = Average::kMean;
   Mode mode = Mode::kDirty;

@@ -9,8 +9,9 @@
 
 namespace perf {
 
-/// Times of single operations, of each rank the one below which that part of its operations is, and
-/// of all ranks the longest. All 0 where operations are not timed one by one.
+/// Percentiles of the times of single operations (of groups, divided, where several are issued
+/// together), each on the rank where it is largest. All 0 where operations are not timed one by
+/// one.
 struct Percentiles {
   double p50_us = 0;
   double p99_us = 0;

@@ -86,6 +86,8 @@ def parse():
     args.programs = (args.peers or args.build).resolve() / "perf/compare"
     args.probe, args.limits = args.programs / "core_probe", args.programs / "raw_limits"
     args.limit = 60
+    if args.figure != "mean" and not args.recorded and {"warm", "cold"} & set(args.modes):
+        parser.error(f"--figure {args.figure} needs operations that are timed one by one: --modes dirty or moving")
     return args
 
 
@@ -182,14 +184,18 @@ def draw(found, prefix):
 def show(result, prefix, figure):
     if figure != "mean":
         result = {**result, "runs": tables.by_figure(result["runs"], f"{figure}_us")}
+        if not any(one["rows"] for one in result["runs"]):
+            raise Failure(f"no run has a {figure}: recorded before compare had it, or in a mode that times many "
+                          "operations together")
         say(f"times are {figure} of the operations of a run")
     found = tables.tables(result["runs"])
     bounds.add_bounds(found, result["limits"], result["cache_bytes"])
     for table in found:
         print(report.format_table(table))
     print("\n" + report.format_losses(found))
-    print("\n" + report.format_verdicts(
-        targets.verdicts(found, result["cores"], tables.creation_ms(result["runs"]))))
+    if figure == "mean":  # which the targets are about
+        print("\n" + report.format_verdicts(
+            targets.verdicts(found, result["cores"], tables.creation_ms(result["runs"]))))
     runs = result["runs"]
     busy = sum(one["busy"] for one in runs if tables.usable(one))
     print(f"\n{sum(map(tables.usable, runs))} of {len(runs)} runs used.")
