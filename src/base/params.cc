@@ -24,9 +24,8 @@ constexpr std::array kParams{
         Param::kSlots, "WHORL_SLOTS", "",
         "Slots of each FIFO, 2 to 64; the smallest number that any rank asks for. More: "
         "longer bursts without waiting, more memory. A FIFO takes up to 3 MiB more, unless there "
-        "is "
-        "a budget. Empty: 16; 8 with more than 16 ranks; 4 "
-        "of more than 128 KiB or with more ranks than cores; fewer where the FIFOs of a host would "
+        "is a budget. Empty: 16; 8 with more than 16 ranks; 4 of more than 128 KiB or with more "
+        "ranks than cores; fewer where the FIFOs of a host would "
         "take more than a quarter of its memory."},
     ParamInfo{
         Param::kSlotBytes, "WHORL_SLOT_BYTES", "",

@@ -19,9 +19,9 @@ constexpr int kBatch = 8;
 constexpr int kBatches = 32;
 constexpr int kFewBatches = 3;
 /// Sizes of the exchanges of large messages: the first ones find memory that has never been used,
-/// and go through all slots once.
+/// as they go round the slots or the ring of a FIFO for the first time.
 constexpr std::size_t kLargeBytes = 32 * 1024;
-constexpr int kWarmUp = 16;
+constexpr int kWarmUp = 100;
 constexpr int kTimed = 8;
 constexpr int kLarge = kWarmUp + kTimed;
 /// Number of buffers of large messages: together larger than a first-level cache.

@@ -48,26 +48,39 @@ void FifoEndpoint::note_arrival() noexcept {
   if (arrived_ns_ == 0) arrived_ns_ = empty_began_ns_;
 }
 
-/// Updates the pace after a timed message was received: the time from when its payload was written
-/// until it was read, but for what this side had to do first. `bytes` is 0 if the payload is not in
-/// the FIFO.
-void FifoEndpoint::emptied(std::uint64_t flag, std::size_t bytes) noexcept {
-  const std::uint64_t arrived = std::exchange(arrived_ns_, 0);
-  if ((flag & kPut) != 0 && (flag & kPublished) != 0) {
-    const Exposed& exposed = exposed_[(received_ + 1) % kRecvBuffersAhead];
-    if (exposed.number == received_ + 1) bytes = exposed.memory.size();
+/// Counts a message that was received and is not short, and updates the pace if it was timed.
+void FifoEndpoint::emptied(std::uint64_t flag) noexcept {
+  const std::uint64_t arrived_ns = std::exchange(arrived_ns_, 0);
+  const bool timed = (flag & kTimed) != 0;
+  if ((flag & kPublished) == 0) {
+    const std::size_t bytes = (flag & ~kTimed) >> 32;
+    *ends_.moved += bytes;
+    if (timed) {
+      update_pace(bytes, arrived_ns);
+    } else {
+      emptied_timed_[store_class(bytes)] = false;
+    }
+  } else if (!timed) {
+    emptied_timed_ = {};
+  } else if (const Exposed& exposed = exposed_[(received_ + 1) % kRecvBuffersAhead];
+             exposed.number == received_ + 1) { // otherwise the peer has changed the flag since
     // The payload was not copied: reading it shows what reading costs the user.
     empty_began_ns_ = sys().now_ns();
-    if (bytes != 0) touch(exposed.memory);
+    touch(exposed.memory);
+    update_pace(exposed.memory.size(), arrived_ns);
   }
-  // Otherwise the peer has changed the flag since.
-  if (arrived == 0 || bytes < kMinNontemporalBytes) return;
+}
+
+/// Updates the pace with a message that arrived at `arrived_ns` and has been read: by the time from
+/// when its payload was written, but for what this side had to do first.
+void FifoEndpoint::update_pace(std::size_t bytes, std::uint64_t arrived_ns) noexcept {
+  if (arrived_ns == 0 || bytes < kMinNontemporalBytes) return; // the peer's flag has changed since
   std::uint64_t time = sys().now_ns() - empty_began_ns_;
   Placement placement;
   std::memcpy(&placement, &receive_slot_->small, sizeof placement);
   // Stores that bypass the caches delay the flag behind them. If this side did not wait for it,
   // that costs nothing.
-  if (waiting_ && arrived > placement.filled_ns) time += arrived - placement.filled_ns;
+  if (waiting_ && arrived_ns > placement.filled_ns) time += arrived_ns - placement.filled_ns;
   const std::size_t size = store_class(bytes);
   const std::uint32_t pace = pace_of(time, bytes);
   std::atomic<std::uint32_t>& best = head(ends_.receive).pace[size];

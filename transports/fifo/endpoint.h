@@ -44,13 +44,15 @@ class FifoEndpoint final : public Endpoint {
     RankState* own = nullptr;
     RankState* peers = nullptr;
     std::uint64_t* moved = nullptr; ///< count of PayloadRing::Place
-    bool only_peer = false;         ///< whether this rank has no other peer
+    bool only_peer = false;         ///< whether the transport has no other peer
     bool zero_copy = false; ///< true: try_send_descriptor() and expose_recv_buffer() may succeed
   };
   FifoEndpoint(const Ends& ends, FifoHost& host) noexcept
       : Endpoint({.recv_buffers_ahead = kRecvBuffersAhead}),
         ends_(ends),
         host_(host),
+        stride_(ends.shape->stride),
+        mask_(ends.shape->positions - 1),
         ring_({.peer = ends.peer,
                .fifo = ends.send,
                .shape = ends.shape,
@@ -160,14 +162,9 @@ class FifoEndpoint final : public Endpoint {
 
   void release() noexcept override {
     if (reading_) stop_touching(reading_);
+    // Also true of messages whose payload is not in the FIFO.
     const std::uint64_t flag = receive_slot_->flag.load(std::memory_order_relaxed);
-    const std::size_t bytes = (flag & kPublished) != 0 ? 0 : (flag & ~kTimed) >> 32;
-    *ends_.moved += bytes;
-    if ((flag & kTimed) != 0) [[unlikely]] {
-      emptied(flag, bytes);
-    } else if (bytes >= kMinNontemporalBytes) {
-      emptied_timed_[store_class(bytes)] = false;
-    }
+    if (flag >= std::uint64_t{kMinNontemporalBytes} << 32) emptied(flag);
     waiting_ = false;
     ++received_;
     // Pairs with acquire in refresh(): the peer may overwrite the slot or the published source.
@@ -199,9 +196,7 @@ class FifoEndpoint final : public Endpoint {
     return reinterpret_cast<std::byte*>(slot + 1);
   }
   SlotHeader* slot(std::byte* fifo, std::uint64_t message) const noexcept {
-    const FifoShape& shape = *ends_.shape;
-    return reinterpret_cast<SlotHeader*>(fifo + sizeof(FifoHead) +
-                                         (message & (shape.positions - 1)) * shape.stride);
+    return reinterpret_cast<SlotHeader*>(fifo + sizeof(FifoHead) + (message & mask_) * stride_);
   }
   /// Returns the payload of a message that is not in its header; null, with the error set, if it is
   /// not in the FIFO either.
@@ -238,7 +233,8 @@ class FifoEndpoint final : public Endpoint {
   }
   std::uint64_t filled(std::size_t bytes) noexcept;
   void note_arrival() noexcept;
-  void emptied(std::uint64_t flag, std::size_t bytes) noexcept;
+  void emptied(std::uint64_t flag) noexcept;
+  void update_pace(std::size_t bytes, std::uint64_t arrived_ns) noexcept;
   bool make_room() noexcept;
   bool refresh() noexcept;
   std::span<std::byte> find_exposed_buffer(std::size_t bytes,
@@ -248,6 +244,8 @@ class FifoEndpoint final : public Endpoint {
 
   const Ends ends_;
   FifoHost& host_;
+  const std::size_t stride_;
+  const std::size_t mask_;
 
   // Sending.
   PayloadRing ring_;

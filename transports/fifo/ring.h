@@ -23,8 +23,8 @@ class PayloadRing {
     std::size_t slot_bytes = 0;
     /// Payload bytes sent through the rings and received through the FIFOs of a transport.
     std::uint64_t* moved = nullptr;
-    /// Whether this rank has no other peer, so that long laps are certain and their memory can be
-    /// mapped before the first message.
+    /// Whether the transport has no other peer, so that long laps are certain and their memory can
+    /// be mapped before the first message.
     bool only_peer = false;
   };
   PayloadRing(const Place& place, FifoHost& host) noexcept : place_(place), host_(host) {}

@@ -54,11 +54,15 @@ Reach ShmTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_
 
 /// Checks that all FIFOs to which this rank may ever write fit into memory. Other ranks check the
 /// same for their FIFOs only, so the check finds a limit that is far too low, but not one that is
-/// almost enough.
-Status ShmTransport::check_memory(std::size_t peers) const {
+/// almost enough. Finds out, too, whether there is room for more than FIFOs need: the kernel would
+/// rather kill a process than refuse it memory.
+Status ShmTransport::check_memory(std::size_t peers) {
   const std::size_t bytes = peers * layout().shape().channels * layout().fifo().first_size +
                             layout().control_bytes() + node_->board().size();
   const MemoryBudget budget = memory_budget();
+  constexpr std::uint64_t kPart = 4; // of what is left, for the longer rings of all ranks here
+  has_room_ = members().size() * peers * layout().shape().channels * layout().fifo().size <=
+              budget.bytes / kPart;
   if (bytes <= budget.bytes) return {};
   return Status::error(
       Code::kSystemError,
@@ -145,8 +149,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
 }
 
 bool ShmTransport::back(int peer, std::span<std::byte> part, bool needed) noexcept {
-  // The kernel would rather kill a process than refuse memory that is not needed.
-  if (!needed && memory_budget().bytes < part.size()) return false;
+  if (!needed && !has_room_) return false;
   const int error = node_->allocate(part);
   if (error == 0) {
     count_backed(part.size());

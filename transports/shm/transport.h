@@ -43,7 +43,7 @@ class ShmTransport final : public FifoTransport {
   bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override;
   std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
 
-  Status check_memory(std::size_t peers) const;
+  Status check_memory(std::size_t peers);
   void watch(int rank, Fd fd, bool pidfd);
   void look_for_dead() noexcept;
 
@@ -54,6 +54,7 @@ class ShmTransport final : public FifoTransport {
   std::vector<pollfd> polled_; ///< [watch]
   std::atomic_flag looking_;   ///< guard of hang_ups, polled_ and next_look_ns_
   std::uint64_t next_look_ns_ = 0;
+  bool has_room_ = false; ///< whether the host has memory to spare, as of connect()
 };
 
 } // namespace whorl

@@ -162,6 +162,30 @@ TEST(FifoEndpoint, TriesStoresForSmallAndLargeMessagesApart) {
   EXPECT_GT(pair.head(0).pace[1], 0U);
 }
 
+/// Checks that a run of timed messages in exposed buffers begins with a pace of its own.
+TEST(FifoEndpoint, TimesEachRunOfPutMessagesAnew) {
+  Pair pair(2);
+  FifoEndpoint a = pair.endpoint(0);
+  FifoEndpoint b = pair.endpoint(1);
+  const std::span<std::byte> memory = std::span(pair.heap_).first(kMinSharedBytes);
+  ASSERT_FALSE(a.try_reserve(0).empty());
+  a.commit(0, {});
+  ASSERT_TRUE(b.try_peek());
+  b.release();
+  bool changed = false;
+  for (std::uint64_t number = 2; number < 40; ++number) {
+    ASSERT_TRUE(b.expose_recv_buffer(number, memory, {}));
+    ASSERT_FALSE(a.try_put(memory.size(), {}).empty());
+    a.commit(memory.size(), {});
+    ASSERT_TRUE(b.try_peek());
+    b.release();
+    changed |= number > 8 && pair.head(0).pace[0] != 1;
+    pair.head(0).pace[0] = 1; // less than any real one
+  }
+  EXPECT_TRUE(changed)
+      << "the first message of the second run has not replaced the pace of the first";
+}
+
 TEST(FifoEndpoint, NeedsOnlyPublishedSources) {
   Pair pair(4);
   FifoEndpoint a = pair.endpoint(0);
