@@ -46,7 +46,7 @@ static_assert(sizeof(SlotHeader) == 64);
 /// sender had written it.
 struct Placement {
   std::uint64_t offset;    ///< offset in the FIFO; 0 if the payload is in an exposed buffer
-  std::uint64_t filled_ns; ///< by the clock that all processes of the host share; 0: not timed
+  std::uint64_t filled_ns; ///< time by the clock that all processes share; 0: not timed
 };
 static_assert(sizeof(Placement) <= kSmallBytes);
 
