@@ -27,6 +27,15 @@ int Membership::ranks_in_process_of(int member) const noexcept {
   }));
 }
 
+std::uint64_t Membership::smallest_budget() const noexcept {
+  std::uint64_t budget = 0;
+  for (const PeerInfo& info : peers) {
+    if (info.memory_budget == 0) continue;
+    budget = budget == 0 ? info.memory_budget : std::min(budget, info.memory_budget);
+  }
+  return budget;
+}
+
 bool Membership::on_one_host() const noexcept {
   return std::all_of(peers.begin(), peers.end(),
                      [&](const PeerInfo& info) { return info.host_key == peers[0].host_key; });

@@ -86,6 +86,8 @@ struct Membership {
   bool same_process(int a, int b) const { return info(a).process_key == info(b).process_key; }
   /// Returns the number of ranks in the process of `member`.
   int ranks_in_process_of(int member) const noexcept;
+  /// Returns the smallest memory budget of all ranks; 0: no rank has one.
+  std::uint64_t smallest_budget() const noexcept;
   /// Returns whether all ranks can share memory.
   bool on_one_host() const noexcept;
   /// Returns whether processes of this communicator may map each other's device memory: all ranks

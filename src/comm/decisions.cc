@@ -48,7 +48,7 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
   LinkCosts costs = costs_of_levels(table, *shape, members.peers);
-  const std::uint64_t budget = smallest_budget(members);
+  const std::uint64_t budget = members.smallest_budget();
   // Bytes of a FIFO's slots. Lines that the peer has just read are expensive to write. If each rank
   // has a core, the slots are as many bytes as the core's own cache, so that lines leave it before
   // they are written again, unless that is too much memory for all FIFOs of a rank. Ranks that
@@ -93,15 +93,6 @@ Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options&
   auto selector = Selector::make(shape, links, options.algorithms);
   if (!selector.ok()) return selector.status();
   return Choice{.selector = *selector, .links = links};
-}
-
-std::uint64_t smallest_budget(const Membership& members) {
-  std::uint64_t budget = 0;
-  for (const PeerInfo& info : members.peers) {
-    if (info.memory_budget == 0) continue;
-    budget = budget == 0 ? info.memory_budget : std::min(budget, info.memory_budget);
-  }
-  return budget;
 }
 
 Status check(const Decisions& decisions, const Membership& members) {

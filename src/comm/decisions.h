@@ -30,9 +30,6 @@ struct Decisions {
 Result<Decisions> decide(const Membership& members, const Options& options, const CostTable& table,
                          const std::function<std::size_t(int, std::size_t)>& endpoints);
 
-/// Returns the smallest memory budget of all ranks; 0: no rank has one.
-std::uint64_t smallest_budget(const Membership& members);
-
 /// A table of algorithms and the costs of links that it was made from.
 struct Choice {
   Selector selector;

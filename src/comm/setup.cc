@@ -252,7 +252,7 @@ void adopt(Setup& setup, const Decisions& decided) {
   setup.membership->slot_bytes = decided.memory.slot_bytes;
   setup.membership->channels = static_cast<int>(decided.memory.channels);
   setup.workspace_bytes = decided.memory.workspace_bytes;
-  setup.memory_budget = smallest_budget(*setup.membership);
+  setup.memory_budget = setup.membership->smallest_budget();
   setup.shape = *shape_of(decided, *setup.membership);
   setup.selector = decided.selector;
   setup.links = decided.links;

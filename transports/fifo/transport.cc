@@ -28,11 +28,6 @@ RankState& FifoTransport::state_of(int rank) const noexcept {
                                        layout_.state_offset(static_cast<std::size_t>(local)));
 }
 
-bool FifoTransport::has_budget(const Membership& membership) {
-  return std::any_of(membership.peers.begin(), membership.peers.end(),
-                     [](const PeerInfo& info) { return info.memory_budget != 0; });
-}
-
 void FifoTransport::attach(const Membership& membership, std::byte* memory,
                            const SegmentLayout& layout, std::vector<int> members,
                            std::span<const int> peers, bool zero_copy) {

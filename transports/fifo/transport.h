@@ -37,8 +37,6 @@ class FifoTransport : public Transport, protected FifoHost {
   void count_backed(std::size_t bytes) noexcept {
     backed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
-  /// Returns whether the memory of the communicator is limited.
-  static bool has_budget(const Membership& membership);
   /// Joins the segment at `memory`. `members` are the ranks that share the segment, in
   /// ascending order; they include this rank and all of `peers`. The segment outlives leave().
   void attach(const Membership& membership, std::byte* memory, const SegmentLayout& layout,

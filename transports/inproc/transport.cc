@@ -123,7 +123,7 @@ Status InprocTransport::connect(const Membership& membership, std::span<const in
                            .channels = static_cast<std::uint32_t>(membership.channels),
                            .slots = static_cast<std::uint32_t>(membership.slots),
                            .slot_bytes = membership.slot_bytes,
-                           .long_laps = !has_budget(membership)});
+                           .long_laps = membership.smallest_budget() == 0});
   if (!layout.ok()) return layout.status();
   const auto zero_copy = param_bool(Param::kZeroCopy);
   if (!zero_copy.ok()) return zero_copy.status();

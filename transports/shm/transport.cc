@@ -99,7 +99,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
                            .channels = static_cast<std::uint32_t>(membership.channels),
                            .slots = static_cast<std::uint32_t>(membership.slots),
                            .slot_bytes = membership.slot_bytes,
-                           .long_laps = !has_budget(membership)});
+                           .long_laps = membership.smallest_budget() == 0});
   if (!layout.ok()) return layout.status();
   const auto allowed = param_bool(Param::kZeroCopy);
   if (!allowed.ok()) return allowed.status();

@@ -124,12 +124,12 @@ TEST(Decide, WhereNobodyAsksSizesShrinkUntilMemorySuffices) {
 
 TEST(Decide, TheSmallestBudgetOfAnyRankCounts) {
   Membership members = on_one_host(3);
-  EXPECT_EQ(smallest_budget(members), 0U);
+  EXPECT_EQ(members.smallest_budget(), 0U);
   members.peers[2].memory_budget = 9 << 20;
-  EXPECT_EQ(smallest_budget(members), 9U << 20U);
+  EXPECT_EQ(members.smallest_budget(), 9U << 20U);
   members.peers[1].memory_budget = 1 << 20;
   members.peers[0].memory_budget = 2 << 20;
-  EXPECT_EQ(smallest_budget(members), 1U << 20U);
+  EXPECT_EQ(members.smallest_budget(), 1U << 20U);
   const MemorySizes memory = decided(members, {}, {}, small).memory;
   EXPECT_EQ(memory.channels * small(static_cast<int>(memory.slots), memory.slot_bytes) +
                 memory.workspace_bytes,
