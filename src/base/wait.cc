@@ -22,7 +22,6 @@ constexpr std::uint64_t kCrowdedBlockNs = 300'000;
 thread_local struct {
   std::uint64_t since_ns;
   std::uint64_t for_ns; ///< length of the period; 0: none yet
-  std::uint64_t part;   ///< length of the period, in yields like the one before it
 } crowded;
 
 void yield(std::uint64_t now) noexcept {
@@ -31,8 +30,8 @@ void yield(std::uint64_t now) noexcept {
   const std::uint64_t took = after - now;
   if (took < kComputingNs) return;
   const bool again = now - crowded.since_ns < 2 * crowded.for_ns;
-  const std::uint64_t part = again ? std::min(2 * crowded.part, kSleepingPart) : 1;
-  crowded = {.since_ns = after, .for_ns = took * part, .part = part};
+  crowded = {.since_ns = after,
+             .for_ns = again ? std::min(2 * crowded.for_ns, kSleepingPart * took) : took};
 }
 
 } // namespace
