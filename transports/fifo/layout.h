@@ -157,6 +157,7 @@ struct FifoShape {
  private:
   /// Fewest slots, and bytes of slots, with which a FIFO has a ring. Ranks that share cores have
   /// fewer (src/comm/decisions.cc): they find each other's messages in the cache that they share.
+  /// So have communicators with TCP, whose slots are few and large.
   static constexpr std::size_t kMinRingSlots = 8, kMinRingBytes = 512 * 1024;
   /// Largest payload in a slot where there is a ring: short ones come back to their lines while
   /// these are in the first-level cache, which is quicker still than the ring. The stride of slots

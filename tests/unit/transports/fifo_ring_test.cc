@@ -114,7 +114,7 @@ TEST(FifoRing, LeavesALineAloneForLong) {
   EXPECT_EQ(places(there, 1000, 8192), shape.longest_lap / 8192);
   EXPECT_EQ(places(there, 1000, 1024), kSlots) << "short messages";
   EXPECT_LE(pair.backed_, shape.size);
-  // What the other direction moves counts, too: a lap ends when both have moved enough.
+  // Bytes of the other direction count, too: a lap ends when both have moved enough.
   Direction back(b, a);
   for (int i = 0; i < 3000; ++i) back.pass(1, 8192), there.pass(1, 8192);
   std::size_t longest = 0, lap = 0;
