@@ -177,6 +177,9 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
                  "--stream, on a stream of the device)")
       ->capture_default_str();
   app.add_flag("--stream", options.stream, "Asynchronous operations on a host stream");
+  app.add_option("--compute", options.compute_us,
+                 "Compute for this many microseconds after each call, within its time: with "
+                 "--stream before the wait for the operation");
   app.add_flag("--percentiles", options.percentiles,
                "Also print p50, p99, p99.9 and the longest of each row's operations, in the modes "
                "that time them one by one: dirty and moving");
@@ -244,6 +247,12 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   if (options.ranks_per_thread < 1) return refuse("-g needs at least 1 rank per thread.");
   if (options.skew < 0 || options.skew > 100) return refuse("--skew takes 0 to 100 percent.");
   if (options.timeout_s < 0) return refuse("-T cannot be negative.");
+  if (!(options.compute_us >= 0 && options.compute_us <= 1e6)) {
+    return refuse("--compute takes 0 to 1000000 microseconds.");
+  }
+  if (options.compute_us > 0 && !options.workload.empty()) {
+    return refuse("--workload exchanges gradients only; leave out --compute.");
+  }
 
   if (op_text == "all") {
     options.operators = all_operators();

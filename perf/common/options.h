@@ -45,6 +45,7 @@ struct Options {
   bool blocking = false;    ///< true: wait after every operation
   bool cpu_time = false;    ///< true: time until the calls returned, not until completion
   bool stream = false;      ///< true: operations on a stream, of the device with Alloc::kDevice
+  double compute_us = 0;    ///< computing after each call, within its time
   int cores = 1;            ///< number of cores that this process may use
   bool percentiles = false; ///< true: print the percentiles of each row's times
   bool unbound = false;     ///< true: leave the placement of forked processes to the system

@@ -125,6 +125,10 @@ std::string format_header(const std::string& program, const Options& options, co
               : options.stream                ? "asynchronous on a host stream"
                                               : "calls return when complete",
               options.blocking ? ", one at a time" : "");
+  if (options.compute_us > 0) {
+    out += text("# time includes %g us of computing %s\n", options.compute_us,
+                options.stream ? "between call and wait" : "after the call");
+  }
   out += "#\n# Using ranks\n";
   for (const RankInfo& rank : ranks) {
     out +=
@@ -212,19 +216,14 @@ std::string to_json(const std::string& program, const Options& options, const Jo
   nlohmann::json out;
   out["program"] = program;
   out["version"] = library_version();
-  out["config"] = {{"mode", name_of(options.mode)},
-                   {"alloc", name_of(options.alloc)},
-                   {"stream", options.stream},
-                   {"blocking", options.blocking},
-                   {"iterations", options.iterations},
-                   {"warmup", options.warmup},
-                   {"check", options.check_iterations},
-                   {"aggregate", options.aggregate},
-                   {"average", static_cast<int>(options.average)},
-                   {"threads", options.threads},
-                   {"ranks_per_thread", options.ranks_per_thread},
-                   {"workload", options.workload},
-                   {"launcher", launcher != nullptr ? launcher : "none"}};
+  out["config"] = {
+      {"mode", name_of(options.mode)},    {"alloc", name_of(options.alloc)},
+      {"stream", options.stream},         {"blocking", options.blocking},
+      {"compute_us", options.compute_us}, {"iterations", options.iterations},
+      {"warmup", options.warmup},         {"check", options.check_iterations},
+      {"aggregate", options.aggregate},   {"average", static_cast<int>(options.average)},
+      {"threads", options.threads},       {"ranks_per_thread", options.ranks_per_thread},
+      {"workload", options.workload},     {"launcher", launcher != nullptr ? launcher : "none"}};
   out["machine"] = {{"processor", machine.processor},
                     {"kernel", machine.kernel},
                     {"cores", machine.cores},

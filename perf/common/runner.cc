@@ -158,7 +158,10 @@ std::size_t Runner::bytes_per_rank(const Collective& collective, const Options& 
 
 Runner::Runner(const Collective& collective, const Options& options, const Session& session,
                const std::vector<std::size_t>& sizes)
-    : collective_(collective), options_(options), session_(session) {
+    : collective_(collective),
+      options_(options),
+      session_(session),
+      computing_(options.compute_us) {
   const std::size_t bytes = bytes_per_rank(collective, options, sizes, session.nranks());
   buffers_.reserve(session.ranks().size());
   for (const LocalRank& rank : session.ranks()) {
@@ -289,6 +292,7 @@ void Runner::time_dirty(Task& task) {
     session_.barrier();
     const auto start = Clock::now();
     run_once(task, 0, options_.aggregate);
+    computing_.run();
     auto stop = Clock::now();
     session_.synchronize();
     if (!options_.cpu_time && options_.stream) stop = Clock::now();
@@ -320,6 +324,7 @@ void Runner::time_back_to_back(Task& task) {
   const auto start = Clock::now();
   for (int i = 0; i < task.iterations; ++i) {
     run_once(task, i % task.layout.slots, options_.aggregate);
+    computing_.run();
     if (options_.blocking) session_.synchronize();
   }
   auto stop = Clock::now();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "perf/common/collective.h"
+#include "perf/common/computing.h"
 #include "perf/common/memory.h"
 #include "perf/common/report.h"
 #include "perf/common/session.h"
@@ -79,6 +80,7 @@ class Runner {
   const Collective& collective_;
   const Options& options_;
   const Session& session_;
+  const Computing computing_;
   std::vector<Buffers> buffers_; ///< buffers of each local rank
   std::vector<std::byte> evictor_;
   std::int64_t guard_damage_ = 0;

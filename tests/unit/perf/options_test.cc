@@ -110,6 +110,14 @@ TEST(Options, BuffersMayMove) {
   EXPECT_THAT(refused({"--mode", "warm", "--percentiles"}), HasSubstr("timed one by one"));
 }
 
+TEST(Options, ComputingMayBePartOfTheTime) {
+  EXPECT_EQ(accepted({}).compute_us, 0);
+  EXPECT_EQ(accepted({"--compute", "0.5", "--stream"}).compute_us, 0.5);
+  for (const char* const bad : {"-1", "1e7", "nan"}) {
+    EXPECT_THAT(refused({"--compute", bad}), HasSubstr("--compute"));
+  }
+}
+
 TEST(Options, SizesMayBeNamedOneByOne) {
   EXPECT_THAT(sweep_sizes(accepted({"--sizes", "1M,8,64K,8", "-b", "1K"})),
               ElementsAre(8, 64 << 10, 1 << 20));
