@@ -430,8 +430,10 @@ WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle
 /// @{
 
 /// Makes a stream. Operations on it run in the order of issue, on the progress thread of their
-/// communicator or, if it has not begun them, on the thread that waits for them. Functions of
-/// streams and events may be called by any thread. Where a group is open, its calls are in the
+/// communicator or, if it has not begun them, on the thread that waits for them. Where the ranks
+/// leave no processor to that progress thread, it leaves an operation to who may wait for it, for 2
+/// ms or until whorlStreamQuery() or whorlEventQuery() asks for it. Functions of streams and events
+/// may be called by any thread. Where a group is open, its calls are in the
 /// stream when whorlGroupEnd() has returned, so behind what these functions have queued meanwhile.
 WHORL_API whorlResult_t whorlStreamCreate(whorlStream_t* stream);
 /// Waits until all that was queued in the stream before this call is complete; returns the first

@@ -87,7 +87,10 @@ whorlResult_t whorlStreamSynchronize(whorlStream_t stream) {
 
 whorlResult_t whorlStreamQuery(whorlStream_t stream) {
   const auto found = find_stream(stream);
-  if (found != nullptr && !found->idle()) return whorlInProgress;
+  if (found != nullptr && !found->idle()) {
+    found->hurry();
+    return whorlInProgress;
+  }
   return guarded("whorlStreamQuery", [&]() -> Status {
     if (found == nullptr) return invalid("whorlStreamQuery", "stream does not exist");
     return found->error();
@@ -170,7 +173,10 @@ whorlResult_t whorlEventRecord(whorlEvent_t event, whorlStream_t stream) {
 whorlResult_t whorlEventQuery(whorlEvent_t event) {
   const auto known = find_event(event);
   const StreamPoint at = known != nullptr ? known->point() : StreamPoint();
-  if (at.stream != nullptr && !at.stream->has_completed(at.number)) return whorlInProgress;
+  if (at.stream != nullptr && !at.stream->has_completed(at.number)) {
+    at.stream->hurry();
+    return whorlInProgress;
+  }
   return guarded("whorlEventQuery", [&]() -> Status {
     std::shared_ptr<StreamEvent> found;
     WHORL_TRY(check_event("whorlEventQuery", event, found));

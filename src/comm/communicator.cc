@@ -44,7 +44,7 @@ Communicator::Communicator(Setup setup)
                                       {.shape = setup_.shape,
                                        .algorithms = setup_.options.algorithms,
                                        .verify = setup_.verify})),
-      tasks_(std::make_shared<TaskQueue>(static_cast<TaskRunner&>(*this))) {
+      tasks_(std::make_shared<TaskQueue>(static_cast<TaskRunner&>(*this), setup_.patience_ns)) {
   prepare_device(membership().ranks_in_process_of(rank()));
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,

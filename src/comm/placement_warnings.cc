@@ -53,12 +53,9 @@ std::string names_of(const std::vector<int>& ranks, const Membership& members) {
   return fmt::format("{} (host {})", text, members.info(ranks.front()).host_name.data());
 }
 
-} // namespace
-
-double ranks_per_processor(const Membership& members, int rank) {
+/// Returns the number of ranks that may use no other processing units than those of `rank`.
+std::ptrdiff_t ranks_inside(const Membership& members, int rank) {
   const PeerInfo& self = members.info(rank);
-  const int units = cpus_of(self.place);
-  if (units == 0) return 1;
   const auto inside = [&](const PeerInfo& info) {
     if (info.machine_key != self.machine_key || cpus_of(info.place) == 0) return false;
     for (std::size_t word = 0; word < info.place.cpus.size(); ++word) {
@@ -66,8 +63,20 @@ double ranks_per_processor(const Membership& members, int rank) {
     }
     return true;
   };
-  const auto ranks = std::count_if(members.peers.begin(), members.peers.end(), inside);
-  return std::max(1.0, static_cast<double>(ranks) / units);
+  return std::count_if(members.peers.begin(), members.peers.end(), inside);
+}
+
+} // namespace
+
+double ranks_per_processor(const Membership& members, int rank) {
+  const int units = cpus_of(members.info(rank).place);
+  if (units == 0) return 1;
+  return std::max(1.0, static_cast<double>(ranks_inside(members, rank)) / units);
+}
+
+bool has_spare_processor(const Membership& members, int rank) {
+  const int units = cpus_of(members.info(rank).place);
+  return units == 0 || units > ranks_inside(members, rank);
 }
 
 std::vector<std::string> placement_warnings(const Membership& members, int rank, int online) {

@@ -11,6 +11,10 @@ namespace whorl {
 /// that may use no others; 1 if its place is unknown.
 double ranks_per_processor(const Membership& members, int rank);
 
+/// Returns whether these ranks leave a processing unit, for other threads than those of the program
+/// itself; true if the place of `rank` is unknown.
+bool has_spare_processor(const Membership& members, int rank);
+
 /// Returns sentences about ranks on the machine of `rank` that are placed badly: bound to
 /// processing units that are too few for them while others are free, or all far from the NIC while
 /// there are several hosts. `online` is the number of processing units of the machine.

@@ -395,6 +395,10 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   phases.lap("outcomes");
   setup.policy = wait_policy(
       setup, std::max(decided.links.ranks_per_core, ranks_per_processor(*setup.membership, rank)));
+  // A thread that carries out operations beside the program takes the core of the program or of
+  // another rank if there is no other, and switching between them costs time.
+  constexpr std::uint64_t kPatienceNs = 2'000'000;
+  setup.patience_ns = has_spare_processor(*setup.membership, rank) ? 0 : kPatienceNs;
   warn_of_places(*setup.membership);
   if (decided.probe) {
     WHORL_TRY(choose_by_measuring(setup, oob));

@@ -31,6 +31,7 @@ struct Setup {
   Selector selector;
   LinkCosts links; ///< costs that the selector was made from
   WaitPolicy policy{};
+  std::uint64_t patience_ns = 0; ///< patience of the progress thread, see TaskQueue
   bool verify = false;
   bool probed = false;                        ///< true: the selector was made from measured links
   std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of workspaces, see MemorySizes

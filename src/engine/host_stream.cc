@@ -68,6 +68,7 @@ void HostStream::stop() {
 }
 
 Status HostStream::run_task(const Task& task) {
+  hurry(); // this thread waits, and other threads may wait for the callback
   WHORL_TRY(task.tickets.front()->wait());
   return without_exceptions([&] { return task.callback(error()); });
 }

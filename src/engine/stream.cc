@@ -169,6 +169,11 @@ std::vector<std::shared_ptr<StreamHelper>> Stream::entered() const {
   return entered_;
 }
 
+void Stream::hurry() const noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const auto& queue : entered_) queue->hurry();
+}
+
 /// Carries out something that stands before operation `number`, or before the place that the first
 /// step up to there waits for, and so on. `queues` are those of this stream. Returns whether there
 /// was such.

@@ -33,6 +33,9 @@ class StreamHelper {
   /// numbered at most `number`, which may be the first one itself. Returns whether the first
   /// operation was carried out.
   virtual bool help(const Stream* stream, std::uint64_t number) = 0;
+  /// Asks for what is queued to be carried out soon, by somebody who looks for its end without
+  /// waiting and so does not help().
+  virtual void hurry() noexcept = 0;
 };
 
 /// An in-order queue of steps: operations, callbacks, and waits for events. Each step takes a
@@ -116,6 +119,8 @@ class Stream {
   Status synchronize(std::uint64_t number, std::uint64_t timeout_ns = UINT64_MAX);
   /// Waits until all that has been issued is complete, as above.
   Status synchronize() { return synchronize(issued()); }
+  /// Asks for what has been issued to be carried out soon, see StreamHelper.
+  void hurry() const noexcept;
   /// Returns the event that is notified at each completion.
   Event& event() noexcept { return event_; }
 

@@ -5,18 +5,54 @@
 
 namespace whorl {
 
+/// Waiter of a patient queue's thread. While tasks come the thread looks at them from time to time,
+/// so that no push() has to wake it; after some looks without a new task it sleeps until it is
+/// woken.
+class TaskQueue::PatientWaiter final : public Waiter {
+ public:
+  explicit PatientWaiter(TaskQueue& queue) noexcept
+      : queue_(queue), any_change_(queue.event_), hurry_(queue.hurry_) {}
+  void block(std::uint64_t max_ns) noexcept override {
+    const std::uint64_t pushed = queue_.pushed_.load(std::memory_order_relaxed);
+    if (std::exchange(seen_, pushed) != pushed) vain_looks_ = 0;
+    if (vain_looks_ == kVainLooks) return any_change_.block(max_ns);
+    ++vain_looks_;
+    hurry_.block(std::min(max_ns, queue_.patience_ns_));
+  }
+
+ private:
+  static constexpr int kVainLooks = 10;
+
+  TaskQueue& queue_;
+  Event::Waiter any_change_, hurry_;
+  std::uint64_t seen_ = 0; ///< number of tasks at the last look
+  int vain_looks_ = 0;     ///< looks since the last push()
+};
+
 void TaskQueue::push(Task task) {
+  // What waits in a stream of a device cannot carry out anything here.
+  const auto of_device = [](const auto& ticket) { return ticket->stream().device().has_value(); };
+  const bool hurried = std::any_of(task.tickets.begin(), task.tickets.end(), of_device);
   {
     const std::lock_guard lock(mutex_);
+    if (patience_ns_ > 0) task.pushed_ns = sys().now_ns();
     tasks_.push_back(std::move(task));
     pending_.fetch_add(1, std::memory_order_relaxed);
+    pushed_.fetch_add(1, std::memory_order_relaxed); // only compared
   }
   event_.notify();
+  if (hurried) hurry();
+}
+
+void TaskQueue::hurry() noexcept {
+  if (patience_ns_ == 0 || hurried_.exchange(true, std::memory_order_relaxed)) return;
+  hurry_.notify();
 }
 
 void TaskQueue::stop() noexcept {
   stop_.store(true, std::memory_order_release); // pairs with acquire in serve()
   event_.notify();
+  hurry_.notify();
 }
 
 /// Takes the first task, and the engine with it, unless a task is under way. With the mutex held.
@@ -47,6 +83,7 @@ void TaskQueue::carry_out(const Task& task) {
   {
     const std::lock_guard lock(mutex_);
     begun_ = false;
+    if (tasks_.empty()) hurried_.store(false, std::memory_order_relaxed);
     // Pairs with acquire in idle(). From here on the communicator may be destroyed.
     pending_.fetch_sub(1, std::memory_order_release);
   }
@@ -54,18 +91,34 @@ void TaskQueue::carry_out(const Task& task) {
   event_.notify();
 }
 
+/// Returns whether the first task was left long enough to the threads that may wait for it: since
+/// it was pushed, and since one of them has carried out another one. With the mutex held.
+bool TaskQueue::first_is_overdue() const noexcept {
+  return patience_ns_ == 0 || tasks_.empty() || hurried_.load(std::memory_order_relaxed) ||
+         sys().now_ns() >= std::max(tasks_.front().pushed_ns, helped_ns_) + patience_ns_;
+}
+
 bool TaskQueue::serve(const WaitPolicy& policy) {
   CommError never_set;
-  Event::Waiter waiter(event_);
+  Event::Waiter eager(event_);
+  PatientWaiter patient(*this);
+  const bool is_patient = patience_ns_ > 0;
+  WaitPolicy of_this = policy;
+  if (is_patient) {
+    of_this.spins = 0;
+    of_this.yield_ns = 0;
+    of_this.first_block_ns = patience_ns_;
+  }
   Task task;
   bool begun = false;
   static_cast<void>(wait_until(
       [&] {
         const std::lock_guard lock(mutex_);
-        begun = begin_first(task);
-        return begun || stop_.load(std::memory_order_acquire) ? Progress::kDone : Progress::kIdle;
+        const bool stopped = stop_.load(std::memory_order_acquire);
+        begun = (stopped || first_is_overdue()) && begin_first(task);
+        return begun || stopped ? Progress::kDone : Progress::kIdle;
       },
-      policy, never_set, waiter));
+      of_this, never_set, is_patient ? static_cast<Waiter&>(patient) : eager));
   if (begun) carry_out(task);
   return begun;
 }
@@ -74,6 +127,9 @@ bool TaskQueue::help(const Stream* stream, std::uint64_t number) {
   Task task;
   if (!begin_first_for(stream, number, task)) return false;
   carry_out(task);
+  if (patience_ns_ == 0) return true;
+  const std::lock_guard lock(mutex_);
+  helped_ns_ = sys().now_ns();
   return true;
 }
 

@@ -23,6 +23,7 @@ struct Task {
   std::function<Status(const Status&)> callback = {};
   std::vector<std::shared_ptr<Ticket>> tickets;
   std::uint64_t timeout_ns = 0; ///< set by Communicator::enqueue()
+  std::uint64_t pushed_ns = 0;  ///< set by TaskQueue::push(), if the queue is patient
 };
 
 /// Executor of the tasks of a queue: its communicator, or the stream of callbacks.
@@ -44,7 +45,10 @@ class TaskRunner {
 /// communicator, but not with a task in it.
 class TaskQueue final : public StreamHelper {
  public:
-  explicit TaskQueue(TaskRunner& runner) noexcept : runner_(runner) {}
+  /// Makes a queue whose own thread leaves each task in streams of the host, for `patience_ns`, to
+  /// the threads that may wait for it, unless somebody is in a hurry.
+  explicit TaskQueue(TaskRunner& runner, std::uint64_t patience_ns = 0) noexcept
+      : runner_(runner), patience_ns_(patience_ns) {}
 
   void push(Task task);
   /// Returns whether nothing is queued or under way: then the caller owns the engine.
@@ -56,21 +60,31 @@ class TaskQueue final : public StreamHelper {
   bool serve(const WaitPolicy& policy);
   void stop() noexcept;
   bool help(const Stream* stream, std::uint64_t number = UINT64_MAX) override;
+  void hurry() noexcept override;
   /// Waits until idle(), and carries out tasks meanwhile.
   void drain();
 
  private:
+  class PatientWaiter;
+
   bool begin_first(Task& task);
+  bool first_is_overdue() const noexcept;
   bool begin_first_for(const Stream* stream, std::uint64_t number, Task& task);
   void carry_out(const Task& task);
 
   TaskRunner& runner_; ///< executor; alive while there are tasks
+  const std::uint64_t patience_ns_;
   std::mutex mutex_;
-  std::deque<Task> tasks_; ///< tasks that have not been begun
-  bool begun_ = false;     ///< whether a task has been begun and not been finished
+  std::deque<Task> tasks_;      ///< tasks that have not been begun
+  bool begun_ = false;          ///< whether a task has been begun and not been finished
+  std::uint64_t helped_ns_ = 0; ///< time at which help() last carried out a task, if patient
   std::atomic<std::size_t> pending_{0};
+  std::atomic<std::uint64_t> pushed_{0}; ///< number of tasks so far
+  /// Whether the thread is to begin what is queued at once. Orders no other data.
+  std::atomic<bool> hurried_{false};
   std::atomic<bool> stop_{false};
-  Event event_; ///< notified when any of these members changes
+  Event event_; ///< notified when any of these members changes, but for `hurried_`
+  Event hurry_; ///< notified when `hurried_` or `stop_` is set
 };
 
 } // namespace whorl

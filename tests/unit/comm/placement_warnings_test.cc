@@ -61,6 +61,14 @@ TEST(RanksPerProcessor, CountsThoseThatMayUseNoOther) {
   EXPECT_EQ(ranks_per_processor(members, 6), 1) << "its place is unknown";
 }
 
+TEST(HasSpareProcessor, CountsThoseThatMayUseNoOther) {
+  const Membership members = bound_to({{0}, {0}, {0, 1, 2}, {3, 4}, {3, 4}, {5, 6}, {}});
+  EXPECT_FALSE(has_spare_processor(members, 0));
+  EXPECT_FALSE(has_spare_processor(members, 3));
+  EXPECT_TRUE(has_spare_processor(members, 5));
+  EXPECT_TRUE(has_spare_processor(members, 6)) << "its place is unknown";
+}
+
 TEST(PlacementWarnings, NameRanksThatAreAllFarFromTheNic) {
   Membership members = bound_to({{0}, {1}, {2}});
   for (PeerInfo& info : members.peers) {

@@ -153,6 +153,7 @@ struct Helper final : StreamHelper {
     stream->complete(++done, {});
     return true;
   }
+  void hurry() noexcept override {}
   Stream* stream = nullptr;
   std::uint64_t done = 0, last = 0;
   int calls = 0;

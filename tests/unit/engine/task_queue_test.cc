@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -270,6 +271,74 @@ TEST_F(TaskQueueTest, ATicketOfTwoQueuesCompletesWithTheSecondPart) {
   EXPECT_FALSE(stream->idle());
   EXPECT_TRUE(second->help(stream.get()));
   EXPECT_TRUE(stream->idle());
+}
+
+struct PatientTaskQueueTest : TaskQueueTest {
+  static constexpr std::uint64_t kForever = UINT64_MAX / 4;
+  void be_patient(std::uint64_t ns) { queue = std::make_shared<TaskQueue>(runner, ns); }
+  /// Lets the queue's own thread serve one task, or end.
+  std::thread serve_one(bool expected) {
+    return std::thread([this, expected] { EXPECT_EQ(queue->serve(kPolicy), expected); });
+  }
+};
+
+TEST_F(PatientTaskQueueTest, LeavesTasksToThoseWhoWait) {
+  be_patient(kForever);
+  std::thread server([&] {
+    while (queue->serve(kPolicy)) continue;
+  });
+  for (const std::uint64_t name : {1U, 2U, 3U}) {
+    push(name, stream);
+    EXPECT_TRUE(stream->synchronize().ok());
+    EXPECT_EQ(runner.by.back(), std::this_thread::get_id());
+  }
+  queue->stop();
+  server.join();
+  EXPECT_EQ(runner.order, (Names{1, 2, 3}));
+}
+
+TEST_F(PatientTaskQueueTest, ServesWhatNobodyHasWaitedFor) {
+  constexpr std::uint64_t kPatienceNs = 20'000'000;
+  be_patient(kPatienceNs);
+  for (const std::uint64_t name : {1U, 2U}) { // also when the thread has slept for long
+    const std::uint64_t pushed_ns = sys().now_ns();
+    push(name, stream);
+    EXPECT_TRUE(queue->serve(kPolicy));
+    EXPECT_GE(sys().now_ns() - pushed_ns, kPatienceNs);
+  }
+  EXPECT_EQ(runner.order, (Names{1, 2}));
+}
+
+TEST_F(PatientTaskQueueTest, ServesAtOnceIfSomebodyIsInAHurry) {
+  be_patient(kForever);
+  for (const bool hurried_first : {false, true}) {
+    push(1, stream);
+    if (hurried_first) stream->hurry();
+    std::thread server = serve_one(true);
+    if (!hurried_first) stream->hurry();
+    server.join();
+    EXPECT_TRUE(stream->idle());
+  }
+  push(2, stream);
+  EXPECT_TRUE(queue->help(stream.get())) << "the hurry is over: nobody else has begun it";
+}
+
+TEST_F(PatientTaskQueueTest, ServesDevicesAtOnce) {
+  struct OfDevice final : Stream {
+    std::optional<Device> device() const noexcept override { return Device{}; }
+  };
+  be_patient(kForever);
+  std::thread server = serve_one(true);
+  push(1, std::make_shared<OfDevice>());
+  server.join();
+}
+
+TEST_F(PatientTaskQueueTest, ServesWhatIsQueuedBeforeItStops) {
+  be_patient(kForever);
+  push(1, stream);
+  queue->stop();
+  EXPECT_TRUE(queue->serve(kPolicy));
+  EXPECT_FALSE(queue->serve(kPolicy));
 }
 
 TEST_F(TaskQueueTest, ManyThreadsCarryOutEachTaskOnceAndInOrder) {
