@@ -129,6 +129,9 @@ std::size_t available_memory() {
 }
 
 std::size_t last_level_cache_bytes() {
+  // "32768K"; sysconf() adds up the caches of a package on some processors.
+  const std::size_t kib = read_number("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  if (kib != SIZE_MAX) return kib << 10;
   long largest = 0;
   for (int name : {_SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL4_CACHE_SIZE}) {
     largest = std::max(largest, sysconf(name));

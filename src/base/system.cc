@@ -14,6 +14,8 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
+#include <cstring>
 
 namespace whorl {
 namespace {
@@ -243,7 +245,19 @@ int System::affinity(std::span<std::uint64_t> bits) noexcept {
 }
 
 std::size_t System::largest_cache_bytes() noexcept {
-  // A machine without the third level reports zero for it.
+  // Of the kernel, because sysconf() adds up the last-level caches of all packages' parts on some
+  // processors.
+  constexpr int kLevels = 4;
+  for (int index = kLevels; index >= 0; --index) { // in the order of levels
+    char path[] = "/sys/devices/system/cpu/cpu0/cache/index#/size";
+    *std::strchr(path, '#') = static_cast<char>('0' + index);
+    const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
+    char text[32] = "";
+    if (file.get() >= 0 && ::read(file.get(), text, sizeof text - 1) > 0) {
+      const unsigned long kib = std::strtoul(text, nullptr, 10); // "32768K"
+      if (kib > 0) return std::size_t{kib} << 10;
+    }
+  }
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
     if (const long bytes = ::sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
   }

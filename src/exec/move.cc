@@ -9,6 +9,10 @@ namespace {
 /// Bytes that are moved to all targets before the next bytes: targets and sources of a block stay
 /// in a first-level cache of 32 KiB. Smaller: more calls. A multiple of every element's size.
 constexpr std::size_t kBlock = 4096;
+/// Bytes of a result that goes past the caches only. Smaller than kBlock, because a core reads the
+/// next sources from memory while it stores a block only if both are among the instructions that it
+/// looks ahead at.
+constexpr std::size_t kStreamedBlock = 256;
 
 Target behind(const Target& target, std::size_t offset) noexcept {
   return {target.data + offset, target.nontemporal};
@@ -37,8 +41,9 @@ void detail::reduce_into_all(const MoveKernels& kernels, std::span<const void*> 
   alignas(64) std::array<std::byte, kBlock> block;
   const auto first = std::find_if(targets.begin(), targets.end(),
                                   [](const Target& target) { return !target.nontemporal; });
-  for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
-    const std::size_t size = std::min(kBlock, bytes - offset);
+  const std::size_t step = first != targets.end() ? kBlock : kStreamedBlock;
+  for (std::size_t offset = 0; offset < bytes; offset += step) {
+    const std::size_t size = std::min(step, bytes - offset);
     std::byte* const result = first != targets.end() ? first->data + offset : block.data();
     reduce(kernels, sources, result, size, averaging);
     for (const Target& target : targets) copy(kernels, result, behind(target, offset), size);
