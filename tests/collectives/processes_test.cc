@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/descriptors.h"
 #include "tests/support/oracle.h"
 #include "tests/support/process_world.h"
 
@@ -124,6 +125,24 @@ TEST(ProcessesFull, HostsOfInterleavedRanks) {
                   return Environment{{"WHORL_HOST_ID", std::to_string(rank % 2)}};
                 },
                 run_all),
+            "");
+}
+
+TEST(Processes, CommunicatorsShareTheDescriptorsOfOtherProcesses) {
+  constexpr int kRanks = 4, kMore = 5;
+  EXPECT_EQ(run_world(
+                kRanks, [](int) { return Environment{}; },
+                [](const RankContext& context, whorlComm_t comm) {
+                  const int before = open_descriptors();
+                  std::vector<whorlComm_t> more(kMore);
+                  for (whorlComm_t& one : more) {
+                    ASSERT_EQ(failure(whorlCommSplit(comm, 0, context.rank, &one, nullptr)), "");
+                  }
+                  const int segments = kMore;
+                  EXPECT_LE(open_descriptors() - before, segments);
+                  for (whorlComm_t one : more) EXPECT_EQ(whorlCommDestroy(one), whorlSuccess);
+                  EXPECT_LE(open_descriptors(), before); // rank 0 has left its meetings meanwhile
+                }),
             "");
 }
 

@@ -4,19 +4,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <new>
+
+#include "transports/shm/by_process.h"
 
 namespace whorl {
 namespace {
 
-struct Known {
-  std::mutex mutex;
-  std::map<std::uint64_t, std::weak_ptr<PeerHeap>> heaps;
-};
-
-Known& known() {
-  static auto* const instance = new Known; // never destroyed: threads may outlive main()
+ByProcess<PeerHeap>& known() {
+  static auto* const instance =
+      new ByProcess<PeerHeap>; // never destroyed: threads may outlive main()
   return *instance;
 }
 
@@ -31,13 +28,7 @@ Result<std::shared_ptr<PeerHeap>> PeerHeap::of(std::uint64_t process_key, Fd fd)
         fmt::format("received a heap that is no sealed shared memory: {}",
                     error < 0 ? std::strerror(-error) : "it could shrink while it is read"));
   }
-  Known& all = known();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.heaps, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<PeerHeap>& entry = all.heaps[process_key];
-  std::shared_ptr<PeerHeap> heap = entry.lock();
-  if (heap == nullptr) entry = heap = std::make_shared<PeerHeap>(std::move(fd), bytes);
-  return heap;
+  return known().of(process_key, [&] { return std::make_shared<PeerHeap>(std::move(fd), bytes); });
 }
 
 PeerHeap::~PeerHeap() {

@@ -12,6 +12,7 @@
 #include "net/address.h"
 #include "net/listener.h"
 #include "node/segment.h"
+#include "transports/shm/by_process.h"
 
 namespace whorl {
 namespace {
@@ -28,6 +29,14 @@ Result<std::string> random_name() {
   std::string name;
   for (const std::byte b : bytes) name += kAlphabet[std::to_integer<std::size_t>(b) % 32];
   return name;
+}
+
+/// Returns the pidfds of other processes. A process has one for each, whatever the number of
+/// communicators.
+ByProcess<const Fd>& process_fds() {
+  static auto* const instance =
+      new ByProcess<const Fd>; // never destroyed: threads may outlive main()
+  return *instance;
 }
 
 } // namespace
@@ -142,8 +151,15 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
   attach(membership, node_->transport_memory().data(), *layout, std::move(members), peers,
          zero_copy);
   WHORL_TRY(check_memory(peers.size()));
-  for (ProcessFd& p : meeting->pidfds) watch(p.rank, std::move(p.fd), true);
-  for (ProcessFd& s : meeting->sockets) watch(s.rank, std::move(s.fd), false);
+  for (ProcessFd& p : meeting->pidfds) {
+    watch(p.rank,
+          process_fds().of(membership.info(p.rank).process_key,
+                           [&] { return std::make_shared<const Fd>(std::move(p.fd)); }),
+          true);
+  }
+  for (ProcessFd& s : meeting->sockets) {
+    if (!watches(s.rank)) watch(s.rank, std::make_shared<const Fd>(std::move(s.fd)), false);
+  }
   // All peers have come, because the lowest rank shares the segment after it has the hellos of all.
   return {};
 }
@@ -183,14 +199,21 @@ std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcep
   return data;
 }
 
+/// Returns whether the end of the process of `rank` is noticed.
+bool ShmTransport::watches(int rank) const noexcept {
+  return std::any_of(watches_.begin(), watches_.end(), [rank](const Watch& watch) {
+    return std::find(watch.ranks.begin(), watch.ranks.end(), rank) != watch.ranks.end();
+  });
+}
+
 /// Watches the process of `rank` by its pidfd, or by the socket to that rank alone.
-void ShmTransport::watch(int rank, Fd fd, bool pidfd) {
+void ShmTransport::watch(int rank, std::shared_ptr<const Fd> fd, bool pidfd) {
   Watch watch{.ranks = {}, .pidfd = pidfd, .fd = std::move(fd), .hang_ups = 0};
   for (const int peer : peers()) {
     if (pidfd ? membership().same_process(peer, rank) : peer == rank) watch.ranks.push_back(peer);
   }
   // Without POLLIN a socket shows its hang-up only.
-  polled_.push_back({.fd = watch.ranks.empty() ? -1 : watch.fd.get(),
+  polled_.push_back({.fd = watch.ranks.empty() ? -1 : watch.fd->get(),
                      .events = static_cast<short>(pidfd ? POLLIN : 0),
                      .revents = 0});
   watches_.push_back(std::move(watch));
@@ -207,7 +230,7 @@ bool ShmTransport::is_gone(int peer) const noexcept {
     if (!watch.pidfd ||
         std::find(watch.ranks.begin(), watch.ranks.end(), peer) == watch.ranks.end())
       return false;
-    pollfd exit{.fd = watch.fd.get(), .events = POLLIN, .revents = 0};
+    pollfd exit{.fd = watch.fd->get(), .events = POLLIN, .revents = 0};
     return sys().poll({&exit, 1}, 0) > 0;
   });
 }

@@ -34,7 +34,7 @@ class ShmTransport final : public FifoTransport {
   struct Watch {
     std::vector<int> ranks; ///< peers in that process
     bool pidfd = false;     ///< true: a pidfd; false: a socket
-    Fd fd;
+    std::shared_ptr<const Fd> fd;
     int hang_ups = 0; ///< number of polls that have found the socket hung up
   };
 
@@ -44,7 +44,8 @@ class ShmTransport final : public FifoTransport {
   std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
 
   Status check_memory(std::size_t peers);
-  void watch(int rank, Fd fd, bool pidfd);
+  bool watches(int rank) const noexcept;
+  void watch(int rank, std::shared_ptr<const Fd> fd, bool pidfd);
   void look_for_dead() noexcept;
 
   Fd listener_;
