@@ -89,6 +89,9 @@ class Transport : public Waiter {
   virtual Endpoint* endpoint(int peer, int channel) noexcept = 0;
   /// Counts the memory that is occupied now. Any thread.
   virtual TransportMemory memory() const noexcept = 0;
+  /// Counts the messages that were sent without a copy: the peer reads them in this rank's memory,
+  /// or this rank has written them to the peer's. Any thread.
+  virtual std::uint64_t zero_copy_messages() const noexcept { return 0; }
 
   // --- 3. Waiting (Waiter) ---
 

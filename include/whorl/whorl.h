@@ -166,10 +166,14 @@ typedef enum {
   whorlStatHostMemReserved = 22,      ///< address space for FIFOs of all ranks of this host
   whorlStatHostMemShared = 23,        ///< part of Reserved that is in memory, written by any rank
   whorlStatHostMemHeap = 24,          ///< whorlMemAlloc() and registered memory of the process
-  whorlStatHostMemBudget = 25         ///< limit of Fifos + Workspaces; 0: none
+  whorlStatHostMemBudget = 25,        ///< limit of Fifos + Workspaces; 0: none
+  /// Number of messages that this rank has sent to ranks of its host without a copy on the way:
+  /// messages of at least 4 KiB between whorlMemAlloc() or registered memory, or within a process.
+  whorlStatMessagesZeroCopy = 32
 } whorlCommMemStat_t;
-/// Writes one figure to `*value`. Not collective; does not wait. Memory is given to FIFOs when a
-/// pair of ranks uses them, so the figures grow with use and then stay.
+/// Writes one figure to `*value`, in bytes unless said otherwise. Not collective; does not wait.
+/// Memory is given to FIFOs when a pair of ranks uses them, so the figures grow with use and then
+/// stay.
 WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat,
                                           uint64_t* value);
 /// @}

@@ -92,6 +92,9 @@ whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat, uint6
       case whorlStatHostMemBudget:
         *value = comm->communicator->memory_budget();
         return {};
+      case whorlStatMessagesZeroCopy:
+        *value = now.zero_copy_messages;
+        return {};
     }
     return invalid("whorlCommMemStats", fmt::format("stat is {}, which is no whorlCommMemStat_t",
                                                     static_cast<int>(stat)));

@@ -242,6 +242,7 @@ Communicator::Memory Communicator::memory() const noexcept {
     now.transports.shared += part.shared;
     now.transports.kernel += part.kernel;
     now.transports.fixed += part.fixed;
+    now.zero_copy_messages += transport->zero_copy_messages();
   }
   const auto nranks = static_cast<std::size_t>(membership().nranks);
   now.fixed = now.transports.fixed + sizeof *this + sizeof(Engine) +

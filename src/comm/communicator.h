@@ -87,12 +87,13 @@ class Communicator final : private TaskRunner {
   /// be called by any thread.
   Status state();
 
-  /// Bytes that this rank's part of the communicator occupies.
+  /// Bytes that this rank's part of the communicator occupies, and how it sends.
   struct Memory {
     TransportMemory transports; ///< sum of all transports
     std::size_t workspaces = 0, plans = 0, fixed = 0;
+    std::uint64_t zero_copy_messages = 0; ///< sum of all transports
   };
-  /// Returns the bytes that are occupied now. May be called by any thread.
+  /// Returns the present figures. May be called by any thread.
   Memory memory() const noexcept;
   /// Returns the smallest memory budget of all ranks; 0: no limit.
   std::uint64_t memory_budget() const noexcept { return setup_.memory_budget; }

@@ -80,6 +80,27 @@ std::string exercise(whorlComm_t comm, std::size_t count) {
   return f.empty() ? check_sums(comm) : f;
 }
 
+TEST(Memory, CountsMessagesWithoutACopy) {
+  constexpr std::size_t kCount = 100'000;
+  ThreadWorld world(2);
+  ASSERT_TRUE(world.ok()) << world.error();
+  std::vector<std::vector<float>> plain(2, std::vector<float>(2 * kCount, 1));
+  const ScopedEnv copies({{"WHORL_ZERO_COPY", "0"}});
+  ThreadWorld copying(2);
+  ASSERT_TRUE(copying.ok()) << copying.error();
+  for (ThreadWorld* const one : {&world, &copying}) {
+    const bool counts = one == &world;
+    one->each([&](int rank, whorlComm_t comm) -> std::string {
+      EXPECT_EQ(stat(comm, whorlStatMessagesZeroCopy), 0U);
+      float* const data = plain[static_cast<std::size_t>(rank)].data();
+      const std::string failed = failure(
+          whorlAllGather(data, data + kCount, kCount / 2, whorlFloat32, comm, nullptr), comm);
+      EXPECT_EQ(stat(comm, whorlStatMessagesZeroCopy) > 0, counts);
+      return failed;
+    });
+  }
+}
+
 TEST(Memory, FiguresAddUpAndGrowWithUse) {
   for (const char* const transport : {"inproc", "tcp"}) {
     const ScopedEnv env({{"WHORL_TRANSPORTS", transport}});

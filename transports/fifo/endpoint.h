@@ -91,6 +91,7 @@ class FifoEndpoint final : public Endpoint {
     std::uint64_t word = placement.filled_ns != 0 ? kTimed : 0;
     if (putting_) {
       stop_touching(putting_);
+      count_zero_copy();
       word |= kPublished | kPut;
       std::memcpy(&send_slot_->small, &placement, sizeof placement);
     } else if (bytes > kSmallBytes) {
@@ -126,6 +127,7 @@ class FifoEndpoint final : public Endpoint {
     if (sent_ == limit_ && !make_room()) return DescriptorSend::kBusy;
     std::memcpy(&send_slot_->small, &descriptor, sizeof descriptor);
     send(kPublished, fingerprint);
+    count_zero_copy();
     last_published_ = sent_;
     return DescriptorSend::kSent;
   }
@@ -175,6 +177,10 @@ class FifoEndpoint final : public Endpoint {
   }
 
   int peer() const noexcept { return ends_.peer; }
+  /// Returns the number of messages that were put or published. Any thread.
+  std::uint64_t zero_copy_messages() const noexcept {
+    return zero_copy_messages_.load(std::memory_order_relaxed);
+  }
   /// Returns whether an attempt to use this endpoint has had to wait for the peer since the last
   /// call. Any thread.
   bool was_stuck() noexcept {
@@ -217,6 +223,9 @@ class FifoEndpoint final : public Endpoint {
     ring_doorbell(ends_.peers->doorbell);
   }
 
+  void count_zero_copy() noexcept {
+    zero_copy_messages_.store(zero_copy_messages() + 1, std::memory_order_relaxed); // one writer
+  }
   bool touch_memory_of_peer(bool& touching) noexcept;
   void stop_touching(bool& touching) noexcept {
     touching = false;
@@ -259,6 +268,7 @@ class FifoEndpoint final : public Endpoint {
   std::uint64_t released_ = 0;       ///< the peer's counter at the last refresh()
   std::uint64_t last_published_ = 0; ///< number of the last message without a copy
   bool prepared_ = false;
+  std::atomic<std::uint64_t> zero_copy_messages_{0}; ///< orders no other data
 
   // Receiving.
   SlotHeader* receive_slot_;   ///< slot of message received_ + 1

@@ -145,6 +145,14 @@ TransportMemory FifoTransport::memory() const noexcept {
   return now;
 }
 
+std::uint64_t FifoTransport::zero_copy_messages() const noexcept {
+  std::uint64_t messages = 0;
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint != nullptr) messages += endpoint->zero_copy_messages();
+  }
+  return messages;
+}
+
 // Sleeps. `sleeping` is set before the caller's last poll and stays set until a peer clears it,
 // so each sleep is rung at most once, and a peer that finds `sleeping` clear makes no system call.
 //

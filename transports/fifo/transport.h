@@ -25,6 +25,7 @@ class FifoTransport : public Transport, protected FifoHost {
     return FifoShape(static_cast<std::size_t>(slots), slot_bytes, false).size;
   }
   TransportMemory memory() const noexcept override;
+  std::uint64_t zero_copy_messages() const noexcept override;
   bool revoke_access() noexcept override;
 
  protected:
