@@ -15,6 +15,9 @@ struct Message {
   const std::byte* data = nullptr;
   std::size_t bytes = 0;
   Fingerprint fingerprint;
+  /// Whether the sender has written `data` with ordinary stores, and will write there again, so
+  /// that another core's cache may have it. False is always right.
+  bool in_another_cache = false;
   explicit operator bool() const noexcept { return data != nullptr; }
 };
 

@@ -14,15 +14,16 @@ Status Transfer::start(const TransferSchedules& schedules, DataType type, std::s
   const auto map = ChunkMap::make(schedule, count, element, slot_bytes);
   if (!map.ok()) return map.status();
   fingerprint_ = fingerprint;
-  execution_.start(
-      {.schedule = &schedule,
-       .map = *map,
-       .kernels = {.nontemporal_copy = nontemporal_copy(default_simd()), .element_size = element},
-       .input = sends_ ? data : nullptr,
-       .output = sends_ ? nullptr : data,
-       .fingerprint = fingerprint,
-       .pipeline = pipeline},
-      *this);
+  execution_.start({.schedule = &schedule,
+                    .map = *map,
+                    .kernels = {.nontemporal_copy = nontemporal_copy(default_simd()),
+                                .vector_copy = vector_copy(default_simd()),
+                                .element_size = element},
+                    .input = sends_ ? data : nullptr,
+                    .output = sends_ ? nullptr : data,
+                    .fingerprint = fingerprint,
+                    .pipeline = pipeline},
+                   *this);
   return {};
 }
 

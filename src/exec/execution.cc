@@ -208,6 +208,7 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
   const bool whole =
       !step.reduces() && lane.dst.whole && lane.bytes > 0 && may_overwrite(lane, step);
   bool complete = true;
+  messages_in_ = SourceIn::kMemory;
   for (int i = 0; i < fan; ++i) {
     const auto index = static_cast<std::size_t>(step.rx + i);
     Endpoint& peer = *lane.endpoints[index];
@@ -228,6 +229,7 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
       return false;
     }
     messages_[static_cast<std::size_t>(i)] = message.data;
+    if (message.in_another_cache) messages_in_ = SourceIn::kAnotherCache;
   }
   return complete;
 }

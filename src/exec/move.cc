@@ -23,6 +23,7 @@ Target behind(const Target& target, std::size_t offset) noexcept {
 MoveKernels kernels_of(DataType type, ReduceOp op, int ranks, bool at_once, Simd simd) noexcept {
   MoveKernels kernels{.reduce = reduce_kernel(type, op, simd),
                       .nontemporal_copy = nontemporal_copy(simd),
+                      .vector_copy = vector_copy(simd),
                       .element_size = size_of(type)};
   if (op != ReduceOp::kAvg || ranks == 1) return kernels;
   kernels.averaging = ranks;
@@ -52,11 +53,12 @@ void detail::reduce_into_all(const MoveKernels& kernels, std::span<const void*> 
 }
 
 void detail::copy_into_all(const MoveKernels& kernels, const std::byte* source,
-                           std::span<const Target> targets, std::size_t bytes) noexcept {
+                           std::span<const Target> targets, std::size_t bytes,
+                           SourceIn place) noexcept {
   for (std::size_t offset = 0; offset < bytes; offset += kBlock) {
     const std::size_t size = std::min(kBlock, bytes - offset);
     for (const Target& target : targets) {
-      copy(kernels, source + offset, behind(target, offset), size);
+      copy(kernels, source + offset, behind(target, offset), size, place);
     }
   }
 }

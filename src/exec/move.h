@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 
@@ -15,10 +16,17 @@ struct Target {
   bool nontemporal = false; ///< whether stores bypass the caches
 };
 
+/// Place of a source, as far as it matters to copies.
+enum class SourceIn : std::uint8_t {
+  kMemory,       ///< memory, or caches of this core
+  kAnotherCache, ///< cache of another core, which will write the source again
+};
+
 /// Kernels of one operation.
 struct MoveKernels {
-  ReduceKernel reduce = nullptr;              ///< unused where nothing is reduced
-  NontemporalCopy nontemporal_copy = nullptr; ///< null: no target may bypass the caches
+  ReduceKernel reduce = nullptr;         ///< unused where nothing is reduced
+  CopyKernel nontemporal_copy = nullptr; ///< null: no target may bypass the caches
+  CopyKernel vector_copy = nullptr;      ///< copy of SourceIn::kAnotherCache; null: memcpy()
   std::size_t element_size = 1;
   Averaging averaging; ///< averaging of steps with kFinal
   /// Kernel that multiplies what is read from the input by `factor` and rounds it to the type, or
@@ -33,11 +41,15 @@ struct MoveKernels {
 MoveKernels kernels_of(DataType type, ReduceOp op, int ranks, bool at_once, Simd simd) noexcept;
 
 namespace detail {
+/// Bytes from which on a C library may copy by one instruction: 4 KiB with AVX2, 8 KiB with
+/// AVX-512.
+inline constexpr std::size_t kMinVectorCopy = 4096;
+
 void reduce_into_all(const MoveKernels& kernels, std::span<const void*> sources,
                      std::span<const Target> targets, std::size_t bytes,
                      Averaging averaging) noexcept;
 void copy_into_all(const MoveKernels& kernels, const std::byte* source,
-                   std::span<const Target> targets, std::size_t bytes) noexcept;
+                   std::span<const Target> targets, std::size_t bytes, SourceIn place) noexcept;
 
 inline void reduce(const MoveKernels& kernels, std::span<const void* const> sources, std::byte* to,
                    std::size_t bytes, Averaging averaging) noexcept {
@@ -45,10 +57,13 @@ inline void reduce(const MoveKernels& kernels, std::span<const void* const> sour
   kernels.reduce(sources, to, bytes >> std::countr_zero(kernels.element_size), averaging);
 }
 inline void copy(const MoveKernels& kernels, const std::byte* source, const Target& target,
-                 std::size_t bytes) noexcept {
+                 std::size_t bytes, SourceIn place = SourceIn::kMemory) noexcept {
   if (target.data == source) return;
   if (target.nontemporal) {
     kernels.nontemporal_copy(target.data, source, bytes);
+  } else if (place == SourceIn::kAnotherCache && bytes >= kMinVectorCopy &&
+             kernels.vector_copy != nullptr) {
+    kernels.vector_copy(target.data, source, bytes);
   } else {
     std::memcpy(target.data, source, bytes);
   }
@@ -67,9 +82,10 @@ inline void reduce_into(const MoveKernels& kernels, std::span<const void*> sourc
 }
 /// Copies the source into every target, in one pass; not where the target is the source.
 inline void copy_into(const MoveKernels& kernels, const std::byte* source,
-                      std::span<const Target> targets, std::size_t bytes) noexcept {
-  if (targets.size() == 1) return detail::copy(kernels, source, targets[0], bytes);
-  detail::copy_into_all(kernels, source, targets, bytes);
+                      std::span<const Target> targets, std::size_t bytes,
+                      SourceIn place = SourceIn::kMemory) noexcept {
+  if (targets.size() == 1) return detail::copy(kernels, source, targets[0], bytes, place);
+  detail::copy_into_all(kernels, source, targets, bytes, place);
 }
 
 /// Scales source number `input`, then does what reduce_into() does.

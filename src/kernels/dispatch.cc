@@ -104,9 +104,8 @@ ReduceKernel reduce_kernel(DataType type, ReduceOp op, Simd simd) noexcept {
   return supported_table(simd).rows[static_cast<std::size_t>(type)].reduce[index_of(op)];
 }
 
-NontemporalCopy nontemporal_copy(Simd simd) noexcept {
-  return supported_table(simd).nontemporal_copy;
-}
+CopyKernel nontemporal_copy(Simd simd) noexcept { return supported_table(simd).nontemporal_copy; }
+CopyKernel vector_copy(Simd simd) noexcept { return supported_table(simd).vector_copy; }
 
 void nontemporal_fence() noexcept {
 #if defined(__x86_64__)

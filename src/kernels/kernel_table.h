@@ -13,7 +13,7 @@ struct KernelTable {
     ScaleKernel scale;
   };
   Row rows[kNumDataTypes];
-  NontemporalCopy nontemporal_copy;
+  CopyKernel nontemporal_copy, vector_copy;
 };
 
 // Each table is defined in the file reduce_<name>.cc; a build has those of its processor family.

@@ -70,12 +70,17 @@ bool supported(Simd simd) noexcept;
 /// Returns the instruction set of the kernels in use, which the first call chooses.
 Simd default_simd() noexcept;
 
-/// Function that copies with stores that bypass the caches, for destinations that this core does
-/// not read soon, or that another core has in its cache. Ranges do not overlap and need no
-/// alignment. Other threads may see the stores later than ordinary ones that follow, until
-/// nontemporal_fence(). On a processor without such stores the function is memcpy().
-using NontemporalCopy = void (*)(void* destination, const void* source, std::size_t bytes) noexcept;
-NontemporalCopy nontemporal_copy(Simd simd) noexcept;
+/// Kernel that copies. Ranges do not overlap and need no alignment.
+using CopyKernel = void (*)(void* destination, const void* source, std::size_t bytes) noexcept;
+/// Returns a kernel whose stores bypass the caches, for destinations that this core does not read
+/// soon, or that another core has in its cache. Other threads may see the stores later than
+/// ordinary ones that follow, until nontemporal_fence(). On a processor without such stores the
+/// kernel is memcpy().
+CopyKernel nontemporal_copy(Simd simd) noexcept;
+/// Returns a kernel that copies through registers, for sources in the cache of a core that will
+/// write them again. The C library copies more than 8 KiB or so by one instruction (rep movsb),
+/// after which writing these lines takes a core up to three times as long (Zen 4).
+CopyKernel vector_copy(Simd simd) noexcept;
 /// Orders non-temporal stores before all stores that follow.
 void nontemporal_fence() noexcept;
 

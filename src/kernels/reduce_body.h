@@ -14,9 +14,9 @@
 
 #include <utility>
 
+#include "kernels/copy_body.h"
 #include "kernels/formats.h"
 #include "kernels/kernel_table.h"
-#include "kernels/nontemporal_body.h"
 #include "kernels/reductions.h"
 
 #if defined(__clang__)
@@ -217,7 +217,7 @@ consteval KernelTable::Row row_of() {
 
 template <std::size_t... kTypes>
 consteval KernelTable table_of(std::index_sequence<kTypes...>) {
-  return {{row_of<static_cast<DataType>(kTypes)>()...}, nontemporal_copy};
+  return {{row_of<static_cast<DataType>(kTypes)>()...}, nontemporal_copy, vector_copy};
 }
 
 } // namespace

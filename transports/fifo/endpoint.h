@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 
 #include "base/system.h"
@@ -86,18 +87,21 @@ class FifoEndpoint final : public Endpoint {
   }
 
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override {
-    Placement placement{.offset = 0, .filled_ns = 0};
-    if (bytes >= kMinNontemporalBytes) placement.filled_ns = filled(bytes);
+    Placement placement{.offset = 0, .filled_ns = 0, .in_cache = 0};
+    if (bytes >= kMinNontemporalBytes) {
+      placement.in_cache = stores_[store_class(bytes)].nontemporal() ? 0 : 1;
+      placement.filled_ns = filled(bytes);
+    }
     std::uint64_t word = placement.filled_ns != 0 ? kTimed : 0;
     if (putting_) {
       stop_touching(putting_);
       count_zero_copy();
       word |= kPublished | kPut;
-      std::memcpy(&send_slot_->small, &placement, sizeof placement);
+      place(placement);
     } else if (bytes > kSmallBytes) {
       word |= std::uint64_t{bytes} << 32;
       placement.offset = static_cast<std::uint64_t>(reserved_ - ends_.send);
-      std::memcpy(&send_slot_->small, &placement, sizeof placement);
+      place(placement);
       if (placement.offset >= ends_.shape->slots_size) ring_.take(bytes);
     } else {
       word |= std::uint64_t{bytes} << 32;
@@ -158,8 +162,8 @@ class FifoEndpoint final : public Endpoint {
     const std::size_t bytes = (flag & ~kTimed) >> 32;
     if (bytes > ends_.slot_bytes) [[unlikely]]
       return refuse("a message larger than a slot");
-    return {bytes <= kSmallBytes ? header.small.data() : payload_of(header, bytes), bytes,
-            header.fingerprint};
+    if (bytes <= kSmallBytes) return {header.small.data(), bytes, header.fingerprint};
+    return message_in_fifo(header, bytes);
   }
 
   void release() noexcept override {
@@ -204,14 +208,27 @@ class FifoEndpoint final : public Endpoint {
   SlotHeader* slot(std::byte* fifo, std::uint64_t message) const noexcept {
     return reinterpret_cast<SlotHeader*>(fifo + sizeof(FifoHead) + (message & mask_) * stride_);
   }
-  /// Returns the payload of a message that is not in its header; null, with the error set, if it is
-  /// not in the FIFO either.
-  const std::byte* payload_of(const SlotHeader& header, std::size_t bytes) noexcept {
-    std::uint64_t offset = 0; // Placement::offset
-    std::memcpy(&offset, &header.small, sizeof offset);
+  /// Returns a message whose payload is not in its header; none, with the error set, if the payload
+  /// is not in the FIFO either.
+  Message message_in_fifo(const SlotHeader& header, std::size_t bytes) noexcept {
+    Placement placement;
+    std::memcpy(&placement, &header.small, sizeof placement);
+    const std::uint64_t offset = placement.offset;
     if (offset <= ends_.shape->size - bytes && offset % alignof(SlotHeader) == 0) [[likely]]
-      return ends_.receive + offset;
-    return refuse("a message outside of its FIFO").data;
+      return {ends_.receive + offset, bytes, header.fingerprint, placement.in_cache != 0};
+    return refuse("a message outside of its FIFO");
+  }
+
+  /// Writes where the payload is. Field by field: copied as a whole, the structure would be read
+  /// with a load that is wider than the stores before it, and that waits until all earlier stores,
+  /// those of the payload, have left the core.
+  void place(const Placement& placement) noexcept {
+    const auto put = [this](std::size_t at, std::uint64_t value) {
+      std::memcpy(send_slot_->small.data() + at, &value, sizeof value);
+    };
+    put(offsetof(Placement, offset), placement.offset);
+    put(offsetof(Placement, filled_ns), placement.filled_ns);
+    put(offsetof(Placement, in_cache), placement.in_cache);
   }
 
   void send(std::uint64_t word, const Fingerprint& fingerprint) noexcept {

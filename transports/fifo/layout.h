@@ -47,6 +47,9 @@ static_assert(sizeof(SlotHeader) == 64);
 struct Placement {
   std::uint64_t offset;    ///< offset in the FIFO; 0 if the payload is in an exposed buffer
   std::uint64_t filled_ns; ///< time by the clock that all processes share; 0: not timed
+  /// 1: the payload was written with ordinary stores, and is large enough for others to come into
+  /// question.
+  std::uint64_t in_cache;
 };
 static_assert(sizeof(Placement) <= kSmallBytes);
 
@@ -119,7 +122,7 @@ struct SegmentHeader {
 };
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
-inline constexpr std::uint32_t kSegmentVersion = 8;
+inline constexpr std::uint32_t kSegmentVersion = 9;
 
 /// Sizes in one FIFO, which follow from the number and the size of its slots.
 ///

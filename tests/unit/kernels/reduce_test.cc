@@ -307,7 +307,7 @@ TEST(Scale, IsAProductWithTheScalarRoundedOnce) {
   }
 }
 
-TEST(NontemporalCopy, CopiesAnySizeAtAnyAlignment) {
+void expect_copies(CopyKernel (*kernel_of)(Simd)) {
   for (const Simd simd : {Simd::kScalar, Simd::kAvx2, Simd::kAvx512, Simd::kNeon}) {
     if (!supported(simd)) continue;
     SCOPED_TRACE(name_of(simd));
@@ -316,7 +316,7 @@ TEST(NontemporalCopy, CopiesAnySizeAtAnyAlignment) {
     for (const std::size_t bytes : {0U, 1U, 15U, 63U, 64U, 65U, 127U, 128U, 500U}) {
       for (std::size_t shift = 0; shift < 66; ++shift) {
         std::fill(to.begin(), to.end(), static_cast<unsigned char>(0xee));
-        nontemporal_copy(simd)(to.data() + 64 + shift, from.data() + shift % 5, bytes);
+        kernel_of(simd)(to.data() + 64 + shift, from.data() + shift % 5, bytes);
         nontemporal_fence();
         std::vector<unsigned char> expected(1024, 0xee);
         std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(shift % 5), bytes,
@@ -325,6 +325,12 @@ TEST(NontemporalCopy, CopiesAnySizeAtAnyAlignment) {
       }
     }
   }
+}
+TEST(NontemporalCopy, CopiesAnySizeAtAnyAlignment) {
+  expect_copies([](Simd simd) { return nontemporal_copy(simd); });
+}
+TEST(VectorCopy, CopiesAnySizeAtAnyAlignment) {
+  expect_copies([](Simd simd) { return vector_copy(simd); });
 }
 
 } // namespace

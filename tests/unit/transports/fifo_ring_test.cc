@@ -160,6 +160,24 @@ TEST(FifoRing, KeepsToShortLapsWithoutMemory) {
   }
 }
 
+TEST(FifoRing, SaysWhichPayloadsAreInTheSendersCache) {
+  Pair pair(kSlots, kSlotBytes);
+  FifoEndpoint a = pair.endpoint(0), b = pair.endpoint(1);
+  bool cached = false, bypassed = false;
+  for (int i = 0; i < 1000; ++i) { // trials of both kinds of stores are among them
+    for (const std::size_t bytes : {std::size_t{512}, kSlotBytes}) {
+      ASSERT_FALSE(a.try_reserve(bytes).empty());
+      const bool nontemporal = a.store_hint(bytes).nontemporal;
+      a.commit(bytes, {});
+      const bool expected = bytes >= kMinNontemporalBytes && !nontemporal;
+      EXPECT_EQ(b.try_peek().in_another_cache, expected) << "message " << i;
+      if (bytes == kSlotBytes) (expected ? cached : bypassed) = true;
+      b.release();
+    }
+  }
+  EXPECT_TRUE(cached && bypassed);
+}
+
 TEST(FifoRing, RefusesAPayloadOutsideOfTheFifo) {
   const std::uint64_t last = FifoShape(kSlots, kSlotBytes, true).size - kSlotBytes;
   for (const std::uint64_t offset : {last - 1, last + 64, UINT64_MAX - 63}) {
