@@ -50,6 +50,7 @@ Communicator::Communicator(Setup setup)
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,
                                                     .nontemporal_bytes = setup_.nontemporal_bytes(),
+                                                    .divides_one_way = setup_.divides_one_way(),
                                                     .verify = setup_.verify,
                                                     .devices = devices_possible(),
                                                     .trace = setup_.trace.get(),

@@ -292,6 +292,13 @@ std::size_t Setup::nontemporal_bytes() const {
   return (known > 0 ? known : kUnknownCache) / (2 * ranks) + 1;
 }
 
+bool Setup::divides_one_way() const noexcept {
+  const std::vector<PeerInfo>& peers = membership->peers;
+  return links.ranks_per_core <= 1 &&
+         std::all_of(peers.begin(), peers.end(),
+                     [&](const PeerInfo& info) { return info.host_key == peers[0].host_key; });
+}
+
 void Setup::block(std::uint64_t max_ns) const noexcept {
   if (transports.empty()) {
     constexpr std::uint64_t kShortNs = 20'000;

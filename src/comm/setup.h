@@ -45,6 +45,9 @@ struct Setup {
   std::vector<std::vector<Endpoint*>> endpoints() const;
   /// Returns the size from which on operations write their results past the caches.
   std::size_t nontemporal_bytes() const;
+  /// Returns whether operations in one direction are divided into several messages: where all ranks
+  /// are on one host, with a core each. The same on all ranks.
+  bool divides_one_way() const noexcept;
   /// Returns the memory that the ranks of this host share, see Node::board().
   std::span<std::byte> board() const noexcept { return node->board(); }
   FdChannel* fd_channel() const noexcept { return node->fd_channel(); }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes.h"
+
 namespace whorl {
 Engine::Engine(Config config)
     : config_(std::move(config)),
@@ -59,6 +61,17 @@ const Algorithm& Engine::algorithm_for(const Request& request, std::size_t bytes
   return *find_algorithm(request.collective, "ring");
 }
 
+/// Returns the size that no message of a call may exceed; `block` is the size of a block. Every
+/// rank comes to the same.
+std::size_t Engine::largest_message(Collective collective, std::size_t block) const noexcept {
+  // More messages: the receiver begins earlier. Fewer: less time for each of them.
+  constexpr std::size_t kMessages = 4, kSmallest = 16 * 1024;
+  const std::size_t slot = config_.membership->slot_bytes;
+  const bool one_way = collective == Collective::kBroadcast || collective == Collective::kReduce;
+  if (!config_.divides_one_way || !one_way || slot <= kSmallest) return slot;
+  return std::clamp(round_up(block / kMessages, std::size_t{64}), kSmallest, slot);
+}
+
 /// Prepares everything of a call that does not depend on the buffers.
 Status Engine::prepare(CachedCall& cached, const Request& request) {
   cached.valid = false;
@@ -81,7 +94,7 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   const std::size_t element = size_of(request.type);
   const BlockTable* const table = request.table.get();
   const auto map = ChunkMap::make(schedule, table != nullptr ? table->largest : request.count,
-                                  element, members.slot_bytes);
+                                  element, largest_message(request.collective, block));
   if (!map.ok()) return map.status();
   cached.map = *map;
   if (table != nullptr) {

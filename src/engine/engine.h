@@ -33,8 +33,10 @@ class Engine {
     Shape shape;
     Selector selector;
     std::size_t nontemporal_bytes = 0; ///< size from which on outputs are written past the caches
-    bool verify = false;               ///< whether each schedule is proved before its first use
-    bool devices = false;              ///< whether new buffers may be those of a device
+    /// Whether operations in one direction are divided, so that both sides work at the same time.
+    bool divides_one_way = false;
+    bool verify = false;    ///< whether each schedule is proved before its first use
+    bool devices = false;   ///< whether new buffers may be those of a device
     Trace* trace = nullptr; ///< trace of the operations; may be null, outlives the engine
     std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
@@ -119,6 +121,7 @@ class Engine {
   void trace_begin() noexcept;
   void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
   Status prepare(CachedCall& cached, const Request& request);
+  std::size_t largest_message(Collective collective, std::size_t block) const noexcept;
   const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
   Status start_collective(const Request& request);
   Status reserve(std::size_t bytes, const Request& request);
