@@ -47,10 +47,11 @@ constexpr std::array kParams{
               "An operation or a connection set-up fails after this many milliseconds without "
               "progress, 1 to 2147483648. In programs for NCCL 1800000 if unset; under PyTorch the "
               "timeout of the group."},
-    ParamInfo{Param::kSpins, "WHORL_SPINS", "",
-              "Attempts before a wait yields the core, 0 to 1000000000. More pays only where every "
-              "rank has a core to itself. Empty: 20; where a host has more ranks than cores 8, and "
-              "0 if some are connected by TCP."},
+    ParamInfo{
+        Param::kSpins, "WHORL_SPINS", "",
+        "Attempts before a wait yields the core, 0 to 1000000000. More pays only where every "
+        "rank has a core to itself. Empty: 80, or 20 if some are connected by TCP; where a host "
+        "has more ranks than cores 8, and 0 if some are connected by TCP."},
     ParamInfo{Param::kProbe, "WHORL_PROBE", "0",
               "1: measure what messages cost when a communicator is made, and choose algorithms by "
               "that, so that choices, and the last bits of sums, may differ from run to run; 0: by "

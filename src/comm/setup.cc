@@ -206,7 +206,11 @@ WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
   // still worth their time (docs/performance_rules.md), but not if each is a system call for every
   // peer.
   const std::uint32_t for_others = calls ? 0 : kEagerAttempts;
-  policy.spins = setup.options.spins.value_or(ranks_per_core > 1 ? for_others : policy.spins);
+  // A peer fills a message of tens of KiB within a microsecond or two. A yield in that time costs
+  // half a microsecond more.
+  constexpr std::uint32_t kSpinsOfOwnCore = 80;
+  const std::uint32_t for_self = calls ? policy.spins : kSpinsOfOwnCore;
+  policy.spins = setup.options.spins.value_or(ranks_per_core > 1 ? for_others : for_self);
   // The message that this rank waits for comes after the turns of most ranks of the core. Each rank
   // that yields, or wakes up in vain, makes a turn longer.
   constexpr double kManyRanks = 32;
