@@ -151,7 +151,7 @@ WHORL_API whorlResult_t whorlCommDescribe(const whorlComm_t comm, char* text, si
 
 /// Figures of whorlCommMemStats(). The first four are NCCL's and are about device
 /// memory: 0 for a communicator on host memory. The others are bytes of this rank's part of the
-/// communicator.
+/// communicator, unless said otherwise.
 typedef enum {
   whorlStatGpuMemSuspend = 0,   ///< memory that could be released by suspending
   whorlStatGpuMemSuspended = 1, ///< 1 while suspended
@@ -167,11 +167,12 @@ typedef enum {
   whorlStatHostMemShared = 23,        ///< part of Reserved that is in memory, written by any rank
   whorlStatHostMemHeap = 24,          ///< whorlMemAlloc() and registered memory of the process
   whorlStatHostMemBudget = 25,        ///< limit of Fifos + Workspaces; 0: none
-  /// Number of messages that this rank has sent to ranks of its host without a copy on the way:
-  /// messages of at least 4 KiB between whorlMemAlloc() or registered memory, or within a process.
+  /// Number of messages of at least 4 KiB that ranks of the host have read in this rank's memory,
+  /// or that this rank has written to theirs: whorlMemAlloc() or registered memory, or any memory
+  /// of the same process.
   whorlStatMessagesZeroCopy = 32
 } whorlCommMemStat_t;
-/// Writes one figure to `*value`, in bytes unless said otherwise. Not collective; does not wait.
+/// Writes one figure to `*value`. Not collective; does not wait.
 /// Memory is given to FIFOs when a pair of ranks uses them, so the figures grow with use and then
 /// stay.
 WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat,
@@ -435,10 +436,11 @@ WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle
 
 /// Makes a stream. Operations on it run in the order of issue, on the progress thread of their
 /// communicator or, if it has not begun them, on the thread that waits for them. Where the ranks
-/// leave no processor to that progress thread, it leaves an operation to who may wait for it, for 2
-/// ms or until whorlStreamQuery() or whorlEventQuery() asks for it. Functions of streams and events
-/// may be called by any thread. Where a group is open, its calls are in the
-/// stream when whorlGroupEnd() has returned, so behind what these functions have queued meanwhile.
+/// leave no processor to that progress thread, it leaves an operation for some milliseconds to the
+/// threads that may wait for it, or until whorlStreamQuery() or whorlEventQuery() asks for it.
+/// Functions of streams and events may be called by any thread. Where a group is open, its calls
+/// are in the stream when whorlGroupEnd() has returned, so behind what these functions have queued
+/// meanwhile.
 WHORL_API whorlResult_t whorlStreamCreate(whorlStream_t* stream);
 /// Waits until all that was queued in the stream before this call is complete; returns the first
 /// error of the stream up to there. ::whorlInvalidUsage in a callback, see

@@ -11,8 +11,8 @@ namespace whorl {
 /// that may use no others; 1 if its place is unknown.
 double ranks_per_processor(const Membership& members, int rank);
 
-/// Returns whether these ranks leave a processing unit, for other threads than those of the program
-/// itself; true if the place of `rank` is unknown.
+/// Returns whether `rank` may use more processing units than there are ranks that may use no
+/// others; true if its place is unknown.
 bool has_spare_processor(const Membership& members, int rank);
 
 /// Returns sentences about ranks on the machine of `rank` that are placed badly: bound to

@@ -68,8 +68,9 @@ void HostStream::stop() {
 }
 
 Status HostStream::run_task(const Task& task) {
-  hurry(); // this thread waits, and other threads may wait for the callback
-  WHORL_TRY(task.tickets.front()->wait());
+  Ticket& ticket = *task.tickets.front();
+  if (!ticket.may_start()) hurry(); // other threads may wait for the callback
+  WHORL_TRY(ticket.wait());
   return without_exceptions([&] { return task.callback(error()); });
 }
 

@@ -162,6 +162,7 @@ void Stream::enter(const std::shared_ptr<StreamHelper>& queue) {
   std::erase_if(entered_,
                 [](const auto& old) { return old.use_count() == 1; }); // nobody's any more
   entered_.push_back(queue);
+  if (queue->patient()) entered_patient_.store(true, std::memory_order_relaxed); // a hint
 }
 
 std::vector<std::shared_ptr<StreamHelper>> Stream::entered() const {
@@ -169,20 +170,17 @@ std::vector<std::shared_ptr<StreamHelper>> Stream::entered() const {
   return entered_;
 }
 
-void Stream::hurry() const noexcept {
-  const std::lock_guard lock(mutex_);
-  for (const auto& queue : entered_) queue->hurry();
-}
-
-/// Carries out something that stands before operation `number`, or before the place that the first
-/// step up to there waits for, and so on. `queues` are those of this stream. Returns whether there
-/// was such.
-bool Stream::help_before(std::uint64_t number, std::vector<std::shared_ptr<StreamHelper>> queues) {
+/// Calls `visit(queue, stream, number)` for each of `queues`, the queues of this stream, whose
+/// operations up to `number` matter; then likewise for the stream and the place that the first step
+/// up to there waits for, and so on, until a call returns true. Returns whether one did.
+template <class Visit>
+bool Stream::visit_before(std::uint64_t number, std::vector<std::shared_ptr<StreamHelper>> queues,
+                          Visit&& visit) {
   Stream* stream = this;
   std::shared_ptr<Stream> held; // `stream`, if it is another one
   while (true) {                // ends: what a step waits for was queued before it
     for (const auto& queue : queues) {
-      if (queue->help(stream, number)) return true;
+      if (visit(*queue, stream, number)) return true;
     }
     if (!stream->awaits_.load(std::memory_order_relaxed)) return false;
     StreamPoint next;
@@ -199,6 +197,17 @@ bool Stream::help_before(std::uint64_t number, std::vector<std::shared_ptr<Strea
   }
 }
 
+void Stream::hurry() {
+  if (!entered_patient_.load(std::memory_order_relaxed) &&
+      !awaits_.load(std::memory_order_relaxed)) {
+    return;
+  }
+  visit_before(issued(), entered(), [](StreamHelper& queue, const Stream*, std::uint64_t) {
+    queue.hurry();
+    return false;
+  });
+}
+
 Status Stream::synchronize(std::uint64_t number, std::uint64_t timeout_ns) {
   // A queue that is entered while this waits is served by its progress thread alone.
   std::vector<std::shared_ptr<StreamHelper>> queues;
@@ -211,8 +220,14 @@ Status Stream::synchronize(std::uint64_t number, std::uint64_t timeout_ns) {
   const WaitResult result = wait_until(
       [&] {
         if (has_completed(number)) return Progress::kDone;
-        if (waiter.over()) return Progress::kFailed;
-        return help_before(number, queues) ? Progress::kAdvanced : Progress::kIdle;
+        if (waiter.over()) {
+          hurry(); // this thread helps no more
+          return Progress::kFailed;
+        }
+        const bool helped = visit_before(
+            number, queues,
+            [](StreamHelper& queue, const Stream* of, auto last) { return queue.help(of, last); });
+        return helped ? Progress::kAdvanced : Progress::kIdle;
       },
       policy, never_set, waiter);
   if (result != WaitResult::kReady) {

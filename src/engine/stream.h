@@ -36,6 +36,8 @@ class StreamHelper {
   /// Asks for what is queued to be carried out soon, by somebody who looks for its end without
   /// waiting and so does not help().
   virtual void hurry() noexcept = 0;
+  /// Whether hurry() makes a difference. Always the same.
+  virtual bool patient() const noexcept = 0;
 };
 
 /// An in-order queue of steps: operations, callbacks, and waits for events. Each step takes a
@@ -120,7 +122,7 @@ class Stream {
   /// Waits until all that has been issued is complete, as above.
   Status synchronize() { return synchronize(issued()); }
   /// Asks for what has been issued to be carried out soon, see StreamHelper.
-  void hurry() const noexcept;
+  void hurry();
   /// Returns the event that is notified at each completion.
   Event& event() noexcept { return event_; }
 
@@ -143,7 +145,9 @@ class Stream {
   void settle(std::uint64_t number, const Status& status, Steps& reached);
   Status error_until(std::uint64_t last) const;
   std::vector<std::shared_ptr<StreamHelper>> entered() const;
-  bool help_before(std::uint64_t number, std::vector<std::shared_ptr<StreamHelper>> queues);
+  template <class Visit>
+  bool visit_before(std::uint64_t number, std::vector<std::shared_ptr<StreamHelper>> queues,
+                    Visit&& visit);
 
   const std::uint64_t id_;
   std::atomic<std::uint64_t> issued_{0};
@@ -151,11 +155,12 @@ class Stream {
   Event event_;
   mutable std::mutex mutex_;
   Status error_;
-  std::uint64_t error_number_ = 0;  ///< operation that `error_` is of; 0: there is none
-  std::uint64_t settled_ = 0;       ///< the last operation that was released
-  Steps early_;                     ///< later steps of this stream that are complete
-  Steps awaited_;                   ///< steps of this stream that wait for another one
-  std::atomic<bool> awaits_{false}; ///< whether awaited_ has any
+  std::uint64_t error_number_ = 0;           ///< operation that `error_` is of; 0: there is none
+  std::uint64_t settled_ = 0;                ///< the last operation that was released
+  Steps early_;                              ///< later steps of this stream that are complete
+  Steps awaited_;                            ///< steps of this stream that wait for another one
+  std::atomic<bool> awaits_{false};          ///< whether awaited_ has any
+  std::atomic<bool> entered_patient_{false}; ///< whether a queue so far was patient
   Steps waiting_; ///< steps of other streams, by the operation of this one that they wait for
   /// Queues, distinct; emptied when idle, and of those that nobody else holds by enter().
   std::vector<std::shared_ptr<StreamHelper>> entered_;

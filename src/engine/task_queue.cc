@@ -45,7 +45,12 @@ void TaskQueue::push(Task task) {
 }
 
 void TaskQueue::hurry() noexcept {
-  if (patience_ns_ == 0 || hurried_.exchange(true, std::memory_order_relaxed)) return;
+  if (patience_ns_ == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (tasks_.empty() || hurried_) return;
+    hurried_ = true;
+  }
   hurry_.notify();
 }
 
@@ -61,6 +66,7 @@ bool TaskQueue::begin_first(Task& task) {
   task = std::move(tasks_.front());
   tasks_.pop_front();
   begun_ = true;
+  if (tasks_.empty()) hurried_ = false;
   return true;
 }
 
@@ -78,12 +84,12 @@ bool TaskQueue::begin_first_for(const Stream* stream, std::uint64_t number, Task
   return std::all_of(tickets.begin(), tickets.end(), may_start) && begin_first(task);
 }
 
-void TaskQueue::carry_out(const Task& task) {
+void TaskQueue::carry_out(const Task& task, By by) {
   const Status status = runner_.run_task(task);
   {
     const std::lock_guard lock(mutex_);
     begun_ = false;
-    if (tasks_.empty()) hurried_.store(false, std::memory_order_relaxed);
+    if (by == By::kWaitingThread && patience_ns_ > 0) helped_ns_ = sys().now_ns();
     // Pairs with acquire in idle(). From here on the communicator may be destroyed.
     pending_.fetch_sub(1, std::memory_order_release);
   }
@@ -92,10 +98,14 @@ void TaskQueue::carry_out(const Task& task) {
 }
 
 /// Returns whether the first task was left long enough to the threads that may wait for it: since
-/// it was pushed, and since one of them has carried out another one. With the mutex held.
+/// it was pushed, and since one of them has carried out another one, but no longer than
+/// kMostPatience times. With the mutex held.
 bool TaskQueue::first_is_overdue() const noexcept {
-  return patience_ns_ == 0 || tasks_.empty() || hurried_.load(std::memory_order_relaxed) ||
-         sys().now_ns() >= std::max(tasks_.front().pushed_ns, helped_ns_) + patience_ns_;
+  constexpr std::uint64_t kMostPatience = 4;
+  if (patience_ns_ == 0 || tasks_.empty() || hurried_) return true;
+  const std::uint64_t now = sys().now_ns(), pushed = tasks_.front().pushed_ns;
+  return now >= std::max(pushed, helped_ns_) + patience_ns_ ||
+         now >= pushed + kMostPatience * patience_ns_;
 }
 
 bool TaskQueue::serve(const WaitPolicy& policy) {
@@ -119,29 +129,41 @@ bool TaskQueue::serve(const WaitPolicy& policy) {
         return begun || stopped ? Progress::kDone : Progress::kIdle;
       },
       of_this, never_set, is_patient ? static_cast<Waiter&>(patient) : eager));
-  if (begun) carry_out(task);
+  if (begun) carry_out(task, By::kOwnThread);
   return begun;
 }
 
 bool TaskQueue::help(const Stream* stream, std::uint64_t number) {
   Task task;
   if (!begin_first_for(stream, number, task)) return false;
-  carry_out(task);
-  if (patience_ns_ == 0) return true;
-  const std::lock_guard lock(mutex_);
-  helped_ns_ = sys().now_ns();
+  carry_out(task, By::kWaitingThread);
   return true;
+}
+
+/// Hurries the streams that the first task waits for.
+void TaskQueue::hurry_first() {
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!tasks_.empty()) tickets = tasks_.front().tickets;
+  }
+  for (const auto& ticket : tickets) {
+    if (!ticket->may_start()) ticket->stream().hurry();
+  }
 }
 
 void TaskQueue::drain() {
   Event::Waiter waiter(event_);
+  bool hurried = false;
   CommError never_set; // tasks end after the communicator's error, too, each with that error
   const WaitPolicy policy{
       .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .block_ns = 1'000'000'000};
   static_cast<void>(wait_until(
-      [this] {
+      [&] {
         if (idle()) return Progress::kDone;
-        return help(nullptr) ? Progress::kAdvanced : Progress::kIdle;
+        if (help(nullptr)) return Progress::kAdvanced;
+        if (patience_ns_ > 0 && !std::exchange(hurried, true)) hurry_first();
+        return Progress::kIdle;
       },
       policy, never_set, waiter));
 }

@@ -61,6 +61,7 @@ class TaskQueue final : public StreamHelper {
   void stop() noexcept;
   bool help(const Stream* stream, std::uint64_t number = UINT64_MAX) override;
   void hurry() noexcept override;
+  bool patient() const noexcept override { return patience_ns_ > 0; }
   /// Waits until idle(), and carries out tasks meanwhile.
   void drain();
 
@@ -70,21 +71,22 @@ class TaskQueue final : public StreamHelper {
   bool begin_first(Task& task);
   bool first_is_overdue() const noexcept;
   bool begin_first_for(const Stream* stream, std::uint64_t number, Task& task);
-  void carry_out(const Task& task);
+  enum class By : std::uint8_t { kOwnThread, kWaitingThread };
+  void carry_out(const Task& task, By by);
+  void hurry_first();
 
   TaskRunner& runner_; ///< executor; alive while there are tasks
   const std::uint64_t patience_ns_;
   std::mutex mutex_;
   std::deque<Task> tasks_;      ///< tasks that have not been begun
   bool begun_ = false;          ///< whether a task has been begun and not been finished
+  bool hurried_ = false;        ///< whether the thread is to begin at once what is queued
   std::uint64_t helped_ns_ = 0; ///< time at which help() last carried out a task, if patient
   std::atomic<std::size_t> pending_{0};
   std::atomic<std::uint64_t> pushed_{0}; ///< number of tasks so far
-  /// Whether the thread is to begin what is queued at once. Orders no other data.
-  std::atomic<bool> hurried_{false};
   std::atomic<bool> stop_{false};
   Event event_; ///< notified when any of these members changes, but for `hurried_`
-  Event hurry_; ///< notified when `hurried_` or `stop_` is set
+  Event hurry_; ///< notified when `hurried_` becomes true, and when `stop_` does
 };
 
 } // namespace whorl

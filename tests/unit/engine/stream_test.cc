@@ -154,6 +154,7 @@ struct Helper final : StreamHelper {
     return true;
   }
   void hurry() noexcept override {}
+  bool patient() const noexcept override { return false; }
   Stream* stream = nullptr;
   std::uint64_t done = 0, last = 0;
   int calls = 0;

@@ -300,17 +300,57 @@ TEST_F(PatientTaskQueueTest, LeavesTasksToThoseWhoWait) {
 TEST_F(PatientTaskQueueTest, ServesWhatNobodyHasWaitedFor) {
   constexpr std::uint64_t kPatienceNs = 20'000'000;
   be_patient(kPatienceNs);
-  for (const std::uint64_t name : {1U, 2U}) { // also when the thread has slept for long
+  for (const std::uint64_t name : {1U, 2U}) {
     const std::uint64_t pushed_ns = sys().now_ns();
     push(name, stream);
     EXPECT_TRUE(queue->serve(kPolicy));
     EXPECT_GE(sys().now_ns() - pushed_ns, kPatienceNs);
+    push(name, stream);
+    stream->hurry(); // ends with the queue
+    EXPECT_TRUE(queue->serve(kPolicy));
   }
+  EXPECT_EQ(runner.order, (Names{1, 1, 2, 2}));
+}
+
+TEST_F(PatientTaskQueueTest, DoesNotWaitForEverForThoseWhoHelp) {
+  constexpr std::uint64_t kPatienceNs = 20'000'000;
+  be_patient(kPatienceNs);
+  std::atomic<bool> served{false};
+  std::thread server([&] {
+    while (queue->serve(kPolicy)) served = true;
+  });
+  push(0, other);
+  std::uint64_t pushed = 1, helped = 0;
+  const std::uint64_t begin_ns = sys().now_ns();
+  while (!served && sys().now_ns() - begin_ns < 10'000'000'000) { // a helper that is always early
+    push(pushed++, other);
+    push(pushed++, other);
+    helped += queue->help(nullptr) ? 1 : 0;
+    sys().sleep_ns(kPatienceNs / 4);
+  }
+  EXPECT_TRUE(served) << helped << " tasks were carried out by another thread";
+  queue->stop();
+  server.join();
+}
+
+TEST_F(PatientTaskQueueTest, WakesAfterALongRest) {
+  be_patient(1'000'000);
+  std::thread server([&] {
+    while (queue->serve(kPolicy)) continue;
+  });
+  for (const std::uint64_t name : {1U, 2U}) {
+    sys().sleep_ns(50'000'000); // the thread sleeps until it is woken
+    push(name, stream);
+    Runner::wait_for([&] { return stream->idle(); });
+  }
+  queue->stop();
+  server.join();
   EXPECT_EQ(runner.order, (Names{1, 2}));
 }
 
 TEST_F(PatientTaskQueueTest, ServesAtOnceIfSomebodyIsInAHurry) {
   be_patient(kForever);
+  stream->hurry(); // nothing is queued, so this is forgotten
   for (const bool hurried_first : {false, true}) {
     push(1, stream);
     if (hurried_first) stream->hurry();
@@ -319,8 +359,16 @@ TEST_F(PatientTaskQueueTest, ServesAtOnceIfSomebodyIsInAHurry) {
     server.join();
     EXPECT_TRUE(stream->idle());
   }
-  push(2, stream);
-  EXPECT_TRUE(queue->help(stream.get())) << "the hurry is over: nobody else has begun it";
+}
+
+TEST_F(PatientTaskQueueTest, HurriesWhatAStreamWaitsFor) {
+  be_patient(kForever);
+  push(1, other);
+  ASSERT_TRUE(stream->wait_for(stream, {.stream = other, .number = 1}).ok());
+  std::thread server = serve_one(true);
+  stream->hurry();
+  server.join();
+  EXPECT_TRUE(stream->idle());
 }
 
 TEST_F(PatientTaskQueueTest, ServesDevicesAtOnce) {
