@@ -158,7 +158,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
           true);
   }
   for (ProcessFd& s : meeting->sockets) {
-    if (!watches(s.rank)) watch(s.rank, std::make_shared<const Fd>(std::move(s.fd)), false);
+    watch(s.rank, std::make_shared<const Fd>(std::move(s.fd)), false);
   }
   // All peers have come, because the lowest rank shares the segment after it has the hellos of all.
   return {};
@@ -197,13 +197,6 @@ std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcep
                     membership().rank, descriptor.bytes, membership().describe(peer))));
   }
   return data;
-}
-
-/// Returns whether the end of the process of `rank` is noticed.
-bool ShmTransport::watches(int rank) const noexcept {
-  return std::any_of(watches_.begin(), watches_.end(), [rank](const Watch& watch) {
-    return std::find(watch.ranks.begin(), watch.ranks.end(), rank) != watch.ranks.end();
-  });
 }
 
 /// Watches the process of `rank` by its pidfd, or by the socket to that rank alone.

@@ -44,7 +44,6 @@ class ShmTransport final : public FifoTransport {
   std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
 
   Status check_memory(std::size_t peers);
-  bool watches(int rank) const noexcept;
   void watch(int rank, std::shared_ptr<const Fd> fd, bool pidfd);
   void look_for_dead() noexcept;
 
