@@ -7,7 +7,7 @@
 namespace perf {
 namespace {
 
-/// Multiplies in a chain, which neither memory nor the compiler can shorten.
+/// Multiplies in a chain, which does not depend on memory.
 void work(long rounds) {
   static thread_local volatile std::uint64_t result;
   std::uint64_t value = result | 1;

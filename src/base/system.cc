@@ -10,12 +10,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <cstring>
+#include <string>
 
 namespace whorl {
 namespace {
@@ -40,6 +42,28 @@ int checked(long result) noexcept { return result < 0 ? -errno : static_cast<int
 int unless_interrupted(int result) noexcept {
   if (result < 0) return errno == EINTR ? 0 : -errno;
   return result;
+}
+
+/// Returns the start of a small file; empty if it cannot be read.
+std::string text_of(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 256> text{};
+  const ssize_t size = file.get() < 0 ? -1 : ::read(file.get(), text.data(), text.size());
+  return size > 0 ? std::string(text.data(), static_cast<std::size_t>(size)) : std::string();
+}
+
+/// Returns how many numbers a list such as "0-3,8" has.
+std::size_t count_of(const std::string& list) {
+  std::size_t count = 0;
+  for (const char* at = list.c_str(); *at >= '0' && *at <= '9';) {
+    char* end = nullptr;
+    const unsigned long first = std::strtoul(at, &end, 10);
+    const unsigned long last = *end == '-' ? std::strtoul(end + 1, &end, 10) : first;
+    count += last >= first ? last - first + 1 : 0;
+    at = *end == ',' ? end + 1 : end;
+    if (at == end) break;
+  }
+  return count;
 }
 
 std::atomic<System*> current{nullptr};
@@ -244,20 +268,21 @@ int System::affinity(std::span<std::uint64_t> bits) noexcept {
       ::sched_getaffinity(0, bits.size_bytes(), reinterpret_cast<cpu_set_t*>(bits.data())));
 }
 
-std::size_t System::largest_cache_bytes() noexcept {
-  // Of the kernel, because sysconf() adds up the last-level caches of all packages' parts on some
-  // processors.
-  constexpr int kLevels = 4;
-  for (int index = kLevels; index >= 0; --index) { // in the order of levels
-    char path[] = "/sys/devices/system/cpu/cpu0/cache/index#/size";
-    *std::strchr(path, '#') = static_cast<char>('0' + index);
-    const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
-    char text[32] = "";
-    if (file.get() >= 0 && ::read(file.get(), text, sizeof text - 1) > 0) {
-      const unsigned long kib = std::strtoul(text, nullptr, 10); // "32768K"
-      if (kib > 0) return std::size_t{kib} << 10;
-    }
+std::size_t System::total_cache_bytes() {
+  // Of the kernel, because sysconf() adds up, on some virtual machines, the caches of processors
+  // that other machines have.
+  std::size_t largest = 0, sharing = 1;
+  constexpr int kIndices = 8;
+  for (int index = 0; index < kIndices; ++index) {
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
+    const std::size_t bytes = std::strtoul(text_of(folder + "size").c_str(), nullptr, 10) << 10;
+    if (bytes <= largest) continue; // "32768K", or no such file
+    largest = bytes;
+    sharing = count_of(text_of(folder + "shared_cpu_list"));
   }
+  const auto online = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  if (largest > 0)
+    return largest * std::max<std::size_t>(1, online / std::max<std::size_t>(1, sharing));
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
     if (const long bytes = ::sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
   }

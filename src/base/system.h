@@ -84,9 +84,9 @@ class System {
   virtual int shutdown(int fd) noexcept;      ///< ends both directions
   virtual int shutdown_send(int fd) noexcept; ///< lets the peer read to the end, then see the end
   virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;
-  /// Returns the size of the largest cache that the first core has, alone or with others; 0 if
-  /// unknown.
-  virtual std::size_t largest_cache_bytes() noexcept;
+  /// Returns the bytes of all caches of the last level, if all are like that of the first core; 0
+  /// if unknown.
+  virtual std::size_t total_cache_bytes();
   virtual int epoll_create() noexcept;
   virtual int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept;
   virtual int epoll_remove(int epoll_fd, int fd) noexcept;

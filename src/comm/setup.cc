@@ -162,7 +162,7 @@ std::size_t suitable_slot_bytes(const Setup& setup) {
   return bytes;
 }
 
-/// Returns the number of ranks on this rank's machine, which share its largest cache.
+/// Returns the number of ranks on this rank's machine, which share its last-level caches.
 int ranks_on_this_machine(const Membership& members) {
   const std::uint64_t self = members.peers[static_cast<std::size_t>(members.rank)].machine_key;
   return static_cast<int>(
@@ -290,17 +290,22 @@ std::vector<std::vector<Endpoint*>> Setup::endpoints() const {
 std::size_t Setup::nontemporal_bytes() const {
   if (options.nontemporal_bytes) return *options.nontemporal_bytes;
   constexpr std::size_t kUnknownCache = 32 << 20;
-  const std::size_t known = sys().largest_cache_bytes();
+  const std::size_t known = sys().total_cache_bytes();
   const auto ranks = static_cast<std::size_t>(ranks_on_this_machine(*membership));
   // Inputs and outputs that just fit are quicker in the cache.
   return (known > 0 ? known : kUnknownCache) / (2 * ranks) + 1;
 }
 
-bool Setup::divides_one_way() const noexcept {
-  const std::vector<PeerInfo>& peers = membership->peers;
-  return links.ranks_per_core <= 1 &&
-         std::all_of(peers.begin(), peers.end(),
-                     [&](const PeerInfo& info) { return info.host_key == peers[0].host_key; });
+bool Setup::divides_one_way() const {
+  constexpr std::size_t kSlotOfMemory = 64 * 1024; // over TCP they are larger
+  if (links.ranks_per_core > 1 || membership->slot_bytes > kSlotOfMemory) return false;
+  const std::uint64_t host = membership->peers[0].host_key;
+  for (int rank = 0; rank < membership->nranks; ++rank) {
+    if (membership->info(rank).host_key != host || ranks_per_processor(*membership, rank) > 1) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void Setup::block(std::uint64_t max_ns) const noexcept {
@@ -313,9 +318,10 @@ void Setup::block(std::uint64_t max_ns) const noexcept {
   for (const auto& transport : transports) transport->block(max_ns / transports.size());
 }
 
-std::uint64_t Setup::digest() const noexcept {
+std::uint64_t Setup::digest() const {
   Hash hash;
   hash.mix(std::uint64_t{WHORL_VERSION_CODE});
+  hash.mix(std::uint64_t{divides_one_way()});
   for (int c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
     for (std::size_t k = 0; k < Selector::kClasses && selector.has(collective); ++k) {
@@ -410,7 +416,9 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   // A thread that carries out operations beside the program takes the core of the program or of
   // another rank if there is no other, and switching between them costs time.
   constexpr std::uint64_t kPatienceNs = 2'000'000;
-  setup.patience_ns = has_spare_processor(*setup.membership, rank) ? 0 : kPatienceNs;
+  static std::atomic<bool> crowded{false}; // by any communicator of this process
+  if (!has_spare_processor(*setup.membership, rank)) crowded.store(true);
+  setup.patience_ns = crowded.load() ? kPatienceNs : 0;
   warn_of_places(*setup.membership);
   if (decided.probe) {
     WHORL_TRY(choose_by_measuring(setup, oob));

@@ -47,7 +47,7 @@ struct Setup {
   std::size_t nontemporal_bytes() const;
   /// Returns whether operations in one direction are divided into several messages: where all ranks
   /// are on one host, with a core each. The same on all ranks.
-  bool divides_one_way() const noexcept;
+  bool divides_one_way() const;
   /// Returns the memory that the ranks of this host share, see Node::board().
   std::span<std::byte> board() const noexcept { return node->board(); }
   FdChannel* fd_channel() const noexcept { return node->fd_channel(); }
@@ -55,7 +55,7 @@ struct Setup {
   void block(std::uint64_t max_ns) const noexcept;
   /// Returns a hash of all that decides in which order an operation on host memory combines its
   /// operands: version, algorithms, shape and slots. Runs with the same hash compute the same bits.
-  std::uint64_t digest() const noexcept;
+  std::uint64_t digest() const;
   /// Returns a line about where the ranks are, with digests of the topology and of choices.
   std::string describe() const;
 };

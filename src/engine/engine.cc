@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/bytes.h"
-
 namespace whorl {
 Engine::Engine(Config config)
     : config_(std::move(config)),
@@ -61,17 +59,6 @@ const Algorithm& Engine::algorithm_for(const Request& request, std::size_t bytes
   return *find_algorithm(request.collective, "ring");
 }
 
-/// Returns the size that no message of a call may exceed; `block` is the size of a block. Every
-/// rank comes to the same.
-std::size_t Engine::largest_message(Collective collective, std::size_t block) const noexcept {
-  // More messages: the receiver begins earlier. Fewer: less time for each of them.
-  constexpr std::size_t kMessages = 4, kSmallest = 16 * 1024;
-  const std::size_t slot = config_.membership->slot_bytes;
-  const bool one_way = collective == Collective::kBroadcast || collective == Collective::kReduce;
-  if (!config_.divides_one_way || !one_way || slot <= kSmallest) return slot;
-  return std::clamp(round_up(block / kMessages, std::size_t{64}), kSmallest, slot);
-}
-
 /// Prepares everything of a call that does not depend on the buffers.
 Status Engine::prepare(CachedCall& cached, const Request& request) {
   cached.valid = false;
@@ -93,8 +80,13 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   const Schedule& schedule = cached.plan->schedule;
   const std::size_t element = size_of(request.type);
   const BlockTable* const table = request.table.get();
+  const bool one_way =
+      request.collective == Collective::kBroadcast || request.collective == Collective::kReduce;
+  const std::size_t message_bytes = config_.divides_one_way && one_way
+                                        ? one_way_message_bytes(block, members.slot_bytes)
+                                        : members.slot_bytes;
   const auto map = ChunkMap::make(schedule, table != nullptr ? table->largest : request.count,
-                                  element, largest_message(request.collective, block));
+                                  element, message_bytes);
   if (!map.ok()) return map.status();
   cached.map = *map;
   if (table != nullptr) {

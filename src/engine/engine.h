@@ -121,7 +121,6 @@ class Engine {
   void trace_begin() noexcept;
   void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
   Status prepare(CachedCall& cached, const Request& request);
-  std::size_t largest_message(Collective collective, std::size_t block) const noexcept;
   const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
   Status start_collective(const Request& request);
   Status reserve(std::size_t bytes, const Request& request);

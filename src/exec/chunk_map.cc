@@ -33,4 +33,11 @@ Result<ChunkMap> ChunkMap::make(const Schedule& schedule, std::size_t count,
   return map;
 }
 
+std::size_t one_way_message_bytes(std::size_t bytes, std::size_t slot_bytes) noexcept {
+  // More messages: the receiver begins earlier. Fewer: less time for each of them.
+  constexpr std::size_t kMessages = 4, kSmallest = 16 * 1024, kLine = 64;
+  if (slot_bytes <= kSmallest) return slot_bytes;
+  return std::clamp(round_up(bytes / kMessages, kLine), kSmallest, slot_bytes);
+}
+
 } // namespace whorl

@@ -71,4 +71,9 @@ struct ChunkMap {
   }
 };
 
+/// Returns the size that no message may exceed if a vector of `bytes` goes in one direction,
+/// through slots of `slot_bytes`: then the receiver takes one message while the sender makes the
+/// next one.
+std::size_t one_way_message_bytes(std::size_t bytes, std::size_t slot_bytes) noexcept;
+
 } // namespace whorl

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 namespace whorl {
 namespace {
@@ -9,6 +10,7 @@ namespace {
 /// Bytes that are moved to all targets before the next bytes: targets and sources of a block stay
 /// in a first-level cache of 32 KiB. Smaller: more calls. A multiple of every element's size.
 constexpr std::size_t kBlock = 4096;
+constexpr std::size_t kLine = 64;
 /// Bytes of a result that goes past the caches only. Smaller than kBlock, because a core reads the
 /// next sources from memory while it stores a block only if both are among the instructions that it
 /// looks ahead at.
@@ -43,8 +45,12 @@ void detail::reduce_into_all(const MoveKernels& kernels, std::span<const void*> 
   const auto first = std::find_if(targets.begin(), targets.end(),
                                   [](const Target& target) { return !target.nontemporal; });
   const std::size_t step = first != targets.end() ? kBlock : kStreamedBlock;
-  for (std::size_t offset = 0; offset < bytes; offset += step) {
-    const std::size_t size = std::min(step, bytes - offset);
+  // The first block ends with a line of the first target, so that each line is in one block.
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(targets[0].data) % kLine /
+                             kernels.element_size * kernels.element_size;
+  std::size_t size = std::min(step - before, bytes);
+  for (std::size_t offset = 0; offset < bytes;
+       offset += size, size = std::min(step, bytes - offset)) {
     std::byte* const result = first != targets.end() ? first->data + offset : block.data();
     reduce(kernels, sources, result, size, averaging);
     for (const Target& target : targets) copy(kernels, result, behind(target, offset), size);

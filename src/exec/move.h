@@ -41,10 +41,6 @@ struct MoveKernels {
 MoveKernels kernels_of(DataType type, ReduceOp op, int ranks, bool at_once, Simd simd) noexcept;
 
 namespace detail {
-/// Bytes from which on a C library may copy by one instruction: 4 KiB with AVX2, 8 KiB with
-/// AVX-512.
-inline constexpr std::size_t kMinVectorCopy = 4096;
-
 void reduce_into_all(const MoveKernels& kernels, std::span<const void*> sources,
                      std::span<const Target> targets, std::size_t bytes,
                      Averaging averaging) noexcept;
@@ -61,8 +57,7 @@ inline void copy(const MoveKernels& kernels, const std::byte* source, const Targ
   if (target.data == source) return;
   if (target.nontemporal) {
     kernels.nontemporal_copy(target.data, source, bytes);
-  } else if (place == SourceIn::kAnotherCache && bytes >= kMinVectorCopy &&
-             kernels.vector_copy != nullptr) {
+  } else if (place == SourceIn::kAnotherCache && kernels.vector_copy != nullptr) {
     kernels.vector_copy(target.data, source, bytes);
   } else {
     std::memcpy(target.data, source, bytes);

@@ -421,5 +421,19 @@ TEST(ChunkMap, RefusesMessagesLargerThanASlot) {
   EXPECT_NE(map.status().message().find("WHORL_SLOT_BYTES"), std::string::npos);
 }
 
+TEST(OneWayMessages, AreFourUnlessThatMakesThemSmall) {
+  constexpr std::size_t kKiB = 1024, kSlot = 64 * kKiB;
+  EXPECT_EQ(one_way_message_bytes(0, kSlot), 16 * kKiB);
+  EXPECT_EQ(one_way_message_bytes(64 * kKiB, kSlot), 16 * kKiB);
+  EXPECT_EQ(one_way_message_bytes(128 * kKiB, kSlot), 32 * kKiB);
+  EXPECT_EQ(one_way_message_bytes(128 * kKiB + 1, kSlot), 32 * kKiB);
+  EXPECT_EQ(one_way_message_bytes(128 * kKiB + 4, kSlot), 32 * kKiB + 64) << "whole lines";
+  EXPECT_EQ(one_way_message_bytes(256 * kKiB, kSlot), kSlot);
+  EXPECT_EQ(one_way_message_bytes(1024 * kKiB, kSlot), kSlot);
+  for (const std::size_t slot : {std::size_t{64}, 16 * kKiB}) {
+    EXPECT_EQ(one_way_message_bytes(64 * kKiB, slot), slot) << "small slots stay whole";
+  }
+}
+
 } // namespace
 } // namespace whorl
