@@ -50,8 +50,8 @@ constexpr std::array kParams{
     ParamInfo{
         Param::kSpins, "WHORL_SPINS", "",
         "Attempts before a wait yields the core, 0 to 1000000000. More pays only where every "
-        "rank has a core to itself. Empty: 80, or 20 if some are connected by TCP; where a host "
-        "has more ranks than cores 8, and 0 if some are connected by TCP."},
+        "rank has a core to itself. Empty: 80, or 20 if some are connected by TCP or UCX; where a "
+        "host has more ranks than cores 8, and 0 if some are connected by TCP or UCX."},
     ParamInfo{Param::kProbe, "WHORL_PROBE", "0",
               "1: measure what messages cost when a communicator is made, and choose algorithms by "
               "that, so that choices, and the last bits of sums, may differ from run to run; 0: by "

@@ -66,6 +66,7 @@ void nontemporal_copy(void* destination, const void* source, std::size_t bytes) 
   });
 }
 
+/// Copies through registers, by ordinary stores.
 void vector_copy(void* destination, const void* source, std::size_t bytes) noexcept {
   copy_lines(destination, source, bytes, [](char* to, const char* from) {
     CopyLanes lanes[kLanesInLine];

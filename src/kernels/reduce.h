@@ -78,8 +78,9 @@ using CopyKernel = void (*)(void* destination, const void* source, std::size_t b
 /// kernel is memcpy().
 CopyKernel nontemporal_copy(Simd simd) noexcept;
 /// Returns a kernel that copies through registers, for sources in the cache of a core that will
-/// write them again. The C library copies more than 8 KiB or so by one instruction (rep movsb),
-/// after which writing these lines takes a core up to three times as long (Zen 4).
+/// write them again. The C library copies large blocks, on some processors those above 2 KiB, by
+/// one instruction (rep movsb), after which writing the lines takes that core up to four times as
+/// long (Zen 4).
 CopyKernel vector_copy(Simd simd) noexcept;
 /// Orders non-temporal stores before all stores that follow.
 void nontemporal_fence() noexcept;

@@ -219,9 +219,9 @@ class FifoEndpoint final : public Endpoint {
     return refuse("a message outside of its FIFO");
   }
 
-  /// Writes where the payload is. Field by field: copied as a whole, the structure would be read
-  /// with a load that is wider than the stores before it, and that waits until all earlier stores,
-  /// those of the payload, have left the core.
+  /// Writes where the payload is. Field by field: copied as a whole, the structure was read with a
+  /// load that was wider than the stores before it, and that waited until all earlier stores, those
+  /// of the payload, had left the core.
   void place(const Placement& placement) noexcept {
     const auto put = [this](std::size_t at, std::uint64_t value) {
       std::memcpy(send_slot_->small.data() + at, &value, sizeof value);

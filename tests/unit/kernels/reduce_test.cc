@@ -311,14 +311,14 @@ void expect_copies(CopyKernel (*kernel_of)(Simd)) {
   for (const Simd simd : {Simd::kScalar, Simd::kAvx2, Simd::kAvx512, Simd::kNeon}) {
     if (!supported(simd)) continue;
     SCOPED_TRACE(name_of(simd));
-    std::vector<unsigned char> from(1024), to(1024);
+    std::vector<unsigned char> from(9216), to(9216);
     for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i * 7 + 1);
-    for (const std::size_t bytes : {0U, 1U, 15U, 63U, 64U, 65U, 127U, 128U, 500U}) {
+    for (const std::size_t bytes : {0U, 1U, 15U, 63U, 64U, 65U, 127U, 128U, 500U, 8300U}) {
       for (std::size_t shift = 0; shift < 66; ++shift) {
         std::fill(to.begin(), to.end(), static_cast<unsigned char>(0xee));
         kernel_of(simd)(to.data() + 64 + shift, from.data() + shift % 5, bytes);
         nontemporal_fence();
-        std::vector<unsigned char> expected(1024, 0xee);
+        std::vector<unsigned char> expected(to.size(), 0xee);
         std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(shift % 5), bytes,
                     expected.begin() + static_cast<std::ptrdiff_t>(64 + shift));
         ASSERT_EQ(to, expected) << bytes << " bytes, shifted by " << shift;
