@@ -38,7 +38,7 @@ class Communicator final : private TaskRunner {
   const LinkCosts& links() const noexcept { return setup_.links; }
   /// Whether the costs of links() were measured, and are not constants.
   bool probed() const noexcept { return setup_.probed; }
-  std::uint64_t digest() const { return setup_.digest(); } ///< returns Setup::digest()
+  std::uint64_t digest() const noexcept { return setup_.digest(); } ///< returns Setup::digest()
   /// Returns a line about ranks and choices, see whorlCommDescribe().
   std::string describe() const { return setup_.describe(); }
   const Shape& shape() const noexcept { return setup_.shape; }

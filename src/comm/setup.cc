@@ -296,16 +296,12 @@ std::size_t Setup::nontemporal_bytes() const {
   return (known > 0 ? known : kUnknownCache) / (2 * ranks) + 1;
 }
 
-bool Setup::divides_one_way() const {
+bool Setup::divides_one_way() const noexcept {
   constexpr std::size_t kSlotOfMemory = 64 * 1024; // over TCP they are larger
-  if (links.ranks_per_core > 1 || membership->slot_bytes > kSlotOfMemory) return false;
-  const std::uint64_t host = membership->peers[0].host_key;
-  for (int rank = 0; rank < membership->nranks; ++rank) {
-    if (membership->info(rank).host_key != host || ranks_per_processor(*membership, rank) > 1) {
-      return false;
-    }
-  }
-  return true;
+  const std::vector<PeerInfo>& peers = membership->peers;
+  return links.ranks_per_core <= 1 && membership->slot_bytes <= kSlotOfMemory &&
+         std::all_of(peers.begin(), peers.end(),
+                     [&](const PeerInfo& info) { return info.host_key == peers[0].host_key; });
 }
 
 void Setup::block(std::uint64_t max_ns) const noexcept {
@@ -318,7 +314,7 @@ void Setup::block(std::uint64_t max_ns) const noexcept {
   for (const auto& transport : transports) transport->block(max_ns / transports.size());
 }
 
-std::uint64_t Setup::digest() const {
+std::uint64_t Setup::digest() const noexcept {
   Hash hash;
   hash.mix(std::uint64_t{WHORL_VERSION_CODE});
   hash.mix(std::uint64_t{divides_one_way()});

@@ -46,8 +46,9 @@ struct Setup {
   /// Returns the size from which on operations write their results past the caches.
   std::size_t nontemporal_bytes() const;
   /// Returns whether operations in one direction are divided into several messages: where all ranks
-  /// are on one host, with a core each. The same on all ranks.
-  bool divides_one_way() const;
+  /// are on one host, with a processor each. The same on all ranks, and however they are bound:
+  /// where messages end may decide in which order an operation combines its operands.
+  bool divides_one_way() const noexcept;
   /// Returns the memory that the ranks of this host share, see Node::board().
   std::span<std::byte> board() const noexcept { return node->board(); }
   FdChannel* fd_channel() const noexcept { return node->fd_channel(); }
@@ -55,7 +56,7 @@ struct Setup {
   void block(std::uint64_t max_ns) const noexcept;
   /// Returns a hash of all that decides in which order an operation on host memory combines its
   /// operands: version, algorithms, shape and slots. Runs with the same hash compute the same bits.
-  std::uint64_t digest() const;
+  std::uint64_t digest() const noexcept;
   /// Returns a line about where the ranks are, with digests of the topology and of choices.
   std::string describe() const;
 };
