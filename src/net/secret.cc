@@ -3,6 +3,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 
 #include "base/thread.h"
@@ -26,7 +28,7 @@ class InUse {
     // is asked for something.
     static const bool registered =
         OPENSSL_init_crypto(OPENSSL_INIT_ADD_ALL_DIGESTS, nullptr) == 1 &&
-        std::atexit(close_gate) == 0;
+        std::atexit(close_gate) == 0 && pthread_atfork(before_fork, after_fork, in_child) == 0;
     static_cast<void>(registered);
     entered_ = !gate().closed;
   }
@@ -54,6 +56,14 @@ class InUse {
     gate().closed = true;
     const std::unique_lock lock(gate().mutex, std::chrono::seconds(1));
   }
+
+  // A child of fork() inherits the locks inside of OpenSSL as they are. If another thread held one
+  // of them, as the root does while it shakes hands, the child would wait for it for ever.
+  static void before_fork() { gate().mutex.lock(); }
+  static void after_fork() { gate().mutex.unlock(); }
+  /// Makes the mutex anew: unlocking it takes the thread that locked it, which has another number
+  /// in the child.
+  static void in_child() { new (&gate().mutex) std::shared_timed_mutex; }
 
   std::shared_lock<std::shared_timed_mutex> lock_;
   bool entered_ = false;
