@@ -239,9 +239,9 @@ class Execution {
   const Endpoints* endpoints_ = nullptr; ///< source of the lanes' endpoints
   std::vector<LaneRun> lanes_;
   std::size_t active_lanes_ = 0;
-  std::vector<const std::byte*> messages_; ///< payloads from the fan of the current step
-  SourceIn messages_in_ = SourceIn::kMemory;
-  std::vector<const void*> sources_; ///< operands in ascending order of rank
+  std::vector<const std::byte*> messages_;   ///< payloads from the fan of the current step
+  SourceIn messages_in_ = SourceIn::kMemory; ///< place of these payloads
+  std::vector<const void*> sources_;         ///< operands in ascending order of rank
   std::vector<Target> targets_; ///< targets of the current step: its own, then those of its fan
   Mismatch mismatch_;
   bool failed_ = false;

@@ -89,12 +89,10 @@ void Execution::move_part(const LaneRun& lane, const Step& step, const std::byte
     }
   } else if (!step.receives() && scales(step.src)) [[unlikely]] {
     copy_scaled_into(binding_.kernels, own, targets, part.bytes);
+  } else if (step.receives()) {
+    copy_into(binding_.kernels, messages_[0] + part.offset, targets, part.bytes, messages_in_);
   } else {
-    if (step.receives()) {
-      copy_into(binding_.kernels, messages_[0] + part.offset, targets, part.bytes, messages_in_);
-    } else {
-      copy_into(binding_.kernels, own, targets, part.bytes);
-    }
+    copy_into(binding_.kernels, own, targets, part.bytes);
   }
 }
 
