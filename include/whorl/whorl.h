@@ -172,9 +172,8 @@ typedef enum {
   /// of the same process.
   whorlStatMessagesZeroCopy = 32
 } whorlCommMemStat_t;
-/// Writes one figure to `*value`. Not collective; does not wait.
-/// Memory is given to FIFOs when a pair of ranks uses them, so the figures grow with use and then
-/// stay.
+/// Writes one figure to `*value`. Not collective; does not wait. Memory is given to FIFOs when a
+/// pair of ranks uses them, so the figures grow with use and then stay.
 WHORL_API whorlResult_t whorlCommMemStats(whorlComm_t comm, whorlCommMemStat_t stat,
                                           uint64_t* value);
 /// @}

@@ -1,6 +1,7 @@
 #include "base/system.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/random.h>
@@ -9,8 +10,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -269,8 +268,8 @@ int System::affinity(std::span<std::uint64_t> bits) noexcept {
 }
 
 std::size_t System::total_cache_bytes() {
-  // Of the kernel, because sysconf() adds up, on some virtual machines, the caches of processors
-  // that other machines have.
+  // The kernel's figure comes first: on some virtual machines sysconf() adds up the caches of
+  // processors that other machines have.
   std::size_t largest = 0, sharing = 1;
   constexpr int kIndices = 8;
   for (int index = 0; index < kIndices; ++index) {

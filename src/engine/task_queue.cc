@@ -30,7 +30,7 @@ class TaskQueue::PatientWaiter final : public Waiter {
 };
 
 void TaskQueue::push(Task task) {
-  // What waits in a stream of a device cannot carry out anything here.
+  // Threads that wait for a stream of a device carry out nothing here.
   const auto of_device = [](const auto& ticket) { return ticket->stream().device().has_value(); };
   const bool hurried = std::any_of(task.tickets.begin(), task.tickets.end(), of_device);
   {
