@@ -18,7 +18,6 @@ whorlResult_t whorlMemAlloc(void** ptr, size_t size) {
     if (ptr == nullptr) return invalid("whorlMemAlloc", "ptr is NULL");
     *ptr = nullptr;
     if (size == 0) return {};
-    mark_used();
     const auto memory = heap_alloc(size);
     if (!memory.ok()) return memory.status().with_context("whorlMemAlloc");
     *ptr = *memory;
