@@ -267,6 +267,11 @@ int System::affinity(std::span<std::uint64_t> bits) noexcept {
       ::sched_getaffinity(0, bits.size_bytes(), reinterpret_cast<cpu_set_t*>(bits.data())));
 }
 
+int System::set_affinity(std::span<const std::uint64_t> bits) noexcept {
+  return checked(
+      ::sched_setaffinity(0, bits.size_bytes(), reinterpret_cast<const cpu_set_t*>(bits.data())));
+}
+
 std::size_t System::total_cache_bytes() {
   // The kernel's figure comes first: on some virtual machines sysconf() adds up the caches of
   // processors that other machines have.

@@ -58,6 +58,8 @@ class System {
   virtual std::uint32_t user_id() noexcept; ///< returns the effective user
   /// Writes the processing units that the calling thread may use, as bits by their numbers.
   virtual int affinity(std::span<std::uint64_t> bits) noexcept;
+  /// Sets the processing units that the calling thread may use.
+  virtual int set_affinity(std::span<const std::uint64_t> bits) noexcept;
   virtual std::size_t open_files() noexcept;    ///< returns the limit on open files
   virtual std::size_t locked_memory() noexcept; ///< returns the limit on locked memory, in bytes
 

@@ -15,7 +15,7 @@
 #include "comm/decisions.h"
 #include "comm/link_costs.h"
 #include "comm/place.h"
-#include "comm/placement_warnings.h"
+#include "comm/placement.h"
 #include "comm/rank_info.h"
 #include "comm/setup_round.h"
 #include "topology/host.h"
@@ -416,6 +416,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   if (!has_spare_processor(*setup.membership, rank)) crowded.store(true);
   setup.patience_ns = crowded.load() ? kPatienceNs : 0;
   warn_of_places(*setup.membership);
+  spread_over_processors(*setup.membership);
   if (decided.probe) {
     WHORL_TRY(choose_by_measuring(setup, oob));
     phases.lap("measured");

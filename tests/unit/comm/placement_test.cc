@@ -1,5 +1,5 @@
-// Tests of the warnings about ranks that are placed badly.
-#include "comm/placement_warnings.h"
+// Tests of how ranks are placed on processing units.
+#include "comm/placement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,6 +50,26 @@ TEST(PlacementWarnings, AreSilentWhereNothingIsWrong) {
       << "others may be used";
   EXPECT_THAT(placement_warnings(bound_to({{}, {0}, {0}}), 0, 4), IsEmpty())
       << "a place is unknown";
+}
+
+TEST(FirstProcessor, SpreadsRanksThatMayUseTheSame) {
+  const auto first = [](Membership members) {
+    std::vector<std::optional<unsigned>> units;
+    for (int rank = 0; rank < members.nranks; ++rank) {
+      members.peers[static_cast<std::size_t>(rank)].process_key = static_cast<std::uint64_t>(rank);
+    }
+    for (int rank = 0; rank < members.nranks; ++rank)
+      units.push_back(first_processor(members, rank));
+    return units;
+  };
+  using Units = std::vector<std::optional<unsigned>>;
+  EXPECT_EQ(first(bound_to({{2, 70}, {2, 70}, {2, 70}, {2, 70}})), (Units{2, 70, 2, 70}));
+  EXPECT_EQ(first(bound_to({{0, 1}, {4, 5}, {0, 1}, {4, 5}})), (Units{0, 4, 1, 5}));
+  EXPECT_EQ(first(bound_to({{0, 1, 2}, {0, 1, 2}, {5}})), (Units{{}, {}, {}}))
+      << "fewer than processing units, and bound to one";
+  EXPECT_EQ(first(bound_to({{}, {}})), (Units{{}, {}})) << "unknown places";
+  Membership threads = bound_to({{0, 1}, {0, 1}});
+  EXPECT_EQ(first_processor(threads, 0), std::nullopt) << "ranks of one process";
 }
 
 TEST(RanksPerProcessor, CountsThoseThatMayUseNoOther) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,16 @@ double ranks_per_processor(const Membership& members, int rank);
 /// Returns whether `rank` may use more processing units than there are ranks that may use no
 /// others; true if its place is unknown.
 bool has_spare_processor(const Membership& members, int rank);
+
+/// Returns the processing unit on which `rank` begins if the ranks that may use the same ones are
+/// spread evenly; none if they are fewer than these units, or if its process has several ranks.
+std::optional<unsigned> first_processor(const Membership& members, int rank);
+
+/// Moves the calling thread to first_processor(), if this is the first communicator of several
+/// ranks that the process makes. The thread may run afterwards wherever it might before, and the
+/// scheduler decides: but the scheduler takes a tenth of a second to spread ranks that have begun
+/// on one core, since they never sleep long enough.
+void spread_over_processors(const Membership& members) noexcept;
 
 /// Returns sentences about ranks on the machine of `rank` that are placed badly: bound to
 /// processing units that are too few for them while others are free, or all far from the NIC while

@@ -1,4 +1,4 @@
-#include "comm/placement_warnings.h"
+#include "comm/placement.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/system.h"
 #include "comm/place.h"
 
 namespace whorl {
@@ -77,6 +78,35 @@ double ranks_per_processor(const Membership& members, int rank) {
 bool has_spare_processor(const Membership& members, int rank) {
   const int units = cpus_of(members.info(rank).place);
   return units == 0 || units > ranks_inside(members, rank);
+}
+
+std::optional<unsigned> first_processor(const Membership& members, int rank) {
+  const PeerInfo& self = members.info(rank);
+  const auto units = static_cast<unsigned>(cpus_of(self.place));
+  if (units < 2) return std::nullopt;
+  unsigned before = 0, all = 0; // ranks that may use the same units
+  for (int peer = 0; peer < members.nranks; ++peer) {
+    const PeerInfo& info = members.info(peer);
+    if (peer != rank && members.same_process(peer, rank)) return std::nullopt;
+    if (info.machine_key != self.machine_key || info.place.cpus != self.place.cpus) continue;
+    ++all;
+    before += peer < rank ? 1 : 0;
+  }
+  if (all < units) return std::nullopt;
+  unsigned skip = before % units;
+  for (unsigned cpu = 0;; ++cpu) {
+    if ((self.place.cpus[cpu / 64] >> (cpu % 64) & 1) != 0 && skip-- == 0) return cpu;
+  }
+}
+
+void spread_over_processors(const Membership& members) noexcept {
+  if (members.nranks == 1 || !first_of_process(members.identity)) return;
+  const auto cpu = first_processor(members, members.rank);
+  if (!cpu) return;
+  Cpus before{}, one{};
+  one[*cpu / 64] = std::uint64_t{1} << (*cpu % 64);
+  if (sys().affinity(before) < 0 || before != members.info(members.rank).place.cpus) return;
+  if (sys().set_affinity(one) == 0) sys().set_affinity(before);
 }
 
 std::vector<std::string> placement_warnings(const Membership& members, int rank, int online) {
