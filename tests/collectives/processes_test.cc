@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/descriptors.h"
+#include "tests/support/failing_system.h"
 #include "tests/support/oracle.h"
 #include "tests/support/process_world.h"
 
@@ -129,21 +130,39 @@ TEST(ProcessesFull, HostsOfInterleavedRanks) {
 }
 
 TEST(Processes, CommunicatorsShareTheDescriptorsOfOtherProcesses) {
-  constexpr int kRanks = 4, kMore = 5;
   EXPECT_EQ(run_world(
-                kRanks, [](int) { return Environment{}; },
+                4, [](int) { return Environment{}; },
                 [](const RankContext& context, whorlComm_t comm) {
+                  constexpr int kMore = 5;
                   const int before = open_descriptors();
                   std::vector<whorlComm_t> more(kMore);
                   for (whorlComm_t& one : more) {
                     ASSERT_EQ(failure(whorlCommSplit(comm, 0, context.rank, &one, nullptr)), "");
                   }
-                  const int sockets = context.rank == 0 ? kRanks - 1 : 1, segment = 1;
-                  EXPECT_LE(open_descriptors() - before, kMore * (segment + sockets));
+                  EXPECT_LE(open_descriptors() - before, kMore) << "the segments alone";
                   for (whorlComm_t one : more) EXPECT_EQ(whorlCommDestroy(one), whorlSuccess);
                   EXPECT_LE(open_descriptors(), before); // rank 0 has left its meetings meanwhile
                 }),
             "");
+}
+
+TEST(Processes, ADeathIsNoticedWherePidfdsAreForbidden) {
+  FailingSystem system;
+  const auto run = [&](RankContext& context) {
+    const ScopedSystem scope(&system);
+    system.fail("pidfd_open", EPERM);
+    whorlComm_t comm = join(context, {});
+    ASSERT_NE(comm, nullptr);
+    if (context.rank == 2) ::raise(SIGKILL);
+    const std::string text = failure(whorlBarrier(comm, nullptr), comm);
+    EXPECT_NE(text.find("rank 2 "), std::string::npos) << text;
+    EXPECT_NE(text.find("died or gave up"), std::string::npos) << text;
+    whorlCommAbort(comm);
+  };
+  auto outcomes = run_ranks(4, Mode::kProcesses, run);
+  EXPECT_TRUE(outcomes[2].killed);
+  outcomes.erase(outcomes.begin() + 2);
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 TEST(Processes, Split) {

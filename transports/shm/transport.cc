@@ -157,7 +157,10 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
                            [&] { return std::make_shared<const Fd>(std::move(p.fd)); }),
           true);
   }
+  // Sockets would be one more descriptor for each communicator and process.
   for (ProcessFd& s : meeting->sockets) {
+    const auto same = [&](const ProcessFd& p) { return membership.same_process(p.rank, s.rank); };
+    if (std::any_of(meeting->pidfds.begin(), meeting->pidfds.end(), same)) continue;
     watch(s.rank, std::make_shared<const Fd>(std::move(s.fd)), false);
   }
   // All peers have come, because the lowest rank shares the segment after it has the hellos of all.
@@ -201,7 +204,7 @@ std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcep
 
 /// Watches the process of `rank` by its pidfd, or by the socket to that rank alone.
 void ShmTransport::watch(int rank, std::shared_ptr<const Fd> fd, bool pidfd) {
-  Watch watch{.ranks = {}, .pidfd = pidfd, .fd = std::move(fd), .hang_ups = 0};
+  Watch watch{.ranks = {}, .pidfd = pidfd, .fd = std::move(fd)};
   for (const int peer : peers()) {
     if (pidfd ? membership().same_process(peer, rank) : peer == rank) watch.ranks.push_back(peer);
   }
@@ -229,9 +232,6 @@ bool ShmTransport::is_gone(int peer) const noexcept {
 }
 
 void ShmTransport::look_for_dead() noexcept {
-  // A hang-up comes a moment before the pidfd is readable, and a pidfd gives better errors. So a
-  // socket counts only after several polls.
-  constexpr int kHangUps = 5;
   if (watches_.empty() || membership().comm_error->is_set()) return;
   if (looking_.test_and_set(std::memory_order_acquire)) return;
   // A poll takes a time in proportion to the number of processes, so many are polled less often.
@@ -247,8 +247,8 @@ void ShmTransport::look_for_dead() noexcept {
   }
   if (sys().poll(polled_, 0) > 0) {
     for (std::size_t i = 0; i < watches_.size(); ++i) {
-      Watch& watch = watches_[i];
-      if (polled_[i].revents == 0 || (!watch.pidfd && ++watch.hang_ups < kHangUps)) continue;
+      const Watch& watch = watches_[i];
+      if (polled_[i].revents == 0) continue;
       polled_[i].fd = -1; // never polled again
       for (const int rank : watch.ranks) {
         if (has_left(rank)) continue; // orderly: leave() comes before the end of the process

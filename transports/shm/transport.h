@@ -35,7 +35,6 @@ class ShmTransport final : public FifoTransport {
     std::vector<int> ranks; ///< peers in that process
     bool pidfd = false;     ///< true: a pidfd; false: a socket
     std::shared_ptr<const Fd> fd;
-    int hang_ups = 0; ///< number of polls that have found the socket hung up
   };
 
   bool back(int peer, std::span<std::byte> part, bool needed) noexcept override;
@@ -52,7 +51,7 @@ class ShmTransport final : public FifoTransport {
   std::vector<std::shared_ptr<PeerHeap>> heaps_; ///< [rank]
   std::vector<Watch> watches_;
   std::vector<pollfd> polled_; ///< [watch]
-  std::atomic_flag looking_;   ///< guard of hang_ups, polled_ and next_look_ns_
+  std::atomic_flag looking_;   ///< guard of polled_ and next_look_ns_
   std::uint64_t next_look_ns_ = 0;
   bool has_room_ = false; ///< whether the host has memory to spare, as of connect()
 };
