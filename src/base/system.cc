@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <linux/futex.h>
+#include <linux/sockios.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -250,6 +252,12 @@ ssize_t System::send(int fd, std::span<const std::byte> data) noexcept {
 
 ssize_t System::recv(int fd, std::span<std::byte> out) noexcept {
   return retry([&] { return ::recv(fd, out.data(), out.size(), MSG_DONTWAIT); });
+}
+
+int System::unacknowledged(int fd) noexcept {
+  int bytes = 0;
+  const int result = checked(::ioctl(fd, SIOCOUTQ, &bytes));
+  return result < 0 ? result : bytes;
 }
 
 int System::shutdown(int fd) noexcept { return checked(::shutdown(fd, SHUT_RDWR)); }

@@ -83,6 +83,8 @@ class System {
   virtual ::ssize_t send(int fd, std::span<const std::byte> data) noexcept;
   /// Receives without waiting.
   virtual ::ssize_t recv(int fd, std::span<std::byte> out) noexcept;
+  /// Returns how many bytes of what was sent the peer's kernel has not acknowledged.
+  virtual int unacknowledged(int fd) noexcept;
   virtual int shutdown(int fd) noexcept;      ///< ends both directions
   virtual int shutdown_send(int fd) noexcept; ///< lets the peer read to the end, then see the end
   virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;

@@ -1,4 +1,5 @@
-// Tests of two ranks in two network namespaces joined by a virtual cable, which is then cut.
+// Tests of two ranks in two network namespaces joined by a virtual cable, which is cut for some
+// time or for good.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -10,7 +11,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <random>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/wait.h"
 #include "transports/tcp/transport.h"
@@ -46,6 +51,7 @@ class Cable {
     return prefix + (side == 0 ? "a" : "b");
   }
   bool cut() { return shell("ip -n " + name(0) + " link set cable0 down"); }
+  bool mend() { return shell("ip -n " + name(0) + " link set cable0 up"); }
 
  private:
   bool ready_ = false;
@@ -60,100 +66,199 @@ bool read_all(int fd, void* data, std::size_t size) {
 
 /// Report of a rank at its end.
 struct Report {
-  double seconds = 0; ///< time from the last message to the error
+  double seconds = 0; ///< time from the first message to the end
   char text[512] = {};
 };
 
-/// Runs a rank's process: connects, exchanges a message, then waits for one that is never sent.
-void live(int rank, int parent) {
-  Report report;
-  const auto fail = [&](const std::string& text) {
+/// One rank, in a process of its own.
+class Rank {
+ public:
+  Rank(int rank, int parent) : rank_(rank), parent_(parent) {}
+
+  /// Connects, exchanges a message, and tells the parent.
+  void connect() {
+    const int space = ::open(("/run/netns/" + Cable::name(rank_)).c_str(), O_RDONLY | O_CLOEXEC);
+    if (space < 0 || ::setns(space, CLONE_NEWNET) != 0) fail("setns");
+    membership_.rank = rank_;
+    membership_.nranks = 2;
+    membership_.comm_error = &comm_error_;
+    membership_.timeout_ns = 10'000'000'000;
+    membership_.peers.resize(2);
+    const auto address = transport_.listen(membership_.identity);
+    if (!address.ok()) fail(address.status().message());
+    PeerInfo& own = membership_.peers[static_cast<std::size_t>(rank_)];
+    own.rank = static_cast<std::uint32_t>(rank_);
+    own.host_key = static_cast<std::uint64_t>(rank_);
+    std::strcpy(own.host_name.data(), "h");
+    own.addresses[0].size = static_cast<std::uint32_t>(address->size());
+    std::memcpy(own.addresses[0].bytes.data(), address->data(), address->size());
+    const int peer = 1 - rank_;
+    PeerInfo& other = membership_.peers[static_cast<std::size_t>(peer)];
+    if (!write_all(parent_, &own, sizeof own) || !read_all(parent_, &other, sizeof other)) {
+      fail("no address of the peer");
+    }
+    if (const Status status = transport_.connect(membership_, {&peer, 1}, 0); !status.ok()) {
+      fail(status.message());
+    }
+    send(1);
+    if (receive() == 0) fail(comm_error_.status().message());
+    const char connected = 1;
+    write_all(parent_, &connected, 1);
+    start_ns_ = sys().now_ns();
+  }
+  /// Sends a message of `bytes`.
+  void send(std::size_t bytes) {
+    Endpoint& endpoint = *transport_.endpoint(1 - rank_, 0);
+    endpoint.try_reserve();
+    endpoint.commit(bytes, {});
+    wait([&] { return endpoint.flushed() ? Progress::kDone : endpoint.progress(); });
+  }
+  /// Receives a message. Returns its size; 0 after an error.
+  std::size_t receive() {
+    Endpoint& endpoint = *transport_.endpoint(1 - rank_, 0);
+    if (wait([&] { return endpoint.try_peek() ? Progress::kDone : endpoint.progress(); }) !=
+        WaitResult::kReady) {
+      return 0;
+    }
+    const std::size_t bytes = endpoint.try_peek().bytes;
+    endpoint.release();
+    return bytes;
+  }
+  bool failed() const { return comm_error_.is_set(); }
+  /// Returns whether the parent has said something.
+  bool called() const {
+    pollfd one{.fd = parent_, .events = POLLIN, .revents = 0};
+    return ::poll(&one, 1, 0) > 0;
+  }
+  /// Reports to the parent, and ends the process.
+  [[noreturn]] void end() {
+    Report report;
+    report.seconds = static_cast<double>(sys().now_ns() - start_ns_) / 1e9;
+    comm_error_.status().message().copy(report.text, sizeof report.text - 1);
+    write_all(parent_, &report, sizeof report);
+    ::_exit(0);
+  }
+
+ private:
+  template <class Attempt>
+  WaitResult wait(Attempt&& attempt) {
+    const WaitPolicy policy{.timeout_ns = 20'000'000'000, .spins = 20, .yield_ns = 1000};
+    return wait_until(attempt, policy, comm_error_, transport_);
+  }
+  [[noreturn]] void fail(const std::string& text) {
+    Report report;
     report.seconds = -1;
     text.copy(report.text, sizeof report.text - 1);
-    write_all(parent, &report, sizeof report);
+    write_all(parent_, &report, sizeof report);
     ::_exit(1);
-  };
-  const int space = ::open(("/run/netns/" + Cable::name(rank)).c_str(), O_RDONLY | O_CLOEXEC);
-  if (space < 0 || ::setns(space, CLONE_NEWNET) != 0) fail("setns");
-  CommError comm_error;
-  Membership membership;
-  membership.rank = rank;
-  membership.nranks = 2;
-  membership.comm_error = &comm_error;
-  membership.timeout_ns = 10'000'000'000;
-  membership.peers.resize(2);
-  TcpTransport transport;
-  const auto address = transport.listen(membership.identity);
-  if (!address.ok()) fail(address.status().message());
-  PeerInfo& own = membership.peers[static_cast<std::size_t>(rank)];
-  own.rank = static_cast<std::uint32_t>(rank);
-  own.host_key = static_cast<std::uint64_t>(rank);
-  std::strcpy(own.host_name.data(), "h");
-  own.addresses[0].size = static_cast<std::uint32_t>(address->size());
-  std::memcpy(own.addresses[0].bytes.data(), address->data(), address->size());
-  PeerInfo& other = membership.peers[static_cast<std::size_t>(1 - rank)];
-  if (!write_all(parent, &own, sizeof own) || !read_all(parent, &other, sizeof other)) fail("info");
-  const int peer = 1 - rank;
-  if (const Status status = transport.connect(membership, {&peer, 1}, 0); !status.ok()) {
-    fail(status.message());
   }
-  Endpoint& endpoint = *transport.endpoint(peer, 0);
-  endpoint.try_reserve();
-  endpoint.commit(1, {});
-  const WaitPolicy policy{.timeout_ns = 20'000'000'000, .spins = 20, .yield_ns = 1000};
-  const auto receive = [&] {
-    return wait_until([&] { return endpoint.try_peek() ? Progress::kDone : endpoint.progress(); },
-                      policy, comm_error, transport);
-  };
-  if (receive() != WaitResult::kReady) fail(comm_error.status().message());
-  endpoint.release();
-  const char connected = 1;
-  write_all(parent, &connected, 1);
-  const std::uint64_t start = sys().now_ns();
-  receive();
-  report.seconds = static_cast<double>(sys().now_ns() - start) / 1e9;
-  comm_error.status().message().copy(report.text, sizeof report.text - 1);
-  write_all(parent, &report, sizeof report);
-  ::_exit(0);
-}
 
-TEST(TcpNamespaces, ACutCableIsNoticedOnBothSides) {
-  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
-  Cable cable;
-  if (!cable.ready()) GTEST_SKIP() << "network namespaces or veth are not available here";
-  int ends[2][2];
-  pid_t pids[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends[rank]));
-    pids[rank] = ::fork();
-    ASSERT_GE(pids[rank], 0);
-    if (pids[rank] == 0) live(rank, ends[rank][1]);
-    ::close(ends[rank][1]);
+  const int rank_, parent_;
+  CommError comm_error_;
+  Membership membership_;
+  TcpTransport transport_;
+  std::uint64_t start_ns_ = 0;
+};
+
+class TcpNamespaces : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+    if (!cable_.ready()) GTEST_SKIP() << "network namespaces or veth are not available here";
   }
-  PeerInfo peers[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(read_all(ends[rank][0], &peers[rank], sizeof peers[rank]));
+  /// Starts two ranks, each of which does `live` once they are connected.
+  void start(const std::function<void(Rank&)>& live) {
+    for (int rank = 0; rank < 2; ++rank) {
+      int ends[2];
+      ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+      pids_[rank] = ::fork();
+      ASSERT_GE(pids_[rank], 0);
+      if (pids_[rank] == 0) {
+        Rank self(rank, ends[1]);
+        self.connect();
+        live(self);
+        self.end();
+      }
+      ::close(ends[1]);
+      ends_[rank] = ends[0];
+    }
+    PeerInfo peers[2];
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(read_all(ends_[rank], &peers[rank], sizeof peers[rank]));
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(write_all(ends_[rank], &peers[1 - rank], sizeof peers[rank]));
+    }
+    for (const int end : ends_) {
+      char connected = 0;
+      ASSERT_TRUE(read_all(end, &connected, 1));
+      ASSERT_EQ(1, connected);
+    }
   }
-  for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(write_all(ends[rank][0], &peers[1 - rank], sizeof peers[rank]));
-  }
-  for (int rank = 0; rank < 2; ++rank) {
-    char connected = 0;
-    ASSERT_TRUE(read_all(ends[rank][0], &connected, 1));
-    ASSERT_EQ(1, connected);
-  }
-  ASSERT_TRUE(cable.cut());
-  for (int rank = 0; rank < 2; ++rank) {
+  Report report_of(int rank) {
     Report report;
-    ASSERT_TRUE(read_all(ends[rank][0], &report, sizeof report));
+    EXPECT_TRUE(read_all(ends_[rank], &report, sizeof report));
     EXPECT_GE(report.seconds, 0) << report.text;
+    ::waitpid(pids_[rank], nullptr, 0);
+    ::close(ends_[rank]);
+    ::printf("rank %d after %.2f s: %s\n", rank, report.seconds, report.text);
+    return report;
+  }
+  /// Cuts the cable for a time.
+  void interrupt(std::chrono::milliseconds time) {
+    ASSERT_TRUE(cable_.cut());
+    std::this_thread::sleep_for(time);
+    ASSERT_TRUE(cable_.mend());
+  }
+  /// Interrupts ranks that exchange messages, with pauses of up to `pause`.
+  void survive(const std::vector<std::chrono::milliseconds>& outages,
+               std::chrono::milliseconds pause) {
+    start([](Rank& self) {
+      while (!self.failed()) {
+        const std::size_t bytes = self.called() ? 2 : 1; // 2: the last one
+        self.send(bytes);
+        const std::size_t got = self.receive();
+        if (bytes == 2 && got == 2) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      }
+    });
+    std::minstd_rand random(7);
+    for (const auto outage : outages) {
+      interrupt(outage);
+      std::this_thread::sleep_for(pause * static_cast<int>(random() % 100) / 100);
+    }
+    for (const int end : ends_) write_all(end, "", 1);
+    for (int rank = 0; rank < 2; ++rank) EXPECT_STREQ(report_of(rank).text, "");
+  }
+
+  Cable cable_;
+
+ private:
+  pid_t pids_[2] = {};
+  int ends_[2] = {};
+};
+
+TEST_F(TcpNamespaces, ACutCableIsNoticedOnBothSides) {
+  start([](Rank& self) { self.receive(); }); // nobody sends
+  ASSERT_TRUE(cable_.cut());
+  for (int rank = 0; rank < 2; ++rank) {
+    const Report report = report_of(rank);
+    EXPECT_GT(report.seconds, 2) << "outages up to here are survived";
     EXPECT_LT(report.seconds, 6) << "promised: 3 s";
     EXPECT_NE(nullptr, std::strstr(report.text, "cannot be reached any more")) << report.text;
     EXPECT_NE(nullptr, std::strstr(report.text, rank == 0 ? "rank 1" : "rank 0")) << report.text;
-    ::printf("rank %d after %.2f s: %s\n", rank, report.seconds, report.text);
-    ::waitpid(pids[rank], nullptr, 0);
-    ::close(ends[rank][0]);
   }
+}
+
+TEST_F(TcpNamespaces, ShortOutagesAreSurvived) {
+  survive(std::vector<std::chrono::milliseconds>(60, std::chrono::milliseconds(10)),
+          std::chrono::milliseconds(300));
+}
+
+TEST_F(TcpNamespaces, OutagesOfTwoSecondsAreSurvived) {
+  using std::chrono::milliseconds;
+  survive({milliseconds(1000), milliseconds(1900), milliseconds(1400), milliseconds(1900)},
+          milliseconds(1000));
 }
 
 } // namespace

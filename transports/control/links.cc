@@ -15,14 +15,11 @@
 namespace whorl {
 namespace {
 
-// A host or link that has vanished without a word is noticed after 2 to 3 s. Only the control
-// socket gets these settings: TCP_USER_TIMEOUT also ends a connection whose peer is alive but has
-// not made room for more data for that time, and a rank may well be later than that. The control
-// socket has few frames, so its window is never full, and the kernel probes an idle socket.
-constexpr int kUserTimeoutMs = 2000;
+// The kernel's probes find peers that do not read their beats, and end sockets that nobody looks
+// at. No TCP_USER_TIMEOUT: one lost probe would then end the connection.
 constexpr int kKeepIdleS = 1;
 constexpr int kKeepIntervalS = 1;
-constexpr int kKeepCount = 2;
+constexpr int kKeepCount = 5;
 
 // Time in which the control socket may explain the end of a data socket. Larger: better
 // explanations over slow networks. Smaller: faster errors where no explanation comes.
@@ -114,7 +111,7 @@ int ControlLinks::probe_silence(int socket) noexcept {
   set(TCP_KEEPIDLE, kKeepIdleS);
   set(TCP_KEEPINTVL, kKeepIntervalS);
   set(TCP_KEEPCNT, kKeepCount);
-  set(TCP_USER_TIMEOUT, kUserTimeoutMs);
+  set(TCP_THIN_LINEAR_TIMEOUTS, 1); // lost beats are repeated soon
   return result;
 }
 
@@ -149,13 +146,17 @@ void ControlLinks::set_error(Code code, std::string message) noexcept {
   membership_->comm_error->set(Status::error(code, std::move(message)));
 }
 
+void ControlLinks::set_unreachable(const Peer& peer, std::string_view sign) noexcept {
+  set_error(
+      Code::kRemoteError,
+      fmt::format("{} cannot be reached any more: its host or the network between is down ({})",
+                  membership_->describe(peer.rank), sign));
+}
+
 void ControlLinks::set_death_error(const Peer& peer, int error) noexcept {
   const std::string who = membership_->describe(peer.rank);
   if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH) {
-    set_error(
-        Code::kRemoteError,
-        fmt::format("{} cannot be reached any more: its host or the network between is down ({})",
-                    who, errno_text(error)));
+    set_unreachable(peer, errno_text(error));
   } else if (error == 0 || error == -ECONNRESET || error == -EPIPE) {
     set_error(
         Code::kRemoteError,
@@ -253,6 +254,16 @@ void ControlLinks::read(Peer& peer) noexcept {
 void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
                               std::string_view text) noexcept {
   const auto bytes = std::as_bytes(std::span(text));
+  if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kBeat)) {
+    if (!peer.heartbeat.count()) return;
+    const std::lock_guard lock(notify_mutex_);
+    send(peer, control::FrameKind::kBeatsRead, {});
+    return;
+  }
+  if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kBeatsRead)) {
+    peer.heartbeat.report();
+    return;
+  }
   if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kWord)) {
     peer.words.emplace_back(bytes.begin(), bytes.end());
     words_untold_.store(true, std::memory_order_relaxed);
@@ -281,8 +292,41 @@ void ControlLinks::send_word(int rank, std::span<const std::byte> bytes) noexcep
        {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
+/// Sends due beats, and sets the error if a peer has not acknowledged one for too long.
+void ControlLinks::beat(std::uint64_t now_ns) noexcept {
+  constexpr std::uint64_t kLookNs = Heartbeat::kIntervalNs / 5;
+  next_beat_ns_.store(now_ns + kLookNs, std::memory_order_relaxed);
+  const std::lock_guard lock(state_mutex_);
+  for (Peer& peer : peers_) {
+    if (peer.ended || peer.said_goodbye || membership_->comm_error->is_set()) continue;
+    const bool acknowledged = sys().unacknowledged(peer.socket.get()) <= 0;
+    if (!acknowledged) {
+      // What the kernel could not even send, because the interface was down, it tries again now; by
+      // itself only after pauses that double.
+      static_cast<void>(sys().setsockopt(peer.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1));
+    }
+    switch (peer.heartbeat.next(now_ns, acknowledged)) {
+      case Heartbeat::Action::kNone:
+        break;
+      case Heartbeat::Action::kSend: {
+        const std::lock_guard writing(notify_mutex_);
+        send(peer, control::FrameKind::kBeat, {});
+        break;
+      }
+      case Heartbeat::Action::kEnd:
+        read(peer); // its own words explain more
+        if (!peer.ended) set_unreachable(peer, "no answer for 2.8 s");
+        break;
+    }
+  }
+}
+
 void ControlLinks::poll(const Listener& on_goodbye, const Listener& on_word) noexcept {
   if (!epoll_.valid()) return;
+  if (const std::uint64_t now = sys().now_ns();
+      now >= next_beat_ns_.load(std::memory_order_relaxed)) {
+    beat(now);
+  }
   std::array<epoll_event, 16> events;
   const int count = sys().epoll_wait(epoll_.get(), events, 0);
   // connection_lost() may have read a goodbye or a word.

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/system.h"
 #include "net/mesh.h"
+#include "transports/control/heartbeat.h"
 #include "transports/control/judge.h"
 #include "transports/control/wire.h"
 
@@ -28,8 +29,9 @@ namespace whorl {
 void close_gently(int fd, std::span<std::byte> scratch) noexcept;
 
 /// Control sockets to the peers of a transport between hosts, for errors and goodbyes. The end of a
-/// socket means the death of the peer; the kernel probes the sockets, so that a host or a link that
-/// vanishes is noticed within 3 s. All calls from any thread once adopt() has returned.
+/// socket means the death of the peer. Beats tell a rank that waits within 3 s of a host or a link
+/// that has vanished; outages of less than 2 s are survived. All calls from any thread once adopt()
+/// has returned.
 class ControlLinks final : public FailureJudge {
  public:
   ControlLinks() = default;
@@ -56,9 +58,10 @@ class ControlLinks final : public FailureJudge {
   void send_word(int peer, std::span<const std::byte> bytes) noexcept;
   /// Function that takes bytes of the transport from a peer.
   using Listener = std::function<void(int peer, std::span<const std::byte> bytes)>;
-  /// Reads what peers have sent, and finds those that have died. Calls `on_goodbye`, if given, once
-  /// for each peer that has said goodbye, with the bytes that came with that, and `on_word`, if
-  /// given, for each call of send_word() by a peer.
+  /// Reads what peers have sent, sends beats, and finds peers that have died or vanished. To be
+  /// called at least every few hundredths of a second while this rank waits. Calls `on_goodbye`, if
+  /// given, once for each peer that has said goodbye, with the bytes that came with that, and
+  /// `on_word`, if given, for each call of send_word() by a peer.
   void poll(const Listener& on_goodbye = {}, const Listener& on_word = {}) noexcept;
 
   Progress connection_lost(int peer, int error) noexcept override;
@@ -79,17 +82,20 @@ class ControlLinks final : public FailureJudge {
     std::vector<std::byte> last_words;
     std::vector<std::vector<std::byte>> words; ///< words of which poll() has told nobody
     bool ended = false;
+    Heartbeat heartbeat;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
     std::string data_why; ///< reason of the failure where there is no errno
   };
 
-  /// Turns on the probes that find a silent death; returns −errno if the kernel refuses.
+  /// Turns on the kernel's probes of a silent peer; returns −errno if the kernel refuses.
   static int probe_silence(int socket) noexcept;
+  void beat(std::uint64_t now_ns) noexcept;
   Peer* find(int rank) noexcept;
   Progress judge(Peer& peer) noexcept;
   void read(Peer& peer) noexcept;
   void take_frame(Peer& peer, const control::FrameHeader& header, std::string_view text) noexcept;
+  void set_unreachable(const Peer& peer, std::string_view sign) noexcept;
   void set_death_error(const Peer& peer, int error) noexcept;
   void set_error(Code code, std::string message) noexcept;
   void send(const Peer& peer, control::FrameKind kind, std::string_view text) noexcept;
@@ -99,8 +105,10 @@ class ControlLinks final : public FailureJudge {
   Fd epoll_;
   std::atomic<bool> goodbyes_untold_{false}; ///< whether poll() has to call `on_goodbye`
   std::atomic<bool> words_untold_{false};    ///< whether poll() has to call `on_word`
-  std::mutex state_mutex_;                   ///< guard of the state that comes from control sockets
-  /// Guard of writing frames, one at a time, and of `connected_` and `notified_`.
+  std::atomic<std::uint64_t> next_beat_ns_{0};
+  std::mutex state_mutex_; ///< guard of the state that comes from control sockets
+  /// Guard of writing frames, one at a time, and of `connected_` and `notified_`. Taken after
+  /// state_mutex_.
   std::mutex notify_mutex_;
   bool connected_ = false; ///< whether control sockets may be written to
   bool notified_ = false;  ///< whether an error was sent

@@ -6,9 +6,11 @@
 namespace whorl::control {
 
 enum class FrameKind : std::uint16_t {
-  kError = 1,   ///< the sender has failed; the text says why
-  kGoodbye = 2, ///< the sender leaves in good order; nothing follows
-  kWord = 3,    ///< bytes of the transport, of which the text consists
+  kError = 1,     ///< the sender has failed; the text says why
+  kGoodbye = 2,   ///< the sender leaves in good order; nothing follows
+  kWord = 3,      ///< bytes of the transport, of which the text consists
+  kBeat = 4,      ///< asks for nothing but the kernel's acknowledgement
+  kBeatsRead = 5, ///< Heartbeat::kReadTogether beats have been read
 };
 
 /// Header of a frame on a control socket; `text_bytes` of UTF-8 follow.
@@ -23,7 +25,7 @@ struct FrameHeader {
 
   /// Returns whether every field has a value that this version sends.
   bool sane() const noexcept {
-    return magic == kMagic && kind >= 1 && kind <= 3 && text_bytes <= kMaxTextBytes;
+    return magic == kMagic && kind >= 1 && kind <= 5 && text_bytes <= kMaxTextBytes;
   }
 };
 static_assert(sizeof(FrameHeader) == 16);
