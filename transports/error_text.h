@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <new>
+#include <string>
 #include <string_view>
 
 #include "base/membership.h"
@@ -22,6 +23,14 @@ void with_error_text(const Membership& membership, const Status& error, Send sen
   } catch (const std::bad_alloc&) {
     send(std::string_view{"a rank gave up and has no memory left to say why"});
   }
+}
+
+/// Returns the sentence about a rank that has left in good order while this one still needs it.
+inline std::string text_of_leaving(const Membership& membership, int peer) {
+  return fmt::format(
+      "{} has destroyed its communicator, or come to the end of its program, while rank {} still "
+      "waits for it: all ranks must make the same calls before that",
+      membership.describe(peer), membership.rank);
 }
 
 } // namespace whorl

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <unordered_set>
+#include <vector>
 
 namespace whorl {
 namespace {
@@ -64,6 +65,26 @@ bool exists(const whorlComm* handle) noexcept {
   if (other_count.load(std::memory_order_acquire) == 0) return false;
   const std::lock_guard lock(others().mutex);
   return others().handles.contains(handle);
+}
+
+void leave_all() noexcept {
+  const auto leave = [](const whorlComm* address) {
+    const Inside scope(const_cast<whorlComm*>(address));
+    if (!scope) return;
+    auto& handle = const_cast<whorlComm&>(*address);
+    const bool alive = handle.magic.exchange(whorlComm::kDead) == whorlComm::kAlive;
+    const bool created = handle.created.load(std::memory_order_acquire) == Code::kOk;
+    if (alive && created && handle.inside.load() == 1) handle.communicator->leave();
+  };
+  for (const Bucket& bucket : buckets) {
+    for (const auto& place : bucket.handles) leave(place.load(std::memory_order_acquire));
+  }
+  std::vector<const whorlComm*> more;
+  {
+    const std::lock_guard lock(others().mutex);
+    more.assign(others().handles.begin(), others().handles.end());
+  }
+  for (const whorlComm* const handle : more) leave(handle);
 }
 
 } // namespace whorl

@@ -57,6 +57,11 @@ namespace whorl {
 /// read. Takes a nanosecond or two; may be called by any thread.
 bool exists(const whorlComm* handle) noexcept;
 
+/// Makes the communicators of this process leave, for the end of the program, as far as no thread
+/// is inside them: other ranks can then tell this end from a death. The handles are of no use any
+/// more.
+void leave_all() noexcept;
+
 /// Scope of a call inside a communicator; whorlCommAbort() waits for the end of the scope. A call
 /// enters the scope before it reads the handle's `magic`: either the thread that ends the handle
 /// waits for this call, or this call sees that the handle is dead.

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <cstdlib>
 #include <mutex>
 
 #include "base/log.h"
@@ -49,6 +50,9 @@ void mark_used() {
   std::call_once(once, [] {
     pthread_atfork(nullptr, nullptr,
                    [] { in_forked_child.store(true, std::memory_order_relaxed); });
+    std::atexit([] {
+      if (!in_forked_child.load(std::memory_order_relaxed)) leave_all();
+    });
   });
 }
 

@@ -213,6 +213,10 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   }
 }
 
+void Communicator::leave() noexcept {
+  if (tasks_->idle() && device_group_ == nullptr) setup_.transports.clear();
+}
+
 void Communicator::abort(Status why) {
   setup_.comm_error->set(std::move(why));
   notify_peers();

@@ -78,6 +78,10 @@ class Communicator final : private TaskRunner {
   void set_timeout(std::uint64_t timeout_ns) noexcept { policy_.timeout_ns = timeout_ns; }
   const CommError& comm_error() const noexcept { return *setup_.comm_error; }
 
+  /// Leaves in good order, as the destructor does, at the end of the program; not while operations
+  /// are queued, nor where a device is used, which the end of the program may have closed already.
+  /// The communicator is of no use any more.
+  void leave() noexcept;
   /// Kills the communicator on all ranks. May be called by any thread.
   void abort(Status why);
   /// Returns the status of a call that has failed with `status`, and kills the communicator on all

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "whorl/whorl.h"
 
@@ -43,6 +44,69 @@ TEST(Exit, MayComeDuringCreation) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0) << "round " << round << ", signal " << WTERMSIG(status);
   }
+}
+
+/// Way in which a rank ends without whorlCommDestroy().
+enum class End : std::uint8_t { kExit, kAtOnce };
+
+/// Makes the calls of one rank, the last one of which others may complete later, and ends. Programs
+/// that were written for NCCL never destroy.
+[[noreturn]] void work_and_end(const whorlUniqueId& id, int ranks, int rank, End end, int round) {
+  whorlComm_t comm = nullptr;
+  int failed = whorlCommInitRank(&comm, ranks, id, rank) != whorlSuccess ? 1 : 0;
+  constexpr std::size_t kCount = 100'000;
+  std::vector<float> in(kCount, 1.0F), out(kCount);
+  const auto call = [&](whorlResult_t result) { failed = result == whorlSuccess ? failed : 2; };
+  for (const std::size_t count : {std::size_t{1}, kCount}) {
+    if (failed != 0) break;
+    call(whorlAllReduce(in.data(), out.data(), count, whorlFloat32, whorlSum, comm, nullptr));
+  }
+  // The last rank is late. The others have done their part, or wait for it.
+  if (rank == ranks - 1) std::this_thread::sleep_for(microseconds(round % 5 * 5000));
+  const std::size_t count = round % 2 == 0 ? 3 : kCount;
+  if (failed == 0 && round % 3 != 0) {
+    call(whorlReduce(in.data(), out.data(), count, whorlFloat32, whorlSum, 0, comm, nullptr));
+  } else if (failed == 0) {
+    call(whorlBroadcast(in.data(), out.data(), count, whorlFloat32, 1, comm, nullptr));
+  }
+  if (failed != 0) std::fprintf(stderr, "rank %d: %s\n", rank, whorlGetLastError(comm));
+  if (end == End::kExit) std::exit(failed);
+  _exit(failed);
+}
+
+/// Lets ranks in processes of their own work and end, many times. Returns the number of ranks that
+/// failed.
+int failures_of_last_calls(const char* transports, End end) {
+  constexpr int kRounds = 40, kRanks = 4;
+  int failures = 0;
+  setenv("WHORL_TRANSPORTS", transports, 1);
+  for (int round = 0; round < kRounds; ++round) {
+    std::fflush(nullptr);
+    whorlUniqueId id;
+    if (whorlGetUniqueId(&id) != whorlSuccess) return -1;
+    pid_t ranks[kRanks];
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks[rank] = fork();
+      if (ranks[rank] == 0) work_and_end(id, kRanks, rank, end, round);
+    }
+    for (const pid_t rank : ranks) {
+      int status = -1;
+      waitpid(rank, &status, 0);
+      failures += status != 0 ? 1 : 0;
+    }
+  }
+  unsetenv("WHORL_TRANSPORTS");
+  return failures;
+}
+
+TEST(Exit, WithoutDestroyLetsTheLastCallsOfOthersComplete) {
+  EXPECT_EQ(failures_of_last_calls("shm", End::kExit), 0);
+  EXPECT_EQ(failures_of_last_calls("tcp", End::kExit), 0);
+}
+
+TEST(Exit, AtOnceLetsTheLastCallsOfOthersComplete) {
+  EXPECT_EQ(failures_of_last_calls("shm", End::kAtOnce), 0);
+  EXPECT_EQ(failures_of_last_calls("tcp", End::kAtOnce), 0);
 }
 
 } // namespace

@@ -21,6 +21,10 @@ constexpr int kKeepIdleS = 1;
 constexpr int kKeepIntervalS = 1;
 constexpr int kKeepCount = 5;
 
+// Time for which a rank goes on after the death of a peer, without progress. Longer: last calls
+// complete that need the peer no more, but others that are late. Shorter: faster errors.
+constexpr std::uint64_t kAfterDeathNs = 30'000'000;
+
 // Time in which the control socket may explain the end of a data socket. Larger: better
 // explanations over slow networks. Smaller: faster errors where no explanation comes.
 constexpr std::uint64_t kExplainNs = 20'000'000;
@@ -193,7 +197,8 @@ Progress ControlLinks::judge(Peer& peer) noexcept {
   // more than the end of a data socket does, and may be on its way.
   for (Peer& any : peers_) read(any);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
-  if (sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
+  // The end of the control socket comes after all that it explains.
+  if (!peer.ended && sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
   if (!peer.said_goodbye && peer.data_why.empty()) {
     set_death_error(peer, peer.data_error);
   } else if (!peer.said_goodbye) {
@@ -201,11 +206,7 @@ Progress ControlLinks::judge(Peer& peer) noexcept {
               fmt::format("the connection of rank {} to {} failed: {}", membership_->rank,
                           membership_->describe(peer.rank), peer.data_why));
   } else {
-    set_error(
-        Code::kRemoteError,
-        fmt::format("{} has destroyed its communicator while rank {} still exchanges data with it: "
-                    "all ranks must make the same calls before they destroy it",
-                    membership_->describe(peer.rank), membership_->rank));
+    set_error(Code::kRemoteError, text_of_leaving(*membership_, peer.rank));
   }
   return Progress::kFailed;
 }
@@ -227,7 +228,13 @@ void ControlLinks::read(Peer& peer) noexcept {
     if (got == -EAGAIN) return;
     if (got <= 0) {
       peer.ended = true;
-      if (!peer.said_goodbye) set_death_error(peer, static_cast<int>(got));
+      if (peer.said_goodbye) return;
+      if (got != 0 && got != -ECONNRESET && got != -EPIPE) {
+        set_death_error(peer, static_cast<int>(got));
+        return;
+      }
+      peer.died_ns = sys().now_ns();
+      deaths_.store(true, std::memory_order_relaxed);
       return;
     }
     peer.frame_bytes += static_cast<std::size_t>(got);
@@ -318,6 +325,17 @@ void ControlLinks::beat(std::uint64_t now_ns) noexcept {
         if (!peer.ended) set_unreachable(peer, "no answer for 2.8 s");
         break;
     }
+  }
+}
+
+void ControlLinks::judge_deaths(std::uint64_t waited_ns) noexcept {
+  if (!deaths_.load(std::memory_order_relaxed) || (waited_ns != 0 && waited_ns < kAfterDeathNs)) {
+    return;
+  }
+  const std::lock_guard lock(state_mutex_);
+  const std::uint64_t now = sys().now_ns();
+  for (const Peer& peer : peers_) {
+    if (peer.died_ns != 0 && now - peer.died_ns >= kAfterDeathNs) set_death_error(peer, 0);
   }
 }
 

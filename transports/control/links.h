@@ -63,6 +63,10 @@ class ControlLinks final : public FailureJudge {
   /// given, once for each peer that has said goodbye, with the bytes that came with that, and
   /// `on_word`, if given, for each call of send_word() by a peer.
   void poll(const Listener& on_goodbye = {}, const Listener& on_word = {}) noexcept;
+  /// Sets the error of a peer whose control socket has ended without a goodbye, for a rank that has
+  /// waited without progress for `waited_ns`, or only asks, 0: after a long wait only, because the
+  /// peer may have done all that the others need. Who does need it finds the end of its data, too.
+  void judge_deaths(std::uint64_t waited_ns) noexcept;
 
   Progress connection_lost(int peer, int error) noexcept override;
   /// Does the same for a link that has failed for a reason which errno does not know: a sentence.
@@ -82,6 +86,7 @@ class ControlLinks final : public FailureJudge {
     std::vector<std::byte> last_words;
     std::vector<std::vector<std::byte>> words; ///< words of which poll() has told nobody
     bool ended = false;
+    std::uint64_t died_ns = 0; ///< time at which the socket ended without a goodbye; 0: it has not
     Heartbeat heartbeat;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
@@ -105,6 +110,7 @@ class ControlLinks final : public FailureJudge {
   Fd epoll_;
   std::atomic<bool> goodbyes_untold_{false}; ///< whether poll() has to call `on_goodbye`
   std::atomic<bool> words_untold_{false};    ///< whether poll() has to call `on_word`
+  std::atomic<bool> deaths_{false};          ///< whether a socket has ended without a goodbye
   std::atomic<std::uint64_t> next_beat_ns_{0};
   std::mutex state_mutex_; ///< guard of the state that comes from control sockets
   /// Guard of writing frames, one at a time, and of `connected_` and `notified_`. Taken after

@@ -64,8 +64,7 @@ void FifoTransport::attach(const Membership& membership, std::byte* memory,
           std::make_unique<FifoEndpoint>(ends, static_cast<FifoHost&>(*this));
     }
   }
-  stuck_looks_ =
-      std::make_unique<std::atomic<std::uint32_t>[]>(static_cast<std::size_t>(membership.nranks));
+  departures_ = std::make_unique<Departure[]>(static_cast<std::size_t>(membership.nranks));
   mine_ = &state_of(membership.rank);
   mine_->attached.store(1, std::memory_order_release); // pairs with acquire in wait_for_peers()
   attached_.store(true, std::memory_order_release);    // pairs with acquire in notify_peers()
@@ -205,10 +204,9 @@ void FifoTransport::corrupt(int peer, const char* what) noexcept {
 }
 
 void FifoTransport::poll_failures(std::uint64_t waited_ns) noexcept {
-  static_cast<void>(waited_ns);
   if (mine_ == nullptr) return;
   poll_error();
-  look_for_leavers();
+  look_for_leavers(waited_ns);
 }
 
 void FifoTransport::poll_error() noexcept {
@@ -232,27 +230,54 @@ void FifoTransport::poll_error() noexcept {
   }
 }
 
-/// Sets the error if this rank keeps trying to use an endpoint to a rank that has left. Leaving
-/// alone is no error, because the others may still communicate with each other. An attempt that
-/// began before the rank left may have failed too, so attempts count only between polls that have
-/// seen that the rank has left.
-void FifoTransport::look_for_leavers() noexcept {
+/// Returns whether this rank keeps trying to use an endpoint to a rank that has departed. An
+/// attempt that began before may have failed too, so attempts count only between polls that have
+/// seen the departure.
+bool FifoTransport::needs(int peer) noexcept {
   constexpr std::uint32_t kLooks = 3;
-  // Pairs with release in leave(): the loop below finds every rank that is counted.
-  if (header().leavers.load(std::memory_order_acquire) == 0) return;
   const auto channels = static_cast<std::size_t>(membership_->channels);
+  bool stuck = false;
+  for (std::size_t channel = 0; channel < channels; ++channel) {
+    stuck |= endpoints_[static_cast<std::size_t>(peer) * channels + channel]->was_stuck();
+  }
+  auto& looks = departures_[static_cast<std::size_t>(peer)].stuck_looks;
+  return stuck && looks.fetch_add(1, std::memory_order_relaxed) + 1 >= kLooks;
+}
+
+void FifoTransport::note_death(int peer, const char* sign) noexcept {
+  Departure& departure = departures_[static_cast<std::size_t>(peer)];
+  departure.since_ns.store(sys().now_ns(), std::memory_order_relaxed);
+  departure.sign.store(sign, std::memory_order_release); // pairs with look_for_leavers()
+  deaths_.fetch_add(1, std::memory_order_release);       // the same
+}
+
+/// Sets the error if this rank needs a rank that has left or died. That alone is no error, because
+/// the others may still communicate with each other. But a rank of theirs that waits for a dead one
+/// may not have made its call yet, so a death is an error, too, after a long wait, or for who asks
+/// without waiting.
+void FifoTransport::look_for_leavers(std::uint64_t waited_ns) noexcept {
+  constexpr std::uint64_t kLongNs = 30'000'000;
+  // Pairs with release in leave() and in note_death(): the loop below finds every rank counted.
+  if (header().leavers.load(std::memory_order_acquire) == 0 &&
+      deaths_.load(std::memory_order_acquire) == 0) {
+    return;
+  }
   for (const int peer : peers_) {
-    if (!has_left(peer)) continue;
-    bool stuck = false;
-    for (std::size_t channel = 0; channel < channels; ++channel) {
-      stuck |= endpoints_[static_cast<std::size_t>(peer) * channels + channel]->was_stuck();
+    if (has_left(peer)) {
+      if (!needs(peer)) continue;
+      membership_->comm_error->set(
+          Status::error(Code::kRemoteError, text_of_leaving(*membership_, peer)));
+      return;
     }
-    std::atomic<std::uint32_t>& looks = stuck_looks_[static_cast<std::size_t>(peer)];
-    if (!stuck || looks.fetch_add(1, std::memory_order_relaxed) + 1 < kLooks) continue;
-    membership_->comm_error->set(
-        Status::error(Code::kRemoteError,
-                      fmt::format("{} has destroyed its communicator while rank {} waits for it",
-                                  membership_->describe(peer), membership_->rank)));
+    Departure& departure = departures_[static_cast<std::size_t>(peer)];
+    const char* const sign = departure.sign.load(std::memory_order_acquire);
+    if (sign == nullptr) continue;
+    const bool is_long =
+        sys().now_ns() - departure.since_ns.load(std::memory_order_relaxed) >= kLongNs &&
+        (waited_ns == 0 || waited_ns >= kLongNs);
+    if (!needs(peer) && !is_long) continue;
+    fail_all(
+        Status::error(Code::kRemoteError, fmt::format("{} {}", membership_->describe(peer), sign)));
     return;
   }
 }

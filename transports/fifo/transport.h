@@ -51,6 +51,10 @@ class FifoTransport : public Transport, protected FifoHost {
   virtual bool is_gone(int peer) const noexcept { return has_left(peer); }
   /// Returns whether a peer has left in good order.
   bool has_left(int peer) const noexcept;
+  /// Records that the process of a peer has ended; `sign` completes "rank 3 (…) …". That becomes
+  /// the error of all ranks as soon as this rank waits for a message of the peer, or has waited for
+  /// long: the peer may have done all that the others need.
+  void note_death(int peer, const char* sign) noexcept;
   /// Sets the error here and for all ranks on this segment.
   void fail_all(const Status& error) noexcept;
 
@@ -66,7 +70,15 @@ class FifoTransport : public Transport, protected FifoHost {
   RankState& state_of(int rank) const noexcept;
   void publish_error(std::string_view text) noexcept;
   void poll_error() noexcept;
-  void look_for_leavers() noexcept;
+  void look_for_leavers(std::uint64_t waited_ns) noexcept;
+  bool needs(int peer) noexcept;
+
+  /// What is known of a peer that sends nothing any more.
+  struct Departure {
+    std::atomic<const char*> sign{nullptr};    ///< sign of a death; null: alive, or left
+    std::atomic<std::uint64_t> since_ns{0};    ///< time at which the death was noticed
+    std::atomic<std::uint32_t> stuck_looks{0}; ///< number of polls that found an endpoint stuck
+  };
 
   const Membership* membership_ = nullptr;
   std::byte* memory_ = nullptr;
@@ -77,9 +89,9 @@ class FifoTransport : public Transport, protected FifoHost {
   std::vector<std::unique_ptr<FifoEndpoint>> endpoints_; ///< endpoints by [rank][channel]
   RankState* mine_ = nullptr;
   std::atomic<bool> attached_{false};
-  std::atomic<std::uint32_t> heard_{0}; ///< doorbell.rings before `sleeping` was set
-  /// Number of polls by rank in which an endpoint to a rank that has left was stuck.
-  std::unique_ptr<std::atomic<std::uint32_t>[]> stuck_looks_;
+  std::atomic<std::uint32_t> heard_{0};     ///< doorbell.rings before `sleeping` was set
+  std::unique_ptr<Departure[]> departures_; ///< [rank]
+  std::atomic<int> deaths_{0};
   std::atomic<std::uint32_t> unfinished_error_polls_{0};
   std::atomic<std::size_t> backed_bytes_{0}; ///< counter, which orders no other data
   std::uint64_t moved_ = 0;                  ///< count of bytes, see FifoEndpoint::Ends::moved

@@ -216,8 +216,8 @@ void ShmTransport::watch(int rank, std::shared_ptr<const Fd> fd, bool pidfd) {
 }
 
 void ShmTransport::poll_failures(std::uint64_t waited_ns) noexcept {
-  FifoTransport::poll_failures(waited_ns);
   look_for_dead();
+  FifoTransport::poll_failures(waited_ns);
 }
 
 bool ShmTransport::is_gone(int peer) const noexcept {
@@ -252,13 +252,9 @@ void ShmTransport::look_for_dead() noexcept {
       polled_[i].fd = -1; // never polled again
       for (const int rank : watch.ranks) {
         if (has_left(rank)) continue; // orderly: leave() comes before the end of the process
-        fail_all(Status::error(
-            Code::kRemoteError,
-            fmt::format("{} {}", membership().describe(rank),
-                        watch.pidfd ? "died without destroying its communicator"
-                                    : "hung up without destroying its communicator: it died or "
-                                      "gave up")));
-        break;
+        note_death(rank, watch.pidfd ? "died without destroying its communicator"
+                                     : "hung up without destroying its communicator: it died or "
+                                       "gave up");
       }
     }
   }

@@ -41,7 +41,10 @@ class TcpTransport final : public Transport {
   }
 
   void block(std::uint64_t max_ns) noexcept override;
-  void poll_failures(std::uint64_t) noexcept override { control_.poll(); }
+  void poll_failures(std::uint64_t waited_ns) noexcept override {
+    control_.poll();
+    control_.judge_deaths(waited_ns);
+  }
 
  private:
   struct Peer {

@@ -323,13 +323,14 @@ void UcxTransport::block(std::uint64_t max_ns) noexcept {
   static_cast<void>(sys().poll(polled, max_ns));
 }
 
-void UcxTransport::poll_failures(std::uint64_t) noexcept {
+void UcxTransport::poll_failures(std::uint64_t waited_ns) noexcept {
   control_.poll([this](int rank, std::span<const std::byte> counts) {
     UcxLink* const link = find(rank);
     ByteReader in(counts);
     for (const auto& endpoint : link->endpoints) endpoint->set_end(in.get<std::uint64_t>());
     link->left.store(true, std::memory_order_release); // pairs with acquire in UcxLink::flushed()
   });
+  control_.judge_deaths(waited_ns);
 }
 
 TransportMemory UcxTransport::memory() const noexcept {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "transports/error_text.h"
 
 namespace whorl {
 namespace {
@@ -151,6 +152,7 @@ void VerbsTransport::block(std::uint64_t max_ns) noexcept {
 
 void VerbsTransport::poll_failures(std::uint64_t waited_ns) noexcept {
   read_control();
+  control_.judge_deaths(waited_ns);
   look_for_leavers();
   look_at_ports(waited_ns);
 }
@@ -256,9 +258,7 @@ void VerbsTransport::look_for_leavers() noexcept {
     for (const Lane& lane : peer.lanes) stuck |= lane.endpoint->was_stuck();
     if (!stuck || !has_left(peer.rank) || ++peer.stuck_polls < kPolls) continue;
     membership_->comm_error->set(
-        Status::error(Code::kRemoteError,
-                      fmt::format("{} has destroyed its communicator while rank {} waits for it",
-                                  membership_->describe(peer.rank), membership_->rank)));
+        Status::error(Code::kRemoteError, text_of_leaving(*membership_, peer.rank)));
     return;
   }
 }
