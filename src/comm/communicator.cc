@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "base/thread.h"
 #include "comm/interrupt.h"
 #include "device/join.h"
@@ -143,7 +144,15 @@ Status Communicator::finish(WaitResult result) {
   }
   notify_peers();
   revoke_access();
-  return setup_.comm_error->status();
+  return in_operation(setup_.comm_error->status());
+}
+
+/// Adds to an error, unless its text has it, what this rank was doing.
+Status Communicator::in_operation(const Status& error) const {
+  const std::string operation = engine_->operation();
+  if (operation.empty() || error.message().find(operation) != std::string::npos) return error;
+  return Status::error(error.code(),
+                       fmt::format("{}; rank {} was in {}", error.message(), rank(), operation));
 }
 
 /// Makes sure that peers neither read nor write the buffers of a failed operation after the return
@@ -194,7 +203,8 @@ void Communicator::look_at_peers(std::uint64_t waited_ns) noexcept {
 void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setup_.block(max_ns); }
 
 void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
-  constexpr std::uint64_t kWarnNs = 1'000'000'000;
+  // A rank may be late in each step of a program, so warnings are rare.
+  constexpr std::uint64_t kWarnNs = 1'000'000'000, kQuietNs = 60'000'000'000;
   comm_.look_at_peers(waited_ns);
   for (const auto& transport : comm_.setup_.transports) transport->serve_idle_endpoints();
   const auto interrupted = interrupt_check.load(std::memory_order_relaxed);
@@ -203,14 +213,11 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
                               fmt::format("{}: the program was interrupted while it waited",
                                           comm_.membership().describe(comm_.rank()))));
   }
-  if (waited_ns < warned_ns_) warned_ns_ = 0; // a new wait
-  if (waited_ns >= kWarnNs && warned_ns_ == 0) {
-    warned_ns_ = waited_ns;
-    if (log_enabled(LogLevel::kInfo)) {
-      log(LogLevel::kInfo,
-          fmt::format("no progress for {}. {}", seconds(waited_ns), comm_.engine_->waiting()));
-    }
-  }
+  const std::uint64_t now = sys().now_ns();
+  if (waited_ns < kWarnNs || (warned_ns_ != 0 && now - warned_ns_ < kQuietNs)) return;
+  warned_ns_ = now;
+  log(LogLevel::kWarn,
+      fmt::format("no progress for {}: {}", seconds(waited_ns), comm_.engine_->waiting()));
 }
 
 void Communicator::leave() noexcept {

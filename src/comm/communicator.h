@@ -120,7 +120,7 @@ class Communicator final : private TaskRunner {
 
    private:
     Communicator& comm_;
-    std::uint64_t warned_ns_ = 0;
+    std::uint64_t warned_ns_ = 0; ///< time of the last warning; 0: there was none
   };
 
   Status run_task(const Task& task) override;
@@ -132,6 +132,7 @@ class Communicator final : private TaskRunner {
   void notify_peers() noexcept;
   void revoke_access();
   Status time_out_error() const;
+  Status in_operation(const Status& error) const;
 
   Setup setup_;
   std::unique_ptr<Engine> engine_;

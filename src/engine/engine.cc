@@ -268,6 +268,20 @@ std::string Engine::own_counts() const {
 
 Status Engine::failure() const { return failure_; }
 
+std::string Engine::operation() const {
+  if (collective_active_ && exchanging_) {
+    const Transfer* const transfer = exchange_->current();
+    return transfer == nullptr ? std::string() : describe(transfer->fingerprint());
+  }
+  if (collective_active_) return describe(fingerprint_);
+  if (!active_transfers_.empty()) {
+    const Transfer& first = *active_transfers_.all().front();
+    const TransferQueue& queue = *transfers_[transfer_index(first.sends(), first.peer())];
+    return describe(*queue.requests[queue.next - 1]);
+  }
+  return next_any_ < any_.size() ? describe(*any_[next_any_]) : std::string();
+}
+
 std::string Engine::waiting() const {
   const Membership& members = *config_.membership;
   if (collective_active_ && exchanging_) {
@@ -281,9 +295,8 @@ std::string Engine::waiting() const {
   if (collective_active_) {
     const Execution::Waiting at = current_->execution.waiting();
     const std::string peer = at.peer < 0 ? std::string("nobody") : members.describe(at.peer);
-    return fmt::format("{} in {}: waiting for {} while {} (channel {}, window {}, step {})",
-                       members.describe(members.rank), describe(fingerprint_), peer, at.phase,
-                       at.channel, at.window, at.step);
+    return fmt::format("{} in {}: waiting for {} while {}", members.describe(members.rank),
+                       describe(fingerprint_), peer, at.phase);
   }
   if (!active_transfers_.empty()) {
     const Transfer& first = *active_transfers_.all().front();

@@ -67,8 +67,11 @@ class Engine {
 
   /// Returns the error after kFailed; kOk if the CommError has it.
   Status failure() const;
-  /// Returns "waiting for rank 2 (host …) while receiving (channel 0, step 3) in allreduce number 7
-  /// of …".
+  /// Describes the operation under way: "allreduce number 7 of 2 float32 (sum)"; empty if there is
+  /// none.
+  std::string operation() const;
+  /// Returns "rank 1 (host …) in allreduce number 7 of …: waiting for rank 2 (host …) while
+  /// receiving".
   std::string waiting() const;
 
   /// Returns the bytes that scratch memory, or plans and executions, now occupy. May be called by

@@ -341,11 +341,7 @@ Execution::Waiting Execution::waiting() const noexcept {
   if (binding_.pipeline != nullptr && !segment_active_) return {.phase = "copying from the device"};
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     const LaneRun& lane = lanes_[i];
-    Waiting waiting{.peer = -1,
-                    .phase = "releasing sent buffers",
-                    .window = first_window_ + lane.window,
-                    .channel = lane.lane->channel,
-                    .step = static_cast<int>(lane.step)};
+    Waiting waiting{.peer = -1, .phase = "releasing sent buffers"};
     if (lane.finished) {
       for (std::size_t p = 0; p < lane.endpoints.size() && waiting.peer < 0; ++p) {
         if (publishes_to(lane, *lane.endpoints[p]) || !lane.endpoints[p]->flushed()) {

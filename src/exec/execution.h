@@ -66,12 +66,10 @@ class Execution {
     return binding_.pipeline == nullptr ? advance_lanes() : advance_segments();
   }
 
-  /// Peer and step that the first unfinished lane waits for.
+  /// Peer that the first unfinished lane waits for.
   struct Waiting {
     int peer = -1; ///< rank; −1: none
     const char* phase = "";
-    std::size_t window = 0;
-    int channel = 0, step = 0;
   };
   Waiting waiting() const noexcept;
 

@@ -1,9 +1,11 @@
 // Tests of the other ranks' errors when a process dies.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/process_world.h"
@@ -31,6 +33,8 @@ void expect_survivors_to_name_the_dead(
       EXPECT_EQ(result, whorlRemoteError);
       const std::string text = whorlGetLastError(comm);
       EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+      EXPECT_NE(text.find("; rank " + std::to_string(context.rank) + " was in "), std::string::npos)
+          << text;
       EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
       EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
     });
@@ -78,6 +82,30 @@ TEST(Survivors, OfCollectivesWithUnevenBlocks) {
     return whorlAllGatherv(in.data(), counts[static_cast<std::size_t>(context.rank)], out.data(),
                            counts.data(), nullptr, whorlInt32, comm, nullptr);
   });
+}
+
+/// Without any setting, ranks that wait for a late one say so once, with names.
+TEST(Survivors, WarnOfALateRank) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, {});
+    ASSERT_NE(comm, nullptr);
+    if (context.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < 2; ++i) {
+      float value = 1;
+      EXPECT_EQ(
+          failure(whorlAllReduce(&value, &value, 1, whorlFloat32, whorlSum, comm, nullptr), comm),
+          "");
+      if (context.rank == 1 && i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+    }
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    const std::string expected =
+        " in allreduce number 1 of 1 float32 (sum): waiting for rank 1 (host ";
+    EXPECT_EQ(text.find(expected) != std::string::npos, context.rank == 0) << text;
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), context.rank == 0 ? 1 : 0) << text;
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 } // namespace
