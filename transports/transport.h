@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/fingerprint.h"
 #include "base/membership.h"
 #include "base/status.h"
 #include "base/wait.h"
@@ -18,6 +21,7 @@ struct TransportTraits {
   std::string_view name;              ///< name in WHORL_TRANSPORTS
   std::size_t slot_bytes = 65536;     ///< default payload of a slot
   bool polls_by_system_calls = false; ///< whether a poll for a message enters the kernel
+  bool shares_memory = false;         ///< whether a message has arrived as soon as it is sent
 };
 
 /// Cost of reaching a peer. Both ranks of a pair must come to the same answer from the two
@@ -29,6 +33,14 @@ struct Reach {
   double beta_us_per_kib = 0; ///< time for each further KiB; in shared memory, at either end
   bool networked = false;     ///< whether the data crosses a network, or the kernel moves it
 };
+
+/// Operation in which a rank has made no progress for a while.
+struct StuckOperation {
+  Fingerprint fingerprint;
+  std::int32_t waits_for = -1; ///< rank of the communicator; −1: not known
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(StuckOperation) == 24);
 
 /// Memory of a transport, in bytes.
 struct TransportMemory {
@@ -101,6 +113,19 @@ class Transport : public Waiter {
   /// Gives peers the answers that they may need from endpoints which the present operation does not
   /// use. Called about once a millisecond by the thread that uses the endpoints, while it waits.
   virtual void serve_idle_endpoints() noexcept {}
+
+  /// Tells the peers in which operation this rank is stuck, so that ranks in different operations
+  /// find out before the deadline. Called again for another operation only, and may do nothing
+  /// where peers do not listen. Any thread.
+  virtual void tell_stuck(const StuckOperation& operation) noexcept {
+    static_cast<void>(operation);
+  }
+  /// Returns what a connected peer has told last; nothing if it has told nothing. The peer may have
+  /// gone on since then. Any thread.
+  virtual std::optional<StuckOperation> find_stuck(int peer) noexcept {
+    static_cast<void>(peer);
+    return std::nullopt;
+  }
 
   // --- 4. Failing ---
 

@@ -203,6 +203,7 @@ void Communicator::look_at_peers(std::uint64_t waited_ns) noexcept {
 void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setup_.block(max_ns); }
 
 void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
+  constexpr std::uint64_t kStuckNs = 50'000'000, kCompareNs = 10'000'000;
   // A rank may be late in each step of a program, so warnings are rare.
   constexpr std::uint64_t kWarnNs = 1'000'000'000, kQuietNs = 60'000'000'000;
   comm_.look_at_peers(waited_ns);
@@ -213,11 +214,36 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
                               fmt::format("{}: the program was interrupted while it waited",
                                           comm_.membership().describe(comm_.rank()))));
   }
+  if (waited_ns < kStuckNs) return;
   const std::uint64_t now = sys().now_ns();
+  if (now - compared_ns_ >= kCompareNs) {
+    compared_ns_ = now;
+    Status status = without_exceptions([this] { return comm_.compare_with_peers(); });
+    if (!status.ok()) comm_.abort(std::move(status));
+  }
   if (waited_ns < kWarnNs || (warned_ns_ != 0 && now - warned_ns_ < kQuietNs)) return;
   warned_ns_ = now;
   log(LogLevel::kWarn,
       fmt::format("no progress for {}: {}", seconds(waited_ns), comm_.engine_->waiting()));
+}
+
+/// Tells the peers what this rank is stuck in, and looks whether they are stuck in something else.
+Status Communicator::compare_with_peers() {
+  if (setup_.comm_error->is_set()) return {};
+  const auto stuck = engine_->stuck();
+  if (stuck && !(stuck->fingerprint == told_)) {
+    told_ = stuck->fingerprint;
+    for (const auto& transport : setup_.transports) transport->tell_stuck(*stuck);
+  }
+  for (int peer = 0; peer < membership().nranks; ++peer) {
+    const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
+    if (index < 0) continue;
+    Transport& transport = *setup_.transports[static_cast<std::size_t>(index)];
+    const auto theirs = transport.find_stuck(peer);
+    if (!theirs) continue;
+    WHORL_TRY(engine_->compare(peer, *theirs, transport.traits().shares_memory));
+  }
+  return {};
 }
 
 void Communicator::leave() noexcept {

@@ -120,7 +120,8 @@ class Communicator final : private TaskRunner {
 
    private:
     Communicator& comm_;
-    std::uint64_t warned_ns_ = 0; ///< time of the last warning; 0: there was none
+    std::uint64_t compared_ns_ = 0; ///< time of the last compare_with_peers()
+    std::uint64_t warned_ns_ = 0;   ///< time of the last warning; 0: there was none
   };
 
   Status run_task(const Task& task) override;
@@ -129,6 +130,7 @@ class Communicator final : private TaskRunner {
   Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
   void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
+  Status compare_with_peers();
   void notify_peers() noexcept;
   void revoke_access();
   Status time_out_error() const;
@@ -142,6 +144,7 @@ class Communicator final : private TaskRunner {
   std::mutex look_mutex_; ///< guard of the transports' poll_failures()
   std::atomic<bool> notified_{false};
   std::uint32_t splits_ = 0;
+  Fingerprint told_; ///< last operation of compare_with_peers(); used by the engine's owner
 
   DeviceWatch device_watch_;
   std::shared_ptr<DeviceGroup> device_group_; ///< group of all ranks; may be null

@@ -268,6 +268,37 @@ std::string Engine::own_counts() const {
 
 Status Engine::failure() const { return failure_; }
 
+std::optional<StuckOperation> Engine::stuck() const {
+  if (!collective_active_ || exchanging_) return std::nullopt;
+  return StuckOperation{.fingerprint = fingerprint_,
+                        .waits_for = current_->execution.waiting().peer};
+}
+
+Status Engine::compare(int peer, const StuckOperation& theirs, bool at_once) const {
+  const Membership& members = *config_.membership;
+  const Fingerprint& other = theirs.fingerprint;
+  if (collective_active_ && !exchanging_) {
+    if (other.sequence != fingerprint_.sequence || other == fingerprint_) return {};
+    return fail_on({.peer = peer, .theirs = other, .bytes = 0, .expected_bytes = 0}, peer,
+                   fingerprint_);
+  }
+  // The peer waits in a collective for this rank, which waits elsewhere for the peer: whatever the
+  // peer has sent before is here.
+  const bool waits_for_peer =
+      std::any_of(active_transfers_.all().begin(), active_transfers_.all().end(),
+                  [peer](const Transfer* transfer) { return transfer->peer() == peer; });
+  if (!at_once || collective_active_ || !waits_for_peer || theirs.waits_for != members.rank ||
+      other.sequence <= sequence_) {
+    return {};
+  }
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("ranks wait for each other in different operations: {} in {}, {} in {}. All "
+                  "ranks must make the same calls in the same order",
+                  members.describe(members.rank), operation(), members.describe(peer),
+                  describe(other)));
+}
+
 std::string Engine::operation() const {
   if (collective_active_ && exchanging_) {
     const Transfer* const transfer = exchange_->current();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "engine/workspace.h"
 #include "exec/execution.h"
 #include "transports/endpoint.h"
+#include "transports/transport.h"
 #include "tuning/selector.h"
 
 namespace whorl {
@@ -67,6 +69,12 @@ class Engine {
 
   /// Returns the error after kFailed; kOk if the CommError has it.
   Status failure() const;
+  /// Returns the collective under way, for Transport::tell_stuck(); nothing if there is none.
+  std::optional<StuckOperation> stuck() const;
+  /// Compares what this rank does, without progress, with the collective in which a peer is stuck.
+  /// Returns the error if their calls can never meet. `at_once`: no message of the peer is on its
+  /// way to this rank.
+  Status compare(int peer, const StuckOperation& theirs, bool at_once) const;
   /// Describes the operation under way: "allreduce number 7 of 2 float32 (sum)"; empty if there is
   /// none.
   std::string operation() const;

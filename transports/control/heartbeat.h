@@ -52,6 +52,13 @@ class Heartbeat {
     ++unread_;
     return Action::kSend;
   }
+  /// Counts another frame among the beats. Returns false if it must not be sent, because the peer
+  /// has not read too many.
+  bool add() noexcept {
+    if (unread_ >= kMostUnread) return false;
+    ++unread_;
+    return true;
+  }
   /// Takes the peer's report that it has read kReadTogether beats.
   void report() noexcept { unread_ -= std::min(unread_, kReadTogether); }
   /// Counts a beat of the peer. Returns whether a report to the peer is due.

@@ -261,7 +261,12 @@ void ControlLinks::read(Peer& peer) noexcept {
 void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
                               std::string_view text) noexcept {
   const auto bytes = std::as_bytes(std::span(text));
-  if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kBeat)) {
+  const bool stuck = header.kind == static_cast<std::uint16_t>(control::FrameKind::kStuck);
+  if (stuck || header.kind == static_cast<std::uint16_t>(control::FrameKind::kBeat)) {
+    if (stuck && bytes.size() != sizeof(StuckOperation)) {
+      return malformed(peer.rank, "a malformed report");
+    }
+    if (stuck) std::memcpy(&peer.stuck.emplace(), bytes.data(), sizeof(StuckOperation));
     if (!peer.heartbeat.count()) return;
     const std::lock_guard lock(notify_mutex_);
     send(peer, control::FrameKind::kBeatsRead, {});
@@ -289,6 +294,22 @@ void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
       [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
   if (clean.empty()) clean = membership_->describe(peer.rank) + " gave up and does not say why";
   set_error(Code::kRemoteError, std::move(clean));
+}
+
+void ControlLinks::tell_stuck(const StuckOperation& operation) noexcept {
+  const std::lock_guard lock(state_mutex_);
+  const std::lock_guard writing(notify_mutex_);
+  for (Peer& peer : peers_) {
+    if (!peer.heartbeat.add()) continue;
+    send(peer, control::FrameKind::kStuck,
+         {reinterpret_cast<const char*>(&operation), sizeof operation});
+  }
+}
+
+std::optional<StuckOperation> ControlLinks::find_stuck(int rank) noexcept {
+  const Peer* const peer = find(rank);
+  const std::lock_guard lock(state_mutex_);
+  return peer == nullptr ? std::nullopt : peer->stuck;
 }
 
 void ControlLinks::send_word(int rank, std::span<const std::byte> bytes) noexcept {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "transports/control/heartbeat.h"
 #include "transports/control/judge.h"
 #include "transports/control/wire.h"
+#include "transports/transport.h"
 
 namespace whorl {
 
@@ -56,6 +58,9 @@ class ControlLinks final : public FailureJudge {
   void leave(const std::function<std::vector<std::byte>(int peer)>& last_words = {}) noexcept;
   /// Sends bytes of the transport to a peer: few, since what the socket has no room for is lost.
   void send_word(int peer, std::span<const std::byte> bytes) noexcept;
+  /// Does what Transport::tell_stuck() and find_stuck() say.
+  void tell_stuck(const StuckOperation& operation) noexcept;
+  std::optional<StuckOperation> find_stuck(int peer) noexcept;
   /// Function that takes bytes of the transport from a peer.
   using Listener = std::function<void(int peer, std::span<const std::byte> bytes)>;
   /// Reads what peers have sent, sends beats, and finds peers that have died or vanished. To be
@@ -88,6 +93,7 @@ class ControlLinks final : public FailureJudge {
     bool ended = false;
     std::uint64_t died_ns = 0; ///< time at which the socket ended without a goodbye; 0: it has not
     Heartbeat heartbeat;
+    std::optional<StuckOperation> stuck;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
     std::string data_why; ///< reason of the failure where there is no errno

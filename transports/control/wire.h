@@ -10,6 +10,7 @@ enum class FrameKind : std::uint16_t {
   kGoodbye = 2,   ///< the sender leaves in good order; nothing follows
   kWord = 3,      ///< bytes of the transport, of which the text consists
   kBeat = 4,      ///< asks for nothing but the kernel's acknowledgement
+  kStuck = 6,     ///< the StuckOperation that the text consists of
   kBeatsRead = 5, ///< Heartbeat::kReadTogether beats have been read
 };
 
@@ -25,7 +26,7 @@ struct FrameHeader {
 
   /// Returns whether every field has a value that this version sends.
   bool sane() const noexcept {
-    return magic == kMagic && kind >= 1 && kind <= 5 && text_bytes <= kMaxTextBytes;
+    return magic == kMagic && kind >= 1 && kind <= 6 && text_bytes <= kMaxTextBytes;
   }
 };
 static_assert(sizeof(FrameHeader) == 16);

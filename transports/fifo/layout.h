@@ -88,6 +88,13 @@ struct alignas(kWriterDistance) Doorbell {
   std::atomic<std::uint32_t> rings;    ///< futex
 };
 
+/// What a rank tells its peers of the operation in which it is stuck. Written by the rank:
+/// `changes` is odd while it writes.
+struct alignas(kWriterDistance) StuckWords {
+  std::atomic<std::uint32_t> changes;
+  std::array<std::atomic<std::uint64_t>, 3> words; ///< a StuckOperation
+};
+
 /// Words of one rank in the segment.
 struct RankState {
   alignas(kWriterDistance) std::atomic<std::uint32_t> attached; ///< 1: the rank has attached
@@ -98,6 +105,7 @@ struct RankState {
   /// rank. Written by the rank, and read after failures only.
   alignas(kWriterDistance) std::atomic<std::uint32_t> touching;
   Doorbell doorbell;
+  StuckWords stuck;
 };
 
 /// States of the communicator's error in the segment.
@@ -122,7 +130,7 @@ struct SegmentHeader {
 };
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
-inline constexpr std::uint32_t kSegmentVersion = 9;
+inline constexpr std::uint32_t kSegmentVersion = 10;
 
 /// Sizes in one FIFO, which follow from the number and the size of its slots.
 ///

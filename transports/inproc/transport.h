@@ -12,7 +12,7 @@ struct InprocSegment;
 /// every source can be published, since pointers are valid for both ranks.
 class InprocTransport final : public FifoTransport {
  public:
-  InprocTransport() : FifoTransport({.name = "inproc"}) {}
+  InprocTransport() : FifoTransport({.name = "inproc", .shares_memory = true}) {}
   ~InprocTransport() override { leave(); }
 
   Result<std::vector<std::byte>> listen(const Identity& identity) override;

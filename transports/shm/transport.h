@@ -18,7 +18,7 @@ class ShmTransport final : public FifoTransport {
   /// Makes a transport; `node` holds the segment, and the other objects that the ranks of this host
   /// share.
   explicit ShmTransport(std::shared_ptr<Node> node = std::make_shared<Node>())
-      : FifoTransport({.name = "shm"}), node_(std::move(node)) {}
+      : FifoTransport({.name = "shm", .shares_memory = true}), node_(std::move(node)) {}
   ~ShmTransport() override { leave(); }
 
   Result<std::vector<std::byte>> listen(const Identity& identity) override;

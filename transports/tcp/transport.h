@@ -41,6 +41,12 @@ class TcpTransport final : public Transport {
   }
 
   void block(std::uint64_t max_ns) noexcept override;
+  void tell_stuck(const StuckOperation& operation) noexcept override {
+    control_.tell_stuck(operation);
+  }
+  std::optional<StuckOperation> find_stuck(int peer) noexcept override {
+    return control_.find_stuck(peer);
+  }
   void poll_failures(std::uint64_t waited_ns) noexcept override {
     control_.poll();
     control_.judge_deaths(waited_ns);

@@ -33,6 +33,12 @@ class UcxTransport final : public Transport {
   TransportMemory memory() const noexcept override;
 
   void block(std::uint64_t max_ns) noexcept override;
+  void tell_stuck(const StuckOperation& operation) noexcept override {
+    control_.tell_stuck(operation);
+  }
+  std::optional<StuckOperation> find_stuck(int peer) noexcept override {
+    return control_.find_stuck(peer);
+  }
   void poll_failures(std::uint64_t waited_ns) noexcept override;
   void notify_peers(const Status& comm_error) noexcept override {
     control_.notify_peers(comm_error);

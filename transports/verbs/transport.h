@@ -40,6 +40,12 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   Endpoint* endpoint(int peer, int channel) noexcept override;
   TransportMemory memory() const noexcept override;
   void block(std::uint64_t max_ns) noexcept override;
+  void tell_stuck(const StuckOperation& operation) noexcept override {
+    control_.tell_stuck(operation);
+  }
+  std::optional<StuckOperation> find_stuck(int peer) noexcept override {
+    return control_.find_stuck(peer);
+  }
   void poll_failures(std::uint64_t waited_ns) noexcept override;
   void serve_idle_endpoints() noexcept override { watch_.serve(); }
   void notify_peers(const Status& comm_error) noexcept override;
