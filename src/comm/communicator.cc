@@ -177,14 +177,35 @@ void Communicator::revoke_access() {
                   membership().describe(membership().rank)));
 }
 
+/// Returns the rank at the end of the chain of ranks that wait for one another in this operation,
+/// which is the one that has not come; −1: this rank waits for nobody.
+int Communicator::rank_that_all_wait_for() const {
+  const auto own = engine_->stuck();
+  int rank = own ? own->waits_for : -1;
+  for (int steps = 0; rank >= 0 && rank != this->rank() && steps < membership().nranks; ++steps) {
+    const int index = setup_.transport_of[static_cast<std::size_t>(rank)];
+    if (index < 0) return rank; // a rank of this process's own
+    const auto next = setup_.transports[static_cast<std::size_t>(index)]->find_stuck(rank);
+    if (!next || next->waits_for < 0 || !(next->fingerprint == own->fingerprint)) return rank;
+    rank = next->waits_for;
+  }
+  return -1;
+}
+
 Status Communicator::time_out_error() const {
+  const int culprit = rank_that_all_wait_for();
+  const int index = culprit < 0 ? -1 : setup_.transport_of[static_cast<std::size_t>(culprit)];
+  const bool lives =
+      index >= 0 && setup_.transports[static_cast<std::size_t>(index)]->traits().shares_memory;
+  const std::string who = culprit < 0 ? "That rank" : membership().describe(culprit);
   return Status::error(
       Code::kRemoteError,
       fmt::format(
-          "no progress within the timeout of {}. {}. That rank may be dead, stopped, busy "
-          "elsewhere or may not have made this call; if it needs longer, raise WHORL_TIMEOUT_MS, "
-          "timeoutMs or what whorlCommSetTimeout() was given",
-          seconds(timeout_ns_), engine_->waiting()));
+          "no progress within the timeout of {}. {}. {} {}stopped, busy elsewhere or may not "
+          "have made this call; if it needs longer, raise WHORL_TIMEOUT_MS, timeoutMs or "
+          "what whorlCommSetTimeout() was given",
+          seconds(timeout_ns_), engine_->waiting(), who,
+          lives ? "lives, but may be " : "may be dead, "));
 }
 
 void Communicator::notify_peers() noexcept {

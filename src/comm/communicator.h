@@ -133,6 +133,7 @@ class Communicator final : private TaskRunner {
   Status compare_with_peers();
   void notify_peers() noexcept;
   void revoke_access();
+  int rank_that_all_wait_for() const;
   Status time_out_error() const;
   Status in_operation(const Status& error) const;
 

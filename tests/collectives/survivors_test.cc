@@ -108,5 +108,33 @@ TEST(Survivors, WarnOfALateRank) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
+/// In a ring ranks wait for their neighbours, but the one that does not come is named.
+TEST(Survivors, NameTheRankThatDoesNotCome) {
+  for (const char* const transport : {"shm", "tcp"}) {
+    const auto outcomes = run_ranks(5, Mode::kProcesses, [&](RankContext& context) {
+      whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", transport},
+                                        {"WHORL_ALGO", "allreduce:ring"},
+                                        {"WHORL_TIMEOUT_MS", "900"}});
+      ASSERT_NE(comm, nullptr);
+      ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+      if (context.rank != 2) {
+        std::vector<float> data(1 << 20);
+        EXPECT_EQ(whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlSum,
+                                 comm, nullptr),
+                  whorlRemoteError);
+        const std::string text = whorlGetLastError(comm);
+        const std::size_t culprit =
+            text.find(std::string(transport) == "shm" ? ") lives, but may be stopped"
+                                                      : ") may be dead, stopped");
+        ASSERT_NE(culprit, std::string::npos) << text;
+        EXPECT_EQ(text.substr(text.rfind(". ", culprit) + 2, 6), "rank 2") << text;
+      }
+      context.barrier();
+      whorlCommAbort(comm);
+    });
+    EXPECT_EQ(failures_of(outcomes), "") << transport;
+  }
+}
+
 } // namespace
 } // namespace whorl::test

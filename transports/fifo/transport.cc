@@ -252,10 +252,10 @@ void FifoTransport::note_death(int peer, const char* sign) noexcept {
   deaths_.fetch_add(1, std::memory_order_release);       // the same
 }
 
-/// Sets the error if this rank needs a rank that has left or died. That alone is no error, because
-/// the others may still communicate with each other. But a rank of theirs that waits for a dead one
-/// may not have made its call yet, so a death is an error, too, after a long wait, or for who asks
-/// without waiting.
+/// Sets the error if this rank needs a rank that has left or died. To leave or die is no error by
+/// itself, because the others may still communicate with each other. But a rank of theirs that
+/// needs a dead one may not have made its call yet, so a death is an error, too, after a long wait,
+/// or for who asks without waiting.
 void FifoTransport::look_for_leavers(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kLongNs = 30'000'000;
   // Pairs with release in leave() and in note_death(): the loop below finds every rank counted.

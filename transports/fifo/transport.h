@@ -53,9 +53,9 @@ class FifoTransport : public Transport, protected FifoHost {
   virtual bool is_gone(int peer) const noexcept { return has_left(peer); }
   /// Returns whether a peer has left in good order.
   bool has_left(int peer) const noexcept;
-  /// Records that the process of a peer has ended; `sign` completes "rank 3 (…) …". That becomes
-  /// the error of all ranks as soon as this rank waits for a message of the peer, or has waited for
-  /// long: the peer may have done all that the others need.
+  /// Records that the process of a peer has ended; `sign` completes "rank 3 (…) …". The
+  /// death becomes the error of all ranks as soon as this rank waits for a message of the peer, or
+  /// has waited for long: the peer may have done all that the others need.
   void note_death(int peer, const char* sign) noexcept;
   /// Sets the error here and for all ranks on this segment.
   void fail_all(const Status& error) noexcept;
@@ -75,7 +75,7 @@ class FifoTransport : public Transport, protected FifoHost {
   void look_for_leavers(std::uint64_t waited_ns) noexcept;
   bool needs(int peer) noexcept;
 
-  /// What is known of a peer that sends nothing any more.
+  /// Facts about a peer that sends nothing any more.
   struct Departure {
     std::atomic<const char*> sign{nullptr};    ///< sign of a death; null: alive, or left
     std::atomic<std::uint64_t> since_ns{0};    ///< time at which the death was noticed
