@@ -88,7 +88,7 @@ struct alignas(kWriterDistance) Doorbell {
   std::atomic<std::uint32_t> rings;    ///< futex
 };
 
-/// What a rank tells its peers of the operation in which it is stuck. Written by the rank:
+/// Operation in which a rank is stuck, as its peers read it. Written by the rank:
 /// `changes` is odd while it writes.
 struct alignas(kWriterDistance) StuckWords {
   std::atomic<std::uint32_t> changes;
