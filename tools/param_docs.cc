@@ -23,9 +23,10 @@ int main(int argc, char** argv) {
       "when a communicator is created, except `WHORL_SIMD`, `WHORL_HEAP_BYTES` and `WHORL_LOG`,\n"
       "which a process reads once, at their first use. Set each alike for all ranks unless its\n"
       "row says otherwise or it describes a host (`WHORL_HOST_ADDRESS`, `WHORL_HOST_ID`). A\n"
-      "field of `whorlConfig_t` takes precedence. The variables that say which rank a process\n"
-      "is, and where ranks meet, are in [launchers.md](launchers.md). This page is made from\n"
-      "the table in `src/base/params.cc`.\n"
+      "field of `whorlConfig_t` takes precedence. A variable that begins with `WHORL_` and that does\n"
+      "not exist is named in a warning, with the most similar one that does. The variables that\n"
+      "say which rank a process is, and where ranks meet, are in [launchers.md](launchers.md).\n"
+      "This page is made from the table in `src/base/params.cc`.\n"
       "\n"
       "| variable | default | meaning |\n"
       "|---|---|---|\n");

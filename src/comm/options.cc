@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/params.h"
+#include "base/unknown_params.h"
 #include "device/common/memory.h"
 #include "kernels/reduce.h"
 #include "transports/tcp/tuning.h"
@@ -124,6 +125,7 @@ bool blocking(const whorlConfig_t* config) noexcept {
 }
 
 Result<Options> make_options(const whorlConfig_t* config) {
+  warn_of_unknown_params();
   auto options = Options::from_environment();
   if (!options.ok()) return options;
   options->device = current_device();
