@@ -70,14 +70,17 @@ Status create_all(whorlComm_t* out, std::span<const Options> options) {
   if (!meetings.ok()) return meetings.status();
   std::vector<Status> outcomes(count);
   std::vector<std::thread> threads;
+  threads.reserve(count); // nothing may fail while threads run
   std::fill(out, out + count, nullptr);
   Status failed;
   for (std::size_t rank = 0; rank < count; ++rank) {
     auto thread = start_thread("whorl-create", [&, rank] {
-      outcomes[rank] = create(out + rank, options[rank], true,
-                              [&, rank](std::uint64_t, const CommError&) -> Result<Gathering> {
-                                return std::move((*meetings)[rank]);
-                              });
+      outcomes[rank] = without_exceptions([&] {
+        return create(out + rank, options[rank], true,
+                      [&, rank](std::uint64_t, const CommError&) -> Result<Gathering> {
+                        return std::move((*meetings)[rank]);
+                      });
+      });
     });
     if (!thread.ok()) {
       failed = thread.status();

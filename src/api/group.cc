@@ -145,8 +145,10 @@ void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
   std::vector<Status> outcomes(queues.size());
   const auto run = [&](std::size_t i) noexcept {
     for (const Job& job : queues[i]) {
-      const Status outcome = without_exceptions(job.run);
-      if (outcomes[i].ok() || outcomes[i].code() == Code::kInProgress) outcomes[i] = outcome;
+      Status outcome = without_exceptions(job.run);
+      if (outcomes[i].ok() || outcomes[i].code() == Code::kInProgress) {
+        outcomes[i] = std::move(outcome);
+      }
     }
   };
   std::vector<std::thread> threads;

@@ -35,8 +35,13 @@ class [[nodiscard]] Status {
   Code code() const noexcept { return error_ ? error_->code : Code::kOk; }
   /// Returns the sentence; empty for success.
   const std::string& message() const noexcept {
-    static const auto& empty = *new std::string; // never destroyed: threads may outlive main()
-    return error_ ? error_->message : empty;
+    // Never destroyed, because threads may outlive main(); allocates nothing.
+    static const union Empty {
+      Empty() noexcept : text() {}
+      ~Empty() {}
+      std::string text;
+    } empty;
+    return error_ ? error_->message : empty.text;
   }
   /// Returns the same error with "`context`: " in front; success stays success.
   Status with_context(const std::string& context) const {

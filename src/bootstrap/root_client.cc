@@ -173,7 +173,7 @@ class RootOob final : public Oob {
 /// a second use of an id would find no root, which is an error that comes later and says less.
 class UsedIds {
  public:
-  static UsedIds& of_process() noexcept {
+  static UsedIds& of_process() {
     static auto* const ids = new UsedIds; // never destroyed
     return *ids;
   }

@@ -47,7 +47,7 @@ class TaskQueue final : public StreamHelper {
  public:
   /// Makes a queue whose own thread leaves each task in streams of the host, for `patience_ns`, to
   /// the threads that may wait for it, unless somebody is in a hurry.
-  explicit TaskQueue(TaskRunner& runner, std::uint64_t patience_ns = 0) noexcept
+  explicit TaskQueue(TaskRunner& runner, std::uint64_t patience_ns = 0)
       : runner_(runner), patience_ns_(patience_ns) {}
 
   void push(Task task);

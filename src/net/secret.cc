@@ -20,7 +20,8 @@ namespace whorl {
 namespace {
 
 /// Guard of a use of OpenSSL, which frees its data when the process exits although threads of ours
-/// may be in a handshake. Converts to false once the exit has begun; then OpenSSL must not be used.
+/// may be in a handshake. Converts to false once the exit has begun, or if OpenSSL cannot be
+/// prepared; then OpenSSL must not be used.
 class InUse {
  public:
   InUse() noexcept : lock_(gate().mutex) {
@@ -29,8 +30,7 @@ class InUse {
     static const bool registered =
         OPENSSL_init_crypto(OPENSSL_INIT_ADD_ALL_DIGESTS, nullptr) == 1 &&
         std::atexit(close_gate) == 0 && pthread_atfork(before_fork, after_fork, in_child) == 0;
-    static_cast<void>(registered);
-    entered_ = !gate().closed;
+    entered_ = registered && !gate().closed;
   }
   /// Frees at once what OpenSSL keeps for a thread of ours: if the thread ended during the exit,
   /// thread and exit would both free it.
@@ -47,7 +47,8 @@ class InUse {
     std::atomic<bool> closed{false};
   };
   static Gate& gate() noexcept {
-    static auto* const gate = new Gate; // never destroyed
+    alignas(Gate) static std::byte memory[sizeof(Gate)];
+    static auto* const gate = new (memory) Gate; // never destroyed
     return *gate;
   }
   /// Waits for threads that use OpenSSL, which takes microseconds, but at most 1 s: in a child of
