@@ -68,6 +68,7 @@ class Meeting {
   Status check_user(const MeshLink& link, int* pid) const;
   Status collect_hellos();
   Status read_hello(int rank, FdMessageReceiver& received);
+  bool has_pidfd(int rank) const;
   Status open_pidfds();
   Status make_segment();
   Status send_offers(const Status& failure);
@@ -88,6 +89,7 @@ class Meeting {
   const std::vector<int> processes_; ///< lowest member of each process, ascending
   std::vector<int> places_;          ///< [rank]: index of the rank's process in processes_
   std::vector<MeshLink> links_;
+  Fd own_pidfd_; ///< pidfd of the lowest rank's own process; invalid where the kernel refuses
   ShmMeeting result_;
 };
 
@@ -235,16 +237,22 @@ Status Meeting::read_hello(int rank, FdMessageReceiver& received) {
   return {};
 }
 
+/// Returns whether this rank has a pidfd for the process of another one.
+bool Meeting::has_pidfd(int rank) const {
+  return std::any_of(result_.pidfds.begin(), result_.pidfds.end(),
+                     [&](const ProcessFd& p) { return membership_.same_process(p.rank, rank); });
+}
+
 /// Checks the user of each link, and opens a pidfd for each process by the pid that the kernel
-/// gives for the link's peer.
+/// gives for the link's peer, and one for this process.
 Status Meeting::open_pidfds() {
+  own_pidfd_.reset(
+      sys().pidfd_open(static_cast<int>(membership_.info(membership_.rank).process_id)));
   for (const MeshLink& link : links_) {
     int pid = 0;
     WHORL_TRY(check_user(link, &pid));
-    if (std::none_of(
-            result_.pidfds.begin(), result_.pidfds.end(),
-            [&](const ProcessFd& p) { return membership_.same_process(p.rank, link.rank); }) &&
-        !membership_.same_process(link.rank, membership_.rank) && pid > 0) {
+    if (!has_pidfd(link.rank) && !membership_.same_process(link.rank, membership_.rank) &&
+        pid > 0) {
       const int fd = sys().pidfd_open(pid);
       if (fd == -EMFILE || fd == -ENFILE) {
         return Status::error(
@@ -274,8 +282,6 @@ Status Meeting::make_segment() {
 
 /// Sends every rank the segment and its descriptors, or `failure`.
 Status Meeting::send_offers(const Status& failure) {
-  const Fd own_pidfd(
-      sys().pidfd_open(static_cast<int>(membership_.info(membership_.rank).process_id)));
   std::vector<FdMessageSender> senders;
   for (const MeshLink& link : links_) {
     ByteWriter body;
@@ -294,7 +300,7 @@ Status Meeting::send_offers(const Status& failure) {
       };
       fds.push_back(result_.segment.fd());
       add(FdKind::kHeap, membership_.rank, plan_.heap_fd);
-      add(FdKind::kPidfd, membership_.rank, own_pidfd.get());
+      if (has_pidfd(link.rank)) add(FdKind::kPidfd, membership_.rank, own_pidfd_.get());
       add(FdKind::kOutbox, membership_.rank, plan_.outbox_fd);
       for (const ProcessFd& heap : result_.heaps) add(FdKind::kHeap, heap.rank, heap.fd.get());
       for (const ProcessFd& pidfd : result_.pidfds) {
@@ -379,7 +385,11 @@ Result<ShmMeeting> Meeting::run() {
     WHORL_TRY(send_hello());
     WHORL_TRY(receive_offer());
   }
+  // Where both ends have a pidfd for the other, both close the socket: each communicator would take
+  // one descriptor more for each process. The lowest rank sends its pidfd to these ends only.
   for (MeshLink& link : links_) {
+    const bool both = has_pidfd(link.rank) && (!leads() || own_pidfd_.valid());
+    if (both || membership_.same_process(link.rank, membership_.rank)) continue;
     result_.sockets.push_back({.rank = link.rank, .fd = std::move(link.socket)});
   }
   return std::move(result_);

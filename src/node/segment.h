@@ -25,7 +25,8 @@ struct ShmMeeting {
   std::vector<ProcessFd> heaps;    ///< heaps of the other processes that have one
   std::vector<ProcessFd> pidfds;   ///< pidfds of other processes, where the kernel has them
   std::vector<ProcessFd> outboxes; ///< outboxes of all ranks in other processes (see FdChannel)
-  std::vector<ProcessFd> sockets;  ///< open connections: the lowest rank's to all, others' to it
+  /// Open connections between the lowest rank and others, where one end has no pidfd for the other.
+  std::vector<ProcessFd> sockets;
 };
 
 /// The memory that the lowest rank makes and all others map.

@@ -157,10 +157,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
                            [&] { return std::make_shared<const Fd>(std::move(p.fd)); }),
           true);
   }
-  // Sockets would be one more descriptor for each communicator and process.
   for (ProcessFd& s : meeting->sockets) {
-    const auto same = [&](const ProcessFd& p) { return membership.same_process(p.rank, s.rank); };
-    if (std::any_of(meeting->pidfds.begin(), meeting->pidfds.end(), same)) continue;
     watch(s.rank, std::make_shared<const Fd>(std::move(s.fd)), false);
   }
   // All peers have come, because the lowest rank shares the segment after it has the hellos of all.
