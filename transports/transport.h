@@ -34,11 +34,17 @@ struct Reach {
   bool networked = false;     ///< whether the data crosses a network, or the kernel moves it
 };
 
+/// Time for which a rank that is not known to need a dead peer goes on without progress. Longer:
+/// more last calls complete that need the peer no more, but other ranks that are late. Shorter:
+/// faster errors.
+inline constexpr std::uint64_t kAfterDeathNs = 30'000'000;
+
 /// Operation in which a rank has made no progress for a while.
 struct StuckOperation {
   Fingerprint fingerprint;
   std::int32_t waits_for = -1; ///< rank of the communicator; −1: not known
   std::uint32_t reserved = 0;
+  friend bool operator==(const StuckOperation&, const StuckOperation&) = default;
 };
 static_assert(sizeof(StuckOperation) == 24);
 
@@ -115,8 +121,8 @@ class Transport : public Waiter {
   virtual void serve_idle_endpoints() noexcept {}
 
   /// Tells the peers in which operation this rank is stuck, so that ranks in different operations
-  /// find out before the deadline. Called again for another operation only, and may do nothing
-  /// where peers do not listen. Any thread.
+  /// find out before the deadline. Called again when something has changed, by the thread that uses
+  /// the endpoints; may do nothing where peers do not listen.
   virtual void tell_stuck(const StuckOperation& operation) noexcept {
     static_cast<void>(operation);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <new>
 #include <unordered_set>
 #include <vector>
 
@@ -25,8 +27,9 @@ struct Others {
   std::array<void*, 256> freed{}; ///< memory that is not given back yet, a ring
   std::size_t next_freed = 0;
 };
-Others& others() {
-  static auto* const instance = new Others;
+Others& others() noexcept {
+  alignas(Others) static std::byte memory[sizeof(Others)];
+  static auto* const instance = new (memory) Others; // allocates nothing
   return *instance;
 }
 
@@ -72,9 +75,13 @@ void leave_all() noexcept {
     const Inside scope(const_cast<whorlComm*>(address));
     if (!scope) return;
     auto& handle = const_cast<whorlComm&>(*address);
-    const bool alive = handle.magic.exchange(whorlComm::kDead) == whorlComm::kAlive;
-    const bool created = handle.created.load(std::memory_order_acquire) == Code::kOk;
-    if (alive && created && handle.inside.load() == 1) handle.communicator->leave();
+    if (handle.magic.load() != whorlComm::kAlive || handle.inside.load() != 1 ||
+        handle.created.load(std::memory_order_acquire) != Code::kOk) {
+      return;
+    }
+    // Another thread that begins a call sees that the handle is finalized, or is seen inside.
+    const bool finalized = handle.finalized.exchange(true);
+    if (handle.inside.load() != 1 || !handle.communicator->leave()) handle.finalized = finalized;
   };
   for (const Bucket& bucket : buckets) {
     for (const auto& place : bucket.handles) leave(place.load(std::memory_order_acquire));

@@ -35,13 +35,13 @@ struct whorlComm {
   /// The communicator's error; if set during the creation, it ends the creation.
   std::shared_ptr<whorl::CommError> comm_error = std::make_shared<whorl::CommError>();
   std::unique_ptr<whorl::Communicator> communicator; ///< null until created
-  std::atomic<bool> finalized{false};
+  std::atomic<bool> finalized{false}; ///< whether only the end of the handle is allowed
 
   /// Whether the communicator exists and may be used.
   bool usable() const noexcept {
     return magic.load(std::memory_order_seq_cst) == kAlive &&
            created.load(std::memory_order_acquire) == whorl::Code::kOk &&
-           !finalized.load(std::memory_order_relaxed);
+           !finalized.load(std::memory_order_seq_cst); // see leave_all()
   }
   void set_error(const whorl::Status& status);
   whorl::Status error() const; ///< returns the last error, for whorlGetLastError()
@@ -58,8 +58,9 @@ namespace whorl {
 bool exists(const whorlComm* handle) noexcept;
 
 /// Makes the communicators of this process leave, for the end of the program, as far as no thread
-/// is inside them: other ranks can then tell this end from a death. The handles are of no use any
-/// more.
+/// is inside them: other ranks can then tell this end from a death. These handles are then
+/// finalized; they may still be destroyed or aborted, by destructors of static objects for
+/// instance.
 void leave_all() noexcept;
 
 /// Scope of a call inside a communicator; whorlCommAbort() waits for the end of the scope. A call

@@ -183,9 +183,7 @@ int Communicator::rank_that_all_wait_for() const {
   const auto own = engine_->stuck();
   int rank = own ? own->waits_for : -1;
   for (int steps = 0; rank >= 0 && rank != this->rank() && steps < membership().nranks; ++steps) {
-    const int index = setup_.transport_of[static_cast<std::size_t>(rank)];
-    if (index < 0) return rank; // a rank of this process's own
-    const auto next = setup_.transports[static_cast<std::size_t>(index)]->find_stuck(rank);
+    const auto next = find_stuck(rank);
     if (!next || next->waits_for < 0 || !(next->fingerprint == own->fingerprint)) return rank;
     rank = next->waits_for;
   }
@@ -195,7 +193,7 @@ int Communicator::rank_that_all_wait_for() const {
 Status Communicator::time_out_error() const {
   const int culprit = rank_that_all_wait_for();
   const int index = culprit < 0 ? -1 : setup_.transport_of[static_cast<std::size_t>(culprit)];
-  const bool lives =
+  const bool is_alive =
       index >= 0 && setup_.transports[static_cast<std::size_t>(index)]->traits().shares_memory;
   const std::string who = culprit < 0 ? "That rank" : membership().describe(culprit);
   return Status::error(
@@ -204,8 +202,7 @@ Status Communicator::time_out_error() const {
           "no progress within the timeout of {}. {}. {} {}stopped, busy elsewhere or may not "
           "have made this call; if it needs longer, raise WHORL_TIMEOUT_MS, timeoutMs or "
           "what whorlCommSetTimeout() was given",
-          seconds(timeout_ns_), engine_->waiting(), who,
-          lives ? "lives, but may be " : "may be dead, "));
+          seconds(timeout_ns_), engine_->waiting(), who, is_alive ? "may be " : "may be dead, "));
 }
 
 void Communicator::notify_peers() noexcept {
@@ -225,6 +222,7 @@ void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setu
 
 void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kStuckNs = 50'000'000, kCompareNs = 10'000'000;
+  constexpr std::uint64_t kCompareOneNs = 200'000;
   // A rank may be late in each step of a program, so warnings are rare.
   constexpr std::uint64_t kWarnNs = 1'000'000'000, kQuietNs = 60'000'000'000;
   comm_.look_at_peers(waited_ns);
@@ -235,9 +233,11 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
                               fmt::format("{}: the program was interrupted while it waited",
                                           comm_.membership().describe(comm_.rank()))));
   }
-  if (waited_ns < kStuckNs) return;
+  if (waited_ns < kStuckNs || comm_.engine_->operation().empty()) return;
   const std::uint64_t now = sys().now_ns();
-  if (now - compared_ns_ >= kCompareNs) {
+  // Each rank reads what all others have told.
+  const auto ranks = static_cast<std::uint64_t>(comm_.membership().nranks);
+  if (now - compared_ns_ >= std::max(kCompareNs, ranks * kCompareOneNs)) {
     compared_ns_ = now;
     Status status = without_exceptions([this] { return comm_.compare_with_peers(); });
     if (!status.ok()) comm_.abort(std::move(status));
@@ -248,27 +248,43 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
       fmt::format("no progress for {}: {}", seconds(waited_ns), comm_.engine_->waiting()));
 }
 
+/// Returns what a peer has told of the operation in which it is stuck, if it has told anything.
+std::optional<StuckOperation> Communicator::find_stuck(int peer) const {
+  const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
+  if (index < 0) return std::nullopt;
+  auto stuck = setup_.transports[static_cast<std::size_t>(index)]->find_stuck(peer);
+  if (stuck && stuck->waits_for >= membership().nranks) stuck->waits_for = -1; // another's words
+  return stuck;
+}
+
 /// Tells the peers what this rank is stuck in, and looks whether they are stuck in something else.
 Status Communicator::compare_with_peers() {
   if (setup_.comm_error->is_set()) return {};
   const auto stuck = engine_->stuck();
-  if (stuck && !(stuck->fingerprint == told_)) {
-    told_ = stuck->fingerprint;
+  if (stuck && stuck != told_stuck_) {
+    told_stuck_ = stuck;
     for (const auto& transport : setup_.transports) transport->tell_stuck(*stuck);
   }
   for (int peer = 0; peer < membership().nranks; ++peer) {
-    const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
-    if (index < 0) continue;
-    Transport& transport = *setup_.transports[static_cast<std::size_t>(index)];
-    const auto theirs = transport.find_stuck(peer);
+    const auto theirs = find_stuck(peer);
     if (!theirs) continue;
-    WHORL_TRY(engine_->compare(peer, *theirs, transport.traits().shares_memory));
+    const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
+    const bool all_here =
+        setup_.transports[static_cast<std::size_t>(index)]->traits().shares_memory;
+    Status status = engine_->compare(peer, *theirs, all_here);
+    if (status.ok()) continue;
+    // This rank may have looked for messages of the peer before the peer was stuck.
+    if (suspect_ == *theirs) return status;
+    suspect_ = *theirs;
+    return {};
   }
   return {};
 }
 
-void Communicator::leave() noexcept {
-  if (tasks_->idle() && device_group_ == nullptr) setup_.transports.clear();
+bool Communicator::leave() noexcept {
+  if (!tasks_->idle() || device_group_ != nullptr) return false;
+  setup_.transports.clear();
+  return true;
 }
 
 void Communicator::abort(Status why) {

@@ -80,8 +80,8 @@ class Communicator final : private TaskRunner {
 
   /// Leaves in good order, as the destructor does, at the end of the program; not while operations
   /// are queued, nor where a device is used, which the end of the program may have closed already.
-  /// The communicator is of no use any more.
-  void leave() noexcept;
+  /// Returns whether it has left; then the communicator may only be aborted and destroyed.
+  bool leave() noexcept;
   /// Kills the communicator on all ranks. May be called by any thread.
   void abort(Status why);
   /// Returns the status of a call that has failed with `status`, and kills the communicator on all
@@ -130,6 +130,7 @@ class Communicator final : private TaskRunner {
   Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
   void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
+  std::optional<StuckOperation> find_stuck(int peer) const;
   Status compare_with_peers();
   void notify_peers() noexcept;
   void revoke_access();
@@ -145,7 +146,9 @@ class Communicator final : private TaskRunner {
   std::mutex look_mutex_; ///< guard of the transports' poll_failures()
   std::atomic<bool> notified_{false};
   std::uint32_t splits_ = 0;
-  Fingerprint told_; ///< last operation of compare_with_peers(); used by the engine's owner
+  // Used by the engine's owner, in compare_with_peers().
+  std::optional<StuckOperation> told_stuck_; ///< report that the peers have got last
+  StuckOperation suspect_;                   ///< report of a peer that did not fit the last time
 
   DeviceWatch device_watch_;
   std::shared_ptr<DeviceGroup> device_group_; ///< group of all ranks; may be null

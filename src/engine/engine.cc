@@ -270,11 +270,13 @@ Status Engine::failure() const { return failure_; }
 
 std::optional<StuckOperation> Engine::stuck() const {
   if (!collective_active_ || exchanging_) return std::nullopt;
+  // With transfers of the same batch under way the peer may get what it waits for.
+  const bool alone = active_transfers_.empty() && next_any_ == any_.size();
   return StuckOperation{.fingerprint = fingerprint_,
-                        .waits_for = current_->execution.waiting().peer};
+                        .waits_for = alone ? current_->execution.waiting().peer : -1};
 }
 
-Status Engine::compare(int peer, const StuckOperation& theirs, bool at_once) const {
+Status Engine::compare(int peer, const StuckOperation& theirs, bool all_here) const {
   const Membership& members = *config_.membership;
   const Fingerprint& other = theirs.fingerprint;
   if (collective_active_ && !exchanging_) {
@@ -282,13 +284,12 @@ Status Engine::compare(int peer, const StuckOperation& theirs, bool at_once) con
     return fail_on({.peer = peer, .theirs = other, .bytes = 0, .expected_bytes = 0}, peer,
                    fingerprint_);
   }
-  // The peer waits in a collective for this rank, which waits elsewhere for the peer: whatever the
-  // peer has sent before is here.
+  // The peer waits in a collective for this rank, which waits elsewhere for the peer.
   const bool waits_for_peer =
       std::any_of(active_transfers_.all().begin(), active_transfers_.all().end(),
                   [peer](const Transfer* transfer) { return transfer->peer() == peer; });
-  if (!at_once || collective_active_ || !waits_for_peer || theirs.waits_for != members.rank ||
-      other.sequence <= sequence_) {
+  if (!all_here || collective_active_ || !waits_for_peer || theirs.waits_for != members.rank ||
+      static_cast<std::int32_t>(other.sequence - sequence_) <= 0) {
     return {};
   }
   return Status::error(

@@ -72,14 +72,14 @@ class Engine {
   /// Returns the collective under way, for Transport::tell_stuck(); nothing if there is none.
   std::optional<StuckOperation> stuck() const;
   /// Compares what this rank does, without progress, with the collective in which a peer is stuck.
-  /// Returns the error if their calls can never meet. `at_once`: no message of the peer is on its
-  /// way to this rank.
-  Status compare(int peer, const StuckOperation& theirs, bool at_once) const;
+  /// Returns the error if their calls can never meet. `all_here`: all that the peer sent before it
+  /// was stuck is here, and this rank has looked for it since.
+  Status compare(int peer, const StuckOperation& theirs, bool all_here) const;
   /// Describes the operation under way: "allreduce number 7 of 2 float32 (sum)"; empty if there is
   /// none.
   std::string operation() const;
-  /// Returns "rank 1 (host …) in allreduce number 7 of …: waiting for rank 2 (host …) while
-  /// receiving".
+  /// Describes whom this rank waits for, and where: "rank 1 (host …) in allreduce number 7 of …:
+  /// waiting for rank 2 (host …) while receiving".
   std::string waiting() const;
 
   /// Returns the bytes that scratch memory, or plans and executions, now occupy. May be called by

@@ -123,9 +123,8 @@ TEST(Survivors, NameTheRankThatDoesNotCome) {
                                  comm, nullptr),
                   whorlRemoteError);
         const std::string text = whorlGetLastError(comm);
-        const std::size_t culprit =
-            text.find(std::string(transport) == "shm" ? ") lives, but may be stopped"
-                                                      : ") may be dead, stopped");
+        const std::size_t culprit = text.find(
+            std::string(transport) == "shm" ? ") may be stopped" : ") may be dead, stopped");
         ASSERT_NE(culprit, std::string::npos) << text;
         EXPECT_EQ(text.substr(text.rfind(". ", culprit) + 2, 6), "rank 2") << text;
       }

@@ -139,6 +139,7 @@ TEST_F(Malloc, ReallocKeepsContents) {
     ASSERT_NE(memory, nullptr);
     ASSERT_TRUE(holds(memory, std::min(before, bytes), 9)) << before << " to " << bytes;
     ASSERT_GE(malloc_usable_size(memory), bytes);
+    ASSERT_EQ(shared(memory), bytes >= kLarge) << bytes;
     fill(memory, bytes, 9);
     before = bytes;
   }

@@ -23,7 +23,7 @@ class Heartbeat {
   /// 3 s.
   static constexpr std::uint64_t kSilenceNs = 2'800'000'000;
   /// Longest time between two looks of a rank that waits.
-  static constexpr std::uint64_t kLongNs = 1'000'000'000;
+  static constexpr std::uint64_t kLongestPauseNs = 1'000'000'000;
   /// Largest number of beats that the peer has not read.
   static constexpr std::uint32_t kMostUnread = 128;
   /// Number of beats whose reading is reported at once.
@@ -34,11 +34,11 @@ class Heartbeat {
     kSend, ///< a beat is to be sent
     kEnd,  ///< the peer cannot be reached
   };
-  /// Returns what is to be done; to be called more often than once in kLongNs, because after a
-  /// longer pause the silence counts from its end on. `acknowledged`: nothing that was sent to the
-  /// peer still waits for its acknowledgement.
+  /// Returns what is to be done; to be called more often than once in kLongestPauseNs, because
+  /// after a longer pause the silence counts from its end on. `acknowledged`: nothing that was sent
+  /// to the peer still waits for its acknowledgement.
   Action next(std::uint64_t now_ns, bool acknowledged) noexcept {
-    if (now_ns - looked_ns_ > kLongNs)
+    if (now_ns - looked_ns_ > kLongestPauseNs)
       silent_since_ns_ = now_ns; // what it would have seen is unknown
     looked_ns_ = now_ns;
     if (on_its_way_ && !acknowledged) {

@@ -21,10 +21,6 @@ constexpr int kKeepIdleS = 1;
 constexpr int kKeepIntervalS = 1;
 constexpr int kKeepCount = 5;
 
-// Time for which a rank goes on after the death of a peer, without progress. Longer: last calls
-// complete that need the peer no more, but others that are late. Shorter: faster errors.
-constexpr std::uint64_t kAfterDeathNs = 30'000'000;
-
 // Time in which the control socket may explain the end of a data socket. Larger: better
 // explanations over slow networks. Smaller: faster errors where no explanation comes.
 constexpr std::uint64_t kExplainNs = 20'000'000;
@@ -67,6 +63,8 @@ Status ControlLinks::adopt(const Membership& membership, std::span<MeshLink> lin
                                        link.via.empty() ? "" : " at ", link.via));
     }
   }
+  std::sort(peers_.begin(), peers_.end(),
+            [](const Peer& a, const Peer& b) { return a.rank < b.rank; });
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const int socket = peers_[i].socket.get();
     int result = probe_silence(socket);
@@ -89,9 +87,9 @@ std::vector<int> ControlLinks::sockets() const {
 }
 
 ControlLinks::Peer* ControlLinks::find(int rank) noexcept {
-  const auto found = std::find_if(peers_.begin(), peers_.end(),
-                                  [rank](const Peer& peer) { return peer.rank == rank; });
-  return found == peers_.end() ? nullptr : &*found;
+  const auto found = std::lower_bound(peers_.begin(), peers_.end(), rank,
+                                      [](const Peer& peer, int r) { return peer.rank < r; });
+  return found == peers_.end() || found->rank != rank ? nullptr : &*found;
 }
 
 void ControlLinks::leave(
@@ -141,9 +139,13 @@ void ControlLinks::send(const Peer& peer, control::FrameKind kind, std::string_v
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
-  // Few frames are ever sent, so the socket always has room; a peer that is gone does not
-  // need the frame.
-  static_cast<void>(sys().sendmsg(peer.socket.get(), &message));
+  // The socket always has room, because Heartbeat limits the frames that a peer has not read.
+  // Should it be full all the same, the peer must not see the rest of the next frame as the end of
+  // this one.
+  const ssize_t sent = sys().sendmsg(peer.socket.get(), &message);
+  if (sent >= 0 && static_cast<std::size_t>(sent) < sizeof header + text.size()) {
+    static_cast<void>(sys().shutdown_send(peer.socket.get()));
+  }
 }
 
 void ControlLinks::set_error(Code code, std::string message) noexcept {
@@ -343,7 +345,7 @@ void ControlLinks::beat(std::uint64_t now_ns) noexcept {
       }
       case Heartbeat::Action::kEnd:
         read(peer); // its own words explain more
-        if (!peer.ended) set_unreachable(peer, "no answer for 2.8 s");
+        if (!peer.ended && !peer.said_goodbye) set_unreachable(peer, "no answer for 2.8 s");
         break;
     }
   }

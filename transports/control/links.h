@@ -112,7 +112,7 @@ class ControlLinks final : public FailureJudge {
   void send(const Peer& peer, control::FrameKind kind, std::string_view text) noexcept;
 
   const Membership* membership_ = nullptr;
-  std::vector<Peer> peers_;
+  std::vector<Peer> peers_; ///< ascending by rank
   Fd epoll_;
   std::atomic<bool> goodbyes_untold_{false}; ///< whether poll() has to call `on_goodbye`
   std::atomic<bool> words_untold_{false};    ///< whether poll() has to call `on_word`

@@ -10,8 +10,8 @@ enum class FrameKind : std::uint16_t {
   kGoodbye = 2,   ///< the sender leaves in good order; nothing follows
   kWord = 3,      ///< bytes of the transport, of which the text consists
   kBeat = 4,      ///< asks for nothing but the kernel's acknowledgement
-  kStuck = 6,     ///< the StuckOperation that the text consists of
-  kBeatsRead = 5, ///< Heartbeat::kReadTogether beats have been read
+  kStuck = 5,     ///< the StuckOperation that the text consists of
+  kBeatsRead = 6, ///< Heartbeat::kReadTogether beats have been read
 };
 
 /// Header of a frame on a control socket; `text_bytes` of UTF-8 follow.

@@ -257,7 +257,6 @@ void FifoTransport::note_death(int peer, const char* sign) noexcept {
 /// needs a dead one may not have made its call yet, so a death is an error, too, after a long wait,
 /// or for who asks without waiting.
 void FifoTransport::look_for_leavers(std::uint64_t waited_ns) noexcept {
-  constexpr std::uint64_t kLongNs = 30'000'000;
   // Pairs with release in leave() and in note_death(): the loop below finds every rank counted.
   if (header().leavers.load(std::memory_order_acquire) == 0 &&
       deaths_.load(std::memory_order_acquire) == 0) {
@@ -274,8 +273,8 @@ void FifoTransport::look_for_leavers(std::uint64_t waited_ns) noexcept {
     const char* const sign = departure.sign.load(std::memory_order_acquire);
     if (sign == nullptr) continue;
     const bool is_long =
-        sys().now_ns() - departure.since_ns.load(std::memory_order_relaxed) >= kLongNs &&
-        (waited_ns == 0 || waited_ns >= kLongNs);
+        sys().now_ns() - departure.since_ns.load(std::memory_order_relaxed) >= kAfterDeathNs &&
+        (waited_ns == 0 || waited_ns >= kAfterDeathNs);
     if (!needs(peer) && !is_long) continue;
     fail_all(
         Status::error(Code::kRemoteError, fmt::format("{} {}", membership_->describe(peer), sign)));

@@ -34,8 +34,8 @@ TEST(Heartbeat, AnAcknowledgementJustBeforeTheEndCounts) {
     ASSERT_EQ(heartbeat.next(now += Heartbeat::kIntervalNs, false), Action::kNone);
   }
   EXPECT_EQ(heartbeat.next(++now, true), Action::kSend) << "the next beat is due";
-  EXPECT_EQ(heartbeat.next(now + Heartbeat::kLongNs, false), Action::kNone);
-  EXPECT_EQ(heartbeat.next(now + 2 * Heartbeat::kLongNs, false), Action::kNone);
+  EXPECT_EQ(heartbeat.next(now + Heartbeat::kLongestPauseNs, false), Action::kNone);
+  EXPECT_EQ(heartbeat.next(now + 2 * Heartbeat::kLongestPauseNs, false), Action::kNone);
   EXPECT_EQ(heartbeat.next(now + Heartbeat::kSilenceNs, false), Action::kEnd);
 }
 
@@ -45,9 +45,9 @@ TEST(Heartbeat, AfterAPauseOfThisRankTheSilenceCountsAnew) {
   std::uint64_t now = kStart + 100 * Heartbeat::kSilenceNs;
   EXPECT_EQ(heartbeat.next(now, false), Action::kNone)
       << "computing, stopped, or a jump of the clock";
-  EXPECT_EQ(heartbeat.next(now += Heartbeat::kLongNs, false), Action::kNone);
-  EXPECT_EQ(heartbeat.next(now += Heartbeat::kLongNs, false), Action::kNone);
-  EXPECT_EQ(heartbeat.next(now += Heartbeat::kLongNs, false), Action::kEnd);
+  EXPECT_EQ(heartbeat.next(now += Heartbeat::kLongestPauseNs, false), Action::kNone);
+  EXPECT_EQ(heartbeat.next(now += Heartbeat::kLongestPauseNs, false), Action::kNone);
+  EXPECT_EQ(heartbeat.next(now += Heartbeat::kLongestPauseNs, false), Action::kEnd);
 }
 
 TEST(Heartbeat, APeerThatNeverReadsGetsALimitedNumber) {
