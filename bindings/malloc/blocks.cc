@@ -104,10 +104,11 @@ void Blocks::after_fork_in_parent() noexcept {
 void Blocks::after_fork_in_child() noexcept {
   for (auto& [memory, block] : blocks_) {
     if (block.copied) continue; // private already
-    if (!make_private(const_cast<void*>(memory), block.bytes)) {
+    // Without the pipe the parent may be writing to its blocks.
+    if (copied_.read < 0 || !make_private(const_cast<void*>(memory), block.bytes)) {
       constexpr std::string_view kText =
-          "libwhorl_malloc: fork() found no memory for the child's copies of large blocks; the "
-          "child ends\n";
+          "libwhorl_malloc: fork() found no memory, or no descriptors, for the child's copies of "
+          "large blocks; the child ends\n";
       static_cast<void>(!::write(STDERR_FILENO, kText.data(), kText.size()));
       ::_exit(127);
     }

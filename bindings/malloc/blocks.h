@@ -28,7 +28,7 @@ class Blocks {
   /// Gives the block at `memory` back. Returns false if no block begins there.
   bool give_back(void* memory) noexcept;
 
-  // What the handlers of fork() do.
+  // For the handlers of fork().
   void before_fork() noexcept;
   void after_fork_in_parent() noexcept;
   void after_fork_in_child() noexcept;

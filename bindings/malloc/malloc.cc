@@ -111,7 +111,16 @@ void* calloc(std::size_t count, std::size_t bytes) {
 void* realloc(void* memory, std::size_t bytes) {
   if (memory == nullptr) return malloc(bytes);
   const std::size_t size = size_of(memory);
-  if (size == 0) return next_realloc(memory, bytes);
+  if (size == 0) {
+    // A block that grows beyond the limit moves; one that was large before stays.
+    const std::size_t before = bytes < Blocks::kMinBytes ? 0 : next_malloc_usable_size(memory);
+    if (before == 0 || before >= Blocks::kMinBytes) return next_realloc(memory, bytes);
+    void* const moved = take(bytes);
+    if (moved == nullptr) return next_realloc(memory, bytes);
+    std::memcpy(moved, memory, before);
+    next_free(memory);
+    return moved;
+  }
   if (bytes == 0) {
     free(memory);
     return nullptr;

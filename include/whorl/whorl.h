@@ -393,8 +393,8 @@ WHORL_API whorlResult_t whorlRedOpDestroy(whorlRedOp_t op, whorlComm_t comm);
 
 /// Allocates `size` bytes, 4096-aligned and not zeroed, from a heap that the other ranks of this
 /// host can map: operations on it move without a staging copy. A child of fork() shares the pages
-/// with its parent, and its own operations copy them. Programs that are not to be changed get such
-/// memory from libwhorl_malloc.so (docs/transports.md).
+/// with its parent, copies them in operations of its own, and must not free them. Programs that are
+/// not to be changed get such memory from libwhorl_malloc.so (docs/transports.md).
 WHORL_API whorlResult_t whorlMemAlloc(void** ptr, size_t size);
 /// Allocates `size` bytes of the device that is current in the calling thread (beyond NCCL, whose
 /// ncclMemAlloc() does this). The memory is aligned to 256 bytes, is not zeroed, and is an

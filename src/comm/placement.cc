@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -106,7 +107,11 @@ void spread_over_processors(const Membership& members) noexcept {
   Cpus before{}, one{};
   one[*cpu / 64] = std::uint64_t{1} << (*cpu % 64);
   if (sys().affinity(before) < 0 || before != members.info(members.rank).place.cpus) return;
-  if (sys().set_affinity(one) == 0) sys().set_affinity(before);
+  if (sys().set_affinity(one) != 0) return;
+  if (const int error = sys().set_affinity(before); error != 0) {
+    log(LogLevel::kWarn, fmt::format("rank {} is left on processor {} alone: {}", members.rank,
+                                     *cpu, std::strerror(-error)));
+  }
 }
 
 std::vector<std::string> placement_warnings(const Membership& members, int rank, int online) {

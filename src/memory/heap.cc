@@ -23,6 +23,21 @@ Status failed(std::string_view what, std::size_t size, int error) {
                                                        what, size, std::strerror(-error)));
 }
 
+/// Whether this thread holds the mutex of a heap. If what allocates then is the heap itself, by
+/// libwhorl_malloc.so, the memory has to come from elsewhere.
+thread_local bool in_heap = false;
+
+class HeapLock {
+ public:
+  explicit HeapLock(std::mutex& mutex) : guard_(mutex) { in_heap = true; }
+  ~HeapLock() { in_heap = false; }
+  HeapLock(const HeapLock&) = delete;
+  HeapLock& operator=(const HeapLock&) = delete;
+
+ private:
+  const std::lock_guard<std::mutex> guard_;
+};
+
 void* pointer_to(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
 
 } // namespace
@@ -116,7 +131,8 @@ std::optional<std::size_t> Heap::take(std::size_t size) {
 
 Result<void*> Heap::alloc(std::size_t size) {
   if (size == 0) return nullptr;
-  const std::lock_guard lock(mutex_);
+  if (in_heap) return Status::error(Code::kInvalidUsage, "the shared heap allocates for itself");
+  const HeapLock lock(mutex_);
   const std::size_t rounded = size <= capacity_ ? round_up(size, kPage) : size;
   if (const auto kept = kept_.take(rounded)) {
     allocated_.emplace(*kept, rounded);
@@ -146,7 +162,7 @@ Result<void*> Heap::alloc(std::size_t size) {
 
 Status Heap::free(void* pointer) {
   if (pointer == nullptr) return {};
-  const std::lock_guard lock(mutex_);
+  const HeapLock lock(mutex_);
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(pointer) - base_;
   const auto found = offset < capacity_ ? allocated_.find(offset) : allocated_.end();
   if (found == allocated_.end()) {
@@ -199,7 +215,7 @@ Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
   const std::uintptr_t end = (address + size) / kPage * kPage;
   HeapRegistration* const none = nullptr;
   if (begin >= end || begin - base_ < capacity_) return none;
-  const std::lock_guard lock(mutex_);
+  const HeapLock lock(mutex_);
 
   auto after = registered_.upper_bound(begin);
   if (after != registered_.begin()) {
@@ -247,7 +263,7 @@ std::span<std::byte> Heap::extent(const void* pointer, std::size_t size) {
   const auto holds = [&](std::uintptr_t begin, std::size_t bytes) {
     return address >= begin && address - begin <= bytes && size <= bytes - (address - begin);
   };
-  const std::lock_guard lock(mutex_);
+  const HeapLock lock(mutex_);
   if (auto after = allocated_.upper_bound(address - base_);
       address - base_ < capacity_ && after != allocated_.begin()) {
     const auto& [offset, bytes] = *std::prev(after);
@@ -262,12 +278,12 @@ std::span<std::byte> Heap::extent(const void* pointer, std::size_t size) {
 }
 
 void Heap::watch(HeapWatcher* watcher) {
-  const std::lock_guard lock(mutex_);
+  const HeapLock lock(mutex_);
   watchers_.push_back(watcher);
 }
 
 void Heap::unwatch(HeapWatcher* watcher) {
-  const std::lock_guard lock(mutex_);
+  const HeapLock lock(mutex_);
   std::erase(watchers_, watcher);
 }
 
@@ -278,7 +294,7 @@ void Heap::tell_leaving(std::uintptr_t address, std::size_t size) noexcept {
 }
 
 std::size_t Heap::used() {
-  const std::lock_guard lock(mutex_);
+  const HeapLock lock(mutex_);
   std::size_t bytes = 0;
   for (const auto& [offset, size] : allocated_) bytes += size;
   for (const auto& [begin, registration] : registered_) bytes += registration->size;
@@ -286,7 +302,7 @@ std::size_t Heap::used() {
 }
 
 std::size_t Heap::kept() {
-  const std::lock_guard lock(mutex_);
+  const HeapLock lock(mutex_);
   return kept_.bytes();
 }
 
@@ -309,7 +325,7 @@ bool Heap::still_mapped(const HeapRegistration& registration) const {
 
 Status Heap::release(HeapRegistration* registration) {
   if (registration == nullptr) return {};
-  const std::lock_guard lock(mutex_);
+  const HeapLock lock(mutex_);
   const auto found = std::find_if(registered_.begin(), registered_.end(), [&](const auto& entry) {
     return entry.second.get() == registration;
   });
