@@ -233,7 +233,7 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
                               fmt::format("{}: the program was interrupted while it waited",
                                           comm_.membership().describe(comm_.rank()))));
   }
-  if (waited_ns < kStuckNs || comm_.engine_->operation().empty()) return;
+  if (waited_ns < kStuckNs || !comm_.engine_->active()) return;
   const std::uint64_t now = sys().now_ns();
   // Each rank reads what all others have told.
   const auto ranks = static_cast<std::uint64_t>(comm_.membership().nranks);
@@ -244,8 +244,11 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   }
   if (waited_ns < kWarnNs || (warned_ns_ != 0 && now - warned_ns_ < kQuietNs)) return;
   warned_ns_ = now;
-  log(LogLevel::kWarn,
-      fmt::format("no progress for {}: {}", seconds(waited_ns), comm_.engine_->waiting()));
+  static_cast<void>(without_exceptions([&]() -> Status {
+    log(LogLevel::kWarn,
+        fmt::format("no progress for {}: {}", seconds(waited_ns), comm_.engine_->waiting()));
+    return {};
+  }));
 }
 
 /// Returns what a peer has told of the operation in which it is stuck, if it has told anything.

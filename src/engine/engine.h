@@ -69,6 +69,10 @@ class Engine {
 
   /// Returns the error after kFailed; kOk if the CommError has it.
   Status failure() const;
+  /// Returns whether an operation is under way.
+  bool active() const noexcept {
+    return collective_active_ || !active_transfers_.empty() || next_any_ < any_.size();
+  }
   /// Returns the collective under way, for Transport::tell_stuck(); nothing if there is none.
   std::optional<StuckOperation> stuck() const;
   /// Compares what this rank does, without progress, with the collective in which a peer is stuck.
