@@ -110,7 +110,9 @@ WHORL_API whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, who
 WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);
 /// Frees a communicator. Not collective; never waits for a dead or absent rank. Operations still
 /// queued are completed first if all ranks take part, within the timeout. NULL is allowed.
-/// ::whorlInvalidUsage in a callback of a stream, and the communicator stays.
+/// ::whorlInvalidUsage in a callback of a stream, and the communicator stays. A program that calls
+/// exit() without destroying its communicators leaves them in good order, as far as no call is
+/// under way; they are finalized then, for destructors that come later.
 WHORL_API whorlResult_t whorlCommDestroy(whorlComm_t comm);
 /// Ends all operations of the communicator at once, on every rank, and frees it. From any thread,
 /// also while another thread is inside a call on `comm`: that call returns an error first.

@@ -23,7 +23,8 @@ std::optional<unsigned> first_processor(const Membership& members, int rank);
 /// Moves the calling thread to first_processor(), if this is the first communicator of several
 /// ranks that the process makes. The thread may run afterwards wherever it might before, and the
 /// scheduler decides: but the scheduler takes a tenth of a second to spread ranks that have begun
-/// on one core, since they never sleep long enough.
+/// on one core, since they never sleep long enough. (A set of processing units that is widened
+/// later for the whole process, by its cpuset, does not widen that of this thread.)
 void spread_over_processors(const Membership& members) noexcept;
 
 /// Returns sentences about ranks on the machine of `rank` that are placed badly: bound to

@@ -316,32 +316,27 @@ std::string Engine::operation() const {
 
 std::string Engine::waiting() const {
   const Membership& members = *config_.membership;
+  const std::string self = members.describe(members.rank);
+  const std::string where = operation();
   if (collective_active_ && exchanging_) {
     const Transfer* const transfer = exchange_->current();
-    if (transfer == nullptr) return fmt::format("{} is done", members.describe(members.rank));
-    return fmt::format("{} in {}: waiting for {} while {} its block",
-                       members.describe(members.rank), describe(transfer->fingerprint()),
+    if (transfer == nullptr) return fmt::format("{} is done", self);
+    return fmt::format("{} in {}: waiting for {} while {} its block", self, where,
                        members.describe(transfer->peer()),
                        transfer->sends() ? "sending" : "receiving");
   }
   if (collective_active_) {
     const Execution::Waiting at = current_->execution.waiting();
-    const std::string peer = at.peer < 0 ? std::string("nobody") : members.describe(at.peer);
-    return fmt::format("{} in {}: waiting for {} while {}", members.describe(members.rank),
-                       describe(fingerprint_), peer, at.phase);
+    return fmt::format("{} in {}: waiting for {} while {}", self, where,
+                       at.peer < 0 ? "nobody" : members.describe(at.peer), at.phase);
   }
   if (!active_transfers_.empty()) {
-    const Transfer& first = *active_transfers_.all().front();
-    const TransferQueue& queue = *transfers_[transfer_index(first.sends(), first.peer())];
-    return fmt::format("{}: waiting for {} in {} ({} transfers under way)",
-                       members.describe(members.rank), members.describe(queue.transfer.peer()),
-                       describe(*queue.requests[queue.next - 1]), active_transfers_.size());
+    return fmt::format("{}: waiting for {} in {} ({} transfers under way)", self,
+                       members.describe(active_transfers_.all().front()->peer()), where,
+                       active_transfers_.size());
   }
-  if (next_any_ < any_.size()) {
-    return fmt::format("{}: waiting for any rank in {}", members.describe(members.rank),
-                       describe(*any_[next_any_]));
-  }
-  return fmt::format("{} is idle", members.describe(members.rank));
+  if (next_any_ < any_.size()) return fmt::format("{}: waiting for any rank in {}", self, where);
+  return fmt::format("{} is idle", self);
 }
 
 } // namespace whorl
