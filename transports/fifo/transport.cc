@@ -289,20 +289,19 @@ void FifoTransport::tell_stuck(const StuckOperation& operation) noexcept {
   const std::uint32_t before = stuck.changes.load(std::memory_order_relaxed);
   stuck.changes.store(before + 1, std::memory_order_relaxed);
   // All pair with find_stuck(): who reads a new word sees that `changes` has changed, too.
-  std::atomic_thread_fence(std::memory_order_release);
   for (std::size_t i = 0; i < words.size(); ++i)
-    stuck.words[i].store(words[i], std::memory_order_relaxed);
+    stuck.words[i].store(words[i], std::memory_order_release);
   stuck.changes.store(before + 2, std::memory_order_release);
 }
 
 std::optional<StuckOperation> FifoTransport::find_stuck(int peer) noexcept {
   const StuckWords& stuck = state_of(peer).stuck;
+  // All pair with tell_stuck().
   const std::uint32_t before = stuck.changes.load(std::memory_order_acquire);
   if (before == 0 || before % 2 != 0) return std::nullopt;
   std::array<std::uint64_t, 3> words{};
   for (std::size_t i = 0; i < words.size(); ++i)
-    words[i] = stuck.words[i].load(std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_acquire);
+    words[i] = stuck.words[i].load(std::memory_order_acquire);
   if (stuck.changes.load(std::memory_order_relaxed) != before) return std::nullopt;
   return std::bit_cast<StuckOperation>(words);
 }
