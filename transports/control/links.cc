@@ -263,32 +263,32 @@ void ControlLinks::read(Peer& peer) noexcept {
 void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
                               std::string_view text) noexcept {
   const auto bytes = std::as_bytes(std::span(text));
-  const bool stuck = header.kind == static_cast<std::uint16_t>(control::FrameKind::kStuck);
-  if (stuck || header.kind == static_cast<std::uint16_t>(control::FrameKind::kBeat)) {
-    if (stuck && bytes.size() != sizeof(StuckOperation)) {
-      return malformed(peer.rank, "a malformed report");
-    }
-    if (stuck) std::memcpy(&peer.stuck.emplace(), bytes.data(), sizeof(StuckOperation));
-    if (!peer.heartbeat.count()) return;
-    const std::lock_guard lock(notify_mutex_);
-    send(peer, control::FrameKind::kBeatsRead, {});
-    return;
+  switch (static_cast<control::FrameKind>(header.kind)) {
+    case control::FrameKind::kError:
+      return take_error(peer, text);
+    case control::FrameKind::kGoodbye:
+      peer.last_words.assign(bytes.begin(), bytes.end());
+      peer.said_goodbye = true;
+      goodbyes_untold_.store(true, std::memory_order_relaxed);
+      return;
+    case control::FrameKind::kWord:
+      peer.words.emplace_back(bytes.begin(), bytes.end());
+      words_untold_.store(true, std::memory_order_relaxed);
+      return;
+    case control::FrameKind::kStuck:
+      if (bytes.size() != sizeof(StuckOperation)) return malformed(peer.rank, "a malformed report");
+      std::memcpy(&peer.stuck.emplace(), bytes.data(), sizeof(StuckOperation));
+      return count_beat(peer);
+    case control::FrameKind::kBeat:
+      return count_beat(peer);
+    case control::FrameKind::kBeatsRead:
+      peer.heartbeat.report();
+      return;
   }
-  if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kBeatsRead)) {
-    peer.heartbeat.report();
-    return;
-  }
-  if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kWord)) {
-    peer.words.emplace_back(bytes.begin(), bytes.end());
-    words_untold_.store(true, std::memory_order_relaxed);
-    return;
-  }
-  if (header.kind == static_cast<std::uint16_t>(control::FrameKind::kGoodbye)) {
-    peer.last_words.assign(bytes.begin(), bytes.end());
-    peer.said_goodbye = true;
-    goodbyes_untold_.store(true, std::memory_order_relaxed);
-    return;
-  }
+}
+
+/// Takes the error because of which a peer has given up.
+void ControlLinks::take_error(const Peer& peer, std::string_view text) noexcept {
   // The text is printed, so it must not contain control characters for a terminal.
   std::string clean(text);
   std::replace_if(
@@ -296,6 +296,13 @@ void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
       [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
   if (clean.empty()) clean = membership_->describe(peer.rank) + " gave up and does not say why";
   set_error(Code::kRemoteError, std::move(clean));
+}
+
+/// Counts a frame among the beats of a peer, and reports to the peer if that is due.
+void ControlLinks::count_beat(Peer& peer) noexcept {
+  if (!peer.heartbeat.count()) return;
+  const std::lock_guard lock(notify_mutex_);
+  send(peer, control::FrameKind::kBeatsRead, {});
 }
 
 void ControlLinks::tell_stuck(const StuckOperation& operation) noexcept {
@@ -331,8 +338,8 @@ void ControlLinks::beat(std::uint64_t now_ns) noexcept {
     if (peer.ended || peer.said_goodbye || membership_->comm_error->is_set()) continue;
     const bool acknowledged = sys().unacknowledged(peer.socket.get()) <= 0;
     if (!acknowledged) {
-      // What the kernel could not even send, because the interface was down, it tries again now; by
-      // itself only after pauses that double.
+      // Lets the kernel try again to send what it could not even send before, while the interface
+      // was down; by itself it does so only after pauses that double.
       static_cast<void>(sys().setsockopt(peer.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1));
     }
     switch (peer.heartbeat.next(now_ns, acknowledged)) {
@@ -345,7 +352,10 @@ void ControlLinks::beat(std::uint64_t now_ns) noexcept {
       }
       case Heartbeat::Action::kEnd:
         read(peer); // its own words explain more
-        if (!peer.ended && !peer.said_goodbye) set_unreachable(peer, "no answer for 2.8 s");
+        if (!peer.ended && !peer.said_goodbye) {
+          constexpr double kSeconds = static_cast<double>(Heartbeat::kSilenceNs) * 1e-9;
+          set_unreachable(peer, fmt::format("no answer for {:.1f} s", kSeconds));
+        }
         break;
     }
   }

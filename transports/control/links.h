@@ -106,6 +106,8 @@ class ControlLinks final : public FailureJudge {
   Progress judge(Peer& peer) noexcept;
   void read(Peer& peer) noexcept;
   void take_frame(Peer& peer, const control::FrameHeader& header, std::string_view text) noexcept;
+  void take_error(const Peer& peer, std::string_view text) noexcept;
+  void count_beat(Peer& peer) noexcept;
   void set_unreachable(const Peer& peer, std::string_view sign) noexcept;
   void set_death_error(const Peer& peer, int error) noexcept;
   void set_error(Code code, std::string message) noexcept;
