@@ -27,6 +27,7 @@ Status failed(std::string_view what, std::size_t size, int error) {
 /// libwhorl_malloc.so, the memory has to come from elsewhere.
 thread_local bool in_heap = false;
 
+/// Lock of a heap's mutex, by which a thread knows that it holds one.
 class HeapLock {
  public:
   explicit HeapLock(std::mutex& mutex) : guard_(mutex) { in_heap = true; }

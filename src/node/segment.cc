@@ -385,8 +385,9 @@ Result<ShmMeeting> Meeting::run() {
     WHORL_TRY(send_hello());
     WHORL_TRY(receive_offer());
   }
-  // Where both ends have a pidfd for the other, both close the socket: each communicator would take
-  // one descriptor more for each process. The lowest rank sends its pidfd to these ends only.
+  // The sockets of processes that have pidfds for each other are closed at both ends, because each
+  // would be one descriptor more for each communicator. Only such processes have got the pidfd of
+  // the lowest rank.
   for (MeshLink& link : links_) {
     const bool both = has_pidfd(link.rank) && (!leads() || own_pidfd_.valid());
     if (both || membership_.same_process(link.rank, membership_.rank)) continue;
