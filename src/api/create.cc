@@ -69,28 +69,28 @@ Status create_all(whorlComm_t* out, std::span<const Options> options) {
   auto meetings = meet_in_process(static_cast<int>(count), options[0].timeout_ns);
   if (!meetings.ok()) return meetings.status();
   std::vector<Status> outcomes(count);
-  std::vector<std::thread> threads;
-  threads.reserve(count); // nothing may fail while threads run
+  Threads threads(count);
   std::fill(out, out + count, nullptr);
   Status failed;
   for (std::size_t rank = 0; rank < count; ++rank) {
-    auto thread = start_thread("whorl-create", [&, rank] {
+    Status started = threads.start("whorl-create", [&, rank] {
       outcomes[rank] = without_exceptions([&] {
         return create(out + rank, options[rank], true,
                       [&, rank](std::uint64_t, const CommError&) -> Result<Gathering> {
                         return std::move((*meetings)[rank]);
                       });
       });
+      (*meetings)[rank].oob.reset(); // the others learn that this rank does not come
     });
-    if (!thread.ok()) {
-      failed = thread.status();
-      break; // the threads that have been started give up after the timeout
-    }
-    threads.push_back(*std::move(thread));
+    if (started.ok()) continue;
+    outcomes[rank] = std::move(started);
+    (*meetings)[rank].oob.reset();
   }
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& outcome : outcomes) {
-    if (failed.ok()) failed = outcome;
+  threads.join();
+  for (const Status& outcome : outcomes) { // the reason rather than what others made of it
+    if (failed.ok() || failed.code() == Code::kRemoteError) {
+      if (!outcome.ok()) failed = outcome;
+    }
   }
   if (!failed.ok()) {
     for (std::size_t rank = 0; rank < count; ++rank) {

@@ -151,18 +151,13 @@ void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
       }
     }
   };
-  std::vector<std::thread> threads;
-  threads.reserve(queues.size());
+  Threads threads(queues.size());
   for (std::size_t i = 1; i < queues.size(); ++i) {
-    auto thread = start_thread("whorl-create", [&run, i] { run(i); });
-    if (thread.ok()) {
-      threads.push_back(*std::move(thread));
-    } else {
-      outcomes[i] = thread.status();
-    }
+    Status started = threads.start("whorl-create", [&run, i] { run(i); });
+    if (!started.ok()) outcomes[i] = std::move(started);
   }
   if (!queues.empty()) run(0);
-  for (std::thread& thread : threads) thread.join();
+  threads.join();
   for (const Status& outcome : outcomes) {
     if (outcome.code() == Code::kInProgress) {
       pending = outcome;

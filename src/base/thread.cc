@@ -45,4 +45,9 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   }
 }
 
+void Threads::join() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
 } // namespace whorl

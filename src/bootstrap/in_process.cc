@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -12,7 +13,8 @@
 namespace whorl {
 namespace {
 
-/// Meeting of the threads of one process: a table of contributions for each round.
+/// Meeting of the threads of one process: a table of contributions for each round. A rank that
+/// leaves before the last round ends the waits of the others.
 class InProcessRendezvous {
  public:
   InProcessRendezvous(int nranks, std::uint64_t timeout_ns)
@@ -43,15 +45,33 @@ class InProcessRendezvous {
     const WaitResult result = wait_until(
         [&] {
           const std::lock_guard lock(mutex_);
-          return table->arrived == nranks_ ? Progress::kDone : Progress::kIdle;
+          return table->arrived == nranks_ || round >= last_round_ ? Progress::kDone
+                                                                   : Progress::kIdle;
         },
         policy, never_set, waiter);
-    if (result == WaitResult::kReady) { // no thread writes to the table any more
+    const std::lock_guard lock(mutex_);
+    if (table->arrived == nranks_) { // no thread writes to the table any more
       std::memcpy(all.data(), table->bytes.data(), all.size());
       return {};
     }
+    if (result == WaitResult::kReady) {
+      return Status::error(
+          Code::kRemoteError,
+          fmt::format("rank {}: rank {} has given up its creation", rank, leaver_));
+    }
     return Status::error(Code::kInternalError,
                          fmt::format("rank {}: the ranks of this process did not meet", rank));
+  }
+
+  /// Notes that a rank takes part in no more than `rounds` rounds.
+  void leave(std::size_t rank, std::size_t rounds) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      if (rounds >= last_round_) return;
+      last_round_ = rounds;
+      leaver_ = rank;
+    }
+    arrival_.notify();
   }
 
  private:
@@ -63,13 +83,16 @@ class InProcessRendezvous {
   std::uint64_t timeout_ns_;
   std::mutex mutex_;
   Event arrival_;
-  std::deque<Round> rounds_; ///< stay where they are while more are added
+  std::deque<Round> rounds_;          ///< stay where they are while more are added
+  std::size_t last_round_ = SIZE_MAX; ///< first round that some rank takes no part in
+  std::size_t leaver_ = 0;            ///< this rank
 };
 
 class InProcessOob final : public Oob {
  public:
   InProcessOob(std::shared_ptr<InProcessRendezvous> rendezvous, int rank)
       : rendezvous_(std::move(rendezvous)), rank_(static_cast<std::size_t>(rank)) {}
+  ~InProcessOob() override { rendezvous_->leave(rank_, round_); }
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     return rendezvous_->allgather(rank_, round_++, mine, all);
   }
