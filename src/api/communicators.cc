@@ -40,7 +40,13 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
   mark_used();
   *out = nullptr;
   const auto options = make_options(config);
-  if (!options.ok()) return options.status().with_context(function);
+  if (!options.ok()) {
+    constexpr std::uint64_t kTellNs = 1'000'000'000;
+    CommError reason;
+    reason.set(options.status());
+    static_cast<void>(gather(kTellNs, reason)); // the others do not wait for this rank
+    return options.status().with_context(function);
+  }
   auto job = [out, options = *options, wait, gather = std::move(gather), function]() -> Status {
     const Status status = create(out, options, wait, gather);
     if (!status.ok()) return status.with_context(function);

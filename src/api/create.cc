@@ -20,6 +20,8 @@ class CountingOob final : public Oob {
     ++rounds_;
     return oob_.allgather(mine, all);
   }
+  Status give_up(const Status& why) override { return oob_.give_up(why); }
+  Status check() override { return oob_.check(); }
   int rounds() const noexcept { return rounds_; }
 
  private:
@@ -34,7 +36,10 @@ Status fill(whorlComm& handle, const Options& options, const Gather& gather) noe
     if (!meeting.ok()) return meeting.status();
     auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options,
                         handle.comm_error);
-    if (!setup.ok()) return setup.status();
+    if (!setup.ok()) {
+      const Status agreed = meeting->oob->give_up(setup.status());
+      return agreed.ok() ? setup.status() : agreed;
+    }
     handle.communicator = std::make_unique<Communicator>(*std::move(setup));
     return {};
   });
@@ -124,7 +129,10 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key, con
   }
   const Status attended =
       attend_remaining_rounds(oob, meeting->nranks, oob.rounds(), options.probe);
-  return status.ok() ? attended : status;
+  if (status.ok()) return attended;
+  // Where the parent has failed, that is the reason, and ranks have the parent's numbers.
+  const Status of_parent = communicator.state();
+  return of_parent.ok() ? status : of_parent;
 }
 
 } // namespace whorl

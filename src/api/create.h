@@ -13,7 +13,8 @@
 
 namespace whorl {
 
-/// Function that brings the ranks together, and gives up when the error is set.
+/// Function that brings the ranks together, and gives up when the error is set. If the error is set
+/// from the start, the function tells the others so, where that is possible, and fails.
 using Gather =
     std::function<Result<Gathering>(std::uint64_t timeout_ns, const CommError& comm_error)>;
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,8 @@ struct Membership {
   std::size_t slot_bytes = 65536;            ///< bytes of a slot, a multiple of 64
   std::uint64_t timeout_ns = 30'000'000'000; ///< timeout of connect(), in nanoseconds
   CommError* comm_error = nullptr;
+  /// Asked in the waits of connect(): an error says that another rank has given up. May be empty.
+  std::function<Status()> check_others;
 
   /// Returns "rank 3 (host node7, pid 4242)", with the communicator's name if it has one.
   std::string describe(int rank) const;

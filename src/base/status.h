@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <new>
@@ -20,6 +21,9 @@ enum class Code : int {
   kRemoteError = 6,
   kInProgress = 7,
 };
+
+/// The largest code of an error, for codes that come from other processes.
+inline constexpr std::uint32_t kLastErrorCode = 6;
 
 /// Success, or a code with an English sentence. Success is a null pointer, so passing it costs
 /// nothing. Copies share the text. Set-up code returns a Status; the data path does not.

@@ -55,12 +55,16 @@ class InProcessRendezvous {
       return {};
     }
     if (result == WaitResult::kReady) {
-      return Status::error(
-          Code::kRemoteError,
-          fmt::format("rank {}: rank {} has given up its creation", rank, leaver_));
+      return left(rank);
     }
     return Status::error(Code::kInternalError,
                          fmt::format("rank {}: the ranks of this process did not meet", rank));
+  }
+
+  /// Returns an error if another rank takes no part in round number `round`.
+  Status check(std::size_t rank, std::size_t round) {
+    const std::lock_guard lock(mutex_);
+    return round >= last_round_ ? left(rank) : Status();
   }
 
   /// Notes that a rank takes part in no more than `rounds` rounds.
@@ -75,6 +79,11 @@ class InProcessRendezvous {
   }
 
  private:
+  Status left(std::size_t rank) const {
+    return Status::error(Code::kRemoteError,
+                         fmt::format("rank {}: rank {} has given up its creation", rank, leaver_));
+  }
+
   struct Round {
     std::vector<std::byte> bytes;
     std::size_t arrived = 0;
@@ -85,7 +94,7 @@ class InProcessRendezvous {
   Event arrival_;
   std::deque<Round> rounds_;          ///< stay where they are while more are added
   std::size_t last_round_ = SIZE_MAX; ///< first round that some rank takes no part in
-  std::size_t leaver_ = 0;            ///< this rank
+  std::size_t leaver_ = 0;            ///< rank that takes no part in it
 };
 
 class InProcessOob final : public Oob {
@@ -96,6 +105,11 @@ class InProcessOob final : public Oob {
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     return rendezvous_->allgather(rank_, round_++, mine, all);
   }
+  Status give_up(const Status& why) override {
+    rendezvous_->leave(rank_, round_);
+    return why;
+  }
+  Status check() override { return rendezvous_->check(rank_, round_); }
 
  private:
   std::shared_ptr<InProcessRendezvous> rendezvous_;

@@ -20,16 +20,25 @@ class Oob {
   /// Gathers `mine` of every rank, in rank order, in `all` of every rank (`nranks · mine.size()`
   /// bytes). Sizes are equal on all ranks. The error names ranks that are missing or dead.
   virtual Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  /// Tells the other ranks at once that this rank does not go on, and why; they see it in check()
+  /// or in the next all-gather. Returns the reason; if it is another rank's failure, that of the
+  /// rank which was first. Returns success where ranks cannot be told, so that this rank has to
+  /// take part in the next all-gather.
+  virtual Status give_up(const Status&) { return {}; }
+  /// Returns the reason if another rank is known to have given up or died. To be called between
+  /// all-gathers, in long waits.
+  virtual Status check() { return {}; }
 };
 
 /// Rank that takes part in a rendezvous.
 struct Attendant {
   int rank = 0;
   int nranks = 1;
-  /// Timeout for connecting and until all ranks have joined. Later all-gathers wait twice as long,
-  /// because a rank may use up a timeout of its own between two of them before it reports an error.
+  /// Timeout for connecting, and of each all-gather.
   std::uint64_t timeout_ns = 30'000'000'000;
-  const CommError* comm_error = nullptr; ///< error that ends waits; may be null; outlives the Oob
+  /// Error that ends waits; may be null; outlives the Oob. If it is set from the start, this rank
+  /// comes only in order to tell the others so.
+  const CommError* comm_error = nullptr;
 };
 
 /// Result of a rendezvous, which every rank gets.

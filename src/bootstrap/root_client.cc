@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <deque>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/root.h"
 #include "net/mesh.h"
@@ -35,6 +37,7 @@ std::array<char, 64> who_am_i() {
 class RootOob final : public Oob {
  public:
   RootOob(const Attendant& self, Fd socket) : self_(self), socket_(std::move(socket)) {}
+  ~RootOob() override { say_goodbye(); }
 
   /// Makes an empty first round, after which all ranks are there and the root's salt is known, and
   /// derives the communicator's identity. The secret of the rendezvous may serve many communicators
@@ -48,11 +51,66 @@ class RootOob final : public Oob {
 
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     if (!failed_.ok()) return failed_;
+    answered_ = false;
     failed_ = exchange(mine, all);
     return failed_;
   }
 
+  Status give_up(const Status& why) override {
+    if (!failed_.ok()) return failed_;
+    failed_ = why;
+    say_goodbye();
+    if (why.code() != Code::kRemoteError) return why;
+    // The root hangs up, unless it has another reason.
+    const Status answer = read_answer(round_, {});
+    if (root_has_failed_) failed_ = answer;
+    return failed_;
+  }
+
+  /// Looks for an answer that comes without a question, which is the error of another rank.
+  Status check() override {
+    pollfd entry{socket_.get(), POLLIN, 0};
+    if (!failed_.ok() || sys().poll({&entry, 1}, 0) <= 0) return failed_;
+    deadline_ns_ = sys().now_ns() + kTellNs;
+    failed_ = read_answer(round_, {});
+    if (failed_.ok()) failed_ = malformed();
+    return failed_;
+  }
+
  private:
+  /// Time for a message of a few bytes at the end.
+  static constexpr std::uint64_t kTellNs = 1'000'000'000;
+
+  /// Tells the root, once, that this rank has all it needs or why this rank has failed.
+  void say_goodbye() noexcept {
+    if (said_goodbye_) return;
+    said_goodbye_ = true;
+    static_cast<void>(without_exceptions([&] {
+      Contribution message = contribution();
+      const std::string_view text =
+          std::string_view(failed_.message()).substr(0, bootstrap::kMaxTextBytes);
+      message.kind = failed_.ok() ? bootstrap::ContributionKind::kLeaving
+                                  : bootstrap::ContributionKind::kFailed;
+      message.code = static_cast<std::uint32_t>(failed_.code());
+      message.bytes = static_cast<std::uint32_t>(text.size());
+      ByteWriter out;
+      out.put(message);
+      out.put_bytes(std::as_bytes(std::span(text)));
+      self_.comm_error = nullptr; // it may be the reason
+      deadline_ns_ = sys().now_ns() + kTellNs;
+      return send(out.bytes());
+    }));
+  }
+
+  Contribution contribution() const {
+    Contribution contribution;
+    contribution.rank = static_cast<std::uint32_t>(self_.rank);
+    contribution.nranks = static_cast<std::uint32_t>(self_.nranks);
+    contribution.round = round_;
+    contribution.who = who_am_i();
+    return contribution;
+  }
+
   Status exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
     if (mine.size() > bootstrap::kMaxContributionBytes ||
         all.size() != mine.size() * static_cast<std::size_t>(self_.nranks)) {
@@ -61,33 +119,37 @@ class RootOob final : public Oob {
                                        mine.size(), all.size()));
     }
     // The root reports at this rank's timeout; the answer has the rest of the time to arrive.
-    const std::uint64_t timeout_ns = round_ == 0 ? self_.timeout_ns : 2 * self_.timeout_ns;
-    deadline_ns_ = sys().now_ns() + timeout_ns + 2'000'000'000;
-    Contribution contribution;
-    contribution.rank = static_cast<std::uint32_t>(self_.rank);
-    contribution.nranks = static_cast<std::uint32_t>(self_.nranks);
-    contribution.round = round_++;
-    contribution.bytes = static_cast<std::uint32_t>(mine.size());
-    contribution.timeout_ms =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(timeout_ns / 1'000'000, UINT32_MAX));
-    contribution.who = who_am_i();
+    constexpr std::uint64_t kGraceNs = 2'000'000'000;
+    deadline_ns_ = sys().now_ns() + self_.timeout_ns + kGraceNs;
+    Contribution header = contribution();
+    header.bytes = static_cast<std::uint32_t>(mine.size());
+    header.timeout_ms = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(self_.timeout_ns / 1'000'000, UINT32_MAX));
     ByteWriter out;
-    out.put(contribution);
+    out.put(header);
     out.put_bytes(mine);
     // The root may have hung up after an error that is still to be read.
     const Status sent = send(out.bytes());
+    Status got = read_answer(round_++, all);
+    return !sent.ok() && !got.ok() && !answered_ ? sent : got;
+  }
 
+  /// Reads the root's answer in a round, or an error of the rendezvous.
+  Status read_answer(std::uint32_t round, std::span<std::byte> all) {
     Answer answer;
-    Status got = receive(std::as_writable_bytes(std::span(&answer, 1)));
-    if (!got.ok()) return sent.ok() ? got : sent;
+    WHORL_TRY(receive(std::as_writable_bytes(std::span(&answer, 1))));
+    answered_ = true;
     if (answer.magic != Answer::kMagic) return malformed();
     if (answer.code != 0) {
-      if (answer.code > 7 || answer.bytes > Answer::kMaxTextBytes) return malformed();
+      if (answer.code > kLastErrorCode || answer.bytes > bootstrap::kMaxTextBytes) {
+        return malformed();
+      }
       std::string text(answer.bytes, ' ');
       WHORL_TRY(receive(std::as_writable_bytes(std::span(text))));
-      return Status::error(static_cast<Code>(answer.code), text);
+      root_has_failed_ = said_goodbye_ = true;
+      return Status::error(static_cast<Code>(answer.code), printable(text));
     }
-    if (answer.round != contribution.round || answer.bytes != all.size()) return malformed();
+    if (answer.round != round || answer.bytes != all.size()) return malformed();
     salt_ = answer.salt;
     return receive(all);
   }
@@ -166,6 +228,9 @@ class RootOob final : public Oob {
   std::uint64_t deadline_ns_ = 0;
   std::uint32_t round_ = 0;
   std::array<std::byte, 16> salt_{};
+  bool answered_ = false; ///< whether the root has answered in this round
+  bool root_has_failed_ = false;
+  bool said_goodbye_ = false; ///< whether the root expects no more of this rank
   Status failed_;
 };
 
@@ -203,13 +268,20 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   plan.same_user = root.same_user;
   plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
                           std::move(root.addresses)});
-  plan.deadline_ns = sys().now_ns() + self.timeout_ns;
-  plan.comm_error = self.comm_error;
+  // A rank that comes only in order to tell why it does not join has little time for that.
+  constexpr std::uint64_t kTellNs = 1'000'000'000;
+  const bool excused = self.comm_error != nullptr && self.comm_error->is_set();
+  plan.deadline_ns = sys().now_ns() + (excused ? kTellNs : self.timeout_ns);
+  plan.comm_error = excused ? nullptr : self.comm_error;
   plan.gone = root.gone;
   plan.describe = [&](int) { return fmt::format("the root of the rendezvous ({})", root.where); };
   Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
   if (!links.ok()) return links.status();
   auto oob = std::make_unique<RootOob>(self, std::move(links->front().socket));
+  if (excused) {
+    static_cast<void>(oob->give_up(self.comm_error->status()));
+    return self.comm_error->status();
+  }
   Rendezvous out;
   WHORL_TRY(oob->begin(root.identity, &out.identity));
   out.oob = std::move(oob);

@@ -15,18 +15,24 @@ Status Root::prepare() { return fill_randomly(salt_); }
 void Root::add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) const {
   *wake_ns = std::min(*wake_ns, ends_ns_);
   for (const auto& connection : connections_) {
-    const auto events = connection->answer != nullptr ? POLLIN | POLLOUT : POLLIN;
+    const auto events =
+        connection->answer != nullptr ? POLLIN | POLLRDHUP | POLLOUT : POLLIN | POLLRDHUP;
     fds.push_back({connection->socket.get(), static_cast<short>(events), 0});
     *wake_ns = std::min(*wake_ns, connection->deadline_ns);
   }
 }
 
 void Root::serve(std::span<const pollfd> fds) {
-  for (std::size_t i = 0; i < fds.size(); ++i) {
-    Connection& connection = *connections_[i];
-    if (!connection.socket.valid() || fds[i].revents == 0) continue;
-    send_answer(connection);
-    if (connection.socket.valid()) receive(connection);
+  // A death comes before what other ranks make of it.
+  for (const bool hung_up : {true, false}) {
+    for (std::size_t i = 0; i < fds.size(); ++i) {
+      Connection& connection = *connections_[i];
+      const auto happened = fds[i].revents;
+      if (!connection.socket.valid() || happened == 0) continue;
+      if (((happened & (POLLHUP | POLLRDHUP)) != 0) != hung_up) continue;
+      send_answer(connection);
+      if (connection.socket.valid()) receive(connection);
+    }
   }
   check_deadlines();
   std::erase_if(connections_, [](const auto& c) { return !c->socket.valid(); });
@@ -45,13 +51,12 @@ void Root::receive(Connection& c) {
     std::span<std::byte> into;
     std::array<std::byte, 256> unwanted;
     const bool over = failed_ && c.member;
-    if (over || c.contributed) { // only the end of the connection matters
+    if (over || c.leaving) { // only the end of the connection matters
       into = unwanted;
     } else if (c.header_bytes < sizeof c.header) {
       into = std::as_writable_bytes(std::span(&c.header, 1)).subspan(c.header_bytes);
     } else {
-      into = std::span(all_).subspan(c.rank * contribution_bytes_ + c.body_bytes,
-                                     contribution_bytes_ - c.body_bytes);
+      into = body_of(c).subspan(c.body_bytes);
     }
     iovec part{into.data(), into.size()};
     msghdr message{};
@@ -61,18 +66,33 @@ void Root::receive(Connection& c) {
     if (got == -EAGAIN) return;
     if (got <= 0) return hung_up(c);
     if (over) continue;
-    if (c.contributed) return hung_up(c); // it breaks the protocol
+    if (c.leaving) return hung_up(c); // it breaks the protocol
     if (c.header_bytes < sizeof c.header) {
       c.header_bytes += static_cast<std::size_t>(got);
-      if (c.header_bytes == sizeof c.header && !join(c)) return;
+      if (c.header_bytes == sizeof c.header && !begin(c)) return;
     } else {
       c.body_bytes += static_cast<std::size_t>(got);
     }
-    if (c.header_bytes == sizeof c.header && c.body_bytes == contribution_bytes_) {
-      c.contributed = true;
-      if (++contributions_ == nranks_) return answer_all();
+    if (c.header_bytes < sizeof c.header || c.body_bytes < body_of(c).size()) continue;
+    c.header_bytes = c.body_bytes = 0;
+    switch (c.header.kind) {
+      case ContributionKind::kData:
+        c.contributed = true;
+        if (++contributions_ == nranks_) return answer_all();
+        break;
+      case ContributionKind::kLeaving:
+        c.leaving = true;
+        break;
+      case ContributionKind::kFailed:
+        return give_up(c);
     }
   }
+}
+
+std::span<std::byte> Root::body_of(Connection& c) {
+  if (c.header.kind == ContributionKind::kFailed) return c.reason;
+  if (c.header.kind == ContributionKind::kLeaving) return {};
+  return std::span(all_).subspan(c.rank * contribution_bytes_, contribution_bytes_);
 }
 
 void Root::start_answer(Connection& c, std::shared_ptr<const std::vector<std::byte>> answer) {

@@ -25,7 +25,9 @@ struct Connection {
   Contribution header;
   std::size_t header_bytes = 0; ///< received bytes of the header under way
   std::size_t body_bytes = 0;
-  bool contributed = false; ///< true once the contribution to the round is complete
+  std::vector<std::byte> reason; ///< received text of a kFailed
+  bool contributed = false;      ///< true once the contribution to the round is complete
+  bool leaving = false;          ///< true once the rank has said that it leaves
   std::uint64_t deadline_ns = UINT64_MAX;
 
   std::shared_ptr<const std::vector<std::byte>> answer; ///< answer being sent; null: none
@@ -66,14 +68,20 @@ class Root {
   // Connections.
   /// Reads contributions. A member sends the next contribution only after it has its answer.
   void receive(Connection& c);
+  /// Returns where the bytes after a complete header go.
+  std::span<std::byte> body_of(Connection& c);
   void start_answer(Connection& c, std::shared_ptr<const std::vector<std::byte>> answer);
   void send_answer(Connection& c);
   void drop(Connection& c);
 
   // The rendezvous.
-  /// Checks a complete header; its sender becomes a member. Returns whether to read the
+  /// Checks a complete header. Returns whether to read on.
+  bool begin(Connection& c);
+  /// Checks the header of a contribution; its sender becomes a member. Returns whether to read the
   /// contribution.
   bool join(Connection& c);
+  /// Ends the rendezvous for the reason that a rank has given.
+  void give_up(Connection& c);
   void answer_all();
   void hung_up(Connection& c);
   void check_deadlines();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "bootstrap/root_connections.h"
 
 namespace whorl::bootstrap {
@@ -15,16 +16,43 @@ bool Root::finished() const {
                                     [](const auto& c) { return c->member; });
 }
 
-bool Root::join(Connection& c) {
+bool Root::begin(Connection& c) {
   const Contribution& h = c.header;
-  if (h.magic != Contribution::kMagic || h.rank != c.rank || h.nranks < 1 || h.nranks > kMaxRanks ||
-      h.bytes > kMaxContributionBytes || std::uint64_t{h.nranks} * h.bytes > kMaxTotalBytes) {
-    drop(c);
+  bool good = h.magic == Contribution::kMagic && h.rank == c.rank;
+  switch (h.kind) {
+    case ContributionKind::kData:
+      good = good && !c.contributed && h.nranks >= 1 && h.nranks <= kMaxRanks &&
+             h.bytes <= kMaxContributionBytes &&
+             std::uint64_t{h.nranks} * h.bytes <= kMaxTotalBytes;
+      break;
+    case ContributionKind::kLeaving:
+      good = good && c.member && !c.contributed;
+      break;
+    case ContributionKind::kFailed:
+      good = good && h.bytes <= kMaxTextBytes && h.code >= 1 && h.code <= kLastErrorCode;
+      break;
+    default:
+      good = false;
+  }
+  if (!good) {
+    hung_up(c);
     return false;
   }
-  c.who.assign(h.who.data(), ::strnlen(h.who.data(), h.who.size()));
-  std::replace_if(
-      c.who.begin(), c.who.end(), [](char ch) { return static_cast<unsigned char>(ch) < 32; }, ' ');
+  c.who = printable({h.who.data(), ::strnlen(h.who.data(), h.who.size())});
+  if (h.kind == ContributionKind::kFailed) c.reason.resize(h.bytes);
+  return h.kind != ContributionKind::kData || join(c);
+}
+
+void Root::give_up(Connection& c) {
+  joined_any_ = true;
+  drop(c); // which tells the rank that its reason is the first
+  fail(static_cast<Code>(c.header.code),
+       fmt::format("rank {} ({}) could not join: {}", c.rank, c.who,
+                   printable({reinterpret_cast<const char*>(c.reason.data()), c.reason.size()})));
+}
+
+bool Root::join(Connection& c) {
+  const Contribution& h = c.header;
   c.deadline_ns = sys().now_ns() + std::uint64_t{h.timeout_ms} * 1'000'000;
   const bool first_time = !c.member;
   c.member = true;
@@ -96,7 +124,6 @@ void Root::answer_all() {
   sized_ = false;
   for (Connection* member : members_) {
     member->contributed = false;
-    member->header_bytes = member->body_bytes = 0;
     member->deadline_ns = UINT64_MAX;
   }
   // Rank 0 last: this thread may live in its process, and ends with it.
@@ -112,7 +139,7 @@ void Root::fail(Code code, const std::string& text) {
   Answer header;
   header.code = static_cast<std::uint32_t>(code);
   header.round = round_;
-  header.bytes = std::min<std::size_t>(text.size(), Answer::kMaxTextBytes);
+  header.bytes = std::min<std::size_t>(text.size(), kMaxTextBytes);
   header.salt = salt_;
   ByteWriter out;
   out.put(header);
@@ -136,10 +163,11 @@ void Root::hung_up(Connection& c) {
   const std::string who = c.who;
   const bool in_round = c.contributed || c.header_bytes > 0 || contributions_ > 0 || sized_ ||
                         joined_ < nranks_ || c.answer != nullptr;
+  const bool leaving = c.leaving;
   drop(c);
   if (!was_member || failed_) return;
   left_.emplace(c.rank, who);
-  if (in_round) {
+  if (in_round || !leaving) {
     fail(Code::kRemoteError, fmt::format("rank {} ({}) of {} died in the middle of the rendezvous",
                                          c.rank, who, nranks_));
   }

@@ -397,9 +397,12 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   Status connected = check(decided, *setup.membership);
   if (connected.ok()) {
     adopt(setup, decided);
+    setup.membership->check_others = [&oob] { return oob.check(); };
     connected = connect_all(setup);
+    setup.membership->check_others = nullptr;
   }
   phases.lap("connected");
+  if (!connected.ok()) WHORL_TRY(oob.give_up(connected));
   SetupReport<Nothing> third;
   third.set(connected);
   if (const auto all = exchange(oob, nranks, third); !all.ok()) {

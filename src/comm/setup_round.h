@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "bootstrap/oob.h"
 
@@ -40,9 +41,9 @@ Result<std::vector<Content>> exchange(Oob& oob, int nranks, const SetupReport<Co
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     all[rank].text.back() = '\0';
     if (all[rank].code != 0) {
-      const auto code = std::clamp<std::uint32_t>(all[rank].code, 1, 6);
-      return Status::error(static_cast<Code>(code),
-                           fmt::format("rank {} could not join: {}", rank, all[rank].text.data()));
+      const auto code = std::clamp<std::uint32_t>(all[rank].code, 1, kLastErrorCode);
+      return Status::error(static_cast<Code>(code), fmt::format("rank {} could not join: {}", rank,
+                                                                printable(all[rank].text.data())));
     }
     contents.push_back(all[rank].content);
   }

@@ -32,6 +32,8 @@ class SplitOob final : public Oob {
     return {};
   }
 
+  Status check() override { return parent_.state(); }
+
  private:
   Communicator& parent_;
   std::vector<int> members_;

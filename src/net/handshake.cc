@@ -19,7 +19,7 @@ namespace {
 // does not take its own hello for an answer.
 constexpr std::uint32_t kHelloMagic = 0x68726877;     // "whrh"
 constexpr std::uint32_t kChallengeMagic = 0x63726877; // "whrc"
-constexpr std::uint16_t kWireVersion = 1;
+constexpr std::uint16_t kWireVersion = 2;
 
 // Layouts, little-endian:
 //   hello      magic 4, version 2, role 2, job 16, from 4, to 4, channel 4, 0000, nonce 32

@@ -25,6 +25,8 @@ constexpr std::uint64_t kGoneNs = 100'000'000;
 // Time between two looks at the communicator's error; with hundreds of ranks each look costs a time
 // slice.
 constexpr std::uint64_t kLookNs = 100'000'000;
+// Time between two questions whether other ranks have given up.
+constexpr std::uint64_t kCheckNs = 40'000'000;
 
 /// Attempts to connect to one address of one target.
 struct Attempt {
@@ -55,6 +57,10 @@ class MeshLoop {
       const std::uint64_t now = sys().now_ns();
       if (plan_.comm_error != nullptr && plan_.comm_error->is_set())
         return plan_.comm_error->status();
+      if (plan_.check && now >= next_check_ns_) {
+        next_check_ns_ = now + kCheckNs;
+        WHORL_TRY(plan_.check());
+      }
       if (now >= plan_.deadline_ns) return timed_out();
       if (!plan_.gone.empty() && now >= started_ns_ + kGoneNs) WHORL_TRY(check_for_gone());
       if (fatal_.ok()) start_due(now);
@@ -271,6 +277,7 @@ class MeshLoop {
   void poll_all(std::uint64_t now) {
     std::uint64_t wake_ns = plan_.deadline_ns;
     if (plan_.comm_error != nullptr) wake_ns = std::min(wake_ns, now + kLookNs);
+    if (plan_.check) wake_ns = std::min(wake_ns, next_check_ns_);
     // Only sockets that exist: the system refuses to poll more entries than there may be files.
     fds_.clear();
     polled_.clear();
@@ -386,6 +393,7 @@ class MeshLoop {
   std::vector<Attempt*> polled_; ///< attempts with sockets, in the order of fds_
   std::size_t open_ = 0;         ///< number of links without a socket
   std::uint64_t started_ns_ = 0;
+  std::uint64_t next_check_ns_ = 0;
   Status fatal_;
 };
 

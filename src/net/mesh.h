@@ -39,6 +39,8 @@ struct MeshPlan {
   std::uint64_t deadline_ns = 0;         ///< end of the wait, on sys().now_ns()'s clock
   std::string congestion;                ///< TCP congestion control of targets; empty: the system's
   const CommError* comm_error = nullptr; ///< error that ends the wait once it is set; may be null
+  /// Asked now and then while this rank waits: an error ends the wait. May be empty.
+  std::function<Status()> check;
   /// True if targets have unix addresses at which only processes of this process's user may listen.
   bool same_user = false;
   /// Error text for a target of which every address refuses connections after 0.1 s: set where all

@@ -122,6 +122,7 @@ Status Meeting::connect() {
   mesh.identity = &membership_.identity;
   mesh.deadline_ns = plan_.deadline_ns;
   mesh.comm_error = membership_.comm_error;
+  mesh.check = membership_.check_others;
   mesh.describe = [this](int rank) { return membership_.describe(rank); };
   if (leads()) {
     for (const int rank : plan_.members) {

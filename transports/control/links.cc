@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "transports/error_text.h"
 
 namespace whorl {
@@ -289,11 +290,7 @@ void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
 
 /// Takes the error because of which a peer has given up.
 void ControlLinks::take_error(const Peer& peer, std::string_view text) noexcept {
-  // The text is printed, so it must not contain control characters for a terminal.
-  std::string clean(text);
-  std::replace_if(
-      clean.begin(), clean.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, ' ');
+  std::string clean = printable(text);
   if (clean.empty()) clean = membership_->describe(peer.rank) + " gave up and does not say why";
   set_error(Code::kRemoteError, std::move(clean));
 }

@@ -67,6 +67,7 @@ Result<std::vector<MeshLink>> PeerPorts::connect(const Membership& membership,
   plan.congestion = lanes.congestion;
   plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
   plan.comm_error = membership.comm_error;
+  plan.check = membership.check_others;
   plan.describe = [&](int rank) { return membership.describe(rank); };
   const PeerInfo& self = membership.info(membership.rank);
   for (const int peer : peers) {
