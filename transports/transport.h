@@ -12,6 +12,7 @@
 #include "base/membership.h"
 #include "base/status.h"
 #include "base/wait.h"
+#include "net/address.h"
 #include "transports/endpoint.h"
 
 namespace whorl {
@@ -134,6 +135,20 @@ class Transport : public Waiter {
   }
 
   // --- 4. Failing ---
+
+  /// Whether a connected peer has left or is known to have died. Any thread, also after a failure,
+  /// when poll_failures() looks no more.
+  virtual bool is_lost(int peer) noexcept {
+    static_cast<void>(peer);
+    return false;
+  }
+  /// Returns the addresses at which a rank has listened during connect(), for a rank of another
+  /// host; none if this transport does not leave the host.
+  virtual Result<std::vector<SocketAddress>> outer_addresses(const PeerInfo& info,
+                                                             std::size_t index) const {
+    static_cast<void>(info), static_cast<void>(index);
+    return std::vector<SocketAddress>();
+  }
 
   /// Sends the error because of which this rank has given up to the connected peers; only the first
   /// call sends anything. Bounded, does not wait for any peer. Any thread.

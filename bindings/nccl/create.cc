@@ -1,6 +1,4 @@
 // Creation, queries and destruction of communicators.
-#include "bindings/nccl/create.h"
-
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -12,36 +10,6 @@
 using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
-
-/// Rendezvous of one ncclCommShrink(): the remaining ranks exchange set-up data through transfers
-/// of the parent communicator, since only they take part.
-struct Remaining {
-  whorlComm_t parent;
-  int self;               ///< index in `ranks`
-  std::vector<int> ranks; ///< ranks of the parent that remain, ascending
-
-  static int allgather(void* context, const void* in, void* out, size_t size) {
-    const auto& all = *static_cast<const Remaining*>(context);
-    auto* const blocks = static_cast<char*>(out);
-    bool good = whorlGroupStart() == whorlSuccess;
-    for (std::size_t i = 0; good && i < all.ranks.size(); ++i) {
-      char* const block = blocks + i * size;
-      if (static_cast<int>(i) == all.self) {
-        std::memcpy(block, in, size);
-        continue;
-      }
-      good = whorlSend(in, size, whorlUint8, all.ranks[i], all.parent, nullptr) == whorlSuccess &&
-             whorlRecv(block, size, whorlUint8, all.ranks[i], all.parent, nullptr) == whorlSuccess;
-    }
-    return whorlGroupEnd() == whorlSuccess && good ? 0 : 1;
-  }
-};
-
-/// Returns the contexts of creations that this thread's open group runs when it ends.
-std::vector<std::unique_ptr<Remaining>>& collected() {
-  thread_local std::vector<std::unique_ptr<Remaining>> contexts;
-  return contexts;
-}
 
 /// Translated options of a program, or the default configuration.
 struct Options {
@@ -89,59 +57,19 @@ ncclResult_t check_parent(const char* function, ncclComm_t comm, int& rank, int&
   return ncclSuccess;
 }
 
-/// Finds the ranks that remain, or returns an error.
-ncclResult_t find_remaining(const int* excluded, int excluded_count, int rank, int count,
-                            Remaining& out) {
-  std::vector<bool> leaves(static_cast<std::size_t>(count), false);
-  for (int i = 0; i < excluded_count; ++i) {
-    if (excluded[i] < 0 || excluded[i] >= count) {
-      return fail_in_group(ncclInvalidArgument, "ncclCommShrink on rank ", rank,
-                           ": excludeRanksList[", i, "] is ", excluded[i],
-                           "; it must be a rank from 0 to ", count - 1);
-    }
-    leaves[static_cast<std::size_t>(excluded[i])] = true;
-  }
-  if (leaves[static_cast<std::size_t>(rank)]) {
-    return fail_in_group(ncclInvalidArgument, "ncclCommShrink on rank ", rank,
-                         ": this rank is in excludeRanksList; ranks that leave do not make the "
-                         "call");
-  }
-  for (int i = 0; i < count; ++i) {
-    if (i == rank) out.self = static_cast<int>(out.ranks.size());
-    if (!leaves[static_cast<std::size_t>(i)]) out.ranks.push_back(i);
-  }
-  return ncclSuccess;
-}
-
 ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, ncclComm_t* newcomm,
                     const ncclConfig_t* config, int flags) {
   constexpr const char* kName = "ncclCommShrink";
-  if (newcomm == nullptr)
-    return fail_in_group(ncclInvalidArgument, "ncclCommShrink: newcomm is NULL");
+  // Without a list whorl finds the dead by itself; NCCL does not.
   if (excluded == nullptr || excluded_count < 1) {
     return fail_in_group(ncclInvalidArgument, "ncclCommShrink: excludeRanksList is empty");
   }
-  if ((flags & ~NCCL_SHRINK_ABORT) != 0) {
-    return fail_in_group(ncclInvalidArgument, "ncclCommShrink: shrinkFlags is ", flags,
-                         "; use NCCL_SHRINK_DEFAULT (0) or NCCL_SHRINK_ABORT (1)");
-  }
-  *newcomm = nullptr;
-  int rank = 0, count = 0;
-  if (const auto bad = check_parent(kName, comm, rank, count); bad != ncclSuccess) return bad;
   Options options;
   if (const auto bad = options.read(kName, config); bad != ncclSuccess) return bad;
-  options.value.blocking = 1; // like ncclCommSplit(): the context need not outlive the call
-
-  auto remaining = std::make_unique<Remaining>(Remaining{whorl_nccl::inner(comm), 0, {}});
-  if (const auto bad = find_remaining(excluded, excluded_count, rank, count, *remaining);
-      bad != ncclSuccess) {
-    return bad;
-  }
-  const whorlOob_t oob{.context = remaining.get(), .allgather = Remaining::allgather};
-  const int self = remaining->self;
-  const int nranks = static_cast<int>(remaining->ranks.size());
-  if (group().depth > 0) collected().push_back(std::move(remaining));
-  return report(whorlCommInitOob(whorl_nccl::inner(newcomm), nranks, &oob, self, &options.value));
+  // Without options the child inherits those of its parent.
+  return report(whorlCommShrink(whorl_nccl::inner(comm), excluded, excluded_count,
+                                whorl_nccl::inner(newcomm),
+                                config == nullptr ? nullptr : &options.value, flags));
 }
 
 /// Distributes to all ranks of `comm` the id that exactly one of them has.
@@ -202,8 +130,6 @@ ncclResult_t grow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
 
 } // namespace
 
-void whorl_nccl::forget_creations() noexcept { collected().clear(); }
-
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
   return report(whorlGetUniqueId(reinterpret_cast<whorlUniqueId*>(uniqueId)));
 }
@@ -258,6 +184,10 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommShrink,
   return guarded("ncclCommShrink", [&] {
     return shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
   });
+}
+
+WHORL_NCCL_DEFINE(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
+  return comm == nullptr ? ncclSuccess : report(whorlCommRevoke(inner(comm), revokeFlags));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* uniqueId)) {

@@ -1,7 +1,6 @@
 // Version, texts of results, groups.
 #include <utility>
 
-#include "bindings/nccl/create.h"
 #include "bindings/nccl/support.h"
 
 using namespace whorl_nccl; // NOLINT: joins the names of both libraries
@@ -72,7 +71,6 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupEnd, (void)) {
   Group& open = group();
   if (open.depth == 0 || --open.depth > 0) return report(ended);
   const Group closed = std::exchange(open, {});
-  forget_creations();
   return closed.found != ncclSuccess ? fail(closed.found, closed.sentence) : report(ended);
 }
 
@@ -88,7 +86,6 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo))
     fail_group();
     static_cast<void>(whorlGroupEnd());
     open = {};
-    forget_creations();
   } else if (const ncclResult_t result = pncclGroupEnd(); result != ncclSuccess) {
     return result;
   }

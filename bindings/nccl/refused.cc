@@ -22,13 +22,6 @@ constexpr const char* kNoSuspension =
 #define WHORL_NCCL_REFUSE(name, reason, types) \
   WHORL_NCCL_DEFINE(ncclResult_t, name, types) { return refuse(#name, reason); }
 
-WHORL_NCCL_DEFINE(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int)) {
-  if (comm == nullptr) return ncclSuccess;
-  return refuse("ncclCommRevoke",
-                "whorl cannot stop the operations of a communicator and keep it; call "
-                "ncclCommAbort and create a new one");
-}
-
 WHORL_NCCL_REFUSE(ncclCommSuspend, kNoSuspension, (ncclComm_t, int))
 WHORL_NCCL_REFUSE(ncclCommResume, kNoSuspension, (ncclComm_t))
 

@@ -130,6 +130,11 @@ typedef enum {
 #define WHORL_CONFIG_UNDEF_PTR NULL
 /// Colour for whorlCommSplit() of a rank that joins no new communicator.
 #define WHORL_SPLIT_NOCOLOR (-1)
+/// Flags for whorlCommShrink() of a communicator that works, and of one that may have failed.
+#define WHORL_SHRINK_DEFAULT 0
+#define WHORL_SHRINK_ABORT 1
+/// Flags for whorlCommRevoke().
+#define WHORL_REVOKE_DEFAULT 0
 
 /// Options of one communicator. Start from #WHORL_CONFIG_INITIALIZER; a field left at
 /// `WHORL_CONFIG_UNDEF_*` takes its default. The fields up to `nvlinkCentricSched` are NCCL's;

@@ -105,6 +105,24 @@ WHORL_API whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int
 WHORL_API whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
                                        whorlConfig_t* config);
 
+/// Makes a communicator of the ranks that remain, in the order of their ranks, after the death of
+/// others or to let others go. Only the ranks that remain call this, all with the same list;
+/// `excludeRanksList` has `excludeRanksCount` ranks of `comm`. With a count of 0 the ranks that are
+/// known to have died or left are excluded, which may be none (beyond NCCL). With
+/// #WHORL_SHRINK_ABORT, `comm` may have failed, and its operations on all ranks are ended first;
+/// with #WHORL_SHRINK_DEFAULT it must work, and works afterwards, and the operations of this rank
+/// are completed first. `config` may be NULL: the parent's options are inherited. Always blocking:
+/// waits for the others until the timeout. Ranks that exclude different ranks, and the death of one
+/// that was to remain, are an error for all. `comm` is still to be destroyed or aborted; to shrink
+/// it again is allowed.
+WHORL_API whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList,
+                                        int excludeRanksCount, whorlComm_t* newcomm,
+                                        whorlConfig_t* config, int shrinkFlags);
+/// Ends all operations of the communicator at once, on every rank, and keeps it for
+/// whorlCommShrink(), whorlCommDestroy() and whorlCommAbort(). Not collective; any thread, also
+/// while another thread is inside a call on `comm`. `revokeFlags` is #WHORL_REVOKE_DEFAULT.
+WHORL_API whorlResult_t whorlCommRevoke(whorlComm_t comm, int revokeFlags);
+
 /// Waits until all operations of this rank are complete; afterwards only destroy is allowed.
 /// ::whorlInvalidUsage in a callback of a stream (whorlStreamAddCallback()).
 WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);

@@ -76,15 +76,6 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
       });
 }
 
-/// Runs the body of an API function like guarded(), for a call that a group may collect: an error
-/// fails the open group.
-template <class Body>
-whorlResult_t collectable(const char* function, Body&& body) noexcept {
-  return guarded(function, [&]() -> Status {
-    return Group::open() ? collect(Group::current(), body) : body();
-  });
-}
-
 whorlResult_t init_rank(const char* function, whorlComm_t* comm, int nranks,
                         const whorlUniqueId& bytes, int rank, whorlConfig_t* config) noexcept {
   return collectable(function, [&]() -> Status {
@@ -246,41 +237,6 @@ whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist)
       of_rank[static_cast<std::size_t>(rank)].device = devlist != nullptr ? devlist[rank] : rank;
     }
     return create_all(comms, of_rank).with_context("whorlCommInitAll");
-  });
-}
-
-whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
-                             whorlConfig_t* config) {
-  return collectable("whorlCommSplit", [&]() -> Status {
-    if (!Group::open()) WHORL_TRY(check_may_wait("whorlCommSplit"));
-    const Inside inside(comm);
-    WHORL_TRY(check_ready("whorlCommSplit", comm));
-    if (newcomm == nullptr) return invalid("whorlCommSplit", "newcomm is NULL");
-    if (color < 0 && color != WHORL_SPLIT_NOCOLOR) {
-      return invalid("whorlCommSplit", fmt::format("color is {}; it must not be negative, or be "
-                                                   "WHORL_SPLIT_NOCOLOR ({})",
-                                                   color, WHORL_SPLIT_NOCOLOR));
-    }
-    *newcomm = nullptr;
-    Options options = comm->communicator->options();
-    options.timeout_ns = comm->communicator->policy().timeout_ns; // may have been set
-    if (config != nullptr) {
-      auto given = make_options(config);
-      if (!given.ok()) return given.status();
-      options = *std::move(given);
-    }
-    auto job = [=]() -> Status {
-      const Inside working(comm);
-      WHORL_TRY(check_ready("whorlCommSplit", comm)); // the group may have waited for long
-      Status status =
-          create_split(newcomm, *comm, color, key, options)
-              .with_context(fmt::format("whorlCommSplit on rank {}", comm->communicator->rank()));
-      if (!status.ok()) comm->set_error(status);
-      return status;
-    };
-    if (!Group::current().open()) return job();
-    Group::current().add_job(comm, std::move(job));
-    return {};
   });
 }
 

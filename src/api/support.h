@@ -102,6 +102,15 @@ whorlResult_t guarded(const char* function, whorlComm* handle, Body&& body) noex
   });
 }
 
+/// Runs the body of an API function like guarded(), for a call that a group may collect: an error
+/// fails the open group.
+template <class Body>
+whorlResult_t collectable(const char* function, Body&& body) noexcept {
+  return guarded(function, [&]() -> Status {
+    return Group::open() ? collect(Group::current(), body) : body();
+  });
+}
+
 /// Issues a call of an operation, or adds the call to the open group. `check` takes a Request and
 /// fills it. Whatever fails, memory included, fails the group.
 template <class Check>

@@ -31,6 +31,7 @@ Host::Host(std::vector<Fd> listeners, const Identity& identity, const RootTerms&
     : listeners_(std::move(listeners)),
       identity_(identity),
       only_(identity.job),
+      meets_again_(terms.meets_again),
       afterlife_ns_(terms.port_is_users ? kShortAfterlifeNs : kAfterlifeNs),
       join_deadline_ns_(sys().now_ns() + terms.join_timeout_ns),
       acceptor_(descriptors(listeners_), rules(terms.same_user, &identity_, nullptr)) {}
@@ -110,7 +111,7 @@ void Host::poll_all() {
   if (only_) {
     const Root& root = *roots_.at(*only_);
     if (root.joined_any()) join_deadline_ns_ = UINT64_MAX;
-    if (root.complete()) close_door();
+    if (root.complete() || (meets_again_ && root.failed())) close_door();
     return;
   }
   std::erase_if(roots_, [](const auto& entry) {

@@ -44,8 +44,9 @@ class Host {
   AcceptorRules rules(bool same_user, const Identity* identity, FindSecret find_secret);
 
   std::vector<Fd> listeners_;
-  Identity identity_;       ///< identity of the only rendezvous
-  std::optional<Job> only_; ///< job of the only rendezvous that is served; none: all are
+  Identity identity_;        ///< identity of the only rendezvous
+  std::optional<Job> only_;  ///< job of the only rendezvous that is served; none: all are
+  bool meets_again_ = false; ///< see RootTerms
   std::uint64_t afterlife_ns_;
   std::uint64_t join_deadline_ns_; ///< time to end if no rank has joined
   Acceptor acceptor_;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,6 +40,8 @@ struct Attendant {
   /// Error that ends waits; may be null; outlives the Oob. If it is set from the start, this rank
   /// comes only in order to tell the others so.
   const CommError* comm_error = nullptr;
+  /// Asked now and then in waits: an error ends the rendezvous. May be empty.
+  std::function<Status()> check;
 };
 
 /// Result of a rendezvous, which every rank gets.

@@ -52,6 +52,9 @@ struct RootTerms {
   std::uint64_t join_timeout_ns = kIdLifetimeNs; ///< limit of the wait for the first rank
   bool same_user = false;     ///< true: serves only processes of this process's user
   bool port_is_users = false; ///< true: ends soon after a failure, so that the port is free again
+  /// True: the same ranks may meet here again after a failure, so that ranks which come after it
+  /// are those of the next meeting.
+  bool meets_again = false;
 };
 
 /// Starts a root on listening sockets.

@@ -97,6 +97,7 @@ class RootOob final : public Oob {
       out.put(message);
       out.put_bytes(std::as_bytes(std::span(text)));
       self_.comm_error = nullptr; // it may be the reason
+      self_.check = nullptr;
       deadline_ns_ = sys().now_ns() + kTellNs;
       return send(out.bytes());
     }));
@@ -170,9 +171,11 @@ class RootOob final : public Oob {
   Status wait(short events) {
     // A look of each of hundreds of ranks takes the processor from the root.
     constexpr std::uint64_t kLookNs = 100'000'000;
+    const bool looks = self_.comm_error != nullptr || self_.check;
     if (self_.comm_error != nullptr && self_.comm_error->is_set()) {
       return self_.comm_error->status();
     }
+    if (self_.check) WHORL_TRY(self_.check());
     const std::uint64_t now = sys().now_ns();
     if (now >= deadline_ns_) {
       return Status::error(Code::kRemoteError,
@@ -182,8 +185,7 @@ class RootOob final : public Oob {
     }
     pollfd entry{socket_.get(), events, 0};
     const std::uint64_t left = deadline_ns_ - now;
-    static_cast<void>(
-        sys().poll({&entry, 1}, self_.comm_error != nullptr ? std::min(left, kLookNs) : left));
+    static_cast<void>(sys().poll({&entry, 1}, looks ? std::min(left, kLookNs) : left));
     return {};
   }
 
@@ -273,6 +275,7 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   const bool excused = self.comm_error != nullptr && self.comm_error->is_set();
   plan.deadline_ns = sys().now_ns() + (excused ? kTellNs : self.timeout_ns);
   plan.comm_error = excused ? nullptr : self.comm_error;
+  plan.check = self.check;
   plan.gone = root.gone;
   plan.describe = [&](int) { return fmt::format("the root of the rendezvous ({})", root.where); };
   Result<std::vector<MeshLink>> links = connect_mesh({}, plan);

@@ -59,6 +59,7 @@ class Root {
   std::size_t awaited() const { return nranks_ - joined_; }
   /// Returns whether all ranks have joined.
   bool complete() const { return nranks_ != 0 && joined_ == nranks_; }
+  bool failed() const { return failed_; }
   /// Returns whether all ranks have joined and hung up, or the time to report a failure is over.
   bool finished() const;
   /// Sends the error to all ranks that have joined, and later to those that still join.

@@ -311,6 +311,21 @@ Status Communicator::state() {
   return setup_.comm_error->status();
 }
 
+bool Communicator::is_lost(int peer) const noexcept {
+  const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
+  return index >= 0 && setup_.transports[static_cast<std::size_t>(index)]->is_lost(peer);
+}
+
+Result<std::vector<SocketAddress>> Communicator::outer_addresses(int of) const {
+  for (std::size_t i = 0; i < setup_.transports.size(); ++i) {
+    if (setup_.transports[i] == nullptr) continue;
+    auto addresses = setup_.transports[i]->outer_addresses(membership().info(of), i);
+    if (addresses.ok() && !addresses->empty()) return addresses;
+  }
+  return Status::error(Code::kInternalError, fmt::format("no transport knows an address of {}",
+                                                         membership().describe(of)));
+}
+
 Communicator::Memory Communicator::memory() const noexcept {
   Memory now{.workspaces = engine_->workspace_bytes(), .plans = engine_->plan_bytes()};
   for (const auto& transport : setup_.transports) {

@@ -273,7 +273,7 @@ def errors(self: Rank) -> None:
                                                        ctypes.byref(small)), "config")
     fails(INVALID_ARGUMENT, lambda: call(element=12))
     fails(INVALID_ARGUMENT, nccl.ncclGroupEnd, "ncclCommSplit", "config")
-    fails(INVALID_USAGE, lambda: nccl.ncclCommRevoke(self.comm, 0), "ncclCommAbort")
+    fails(INVALID_ARGUMENT, lambda: nccl.ncclCommRevoke(self.comm, 1), "revokeFlags")
     for options in ({"magic": 1}, {"size": 4}, {"blocking": 2}, {"maxCTAs": 0},
                     {"minCTAs": 9, "maxCTAs": 8}, {"splitShare": 5}, {"netName": b"nosuch"}):
         config = Config(**options)
@@ -308,9 +308,19 @@ def abort(self: Rank) -> None:
     state = ctypes.c_int()
     nccl.ncclCommGetAsyncError(self.comm, ctypes.byref(state))
     expect(state.value != 0, True, "state after the abort")
-    child = Comm()
-    fails(INVALID_USAGE, lambda: nccl.ncclCommShrink(self.comm, (ctypes.c_int * 1)(3), 1,
-                                                     ctypes.byref(child), None, 1), "failed")
+    child, leaves = Comm(), (ctypes.c_int * 1)(3)
+    fails(INVALID_USAGE, lambda: nccl.ncclCommShrink(self.comm, leaves, 1, ctypes.byref(child),
+                                                     None, 0), "WHORL_SHRINK_ABORT")
+    nccl.ncclCommShrink(self.comm, leaves, 1, ctypes.byref(child), None, 1)
+    expect(self.all_reduce([1], comm=child), [3.0], "the ranks that remain")
+    if self.rank == 0:
+        nccl.ncclCommRevoke(child, 0)
+    try:
+        while True:
+            self.all_reduce([1], comm=child)
+    except NcclError as error:
+        expect("ncclCommRevoke" in error.text or "whorlCommRevoke" in error.text, True, error.text)
+    nccl.ncclCommDestroy(child)
     nccl.ncclCommAbort(self.comm)
 
 

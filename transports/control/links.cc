@@ -369,6 +369,13 @@ void ControlLinks::judge_deaths(std::uint64_t waited_ns) noexcept {
   }
 }
 
+bool ControlLinks::is_lost(int peer) noexcept {
+  poll();
+  const std::lock_guard lock(state_mutex_);
+  const Peer* const found = find(peer);
+  return found != nullptr && (found->ended || found->said_goodbye);
+}
+
 void ControlLinks::poll(const Listener& on_goodbye, const Listener& on_word) noexcept {
   if (!epoll_.valid()) return;
   if (const std::uint64_t now = sys().now_ns();

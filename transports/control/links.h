@@ -61,6 +61,7 @@ class ControlLinks final : public FailureJudge {
   /// Does what Transport::tell_stuck() and find_stuck() say.
   void tell_stuck(const StuckOperation& operation) noexcept;
   std::optional<StuckOperation> find_stuck(int peer) noexcept;
+  bool is_lost(int peer) noexcept;
   /// Function that takes bytes of the transport from a peer.
   using Listener = std::function<void(int peer, std::span<const std::byte> bytes)>;
   /// Reads what peers have sent, sends beats, and finds peers that have died or vanished. To be

@@ -58,6 +58,11 @@ bool PeerPorts::have_addresses(const PeerInfo& self, const PeerInfo& peer,
          peer.addresses[index].size > 0;
 }
 
+Result<std::vector<SocketAddress>> PeerPorts::outer_addresses(const PeerInfo& info,
+                                                              std::size_t index) const {
+  return addresses_of(info, index, false, extra_bytes_);
+}
+
 Result<std::vector<MeshLink>> PeerPorts::connect(const Membership& membership,
                                                  std::span<const int> peers, std::size_t index,
                                                  const Lanes& lanes) {
@@ -115,7 +120,11 @@ Status PeerPorts::listen_for(const Membership& membership, std::span<const MeshE
     const bool wanted =
         is_loopback(listener) ? near || (far && !any_outer) : far || (near && !any_loopback);
     if (!wanted) listener.socket.reset();
-    if (listener.socket.valid()) WHORL_TRY(start_listening(listener.socket));
+    if (!listener.socket.valid()) continue;
+    // The sockets that are accepted inherit the option: with it the port can be bound again, where
+    // the ranks that remain meet after the death of others.
+    static_cast<void>(sys().setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, 1));
+    WHORL_TRY(start_listening(listener.socket));
   }
   return {};
 }

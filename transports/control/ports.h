@@ -27,6 +27,8 @@ class PeerPorts {
   /// Returns whether two ranks have addresses as the transport with place `index`.
   static bool have_addresses(const PeerInfo& self, const PeerInfo& peer,
                              std::size_t index) noexcept;
+  /// Returns what bind() has returned on a rank, without loopback unless there is nothing else.
+  Result<std::vector<SocketAddress>> outer_addresses(const PeerInfo& info, std::size_t index) const;
 
   /// Connections to each peer, besides the control socket.
   struct Lanes {

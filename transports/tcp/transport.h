@@ -47,6 +47,11 @@ class TcpTransport final : public Transport {
   std::optional<StuckOperation> find_stuck(int peer) noexcept override {
     return control_.find_stuck(peer);
   }
+  bool is_lost(int peer) noexcept override { return control_.is_lost(peer); }
+  Result<std::vector<SocketAddress>> outer_addresses(const PeerInfo& info,
+                                                     std::size_t index) const override {
+    return ports_.outer_addresses(info, index);
+  }
   void poll_failures(std::uint64_t waited_ns) noexcept override {
     control_.poll();
     control_.judge_deaths(waited_ns);

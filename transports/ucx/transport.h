@@ -39,6 +39,11 @@ class UcxTransport final : public Transport {
   std::optional<StuckOperation> find_stuck(int peer) noexcept override {
     return control_.find_stuck(peer);
   }
+  bool is_lost(int peer) noexcept override { return control_.is_lost(peer); }
+  Result<std::vector<SocketAddress>> outer_addresses(const PeerInfo& info,
+                                                     std::size_t index) const override {
+    return ports_.outer_addresses(info, index);
+  }
   void poll_failures(std::uint64_t waited_ns) noexcept override;
   void notify_peers(const Status& comm_error) noexcept override {
     control_.notify_peers(comm_error);

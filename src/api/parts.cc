@@ -1,0 +1,196 @@
+// Making communicators of parts of others, and going on after failures.
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "api/create.h"
+#include "api/group.h"
+#include "api/support.h"
+#include "comm/shrink.h"
+
+using namespace whorl;       // NOLINT: this file is the bridge between the two worlds
+using namespace whorl::capi; // NOLINT
+
+namespace {
+
+/// Returns the options of a communicator that is made out of `parent`: without a config those of
+/// the parent.
+Result<Options> inherited_options(const whorlComm& parent, const whorlConfig_t* config) {
+  if (config != nullptr) return make_options(config);
+  Options options = parent.communicator->options();
+  options.timeout_ns = parent.communicator->policy().timeout_ns; // may have been set
+  return options;
+}
+
+/// Returns the ranks that remain, ascending, or an error.
+Result<std::vector<int>> ranks_without(Communicator& parent, std::span<const int> excluded) {
+  constexpr const char* kName = "whorlCommShrink";
+  std::vector<bool> leaves(static_cast<std::size_t>(parent.nranks()), false);
+  for (std::size_t i = 0; i < excluded.size(); ++i) {
+    if (excluded[i] < 0 || excluded[i] >= parent.nranks()) {
+      return invalid(kName,
+                     fmt::format("excludeRanksList[{}] is {}; it must be a rank from 0 to {}", i,
+                                 excluded[i], parent.nranks() - 1));
+    }
+    leaves[static_cast<std::size_t>(excluded[i])] = true;
+  }
+  if (leaves[static_cast<std::size_t>(parent.rank())]) {
+    return invalid(kName, fmt::format("rank {}, which made the call, is in excludeRanksList; ranks "
+                                      "that leave do not make the call",
+                                      parent.rank()));
+  }
+  std::vector<int> remaining;
+  for (int rank = 0; rank < parent.nranks(); ++rank) {
+    if (!leaves[static_cast<std::size_t>(rank)]) remaining.push_back(rank);
+  }
+  return remaining;
+}
+
+/// Makes sure that a communicator which is to be shrunk is idle or has failed.
+Status prepare_to_shrink(Communicator& parent, bool may_abort) {
+  if (may_abort) {
+    parent.abort(Status::error(
+        Code::kRemoteError,
+        fmt::format("{} has called whorlCommShrink", parent.membership().describe(parent.rank()))));
+    return {};
+  }
+  const Status state = parent.state();
+  if (state.ok()) return parent.drain();
+  return Status::error(Code::kInvalidUsage,
+                       fmt::format("comm has failed, so that WHORL_SHRINK_ABORT is needed; it "
+                                   "failed with: {}",
+                                   state.message()));
+}
+
+/// Adds to an error of the new communicator, which has numbers of its own, what they mean.
+Status with_numbers(const Status& status, std::span<const int> remaining) {
+  if (status.ok() || status.message().find("rank") == std::string::npos) return status;
+  constexpr std::size_t kMost = 16;
+  const auto named = remaining.first(std::min(remaining.size(), kMost));
+  return Status::error(
+      status.code(),
+      fmt::format("{} (ranks that wait or are missing have the numbers of the new communicator, "
+                  "which was to consist of the old ranks {}{})",
+                  status.message(), fmt::join(named, ", "),
+                  named.size() < remaining.size() ? " …" : ""));
+}
+
+/// Makes the communicator of the ranks that remain.
+Status shrink(whorlComm& handle, std::vector<int> excluded, bool may_abort, const Options& options,
+              whorlComm_t* out) {
+  Communicator& parent = *handle.communicator;
+  WHORL_TRY(prepare_to_shrink(parent, may_abort));
+  const bool finds_them = excluded.empty();
+  for (;;) {
+    if (finds_them) excluded = lost_ranks(parent);
+    const auto remaining = ranks_without(parent, excluded);
+    if (!remaining.ok()) return remaining.status();
+    const Status status =
+        create(out, options, true, [&](std::uint64_t timeout_ns, const CommError& comm_error) {
+          return meet_by_shrink(parent, *remaining, comm_error, timeout_ns);
+        });
+    if (status.ok()) return status;
+    const bool another_is_lost = finds_them && lost_ranks(parent) != excluded;
+    if (!another_is_lost) return with_numbers(status, *remaining);
+  }
+}
+
+} // namespace
+
+extern "C" {
+
+whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
+                             whorlConfig_t* config) {
+  return collectable("whorlCommSplit", [&]() -> Status {
+    if (!Group::open()) WHORL_TRY(check_may_wait("whorlCommSplit"));
+    const Inside inside(comm);
+    WHORL_TRY(check_ready("whorlCommSplit", comm));
+    if (newcomm == nullptr) return invalid("whorlCommSplit", "newcomm is NULL");
+    if (color < 0 && color != WHORL_SPLIT_NOCOLOR) {
+      return invalid("whorlCommSplit", fmt::format("color is {}; it must not be negative, or be "
+                                                   "WHORL_SPLIT_NOCOLOR ({})",
+                                                   color, WHORL_SPLIT_NOCOLOR));
+    }
+    *newcomm = nullptr;
+    auto options = inherited_options(*comm, config);
+    if (!options.ok()) return options.status();
+    auto job = [=, options = *std::move(options)]() -> Status {
+      const Inside working(comm);
+      WHORL_TRY(check_ready("whorlCommSplit", comm)); // the group may have waited for long
+      Status status =
+          create_split(newcomm, *comm, color, key, options)
+              .with_context(fmt::format("whorlCommSplit on rank {}", comm->communicator->rank()));
+      if (!status.ok()) comm->set_error(status);
+      return status;
+    };
+    if (!Group::current().open()) return job();
+    Group::current().add_job(comm, std::move(job));
+    return {};
+  });
+}
+
+whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int excludeRanksCount,
+                              whorlComm_t* newcomm, whorlConfig_t* config, int shrinkFlags) {
+  constexpr const char* kName = "whorlCommShrink";
+  return collectable(kName, [&]() -> Status {
+    if (!Group::open()) WHORL_TRY(check_may_wait(kName));
+    const Inside inside(comm);
+    WHORL_TRY(check_ready(kName, comm));
+    if (newcomm == nullptr) return invalid(kName, "newcomm is NULL");
+    if (excludeRanksCount < 0 || (excludeRanksCount > 0 && excludeRanksList == nullptr)) {
+      return invalid(
+          kName, fmt::format("excludeRanksCount is {} and excludeRanksList {}", excludeRanksCount,
+                             excludeRanksList == nullptr ? "NULL" : "is not NULL"));
+    }
+    if ((shrinkFlags & ~WHORL_SHRINK_ABORT) != 0) {
+      return invalid(kName, fmt::format("shrinkFlags is {}; use WHORL_SHRINK_DEFAULT (0) or "
+                                        "WHORL_SHRINK_ABORT (1)",
+                                        shrinkFlags));
+    }
+    *newcomm = nullptr;
+    std::vector<int> excluded;
+    if (excludeRanksCount > 0) {
+      excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
+    }
+    // A wrong list is an error before anything is aborted.
+    if (const auto remaining = ranks_without(*comm->communicator, excluded); !remaining.ok()) {
+      return remaining.status();
+    }
+    auto options = inherited_options(*comm, config);
+    if (!options.ok()) return options.status();
+    auto job = [=, options = *std::move(options)]() -> Status {
+      const Inside working(comm);
+      WHORL_TRY(check_ready(kName, comm)); // the group may have waited for long
+      Status status =
+          shrink(*comm, excluded, shrinkFlags != 0, options, newcomm)
+              .with_context(fmt::format("whorlCommShrink on rank {}", comm->communicator->rank()));
+      if (!status.ok()) comm->set_error(status);
+      return status;
+    };
+    if (!Group::current().open()) return job();
+    Group::current().add_job(comm, std::move(job));
+    return {};
+  });
+}
+
+whorlResult_t whorlCommRevoke(whorlComm_t comm, int revokeFlags) {
+  constexpr const char* kName = "whorlCommRevoke";
+  return guarded(kName, comm, [&]() -> Status {
+    WHORL_TRY(check_ready(kName, comm));
+    if (revokeFlags != WHORL_REVOKE_DEFAULT) {
+      return invalid(kName,
+                     fmt::format("revokeFlags is {}; use WHORL_REVOKE_DEFAULT (0)", revokeFlags));
+    }
+    Communicator& communicator = *comm->communicator;
+    communicator.abort(Status::error(
+        Code::kRemoteError, fmt::format("{} has called whorlCommRevoke",
+                                        communicator.membership().describe(communicator.rank()))));
+    return {};
+  });
+}
+
+} // extern "C"

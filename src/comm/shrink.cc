@@ -1,0 +1,186 @@
+#include "comm/shrink.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "bootstrap/root.h"
+#include "bootstrap/root_client.h"
+#include "net/listener.h"
+#include "net/secret.h"
+
+namespace whorl {
+namespace {
+
+/// Derives job and secret of the meetings of a communicator's remaining ranks at one of them.
+Result<Identity> identity_of(const Membership& parent, int root) {
+  ByteWriter salt;
+  salt.put(parent.identity.job);
+  salt.put(root);
+  salt.put_bytes(std::as_bytes(std::span("remaining")));
+  Identity identity;
+  if (!derive_identity(parent.identity.secret, salt.bytes(), &identity)) {
+    return Status::error(Code::kInternalError, "HMAC-SHA256 failed");
+  }
+  return identity;
+}
+
+/// Returns the unix socket of the meetings.
+SocketAddress local_place(const Identity& identity) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, identity.job.data(), sizeof number);
+  return SocketAddress::unix_name(fmt::format("r{:016x}", number));
+}
+
+/// Listens at a place that a meeting before this one may occupy for a little longer.
+Result<Fd> listen_soon(const SocketAddress& address, const std::function<Status()>& check) {
+  constexpr std::uint64_t kWaitNs = 5'000'000'000, kPauseNs = 20'000'000;
+  const std::uint64_t deadline = sys().now_ns() + kWaitNs;
+  for (;;) {
+    Result<Fd> socket = listen_at(address);
+    if (socket.ok() || sys().now_ns() >= deadline) return socket;
+    WHORL_TRY(check());
+    sys().sleep_ns(kPauseNs);
+  }
+}
+
+/// Opens the places at which this rank meets the others.
+Result<std::vector<Fd>> open_places(std::span<const SocketAddress> places,
+                                    const std::function<Status()>& check) {
+  std::vector<Fd> sockets;
+  Status refused;
+  for (const SocketAddress& place : places) {
+    auto socket = place.family() == AF_UNIX ? listen_soon(place, check) : listen_at(place);
+    if (socket.ok()) {
+      sockets.push_back(*std::move(socket));
+    } else if (place.family() == AF_UNIX) {
+      return socket.status();
+    } else {
+      refused = socket.status();
+    }
+  }
+  const bool all_outer_refused = places.size() > 1 && sockets.size() == 1;
+  if (all_outer_refused) return refused;
+  return sockets;
+}
+
+/// Compares what the ranks want to do.
+Status compare(Oob& oob, std::span<const int> remaining, int self) {
+  Hash hash;
+  for (const int rank : remaining) hash.mix(static_cast<std::uint64_t>(rank));
+  const std::uint64_t mine = hash.value();
+  std::vector<std::uint64_t> all(remaining.size());
+  WHORL_TRY(
+      oob.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i] == mine) continue;
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("rank {} and rank {} exclude different ranks; rank {} keeps {}",
+                    remaining[static_cast<std::size_t>(self)], remaining[i],
+                    remaining[static_cast<std::size_t>(self)], fmt::join(remaining, ", ")));
+  }
+  return {};
+}
+
+/// Returns an error if a rank that is to remain is known to be lost.
+Status check_remaining(const Communicator& parent, std::span<const int> remaining) {
+  for (const int rank : remaining) {
+    if (!parent.is_lost(rank)) continue;
+    return Status::error(Code::kRemoteError,
+                         fmt::format("{} has died, or left the communicator, and was expected to "
+                                     "remain",
+                                     parent.membership().describe(rank)));
+  }
+  return {};
+}
+
+/// Returns the place of the lowest rank that remains.
+Result<RootPlace> place_of_root(const Communicator& parent, std::span<const int> remaining) {
+  const Membership& members = parent.membership();
+  const int root = remaining.front();
+  const auto identity = identity_of(members, root);
+  if (!identity.ok()) return identity.status();
+  RootPlace place{
+      .identity = *identity,
+      .addresses = {local_place(*identity)},
+      .same_user = false,
+      .where = fmt::format("in {}, the lowest rank that remains", members.describe(root)),
+      .gone = ""}; // that rank may come later
+  const bool one_host = std::all_of(remaining.begin(), remaining.end(), [&](int rank) {
+    return members.info(rank).host_key == members.info(root).host_key;
+  });
+  if (one_host) return place;
+  const auto outer = parent.outer_addresses(root);
+  if (!outer.ok()) return outer.status();
+  place.addresses.insert(place.addresses.end(), outer->begin(), outer->end());
+  return place;
+}
+
+Result<Gathering> meet_once(const Communicator& parent, std::span<const int> remaining,
+                            const Attendant& self) {
+  const Membership& members = parent.membership();
+  auto place = place_of_root(parent, remaining);
+  if (!place.ok()) return place.status();
+  if (self.rank == 0) {
+    auto sockets = open_places(place->addresses, self.check);
+    if (!sockets.ok()) return sockets.status();
+    WHORL_TRY(start_root_on(
+        *std::move(sockets), place->identity,
+        {.join_timeout_ns = self.timeout_ns, .port_is_users = true, .meets_again = true}));
+  }
+  if (members.info(parent.rank()).host_key == members.info(remaining.front()).host_key) {
+    place->addresses.resize(1);
+  } else {
+    place->addresses.erase(place->addresses.begin());
+  }
+  auto met = join_root(self, *std::move(place));
+  if (!met.ok()) return met.status();
+  WHORL_TRY(compare(*met->oob, remaining, self.rank));
+  return Gathering{.oob = std::move(met->oob),
+                   .identity = met->identity,
+                   .rank = self.rank,
+                   .nranks = self.nranks};
+}
+
+} // namespace
+
+std::vector<int> lost_ranks(const Communicator& communicator) {
+  std::vector<int> lost;
+  for (int rank = 0; rank < communicator.nranks(); ++rank) {
+    if (communicator.is_lost(rank)) lost.push_back(rank);
+  }
+  return lost;
+}
+
+Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int> remaining,
+                                 const CommError& comm_error, std::uint64_t timeout_ns) {
+  // A rank that has not heard yet of a death, or is about to make another call, may come with
+  // another list, and come again with this one.
+  constexpr std::uint64_t kPatienceNs = 1'000'000'000, kPauseNs = 20'000'000;
+  const std::uint64_t start = sys().now_ns();
+  const auto own = std::find(remaining.begin(), remaining.end(), parent.rank());
+  Attendant self{.rank = static_cast<int>(own - remaining.begin()),
+                 .nranks = static_cast<int>(remaining.size()),
+                 .timeout_ns = timeout_ns,
+                 .comm_error = &comm_error,
+                 .check = [&parent, remaining] { return check_remaining(parent, remaining); }};
+  Status first;
+  for (;;) {
+    auto met = meet_once(parent, remaining, self);
+    if (met.ok() || comm_error.is_set()) return met;
+    if (first.ok()) first = met.status();
+    WHORL_TRY(self.check());
+    if (sys().now_ns() - start >= kPatienceNs) return first;
+    self.timeout_ns = std::min(timeout_ns, kPatienceNs);
+    sys().sleep_ns(kPauseNs);
+  }
+}
+
+} // namespace whorl

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/communicator.h"
+
+namespace whorl {
+
+/// Returns the ranks of a communicator that are known to have died or left, ascending.
+std::vector<int> lost_ranks(const Communicator& communicator);
+
+/// Gathers the ranks of a communicator that remain, in the order of their ranks; only these call
+/// this, each with the same list (ascending; this rank is in it). The communicator may have failed:
+/// the ranks meet at a place of the lowest one, which all know from the set-up of the parent, and
+/// prove who they are by the parent's secret. Fails as soon as one of them is known to be lost, and
+/// after a second if their lists differ.
+Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int> remaining,
+                                 const CommError& comm_error, std::uint64_t timeout_ns);
+
+} // namespace whorl

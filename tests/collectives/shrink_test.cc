@@ -1,0 +1,247 @@
+// Tests of going on without ranks: whorlCommShrink() and whorlCommRevoke().
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/process_world.h"
+
+namespace whorl::test {
+namespace {
+
+using testing::Mode;
+using testing::RankContext;
+
+/// Far below the timeout of 30 s.
+constexpr std::chrono::seconds kSoon{8};
+
+std::string last_error(whorlComm_t comm) { return whorlGetLastError(comm); }
+
+/// Checks results of a communicator, and its place for the rank.
+void expect_to_work(whorlComm_t comm, int rank, int nranks) {
+  ASSERT_NE(comm, nullptr);
+  int count = 0, own = -1;
+  EXPECT_EQ(failure(whorlCommCount(comm, &count), comm), "");
+  EXPECT_EQ(failure(whorlCommUserRank(comm, &own), comm), "");
+  EXPECT_EQ(count, nranks);
+  EXPECT_EQ(own, rank);
+  for (const std::size_t elements : {1U, 1000U, 300'000U}) {
+    std::vector<int> data(elements, own + 1);
+    EXPECT_EQ(failure(whorlAllReduce(data.data(), data.data(), elements, whorlInt32, whorlSum, comm,
+                                     nullptr),
+                      comm),
+              "");
+    EXPECT_EQ(data, std::vector<int>(elements, nranks * (nranks + 1) / 2));
+  }
+}
+
+class Shrink : public ::testing::TestWithParam<const char*> {
+ protected:
+  static Environment environment() { return {{"WHORL_TRANSPORTS", GetParam()}}; }
+};
+
+TEST_P(Shrink, GoesOnAfterDeaths) {
+  const auto outcomes = run_ranks(5, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, environment());
+    ASSERT_NE(comm, nullptr);
+    std::vector<int> data(100'000, 1);
+    const auto reduce = [&] {
+      return whorlAllReduce(data.data(), data.data(), data.size(), whorlInt32, whorlMax, comm,
+                            nullptr);
+    };
+    ASSERT_EQ(failure(reduce(), comm), "");
+    context.barrier();
+    if (context.rank == 0 || context.rank == 3) context.die();
+    const auto start = std::chrono::steady_clock::now();
+    whorlResult_t result = whorlSuccess;
+    while (result == whorlSuccess) result = reduce();
+    EXPECT_EQ(result, whorlRemoteError) << last_error(comm);
+
+    const std::vector<int> gone{3, 0};
+    whorlComm_t rest = nullptr;
+    EXPECT_EQ(whorlCommShrink(comm, gone.data(), 2, &rest, nullptr, WHORL_SHRINK_DEFAULT),
+              whorlInvalidUsage);
+    EXPECT_NE(last_error(comm).find("WHORL_SHRINK_ABORT is needed"), std::string::npos);
+    ASSERT_EQ(failure(whorlCommShrink(comm, gone.data(), 2, &rest, nullptr, WHORL_SHRINK_ABORT)),
+              "");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    expect_to_work(rest, context.rank < 3 ? context.rank - 1 : 2, 3);
+    EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
+  });
+  for (const int rank : {1, 2, 4}) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
+  }
+}
+
+/// Without a list the dead are found by each rank itself; and the result can be shrunk again.
+TEST_P(Shrink, FindsTheDead) {
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, environment());
+    ASSERT_NE(comm, nullptr);
+    for (int nranks = 4; nranks > 1; --nranks) { // the last rank dies
+      context.mode = Mode::kProcesses;
+      EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+      if (context.rank == nranks - 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30)); // others are in the barrier
+        context.die();
+      }
+      EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
+      whorlComm_t rest = nullptr;
+      ASSERT_EQ(failure(whorlCommShrink(comm, nullptr, 0, &rest, nullptr, WHORL_SHRINK_ABORT)), "");
+      EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+      expect_to_work(rest, context.rank, nranks - 1);
+      comm = rest;
+    }
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(outcomes[0].failures, "");
+  for (const int rank : {1, 2, 3}) EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].killed);
+}
+
+/// A communicator that works stays, and can be shrunk several times.
+TEST_P(Shrink, LeavesAWorkingParentAlone) {
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, environment());
+    ASSERT_NE(comm, nullptr);
+    for (int excluded = 0; excluded < 4; ++excluded) {
+      whorlComm_t rest = nullptr;
+      if (context.rank != excluded) {
+        ASSERT_EQ(failure(whorlCommShrink(comm, &excluded, 1, &rest, nullptr, 0)), "");
+        expect_to_work(rest, context.rank - (context.rank > excluded ? 1 : 0), 3);
+        EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
+      }
+      expect_to_work(comm, context.rank, 4);
+    }
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+/// A revoked communicator ends the operations of all ranks, and all of them go on together.
+TEST_P(Shrink, FollowsARevocation) {
+  const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, environment());
+    ASSERT_NE(comm, nullptr);
+    std::thread revoker;
+    if (context.rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50)); // others are in the barrier
+      EXPECT_EQ(whorlCommRevoke(comm, 7), whorlInvalidArgument);
+      EXPECT_EQ(failure(whorlCommRevoke(comm, WHORL_REVOKE_DEFAULT), comm), "");
+    } else {
+      EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
+      EXPECT_NE(last_error(comm).find("rank 1 (host"), std::string::npos) << last_error(comm);
+      EXPECT_NE(last_error(comm).find("has called whorlCommRevoke"), std::string::npos);
+    }
+    whorlResult_t state = whorlSuccess;
+    EXPECT_EQ(whorlCommGetAsyncError(comm, &state), whorlSuccess);
+    EXPECT_EQ(state, whorlRemoteError);
+    whorlComm_t next = nullptr;
+    ASSERT_EQ(failure(whorlCommShrink(comm, nullptr, 0, &next, nullptr, WHORL_SHRINK_ABORT)), "");
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    expect_to_work(next, context.rank, 3);
+    EXPECT_EQ(whorlCommDestroy(next), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST_P(Shrink, NamesADisagreement) {
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, environment());
+    ASSERT_NE(comm, nullptr);
+    context.barrier();
+    if (context.rank == 3) context.die();
+    const auto start = std::chrono::steady_clock::now();
+    const std::vector<int> excluded = context.rank == 1 ? std::vector{3} : std::vector{2, 3};
+    whorlComm_t rest = nullptr;
+    const auto count = static_cast<int>(excluded.size());
+    if (context.rank != 2) {
+      EXPECT_NE(whorlCommShrink(comm, excluded.data(), count, &rest, nullptr, WHORL_SHRINK_ABORT),
+                whorlSuccess);
+      EXPECT_EQ(rest, nullptr);
+      EXPECT_NE(last_error(comm).find("disagree about their number"), std::string::npos)
+          << last_error(comm);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon);
+    auto& failed = *reinterpret_cast<std::atomic<int>*>(context.shared());
+    if (context.rank != 2) ++failed;
+    while (failed.load() < 2) ::usleep(1000);
+    // The next attempt may be right.
+    const int dead = 3;
+    ASSERT_EQ(failure(whorlCommShrink(comm, &dead, 1, &rest, nullptr, WHORL_SHRINK_ABORT)), "");
+    expect_to_work(rest, context.rank, 3);
+    EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
+  }
+}
+
+/// Another death while the ranks wait for each other ends the wait, with the name in the parent.
+TEST_P(Shrink, EndsWithAnotherDeath) {
+  for (const int second : {0, 2}) { // the rank at which the others meet, and another one
+    const auto outcomes = run_ranks(4, Mode::kProcesses, [second](RankContext& context) {
+      whorlComm_t comm = join(context, environment());
+      ASSERT_NE(comm, nullptr);
+      context.barrier();
+      const int first = 3;
+      if (context.rank == first) context.die();
+      if (context.rank == second) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        context.die();
+      }
+      const auto start = std::chrono::steady_clock::now();
+      whorlComm_t rest = nullptr;
+      EXPECT_EQ(whorlCommShrink(comm, &first, 1, &rest, nullptr, WHORL_SHRINK_ABORT),
+                whorlRemoteError);
+      const std::string text = last_error(comm);
+      const std::string name = "rank " + std::to_string(second) + " (host";
+      EXPECT_NE(text.find(name), std::string::npos) << text;
+      EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon) << text;
+      const std::vector<int> gone{first, second};
+      ASSERT_EQ(failure(whorlCommShrink(comm, gone.data(), 2, &rest, nullptr, WHORL_SHRINK_ABORT)),
+                "");
+      expect_to_work(rest, context.rank == (second == 0 ? 1 : 0) ? 0 : 1, 2);
+      EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    });
+    for (const int rank : {0, 1, 2}) {
+      if (rank != second) {
+        EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
+      }
+    }
+  }
+}
+
+TEST_P(Shrink, RefusesWrongLists) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, environment());
+    ASSERT_NE(comm, nullptr);
+    whorlComm_t rest = nullptr;
+    const auto refused = [&](int rank, int count, int flags, const char* why) {
+      EXPECT_EQ(whorlCommShrink(comm, count > 0 ? &rank : nullptr, count, &rest, nullptr, flags),
+                whorlInvalidArgument);
+      EXPECT_NE(std::string(whorlGetLastError(nullptr)).find(why), std::string::npos)
+          << whorlGetLastError(nullptr);
+    };
+    refused(2, 1, 1, "excludeRanksList[0] is 2; it must be a rank from 0 to 1");
+    refused(-1, 1, 1, "excludeRanksList[0] is -1");
+    refused(context.rank, 1, 1, "which made the call, is in excludeRanksList");
+    refused(0, -1, 1, "excludeRanksCount is -1");
+    refused(1 - context.rank, 1, 6, "shrinkFlags is 6");
+    expect_to_work(comm, context.rank, 2); // nothing was aborted
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Shrink, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+} // namespace
+} // namespace whorl::test
