@@ -196,6 +196,19 @@ class Communicator {
                   comm_);
     return Communicator(comm);
   }
+  /// Forms a communicator of the ranks that remain, after deaths of others or without `excluded`,
+  /// which are found if the list is empty: whorlCommShrink() with #WHORL_SHRINK_ABORT, which ends
+  /// all operations of this communicator first. To be called by the ranks that remain, each with
+  /// the same list.
+  [[nodiscard]] Communicator shrink(std::span<const int> excluded = {},
+                                    const whorlConfig_t* config = nullptr) const {
+    whorlConfig_t copy = config != nullptr ? *config : default_config();
+    whorlComm_t comm = nullptr;
+    detail::check(whorlCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), &comm,
+                                  config != nullptr ? &copy : nullptr, WHORL_SHRINK_ABORT),
+                  comm_);
+    return Communicator(comm);
+  }
   /// @}
 
   Communicator() = default;

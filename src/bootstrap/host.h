@@ -46,7 +46,7 @@ class Host {
   std::vector<Fd> listeners_;
   Identity identity_;        ///< identity of the only rendezvous
   std::optional<Job> only_;  ///< job of the only rendezvous that is served; none: all are
-  bool meets_again_ = false; ///< see RootTerms
+  bool meets_again_ = false; ///< flag, as in RootTerms
   std::uint64_t afterlife_ns_;
   std::uint64_t join_deadline_ns_; ///< time to end if no rank has joined
   Acceptor acceptor_;

@@ -317,10 +317,12 @@ bool Communicator::is_lost(int peer) const noexcept {
 }
 
 Result<std::vector<SocketAddress>> Communicator::outer_addresses(int of) const {
-  for (std::size_t i = 0; i < setup_.transports.size(); ++i) {
-    if (setup_.transports[i] == nullptr) continue;
-    auto addresses = setup_.transports[i]->outer_addresses(membership().info(of), i);
-    if (addresses.ok() && !addresses->empty()) return addresses;
+  const std::vector<std::string>& listed = setup_.options.transports; // also those without peers
+  for (const auto& transport : setup_.transports) {
+    const auto place = std::find(listed.begin(), listed.end(), transport->traits().name);
+    auto addresses = transport->outer_addresses(membership().info(of),
+                                                static_cast<std::size_t>(place - listed.begin()));
+    if (!addresses.ok() || !addresses->empty()) return addresses;
   }
   return Status::error(Code::kInternalError, fmt::format("no transport knows an address of {}",
                                                          membership().describe(of)));

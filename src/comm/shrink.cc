@@ -131,9 +131,10 @@ Result<Gathering> meet_once(const Communicator& parent, std::span<const int> rem
   if (self.rank == 0) {
     auto sockets = open_places(place->addresses, self.check);
     if (!sockets.ok()) return sockets.status();
-    WHORL_TRY(start_root_on(
-        *std::move(sockets), place->identity,
-        {.join_timeout_ns = self.timeout_ns, .port_is_users = true, .meets_again = true}));
+    constexpr std::uint64_t kOwnJoinNs = 2'000'000'000; // limit until this rank joins
+    WHORL_TRY(
+        start_root_on(*std::move(sockets), place->identity,
+                      {.join_timeout_ns = kOwnJoinNs, .port_is_users = true, .meets_again = true}));
   }
   if (members.info(parent.rank()).host_key == members.info(remaining.front()).host_key) {
     place->addresses.resize(1);

@@ -84,6 +84,7 @@ class MeshLoop {
  private:
   void prepare() {
     const std::uint64_t now = started_ns_ = sys().now_ns();
+    next_check_ns_ = now + kCheckNs;
     for (std::size_t t = 0; t < plan_.targets.size(); ++t) {
       const MeshTarget& target = plan_.targets[t];
       links_.push_back({target.rank, target.role, target.channel, Fd(), ""});

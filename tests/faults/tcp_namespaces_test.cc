@@ -1,9 +1,7 @@
 // Tests of two ranks in two network namespaces joined by a virtual cable, which is cut for some
 // time or for good.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,44 +16,13 @@
 #include <vector>
 
 #include "base/wait.h"
+#include "tests/support/cable.h"
 #include "transports/tcp/transport.h"
 
 namespace whorl {
 namespace {
 
-bool shell(const std::string& command) {
-  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
-}
-
-/// Namespaces w<pid>a (10.77.0.1) and w<pid>b (10.77.0.2), with a cable between them.
-class Cable {
- public:
-  Cable() {
-    ready_ =
-        shell("ip netns add " + name(0)) && shell("ip netns add " + name(1)) &&
-        shell("ip -n " + name(0) + " link add cable0 type veth peer name cable1 netns " + name(1));
-    for (int side = 0; side < 2 && ready_; ++side) {
-      const std::string cable = "cable" + std::to_string(side);
-      ready_ = shell("ip -n " + name(side) + " addr add 10.77.0." + std::to_string(side + 1) +
-                     "/24 dev " + cable) &&
-               shell("ip -n " + name(side) + " link set " + cable + " up") &&
-               shell("ip -n " + name(side) + " link set lo up");
-    }
-  }
-  ~Cable() {
-    for (int side = 0; side < 2; ++side) shell("ip netns del " + name(side));
-  }
-  bool ready() const { return ready_; }
-  static std::string name(int side) {
-    static const std::string prefix = "w" + std::to_string(::getpid());
-    return prefix + (side == 0 ? "a" : "b");
-  }
-  bool cut() { return shell("ip -n " + name(0) + " link set cable0 down"); }
-  bool mend() { return shell("ip -n " + name(0) + " link set cable0 up"); }
-
- private:
-  bool ready_ = false;
-};
+using testing::Cable;
 
 bool write_all(int fd, const void* data, std::size_t size) {
   return ::send(fd, data, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
@@ -77,8 +44,7 @@ class Rank {
 
   /// Connects, exchanges a message, and tells the parent.
   void connect() {
-    const int space = ::open(("/run/netns/" + Cable::name(rank_)).c_str(), O_RDONLY | O_CLOEXEC);
-    if (space < 0 || ::setns(space, CLONE_NEWNET) != 0) fail("setns");
+    if (!Cable::enter(rank_)) fail("setns");
     membership_.rank = rank_;
     membership_.nranks = 2;
     membership_.comm_error = &comm_error_;

@@ -313,6 +313,19 @@ TEST(Hpp, SplitGivesCommunicatorsByColor) {
   });
 }
 
+TEST(Hpp, ShrinkGoesOnWithoutTheExcluded) {
+  run_ranks(3, [](whorl::Communicator& comm) {
+    if (comm.rank() == 1) return;
+    const std::vector<int> excluded{1};
+    const auto rest = comm.shrink(excluded);
+    EXPECT_EQ(rest.size(), 2);
+    EXPECT_EQ(rest.rank(), comm.rank() / 2);
+    std::vector<int> data{1};
+    rest.all_reduce(data, whorlSum);
+    EXPECT_THAT(data, ElementsAre(2));
+  });
+}
+
 TEST(Hpp, MovingLeavesNothingBehind) {
   auto comms = whorl::Communicator::join_all(1);
   whorl::Communicator first = std::move(comms[0]);
