@@ -166,6 +166,12 @@ void Communicator::interrupt() {
   if (comm != nullptr) whorlCommAbort(comm);
 }
 
+void Communicator::revoke() {
+  const std::lock_guard ending(ending_);
+  const std::lock_guard lock(mutex_);
+  if (!interrupted_.load() && comm_ != nullptr) whorlCommRevoke(comm_, WHORL_REVOKE_DEFAULT);
+}
+
 void Communicator::destroy() {
   const std::lock_guard ending(ending_);
   whorlComm_t comm = nullptr;

@@ -46,6 +46,9 @@ class Communicator {
   whorlComm_t get(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Ends what is under way, on all ranks; from any thread. get() throws from now on.
   void interrupt();
+  /// Ends what is under way, on all ranks, and keeps the communicator for whorlCommShrink(); from
+  /// any thread.
+  void revoke();
   /// Frees the communicator, on which nothing may be under way.
   void destroy();
   void set_timeout(std::chrono::milliseconds timeout);

@@ -281,28 +281,66 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::split(
   // The subgroups are disjoint, so the lowest rank of each identifies it.
   const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : WHORL_SPLIT_NOCOLOR;
   const int key = static_cast<int>(mine - ranks.begin());
-  auto child = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
-  child->eager = options_->eager;
-  if (options) {
-    child->group_name = options->group_name;
-    child->name = options->group_name;
-    child->group_desc = options->group_desc;
-    child->global_ranks_in_group = options->global_ranks_in_group;
-  }
-  const auto made = std::make_shared<whorlComm_t>(nullptr);
-  issue({c10d::OpType::UNKNOWN, "whorl:split", false, std::nullopt}, {}, {},
-        [color, key, child, made](const Target& on) {
-          whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
-          config.timeoutMs = static_cast<int>(
-              std::clamp<std::int64_t>(child->timeout.count(), 1, std::numeric_limits<int>::max()));
-          const std::string name = c10::str("process group ", child->name);
-          config.commName = name.c_str();
-          check(whorlCommSplit(on.comm, color, key, made.get(), &config), on.comm);
-        })
-      ->wait();
+  auto child = child_options(options);
+  const whorlComm_t made =
+      make_child("whorl:split", *child,
+                 [color, key](whorlComm_t parent, whorlComm_t* out, whorlConfig_t* config) {
+                   return whorlCommSplit(parent, color, key, out, config);
+                 });
   if (!member) return nullptr;
   return c10::intrusive_ptr<ProcessGroupWhorl>::reclaim(
-      new ProcessGroupWhorl(store, key, static_cast<int>(ranks.size()), std::move(child), *made));
+      new ProcessGroupWhorl(store, key, static_cast<int>(ranks.size()), std::move(child), made));
+}
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13)
+c10::intrusive_ptr<c10d::Backend> ProcessGroupWhorl::shrink(
+    const std::vector<std::int64_t>& ranks_to_exclude, int shrink_flags,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const std::vector<int> excluded(ranks_to_exclude.begin(), ranks_to_exclude.end());
+  auto child = child_options(options);
+  // Operations under way would otherwise be waited for, since those of a group have an order.
+  if ((shrink_flags & WHORL_SHRINK_ABORT) != 0) resources_->lane(0).comm->revoke();
+  const whorlComm_t made = make_child(
+      "whorl:shrink", *child,
+      [excluded, shrink_flags](whorlComm_t parent, whorlComm_t* out, whorlConfig_t* config) {
+        return whorlCommShrink(parent, excluded.data(), static_cast<int>(excluded.size()), out,
+                               config, shrink_flags);
+      });
+  int rank = 0, size = 0;
+  check(whorlCommUserRank(made, &rank), made);
+  check(whorlCommCount(made, &size), made);
+  return c10::intrusive_ptr<ProcessGroupWhorl>::reclaim(
+      new ProcessGroupWhorl(store_, rank, size, std::move(child), made));
+}
+#endif
+
+c10::intrusive_ptr<ProcessGroupWhorl::Options> ProcessGroupWhorl::child_options(
+    const c10::intrusive_ptr<c10d::Backend::Options>& given) const {
+  auto child = c10::make_intrusive<Options>(given ? given->timeout : options_->timeout);
+  child->eager = options_->eager;
+  child->name = options_->name;
+  if (given) {
+    child->group_name = given->group_name;
+    child->name = given->group_name;
+    child->group_desc = given->group_desc;
+    child->global_ranks_in_group = given->global_ranks_in_group;
+  }
+  return child;
+}
+
+whorlComm_t ProcessGroupWhorl::make_child(const char* title, const Options& child, MakeChild make) {
+  const auto made = std::make_shared<whorlComm_t>(nullptr);
+  issue({c10d::OpType::UNKNOWN, title, false, std::nullopt}, {}, {},
+        [made, make = std::move(make), name = c10::str("process group ", child.name),
+         timeout = child.timeout](const Target& on) {
+          whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+          config.timeoutMs = static_cast<int>(
+              std::clamp<std::int64_t>(timeout.count(), 1, std::numeric_limits<int>::max()));
+          config.commName = name.c_str();
+          check(make(on.comm, made.get(), &config), on.comm);
+        })
+      ->wait();
+  return *made;
 }
 #endif
 

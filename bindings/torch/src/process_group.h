@@ -101,6 +101,14 @@ class ProcessGroupWhorl final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13)
+  bool supportsShrinking() const override { return true; }
+  /// Makes a group of the ranks that remain, which alone call this. With SHRINK_ABORT (1) the group
+  /// may have failed, and all that is under way in it ends first.
+  c10::intrusive_ptr<c10d::Backend> shrink(
+      const std::vector<std::int64_t>& ranks_to_exclude, int shrink_flags,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+#endif
   void setTimeout(std::chrono::milliseconds timeout) override { set_timeout(timeout); }
   c10d::ErrorType getError() override;
   void abort() override { abort_group(); }
@@ -114,6 +122,13 @@ class ProcessGroupWhorl final : public c10d::Backend {
 
   ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                     c10::intrusive_ptr<Options> options, whorlComm_t comm);
+  using MakeChild =
+      std::function<whorlResult_t(whorlComm_t parent, whorlComm_t* out, whorlConfig_t* config)>;
+  /// Returns the options of a group that is made out of this one.
+  c10::intrusive_ptr<Options> child_options(
+      const c10::intrusive_ptr<c10d::Backend::Options>& given) const;
+  /// Makes the communicator of such a group, in the order of this group's operations.
+  whorlComm_t make_child(const char* title, const Options& child, MakeChild make);
   /// Connects the ranks, which exchange what they need to meet again. Collective.
   void meet();
   /// Kind, title and timeout of an operation.
