@@ -4,7 +4,9 @@
 //
 //   train_digits --ranks 4     four ranks, started here
 //   mpirun -n 4 train_digits   four ranks, started by a launcher (torchrun and srun likewise)
-//   train_digits --compare     1, 2 and 4 ranks after one another, and how their losses differ
+//   train_digits --compare     1, 2 and 4 ranks after one another, then 4 of which one dies in the
+//                              middle, and how their losses differ
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include <cstring>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "examples/train_digits/network.h"
@@ -36,7 +39,23 @@ struct Outcome {
   double accuracy;      ///< on the examples not trained on
 };
 
-Outcome train(const whorl::Communicator& comm, const std::vector<Example>& examples) {
+/// A rank that ends itself in the middle of an epoch, to show how the others go on; −1: none does.
+struct Loss {
+  int rank = -1;
+  int epoch = 0;
+};
+
+/// All that a rank needs to go on with the training.
+struct State {
+  Network network;
+  std::vector<double> velocity = std::vector<double>(Network::kParameters, 0.0);
+  int epoch = 0; ///< number of epochs that are complete
+  Outcome outcome{};
+};
+
+/// Trains one epoch.
+void train_epoch(const whorl::Communicator& comm, const std::vector<Example>& examples,
+                 const Loss& lost, State& state) {
   const auto nranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
   if (kBatch % nranks != 0) {
@@ -44,37 +63,60 @@ Outcome train(const whorl::Communicator& comm, const std::vector<Example>& examp
                              std::to_string(nranks) + " ranks.");
   }
   const std::size_t share = kBatch / nranks;
-
-  Network network;
-  if (rank == 0) network.initialize(/*seed=*/7);
-  comm.broadcast(network.parameters(), /*root=*/0);
-
-  Outcome outcome{};
-  std::vector<double> velocity(Network::kParameters, 0.0);
+  Network& network = state.network;
   // The loss travels behind the gradient. Memory from whorl moves between ranks without staging.
   whorl::MemoryBuffer<double> sums(Network::kParameters + 1);
   std::vector<double> gradient(Network::kParameters);
-  for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    double epoch_loss = 0;
-    for (std::size_t batch = 0; batch < kTrained; batch += kBatch) {
-      std::fill(gradient.begin(), gradient.end(), 0.0);
-      double loss = 0;
-      for (std::size_t i = 0; i < share; ++i) {
-        loss += network.add_gradient(examples[batch + rank * share + i], gradient);
-      }
-      std::copy(gradient.begin(), gradient.end(), sums.begin());
-      sums[Network::kParameters] = loss;
-      comm.all_reduce(sums, whorlSum);
-      for (std::size_t p = 0; p < Network::kParameters; ++p) {
-        double& parameter = network.parameters()[p];
-        const double slope = sums[p] / kBatch + kWeightDecay * parameter;
-        velocity[p] = kMomentum * velocity[p] - kLearningRate * slope;
-        parameter += velocity[p];
-      }
-      epoch_loss += sums[Network::kParameters];
+  double epoch_loss = 0;
+  for (std::size_t batch = 0; batch < kTrained; batch += kBatch) {
+    std::fill(gradient.begin(), gradient.end(), 0.0);
+    double loss = 0;
+    for (std::size_t i = 0; i < share; ++i) {
+      loss += network.add_gradient(examples[batch + rank * share + i], gradient);
     }
-    outcome.loss[epoch] = epoch_loss / kTrained;
+    std::copy(gradient.begin(), gradient.end(), sums.begin());
+    sums[Network::kParameters] = loss;
+    if (comm.rank() == lost.rank && state.epoch == lost.epoch && batch == kTrained / 2) {
+      raise(SIGKILL);
+    }
+    comm.all_reduce(sums, whorlSum);
+    for (std::size_t p = 0; p < Network::kParameters; ++p) {
+      double& parameter = network.parameters()[p];
+      const double slope = sums[p] / kBatch + kWeightDecay * parameter;
+      state.velocity[p] = kMomentum * state.velocity[p] - kLearningRate * slope;
+      parameter += state.velocity[p];
+    }
+    epoch_loss += sums[Network::kParameters];
   }
+  state.outcome.loss[state.epoch++] = epoch_loss / kTrained;
+}
+
+/// Trains to the end. If a rank dies, the others go on with a smaller communicator, which replaces
+/// `comm`, from the last epoch that all of them have completed.
+Outcome train(whorl::Communicator& comm, const std::vector<Example>& examples, Loss lost = {}) {
+  State state;
+  if (comm.rank() == 0) state.network.initialize(/*seed=*/7);
+  comm.broadcast(state.network.parameters(), /*root=*/0);
+  // One rank may have completed an epoch in whose last step another one has seen the death.
+  State last = state, before_last = state;
+  while (state.epoch < kEpochs) {
+    try {
+      train_epoch(comm, examples, lost, state);
+      before_last = std::exchange(last, state);
+    } catch (const whorl::Error& error) {
+      if (error.code() != whorlRemoteError) throw;
+      comm = comm.shrink();
+      lost = {}; // numbers of ranks have changed
+      std::vector<int> complete{last.epoch};
+      comm.all_reduce(complete, whorlMin);
+      state = last.epoch == complete[0] ? last : before_last;
+      last = before_last = state;
+    }
+  }
+  Network& network = state.network;
+  Outcome outcome = state.outcome;
+  const auto nranks = static_cast<std::size_t>(comm.size());
+  const auto rank = static_cast<std::size_t>(comm.rank());
 
   // Every rank has made the same updates, so all models are the same, bit for bit.
   std::vector<double> least(Network::kParameters), most(Network::kParameters);
@@ -106,10 +148,11 @@ void print(const Outcome& outcome, int nranks) {
 struct Shared {
   std::atomic<bool> id_ready; ///< release by rank 0, acquire by the others
   whorl::UniqueId::Bytes id;
-  Outcome outcome; ///< rank 0's; read after it has ended
+  Outcome outcome; ///< that of the last rank 0; read after it has ended
 };
 
-void run_rank(Shared& shared, int nranks, int rank, const std::vector<Example>& examples) {
+void run_rank(Shared& shared, int nranks, int rank, const std::vector<Example>& examples,
+              const Loss& lost) {
   if (rank == 0) {
     shared.id = whorl::UniqueId::create().bytes();
     shared.id_ready.store(true, std::memory_order_release);
@@ -119,12 +162,13 @@ void run_rank(Shared& shared, int nranks, int rank, const std::vector<Example>& 
     usleep(1000);
   }
   const auto id = whorl::UniqueId::from_bytes(shared.id);
-  const Outcome outcome = train(whorl::Communicator::join(nranks, id, rank), examples);
-  if (rank == 0) shared.outcome = outcome;
+  auto comm = whorl::Communicator::join(nranks, id, rank);
+  const Outcome outcome = train(comm, examples, lost);
+  if (comm.rank() == 0) shared.outcome = outcome;
 }
 
 /// Trains on `nranks` processes forked here. They must be forked before this process uses whorl.
-Outcome run_forked(int nranks, const std::vector<Example>& examples) {
+Outcome run_forked(int nranks, const std::vector<Example>& examples, const Loss& lost = {}) {
   void* memory =
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("Cannot map memory to share with the ranks.");
@@ -135,7 +179,7 @@ Outcome run_forked(int nranks, const std::vector<Example>& examples) {
     const pid_t pid = fork();
     if (pid == 0) {
       try {
-        run_rank(*shared, nranks, rank, examples);
+        run_rank(*shared, nranks, rank, examples, lost);
         std::_Exit(0);
       } catch (const std::exception& error) {
         std::fprintf(stderr, "Rank %d: %s\n", rank, error.what());
@@ -145,10 +189,16 @@ Outcome run_forked(int nranks, const std::vector<Example>& examples) {
     if (pid < 0) break;
     ++started;
   }
-  for (int i = 0; i < started; ++i) { // a dead rank makes the others end: whorl sees to that
+  int killed = 0;
+  for (int i = 0; i < started;
+       ++i) { // whorl sees to it that the others do not wait for a dead rank
     int status = 0;
-    failed += wait(&status) < 0 || status != 0 ? 1 : 0;
+    const bool ended = wait(&status) > 0;
+    const bool was_killed = ended && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    killed += was_killed ? 1 : 0;
+    failed += (ended && status == 0) || was_killed ? 0 : 1;
   }
+  failed += killed != (lost.rank >= 0 ? 1 : 0) ? 1 : 0;
   const Outcome outcome = shared->outcome;
   munmap(memory, sizeof(Shared));
   if (failed > 0 || started < nranks) throw std::runtime_error("Not all ranks have finished.");
@@ -159,13 +209,21 @@ int compare(const std::vector<Example>& examples) {
   const Outcome alone = run_forked(1, examples);
   print(alone, 1);
   bool good = alone.accuracy > 0.95;
-  for (int nranks : {2, 4}) {
-    const Outcome together = run_forked(nranks, examples);
+  struct Case {
+    int nranks;
+    Loss lost;
+  };
+  for (const auto& [nranks, lost] : {Case{2, {}}, Case{4, {}}, Case{4, {.rank = 2, .epoch = 10}},
+                                     Case{4, {.rank = 0, .epoch = 0}}}) {
+    const Outcome together = run_forked(nranks, examples, lost);
     double difference = 0;
     for (int epoch = 0; epoch < kEpochs; ++epoch) {
       difference = std::max(difference, std::fabs(together.loss[epoch] - alone.loss[epoch]));
     }
     print(together, nranks);
+    if (lost.rank >= 0) {
+      std::printf("  rank %d died in epoch %d, the others went on\n", lost.rank, lost.epoch + 1);
+    }
     std::printf("  largest difference of a loss from 1 rank: %.2g\n", difference);
     good = good && difference <= kLossTolerance && together.accuracy > 0.95;
   }
@@ -199,7 +257,7 @@ int main(int argc, char** argv) {
       print(run_forked(nranks, examples), nranks);
       return 0;
     }
-    const auto comm = whorl::Communicator::from_env();
+    auto comm = whorl::Communicator::from_env();
     const Outcome outcome = train(comm, examples);
     if (comm.rank() == 0) print(outcome, comm.size());
     return 0;
