@@ -130,10 +130,11 @@ typedef enum {
 #define WHORL_CONFIG_UNDEF_PTR NULL
 /// Colour for whorlCommSplit() of a rank that joins no new communicator.
 #define WHORL_SPLIT_NOCOLOR (-1)
-/// Flags for whorlCommShrink() of a communicator that works, and of one that may have failed.
+/// Flag for whorlCommShrink() of a communicator that works.
 #define WHORL_SHRINK_DEFAULT 0
+/// Flag for whorlCommShrink() of a communicator that may have failed.
 #define WHORL_SHRINK_ABORT 1
-/// Flags for whorlCommRevoke().
+/// Flag for whorlCommRevoke(), the only one.
 #define WHORL_REVOKE_DEFAULT 0
 
 /// Options of one communicator. Start from #WHORL_CONFIG_INITIALIZER; a field left at
