@@ -68,7 +68,8 @@ Status prepare_to_shrink(Communicator& parent, bool may_abort) {
 
 /// Adds to an error of the new communicator, which has numbers of its own, what they mean.
 Status with_numbers(const Status& status, std::span<const int> remaining) {
-  if (status.ok() || status.message().find("rank") == std::string::npos) return status;
+  const bool has_old_numbers = status.message().find("expected to remain") != std::string::npos;
+  if (status.ok() || has_old_numbers) return status;
   constexpr std::size_t kMost = 16;
   const auto named = remaining.first(std::min(remaining.size(), kMost));
   return Status::error(

@@ -40,7 +40,7 @@ struct Attendant {
   /// Error that ends waits; may be null; outlives the Oob. If it is set from the start, this rank
   /// comes only in order to tell the others so.
   const CommError* comm_error = nullptr;
-  /// Asked now and then in waits: an error ends the rendezvous. May be empty.
+  /// Asked now and then until all ranks have met: an error ends the rendezvous. May be empty.
   std::function<Status()> check;
 };
 

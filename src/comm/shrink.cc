@@ -177,7 +177,8 @@ Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int
     auto met = meet_once(parent, remaining, self);
     if (met.ok() || comm_error.is_set()) return met;
     if (first.ok()) first = met.status();
-    WHORL_TRY(self.check());
+    const Status lost = self.check();
+    if (!lost.ok()) return first.code() == Code::kRemoteError ? lost : first;
     if (sys().now_ns() - start >= kPatienceNs) return first;
     self.timeout_ns = std::min(timeout_ns, kPatienceNs);
     sys().sleep_ns(kPauseNs);
