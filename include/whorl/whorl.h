@@ -85,7 +85,9 @@ WHORL_API whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId);
 
 /// Joins rank `rank` of `nranks` to the communicator named by `commId`. Returns when all ranks have
 /// joined. If a rank does not come, or cannot be reached, every rank that did come gets
-/// whorlRemoteError within the timeout and whorlGetLastError(NULL) names the missing rank.
+/// whorlRemoteError within the timeout and whorlGetLastError(NULL) names the missing rank. If a
+/// rank dies or fails meanwhile, or calls this with wrong options, the others get its code and its
+/// reason at once; its own call may take up to a second for telling them.
 WHORL_API whorlResult_t whorlCommInitRank(whorlComm_t* comm, int nranks, whorlUniqueId commId,
                                           int rank);
 /// Does what whorlCommInitRank() does, with options; `config` may be NULL. With `blocking = 0`,
@@ -112,9 +114,10 @@ WHORL_API whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, who
 /// #WHORL_SHRINK_ABORT, `comm` may have failed, and its operations on all ranks are ended first;
 /// with #WHORL_SHRINK_DEFAULT it must work, and works afterwards, and the operations of this rank
 /// are completed first. `config` may be NULL: the parent's options are inherited. Always blocking:
-/// waits for the others until the timeout. Ranks that exclude different ranks, and the death of one
-/// that was to remain, are an error for all. `comm` is still to be destroyed or aborted; to shrink
-/// it again is allowed.
+/// waits for the others until the timeout. Ranks that exclude different ranks get an error after
+/// some seconds, or at the timeout where they differ in the lowest rank that remains; the death of
+/// one that was to remain is an error for all. `comm` is still to be destroyed or aborted; to
+/// shrink it again is allowed.
 WHORL_API whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList,
                                         int excludeRanksCount, whorlComm_t* newcomm,
                                         whorlConfig_t* config, int shrinkFlags);

@@ -257,6 +257,8 @@ class Communicator {
   [[nodiscard]] std::string last_error() const { return whorlGetLastError(comm_); }
   /// Waits until all operations of this rank are complete.
   void finalize() { detail::check(whorlCommFinalize(comm_), comm_); }
+  /// Ends all operations on every rank, and keeps this communicator for shrink().
+  void revoke() const { check(whorlCommRevoke(comm_, WHORL_REVOKE_DEFAULT)); }
   /// Ends all operations on every rank and frees this one.
   void abort() {
     if (comm_ != nullptr) detail::check(whorlCommAbort(std::exchange(comm_, nullptr)));

@@ -34,14 +34,16 @@ Status fill(whorlComm& handle, const Options& options, const Gather& gather) noe
   const Status status = without_exceptions([&]() -> Status {
     auto meeting = gather(options.timeout_ns, *handle.comm_error);
     if (!meeting.ok()) return meeting.status();
-    auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options,
-                        handle.comm_error);
-    if (!setup.ok()) {
-      const Status agreed = meeting->oob->give_up(setup.status());
-      return agreed.ok() ? setup.status() : agreed;
-    }
-    handle.communicator = std::make_unique<Communicator>(*std::move(setup));
-    return {};
+    const Status made = without_exceptions([&]() -> Status {
+      auto setup = set_up(*meeting->oob, meeting->nranks, meeting->rank, meeting->identity, options,
+                          handle.comm_error);
+      if (!setup.ok()) return setup.status();
+      handle.communicator = std::make_unique<Communicator>(*std::move(setup));
+      return {};
+    });
+    if (made.ok()) return made;
+    const Status agreed = meeting->oob->give_up(made);
+    return agreed.ok() ? made : agreed;
   });
   if (!status.ok()) handle.set_error(status);
   return status;

@@ -56,6 +56,7 @@ Status prepare_to_shrink(Communicator& parent, bool may_abort) {
     parent.abort(Status::error(
         Code::kRemoteError,
         fmt::format("{} has called whorlCommShrink", parent.membership().describe(parent.rank()))));
+    static_cast<void>(parent.drain()); // the streams have the errors
     return {};
   }
   const Status state = parent.state();
@@ -66,10 +67,14 @@ Status prepare_to_shrink(Communicator& parent, bool may_abort) {
                                    state.message()));
 }
 
+/// Whether a meeting has failed because a rank that was to remain is lost.
+bool is_of_lost_rank(const Status& status) {
+  return status.message().find("expected to remain") != std::string::npos;
+}
+
 /// Adds to an error of the new communicator, which has numbers of its own, what they mean.
 Status with_numbers(const Status& status, std::span<const int> remaining) {
-  const bool has_old_numbers = status.message().find("expected to remain") != std::string::npos;
-  if (status.ok() || has_old_numbers) return status;
+  if (status.ok() || is_of_lost_rank(status)) return status;
   constexpr std::size_t kMost = 16;
   const auto named = remaining.first(std::min(remaining.size(), kMost));
   return Status::error(
@@ -85,6 +90,8 @@ Status shrink(whorlComm& handle, std::vector<int> excluded, bool may_abort, cons
               whorlComm_t* out) {
   Communicator& parent = *handle.communicator;
   WHORL_TRY(prepare_to_shrink(parent, may_abort));
+  // Lists that ranks make by themselves differ until the silence of a host is noticed everywhere.
+  constexpr std::uint64_t kPatienceNs = 1'000'000'000, kPatienceOfFindersNs = 4'000'000'000;
   const bool finds_them = excluded.empty();
   for (;;) {
     if (finds_them) excluded = lost_ranks(parent);
@@ -92,10 +99,14 @@ Status shrink(whorlComm& handle, std::vector<int> excluded, bool may_abort, cons
     if (!remaining.ok()) return remaining.status();
     const Status status =
         create(out, options, true, [&](std::uint64_t timeout_ns, const CommError& comm_error) {
-          return meet_by_shrink(parent, *remaining, comm_error, timeout_ns);
+          return meet_by_shrink(parent, *remaining, comm_error, timeout_ns,
+                                finds_them ? kPatienceOfFindersNs : kPatienceNs);
         });
     if (status.ok()) return status;
-    const bool another_is_lost = finds_them && lost_ranks(parent) != excluded;
+    // After the meeting a rank that has left the parent may be ahead, and no reason to go on alone.
+    const bool another_is_lost =
+        finds_them && (is_of_lost_rank(status) ||
+                       (status.code() == Code::kInvalidUsage && lost_ranks(parent) != excluded));
     if (!another_is_lost) return with_numbers(status, *remaining);
   }
 }
@@ -158,11 +169,16 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
       excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
     }
     // A wrong list is an error before anything is aborted.
-    if (const auto remaining = ranks_without(*comm->communicator, excluded); !remaining.ok()) {
-      return remaining.status();
-    }
+    const auto remaining = ranks_without(*comm->communicator, excluded);
+    if (!remaining.ok()) return remaining.status();
     auto options = inherited_options(*comm, config);
-    if (!options.ok()) return options.status();
+    if (!options.ok()) { // the others do not wait for this rank
+      constexpr std::uint64_t kTellNs = 1'000'000'000;
+      CommError reason;
+      reason.set(options.status());
+      static_cast<void>(meet_by_shrink(*comm->communicator, *remaining, reason, kTellNs, 0));
+      return options.status();
+    }
     auto job = [=, options = *std::move(options)]() -> Status {
       const Inside working(comm);
       WHORL_TRY(check_ready(kName, comm)); // the group may have waited for long

@@ -34,6 +34,8 @@ Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const CommError& co
     if (!alone.ok()) return alone.status();
     return std::move(alone->front());
   }
+  // Exchanges of the launcher may not be left in the middle, so that they cannot tell an error.
+  if (comm_error.is_set()) return comm_error.status();
   // Rank 0 makes an id; the launcher's own key-value space carries it to the others.
   std::array<std::byte, UniqueId::kBytes> bytes{};
   if (launch->rank == 0) {

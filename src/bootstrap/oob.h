@@ -35,7 +35,8 @@ class Oob {
 struct Attendant {
   int rank = 0;
   int nranks = 1;
-  /// Timeout for connecting, and of each all-gather.
+  /// Timeout for connecting and until all ranks have joined. Later all-gathers wait twice as long,
+  /// because a rank may use up a timeout of its own between two of them before it reports an error.
   std::uint64_t timeout_ns = 30'000'000'000;
   /// Error that ends waits; may be null; outlives the Oob. If it is set from the start, this rank
   /// comes only in order to tell the others so.

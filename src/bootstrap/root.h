@@ -17,11 +17,12 @@ namespace whorl {
 /// rounds of messages for each all-gather, and one place that knows which ranks are missing.
 ///
 /// The root runs in a background thread ("whorl-root", all signals blocked) from start until all
-/// ranks have hung up, and stops listening as soon as all have joined. The first rank that joins
-/// gives n. If a rank is missing at the deadline of a waiting rank, dies in the middle,
-/// appears twice, or disagrees about n or about the size of a contribution, every rank that is
-/// connected or connects later gets an error that names the ranks. The thread is detached: an
-/// unused root does not keep the process from exiting, and ends by itself.
+/// ranks have hung up, and stops listening as soon as all have joined. Each rank says when it
+/// leaves, or why it gives up, which ends the rendezvous for all. The first rank that joins gives
+/// n. If a rank is missing at the deadline of a waiting rank, dies in the middle, appears twice, or
+/// disagrees about n or about the size of a contribution, every rank that is connected or connects
+/// later gets an error that names the ranks. The thread is detached: an unused root does not keep
+/// the process from exiting, and ends by itself.
 
 /// Set of ranks that can reach a root.
 enum class RootScope {

@@ -123,11 +123,12 @@ class RootOob final : public Oob {
     }
     // The root reports at this rank's timeout; the answer has the rest of the time to arrive.
     constexpr std::uint64_t kGraceNs = 2'000'000'000;
-    deadline_ns_ = sys().now_ns() + self_.timeout_ns + kGraceNs;
+    const std::uint64_t timeout_ns = round_ == 0 ? self_.timeout_ns : 2 * self_.timeout_ns;
+    deadline_ns_ = sys().now_ns() + timeout_ns + kGraceNs;
     Contribution header = contribution();
     header.bytes = static_cast<std::uint32_t>(mine.size());
-    header.timeout_ms = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(self_.timeout_ns / 1'000'000, UINT32_MAX));
+    header.timeout_ms =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(timeout_ns / 1'000'000, UINT32_MAX));
     ByteWriter out;
     out.put(header);
     out.put_bytes(mine);
@@ -182,8 +183,8 @@ class RootOob final : public Oob {
     if (now >= deadline_ns_) {
       return Status::error(Code::kRemoteError,
                            fmt::format("rank {} of {}: the root of the rendezvous has not answered "
-                                       "for {} s: its process may be stopped",
-                                       self_.rank, self_.nranks, self_.timeout_ns / 1'000'000'000));
+                                       "in time: its process may be stopped",
+                                       self_.rank, self_.nranks));
     }
     pollfd entry{socket_.get(), events, 0};
     const std::uint64_t left = deadline_ns_ - now;

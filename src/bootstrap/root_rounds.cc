@@ -35,7 +35,13 @@ bool Root::begin(Connection& c) {
       good = false;
   }
   if (!good) {
-    hung_up(c);
+    const bool was_member = c.member;
+    const std::string who = c.who;
+    drop(c);
+    if (was_member) {
+      fail(Code::kInternalError,
+           fmt::format("rank {} ({}) sent a malformed message to the rendezvous", c.rank, who));
+    }
     return false;
   }
   c.who = printable({h.who.data(), ::strnlen(h.who.data(), h.who.size())});
@@ -45,7 +51,7 @@ bool Root::begin(Connection& c) {
 
 void Root::give_up(Connection& c) {
   joined_any_ = true;
-  drop(c); // which tells the rank that its reason is the first
+  drop(c); // which tells the rank that there is no other reason
   fail(static_cast<Code>(c.header.code),
        fmt::format("rank {} ({}) could not join: {}", c.rank, c.who,
                    printable({reinterpret_cast<const char*>(c.reason.data()), c.reason.size()})));
@@ -53,6 +59,7 @@ void Root::give_up(Connection& c) {
 
 bool Root::join(Connection& c) {
   const Contribution& h = c.header;
+  c.timeout_ms = h.timeout_ms;
   c.deadline_ns = sys().now_ns() + std::uint64_t{h.timeout_ms} * 1'000'000;
   const bool first_time = !c.member;
   c.member = true;
@@ -178,7 +185,7 @@ void Root::check_deadlines() {
   const std::uint64_t now = sys().now_ns();
   for (const auto& c : connections_) {
     if (c->deadline_ns > now) continue;
-    fail(Code::kRemoteError, describe_missing(c->header.timeout_ms));
+    fail(Code::kRemoteError, describe_missing(c->timeout_ms));
     return;
   }
 }

@@ -318,12 +318,15 @@ bool Communicator::is_lost(int peer) const noexcept {
 
 Result<std::vector<SocketAddress>> Communicator::outer_addresses(int of) const {
   const std::vector<std::string>& listed = setup_.options.transports; // also those without peers
+  std::vector<SocketAddress> all;
   for (const auto& transport : setup_.transports) {
     const auto place = std::find(listed.begin(), listed.end(), transport->traits().name);
-    auto addresses = transport->outer_addresses(membership().info(of),
-                                                static_cast<std::size_t>(place - listed.begin()));
-    if (!addresses.ok() || !addresses->empty()) return addresses;
+    const auto some = transport->outer_addresses(membership().info(of),
+                                                 static_cast<std::size_t>(place - listed.begin()));
+    if (!some.ok()) return some.status();
+    all.insert(all.end(), some->begin(), some->end());
   }
+  if (!all.empty()) return all;
   return Status::error(Code::kInternalError, fmt::format("no transport knows an address of {}",
                                                          membership().describe(of)));
 }

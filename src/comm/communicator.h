@@ -93,7 +93,8 @@ class Communicator final : private TaskRunner {
 
   /// Whether another rank is known to have died or left. May be called by any thread.
   bool is_lost(int peer) const noexcept;
-  /// Returns the addresses at which ranks of other hosts reached a rank during the set-up.
+  /// Returns the addresses at which ranks of other hosts reached a rank during the set-up, by the
+  /// transports that this rank uses.
   Result<std::vector<SocketAddress>> outer_addresses(int of) const;
 
   /// Bytes that this rank's part of the communicator occupies, and how it sends.

@@ -123,8 +123,9 @@ Result<RootPlace> place_of_root(const Communicator& parent, std::span<const int>
   return place;
 }
 
-Result<Gathering> meet_once(const Communicator& parent, std::span<const int> remaining,
-                            const Attendant& self) {
+/// Meets the others, or fails because some of them want something else.
+Result<Gathering> try_to_meet(const Communicator& parent, std::span<const int> remaining,
+                              const Attendant& self) {
   const Membership& members = parent.membership();
   auto place = place_of_root(parent, remaining);
   if (!place.ok()) return place.status();
@@ -161,11 +162,12 @@ std::vector<int> lost_ranks(const Communicator& communicator) {
 }
 
 Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int> remaining,
-                                 const CommError& comm_error, std::uint64_t timeout_ns) {
+                                 const CommError& comm_error, std::uint64_t timeout_ns,
+                                 std::uint64_t patience_ns) {
   // A rank that has not heard yet of a death, or is about to make another call, may come with
   // another list, and come again with this one.
-  constexpr std::uint64_t kPatienceNs = 1'000'000'000, kPauseNs = 20'000'000;
-  const std::uint64_t start = sys().now_ns();
+  constexpr std::uint64_t kPauseNs = 20'000'000;
+  std::uint64_t give_up_ns = 0;
   const auto own = std::find(remaining.begin(), remaining.end(), parent.rank());
   Attendant self{.rank = static_cast<int>(own - remaining.begin()),
                  .nranks = static_cast<int>(remaining.size()),
@@ -174,13 +176,16 @@ Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int
                  .check = [&parent, remaining] { return check_remaining(parent, remaining); }};
   Status first;
   for (;;) {
-    auto met = meet_once(parent, remaining, self);
+    auto met = try_to_meet(parent, remaining, self);
     if (met.ok() || comm_error.is_set()) return met;
-    if (first.ok()) first = met.status();
+    if (first.ok()) {
+      first = met.status();
+      give_up_ns = sys().now_ns() + patience_ns;
+    }
     const Status lost = self.check();
     if (!lost.ok()) return first.code() == Code::kRemoteError ? lost : first;
-    if (sys().now_ns() - start >= kPatienceNs) return first;
-    self.timeout_ns = std::min(timeout_ns, kPatienceNs);
+    if (sys().now_ns() >= give_up_ns) return first;
+    self.timeout_ns = std::min(timeout_ns, patience_ns);
     sys().sleep_ns(kPauseNs);
   }
 }

@@ -16,8 +16,9 @@ std::vector<int> lost_ranks(const Communicator& communicator);
 /// this, each with the same list (ascending; this rank is in it). The communicator may have failed:
 /// the ranks meet at a place of the lowest one, which all know from the set-up of the parent, and
 /// prove who they are by the parent's secret. Fails as soon as one of them is known to be lost, and
-/// after a second if their lists differ.
+/// `patience_ns` after ranks have found that their lists differ.
 Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int> remaining,
-                                 const CommError& comm_error, std::uint64_t timeout_ns);
+                                 const CommError& comm_error, std::uint64_t timeout_ns,
+                                 std::uint64_t patience_ns);
 
 } // namespace whorl

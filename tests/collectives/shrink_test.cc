@@ -182,6 +182,29 @@ TEST_P(Shrink, NamesADisagreement) {
   }
 }
 
+/// Ranks 0, 1 and 2 come; rank 1 wants to keep rank 3 instead of rank 2.
+TEST_P(Shrink, NamesADisagreementAboutEquallyMany) {
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join(context, environment());
+    ASSERT_NE(comm, nullptr);
+    if (context.rank != 3) {
+      const int excluded = context.rank == 1 ? 2 : 3;
+      whorlComm_t rest = nullptr;
+      EXPECT_EQ(whorlCommShrink(comm, &excluded, 1, &rest, nullptr, WHORL_SHRINK_DEFAULT),
+                whorlInvalidUsage);
+      EXPECT_EQ(rest, nullptr);
+      const std::string text = last_error(comm);
+      EXPECT_TRUE(text.find("exclude different ranks") != std::string::npos ||
+                  text.find("rank 2") != std::string::npos)
+          << text;
+    }
+    context.barrier();
+    expect_to_work(comm, context.rank, 4);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 /// Another death while the ranks wait for each other ends the wait, with the name in the parent.
 TEST_P(Shrink, EndsWithAnotherDeath) {
   for (const int second : {0, 2}) { // the rank at which the others meet, and another one

@@ -60,5 +60,36 @@ TEST(ShrinkNamespaces, GoOnAfterDeaths) {
   }
 }
 
+/// After a cut each side goes on by itself: nobody has died, and each rank finds by itself whom it
+/// cannot reach.
+TEST(ShrinkNamespaces, GoOnAfterACut) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  Cable cable;
+  if (!cable.ready()) GTEST_SKIP() << "network namespaces or veth are not available here";
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
+    ASSERT_TRUE(Cable::enter(context.rank % 2));
+    whorlComm_t comm = join(context, {});
+    ASSERT_NE(comm, nullptr);
+    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+    context.barrier();
+    if (context.rank == 0) {
+      EXPECT_TRUE(cable.cut());
+    }
+    context.barrier();
+    EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
+    whorlComm_t rest = nullptr;
+    ASSERT_EQ(failure(whorlCommShrink(comm, nullptr, 0, &rest, nullptr, WHORL_SHRINK_ABORT)), "");
+    int rank = -1, nranks = 0;
+    EXPECT_EQ(failure(whorlCommUserRank(rest, &rank), rest), "");
+    EXPECT_EQ(failure(whorlCommCount(rest, &nranks), rest), "");
+    EXPECT_EQ(nranks, 2);
+    EXPECT_EQ(rank, context.rank / 2);
+    EXPECT_EQ(failure(whorlBarrier(rest, nullptr), rest), "");
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 } // namespace
 } // namespace whorl::test

@@ -153,14 +153,15 @@ void ControlLinks::set_error(Code code, std::string message) noexcept {
   membership_->comm_error->set(Status::error(code, std::move(message)));
 }
 
-void ControlLinks::set_unreachable(const Peer& peer, std::string_view sign) noexcept {
+void ControlLinks::set_unreachable(Peer& peer, std::string_view sign) noexcept {
+  peer.unreachable = true;
   set_error(
       Code::kRemoteError,
       fmt::format("{} cannot be reached any more: its host or the network between is down ({})",
                   membership_->describe(peer.rank), sign));
 }
 
-void ControlLinks::set_death_error(const Peer& peer, int error) noexcept {
+void ControlLinks::set_death_error(Peer& peer, int error) noexcept {
   const std::string who = membership_->describe(peer.rank);
   if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH) {
     set_unreachable(peer, errno_text(error));
@@ -332,7 +333,7 @@ void ControlLinks::beat(std::uint64_t now_ns) noexcept {
   next_beat_ns_.store(now_ns + kLookNs, std::memory_order_relaxed);
   const std::lock_guard lock(state_mutex_);
   for (Peer& peer : peers_) {
-    if (peer.ended || peer.said_goodbye || membership_->comm_error->is_set()) continue;
+    if (peer.ended || peer.said_goodbye || peer.unreachable) continue;
     const bool acknowledged = sys().unacknowledged(peer.socket.get()) <= 0;
     if (!acknowledged) {
       // Lets the kernel try again to send what it could not even send before, while the interface
@@ -364,7 +365,7 @@ void ControlLinks::judge_deaths(std::uint64_t waited_ns) noexcept {
   }
   const std::lock_guard lock(state_mutex_);
   const std::uint64_t now = sys().now_ns();
-  for (const Peer& peer : peers_) {
+  for (Peer& peer : peers_) {
     if (peer.died_ns != 0 && now - peer.died_ns >= kAfterDeathNs) set_death_error(peer, 0);
   }
 }
@@ -373,7 +374,7 @@ bool ControlLinks::is_lost(int peer) noexcept {
   poll();
   const std::lock_guard lock(state_mutex_);
   const Peer* const found = find(peer);
-  return found != nullptr && (found->ended || found->said_goodbye);
+  return found != nullptr && (found->ended || found->said_goodbye || found->unreachable);
 }
 
 void ControlLinks::poll(const Listener& on_goodbye, const Listener& on_word) noexcept {

@@ -61,6 +61,7 @@ class ControlLinks final : public FailureJudge {
   /// Does what Transport::tell_stuck() and find_stuck() say.
   void tell_stuck(const StuckOperation& operation) noexcept;
   std::optional<StuckOperation> find_stuck(int peer) noexcept;
+  /// Does what Transport::is_lost() says; goes on looking after a failure.
   bool is_lost(int peer) noexcept;
   /// Function that takes bytes of the transport from a peer.
   using Listener = std::function<void(int peer, std::span<const std::byte> bytes)>;
@@ -92,6 +93,7 @@ class ControlLinks final : public FailureJudge {
     std::vector<std::byte> last_words;
     std::vector<std::vector<std::byte>> words; ///< words of which poll() has told nobody
     bool ended = false;
+    bool unreachable = false;  ///< whether the peer has been found to be silent
     std::uint64_t died_ns = 0; ///< time at which the socket ended without a goodbye; 0: it has not
     Heartbeat heartbeat;
     std::optional<StuckOperation> stuck;
@@ -109,8 +111,8 @@ class ControlLinks final : public FailureJudge {
   void take_frame(Peer& peer, const control::FrameHeader& header, std::string_view text) noexcept;
   void take_error(const Peer& peer, std::string_view text) noexcept;
   void count_beat(Peer& peer) noexcept;
-  void set_unreachable(const Peer& peer, std::string_view sign) noexcept;
-  void set_death_error(const Peer& peer, int error) noexcept;
+  void set_unreachable(Peer& peer, std::string_view sign) noexcept;
+  void set_death_error(Peer& peer, int error) noexcept;
   void set_error(Code code, std::string message) noexcept;
   void send(const Peer& peer, control::FrameKind kind, std::string_view text) noexcept;
 

@@ -76,9 +76,18 @@ Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Waiter& waiter) 
     return state_of(peer).attached.load(std::memory_order_acquire) == 0; // … release in attach()
   };
   auto next = peers_.begin(); // all before it have attached
+  constexpr std::uint64_t kCheckNs = 40'000'000;
+  std::uint64_t next_check_ns = sys().now_ns() + kCheckNs;
+  Status given_up;
   const auto attempt = [&] {
     next = std::find_if(next, peers_.end(), missing);
-    return next == peers_.end() ? Progress::kDone : Progress::kIdle;
+    if (next == peers_.end()) return Progress::kDone;
+    if (const std::uint64_t time = sys().now_ns();
+        membership_->check_others && time >= next_check_ns) {
+      next_check_ns = time + kCheckNs;
+      given_up = membership_->check_others();
+    }
+    return given_up.ok() ? Progress::kIdle : Progress::kFailed;
   };
   // With more ranks their work takes longer; long sleeps leave the processors to them.
   constexpr std::size_t kFewPeers = 64;
@@ -93,7 +102,7 @@ Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Waiter& waiter) 
     case WaitResult::kReady:
       return {};
     case WaitResult::kFailed:
-      return membership_->comm_error->status();
+      return given_up.ok() ? membership_->comm_error->status() : given_up;
     case WaitResult::kTimedOut:
       break;
   }

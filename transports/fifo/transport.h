@@ -29,7 +29,7 @@ class FifoTransport : public Transport, protected FifoHost {
   TransportMemory memory() const noexcept override;
   std::uint64_t zero_copy_messages() const noexcept override;
   bool revoke_access() noexcept override;
-  bool is_lost(int peer) noexcept override { return mine_ != nullptr && is_gone(peer); }
+  bool is_lost(int peer) noexcept override { return mine_ != nullptr && has_left(peer); }
 
  protected:
   using Transport::Transport;

@@ -228,6 +228,16 @@ bool ShmTransport::is_gone(int peer) const noexcept {
   });
 }
 
+bool ShmTransport::is_lost(int peer) noexcept {
+  if (FifoTransport::is_lost(peer)) return true;
+  return std::any_of(watches_.begin(), watches_.end(), [peer](const Watch& watch) {
+    if (std::find(watch.ranks.begin(), watch.ranks.end(), peer) == watch.ranks.end()) return false;
+    const short events = watch.pidfd ? POLLIN : POLLRDHUP;
+    pollfd end{.fd = watch.fd->get(), .events = events, .revents = 0};
+    return sys().poll({&end, 1}, 0) > 0;
+  });
+}
+
 void ShmTransport::look_for_dead() noexcept {
   if (watches_.empty() || membership().comm_error->is_set()) return;
   if (looking_.test_and_set(std::memory_order_acquire)) return;

@@ -25,6 +25,7 @@ class ShmTransport final : public FifoTransport {
   Reach reach(const PeerInfo& self, const PeerInfo& peer, std::size_t index) const override;
   Status connect(const Membership& membership, std::span<const int> peers,
                  std::size_t index) override;
+  bool is_lost(int peer) noexcept override;
   void poll_failures(std::uint64_t waited_ns) noexcept override;
   /// Returns the memory of the transport together with the board of the node. Any thread.
   TransportMemory memory() const noexcept override;
