@@ -264,7 +264,7 @@ TEST_P(Shrink, RefusesWrongLists) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Shrink, ::testing::Values("shm", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& transport) { return std::string(transport.param); });
 
 } // namespace
 } // namespace whorl::test
