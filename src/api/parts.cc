@@ -67,20 +67,14 @@ Status prepare_to_shrink(Communicator& parent, bool may_abort) {
                                    state.message()));
 }
 
-/// Whether a meeting has failed because a rank that was to remain is lost.
-bool is_of_lost_rank(const Status& status) {
-  return status.message().find("expected to remain") != std::string::npos;
-}
-
 /// Adds to an error of the new communicator, which has numbers of its own, what they mean.
 Status with_numbers(const Status& status, std::span<const int> remaining) {
-  if (status.ok() || is_of_lost_rank(status)) return status;
   constexpr std::size_t kMost = 16;
   const auto named = remaining.first(std::min(remaining.size(), kMost));
   return Status::error(
       status.code(),
-      fmt::format("{} (ranks that wait or are missing have the numbers of the new communicator, "
-                  "which was to consist of the old ranks {}{})",
+      fmt::format("{} (where ranks have numbers of the new communicator: it was to consist of the "
+                  "old ranks {}{})",
                   status.message(), fmt::join(named, ", "),
                   named.size() < remaining.size() ? " …" : ""));
 }
@@ -97,18 +91,35 @@ Status shrink(whorlComm& handle, std::vector<int> excluded, bool may_abort, cons
     if (finds_them) excluded = lost_ranks(parent);
     const auto remaining = ranks_without(parent, excluded);
     if (!remaining.ok()) return remaining.status();
+    bool have_met = false;
     const Status status =
         create(out, options, true, [&](std::uint64_t timeout_ns, const CommError& comm_error) {
-          return meet_by_shrink(parent, *remaining, comm_error, timeout_ns,
-                                finds_them ? kPatienceOfFindersNs : kPatienceNs);
+          auto met = meet_by_shrink(parent, *remaining, comm_error, timeout_ns,
+                                    finds_them ? kPatienceOfFindersNs : kPatienceNs);
+          have_met = met.ok();
+          return met;
         });
     if (status.ok()) return status;
     // After the meeting a rank that has left the parent may be ahead, and no reason to go on alone.
-    const bool another_is_lost =
-        finds_them && (is_of_lost_rank(status) ||
-                       (status.code() == Code::kInvalidUsage && lost_ranks(parent) != excluded));
+    const bool another_is_lost = finds_them && !have_met && lost_ranks(parent) != excluded;
     if (!another_is_lost) return with_numbers(status, *remaining);
   }
+}
+
+/// Makes a communicator out of `comm` at once, or at the end of the open group.
+template <class Make>
+Status make_or_collect(const char* function, whorlComm_t comm, Make&& make) {
+  auto job = [function, comm, make = std::forward<Make>(make)]() -> Status {
+    const Inside working(comm);
+    WHORL_TRY(check_ready(function, comm)); // the group may have waited for long
+    Status status =
+        make().with_context(fmt::format("{} on rank {}", function, comm->communicator->rank()));
+    if (!status.ok()) comm->set_error(status);
+    return status;
+  };
+  if (!Group::current().open()) return job();
+  Group::current().add_job(comm, std::move(job));
+  return {};
 }
 
 } // namespace
@@ -130,18 +141,9 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
     *newcomm = nullptr;
     auto options = inherited_options(*comm, config);
     if (!options.ok()) return options.status();
-    auto job = [=, options = *std::move(options)]() -> Status {
-      const Inside working(comm);
-      WHORL_TRY(check_ready("whorlCommSplit", comm)); // the group may have waited for long
-      Status status =
-          create_split(newcomm, *comm, color, key, options)
-              .with_context(fmt::format("whorlCommSplit on rank {}", comm->communicator->rank()));
-      if (!status.ok()) comm->set_error(status);
-      return status;
-    };
-    if (!Group::current().open()) return job();
-    Group::current().add_job(comm, std::move(job));
-    return {};
+    return make_or_collect("whorlCommSplit", comm, [=, options = *std::move(options)] {
+      return create_split(newcomm, *comm, color, key, options);
+    });
   });
 }
 
@@ -179,18 +181,9 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
       static_cast<void>(meet_by_shrink(*comm->communicator, *remaining, reason, kTellNs, 0));
       return options.status();
     }
-    auto job = [=, options = *std::move(options)]() -> Status {
-      const Inside working(comm);
-      WHORL_TRY(check_ready(kName, comm)); // the group may have waited for long
-      Status status =
-          shrink(*comm, excluded, shrinkFlags != 0, options, newcomm)
-              .with_context(fmt::format("whorlCommShrink on rank {}", comm->communicator->rank()));
-      if (!status.ok()) comm->set_error(status);
-      return status;
-    };
-    if (!Group::current().open()) return job();
-    Group::current().add_job(comm, std::move(job));
-    return {};
+    return make_or_collect(kName, comm, [=, options = *std::move(options)] {
+      return shrink(*comm, excluded, shrinkFlags != 0, options, newcomm);
+    });
   });
 }
 
