@@ -132,7 +132,7 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key, con
   const Status attended =
       attend_remaining_rounds(oob, meeting->nranks, oob.rounds(), options.probe);
   if (status.ok()) return attended;
-  // Where the parent has failed, that is the reason, and ranks have the parent's numbers.
+  // A failure of the parent is the reason, and names ranks by the numbers of the parent.
   const Status of_parent = communicator.state();
   return of_parent.ok() ? status : of_parent;
 }

@@ -59,7 +59,7 @@ TEST(FailedCreation, ByAnAbort) {
     if (context.rank == 1) {
       config.blocking = 0;
       whorlComm_t comm = nullptr;
-      // Of a rank more, so that the creation cannot end by itself.
+      // The communicator has one rank more, so that its creation cannot end by itself.
       EXPECT_EQ(whorlCommInitRankConfig(&comm, 5, id, 1, &config), whorlInProgress);
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);

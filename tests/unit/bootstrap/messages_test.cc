@@ -141,7 +141,7 @@ TEST(RootMessages, NonsenseOfAMemberIsNamed) {
   });
 }
 
-/// Who has never joined is no member, and nonsense of such a one concerns nobody.
+/// A rank that has not joined is no member, and nonsense of it concerns nobody.
 TEST(RootMessages, NonsenseOfAStrangerIsDropped) {
   const UniqueId id = loopback_root();
   Speaker stranger(id, 1);
