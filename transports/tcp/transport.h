@@ -6,22 +6,21 @@
 
 #include "base/system.h"
 #include "net/mesh.h"
-#include "transports/control/links.h"
-#include "transports/control/ports.h"
+#include "transports/control/network_transport.h"
 #include "transports/control/slot_memory.h"
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/tuning.h"
-#include "transports/transport.h"
 
 namespace whorl {
 
 /// Transport over TCP: one control socket for each pair of ranks, which carries errors and goodbyes
 /// and whose end means the death of the peer, and one data socket for each pair and channel. The
 /// higher rank of a pair connects to the lower one.
-class TcpTransport final : public Transport {
+class TcpTransport final : public NetworkTransport {
  public:
   TcpTransport()
-      : Transport({.name = "tcp", .slot_bytes = 512 * 1024, .polls_by_system_calls = true}) {}
+      : NetworkTransport({.name = "tcp", .slot_bytes = 512 * 1024, .polls_by_system_calls = true}) {
+  }
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
   /// Sends a goodbye to all peers and closes everything, without waiting. All messages of complete
@@ -36,22 +35,8 @@ class TcpTransport final : public Transport {
   Endpoint* endpoint(int peer, int channel) noexcept override;
   std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept override;
   TransportMemory memory() const noexcept override;
-  void notify_peers(const Status& comm_error) noexcept override {
-    control_.notify_peers(comm_error);
-  }
 
   void block(std::uint64_t max_ns) noexcept override;
-  void tell_stuck(const StuckOperation& operation) noexcept override {
-    control_.tell_stuck(operation);
-  }
-  std::optional<StuckOperation> find_stuck(int peer) noexcept override {
-    return control_.find_stuck(peer);
-  }
-  bool is_lost(int peer) noexcept override { return control_.is_lost(peer); }
-  Result<std::vector<SocketAddress>> outer_addresses(const PeerInfo& info,
-                                                     std::size_t index) const override {
-    return ports_.outer_addresses(info, index);
-  }
   void poll_failures(std::uint64_t waited_ns) noexcept override {
     control_.poll();
     control_.judge_deaths(waited_ns);
@@ -69,8 +54,6 @@ class TcpTransport final : public Transport {
 
   const Membership* membership_ = nullptr;
   TcpTuning tuning_;
-  PeerPorts ports_;
-  ControlLinks control_;
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_; ///< index in peers_, −1 for none
   SlotMemory memory_;             ///< memory of all endpoints

@@ -4,10 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "transports/control/links.h"
-#include "transports/control/ports.h"
+#include "transports/control/network_transport.h"
 #include "transports/control/slot_memory.h"
-#include "transports/transport.h"
 #include "transports/ucx/endpoint.h"
 
 namespace whorl {
@@ -15,10 +13,11 @@ namespace whorl {
 /// Transport over UCX: active messages on one worker for each communicator, through whatever fabric
 /// UCX knows. The TCP control sockets of transports/control carry the workers' addresses, errors,
 /// goodbyes, and the death of a peer, of which UCX may not tell.
-class UcxTransport final : public Transport {
+class UcxTransport final : public NetworkTransport {
  public:
   UcxTransport()
-      : Transport({.name = "ucx", .slot_bytes = 256 * 1024, .polls_by_system_calls = true}) {}
+      : NetworkTransport({.name = "ucx", .slot_bytes = 256 * 1024, .polls_by_system_calls = true}) {
+  }
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
   ~UcxTransport() override;
@@ -33,21 +32,7 @@ class UcxTransport final : public Transport {
   TransportMemory memory() const noexcept override;
 
   void block(std::uint64_t max_ns) noexcept override;
-  void tell_stuck(const StuckOperation& operation) noexcept override {
-    control_.tell_stuck(operation);
-  }
-  std::optional<StuckOperation> find_stuck(int peer) noexcept override {
-    return control_.find_stuck(peer);
-  }
-  bool is_lost(int peer) noexcept override { return control_.is_lost(peer); }
-  Result<std::vector<SocketAddress>> outer_addresses(const PeerInfo& info,
-                                                     std::size_t index) const override {
-    return ports_.outer_addresses(info, index);
-  }
   void poll_failures(std::uint64_t waited_ns) noexcept override;
-  void notify_peers(const Status& comm_error) noexcept override {
-    control_.notify_peers(comm_error);
-  }
   bool revoke_access() noexcept override;
 
  private:
@@ -69,8 +54,6 @@ class UcxTransport final : public Transport {
   bool closed() noexcept;
 
   const Membership* membership_ = nullptr;
-  PeerPorts ports_;
-  ControlLinks control_;
   SlotMemory memory_; ///< memory of all endpoints
   std::vector<std::unique_ptr<UcxLink>> links_;
   std::vector<int> link_of_rank_; ///< index in links_, −1 for none

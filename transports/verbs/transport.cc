@@ -25,10 +25,9 @@ std::unique_ptr<Transport> make_verbs_transport(VerbsPlace place) {
 }
 
 VerbsTransport::VerbsTransport(VerbsPlace place, VerbsHost* host)
-    : Transport({.name = "verbs", .slot_bytes = 64 * 1024}),
+    : NetworkTransport({.name = "verbs", .slot_bytes = 64 * 1024}, sizeof(verbs::PortAddresses)),
       place_(std::move(place)),
-      host_(host),
-      ports_(sizeof(verbs::PortAddresses)) {}
+      host_(host) {}
 
 VerbsTransport::~VerbsTransport() {
   if (membership_ != nullptr && !membership_->comm_error->is_set()) {
@@ -261,10 +260,6 @@ void VerbsTransport::look_for_leavers() noexcept {
         Status::error(Code::kRemoteError, text_of_leaving(*membership_, peer.rank)));
     return;
   }
-}
-
-void VerbsTransport::notify_peers(const Status& comm_error) noexcept {
-  control_.notify_peers(comm_error);
 }
 
 bool VerbsTransport::revoke_access() noexcept {

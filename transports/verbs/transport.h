@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "base/system.h"
-#include "transports/control/links.h"
-#include "transports/control/ports.h"
+#include "transports/control/network_transport.h"
 #include "transports/control/slot_memory.h"
 #include "transports/verbs/device.h"
 #include "transports/verbs/endpoint.h"
@@ -22,7 +21,7 @@ namespace whorl {
 /// one control socket over TCP for each pair, as of the TCP transport. By the control sockets ranks
 /// tell each other the addresses of queues and memory, and learn of errors, goodbyes and deaths: a
 /// device alone never notices that an idle peer has died.
-class VerbsTransport final : public Transport, private VerbsJudge {
+class VerbsTransport final : public NetworkTransport, private VerbsJudge {
  public:
   /// Makes a transport over the devices of `host`, or of this process if that is null.
   explicit VerbsTransport(VerbsPlace place, VerbsHost* host = nullptr);
@@ -40,20 +39,8 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   Endpoint* endpoint(int peer, int channel) noexcept override;
   TransportMemory memory() const noexcept override;
   void block(std::uint64_t max_ns) noexcept override;
-  void tell_stuck(const StuckOperation& operation) noexcept override {
-    control_.tell_stuck(operation);
-  }
-  std::optional<StuckOperation> find_stuck(int peer) noexcept override {
-    return control_.find_stuck(peer);
-  }
-  bool is_lost(int peer) noexcept override { return control_.is_lost(peer); }
-  Result<std::vector<SocketAddress>> outer_addresses(const PeerInfo& info,
-                                                     std::size_t index) const override {
-    return ports_.outer_addresses(info, index);
-  }
   void poll_failures(std::uint64_t waited_ns) noexcept override;
   void serve_idle_endpoints() noexcept override { watch_.serve(); }
-  void notify_peers(const Status& comm_error) noexcept override;
   bool revoke_access() noexcept override;
 
   /// Returns the ports by which this rank is reached, after listen(), the most important first.
@@ -118,14 +105,12 @@ class VerbsTransport final : public Transport, private VerbsJudge {
   VerbsHost* host_;
   VerbsSettings settings_;
   std::vector<std::unique_ptr<OwnPort>> own_ports_;
-  PeerPorts ports_;
   const Membership* membership_ = nullptr;
   SlotMemory memory_; ///< memory of all endpoints
   RailWatch watch_{*this};
   std::vector<Peer> peers_;
   std::vector<int> peer_of_rank_;                 ///< index in peers_, −1 for none
   std::atomic<std::uint64_t> ports_looked_ns_{0}; ///< time of the last look at the ports
-  ControlLinks control_;
   Fd epoll_;
 };
 
