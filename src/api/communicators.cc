@@ -41,7 +41,6 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
   *out = nullptr;
   const auto options = make_options(config);
   if (!options.ok()) {
-    constexpr std::uint64_t kTellNs = 1'000'000'000;
     CommError reason;
     reason.set(options.status());
     static_cast<void>(gather(kTellNs, reason)); // the others do not wait for this rank

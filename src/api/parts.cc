@@ -175,7 +175,6 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
     if (!remaining.ok()) return remaining.status();
     auto options = inherited_options(*comm, config);
     if (!options.ok()) { // the others do not wait for this rank
-      constexpr std::uint64_t kTellNs = 1'000'000'000;
       CommError reason;
       reason.set(options.status());
       static_cast<void>(meet_by_shrink(*comm->communicator, *remaining, reason, kTellNs, 0));

@@ -31,6 +31,9 @@ class Oob {
   virtual Status check() { return {}; }
 };
 
+/// Time that a rank which does not go on may take in order to tell the others why.
+inline constexpr std::uint64_t kTellNs = 1'000'000'000;
+
 /// Rank that takes part in a rendezvous.
 struct Attendant {
   int rank = 0;

@@ -80,9 +80,6 @@ class RootOob final : public Oob {
   }
 
  private:
-  /// Time for a message of a few bytes at the end.
-  static constexpr std::uint64_t kTellNs = 1'000'000'000;
-
   /// Tells the root, once, that this rank has all it needs or why this rank has failed.
   void say_goodbye() noexcept {
     if (said_goodbye_) return;
@@ -273,8 +270,6 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   plan.same_user = root.same_user;
   plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
                           std::move(root.addresses)});
-  // A rank that comes only in order to tell why it does not join has little time for that.
-  constexpr std::uint64_t kTellNs = 1'000'000'000;
   const bool excused = self.comm_error != nullptr && self.comm_error->is_set();
   plan.deadline_ns = sys().now_ns() + (excused ? kTellNs : self.timeout_ns);
   plan.comm_error = excused ? nullptr : self.comm_error;
