@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -142,7 +143,15 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
     auto options = inherited_options(*comm, config);
     if (!options.ok()) return options.status();
     return make_or_collect("whorlCommSplit", comm, [=, options = *std::move(options)] {
-      return create_split(newcomm, *comm, color, key, options);
+      try {
+        return create_split(newcomm, *comm, color, key, options);
+      } catch (const std::bad_alloc&) { // the other ranks wait for the next round of this one
+        Communicator& parent = *comm->communicator;
+        parent.abort(Status::error(Code::kSystemError,
+                                   fmt::format("{} has run out of memory in a split",
+                                               parent.membership().describe(parent.rank()))));
+        throw;
+      }
     });
   });
 }
