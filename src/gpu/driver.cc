@@ -3,18 +3,25 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <array>
+#include <cstring>
+
 namespace whorl::gpu {
 namespace {
 
+/// The driver, or why there is none. Allocates nothing, so that it can be loaded anywhere, and is
+/// trivially destroyed, because streams may outlive main().
 struct Loaded {
   Driver functions;
-  std::string error; ///< error; empty: all functions are there
+  std::array<char, 256> no_library{}; ///< what the loader says; empty: the library is there
+  const char* missing = nullptr;      ///< name of the first function that it lacks; null: none
 
-  Loaded() {
+  Loaded() noexcept {
     void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-      error = fmt::format(
-          "there is no CUDA driver: {}; install NVIDIA's driver, or use host memory", dlerror());
+      const char* const why = dlerror();
+      std::strncpy(no_library.data(), why != nullptr ? why : "unknown error",
+                   no_library.size() - 1);
       return;
     }
 #define WHORL_CUDA_TEXT_(name) #name
@@ -31,25 +38,22 @@ struct Loaded {
 #undef WHORL_CUDA_OPTIONAL
   }
 
+  bool usable() const noexcept { return no_library[0] == '\0' && missing == nullptr; }
+
   template <class Function>
-  static void find_optional(void* library, const char* name, Function& function) {
+  static void find_optional(void* library, const char* name, Function& function) noexcept {
     function = reinterpret_cast<Function>(dlsym(library, name));
   }
 
   template <class Function>
-  void find(void* library, const char* name, Function& function) {
+  void find(void* library, const char* name, Function& function) noexcept {
     function = reinterpret_cast<Function>(dlsym(library, name));
-    if (function == nullptr && error.empty()) {
-      error = fmt::format(
-          "the CUDA driver is too old: libcuda.so.1 has no {}; whorl needs that of CUDA 12 or "
-          "newer",
-          name);
-    }
+    if (function == nullptr && missing == nullptr) missing = name;
   }
 };
 
 const Loaded& loaded() noexcept {
-  static const auto& instance = *new Loaded; // never unloaded: streams may outlive main()
+  static const Loaded instance; // the library is never unloaded
   return instance;
 }
 
@@ -57,10 +61,20 @@ const Loaded& loaded() noexcept {
 
 const Driver* driver() noexcept {
   const Loaded& all = loaded();
-  return all.error.empty() ? &all.functions : nullptr;
+  return all.usable() ? &all.functions : nullptr;
 }
 
-std::string driver_error() { return loaded().error; }
+std::string driver_error() {
+  const Loaded& all = loaded();
+  if (all.usable()) return {};
+  if (all.missing == nullptr) {
+    return fmt::format("there is no CUDA driver: {}; install NVIDIA's driver, or use host memory",
+                       all.no_library.data());
+  }
+  return fmt::format(
+      "the CUDA driver is too old: libcuda.so.1 has no {}; whorl needs that of CUDA 12 or newer",
+      all.missing);
+}
 
 Status check(CUresult result, std::string_view what) {
   if (result == CUDA_SUCCESS) return {};

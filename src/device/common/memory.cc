@@ -18,9 +18,14 @@ struct Allocations {
   std::mutex mutex;
   std::map<const void*, CUcontext> all;
 };
-Allocations& allocations() {
-  static Allocations& instance = *new Allocations; // never destroyed: memory may outlive main()
-  return instance;
+Allocations& allocations() noexcept {
+  // Never destroyed, because memory may outlive main(); allocates nothing.
+  static union Storage {
+    Storage() noexcept : known() {}
+    ~Storage() {}
+    Allocations known;
+  } storage;
+  return storage.known;
 }
 
 } // namespace
