@@ -28,17 +28,6 @@ def rate(results: list[dict]) -> float:
     return sum(result["samples"] for result in results) / max(result["seconds"] for result in results)
 
 
-def train(start, case: Case, backend: str) -> list[dict]:
-    """Starts a training. That of a peer is started again if it fails, which says nothing of whorl."""
-    try:
-        return start(case, backend)
-    except launch.TrainingFailed as failure:
-        if backend == "whorl":
-            raise
-        print(f"{case.name} on {backend} is started again: {str(failure).splitlines()[0]}", flush=True)
-        return start(case, backend)
-
-
 def run_case(case: Case, backends: list[str], rounds: int, torchrun: bool) -> dict:
     """Runs one case; returns a row of the table, with the list of errors."""
     start = launch.run_torchrun if torchrun else launch.run_forked
@@ -48,7 +37,7 @@ def run_case(case: Case, backends: list[str], rounds: int, torchrun: bool) -> di
     for _ in range(rounds):
         for backend in able:
             try:
-                runs[backend].append(train(start, case, backend))
+                runs[backend].append(start(case, backend))
             except launch.TrainingFailed as failure:
                 wrong.append(f"{backend}: {failure}")
         if wrong:
