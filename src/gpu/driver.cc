@@ -13,7 +13,7 @@ namespace {
 /// trivially destroyed, because streams may outlive main().
 struct Loaded {
   Driver functions;
-  std::array<char, 256> no_library{}; ///< what the loader says; empty: the library is there
+  std::array<char, 256> no_library{}; ///< message of the loader; empty: the library is there
   const char* missing = nullptr;      ///< name of the first function that it lacks; null: none
 
   Loaded() noexcept {
