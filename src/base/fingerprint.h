@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/types.h"
 
@@ -57,5 +58,18 @@ struct Fingerprint {
 };
 static_assert(kNumCollectives <= Fingerprint::kUneven);
 static_assert(sizeof(Fingerprint) == 16 && offsetof(Fingerprint, sequence) == 0);
+
+/// Returns whether all fields of a fingerprint, which may come from anywhere, have values of this
+/// version.
+bool known(const Fingerprint& fingerprint) noexcept;
+/// Describes the operation of a message, with the number: "allreduce number 7 of …".
+std::string describe(const Fingerprint& fingerprint);
+/// Describes the arguments of an operation, as the end of its description: " of 8 int64 from root
+/// 2".
+std::string describe_arguments(Collective collective, std::uint64_t count, DataType type,
+                               ReduceOp op, int peer);
+/// Returns names and values of the fields in which the two differ: "datatype (float32 here, int32
+/// there)".
+std::string difference(const Fingerprint& here, const Fingerprint& there);
 
 } // namespace whorl

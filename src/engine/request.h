@@ -92,11 +92,6 @@ Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::
 /// Returns "allreduce of 1024 float32 (sum)", "broadcast of 8 int64 from root 2", "send of 4 int8
 /// to rank 1".
 std::string describe(const Request& request);
-/// Describes the operation of a message, with the number: "allreduce number 7 of …".
-std::string describe(const Fingerprint& fingerprint);
-/// Returns names and values of the fields in which the two differ: "datatype (float32 here, int32
-/// there)".
-std::string difference(const Fingerprint& here, const Fingerprint& there);
 
 /// A rank and its call, in words and as messages have it.
 struct CallOfRank {
