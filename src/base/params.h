@@ -52,6 +52,8 @@ enum class Param : std::uint8_t {
   kInsecure,         // WHORL_INSECURE
   kTrace,            // WHORL_TRACE
   kTraceRecords,     // WHORL_TRACE_RECORDS
+  kFlightFile,       // WHORL_FLIGHT_FILE
+  kFlightRecords,    // WHORL_FLIGHT_RECORDS
   kLog,              // WHORL_LOG
 };
 

@@ -7,6 +7,8 @@
 namespace whorl {
 namespace {
 
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
+
 Status failed(const char* what, std::size_t size, int error) {
   return Status::error(Code::kSystemError, fmt::format("cannot {} {} bytes of shared memory: {}",
                                                        what, size, std::strerror(-error)));
@@ -31,10 +33,10 @@ void ShmSegment::close() noexcept {
   fd_.reset();
 }
 
-Status ShmSegment::map(std::size_t size) {
+Status ShmSegment::map(std::size_t size, int protection) {
   void* address = nullptr;
-  const int error = sys().mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                               fd_.get(), 0, &address);
+  const int error =
+      sys().mmap(nullptr, size, protection, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0, &address);
   if (error < 0) return failed("map", size, error);
   data_ = static_cast<std::byte*>(address);
   size_ = size;
@@ -48,11 +50,19 @@ Result<ShmSegment> ShmSegment::create(const char* name, std::size_t size) {
   segment.fd_.reset(fd);
   if (const int error = sys().ftruncate(fd, size); error < 0) return failed("size", size, error);
   if (const int error = sys().seal_size(fd); error < 0) return failed("seal", size, error);
-  WHORL_TRY(segment.map(size));
+  WHORL_TRY(segment.map(size, kReadWrite));
   return segment;
 }
 
 Result<ShmSegment> ShmSegment::open(Fd fd, std::size_t size) {
+  return open(std::move(fd), size, kReadWrite);
+}
+
+Result<ShmSegment> ShmSegment::open_to_read(Fd fd, std::size_t size) {
+  return open(std::move(fd), size, PROT_READ);
+}
+
+Result<ShmSegment> ShmSegment::open(Fd fd, std::size_t size, int protection) {
   ShmSegment segment;
   segment.fd_ = std::move(fd);
   const int sealed = sys().size_sealed(segment.fd());
@@ -67,7 +77,7 @@ Result<ShmSegment> ShmSegment::open(Fd fd, std::size_t size) {
                     "that cannot shrink",
                     actual, sealed != 0 ? "sealed" : "not sealed against shrinking", size));
   }
-  WHORL_TRY(segment.map(size));
+  WHORL_TRY(segment.map(size, protection));
   return segment;
 }
 

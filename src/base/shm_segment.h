@@ -25,6 +25,10 @@ class ShmSegment {
   /// against shrinking or smaller than `size`.
   static Result<ShmSegment> open(Fd fd, std::size_t size);
 
+  /// Maps a segment of at least `size` bytes of a process that may still change it, for reading
+  /// alone. Makes the same checks.
+  static Result<ShmSegment> open_to_read(Fd fd, std::size_t size);
+
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
   int fd() const noexcept { return fd_.get(); }
@@ -35,7 +39,8 @@ class ShmSegment {
   }
 
  private:
-  Status map(std::size_t size);
+  static Result<ShmSegment> open(Fd fd, std::size_t size, int protection);
+  Status map(std::size_t size, int protection);
   void close() noexcept;
 
   Fd fd_;

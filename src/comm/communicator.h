@@ -138,9 +138,11 @@ class Communicator final : private TaskRunner {
   void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
   std::optional<StuckOperation> find_stuck(int peer) const;
   Status compare_with_peers();
+  void record_wait(std::uint64_t since_ns, std::uint64_t now_ns) noexcept;
   void notify_peers() noexcept;
   void revoke_access();
   int rank_that_all_wait_for() const;
+  std::string states_of_others() const;
   Status time_out_error() const;
   Status in_operation(const Status& error) const;
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 #include <cstring>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/unknown_params.h"
 #include "device/common/memory.h"
 #include "kernels/reduce.h"
+#include "monitor/layout.h"
 #include "transports/tcp/tuning.h"
 #include "transports/verbs/settings.h"
 
@@ -70,6 +72,9 @@ Result<Options> Options::from_environment() {
   options.dims = param_text(Param::kDims);
   options.trace = param_text(Param::kTrace);
   WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
+  options.flight_file = param_text(Param::kFlightFile);
+  WHORL_TRY(number(Param::kFlightRecords, 1, monitor::kMaxEntries, options.flight_records));
+  options.flight_records = std::bit_ceil(options.flight_records);
 
   if (!param_text(Param::kSpins).empty()) {
     WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins.emplace()));

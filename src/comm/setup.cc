@@ -17,6 +17,7 @@
 #include "comm/place.h"
 #include "comm/placement.h"
 #include "comm/rank_info.h"
+#include "comm/records.h"
 #include "comm/setup_round.h"
 #include "topology/host.h"
 #include "transports/inproc/transport.h"
@@ -77,24 +78,6 @@ Status make_transports(Setup& setup, int rank) {
     }
     setup.transports.push_back(*std::move(transport));
   }
-  return {};
-}
-
-Status open_trace(Setup& setup, const Identity& identity, int rank, int nranks) {
-  if (setup.options.trace.empty()) return {};
-  PeerInfo self;
-  describe_local_host(self);
-  std::uint32_t job = 0;
-  std::memcpy(&job, identity.job.data(), sizeof job);
-  auto trace = Trace::open(
-      setup.options.trace, setup.options.trace_records,
-      {.rank = rank,
-       .nranks = nranks,
-       .process = fmt::format("host {}, pid {}", self.host_name.data(), self.process_id),
-       .pid = static_cast<int>(self.process_id),
-       .job = job});
-  if (!trace.ok()) return trace.status();
-  setup.trace = *std::move(trace);
   return {};
 }
 
@@ -364,6 +347,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   // Round 1: PeerInfos.
   SetupReport<PeerInfo> first;
   const auto prepare = [&]() -> Status {
+    WHORL_TRY(open_records(setup, identity, rank, nranks));
     if (nranks > 1) WHORL_TRY(make_transports(setup, rank));
     const auto info = make_peer_info(setup, identity, rank);
     if (!info.ok()) return info.status();
@@ -372,7 +356,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   };
   first.set(prepare());
   phases.lap("prepared");
-  if (first.code == 0) first.set(open_trace(setup, identity, rank, nranks));
+  setup.recorder->creating("meeting the other ranks");
   auto peers = exchange(oob, nranks, first);
   phases.lap("peers");
   if (!peers.ok()) return peers.status();
@@ -397,12 +381,14 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   Status connected = check(decided, *setup.membership);
   if (connected.ok()) {
     adopt(setup, decided);
+    setup.recorder->creating("connecting to the other ranks");
     setup.membership->check_others = [&oob] { return oob.check(); };
     connected = connect_all(setup);
     setup.membership->check_others = nullptr;
   }
   phases.lap("connected");
   if (!connected.ok()) WHORL_TRY(oob.give_up(connected));
+  setup.recorder->creating("waiting until the other ranks are connected");
   SetupReport<Nothing> third;
   third.set(connected);
   if (const auto all = exchange(oob, nranks, third); !all.ok()) {
@@ -438,6 +424,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   std::erase(setup.transports, nullptr);
 
   setup.verify = options.verify;
+  setup.recorder->ready();
   return setup;
 }
 

@@ -12,6 +12,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/options.h"
 #include "exec/trace.h"
+#include "monitor/recorder.h"
 #include "node/node.h"
 #include "transports/transport.h"
 #include "tuning/selector.h"
@@ -33,10 +34,11 @@ struct Setup {
   WaitPolicy policy{};
   std::uint64_t patience_ns = 0; ///< patience of the progress thread, see TaskQueue
   bool verify = false;
-  bool probed = false;                        ///< true: the selector was made from measured links
-  std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of workspaces, see MemorySizes
-  std::unique_ptr<Trace> trace;               ///< null: nothing is recorded
-  std::uint64_t memory_budget = 0;            ///< the smallest of all ranks; 0: no limit
+  bool probed = false;                         ///< true: the selector was made from measured links
+  std::uint64_t workspace_bytes = UINT64_MAX;  ///< limit of workspaces, see MemorySizes
+  std::unique_ptr<Trace> trace;                ///< null: no trace is written
+  std::unique_ptr<monitor::Recorder> recorder; ///< recorder of the last operations
+  std::uint64_t memory_budget = 0;             ///< the smallest of all ranks; 0: no limit
 
   /// Returns the index of the first transport by which two ranks reach each other, or −1.
   /// Transports that have been closed count as not there.

@@ -110,8 +110,10 @@ void Engine::count_execution(const Execution& execution, std::size_t& counted_by
   counted_bytes = bytes;
 }
 
-/// Begins the trace record of the current collective.
-void Engine::trace_begin() noexcept {
+/// Begins the records of the current collective.
+void Engine::record_begin() noexcept {
+  unrecorded_ = !is_timed(current_->bytes);
+  if (!unrecorded_) recorded_ = config_.recorder->begin(fingerprint_);
   if (config_.trace == nullptr) [[likely]]
     return;
   traced_ = {.begin = ticks(),
@@ -149,7 +151,7 @@ Status Engine::start_collective(const Request& request) {
         request.scalar_source != nullptr ? request.scalar_source : request.scalar.data();
     std::memcpy(binding.kernels.factor.bytes.data(), factor, size_of(request.type));
   }
-  trace_begin();
+  record_begin();
   cached.request = request;
   cached.fingerprint = fingerprint_;
   cached.request.pipeline.reset();
@@ -184,7 +186,7 @@ void Engine::repeat(Collective collective, const void* send, void* recv) {
   cached.request.recv = recv;
   fingerprint_ = cached.fingerprint.numbered(++sequence_);
   exchanging_ = false;
-  trace_begin();
+  record_begin();
   cached.execution.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
                            scratch_.data(), fingerprint_);
   collective_active_ = true;
@@ -219,6 +221,10 @@ Progress Engine::advance() {
       if (!failure_.ok()) return Progress::kFailed;
     }
     const Progress progress = exchanging_ ? exchange_->advance() : current_->execution.advance();
+    if (unrecorded_) { // while the first messages are under way, so that it costs no time
+      recorded_ = config_.recorder->begin(fingerprint_);
+      unrecorded_ = false;
+    }
     if (progress == Progress::kFailed) failure_ = failure_of_collective();
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
@@ -226,6 +232,7 @@ Progress Engine::advance() {
       traced_.end = ticks();
       config_.trace->add(traced_);
     }
+    config_.recorder->end(recorded_, exchanging_ || is_timed(current_->bytes));
     collective_active_ = false;
     moved = true;
   }
@@ -314,29 +321,29 @@ std::string Engine::operation() const {
   return next_any_ < any_.size() ? describe(*any_[next_any_]) : std::string();
 }
 
+Execution::Waiting Engine::waits_for() const noexcept {
+  const auto of = [](const Transfer* transfer) -> Execution::Waiting {
+    if (transfer == nullptr) return {};
+    return {.peer = transfer->peer(), .phase = transfer->sends() ? "sending" : "receiving"};
+  };
+  if (collective_active_ && exchanging_) return of(exchange_->current());
+  if (collective_active_) return current_->execution.waiting();
+  if (!active_transfers_.empty()) return of(active_transfers_.all().front());
+  return {.phase = next_any_ < any_.size() ? "receiving from any rank" : ""};
+}
+
+std::string Engine::describe_wait() const {
+  const Execution::Waiting at = waits_for();
+  if (at.peer < 0) return fmt::format("waiting while {}", at.phase);
+  const std::size_t transfers = active_transfers_.size();
+  return fmt::format("waiting for {} while {}{}", config_.membership->describe(at.peer), at.phase,
+                     transfers > 1 ? fmt::format(" ({} transfers under way)", transfers) : "");
+}
+
 std::string Engine::waiting() const {
-  const Membership& members = *config_.membership;
-  const std::string self = members.describe(members.rank);
-  const std::string where = operation();
-  if (collective_active_ && exchanging_) {
-    const Transfer* const transfer = exchange_->current();
-    if (transfer == nullptr) return fmt::format("{} is done", self);
-    return fmt::format("{} in {}: waiting for {} while {} its block", self, where,
-                       members.describe(transfer->peer()),
-                       transfer->sends() ? "sending" : "receiving");
-  }
-  if (collective_active_) {
-    const Execution::Waiting at = current_->execution.waiting();
-    return fmt::format("{} in {}: waiting for {} while {}", self, where,
-                       at.peer < 0 ? "nobody" : members.describe(at.peer), at.phase);
-  }
-  if (!active_transfers_.empty()) {
-    return fmt::format("{}: waiting for {} in {} ({} transfers under way)", self,
-                       members.describe(active_transfers_.all().front()->peer()), where,
-                       active_transfers_.size());
-  }
-  if (next_any_ < any_.size()) return fmt::format("{}: waiting for any rank in {}", self, where);
-  return fmt::format("{} is idle", self);
+  const std::string self = config_.membership->describe(config_.membership->rank);
+  if (!active()) return fmt::format("{} is idle", self);
+  return fmt::format("{} in {}: {}", self, operation(), describe_wait());
 }
 
 } // namespace whorl

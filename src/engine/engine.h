@@ -19,6 +19,7 @@
 #include "engine/v_exchange.h"
 #include "engine/workspace.h"
 #include "exec/execution.h"
+#include "monitor/recorder.h"
 #include "transports/endpoint.h"
 #include "transports/transport.h"
 #include "tuning/selector.h"
@@ -40,6 +41,7 @@ class Engine {
     bool verify = false;    ///< whether each schedule is proved before its first use
     bool devices = false;   ///< whether new buffers may be those of a device
     Trace* trace = nullptr; ///< trace of the operations; may be null, outlives the engine
+    monitor::Recorder* recorder = nullptr;      ///< recorder of the operations; outlives the engine
     std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
     std::vector<std::vector<Endpoint*>> endpoints;
@@ -82,8 +84,12 @@ class Engine {
   /// Describes the operation under way: "allreduce number 7 of 2 float32 (sum)"; empty if there is
   /// none.
   std::string operation() const;
-  /// Describes whom this rank waits for, and where: "rank 1 (host …) in allreduce number 7 of …:
-  /// waiting for rank 2 (host …) while receiving".
+  /// Returns whom this rank waits for, and in which phase.
+  Execution::Waiting waits_for() const noexcept;
+  /// Describes that: "waiting for rank 2 (host …) while receiving".
+  std::string describe_wait() const;
+  /// Describes this rank, its operation and the wait in it: "rank 1 (host …) in allreduce number 7
+  /// of …: waiting for …".
   std::string waiting() const;
 
   /// Returns the bytes that scratch memory, or plans and executions, now occupy. May be called by
@@ -100,7 +106,8 @@ class Engine {
   struct TransferQueue {
     Transfer transfer;
     std::vector<const Request*> requests = {};
-    std::size_t next = 0; ///< index of the next request, whose predecessor is in progress
+    std::size_t next = 0;       ///< index of the next request, whose predecessor is in progress
+    std::uint64_t recorded = 0; ///< number that the recorder gave the transfer in progress
   };
   struct CollectiveEndpoints final : Execution::Endpoints {
     Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept override {
@@ -133,7 +140,13 @@ class Engine {
     bool apart(const void* send, const void* recv) const noexcept;
   };
 
-  void trace_begin() noexcept;
+  void record_begin() noexcept;
+  /// Returns whether the end of an operation on so many bytes is recorded with the time.
+  static bool is_timed(std::size_t bytes) noexcept {
+    // Less: small operations notice the reading of the counter, 3 to 10 ns. More: fewer ends known.
+    constexpr std::size_t kMinTimedBytes = 4096;
+    return bytes >= kMinTimedBytes;
+  }
   void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
   Status prepare(CachedCall& cached, const Request& request);
   const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
@@ -176,7 +189,9 @@ class Engine {
   CachedCall* current_ = nullptr;       ///< collective under way, or the last one
   Fingerprint fingerprint_;
   std::uint32_t sequence_ = 0;
-  TraceRecord traced_; ///< record of the collective under way
+  TraceRecord traced_;         ///< record of the collective under way
+  std::uint64_t recorded_ = 0; ///< number that the recorder gave this collective
+  bool unrecorded_ = false;    ///< whether the recorder has not seen its begin
 
   std::vector<std::unique_ptr<TransferQueue>> transfers_; ///< queues by transfer_index()
   ActiveTransfers active_transfers_;

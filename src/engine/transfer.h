@@ -33,6 +33,9 @@ class Transfer final : Execution::Endpoints {
   int peer() const noexcept { return peer_; }
   bool sends() const noexcept { return sends_; }
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
+  std::size_t bytes() const noexcept {
+    return fingerprint_.count() * size_of(fingerprint_.data_type());
+  }
   const Execution& execution() const noexcept { return execution_; }
 
   /// Begins a transfer of `count` elements of `type` at `data`, which is only read if this rank

@@ -81,6 +81,8 @@ Status Engine::start_transfer(TransferQueue& queue) {
       static_cast<std::byte*>(transfer.sends() ? const_cast<void*>(request.send) : request.recv),
       config_.membership->slot_bytes, fingerprint_of(request, ++number, 0),
       request.pipeline.get()));
+  queue.recorded =
+      config_.recorder->begin(transfer.fingerprint(), transfer.peer(), transfer.sends());
   plan_bytes_.fetch_add(transfer.grown(), std::memory_order_relaxed);
   ++queue.next;
   return {};
@@ -124,6 +126,8 @@ Status Engine::start_exchange(const Request& request) {
   fingerprint_ = fingerprint_of(request, ++sequence_, 0);
   fingerprint_.collective |= Fingerprint::kUneven;
   const Status status = exchange_->start(request, *schedules, fingerprint_);
+  recorded_ = config_.recorder->begin(fingerprint_);
+  unrecorded_ = false;
   exchanging_ = true;
   collective_active_ = true;
   return status;
@@ -133,6 +137,7 @@ Status Engine::start_exchange(const Request& request) {
 /// the error in failure_.
 bool Engine::next_transfer(const Transfer& done) {
   TransferQueue& queue = transfer_queue(done.sends(), done.peer());
+  config_.recorder->end(queue.recorded, is_timed(done.bytes()));
   if (queue.next < queue.requests.size()) {
     active_transfers_.add(queue.transfer);
     failure_ = start_transfer(queue);

@@ -8,29 +8,12 @@
 #include <iterator>
 #include <set>
 
+#include "base/file_pattern.h"
 #include "base/system.h"
 #include "exec/execution.h"
 
 namespace whorl {
 namespace {
-
-std::string expand(const std::string& pattern, const Trace::Who& who) {
-  std::string path;
-  bool ranked = false;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
-    if (next == 'r') path += std::to_string(who.rank);
-    if (next == 'p') path += std::to_string(who.pid);
-    if (next == 'j') path += fmt::format("{:08x}", who.job);
-    ranked = ranked || next == 'r';
-    if (next == 'r' || next == 'p' || next == 'j') {
-      ++i;
-    } else {
-      path += pattern[i];
-    }
-  }
-  return ranked ? path : fmt::format("{}.{}", path, who.rank);
-}
 
 std::string name_of_ops(std::uint8_t ops) {
   if ((ops & kWait) != 0) return "wait for a lane";
@@ -79,12 +62,12 @@ Trace::Trace(std::ofstream file, std::size_t records, Who who)
 
 Result<std::unique_ptr<Trace>> Trace::open(const std::string& pattern, std::size_t records,
                                            Who who) {
-  const std::string path = expand(pattern, who);
+  const std::string path = expand_file_pattern(pattern, who.facts);
   std::ofstream file(path, std::ios::trunc);
   if (!file) {
     return Status::error(Code::kInvalidUsage,
-                         fmt::format("WHORL_TRACE: rank {} cannot write {}: {}", who.rank, path,
-                                     std::strerror(errno)));
+                         fmt::format("WHORL_TRACE: rank {} cannot write {}: {}", who.facts.rank,
+                                     path, std::strerror(errno)));
   }
   return std::unique_ptr<Trace>(new Trace(std::move(file), records, std::move(who)));
 }
@@ -103,7 +86,7 @@ void Trace::write(std::span<const std::string> operations) {
   const std::uint64_t kept = std::min<std::uint64_t>(added_, records_.size());
   fmt::memory_buffer text;
   const auto out = std::back_inserter(text);
-  const int pid = who_.rank;
+  const int pid = who_.facts.rank;
   fmt::format_to(out,
                  "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"ranks\":{},\"lost\":{}}},"
                  "\"traceEvents\":[\n{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\","

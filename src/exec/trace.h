@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_pattern.h"
 #include "base/status.h"
 #include "base/ticks.h"
 
@@ -72,14 +73,12 @@ class Trace {
   }
 
   struct Who {
-    int rank = 0, nranks = 1;
+    int nranks = 1;
     std::string process; ///< "host node7, pid 42"
-    int pid = 0;
-    std::uint32_t job = 0; ///< id of the communicator
+    FilePatternFacts facts;
   };
-  /// Makes a trace, and opens its file now, so that a wrong path is an error. In `pattern` %r
-  /// stands for the rank, %p for the process, %j for the communicator; without %r the rank is added
-  /// at the end.
+  /// Makes a trace, and opens its file now, so that a wrong path is an error; its name is that of
+  /// expand_file_pattern().
   static Result<std::unique_ptr<Trace>> open(const std::string& pattern, std::size_t records,
                                              Who who);
 

@@ -20,6 +20,7 @@ ROOMS = {
     "src/base": (set(), {"fmt"}),
     "src/net": (rooms("base"), {"fmt", "openssl"}),
     "src/memory": (rooms("base"), {"fmt"}),
+    "src/monitor": (rooms("base"), {"fmt", "nlohmann"}),
     "src/launchers": (rooms("base"), {"fmt", "pmix"}),
     "src/node": (rooms("base net"), {"fmt"}),
     "src/bootstrap": (rooms("base net launchers"), {"fmt"}),
@@ -31,11 +32,11 @@ ROOMS = {
     "transports": (rooms("base net memory node"), {"fmt", "infiniband", "ucp"}),
     "src/exec": (rooms("base kernels schedule"), {"fmt"}),
     "src/tuning": (rooms("base kernels algorithms transports"), {"fmt", "nlohmann"}),
-    "src/engine": (rooms("base kernels schedule algorithms transports exec tuning"), {"fmt"}),
+    "src/engine": (rooms("base kernels schedule algorithms transports exec tuning monitor"), {"fmt"}),
     "src/device": (rooms("base kernels schedule algorithms memory node gpu exec tuning engine"),
                    {"fmt", "cuda"}),
     "src/comm": (rooms("base include net node memory kernels algorithms topology transports bootstrap "
-                       "exec tuning engine device"), {"fmt"}),
+                       "exec tuning engine device monitor"), {"fmt"}),
     "src/api": (rooms("base include memory bootstrap engine device comm"), {"fmt"}),
     "bindings": (rooms("include"), None),
     "perf": (rooms("include"), None),
@@ -43,7 +44,7 @@ ROOMS = {
                    {"benchmark", "CLI"}),
     "perf/gpu": (rooms("perf include base kernels"), None),  # the arithmetic to compare with
     "examples": (rooms("include"), set()),
-    "tools": (rooms("include perf base schedule algorithms gpu topology tuning comm api"),
+    "tools": (rooms("include perf base monitor schedule algorithms gpu topology tuning comm api"),
               {"fmt", "nlohmann", "CLI"}),
     "tests": (None, None),
 }

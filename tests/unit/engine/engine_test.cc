@@ -39,11 +39,13 @@ class Ranks {
       for (int r = 0; r < nranks; ++r) {
         members->peers[static_cast<std::size_t>(r)].rank = static_cast<std::uint32_t>(r);
       }
-      Engine::Config config{.membership = members.get(),
-                            .shape = shape,
-                            .selector = *selector,
-                            .verify = true,
-                            .workspace_bytes = workspace_bytes};
+      Engine::Config config{
+          .membership = members.get(),
+          .shape = shape,
+          .selector = *selector,
+          .verify = true,
+          .recorder = recorders_.emplace_back(monitor::Recorder::make({}, 16)).get(),
+          .workspace_bytes = workspace_bytes};
       auto view = fabric_.view(rank);
       for (std::uint16_t channel = 0; channel < 2; ++channel) {
         auto& endpoints = config.endpoints.emplace_back();
@@ -76,6 +78,7 @@ class Ranks {
  private:
   test::QueueFabric fabric_;
   std::vector<std::unique_ptr<Membership>> memberships_;
+  std::vector<std::unique_ptr<monitor::Recorder>> recorders_;
 
  public:
   std::vector<std::unique_ptr<Engine>> engines; ///< destroyed before what they use

@@ -1,0 +1,143 @@
+// The part of Communicator that acts in long waits: looks for failures, tells the others in what
+// this rank is stuck, and names the rank that all wait for.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/system.h"
+#include "comm/communicator.h"
+#include "comm/interrupt.h"
+
+namespace whorl {
+namespace {
+
+std::string seconds(std::uint64_t ns) {
+  return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
+}
+
+} // namespace
+
+void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setup_.block(max_ns); }
+
+void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
+  constexpr std::uint64_t kStuckNs = 50'000'000, kCompareNs = 10'000'000;
+  constexpr std::uint64_t kCompareOneNs = 200'000;
+  // A rank may be late in each step of a program, so warnings are rare.
+  constexpr std::uint64_t kWarnNs = 1'000'000'000, kQuietNs = 60'000'000'000;
+  comm_.look_at_peers(waited_ns);
+  for (const auto& transport : comm_.setup_.transports) transport->serve_idle_endpoints();
+  const auto interrupted = interrupt_check.load(std::memory_order_relaxed);
+  if (interrupted != nullptr && interrupted() != 0) {
+    comm_.abort(Status::error(Code::kInvalidUsage,
+                              fmt::format("{}: the program was interrupted while it waited",
+                                          comm_.membership().describe(comm_.rank()))));
+  }
+  if (!comm_.engine_->active()) return;
+  const std::uint64_t now = sys().now_ns();
+  comm_.record_wait(now - std::min(now, waited_ns), now);
+  if (waited_ns < kStuckNs) return;
+  // Each rank reads what all others have told.
+  const auto ranks = static_cast<std::uint64_t>(comm_.membership().nranks);
+  if (now - compared_ns_ >= std::max(kCompareNs, ranks * kCompareOneNs)) {
+    compared_ns_ = now;
+    Status status = without_exceptions([this] { return comm_.compare_with_peers(); });
+    if (!status.ok()) comm_.abort(std::move(status));
+  }
+  if (waited_ns < kWarnNs || (warned_ns_ != 0 && now - warned_ns_ < kQuietNs)) return;
+  warned_ns_ = now;
+  static_cast<void>(without_exceptions([&]() -> Status {
+    log(LogLevel::kWarn,
+        fmt::format("no progress for {}: {}", seconds(waited_ns), comm_.engine_->waiting()));
+    return {};
+  }));
+}
+
+/// Shows a wait of more than a millisecond to those who look from outside.
+void Communicator::record_wait(std::uint64_t since_ns, std::uint64_t now_ns) noexcept {
+  static_cast<void>(without_exceptions([&]() -> Status {
+    setup_.recorder->waiting(since_ns, now_ns, engine_->waits_for().peer, engine_->describe_wait());
+    return {};
+  }));
+}
+
+/// Returns what a peer has told of the operation in which it is stuck, if it has told anything.
+std::optional<StuckOperation> Communicator::find_stuck(int peer) const {
+  const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
+  if (index < 0) return std::nullopt;
+  auto stuck = setup_.transports[static_cast<std::size_t>(index)]->find_stuck(peer);
+  if (stuck && stuck->waits_for >= membership().nranks) stuck->waits_for = -1; // another's words
+  return stuck;
+}
+
+/// Tells the peers what this rank is stuck in, and looks whether they are stuck in something else.
+Status Communicator::compare_with_peers() {
+  if (setup_.comm_error->is_set()) return {};
+  const auto stuck = engine_->stuck();
+  if (stuck && stuck != told_stuck_) {
+    told_stuck_ = stuck;
+    for (const auto& transport : setup_.transports) transport->tell_stuck(*stuck);
+  }
+  for (int peer = 0; peer < membership().nranks; ++peer) {
+    const auto theirs = find_stuck(peer);
+    if (!theirs) continue;
+    const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
+    const bool all_here =
+        setup_.transports[static_cast<std::size_t>(index)]->traits().shares_memory;
+    Status status = engine_->compare(peer, *theirs, all_here);
+    if (status.ok()) continue;
+    // This rank may have looked for messages of the peer before the peer was stuck.
+    if (suspect_ == *theirs) return status;
+    suspect_ = *theirs;
+    return {};
+  }
+  return {};
+}
+
+/// Returns the rank at the end of the chain of ranks that wait for one another in this operation,
+/// which is the one that has not come; −1: this rank waits for nobody.
+int Communicator::rank_that_all_wait_for() const {
+  const auto own = engine_->stuck();
+  int rank = own ? own->waits_for : -1;
+  for (int steps = 0; rank >= 0 && rank != this->rank() && steps < membership().nranks; ++steps) {
+    const auto next = find_stuck(rank);
+    if (!next || next->waits_for < 0 || !(next->fingerprint == own->fingerprint)) return rank;
+    rank = next->waits_for;
+  }
+  return -1;
+}
+
+/// Describes what the other ranks have told of the waits in which they are stuck, as a sentence.
+std::string Communicator::states_of_others() const {
+  constexpr int kShown = 8;
+  const auto own = engine_->stuck();
+  std::string told;
+  int shown = 0;
+  for (int peer = 0; peer < nranks() && shown < kShown; ++peer) {
+    const auto theirs = find_stuck(peer);
+    if (peer == rank() || !theirs || theirs->waits_for < 0) continue;
+    const bool same = own && own->fingerprint == theirs->fingerprint;
+    told += fmt::format("{}rank {} waits for rank {} in {}", shown++ == 0 ? "" : ", ", peer,
+                        theirs->waits_for,
+                        same ? "the same operation" : whorl::describe(theirs->fingerprint));
+  }
+  return shown == 0 ? told : fmt::format(". What other ranks have told: {}", told);
+}
+
+Status Communicator::time_out_error() const {
+  const int culprit = rank_that_all_wait_for();
+  const int index = culprit < 0 ? -1 : setup_.transport_of[static_cast<std::size_t>(culprit)];
+  const bool is_alive =
+      index >= 0 && setup_.transports[static_cast<std::size_t>(index)]->traits().shares_memory;
+  const std::string who = culprit < 0 ? "That rank" : membership().describe(culprit);
+  return Status::error(
+      Code::kRemoteError,
+      fmt::format(
+          "no progress within the timeout of {}. {}. {} {}stopped, busy elsewhere or may not "
+          "have made this call; if it needs longer, raise WHORL_TIMEOUT_MS, timeoutMs or "
+          "what whorlCommSetTimeout() was given{}",
+          seconds(timeout_ns_), engine_->waiting(), who, is_alive ? "may be " : "may be dead, ",
+          states_of_others()));
+}
+
+} // namespace whorl

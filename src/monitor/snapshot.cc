@@ -1,0 +1,177 @@
+#include "monitor/snapshot.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/printable.h"
+#include "base/shm_segment.h"
+#include "base/system.h"
+#include "base/ticks.h"
+
+namespace whorl::monitor {
+namespace {
+
+template <std::size_t kSize>
+std::string text_of(const std::array<char, kSize>& bytes) {
+  return printable({bytes.data(), ::strnlen(bytes.data(), kSize)});
+}
+
+template <std::size_t kSize>
+std::string text_of(const SharedText<kSize>& shared) {
+  constexpr int kAttempts = 3; // a writer needs less than a microsecond
+  std::array<char, kSize> bytes;
+  for (int i = 0; i < kAttempts; ++i) {
+    if (shared.read(bytes)) return text_of(bytes);
+  }
+  return text_of(bytes); // the writer was stopped while it wrote
+}
+
+/// Converter from ticks() of this host to the monotonic clock, by two moments at which both are
+/// known.
+class TicksToNs {
+ public:
+  TicksToNs(std::uint64_t ticks, std::uint64_t ns, std::uint64_t ticks_now, std::uint64_t ns_now)
+      : ticks_(ticks_now), ns_(ns_now) {
+    const auto passed = static_cast<double>(ticks_now - ticks);
+    if (ticks_now > ticks && ns_now > ns) ns_per_tick_ = static_cast<double>(ns_now - ns) / passed;
+  }
+  std::uint64_t operator()(std::uint64_t at) const {
+    const auto before = static_cast<double>(ticks_ - std::min(at, ticks_)) * ns_per_tick_;
+    return ns_ - std::min(ns_, static_cast<std::uint64_t>(std::min(before, 1e19)));
+  }
+
+ private:
+  std::uint64_t ticks_, ns_;
+  double ns_per_tick_ = 1;
+};
+
+/// Returns the header of a page whose sizes are right.
+Result<const PageHeader*> read_header(std::span<const std::byte> page) {
+  if (page.size() < PageLayout::ring()) {
+    return Status::error(Code::kInternalError, fmt::format("a page of {} bytes", page.size()));
+  }
+  const auto& header = *reinterpret_cast<const PageHeader*>(page.data());
+  const bool complete = header.block.magic.load(std::memory_order_acquire) ==
+                        kPageMagic; // pairs with Recorder::make()
+  if (!complete || header.version != kPageVersion) {
+    return Status::error(Code::kInvalidUsage,
+                         fmt::format("a page of version {}, or none of whorl, or one that is being "
+                                     "made; this program reads version {}",
+                                     header.version, kPageVersion));
+  }
+  const bool ring = std::has_single_bit(header.entries) && header.entries <= kMaxEntries;
+  if (!ring || header.nranks < 1 || static_cast<std::uint32_t>(header.nranks) > kMaxRanks ||
+      header.rank < 0 || header.rank >= header.nranks ||
+      page.size() < PageLayout{header.entries, static_cast<std::uint32_t>(header.nranks)}.bytes()) {
+    return Status::error(Code::kInternalError,
+                         fmt::format("a page of {} bytes with {} operations, rank {} of {}",
+                                     page.size(), header.entries, header.rank, header.nranks));
+  }
+  return &header;
+}
+
+RecordedOperation read_entry(const PageEntry& entry, std::uint64_t number, const TicksToNs& ns) {
+  const std::array words = {entry.fingerprint[0].load(std::memory_order_relaxed),
+                            entry.fingerprint[1].load(std::memory_order_relaxed)};
+  const std::uint64_t partner = entry.partner.load(std::memory_order_relaxed);
+  const std::uint64_t ended = entry.ended.load(std::memory_order_relaxed);
+  return {.number = number,
+          .fingerprint = std::bit_cast<Fingerprint>(words),
+          .peer = static_cast<int>(std::min<std::uint64_t>(partner / 2, kMaxRanks)) - 1,
+          .sends = partner % 2 != 0,
+          .under_way = ended == 0,
+          .began_ns = ns(entry.began.load(std::memory_order_relaxed)),
+          .ended_ns = ended <= PageEntry::kNotTimed ? 0 : ns(ended)};
+}
+
+void read_operations(const PageState& state, const PageEntry* ring, std::uint64_t entries,
+                     const TicksToNs& ns, Snapshot& out) {
+  out.begun = state.begun.load(std::memory_order_acquire); // pairs with Recorder::begin()
+  const std::uint64_t kept = std::min(out.begun, entries);
+  for (std::uint64_t number = out.begun - kept; number < out.begun; ++number) {
+    out.operations.push_back(read_entry(ring[number & (entries - 1)], number, ns));
+  }
+  std::atomic_thread_fence(std::memory_order_acquire); // pairs with the fence in begin()
+  // Meanwhile the writer may have reused entries; it may also be in the middle of the next one.
+  const std::uint64_t reused = state.begun.load(std::memory_order_relaxed) + 1;
+  std::erase_if(out.operations, [&](const RecordedOperation& operation) {
+    return operation.number + entries < reused;
+  });
+}
+
+} // namespace
+
+Result<Snapshot> read_page(std::span<const std::byte> page) {
+  const auto checked = read_header(page);
+  if (!checked.ok()) return checked.status();
+  const PageHeader* const header = *checked;
+  const auto nranks = static_cast<std::uint32_t>(header->nranks);
+  const PageLayout layout{header->entries, nranks};
+  const auto& state = *reinterpret_cast<const PageState*>(page.data() + PageLayout::state());
+  Snapshot out;
+  out.process_id = header->process_id;
+  out.rank = header->rank;
+  out.nranks = header->nranks;
+  out.job = header->job;
+  out.host_key = header->host_key;
+  out.host = text_of(header->host);
+  out.name = text_of(header->name);
+  out.taken_ns = sys().now_ns();
+  const TicksToNs ns(header->ticks, header->time_ns, ticks(), out.taken_ns);
+
+  const auto phase = static_cast<std::uint32_t>(state.phase.load(std::memory_order_relaxed));
+  out.phase = static_cast<Phase>(std::min(phase, static_cast<std::uint32_t>(Phase::kFailed)));
+  if (out.phase == Phase::kFailed) out.error = text_of(state.error);
+  out.wait = {.under_way = false,
+              .since_ns = state.waiting_since_ns.load(std::memory_order_relaxed),
+              .looked_ns = state.looked_ns.load(std::memory_order_relaxed),
+              .peer = state.waits_for.load(std::memory_order_relaxed),
+              .text = text_of(state.waiting)};
+  if (out.wait.peer >= out.nranks) out.wait.peer = -1;
+  const std::uint64_t in = state.waiting_in.load(std::memory_order_relaxed);
+  read_operations(state, reinterpret_cast<const PageEntry*>(page.data() + PageLayout::ring()),
+                  header->entries, ns, out);
+  out.wait.under_way = out.phase == Phase::kCreating ||
+                       (out.wait.since_ns != 0 && in == out.begun && !out.operations.empty() &&
+                        std::any_of(out.operations.begin(), out.operations.end(),
+                                    [](const auto& operation) { return operation.under_way; }));
+  const auto* const waited =
+      reinterpret_cast<const std::atomic<std::uint64_t>*>(page.data() + layout.waited());
+  for (std::uint32_t rank = 0; rank < nranks; ++rank) {
+    out.waited_ns.push_back(waited[rank].load(std::memory_order_relaxed));
+  }
+  return out;
+}
+
+Result<std::vector<Snapshot>> read_pages(Fd fd) {
+  std::vector<Snapshot> pages;
+  std::size_t size = 0;
+  const int error = sys().file_size(fd.get(), &size);
+  if (error < 0) return Status::error(Code::kSystemError, "the memory of pages has no size");
+  if (size < kBlockAlignment) return pages;
+  const auto segment = ShmSegment::open_to_read(std::move(fd), size);
+  if (!segment.ok()) return segment.status();
+  const std::span<const std::byte> all(segment->data(), size);
+  for (std::size_t offset = 0; offset < size;) {
+    const auto block = all.subspan(offset);
+    const std::uint64_t bytes = // pairs with PageFile::allocate()
+        reinterpret_cast<const BlockHeader*>(block.data())->bytes.load(std::memory_order_acquire);
+    if (bytes == 0 || bytes % kBlockAlignment != 0 || bytes > block.size()) break;
+    if (auto page = read_page(block.first(bytes)); page.ok()) pages.push_back(*std::move(page));
+    offset += bytes;
+  }
+  return pages;
+}
+
+std::string describe(const RecordedOperation& operation) {
+  const Fingerprint& f = operation.fingerprint;
+  if (operation.peer < 0 || !known(f)) return whorl::describe(f);
+  return fmt::format("{} number {}{} {} rank {}", operation.sends ? "send" : "receive", f.sequence,
+                     describe_arguments(Collective::kSend, f.count(), f.data_type(), {}, 0),
+                     operation.sends ? "to" : "from", operation.peer);
+}
+
+} // namespace whorl::monitor
