@@ -1,6 +1,7 @@
 // C API on top of Gloo; see peer_api.h. Gloo's collectives with their default algorithms over TCP,
 // one process per rank. Environment: RANK, WORLD_SIZE; GLOO_STORE, an empty directory through which
-// the ranks find each other; GLOO_ADDRESS, this host's address (default: 127.0.0.1).
+// the ranks find each other; GLOO_ADDRESS, this host's address (default: 127.0.0.1). The timeout of
+// the configuration is Gloo's own.
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -13,6 +14,7 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -75,7 +77,7 @@ int number_from(const char* variable) {
 
 } // namespace
 
-whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t*) {
+whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* config) {
   return peer::guarded([&] {
     const char* address = std::getenv("GLOO_ADDRESS");
     const char* store_path = std::getenv("GLOO_STORE");
@@ -86,6 +88,9 @@ whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t*) {
     const auto context =
         std::make_shared<gloo::rendezvous::Context>(number_from("RANK"), number_from("WORLD_SIZE"));
     auto device = gloo::transport::tcp::CreateDevice(attributes);
+    if (config != nullptr && config->timeoutMs > 0) {
+      context->setTimeout(std::chrono::milliseconds(config->timeoutMs));
+    }
     context->connectFullMesh(store, device);
     *comm = new whorlComm{context};
   });
@@ -99,6 +104,9 @@ whorlResult_t whorlCommDestroy(whorlComm_t comm) {
     gloo::barrier(options);
     delete comm;
   });
+}
+whorlResult_t whorlCommAbort(whorlComm_t comm) {
+  return peer::guarded([&] { delete comm; });
 }
 whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank) {
   *rank = comm->context->rank;

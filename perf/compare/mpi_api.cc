@@ -1,10 +1,11 @@
-// C API on top of MPI; see peer_api.h. Built once for each MPI found. An MPI error ends the job
-// with MPI's own message, which is MPI's default.
+// C API on top of MPI; see peer_api.h. Built once for each MPI found. MPI returns its errors
+// (MPI_ERRORS_RETURN) in place of its default, which ends the job.
 
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include <array>
 #include <climits>
 #include <cstring>
 
@@ -69,14 +70,23 @@ bool to_mpi(whorlRedOp_t op, MPI_Op* out) {
   }
 }
 
-/// Calls `body(count, type)` with the arguments converted to MPI's types.
+/// Returns the result of an MPI call, and keeps MPI's words for an error.
+whorlResult_t result_of(int code) {
+  if (code == MPI_SUCCESS) return whorlSuccess;
+  std::array<char, MPI_MAX_ERROR_STRING> words{};
+  int size = 0;
+  MPI_Error_string(code, words.data(), &size);
+  peer::last_error() = words.data();
+  return whorlSystemError;
+}
+
+/// Returns the result of `body(count, type)` with the arguments converted to MPI's types.
 template <class Body>
 whorlResult_t copying(size_t count, whorlDataType_t datatype, Body&& body) {
   MPI_Datatype type{};
   if (!to_mpi(datatype, &type)) return peer::refuse("MPI has no such datatype");
   if (count > INT_MAX) return peer::refuse("more elements than an int counts");
-  body(static_cast<int>(count), type);
-  return whorlSuccess;
+  return result_of(body(static_cast<int>(count), type));
 }
 
 template <class Body>
@@ -84,7 +94,7 @@ whorlResult_t reducing(size_t count, whorlDataType_t datatype, whorlRedOp_t redo
   MPI_Op op{};
   if (!to_mpi(redop, &op)) return peer::refuse("MPI has no such operator");
   return copying(count, datatype,
-                 [&](int elements, MPI_Datatype type) { body(elements, type, op); });
+                 [&](int elements, MPI_Datatype type) { return body(elements, type, op); });
 }
 
 /// Returns MPI_IN_PLACE where both sides are the same, else `send`.
@@ -101,6 +111,7 @@ const char* block(const void* base, size_t count, whorlDataType_t type) {
 
 whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t*) {
   MPI_Init(nullptr, nullptr);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world.nranks);
   *comm = &world;
@@ -110,6 +121,7 @@ whorlResult_t whorlCommDestroy(whorlComm_t) {
   MPI_Finalize();
   return whorlSuccess;
 }
+whorlResult_t whorlCommAbort(whorlComm_t) { return result_of(MPI_Abort(MPI_COMM_WORLD, 1)); }
 whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank) {
   *rank = comm->rank;
   return whorlSuccess;
@@ -119,15 +131,12 @@ whorlResult_t whorlCommCount(const whorlComm_t comm, int* count) {
   return whorlSuccess;
 }
 
-whorlResult_t whorlBarrier(whorlComm_t, void*) {
-  MPI_Barrier(MPI_COMM_WORLD);
-  return whorlSuccess;
-}
+whorlResult_t whorlBarrier(whorlComm_t, void*) { return result_of(MPI_Barrier(MPI_COMM_WORLD)); }
 
 whorlResult_t whorlAllReduce(const void* send, void* recv, size_t count, whorlDataType_t datatype,
                              whorlRedOp_t redop, whorlComm_t, void*) {
   return reducing(count, datatype, redop, [&](int elements, MPI_Datatype type, MPI_Op op) {
-    MPI_Allreduce(or_in_place(send, recv), recv, elements, type, op, MPI_COMM_WORLD);
+    return MPI_Allreduce(or_in_place(send, recv), recv, elements, type, op, MPI_COMM_WORLD);
   });
 }
 
@@ -135,7 +144,7 @@ whorlResult_t whorlReduce(const void* send, void* recv, size_t count, whorlDataT
                           whorlRedOp_t redop, int root, whorlComm_t, void*) {
   return reducing(count, datatype, redop, [&](int elements, MPI_Datatype type, MPI_Op op) {
     const void* from = world.rank == root ? or_in_place(send, recv) : send;
-    MPI_Reduce(from, recv, elements, type, op, root, MPI_COMM_WORLD);
+    return MPI_Reduce(from, recv, elements, type, op, root, MPI_COMM_WORLD);
   });
 }
 
@@ -144,7 +153,7 @@ whorlResult_t whorlReduceScatter(const void* send, void* recv, size_t count,
                                  whorlDataType_t datatype, whorlRedOp_t redop, whorlComm_t, void*) {
   if (recv == block(send, count, datatype)) return peer::refuse("measure it with --side out");
   return reducing(count, datatype, redop, [&](int elements, MPI_Datatype type, MPI_Op op) {
-    MPI_Reduce_scatter_block(send, recv, elements, type, op, MPI_COMM_WORLD);
+    return MPI_Reduce_scatter_block(send, recv, elements, type, op, MPI_COMM_WORLD);
   });
 }
 
@@ -155,7 +164,7 @@ whorlResult_t whorlBroadcast(const void* send, void* recv, size_t count, whorlDa
     if (world.rank == root && send != recv) {
       std::memcpy(recv, send, count * peer::size_of(datatype));
     }
-    MPI_Bcast(recv, elements, type, root, MPI_COMM_WORLD);
+    return MPI_Bcast(recv, elements, type, root, MPI_COMM_WORLD);
   });
 }
 
@@ -163,13 +172,13 @@ whorlResult_t whorlAllGather(const void* send, void* recv, size_t count, whorlDa
                              whorlComm_t, void*) {
   return copying(count, datatype, [&](int elements, MPI_Datatype type) {
     const void* from = or_in_place(send, block(recv, count, datatype));
-    MPI_Allgather(from, elements, type, recv, elements, type, MPI_COMM_WORLD);
+    return MPI_Allgather(from, elements, type, recv, elements, type, MPI_COMM_WORLD);
   });
 }
 
 whorlResult_t whorlAlltoAll(const void* send, void* recv, size_t count, whorlDataType_t datatype,
                             whorlComm_t, void*) {
   return copying(count, datatype, [&](int elements, MPI_Datatype type) {
-    MPI_Alltoall(send, elements, type, recv, elements, type, MPI_COMM_WORLD);
+    return MPI_Alltoall(send, elements, type, recv, elements, type, MPI_COMM_WORLD);
   });
 }
