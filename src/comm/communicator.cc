@@ -83,12 +83,16 @@ Status Communicator::run(std::span<const Request> batch, unsigned timeout_factor
 }
 
 WaitResult Communicator::repeat(Collective collective, const void* send, void* recv) noexcept {
-  if (setup_.comm_error->is_set()) return WaitResult::kFailed;
   if (device_group_ != nullptr) device_group_->count();
   WaitResult result = WaitResult::kFailed;
   const Status status = without_exceptions([&]() -> Status {
     timeout_ns_ = policy_.timeout_ns;
+    // An error that came between two calls says which one has found it: the operation is begun, but
+    // sends nothing before it advances. After a call that has failed the engine is in that one.
+    const bool failed = setup_.comm_error->is_set();
+    if (failed && engine_->active()) return {};
     engine_->repeat(collective, send, recv);
+    if (failed) return {};
     result =
         wait_until([this] { return engine_->advance(); }, policy_, *setup_.comm_error, waiter_);
     return {};
@@ -111,7 +115,7 @@ Status Communicator::begin(std::span<const Request> batch) {
 
 Status Communicator::begin(std::span<const Request> batch, std::uint64_t timeout_ns) {
   timeout_ns_ = timeout_ns;
-  if (setup_.comm_error->is_set()) return setup_.comm_error->status();
+  if (setup_.comm_error->is_set()) return before_operation(setup_.comm_error->status(), batch);
   Status status = without_exceptions([&] { return engine_->start(batch); });
   if (status.ok() || status.code() == Code::kInvalidArgument) return status;
   setup_.comm_error->set(status);
@@ -151,6 +155,14 @@ Status Communicator::in_operation(const Status& error) const {
   if (operation.empty() || error.message().find(operation) != std::string::npos) return error;
   return Status::error(error.code(),
                        fmt::format("{}; rank {} was in {}", error.message(), rank(), operation));
+}
+
+/// Adds to an error that came before a batch was begun what this rank was to do.
+Status Communicator::before_operation(const Status& error, std::span<const Request> batch) const {
+  if (batch.empty()) return error;
+  return Status::error(error.code(),
+                       fmt::format("{}; rank {} was about to begin {}", error.message(), rank(),
+                                   whorl::describe(batch.front())));
 }
 
 /// Makes sure that peers neither read nor write the buffers of a failed operation after the return

@@ -145,6 +145,7 @@ class Communicator final : private TaskRunner {
   std::string states_of_others() const;
   Status time_out_error() const;
   Status in_operation(const Status& error) const;
+  Status before_operation(const Status& error, std::span<const Request> batch) const;
 
   Setup setup_;
   std::unique_ptr<Engine> engine_;

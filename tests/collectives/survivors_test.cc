@@ -84,6 +84,40 @@ TEST(Survivors, OfCollectivesWithUnevenBlocks) {
   });
 }
 
+/// A rank may find a death between two calls: the error of the next one still says which call that
+/// is, whether it repeats the last one or not.
+TEST(Survivors, NameTheCallBeforeWhichADeathWasFound) {
+  for (const std::size_t count : {std::size_t{1000}, std::size_t{999}}) {
+    const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+      whorlComm_t comm = join(context, {});
+      ASSERT_NE(comm, nullptr);
+      std::vector<float> in(1000), out(1000);
+      const auto sum = [&](std::size_t elements) {
+        return whorlAllReduce(in.data(), out.data(), elements, whorlFloat32, whorlSum, comm,
+                              nullptr);
+      };
+      ASSERT_EQ(failure(sum(1000), comm), "");
+      context.barrier();
+      if (context.rank == 1) context.die();
+      whorlResult_t state = whorlSuccess;
+      while (state == whorlSuccess) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ASSERT_EQ(whorlCommGetAsyncError(comm, &state), whorlSuccess);
+      }
+      for (int calls = 0; calls < 2; ++calls) {
+        EXPECT_EQ(sum(count), whorlRemoteError);
+        const std::string text = whorlGetLastError(comm);
+        EXPECT_EQ(text.find("rank 1 ("), 0) << text;
+        EXPECT_NE(text.find("of " + std::to_string(count) + " float32 (sum)"), std::string::npos)
+            << text;
+      }
+      EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+    });
+    EXPECT_TRUE(outcomes[1].killed);
+    EXPECT_EQ(outcomes[0].failures + outcomes[2].failures, "") << count;
+  }
+}
+
 /// Without any setting, ranks that wait for a late one say so once, with names.
 TEST(Survivors, WarnOfALateRank) {
   const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
