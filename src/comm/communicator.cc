@@ -95,6 +95,8 @@ WaitResult Communicator::repeat(Collective collective, const void* send, void* r
     if (failed) return {};
     result =
         wait_until([this] { return engine_->advance(); }, policy_, *setup_.comm_error, waiter_);
+    if (told_stuck_) [[unlikely]]
+      withdraw_stuck();
     return {};
   });
   // The other ranks count this operation: without it, this rank cannot go on either.
@@ -135,7 +137,10 @@ Progress Communicator::advance() noexcept {
 }
 
 Status Communicator::finish(WaitResult result) {
-  if (result == WaitResult::kReady) return {};
+  if (result == WaitResult::kReady) {
+    if (told_stuck_) withdraw_stuck();
+    return {};
+  }
   if (result == WaitResult::kTimedOut) {
     setup_.comm_error->set(time_out_error());
   } else if (const Status failure = engine_->failure(); !failure.ok()) {

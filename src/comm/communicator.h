@@ -141,6 +141,7 @@ class Communicator final : private TaskRunner {
   void record_wait(std::uint64_t since_ns, std::uint64_t now_ns) noexcept;
   void notify_peers() noexcept;
   void revoke_access();
+  void withdraw_stuck() noexcept;
   int rank_that_all_wait_for() const;
   std::string states_of_others() const;
   Status time_out_error() const;

@@ -94,14 +94,24 @@ Status Communicator::compare_with_peers() {
   return {};
 }
 
+/// Tells the peers that this rank is not stuck any more in what it has told them.
+void Communicator::withdraw_stuck() noexcept {
+  told_stuck_.reset();
+  for (const auto& transport : setup_.transports) transport->tell_stuck({});
+}
+
 /// Returns the rank at the end of the chain of ranks that wait for one another in this operation,
-/// which is the one that has not come; −1: this rank waits for nobody.
+/// or in earlier ones that keep them from this one; that rank has not come. −1: this rank waits for
+/// nobody.
 int Communicator::rank_that_all_wait_for() const {
   const auto own = engine_->stuck();
   int rank = own ? own->waits_for : -1;
   for (int steps = 0; rank >= 0 && rank != this->rank() && steps < membership().nranks; ++steps) {
     const auto next = find_stuck(rank);
-    if (!next || next->waits_for < 0 || !(next->fingerprint == own->fingerprint)) return rank;
+    if (!next || next->waits_for < 0) return rank;
+    const auto& there = next->fingerprint;
+    const bool earlier = static_cast<std::int32_t>(there.sequence - own->fingerprint.sequence) < 0;
+    if (!earlier && !(there == own->fingerprint)) return rank;
     rank = next->waits_for;
   }
   return -1;

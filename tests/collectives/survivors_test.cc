@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -167,6 +168,54 @@ TEST(Survivors, NameTheRankThatDoesNotCome) {
     });
     EXPECT_EQ(failures_of(outcomes), "") << transport;
   }
+}
+
+/// Lets rank 3 gather from all, without rank 1 or with rank 1 after so many milliseconds, and then
+/// broadcast to all if `root_comes`. Ranks 0 and 2, which only send to the gather, get an error of
+/// the broadcast, in which the rank that is blamed must be `culprit`.
+void expect_blame_across_operations(std::optional<int> late_ms, bool root_comes, int culprit) {
+  for (const char* const transport : {"shm", "tcp"}) {
+    const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
+      whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", transport}});
+      ASSERT_NE(comm, nullptr);
+      ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+      float mine = 1, all[4];
+      const auto gather = [&] {
+        return whorlGather(&mine, all, 1, whorlFloat32, 3, comm, nullptr);
+      };
+      const auto broadcast = [&] {
+        return whorlBroadcast(&mine, &mine, 1, whorlFloat32, 3, comm, nullptr);
+      };
+      if (context.rank == 3) {
+        EXPECT_EQ(gather(), late_ms ? whorlSuccess : whorlRemoteError);
+        if (root_comes) broadcast();
+      } else if (context.rank != 1) {
+        EXPECT_EQ(failure(gather(), comm), "");
+        ASSERT_EQ(whorlCommSetTimeout(comm, 1000), whorlSuccess); // before that of rank 3
+        EXPECT_EQ(broadcast(), whorlRemoteError);
+        const std::string text = whorlGetLastError(comm);
+        const std::size_t blame = text.find(") may be ");
+        ASSERT_NE(blame, std::string::npos) << text;
+        EXPECT_EQ(text.substr(text.rfind(". ", blame) + 2, 6), "rank " + std::to_string(culprit))
+            << text;
+      } else if (late_ms) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(*late_ms));
+        EXPECT_EQ(failure(gather(), comm), "");
+      }
+      context.barrier();
+      whorlCommAbort(comm);
+    });
+    EXPECT_EQ(failures_of(outcomes), "") << transport;
+  }
+}
+
+TEST(Survivors, NameTheRankThatKeepsAnotherInAnEarlierOperation) {
+  expect_blame_across_operations({}, true, 1);
+}
+
+/// A rank that was stuck for a while, and has gone on since, is to blame itself.
+TEST(Survivors, NameTheRankThatIsLateAfterAnotherWas) {
+  expect_blame_across_operations(200, false, 3);
 }
 
 } // namespace
