@@ -44,7 +44,9 @@ inline constexpr std::uint64_t kAfterDeathNs = 30'000'000;
 struct StuckOperation {
   Fingerprint fingerprint;
   std::int32_t waits_for = -1; ///< rank of the communicator; −1: not known
-  std::uint32_t reserved = 0;
+  /// Number of messages of transfers that this rank has sent to the one that is told, modulo 2^32.
+  /// Only between hosts: in shared memory one report is for all.
+  std::uint32_t sent = 0;
   friend bool operator==(const StuckOperation&, const StuckOperation&) = default;
 };
 static_assert(sizeof(StuckOperation) == 24);
@@ -124,8 +126,10 @@ class Transport : public Waiter {
   /// Tells the peers in which operation this rank is stuck, so that ranks in different operations
   /// find out before the deadline. Called again when something has changed, by the thread that uses
   /// the endpoints; may do nothing where peers do not listen.
-  virtual void tell_stuck(const StuckOperation& operation) noexcept {
-    static_cast<void>(operation);
+  /// `sent[peer]` is StuckOperation::sent for a peer.
+  virtual void tell_stuck(const StuckOperation& operation,
+                          std::span<const std::uint32_t> sent) noexcept {
+    static_cast<void>(operation), static_cast<void>(sent);
   }
   /// Returns what a connected peer has told last; nothing if it has told nothing. The peer may have
   /// gone on since then. Any thread.

@@ -70,21 +70,40 @@ std::optional<StuckOperation> Communicator::find_stuck(int peer) const {
   return stuck;
 }
 
+/// Returns whether a peer that is stuck waits in the end for this rank, and no message of the peer
+/// is under way to here. Between hosts only the peer's own wait counts, since messages of the ranks
+/// between may be under way.
+bool Communicator::needs_this_rank(int peer, const StuckOperation& theirs) const {
+  const auto shares_memory = [this](int other) {
+    const int index = setup_.transport_of[static_cast<std::size_t>(other)];
+    return setup_.transports[static_cast<std::size_t>(index)]->traits().shares_memory;
+  };
+  if (!shares_memory(peer)) {
+    return theirs.waits_for == rank() && engine_->has_all_messages(peer, theirs);
+  }
+  int at = theirs.waits_for;
+  for (int steps = 0; at >= 0 && at != rank() && steps < nranks(); ++steps) {
+    const auto next = find_stuck(at);
+    if (!next || !(next->fingerprint == theirs.fingerprint) || !shares_memory(at)) return false;
+    at = next->waits_for;
+  }
+  return at == rank();
+}
+
 /// Tells the peers what this rank is stuck in, and looks whether they are stuck in something else.
 Status Communicator::compare_with_peers() {
   if (setup_.comm_error->is_set()) return {};
   const auto stuck = engine_->stuck();
   if (stuck && stuck != told_stuck_) {
     told_stuck_ = stuck;
-    for (const auto& transport : setup_.transports) transport->tell_stuck(*stuck);
+    for (const auto& transport : setup_.transports) {
+      transport->tell_stuck(*stuck, engine_->sent_messages());
+    }
   }
   for (int peer = 0; peer < membership().nranks; ++peer) {
     const auto theirs = find_stuck(peer);
     if (!theirs) continue;
-    const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
-    const bool all_here =
-        setup_.transports[static_cast<std::size_t>(index)]->traits().shares_memory;
-    Status status = engine_->compare(peer, *theirs, all_here);
+    Status status = engine_->compare(peer, *theirs, needs_this_rank(peer, *theirs));
     if (status.ok()) continue;
     // This rank may have looked for messages of the peer before the peer was stuck.
     if (suspect_ == *theirs) return status;
@@ -97,7 +116,8 @@ Status Communicator::compare_with_peers() {
 /// Tells the peers that this rank is not stuck any more in what it has told them.
 void Communicator::withdraw_stuck() noexcept {
   told_stuck_.reset();
-  for (const auto& transport : setup_.transports) transport->tell_stuck({});
+  const std::vector<std::uint32_t> nothing(static_cast<std::size_t>(nranks()));
+  for (const auto& transport : setup_.transports) transport->tell_stuck({}, nothing);
 }
 
 /// Returns the rank at the end of the chain of ranks that wait for one another in this operation,

@@ -283,7 +283,7 @@ std::optional<StuckOperation> Engine::stuck() const {
                         .waits_for = alone ? current_->execution.waiting().peer : -1};
 }
 
-Status Engine::compare(int peer, const StuckOperation& theirs, bool all_here) const {
+Status Engine::compare(int peer, const StuckOperation& theirs, bool needs_us) const {
   const Membership& members = *config_.membership;
   const Fingerprint& other = theirs.fingerprint;
   if (collective_active_ && !exchanging_) {
@@ -291,11 +291,11 @@ Status Engine::compare(int peer, const StuckOperation& theirs, bool all_here) co
     return fail_on({.peer = peer, .theirs = other, .bytes = 0, .expected_bytes = 0}, peer,
                    fingerprint_);
   }
-  // The peer waits in a collective for this rank, which waits elsewhere for the peer.
+  // The peer waits in a later collective, in the end for this rank, which waits for the peer.
   const bool waits_for_peer =
       std::any_of(active_transfers_.all().begin(), active_transfers_.all().end(),
                   [peer](const Transfer* transfer) { return transfer->peer() == peer; });
-  if (!all_here || collective_active_ || !waits_for_peer || theirs.waits_for != members.rank ||
+  if (!needs_us || collective_active_ || !waits_for_peer ||
       static_cast<std::int32_t>(other.sequence - sequence_) <= 0) {
     return {};
   }
@@ -305,6 +305,19 @@ Status Engine::compare(int peer, const StuckOperation& theirs, bool all_here) co
                   "ranks must make the same calls in the same order",
                   members.describe(members.rank), operation(), members.describe(peer),
                   describe(other)));
+}
+
+std::vector<std::uint32_t> Engine::sent_messages() const {
+  std::vector<std::uint32_t> counts;
+  for (const Endpoint* const endpoint : config_.endpoints.back()) {
+    counts.push_back(endpoint == nullptr ? 0 : static_cast<std::uint32_t>(endpoint->sent()));
+  }
+  return counts;
+}
+
+bool Engine::has_all_messages(int peer, const StuckOperation& theirs) const {
+  const Endpoint* const endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
+  return static_cast<std::uint32_t>(endpoint->received()) == theirs.sent;
 }
 
 std::string Engine::operation() const {

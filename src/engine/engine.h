@@ -78,9 +78,13 @@ class Engine {
   /// Returns the collective under way, for Transport::tell_stuck(); nothing if there is none.
   std::optional<StuckOperation> stuck() const;
   /// Compares what this rank does, without progress, with the collective in which a peer is stuck.
-  /// Returns the error if their calls can never meet. `all_here`: all that the peer sent before it
-  /// was stuck is here, and this rank has looked for it since.
-  Status compare(int peer, const StuckOperation& theirs, bool all_here) const;
+  /// Returns the error if their calls can never meet. `needs_us`: the peer waits in the end for
+  /// this rank, and all that the peer sent before it was stuck is here.
+  Status compare(int peer, const StuckOperation& theirs, bool needs_us) const;
+  /// Returns for each peer how many messages of transfers this rank has sent to it, modulo 2^32.
+  std::vector<std::uint32_t> sent_messages() const;
+  /// Returns whether as many messages of transfers as a peer had sent have been received.
+  bool has_all_messages(int peer, const StuckOperation& theirs) const;
   /// Describes the operation under way: "allreduce number 7 of 2 float32 (sum)"; empty if there is
   /// none.
   std::string operation() const;

@@ -38,8 +38,8 @@ class PageFile {
     std::size_t offset_ = 0, bytes_ = 0;
   };
 
-  /// Makes a block of at least `bytes`, in the file of this process; one without data where there is
-  /// no descriptor or no memory.
+  /// Makes a block of at least `bytes`, in the file of this process; one without data where there
+  /// is no descriptor or no memory.
   static Block allocate(std::size_t bytes);
 
  private:

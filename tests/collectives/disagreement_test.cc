@@ -88,9 +88,23 @@ TEST(Disagreement, OnTheOrderOfTwoCalls) {
 }
 
 TEST(Disagreement, OfAReceiveAndACollective) {
-  expect_error(2, {"shm"}, "ranks wait for each other in different operations: rank 0 ",
+  expect_error(2, kBoth, "ranks wait for each other in different operations: rank 0 ",
                [](int rank, whorlComm_t comm) {
+                 // A message before, which has arrived.
+                 whorlResult_t result = rank == 0
+                                            ? whorlRecv(out(), 5, whorlFloat32, 1, comm, nullptr)
+                                            : whorlSend(in(), 5, whorlFloat32, 0, comm, nullptr);
+                 if (result != whorlSuccess) return result;
                  if (rank == 0) return whorlRecv(out(), 5, whorlFloat32, 1, comm, nullptr);
+                 return whorlAllReduce(in(), out(), 5, whorlFloat32, whorlSum, comm, nullptr);
+               });
+}
+
+/// The rank that receives waits for one that waits for it only by way of others.
+TEST(Disagreement, OfAReceiveAndACollectiveOfFour) {
+  expect_error(4, {"shm"}, "ranks wait for each other in different operations: rank 2 ",
+               [](int rank, whorlComm_t comm) {
+                 if (rank == 2) return whorlRecv(out(), 5, whorlFloat32, 0, comm, nullptr);
                  return whorlAllReduce(in(), out(), 5, whorlFloat32, whorlSum, comm, nullptr);
                });
 }

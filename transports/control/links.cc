@@ -303,11 +303,13 @@ void ControlLinks::count_beat(Peer& peer) noexcept {
   send(peer, control::FrameKind::kBeatsRead, {});
 }
 
-void ControlLinks::tell_stuck(const StuckOperation& operation) noexcept {
+void ControlLinks::tell_stuck(StuckOperation operation,
+                              std::span<const std::uint32_t> sent) noexcept {
   const std::lock_guard lock(state_mutex_);
   const std::lock_guard writing(notify_mutex_);
   for (Peer& peer : peers_) {
     if (!peer.heartbeat.add()) continue;
+    operation.sent = sent[static_cast<std::size_t>(peer.rank)];
     send(peer, control::FrameKind::kStuck,
          {reinterpret_cast<const char*>(&operation), sizeof operation});
   }

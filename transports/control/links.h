@@ -59,7 +59,7 @@ class ControlLinks final : public FailureJudge {
   /// Sends bytes of the transport to a peer: few, since what the socket has no room for is lost.
   void send_word(int peer, std::span<const std::byte> bytes) noexcept;
   /// Does what Transport::tell_stuck() and find_stuck() say.
-  void tell_stuck(const StuckOperation& operation) noexcept;
+  void tell_stuck(StuckOperation operation, std::span<const std::uint32_t> sent) noexcept;
   std::optional<StuckOperation> find_stuck(int peer) noexcept;
   /// Does what Transport::is_lost() says; goes on looking after a failure.
   bool is_lost(int peer) noexcept;

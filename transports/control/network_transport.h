@@ -14,8 +14,9 @@ namespace whorl {
 /// carries what ranks tell each other besides messages.
 class NetworkTransport : public Transport {
  public:
-  void tell_stuck(const StuckOperation& operation) noexcept override {
-    control_.tell_stuck(operation);
+  void tell_stuck(const StuckOperation& operation,
+                  std::span<const std::uint32_t> sent) noexcept override {
+    control_.tell_stuck(operation, sent);
   }
   std::optional<StuckOperation> find_stuck(int peer) noexcept override {
     return control_.find_stuck(peer);

@@ -291,7 +291,8 @@ void FifoTransport::look_for_leavers(std::uint64_t waited_ns) noexcept {
   }
 }
 
-void FifoTransport::tell_stuck(const StuckOperation& operation) noexcept {
+void FifoTransport::tell_stuck(const StuckOperation& operation,
+                               std::span<const std::uint32_t> /*sent*/) noexcept {
   if (mine_ == nullptr) return;
   const auto words = std::bit_cast<std::array<std::uint64_t, 3>>(operation);
   StuckWords& stuck = mine_->stuck;

@@ -21,7 +21,8 @@ class FifoTransport : public Transport, protected FifoHost {
   /// that the caller polls once more before the sleep.
   void block(std::uint64_t max_ns) noexcept override;
   void poll_failures(std::uint64_t waited_ns) noexcept override;
-  void tell_stuck(const StuckOperation& operation) noexcept override;
+  void tell_stuck(const StuckOperation& operation,
+                  std::span<const std::uint32_t> sent) noexcept override;
   std::optional<StuckOperation> find_stuck(int peer) noexcept override;
   std::size_t endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept override {
     return FifoShape(static_cast<std::size_t>(slots), slot_bytes, false).size;
