@@ -20,7 +20,9 @@ constexpr std::uint64_t kLongNs = 100'000'000;
 /// Ranks of one communicator on this machine.
 class Chains {
  public:
-  explicit Chains(const std::vector<Rank>& ranks) {
+  /// `everybody`: the ranks of all communicators; outlives this object, as `ranks` does.
+  Chains(const std::vector<Rank>& ranks, const std::vector<Rank>& everybody)
+      : everybody_(everybody) {
     for (const Rank& rank : ranks) by_number_[rank.page.rank] = &rank;
   }
 
@@ -90,7 +92,7 @@ class Chains {
 
   /// Returns why a rank for which `waiter` waits does not go on, in words; empty if it waits
   /// itself.
-  static std::string obstacle(const Rank& rank, const Rank& waiter) {
+  std::string obstacle(const Rank& rank, const Rank& waiter) const {
     const std::string name = rank.name();
     if (rank.state == 'Z') return fmt::format("{} has ended", name);
     if (rank.stopped()) {
@@ -102,6 +104,11 @@ class Chains {
     }
     const RecordedOperation* const current = rank.current();
     if (current == nullptr) {
+      if (const Rank* const other = busy_elsewhere(rank)) {
+        return fmt::format("{} has not made this call; its process is in {} of communicator {}{}",
+                           name, activity(*other), monitor::hex(other->page.job).substr(0, 8),
+                           other->page.name.empty() ? "" : " \"" + other->page.name + "\"");
+      }
       return fmt::format("{} has not made this call; it {}, {}", name,
                          rank.state == 'R' ? "computes" : "sleeps", activity(rank));
     }
@@ -117,6 +124,17 @@ class Chains {
     return fmt::format("{} works on {}", name, activity(rank));
   }
 
+  /// Returns the rank of the same process that is in an operation of another communicator; null if
+  /// there is none.
+  const Rank* busy_elsewhere(const Rank& rank) const {
+    const auto found = std::find_if(everybody_.begin(), everybody_.end(), [&](const Rank& other) {
+      return other.pid == rank.pid && other.page.job != rank.page.job &&
+             other.page.phase == Phase::kReady && other.current() != nullptr;
+    });
+    return found == everybody_.end() ? nullptr : &*found;
+  }
+
+  const std::vector<Rank>& everybody_;
   std::map<int, const Rank*> by_number_;
 };
 
@@ -124,7 +142,9 @@ class Chains {
 
 std::vector<std::string> find_culprits(const std::vector<Rank>& ranks) {
   std::vector<std::string> sentences;
-  for (const auto& communicator : by_communicator(ranks)) Chains(communicator).explain(sentences);
+  for (const auto& communicator : by_communicator(ranks)) {
+    Chains(communicator, ranks).explain(sentences);
+  }
   return sentences;
 }
 

@@ -68,6 +68,18 @@ TEST(Why, EndsAtTheRankThatHasNotCome) {
                         HasSubstr("no call for 4.0 s after allreduce number 6"))));
 }
 
+TEST(Why, LooksIntoOtherCommunicatorsOfAProcess) {
+  Rank elsewhere = waiting(1, 0, 3);
+  elsewhere.page.job[0] = std::byte{0xee};
+  elsewhere.page.name = "tensor";
+  const auto found = find_culprits({waiting(0, 1), idle(1), elsewhere});
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_THAT(found[0],
+              HasSubstr("rank 1 (host node7, pid 101) has not made this call; its process "
+                        "is in allreduce number 3"));
+  EXPECT_THAT(found[0], HasSubstr("of communicator ee000000 \"tensor\""));
+}
+
 TEST(Why, SaysThatARankIsStopped) {
   for (Rank stopped : {idle(3), waiting(3, 0)}) { // also within an operation
     stopped.state = 'T';
