@@ -21,7 +21,7 @@ std::string seconds(std::uint64_t ns) {
 void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setup_.block(max_ns); }
 
 void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
-  constexpr std::uint64_t kStuckNs = 50'000'000, kCompareNs = 10'000'000;
+  constexpr std::uint64_t kStuckNs = 30'000'000, kCompareNs = 10'000'000;
   constexpr std::uint64_t kCompareOneNs = 200'000;
   // A rank may be late in each step of a program, so warnings are rare.
   constexpr std::uint64_t kWarnNs = 1'000'000'000, kQuietNs = 60'000'000'000;
