@@ -165,8 +165,12 @@ std::uint64_t FifoTransport::zero_copy_messages() const noexcept {
 // Sleeps. `sleeping` is set before the caller's last poll and stays set until a peer clears it,
 // so each sleep is rung at most once, and a peer that finds `sleeping` clear makes no system call.
 //
-//   sleeper: heard = rings; sleeping = 1; look; futex_wait(rings == heard)
+//   sleeper: heard = rings; sleeping = 1; look; futex_wait(rings == heard); heard = rings
 //   ringer:  message; if sleeping and I clear it: rings += 1; futex_wake
+//
+// A ringer may clear `sleeping` before the sleeper sets it again and count its ring after that:
+// `heard` is then too low, and without the last step all sleeps until the next ring would end at
+// once.
 void FifoTransport::block(std::uint64_t max_ns) noexcept {
   if (mine_ == nullptr) return ClockWaiter().block(max_ns);
   Doorbell& bell = mine_->doorbell;
@@ -178,6 +182,8 @@ void FifoTransport::block(std::uint64_t max_ns) noexcept {
     return;
   }
   sys().futex_wait(&bell.rings, heard_.load(std::memory_order_relaxed), max_ns);
+  heard_.store(bell.rings.load(std::memory_order_acquire), // pairs with release in ring_doorbell()
+               std::memory_order_relaxed);
 }
 
 void FifoTransport::publish_error(std::string_view text) noexcept {
