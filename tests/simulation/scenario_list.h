@@ -1,0 +1,18 @@
+#pragma once
+
+namespace whorl::simulation {
+
+// The functions of the scenarios, see scenarios.cc.
+
+void run_slots();
+void run_ring();
+void run_real_ring();
+void run_zero_copy();
+void run_revoke();
+void run_death();
+void run_leave();
+void run_sleep();
+void run_errors();
+void run_stuck();
+
+} // namespace whorl::simulation

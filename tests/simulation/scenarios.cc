@@ -1,0 +1,27 @@
+#include "simulation/scenario.h"
+#include "simulation/scenario_list.h"
+
+namespace whorl::simulation {
+namespace {
+
+constexpr Scenario kScenarios[] = {
+    {"slots", "messages of all kinds of sizes through few slots, both ways at once", 30, run_slots},
+    {"ring", "payloads in a small ring, through laps that end early and late", 30, run_ring},
+    {"real_ring", "payloads in a ring of the shape that ranks with many slots have", 1,
+     run_real_ring},
+    {"zero_copy", "sources read and buffers written in place, through few slots", 30,
+     run_zero_copy},
+    {"revoke", "a rank fails, takes its memory back and writes to all of it", 30, run_revoke},
+    {"death", "a rank dies at any access; the others finish, or name it", 30, run_death},
+    {"leave", "a rank leaves while another one waits for its messages", 10, run_leave},
+    {"sleep", "a rank sleeps between messages that come seldom, and is woken", 10, run_sleep},
+    {"errors", "several ranks fail at once, and others read why", 10, run_errors},
+    {"stuck", "a rank tells in which operation it is stuck, while another one reads that", 5,
+     run_stuck},
+};
+
+} // namespace
+
+std::span<const Scenario> scenarios() noexcept { return kScenarios; }
+
+} // namespace whorl::simulation

@@ -1,0 +1,134 @@
+#include "simulation/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace whorl::simulation {
+
+void Scheduler::clear(Random& random) {
+  random_ = &random;
+  used_ = 0;
+  current_ = next_ = kNobody;
+  running_ = stopped_ = false;
+  now_ns_ = 1'000'000'000;
+  accesses_ = 0;
+  by_priority_ = random.chance(50);
+  switch_percent_ = random.one_of(100U, 30U, 10U, 3U);
+  lowered_at_.clear();
+  for (std::uint64_t changes = random.below(5); changes > 0; --changes) {
+    lowered_at_.push_back(random.below(random.one_of<std::uint64_t>(100, 400, 2000)));
+  }
+  std::sort(lowered_at_.rbegin(), lowered_at_.rend());
+  lowest_priority_ = 1'000;
+}
+
+std::size_t Scheduler::add(std::function<void()> body) {
+  Thread& thread = fibres_[used_];
+  thread.fibre.start(std::move(body));
+  thread.state = State::kReady;
+  thread.wake_ns = thread.accesses = thread.died_ns = 0;
+  thread.woken = false;
+  thread.word = nullptr;
+  thread.dies_at = kForEver;
+  thread.priority = 1'000 + random_->below(1'000);
+  return used_++;
+}
+
+/// Returns the fibre that runs next, after letting time pass if all of them sleep; kNobody if none
+/// is left.
+std::size_t Scheduler::choose() {
+  std::array<std::size_t, kMaxFibres> ready;
+  std::size_t count = 0;
+  std::size_t first_to_wake = kNobody;
+  for (std::size_t i = 0; i < used_; ++i) {
+    Thread& thread = fibres_[i];
+    if (thread.state == State::kSleeping) {
+      if (first_to_wake == kNobody || thread.wake_ns < fibres_[first_to_wake].wake_ns) {
+        first_to_wake = i;
+      }
+      if (thread.wake_ns > now_ns_ && !thread.woken) continue;
+    } else if (thread.state != State::kReady) {
+      continue;
+    }
+    ready[count++] = i;
+  }
+  if (count == 0) {
+    if (first_to_wake != kNobody) now_ns_ = fibres_[first_to_wake].wake_ns;
+    return first_to_wake;
+  }
+  if (!by_priority_) return ready[random_->below(count)];
+  return *std::max_element(ready.begin(), ready.begin() + count, [&](auto a, auto b) {
+    return fibres_[a].priority < fibres_[b].priority;
+  });
+}
+
+void Scheduler::run() {
+  running_ = true;
+  next_ = choose();
+  while (!stopped_ && next_ != kNobody) {
+    current_ = next_;
+    Thread& thread = fibres_[current_];
+    if (thread.state == State::kSleeping) thread.state = State::kReady;
+    thread.fibre.resume();
+    if (thread.fibre.ended()) {
+      thread.state = State::kEnded;
+      next_ = choose();
+    }
+  }
+  current_ = kNobody;
+  running_ = false;
+}
+
+void Scheduler::switch_away() { fibres_[current_].fibre.suspend(); }
+
+void Scheduler::before_access() {
+  Thread& self = fibres_[current_];
+  ++accesses_;
+  now_ns_ += 1 + random_->below(32);
+  if (++self.accesses == self.dies_at) {
+    self.state = State::kDead;
+    self.died_ns = now_ns_;
+    next_ = choose();
+    switch_away();
+  }
+  if (by_priority_) {
+    if (lowered_at_.empty() || lowered_at_.back() > accesses_) {
+      // A fibre that has slept may have a higher priority.
+      if (accesses_ % 16 != 0) return;
+    } else {
+      lowered_at_.pop_back();
+      self.priority = --lowest_priority_;
+    }
+  } else if (!random_->chance(switch_percent_)) {
+    return;
+  }
+  next_ = choose();
+  if (next_ != current_) switch_away();
+}
+
+bool Scheduler::sleep(std::uint64_t wake_ns, const volatile void* word) {
+  Thread& self = fibres_[current_];
+  self.state = State::kSleeping;
+  self.wake_ns = wake_ns;
+  self.word = word;
+  self.woken = false;
+  next_ = choose();
+  if (next_ != current_) switch_away();
+  self.state = State::kReady;
+  self.word = nullptr;
+  return std::exchange(self.woken, false);
+}
+
+void Scheduler::wake(const volatile void* word) noexcept {
+  for (std::size_t i = 0; i < used_; ++i) {
+    Thread& thread = fibres_[i];
+    if (thread.state == State::kSleeping && thread.word == word) thread.woken = true;
+  }
+}
+
+void Scheduler::stop() {
+  stopped_ = true;
+  if (running_) switch_away();
+}
+
+} // namespace whorl::simulation
