@@ -1,6 +1,7 @@
 #include "simulation/runs.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,8 @@
 
 namespace whorl::simulation {
 namespace {
+
+constexpr rlim_t kMaxCpuSeconds = 20; ///< longest search for a planted bug
 
 /// Runs one seed. Returns what went wrong; empty: nothing.
 std::string run_seed(const Scenario& scenario, std::uint64_t seed, bool trace) {
@@ -94,6 +97,9 @@ Finding find_bug(const PlantedBug& bug, int number) {
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
+    // A bug may also make a loop that accesses nothing.
+    const rlimit limit{.rlim_cur = kMaxCpuSeconds, .rlim_max = kMaxCpuSeconds};
+    setrlimit(RLIMIT_CPU, &limit);
     planted_bug = number;
     search(bug, ends[1]);
     _exit(0);

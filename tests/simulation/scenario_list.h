@@ -14,5 +14,6 @@ void run_leave();
 void run_sleep();
 void run_errors();
 void run_stuck();
+void run_mesh();
 
 } // namespace whorl::simulation

@@ -18,6 +18,7 @@ constexpr Scenario kScenarios[] = {
     {"errors", "several ranks fail at once, and others read why", 10, run_errors},
     {"stuck", "a rank tells in which operation it is stuck, while another one reads that", 5,
      run_stuck},
+    {"mesh", "ranks connect over a network that cuts connections, among strangers", 10, run_mesh},
 };
 
 } // namespace

@@ -5,7 +5,7 @@
 namespace whorl::simulation {
 
 /// Operating system of the simulated ranks: the clock, sleeping, and futexes in shared memory.
-class SimulatedSystem final : public System {
+class SimulatedSystem : public System {
  public:
   std::uint64_t now_ns() noexcept override;
   void sleep_ns(std::uint64_t duration_ns) noexcept override;

@@ -101,7 +101,8 @@ void require_name(const Status& error, const std::string& cause) {
 
 void run_zero_copy() {
   Host host(zero_copy_shape());
-  const Streams streams = make_streams(2, world().random().one_of<std::uint64_t>(6, 20), zero_copy_sizes());
+  const Streams streams =
+      make_streams(2, world().random().one_of<std::uint64_t>(6, 20), zero_copy_sizes());
   run_ranks(host, [&](Rank& rank) {
     rank.connect();
     Traffic traffic(rank, host, streams);

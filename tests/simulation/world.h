@@ -60,6 +60,9 @@ class World {
   /// the death. What the dead one did then happened before.
   bool knows_death(std::size_t fibre);
 
+  /// Lets time pass and others run before a system call.
+  void system_call() { before_access(); }
+
   // --- Accesses of the running fibre to the arena ---
 
   std::uint64_t load(const volatile void* at, std::size_t bytes, Order order);

@@ -1,0 +1,10 @@
+// Sources of whorl for the simulation of connections, see rooms.cc.
+#include "base/log.cc"
+#include "base/params.cc"
+#include "base/thread.cc"
+#include "net/acceptor.cc"
+#include "net/address.cc"
+#include "net/handshake.cc"
+#include "net/listener.cc"
+#include "net/mesh.cc"
+#include "net/secret.cc"

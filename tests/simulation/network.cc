@@ -1,0 +1,230 @@
+#include "simulation/network.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "simulation/world.h"
+
+namespace whorl::simulation {
+namespace {
+
+std::uint64_t now() noexcept { return world().scheduler().now_ns(); }
+
+} // namespace
+
+void Network::enter() {
+  if (World::running() != nullptr) world().system_call();
+}
+
+std::uint64_t Network::latency() const noexcept {
+  Random& random = world().random();
+  return random.below(random.one_of<std::uint64_t>(1, 1'000, 50'000, 5'000'000));
+}
+
+int Network::add() {
+  sockets_.push_back(std::make_unique<Socket>());
+  sockets_.back()->owner = world().scheduler().current();
+  sockets_.back()->ends_by_reset = world().random().chance(30);
+  return kFirst + static_cast<int>(sockets_.size()) - 1;
+}
+
+/// Whether nothing more will come from the other end, but for what is under way.
+bool Network::ended(const Socket& socket) const {
+  return socket.cut || at(socket.peer).closed || world().scheduler().died(at(socket.peer).owner);
+}
+
+int Network::other_end(int fd) const {
+  const Socket& socket = at(fd);
+  return socket.peer < 0 || ended(socket) ? -1 : socket.peer;
+}
+
+int Network::socket(int, int) noexcept {
+  enter();
+  return add();
+}
+
+int Network::close(int fd) noexcept {
+  if (fd < kFirst) return SimulatedSystem::close(fd);
+  enter();
+  Socket& socket = at(fd);
+  socket.closed = true;
+  for (const int arrived : socket.arrived) at(arrived).closed = true;
+  world().note("close {}", fd - kFirst);
+  world().scheduler().wake(this);
+  return 0;
+}
+
+int Network::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
+  at(fd).address = SocketAddress::from(address, size);
+  return 0;
+}
+
+int Network::listen(int fd, int) noexcept {
+  enter();
+  at(fd).listening = true;
+  return 0;
+}
+
+int Network::getsockname(int fd, sockaddr* address, socklen_t* size) noexcept {
+  const SocketAddress& own = at(fd).address;
+  std::memcpy(address, own.data(), std::min(*size, own.size()));
+  *size = own.size();
+  return 0;
+}
+
+int Network::setsockopt(int, int, int, int) noexcept { return 0; }
+
+int Network::getsockopt(int fd, int, int option, void* value, socklen_t*) noexcept {
+  if (option != SO_ERROR) return -EOPNOTSUPP;
+  std::memcpy(value, &at(fd).error, sizeof(int));
+  return 0;
+}
+
+int Network::connect(int fd, const sockaddr* address, socklen_t size) noexcept {
+  enter();
+  const SocketAddress to = SocketAddress::from(address, size);
+  const auto listener =
+      std::find_if(sockets_.begin(), sockets_.end(), [&](const std::unique_ptr<Socket>& other) {
+        return other->listening && !other->closed && other->address == to &&
+               !world().scheduler().died(other->owner);
+      });
+  world().note("connect {} to {}", fd - kFirst, to.text());
+  if (listener == sockets_.end()) {
+    if (world().random().chance(50)) return -ECONNREFUSED;
+    at(fd).error = ECONNREFUSED;
+    at(fd).connected_ns = now() + latency();
+    return -EINPROGRESS;
+  }
+  Socket& listening = **listener;
+  const int other = add();
+  at(other).owner = listening.owner;
+  at(other).peer = fd;
+  at(fd).peer = other;
+  at(fd).connected_ns = at(other).connected_ns = now() + latency();
+  if (cuts_left_ > 0 && world().random().chance(30)) {
+    --cuts_left_;
+    // At any byte, or behind a message of a handshake.
+    const std::uint64_t byte = world().random().below(160);
+    at(world().random().chance(50) ? fd : other).cut_after =
+        world().random().one_of<std::uint64_t>(byte, byte, 72, 76, 108);
+  }
+  listening.arrived.push_back(other);
+  world().scheduler().wake(this);
+  if (world().random().chance(70)) return -EINPROGRESS;
+  at(fd).connected_ns = at(other).connected_ns = now(); // as on one host
+  return 0;
+}
+
+int Network::accept(int fd) noexcept {
+  enter();
+  std::deque<int>& arrived = at(fd).arrived;
+  if (arrived.empty() || at(arrived.front()).connected_ns > now()) return -EAGAIN;
+  const int socket = arrived.front();
+  arrived.pop_front();
+  at(socket).owner = world().scheduler().current();
+  world().note("accept {}", socket - kFirst);
+  return socket;
+}
+
+::ssize_t Network::sendmsg(int fd, const msghdr* message) noexcept {
+  enter();
+  Socket& socket = at(fd);
+  if (socket.connected_ns > now() || world().random().chance(10)) return -EAGAIN;
+  if (socket.error != 0) return -socket.error;
+  if (ended(socket)) return world().random().chance(50) ? -EPIPE : -ECONNRESET;
+  const auto* const bytes = static_cast<const std::byte*>(message->msg_iov->iov_base);
+  std::size_t size = message->msg_iov->iov_len;
+  if (world().random().chance(30)) size = 1 + world().random().below(size);
+  if (socket.sent + size >= socket.cut_after) {
+    size = socket.cut_after - socket.sent;
+    socket.cut = at(socket.peer).cut = true;
+    world().note("cut {} after {} more bytes", fd - kFirst, size);
+    world().scheduler().wake(this);
+    if (size == 0) return -ECONNRESET;
+    if (world().random().chance(50)) { // what is under way is lost
+      socket.inbox.clear(), at(socket.peer).inbox.clear();
+      return static_cast<::ssize_t>(size);
+    }
+  }
+  socket.sent += size;
+  std::deque<Segment>& inbox = at(socket.peer).inbox;
+  // In order: no segment overtakes another.
+  const std::uint64_t before = inbox.empty() ? 0 : inbox.back().arrives_ns;
+  inbox.push_back({{bytes, bytes + size}, std::max(before, now() + latency())});
+  world().note("send {}: {} of {} bytes", fd - kFirst, size, message->msg_iov->iov_len);
+  world().scheduler().wake(this);
+  return static_cast<::ssize_t>(size);
+}
+
+::ssize_t Network::recvmsg(int fd, msghdr* message) noexcept {
+  enter();
+  Socket& socket = at(fd);
+  if (socket.peer < 0) return -ENOTCONN;
+  if (socket.inbox.empty() && ended(socket)) return socket.ends_by_reset ? -ECONNRESET : 0;
+  if (socket.inbox.empty() || socket.inbox.front().arrives_ns > now()) return -EAGAIN;
+  std::size_t most = message->msg_iov->iov_len;
+  if (world().random().chance(30)) most = 1 + world().random().below(most);
+  std::size_t size = 0;
+  while (size < most && !socket.inbox.empty() && socket.inbox.front().arrives_ns <= now()) {
+    std::vector<std::byte>& bytes = socket.inbox.front().bytes;
+    const std::size_t part = std::min(bytes.size(), most - size);
+    std::copy_n(bytes.begin(), part, static_cast<std::byte*>(message->msg_iov->iov_base) + size);
+    bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(part));
+    if (bytes.empty()) socket.inbox.pop_front();
+    size += part;
+  }
+  world().note("receive {}: {} bytes", fd - kFirst, size);
+  return static_cast<::ssize_t>(size);
+}
+
+/// Returns the events of a socket that are there now. Lowers `*next_ns` to the time of the next.
+short Network::events_of(int fd, std::uint64_t* next_ns) {
+  const Socket& socket = at(fd);
+  const auto due = [&](std::uint64_t time) {
+    if (time <= now()) return true;
+    *next_ns = std::min(*next_ns, time);
+    return false;
+  };
+  if (socket.listening) {
+    return !socket.arrived.empty() && due(at(socket.arrived.front()).connected_ns) ? POLLIN : 0;
+  }
+  if (!due(socket.connected_ns)) return 0;
+  if (socket.peer < 0) return POLLOUT | POLLERR;
+  short events = POLLOUT;
+  if (socket.inbox.empty()) { // the end comes after all bytes
+    if (ended(socket)) events |= POLLIN | POLLHUP;
+  } else if (due(socket.inbox.front().arrives_ns)) {
+    events |= POLLIN;
+  }
+  return events;
+}
+
+int Network::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
+  enter();
+  const std::uint64_t end = now() + timeout_ns;
+  for (;;) {
+    int ready = 0;
+    // A death wakes nobody; others look again now and then.
+    std::uint64_t wake_ns = std::min(end, now() + kMaxSleepNs);
+    for (pollfd& one : fds) {
+      one.revents = 0;
+      if (one.fd < kFirst) continue;
+      const short always = POLLERR | POLLHUP;
+      one.revents = static_cast<short>(events_of(one.fd, &wake_ns) & (one.events | always));
+      ready += one.revents != 0;
+    }
+    if (ready > 0 || now() >= end) {
+      world().note("poll of {}: {} ready", fds.size(), ready);
+      return ready;
+    }
+    world().scheduler().sleep(wake_ns, this);
+  }
+}
+
+int Network::random_bytes(std::span<std::byte> out) noexcept {
+  for (std::byte& byte : out) byte = static_cast<std::byte>(world().random().next());
+  return 0;
+}
+
+} // namespace whorl::simulation

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "net/address.h"
+#include "simulation/system.h"
+
+namespace whorl::simulation {
+
+/// Operating system with stream sockets between fibres: a network that delivers any number of
+/// bytes at a time, late, and may cut connections at any byte. A process that dies closes its
+/// sockets. One run uses one object.
+class Network final : public SimulatedSystem {
+ public:
+  /// Cuts up to this many connections of the run, each at a random byte.
+  void cut(unsigned connections) noexcept { cuts_left_ = connections; }
+
+  // --- What a scenario looks at after a run ---
+
+  /// Returns the descriptor at the other end of a connection; −1 if it is cut or closed.
+  int other_end(int fd) const;
+  /// Returns the fibre to which a connection led, also if it is cut or closed.
+  std::size_t led_to(int fd) const { return at(at(fd).peer).owner; }
+
+  int socket(int domain, int type) noexcept override;
+  int close(int fd) noexcept override;
+  int bind(int fd, const sockaddr* address, socklen_t size) noexcept override;
+  int listen(int fd, int backlog) noexcept override;
+  int accept(int fd) noexcept override;
+  int connect(int fd, const sockaddr* address, socklen_t size) noexcept override;
+  int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept override;
+  int setsockopt(int fd, int level, int option, int value) noexcept override;
+  int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept override;
+  ::ssize_t sendmsg(int fd, const msghdr* message) noexcept override;
+  ::ssize_t recvmsg(int fd, msghdr* message) noexcept override;
+  int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept override;
+  int random_bytes(std::span<std::byte> out) noexcept override;
+  std::size_t open_files() noexcept override { return 1024; }
+  std::uint32_t user_id() noexcept override { return 1000; }
+
+ private:
+  /// Bytes under way to a socket.
+  struct Segment {
+    std::vector<std::byte> bytes;
+    std::uint64_t arrives_ns;
+  };
+  struct Socket {
+    std::size_t owner = 0;
+    SocketAddress address; ///< address that it is bound to
+    bool listening = false;
+    std::deque<int> arrived;        ///< connections that wait for accept()
+    int peer = -1;                  ///< socket at the other end; −1: never connected
+    int error = 0;                  ///< error of a connect() that has ended
+    std::uint64_t connected_ns = 0; ///< time at which connect() ends
+    bool closed = false;
+    bool ends_by_reset = false;           ///< whether the other end's end shows as an error
+    bool cut = false;                     ///< whether the network has cut the connection
+    std::uint64_t cut_after = UINT64_MAX; ///< bytes sent by this side until then
+    std::uint64_t sent = 0;
+    std::deque<Segment> inbox;
+  };
+  static constexpr int kFirst = 1 << 20; ///< descriptors that the kernel never gives
+  static constexpr std::uint64_t kMaxSleepNs = 40'000'000;
+
+  Socket& at(int fd) { return *sockets_[static_cast<std::size_t>(fd - kFirst)]; }
+  const Socket& at(int fd) const { return *sockets_[static_cast<std::size_t>(fd - kFirst)]; }
+  int add();
+  void enter(); ///< lets time pass and others run, as any system call does
+  std::uint64_t latency() const noexcept;
+  bool ended(const Socket& socket) const;
+  short events_of(int fd, std::uint64_t* next_ns);
+
+  std::vector<std::unique_ptr<Socket>> sockets_;
+  unsigned cuts_left_ = 0;
+};
+
+} // namespace whorl::simulation
