@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
+
+#include "base/printable.h"
 
 namespace whorl {
 
@@ -57,6 +60,8 @@ Status check_peer_info(const PeerInfo& info, int rank, int nranks) {
   if (std::find(info.host_name.begin(), info.host_name.end(), '\0') == info.host_name.end()) {
     return bad("host name without end");
   }
+  const std::string_view host = info.host_name.data();
+  if (std::any_of(host.begin(), host.end(), is_control)) return bad("host name");
   if (info.slots == 1 || info.slots > 1024) return bad("slots");
   if ((info.slot_bytes != 0 && info.slot_bytes < 64) || info.slot_bytes > (1U << 30) ||
       info.slot_bytes % 64 != 0) {

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/printable.h"
+
 namespace whorl {
 namespace {
 
@@ -199,7 +201,7 @@ Result<std::int64_t> param_int(Param param, std::int64_t low, std::int64_t high)
   if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
     return Status::error(Code::kInvalidUsage,
                          fmt::format("{}=\"{}\" is not a whole number from {} to {}",
-                                     name_in_use(param), text, low, high));
+                                     name_in_use(param), printable(text), low, high));
   }
   return value;
 }
@@ -208,8 +210,8 @@ Result<bool> param_bool(Param param) {
   const std::string text = param_text(param);
   if (text == "1" || text == "true" || text == "on") return true;
   if (text == "0" || text == "false" || text == "off") return false;
-  return Status::error(Code::kInvalidUsage,
-                       fmt::format("{}=\"{}\" is neither 1 nor 0", name_in_use(param), text));
+  return Status::error(Code::kInvalidUsage, fmt::format("{}=\"{}\" is neither 1 nor 0",
+                                                        name_in_use(param), printable(text)));
 }
 
 } // namespace whorl

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "base/printable.h"
 
 namespace whorl {
 namespace {
@@ -68,8 +69,9 @@ std::vector<std::string> describe_unknown_params(const char* const* environment)
         });
     sentences.push_back(
         distance(name, *nearest) <= kSimilar
-            ? fmt::format("there is no variable {}, did you mean {}?", name, *nearest)
-            : fmt::format("there is no variable {}; docs/parameters.md lists all", name));
+            ? fmt::format("there is no variable {}, did you mean {}?", printable(name), *nearest)
+            : fmt::format("there is no variable {}; docs/parameters.md lists all",
+                          printable(name)));
   }
   return sentences;
 }

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/params.h"
+#include "base/printable.h"
 #include "base/unknown_params.h"
 #include "device/common/memory.h"
 #include "kernels/reduce.h"
@@ -36,7 +37,7 @@ Status check_simd() {
       Code::kInvalidUsage,
       fmt::format("WHORL_SIMD=\"{}\" is no instruction set of this build and processor; they have "
                   "{}",
-                  wanted, usable));
+                  printable(wanted), usable));
 }
 
 } // namespace
@@ -98,7 +99,7 @@ Result<Options> Options::from_environment() {
       level != "off" && level != "error" && level != "warn" && level != "info") {
     return Status::error(
         Code::kInvalidUsage,
-        fmt::format("WHORL_LOG=\"{}\" is none of off, error, warn and info", level));
+        fmt::format("WHORL_LOG=\"{}\" is none of off, error, warn and info", printable(level)));
   }
 
   const auto probe = param_bool(Param::kProbe);

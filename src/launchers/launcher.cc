@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "launchers/pmi1.h"
 #include "launchers/pmix_client.h"
 
@@ -39,8 +40,8 @@ class Variables {
     const char* const end = found.data() + found.size();
     const auto [stop, error] = std::from_chars(found.data(), end, *value);
     if (error != std::errc() || stop != end || *value < low || *value > high) {
-      return usage_error(
-          fmt::format("{}=\"{}\" is not a whole number from {} to {}", name, found, low, high));
+      return usage_error(fmt::format("{}=\"{}\" is not a whole number from {} to {}", name,
+                                     printable(found), low, high));
     }
     return {};
   }
@@ -100,8 +101,8 @@ Status check_address(const std::string& address) {
     const auto [stop, error] = std::from_chars(address.data() + colon + 1, end, port);
     if (error == std::errc() && stop == end && port >= 1 && port <= 65535) return {};
   }
-  return usage_error(
-      fmt::format("WHORL_ADDRESS=\"{}\" is not host:port with a port from 1 to 65535", address));
+  return usage_error(fmt::format(
+      "WHORL_ADDRESS=\"{}\" is not host:port with a port from 1 to 65535", printable(address)));
 }
 
 // Two functions for each launcher: one returns whether its variables are set, one reads them.
@@ -216,8 +217,9 @@ Status read_slurm(const LaunchWorld&, const Variables& variables, Launch* launch
   const std::string list = variables.text("SLURM_STEP_NODELIST");
   const std::string host = first_slurm_host(list);
   if (host.empty() && launch->nranks > 1 && !variables.has("WHORL_ADDRESS")) {
-    return usage_error(fmt::format(
-        "SLURM_STEP_NODELIST=\"{}\" is not a host list, so there is no host to meet at", list));
+    return usage_error(
+        fmt::format("SLURM_STEP_NODELIST=\"{}\" is not a host list, so there is no host to meet at",
+                    printable(list)));
   }
   return meet_at(variables, host, hash_text(step), launch);
 }

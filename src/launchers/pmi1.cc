@@ -11,6 +11,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/printable.h"
+
 namespace whorl {
 namespace {
 
@@ -79,7 +81,7 @@ Result<std::unique_ptr<Pmi1>> Pmi1::connect(Fd socket, std::int64_t timeout_ms) 
         return launcher_error(
             fmt::format("the PMI-1 server takes values of {} characters; {} are "
                         "needed",
-                        limit->second, 2 * kSegmentBytes + 1));
+                        printable(limit->second), 2 * kSegmentBytes + 1));
       }
     }
   }
@@ -138,6 +140,9 @@ Result<std::vector<std::byte>> Pmi1::get(int, const std::string& key, std::int64
       return launcher_error(
           fmt::format("the PMI-1 server's value of {}-{} was not written by whorl", key, i));
     }
+    if (value.size() > kMaxValueBytes) {
+      return launcher_error(fmt::format("the PMI-1 server's value of {} is too long", key));
+    }
   }
   return value;
 }
@@ -146,7 +151,7 @@ Result<Pmi1::Words> Pmi1::ask(const std::string& line, std::string_view answer,
                               std::int64_t timeout_ms) {
   if (broken_) return launcher_error("an earlier exchange with the PMI-1 server failed");
   broken_ = true; // because a late answer would be taken for the answer to the next command
-  const std::string context = fmt::format("PMI-1 \"{}\"", line.substr(0, 40));
+  const std::string context = fmt::format("PMI-1 \"{}\"", printable(line.substr(0, 40)));
   WHORL_TRY(send(line + "\n", timeout_ms).with_context(context));
   const Result<std::string> reply = receive(timeout_ms);
   if (!reply.ok()) return reply.status().with_context(context);
@@ -166,7 +171,8 @@ Result<Pmi1::Words> Pmi1::ask(const std::string& line, std::string_view answer,
   if (command == words.end() || command->second != answer ||
       (rc != words.end() && rc->second != "0")) {
     return launcher_error(fmt::format("the PMI-1 server answered \"{}\" to \"{}\"",
-                                      reply->substr(0, 120), line.substr(0, 40)));
+                                      printable(reply->substr(0, 120)),
+                                      printable(line.substr(0, 40))));
   }
   return words;
 }

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "base/params.h"
+#include "base/printable.h"
 
 namespace whorl {
 namespace {
@@ -44,7 +45,7 @@ Status resolve(const std::string& host, const std::string& port, std::vector<Soc
   if (error != 0) {
     return Status::error(
         Code::kInvalidArgument,
-        fmt::format("the host name \"{}\" cannot be resolved: {}", host,
+        fmt::format("the host name \"{}\" cannot be resolved: {}", printable(host),
                     error == EAI_SYSTEM ? errno_text(errno) : gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, &::freeaddrinfo);
@@ -197,19 +198,24 @@ std::string SocketAddress::text() const {
   }
   if (family() == AF_UNIX) {
     const auto un = view<sockaddr_un>(storage_);
-    return fmt::format(
-        "unix:{}", std::string_view(un.sun_path + 1, size_ - offsetof(sockaddr_un, sun_path) - 1));
+    return "unix:" + printable({un.sun_path + 1, size_ - offsetof(sockaddr_un, sun_path) - 1});
   }
   return "no address";
 }
 
-Result<std::vector<SocketAddress>> parse_address(std::string_view text) {
-  const auto bad = [&](std::string_view what) {
-    return Status::error(Code::kInvalidArgument,
-                         fmt::format("\"{}\" is not an address of the form host:port or "
-                                     "[IPv6]:port: {}",
-                                     text, what));
-  };
+namespace {
+
+Status bad_address(std::string_view text, std::string_view what) {
+  return Status::error(Code::kInvalidArgument,
+                       fmt::format("\"{}\" is not an address of the form host:port or "
+                                   "[IPv6]:port: {}",
+                                   printable(text), what));
+}
+
+} // namespace
+
+Result<HostPort> split_host_port(std::string_view text) {
+  const auto bad = [&](std::string_view what) { return bad_address(text, what); };
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad("there is no port");
   std::string_view host = text.substr(0, colon);
@@ -226,9 +232,15 @@ Result<std::vector<SocketAddress>> parse_address(std::string_view text) {
   }
   if (host.empty()) return bad("the host is empty");
   if (host.find('\0') != std::string_view::npos) return bad("the host contains a NUL byte");
+  return HostPort{.host = host, .port = static_cast<std::uint16_t>(port)};
+}
+
+Result<std::vector<SocketAddress>> parse_address(std::string_view text) {
+  const Result<HostPort> parts = split_host_port(text);
+  if (!parts.ok()) return parts.status();
   std::vector<SocketAddress> out;
-  WHORL_TRY(resolve(std::string(host), std::to_string(port), &out));
-  if (out.empty()) return bad("the host has no IPv4 or IPv6 address");
+  WHORL_TRY(resolve(std::string(parts->host), std::to_string(parts->port), &out));
+  if (out.empty()) return bad_address(text, "the host has no IPv4 or IPv6 address");
   return out;
 }
 

@@ -54,6 +54,15 @@ class SocketAddress {
   socklen_t size_ = 0;
 };
 
+/// Host and port of a text, before the host is looked up.
+struct HostPort {
+  std::string_view host; ///< part of the text, without brackets; neither empty nor with NUL
+  std::uint16_t port = 0;
+};
+
+/// Divides "host:port" or "[v6]:port". The error says what is wrong with the text.
+Result<HostPort> split_host_port(std::string_view text);
+
 /// Resolves "host:port" or "[v6]:port" to every address of the name, in the resolver's order. May
 /// block on the name service, but not for "localhost", which is 127.0.0.1. The error says what is
 /// wrong with the text or the name.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/printable.h"
 #include "schedule/machine.h"
 #include "schedule/text.h"
 
@@ -29,7 +30,8 @@ class ObjectReader {
   bool ok() const { return error_.empty(); }
   std::string place_of(std::string_view field) const { return place_ + "/" + std::string(field); }
   void fail(std::string_view field, const std::string& what) {
-    if (ok()) error_ = fmt::format("\"{}\" {}.", field.empty() ? place_ : place_of(field), what);
+    if (!ok()) return;
+    error_ = printable(fmt::format("\"{}\" {}.", field.empty() ? place_ : place_of(field), what));
   }
   /// Returns the value of `field`, or null if it is missing.
   const Json* find(std::string_view field) {

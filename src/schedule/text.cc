@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/printable.h"
 #include "schedule/machine.h"
 
 namespace whorl {
@@ -56,7 +57,7 @@ class LineReader {
     line_.remove_prefix(end);
   }
   void fail(std::string_view field, const std::string& what) {
-    if (ok()) error_ = fmt::format("Line {}, {}: {}.", number_, field, what);
+    if (ok()) error_ = fmt::format("Line {}, {}: {}.", number_, field, printable(what));
   }
   /// Takes `prefix` off the front of the word. Returns whether it was there.
   bool take(std::string_view prefix) {

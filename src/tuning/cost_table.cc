@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
+
 namespace whorl {
 namespace {
 
@@ -25,7 +27,7 @@ constexpr double kLargest = 1e9;
 
 Result<CostFile> CostFile::parse(std::string_view text, const std::string& name) {
   const auto bad = [&](const std::string& why) {
-    return Status::error(Code::kInvalidUsage, fmt::format("{}: {}", name, why));
+    return Status::error(Code::kInvalidUsage, fmt::format("{}: {}", name, printable(why)));
   };
   using nlohmann::json;
   json document;
@@ -55,12 +57,12 @@ Result<CostFile> CostFile::parse(std::string_view text, const std::string& name)
                         key, level));
       }
       const double number = value.is_number() ? value.get<double>() : -1;
-      if (!(number >= 0 && number <= kLargest)) {
+      const double cost = field->cost == nullptr ? us_per_kib(number) : number;
+      if (!(number >= 0 && number <= kLargest && cost <= kLargest)) {
         return bad(fmt::format("\"{}\" of \"{}\" is not a number from 0 to 1e9", key, level));
       }
-      file.entries_.push_back({.scope = static_cast<Scope>(scope),
-                               .cost = field->cost,
-                               .value = field->cost == nullptr ? us_per_kib(number) : number});
+      file.entries_.push_back(
+          {.scope = static_cast<Scope>(scope), .cost = field->cost, .value = cost});
     }
   }
   return file;

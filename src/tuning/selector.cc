@@ -8,6 +8,8 @@
 #include <charconv>
 #include <map>
 
+#include "base/printable.h"
+
 namespace whorl {
 namespace {
 
@@ -50,8 +52,8 @@ Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shap
         if (colon == std::string_view::npos) continue; // one name for all: where it exists
         return Status::error(
             Code::kInvalidUsage,
-            fmt::format("WHORL_ALGO: there is no algorithm \"{}\" for {}; there are {}", name,
-                        name_of(collective), algorithm_names(collective)));
+            fmt::format("WHORL_ALGO: there is no algorithm \"{}\" for {}; there are {}",
+                        printable(name), name_of(collective), algorithm_names(collective)));
       }
       known = true;
       if (algorithm->supports(shape)) {
@@ -67,7 +69,7 @@ Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shap
       return Status::error(Code::kInvalidUsage,
                            fmt::format("WHORL_ALGO: \"{}\" is neither an algorithm nor "
                                        "collective:algorithm; allreduce has {}",
-                                       part, algorithm_names(Collective::kAllReduce)));
+                                       printable(part), algorithm_names(Collective::kAllReduce)));
     }
   }
   return chosen;
@@ -131,7 +133,7 @@ Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks) {
     return Status::error(Code::kInvalidUsage,
                          fmt::format("WHORL_DIMS=\"{}\": {}; write sizes whose product is the "
                                      "number of ranks ({}), for instance \"4:twoshot,2:ring\"",
-                                     text, why, nranks));
+                                     printable(text), printable(why), nranks));
   };
   std::vector<Dimension> dims;
   std::int64_t product = 1;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/params.h"
+#include "base/printable.h"
 #include "base/system.h"
 #include "net/address.h"
 
@@ -71,7 +72,7 @@ Status TcpTuning::prepare(int listener) {
       fmt::format("WHORL_TCP_CONGESTION=\"{}\" cannot be used: {}; "
                   "/proc/sys/net/ipv4/tcp_available_congestion_control lists what there is, and "
                   "tcp_allowed_congestion_control what any user may choose",
-                  congestion_, errno_text(result)));
+                  printable(congestion_), errno_text(result)));
 }
 
 Status TcpTuning::finish(int socket) const {

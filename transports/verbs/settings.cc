@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/params.h"
+#include "base/printable.h"
 
 namespace whorl {
 
@@ -33,7 +34,7 @@ Result<PortFilter> PortFilter::parse(std::string_view text) {
         return Status::error(Code::kInvalidUsage,
                              fmt::format("WHORL_IB_HCA=\"{}\": the port of \"{}\" is not a number "
                                          "from 1 to 255",
-                                         whole, item));
+                                         printable(whole), printable(item)));
       }
     }
     filter.entries_.push_back(std::move(entry));

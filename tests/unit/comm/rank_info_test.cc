@@ -75,6 +75,14 @@ TEST(RankInfo, RatesThatNoNicHasAreRefused) {
   }
 }
 
+TEST(RankInfo, HostNamesThatWouldControlATerminalAreRefused) {
+  whorl::Setup setup;
+  std::vector<PeerInfo> peers = infos_of({{}, {}});
+  std::copy_n("node\x1b[31m", 10, peers[1].host_name.begin());
+  EXPECT_EQ(make_membership(setup, peers, {}, 0).message(),
+            "the info of rank 1 of 2 is malformed: host name");
+}
+
 TEST(RankInfo, OtherVersionsAreRefused) {
   whorl::Setup setup;
   std::vector<PeerInfo> peers = infos_of({{}, {}});

@@ -255,6 +255,8 @@ TEST_F(LauncherTest, ErrorsNameTheVariable) {
               HasSubstr("WHORL_RANK=\"1x\""));
   EXPECT_THAT(error_of({{"WHORL_RANK", "0"}, {"WHORL_NRANKS", "99999999999"}}),
               HasSubstr("WHORL_NRANKS=\"99999999999\""));
+  EXPECT_THAT(error_of({{"WHORL_RANK", "1\x1b["}, {"WHORL_NRANKS", "2"}}),
+              HasSubstr("WHORL_RANK=\"1 [\""));
   EXPECT_THAT(error_of({{"WHORL_ADDRESS", "a:1"}}), HasSubstr("set WHORL_RANK and WHORL_NRANKS"));
   for (const char* bad : {"a", ":1", "a:", "a:0", "a:65536", "a:1x"}) {
     EXPECT_THAT(error_of(with(torchrun, "WHORL_ADDRESS", bad)), HasSubstr("WHORL_ADDRESS=\""));

@@ -125,12 +125,23 @@ TEST(Pmi1, BadAnswersAreErrors) {
        {"cmd=get_result rc=-1 msg=key_not_found value=unknown\n", "cmd=get_result rc=0\n",
         "cmd=get_result rc=0 value=zz\n", "cmd=get_result rc=0 value=1.0\n",
         "cmd=get_result rc=0 value=1.0g\n", "cmd=get_result rc=0 value=99.00\n",
-        "cmd=barrier_out\n", "\n", "= =\n"}) {
+        "cmd=barrier_out\n", "\n", "= =\n", "cmd=\x1b[31m\n"}) {
     Server server(greeting_and({answer, kGoodbye}));
     auto client = connected(server);
     ASSERT_NE(client, nullptr);
-    EXPECT_FALSE(client->get(0, "k", kTimeoutMs).ok()) << answer;
+    const auto got = client->get(0, "k", kTimeoutMs);
+    ASSERT_FALSE(got.ok()) << answer;
+    EXPECT_EQ(got.status().message().find('\x1b'), std::string::npos) << "a control character";
   }
+}
+
+TEST(Pmi1, TooLongAValueIsAnError) {
+  Server server(greeting_and(
+      {"cmd=get_result rc=0 value=1." + std::string(2 * KeyValue::kMaxValueBytes + 2, '7') + "\n",
+       kGoodbye}));
+  auto client = connected(server);
+  ASSERT_NE(client, nullptr);
+  EXPECT_THAT(client->get(0, "k", kTimeoutMs).status().message(), HasSubstr("too long"));
 }
 
 TEST(Pmi1, AnEndlessLineIsAnError) {

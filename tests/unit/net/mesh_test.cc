@@ -236,6 +236,12 @@ TEST(Address, ParsesAndPrints) {
   }
 }
 
+TEST(Address, NoTextOfAnAddressControlsATerminal) {
+  const std::string name = SocketAddress::unix_name("w\x1b[31m").text();
+  EXPECT_EQ(name, "unix:w [31m");
+  EXPECT_EQ(split_host_port("node\x1b:0").status().message().find('\x1b'), std::string::npos);
+}
+
 TEST(Address, EncodesAndDecodes) {
   for (const SocketAddress& address :
        {SocketAddress::ipv4({10, 1, 2, 3}, 4000), SocketAddress::ipv6({0xfd, 1, 2}, 4000),

@@ -36,7 +36,9 @@ TEST(CostFile, WrongOnesAreRefusedWithAReason) {
         Case{R"({"host": {"alpha": 3}})", "\"alpha\" of \"host\" is unknown; there are alpha_us"},
         Case{R"({"host": {"alpha_us": "3"}})", "\"alpha_us\" of \"host\" is not a number"},
         Case{R"({"host": {"alpha_us": -3}})", "not a number from 0"},
-        Case{R"({"host": {"alpha_us": 1e300}})", "not a number from 0"}}) {
+        Case{R"({"host": {"alpha_us": 1e300}})", "not a number from 0"},
+        Case{R"({"host": {"boundary_gb_per_s": 1e-320}})", "not a number from 0"}, // a cost of ∞
+        Case{R"({"\u001b[31m": {}})", "no level \" [31m\""}}) {
     const auto refused = CostFile::parse(one.text, "costs.json");
     ASSERT_FALSE(refused.ok()) << one.text;
     EXPECT_THAT(refused.status().message(), HasSubstr("costs.json: ")) << one.text;
