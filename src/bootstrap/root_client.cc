@@ -140,17 +140,13 @@ class RootOob final : public Oob {
     Answer answer;
     WHORL_TRY(receive(std::as_writable_bytes(std::span(&answer, 1))));
     answered_ = true;
-    if (answer.magic != Answer::kMagic) return malformed();
+    if (!answer.sane(round, all.size())) return malformed();
     if (answer.code != 0) {
-      if (answer.code > kLastErrorCode || answer.bytes > bootstrap::kMaxTextBytes) {
-        return malformed();
-      }
       std::string text(answer.bytes, ' ');
       WHORL_TRY(receive(std::as_writable_bytes(std::span(text))));
       root_has_failed_ = said_goodbye_ = true;
       return Status::error(static_cast<Code>(answer.code), printable(text));
     }
-    if (answer.round != round || answer.bytes != all.size()) return malformed();
     salt_ = answer.salt;
     return receive(all);
   }

@@ -18,22 +18,9 @@ bool Root::finished() const {
 
 bool Root::begin(Connection& c) {
   const Contribution& h = c.header;
-  bool good = h.magic == Contribution::kMagic && h.rank == c.rank;
-  switch (h.kind) {
-    case ContributionKind::kData:
-      good = good && !c.contributed && h.nranks >= 1 && h.nranks <= kMaxRanks &&
-             h.bytes <= kMaxContributionBytes &&
-             std::uint64_t{h.nranks} * h.bytes <= kMaxTotalBytes;
-      break;
-    case ContributionKind::kLeaving:
-      good = good && c.member && !c.contributed;
-      break;
-    case ContributionKind::kFailed:
-      good = good && h.bytes <= kMaxTextBytes && h.code >= 1 && h.code <= kLastErrorCode;
-      break;
-    default:
-      good = false;
-  }
+  bool good = h.sane() && h.rank == c.rank;
+  if (h.kind != ContributionKind::kFailed) good = good && !c.contributed;
+  if (h.kind == ContributionKind::kLeaving) good = good && c.member;
   if (!good) {
     const bool was_member = c.member;
     const std::string who = c.who;

@@ -10,18 +10,16 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "base/bytes.h"
 #include "net/mesh.h"
 #include "node/fd_message.h"
+#include "node/offer.h"
 
 namespace whorl {
 namespace {
 
-constexpr std::uint32_t kOfferVersion = 3;
 /// Time that ranks wait longer than the lowest rank, which finds out at the deadline which ranks
 /// are missing and sends the others an error with their names.
 constexpr std::uint64_t kGraceNs = 1'000'000'000;
-enum class FdKind : std::uint32_t { kHeap = 1, kPidfd = 2, kOutbox = 3 };
 
 /// Waiter that sleeps until a link that is not done yet has something to read.
 class LinkWaiter final : public Waiter {
@@ -222,13 +220,11 @@ Status Meeting::collect_hellos() {
 
 /// Takes the descriptors of a rank's hello. One heap of each process is kept.
 Status Meeting::read_hello(int rank, FdMessageReceiver& received) {
-  ByteReader in(received.body());
-  const auto version = in.get<std::uint32_t>();
-  if (!in.ok() || version != kOfferVersion) return malformed(rank);
-  for (Fd& fd : received.fds()) {
-    const auto kind = static_cast<FdKind>(in.get<std::uint32_t>());
-    if (!in.ok() || (kind != FdKind::kHeap && kind != FdKind::kOutbox)) return malformed(rank);
-    if (kind == FdKind::kOutbox) {
+  const auto hello = NodeHello::decode(received.body(), received.fds().size());
+  if (!hello) return malformed(rank);
+  for (std::size_t i = 0; i < hello->fds.size(); ++i) {
+    Fd& fd = received.fds()[i];
+    if (hello->fds[i] == FdKind::kOutbox) {
       result_.outboxes.push_back({.rank = rank, .fd = std::move(fd)});
     } else if (!membership_.same_process(rank, membership_.rank) &&
                std::binary_search(processes_.begin(), processes_.end(), rank)) {
@@ -285,18 +281,14 @@ Status Meeting::make_segment() {
 Status Meeting::send_offers(const Status& failure) {
   std::vector<FdMessageSender> senders;
   for (const MeshLink& link : links_) {
-    ByteWriter body;
-    body.put(kOfferVersion);
-    body.put(static_cast<std::uint32_t>(!failure.ok()));
+    NodeOffer offer;
     std::vector<int> fds;
     if (!failure.ok()) {
-      const std::string text = failure.message().substr(0, kMaxMessageBytes / 2);
-      body.put_bytes(std::as_bytes(std::span(text)));
+      offer = NodeOffer::failure(failure.message());
     } else {
       const auto add = [&](FdKind kind, int rank, int fd) {
         if (fd < 0 || membership_.same_process(rank, link.rank)) return;
-        body.put(static_cast<std::uint32_t>(kind));
-        body.put(static_cast<std::uint32_t>(rank));
+        offer.entries.push_back({.kind = kind, .rank = rank});
         fds.push_back(fd);
       };
       fds.push_back(result_.segment.fd());
@@ -309,7 +301,7 @@ Status Meeting::send_offers(const Status& failure) {
       }
       for (const ProcessFd& box : result_.outboxes) add(FdKind::kOutbox, box.rank, box.fd.get());
     }
-    senders.emplace_back(body.bytes(), std::move(fds));
+    senders.emplace_back(offer.encode(), std::move(fds));
   }
   return for_each_link(
       "gave shared memory to its host", [&](std::size_t i) -> auto& { return senders[i]; });
@@ -318,16 +310,15 @@ Status Meeting::send_offers(const Status& failure) {
 Status Meeting::send_hello() {
   int pid = 0;
   WHORL_TRY(check_user(links_.front(), &pid));
-  ByteWriter body;
-  body.put(kOfferVersion);
+  NodeHello hello;
   std::vector<int> fds;
   for (const auto& [kind, fd] :
        {std::pair(FdKind::kHeap, plan_.heap_fd), std::pair(FdKind::kOutbox, plan_.outbox_fd)}) {
     if (fd < 0) continue;
-    body.put(static_cast<std::uint32_t>(kind));
+    hello.fds.push_back(kind);
     fds.push_back(fd);
   }
-  FdMessageSender sender(body.bytes(), std::move(fds));
+  FdMessageSender sender(hello.encode(), std::move(fds));
   return for_each_link(
       "handed over its heap", [&](std::size_t) -> auto& { return sender; });
 }
@@ -341,33 +332,23 @@ Status Meeting::receive_offer() {
 
 Status Meeting::read_offer(std::span<const std::byte> body, std::vector<Fd>& fds) {
   const int leader = plan_.members.front();
-  ByteReader in(body);
-  const auto version = in.get<std::uint32_t>();
-  const auto failed = in.get<std::uint32_t>();
-  if (failed != 0 && in.ok()) {
-    const auto text = in.get_bytes(in.left());
-    return Status::error(
-        Code::kRemoteError,
-        fmt::format("{} cannot set up shared memory: {}", membership_.describe(leader),
-                    std::string_view(reinterpret_cast<const char*>(text.data()), text.size())));
+  const auto offer = NodeOffer::decode(body, fds.size(), plan_.members);
+  if (!offer) return malformed(leader);
+  if (offer->failed) {
+    return Status::error(Code::kRemoteError,
+                         fmt::format("{} cannot set up shared memory: {}",
+                                     membership_.describe(leader), offer->reason));
   }
-  if (!in.ok() || version != kOfferVersion || fds.empty()) return malformed(leader);
   auto segment = ShmSegment::open(std::move(fds.front()), plan_.segment.bytes);
   if (!segment.ok()) return segment.status().with_context(membership_.describe(leader));
   WHORL_TRY(plan_.segment.check(segment->data()));
   result_.segment = std::move(*segment);
-  for (std::size_t i = 1; i < fds.size(); ++i) {
-    const auto kind = static_cast<FdKind>(in.get<std::uint32_t>());
-    const auto rank = in.get<std::uint32_t>();
-    if (!in.ok() || rank > INT32_MAX ||
-        !std::binary_search(plan_.members.begin(), plan_.members.end(), static_cast<int>(rank)) ||
-        (kind != FdKind::kHeap && kind != FdKind::kPidfd && kind != FdKind::kOutbox)) {
-      return malformed(leader);
-    }
+  for (std::size_t i = 0; i < offer->entries.size(); ++i) {
+    const auto& [kind, rank] = offer->entries[i];
     auto& all = kind == FdKind::kHeap    ? result_.heaps
                 : kind == FdKind::kPidfd ? result_.pidfds
                                          : result_.outboxes;
-    all.push_back({.rank = static_cast<int>(rank), .fd = std::move(fds[i])});
+    all.push_back({.rank = rank, .fd = std::move(fds[i + 1])});
   }
   return {};
 }

@@ -105,20 +105,18 @@ Status UcxTransport::make_connections(std::span<const MeshLink> sockets) {
   if (!theirs.ok()) return theirs.status();
   for (std::size_t i = 0; i < order.size(); ++i) {
     UcxLink& link = *order[i];
-    ByteReader in((*theirs)[i]);
-    const auto introduction = in.get<ucx::Introduction>();
-    if (!in.ok() || in.left() == 0 || introduction.magic != ucx::Introduction::kMagic) {
+    const auto introduced = ucx::read_introduction((*theirs)[i]);
+    if (!introduced) {
       return Status::error(Code::kRemoteError,
                            fmt::format("{} sent no address of UCX: do all ranks use the same "
                                        "release of whorl?",
                                        membership_->describe(link.rank)));
     }
-    link.token_of_peer = introduction.token;
-    const std::span<const std::byte> address = in.get_bytes(in.left());
+    link.token_of_peer = introduced->token;
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+    params.address = reinterpret_cast<const ucp_address_t*>(introduced->address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler.cb = [](void* argument, ucp_ep_h, ucs_status_t status) {
       static_cast<UcxLink*>(argument)->fail(status);

@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
+#include "base/bytes.h"
 #include "base/fingerprint.h"
 
 namespace whorl::ucx {
@@ -34,5 +37,19 @@ struct Introduction {
   std::uint64_t magic = kMagic;
   std::uint64_t token = 0; ///< token for messages to the rank that sends this
 };
+
+/// Token and address with which a rank has introduced itself.
+struct Introduced {
+  std::uint64_t token = 0;
+  std::span<const std::byte> address; ///< address of the worker, for UCX; not empty
+};
+
+/// Reads an Introduction and the address behind it. The bytes need not be trusted.
+inline std::optional<Introduced> read_introduction(std::span<const std::byte> bytes) noexcept {
+  ByteReader in(bytes);
+  const auto introduction = in.get<Introduction>();
+  if (!in.ok() || in.left() == 0 || introduction.magic != Introduction::kMagic) return {};
+  return Introduced{.token = introduction.token, .address = in.get_bytes(in.left())};
+}
 
 } // namespace whorl::ucx

@@ -181,30 +181,25 @@ Status VerbsTransport::exchange(std::span<const MeshLink> links) {
 
 /// Connects the queues to one peer.
 Status VerbsTransport::join(Peer& peer, std::span<const std::byte> addresses) {
-  ByteReader in(addresses);
-  std::vector<EndpointAddress> remote;
-  for (Lane& lane : peer.lanes) {
-    lane.endpoint->set_remote(remote.emplace_back(in.get<EndpointAddress>()));
-  }
-  const auto sane = [](const EndpointAddress& address) {
-    return std::all_of(address.rails.begin(), address.rails.end(),
-                       [](const verbs::RailAddress& rail) { return rail.queue <= 0xffffff; });
-  };
-  if (!in.ok() || !std::all_of(remote.begin(), remote.end(), sane)) {
+  const auto remote = verbs::read_endpoints(addresses, peer.lanes.size());
+  if (!remote) {
     return Status::error(Code::kRemoteError,
                          fmt::format("{} has sent addresses of RDMA queues that are malformed; do "
                                      "all ranks use the same release of whorl?",
                                      membership_->describe(peer.rank)));
   }
+  for (std::size_t channel = 0; channel < peer.lanes.size(); ++channel) {
+    peer.lanes[channel].endpoint->set_remote((*remote)[channel]);
+  }
   Status first_error = peer.why_missing;
   for (std::size_t rail = 0; rail < peer.rails.size(); ++rail) {
     const bool has_no_queue =
         (peer.missing >> rail & 1) != 0 ||
-        std::any_of(remote.begin(), remote.end(), [rail](const EndpointAddress& address) {
+        std::any_of(remote->begin(), remote->end(), [rail](const EndpointAddress& address) {
           return address.rails[rail].queue == 0;
         });
     if (has_no_queue) continue;
-    Status joined = join_rail(peer, rail, remote);
+    Status joined = join_rail(peer, rail, *remote);
     if (joined.ok()) {
       peer.joined |= std::uint32_t{1} << rail;
     } else if (first_error.ok()) {

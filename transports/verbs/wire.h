@@ -4,7 +4,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
 
+#include "base/bytes.h"
 #include "base/fingerprint.h"
 
 /// Bytes that ranks which are connected by RDMA write into each other's memory.
@@ -26,7 +30,9 @@ struct PortAddress {
   std::uint8_t mtu = 0; ///< code of the largest packet, an ibv_mtu
   std::uint16_t lid = 0;
   std::uint16_t rate = 0; ///< rate of the port, 10^8 bits per second
-  bool near = true;       ///< whether no other port is nearer to the rank
+  /// Flag: not 0 if no other port is nearer to the rank. No bool, because it comes from another
+  /// process.
+  std::uint8_t near = 1;
   std::uint8_t number =
       0; ///< place among the ports of the host that may be used, with a link or without
   std::array<std::uint8_t, 16> gid{};
@@ -52,6 +58,23 @@ struct EndpointAddress {
   std::array<RailAddress, kMaxRails> rails;
 };
 static_assert(sizeof(EndpointAddress) == 56);
+
+/// Reads the addresses of a peer's `count` endpoints, one for each channel. Returns nothing if they
+/// are malformed. The bytes need not be trusted.
+inline std::optional<std::vector<EndpointAddress>> read_endpoints(std::span<const std::byte> bytes,
+                                                                  std::size_t count) {
+  constexpr std::uint32_t kLastQueue = 0xffffff; // numbers have 24 bits
+  ByteReader in(bytes);
+  std::vector<EndpointAddress> endpoints;
+  while (endpoints.size() < count) {
+    const auto& endpoint = endpoints.emplace_back(in.get<EndpointAddress>());
+    for (const RailAddress& rail : endpoint.rails) {
+      if (rail.queue > kLastQueue) return {};
+    }
+    if (!in.ok()) return {};
+  }
+  return endpoints;
+}
 
 /// Hashes pairs of words. Words that are a mixture of an older and a newer text do not have the
 /// hash of either.
