@@ -209,6 +209,11 @@ Status Meeting::for_each_link(const char* doing, MessageOf&& message_of) {
 }
 
 Status Meeting::collect_hellos() {
+  // First, because a rank that finds another user here hangs up.
+  for (const MeshLink& link : links_) {
+    int pid = 0;
+    WHORL_TRY(check_user(link, &pid));
+  }
   std::vector<FdMessageReceiver> receivers(links_.size());
   WHORL_TRY(for_each_link(
       "collected the heaps of its host", [&](std::size_t i) -> auto& { return receivers[i]; }));
