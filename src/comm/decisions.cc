@@ -85,7 +85,7 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   if (!choice.ok()) return choice.status();
   decisions.selector = choice->selector;
   decisions.links = choice->links;
-  decisions.probe = options.probe && members.nranks > 1;
+  decisions.probe = options.probe && members.nranks > 1 ? 1 : 0;
   return decisions;
 }
 
@@ -95,12 +95,27 @@ Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options&
   return Choice{.selector = *selector, .links = links};
 }
 
+bool sane(const Selector& selector, const LinkCosts& links) noexcept {
+  if (!selector.valid() || links.count < 1 || links.count > links.levels.size()) return false;
+  constexpr double kMost = 1e12;                                         // µs; more than any cost
+  const auto is_cost = [](double us) { return us >= 0 && us <= kMost; }; // no NaN
+  return is_cost(links.gamma_us_per_kib) && is_cost(links.copy_us_per_kib) &&
+         is_cost(links.ranks_per_core) &&
+         std::all_of(links.levels.begin(), links.levels.end(), [&](const Level& level) {
+           const Link& link = level.link;
+           return level.scope <= Scope::kNetwork && is_cost(level.boundary_us_per_kib) &&
+                  is_cost(link.alpha_us) && is_cost(link.overhead_us) &&
+                  is_cost(link.beta_us_per_kib) && is_cost(link.send_us_per_kib) &&
+                  is_cost(link.receive_us_per_kib);
+         });
+}
+
 Status check(const Decisions& decisions, const Membership& members) {
   // If no rank asks for a size, members.slot_bytes is 0 on all ranks but rank 0.
   const std::size_t most = members.slot_bytes != 0 ? members.slot_bytes : kMaxSlotBytes;
   const MemorySizes& memory = decisions.memory;
-  if (decisions.selector.valid() && decisions.channels >= 1 &&
-      static_cast<std::uint32_t>(decisions.channels) < memory.channels &&
+  if (sane(decisions.selector, decisions.links) && decisions.probe <= 1 &&
+      decisions.channels >= 1 && static_cast<std::uint32_t>(decisions.channels) < memory.channels &&
       memory.channels <= static_cast<std::uint32_t>(members.channels) && memory.slots >= 2 &&
       memory.slots <= static_cast<std::uint32_t>(members.slots) && memory.slot_bytes >= 64 &&
       memory.slot_bytes % 64 == 0 && memory.slot_bytes <= most &&

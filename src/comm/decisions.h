@@ -20,7 +20,9 @@ struct Decisions {
   Selector selector; ///< made from `links`
   LinkCosts links;   ///< costs of levels, by a table and the user's file
   std::int32_t channels = 1;
-  bool probe = false; ///< true: links are measured, and algorithms chosen again by the result
+  /// Flag: 1 if links are measured, and algorithms chosen again by the result. No bool, because it
+  /// comes from another process.
+  std::uint8_t probe = 0;
   std::array<char, 252> dims{}; ///< value of WHORL_DIMS, zero-terminated
   MemorySizes memory;
 };
@@ -38,6 +40,8 @@ struct Choice {
 /// Chooses algorithms by the costs of links and rank 0's options.
 Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options& options);
 
+/// Returns whether a table of algorithms and costs that came from another rank can be used.
+bool sane(const Selector& selector, const LinkCosts& links) noexcept;
 /// Checks that decisions received from another rank are consistent.
 Status check(const Decisions& decisions, const Membership& members);
 /// Returns the shape that the decisions stand for.

@@ -236,7 +236,7 @@ Status choose_by_measuring(Setup& setup, Oob& oob) {
   }
   const auto choices = exchange(oob, members.nranks, fifth);
   if (!choices.ok()) return choices.status();
-  if (!choices->front().selector.valid()) {
+  if (!sane(choices->front().selector, choices->front().links)) {
     return Status::error(Code::kInternalError, "rank 0 sent a malformed table of algorithms");
   }
   setup.selector = choices->front().selector;

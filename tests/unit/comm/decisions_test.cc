@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -247,6 +248,13 @@ TEST(CheckDecisions, RefusesWhatNoRank0Decides) {
       {"dims without an end", [](Decisions& d) { d.dims.fill('1'); }},
       {"unknown algorithms",
        [](Decisions& d) { std::memset(static_cast<void*>(&d.selector), 200, sizeof d.selector); }},
+      {"a flag that is none", [](Decisions& d) { d.probe = 2; }},
+      {"no level", [](Decisions& d) { d.links.count = 0; }},
+      {"more levels than there can be", [](Decisions& d) { d.links.count = kMaxLevels + 1; }},
+      {"a level that is none",
+       [](Decisions& d) { d.links.levels[0].scope = static_cast<Scope>(kScopes); }},
+      {"a negative cost", [](Decisions& d) { d.links.levels[0].link.alpha_us = -1; }},
+      {"a cost that is no number", [](Decisions& d) { d.links.gamma_us_per_kib = std::nan(""); }},
   };
   for (const Case& one : cases) {
     Decisions spoiled = good;
