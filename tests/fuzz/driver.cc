@@ -1,12 +1,13 @@
-// Runs a target of fuzzing without libFuzzer: PROGRAM CHANGES PATH... runs it over files as they
-// are, and over that many changes of them, which follow from a fixed seed. Of a folder, all XML
-// files are taken; paths that do not exist are left out. The input of a failure is saved, to be
-// run by PROGRAM 0 FILE.
+// Runs a target of fuzzing without libFuzzer: PROGRAM CHANGES PATH... runs it over its seeds and
+// over files as they are, and over that many changes of them, which follow from a fixed seed. Of a
+// folder, all XML files are taken, or all files if there are none; paths that do not exist are left
+// out. The input of a failure is saved, to be run by PROGRAM 0 FILE.
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -65,7 +66,7 @@ class Changer {
     constexpr std::string_view kNumbers[] = {"0",  "-1",   "1", "4294967295", "999999999999",
                                              "0x", "1e99", ""};
     const std::size_t at = below(text.size()), length = below(below(2) == 0 ? 8 : 200);
-    switch (below(8)) {
+    switch (below(10)) {
       case 0:
         text.erase(at, length);
         break;
@@ -78,6 +79,14 @@ class Changer {
       case 3:
         text.resize(at);
         break;
+      case 4:
+      case 5: { // a number of one to eight bytes
+        constexpr std::uint64_t kBinary[] = {0, 1, 0x7fffffff, 0x80000000, UINT32_MAX, UINT64_MAX};
+        const std::uint64_t number = kBinary[below(6)];
+        const std::size_t bytes = std::min(std::size_t{1} << below(4), text.size() - at);
+        std::memcpy(text.data() + at, &number, bytes);
+        break;
+      }
       default: { // a word for another one
         const std::string_view old = word();
         const std::size_t place = text.find(old, at);
@@ -95,9 +104,12 @@ class Changer {
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
   std::vector<std::filesystem::path> files;
   std::error_code missing;
+  bool any_xml = false;
   for (const auto& entry : std::filesystem::directory_iterator(path, missing)) {
-    if (entry.path().extension() == ".xml") files.push_back(entry.path());
+    files.push_back(entry.path());
+    any_xml |= entry.path().extension() == ".xml";
   }
+  if (any_xml) std::erase_if(files, [](const auto& file) { return file.extension() != ".xml"; });
   std::sort(files.begin(), files.end());
   if (std::filesystem::is_regular_file(path, missing)) files.push_back(path);
   if (files.empty()) std::printf("%s is not there\n", path.c_str());
@@ -107,7 +119,7 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
 } // namespace
 
 int main(int argc, char** argv) {
-  std::vector<std::string> files;
+  std::vector<std::string> files = whorl::fuzz::seeds();
   for (int i = 2; i < argc; ++i) {
     for (const auto& path : files_of(argv[i])) {
       std::ostringstream text;
@@ -115,7 +127,7 @@ int main(int argc, char** argv) {
       files.push_back(std::move(text).str());
     }
   }
-  if (files.empty()) {
+  if (files.empty() || argc < 2) {
     std::fprintf(stderr, "usage: %s CHANGES PATH...\n", argv[0]);
     return 2;
   }
@@ -132,6 +144,6 @@ int main(int argc, char** argv) {
     input = Changer(files[i % files.size()], kSeed + i).change();
     run();
   }
-  std::printf("%zu files and %u changes of them, seed %u\n", files.size(), changes, kSeed);
+  std::printf("%zu inputs and %u changes of them, seed %u\n", files.size(), changes, kSeed);
   return 0;
 }

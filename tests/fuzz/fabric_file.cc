@@ -48,6 +48,9 @@ void check_shape(const Fabric& fabric) {
 }
 
 } // namespace
+
+std::vector<std::string> seeds() { return {}; } // files
+
 } // namespace whorl::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,4 +1,4 @@
-#include "unit/schedule/handmade.h"
+#include "tests/unit/schedule/handmade.h"
 
 #include <numeric>
 #include <utility>
