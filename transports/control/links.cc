@@ -26,6 +26,10 @@ constexpr int kKeepCount = 5;
 // explanations over slow networks. Smaller: faster errors where no explanation comes.
 constexpr std::uint64_t kExplainNs = 20'000'000;
 
+// Words of a peer of which poll() has told nobody: more than the rails of all channels, and a bound
+// of memory for transports that ask for no words.
+constexpr std::size_t kMaxWords = 256;
+
 } // namespace
 
 void close_gently(int fd, std::span<std::byte> scratch) noexcept {
@@ -274,6 +278,10 @@ void ControlLinks::take_frame(Peer& peer, const control::FrameHeader& header,
       goodbyes_untold_.store(true, std::memory_order_relaxed);
       return;
     case control::FrameKind::kWord:
+      if (peer.words.size() == kMaxWords) {
+        peer.ended = true;
+        return malformed(peer.rank, "too many words");
+      }
       peer.words.emplace_back(bytes.begin(), bytes.end());
       words_untold_.store(true, std::memory_order_relaxed);
       return;
