@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "base/printable.h"
 #include "base/shm_segment.h"
@@ -48,8 +49,15 @@ class TicksToNs {
   double ns_per_tick_ = 1;
 };
 
-/// Returns the header of a page whose sizes are right.
-Result<const PageHeader*> read_header(std::span<const std::byte> page) {
+/// Numbers of a page that say where its parts are. Copies, since the process that the page belongs
+/// to could change the page after the check.
+struct PageNumbers {
+  std::uint32_t entries = 0;
+  std::int32_t rank = 0, nranks = 0;
+};
+
+/// Returns the numbers of a page, which fit its size.
+Result<PageNumbers> read_numbers(std::span<const std::byte> page) {
   if (page.size() < PageLayout::ring()) {
     return Status::error(Code::kInternalError, fmt::format("a page of {} bytes", page.size()));
   }
@@ -62,15 +70,20 @@ Result<const PageHeader*> read_header(std::span<const std::byte> page) {
                                      "made; this program reads version {}",
                                      header.version, kPageVersion));
   }
-  const bool ring = std::has_single_bit(header.entries) && header.entries <= kMaxEntries;
-  if (!ring || header.nranks < 1 || static_cast<std::uint32_t>(header.nranks) > kMaxRanks ||
-      header.rank < 0 || header.rank >= header.nranks ||
-      page.size() < PageLayout{header.entries, static_cast<std::uint32_t>(header.nranks)}.bytes()) {
+  const auto once = [](const auto& number) { // a volatile object is read exactly once
+    return *static_cast<const volatile std::remove_reference_t<decltype(number)>*>(&number);
+  };
+  const PageNumbers found{
+      .entries = once(header.entries), .rank = once(header.rank), .nranks = once(header.nranks)};
+  const bool ring = std::has_single_bit(found.entries) && found.entries <= kMaxEntries;
+  if (!ring || found.nranks < 1 || static_cast<std::uint32_t>(found.nranks) > kMaxRanks ||
+      found.rank < 0 || found.rank >= found.nranks ||
+      page.size() < PageLayout{found.entries, static_cast<std::uint32_t>(found.nranks)}.bytes()) {
     return Status::error(Code::kInternalError,
                          fmt::format("a page of {} bytes with {} operations, rank {} of {}",
-                                     page.size(), header.entries, header.rank, header.nranks));
+                                     page.size(), found.entries, found.rank, found.nranks));
   }
-  return &header;
+  return found;
 }
 
 RecordedOperation read_entry(const PageEntry& entry, std::uint64_t number, const TicksToNs& ns) {
@@ -105,16 +118,16 @@ void read_operations(const PageState& state, const PageEntry* ring, std::uint64_
 } // namespace
 
 Result<Snapshot> read_page(std::span<const std::byte> page) {
-  const auto checked = read_header(page);
-  if (!checked.ok()) return checked.status();
-  const PageHeader* const header = *checked;
-  const auto nranks = static_cast<std::uint32_t>(header->nranks);
-  const PageLayout layout{header->entries, nranks};
+  const auto numbers = read_numbers(page);
+  if (!numbers.ok()) return numbers.status();
+  const auto* const header = reinterpret_cast<const PageHeader*>(page.data());
+  const auto nranks = static_cast<std::uint32_t>(numbers->nranks);
+  const PageLayout layout{numbers->entries, nranks};
   const auto& state = *reinterpret_cast<const PageState*>(page.data() + PageLayout::state());
   Snapshot out;
   out.process_id = header->process_id;
-  out.rank = header->rank;
-  out.nranks = header->nranks;
+  out.rank = numbers->rank;
+  out.nranks = numbers->nranks;
   out.job = header->job;
   out.host_key = header->host_key;
   out.host = text_of(header->host);
@@ -133,7 +146,7 @@ Result<Snapshot> read_page(std::span<const std::byte> page) {
   if (out.wait.peer >= out.nranks) out.wait.peer = -1;
   const std::uint64_t in = state.waiting_in.load(std::memory_order_relaxed);
   read_operations(state, reinterpret_cast<const PageEntry*>(page.data() + PageLayout::ring()),
-                  header->entries, ns, out);
+                  numbers->entries, ns, out);
   out.wait.under_way = out.phase == Phase::kCreating ||
                        (out.wait.since_ns != 0 && in == out.begun && !out.operations.empty() &&
                         std::any_of(out.operations.begin(), out.operations.end(),

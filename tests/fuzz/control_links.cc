@@ -2,7 +2,7 @@
 // pieces; the rest is what one peer sends.
 #include "transports/control/links.h"
 
-#include "engine/request.h"
+#include "base/fingerprint.h"
 #include "fed_system.h"
 #include "input.h"
 #include "target.h"
