@@ -66,8 +66,7 @@ std::string difference(const Fingerprint& here, const Fingerprint& there) {
   if (fields.empty()) {
     if (tables && here.uneven() && here.plan() != there.plan())
       return "the elements of recvcounts, not their sum";
-    return here.plan() != there.plan() ? "algorithm or its parameters (WHORL_* variables)"
-                                       : "message size";
+    return "algorithm or its parameters (WHORL_* variables)";
   }
   return fmt::format("{}", fmt::join(fields, ", "));
 }

@@ -253,6 +253,14 @@ Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
                        const Fingerprint& ours) const {
   if (mismatch.peer < 0) return {};
   const Membership& members = *config_.membership;
+  if (mismatch.theirs == ours) {
+    return Status::error(
+        Code::kInternalError,
+        fmt::format("{} got {} bytes from {} in {}, where a message has {}: the transport has lost "
+                    "data",
+                    members.describe(members.rank), mismatch.bytes, members.describe(peer),
+                    describe(ours), mismatch.expected_bytes));
+  }
   const std::string disagreement =
       describe_disagreement({members.describe(members.rank), describe(ours), ours},
                             {members.describe(peer), describe(mismatch.theirs), mismatch.theirs});
