@@ -65,6 +65,10 @@ constexpr std::array kParams{
               "Transports that may be used, best first; of each pair of ranks the first that both "
               "have. verbs: RDMA devices, InfiniBand and RoCE; ucx, only where it is asked for: "
               "whatever UCX connects (docs/transports.md)."},
+    ParamInfo{Param::kFaulty, "WHORL_FAULTY", "",
+              "For tests: faults in the messages of a communicator, such as "
+              "\"seed=7,rank=1,delay=0.1:5ms,reorder=2ms,stall@200:300ms,cut@50,truncate@9,"
+              "kill@317:19\" (docs/transports.md). Empty: none."},
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",
               "Ranks with the same text count as being on one host. Empty: boot id and network "
               "namespace."},

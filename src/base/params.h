@@ -24,6 +24,7 @@ enum class Param : std::uint8_t {
   kProbe,            // WHORL_PROBE
   kCostFile,         // WHORL_COST_FILE
   kTransports,       // WHORL_TRANSPORTS
+  kFaulty,           // WHORL_FAULTY
   kHostId,           // WHORL_HOST_ID
   kHostAddress,      // WHORL_HOST_ADDRESS
   kFabricFile,       // WHORL_FABRIC_FILE

@@ -17,6 +17,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <string>
 
@@ -183,6 +184,7 @@ int System::futex_wake(std::atomic<std::uint32_t>* word) noexcept {
 }
 
 int System::pidfd_open(int pid) noexcept { return checked(::syscall(SYS_pidfd_open, pid, 0)); }
+int System::raise_signal(int signal) noexcept { return ::raise(signal) == 0 ? 0 : -EINVAL; }
 
 std::uint32_t System::user_id() noexcept { return ::geteuid(); }
 

@@ -55,7 +55,8 @@ class System {
                          std::uint64_t timeout_ns) noexcept;
   virtual int futex_wake(std::atomic<std::uint32_t>* word) noexcept; ///< wakes all waiters
   virtual int pidfd_open(int pid) noexcept;
-  virtual std::uint32_t user_id() noexcept; ///< returns the effective user
+  virtual int raise_signal(int signal) noexcept; ///< sends a signal to the calling thread
+  virtual std::uint32_t user_id() noexcept;      ///< returns the effective user
   /// Writes the processing units that the calling thread may use, as bits by their numbers.
   virtual int affinity(std::span<std::uint64_t> bits) noexcept;
   /// Sets the processing units that the calling thread may use.

@@ -20,6 +20,7 @@
 #include "comm/records.h"
 #include "comm/setup_round.h"
 #include "topology/host.h"
+#include "transports/faulty/transport.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
@@ -66,6 +67,18 @@ Result<std::unique_ptr<Transport>> make_transport(std::string_view name, const S
   return made;
 }
 
+/// Puts each transport into one with faults, if there is to be any.
+Status add_faults(std::vector<std::unique_ptr<Transport>>& transports) {
+  const std::string faults = param_text(Param::kFaulty);
+  if (faults.empty()) return {};
+  const auto settings = FaultySettings::parse(faults);
+  if (!settings.ok()) return settings.status();
+  for (auto& transport : transports) {
+    transport = std::make_unique<FaultyTransport>(std::move(transport), *settings);
+  }
+  return {};
+}
+
 Status make_transports(Setup& setup, int rank) {
   for (const std::string& name : setup.options.transports) {
     auto transport = make_transport(name, setup, rank);
@@ -78,7 +91,7 @@ Status make_transports(Setup& setup, int rank) {
     }
     setup.transports.push_back(*std::move(transport));
   }
-  return {};
+  return add_faults(setup.transports);
 }
 
 /// Describes why transports are of no use here, as the end of a sentence.

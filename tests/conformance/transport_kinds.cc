@@ -1,10 +1,12 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 
 #include "tests/conformance/minimal_transport.h"
 #include "tests/conformance/rig.h"
+#include "transports/faulty/transport.h"
 #include "transports/inproc/transport.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/transport.h"
@@ -55,6 +57,16 @@ std::unique_ptr<Transport> make_fake_verbs() {
                                           &host);
 }
 #endif
+
+/// Returns a transport whose messages arrive late, those of some connections later than others.
+TransportKind faulty(TransportKind below) {
+  below.name = "faulty_" + below.name;
+  below.make = [make = below.make]() -> std::unique_ptr<Transport> {
+    return std::make_unique<FaultyTransport>(
+        make(), *FaultySettings::parse("seed=7,delay=0.2:500us,reorder=200us"));
+  };
+  return below;
+}
 
 /// Returns the transports that every host has.
 std::vector<TransportKind> everywhere() {
@@ -107,6 +119,11 @@ std::vector<TransportKind> everywhere() {
 const std::vector<TransportKind>& transport_kinds() {
   static const auto* const kinds = [] {
     auto* const all = new std::vector<TransportKind>(everywhere());
+    for (const char* const below : {"inproc", "shm", "tcp"}) {
+      const auto found = std::find_if(
+          all->begin(), all->end(), [&](const TransportKind& kind) { return kind.name == below; });
+      all->push_back(faulty(*found));
+    }
     // There are devices only for tests of RDMA (tests/rdma/suite.sh, which leaves out UCX for its
     // time).
     if (std::getenv("WHORL_TEST_RDMA") == nullptr) return all;
