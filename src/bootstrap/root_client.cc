@@ -131,6 +131,8 @@ class RootOob final : public Oob {
     out.put_bytes(mine);
     // The root may have hung up after an error that is still to be read.
     const Status sent = send(out.bytes());
+    // The root waits for the rest of the contribution until it sees that none comes.
+    if (!sent.ok()) static_cast<void>(sys().shutdown_send(socket_.get()));
     Status got = read_answer(round_++, all);
     return !sent.ok() && !got.ok() && !answered_ ? sent : got;
   }

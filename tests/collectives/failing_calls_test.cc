@@ -1,0 +1,158 @@
+// Tests that any system call may fail while communicators are made, used, split and destroyed: all
+// ranks then have right results, or an error: none hangs, crashes or is wrong.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <sys/time.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/support/kth_call_system.h"
+#include "tests/support/process_world.h"
+#include "tests/support/shared_array.h"
+
+namespace whorl::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using testing::Mode;
+using testing::RankContext;
+
+constexpr int kRanks = 2;
+/// Deadline of ranks. Where a connection is lost before the other rank knows whose it was, or is
+/// refused because the other rank has all that it waits for, they have an error only then.
+constexpr std::chrono::milliseconds kTimeout{500};
+/// Longest time that a rank may take: each round of a set-up has its own deadline, and the rank
+/// that waits for an answer of the other adds 2 s.
+constexpr auto kLimit = 3 * kTimeout + std::chrono::seconds(3);
+
+/// Makes the unique id of rank 0 known to all. Returns the error of its creation on that rank, and
+/// "none" on the others.
+std::string share_id(RankContext& context, whorlUniqueId& id) {
+  struct Shared {
+    whorlUniqueId id;
+    bool made;
+  } mine{};
+  std::string failed = "none";
+  if (context.rank == 0) {
+    failed = failure(whorlGetUniqueId(&mine.id));
+    mine.made = failed.empty();
+  }
+  const auto all = context.allgather(std::as_bytes(std::span(&mine, 1)));
+  std::memcpy(&mine, all[0].data(), sizeof mine);
+  id = mine.id;
+  return mine.made ? "" : failed;
+}
+
+/// Adds up numbers on all ranks of a communicator. Returns the error, or "".
+std::string add_up(whorlComm_t comm, int nranks) {
+  std::vector<float> data(3000, 1);
+  const std::string failed = failure(
+      whorlAllReduce(data.data(), data.data(), data.size(), whorlFloat32, whorlSum, comm, nullptr),
+      comm);
+  if (failed.empty()) {
+    EXPECT_EQ(data, std::vector<float>(data.size(), static_cast<float>(nranks)));
+  }
+  return failed;
+}
+
+/// Makes and uses communicators. Returns the first error, or "".
+std::string work(RankContext& context) {
+  whorlUniqueId id{};
+  if (std::string failed = share_id(context, id); !failed.empty()) return failed;
+  whorlComm_t comm = nullptr, part = nullptr;
+  std::string failed = failure(whorlCommInitRank(&comm, context.nranks, id, context.rank));
+  if (failed.empty()) failed = add_up(comm, context.nranks);
+  if (failed.empty()) failed = failure(whorlCommSplit(comm, 0, 0, &part, nullptr), comm);
+  if (failed.empty()) failed = add_up(part, context.nranks);
+  if (part != nullptr) {
+    EXPECT_EQ(whorlCommAbort(part), whorlSuccess);
+  }
+  if (comm != nullptr) {
+    const bool good = failed.empty();
+    EXPECT_EQ(good ? whorlCommDestroy(comm) : whorlCommAbort(comm), whorlSuccess);
+  }
+  return failed;
+}
+
+/// What the rank with the failing call tells.
+struct Told {
+  bool has_failed = false;
+  std::array<char, 32> call{};
+};
+
+/// Lets call number `number` of rank `victim` fail with `error`. Returns the name of the call;
+/// empty if there are fewer.
+std::string run_with_failure(const char* transport, int victim, int error, long number) {
+  SharedArray<Told> told(1);
+  const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [&](RankContext& context) {
+    setenv("WHORL_TRANSPORTS", transport, 1);
+    setenv("WHORL_TIMEOUT_MS", std::to_string(kTimeout.count()).c_str(), 1);
+    setenv("WHORL_LOG", "off", 1);
+    // Never freed: a thread of the rendezvous goes on until the process ends.
+    auto& system = *new KthCallSystem(context.rank == victim ? number : 0, error);
+    new ScopedSystem(&system);
+    const auto start = Clock::now();
+    const std::string failed = work(context);
+    EXPECT_LT(Clock::now() - start, kLimit) << failed;
+    if (context.rank == victim) {
+      told[0].has_failed = !system.failed().empty();
+      system.failed().copy(told[0].call.data(), told[0].call.size() - 1);
+    }
+    if (failed.empty() || failed == "none") return;
+    EXPECT_GT(failed.size(), 60U) << failed;
+    EXPECT_EQ(failed.find('\n'), std::string::npos) << failed;
+    // A rank that cannot send what it has to contribute is not waited for.
+    EXPECT_EQ(failed.find("did not contribute"), std::string::npos) << failed;
+  });
+  EXPECT_EQ(failures_of(outcomes), "")
+      << transport << ", rank " << victim << ", call " << number << ": " << told[0].call.data()
+      << " fails with " << std::strerror(error);
+  return told[0].call.data();
+}
+
+class FailingCalls : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FailingCalls, GiveErrorsOrNone) {
+  constexpr long kMax = 5000;
+  for (const int error : {ENOMEM, EMFILE, ECONNRESET}) {
+    for (int victim = 0; victim < kRanks; ++victim) {
+      long number = 1;
+      while (number < kMax && !run_with_failure(GetParam(), victim, error, number).empty()) {
+        ++number;
+      }
+      EXPECT_GT(number, 3) << "hardly a call could fail";
+      EXPECT_LT(number, kMax);
+      fmt::print("{}: rank {} has {} calls that may fail with {}\n", GetParam(), victim, number - 1,
+                 std::strerror(error));
+    }
+  }
+}
+
+/// Signals interrupt calls; the seam repeats these.
+TEST_P(FailingCalls, AreRepeatedWhereASignalInterrupts) {
+  const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [](RankContext& context) {
+    setenv("WHORL_TRANSPORTS", GetParam(), 1);
+    struct sigaction action {};
+    action.sa_handler = [](int) {}; // without SA_RESTART
+    ASSERT_EQ(sigaction(SIGALRM, &action, nullptr), 0);
+    constexpr itimerval kEvery{.it_interval = {.tv_sec = 0, .tv_usec = 300},
+                               .it_value = {.tv_sec = 0, .tv_usec = 300}};
+    for (int round = 0; round < 20; ++round) {
+      ASSERT_EQ(setitimer(ITIMER_REAL, &kEvery, nullptr), 0);
+      EXPECT_EQ(work(context), "");
+    }
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, FailingCalls, ::testing::Values("shm", "tcp"),
+                         [](const auto& transport) { return std::string(transport.param); });
+
+} // namespace
+} // namespace whorl::test
