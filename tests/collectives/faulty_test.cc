@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/system.h"
 #include "tests/support/all_operations.h"
+#include "tests/support/fast_clock.h"
 #include "tests/support/process_world.h"
 
 namespace whorl::test {
@@ -91,6 +93,30 @@ TEST(Faulty, ARankThatStallsIsNamedAfterASecondAndAtTheDeadline) {
         });
     EXPECT_EQ(failures_of(outcomes), "") << transport;
   }
+}
+
+/// By a clock that lets the default of 30 s pass in half a second.
+TEST(Faulty, ARankThatStallsIsNamedAtTheDefaultDeadline) {
+  static constexpr std::uint64_t kFactor = 60;
+  const auto outcomes = run_ranks(
+      kRanks, Mode::kProcesses,
+      [](RankContext& context) {
+        new ScopedSystem(
+            new FastClock(kFactor)); // a thread of the rendezvous uses it until the end
+        whorlComm_t comm =
+            join(context, {{"WHORL_TRANSPORTS", "shm"}, {"WHORL_FAULTY", "rank=1,stall@1"}});
+        ASSERT_NE(comm, nullptr);
+        const auto start = std::chrono::steady_clock::now();
+        EXPECT_EQ(all_reduce(comm), whorlRemoteError);
+        EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::seconds(30) / kFactor);
+        EXPECT_THAT(whorlGetLastError(comm),
+                    ContainsRegex("no progress within the timeout of 30.0 s.*"
+                                  "rank 1 \\(host .*\\) may be "));
+        context.barrier();
+        whorlCommAbort(comm);
+      },
+      {.timeout_ns = kFactor * 30'000'000'000});
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 TEST(Faulty, ACutConnectionIsAnErrorThatNamesBothEnds) {
