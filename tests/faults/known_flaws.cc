@@ -1,0 +1,104 @@
+#include "tests/faults/known_flaws.h"
+
+#include <fmt/core.h>
+#include <fnmatch.h>
+
+#include <array>
+
+namespace whorl::test {
+namespace {
+
+/// Cells by a glob, with their flaws.
+struct Entry {
+  const char* cells; ///< glob
+  KnownFlaws flaws;
+};
+
+/// The table: globs with @(one|other) and !(none of these); a later entry takes precedence.
+constexpr std::array kTable{
+    // --- A rank is stopped ---
+    // What a rank has told of its wait may be older than the present wait.
+    Entry{"kill/*/*/stop/*/*", {.rarely = kNeighbour}},
+    // Ranks that run ahead are in a later call than the neighbour that they wait for, and do not
+    // look further than at that one.
+    Entry{"kill/*/@(broadcast|reduce|gather|scatter|barrier):*/stop/*/*",
+          {.sometimes = kNeighbour}},
+    Entry{"kill/*/recvany/stop/*/*", {.sometimes = kNeighbour}},
+    // Transfers have no common number, by which a rank could learn what its neighbour waits for.
+    Entry{"kill/*/@(alltoallv|gatherv|scatterv|sendrecv)/stop/*/*", {.always = kNeighbour}},
+
+    // --- Calls differ: a rank that only sends is done before anybody finds it out ---
+    // A message of 16 MiB does not fit into the slots, so its sender is still there.
+    Entry{"mismatch/*/reduce/!(16M)/!(order)/*", {.always = kNextCall}},
+    Entry{"mismatch/*/reduce/16M/*/*", {.sometimes = kNextCall}},
+    Entry{"mismatch/*/broadcast/@(0|1|1k)/@(count|dtype)/*", {.always = kNextCall}},
+    Entry{"mismatch/*/broadcast/256k/@(count|dtype)/*", {.sometimes = kNextCall}},
+    Entry{"mismatch/*/broadcast/16M/@(count|dtype)/*", {.sometimes = kNextCall | kTouched}},
+    Entry{"mismatch/*/@(scatter|scatterv)/!(16M)/@(count|dtype)/*", {.always = kNextCall}},
+    Entry{"mismatch/*/@(scatter|scatterv)/16M/@(count|dtype)/*",
+          {.always = kTouched, .sometimes = kNextCall}},
+    Entry{"mismatch/*/@(broadcast|scatter|scatterv)/!(16M)/@(root|kind)/rank2",
+          {.always = kNextCall, .sometimes = kTouched}},
+    Entry{"mismatch/*/@(broadcast|scatter|scatterv)/16M/@(root|kind)/rank2",
+          {.sometimes = kNextCall | kTouched}},
+    Entry{"mismatch/*/@(gather|gatherv)/!(16M)/!(order)/*",
+          {.always = kNextCall, .sometimes = kTouched}},
+    Entry{"mismatch/*/@(gather|gatherv)/16M/!(order)/*", {.sometimes = kNextCall | kTouched}},
+    Entry{"mismatch/*/sendrecv/*/@(count|dtype|kind)/*", {.sometimes = kNextCall | kTouched}},
+    Entry{"mismatch/*/sendrecv/!(16M)/@(dtype|kind)/*", {.always = kNextCall}},
+
+    // --- Calls differ: a rank's own block, or a peer that makes the same call, comes first ---
+    Entry{"mismatch/*/@(broadcast|gather|gatherv|scatter|scatterv)/*/order/rank2",
+          {.sometimes = kTouched}},
+    Entry{"mismatch/*/@(allgather|alltoall)/*/count/*", {.always = kTouched}},
+    Entry{"mismatch/*/@(allgather|alltoall)/!(0)/*/*", {.always = kTouched}},
+    Entry{"mismatch/*/@(allgatherv|alltoallv)/*/*/*", {.always = kTouched}},
+    Entry{"mismatch/*/@(allgatherv|alltoallv)/0/@(order|kind)/rank2", {}},
+    Entry{"mismatch/*/recvany/*/*/*", {.sometimes = kTouched}},
+
+    // --- Calls differ: each rank waits for a message, and none has a number to compare ---
+    Entry{"mismatch/*/scatterv/*/root/rank0", {.always = kDeadline}},
+    Entry{"mismatch/*/gatherv/16M/root/*", {.sometimes = kDeadline | kNextCall | kTouched}},
+    Entry{"mismatch/*/recvany/!(16M)/root/rank0", {.always = kNoError}},
+    Entry{"mismatch/*/recvany/16M/root/rank0", {.always = kDeadline}},
+    Entry{"mismatch/*/recvany/*/root/rank2", {.always = kDeadline, .sometimes = kTouched}},
+    Entry{"mismatch/tcp/recvany/16M/@(order|kind)/*", {.sometimes = kDeadline | kTouched}},
+    Entry{"mismatch/*/sendrecv/*/order/*", {.sometimes = kTouched}},
+    Entry{"mismatch/tcp/sendrecv/16M/kind/*", {.sometimes = kDeadline | kNextCall | kTouched}},
+};
+
+} // namespace
+
+KnownFlaws known_flaws(const std::string& cell) {
+  KnownFlaws flaws;
+  for (const Entry& entry : kTable) {
+    if (::fnmatch(entry.cells, cell.c_str(), FNM_EXTMATCH | FNM_PATHNAME) == 0) flaws = entry.flaws;
+  }
+  return flaws;
+}
+
+std::string compare_with_known(const std::string& cell, std::uint8_t flaws) {
+  const KnownFlaws known = known_flaws(cell);
+  if ((flaws | known.sometimes) == (known.always | known.sometimes)) return {};
+  return fmt::format(
+      "flaws: {}; known: {}{}; ", describe_flaws(flaws), describe_flaws(known.always),
+      known.sometimes == 0 ? "" : ", and sometimes " + describe_flaws(known.sometimes));
+}
+
+std::string describe_flaws(std::uint8_t flaws) {
+  constexpr std::array<std::string_view, 6> kNames{"only from the next calls",
+                                                   "only at the deadline",
+                                                   "buffer touched",
+                                                   "no error",
+                                                   "error does not name both calls and the field",
+                                                   "error names a rank that waits itself, or none"};
+  std::string text;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if ((flaws >> i & 1) == 0) continue;
+    if (!text.empty()) text += ", ";
+    text += kNames[i];
+  }
+  return text.empty() ? "none" : text;
+}
+
+} // namespace whorl::test
