@@ -132,6 +132,8 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key, con
   const Status attended =
       attend_remaining_rounds(oob, meeting->nranks, oob.rounds(), options.probe);
   if (status.ok()) return attended;
+  // The reason is here, although others may have ended the parent because of it meanwhile.
+  if (status.code() != Code::kRemoteError) return status;
   // A failure of the parent is the reason, and names ranks by the numbers of the parent.
   const Status of_parent = communicator.state();
   return of_parent.ok() ? status : of_parent;
