@@ -95,7 +95,7 @@ WaitResult Communicator::repeat(Collective collective, const void* send, void* r
     if (failed) return {};
     result =
         wait_until([this] { return engine_->advance(); }, policy_, *setup_.comm_error, waiter_);
-    if (told_stuck_) [[unlikely]]
+    if (told_stuck_ && result == WaitResult::kReady) [[unlikely]]
       withdraw_stuck();
     return {};
   });
