@@ -137,6 +137,7 @@ class Communicator final : private TaskRunner {
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
   void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
   std::optional<StuckOperation> find_stuck(int peer) const;
+  std::optional<StuckOperation> own_wait() const;
   bool needs_this_rank(int peer, const StuckOperation& theirs) const;
   Status compare_with_peers();
   void record_wait(std::uint64_t since_ns, std::uint64_t now_ns) noexcept;

@@ -70,6 +70,22 @@ std::optional<StuckOperation> Communicator::find_stuck(int peer) const {
   return stuck;
 }
 
+/// Returns what this rank is stuck in. A wait for any rank is one for the only rank that has told
+/// of no wait of its own, if all others have.
+std::optional<StuckOperation> Communicator::own_wait() const {
+  auto own = engine_->stuck();
+  if (!own || own->waits_for >= 0 || own->fingerprint.kind() != Collective::kSend) return own;
+  int silent = -1;
+  for (int peer = 0; peer < nranks(); ++peer) {
+    if (peer == rank()) continue;
+    if (const auto theirs = find_stuck(peer); theirs && theirs->waits_for >= 0) continue;
+    if (silent >= 0) return own;
+    silent = peer;
+  }
+  own->waits_for = silent;
+  return own;
+}
+
 /// Returns whether a peer that is stuck waits in the end for this rank, and no message of the peer
 /// is under way to here. Between hosts only the peer's own wait counts, since messages of the ranks
 /// between may be under way.
@@ -93,7 +109,7 @@ bool Communicator::needs_this_rank(int peer, const StuckOperation& theirs) const
 /// Tells the peers what this rank is stuck in, and looks whether they are stuck in something else.
 Status Communicator::compare_with_peers() {
   if (setup_.comm_error->is_set()) return {};
-  const auto stuck = engine_->stuck();
+  const auto stuck = own_wait();
   if (stuck && stuck != told_stuck_) {
     told_stuck_ = stuck;
     for (const auto& transport : setup_.transports) {
@@ -121,17 +137,21 @@ void Communicator::withdraw_stuck() noexcept {
 }
 
 /// Returns the rank at the end of the chain of ranks that wait for one another in this operation,
-/// or in earlier ones that keep them from this one; that rank has not come. −1: this rank waits for
+/// or in others that keep them from this one; that rank has not come. −1: this rank waits for
 /// nobody.
 int Communicator::rank_that_all_wait_for() const {
-  const auto own = engine_->stuck();
-  int rank = own ? own->waits_for : -1;
+  const auto own = own_wait();
+  if (!own) return -1;
+  int rank = own->waits_for;
   for (int steps = 0; rank >= 0 && rank != this->rank() && steps < membership().nranks; ++steps) {
     const auto next = find_stuck(rank);
     if (!next || next->waits_for < 0) return rank;
-    const auto& there = next->fingerprint;
-    const bool earlier = static_cast<std::int32_t>(there.sequence - own->fingerprint.sequence) < 0;
-    if (!earlier && !(there == own->fingerprint)) return rank;
+    // A rank in a later collective has been here. Transfers are numbered by themselves.
+    const Fingerprint& here = own->fingerprint;
+    const Fingerprint& there = next->fingerprint;
+    const bool numbered = here.kind() != Collective::kSend && there.kind() != Collective::kSend;
+    const bool later = static_cast<std::int32_t>(there.sequence - here.sequence) > 0;
+    if (numbered && (later || (there.sequence == here.sequence && !(there == here)))) return rank;
     rank = next->waits_for;
   }
   return -1;

@@ -284,17 +284,24 @@ std::string Engine::own_counts() const {
 Status Engine::failure() const { return failure_; }
 
 std::optional<StuckOperation> Engine::stuck() const {
-  if (!collective_active_ || exchanging_) return std::nullopt;
+  if (!collective_active_) {
+    if (active_transfers_.empty() && next_any_ < any_.size()) {
+      return StuckOperation{.fingerprint = fingerprint_of(*any_[next_any_], 0, 0)};
+    }
+    if (active_transfers_.empty()) return std::nullopt;
+    const Transfer& first = *active_transfers_.all().front();
+    return StuckOperation{.fingerprint = first.fingerprint(), .waits_for = first.peer()};
+  }
   // With transfers of the same batch under way the peer may get what it waits for.
   const bool alone = active_transfers_.empty() && next_any_ == any_.size();
-  return StuckOperation{.fingerprint = fingerprint_,
-                        .waits_for = alone ? current_->execution.waiting().peer : -1};
+  return StuckOperation{.fingerprint = fingerprint_, .waits_for = alone ? waits_for().peer : -1};
 }
 
 Status Engine::compare(int peer, const StuckOperation& theirs, bool needs_us) const {
   const Membership& members = *config_.membership;
   const Fingerprint& other = theirs.fingerprint;
-  if (collective_active_ && !exchanging_) {
+  if (other.kind() == Collective::kSend) return {}; // its number is that of another count
+  if (collective_active_) {
     if (other.sequence != fingerprint_.sequence || other == fingerprint_) return {};
     return fail_on({.peer = peer, .theirs = other, .bytes = 0, .expected_bytes = 0}, peer,
                    fingerprint_);
@@ -303,8 +310,7 @@ Status Engine::compare(int peer, const StuckOperation& theirs, bool needs_us) co
   const bool waits_for_peer =
       std::any_of(active_transfers_.all().begin(), active_transfers_.all().end(),
                   [peer](const Transfer* transfer) { return transfer->peer() == peer; });
-  if (!needs_us || collective_active_ || !waits_for_peer ||
-      static_cast<std::int32_t>(other.sequence - sequence_) <= 0) {
+  if (!needs_us || !waits_for_peer || static_cast<std::int32_t>(other.sequence - sequence_) <= 0) {
     return {};
   }
   return Status::error(

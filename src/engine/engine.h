@@ -75,7 +75,8 @@ class Engine {
   bool active() const noexcept {
     return collective_active_ || !active_transfers_.empty() || next_any_ < any_.size();
   }
-  /// Returns the collective under way, for Transport::tell_stuck(); nothing if there is none.
+  /// Returns the collective or the first transfer under way, for Transport::tell_stuck(); nothing
+  /// if there is none. A receive from any rank waits for no rank in particular.
   std::optional<StuckOperation> stuck() const;
   /// Compares what this rank does, without progress, with the collective in which a peer is stuck.
   /// Returns the error if their calls can never meet. `needs_us`: the peer waits in the end for

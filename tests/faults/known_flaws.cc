@@ -19,13 +19,6 @@ constexpr std::array kTable{
     // --- A rank is stopped ---
     // What a rank has told of its wait may be older than the present wait.
     Entry{"kill/*/*/stop/*/*", {.rarely = kNeighbour}},
-    // Ranks that run ahead are in a later call than the neighbour that they wait for, and do not
-    // look further than at that one.
-    Entry{"kill/*/@(broadcast|reduce|gather|scatter|barrier):*/stop/*/*",
-          {.sometimes = kNeighbour}},
-    Entry{"kill/*/recvany/stop/*/*", {.sometimes = kNeighbour}},
-    // Transfers have no common number, by which a rank could learn what its neighbour waits for.
-    Entry{"kill/*/@(alltoallv|gatherv|scatterv|sendrecv)/stop/*/*", {.always = kNeighbour}},
 
     // --- Calls differ: a rank that only sends is done before anybody finds it out ---
     // A message of 16 MiB does not fit into the slots, so its sender is still there.
@@ -57,7 +50,6 @@ constexpr std::array kTable{
     Entry{"mismatch/*/recvany/*/*/*", {.sometimes = kTouched}},
 
     // --- Calls differ: each rank waits for a message, and none has a number to compare ---
-    Entry{"mismatch/*/scatterv/*/root/rank0", {.always = kDeadline}},
     Entry{"mismatch/*/gatherv/16M/root/*", {.sometimes = kDeadline | kNextCall | kTouched}},
     Entry{"mismatch/*/recvany/!(16M)/root/rank0", {.always = kNoError}},
     Entry{"mismatch/*/recvany/16M/root/rank0", {.always = kDeadline}},
