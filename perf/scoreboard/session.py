@@ -11,6 +11,8 @@ import faults
 from columns import Failure
 from intruders import Intruders
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
 READY_S = 30      # for ranks to join
 START_NS = 30_000_000  # from the driver's word to the moment when ranks go on
 STEP_S = 0.003    # between two looks at the journals
@@ -231,7 +233,7 @@ class Run:
                "count": self.case.count, "hung": hung, "exits": exits, "done_ms": _ms(self.done_ns, since),
                "of_rank": [compact(self.journals.events(rank), since) for rank in range(self.case.ranks)],
                "warnings": [{"file": name, "ms": _ms(at, since)} for name, at in sorted(self.warned.items())],
-               "output": self.output()[-1500:], "left": left, "load": round(os.getloadavg()[0], 1)}
+               "output": self.output()[-1500:].replace(f"{ROOT}/", ""), "left": left, "load": round(os.getloadavg()[0], 1)}
         if self.intruders:
             out |= {"port": self.intruders.port, "intruders": len(self.intruders.sockets)}
         return out

@@ -20,16 +20,6 @@ using testing::RankContext;
 /// Far below the timeout of 30 s, and far above the promise for an idle machine.
 constexpr std::chrono::seconds kSoon{5};
 
-whorlUniqueId shared_id(RankContext& context) {
-  whorlUniqueId id{};
-  if (context.rank == 0) {
-    EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
-  }
-  const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-  std::memcpy(&id, ids[0].data(), sizeof id);
-  return id;
-}
-
 /// Checks what a call returned that ended with an error because of rank 1.
 void expect_reason(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find("rank 1 (host"), std::string::npos) << text;

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <filesystem>
 #include <regex>
+#include <set>
 #include <thread>
 
 #include "tests/faults/known_flaws.h"
@@ -241,14 +242,22 @@ std::string judge(const KillCase& c, int rank, const Report& report) {
   return {};
 }
 
-/// Returns the names of whorl's in /dev/shm, and processes of this one that nobody waited for.
-std::string left_behind() {
-  std::string left;
+std::set<std::string> names_in_shm() {
+  std::set<std::string> names;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
-    if (entry.path().filename().string().find("whorl") != std::string::npos) {
-      left += entry.path().string() + " is left; ";
-    }
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
+/// Returns what is in /dev/shm with whorl's name and was not there `before`, and whether there are
+/// processes of this one that nobody waited for.
+std::string left_behind(const std::set<std::string>& before) {
+  std::string left;
+  for (const std::string& name : names_in_shm()) {
+    if (name.find("whorl") == std::string::npos || before.contains(name)) continue;
+    left += "/dev/shm/" + name + " is left; ";
   }
   const pid_t child = ::waitpid(-1, nullptr, WNOHANG);
   if (child >= 0) left += "a process is left; ";
@@ -262,9 +271,10 @@ KillOutcome run_kill_case(const KillCase& c) {
   std::string& wrong = outcome.wrong;
   SharedArray<Reports> shared(1);
   Reports& reports = shared[0];
+  const std::set<std::string> before = names_in_shm();
   const auto outcomes = run_ranks(kKillRanks, Mode::kProcesses,
                                   [&](RankContext& context) { play(c, context, reports); });
-  wrong = left_behind();
+  wrong = left_behind(before);
   bool operation_named = false;
   for (int rank = 0; rank < kKillRanks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
@@ -273,7 +283,9 @@ KillOutcome run_kill_case(const KillCase& c) {
       wrong += fmt::format("rank {}: {}; ", rank, outcomes[index].failures);
     }
     const bool dies = rank == c.victim && c.failure <= Failure::kStop;
-    if (outcomes[index].killed != dies) wrong += fmt::format("rank {} was not killed; ", rank);
+    if (outcomes[index].killed != dies) {
+      wrong += fmt::format("rank {} was {}killed; ", rank, dies ? "not " : "");
+    }
     if (rank == c.victim) continue;
     wrong += judge(c, rank, report);
     operation_named |= names_operation(c, report);

@@ -16,16 +16,22 @@ namespace whorl::test {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-/// Makes a communicator of all processes of a run, each with its own variables. Returns nullptr,
-/// and records a failure of this process, on error.
-inline whorlComm_t join(testing::RankContext& context, const Environment& environment) {
-  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+/// Makes an id on rank 0, and returns it on all ranks.
+inline whorlUniqueId shared_id(testing::RankContext& context) {
   whorlUniqueId id{};
   if (context.rank == 0) {
     EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
   }
   const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
   std::memcpy(&id, ids[0].data(), sizeof id);
+  return id;
+}
+
+/// Makes a communicator of all processes of a run, each with its own variables. Returns nullptr,
+/// and records a failure of this process, on error.
+inline whorlComm_t join(testing::RankContext& context, const Environment& environment) {
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  const whorlUniqueId id = shared_id(context);
   whorlComm_t comm = nullptr;
   EXPECT_EQ(failure(whorlCommInitRank(&comm, context.nranks, id, context.rank)), "");
   return comm;

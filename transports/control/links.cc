@@ -26,9 +26,9 @@ constexpr int kKeepCount = 5;
 // explanations over slow networks. Smaller: faster errors where no explanation comes.
 constexpr std::uint64_t kExplainNs = 20'000'000;
 
-// Words of a peer of which poll() has told nobody: more than the rails of all channels, and a bound
-// of memory for transports that ask for no words.
-constexpr std::size_t kMaxWords = 256;
+// Words of a peer of which poll() has told nobody: several times the rails of all channels, and a
+// bound of memory for transports that ask for no words.
+constexpr std::size_t kMaxWords = 1024;
 
 } // namespace
 

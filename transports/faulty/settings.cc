@@ -7,6 +7,8 @@
 #include <csignal>
 #include <optional>
 
+#include "base/printable.h"
+
 namespace whorl {
 namespace {
 
@@ -118,9 +120,9 @@ Result<FaultySettings> FaultySettings::parse(std::string_view text) {
                                  : value ? parse_setting(name, *value, settings)
                                          : "NAME=VALUE or FAULT@MESSAGE";
     if (expected != nullptr) {
-      return Status::error(
-          Code::kInvalidUsage,
-          fmt::format("WHORL_FAULTY=\"{}\": \"{}\" should have {}", whole, part, expected));
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("WHORL_FAULTY=\"{}\": \"{}\" should have {}",
+                                       printable(whole), printable(part), expected));
     }
     if (!rest) break;
     text = *rest;

@@ -6,16 +6,21 @@
 namespace whorl {
 namespace {
 
-/// Returns the traits of a transport whose messages may arrive long after they were sent.
-TransportTraits delayed(TransportTraits traits) {
-  traits.shares_memory = false;
+bool delays(const FaultySettings& settings) {
+  return settings.delay_share > 0 || settings.reorder_ns > 0;
+}
+
+/// Returns the traits of a transport whose messages, with these faults, may arrive long after they
+/// were sent.
+TransportTraits with_faults(TransportTraits traits, const FaultySettings& settings) {
+  if (delays(settings)) traits.shares_memory = false;
   return traits;
 }
 
 } // namespace
 
 FaultyTransport::FaultyTransport(std::unique_ptr<Transport> below, FaultySettings settings)
-    : Transport(delayed(below->traits())),
+    : Transport(with_faults(below->traits(), settings)),
       below_(std::move(below)),
       settings_(std::move(settings)) {}
 
@@ -51,7 +56,7 @@ Endpoint* FaultyTransport::endpoint(int peer, int channel) noexcept {
 std::optional<StuckOperation> FaultyTransport::find_stuck(int peer) noexcept {
   auto stuck = below_->find_stuck(peer);
   // In shared memory it has no number of messages, since none is under way; here one may be hidden.
-  if (stuck && below_->traits().shares_memory) stuck->sent = UINT32_MAX;
+  if (stuck && below_->traits().shares_memory && delays(settings_)) stuck->sent = UINT32_MAX;
   return stuck;
 }
 

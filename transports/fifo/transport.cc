@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/printable.h"
 #include "transports/error_text.h"
 
 namespace whorl {
@@ -240,8 +241,8 @@ void FifoTransport::poll_error() noexcept {
     default: {
       if (membership_->comm_error->is_set()) return;
       const auto end = std::find(shared.text.begin(), shared.text.end(), '\0');
-      membership_->comm_error->set(
-          Status::error(Code::kRemoteError, std::string(shared.text.begin(), end)));
+      const std::string text(shared.text.begin(), end); // which a peer may still change
+      membership_->comm_error->set(Status::error(Code::kRemoteError, printable(text)));
     }
   }
 }
