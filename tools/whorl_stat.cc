@@ -25,9 +25,10 @@ struct Arguments {
   double watch_s = 0; ///< time between two tables; 0: one table
 };
 
-std::string to_json(const std::vector<Rank>& ranks) {
+std::string to_json(std::vector<Rank> ranks) {
   std::string text = "[";
-  for (const Rank& rank : ranks) {
+  for (Rank& rank : ranks) {
+    rank.page.process_id = static_cast<std::uint32_t>(rank.pid); // in the reader's namespace
     text += fmt::format("{}{}", text.size() > 1 ? ",\n" : "\n", monitor::to_json(rank.page));
   }
   return text + "\n]\n";
@@ -35,7 +36,7 @@ std::string to_json(const std::vector<Rank>& ranks) {
 
 void say_where(const Found& found) {
   if (found.unreadable == 0) return;
-  fmt::print(stderr, "note: {} processes of other users were not looked at; root sees all\n",
+  fmt::print(stderr, "note: {} processes may not be read; only their users and root may\n",
              found.unreadable);
 }
 

@@ -126,7 +126,8 @@ class Transport : public Waiter {
   /// Tells the peers in which operation this rank is stuck, so that ranks in different operations
   /// find out before the deadline. Called again when something has changed, by the thread that uses
   /// the endpoints; may do nothing where peers do not listen.
-  /// `sent[peer]` is StuckOperation::sent for a peer.
+  /// `sent[peer]` is StuckOperation::sent for a peer; empty with an `operation` that withdraws what
+  /// was told before.
   virtual void tell_stuck(const StuckOperation& operation,
                           std::span<const std::uint32_t> sent) noexcept {
     static_cast<void>(operation), static_cast<void>(sent);

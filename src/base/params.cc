@@ -173,9 +173,9 @@ constexpr std::array kParams{
     ParamInfo{Param::kFlightFile, "WHORL_FLIGHT_FILE", "",
               "File for the last operations as JSON, written when a communicator fails; %r is the "
               "rank, %p the process, %j the communicator (docs/monitoring.md). Empty: no file."},
-    ParamInfo{Param::kFlightRecords, "WHORL_FLIGHT_RECORDS", "128",
-              "Operations that each communicator remembers, for that file and for whorl-stat, 1 to "
-              "65536, rounded up to a power of two; 64 bytes each."},
+    ParamInfo{Param::kFlightRecords, "WHORL_FLIGHT_RECORDS", "100",
+              "Operations that each communicator remembers at least, for that file and for "
+              "whorl-stat, 1 to 65535; 64 bytes each."},
     ParamInfo{Param::kLog, "WHORL_LOG", "warn", "Messages on stderr: off, error, warn, info."},
 };
 

@@ -132,8 +132,7 @@ Status Communicator::compare_with_peers() {
 /// Tells the peers that this rank is not stuck any more in what it has told them.
 void Communicator::withdraw_stuck() noexcept {
   told_stuck_.reset();
-  const std::vector<std::uint32_t> nothing(static_cast<std::size_t>(nranks()));
-  for (const auto& transport : setup_.transports) transport->tell_stuck({}, nothing);
+  for (const auto& transport : setup_.transports) transport->tell_stuck({}, {});
 }
 
 /// Returns the rank at the end of the chain of ranks that wait for one another in this operation,

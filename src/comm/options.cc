@@ -74,8 +74,8 @@ Result<Options> Options::from_environment() {
   options.trace = param_text(Param::kTrace);
   WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
   options.flight_file = param_text(Param::kFlightFile);
-  WHORL_TRY(number(Param::kFlightRecords, 1, monitor::kMaxEntries, options.flight_records));
-  options.flight_records = std::bit_ceil(options.flight_records);
+  WHORL_TRY(number(Param::kFlightRecords, 1, monitor::kMaxEntries - 1, options.flight_records));
+  options.flight_records = std::bit_ceil(options.flight_records + 1); // one may be in the making
 
   if (!param_text(Param::kSpins).empty()) {
     WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins.emplace()));

@@ -27,7 +27,7 @@ struct Options {
   std::string trace;                   ///< pattern of a file name; empty: no trace
   std::size_t trace_records = 65536;
   std::string flight_file;            ///< pattern of a file name; empty: no file
-  std::uint32_t flight_records = 128; ///< a power of two
+  std::uint32_t flight_records = 128; ///< size of the ring, a power of two
   bool verify = false;
   std::optional<std::uint32_t>
       spins;          ///< attempts before a wait yields; empty: chosen by ranks per core

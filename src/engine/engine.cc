@@ -331,7 +331,7 @@ std::vector<std::uint32_t> Engine::sent_messages() const {
 
 bool Engine::has_all_messages(int peer, const StuckOperation& theirs) const {
   const Endpoint* const endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
-  return static_cast<std::uint32_t>(endpoint->received()) == theirs.sent;
+  return endpoint != nullptr && static_cast<std::uint32_t>(endpoint->received()) == theirs.sent;
 }
 
 std::string Engine::operation() const {

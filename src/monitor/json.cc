@@ -67,7 +67,7 @@ std::string to_json(const Snapshot& snapshot) {
                    {"begun", snapshot.begun}};
   const Snapshot::Wait& wait = snapshot.wait;
   if (wait.under_way) {
-    out["wait"] = {{"text", wait.text}, {"since_ns", wait.since_ns}};
+    out["wait"] = {{"text", wait.text}, {"since_ns", wait.since_ns}, {"looked_ns", wait.looked_ns}};
     if (wait.peer >= 0) out["wait"]["rank"] = wait.peer;
   }
   out["waited_ns"] = ordered_json::object(); // by rank

@@ -66,15 +66,15 @@ struct PageHeader {
   std::array<char, 64> host, name; ///< names of host and communicator, zero-terminated
 };
 
-/// Part of a page that changes. Each value stands for itself, and orders no others.
+/// Part of a page that changes. Each value stands for itself; only the error is ordered, before the
+/// phase.
 struct PageState {
   std::atomic<Phase> phase;
   /// Start of the wait that is under way, by the monotonic clock; 0: none that is longer than a
-  /// millisecond. A wait that ended within the last millisecond may still stand here.
+  /// millisecond. A wait stands here until its operation ends or another wait is shown.
   std::atomic<std::uint64_t> waiting_since_ns;
-  std::atomic<std::uint64_t> looked_ns;  ///< time of the last look at the wait
-  std::atomic<std::uint64_t> waiting_in; ///< value of `begun` during that wait
-  std::atomic<std::int32_t> waits_for;   ///< rank; −1: none, or any
+  std::atomic<std::uint64_t> looked_ns; ///< time of the last look at the wait
+  std::atomic<std::int32_t> waits_for;  ///< rank; −1: none, or any
   SharedText<160> waiting; ///< text of that wait: "waiting for rank 2 (host …) while receiving"
   SharedText<1024> error;  ///< error of the communicator
   /// Number of operations begun, of which the ring has the last ones. A cache line of its own,

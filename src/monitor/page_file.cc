@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/bytes.h"
 #include "monitor/layout.h"
@@ -34,7 +35,14 @@ std::byte* PageFile::map(std::size_t offset, std::size_t bytes) const noexcept {
 }
 
 PageFile::Block PageFile::allocate(std::size_t bytes) {
-  auto file = of_process();
+  try {
+    return allocate_in(of_process(), bytes);
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+PageFile::Block PageFile::allocate_in(std::shared_ptr<PageFile> file, std::size_t bytes) {
   if (file == nullptr) return {};
   bytes = round_up(bytes, kBlockAlignment);
   const std::lock_guard lock(file->mutex_);

@@ -48,6 +48,7 @@ class PageFile {
   };
   explicit PageFile(Fd fd) : fd_(std::move(fd)) {}
   static std::shared_ptr<PageFile> of_process();
+  static Block allocate_in(std::shared_ptr<PageFile> file, std::size_t bytes);
   std::byte* map(std::size_t offset, std::size_t bytes) const noexcept;
 
   Fd fd_;

@@ -50,6 +50,7 @@ std::unique_ptr<Recorder> Recorder::make(const Who& who, std::uint32_t entries) 
   header.host_key = who.info.host_key;
   header.host = who.info.host_name;
   copy_name(who.name, header.name);
+  made->creating("preparing the transports");
   header.block.magic.store(kPageMagic, std::memory_order_release); // pairs with read_header()
   return made;
 }
@@ -63,7 +64,6 @@ void Recorder::waiting(std::uint64_t since_ns, std::uint64_t now_ns, int peer,
                        std::string_view text) noexcept {
   state_->waiting.write(text);
   state_->waits_for.store(peer, std::memory_order_relaxed);
-  state_->waiting_in.store(begun_, std::memory_order_relaxed);
   state_->waiting_since_ns.store(since_ns, std::memory_order_relaxed);
   state_->looked_ns.store(now_ns, std::memory_order_relaxed);
   if (peer >= 0) {
@@ -74,12 +74,19 @@ void Recorder::waiting(std::uint64_t since_ns, std::uint64_t now_ns, int peer,
               std::memory_order_relaxed);
   }
   counted_ns_ = now_ns;
+  shows_wait_ = true;
+}
+
+/// Shows that the wait is over, until the next look of a wait in another operation under way.
+void Recorder::end_wait() noexcept {
+  state_->waiting_since_ns.store(0, std::memory_order_relaxed);
+  shows_wait_ = false;
 }
 
 void Recorder::fail(std::string_view error) noexcept {
   if (failed_.exchange(true, std::memory_order_relaxed)) return;
   state_->error.write(error);
-  state_->phase.store(Phase::kFailed, std::memory_order_relaxed);
+  state_->phase.store(Phase::kFailed, std::memory_order_release); // pairs with read_page()
 }
 
 } // namespace whorl::monitor

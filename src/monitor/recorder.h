@@ -55,6 +55,8 @@ class Recorder {
   /// Records the end of operation `number`, if the ring still has it. `timed`: with the time. A
   /// reading of the counter costs a few nanoseconds, which operations on little data would notice.
   void end(std::uint64_t number, bool timed) noexcept {
+    if (shows_wait_) [[unlikely]]
+      end_wait();
     if (begun_ - number > mask_ + 1) return;
     const std::uint64_t time = timed ? ticks() : PageEntry::kNotTimed;
     ring_[number & mask_].ended.store(time, std::memory_order_relaxed);
@@ -68,7 +70,10 @@ class Recorder {
   /// Shows a step of the creation, which has no operations.
   void creating(std::string_view step) noexcept;
   /// Shows that the communicator has been created.
-  void ready() noexcept { state_->phase.store(Phase::kReady, std::memory_order_relaxed); }
+  void ready() noexcept {
+    end_wait();
+    state_->phase.store(Phase::kReady, std::memory_order_relaxed);
+  }
   /// Shows the error that has ended the communicator. Only the first call has an effect. Any
   /// thread.
   void fail(std::string_view error) noexcept;
@@ -82,6 +87,8 @@ class Recorder {
   };
   Recorder(const PageLayout& layout, PageFile::Block block, std::unique_ptr<Memory[]> own);
 
+  void end_wait() noexcept;
+
   PageLayout layout_;
   PageFile::Block block_;
   std::unique_ptr<Memory[]> own_; ///< memory of a page that others cannot see
@@ -91,6 +98,7 @@ class Recorder {
   std::atomic<std::uint64_t>* waited_;
   std::uint64_t mask_, begun_ = 0;
   std::uint64_t counted_ns_ = 0; ///< time until which waits are counted in waited_
+  bool shows_wait_ = false;
   std::atomic<bool> failed_{false};
 };
 

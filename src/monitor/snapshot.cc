@@ -135,26 +135,27 @@ Result<Snapshot> read_page(std::span<const std::byte> page) {
   out.taken_ns = sys().now_ns();
   const TicksToNs ns(header->ticks, header->time_ns, ticks(), out.taken_ns);
 
-  const auto phase = static_cast<std::uint32_t>(state.phase.load(std::memory_order_relaxed));
+  const auto phase =
+      static_cast<std::uint32_t>(state.phase.load(std::memory_order_acquire)); // pairs with fail()
   out.phase = static_cast<Phase>(std::min(phase, static_cast<std::uint32_t>(Phase::kFailed)));
   if (out.phase == Phase::kFailed) out.error = text_of(state.error);
-  out.wait = {.under_way = false,
-              .since_ns = state.waiting_since_ns.load(std::memory_order_relaxed),
+  const std::uint64_t since_ns = state.waiting_since_ns.load(std::memory_order_relaxed);
+  out.wait = {.under_way = since_ns != 0,
+              .since_ns = since_ns,
               .looked_ns = state.looked_ns.load(std::memory_order_relaxed),
               .peer = state.waits_for.load(std::memory_order_relaxed),
               .text = text_of(state.waiting)};
   if (out.wait.peer >= out.nranks) out.wait.peer = -1;
-  const std::uint64_t in = state.waiting_in.load(std::memory_order_relaxed);
   read_operations(state, reinterpret_cast<const PageEntry*>(page.data() + PageLayout::ring()),
                   numbers->entries, ns, out);
-  out.wait.under_way = out.phase == Phase::kCreating ||
-                       (out.wait.since_ns != 0 && in == out.begun && !out.operations.empty() &&
-                        std::any_of(out.operations.begin(), out.operations.end(),
-                                    [](const auto& operation) { return operation.under_way; }));
   const auto* const waited =
       reinterpret_cast<const std::atomic<std::uint64_t>*>(page.data() + layout.waited());
   for (std::uint32_t rank = 0; rank < nranks; ++rank) {
     out.waited_ns.push_back(waited[rank].load(std::memory_order_relaxed));
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (header->block.magic.load(std::memory_order_relaxed) != kPageMagic || header->job != out.job) {
+    return Status::error(Code::kInvalidUsage, "a page whose communicator ended meanwhile");
   }
   return out;
 }

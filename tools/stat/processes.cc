@@ -42,17 +42,17 @@ char state_of(int pid) {
   return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '?';
 }
 
-/// Reads the pages of a process. Returns false if its descriptors may not be seen.
-bool read_process(int pid, std::vector<Rank>& out) {
+/// Reads the pages of a process. Returns 0, or the errno of why its descriptors cannot be read.
+int read_process(int pid, std::vector<Rank>& out) {
   std::error_code error;
   fs::directory_iterator files(fmt::format("/proc/{}/fd", pid), error);
-  if (error) return false;
+  if (error) return error.value();
   const std::string wanted = fmt::format("/memfd:{} (deleted)", monitor::kPageName);
   for (; files != fs::directory_iterator(); files.increment(error)) {
     if (error) break; // the process has just ended
     std::error_code gone;
     if (fs::read_symlink(files->path(), gone) != wanted || gone) continue;
-    Fd fd(::open(files->path().c_str(), O_RDONLY | O_CLOEXEC));
+    Fd fd(::open(files->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd.valid()) continue;
     auto pages = monitor::read_pages(std::move(fd));
     if (!pages.ok()) continue;
@@ -62,7 +62,7 @@ bool read_process(int pid, std::vector<Rank>& out) {
       out.push_back({.pid = pid, .state = state_of(pid), .page = std::move(page)});
     }
   }
-  return true;
+  return 0;
 }
 
 } // namespace
@@ -87,13 +87,14 @@ std::string Rank::name() const {
 Result<Found> find_ranks(const std::vector<int>& pids) {
   Found found;
   for (const int pid : pids) {
-    if (read_process(pid, found.ranks)) continue;
-    return Status::error(Code::kInvalidArgument,
-                         fmt::format("process {} {}", pid,
-                                     fs::exists(fmt::format("/proc/{}", pid))
-                                         ? "belongs to somebody else; only its user and root may "
-                                           "see what it does"
-                                         : "does not exist"));
+    const int error = read_process(pid, found.ranks);
+    if (error == 0) continue;
+    return Status::error(
+        Code::kInvalidArgument,
+        fmt::format("process {} {}", pid,
+                    error == EACCES || error == EPERM
+                        ? "may not be read: only its user may, and root with the right to trace it"
+                        : "does not exist"));
   }
   if (pids.empty()) {
     std::error_code error;
@@ -101,7 +102,9 @@ Result<Found> find_ranks(const std::vector<int>& pids) {
          all.increment(error)) {
       if (error) break;
       const auto pid = number(all->path().filename().string());
-      if (pid && !read_process(*pid, found.ranks)) ++found.unreadable;
+      if (!pid) continue;
+      const int why = read_process(*pid, found.ranks);
+      if (why == EACCES || why == EPERM) ++found.unreadable;
     }
   }
   std::sort(found.ranks.begin(), found.ranks.end(), [](const Rank& a, const Rank& b) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,7 @@ namespace whorl::stat {
 /// One rank of a process of this machine.
 struct Rank {
   int pid = 0;      ///< number by which this program sees the process
-  char state = '?'; ///< state of the process as in /proc/PID/stat: R, S, D, T, t, Z
+  char state = '?'; ///< state of the process as in /proc/PID/stat: R, S, D, T, t
   monitor::Snapshot page;
 
   /// Whether a signal or a debugger has stopped the process.
@@ -21,7 +22,9 @@ struct Rank {
   /// Returns the operation under way that began first; null if there is none.
   const monitor::RecordedOperation* current() const noexcept;
   /// Returns for how long the rank has waited.
-  std::uint64_t waited_ns() const noexcept { return page.taken_ns - page.wait.since_ns; }
+  std::uint64_t waited_ns() const noexcept {
+    return page.taken_ns - std::min(page.taken_ns, page.wait.since_ns);
+  }
   /// Returns "rank 2 (host node7, pid 4242)".
   std::string name() const;
 };
@@ -29,7 +32,7 @@ struct Rank {
 /// What a look at processes has found.
 struct Found {
   std::vector<Rank> ranks; ///< by communicator, then rank
-  int unreadable = 0;      ///< number of processes whose descriptors this user may not see
+  int unreadable = 0;      ///< number of processes whose descriptors may not be read
 };
 
 /// Reads the pages of all processes that this user may see, or of those with these numbers. The

@@ -18,7 +18,8 @@ SkewReport find_skew(const std::vector<Rank>& communicator) {
     const monitor::Snapshot& page = communicator[i].page;
     Skew skew{.rank = page.rank, .pid = communicator[i].pid};
     for (const Rank& other : communicator) {
-      skew.waited_for_ns += other.page.waited_ns[static_cast<std::size_t>(page.rank)];
+      const auto at = static_cast<std::size_t>(page.rank); // which that page need not have
+      if (at < other.page.waited_ns.size()) skew.waited_for_ns += other.page.waited_ns[at];
     }
     report.ranks.push_back(skew);
     for (const monitor::RecordedOperation& operation : page.operations) {

@@ -15,7 +15,6 @@ std::string ago(const Rank& rank, std::uint64_t ns) {
 }
 
 std::string state(const Rank& rank) {
-  if (rank.state == 'Z') return "dead";
   if (rank.stopped()) return "stopped";
   if (rank.page.phase == Phase::kFailed) return "failed";
   if (rank.page.phase == Phase::kCreating) return "creating";
@@ -42,6 +41,10 @@ std::string activity(const Rank& rank) {
     return fmt::format("{}, for {}", rank.page.wait.text, duration(rank.waited_ns()));
   }
   const RecordedOperation* const current = rank.current();
+  if (current == nullptr && rank.waits()) { // behind many transfers of one group
+    return fmt::format("an operation that is no longer remembered: {} for {}", rank.page.wait.text,
+                       duration(rank.waited_ns()));
+  }
   if (current == nullptr) return last(rank);
   const auto under_way =
       std::count_if(rank.page.operations.begin(), rank.page.operations.end(),

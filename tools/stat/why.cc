@@ -41,7 +41,9 @@ class Chains {
       if (rank->waited_ns() <= waiters.longest_ns) continue;
       waiters.longest_ns = rank->waited_ns();
       const RecordedOperation* const current = rank->current();
-      waiters.in = current == nullptr ? "the creation of the communicator" : describe(*current);
+      waiters.in = rank->page.phase == Phase::kCreating ? "the creation of the communicator"
+                   : current == nullptr                 ? "an operation"
+                                                        : describe(*current);
     }
     for (const auto& [why, waiters] : by_reason) {
       out.push_back(
@@ -66,6 +68,7 @@ class Chains {
       }
       chain.push_back(at->page.rank);
       const int next = at->page.wait.peer;
+      if (at->page.phase == Phase::kCreating) return creation(*at);
       if (next < 0) return fmt::format("{} is {}", at->name(), at->page.wait.text);
       const auto found = by_number_.find(next);
       if (found == by_number_.end()) return elsewhere(*at);
@@ -73,6 +76,21 @@ class Chains {
       if (std::string why = obstacle(peer, *at); !why.empty()) return why;
       at = &peer;
     }
+  }
+
+  /// Describes a creation that takes long: its step, and the ranks that are not on this machine.
+  std::string creation(const Rank& rank) const {
+    constexpr std::size_t kShown = 16;
+    std::vector<int> missing;
+    for (int number = 0; number < rank.page.nranks && missing.size() <= kShown; ++number) {
+      if (!by_number_.contains(number)) missing.push_back(number);
+    }
+    if (missing.empty())
+      return fmt::format("{}; all ranks are on this machine", rank.page.wait.text);
+    const bool more = missing.size() > kShown;
+    if (more) missing.pop_back();
+    return fmt::format("{}; not on this machine, or not begun: {}{}", rank.page.wait.text,
+                       fmt::join(missing, ", "), more ? " and more" : "");
   }
 
   static std::string circle(std::vector<int> ranks) {
@@ -94,7 +112,6 @@ class Chains {
   /// itself.
   std::string obstacle(const Rank& rank, const Rank& waiter) const {
     const std::string name = rank.name();
-    if (rank.state == 'Z') return fmt::format("{} has ended", name);
     if (rank.stopped()) {
       return fmt::format("{} is stopped, by a signal or a debugger; kill -CONT {} lets it go on",
                          name, rank.pid);
@@ -103,17 +120,18 @@ class Chains {
       return fmt::format("{} has failed: {}", name, rank.page.error);
     }
     const RecordedOperation* const current = rank.current();
+    if (current == nullptr && waits_long(rank)) return {};
     if (current == nullptr) {
       if (const Rank* const other = busy_elsewhere(rank)) {
         return fmt::format("{} has not made this call; its process is in {} of communicator {}{}",
                            name, activity(*other), monitor::hex(other->page.job).substr(0, 8),
                            other->page.name.empty() ? "" : " \"" + other->page.name + "\"");
       }
-      return fmt::format("{} has not made this call; it {}, {}", name,
-                         rank.state == 'R' ? "computes" : "sleeps", activity(rank));
+      return fmt::format("{} has not made this call; {}", name, activity(rank));
     }
     const RecordedOperation* const awaited = waiter.current();
     if (awaited != nullptr && awaited->peer < 0 && current->peer < 0 &&
+        awaited->fingerprint.sequence == current->fingerprint.sequence &&
         !(awaited->fingerprint == current->fingerprint)) {
       return fmt::format(
           "{} is in another operation, {}; all ranks must make the same calls in the "
@@ -125,8 +143,11 @@ class Chains {
   }
 
   /// Returns the rank of the same process that is in an operation of another communicator; null if
-  /// there is none.
+  /// there is none, or the process has several ranks here, whose threads do different things.
   const Rank* busy_elsewhere(const Rank& rank) const {
+    const auto here = std::count_if(by_number_.begin(), by_number_.end(),
+                                    [&](const auto& it) { return it.second->pid == rank.pid; });
+    if (here > 1) return nullptr;
     const auto found = std::find_if(everybody_.begin(), everybody_.end(), [&](const Rank& other) {
       return other.pid == rank.pid && other.page.job != rank.page.job &&
              other.page.phase == Phase::kReady && other.current() != nullptr;

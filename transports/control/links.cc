@@ -317,7 +317,7 @@ void ControlLinks::tell_stuck(StuckOperation operation,
   const std::lock_guard writing(notify_mutex_);
   for (Peer& peer : peers_) {
     if (!peer.heartbeat.add()) continue;
-    operation.sent = sent[static_cast<std::size_t>(peer.rank)];
+    operation.sent = sent.empty() ? 0 : sent[static_cast<std::size_t>(peer.rank)];
     send(peer, control::FrameKind::kStuck,
          {reinterpret_cast<const char*>(&operation), sizeof operation});
   }

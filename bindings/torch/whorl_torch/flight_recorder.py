@@ -86,7 +86,7 @@ def main(arguments=None):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path, help="files with records")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, help="folder for the traces")
-    parser.add_argument("-c", "--communicator", help="begin of the number of the communicator")
+    parser.add_argument("-c", "--communicator", default="", help="begin of the number of the communicator")
     options = parser.parse_args(arguments)
     dumps = []
     for file in options.files:
@@ -98,12 +98,13 @@ def main(arguments=None):
             if not isinstance(one, dict) or one.get("format") != FORMAT:
                 sys.exit(f"{file}: neither a file of WHORL_FLIGHT_FILE nor the output of whorl-stat --json")
             dumps.append(one)
-    communicators = {dump["communicator"] for dump in dumps}
-    if len(communicators) > 1:
-        if options.communicator is None:
-            sys.exit("these records belong to several communicators; choose one of them by --communicator: " +
-                     ", ".join(sorted(communicators)))
-        dumps = [dump for dump in dumps if dump["communicator"].startswith(options.communicator)]
+    there = sorted({dump["communicator"] for dump in dumps})
+    dumps = [dump for dump in dumps if dump["communicator"].startswith(options.communicator)]
+    chosen = {dump["communicator"] for dump in dumps}
+    if len(chosen) != 1:
+        sys.exit(f"--communicator must choose one communicator of these: {', '.join(there)}")
+    if len({dump["rank"] for dump in dumps}) != len(dumps):
+        sys.exit("there are two records of one rank: pass files of one moment")
     options.output.mkdir(parents=True, exist_ok=True)
     for dump in dumps:
         with open(options.output / f"rank_{dump['rank']}", "wb") as out:

@@ -51,6 +51,9 @@ TEST(Monitor, ShowsWhoARankIs) {
   EXPECT_EQ(page.name, "model");
   EXPECT_EQ(hex(page.job), "ab000000000000000000000000000000");
   EXPECT_EQ(page.phase, Phase::kCreating);
+  EXPECT_TRUE(page.wait.under_way);
+  EXPECT_EQ(page.wait.text, "preparing the transports");
+  EXPECT_LE(page.wait.since_ns, page.taken_ns);
   EXPECT_EQ(page.begun, 0U);
   EXPECT_TRUE(page.operations.empty());
 }
@@ -82,15 +85,18 @@ TEST(Monitor, ForgetsTheEndOfAnOperationThatTheRingNoLongerHas) {
   const std::uint64_t first = made->begin(allreduce(1));
   made->begin(allreduce(2));
   made->begin(allreduce(3)); // reuses the entry of the first
+  made->ready();
+  made->waiting(1, 2, 1, "waiting for rank 1");
+  EXPECT_TRUE(snapshot(*made).wait.under_way);
   made->end(first, true);
   EXPECT_TRUE(snapshot(*made).operations.back().under_way);
+  EXPECT_FALSE(snapshot(*made).wait.under_way); // until the next look
 }
 
 TEST(Monitor, ShowsAndCountsAWait) {
   const auto made = recorder();
   made->ready();
   const std::uint64_t number = made->begin(allreduce(1));
-  EXPECT_FALSE(snapshot(*made).wait.under_way);
   made->waiting(1'000'000, 3'000'000, 1, "waiting for rank 1");
   made->waiting(1'000'000, 4'000'000, 1, "waiting for rank 1");
   made->waiting(1'000'000, 9'000'000, 3, "waiting for rank 3"); // the chain ends elsewhere now

@@ -90,9 +90,28 @@ TEST(Why, SaysThatARankIsStopped) {
 }
 
 TEST(Why, NamesARankInAnotherOperation) {
-  const auto found = find_culprits({waiting(0, 1), waiting(1, 0, 8)});
+  Rank other = waiting(1, 0);
+  other.page.operations[0].fingerprint.count_plan = 9;
+  const auto found = find_culprits({waiting(0, 1), other});
   ASSERT_EQ(found.size(), 2U); // each waits for the other
-  EXPECT_THAT(found[0], HasSubstr("is in another operation, allreduce number"));
+  EXPECT_THAT(found[0], HasSubstr("is in another operation, allreduce number 7 of"));
+}
+
+/// The root of small broadcasts is ahead of those that receive them.
+TEST(Why, FollowsRanksThatAreBehind) {
+  Rank stopped = idle(2);
+  stopped.state = 'T';
+  EXPECT_THAT(find_culprits({waiting(0, 1, 9), waiting(1, 2, 7), stopped}),
+              ElementsAre(AllOf(HasSubstr("ranks 0, 1 wait in allreduce number 9"),
+                                HasSubstr("rank 2 (host node7, pid 102) is stopped"))));
+}
+
+TEST(Why, FollowsAWaitWhoseOperationIsNoLongerRemembered) {
+  Rank forgetful = waiting(0, 1);
+  forgetful.page.operations[0].under_way = false;
+  const auto found = find_culprits({forgetful, idle(1)});
+  EXPECT_THAT(found, ElementsAre(HasSubstr("rank 1 (host node7, pid 101) has not made this call")));
+  EXPECT_THAT(activity(forgetful), HasSubstr("no longer remembered: waiting for rank 1"));
 }
 
 TEST(Why, PassesOnTheErrorOfARankThatHasFailed) {
@@ -132,7 +151,8 @@ TEST(Why, ExplainsACreation) {
       .under_way = true, .since_ns = kNow - 2 * kSecond, .text = "meeting the other ranks"};
   EXPECT_THAT(find_culprits({creating}),
               ElementsAre(HasSubstr("rank 0 waits in the creation of the communicator, for 2.0 s: "
-                                    "rank 0 (host node7, pid 100) is meeting the other ranks")));
+                                    "meeting the other ranks; not on this machine, or not begun: "
+                                    "1, 2, 3")));
 }
 
 TEST(Table, HasALineForEachRank) {
@@ -167,6 +187,12 @@ TEST(Skew, CountsWhoCameLastAndWhatItCost) {
   EXPECT_EQ(report.ranks[1].rank, 1);
   EXPECT_EQ(report.ranks[1].cost_ns, 70U);
   EXPECT_THAT(to_skew_table(ranks), HasSubstr("3 of 3 ranks here, the last 3 collectives"));
+}
+
+/// Pages of different programs may have the same number.
+TEST(Skew, TakesNoPageForWhatItIsNot) {
+  std::vector<Rank> ranks{rank(0, 1), rank(3, 4)};
+  EXPECT_EQ(find_skew(ranks).ranks.size(), 2U);
 }
 
 TEST(Processes, FindsThisOne) {
