@@ -160,6 +160,7 @@ class Communicator final : private TaskRunner {
   std::uint32_t splits_ = 0;
   // Used by the engine's owner, in compare_with_peers().
   std::optional<StuckOperation> told_stuck_; ///< report that the peers have got last
+  Execution::Waiting shown_wait_;            ///< wait that the recorder shows in words
   StuckOperation suspect_;                   ///< report of a peer that did not fit the last time
 
   DeviceWatch device_watch_;

@@ -56,7 +56,11 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
 /// Shows a wait of more than a millisecond to those who look from outside.
 void Communicator::record_wait(std::uint64_t since_ns, std::uint64_t now_ns) noexcept {
   static_cast<void>(without_exceptions([&]() -> Status {
-    setup_.recorder->waiting(since_ns, now_ns, engine_->waits_for().peer, engine_->describe_wait());
+    const Execution::Waiting wait = engine_->waits_for();
+    const bool shown = wait.peer == shown_wait_.peer && wait.phase == shown_wait_.phase;
+    setup_.recorder->waiting(since_ns, now_ns, wait.peer,
+                             shown ? std::string() : engine_->describe_wait());
+    shown_wait_ = wait;
     return {};
   }));
 }
@@ -119,7 +123,10 @@ Status Communicator::compare_with_peers() {
   for (int peer = 0; peer < membership().nranks; ++peer) {
     const auto theirs = find_stuck(peer);
     if (!theirs) continue;
-    Status status = engine_->compare(peer, *theirs, needs_this_rank(peer, *theirs));
+    Status status = engine_->compare(peer, *theirs);
+    if (engine_->waits_before(peer, *theirs) && needs_this_rank(peer, *theirs)) {
+      status = engine_->never_meet(peer, *theirs);
+    }
     if (status.ok()) continue;
     // This rank may have looked for messages of the peer before the peer was stuck.
     if (suspect_ == *theirs) return status;

@@ -297,28 +297,36 @@ std::optional<StuckOperation> Engine::stuck() const {
   return StuckOperation{.fingerprint = fingerprint_, .waits_for = alone ? waits_for().peer : -1};
 }
 
-Status Engine::compare(int peer, const StuckOperation& theirs, bool needs_us) const {
-  const Membership& members = *config_.membership;
+Status Engine::compare(int peer, const StuckOperation& theirs) const {
   const Fingerprint& other = theirs.fingerprint;
-  if (other.kind() == Collective::kSend) return {}; // its number is that of another count
-  if (collective_active_) {
-    if (other.sequence != fingerprint_.sequence || other == fingerprint_) return {};
-    return fail_on({.peer = peer, .theirs = other, .bytes = 0, .expected_bytes = 0}, peer,
-                   fingerprint_);
-  }
-  // The peer waits in a later collective, in the end for this rank, which waits for the peer.
-  const bool waits_for_peer =
-      std::any_of(active_transfers_.all().begin(), active_transfers_.all().end(),
-                  [peer](const Transfer* transfer) { return transfer->peer() == peer; });
-  if (!needs_us || !waits_for_peer || static_cast<std::int32_t>(other.sequence - sequence_) <= 0) {
+  // The number of a transfer is that of another count.
+  if (!collective_active_ || other.kind() == Collective::kSend ||
+      other.sequence != fingerprint_.sequence || other == fingerprint_) {
     return {};
   }
+  return fail_on({.peer = peer, .theirs = other, .bytes = 0, .expected_bytes = 0}, peer,
+                 fingerprint_);
+}
+
+bool Engine::waits_before(int peer, const StuckOperation& theirs) const noexcept {
+  const Fingerprint& other = theirs.fingerprint;
+  if (collective_active_ || other.kind() == Collective::kSend ||
+      static_cast<std::int32_t>(other.sequence - sequence_) <= 0) {
+    return false;
+  }
+  const auto active = active_transfers_.all();
+  return std::any_of(active.begin(), active.end(),
+                     [peer](const Transfer* transfer) { return transfer->peer() == peer; });
+}
+
+Status Engine::never_meet(int peer, const StuckOperation& theirs) const {
+  const Membership& members = *config_.membership;
   return Status::error(
       Code::kInvalidUsage,
       fmt::format("ranks wait for each other in different operations: {} in {}, {} in {}. All "
                   "ranks must make the same calls in the same order",
                   members.describe(members.rank), operation(), members.describe(peer),
-                  describe(other)));
+                  describe(theirs.fingerprint)));
 }
 
 std::vector<std::uint32_t> Engine::sent_messages() const {

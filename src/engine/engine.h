@@ -78,10 +78,13 @@ class Engine {
   /// Returns the collective or the first transfer under way, for Transport::tell_stuck(); nothing
   /// if there is none. A receive from any rank waits for no rank in particular.
   std::optional<StuckOperation> stuck() const;
-  /// Compares what this rank does, without progress, with the collective in which a peer is stuck.
-  /// Returns the error if their calls can never meet. `needs_us`: the peer waits in the end for
-  /// this rank, and all that the peer sent before it was stuck is here.
-  Status compare(int peer, const StuckOperation& theirs, bool needs_us) const;
+  /// Compares the collective under way, without progress, with that in which a peer is stuck.
+  /// Returns the error if they have the same number and differ.
+  Status compare(int peer, const StuckOperation& theirs) const;
+  /// Returns whether this rank waits in a transfer for a peer that is stuck in a later collective.
+  bool waits_before(int peer, const StuckOperation& theirs) const noexcept;
+  /// Returns the error of such ranks if the peer waits for this rank.
+  Status never_meet(int peer, const StuckOperation& theirs) const;
   /// Returns for each peer how many messages of transfers this rank has sent to it, modulo 2^32.
   std::vector<std::uint32_t> sent_messages() const;
   /// Returns whether as many messages of transfers as a peer had sent have been received.

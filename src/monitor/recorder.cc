@@ -62,7 +62,7 @@ void Recorder::creating(std::string_view step) noexcept {
 
 void Recorder::waiting(std::uint64_t since_ns, std::uint64_t now_ns, int peer,
                        std::string_view text) noexcept {
-  state_->waiting.write(text);
+  if (!text.empty()) state_->waiting.write(text);
   state_->waits_for.store(peer, std::memory_order_relaxed);
   state_->waiting_since_ns.store(since_ns, std::memory_order_relaxed);
   state_->looked_ns.store(now_ns, std::memory_order_relaxed);

@@ -63,8 +63,9 @@ class Recorder {
   }
 
   /// Shows that this rank has waited since `since_ns` for `peer`, or, if it is −1, for any; `text`
-  /// is the wait in words. Called about once a millisecond during a wait. Adds the time since the
-  /// last call, as far as it belongs to this wait, to what the rank has waited for `peer`.
+  /// is the wait in words, or empty if the words are those of the last call. Called about once a
+  /// millisecond during a wait. Adds the time since the last call, as far as it belongs to this
+  /// wait, to what the rank has waited for `peer`.
   void waiting(std::uint64_t since_ns, std::uint64_t now_ns, int peer,
                std::string_view text) noexcept;
   /// Shows a step of the creation, which has no operations.
