@@ -67,7 +67,7 @@ TEST_F(ControlLinksTest, WordsArriveInOrder) {
 }
 
 TEST_F(ControlLinksTest, WordsThatNobodyAsksForDoNotFillTheMemory) {
-  for (int i = 0; i < 1000 && !comm_error_.is_set(); ++i) {
+  for (int i = 0; i < 10'000 && !comm_error_.is_set(); ++i) {
     say(control::FrameKind::kWord, std::string(64, 'x'));
     links_.poll();
   }
