@@ -22,38 +22,38 @@ constexpr std::array kTable{
 
     // --- Calls differ: a rank that only sends is done before anybody finds it out ---
     // A message of 16 MiB does not fit into the slots, so its sender is still there.
-    Entry{"mismatch/*/reduce/!(16M)/!(order)/*", {.always = kNextCall}},
+    Entry{"mismatch/*/reduce/!(16M)/!(order)/*", {.mostly = kNextCall}},
     Entry{"mismatch/*/reduce/16M/*/*", {.sometimes = kNextCall}},
-    Entry{"mismatch/*/broadcast/@(0|1|1k)/@(count|dtype)/*", {.always = kNextCall}},
+    Entry{"mismatch/*/broadcast/@(0|1|1k)/@(count|dtype)/*", {.mostly = kNextCall}},
     Entry{"mismatch/*/broadcast/256k/@(count|dtype)/*", {.sometimes = kNextCall}},
     Entry{"mismatch/*/broadcast/16M/@(count|dtype)/*", {.sometimes = kNextCall | kTouched}},
-    Entry{"mismatch/*/@(scatter|scatterv)/!(16M)/@(count|dtype)/*", {.always = kNextCall}},
+    Entry{"mismatch/*/@(scatter|scatterv)/!(16M)/@(count|dtype)/*", {.mostly = kNextCall}},
     Entry{"mismatch/*/@(scatter|scatterv)/16M/@(count|dtype)/*",
-          {.always = kTouched, .sometimes = kNextCall}},
+          {.mostly = kTouched, .sometimes = kNextCall}},
     Entry{"mismatch/*/@(broadcast|scatter|scatterv)/!(16M)/@(root|kind)/rank2",
-          {.always = kNextCall, .sometimes = kTouched}},
+          {.mostly = kNextCall, .sometimes = kTouched}},
     Entry{"mismatch/*/@(broadcast|scatter|scatterv)/16M/@(root|kind)/rank2",
           {.sometimes = kNextCall | kTouched}},
     Entry{"mismatch/*/@(gather|gatherv)/!(16M)/!(order)/*",
-          {.always = kNextCall, .sometimes = kTouched}},
+          {.mostly = kNextCall, .sometimes = kTouched}},
     Entry{"mismatch/*/@(gather|gatherv)/16M/!(order)/*", {.sometimes = kNextCall | kTouched}},
     Entry{"mismatch/*/sendrecv/*/@(count|dtype|kind)/*", {.sometimes = kNextCall | kTouched}},
-    Entry{"mismatch/*/sendrecv/!(16M)/@(dtype|kind)/*", {.always = kNextCall}},
+    Entry{"mismatch/*/sendrecv/!(16M)/@(dtype|kind)/*", {.mostly = kNextCall}},
 
     // --- Calls differ: a rank's own block, or a peer that makes the same call, comes first ---
     Entry{"mismatch/*/@(broadcast|gather|gatherv|scatter|scatterv)/*/order/rank2",
           {.sometimes = kTouched}},
-    Entry{"mismatch/*/@(allgather|alltoall)/*/count/*", {.always = kTouched}},
-    Entry{"mismatch/*/@(allgather|alltoall)/!(0)/*/*", {.always = kTouched}},
-    Entry{"mismatch/*/@(allgatherv|alltoallv)/*/*/*", {.always = kTouched}},
+    Entry{"mismatch/*/@(allgather|alltoall)/*/count/*", {.mostly = kTouched}},
+    Entry{"mismatch/*/@(allgather|alltoall)/!(0)/*/*", {.mostly = kTouched}},
+    Entry{"mismatch/*/@(allgatherv|alltoallv)/*/*/*", {.mostly = kTouched}},
     Entry{"mismatch/*/@(allgatherv|alltoallv)/0/@(order|kind)/rank2", {}},
     Entry{"mismatch/*/recvany/*/*/*", {.sometimes = kTouched}},
 
     // --- Calls differ: each rank waits for a message, and none has a number to compare ---
     Entry{"mismatch/*/gatherv/16M/root/*", {.sometimes = kDeadline | kNextCall | kTouched}},
-    Entry{"mismatch/*/recvany/!(16M)/root/rank0", {.always = kNoError}},
-    Entry{"mismatch/*/recvany/16M/root/rank0", {.always = kDeadline}},
-    Entry{"mismatch/*/recvany/*/root/rank2", {.always = kDeadline, .sometimes = kTouched}},
+    Entry{"mismatch/*/recvany/!(16M)/root/rank0", {.mostly = kNoError}},
+    Entry{"mismatch/*/recvany/16M/root/rank0", {.mostly = kDeadline}},
+    Entry{"mismatch/*/recvany/*/root/rank2", {.mostly = kDeadline, .sometimes = kTouched}},
     Entry{"mismatch/tcp/recvany/16M/@(order|kind)/*", {.sometimes = kDeadline | kTouched}},
     Entry{"mismatch/*/sendrecv/*/order/*", {.sometimes = kTouched}},
     Entry{"mismatch/tcp/sendrecv/16M/kind/*", {.sometimes = kDeadline | kNextCall | kTouched}},
@@ -71,9 +71,9 @@ KnownFlaws known_flaws(const std::string& cell) {
 
 std::string compare_with_known(const std::string& cell, std::uint8_t flaws) {
   const KnownFlaws known = known_flaws(cell);
-  if ((flaws | known.sometimes) == (known.always | known.sometimes)) return {};
+  if ((flaws & ~(known.mostly | known.sometimes)) == 0) return {};
   return fmt::format(
-      "flaws: {}; known: {}{}; ", describe_flaws(flaws), describe_flaws(known.always),
+      "flaws: {}; known: {}{}; ", describe_flaws(flaws), describe_flaws(known.mostly),
       known.sometimes == 0 ? "" : ", and sometimes " + describe_flaws(known.sometimes));
 }
 

@@ -20,7 +20,7 @@ enum Flaw : std::uint8_t {
 
 /// Flaws that a cell is known to have.
 struct KnownFlaws {
-  std::uint8_t always = 0;    ///< flaws without which the cell fails, so that it leaves the table
+  std::uint8_t mostly = 0;    ///< flaws that it has, unless an error of another rank comes first
   std::uint8_t sometimes = 0; ///< flaws that depend on which rank is first
   /// Flaws that a busy machine brings about: a cell that has one runs again, and must not have it
   /// then.
