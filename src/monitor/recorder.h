@@ -40,8 +40,8 @@ class Recorder {
   std::uint64_t begin(const Fingerprint& fingerprint, int peer = -1, bool sends = false) noexcept {
     const std::uint64_t number = begun_++;
     PageEntry& entry = ring_[number & mask_];
-    // What a reader sees of this entry implies that it sees the numbers before; pairs with the
-    // acquire fence in read_page().
+    // A reader that sees a part of this entry also sees the number of the entry before; pairs with
+    // the acquire fence in read_operations().
     std::atomic_thread_fence(std::memory_order_release);
     const auto words = std::bit_cast<std::array<std::uint64_t, 2>>(fingerprint);
     entry.fingerprint[0].store(words[0], std::memory_order_relaxed);

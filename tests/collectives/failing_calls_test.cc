@@ -80,7 +80,7 @@ std::string work(RankContext& context) {
   return failed;
 }
 
-/// What the rank with the failing call tells.
+/// Report of the rank with the failing call.
 struct Told {
   bool has_failed = false;
   std::array<char, 32> call{};

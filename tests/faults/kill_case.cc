@@ -50,7 +50,7 @@ int count_descriptors() {
   return open_descriptors();
 }
 
-/// What a rank found, in memory that it shares with the parent of all ranks.
+/// Report of a rank, in memory that it shares with the parent of all ranks.
 struct Report {
   std::atomic<bool> done{false};
   bool failed = false; ///< whether a call failed

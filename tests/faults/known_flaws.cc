@@ -17,7 +17,7 @@ struct Entry {
 /// The table: globs with @(one|other) and !(none of these); a later entry takes precedence.
 constexpr std::array kTable{
     // --- A rank is stopped ---
-    // What a rank has told of its wait may be older than the present wait.
+    // The report of a rank about its wait may be older than the present wait.
     Entry{"kill/*/*/stop/*/*", {.rarely = kNeighbour}},
 
     // --- Calls differ: a rank that only sends is done before anybody finds it out ---

@@ -25,7 +25,7 @@ constexpr const char* kTimeoutMs = "1500";
 /// Content of receive buffers before a call; no operation writes it.
 constexpr auto kUntouched = std::byte{0xa5};
 
-/// What one rank found, in memory that it shares with the parent of all ranks.
+/// Report of one rank, in memory that it shares with the parent of all ranks.
 struct Report {
   bool done = false;
   bool failed = false;      ///< whether the call failed

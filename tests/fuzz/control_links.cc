@@ -31,7 +31,7 @@ std::vector<MeshLink> make_links() {
   return links;
 }
 
-/// What peers are told by the frames of a stream, read in the simplest way.
+/// Words and goodbye in the frames of a stream, read in the simplest way.
 struct Told {
   std::vector<std::string> words;
   std::string last_words;

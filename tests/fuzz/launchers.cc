@@ -1,4 +1,4 @@
-// What launchers tell: lines of a PMI-1 server, and variables of the environment. The first byte
+// Words of launchers: lines of a PMI-1 server, and variables of the environment. The first byte
 // chooses; the rest is what the server sends, or lines of NAME=value.
 #include <map>
 

@@ -1,5 +1,5 @@
-// What users set: parameters, costs, dimensions and algorithms. The first byte chooses; the rest is
-// a value, or the contents of a file.
+// Settings of users: parameters, costs, dimensions and algorithms. The first byte chooses; the rest
+// is a value, or the contents of a file.
 #include <cmath>
 #include <cstdlib>
 
