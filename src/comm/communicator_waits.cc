@@ -116,9 +116,8 @@ Status Communicator::compare_with_peers() {
   const auto stuck = own_wait();
   if (stuck && stuck != told_stuck_) {
     told_stuck_ = stuck;
-    for (const auto& transport : setup_.transports) {
-      transport->tell_stuck(*stuck, engine_->sent_messages());
-    }
+    const std::vector<std::uint32_t> sent = engine_->sent_messages();
+    for (const auto& transport : setup_.transports) transport->tell_stuck(*stuck, sent);
   }
   for (int peer = 0; peer < membership().nranks; ++peer) {
     const auto theirs = find_stuck(peer);
