@@ -261,10 +261,31 @@ Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
                     members.describe(members.rank), mismatch.bytes, members.describe(peer),
                     describe(ours), mismatch.expected_bytes));
   }
-  const std::string disagreement =
-      describe_disagreement({members.describe(members.rank), describe(ours), ours},
-                            {members.describe(peer), describe(mismatch.theirs), mismatch.theirs});
-  return Status::error(Code::kInvalidUsage, disagreement + own_counts());
+  const auto disagreement_with = [&](const Fingerprint& call) {
+    return describe_disagreement(
+        {members.describe(members.rank), describe(call), call},
+        {members.describe(peer), describe(mismatch.theirs), mismatch.theirs});
+  };
+  if (const auto earlier = earlier_call(mismatch.theirs, ours)) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("{} (found in {})", disagreement_with(*earlier), describe(ours)));
+  }
+  return Status::error(Code::kInvalidUsage, disagreement_with(ours) + own_counts());
+}
+
+/// Returns this rank's call for which a message of an earlier collective was meant, if that call
+/// differed. This rank then needed no message of the sender in that call, and found the message
+/// in its next one.
+std::optional<Fingerprint> Engine::earlier_call(const Fingerprint& theirs,
+                                                const Fingerprint& ours) const {
+  const auto collective = [](const Fingerprint& fingerprint) {
+    return known(fingerprint) && fingerprint.kind() != Collective::kSend && !fingerprint.uneven();
+  };
+  if (!collective(theirs) || !collective(ours)) return std::nullopt;
+  if (static_cast<std::int32_t>(theirs.sequence - ours.sequence) >= 0) return std::nullopt;
+  const auto call = config_.recorder->find_collective(theirs.sequence);
+  return call && *call != theirs ? call : std::nullopt;
 }
 
 /// Describes the sizes of blocks in this rank's call, as the end of a sentence. A message has only

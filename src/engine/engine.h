@@ -178,6 +178,7 @@ class Engine {
   Status failure_of_collective() const;
   Status fail_on(const Execution::Mismatch& mismatch, int peer, const Fingerprint& ours) const;
   Status fail_on(const Transfer& transfer) const;
+  std::optional<Fingerprint> earlier_call(const Fingerprint& theirs, const Fingerprint& ours) const;
   std::string own_counts() const;
 
   Config config_;

@@ -60,6 +60,20 @@ void Recorder::creating(std::string_view step) noexcept {
   state_->waiting_since_ns.store(sys().now_ns(), std::memory_order_relaxed);
 }
 
+std::optional<Fingerprint> Recorder::find_collective(std::uint32_t sequence) const noexcept {
+  const std::uint64_t kept = std::min(begun_, mask_ + 1);
+  for (std::uint64_t number = begun_; number-- > begun_ - kept;) {
+    const PageEntry& entry = ring_[number & mask_];
+    const auto fingerprint = std::bit_cast<Fingerprint>(
+        std::array{entry.fingerprint[0].load(std::memory_order_relaxed),
+                   entry.fingerprint[1].load(std::memory_order_relaxed)});
+    const bool collective =
+        entry.partner.load(std::memory_order_relaxed) == PageEntry::partner_of(-1, false);
+    if (collective && fingerprint.sequence == sequence) return fingerprint;
+  }
+  return std::nullopt;
+}
+
 void Recorder::waiting(std::uint64_t since_ns, std::uint64_t now_ns, int peer,
                        std::string_view text) noexcept {
   if (!text.empty()) state_->waiting.write(text);

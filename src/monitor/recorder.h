@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,9 @@ class Recorder {
     const std::uint64_t time = timed ? ticks() : PageEntry::kNotTimed;
     ring_[number & mask_].ended.store(time, std::memory_order_relaxed);
   }
+
+  /// Returns the fingerprint of the collective with this sequence number, if the ring still has it.
+  std::optional<Fingerprint> find_collective(std::uint32_t sequence) const noexcept;
 
   /// Shows that this rank has waited since `since_ns` for `peer`, or, if it is −1, for any; `text`
   /// is the wait in words, or empty if the words are those of the last call. Called about once a

@@ -55,6 +55,17 @@ TEST(Disagreement, OnTheRootOfABroadcast) {
   });
 }
 
+/// Each rank gets all messages that it needs for a small broadcast; the next call finds the others,
+/// and names the call they were for.
+TEST(Disagreement, OnTheRootOfAnEarlierBroadcast) {
+  expect_error(3, kBoth, "they differ in root (", [](int rank, whorlComm_t comm) {
+    const int root = rank == 1 ? 1 : 0;
+    const whorlResult_t first = whorlBroadcast(in(), out(), 5, whorlFloat32, root, comm, nullptr);
+    if (first != whorlSuccess) return first;
+    return whorlAllReduce(in(), out(), 5, whorlFloat32, whorlSum, comm, nullptr);
+  });
+}
+
 TEST(Disagreement, OnTheRootOfAReduce) {
   expect_error(3, kBoth, "they differ in root (", [](int rank, whorlComm_t comm) {
     return whorlReduce(in(), out(), kMany, whorlFloat32, whorlSum, rank, comm, nullptr);
