@@ -52,7 +52,7 @@ class Fault:
 
 
 DIED = ("died", "has destroyed its communicator", "killed", "signal", "exited")
-STOPPED = ("may be stopped", "may be dead, stopped")
+STOPPED = ("may be stopped", "may be dead, stopped", "is stopped", "has not made this call")
 FAULTS = (
     Fault("count", "one rank's count differs", DISAGREEMENT, ("count",)),
     Fault("datatype", "one rank's datatype differs", DISAGREEMENT, ("datatype",)),

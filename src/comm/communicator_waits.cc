@@ -8,6 +8,7 @@
 #include "base/system.h"
 #include "comm/communicator.h"
 #include "comm/interrupt.h"
+#include "monitor/obstacle.h"
 
 namespace whorl {
 namespace {
@@ -47,8 +48,9 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   if (waited_ns < kWarnNs || (warned_ns_ != 0 && now - warned_ns_ < kQuietNs)) return;
   warned_ns_ = now;
   static_cast<void>(without_exceptions([&]() -> Status {
-    log(LogLevel::kWarn,
-        fmt::format("no progress for {}: {}", seconds(waited_ns), comm_.engine_->waiting()));
+    const std::string why = comm_.obstacle_of(comm_.rank_that_all_wait_for());
+    log(LogLevel::kWarn, fmt::format("no progress for {}: {}{}{}", seconds(waited_ns),
+                                     comm_.engine_->waiting(), why.empty() ? "" : ". ", why));
     return {};
   }));
 }
@@ -179,20 +181,40 @@ std::string Communicator::states_of_others() const {
   return shown == 0 ? told : fmt::format(". What other ranks have told: {}", told);
 }
 
+/// Returns why a rank does not come, in words, as far as its process shows it to this one; empty
+/// if nothing is seen, as of a rank of another host. −1: no rank.
+std::string Communicator::obstacle_of(int culprit) const {
+  if (culprit < 0 || culprit == rank()) return {};
+  const auto& peers = membership().peers;
+  const PeerInfo& info = peers[static_cast<std::size_t>(culprit)];
+  if (info.host_key != peers[static_cast<std::size_t>(rank())].host_key) return {};
+  std::vector<monitor::ObservedRank> seen;
+  if (monitor::observe_process(static_cast<int>(info.process_id), seen) != 0) return {};
+  // The number may mean another process to this one, but only a member has such a page.
+  const auto found = std::find_if(seen.begin(), seen.end(), [&](const auto& one) {
+    return one.page.job == membership().identity.job && one.page.rank == culprit;
+  });
+  auto own = monitor::read_page(setup_.recorder->page());
+  if (found == seen.end() || !own.ok()) return {};
+  return monitor::obstacle(*found, {.page = *std::move(own)}, seen);
+}
+
 Status Communicator::time_out_error() const {
   const int culprit = rank_that_all_wait_for();
   const int index = culprit < 0 ? -1 : setup_.transport_of[static_cast<std::size_t>(culprit)];
   const bool is_alive =
       index >= 0 && setup_.transports[static_cast<std::size_t>(index)]->traits().shares_memory;
-  const std::string who = culprit < 0 ? "That rank" : membership().describe(culprit);
+  std::string why = obstacle_of(culprit);
+  if (why.empty()) {
+    why = fmt::format("{} {}stopped, busy elsewhere or may not have made this call",
+                      culprit < 0 ? "That rank" : membership().describe(culprit),
+                      is_alive ? "may be " : "may be dead, ");
+  }
   return Status::error(
       Code::kRemoteError,
-      fmt::format(
-          "no progress within the timeout of {}. {}. {} {}stopped, busy elsewhere or may not "
-          "have made this call; if it needs longer, raise WHORL_TIMEOUT_MS, timeoutMs or "
-          "what whorlCommSetTimeout() was given{}",
-          seconds(timeout_ns_), engine_->waiting(), who, is_alive ? "may be " : "may be dead, ",
-          states_of_others()));
+      fmt::format("no progress within the timeout of {}. {}. {}; if it needs longer, raise "
+                  "WHORL_TIMEOUT_MS, timeoutMs or what whorlCommSetTimeout() was given{}",
+                  seconds(timeout_ns_), engine_->waiting(), why, states_of_others()));
 }
 
 } // namespace whorl

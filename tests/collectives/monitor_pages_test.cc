@@ -1,5 +1,4 @@
 // Tests of what others see of a rank: the page that whorl-stat reads, and the file of a failure.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "monitor/snapshot.h"
+#include "monitor/process.h"
 #include "tests/support/process_world.h"
 
 namespace whorl::test {
@@ -22,14 +21,11 @@ using testing::RankContext;
 
 /// Reads the pages of a process.
 std::vector<monitor::Snapshot> pages_of(::pid_t pid) {
-  for (const auto& file :
-       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
-    std::error_code error;
-    if (std::filesystem::read_symlink(file, error) != "/memfd:whorl-monitor (deleted)") continue;
-    const int fd = ::open(file.path().c_str(), O_RDONLY | O_CLOEXEC);
-    if (auto pages = monitor::read_pages(Fd(fd)); pages.ok()) return *std::move(pages);
-  }
-  return {};
+  std::vector<monitor::ObservedRank> ranks;
+  EXPECT_EQ(monitor::observe_process(pid, ranks), 0);
+  std::vector<monitor::Snapshot> pages;
+  for (monitor::ObservedRank& rank : ranks) pages.push_back(std::move(rank.page));
+  return pages;
 }
 
 monitor::Snapshot page_of_rank(int rank) {

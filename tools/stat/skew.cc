@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "monitor/obstacle.h"
+
 namespace whorl::stat {
 
 SkewReport find_skew(const std::vector<Rank>& communicator) {
@@ -57,8 +59,9 @@ std::string to_skew_table(const std::vector<Rank>& ranks) {
     for (const Skew& skew : report.ranks) {
       text += fmt::format(
           "{:>6} {:>8} {:>10} {:>10} {:>16} {:>18}\n", skew.rank, skew.pid, skew.last,
-          skew.last == 0 ? "-" : duration(skew.late_ns / static_cast<std::uint64_t>(skew.last)),
-          duration(skew.cost_ns), duration(skew.waited_for_ns));
+          skew.last == 0 ? "-"
+                         : monitor::duration(skew.late_ns / static_cast<std::uint64_t>(skew.last)),
+          monitor::duration(skew.cost_ns), monitor::duration(skew.waited_for_ns));
     }
   }
   return text;

@@ -2,17 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include "monitor/obstacle.h"
 
 namespace whorl::stat {
 namespace {
 
 using monitor::Phase;
-using monitor::RecordedOperation;
-
-std::string ago(const Rank& rank, std::uint64_t ns) {
-  return duration(rank.page.taken_ns - std::min(rank.page.taken_ns, ns));
-}
 
 std::string state(const Rank& rank) {
   if (rank.stopped()) return "stopped";
@@ -22,38 +17,7 @@ std::string state(const Rank& rank) {
   return rank.current() != nullptr ? "working" : "idle";
 }
 
-std::string last(const Rank& rank) {
-  if (rank.page.operations.empty()) return "no operation yet";
-  const RecordedOperation& operation = rank.page.operations.back();
-  if (operation.ended_ns != 0) {
-    return fmt::format("no call for {} after {}", ago(rank, operation.ended_ns),
-                       describe(operation));
-  }
-  return fmt::format("no call after {}, which began {} ago", describe(operation),
-                     ago(rank, operation.began_ns));
-}
-
 } // namespace
-
-std::string activity(const Rank& rank) {
-  if (rank.page.phase == Phase::kFailed) return rank.page.error;
-  if (rank.page.phase == Phase::kCreating) {
-    return fmt::format("{}, for {}", rank.page.wait.text, duration(rank.waited_ns()));
-  }
-  const RecordedOperation* const current = rank.current();
-  if (current == nullptr && rank.waits()) { // behind many transfers of one group
-    return fmt::format("an operation that is no longer remembered: {} for {}", rank.page.wait.text,
-                       duration(rank.waited_ns()));
-  }
-  if (current == nullptr) return last(rank);
-  const auto under_way =
-      std::count_if(rank.page.operations.begin(), rank.page.operations.end(),
-                    [](const RecordedOperation& operation) { return operation.under_way; });
-  std::string text = describe(*current);
-  if (under_way > 1) text += fmt::format(" and {} more", under_way - 1);
-  if (!rank.waits()) return fmt::format("{}, for {}", text, ago(rank, current->began_ns));
-  return fmt::format("{}: {} for {}", text, rank.page.wait.text, duration(rank.waited_ns()));
-}
 
 std::string to_table(const std::vector<Rank>& ranks) {
   std::string text;
@@ -67,7 +31,7 @@ std::string to_table(const std::vector<Rank>& ranks) {
                           rank.page.nranks, "rank", "pid", "state", "operations", "now");
     }
     text += fmt::format("{:>6} {:>8} {:<8} {:>10}  {}\n", rank.page.rank, rank.pid, state(rank),
-                        rank.page.begun, activity(rank));
+                        rank.page.begun, monitor::activity(rank));
   }
   return text;
 }

@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <map>
 
-#include "tools/stat/table.h"
+#include "monitor/obstacle.h"
 
 namespace whorl::stat {
 namespace {
 
 using monitor::Phase;
 using monitor::RecordedOperation;
-
-/// Shortest wait that is worth a question: waits of milliseconds belong to every program.
-constexpr std::uint64_t kLongNs = 100'000'000;
 
 /// Ranks of one communicator on this machine.
 class Chains {
@@ -35,7 +32,7 @@ class Chains {
     };
     std::map<std::string, Waiters> by_reason;
     for (const auto& [number, rank] : by_number_) {
-      if (!waits_long(*rank)) continue;
+      if (!rank->waits_long()) continue;
       Waiters& waiters = by_reason[reason(*rank)];
       waiters.ranks.push_back(number);
       if (rank->waited_ns() <= waiters.longest_ns) continue;
@@ -49,15 +46,11 @@ class Chains {
       out.push_back(
           fmt::format("{} {} {} in {}, for {}: {}", waiters.ranks.size() > 1 ? "ranks" : "rank",
                       fmt::join(waiters.ranks, ", "), waiters.ranks.size() > 1 ? "wait" : "waits",
-                      waiters.in, duration(waiters.longest_ns), why));
+                      waiters.in, monitor::duration(waiters.longest_ns), why));
     }
   }
 
  private:
-  static bool waits_long(const Rank& rank) {
-    return rank.waits() && rank.waited_ns() >= kLongNs && !rank.stopped();
-  }
-
   /// Returns why a rank waits: what is wrong at the end of its chain.
   std::string reason(const Rank& waiting) const {
     const Rank* at = &waiting;
@@ -73,7 +66,7 @@ class Chains {
       const auto found = by_number_.find(next);
       if (found == by_number_.end()) return elsewhere(*at);
       const Rank& peer = *found->second;
-      if (std::string why = obstacle(peer, *at); !why.empty()) return why;
+      if (std::string why = monitor::obstacle(peer, *at, everybody_); !why.empty()) return why;
       at = &peer;
     }
   }
@@ -106,53 +99,6 @@ class Chains {
         "{} is {}, which has ended, or belongs to another host or user: if so, run "
         "whorl-stat --why there",
         waiter.name(), waiter.page.wait.text);
-  }
-
-  /// Returns why a rank for which `waiter` waits does not go on, in words; empty if it waits
-  /// itself.
-  std::string obstacle(const Rank& rank, const Rank& waiter) const {
-    const std::string name = rank.name();
-    if (rank.stopped()) {
-      return fmt::format("{} is stopped, by a signal or a debugger; kill -CONT {} lets it go on",
-                         name, rank.pid);
-    }
-    if (rank.page.phase == Phase::kFailed) {
-      return fmt::format("{} has failed: {}", name, rank.page.error);
-    }
-    const RecordedOperation* const current = rank.current();
-    if (current == nullptr && waits_long(rank)) return {};
-    if (current == nullptr) {
-      if (const Rank* const other = busy_elsewhere(rank)) {
-        return fmt::format("{} has not made this call; its process is in {} of communicator {}{}",
-                           name, activity(*other), monitor::hex(other->page.job).substr(0, 8),
-                           other->page.name.empty() ? "" : " \"" + other->page.name + "\"");
-      }
-      return fmt::format("{} has not made this call; {}", name, activity(rank));
-    }
-    const RecordedOperation* const awaited = waiter.current();
-    if (awaited != nullptr && awaited->peer < 0 && current->peer < 0 &&
-        awaited->fingerprint.sequence == current->fingerprint.sequence &&
-        !(awaited->fingerprint == current->fingerprint)) {
-      return fmt::format(
-          "{} is in another operation, {}; all ranks must make the same calls in the "
-          "same order",
-          name, describe(*current));
-    }
-    if (waits_long(rank)) return {};
-    return fmt::format("{} works on {}", name, activity(rank));
-  }
-
-  /// Returns the rank of the same process that is in an operation of another communicator; null if
-  /// there is none, or the process has several ranks here, whose threads do different things.
-  const Rank* busy_elsewhere(const Rank& rank) const {
-    const auto here = std::count_if(by_number_.begin(), by_number_.end(),
-                                    [&](const auto& it) { return it.second->pid == rank.pid; });
-    if (here > 1) return nullptr;
-    const auto found = std::find_if(everybody_.begin(), everybody_.end(), [&](const Rank& other) {
-      return other.pid == rank.pid && other.page.job != rank.page.job &&
-             other.page.phase == Phase::kReady && other.current() != nullptr;
-    });
-    return found == everybody_.end() ? nullptr : &*found;
   }
 
   const std::vector<Rank>& everybody_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "monitor/obstacle.h"
 #include "monitor/recorder.h"
 #include "tools/stat/processes.h"
 #include "tools/stat/skew.h"
@@ -111,7 +112,7 @@ TEST(Why, FollowsAWaitWhoseOperationIsNoLongerRemembered) {
   forgetful.page.operations[0].under_way = false;
   const auto found = find_culprits({forgetful, idle(1)});
   EXPECT_THAT(found, ElementsAre(HasSubstr("rank 1 (host node7, pid 101) has not made this call")));
-  EXPECT_THAT(activity(forgetful), HasSubstr("no longer remembered: waiting for rank 1"));
+  EXPECT_THAT(monitor::activity(forgetful), HasSubstr("no longer remembered: waiting for rank 1"));
 }
 
 TEST(Why, PassesOnTheErrorOfARankThatHasFailed) {
@@ -213,9 +214,9 @@ TEST(Processes, RefusesAProcessThatDoesNotExist) {
 }
 
 TEST(Durations, HaveUnits) {
-  EXPECT_EQ(duration(3'240'000'000), "3.2 s");
-  EXPECT_EQ(duration(12'300'000), "12 ms");
-  EXPECT_EQ(duration(4'000), "4 µs");
+  EXPECT_EQ(monitor::duration(3'240'000'000), "3.2 s");
+  EXPECT_EQ(monitor::duration(12'300'000), "12 ms");
+  EXPECT_EQ(monitor::duration(4'000), "4 µs");
 }
 
 } // namespace
