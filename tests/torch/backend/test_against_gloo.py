@@ -1,4 +1,4 @@
-"""Whorl and gloo side by side: the rows of the table in README.md. Each test runs both, and says what
+"""Whorl and gloo side by side: the rows of the table in bindings/torch/README.md. Each test runs both, and says what
 gloo does, so that a row goes when gloo learns. Facts of gloo are those of torch 2.13."""
 
 from __future__ import annotations
