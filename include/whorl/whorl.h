@@ -129,8 +129,8 @@ WHORL_API whorlResult_t whorlCommRevoke(whorlComm_t comm, int revokeFlags);
 /// Waits until all operations of this rank are complete; afterwards only destroy is allowed.
 /// ::whorlInvalidUsage in a callback of a stream (whorlStreamAddCallback()).
 WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);
-/// Frees a communicator. Not collective; never waits for a dead or absent rank. Operations still
-/// queued are completed first if all ranks take part, within the timeout. NULL is allowed.
+/// Frees a communicator. Not collective; never waits for a dead rank, nor for another one unless
+/// operations are still queued, which are completed first, within their timeout. NULL is allowed.
 /// ::whorlInvalidUsage in a callback of a stream, and the communicator stays. A program that calls
 /// exit() without destroying its communicators leaves them in good order, as far as no call is
 /// under way; they are finalized then, for destructors that come later.
