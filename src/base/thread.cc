@@ -45,6 +45,13 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   }
 }
 
+Status start_detached_thread(const char* name, std::function<void()> body) {
+  Result<std::thread> thread = start_thread(name, std::move(body));
+  if (!thread.ok()) return thread.status();
+  thread->detach();
+  return {};
+}
+
 void Threads::join() {
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();

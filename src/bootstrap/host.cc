@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -138,16 +137,13 @@ void Host::close_door() {
 
 Status launch(std::shared_ptr<Host> host) {
   WHORL_TRY(host->prepare());
-  Result<std::thread> thread = start_thread("whorl-root", [host = std::move(host)]() noexcept {
+  return start_detached_thread("whorl-root", [host = std::move(host)]() noexcept {
     try {
       host->run();
     } catch (const std::exception& error) { // out of memory; the ranks see the hang-up
       log(LogLevel::kError, fmt::format("the root of the rendezvous ends: {}", error.what()));
     }
   });
-  if (!thread.ok()) return thread.status();
-  thread->detach();
-  return {};
 }
 
 } // namespace whorl::bootstrap
