@@ -72,6 +72,7 @@ std::optional<StuckOperation> Communicator::find_stuck(int peer) const {
   const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
   if (index < 0) return std::nullopt;
   auto stuck = setup_.transports[static_cast<std::size_t>(index)]->find_stuck(peer);
+  if (stuck == StuckOperation{}) return std::nullopt;                          // withdrawn
   if (stuck && stuck->waits_for >= membership().nranks) stuck->waits_for = -1; // another's words
   return stuck;
 }
@@ -124,6 +125,7 @@ Status Communicator::compare_with_peers() {
   for (int peer = 0; peer < membership().nranks; ++peer) {
     const auto theirs = find_stuck(peer);
     if (!theirs) continue;
+    if (theirs->waits_for >= 0) WHORL_TRY(engine_->compare_left_over(peer));
     Status status = engine_->compare(peer, *theirs);
     if (engine_->waits_before(peer, *theirs) && needs_this_rank(peer, *theirs)) {
       status = engine_->never_meet(peer, *theirs);

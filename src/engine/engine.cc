@@ -271,7 +271,8 @@ Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
         Code::kInvalidUsage,
         fmt::format("{} (found in {})", disagreement_with(*earlier), describe(ours)));
   }
-  return Status::error(Code::kInvalidUsage, disagreement_with(ours) + own_counts());
+  const std::string counts = ours == fingerprint_ ? own_counts() : std::string();
+  return Status::error(Code::kInvalidUsage, disagreement_with(ours) + counts);
 }
 
 /// Returns this rank's call for which a message of an earlier collective was meant, if that call
@@ -303,65 +304,6 @@ std::string Engine::own_counts() const {
 }
 
 Status Engine::failure() const { return failure_; }
-
-std::optional<StuckOperation> Engine::stuck() const {
-  if (!collective_active_) {
-    if (active_transfers_.empty() && next_any_ < any_.size()) {
-      return StuckOperation{.fingerprint = fingerprint_of(*any_[next_any_], 0, 0)};
-    }
-    if (active_transfers_.empty()) return std::nullopt;
-    const Transfer& first = *active_transfers_.all().front();
-    return StuckOperation{.fingerprint = first.fingerprint(), .waits_for = first.peer()};
-  }
-  // With transfers of the same batch under way the peer may get what it waits for.
-  const bool alone = active_transfers_.empty() && next_any_ == any_.size();
-  return StuckOperation{.fingerprint = fingerprint_, .waits_for = alone ? waits_for().peer : -1};
-}
-
-Status Engine::compare(int peer, const StuckOperation& theirs) const {
-  const Fingerprint& other = theirs.fingerprint;
-  // The number of a transfer is that of another count.
-  if (!collective_active_ || other.kind() == Collective::kSend ||
-      other.sequence != fingerprint_.sequence || other == fingerprint_) {
-    return {};
-  }
-  return fail_on({.peer = peer, .theirs = other, .bytes = 0, .expected_bytes = 0}, peer,
-                 fingerprint_);
-}
-
-bool Engine::waits_before(int peer, const StuckOperation& theirs) const noexcept {
-  const Fingerprint& other = theirs.fingerprint;
-  if (collective_active_ || other.kind() == Collective::kSend ||
-      static_cast<std::int32_t>(other.sequence - sequence_) <= 0) {
-    return false;
-  }
-  const auto active = active_transfers_.all();
-  return std::any_of(active.begin(), active.end(),
-                     [peer](const Transfer* transfer) { return transfer->peer() == peer; });
-}
-
-Status Engine::never_meet(int peer, const StuckOperation& theirs) const {
-  const Membership& members = *config_.membership;
-  return Status::error(
-      Code::kInvalidUsage,
-      fmt::format("ranks wait for each other in different operations: {} in {}, {} in {}. All "
-                  "ranks must make the same calls in the same order",
-                  members.describe(members.rank), operation(), members.describe(peer),
-                  describe(theirs.fingerprint)));
-}
-
-std::vector<std::uint32_t> Engine::sent_messages() const {
-  std::vector<std::uint32_t> counts;
-  for (const Endpoint* const endpoint : config_.endpoints.back()) {
-    counts.push_back(endpoint == nullptr ? 0 : static_cast<std::uint32_t>(endpoint->sent()));
-  }
-  return counts;
-}
-
-bool Engine::has_all_messages(int peer, const StuckOperation& theirs) const {
-  const Endpoint* const endpoint = config_.endpoints.back()[static_cast<std::size_t>(peer)];
-  return endpoint != nullptr && static_cast<std::uint32_t>(endpoint->received()) == theirs.sent;
-}
 
 std::string Engine::operation() const {
   if (collective_active_ && exchanging_) {

@@ -78,9 +78,14 @@ class Engine {
   /// Returns the collective or the first transfer under way, for Transport::tell_stuck(); nothing
   /// if there is none. A receive from any rank waits for no rank in particular.
   std::optional<StuckOperation> stuck() const;
-  /// Compares the collective under way, without progress, with that in which a peer is stuck.
-  /// Returns the error if they have the same number and differ.
+  /// Compares the collective in which a peer is stuck with this rank's of the same number, which is
+  /// under way or complete. Returns the error if they differ.
   Status compare(int peer, const StuckOperation& theirs) const;
+  /// Looks for a message, from a peer that is stuck, of an earlier collective, which this rank has
+  /// completed without the message. Returns the error if there is one: the two ranks called
+  /// different collectives in which both only send, and wait now for each other to take these
+  /// messages.
+  Status compare_left_over(int peer) const;
   /// Returns whether this rank waits in a transfer for a peer that is stuck in a later collective.
   bool waits_before(int peer, const StuckOperation& theirs) const noexcept;
   /// Returns the error of such ranks if the peer waits for this rank.
@@ -180,6 +185,7 @@ class Engine {
   Status fail_on(const Transfer& transfer) const;
   std::optional<Fingerprint> earlier_call(const Fingerprint& theirs, const Fingerprint& ours) const;
   std::string own_counts() const;
+  std::optional<Fingerprint> call_number(std::uint32_t sequence) const;
 
   Config config_;
   CollectiveEndpoints endpoints_;
