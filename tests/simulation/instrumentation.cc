@@ -3,6 +3,9 @@
 // linked. So sources of whorl run in the simulation as they are. Copies by memcpy(), memmove() and
 // memset() come here by the linker's --wrap.
 
+#include <pthread.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -155,6 +158,19 @@ void* __wrap_memset(void* to, int value, std::size_t bytes) {
   write(to, bytes);
   return __real_memset(to, value, bytes);
 }
+// A fibre that waits for a mutex of its process lets the others run.
+int __real_pthread_mutex_lock(pthread_mutex_t* mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
+  World* const world = World::running();
+  if (world == nullptr) return __real_pthread_mutex_lock(mutex);
+  int result = 0;
+  while ((result = pthread_mutex_trylock(mutex)) == EBUSY) {
+    world->system_call();
+    world->scheduler().sleep(world->scheduler().now_ns() + 1'000);
+  }
+  return result;
+}
+
 // Clang calls these for copies that it would do in place.
 void* __tsan_memcpy(void* to, const void* from, std::size_t bytes) {
   return __wrap_memcpy(to, from, bytes);

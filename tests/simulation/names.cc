@@ -57,8 +57,11 @@ void name_segment(const std::byte* segment, const SegmentLayout& layout) {
                static_cast<int>(rank));
     for (std::size_t to = 0; to < ranks; ++to) {
       if (to == rank) continue;
-      name_fifo(segment + layout.fifo_offset(0, rank, to), layout.fifo(),
-                fmt::format("fifo {}->{}", rank, to));
+      for (std::size_t channel = 0; channel < layout.shape().channels; ++channel) {
+        name_fifo(segment + layout.fifo_offset(channel, rank, to), layout.fifo(),
+                  channel == 0 ? fmt::format("fifo {}->{}", rank, to)
+                               : fmt::format("fifo {}->{} of channel {}", rank, to, channel));
+      }
     }
   }
 }

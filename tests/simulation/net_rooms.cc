@@ -1,7 +1,7 @@
-// Sources of whorl for the simulation of connections, see rooms.cc.
+// Sources of whorl for the simulation of connections, see rooms.cc. For threads there is
+// threads.cc.
 #include "base/log.cc"
 #include "base/params.cc"
-#include "base/thread.cc"
 #include "net/acceptor.cc"
 #include "net/address.cc"
 #include "net/handshake.cc"

@@ -19,7 +19,7 @@ void Network::enter() {
 
 std::uint64_t Network::latency() const noexcept {
   Random& random = world().random();
-  return random.below(random.one_of<std::uint64_t>(1, 1'000, 50'000, 5'000'000));
+  return random.below(random.one_of<std::uint64_t>(1, 1'000, 50'000, longest_ns_));
 }
 
 int Network::add() {
@@ -31,7 +31,19 @@ int Network::add() {
 
 /// Whether nothing more will come from the other end, but for what is under way.
 bool Network::ended(const Socket& socket) const {
-  return socket.cut || at(socket.peer).closed || world().scheduler().died(at(socket.peer).owner);
+  if (socket.cut) return true;
+  const Socket& peer = at(socket.peer);
+  const Scheduler& scheduler = world().scheduler();
+  const std::uint64_t died_ns =
+      scheduler.died(peer.owner) ? scheduler.died_ns(peer.owner) : UINT64_MAX;
+  const std::uint64_t end_ns = std::min(peer.ended_ns, died_ns);
+  return end_ns != UINT64_MAX && now() >= end_ns + end_delay_ns_;
+}
+
+/// Whether the other end takes nothing more.
+bool Network::gone(const Socket& socket) const {
+  return ended(socket) &&
+         (socket.cut || at(socket.peer).closed || world().scheduler().died(at(socket.peer).owner));
 }
 
 int Network::other_end(int fd) const {
@@ -49,15 +61,25 @@ int Network::close(int fd) noexcept {
   enter();
   Socket& socket = at(fd);
   socket.closed = true;
-  for (const int arrived : socket.arrived) at(arrived).closed = true;
+  socket.ended_ns = std::min(socket.ended_ns, now());
+  for (const int arrived : socket.arrived) {
+    at(arrived).closed = true;
+    at(arrived).ended_ns = now();
+  }
   world().note("close {}", fd - kFirst);
   world().scheduler().wake(this);
   return 0;
 }
 
 int Network::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
-  at(fd).address = SocketAddress::from(address, size);
-  return 0;
+  SocketAddress& own = at(fd).address;
+  own = SocketAddress::from(address, size);
+  if (own.family() != AF_UNIX && own.port() == 0) own.set_port(next_port_++);
+  const bool taken = std::any_of(sockets_.begin(), sockets_.end(), [&](const auto& other) {
+    return other->listening && !other->closed && other->address == own &&
+           !world().scheduler().died(other->owner);
+  });
+  return taken ? -EADDRINUSE : 0;
 }
 
 int Network::listen(int fd, int) noexcept {
@@ -130,12 +152,20 @@ int Network::accept(int fd) noexcept {
 ::ssize_t Network::sendmsg(int fd, const msghdr* message) noexcept {
   enter();
   Socket& socket = at(fd);
-  if (socket.connected_ns > now() || world().random().chance(10)) return -EAGAIN;
+  if (socket.connected_ns > now() || (fills_ && world().random().chance(10))) {
+    ++socket.refused;
+    return -EAGAIN;
+  }
   if (socket.error != 0) return -socket.error;
-  if (ended(socket)) return world().random().chance(50) ? -EPIPE : -ECONNRESET;
-  const auto* const bytes = static_cast<const std::byte*>(message->msg_iov->iov_base);
-  std::size_t size = message->msg_iov->iov_len;
-  if (world().random().chance(30)) size = 1 + world().random().below(size);
+  if (gone(socket) || socket.ended_ns <= now())
+    return world().random().chance(50) ? -EPIPE : -ECONNRESET;
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < message->msg_iovlen; ++i) {
+    const auto* const part = static_cast<const std::byte*>(message->msg_iov[i].iov_base);
+    bytes.insert(bytes.end(), part, part + message->msg_iov[i].iov_len);
+  }
+  std::size_t size = bytes.size();
+  if (fills_ && world().random().chance(30)) size = 1 + world().random().below(size);
   if (socket.sent + size >= socket.cut_after) {
     size = socket.cut_after - socket.sent;
     socket.cut = at(socket.peer).cut = true;
@@ -151,8 +181,9 @@ int Network::accept(int fd) noexcept {
   std::deque<Segment>& inbox = at(socket.peer).inbox;
   // In order: no segment overtakes another.
   const std::uint64_t before = inbox.empty() ? 0 : inbox.back().arrives_ns;
-  inbox.push_back({{bytes, bytes + size}, std::max(before, now() + latency())});
-  world().note("send {}: {} of {} bytes", fd - kFirst, size, message->msg_iov->iov_len);
+  world().note("send {}: {} of {} bytes", fd - kFirst, size, bytes.size());
+  bytes.resize(size);
+  inbox.push_back({std::move(bytes), std::max(before, now() + latency())});
   world().scheduler().wake(this);
   return static_cast<::ssize_t>(size);
 }
@@ -163,15 +194,27 @@ int Network::accept(int fd) noexcept {
   if (socket.peer < 0) return -ENOTCONN;
   if (socket.inbox.empty() && ended(socket)) return socket.ends_by_reset ? -ECONNRESET : 0;
   if (socket.inbox.empty() || socket.inbox.front().arrives_ns > now()) return -EAGAIN;
-  std::size_t most = message->msg_iov->iov_len;
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < message->msg_iovlen; ++i) most += message->msg_iov[i].iov_len;
   if (world().random().chance(30)) most = 1 + world().random().below(most);
   std::size_t size = 0;
+  std::size_t part_done = 0; // bytes of the first part of the message that are filled
+  const iovec* into = message->msg_iov;
   while (size < most && !socket.inbox.empty() && socket.inbox.front().arrives_ns <= now()) {
+    if (part_done == into->iov_len) {
+      ++into;
+      part_done = 0;
+      continue;
+    }
     std::vector<std::byte>& bytes = socket.inbox.front().bytes;
-    const std::size_t part = std::min(bytes.size(), most - size);
-    std::copy_n(bytes.begin(), part, static_cast<std::byte*>(message->msg_iov->iov_base) + size);
+    const std::size_t part = std::min({bytes.size(), most - size, into->iov_len - part_done});
+    std::copy_n(bytes.begin(), part, static_cast<std::byte*>(into->iov_base) + part_done);
     bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(part));
-    if (bytes.empty()) socket.inbox.pop_front();
+    if (bytes.empty()) {
+      socket.inbox.pop_front();
+      ++socket.taken;
+    }
+    part_done += part;
     size += part;
   }
   world().note("receive {}: {} bytes", fd - kFirst, size);
@@ -220,6 +263,54 @@ int Network::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
     }
     world().scheduler().sleep(wake_ns, this);
   }
+}
+
+::ssize_t Network::send(int fd, std::span<const std::byte> data) noexcept {
+  iovec part{const_cast<std::byte*>(data.data()), data.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  return sendmsg(fd, &message);
+}
+
+::ssize_t Network::recv(int fd, std::span<std::byte> out) noexcept {
+  iovec part{out.data(), out.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  return recvmsg(fd, &message);
+}
+
+int Network::unacknowledged(int fd) noexcept {
+  const Socket& socket = at(fd);
+  if (socket.peer < 0 || ended(socket)) return 0;
+  const std::deque<Segment>& inbox = at(socket.peer).inbox;
+  return static_cast<int>(std::count_if(inbox.begin(), inbox.end(), [](const Segment& segment) {
+    return segment.arrives_ns > now();
+  }));
+}
+
+int Network::shutdown(int fd) noexcept {
+  if (fd < kFirst) return -EBADF;
+  enter();
+  Socket& socket = at(fd);
+  socket.listening = false;
+  socket.ended_ns = std::min(socket.ended_ns, now());
+  for (const int arrived : socket.arrived) {
+    at(arrived).closed = true;
+    at(arrived).ended_ns = now();
+  }
+  world().scheduler().wake(this);
+  return 0;
+}
+
+int Network::shutdown_send(int fd) noexcept {
+  if (fd < kFirst) return -EBADF;
+  enter();
+  at(fd).ended_ns = std::min(at(fd).ended_ns, now());
+  world().note("end {}", fd - kFirst);
+  world().scheduler().wake(this);
+  return 0;
 }
 
 int Network::random_bytes(std::span<std::byte> out) noexcept {

@@ -19,6 +19,10 @@ class Network final : public SimulatedSystem {
  public:
   /// Cuts up to this many connections of the run, each at a random byte.
   void cut(unsigned connections) noexcept { cuts_left_ = connections; }
+  /// Lets bytes be under way for up to this time, and the ends of connections for as long.
+  void delay(std::uint64_t longest_ns) noexcept { longest_ns_ = end_delay_ns_ = longest_ns; }
+  /// Says whether sockets are full now and then, so that they take a part of a message or none.
+  void fill(bool now_and_then) noexcept { fills_ = now_and_then; }
 
   // --- What a scenario looks at after a run ---
 
@@ -38,7 +42,17 @@ class Network final : public SimulatedSystem {
   int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept override;
   ::ssize_t sendmsg(int fd, const msghdr* message) noexcept override;
   ::ssize_t recvmsg(int fd, msghdr* message) noexcept override;
+  ::ssize_t send(int fd, std::span<const std::byte> data) noexcept override;
+  ::ssize_t recv(int fd, std::span<std::byte> out) noexcept override;
+  int unacknowledged(int fd) noexcept override;
+  int shutdown(int fd) noexcept override;
+  int shutdown_send(int fd) noexcept override;
   int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept override;
+  int epoll_create() noexcept override;
+  int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept override;
+  int epoll_remove(int epoll_fd, int fd) noexcept override;
+  int epoll_wait(int epoll_fd, std::span<epoll_event> events,
+                 std::uint64_t timeout_ns) noexcept override;
   int random_bytes(std::span<std::byte> out) noexcept override;
   std::size_t open_files() noexcept override { return 1024; }
   std::uint32_t user_id() noexcept override { return 1000; }
@@ -49,20 +63,32 @@ class Network final : public SimulatedSystem {
     std::vector<std::byte> bytes;
     std::uint64_t arrives_ns;
   };
+  /// A descriptor that an epoll watches, edge-triggered.
+  struct Watch {
+    int fd;
+    std::uint32_t events;
+    std::uint64_t data;
+    std::uint64_t reported; ///< number of its edges that have been reported
+  };
+  /// A socket, or an epoll.
   struct Socket {
     std::size_t owner = 0;
-    SocketAddress address; ///< address that it is bound to
+    std::vector<Watch> watched; ///< what it watches, if it is an epoll
+    SocketAddress address;      ///< address that it is bound to
     bool listening = false;
     std::deque<int> arrived;        ///< connections that wait for accept()
     int peer = -1;                  ///< socket at the other end; −1: never connected
     int error = 0;                  ///< error of a connect() that has ended
     std::uint64_t connected_ns = 0; ///< time at which connect() ends
     bool closed = false;
+    std::uint64_t ended_ns = UINT64_MAX;  ///< time from which on this side sends no more
     bool ends_by_reset = false;           ///< whether the other end's end shows as an error
     bool cut = false;                     ///< whether the network has cut the connection
     std::uint64_t cut_after = UINT64_MAX; ///< bytes sent by this side until then
     std::uint64_t sent = 0;
     std::deque<Segment> inbox;
+    std::uint64_t taken = 0;   ///< segments that have left the inbox
+    std::uint64_t refused = 0; ///< sends for which there was no room
   };
   static constexpr int kFirst = 1 << 20; ///< descriptors that the kernel never gives
   static constexpr std::uint64_t kMaxSleepNs = 40'000'000;
@@ -72,11 +98,16 @@ class Network final : public SimulatedSystem {
   int add();
   void enter(); ///< lets time pass and others run, as any system call does
   std::uint64_t latency() const noexcept;
+  bool gone(const Socket& socket) const;
   bool ended(const Socket& socket) const;
   short events_of(int fd, std::uint64_t* next_ns);
+  std::uint64_t edges_of(int fd, std::uint32_t events, std::uint64_t* next_ns);
 
   std::vector<std::unique_ptr<Socket>> sockets_;
+  std::uint16_t next_port_ = 40'000;
   unsigned cuts_left_ = 0;
+  bool fills_ = true;
+  std::uint64_t longest_ns_ = 5'000'000, end_delay_ns_ = 0;
 };
 
 } // namespace whorl::simulation

@@ -10,7 +10,7 @@ namespace whorl::simulation {
 Host::Host(const HostShape& shape)
     : shape_(shape),
       layout_(*SegmentLayout::make({.ranks = static_cast<std::uint32_t>(shape.ranks),
-                                    .channels = 1,
+                                    .channels = shape.channels,
                                     .slots = shape.slots,
                                     .slot_bytes = shape.slot_bytes})),
       segment_(arena().allocate(layout_.size())) {

@@ -13,6 +13,7 @@ namespace whorl::simulation {
 
 struct HostShape {
   int ranks = 2;
+  std::uint32_t channels = 1;
   std::uint32_t slots = 2;
   std::size_t slot_bytes = 64;
   std::size_t heap_bytes = 0; ///< bytes of each rank's heap; 0: no messages without a copy

@@ -15,5 +15,9 @@ void run_sleep();
 void run_errors();
 void run_stuck();
 void run_mesh();
+void run_mismatch_in_memory();
+void run_mismatch_over_tcp();
+void run_failure_in_memory();
+void run_failure_over_tcp();
 
 } // namespace whorl::simulation

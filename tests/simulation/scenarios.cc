@@ -19,6 +19,12 @@ constexpr Scenario kScenarios[] = {
     {"stuck", "a rank tells in which operation it is stuck, while another one reads that", 5,
      run_stuck},
     {"mesh", "ranks connect over a network that cuts connections, among strangers", 10, run_mesh},
+    {"mismatch", "programs of ranks of one host differ, or do not, and ranks compare their waits",
+     10, run_mismatch_in_memory},
+    {"mismatch_tcp", "the same between hosts", 10, run_mismatch_over_tcp},
+    {"failure", "communicators of ranks of one host are aborted, ranks die or leave", 10,
+     run_failure_in_memory},
+    {"failure_tcp", "the same between hosts", 10, run_failure_over_tcp},
 };
 
 } // namespace

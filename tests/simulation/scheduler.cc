@@ -1,6 +1,7 @@
 #include "simulation/scheduler.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace whorl::simulation {
@@ -23,15 +24,39 @@ void Scheduler::clear(Random& random) {
 }
 
 std::size_t Scheduler::add(std::function<void()> body) {
-  Thread& thread = fibres_[used_];
+  start(used_, used_, std::move(body));
+  return used_++;
+}
+
+std::size_t Scheduler::add_to_process(std::function<void()> body) {
+  const std::size_t process = fibres_[current_].process;
+  std::size_t fibre = 0;
+  while (fibre < used_ && !(ended(fibre) && fibres_[fibre].process != fibre)) ++fibre;
+  if (fibre == fibres_.size()) throw std::length_error("too many fibres at once");
+  used_ = std::max(used_, fibre + 1);
+  start(fibre, process, std::move(body));
+  return fibre;
+}
+
+void Scheduler::start(std::size_t fibre, std::size_t process, std::function<void()> body) {
+  Thread& thread = fibres_[fibre];
   thread.fibre.start(std::move(body));
+  thread.process = process;
   thread.state = State::kReady;
   thread.wake_ns = thread.accesses = thread.died_ns = 0;
   thread.woken = false;
   thread.word = nullptr;
   thread.dies_at = kForEver;
   thread.priority = 1'000 + random_->below(1'000);
-  return used_++;
+}
+
+void Scheduler::kill_process(std::size_t process) {
+  for (std::size_t i = 0; i < used_; ++i) {
+    Thread& thread = fibres_[i];
+    if (thread.process != process || thread.state == State::kEnded) continue;
+    thread.state = State::kDead;
+    thread.died_ns = now_ns_;
+  }
 }
 
 /// Returns the fibre that runs next, after letting time pass if all of them sleep; kNobody if none
@@ -86,8 +111,7 @@ void Scheduler::before_access() {
   ++accesses_;
   now_ns_ += 1 + random_->below(32);
   if (++self.accesses == self.dies_at) {
-    self.state = State::kDead;
-    self.died_ns = now_ns_;
+    kill_process(self.process);
     next_ = choose();
     switch_away();
   }

@@ -25,8 +25,15 @@ class Scheduler {
   void clear(Random& random);
   /// Adds a fibre, and returns its number.
   std::size_t add(std::function<void()> body);
-  /// Lets a fibre die at its access number `access`.
+  /// Adds a fibre of the running one's process, which dies with it. Returns its number, which may
+  /// be that of such a fibre that has ended.
+  std::size_t add_to_process(std::function<void()> body);
+  /// Lets a fibre, and those of its process, die at its access number `access`.
   void kill_at(std::size_t fibre, std::uint64_t access) { fibres_[fibre].dies_at = access; }
+  /// Lets the running fibre die in so many accesses.
+  void kill_in(std::uint64_t accesses) {
+    fibres_[current_].dies_at = fibres_[current_].accesses + accesses;
+  }
   /// Runs until all fibres have ended, died, or been stopped by stop().
   void run();
 
@@ -56,6 +63,7 @@ class Scheduler {
   enum class State : std::uint8_t { kReady, kSleeping, kDead, kEnded };
   struct Thread {
     Fibre fibre;
+    std::size_t process = 0; ///< first fibre of its process
     State state = State::kEnded;
     std::uint64_t wake_ns = 0;
     const volatile void* word = nullptr; ///< word that wakes it
@@ -67,6 +75,8 @@ class Scheduler {
   };
   static constexpr std::size_t kNobody = kMaxFibres;
 
+  void start(std::size_t fibre, std::size_t process, std::function<void()> body);
+  void kill_process(std::size_t process);
   std::size_t choose();
   void switch_away();
 

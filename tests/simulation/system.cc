@@ -21,6 +21,8 @@ void SimulatedSystem::yield() noexcept { sleep_ns(world().random().below(3'000))
 
 int SimulatedSystem::populate(void*, std::size_t) noexcept { return 0; }
 
+int SimulatedSystem::memfd_create(const char*) noexcept { return -ENOSYS; }
+
 int SimulatedSystem::futex_wait(const std::atomic<std::uint32_t>* word, std::uint32_t expected,
                                 std::uint64_t timeout_ns) noexcept {
   return world().futex_wait(word, expected, timeout_ns) ? 0 : -ETIMEDOUT;

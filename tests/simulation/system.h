@@ -11,6 +11,7 @@ class SimulatedSystem : public System {
   void sleep_ns(std::uint64_t duration_ns) noexcept override;
   void yield() noexcept override;
   int populate(void* address, std::size_t size) noexcept override;
+  int memfd_create(const char* name) noexcept override; ///< fails: records stay private
   int futex_wait(const std::atomic<std::uint32_t>* word, std::uint32_t expected,
                  std::uint64_t timeout_ns) noexcept override;
   int futex_wake(std::atomic<std::uint32_t>* word) noexcept override;

@@ -7,7 +7,7 @@
 
 namespace whorl::simulation {
 
-inline constexpr std::size_t kMaxFibres = 4;
+inline constexpr std::size_t kMaxFibres = 8;
 inline constexpr std::size_t kMaxLocations = 320; ///< atomic objects that a run may use
 
 /// Knowledge of a fibre about the memory: what happened before its next access, by the rules of

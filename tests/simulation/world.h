@@ -32,6 +32,8 @@ class World {
 
   /// Adds a fibre with a name for messages, and returns its number.
   std::size_t add(std::string name, std::function<void()> body);
+  /// Adds a fibre of the running one's process, as a thread of it: see Scheduler::add_to_process().
+  void add_to_process(std::string name, std::function<void()> body);
   /// Runs all fibres to their ends.
   void run();
   /// Returns the world whose fibres run; null while a run is prepared or judged.

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "simulation/network.h"
+#include "simulation/ranks.h"
+
+namespace whorl::simulation {
+
+/// What carries the messages of simulated communicators.
+enum class Fabric : std::uint8_t {
+  kMemory, ///< memory of one host
+  kTcp,    ///< connections between hosts, one for each rank
+};
+
+/// A rank with its communicator, and how its program ended.
+struct CommRank {
+  int number = 0;
+  std::shared_ptr<CommError> comm_error = std::make_shared<CommError>();
+  std::unique_ptr<Communicator> comm;
+  Status error;               ///< error that ended its program
+  int failed_step = -1;       ///< step of the program with that error; −1: the creation, or none
+  std::uint64_t ended_ns = 0; ///< time of that error, or of the end
+  bool aborts = false;        ///< whether another thread of the rank is in abort()
+  std::size_t fibre = 0;
+  bool died() const noexcept { return world().scheduler().died(fibre); }
+};
+
+/// The ranks of one communicator as fibres: each makes its communicator as set_up() does after the
+/// ranks have met, and runs a program on it.
+class CommWorld {
+ public:
+  static constexpr std::uint64_t kTimeoutNs = 1'000'000'000; ///< timeout of operations
+
+  CommWorld(int ranks, Fabric fabric);
+  ~CommWorld();
+  CommWorld(const CommWorld&) = delete;
+  CommWorld& operator=(const CommWorld&) = delete;
+
+  int nranks() const noexcept { return static_cast<int>(ranks_.size()); }
+  CommRank& rank(int number) noexcept { return ranks_[static_cast<std::size_t>(number)]; }
+  std::vector<CommRank>& ranks() noexcept { return ranks_; }
+  Network& network() noexcept { return network_; }
+  /// Returns "rank 2 (host h2, pid 1002)".
+  std::string describe(int number) const;
+  /// Runs `body(rank)` on a fibre for each rank, after its communicator has been made; the
+  /// communicator is destroyed afterwards. `before(rank)` is run first. Requires that each rank
+  /// that has not died comes to its end.
+  void run(const std::function<void(CommRank&)>& body,
+           const std::function<void(CommRank&)>& before = {});
+
+ private:
+  PeerInfo info_of(int number) const;
+  Status wait_for_infos();
+  Status connect(CommRank& rank);
+
+  Fabric fabric_;
+  Network network_;
+  ScopedSystem replaced_{&network_};
+  std::optional<Host> host_; ///< memory of the ranks, if they share any
+  std::vector<PeerInfo> infos_;
+  int met_ = 0; ///< number of ranks whose infos are known
+  std::vector<CommRank> ranks_;
+};
+
+} // namespace whorl::simulation
