@@ -120,8 +120,9 @@ void Root::answer_all() {
     member->contributed = false;
     member->deadline_ns = UINT64_MAX;
   }
-  // Rank 0 last: this thread may live in its process, and ends with it.
-  for (std::size_t rank = nranks_; rank-- > 0;) {
+  // Rank 0 last: this thread may live in its process, and ends with it. A rank that has died
+  // meanwhile ends the rendezvous: then fail() has answered all.
+  for (std::size_t rank = nranks_; rank-- > 0 && !failed_;) {
     if (members_[rank] != nullptr) start_answer(*members_[rank], answer);
   }
 }
