@@ -30,6 +30,8 @@ Fibre::Fibre() {
 Fibre::~Fibre() { munmap(stack_, kGuardBytes + kStackBytes); }
 
 void Fibre::start(std::function<void()> body) {
+  // What an abandoned function owns belongs to a run that is over.
+  if (!ended_) static_cast<void>(new std::function<void()>(std::move(body_)));
   body_ = std::move(body);
   begun_ = ended_ = false;
 }
@@ -37,6 +39,7 @@ void Fibre::start(std::function<void()> body) {
 void Fibre::enter() noexcept {
   Fibre& self = *beginner;
   self.body_();
+  self.body_ = nullptr; // while the objects are there to which it refers
   self.ended_ = true;
   self.suspend();
 }

@@ -3,7 +3,9 @@
 // linked. So sources of whorl run in the simulation as they are. Copies by memcpy(), memmove() and
 // memset() come here by the linker's --wrap.
 
+#include <fmt/format.h>
 #include <pthread.h>
+#include <sys/types.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -169,6 +171,13 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
     world->scheduler().sleep(world->scheduler().now_ns() + 1'000);
   }
   return result;
+}
+
+// The same in each run, since they are in texts whose lengths matter.
+pid_t __wrap_getpid() { return 4242; }
+int __wrap_gethostname(char* name, std::size_t size) {
+  *fmt::format_to_n(name, size - 1, "host").out = '\0';
+  return 0;
 }
 
 // Clang calls these for copies that it would do in place.

@@ -19,6 +19,8 @@ constexpr Scenario kScenarios[] = {
     {"stuck", "a rank tells in which operation it is stuck, while another one reads that", 5,
      run_stuck},
     {"mesh", "ranks connect over a network that cuts connections, among strangers", 10, run_mesh},
+    {"rendezvous", "ranks meet at a root; one of them dies, does not come or wants something else",
+     10, run_rendezvous},
     {"mismatch", "programs of ranks of one host differ, or do not, and ranks compare their waits",
      10, run_mismatch_in_memory},
     {"mismatch_tcp", "the same between hosts", 10, run_mismatch_over_tcp},

@@ -150,6 +150,11 @@ void Scheduler::wake(const volatile void* word) noexcept {
   }
 }
 
+void Scheduler::exit() {
+  kill_process(fibres_[current_].process);
+  fibres_[current_].state = State::kReady; // it comes to its end by itself
+}
+
 void Scheduler::stop() {
   stopped_ = true;
   if (running_) switch_away();

@@ -50,6 +50,8 @@ class Scheduler {
   bool sleep(std::uint64_t wake_ns, const volatile void* word = nullptr);
   /// Wakes the fibres that sleep on `word`.
   void wake(const volatile void* word) noexcept;
+  /// Ends the other fibres of the running one's process, as the end of a program does.
+  void exit();
   /// Ends the run; does not return if a fibre calls.
   void stop();
 
