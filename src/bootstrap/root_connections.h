@@ -82,6 +82,10 @@ class Root {
   /// Checks the header of a contribution; its sender becomes a member. Returns whether to read the
   /// contribution.
   bool join(Connection& c);
+  void refuse(Connection& c);
+  /// Returns the answer that gives an error.
+  std::shared_ptr<const std::vector<std::byte>> error_answer(Code code,
+                                                             const std::string& text) const;
   /// Ends the rendezvous for the reason that a rank has given.
   void give_up(Connection& c);
   void answer_all();

@@ -32,8 +32,23 @@ bool Root::begin(Connection& c) {
     return false;
   }
   c.who = printable({h.who.data(), ::strnlen(h.who.data(), h.who.size())});
+  if (!c.member && complete() && !failed_) {
+    refuse(c);
+    return false;
+  }
   if (h.kind == ContributionKind::kFailed) c.reason.resize(h.bytes);
   return h.kind != ContributionKind::kData || join(c);
+}
+
+/// Tells a peer, and nobody else, that all ranks are there: the words of the peer may be late ones
+/// of a rank that has tried again since, with other ranks.
+void Root::refuse(Connection& c) {
+  const std::string text =
+      fmt::format("rank {} ({}) comes after all {} ranks have met", c.rank, c.who, nranks_);
+  c.leaving = true; // only the end of the connection matters
+  c.closing = true;
+  c.answer = error_answer(Code::kInvalidUsage, text);
+  send_answer(c);
 }
 
 void Root::give_up(Connection& c) {
@@ -127,10 +142,8 @@ void Root::answer_all() {
   }
 }
 
-void Root::fail(Code code, const std::string& text) {
-  if (failed_) return;
-  failed_ = true;
-  ends_ns_ = sys().now_ns() + afterlife_ns_;
+std::shared_ptr<const std::vector<std::byte>> Root::error_answer(Code code,
+                                                                 const std::string& text) const {
   Answer header;
   header.code = static_cast<std::uint32_t>(code);
   header.round = round_;
@@ -139,7 +152,14 @@ void Root::fail(Code code, const std::string& text) {
   ByteWriter out;
   out.put(header);
   out.put_bytes(std::as_bytes(std::span(text)).first(header.bytes));
-  failure_ = std::make_shared<const std::vector<std::byte>>(out.bytes());
+  return std::make_shared<const std::vector<std::byte>>(out.bytes());
+}
+
+void Root::fail(Code code, const std::string& text) {
+  if (failed_) return;
+  failed_ = true;
+  ends_ns_ = sys().now_ns() + afterlife_ns_;
+  failure_ = error_answer(code, text);
   for (const bool rank0 : {false, true}) { // rank 0 last, as in answer_all()
     for (const auto& connection : connections_) {
       if (!connection->member || (connection->rank == 0) != rank0) continue;
