@@ -62,6 +62,8 @@ Status Host::prepare() { return only_ ? root_of(*only_).status() : Status(); }
 bool Host::over() const {
   if (!only_) return false;
   const Root& root = *roots_.at(*only_);
+  // Nobody else comes to hear of a failure where the ranks may meet again.
+  if (meets_again_ && root.failed() && root.connections() == 0) return true;
   return root.finished() || (!root.joined_any() && sys().now_ns() >= join_deadline_ns_);
 }
 
