@@ -68,43 +68,13 @@ Status prepare_to_shrink(Communicator& parent, bool may_abort) {
                                    state.message()));
 }
 
-/// Adds to an error of the new communicator, which has numbers of its own, what they mean.
-Status with_numbers(const Status& status, std::span<const int> remaining) {
-  constexpr std::size_t kMost = 16;
-  const auto named = remaining.first(std::min(remaining.size(), kMost));
-  return Status::error(
-      status.code(),
-      fmt::format("{} (where ranks have numbers of the new communicator: it was to consist of the "
-                  "old ranks {}{})",
-                  status.message(), fmt::join(named, ", "),
-                  named.size() < remaining.size() ? " …" : ""));
-}
-
 /// Makes the communicator of the ranks that remain.
-Status shrink(whorlComm& handle, std::vector<int> excluded, bool may_abort, const Options& options,
-              whorlComm_t* out) {
+Status shrink(whorlComm& handle, std::span<const int> excluded, bool may_abort,
+              const Options& options, whorlComm_t* out) {
   Communicator& parent = *handle.communicator;
   WHORL_TRY(prepare_to_shrink(parent, may_abort));
-  // Lists that ranks make by themselves differ until the silence of a host is noticed everywhere.
-  constexpr std::uint64_t kPatienceNs = 1'000'000'000, kPatienceOfFindersNs = 4'000'000'000;
-  const bool finds_them = excluded.empty();
-  for (;;) {
-    if (finds_them) excluded = lost_ranks(parent);
-    const auto remaining = ranks_without(parent, excluded);
-    if (!remaining.ok()) return remaining.status();
-    bool have_met = false;
-    const Status status =
-        create(out, options, true, [&](std::uint64_t timeout_ns, const CommError& comm_error) {
-          auto met = meet_by_shrink(parent, *remaining, comm_error, timeout_ns,
-                                    finds_them ? kPatienceOfFindersNs : kPatienceNs);
-          have_met = met.ok();
-          return met;
-        });
-    if (status.ok()) return status;
-    // After the meeting a rank that has left the parent may be ahead, and no reason to go on alone.
-    const bool another_is_lost = finds_them && !have_met && lost_ranks(parent) != excluded;
-    if (!another_is_lost) return with_numbers(status, *remaining);
-  }
+  return shrink(parent, excluded,
+                [&](const MeetRemaining& meet) { return create(out, options, true, meet); });
 }
 
 /// Makes a communicator out of `comm` at once, or at the end of the open group.

@@ -151,7 +151,52 @@ Result<Gathering> try_to_meet(const Communicator& parent, std::span<const int> r
                    .nranks = self.nranks};
 }
 
+/// Adds to an error of the new communicator, which has numbers of its own, what they mean.
+Status with_numbers(const Status& status, std::span<const int> remaining) {
+  constexpr std::size_t kMost = 16;
+  const auto named = remaining.first(std::min(remaining.size(), kMost));
+  return Status::error(
+      status.code(),
+      fmt::format("{} (where ranks have numbers of the new communicator: it was to consist of the "
+                  "old ranks {}{})",
+                  status.message(), fmt::join(named, ", "),
+                  named.size() < remaining.size() ? " …" : ""));
+}
+
+/// Returns the ranks of a communicator that are not in a list.
+std::vector<int> ranks_without(const Communicator& parent, std::span<const int> excluded) {
+  std::vector<int> remaining;
+  for (int rank = 0; rank < parent.nranks(); ++rank) {
+    if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) {
+      remaining.push_back(rank);
+    }
+  }
+  return remaining;
+}
+
 } // namespace
+
+Status shrink(const Communicator& parent, std::span<const int> excluded,
+              const std::function<Status(const MeetRemaining& meet)>& make) {
+  // Lists that ranks make by themselves differ until the silence of a host is noticed everywhere.
+  constexpr std::uint64_t kPatienceNs = 1'000'000'000, kPatienceOfFindersNs = 4'000'000'000;
+  const bool finds_them = excluded.empty();
+  for (;;) {
+    const std::vector<int> lost = finds_them ? lost_ranks(parent) : std::vector<int>();
+    const std::vector<int> remaining = ranks_without(parent, finds_them ? lost : excluded);
+    bool have_met = false;
+    const Status status = make([&](std::uint64_t timeout_ns, const CommError& comm_error) {
+      auto met = meet_by_shrink(parent, remaining, comm_error, timeout_ns,
+                                finds_them ? kPatienceOfFindersNs : kPatienceNs);
+      have_met = met.ok();
+      return met;
+    });
+    if (status.ok()) return status;
+    // After the meeting a rank that has left the parent may be ahead, and no reason to go on alone.
+    const bool another_is_lost = finds_them && !have_met && lost_ranks(parent) != lost;
+    if (!another_is_lost) return with_numbers(status, remaining);
+  }
+}
 
 std::vector<int> lost_ranks(const Communicator& communicator) {
   std::vector<int> lost;
