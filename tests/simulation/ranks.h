@@ -55,6 +55,7 @@ class SimulatedTransport final : public FifoTransport {
   Reach reach(const PeerInfo&, const PeerInfo&, std::size_t) const override { return {}; }
   Status connect(const Membership& membership, std::span<const int> peers, std::size_t) override;
   void poll_failures(std::uint64_t waited_ns) noexcept override;
+  bool is_lost(int peer) noexcept override { return is_gone(peer); }
   using FifoTransport::fail_all;
   using FifoTransport::leave;
 

@@ -139,7 +139,8 @@ bool names_culprit(const Plan& plan, const Outcome& failed) {
     case Trouble::kTwice:
       // Who comes after all have met finds no root, or one that is about to end.
       return has(fmt::format("two processes say that they are rank {}", plan.culprit)) ||
-             (failed.rank == plan.culprit && (has("could not be reached") || has("has hung up")));
+             (failed.rank == plan.culprit &&
+              (has("could not be reached") || has("has hung up") || has("ranks have met")));
     case Trouble::kGivesUp:
       return has("cause 7");
     case Trouble::kSize:

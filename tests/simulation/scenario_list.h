@@ -20,5 +20,7 @@ void run_mismatch_in_memory();
 void run_mismatch_over_tcp();
 void run_failure_in_memory();
 void run_failure_over_tcp();
+void run_shrink_in_memory();
+void run_shrink_over_tcp();
 
 } // namespace whorl::simulation

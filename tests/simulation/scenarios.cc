@@ -27,6 +27,9 @@ constexpr Scenario kScenarios[] = {
     {"failure", "communicators of ranks of one host are aborted, ranks die or leave", 10,
      run_failure_in_memory},
     {"failure_tcp", "the same between hosts", 10, run_failure_over_tcp},
+    {"shrink", "the ranks of a host that remain after deaths agree on who remains", 10,
+     run_shrink_in_memory},
+    {"shrink_tcp", "the same between hosts", 10, run_shrink_over_tcp},
 };
 
 } // namespace
