@@ -52,7 +52,7 @@ CommWorld::~CommWorld() {
 PeerInfo CommWorld::info_of(int number) const {
   PeerInfo info;
   info.rank = static_cast<std::uint32_t>(number);
-  info.process_id = 1000 + info.rank;
+  info.process_id = 2'000'000'000 + info.rank; // of no process of this machine
   info.host_key = fabric_ == Fabric::kMemory ? 1 : 1 + info.rank;
   info.machine_key = info.host_key;
   info.process_key = 100 + info.rank;

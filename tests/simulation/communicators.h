@@ -47,7 +47,7 @@ class CommWorld {
   CommRank& rank(int number) noexcept { return ranks_[static_cast<std::size_t>(number)]; }
   std::vector<CommRank>& ranks() noexcept { return ranks_; }
   Network& network() noexcept { return network_; }
-  /// Returns "rank 2 (host h2, pid 1002)".
+  /// Returns "rank 2 (host h2, pid 2000000002)".
   std::string describe(int number) const;
   /// Runs `body(rank)` on a fibre for each rank, after its communicator has been made; the
   /// communicator is destroyed afterwards. `before(rank)` is run first. Requires that each rank

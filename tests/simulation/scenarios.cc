@@ -20,16 +20,16 @@ constexpr Scenario kScenarios[] = {
      run_stuck},
     {"mesh", "ranks connect over a network that cuts connections, among strangers", 10, run_mesh},
     {"rendezvous", "ranks meet at a root; one of them dies, does not come or wants something else",
-     10, run_rendezvous},
+     14, run_rendezvous},
     {"mismatch", "programs of ranks of one host differ, or do not, and ranks compare their waits",
-     10, run_mismatch_in_memory},
-    {"mismatch_tcp", "the same between hosts", 10, run_mismatch_over_tcp},
+     4, run_mismatch_in_memory},
+    {"mismatch_tcp", "the same between hosts", 4, run_mismatch_over_tcp},
     {"failure", "communicators of ranks of one host are aborted, ranks die or leave", 10,
      run_failure_in_memory},
-    {"failure_tcp", "the same between hosts", 10, run_failure_over_tcp},
-    {"shrink", "the ranks of a host that remain after deaths agree on who remains", 10,
+    {"failure_tcp", "the same between hosts", 8, run_failure_over_tcp},
+    {"shrink", "the ranks of a host that remain after deaths agree on who remains", 6,
      run_shrink_in_memory},
-    {"shrink_tcp", "the same between hosts", 10, run_shrink_over_tcp},
+    {"shrink_tcp", "the same between hosts", 4, run_shrink_over_tcp},
 };
 
 } // namespace
