@@ -106,7 +106,9 @@ void Root::send_answer(Connection& c) {
   while (c.answer != nullptr) {
     const std::span<const std::byte> rest = std::span(*c.answer).subspan(c.answered);
     if (rest.empty()) {
+      const bool to_be_told = failed_ && c.member && c.answer != failure_;
       c.answer = nullptr;
+      if (to_be_told) return start_answer(c, failure_);
       if (c.closing) static_cast<void>(sys().shutdown_send(c.socket.get()));
       return;
     }

@@ -165,8 +165,7 @@ void Root::fail(Code code, const std::string& text) {
       if (!connection->member || (connection->rank == 0) != rank0) continue;
       connection->deadline_ns = UINT64_MAX;
       if (connection->answer != nullptr && connection->answered > 0) {
-        connection->closing = true; // after the answer under way: another would run into it
-        continue;
+        continue; // the failure follows the answer under way, see send_answer()
       }
       if (connection->socket.valid()) start_answer(*connection, failure_);
     }
