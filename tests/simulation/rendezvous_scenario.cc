@@ -30,8 +30,9 @@ struct Plan {
   int ranks = 2;
   Trouble trouble = Trouble::kNone;
   int culprit = 0;
+  bool dies_in_round = false;     ///< whether it dies in a round, and not anywhere
   bool root_in_rank0 = true;      ///< whether the root is in the process of rank 0
-  int round = 0;                  ///< round of kGivesUp and of kSize
+  int round = 0;                  ///< round of kGivesUp, of kSize, and of kDeath if it dies in one
   std::vector<std::size_t> sizes; ///< bytes of each contribution, by round
   Identity identity;
 };
@@ -65,6 +66,9 @@ Status start(const Plan& plan) {
 Status gather(const Plan& plan, Oob& oob, int rank, int round) {
   std::size_t size = plan.sizes[static_cast<std::size_t>(round)];
   if (plan.trouble == Trouble::kSize && rank == plan.culprit && round == plan.round) ++size;
+  if (plan.dies_in_round && rank == plan.culprit && round == plan.round) {
+    world().scheduler().kill_in(1 + world().random().below(12));
+  }
   std::vector<std::byte> mine(size);
   for (std::size_t i = 0; i < size; ++i) mine[i] = content(rank, round, i);
   std::vector<std::byte> all(size * static_cast<std::size_t>(plan.ranks));
@@ -108,8 +112,9 @@ Plan make_plan() {
                     Trouble::kNumber, Trouble::kTwice, Trouble::kGivesUp, Trouble::kSize);
   plan.culprit = static_cast<int>(random.below(static_cast<std::uint64_t>(plan.ranks)));
   plan.root_in_rank0 = random.chance(70);
+  plan.dies_in_round = plan.trouble == Trouble::kDeath && random.chance(50);
   for (std::uint64_t rounds = 1 + random.below(3); rounds > 0; --rounds) {
-    plan.sizes.push_back(random.one_of<std::size_t>(0, 1, 24, 300));
+    plan.sizes.push_back(random.one_of<std::size_t>(0, 1, 24, 300, 3000));
   }
   plan.round = static_cast<int>(random.below(plan.sizes.size()));
   plan.identity.job.fill(std::byte{3});
@@ -195,7 +200,7 @@ void run_rendezvous() {
     self.rank = numbers[i];
     self.fibre = world().add(fmt::format("rank {}", self.rank), [&plan, &self, fills] {
       if (world().random().chance(70)) sys().sleep_ns(world().random().below(30'000'000));
-      if (plan.trouble == Trouble::kDeath && self.rank == plan.culprit) {
+      if (plan.trouble == Trouble::kDeath && !plan.dies_in_round && self.rank == plan.culprit) {
         world().scheduler().kill_in(1 + world().random().below(200));
       }
       const bool miscounts = plan.trouble == Trouble::kNumber && self.rank == plan.culprit;
