@@ -67,6 +67,7 @@ Status check_peer_info(const PeerInfo& info, int rank, int nranks) {
       info.slot_bytes % 64 != 0) {
     return bad("slot size");
   }
+  if (info.encrypts > 1) return bad("encryption");
   if (info.channels < 1 || info.channels > 64) return bad("channels");
   const auto is_rate = [](double value) { return value >= 0 && value < 1e9; }; // no NaN
   if (!is_rate(info.place.nic_gb_per_s)) return bad("NIC");

@@ -51,6 +51,7 @@ struct PeerInfo {
   std::uint64_t memory_budget = 0; ///< bytes that this rank's part may occupy; 0: no limit
   /// Flag: 1 if the rank shares device memory (if the program has any) with processes of its host.
   std::uint64_t device_peers = 0;
+  std::uint64_t encrypts = 0; ///< flag: 1 if the rank encrypts what it sends over TCP
   RankPlace place;
   struct Address {
     std::uint32_t size = 0;

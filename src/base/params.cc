@@ -165,6 +165,11 @@ constexpr std::array kParams{
         "without a WHORL_SECRET_FILE. 0: processes of rank 0's user on its host, at a loopback "
         "address; any other address is an error. 1, on all ranks: every process that reaches "
         "the address, from any user and host."},
+    ParamInfo{
+        Param::kEncrypt, "WHORL_ENCRYPT", "0",
+        "1, on all ranks and in the process that makes the unique id: everything that whorl sends "
+        "over TCP is encrypted and authenticated (docs/security.md), and RDMA devices and UCX are "
+        "not used."},
     ParamInfo{Param::kTrace, "WHORL_TRACE", "",
               "File for a trace of every operation and step, written when the communicator is "
               "destroyed; %r is the rank, %p the process, %j the communicator. Empty: no trace."},
@@ -192,6 +197,8 @@ const char* name_in_use(Param param) noexcept {
 } // namespace
 
 std::span<const ParamInfo> all_params() noexcept { return kParams; }
+
+bool param_is_set(Param param) { return std::getenv(name_in_use(param)) != nullptr; }
 
 std::string param_text(Param param) {
   const char* const value = std::getenv(name_in_use(param));

@@ -51,6 +51,7 @@ enum class Param : std::uint8_t {
   kTopoFile,         // WHORL_TOPO_FILE
   kSecretFile,       // WHORL_SECRET_FILE
   kInsecure,         // WHORL_INSECURE
+  kEncrypt,          // WHORL_ENCRYPT
   kTrace,            // WHORL_TRACE
   kTraceRecords,     // WHORL_TRACE_RECORDS
   kFlightFile,       // WHORL_FLIGHT_FILE
@@ -73,6 +74,8 @@ std::span<const ParamInfo> all_params() noexcept;
 /// Reads the value in the environment, or the default, at each call: set-up code only. A variable's
 /// old name counts where the new one is not set.
 std::string param_text(Param param);
+/// Returns whether the variable, or its old name, is set.
+bool param_is_set(Param param);
 /// Reads a whole number in [low, high]; the error names the variable that was set, its value and
 /// the range.
 Result<std::int64_t> param_int(Param param, std::int64_t low, std::int64_t high);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/params.h"
 #include "base/thread.h"
 #include "net/listener.h"
 
@@ -17,6 +18,13 @@ constexpr std::uint64_t kAfterlifeNs = 30'000'000'000;
 // Time of these answers where the user chose the port, which is not free again before.
 constexpr std::uint64_t kShortAfterlifeNs = 2'000'000'000;
 constexpr std::uint64_t kForeverNs = 3'600'000'000'000;
+
+/// Returns whether this process wants connections to be encrypted; Host::prepare() reports a
+/// malformed wish.
+bool encryption_asked() {
+  const auto asked = param_bool(Param::kEncrypt);
+  return asked.ok() && *asked;
+}
 
 std::vector<int> descriptors(const std::vector<Fd>& sockets) {
   std::vector<int> fds;
@@ -46,6 +54,7 @@ AcceptorRules Host::rules(bool same_user, const Identity* identity, FindSecret f
           .find_secret = std::move(find_secret),
           .rank = kRootRank,
           .same_user = same_user,
+          .encrypts = encryption_asked(),
           .name = "the root of the rendezvous",
           .judge =
               [](const ConnectionName& name) {
@@ -54,10 +63,15 @@ AcceptorRules Host::rules(bool same_user, const Identity* identity, FindSecret f
               },
           .awaited = [this] { return awaited(); },
           .welcome = [this](const ConnectionName& name, const Job& job,
-                            Fd socket) { welcome(name, job, std::move(socket)); }};
+                            StreamSocket socket) { welcome(name, job, std::move(socket)); },
+          .disagree = [this](const ConnectionName& name, const Job& job,
+                             const Status& why) { disagree(name, job, why); }};
 }
 
-Status Host::prepare() { return only_ ? root_of(*only_).status() : Status(); }
+Status Host::prepare() {
+  if (const auto encrypts = param_bool(Param::kEncrypt); !encrypts.ok()) return encrypts.status();
+  return only_ ? root_of(*only_).status() : Status();
+}
 
 bool Host::over() const {
   if (!only_) return false;
@@ -121,9 +135,16 @@ void Host::poll_all() {
   });
 }
 
-void Host::welcome(const ConnectionName& name, const Job& job, Fd socket) {
+void Host::welcome(const ConnectionName& name, const Job& job, StreamSocket socket) {
   // Without a root (no random bytes) the rank sees the hang-up.
   if (const auto root = root_of(job); root.ok()) (*root)->welcome(name.from, std::move(socket));
+}
+
+void Host::disagree(const ConnectionName& name, const Job& job, const Status& why) {
+  const auto root = root_of(job);
+  if (!root.ok()) return;
+  (*root)->fail(why.code(), fmt::format("the root of the rendezvous does not let rank {} join: {}",
+                                        name.from, why.message()));
 }
 
 std::size_t Host::awaited() const {

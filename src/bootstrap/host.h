@@ -38,7 +38,8 @@ class Host {
   void poll_all();
   /// Returns the root of a rendezvous; makes it if there is none.
   Result<Root*> root_of(const Job& job);
-  void welcome(const ConnectionName& name, const Job& job, Fd socket);
+  void welcome(const ConnectionName& name, const Job& job, StreamSocket socket);
+  void disagree(const ConnectionName& name, const Job& job, const Status& why);
   std::size_t awaited() const;
   void close_door(); ///< stops accepting connections
   AcceptorRules rules(bool same_user, const Identity* identity, FindSecret find_secret);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/params.h"
 #include "base/printable.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/root.h"
@@ -36,7 +37,7 @@ std::array<char, 64> who_am_i() {
 /// A rank's connection to the root of the rendezvous.
 class RootOob final : public Oob {
  public:
-  RootOob(const Attendant& self, Fd socket) : self_(self), socket_(std::move(socket)) {}
+  RootOob(const Attendant& self, StreamSocket socket) : self_(self), socket_(std::move(socket)) {}
   ~RootOob() override { say_goodbye(); }
 
   /// Makes an empty first round, after which all ranks are there and the root's salt is known, and
@@ -158,6 +159,10 @@ class RootOob final : public Oob {
   }
 
   Status hung_up(int error) const {
+    if (error == -EBADMSG) {
+      return changed_on_the_way("the root of the rendezvous",
+                                fmt::format("rank {} of {}", self_.rank, self_.nranks));
+    }
     return Status::error(
         Code::kRemoteError,
         fmt::format("rank {} of {}: the root of the rendezvous has hung up ({}): the process that "
@@ -189,11 +194,7 @@ class RootOob final : public Oob {
 
   Status send(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-      iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-      msghdr message{};
-      message.msg_iov = &part;
-      message.msg_iovlen = 1;
-      const ssize_t result = sys().sendmsg(socket_.get(), &message);
+      const ssize_t result = socket_.send(bytes);
       if (result == -EAGAIN) {
         WHORL_TRY(wait(POLLOUT));
       } else if (result < 0) {
@@ -207,11 +208,7 @@ class RootOob final : public Oob {
 
   Status receive(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
-      iovec part{bytes.data(), bytes.size()};
-      msghdr message{};
-      message.msg_iov = &part;
-      message.msg_iovlen = 1;
-      const ssize_t result = sys().recvmsg(socket_.get(), &message);
+      const ssize_t result = socket_.receive(bytes);
       if (result == -EAGAIN) {
         WHORL_TRY(wait(POLLIN));
       } else if (result <= 0) {
@@ -224,7 +221,7 @@ class RootOob final : public Oob {
   }
 
   Attendant self_;
-  Fd socket_;
+  StreamSocket socket_;
   std::uint64_t deadline_ns_ = 0;
   std::uint32_t round_ = 0;
   std::array<std::byte, 16> salt_{};
@@ -262,10 +259,13 @@ class UsedIds {
 } // namespace
 
 Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
+  const auto encrypts = param_bool(Param::kEncrypt);
+  if (!encrypts.ok()) return encrypts.status();
   MeshPlan plan;
   plan.rank = self.rank;
   plan.identity = &root.identity;
   plan.same_user = root.same_user;
+  plan.encrypts = *encrypts;
   plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
                           std::move(root.addresses)});
   const bool excused = self.comm_error != nullptr && self.comm_error->is_set();

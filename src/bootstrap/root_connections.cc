@@ -38,7 +38,7 @@ void Root::serve(std::span<const pollfd> fds) {
   std::erase_if(connections_, [](const auto& c) { return !c->socket.valid(); });
 }
 
-void Root::welcome(std::uint32_t rank, Fd socket) {
+void Root::welcome(std::uint32_t rank, StreamSocket socket) {
   // The connection is in the list before receive() can fail, so that fail() reaches it.
   Connection& connection = *connections_.emplace_back(std::make_unique<Connection>());
   connection.rank = rank;
@@ -58,12 +58,10 @@ void Root::receive(Connection& c) {
     } else {
       into = body_of(c).subspan(c.body_bytes);
     }
-    iovec part{into.data(), into.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const ssize_t got = sys().recvmsg(c.socket.get(), &message);
+    const ssize_t got =
+        over || c.leaving ? sys().recv(c.socket.get(), into) : c.socket.receive(into);
     if (got == -EAGAIN) return;
+    if (got == -EBADMSG) return find_changed(c);
     if (got <= 0) return hung_up(c);
     if (over) continue;
     if (c.leaving) return hung_up(c); // it breaks the protocol
@@ -112,11 +110,7 @@ void Root::send_answer(Connection& c) {
       if (c.closing) static_cast<void>(sys().shutdown_send(c.socket.get()));
       return;
     }
-    iovec part{const_cast<std::byte*>(rest.data()), rest.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const ssize_t sent = sys().sendmsg(c.socket.get(), &message);
+    const ssize_t sent = c.socket.send(rest);
     if (sent == -EAGAIN) return;
     if (sent < 0) return hung_up(c);
     c.answered += static_cast<std::size_t>(sent);

@@ -11,13 +11,14 @@
 
 #include "base/system.h"
 #include "bootstrap/root.h"
+#include "net/stream_socket.h"
 
 namespace whorl::bootstrap {
 
 /// Connection of a peer that knows the secret: a member once the header of a contribution has
 /// arrived.
 struct Connection {
-  Fd socket;
+  StreamSocket socket;
   std::uint32_t rank = 0;
   bool member = false;
   std::string who;
@@ -47,7 +48,7 @@ class Root {
 
   Status prepare();
   /// Takes the connection of a peer that knows the secret and claims to be `rank`.
-  void welcome(std::uint32_t rank, Fd socket);
+  void welcome(std::uint32_t rank, StreamSocket socket);
   /// Adds the sockets to poll, in the order in which serve() expects them, and lowers `*wake_ns` to
   /// the latest time of the next call of serve().
   void add_to(std::vector<pollfd>& fds, std::uint64_t* wake_ns) const;
@@ -90,6 +91,8 @@ class Root {
   void give_up(Connection& c);
   void answer_all();
   void hung_up(Connection& c);
+  /// Ends the rendezvous because what a rank has sent was changed on the way.
+  void find_changed(Connection& c);
   void check_deadlines();
   std::string describe_missing(std::uint32_t timeout_ms) const;
 

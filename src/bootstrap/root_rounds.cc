@@ -164,7 +164,8 @@ void Root::fail(Code code, const std::string& text) {
     for (const auto& connection : connections_) {
       if (!connection->member || (connection->rank == 0) != rank0) continue;
       connection->deadline_ns = UINT64_MAX;
-      if (connection->answer != nullptr && connection->answered > 0) {
+      if (connection->answer != nullptr &&
+          (connection->answered > 0 || connection->socket.sending())) {
         continue; // the failure follows the answer under way, see send_answer()
       }
       if (connection->socket.valid()) start_answer(*connection, failure_);
@@ -185,6 +186,16 @@ void Root::hung_up(Connection& c) {
     fail(Code::kRemoteError, fmt::format("rank {} ({}) of {} died in the middle of the rendezvous",
                                          c.rank, who, nranks_));
   }
+}
+
+void Root::find_changed(Connection& c) {
+  joined_any_ = true;
+  const Status changed =
+      changed_on_the_way(fmt::format("rank {}", c.rank), "the root of the rendezvous");
+  fail(changed.code(), changed.message());
+  if (c.member) return;
+  c.member = true; // that of which it is told
+  start_answer(c, failure_);
 }
 
 void Root::check_deadlines() {

@@ -40,6 +40,20 @@ Status check_simd() {
                   printable(wanted), usable));
 }
 
+/// Checks that nothing was asked for which whorl cannot encrypt.
+Status check_encryptable(const std::vector<std::string>& transports, const std::string& list) {
+  for (const std::string& name : transports) {
+    if (name != "verbs" && name != "ucx") continue;
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("WHORL_TRANSPORTS=\"{}\" does not go together with WHORL_ENCRYPT=1: whorl "
+                    "encrypts only what it sends over TCP; take {} out of the list, or leave "
+                    "WHORL_ENCRYPT out on a network that you trust",
+                    printable(list), name));
+  }
+  return {};
+}
+
 } // namespace
 
 Result<Options> Options::from_environment() {
@@ -106,11 +120,18 @@ Result<Options> Options::from_environment() {
   if (!probe.ok()) return probe.status();
   options.probe = *probe;
 
+  const auto encrypts = param_bool(Param::kEncrypt);
+  if (!encrypts.ok()) return encrypts.status();
+  options.encrypts = *encrypts;
+
   const std::string list = param_text(Param::kTransports);
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     options.transports.push_back(list.substr(begin, end - begin));
     begin = end + 1;
+  }
+  if (options.encrypts && param_is_set(Param::kTransports)) {
+    WHORL_TRY(check_encryptable(options.transports, list));
   }
   if (param_text(Param::kVerify).empty()) {
 #ifdef NDEBUG

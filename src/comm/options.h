@@ -28,6 +28,7 @@ struct Options {
   std::size_t trace_records = 65536;
   std::string flight_file;            ///< pattern of a file name; empty: no file
   std::uint32_t flight_records = 128; ///< size of the ring, a power of two
+  bool encrypts = false;              ///< whether what goes over TCP is encrypted
   bool verify = false;
   std::optional<std::uint32_t>
       spins;          ///< attempts before a wait yields; empty: chosen by ranks per core

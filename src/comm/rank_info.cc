@@ -37,6 +37,7 @@ Result<PeerInfo> make_peer_info(Setup& setup, const Identity& identity, int rank
   const auto device_ipc = param_bool(Param::kDeviceIpc);
   if (!device_ipc.ok()) return device_ipc.status();
   info.device_peers = *device_ipc && devices_possible() ? 1 : 0;
+  info.encrypts = setup.options.encrypts ? 1 : 0;
   describe_local_host(info);
   const auto place = describe_place();
   if (!place.ok()) return place.status();
@@ -79,6 +80,16 @@ Status make_membership(Setup& setup, std::vector<PeerInfo> peers, const Identity
                            fmt::format("rank {} speaks wire version {}, rank {} speaks {}; use the "
                                        "same whorl everywhere",
                                        r, info.version, rank, kWireVersion));
+    }
+    if (info.encrypts != peers[0].encrypts) {
+      const auto name = [&](int of) {
+        const PeerInfo& one = peers[static_cast<std::size_t>(of)];
+        return fmt::format("rank {} (host {}, pid {})", of, one.host_name.data(), one.process_id);
+      };
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("WHORL_ENCRYPT is {} on {} and {} on {}; set it alike "
+                                       "everywhere",
+                                       info.encrypts, name(r), peers[0].encrypts, name(0)));
     }
     if (info.transports != peers[0].transports) {
       return Status::error(Code::kInvalidUsage,

@@ -60,9 +60,13 @@ Result<std::unique_ptr<Transport>> make_transport(std::string_view name, const S
   if (name == "shm") made = std::make_unique<ShmTransport>(setup.node);
   if (name == "verbs") {
     made = make_verbs_transport(
-        {.number = static_cast<std::uint32_t>(rank), .nearest = nearest_rdma_devices});
+        {.number = static_cast<std::uint32_t>(rank),
+         .nearest = nearest_rdma_devices,
+         .unwanted = setup.options.encrypts ? "WHORL_ENCRYPT=1, and what RDMA devices send is not "
+                                              "encrypted"
+                                            : ""});
   }
-  if (name == "tcp") made = std::make_unique<TcpTransport>();
+  if (name == "tcp") made = std::make_unique<TcpTransport>(setup.options.encrypts);
   if (name == "ucx") return make_ucx_transport();
   return made;
 }

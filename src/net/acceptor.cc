@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/log.h"
 #include "net/address.h"
@@ -63,8 +64,9 @@ Status Acceptor::accept_from(std::size_t listener) {
     if (strangers_.size() >= places_ + awaited) drop_one();
     strangers_.push_back(
         rules_.identity != nullptr
-            ? Handshake::accepting(std::move(socket), *rules_.identity, rules_.rank)
-            : Handshake::accepting(std::move(socket), rules_.rank));
+            ? Handshake::accepting(std::move(socket), *rules_.identity, rules_.rank,
+                                   rules_.encrypts)
+            : Handshake::accepting(std::move(socket), rules_.rank, rules_.encrypts));
     greet(strangers_.back());
     if (strangers_.back().fd() < 0) strangers_.pop_back();
   }
@@ -117,7 +119,10 @@ void Acceptor::greet(Handshake& stranger) {
       log(LogLevel::kInfo,
           fmt::format("{} turned a connection away: {}", rules_.name, stranger.status().message()));
     }
-    stranger = Handshake();
+    const Handshake refused = std::exchange(stranger, Handshake());
+    if (refused.failure() == HandshakeFailure::kEncryption && rules_.disagree) {
+      rules_.disagree(refused.name(), refused.job(), refused.status());
+    }
   }
 }
 

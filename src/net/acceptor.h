@@ -24,6 +24,7 @@ struct AcceptorRules {
   FindSecret find_secret;
   std::uint32_t rank = 0; ///< rank that every connection must name as its target
   bool same_user = false; ///< true: only unix sockets of this process's user are accepted
+  bool encrypts = false;  ///< whether connections are encrypted; both sides must agree
   std::string name;       ///< name of the accepting side, for the log
   /// Function that returns kNone if a connection with this name is expected here, otherwise the
   /// reason of its refusal.
@@ -32,8 +33,14 @@ struct AcceptorRules {
   /// beside those of strangers, since all may come at the same moment. Null: no number is known.
   std::function<std::size_t()> awaited;
   /// Function that takes an authenticated connection.
-  std::function<void(const ConnectionName& name, const decltype(Identity::job)& job, Fd socket)>
+  std::function<void(const ConnectionName& name, const decltype(Identity::job)& job,
+                     StreamSocket socket)>
       welcome;
+  /// Function that is told, with the reason, of a peer that knows the secret and cannot be accepted
+  /// all the same, because it disagrees about encryption. May be empty.
+  std::function<void(const ConnectionName& name, const decltype(Identity::job)& job,
+                     const Status& why)>
+      disagree;
 };
 
 /// Acceptor of connections, which authenticates them inside a poll() loop of its owner.

@@ -19,13 +19,17 @@ namespace {
 // does not take its own hello for an answer.
 constexpr std::uint32_t kHelloMagic = 0x68726877;     // "whrh"
 constexpr std::uint32_t kChallengeMagic = 0x63726877; // "whrc"
-constexpr std::uint16_t kWireVersion = 2;
+constexpr std::uint16_t kWireVersion = 3;
 
 // Layouts, little-endian:
-//   hello      magic 4, version 2, role 2, job 16, from 4, to 4, channel 4, 0000, nonce 32
-//   challenge  magic 4, version 2, failure 2, nonce 32, mac 32
+//   hello      magic 4, version 2, role 2, job 16, from 4, to 4, channel 4, flags 4, nonce 32,
+//              share 32
+//   challenge  magic 4, version 2, failure 2, flags 4, nonce 32, share 32, mac 32
 //   proof      failure 1, 000, mac 32
 //   accepted   failure 1, 000
+
+/// Flag of a side that encrypts; there is no other.
+constexpr std::uint32_t kEncrypts = 1;
 
 template <class T>
 std::byte* put(std::byte* out, const T& value) noexcept {
@@ -33,6 +37,8 @@ std::byte* put(std::byte* out, const T& value) noexcept {
   return out + sizeof value;
 }
 
+/// Returns the reason that the other side gives. kEncryption is none: each side sees that by
+/// itself.
 HandshakeFailure to_failure(std::uint8_t value) noexcept {
   return value <= static_cast<std::uint8_t>(HandshakeFailure::kUser)
              ? static_cast<HandshakeFailure>(value)
@@ -41,14 +47,21 @@ HandshakeFailure to_failure(std::uint8_t value) noexcept {
 
 } // namespace
 
-Handshake Handshake::connecting(Fd socket, const Identity& identity, const ConnectionName& name) {
+Handshake Handshake::connecting(Fd socket, const Identity& identity, const ConnectionName& name,
+                                bool encrypts) {
   Handshake h;
   h.socket_ = std::move(socket);
   h.identity_ = identity;
   h.name_ = name;
+  h.encrypts_ = encrypts;
   std::array<std::byte, kNonceBytes> nonce{};
   if (const int result = sys().random_bytes(nonce); result < 0) {
     h.fail(HandshakeFailure::kClosed, result);
+    return h;
+  }
+  KeyExchange::Share share{};
+  if (encrypts && !h.exchange_.make_share(&share)) {
+    h.fail(HandshakeFailure::kClosed, ENOMEM);
     return h;
   }
   std::byte* out = h.hello_.data();
@@ -59,24 +72,27 @@ Handshake Handshake::connecting(Fd socket, const Identity& identity, const Conne
   out = put(out, name.from);
   out = put(out, name.to);
   out = put(out, name.channel);
-  out = put(out, std::uint32_t{0});
-  put(out, nonce);
+  out = put(out, encrypts ? kEncrypts : 0);
+  out = put(out, nonce);
+  put(out, share);
   h.start_sending(State::kSendHello, h.hello_);
   return h;
 }
 
-Handshake Handshake::accepting(Fd socket, const Identity& identity, std::uint32_t rank) {
+Handshake Handshake::accepting(Fd socket, const Identity& identity, std::uint32_t rank,
+                               bool encrypts) {
   Handshake h;
   h.socket_ = std::move(socket);
   h.identity_ = identity;
   h.rank_ = rank;
+  h.encrypts_ = encrypts;
   h.deadline_ns_ = sys().now_ns() + kTimeoutNs;
   h.start_reading(State::kReadHello);
   return h;
 }
 
-Handshake Handshake::accepting(Fd socket, std::uint32_t rank) {
-  Handshake h = accepting(std::move(socket), Identity(), rank);
+Handshake Handshake::accepting(Fd socket, std::uint32_t rank, bool encrypts) {
+  Handshake h = accepting(std::move(socket), Identity(), rank, encrypts);
   h.any_job_ = true;
   return h;
 }
@@ -190,13 +206,15 @@ Progress Handshake::next() noexcept {
     case State::kReadChallenge: {
       if (!check_challenge()) return Progress::kFailed;
       Digest proof{};
-      if (!mac("whorl connect", accept_nonce_, proof)) return fail(HandshakeFailure::kProtocol);
+      if (!mac("whorl connect", proof)) return fail(HandshakeFailure::kProtocol);
       std::array<std::byte, kProofBytes> message{};
       std::memcpy(message.data() + 4, proof.data(), proof.size());
       start_sending(State::kSendProof, message);
       return Progress::kAdvanced;
     }
     case State::kSendProof:
+      // The other side finds the same, by this proof.
+      if (encrypts_ != peer_encrypts_) return fail(HandshakeFailure::kEncryption);
       start_reading(State::kReadAccepted);
       return Progress::kAdvanced;
     case State::kReadAccepted:
@@ -205,6 +223,7 @@ Progress Handshake::next() noexcept {
         told_by_peer_ = true;
         return fail(failure);
       }
+      if (!agree_on_encryption(true)) return Progress::kFailed;
       state_ = State::kDone;
       return Progress::kDone;
     case State::kReadHello:
@@ -214,7 +233,7 @@ Progress Handshake::next() noexcept {
       start_reading(State::kReadProof);
       return Progress::kAdvanced;
     case State::kReadProof:
-      if (!check_proof()) return Progress::kFailed;
+      if (!check_proof() || !agree_on_encryption(false)) return Progress::kFailed;
       start_sending(State::kSendAccepted, std::array<std::byte, kAcceptedBytes>{});
       return Progress::kAdvanced;
     case State::kSendAccepted:
@@ -235,8 +254,13 @@ void Handshake::check_hello() noexcept {
   name_.from = in.get<std::uint32_t>();
   name_.to = in.get<std::uint32_t>();
   name_.channel = in.get<std::uint32_t>();
+  const auto flags = in.get<std::uint32_t>();
+  in.get_bytes(kNonceBytes);
+  peer_share_ = in.get<KeyExchange::Share>();
   // The version first: another version may lay out the rest in another way.
   if (peer_version_ != kWireVersion) return refuse(HandshakeFailure::kVersion);
+  if ((flags & ~kEncrypts) != 0) return refuse(HandshakeFailure::kProtocol);
+  peer_encrypts_ = flags == kEncrypts;
   if (any_job_) identity_.job = job;
   if (job != identity_.job) return refuse(HandshakeFailure::kJob);
   if (role < static_cast<std::uint16_t>(SocketRole::kBootstrap) ||
@@ -258,7 +282,14 @@ void Handshake::admit(const decltype(Identity::secret)& secret) noexcept {
 
 void Handshake::answer_hello() noexcept {
   Digest proof{};
-  if (sys().random_bytes(accept_nonce_) < 0 || !mac("whorl accept", accept_nonce_, proof)) {
+  std::array<std::byte, kNonceBytes> nonce{};
+  KeyExchange::Share share{};
+  if (sys().random_bytes(nonce) < 0 || (encrypts_ && !exchange_.make_share(&share))) {
+    fail(HandshakeFailure::kProtocol);
+    return;
+  }
+  put(put(put(answer_.data(), encrypts_ ? kEncrypts : 0), nonce), share);
+  if (!mac("whorl accept", proof)) {
     fail(HandshakeFailure::kProtocol);
     return;
   }
@@ -267,7 +298,7 @@ void Handshake::answer_hello() noexcept {
   out = put(out, kChallengeMagic);
   out = put(out, kWireVersion);
   out = put(out, std::uint16_t{0});
-  out = put(out, accept_nonce_);
+  out = put(out, answer_);
   put(out, proof);
   start_sending(State::kSendChallenge, message);
 }
@@ -290,7 +321,7 @@ bool Handshake::check_challenge() noexcept {
   in.get<std::uint32_t>();
   peer_version_ = in.get<std::uint16_t>();
   const auto failure = in.get<std::uint16_t>();
-  accept_nonce_ = in.get<std::array<std::byte, kNonceBytes>>();
+  answer_ = in.get<std::array<std::byte, kAnswerBytes>>();
   const auto theirs = in.get<Digest>();
   if (peer_version_ != kWireVersion) {
     fail(HandshakeFailure::kVersion);
@@ -303,7 +334,7 @@ bool Handshake::check_challenge() noexcept {
     return false;
   }
   Digest ours{};
-  if (!mac("whorl accept", accept_nonce_, ours)) {
+  if (!mac("whorl accept", ours)) {
     fail(HandshakeFailure::kProtocol);
     return false;
   }
@@ -316,6 +347,10 @@ bool Handshake::check_challenge() noexcept {
     fail(HandshakeFailure::kSecret);
     return false;
   }
+  ByteReader answer(answer_);
+  peer_encrypts_ = answer.get<std::uint32_t>() == kEncrypts;
+  answer.get_bytes(kNonceBytes);
+  peer_share_ = answer.get<KeyExchange::Share>();
   return true;
 }
 
@@ -326,7 +361,7 @@ bool Handshake::check_proof() noexcept {
     return false;
   }
   Digest ours{};
-  if (mac("whorl connect", accept_nonce_, ours) &&
+  if (mac("whorl connect", ours) &&
       equal_in_constant_time(ours, std::span<const std::byte>(buffer_).subspan(4, kMacBytes))) {
     return true;
   }
@@ -338,10 +373,29 @@ bool Handshake::check_proof() noexcept {
   return false;
 }
 
-bool Handshake::mac(std::string_view label, std::span<const std::byte> accept_nonce,
-                    std::span<std::byte, kMacBytes> out) const noexcept {
+/// Makes the encrypted stream if both sides want one; fails if only one does. Both have proved who
+/// they are.
+bool Handshake::agree_on_encryption(bool connects) noexcept {
+  if (encrypts_ != peer_encrypts_) {
+    fail(HandshakeFailure::kEncryption);
+    return false;
+  }
+  if (!encrypts_) return true;
+  StreamKeys keys;
+  const bool agreed =
+      exchange_.derive(peer_share_, identity_.secret, {hello_, answer_}, connects, &keys) &&
+      without_exceptions([&] {
+        sealed_ = std::make_unique<SealedStream>(keys);
+        return Status();
+      }).ok() &&
+      sealed_->good();
+  if (!agreed) fail(HandshakeFailure::kClosed, ENOMEM);
+  return agreed;
+}
+
+bool Handshake::mac(std::string_view label, std::span<std::byte, kMacBytes> out) const noexcept {
   Digest digest{};
-  if (!hmac_sha256(identity_.secret, label, {hello_, accept_nonce}, &digest)) return false;
+  if (!hmac_sha256(identity_.secret, label, {hello_, answer_}, &digest)) return false;
   std::copy(digest.begin(), digest.end(), out.begin());
   return true;
 }
@@ -389,6 +443,12 @@ Status Handshake::status() const {
                       "WHORL_SECRET_FILE to a file of mode 0600 with the same contents for all "
                       "ranks, or WHORL_INSECURE=1 for all of them to let every user join",
                       by));
+    case HandshakeFailure::kEncryption:
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format("WHORL_ENCRYPT is {} here and {} at the other side: set it alike for all "
+                      "ranks, and for the process that makes the unique id",
+                      encrypts_ ? 1 : 0, encrypts_ ? 0 : 1));
   }
   return {};
 }

@@ -9,6 +9,8 @@
 #include "base/status.h"
 #include "base/system.h"
 #include "base/wait.h"
+#include "net/key_exchange.h"
+#include "net/stream_socket.h"
 
 namespace whorl {
 
@@ -32,28 +34,32 @@ struct ConnectionName {
 /// Reason why a handshake failed; sent to the other side where that gives away no secret.
 enum class HandshakeFailure : std::uint8_t {
   kNone = 0,
-  kProtocol = 1, ///< the bytes are not whorl's
-  kVersion = 2,  ///< another wire version
-  kJob = 3,      ///< another communicator
-  kName = 4,     ///< rank, role or channel is not expected here
-  kSecret = 5,   ///< the proof is wrong
-  kClosed = 6,   ///< closed or broken in the middle
-  kSlow = 7,     ///< handshake was not finished in time
-  kUser = 8,     ///< process of another user, where there is no secret
+  kProtocol = 1,   ///< the bytes are not whorl's
+  kVersion = 2,    ///< another wire version
+  kJob = 3,        ///< another communicator
+  kName = 4,       ///< rank, role or channel is not expected here
+  kSecret = 5,     ///< the proof is wrong
+  kClosed = 6,     ///< closed or broken in the middle
+  kSlow = 7,       ///< handshake was not finished in time
+  kUser = 8,       ///< process of another user, where there is no secret
+  kEncryption = 9, ///< one side encrypts, the other does not; both have proved who they are
 };
 
 /// Mutual authentication of a fresh stream socket (TCP or unix), as a state machine that never
 /// blocks, so that one loop drives any number of connections and a silent one stalls no other.
 ///
 ///     connecting side                        accepting side
-///     hello {magic, version, job, name, nonce} ─▶
-///                     ◀─ challenge {magic, version, failure, nonce, HMAC over both}
+///     hello {magic, version, job, name, flags, nonce, share} ─▶
+///                     ◀─ challenge {magic, version, failure, flags, nonce, share, HMAC over both}
 ///     proof {failure, HMAC over both} ─▶
 ///                                   ◀─ accepted {failure}
 ///
-/// Both HMAC-SHA256 are keyed with the secret and cover the whole hello and the accepting side's
-/// nonce, with different labels, so neither can be replayed or reflected. Every message has a fixed
-/// size; exactly its bytes are read, so what follows the handshake stays in the socket.
+/// Both HMAC-SHA256 are keyed with the secret and cover the whole hello and the challenge's flags,
+/// nonce and share, with different labels, so neither can be replayed or reflected. Every message
+/// has a fixed size; exactly its bytes are read, so what follows the handshake stays in the socket.
+///
+/// The flags say whether a side encrypts what follows. If both do, each has sent a share
+/// (KeyExchange), and take() returns a socket that encrypts; if only one does, both fail.
 class Handshake {
  public:
   /// Time and bytes after which a connection that has not authenticated itself is dropped.
@@ -62,12 +68,14 @@ class Handshake {
 
   Handshake() = default;
   /// Starts the connecting side. The socket may still be connecting.
-  static Handshake connecting(Fd socket, const Identity& identity, const ConnectionName& name);
+  static Handshake connecting(Fd socket, const Identity& identity, const ConnectionName& name,
+                              bool encrypts = false);
   /// Starts the accepting side. The hello's `to` must be `rank`. Fails kTimeoutNs from now.
-  static Handshake accepting(Fd socket, const Identity& identity, std::uint32_t rank);
+  static Handshake accepting(Fd socket, const Identity& identity, std::uint32_t rank,
+                             bool encrypts = false);
   /// Starts the accepting side where the secret depends on the job that the other side names: after
   /// the hello the caller also reads job(), and calls admit() with the secret of that job.
-  static Handshake accepting(Fd socket, std::uint32_t rank);
+  static Handshake accepting(Fd socket, std::uint32_t rank, bool encrypts = false);
 
   /// Moves as many bytes as possible. kDone: authenticated, take() the socket. kFailed: see
   /// failure() and status(). On the accepting side, kAdvanced is returned exactly once, after the
@@ -96,7 +104,8 @@ class Handshake {
   /// this connection must be kept among several attempts, since the accepting side may already take
   /// it for established.
   bool peer_proved() const noexcept { return state_ == State::kSendProof || late(); }
-  Fd take() noexcept { return std::move(socket_); }
+  /// Returns the socket once step() has returned kDone.
+  StreamSocket take() noexcept { return {std::move(socket_), std::move(sealed_)}; }
 
  private:
   enum class State : std::uint8_t {
@@ -115,8 +124,10 @@ class Handshake {
   };
   static constexpr std::size_t kNonceBytes = 32;
   static constexpr std::size_t kMacBytes = 32;
-  static constexpr std::size_t kHelloBytes = 4 + 4 + 16 + 16 + kNonceBytes;
-  static constexpr std::size_t kChallengeBytes = 4 + 4 + kNonceBytes + kMacBytes;
+  static constexpr std::size_t kShareBytes = sizeof(KeyExchange::Share);
+  static constexpr std::size_t kHelloBytes = 4 + 4 + 16 + 16 + kNonceBytes + kShareBytes;
+  static constexpr std::size_t kAnswerBytes = 4 + kNonceBytes + kShareBytes;
+  static constexpr std::size_t kChallengeBytes = 4 + 4 + kAnswerBytes + kMacBytes;
   static constexpr std::size_t kProofBytes = 4 + kMacBytes;
   static constexpr std::size_t kAcceptedBytes = 4;
   static_assert(kHelloBytes + kProofBytes <= kMaxUnauthenticatedBytes);
@@ -132,8 +143,8 @@ class Handshake {
   void answer_hello() noexcept;
   bool check_challenge() noexcept;
   bool check_proof() noexcept;
-  bool mac(std::string_view label, std::span<const std::byte> accept_nonce,
-           std::span<std::byte, kMacBytes> out) const noexcept;
+  bool mac(std::string_view label, std::span<std::byte, kMacBytes> out) const noexcept;
+  bool agree_on_encryption(bool connects) noexcept;
 
   Fd socket_;
   Identity identity_;
@@ -147,7 +158,12 @@ class Handshake {
   std::uint32_t rank_ = 0;
   std::uint64_t deadline_ns_ = UINT64_MAX;
   std::array<std::byte, kHelloBytes> hello_{};
-  std::array<std::byte, kNonceBytes> accept_nonce_{};
+  std::array<std::byte, kAnswerBytes> answer_{}; ///< flags, nonce and share of the challenge
+  bool encrypts_ = false;
+  bool peer_encrypts_ = false;
+  KeyExchange exchange_;
+  KeyExchange::Share peer_share_{};
+  std::unique_ptr<SealedStream> sealed_;
   std::array<std::byte, kMaxUnauthenticatedBytes> buffer_{}; ///< the message under way
   std::size_t size_ = 0;                                     ///< bytes of that message
   std::size_t moved_ = 0;                                    ///< bytes of that message moved so far

@@ -87,7 +87,7 @@ class MeshLoop {
     next_check_ns_ = now + kCheckNs;
     for (std::size_t t = 0; t < plan_.targets.size(); ++t) {
       const MeshTarget& target = plan_.targets[t];
-      links_.push_back({target.rank, target.role, target.channel, Fd(), ""});
+      links_.push_back({target.rank, target.role, target.channel, StreamSocket(), ""});
       first_attempt_.push_back(attempts_.size());
       for (std::size_t a = 0; a < target.addresses.size(); ++a) {
         Attempt& attempt = attempts_.emplace_back();
@@ -98,7 +98,7 @@ class MeshLoop {
     }
     first_attempt_.push_back(attempts_.size());
     for (const MeshExpected& expected : plan_.expected) {
-      links_.push_back({expected.rank, expected.role, expected.channel, Fd(), ""});
+      links_.push_back({expected.rank, expected.role, expected.channel, StreamSocket(), ""});
     }
     open_ = links_.size();
   }
@@ -188,7 +188,8 @@ class MeshLoop {
     attempt.handshake = Handshake::connecting(
         std::move(socket), *plan_.identity,
         {static_cast<std::uint32_t>(plan_.rank), static_cast<std::uint32_t>(target.rank),
-         target.role, target.channel});
+         target.role, target.channel},
+        plan_.encrypts);
     step(attempt);
   }
 
@@ -258,7 +259,7 @@ class MeshLoop {
         failed(attempt, status);
         // A new attempt would meet the same failure.
         if (why == HandshakeFailure::kVersion || why == HandshakeFailure::kSecret ||
-            why == HandshakeFailure::kUser) {
+            why == HandshakeFailure::kUser || why == HandshakeFailure::kEncryption) {
           fatal_ = status.with_context(fmt::format("rank {} cannot connect to {} at {}", plan_.rank,
                                                    describe(target.rank), attempt.address->text()));
         }
@@ -318,24 +319,33 @@ class MeshLoop {
   }
 
   AcceptorRules rules() {
-    return {.identity = plan_.identity,
-            .rank = static_cast<std::uint32_t>(plan_.rank),
-            .same_user = false,
-            .name = fmt::format("rank {}", plan_.rank),
-            .judge =
-                [this](const ConnectionName& name) {
-                  return find_expected(name) == SIZE_MAX ? HandshakeFailure::kName
-                                                         : HandshakeFailure::kNone;
-                },
-            .awaited = [this] { return open_; },
-            .welcome =
-                [this](const ConnectionName& name, const decltype(Identity::job)&, Fd socket) {
-                  // A peer makes a second connection only after the first has broken: the newer one
-                  // counts.
-                  MeshLink& link = links_[plan_.targets.size() + find_expected(name)];
-                  if (!link.socket.valid()) --open_;
-                  link.socket = std::move(socket);
-                }};
+    return {
+        .identity = plan_.identity,
+        .rank = static_cast<std::uint32_t>(plan_.rank),
+        .same_user = false,
+        .encrypts = plan_.encrypts,
+        .name = fmt::format("rank {}", plan_.rank),
+        .judge =
+            [this](const ConnectionName& name) {
+              return find_expected(name) == SIZE_MAX ? HandshakeFailure::kName
+                                                     : HandshakeFailure::kNone;
+            },
+        .awaited = [this] { return open_; },
+        .welcome =
+            [this](const ConnectionName& name, const decltype(Identity::job)&,
+                   StreamSocket socket) {
+              // A peer makes a second connection only after the first has broken: the newer one
+              // counts.
+              MeshLink& link = links_[plan_.targets.size() + find_expected(name)];
+              if (!link.socket.valid()) --open_;
+              link.socket = std::move(socket);
+            },
+        .disagree =
+            [this](const ConnectionName& name, const decltype(Identity::job)&, const Status& why) {
+              if (!fatal_.ok()) return;
+              fatal_ = why.with_context(fmt::format("rank {} does not let {} connect", plan_.rank,
+                                                    describe(static_cast<int>(name.from))));
+            }};
   }
 
   std::size_t find_expected(const ConnectionName& name) const {

@@ -43,6 +43,7 @@ struct MeshPlan {
   std::function<Status()> check;
   /// True if targets have unix addresses at which only processes of this process's user may listen.
   bool same_user = false;
+  bool encrypts = false; ///< whether the connections are encrypted; both sides must agree
   /// Error text for a target of which every address refuses connections after 0.1 s: set where all
   /// targets listened before this rank could know of them. Empty: the peer may not have started, so
   /// refused connections are tried again until the deadline.
@@ -55,7 +56,7 @@ struct MeshLink {
   int rank = 0;
   SocketRole role = SocketRole::kData;
   std::uint32_t channel = 0;
-  Fd socket;
+  StreamSocket socket;
   std::string via; ///< address that was connected to; empty for an accepted connection
 };
 

@@ -378,7 +378,7 @@ Result<ShmMeeting> Meeting::run() {
   for (MeshLink& link : links_) {
     const bool both = has_pidfd(link.rank) && (!leads() || own_pidfd_.valid());
     if (both || membership_.same_process(link.rank, membership_.rank)) continue;
-    result_.sockets.push_back({.rank = link.rank, .fd = std::move(link.socket)});
+    result_.sockets.push_back({.rank = link.rank, .fd = link.socket.take()});
   }
   return std::move(result_);
 }

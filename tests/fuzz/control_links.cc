@@ -94,7 +94,7 @@ void check_blob(Input input, std::size_t piece) {
   const Membership members = make_members(comm_error);
   system[kFd].in = input.rest();
   system[kFd].piece = piece == 0 ? SIZE_MAX : piece;
-  const auto links = make_links();
+  auto links = make_links();
   const std::vector<std::vector<std::byte>> mine(1);
   const auto blobs = exchange_blobs(members, links, mine);
   if (!blobs.ok()) return require_error(blobs.status());

@@ -11,7 +11,8 @@ using ::testing::HasSubstr;
 using Bytes = Relay::Bytes;
 
 // Bytes of the connecting side's hello and proof, and of the accepting side's challenge.
-constexpr std::size_t kHello = 72, kProof = 36, kChallenge = 72;
+constexpr std::size_t kHello = 104, kProof = 36, kChallenge = 108;
+constexpr std::size_t kFlagsAt = 36, kNonceAt = 40, kAnswerNonceAt = 12;
 constexpr std::size_t kVersionAt = 4, kJobAt = 8;
 
 /// Sends bytes on a new connection, and returns the first `most` that come back; fewer if the other
@@ -55,7 +56,9 @@ TEST(OnPath, ARecordedHandshakeDoesNotJoinAgain) {
       say(id.addresses.front(), std::span(recorded).first(kHello + kProof), kChallenge + 4);
   ASSERT_EQ(answer.size(), kChallenge + 4);
   EXPECT_EQ(answer[kChallenge], static_cast<std::byte>(HandshakeFailure::kSecret));
-  EXPECT_NE(0, std::memcmp(answer.data() + 8, relay.answered(0).data() + 8, 32)) << "the nonce";
+  EXPECT_NE(
+      0, std::memcmp(answer.data() + kAnswerNonceAt, relay.answered(0).data() + kAnswerNonceAt, 32))
+      << "the nonce";
   EXPECT_EQ(join(id, 1, 2), "") << "the right rank 1 meets rank 0 all the same";
   rank0.join();
   EXPECT_EQ(error, "");
@@ -86,12 +89,13 @@ TEST(OnPath, ARankDoesNotTakeItsOwnHelloForTheRoot) {
   mirror.join();
 }
 
-/// Returns rank 1's error where the relay changes one byte of the hello.
-std::string error_with_change(std::size_t at, std::byte flip) {
+/// Returns rank 1's error where the relay changes one byte of the hello, or of the challenge.
+std::string error_with_change(std::size_t at, std::byte flip, bool of_hello = true) {
   const UniqueId id = make_id();
   Relay relay(id.addresses.front(),
               [&](bool to_root, std::size_t offset, std::span<std::byte> part) {
-                if (to_root && at >= offset && at - offset < part.size()) part[at - offset] ^= flip;
+                if (to_root == of_hello && at >= offset && at - offset < part.size())
+                  part[at - offset] ^= flip;
               });
   UniqueId by_relay = id;
   by_relay.addresses = {relay.address()};
@@ -107,7 +111,18 @@ TEST(OnPath, AnotherJobIsRefusedByName) {
 }
 
 TEST(OnPath, AChangedNonceIsAWrongSecret) {
-  EXPECT_THAT(error_with_change(kHello - 1, std::byte{1}), HasSubstr("wrong secret"));
+  EXPECT_THAT(error_with_change(kNonceAt, std::byte{1}), HasSubstr("wrong secret"));
+}
+
+/// An attacker who says for a rank that it encrypts, or does not, is found out.
+TEST(OnPath, AChangedWishForEncryptionIsAWrongSecret) {
+  constexpr std::size_t kFlagsOfChallengeAt = 8;
+  for (const char* const encrypts : {"", "1"}) {
+    const ScopedEnv env{{"WHORL_ENCRYPT", encrypts}};
+    EXPECT_THAT(error_with_change(kFlagsAt, std::byte{1}), HasSubstr("wrong secret"));
+    EXPECT_THAT(error_with_change(kFlagsOfChallengeAt, std::byte{1}, false),
+                HasSubstr("wrong secret"));
+  }
 }
 
 /// A rank of an earlier run comes to the port, where the root of another job listens now.

@@ -133,7 +133,7 @@ TEST_F(OtherUserOfTheHost, WithoutTheIdJoinsAtNoUnixSocket) {
             const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
             if (::connect(socket.get(), address.data(), address.size()) != 0) continue;
             ++connected;
-            const std::string hello(72, 'w');
+            const std::string hello(104, 'w');
             ::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
             char byte = 0;
             pollfd news{socket.get(), POLLIN, 0};

@@ -103,8 +103,8 @@ bool pretend(Handshake& handshake) {
   while (handshake.events() == POLLOUT && handshake.step() != Progress::kFailed) {
     wait_for_event(handshake.fd(), POLLOUT);
   }
-  const Fd socket = handshake.take();
-  std::array<std::byte, 72> challenge{};
+  const Fd socket = handshake.take().take();
+  std::array<std::byte, 108> challenge{};
   if (!socket.valid() || receive_bytes(socket.get(), challenge) < challenge.size()) return false;
   std::array<std::byte, 36> proof{};
   send_bytes(socket.get(), proof);
@@ -173,7 +173,7 @@ void be_an_impostor(const Identity& member) {
       }
       wait_for_event(handshake.fd(), handshake.events());
     }
-    Fd taken = handshake.take();
+    Fd taken = handshake.take().take();
     std::array<std::byte, 36> proof{};
     if (!taken.valid() || receive_bytes(taken.get(), proof) < proof.size()) continue;
     std::array<std::byte, 4> accepted{};

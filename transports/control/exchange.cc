@@ -16,7 +16,8 @@ namespace {
 /// The exchange with one peer: a size of 4 bytes and the bytes, in each direction.
 class Exchange {
  public:
-  Exchange(int rank, int socket, const std::vector<std::byte>& mine) : rank_(rank), fd_(socket) {
+  Exchange(int rank, StreamSocket& socket, const std::vector<std::byte>& mine)
+      : rank_(rank), socket_(&socket) {
     ByteWriter out;
     out.put(static_cast<std::uint32_t>(mine.size()));
     out.put_bytes(mine);
@@ -31,14 +32,14 @@ class Exchange {
   ssize_t step() {
     ssize_t moved = 0;
     while (!sent_all()) {
-      const ssize_t n = sys().send(fd_, std::span(out_).subspan(sent_));
+      const ssize_t n = socket_->send(std::span<const std::byte>(out_).subspan(sent_));
       if (n == -EAGAIN) break;
       if (n < 0) return n;
       sent_ += static_cast<std::size_t>(n);
       moved += n;
     }
     while (!has_size_ || got_ < in_.size()) { // exactly the bytes of the exchange are read
-      const ssize_t n = sys().recv(fd_, std::span(in_).subspan(got_));
+      const ssize_t n = socket_->receive(std::span(in_).subspan(got_));
       if (n == -EAGAIN) break;
       if (n <= 0) return n < 0 ? n : -ECONNRESET;
       got_ += static_cast<std::size_t>(n);
@@ -55,7 +56,7 @@ class Exchange {
   }
   int rank() const noexcept { return rank_; }
   pollfd interest() const noexcept {
-    return {.fd = done() ? -1 : fd_,
+    return {.fd = done() ? -1 : socket_->get(),
             .events = static_cast<short>(POLLIN | (sent_all() ? 0 : POLLOUT)),
             .revents = 0};
   }
@@ -64,7 +65,7 @@ class Exchange {
  private:
   static constexpr std::size_t kSizeBytes = sizeof(std::uint32_t);
   int rank_;
-  int fd_;
+  StreamSocket* socket_;
   std::vector<std::byte> out_, in_;
   std::size_t sent_ = 0, got_ = 0;
   bool has_size_ = false;
@@ -90,10 +91,10 @@ class PollWaiter final : public Waiter {
 } // namespace
 
 Result<std::vector<std::vector<std::byte>>> exchange_blobs(
-    const Membership& membership, std::span<const MeshLink> links,
+    const Membership& membership, std::span<MeshLink> links,
     std::span<const std::vector<std::byte>> mine) {
   std::vector<Exchange> all;
-  for (const MeshLink& link : links) {
+  for (MeshLink& link : links) {
     if (link.role != SocketRole::kControl) continue;
     const std::vector<std::byte>& blob = mine[all.size()];
     if (blob.size() > kMaxBlobBytes) {
@@ -102,7 +103,7 @@ Result<std::vector<std::vector<std::byte>>> exchange_blobs(
           fmt::format("rank {} has {} bytes of addresses for {}, more than {}", membership.rank,
                       blob.size(), membership.describe(link.rank), kMaxBlobBytes));
     }
-    all.emplace_back(link.rank, link.socket.get(), blob);
+    all.emplace_back(link.rank, link.socket, blob);
   }
   Status failure;
   const auto attempt = [&] {

@@ -18,7 +18,7 @@ inline constexpr std::size_t kMaxBlobBytes = 64 * 1024;
 /// each of these peers has sent, in the same order. For addresses that do not fit into a PeerInfo.
 /// Waits at most Membership::timeout_ns without progress; an error names the peer.
 Result<std::vector<std::vector<std::byte>>> exchange_blobs(
-    const Membership& membership, std::span<const MeshLink> links,
+    const Membership& membership, std::span<MeshLink> links,
     std::span<const std::vector<std::byte>> mine);
 
 } // namespace whorl

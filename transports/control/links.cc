@@ -102,7 +102,7 @@ void ControlLinks::leave(
   if (membership_ == nullptr) return;
   if (membership_->comm_error->is_set()) notify_peers(membership_->comm_error->status());
   const std::lock_guard lock(notify_mutex_);
-  for (const Peer& peer : peers_) {
+  for (Peer& peer : peers_) {
     const std::vector<std::byte> words =
         last_words ? last_words(peer.rank) : std::vector<std::byte>();
     send(peer, control::FrameKind::kGoodbye,
@@ -128,27 +128,25 @@ void ControlLinks::notify_peers(const Status& comm_error) noexcept {
   notified_ = true;
   if (membership_ == nullptr) return; // not connected
   with_error_text(*membership_, comm_error, [&](std::string_view text) {
-    for (const Peer& peer : peers_) send(peer, control::FrameKind::kError, text);
+    for (Peer& peer : peers_) send(peer, control::FrameKind::kError, text);
   });
 }
 
 /// Sends a frame; the caller holds notify_mutex_.
-void ControlLinks::send(const Peer& peer, control::FrameKind kind, std::string_view text) noexcept {
+void ControlLinks::send(Peer& peer, control::FrameKind kind, std::string_view text) noexcept {
   if (!connected_) return;
   control::FrameHeader header;
   header.kind = static_cast<std::uint16_t>(kind);
   text = text.substr(0, control::FrameHeader::kMaxTextBytes);
   header.text_bytes = static_cast<std::uint32_t>(text.size());
-  std::array<iovec, 2> parts{
+  const std::array<iovec, 2> parts{
       {{&header, sizeof header}, {const_cast<char*>(text.data()), text.size()}}};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
   // The socket always has room, because Heartbeat limits the frames that a peer has not read.
   // Should it be full all the same, the peer must not see the rest of the next frame as the end of
   // this one.
-  const ssize_t sent = sys().sendmsg(peer.socket.get(), &message);
-  if (sent >= 0 && static_cast<std::size_t>(sent) < sizeof header + text.size()) {
+  const ssize_t sent = peer.socket.send(parts);
+  if ((sent >= 0 && static_cast<std::size_t>(sent) < sizeof header + text.size()) ||
+      peer.socket.sending()) {
     static_cast<void>(sys().shutdown_send(peer.socket.get()));
   }
 }
@@ -175,15 +173,28 @@ void ControlLinks::set_death_error(Peer& peer, int error) noexcept {
         fmt::format("{} died: its connections were closed without a goodbye; look for the end of "
                     "that process in its own output",
                     who));
+  } else if (error == -EBADMSG) {
+    set_changed_error(peer.rank);
   } else {
     set_error(Code::kRemoteError,
               fmt::format("the connection to {} failed: {}", who, errno_text(error)));
   }
 }
 
+/// Sets the error of an encrypted connection on which something has come that the peer has not
+/// sent.
+void ControlLinks::set_changed_error(int rank) noexcept {
+  membership_->comm_error->set(
+      changed_on_the_way(membership_->describe(rank), membership_->describe(membership_->rank)));
+}
+
 Progress ControlLinks::connection_lost(int rank, int error) noexcept {
   const std::lock_guard lock(state_mutex_);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
+  if (error == -EBADMSG) { // nothing explains that better
+    set_changed_error(rank);
+    return Progress::kFailed;
+  }
   Peer& peer = *find(rank);
   if (peer.data_lost_ns == 0) peer.data_error = error;
   return judge(peer);
@@ -228,11 +239,7 @@ void ControlLinks::malformed(int rank, const char* what) noexcept {
 /// Reads everything that has arrived on a control socket. The caller holds state_mutex_.
 void ControlLinks::read(Peer& peer) noexcept {
   while (!peer.ended) {
-    iovec part{peer.frame.data() + peer.frame_bytes, peer.frame.size() - peer.frame_bytes};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const ssize_t got = sys().recvmsg(peer.socket.get(), &message);
+    const ssize_t got = peer.socket.receive(std::span(peer.frame).subspan(peer.frame_bytes));
     if (got == -EAGAIN) return;
     if (got <= 0) {
       peer.ended = true;
@@ -330,7 +337,7 @@ std::optional<StuckOperation> ControlLinks::find_stuck(int rank) noexcept {
 }
 
 void ControlLinks::send_word(int rank, std::span<const std::byte> bytes) noexcept {
-  const Peer* const peer = find(rank);
+  Peer* const peer = find(rank);
   const std::lock_guard lock(notify_mutex_);
   if (peer == nullptr) return;
   send(*peer, control::FrameKind::kWord,

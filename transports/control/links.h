@@ -83,7 +83,7 @@ class ControlLinks final : public FailureJudge {
  private:
   struct Peer {
     int rank = -1;
-    Fd socket;
+    StreamSocket socket;
     // The rest is guarded by state_mutex_.
     std::array<std::byte, sizeof(control::FrameHeader) + control::FrameHeader::kMaxTextBytes>
         frame{};
@@ -113,8 +113,9 @@ class ControlLinks final : public FailureJudge {
   void count_beat(Peer& peer) noexcept;
   void set_unreachable(Peer& peer, std::string_view sign) noexcept;
   void set_death_error(Peer& peer, int error) noexcept;
+  void set_changed_error(int rank) noexcept;
   void set_error(Code code, std::string message) noexcept;
-  void send(const Peer& peer, control::FrameKind kind, std::string_view text) noexcept;
+  void send(Peer& peer, control::FrameKind kind, std::string_view text) noexcept;
 
   const Membership* membership_ = nullptr;
   std::vector<Peer> peers_; ///< ascending by rank

@@ -70,6 +70,7 @@ Result<std::vector<MeshLink>> PeerPorts::connect(const Membership& membership,
   plan.rank = membership.rank;
   plan.identity = &membership.identity;
   plan.congestion = lanes.congestion;
+  plan.encrypts = lanes.encrypts;
   plan.deadline_ns = sys().now_ns() + membership.timeout_ns;
   plan.comm_error = membership.comm_error;
   plan.check = membership.check_others;

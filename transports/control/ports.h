@@ -34,6 +34,7 @@ class PeerPorts {
   struct Lanes {
     int data = 0;           ///< number of data sockets to each peer
     std::string congestion; ///< TCP congestion control; empty: the system's
+    bool encrypts = false;  ///< whether all connections are encrypted; alike on all ranks
   };
   /// Makes a control socket and data sockets to all of `peers`, each of which does the same at the
   /// same time, and closes the ports. Listens only where a peer is going to connect. Waits at most

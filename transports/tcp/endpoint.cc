@@ -13,7 +13,7 @@ std::size_t TcpEndpoint::memory_bytes(int slots, std::size_t slot_bytes) noexcep
   return static_cast<std::size_t>(slots) * (kLead + slot_bytes) + slot_bytes + kStageBytes;
 }
 
-TcpEndpoint::TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes,
+TcpEndpoint::TcpEndpoint(StreamSocket socket, int peer, int slots, std::size_t slot_bytes,
                          std::span<std::byte> memory, FailureJudge& judge)
     : Endpoint({.queues_sends = true}),
       socket_(std::move(socket)),
@@ -24,7 +24,9 @@ TcpEndpoint::TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes,
       slots_memory_(memory.data()),
       payloads_(std::make_unique<const std::byte*[]>(static_cast<std::size_t>(slots))),
       buffer_(memory.data() + slots_ * (kLead + slot_bytes)),
-      stage_(buffer_ + slot_bytes) {}
+      stage_(buffer_ + slot_bytes) {
+  socket_.allow_read_ahead();
+}
 
 // --- sending ---
 
@@ -90,7 +92,7 @@ bool TcpEndpoint::flush() noexcept {
         add(payload, bytes);
       }
     }
-    const ssize_t result = write({parts.data(), count});
+    const ssize_t result = socket_.send(std::span<const iovec>(parts.data(), count));
     if (result == -EAGAIN) return moved;
     if (result < 0) {
       lost(static_cast<int>(result));
@@ -177,28 +179,9 @@ void TcpEndpoint::receive() noexcept {
   }
 }
 
-ssize_t TcpEndpoint::write(std::span<iovec> parts) noexcept {
-  if (parts.size() == 1) { // the call for one piece is a little faster
-    return sys().send(socket_.get(),
-                      {static_cast<std::byte*>(parts[0].iov_base), parts[0].iov_len});
-  }
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  return sys().sendmsg(socket_.get(), &message);
-}
-
 std::size_t TcpEndpoint::read(std::span<std::byte> first, std::span<std::byte> second) noexcept {
-  ssize_t got = 0;
-  if (first.empty()) {
-    got = sys().recv(socket_.get(), second);
-  } else {
-    std::array<iovec, 2> parts{{{first.data(), first.size()}, {second.data(), second.size()}}};
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
-    got = sys().recvmsg(socket_.get(), &message);
-  }
+  const std::array<iovec, 2> parts{{{first.data(), first.size()}, {second.data(), second.size()}}};
+  const ssize_t got = socket_.receive(std::span(parts).subspan(first.empty() ? 1 : 0));
   if (got > 0) return static_cast<std::size_t>(got);
   if (got != -EAGAIN) lost(static_cast<int>(got));
   return 0;

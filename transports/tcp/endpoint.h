@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "base/system.h"
+#include "net/stream_socket.h"
 #include "transports/control/judge.h"
 #include "transports/endpoint.h"
 #include "transports/tcp/wire.h"
@@ -33,8 +33,8 @@ class TcpEndpoint final : public Endpoint {
   static std::size_t memory_bytes(int slots, std::size_t slot_bytes) noexcept;
 
   /// Makes an endpoint over `socket`; `memory` and `judge` outlive the endpoint.
-  TcpEndpoint(Fd socket, int peer, int slots, std::size_t slot_bytes, std::span<std::byte> memory,
-              FailureJudge& judge);
+  TcpEndpoint(StreamSocket socket, int peer, int slots, std::size_t slot_bytes,
+              std::span<std::byte> memory, FailureJudge& judge);
 
   std::span<std::byte> try_reserve(std::size_t bytes = kWholeSlot) noexcept override;
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
@@ -80,7 +80,6 @@ class TcpEndpoint final : public Endpoint {
   /// Writes as much as the socket takes. Returns whether it took anything.
   bool flush() noexcept;
   void receive() noexcept;
-  ssize_t write(std::span<iovec> parts) noexcept;
   /// Reads into the two places, in this order. Returns the number of bytes, 0 for none.
   std::size_t read(std::span<std::byte> first, std::span<std::byte> second) noexcept;
   bool accept_header() noexcept;
@@ -90,7 +89,7 @@ class TcpEndpoint final : public Endpoint {
     return expected_bytes_ <= kSmallBytes ? kStageBytes : sizeof(tcp::MessageHeader);
   }
 
-  Fd socket_;
+  StreamSocket socket_;
   int peer_;
   bool failed_ = false;
   std::size_t slots_;

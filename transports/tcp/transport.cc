@@ -58,14 +58,15 @@ Status TcpTransport::connect(const Membership& membership, std::span<const int> 
                              std::size_t index) {
   membership_ = &membership;
   Result<std::vector<MeshLink>> links = ports_.connect(
-      membership, peers, index, {.data = membership.channels, .congestion = tuning_.congestion()});
+      membership, peers, index,
+      {.data = membership.channels, .congestion = tuning_.congestion(), .encrypts = encrypts_});
   if (!links.ok()) return links.status();
   return adopt(*std::move(links), peers);
 }
 
 Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> peers) {
   const auto channels = static_cast<std::size_t>(membership_->channels);
-  const std::size_t each = endpoint_bytes(membership_->slots, membership_->slot_bytes);
+  const std::size_t each = slot_memory(membership_->slots, membership_->slot_bytes);
   auto memory = SlotMemory::map(each * channels * peers.size(), SlotMemory::Backing::kOnUse,
                                 fmt::format("{} TCP connections", channels * peers.size()));
   if (!memory.ok()) return memory.status();
@@ -129,8 +130,12 @@ Endpoint* TcpTransport::endpoint(int peer, int channel) noexcept {
   return found->endpoints[static_cast<std::size_t>(channel)].get();
 }
 
-std::size_t TcpTransport::endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept {
+std::size_t TcpTransport::slot_memory(int slots, std::size_t slot_bytes) noexcept {
   return round_up(TcpEndpoint::memory_bytes(slots, slot_bytes), 4096);
+}
+
+std::size_t TcpTransport::endpoint_bytes(int slots, std::size_t slot_bytes) const noexcept {
+  return slot_memory(slots, slot_bytes) + (encrypts_ ? SealedStream::kMemoryBytes : 0);
 }
 
 TransportMemory TcpTransport::memory() const noexcept {
@@ -147,7 +152,7 @@ TransportMemory TcpTransport::memory() const noexcept {
     now.fixed += sizeof peer;
     for (const auto& endpoint : peer.endpoints) {
       add(endpoint->fd());
-      now.fixed += sizeof *endpoint;
+      now.fixed += sizeof *endpoint + (encrypts_ ? SealedStream::kMemoryBytes : 0);
     }
   }
   return now;

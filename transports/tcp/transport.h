@@ -18,9 +18,10 @@ namespace whorl {
 /// higher rank of a pair connects to the lower one.
 class TcpTransport final : public NetworkTransport {
  public:
-  TcpTransport()
-      : NetworkTransport({.name = "tcp", .slot_bytes = 512 * 1024, .polls_by_system_calls = true}) {
-  }
+  /// Makes a transport that encrypts everything which it sends, or nothing; alike on all ranks.
+  explicit TcpTransport(bool encrypts = false)
+      : NetworkTransport({.name = "tcp", .slot_bytes = 512 * 1024, .polls_by_system_calls = true}),
+        encrypts_(encrypts) {}
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
   /// Sends a goodbye to all peers and closes everything, without waiting. All messages of complete
@@ -48,10 +49,13 @@ class TcpTransport final : public NetworkTransport {
     std::vector<std::unique_ptr<TcpEndpoint>> endpoints;
   };
 
+  /// Returns the bytes of memory_ that one endpoint takes.
+  static std::size_t slot_memory(int slots, std::size_t slot_bytes) noexcept;
   Status adopt(std::vector<MeshLink> links, std::span<const int> peers);
   Status watch(const Peer& peer);
   Peer* find(int rank) noexcept;
 
+  const bool encrypts_;
   const Membership* membership_ = nullptr;
   TcpTuning tuning_;
   std::vector<Peer> peers_;

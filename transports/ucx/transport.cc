@@ -91,7 +91,7 @@ Status UcxTransport::make_endpoints(std::span<const int> peers) {
 }
 
 /// Exchanges tokens and addresses of workers, and makes the connections.
-Status UcxTransport::make_connections(std::span<const MeshLink> sockets) {
+Status UcxTransport::make_connections(std::span<MeshLink> sockets) {
   std::vector<UcxLink*> order;
   std::vector<std::vector<std::byte>> mine;
   for (const MeshLink& socket : sockets) {

@@ -47,7 +47,7 @@ class UcxTransport final : public NetworkTransport {
   UcxLink* sender_of(const void* header, std::size_t bytes, ucx::Header& out) noexcept;
   UcxEndpoint* receiver_of(const void* header, std::size_t bytes, ucx::Header& out) noexcept;
   Status make_endpoints(std::span<const int> peers);
-  Status make_connections(std::span<const MeshLink> sockets);
+  Status make_connections(std::span<MeshLink> sockets);
   Status greet();
   void flush_all() noexcept;
   void close_connections() noexcept;

@@ -145,7 +145,7 @@ void VerbsTransport::make_lane(Peer& peer, std::size_t channel, std::byte* memor
 /// Tells all peers the addresses of this rank's queues, connects to theirs, and waits until all of
 /// them have done so: a device drops what comes before. Rails that cannot be connected on one side
 /// are left out, if others can.
-Status VerbsTransport::exchange(std::span<const MeshLink> links) {
+Status VerbsTransport::exchange(std::span<MeshLink> links) {
   std::vector<std::vector<std::byte>> mine;
   for (const MeshLink& link : links) {
     ByteWriter out;

@@ -64,6 +64,8 @@ Result<std::vector<std::byte>> VerbsTransport::listen(const Identity&) {
   auto settings = VerbsSettings::from_environment();
   if (!settings.ok()) return settings.status();
   settings_ = *std::move(settings);
+  absence_.why = place_.unwanted;
+  if (!absence_.why.empty()) return std::vector<std::byte>();
   if (host_ == nullptr) host_ = VerbsHost::instance(&absence_.why);
   if (host_ == nullptr) return std::vector<std::byte>();
   VerbsHost::Hindrances hindrances;

@@ -80,7 +80,7 @@ class VerbsTransport final : public NetworkTransport, private VerbsJudge {
   Status prepare(OwnPort& own, std::size_t peers);
   void make_queues(std::span<const int> peers, std::size_t index);
   void make_lane(Peer& peer, std::size_t channel, std::byte* memory);
-  Status exchange(std::span<const MeshLink> links);
+  Status exchange(std::span<MeshLink> links);
   Status join(Peer& peer, std::span<const std::byte> addresses);
   Status join_rail(Peer& peer, std::size_t rail,
                    std::span<const verbs::EndpointAddress> remote) noexcept;

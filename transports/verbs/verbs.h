@@ -17,6 +17,8 @@ struct VerbsPlace {
   /// Function that returns the names of the RDMA devices which are nearest to the rank; called only
   /// where there are several. May be empty: all are equally near.
   std::function<std::vector<std::string>()> nearest;
+  /// Reason why the devices must not be used; empty: they may be.
+  std::string unwanted = {};
 };
 
 /// Makes the transport over RDMA devices (InfiniBand, RoCE v2). Where there is none, or whorl was

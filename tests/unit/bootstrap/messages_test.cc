@@ -47,12 +47,7 @@ class Speaker {
     out.put_bytes(std::as_bytes(std::span(text)));
     std::span<const std::byte> rest = out.bytes();
     while (!rest.empty()) {
-      const auto part = rest.first(std::min(piece, rest.size()));
-      iovec bytes{const_cast<std::byte*>(part.data()), part.size()};
-      msghdr message{};
-      message.msg_iov = &bytes;
-      message.msg_iovlen = 1;
-      const auto sent = sys().sendmsg(socket_.get(), &message);
+      const auto sent = socket_.send(rest.first(std::min(piece, rest.size())));
       if (sent <= 0) return; // the root has hung up
       rest = rest.subspan(static_cast<std::size_t>(sent));
       if (piece < SIZE_MAX) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -68,7 +63,7 @@ class Speaker {
 
  private:
   int rank_;
-  Fd socket_;
+  StreamSocket socket_;
 };
 
 /// Returns the error of rank 0 of three, of which rank 2 never comes, while another rank speaks.

@@ -17,6 +17,7 @@ namespace whorl {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -189,6 +190,7 @@ TEST_F(OptionsTest, Switches) {
   const Switch switches[] = {
       {"WHORL_PROBE", [](const Options& o) { return o.probe; }},
       {"WHORL_VERIFY", [](const Options& o) { return o.verify; }, true},
+      {"WHORL_ENCRYPT", [](const Options& o) { return o.encrypts; }},
       {"WHORL_INSECURE", {}},
       {"WHORL_ZERO_COPY", {}},
       {"WHORL_DEVICE_IPC", {}},
@@ -226,6 +228,16 @@ TEST_F(OptionsTest, TransportsAreAListInItsOrder) {
   EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp,,shm,").transports,
               ElementsAre("tcp", "", "shm", ""));
   EXPECT_THAT(accepted("WHORL_TRANSPORTS", "").transports, ElementsAre(""));
+}
+
+TEST_F(OptionsTest, EncryptionExcludesTransportsThatCannotEncrypt) {
+  EXPECT_THAT(accepted("WHORL_ENCRYPT", "1").transports, Contains("verbs")) << "by default";
+  setenv("WHORL_ENCRYPT", "1", 1);
+  EXPECT_THAT(accepted("WHORL_TRANSPORTS", "shm,tcp").transports, ElementsAre("shm", "tcp"));
+  for (const char* const list : {"verbs", "shm,ucx,tcp"}) {
+    refused("WHORL_TRANSPORTS", list, "does not go together with WHORL_ENCRYPT=1");
+  }
+  unsetenv("WHORL_ENCRYPT");
 }
 
 TEST_F(OptionsTest, InstructionSets) {

@@ -83,6 +83,19 @@ TEST(RankInfo, HostNamesThatWouldControlATerminalAreRefused) {
             "the info of rank 1 of 2 is malformed: host name");
 }
 
+TEST(RankInfo, ADisagreementAboutEncryptionNamesBothRanks) {
+  whorl::Setup setup;
+  std::vector<PeerInfo> peers = infos_of({{}, {}});
+  std::copy_n("node7", 6, peers[1].host_name.begin());
+  peers[1].encrypts = 1;
+  EXPECT_EQ(make_membership(setup, peers, {}, 0).message(),
+            "WHORL_ENCRYPT is 1 on rank 1 (host node7, pid 0) and 0 on rank 0 (host , pid 0); set "
+            "it alike everywhere");
+  peers[1].encrypts = 2;
+  EXPECT_EQ(make_membership(setup, peers, {}, 0).message(),
+            "the info of rank 1 of 2 is malformed: encryption");
+}
+
 TEST(RankInfo, OtherVersionsAreRefused) {
   whorl::Setup setup;
   std::vector<PeerInfo> peers = infos_of({{}, {}});

@@ -69,8 +69,8 @@ TEST(Handshake, AuthenticatesBothSidesAndLeavesWhatFollowsInTheSocket) {
   ASSERT_EQ(Progress::kDone, accepting.step()) << accepting.status().message();
   EXPECT_TRUE(connecting.peer_proved());
   EXPECT_EQ(kName, accepting.name());
-  const Fd c2 = connecting.take();
-  const Fd a2 = accepting.take();
+  const StreamSocket c2 = connecting.take();
+  const StreamSocket a2 = accepting.take();
   char byte = 'x';
   ASSERT_EQ(1, ::send(c2.get(), &byte, 1, 0));
   byte = 0;
@@ -137,6 +137,59 @@ TEST(Handshake, RefusalReachesTheOtherSide) {
   EXPECT_EQ(HandshakeFailure::kName, connecting.failure());
 }
 
+TEST(Handshake, BothSidesNameADisagreementAboutEncryption) {
+  for (const bool connecting_encrypts : {false, true}) {
+    auto [c, a] = socket_pair();
+    Handshake connecting =
+        Handshake::connecting(std::move(c), identity_of(1, 2), kName, connecting_encrypts);
+    Handshake accepting =
+        Handshake::accepting(std::move(a), identity_of(1, 2), 5, !connecting_encrypts);
+    run(connecting, accepting);
+    EXPECT_EQ(HandshakeFailure::kEncryption, connecting.failure());
+    EXPECT_EQ(HandshakeFailure::kEncryption, accepting.failure());
+    const std::string here = connecting_encrypts
+                                 ? "WHORL_ENCRYPT is 1 here and 0 at the other side"
+                                 : "WHORL_ENCRYPT is 0 here and 1 at the other side";
+    EXPECT_NE(std::string::npos, connecting.status().message().find(here));
+    EXPECT_NE(std::string::npos, accepting.status().message().find("set it alike"));
+  }
+}
+
+TEST(Handshake, AStrangerCannotClaimADisagreementAboutEncryption) {
+  auto [c, a] = socket_pair();
+  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName, true);
+  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 9), 5, false);
+  run(connecting, accepting);
+  EXPECT_EQ(HandshakeFailure::kSecret, connecting.failure());
+  EXPECT_EQ(HandshakeFailure::kSecret, accepting.failure());
+}
+
+TEST(Handshake, EncryptsWhatFollowsIfBothSidesWish) {
+  auto [c, a] = socket_pair();
+  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName, true);
+  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5, true);
+  run(connecting, accepting);
+  ASSERT_EQ(Progress::kDone, connecting.step()) << connecting.status().message();
+  ASSERT_EQ(Progress::kDone, accepting.step()) << accepting.status().message();
+  StreamSocket one = connecting.take();
+  StreamSocket other = accepting.take();
+  EXPECT_TRUE(one.encrypts() && other.encrypts());
+  const std::string text = "a secret message";
+  std::string received(text.size(), ' ');
+  for (const bool back : {false, true}) {
+    StreamSocket& from = back ? other : one;
+    StreamSocket& to = back ? one : other;
+    ASSERT_EQ(static_cast<ssize_t>(text.size()), from.send(std::as_bytes(std::span(text))));
+    std::string wire(256, ' ');
+    const ssize_t seen = ::recv(to.get(), wire.data(), wire.size(), MSG_PEEK);
+    EXPECT_GT(seen, static_cast<ssize_t>(text.size()));
+    EXPECT_EQ(std::string::npos, wire.find("secret"));
+    ASSERT_EQ(static_cast<ssize_t>(text.size()),
+              to.receive(std::as_writable_bytes(std::span(received))));
+    EXPECT_EQ(text, received);
+  }
+}
+
 TEST(Handshake, NamesAnotherVersion) {
   std::vector<std::byte> hello = recorded_hello();
   hello[4] = std::byte{77};
@@ -197,14 +250,19 @@ TEST(Handshake, DoesNotAcceptItsOwnMessagesAsAnAnswer) {
   EXPECT_EQ(HandshakeFailure::kProtocol, connecting.failure());
 }
 
-TEST(Handshake, EveryChangedByteIsFatalToTheHandshake) {
+class HandshakeOnPath : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Encryption, HandshakeOnPath, ::testing::Bool());
+
+TEST_P(HandshakeOnPath, EveryChangedByteIsFatalToTheHandshake) {
   // One bit of any of the three messages is flipped on the way; the two sides never both succeed.
-  for (int message = 0; message < 3; ++message) {
+  for (int message = 0; message < 6; ++message) {
+    const std::byte bit = message < 3 ? std::byte{0x10} : std::byte{1};
     for (std::size_t at = 0;; ++at) {
       auto [c, near] = socket_pair();
       auto [far, a] = socket_pair();
-      Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
-      Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
+      Handshake connecting =
+          Handshake::connecting(std::move(c), identity_of(1, 2), kName, GetParam());
+      Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5, GetParam());
       bool past_the_end = false;
       bool changed_ignored_byte = false;
       const auto carry = [&](int from, int to, bool flip) {
@@ -213,17 +271,17 @@ TEST(Handshake, EveryChangedByteIsFatalToTheHandshake) {
         if (got <= 0) return;
         if (flip && at >= static_cast<std::size_t>(got)) past_the_end = true;
         // The padding of the proof's first word is not checked.
-        if (flip && message == 2 && at >= 1 && at < 4) changed_ignored_byte = true;
-        if (flip && !past_the_end) bytes[at] ^= std::byte{0x10};
+        if (flip && message % 3 == 2 && at >= 1 && at < 4) changed_ignored_byte = true;
+        if (flip && !past_the_end) bytes[at] ^= bit;
         EXPECT_EQ(got, ::send(to, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL));
       };
       connecting.step();
-      carry(near.get(), far.get(), message == 0);
+      carry(near.get(), far.get(), message % 3 == 0);
       if (accepting.step() == Progress::kAdvanced) accepting.admit();
       accepting.step();
-      carry(far.get(), near.get(), message == 1);
+      carry(far.get(), near.get(), message % 3 == 1);
       connecting.step();
-      carry(near.get(), far.get(), message == 2);
+      carry(near.get(), far.get(), message % 3 == 2);
       const Progress accepted = accepting.step();
       if (past_the_end) break;
       if (!changed_ignored_byte) {

@@ -84,12 +84,21 @@ Fingerprint print_of(std::uint32_t sequence) {
 
 /// Two connected endpoints of one thread.
 struct Pair {
-  explicit Pair(int slots = 4) : memory_a(bytes(slots)), memory_b(bytes(slots)) {
+  explicit Pair(int slots = 4, bool encrypts = false)
+      : memory_a(bytes(slots)), memory_b(bytes(slots)) {
     int fds[2];
     EXPECT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds));
     raw_b = fds[1];
-    a = std::make_unique<TcpEndpoint>(Fd(fds[0]), 1, slots, kSlotBytes, aligned(memory_a), judge_a);
-    b = std::make_unique<TcpEndpoint>(Fd(fds[1]), 0, slots, kSlotBytes, aligned(memory_b), judge_b);
+    StreamKeys keys, opposite;
+    keys.send.fill(std::byte{1});
+    opposite.receive = keys.send;
+    const auto socket = [&](int fd, const StreamKeys& of) {
+      return StreamSocket(Fd(fd), encrypts ? std::make_unique<SealedStream>(of) : nullptr);
+    };
+    a = std::make_unique<TcpEndpoint>(socket(fds[0], keys), 1, slots, kSlotBytes, aligned(memory_a),
+                                      judge_a);
+    b = std::make_unique<TcpEndpoint>(socket(fds[1], opposite), 0, slots, kSlotBytes,
+                                      aligned(memory_b), judge_b);
   }
   static std::size_t bytes(int slots) { return TcpEndpoint::memory_bytes(slots, kSlotBytes) + 64; }
   static std::span<std::byte> aligned(std::vector<std::byte>& memory) {
@@ -225,14 +234,14 @@ TEST(TcpEndpoint, AFullSocketBlocksAfterAllSlots) {
 }
 
 /// Sends random messages in both directions under a system that moves a few bytes at a time.
-void random_traffic(std::uint64_t seed, std::size_t max_bytes, int again_percent) {
+void random_traffic(std::uint64_t seed, std::size_t max_bytes, int again_percent, bool encrypts) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << ", at most " << max_bytes << " bytes, "
                                   << again_percent << " % EAGAIN");
   FaultySystem system(seed);
   system.max_bytes = max_bytes;
   system.again_percent = again_percent;
   const ScopedSystem scope(&system);
-  Pair pair;
+  Pair pair(4, encrypts);
   std::mt19937_64 random(seed + 1);
   const std::uint32_t messages = max_bytes < 30 ? 8 : 40;
   const auto size_of_message = [&](std::uint32_t side, std::uint32_t number) -> std::size_t {
@@ -302,17 +311,40 @@ void random_traffic(std::uint64_t seed, std::size_t max_bytes, int again_percent
   FAIL() << "no end: " << sides[0].received << " and " << sides[1].received << " received";
 }
 
-TEST(TcpEndpoint, ShortReadsAndWritesOfEverySize) {
+class TcpTraffic : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Encryption, TcpTraffic, ::testing::Bool());
+
+TEST_P(TcpTraffic, ShortReadsAndWritesOfEverySize) {
   for (const std::size_t max_bytes : {1U, 2U, 31U, 32U, 33U, 64U, 1000U, 5000U}) {
-    random_traffic(11, max_bytes, 0);
+    random_traffic(11, max_bytes, 0, GetParam());
   }
 }
 
-TEST(TcpEndpoint, StormsOfEagain) {
+TEST_P(TcpTraffic, StormsOfEagain) {
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    random_traffic(seed, 700, 60);
-    random_traffic(seed, SIZE_MAX, 60);
+    random_traffic(seed, 700, 60, GetParam());
+    random_traffic(seed, SIZE_MAX, 60, GetParam());
   }
+}
+
+TEST(TcpEndpoint, AnEncryptedMessageOfSmallSizeCostsOneSystemCallOfEachSide) {
+  FaultySystem system(3);
+  const ScopedSystem scope(&system);
+  Pair pair(4, true);
+  send_text(*pair.a, "x", 1);
+  EXPECT_EQ(1, system.calls);
+  EXPECT_TRUE(pair.b->try_peek());
+  EXPECT_EQ(2, system.calls);
+}
+
+TEST(TcpEndpoint, AChangedRecordIsReportedAndSticks) {
+  Pair pair(4, true);
+  const std::string record(100, '\1'); // of somebody else
+  ASSERT_EQ(100, ::send(pair.a->fd(), record.data(), record.size(), 0));
+  EXPECT_FALSE(pair.b->try_peek());
+  EXPECT_EQ(std::vector<int>{-EBADMSG}, pair.judge_b.losses);
+  EXPECT_EQ(Progress::kFailed, pair.b->progress());
+  EXPECT_FALSE(pair.b->try_peek());
 }
 
 TEST(TcpEndpoint, AResetIsReportedAndSticks) {
