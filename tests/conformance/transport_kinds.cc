@@ -105,6 +105,18 @@ std::vector<TransportKind> everywhere() {
        .plain_publish = true,
        .buffers = true,
        .make = [] { return std::make_unique<TcpTransport>(); }},
+      {.name = "tcp_encrypted",
+       .mode = Mode::kProcesses,
+       .heap_publish = true,
+       .plain_publish = true,
+       .buffers = true,
+       .make = [] { return std::make_unique<TcpTransport>(true); }},
+      {.name = "tcp_encrypted_threads",
+       .mode = Mode::kThreads,
+       .heap_publish = true,
+       .plain_publish = true,
+       .buffers = true,
+       .make = [] { return std::make_unique<TcpTransport>(true); }},
 #ifdef WHORL_HAVE_VERBS
       verbs("verbs_in_memory", Mode::kThreads, make_fake_verbs),
 #endif

@@ -1,0 +1,202 @@
+// Tests of WHORL_ENCRYPT=1 against an attacker on the path of every connection: who listens reads
+// nothing, who changes bytes is found out by every rank, and nobody sends unencrypted by mistake.
+#include <fmt/core.h>
+
+#include <chrono>
+
+#include "tests/security/every_path.h"
+#include "tests/security/world.h"
+
+namespace whorl::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Bytes = Relay::Bytes;
+using Clock = std::chrono::steady_clock;
+
+/// Settings of ranks that are threads and reach each other by TCP only, at an address where the
+/// attacker is.
+ScopedEnv over_tcp(bool encrypts) {
+  return {{"WHORL_TRANSPORTS", "tcp"},
+          {"WHORL_HOST_ADDRESS", "127.0.0.1"},
+          {"WHORL_ENCRYPT", encrypts ? "1" : ""}};
+}
+
+bool contains(const Bytes& all, std::string_view part) {
+  const auto bytes = std::as_bytes(std::span(part));
+  return std::search(all.begin(), all.end(), bytes.begin(), bytes.end()) != all.end();
+}
+
+std::string name_of_host() {
+  std::array<char, 65> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// Waits until more than a handshake has gone over the connections with a role, at most 20 s.
+void wait_for(const EveryPath& attacker, SocketRole role) {
+  const auto start = Clock::now();
+  while (attacker.recorded(role).size() <= EveryPath::kBytesOfHandshake &&
+         Clock::now() - start < std::chrono::seconds(20)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+class EncryptionOnOff : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Encryption, EncryptionOnOff, ::testing::Bool());
+
+TEST_P(EncryptionOnOff, HidesDataNamesAndNoSecretIsOnTheWire) {
+  const bool encrypts = GetParam();
+  const ScopedEnv env = over_tcp(encrypts);
+  EveryPath attacker;
+  const UniqueId id = make_id();
+  const std::string pattern = "the gradients of somebody's model";
+  EXPECT_EQ(join_all(attacker.through(id), 2,
+                     [&](whorlComm_t comm) {
+                       for (const std::size_t copies : {1U, 10'000U}) {
+                         std::string data;
+                         for (std::size_t i = 0; i < copies; ++i) data += pattern;
+                         EXPECT_EQ(failure(whorlBroadcast(data.data(), data.data(), data.size(),
+                                                          whorlInt8, 0, comm, nullptr),
+                                           comm),
+                                   "");
+                         EXPECT_EQ(data.substr(0, pattern.size()), pattern);
+                       }
+                     }),
+            "");
+  wait_for(attacker, SocketRole::kControl); // the goodbyes may be on their way
+  const Bytes data = attacker.recorded(SocketRole::kData);
+  const Bytes control = attacker.recorded(SocketRole::kControl);
+  const Bytes rendezvous = attacker.recorded(SocketRole::kBootstrap);
+  EXPECT_GT(data.size(), 10'000 * pattern.size());
+  EXPECT_GT(control.size(), EveryPath::kBytesOfHandshake);
+  EXPECT_EQ(contains(data, pattern), !encrypts);
+  EXPECT_EQ(contains(data, pattern.substr(0, 8)), !encrypts);
+  EXPECT_EQ(contains(control, "whrv"), !encrypts) << "the magic number of control frames";
+  EXPECT_EQ(contains(rendezvous, "host " + name_of_host()), !encrypts);
+  EXPECT_EQ(contains(rendezvous, fmt::format("pid {}", ::getpid())), !encrypts);
+  for (const Bytes& all : {data, control, rendezvous}) {
+    EXPECT_FALSE(contains(all, {reinterpret_cast<const char*>(id.identity.secret.data()), 8}));
+  }
+}
+
+/// Attack on one connection of a role, once it is armed: a bit of what passes is flipped.
+struct FlipOnce {
+  SocketRole role;
+  bool to_target;
+  std::atomic<bool> armed{false};
+  std::atomic<bool> flipped{false};
+
+  void operator()(const EveryPath::Passing& passing) {
+    if (passing.role != role || passing.to_target != to_target) return;
+    if (!armed.exchange(false)) return;
+    passing.bytes.back() ^= std::byte{1};
+    flipped = true;
+  }
+};
+
+/// Calls collectives until they fail, and returns the error. The attack is armed after the first
+/// ones. The first and the last rank make the others wait in turn, who send and read beats then.
+std::string error_under(FlipOnce& attack, int rank, int nranks, whorlComm_t comm) {
+  std::vector<float> values(1000);
+  for (int call = 0; call < 20; ++call) {
+    if (call == 2 && rank == 0) attack.armed = true;
+    if (rank == (call % 2 == 0 ? nranks - 1 : 0)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    const std::string error = failure(whorlAllReduce(values.data(), values.data(), values.size(),
+                                                     whorlFloat32, whorlSum, comm, nullptr),
+                                      comm);
+    if (!error.empty()) return error;
+  }
+  return {};
+}
+
+class ChangedOnTheWay : public ::testing::TestWithParam<std::tuple<SocketRole, bool>> {};
+INSTANTIATE_TEST_SUITE_P(Connections, ChangedOnTheWay,
+                         ::testing::Combine(::testing::Values(SocketRole::kData,
+                                                              SocketRole::kControl),
+                                            ::testing::Bool()));
+
+TEST_P(ChangedOnTheWay, EndsTheCommunicatorOnEveryRank) {
+  constexpr int kRanks = 3;
+  const ScopedEnv env = over_tcp(true);
+  FlipOnce attack{std::get<0>(GetParam()), std::get<1>(GetParam())};
+  EveryPath attacker([&](const EveryPath::Passing& passing) { attack(passing); });
+  const UniqueId id = attacker.through(make_id());
+  std::array<std::string, kRanks> errors;
+  std::vector<std::thread> ranks;
+  const auto start = Clock::now();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      join(id, rank, kRanks, 30'000, [&](whorlComm_t comm) {
+        errors[static_cast<std::size_t>(rank)] = error_under(attack, rank, kRanks, comm);
+      });
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_TRUE(attack.flipped);
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, ::testing::ContainsRegex(
+                           "what rank [012] .*has sent to rank [012] .*was changed on the way"));
+  }
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20)) << "no rank has waited for its timeout";
+}
+
+class ChangedRendezvous : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Directions, ChangedRendezvous, ::testing::Bool());
+
+TEST_P(ChangedRendezvous, EndsForEveryRank) {
+  constexpr int kRanks = 3;
+  const ScopedEnv env = over_tcp(true);
+  FlipOnce attack{SocketRole::kBootstrap, GetParam()};
+  attack.armed = true;
+  EveryPath attacker([&](const EveryPath::Passing& passing) { attack(passing); });
+  const UniqueId id = attacker.through(make_id());
+  std::array<std::string, kRanks> errors;
+  std::vector<std::thread> ranks;
+  const auto start = Clock::now();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back(
+        [&, rank] { errors[static_cast<std::size_t>(rank)] = join(id, rank, kRanks); });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_TRUE(attack.flipped);
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("was changed on the way"));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20)) << "no rank has waited for its timeout";
+}
+
+class OtherSetting : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Encryption, OtherSetting, ::testing::Bool());
+
+TEST_P(OtherSetting, OfOneRankIsAnErrorOfAll) {
+  const bool others_encrypt = GetParam();
+  EveryPath attacker;
+  UniqueId id;
+  std::string first_error;
+  std::thread first;
+  {
+    const ScopedEnv env = over_tcp(others_encrypt);
+    id = attacker.through(make_id());
+    first = std::thread([&] { first_error = join(id, 0, 2); });
+    wait_for(attacker, SocketRole::kBootstrap);
+  }
+  const ScopedEnv env = over_tcp(!others_encrypt);
+  const std::string here = fmt::format("WHORL_ENCRYPT is {} here and {} at the other side",
+                                       others_encrypt ? 0 : 1, others_encrypt ? 1 : 0);
+  const std::string there = fmt::format("WHORL_ENCRYPT is {} here and {} at the other side",
+                                        others_encrypt ? 1 : 0, others_encrypt ? 0 : 1);
+  const std::string error = join(id, 1, 2);
+  EXPECT_THAT(error, HasSubstr("rank 1 cannot connect to the root of the rendezvous"));
+  EXPECT_THAT(error, HasSubstr(here + ": set it alike for all ranks"));
+  first.join();
+  EXPECT_THAT(first_error, HasSubstr("does not let rank 1 join: " + there));
+}
+
+TEST(Encryption, ExcludesUnencryptedTransports) {
+  const ScopedEnv env{{"WHORL_TRANSPORTS", "shm,verbs,tcp"}, {"WHORL_ENCRYPT", "1"}};
+  EXPECT_THAT(join(make_id(), 0, 1), HasSubstr("take verbs out of the list"));
+}
+
+} // namespace
+} // namespace whorl::test
