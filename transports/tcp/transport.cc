@@ -15,6 +15,8 @@ namespace {
 constexpr double kOverheadUs = 4.0;
 constexpr double kAlphaUs = 6.0, kBetaUsPerKib = 0.2;
 constexpr double kFarAlphaUs = 20.0, kFarBetaUsPerKib = 0.35;
+// What encryption adds at each side (docs/results/encryption_2026-11-26.md).
+constexpr double kSealUs = 0.25, kSealUsPerKib = 0.24;
 
 constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP | EPOLLET;
 
@@ -47,11 +49,17 @@ Reach TcpTransport::reach(const PeerInfo& self, const PeerInfo& peer, std::size_
   // No connection is quicker than the NICs, nor than one within a machine.
   const double rate = std::min(self.place.nic_gb_per_s, peer.place.nic_gb_per_s);
   const double beta = rate > 0 ? std::max(kBetaUsPerKib, 1.024 / rate) : kFarBetaUsPerKib;
-  return {.reachable = PeerPorts::have_addresses(self, peer, index),
-          .alpha_us = far ? kFarAlphaUs : kAlphaUs,
-          .overhead_us = kOverheadUs,
-          .beta_us_per_kib = far ? beta : kBetaUsPerKib,
-          .networked = true};
+  Reach reach{.reachable = PeerPorts::have_addresses(self, peer, index),
+              .alpha_us = far ? kFarAlphaUs : kAlphaUs,
+              .overhead_us = kOverheadUs,
+              .beta_us_per_kib = far ? beta : kBetaUsPerKib,
+              .networked = true};
+  if (encrypts_) {
+    reach.alpha_us += 2 * kSealUs;
+    reach.overhead_us += kSealUs;
+    reach.beta_us_per_kib += 2 * kSealUsPerKib;
+  }
+  return reach;
 }
 
 Status TcpTransport::connect(const Membership& membership, std::span<const int> peers,
