@@ -52,7 +52,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t
       return ncclSuccess;
     case NCCL_ENCRYPTION_MODE_PSK:
       return refuse("ncclSetEncryption",
-                    "whorl authenticates its connections and does not encrypt them; pass "
+                    "WHORL_ENCRYPT=1 encrypts connections, with keys of its own; pass "
                     "NCCL_ENCRYPTION_MODE_NONE (0) and encrypt the network (WireGuard, IPsec)");
     default:
       return fail(ncclInvalidArgument, "ncclSetEncryption: config.mode is ", config->mode,
