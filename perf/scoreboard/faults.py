@@ -52,14 +52,15 @@ class Fault:
 
 
 DIED = ("died", "has destroyed its communicator", "killed", "signal", "exited")
-STOPPED = ("may be stopped", "may be dead, stopped", "is stopped", "has not made this call")
+STOPPED = ("may be stopped", "may be dead, stopped", "is stopped")
+ABSENT = (*STOPPED[:2], "has not made this call")
 FAULTS = (
     Fault("count", "one rank's count differs", DISAGREEMENT, ("count",)),
     Fault("datatype", "one rank's datatype differs", DISAGREEMENT, ("datatype",)),
     Fault("operator", "one rank's reduction operator differs", DISAGREEMENT, ("operator",)),
     Fault("root", "one rank's root differs (broadcast)", DISAGREEMENT, ("root",)),
     Fault("order", "order of calls differs (allreduce, broadcast)", DISAGREEMENT, ("collective",)),
-    Fault("absent", "a rank never calls", SILENCE, STOPPED),
+    Fault("absent", "a rank never calls", SILENCE, ABSENT),
     Fault("stop", "SIGSTOP of a rank during operations", SILENCE, STOPPED, offset_ms=None),
     Fault("kill-before", "SIGKILL of a rank between operations", DEATH, DIED, offset_ms=20),
     Fault("kill-during", "SIGKILL of a rank during operations", DEATH, DIED, offset_ms=None),

@@ -27,28 +27,22 @@ Result<Options> inherited_options(const whorlComm& parent, const whorlConfig_t* 
   return options;
 }
 
-/// Returns the ranks that remain, ascending, or an error.
-Result<std::vector<int>> ranks_without(Communicator& parent, std::span<const int> excluded) {
+/// Checks the ranks that are to leave.
+Status check_excluded(const Communicator& parent, std::span<const int> excluded) {
   constexpr const char* kName = "whorlCommShrink";
-  std::vector<bool> leaves(static_cast<std::size_t>(parent.nranks()), false);
   for (std::size_t i = 0; i < excluded.size(); ++i) {
     if (excluded[i] < 0 || excluded[i] >= parent.nranks()) {
       return invalid(kName,
                      fmt::format("excludeRanksList[{}] is {}; it must be a rank from 0 to {}", i,
                                  excluded[i], parent.nranks() - 1));
     }
-    leaves[static_cast<std::size_t>(excluded[i])] = true;
   }
-  if (leaves[static_cast<std::size_t>(parent.rank())]) {
+  if (std::find(excluded.begin(), excluded.end(), parent.rank()) != excluded.end()) {
     return invalid(kName, fmt::format("rank {}, which made the call, is in excludeRanksList; ranks "
                                       "that leave do not make the call",
                                       parent.rank()));
   }
-  std::vector<int> remaining;
-  for (int rank = 0; rank < parent.nranks(); ++rank) {
-    if (!leaves[static_cast<std::size_t>(rank)]) remaining.push_back(rank);
-  }
-  return remaining;
+  return {};
 }
 
 /// Makes sure that a communicator which is to be shrunk is idle or has failed.
@@ -150,13 +144,13 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
       excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
     }
     // A wrong list is an error before anything is aborted.
-    const auto remaining = ranks_without(*comm->communicator, excluded);
-    if (!remaining.ok()) return remaining.status();
+    WHORL_TRY(check_excluded(*comm->communicator, excluded));
     auto options = inherited_options(*comm, config);
     if (!options.ok()) { // the others do not wait for this rank
       CommError reason;
       reason.set(options.status());
-      static_cast<void>(meet_by_shrink(*comm->communicator, *remaining, reason, kTellNs, 0));
+      const auto remaining = ranks_without(*comm->communicator, excluded);
+      static_cast<void>(meet_by_shrink(*comm->communicator, remaining, reason, kTellNs, 0));
       return options.status();
     }
     return make_or_collect(kName, comm, [=, options = *std::move(options)] {

@@ -13,7 +13,7 @@ namespace whorl {
 /// Starts a thread that receives no signals. `name` has at most 15 characters. Fails where the
 /// system has no thread left.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
-/// Starts a thread likewise for which nobody waits.
+/// Starts such a thread, which nobody joins.
 Status start_detached_thread(const char* name, std::function<void()> body);
 
 /// Threads of one call, which waits for them in any case: also where one cannot be started, or an

@@ -77,7 +77,7 @@ bool Host::over() const {
   if (!only_) return false;
   const Root& root = *roots_.at(*only_);
   // Nobody else comes to hear of a failure where the ranks may meet again.
-  if (meets_again_ && root.failed() && root.connections() == 0) return true;
+  if (meets_again_ && root.failed() && !root.connected()) return true;
   return root.finished() || (!root.joined_any() && sys().now_ns() >= join_deadline_ns_);
 }
 

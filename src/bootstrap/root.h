@@ -22,9 +22,9 @@ namespace whorl {
 /// leaves, or why it gives up, which ends the rendezvous for all. The first rank that joins gives
 /// n. If a rank is missing at the deadline of a waiting rank, dies in the middle, appears twice, or
 /// disagrees about n or about the size of a contribution, every rank that is connected or connects
-/// later gets an error that names the ranks. Who comes after all have joined gets an error alone.
-/// The thread is detached: an unused root does not keep the process from exiting, and ends by
-/// itself.
+/// later gets an error that names the ranks. A rank that comes after all have joined is refused,
+/// and the others are not told. The thread is detached: an unused root does not keep the process
+/// from exiting, and ends by itself.
 
 /// Set of ranks that can reach a root.
 enum class RootScope {

@@ -50,7 +50,7 @@ void Root::receive(Connection& c) {
   for (;;) {
     std::span<std::byte> into;
     std::array<std::byte, 256> unwanted;
-    const bool over = failed_ && c.member;
+    const bool over = c.closing || (failed_ && c.member);
     if (over || c.leaving) { // only the end of the connection matters
       into = unwanted;
     } else if (c.header_bytes < sizeof c.header) {

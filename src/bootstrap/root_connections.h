@@ -55,6 +55,8 @@ class Root {
   void serve(std::span<const pollfd> fds);
   /// Returns the number of entries that add_to() adds.
   std::size_t connections() const { return connections_.size(); }
+  /// Returns whether any connection is open.
+  bool connected() const;
   /// Returns whether any rank has ever joined.
   bool joined_any() const { return joined_any_; }
   /// Returns the number of ranks that are known and have not joined.

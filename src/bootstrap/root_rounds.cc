@@ -16,6 +16,11 @@ bool Root::finished() const {
                                     [](const auto& c) { return c->member; });
 }
 
+bool Root::connected() const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const auto& c) { return c->socket.valid(); });
+}
+
 bool Root::begin(Connection& c) {
   const Contribution& h = c.header;
   bool good = h.sane() && h.rank == c.rank;
@@ -45,8 +50,7 @@ bool Root::begin(Connection& c) {
 void Root::refuse(Connection& c) {
   const std::string text =
       fmt::format("rank {} ({}) comes after all {} ranks have met", c.rank, c.who, nranks_);
-  c.leaving = true; // only the end of the connection matters
-  c.closing = true;
+  c.closing = true; // so only the end of the connection matters
   c.answer = error_answer(Code::kInvalidUsage, text);
   send_answer(c);
 }

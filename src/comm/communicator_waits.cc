@@ -125,7 +125,8 @@ Status Communicator::compare_with_peers() {
   for (int peer = 0; peer < membership().nranks; ++peer) {
     const auto theirs = find_stuck(peer);
     if (!theirs) continue;
-    if (theirs->waits_for >= 0) WHORL_TRY(engine_->compare_left_over(peer));
+    const bool for_each_other = theirs->waits_for == rank() && engine_->waits_for().peer == peer;
+    if (for_each_other) WHORL_TRY(engine_->compare_left_over(peer));
     Status status = engine_->compare(peer, *theirs);
     if (engine_->waits_before(peer, *theirs) && needs_this_rank(peer, *theirs)) {
       status = engine_->never_meet(peer, *theirs);

@@ -153,25 +153,14 @@ Result<Gathering> try_to_meet(const Communicator& parent, std::span<const int> r
 
 /// Adds to an error of the new communicator, which has numbers of its own, what they mean.
 Status with_numbers(const Status& status, std::span<const int> remaining) {
-  constexpr std::size_t kMost = 16;
-  const auto named = remaining.first(std::min(remaining.size(), kMost));
+  constexpr std::size_t kMaxNamed = 16;
+  const auto named = remaining.first(std::min(remaining.size(), kMaxNamed));
   return Status::error(
       status.code(),
       fmt::format("{} (where ranks have numbers of the new communicator: it was to consist of the "
                   "old ranks {}{})",
                   status.message(), fmt::join(named, ", "),
                   named.size() < remaining.size() ? " …" : ""));
-}
-
-/// Returns the ranks of a communicator that are not in a list.
-std::vector<int> ranks_without(const Communicator& parent, std::span<const int> excluded) {
-  std::vector<int> remaining;
-  for (int rank = 0; rank < parent.nranks(); ++rank) {
-    if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) {
-      remaining.push_back(rank);
-    }
-  }
-  return remaining;
 }
 
 } // namespace
@@ -196,6 +185,16 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
     const bool another_is_lost = finds_them && !have_met && lost_ranks(parent) != lost;
     if (!another_is_lost) return with_numbers(status, remaining);
   }
+}
+
+std::vector<int> ranks_without(const Communicator& parent, std::span<const int> excluded) {
+  std::vector<int> remaining;
+  for (int rank = 0; rank < parent.nranks(); ++rank) {
+    if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) {
+      remaining.push_back(rank);
+    }
+  }
+  return remaining;
 }
 
 std::vector<int> lost_ranks(const Communicator& communicator) {

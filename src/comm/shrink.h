@@ -14,6 +14,9 @@ namespace whorl {
 /// Returns the ranks of a communicator that are known to have died or left, ascending.
 std::vector<int> lost_ranks(const Communicator& communicator);
 
+/// Returns the ranks of a communicator that are not in a list, ascending.
+std::vector<int> ranks_without(const Communicator& parent, std::span<const int> excluded);
+
 /// Way in which the ranks that remain meet.
 using MeetRemaining =
     std::function<Result<Gathering>(std::uint64_t timeout_ns, const CommError& comm_error)>;

@@ -275,15 +275,17 @@ Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
   return Status::error(Code::kInvalidUsage, disagreement_with(ours) + counts);
 }
 
+/// Returns whether a message is one of a collective whose messages all have the same fingerprint.
+bool Engine::is_alike(const Fingerprint& fingerprint) noexcept {
+  return known(fingerprint) && fingerprint.kind() != Collective::kSend && !fingerprint.uneven();
+}
+
 /// Returns this rank's call for which a message of an earlier collective was meant, if that call
 /// differed. This rank then needed no message of the sender in that call, and found the message
-/// in its next one.
+/// in its next one. Calls with blocks of different sizes are not told apart.
 std::optional<Fingerprint> Engine::earlier_call(const Fingerprint& theirs,
                                                 const Fingerprint& ours) const {
-  const auto collective = [](const Fingerprint& fingerprint) {
-    return known(fingerprint) && fingerprint.kind() != Collective::kSend && !fingerprint.uneven();
-  };
-  if (!collective(theirs) || !collective(ours)) return std::nullopt;
+  if (!is_alike(theirs) || !is_alike(ours)) return std::nullopt;
   if (static_cast<std::int32_t>(theirs.sequence - ours.sequence) >= 0) return std::nullopt;
   const auto call = config_.recorder->find_collective(theirs.sequence);
   return call && *call != theirs ? call : std::nullopt;

@@ -81,10 +81,10 @@ class Engine {
   /// Compares the collective in which a peer is stuck with this rank's of the same number, which is
   /// under way or complete. Returns the error if they differ.
   Status compare(int peer, const StuckOperation& theirs) const;
-  /// Looks for a message, from a peer that is stuck, of an earlier collective, which this rank has
-  /// completed without the message. Returns the error if there is one: the two ranks called
-  /// different collectives in which both only send, and wait now for each other to take these
-  /// messages.
+  /// Looks for a message of an earlier collective, which this rank has completed without the
+  /// message. Only for a peer for which this rank waits, and which waits for this one. Returns the
+  /// error if there is one: the two ranks called different collectives in which both only send, and
+  /// wait now for each other to take these messages.
   Status compare_left_over(int peer) const;
   /// Returns whether this rank waits in a transfer for a peer that is stuck in a later collective.
   bool waits_before(int peer, const StuckOperation& theirs) const noexcept;
@@ -183,6 +183,7 @@ class Engine {
   Status failure_of_collective() const;
   Status fail_on(const Execution::Mismatch& mismatch, int peer, const Fingerprint& ours) const;
   Status fail_on(const Transfer& transfer) const;
+  static bool is_alike(const Fingerprint& fingerprint) noexcept;
   std::optional<Fingerprint> earlier_call(const Fingerprint& theirs, const Fingerprint& ours) const;
   std::string own_counts() const;
   std::optional<Fingerprint> call_number(std::uint32_t sequence) const;

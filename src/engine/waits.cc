@@ -65,7 +65,7 @@ Status Engine::compare_left_over(int peer) const {
     const Message message = config_.endpoints[channel][static_cast<std::size_t>(peer)]->try_peek();
     if (!message) continue;
     const Fingerprint& theirs = message.fingerprint;
-    if (static_cast<std::int32_t>(theirs.sequence - completed) > 0) continue;
+    if (!is_alike(theirs) || static_cast<std::int32_t>(theirs.sequence - completed) > 0) continue;
     const auto ours = call_number(theirs.sequence);
     if (ours && *ours != theirs) {
       return fail_on({.peer = peer, .theirs = theirs, .bytes = 0, .expected_bytes = 0}, peer,

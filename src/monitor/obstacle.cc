@@ -80,18 +80,30 @@ std::string obstacle(const ObservedRank& rank, const ObservedRank& waiter,
   }
   const RecordedOperation* const current = rank.current();
   if (current == nullptr && rank.waits_long()) return {};
-  if (current == nullptr) {
-    if (const ObservedRank* const other = busy_elsewhere(rank, others)) {
-      return fmt::format("{} has not made this call; its process is in {} of communicator {}{}",
-                         name, activity(*other), hex(other->page.job).substr(0, 8),
-                         other->page.name.empty() ? "" : " \"" + other->page.name + "\"");
-    }
-    return fmt::format("{} has not made this call; {}", name, activity(rank));
-  }
   const RecordedOperation* const awaited = waiter.current();
-  if (awaited != nullptr && awaited->peer < 0 && current->peer < 0 &&
-      awaited->fingerprint.sequence == current->fingerprint.sequence &&
-      !(awaited->fingerprint == current->fingerprint)) {
+  const auto is_awaited = [&](const RecordedOperation& operation) {
+    return awaited != nullptr && awaited->peer < 0 && operation.peer < 0 &&
+           operation.fingerprint.sequence == awaited->fingerprint.sequence;
+  };
+  if (current == nullptr) {
+    const auto& past = rank.page.operations;
+    const auto made = std::find_if(past.rbegin(), past.rend(), is_awaited);
+    if (made != past.rend() && !(made->fingerprint == awaited->fingerprint)) {
+      return fmt::format(
+          "{} has made another call, {}; all ranks must make the same calls in the same order",
+          name, describe(*made));
+    }
+    const std::string call =
+        made == past.rend() ? "has not made this call" : "has completed this call";
+    if (const ObservedRank* const other = busy_elsewhere(rank, others)) {
+      return fmt::format("{} {}; its process is busy in communicator {}{}: {}", name, call,
+                         hex(other->page.job).substr(0, 8),
+                         other->page.name.empty() ? "" : " \"" + other->page.name + "\"",
+                         activity(*other));
+    }
+    return fmt::format("{} {}; {}", name, call, activity(rank));
+  }
+  if (is_awaited(*current) && !(awaited->fingerprint == current->fingerprint)) {
     return fmt::format(
         "{} is in another operation, {}; all ranks must make the same calls in the "
         "same order",

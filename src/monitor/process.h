@@ -15,12 +15,13 @@ struct ObservedRank {
   char state = '?'; ///< state of the process as in /proc/PID/stat: R, S, D, T, t
   Snapshot page;
 
-  /// Whether a signal or a debugger has stopped the process.
+  /// Returns whether a signal or a debugger has stopped the process.
   bool stopped() const noexcept { return state == 'T' || state == 't'; }
-  /// Whether the rank waits for another one. While a rank runs, it looks about once a millisecond,
-  /// so a wait that it has not looked at for long is over.
+  /// Returns whether the rank waits for another one. While a rank runs, it looks about once a
+  /// millisecond, so a wait that it has not looked at for long is over.
   bool waits() const noexcept;
-  /// Whether the process runs and the rank has waited so long that the wait is worth a question.
+  /// Returns whether the process runs and the rank has waited so long that the wait is worth a
+  /// question.
   bool waits_long() const noexcept;
   /// Returns the operation under way that began first; null if there is none.
   const RecordedOperation* current() const noexcept;

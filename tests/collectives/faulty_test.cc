@@ -89,7 +89,7 @@ TEST(Faulty, ARankThatStallsIsNamedAfterASecondAndAtTheDeadline) {
           EXPECT_THAT(warned, ContainsRegex("no progress for 1.* in allreduce number 1 .*: waiting "
                                             "for rank "));
           EXPECT_THAT(error, ContainsRegex("no progress within the timeout of 1.5 s.*\\. rank 1 "
-                                           "\\(host .*\\) (may be|works on) "));
+                                           "\\(host .*\\) works on "));
         });
     EXPECT_EQ(failures_of(outcomes), "") << transport;
   }
@@ -112,7 +112,7 @@ TEST(Faulty, ARankThatStallsIsNamedAtTheDefaultDeadline) {
         EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::seconds(30) / kFactor);
         EXPECT_THAT(whorlGetLastError(comm),
                     ContainsRegex("no progress within the timeout of 30.0 s.*"
-                                  "rank 1 \\(host .*\\) (may be|works on) "));
+                                  "rank 1 \\(host .*\\) works on "));
         context.barrier();
         whorlCommAbort(comm);
       },

@@ -77,8 +77,20 @@ TEST(Why, LooksIntoOtherCommunicatorsOfAProcess) {
   ASSERT_EQ(found.size(), 2U);
   EXPECT_THAT(found[0],
               HasSubstr("rank 1 (host node7, pid 101) has not made this call; its process "
-                        "is in allreduce number 3"));
-  EXPECT_THAT(found[0], HasSubstr("of communicator ee000000 \"tensor\""));
+                        "is busy in communicator ee000000 \"tensor\": allreduce number 3"));
+}
+
+/// A rank that only had to send may be through, with the same call or with another one.
+TEST(Why, TellsACompleteCallFromOneThatWasNotMade) {
+  Rank through = idle(1);
+  through.page.operations.push_back(allreduce(7, false));
+  EXPECT_THAT(
+      find_culprits({waiting(0, 1), through}),
+      ElementsAre(HasSubstr("rank 1 (host node7, pid 101) has completed this call; no call")));
+  through.page.operations.back().fingerprint.count_plan = 9;
+  EXPECT_THAT(find_culprits({waiting(0, 1), through}),
+              ElementsAre(HasSubstr("rank 1 (host node7, pid 101) has made another call, allreduce "
+                                    "number 7 of 9 float32")));
 }
 
 TEST(Why, SaysThatARankIsStopped) {
