@@ -1,12 +1,12 @@
 // whorl-devices: lists the GPUs of this machine, whether whorl can use them, and their links.
-//   whorl-devices [--json]
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
+#include "tools/cli/pages.h"
 #include "whorl/whorl.h"
 #ifdef WHORL_HAVE_CUDA
 #include "gpu/nvml.h"
@@ -120,10 +120,18 @@ void print(const json& all) {
 } // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view argument = argc > 1 ? argv[1] : "";
-  if (argc > 2 || (argc == 2 && argument != "--json")) {
-    fmt::print(stderr, "usage: whorl-devices [--json]\n");
-    return 2;
+  bool as_json = false;
+  CLI::App app("Lists the GPUs of this machine, whether whorl can use them, and their links.",
+               "whorl-devices");
+  app.add_flag("--json", as_json, "Print JSON, for programs");
+  if (const auto page = whorl::cli::page_for(app, argc, argv)) {
+    fmt::print("{}", *page);
+    return 0;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
   }
   json all{{"devices", json::array()}, {"pairs", json::array()}};
   int supported = 0;
@@ -131,7 +139,7 @@ int main(int argc, char** argv) {
   all["supported"] = supported != 0;
   if (supported == 0) all["why"] = whorlGetLastError(nullptr);
   add_devices(all);
-  if (argument == "--json") {
+  if (as_json) {
     fmt::print("{}\n", all.dump(2));
   } else {
     print(all);

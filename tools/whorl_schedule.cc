@@ -24,6 +24,7 @@
 #include "schedule/simulate.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"
+#include "tools/cli/pages.h"
 
 namespace whorl {
 namespace {
@@ -351,7 +352,8 @@ int check(const Arguments& arguments) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Lists, shows, draws and verifies the schedules of whorl's algorithms.");
+  CLI::App app("Lists, shows, draws and verifies the schedules of whorl's algorithms.",
+               "whorl-schedule");
   app.require_subcommand(1);
   Arguments arguments;
   const auto add_common = [&](CLI::App* command, bool required) {
@@ -395,6 +397,10 @@ int run(int argc, char** argv) {
                            "receivers read the memory of the sender");
   verify_command->add_flag("--placed", arguments.placed,
                            "senders write to the memory of the receiver");
+  if (const auto page = cli::page_for(app, argc, argv)) {
+    fmt::print("{}", *page);
+    return 0;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "monitor/snapshot.h"
+#include "tools/cli/pages.h"
 #include "tools/stat/processes.h"
 #include "tools/stat/skew.h"
 #include "tools/stat/table.h"
@@ -91,6 +92,10 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(0.1, 3600.0));
   why->excludes(skew)->excludes(json);
   skew->excludes(json);
+  if (const auto page = cli::page_for(app, argc, argv)) {
+    fmt::print("{}", *page);
+    return kNothing;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/cli/pages.h"
 #include "tools/topo/text.h"
 #include "topology/check.h"
 #include "topology/detect.h"
@@ -164,6 +165,10 @@ int run(int argc, char** argv) {
       "Shows a machine as whorl sees it: processors, GPUs, NICs and the links between them.",
       "whorl-topo");
   const std::vector<CLI::Option*> others = add_options(app, arguments);
+  if (const auto page = cli::page_for(app, argc, argv)) {
+    fmt::print("{}", *page);
+    return kNothing;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "perf/common/flags.h"
 #include "perf/common/workload.h"
 
 namespace perf {
@@ -17,18 +18,6 @@ constexpr std::size_t kMaxRows = 100000;
 template <class T>
 Exit refuse(const T& sentence) {
   return Exit{2, std::string(sentence) + "\n"};
-}
-
-std::string operator_names() {
-  std::string names;
-  for (Operator op : all_operators()) names += std::string(name_of(op)) + ", ";
-  return names + "all";
-}
-
-std::string type_names() {
-  std::string names;
-  for (const TypeInfo& type : all_types()) names += std::string(type.name) + ", ";
-  return names + "all";
 }
 
 } // namespace
@@ -112,90 +101,9 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
                                   bool has_workloads, int cores, bool uneven) {
   Options options;
   options.cores = cores;
-  std::string min_text = "8", max_text, step_text, op_text = "sum", type_text = "float";
-  std::string mode_text = "dirty", alloc_text = "plain", root_text = "0", side_text = "both";
-  std::vector<std::string> size_texts;
-  int average = 1, blocking = 0, cpu_time = 0, parallel_init = 0;
-  double factor = 0;
-
-  CLI::App app(
-      "Measures and verifies one collective of whorl. Without a launcher (mpirun, torchrun, srun) "
-      "the program starts its ranks itself.",
-      name);
-  app.option_defaults()->take_last(); // so that a script may append its own flags
-  app.set_help_flag("-h,--help", "Print this help and exit");
-  app.add_option("-b,--minbytes", min_text, "Smallest size; suffixes K, M, G (default 8)");
-  app.add_option("-e,--maxbytes", max_text, "Largest size (default 64M, or -b if that is larger)");
-  app.add_option("-i,--stepbytes", step_text, "Add this from size to size");
-  app.add_option("-f,--stepfactor", factor, "Multiply by this from size to size (default 2)");
-  app.add_option("--sizes", size_texts, "These sizes instead of a range: 8,64K,1M")->delimiter(',');
-  app.add_option("-n,--iters", options.iterations, "Timed operations per size")
-      ->capture_default_str();
-  app.add_option(
-      "--budget", options.budget_ms,
-      "Per size only as many timed operations as take about this many milliseconds, with "
-      "what happens between them: at least 3, at most -n");
-  app.add_option("-w,--warmup_iters", options.warmup, "Untimed operations before them")
-      ->capture_default_str();
-  app.add_option("-c,--check", options.check_iterations,
-                 "Verified operations per size besides the timed ones; 0: verify nothing")
-      ->capture_default_str();
-  app.add_option("-m,--agg_iters", options.aggregate, "Operations issued together in one group")
-      ->capture_default_str();
-  app.add_option("-o,--op", op_text, "Operator: " + operator_names())->capture_default_str();
-  app.add_option("-d,--datatype", type_text, "Datatype: " + type_names())->capture_default_str();
-  app.add_option("-r,--root", root_text, "Root rank; all or -1: every rank in turn")
-      ->capture_default_str();
-  auto* ranks = app.add_option("-N,--ranks", options.ranks,
-                               "Ranks in all, without a launcher (default: one per core, at "
-                               "least 2)");
-  app.add_option("-t,--nthreads", options.threads, "Threads per process; each drives -g ranks")
-      ->capture_default_str();
-  app.add_option(
-         "-g,--ngpus", options.ranks_per_thread,
-         "Ranks that one thread drives by group calls. With --alloc device rank r has device "
-         "r modulo the number of devices: -g 4 on one device is four ranks there")
-      ->capture_default_str();
-  app.add_option("-p,--parallel_init", parallel_init,
-                 "Accepted and ignored: threads always create their communicators in parallel");
-  app.add_option("-z,--blocking", blocking, "1: wait for each operation before the next");
-  app.add_option("-C,--report_cputime", cpu_time,
-                 "1: time until the calls returned instead of completion (with --stream)");
-  app.add_option("-a,--average", average, "Ranks' times as: 0 rank 0, 1 mean, 2 min, 3 max")
-      ->capture_default_str();
-  app.add_option("-T,--timeout", options.timeout_s, "End the run after this many seconds");
-  app.add_option("-J,--json", options.json_file, "Also write configuration and rows to this file");
-  app.add_option("--mode", mode_text,
-                 "dirty: ranks rewrite input and read result between operations; moving: so, too, "
-                 "on buffers that are allocated and freed for each operation, within its time; "
-                 "warm: back to back; cold: rotating buffers larger than the caches")
-      ->capture_default_str();
-  app.add_option("--side", side_text, "Measure separate buffers (out), in place (in), or both")
-      ->capture_default_str();
-  app.add_option("--alloc", alloc_text,
-                 "Buffers: plain, whorl (whorlMemAlloc), registered, device (CUDA; implies "
-                 "--stream, on a stream of the device)")
-      ->capture_default_str();
-  app.add_flag("--stream", options.stream, "Asynchronous operations on a host stream");
-  app.add_option("--compute", options.compute_us,
-                 "Compute for this many microseconds after each call, within its time: with "
-                 "--stream before the wait for the operation");
-  app.add_flag("--percentiles", options.percentiles,
-               "Also print p50, p99, p99.9 and the longest of each row's operations, in the modes "
-               "that time them one by one: dirty and moving");
-  app.add_flag("--unbound", options.unbound,
-               "Do not bind forked processes to a core each, as is done where there are enough");
-  if (uneven) {
-    app.add_option(
-           "--skew", options.skew,
-           "Blocks of even ranks are larger by this many percent, those of odd ranks smaller")
-        ->capture_default_str();
-  }
-  if (has_workloads) {
-    app.add_option(
-        "--workload", options.workload,
-        "Replay the gradient buckets of a model instead of a sweep: " + workload_names());
-  }
+  Flags texts;
+  CLI::App app(kDescription, name);
+  const CLI::Option* const ranks = add_flags(app, options, texts, {has_workloads, uneven});
 
   try {
     app.parse(argc, argv);
@@ -205,31 +113,33 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     return refuse(std::string(error.what()) + " (" + name + " -h lists the flags.)");
   }
 
-  if (!parse_size(min_text, &options.min_bytes)) {
-    return refuse("-b " + min_text + " is not a size such as 8, 64K, 1M or 2G.");
+  if (!parse_size(texts.min_bytes, &options.min_bytes)) {
+    return refuse("-b " + texts.min_bytes + " is not a size such as 8, 64K, 1M or 2G.");
   }
-  if (max_text.empty()) {
+  if (texts.max_bytes.empty()) {
     options.max_bytes = std::max(options.max_bytes, options.min_bytes);
-  } else if (!parse_size(max_text, &options.max_bytes)) {
-    return refuse("-e " + max_text + " is not a size such as 8, 64K, 1M or 2G.");
+  } else if (!parse_size(texts.max_bytes, &options.max_bytes)) {
+    return refuse("-e " + texts.max_bytes + " is not a size such as 8, 64K, 1M or 2G.");
   }
   if (options.max_bytes < options.min_bytes) {
-    return refuse("-e " + max_text + " is smaller than -b " + min_text + "; swap them.");
+    return refuse("-e " + texts.max_bytes + " is smaller than -b " + texts.min_bytes +
+                  "; swap them.");
   }
-  if (!step_text.empty()) {
-    if (!parse_size(step_text, &options.step_bytes) || options.step_bytes == 0) {
-      return refuse("-i " + step_text + " is not a step such as 64K or 1M.");
+  if (!texts.step_bytes.empty()) {
+    if (!parse_size(texts.step_bytes, &options.step_bytes) || options.step_bytes == 0) {
+      return refuse("-i " + texts.step_bytes + " is not a step such as 64K or 1M.");
     }
-    if (factor != 0) return refuse("-i and -f exclude each other; give one of them.");
+    if (texts.factor != 0) return refuse("-i and -f exclude each other; give one of them.");
     if ((options.max_bytes - options.min_bytes) / options.step_bytes >= kMaxRows) {
-      return refuse("-i " + step_text + " makes more than 100000 rows; take a larger step.");
+      return refuse("-i " + texts.step_bytes + " makes more than 100000 rows; take a larger step.");
     }
   }
-  if (factor != 0) {
-    if (!(factor > 1) || !std::isfinite(factor)) return refuse("-f needs a factor above 1.");
-    options.step_factor = factor;
+  if (texts.factor != 0) {
+    if (!(texts.factor > 1) || !std::isfinite(texts.factor))
+      return refuse("-f needs a texts.factor above 1.");
+    options.step_factor = texts.factor;
   }
-  for (const std::string& text : size_texts) {
+  for (const std::string& text : texts.sizes) {
     std::size_t size = 0;
     if (!parse_size(text, &size)) {
       return refuse("--sizes " + text + " is not a size such as 8, 64K, 1M or 2G.");
@@ -254,67 +164,67 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     return refuse("--workload exchanges gradients only; leave out --compute.");
   }
 
-  if (op_text == "all") {
+  if (texts.op == "all") {
     options.operators = all_operators();
-  } else if (!find_operator(op_text, &options.operators[0])) {
-    return refuse("-o " + op_text + " is not an operator; take one of " + operator_names() + ".");
+  } else if (!find_operator(texts.op, &options.operators[0])) {
+    return refuse("-o " + texts.op + " is not an operator; take one of " + operator_names() + ".");
   }
-  if (type_text == "all") {
+  if (texts.type == "all") {
     options.types.clear();
     for (const TypeInfo& type : all_types()) options.types.push_back(type.type);
-  } else if (const TypeInfo* type = find_type(type_text)) {
+  } else if (const TypeInfo* type = find_type(texts.type)) {
     options.types = {type->type};
   } else {
-    return refuse("-d " + type_text + " is not a datatype; take one of " + type_names() + ".");
+    return refuse("-d " + texts.type + " is not a datatype; take one of " + type_names() + ".");
   }
-  if (op_text != "all" && type_text != "all" &&
+  if (texts.op != "all" && texts.type != "all" &&
       !combines(info_of(options.types[0]), options.operators[0])) {
-    return refuse("-o " + op_text + " cannot combine elements of -d " + type_text +
+    return refuse("-o " + texts.op + " cannot combine elements of -d " + texts.type +
                   "; band, bor and bxor are for integers and bool, which has no averages and "
                   "multiples.");
   }
-  if (root_text == "all") {
+  if (texts.root == "all") {
     options.root = -1;
   } else {
     char* end = nullptr;
-    const long root = std::strtol(root_text.c_str(), &end, 10);
-    if (end == root_text.c_str() || *end != '\0' || root < -1 || root > kMaxRanks) {
-      return refuse("-r " + root_text + " is not a rank; take a rank, or all.");
+    const long root = std::strtol(texts.root.c_str(), &end, 10);
+    if (end == texts.root.c_str() || *end != '\0' || root < -1 || root > kMaxRanks) {
+      return refuse("-r " + texts.root + " is not a rank; take a rank, or all.");
     }
     options.root = static_cast<int>(root);
   }
-  if (mode_text == "dirty") {
+  if (texts.mode == "dirty") {
     options.mode = Mode::kDirty;
-  } else if (mode_text == "moving") {
+  } else if (texts.mode == "moving") {
     options.mode = Mode::kMoving;
-  } else if (mode_text == "warm") {
+  } else if (texts.mode == "warm") {
     options.mode = Mode::kWarm;
-  } else if (mode_text == "cold") {
+  } else if (texts.mode == "cold") {
     options.mode = Mode::kCold;
   } else {
-    return refuse("--mode " + mode_text + " is not a mode; take dirty, moving, warm or cold.");
+    return refuse("--mode " + texts.mode + " is not a mode; take dirty, moving, warm or cold.");
   }
-  if (side_text == "out") {
+  if (texts.side == "out") {
     options.side = Side::kOutOfPlace;
-  } else if (side_text == "in") {
+  } else if (texts.side == "in") {
     options.side = Side::kInPlace;
-  } else if (side_text != "both") {
-    return refuse("--side " + side_text + " is unknown; take out, in or both.");
+  } else if (texts.side != "both") {
+    return refuse("--side " + texts.side + " is unknown; take out, in or both.");
   }
-  if (alloc_text == "plain") {
+  if (texts.alloc == "plain") {
     options.alloc = Alloc::kPlain;
-  } else if (alloc_text == "whorl") {
+  } else if (texts.alloc == "whorl") {
     options.alloc = Alloc::kWhorl;
-  } else if (alloc_text == "registered") {
+  } else if (texts.alloc == "registered") {
     options.alloc = Alloc::kRegistered;
-  } else if (alloc_text == "device") {
+  } else if (texts.alloc == "device") {
     options.alloc = Alloc::kDevice;
     options.stream = true;
     if (!options.workload.empty()) {
       return refuse("--workload has its buffers on the host; leave out --alloc device.");
     }
   } else {
-    return refuse("--alloc " + alloc_text +
+    return refuse("--alloc " + texts.alloc +
                   " is unknown; take plain, whorl, registered or device.");
   }
   if (options.percentiles &&
@@ -322,10 +232,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     return refuse(
         "--percentiles needs operations that are timed one by one: --mode dirty or moving.");
   }
-  if (average < 0 || average > 3) return refuse("-a takes 0, 1, 2 or 3.");
-  options.average = static_cast<Average>(average);
-  options.blocking = blocking != 0;
-  options.cpu_time = cpu_time != 0;
+  if (texts.average < 0 || texts.average > 3) return refuse("-a takes 0, 1, 2 or 3.");
+  options.average = static_cast<Average>(texts.average);
+  options.blocking = texts.blocking != 0;
+  options.cpu_time = texts.cpu_time != 0;
   if (!options.workload.empty() && options.mode == Mode::kMoving) {
     return refuse("--workload keeps its buffers; leave out --mode moving.");
   }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Installs a build below a temporary folder, then builds and runs a C and a C++ program against it,
-as a user would: by pkg-config or by CMake. Their paths contain no folder of the source tree."""
+as a user would: by pkg-config, also statically, or by CMake; or checks programs and their pages. Their paths contain no folder of the source tree."""
 import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -23,30 +24,106 @@ def run(command, **options):
     return subprocess.run(command, check=True, **options)
 
 
+def build_options(build):
+    """Returns the values of Meson's options in a build, or the defaults that a meson.build gives."""
+    options = json.loads(subprocess.run(["meson", "introspect", build, "--buildoptions"], check=True,
+                                        capture_output=True, text=True).stdout)
+    return {option["name"]: option["value"] for option in options}
+
+
 def install(build, root):
     """Installs below `root`; returns the folders of libraries there and the prefix."""
     run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", root])
-    options = json.loads(subprocess.run(["meson", "introspect", build, "--buildoptions"], check=True,
-                                        capture_output=True, text=True).stdout)
-    value = {option["name"]: option["value"] for option in options}
+    value = build_options(build)
     if value.get("b_sanitize", "none") != "none":
         skip("programs built without the sanitizers cannot load a library built with them")
     prefix = root / value["prefix"].lstrip("/")
     return prefix, prefix / value["libdir"]
 
 
-def with_pkg_config(work, root, libraries, environment):
+def readme_program():
+    """Returns the first program of README.md."""
+    text = (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
+    return re.search(r"```c\n(.*?)```", text, re.S).group(1)
+
+
+def with_pkg_config(work, root, libraries, environment, static=False):
     if shutil.which("pkg-config") is None:
         skip("pkg-config is not installed (apt-get install pkg-config)")
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "whorl"], check=True, text=True,
-                           capture_output=True,
+    if static:
+        if not (libraries / "libwhorl.a").exists():
+            skip("this build has no archive (-Ddefault_library=shared)")
+        for library in libraries.glob("libwhorl.so*"):
+            library.unlink()
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", *(["--static"] if static else []), "whorl"],
+                           check=True, text=True, capture_output=True,
                            env={**environment, "PKG_CONFIG_SYSROOT_DIR": str(root),
                                 "PKG_CONFIG_PATH": str(libraries / "pkgconfig")}).stdout.split()
-    for compiler, source in (("cc", "program.c"), ("c++", "program.cc")):
-        standard = "-std=c11" if compiler == "cc" else "-std=c++20"
-        run([compiler, standard, "-Wall", "-Wextra", "-Werror", HERE / source,
-             "-o", work / f"{source}.out", *flags])
-        run([work / f"{source}.out"], env={**environment, "LD_LIBRARY_PATH": str(libraries)})
+    sources = [HERE / "program.c", HERE / "program.cc", work / "readme.c"]
+    sources[2].write_text(readme_program(), encoding="utf-8")
+    for source in sources:
+        compiler, standard = ("cc", "-std=c11") if source.suffix == ".c" else ("c++", "-std=c++20")
+        program = work / f"{source.name}.out"
+        run([compiler, standard, "-Wall", "-Wextra", "-Werror", source, "-o", program, *flags])
+        printed = run([program], env={**environment, "LD_LIBRARY_PATH": str(libraries)},
+                      stdout=subprocess.PIPE, text=True).stdout
+        print(printed, end="")
+        if source.name == "readme.c" and "rank 0: 1 ranks, their numbers add up to 0" not in printed:
+            sys.exit("the program of README.md prints something else")
+
+
+def check_folders(prefix, libraries):
+    """Requires libraries to be in a folder that ld.so and pkg-config of Debian search, also where
+    dpkg-architecture is not installed, the licence, and no names of other programs."""
+    default = build_options(HERE.parents[1] / "meson.build")["libdir"]
+    if default != "lib":
+        sys.exit(f"libraries go to {default} by default")
+    if not (libraries / "libwhorl.so").exists() and not (libraries / "libwhorl.a").exists():
+        sys.exit(f"there is no library in {libraries}")
+    if not (prefix / "share/doc/whorl/LICENSE").exists():
+        sys.exit("the licence is not installed")
+    foreign = [one.name for one in (prefix / "bin").iterdir() if not one.name.startswith("whorl-")]
+    if foreign:
+        sys.exit(f"names of other programs in bin: {foreign}")
+
+
+def render(page):
+    """Requires `man` to show a page without a warning."""
+    shown = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True,
+                           env={**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"}, check=True)
+    if shown.stderr or "SYNOPSIS" not in shown.stdout:
+        sys.exit(f"{page.name}: {shown.stderr or 'an empty page'}")
+
+
+def complete(script, name, *words):
+    """Returns what bash offers after the words of a command line, the last of which is begun."""
+    code = (f"source {script}; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _{name.replace('-', '_')};"
+            'printf "%s\\n" "${COMPREPLY[@]}"')
+    return subprocess.run(["bash", "-c", code, "bash", name, *words], check=True, capture_output=True,
+                          text=True).stdout.split()
+
+
+def with_pages(prefix):
+    programs = sorted(one.name for one in (prefix / "bin").iterdir())
+    if not programs:
+        skip("no program is built: CLI11 is missing (apt-get install libcli11-dev)")
+    for name in programs:
+        shown = subprocess.run([prefix / "bin" / name, "--help"], check=True, capture_output=True, text=True).stdout
+        script = prefix / "share/bash-completion/completions" / name
+        page = (prefix / "share/man/man1" / f"{name}.1").read_text(encoding="utf-8").replace("\\-", "-")
+        for option in set(re.findall(r"^ +(?:-\w,)?(--[\w-]+)", shown, re.M)):
+            if option not in page:
+                sys.exit(f"the manual page of {name} lacks {option}")
+            if option not in complete(script, name, option):
+                sys.exit(f"the completion of {name} lacks {option}: {complete(script, name, option)}")
+    if "whorl-perf" in programs:
+        if complete(prefix / "share/bash-completion/completions/whorl-perf", "whorl-perf", "all_r") != ["all_reduce"]:
+            sys.exit("collectives are not completed")
+        run([prefix / "bin/whorl-perf", "all_reduce", "-N", "2", "-e", "64", "-n", "3"], stdout=subprocess.DEVNULL)
+    if shutil.which("man") is None:
+        skip("man is not installed (apt-get install man-db), pages are not rendered")
+    for name in programs:
+        render(prefix / "share/man/man1" / f"{name}.1")
 
 
 def with_cmake(work, prefix, environment):
@@ -64,7 +141,7 @@ def with_cmake(work, prefix, environment):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
-    parser.add_argument("--with", dest="way", choices=["pkg-config", "cmake"], required=True)
+    parser.add_argument("--with", dest="way", choices=["pkg-config", "static", "cmake", "pages"], required=True)
     arguments = parser.parse_args()
     environment = {key: value for key, value in os.environ.items()
                    if key not in ("DESTDIR", "LD_LIBRARY_PATH", "CFLAGS", "CXXFLAGS", "LDFLAGS")}
@@ -73,8 +150,11 @@ def main():
         work.mkdir()
         root = pathlib.Path(folder) / "root"
         prefix, libraries = install(arguments.build, root)
-        if arguments.way == "pkg-config":
-            with_pkg_config(work, root, libraries, environment)
+        check_folders(prefix, libraries)
+        if arguments.way == "pages":
+            with_pages(prefix)
+        elif arguments.way in ("pkg-config", "static"):
+            with_pkg_config(work, root, libraries, environment, static=arguments.way == "static")
         else:
             with_cmake(work, prefix, environment)
 

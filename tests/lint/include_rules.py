@@ -10,7 +10,7 @@ from sources import SUFFIXES, read, tracked
 
 def rooms(text):
     """Returns the set of rooms that `text` names; a bare name is a folder of src/."""
-    outside = {"include", "topology", "algorithms", "transports", "bindings", "perf", "examples"}
+    outside = {"include", "topology", "algorithms", "transports", "bindings", "perf", "examples", "tools"}
     return {name if name.split("/")[0] in outside else "src/" + name for name in text.split()}
 
 
@@ -39,12 +39,13 @@ ROOMS = {
                        "exec tuning engine device monitor"), {"fmt"}),
     "src/api": (rooms("base include memory bootstrap engine device comm"), {"fmt"}),
     "bindings": (rooms("include"), None),
-    "perf": (rooms("include"), None),
+    "perf": (rooms("include tools/cli"), None),
     "perf/micro": (rooms("perf include base kernels schedule algorithms transports exec"),
                    {"benchmark", "CLI"}),
     "perf/gpu": (rooms("perf include base kernels"), None),  # the arithmetic to compare with
     "examples": (rooms("include"), set()),
-    "tools": (rooms("include perf base monitor schedule algorithms gpu topology tuning comm api"),
+    "tools/cli": (rooms("include"), {"fmt", "CLI"}),
+    "tools": (rooms("include tools/cli perf base monitor schedule algorithms gpu topology tuning comm api"),
               {"fmt", "nlohmann", "CLI"}),
     "tests": (None, None),
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "comm/setup.h"
+#include "tools/cli/pages.h"
 #include "tuning/selector.h"
 
 namespace whorl::explain {
@@ -88,7 +89,8 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
       "Says which algorithm a collective uses and why: the predicted time of each candidate, by "
       "the costs that ranks like this process would use, by given ones or, with --measure, next to "
       "measured times. The digest is a number of all choices: ranks and runs with the same one "
-      "compute the same bits.");
+      "compute the same bits.",
+      "whorl-explain");
   app.add_option("collective", collective, "allreduce, broadcast, ...")->required();
   app.add_option("-n,--ranks", arguments.shape.nranks, "number of ranks (2)")
       ->check(CLI::Range(1, kMaxRanks));
@@ -146,6 +148,10 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   is_cost(app.add_option("--cache-bytes", links.cache_bytes, "cache of a core alone (1048576)"));
   is_cost(app.add_option("--message-bytes", links.message_bytes, "payload of a slot (65536)")
               ->check(CLI::Range(64.0, 1e9)));
+  if (const auto page = cli::page_for(app, argc, argv)) {
+    exit = {0, *page};
+    return std::nullopt;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
