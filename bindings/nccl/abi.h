@@ -17,6 +17,9 @@ extern "C" {
 #define NCCL_PATCH 9
 /// Version number as major * 10000 + minor * 100 + patch, the form since 2.9.
 #define NCCL_VERSION_CODE 22809
+#define NCCL_VERSION(X, Y, Z) \
+  (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
+#define NCCL_COMM_NULL NULL
 
 typedef struct ncclComm* ncclComm_t;
 typedef struct ncclWindow_vidmem* ncclWindow_t;

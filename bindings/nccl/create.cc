@@ -36,26 +36,6 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int nranks, const nccl
       whorlCommInitRankConfig(whorl_nccl::inner(comm), nranks, inner(id), rank, &options.value));
 }
 
-/// Checks the communicator from which another one will be made, and returns its rank and size.
-ncclResult_t check_parent(const char* function, ncclComm_t comm, int& rank, int& count) {
-  const whorlComm_t parent = whorl_nccl::inner(comm);
-  whorlResult_t result = whorlCommUserRank(parent, &rank);
-  if (result == whorlSuccess) result = whorlCommCount(parent, &count);
-  if (result != whorlSuccess) {
-    report(result);
-    return fail_in_group(static_cast<ncclResult_t>(result), pncclGetLastError(nullptr));
-  }
-  whorlResult_t state = whorlSuccess;
-  result = whorlCommGetAsyncError(parent, &state);
-  if (result != whorlSuccess || state != whorlSuccess) {
-    return fail_in_group(ncclInvalidUsage, function,
-                         ": comm has failed, and its ranks meet through it; abort it and create a "
-                         "communicator from a new ncclUniqueId. It failed with: ",
-                         pncclGetLastError(comm));
-  }
-  return ncclSuccess;
-}
-
 ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, ncclComm_t* newcomm,
                     const ncclConfig_t* config, int flags) {
   constexpr const char* kName = "ncclCommShrink";
@@ -69,62 +49,6 @@ ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, nc
   return report(whorlCommShrink(whorl_nccl::inner(comm), excluded, excluded_count,
                                 whorl_nccl::inner(newcomm),
                                 config == nullptr ? nullptr : &options.value, flags));
-}
-
-/// Distributes to all ranks of `comm` the id that exactly one of them has.
-ncclResult_t spread_id(ncclComm_t comm, int count, const ncclUniqueId* own, ncclUniqueId& out) {
-  struct Entry {
-    char present;
-    ncclUniqueId id;
-  };
-  Entry mine{};
-  if (own != nullptr) mine = {1, *own};
-  std::vector<Entry> all(static_cast<std::size_t>(count));
-  if (const whorlResult_t result = whorlAllGather(&mine, all.data(), sizeof mine, whorlUint8,
-                                                  whorl_nccl::inner(comm), nullptr);
-      result != whorlSuccess) {
-    return report(result);
-  }
-  int givers = 0;
-  for (const Entry& entry : all) {
-    if (entry.present == 0) continue;
-    out = entry.id;
-    ++givers;
-  }
-  if (givers == 1) return ncclSuccess;
-  return fail(ncclInvalidUsage, "ncclCommGrow: ", givers,
-              " ranks of comm passed a uniqueId; exactly one has to");
-}
-
-ncclResult_t grow(ncclComm_t comm, int nranks, const ncclUniqueId* id, int rank,
-                  ncclComm_t* newcomm, const ncclConfig_t* config) {
-  constexpr const char* kName = "ncclCommGrow";
-  if (newcomm == nullptr)
-    return fail_in_group(ncclInvalidArgument, "ncclCommGrow: newcomm is NULL");
-  if (comm == nullptr) {
-    if (id == nullptr || rank < 0) {
-      return fail_in_group(ncclInvalidArgument,
-                           "ncclCommGrow: a rank that joins (comm is NULL) passes a uniqueId and "
-                           "its rank");
-    }
-    return init(kName, newcomm, nranks, *id, rank, config);
-  }
-  int own_rank = 0, count = 0;
-  if (const auto bad = check_parent(kName, comm, own_rank, count); bad != ncclSuccess) return bad;
-  if (rank != -1 || nranks <= count) {
-    return fail_in_group(ncclInvalidArgument, "ncclCommGrow on rank ", own_rank, " of ", count,
-                         ": a rank of comm passes -1 as its rank, and nRanks is the larger new "
-                         "number of ranks; they are ",
-                         rank, " and ", nranks);
-  }
-  if (group().depth > 0) {
-    return fail_in_group(ncclInvalidUsage,
-                         "ncclCommGrow cannot be part of a group: the ranks of comm first have to "
-                         "hear of the uniqueId");
-  }
-  ncclUniqueId agreed;
-  if (const auto bad = spread_id(comm, count, id, agreed); bad != ncclSuccess) return bad;
-  return init(kName, newcomm, nranks, agreed, own_rank, config);
 }
 
 } // namespace
@@ -144,16 +68,17 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankConfig,
   return init("ncclCommInitRankConfig", comm, nranks, commId, rank, config);
 }
 
-// Creates a communicator. In NCCL several ids spread the work of the rendezvous; here that work is
-// short, and the first id serves all ranks.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
                   (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
                    ncclConfig_t* config)) {
-  if (commIds == nullptr || nId < 1 || nId > nranks) {
-    return fail_in_group(ncclInvalidArgument, "ncclCommInitRankScalable: nId is ", nId,
-                         "; there must be from 1 to nranks (", nranks, ") ids in commIds");
+  find_driver();
+  Options options;
+  if (const auto bad = options.read("ncclCommInitRankScalable", config); bad != ncclSuccess) {
+    return bad;
   }
-  return init("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, config);
+  return report(whorlCommInitRankScalable(inner(newcomm), nranks, myrank, nId,
+                                          reinterpret_cast<whorlUniqueId*>(commIds),
+                                          &options.value));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitAll,
@@ -190,18 +115,17 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlag
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* uniqueId)) {
-  int rank = 0;
-  if (const whorlResult_t result = whorlCommUserRank(inner(comm), &rank); result != whorlSuccess) {
-    return report(result);
-  }
-  return report(whorlGetUniqueId(reinterpret_cast<whorlUniqueId*>(uniqueId)));
+  return report(whorlCommGetUniqueId(inner(comm), reinterpret_cast<whorlUniqueId*>(uniqueId)));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGrow,
                   (ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
                    ncclComm_t* newcomm, ncclConfig_t* config)) {
-  return guarded("ncclCommGrow",
-                 [&] { return grow(comm, nRanks, uniqueId, rank, newcomm, config); });
+  find_driver();
+  Options options;
+  if (const auto bad = options.read("ncclCommGrow", config); bad != ncclSuccess) return bad;
+  return report(whorlCommGrow(inner(comm), nRanks, reinterpret_cast<const whorlUniqueId*>(uniqueId),
+                              rank, inner(newcomm), &options.value));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {

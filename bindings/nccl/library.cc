@@ -5,6 +5,18 @@
 
 using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
+namespace {
+
+/// Ends a level of the group after whorl's, and returns the first error of the group.
+ncclResult_t end_group(whorlResult_t ended) noexcept {
+  Group& open = group();
+  if (open.depth == 0 || --open.depth > 0) return report(ended);
+  const Group closed = std::exchange(open, {});
+  return closed.found != ncclSuccess ? fail(closed.found, closed.sentence) : report(ended);
+}
+
+} // namespace
+
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGetVersion, (int* version)) {
   if (version == nullptr) return fail(ncclInvalidArgument, "ncclGetVersion: version is NULL");
   *version = NCCL_VERSION_CODE;
@@ -66,37 +78,11 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupStart, (void)) {
   return result;
 }
 
-WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupEnd, (void)) {
-  const whorlResult_t ended = whorlGroupEnd();
-  Group& open = group();
-  if (open.depth == 0 || --open.depth > 0) return report(ended);
-  const Group closed = std::exchange(open, {});
-  return closed.found != ncclSuccess ? fail(closed.found, closed.sentence) : report(ended);
-}
+WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupEnd, (void)) { return end_group(whorlGroupEnd()); }
 
-// Ends the group without issuing its calls. The field of the time says that there is no estimate.
+// Ends the group without issuing its calls.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * simInfo)) {
-  Group& open = group();
-  if (open.depth == 0) {
-    return fail(ncclInvalidUsage,
-                "ncclGroupSimulateEnd without a matching ncclGroupStart in this thread");
-  }
-  if (open.depth > 1) return pncclGroupEnd();
-  if (!open.failed) {
-    fail_group();
-    static_cast<void>(whorlGroupEnd());
-    open = {};
-  } else if (const ncclResult_t result = pncclGroupEnd(); result != ncclSuccess) {
-    return result;
-  }
-  if (simInfo == nullptr) return ncclSuccess;
-  if (simInfo->magic != NCCL_SIM_INFO_MAGIC) {
-    return fail(ncclInvalidArgument,
-                "ncclGroupSimulateEnd: simInfo was not initialised; start from "
-                "NCCL_SIM_INFO_INITIALIZER");
-  }
-  if (simInfo->size >= offsetof(ncclSimInfo_t, estimatedTime) + sizeof(float)) {
-    simInfo->estimatedTime = NCCL_UNDEF_FLOAT;
-  }
-  return ncclSuccess;
+  static_assert(sizeof(ncclSimInfo_t) == sizeof(whorlSimInfo_t));
+  const whorlResult_t ended = whorlGroupSimulateEnd(reinterpret_cast<whorlSimInfo_t*>(simInfo));
+  return end_group(ended);
 }

@@ -1,30 +1,10 @@
 // Memory, registrations, windows.
-#include <cstdint>
-#include <map>
-#include <mutex>
-
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
 
 using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
-
-/// Registration with an address that the program can query.
-struct Window {
-  void* address;
-  void* registration;
-};
-
-struct Windows {
-  std::mutex mutex;
-  std::map<ncclWindow_t, Window> all;
-  std::uintptr_t last = 0; ///< last handle; handles are numbers that are never reused
-};
-Windows& windows() {
-  static Windows& instance = *new Windows; // never destroyed: threads outlive main()
-  return instance;
-}
 
 /// Registers host memory. Device memory needs no registration: its handle is null.
 ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* buff, size_t size,
@@ -56,65 +36,23 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowRegister,
                   (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
-  static_cast<void>(winFlags); // flags concern device memory only
-  if (win == nullptr) return fail(ncclInvalidArgument, "ncclCommWindowRegister: win is NULL");
-  *win = nullptr;
-  void* registration = nullptr;
-  if (const ncclResult_t result =
-          register_buffer("ncclCommWindowRegister", comm, buff, size, &registration);
-      result != ncclSuccess) {
-    return result;
+  if (place_of(buff) == Place::kDevice) {
+    if (const auto bad = check_device("ncclCommWindowRegister", "buff"); bad != ncclSuccess) {
+      return bad;
+    }
   }
-  const ncclResult_t result = guarded("ncclCommWindowRegister", [&] {
-    Windows& known = windows();
-    const std::lock_guard lock(known.mutex);
-    const auto handle = reinterpret_cast<ncclWindow_t>(++known.last);
-    known.all[handle] = {.address = buff, .registration = registration};
-    *win = handle;
-    return ncclSuccess;
-  });
-  if (result != ncclSuccess) {
-    static_cast<void>(whorlCommDeregister(inner(comm), registration));
-  }
-  return result;
+  static_cast<void>(winFlags); // later releases have more of them, all for device memory
+  return report(whorlCommWindowRegister(inner(comm), buff, size,
+                                        reinterpret_cast<whorlWindow_t*>(win), WHORL_WIN_DEFAULT));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
-  if (win == nullptr) return ncclSuccess;
-  return guarded("ncclCommWindowDeregister", [&] {
-    Windows& known = windows();
-    const std::lock_guard lock(known.mutex);
-    const auto found = known.all.find(win);
-    if (found == known.all.end()) {
-      return fail(ncclInvalidArgument, "ncclCommWindowDeregister: win is not a window");
-    }
-    void* const registration = found->second.registration;
-    const ncclResult_t result = registration == nullptr
-                                    ? ncclSuccess
-                                    : report(whorlCommDeregister(inner(comm), registration));
-    if (result == ncclSuccess) known.all.erase(found);
-    return result;
-  });
+  return report(whorlCommWindowDeregister(inner(comm), reinterpret_cast<whorlWindow_t>(win)));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclWinGetUserPtr,
                   (ncclComm_t comm, ncclWindow_t win, void** outUserPtr)) {
-  int rank = 0;
-  if (const whorlResult_t result = whorlCommUserRank(inner(comm), &rank); result != whorlSuccess) {
-    return report(result);
-  }
-  if (outUserPtr == nullptr)
-    return fail(ncclInvalidArgument, "ncclWinGetUserPtr: outUserPtr is NULL");
-  return guarded("ncclWinGetUserPtr", [&] {
-    Windows& known = windows();
-    const std::lock_guard lock(known.mutex);
-    const auto found = known.all.find(win);
-    if (found == known.all.end()) {
-      return fail(ncclInvalidArgument, "ncclWinGetUserPtr: win is not a window");
-    }
-    *outUserPtr = found->second.address;
-    return ncclSuccess;
-  });
+  return report(whorlWinGetUserPtr(inner(comm), reinterpret_cast<whorlWindow_t>(win), outUserPtr));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommMemStats,

@@ -11,11 +11,25 @@
 extern "C" {
 #endif
 
-#define WHORL_MAJOR 0
-#define WHORL_MINOR 1
-#define WHORL_PATCH 0
-/// Version as one number: major·10000 + minor·100 + patch, as whorlGetVersion() reports it.
-#define WHORL_VERSION_CODE (WHORL_MAJOR * 10000 + WHORL_MINOR * 100 + WHORL_PATCH)
+/// Release of whorl.
+#define WHORL_RELEASE_MAJOR 0
+#define WHORL_RELEASE_MINOR 1
+#define WHORL_RELEASE_PATCH 0
+/// Release of whorl as one number: major·10000 + minor·100 + patch, as whorlGetRelease() reports
+/// it.
+#define WHORL_RELEASE_CODE \
+  (WHORL_RELEASE_MAJOR * 10000 + WHORL_RELEASE_MINOR * 100 + WHORL_RELEASE_PATCH)
+
+/// Release of NCCL whose API this header has. Conditions on NCCL's version in a ported program
+/// therefore choose what whorl has, too.
+#define WHORL_MAJOR 2
+#define WHORL_MINOR 28
+#define WHORL_PATCH 9
+/// Number of a release of NCCL, in NCCL's two encodings: before 2.9 and since.
+#define WHORL_VERSION(X, Y, Z) \
+  (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
+/// Number of the release of NCCL whose API this header has, as whorlGetVersion() reports it.
+#define WHORL_VERSION_CODE WHORL_VERSION(WHORL_MAJOR, WHORL_MINOR, WHORL_PATCH)
 
 #if defined(__GNUC__)
 #define WHORL_API __attribute__((visibility("default")))
@@ -25,6 +39,12 @@ extern "C" {
 
 /// A rank's membership in a group of ranks. Opaque; owned by the library.
 typedef struct whorlComm* whorlComm_t;
+
+/// Value of a ::whorlComm_t that is no communicator.
+#define WHORL_COMM_NULL NULL
+
+/// A buffer that a communicator knows, made by whorlCommWindowRegister(). Opaque.
+typedef struct whorlWindow* whorlWindow_t;
 
 /// An in-order queue of asynchronous operations on host memory (beyond NCCL). Opaque.
 typedef struct whorlStream* whorlStream_t;
@@ -137,6 +157,27 @@ typedef enum {
 /// Flag for whorlCommRevoke(), the only one.
 #define WHORL_REVOKE_DEFAULT 0
 
+/// Flags for whorlCommWindowRegister(), which concern memory of devices only and are ignored.
+#define WHORL_WIN_DEFAULT 0x00
+#define WHORL_WIN_COLL_SYMMETRIC 0x01
+/// Values of `CTAPolicy` in ::whorlConfig_t.
+#define WHORL_CTA_POLICY_DEFAULT 0x00
+#define WHORL_CTA_POLICY_EFFICIENCY 0x01
+#define WHORL_CTA_POLICY_ZERO 0x02
+
+#define WHORL_UNDEF_FLOAT (-1.0f)
+#define WHORL_SIM_INFO_MAGIC 0x74685283u
+/// Result of whorlGroupSimulateEnd(). Start from #WHORL_SIM_INFO_INITIALIZER.
+typedef struct {
+  size_t size;          ///< set by the initializer; do not touch
+  unsigned int magic;   ///< set by the initializer; do not touch
+  unsigned int version; ///< set by the initializer; do not touch
+  float estimatedTime;  ///< #WHORL_UNDEF_FLOAT: there is no estimate
+} whorlSimInfo_t;
+/// Value every ::whorlSimInfo_t starts from.
+#define WHORL_SIM_INFO_INITIALIZER \
+  { sizeof(whorlSimInfo_t), WHORL_SIM_INFO_MAGIC, WHORL_VERSION_CODE, WHORL_UNDEF_FLOAT }
+
 /// Options of one communicator. Start from #WHORL_CONFIG_INITIALIZER; a field left at
 /// `WHORL_CONFIG_UNDEF_*` takes its default. The fields up to `nvlinkCentricSched` are NCCL's;
 /// those that have no meaning on host memory are accepted and ignored.
@@ -144,13 +185,14 @@ typedef struct {
   size_t size;          ///< set by the initializer; do not touch
   unsigned int magic;   ///< set by the initializer; do not touch
   unsigned int version; ///< set by the initializer; do not touch
-  int blocking;        ///< 0: creation returns whorlInProgress at once; poll whorlCommGetAsyncError
-  int cgaClusterSize;  ///< ignored on host memory
-  int minCTAs;         ///< least number of channels; default 1
-  int maxCTAs;         ///< largest number of channels; default WHORL_MAX_CHANNELS
-  const char* netName; ///< transport between hosts: "tcp"; NULL chooses
-  int splitShare;      ///< accepted; resources are not shared between communicators
-  int trafficClass;    ///< ignored on host memory
+  int blocking;       ///< 0: creation returns whorlInProgress at once; poll whorlCommGetAsyncError
+  int cgaClusterSize; ///< ignored on host memory
+  int minCTAs;        ///< least number of channels; default 1
+  int maxCTAs;        ///< largest number of channels; default WHORL_MAX_CHANNELS
+  const char*
+      netName; ///< transport between hosts: "tcp", or NCCL's names "Socket" and "IB"; NULL chooses
+  int splitShare;          ///< accepted; resources are not shared between communicators
+  int trafficClass;        ///< ignored on host memory
   const char* commName;    ///< name in messages, copied; NULL means none
   int collnetEnable;       ///< ignored on host memory
   int CTAPolicy;           ///< ignored on host memory

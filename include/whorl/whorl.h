@@ -64,8 +64,12 @@ extern "C" {
 /// @name Library
 /// @{
 
-/// Writes #WHORL_VERSION_CODE of the library that is running to `*version`.
+/// Writes #WHORL_VERSION_CODE of the library that is running to `*version`: the release of NCCL
+/// whose API the library has.
 WHORL_API whorlResult_t whorlGetVersion(int* version);
+/// Writes #WHORL_RELEASE_CODE of the library that is running to `*release`: the release of whorl
+/// (beyond NCCL).
+WHORL_API whorlResult_t whorlGetRelease(int* release);
 /// Returns a fixed English text for a result code; never NULL, never to be freed.
 WHORL_API const char* whorlGetErrorString(whorlResult_t result);
 /// Returns the last error as a full sentence: of `comm` if it is not NULL, else of this thread. The
@@ -95,6 +99,12 @@ WHORL_API whorlResult_t whorlCommInitRank(whorlComm_t* comm, int nranks, whorlUn
 /// whorlCommGetAsyncError() reports whorlSuccess.
 WHORL_API whorlResult_t whorlCommInitRankConfig(whorlComm_t* comm, int nranks, whorlUniqueId commId,
                                                 int rank, whorlConfig_t* config);
+/// Does what whorlCommInitRankConfig() does, with `nId` ids, from 1 to `nranks`, which are the same
+/// on all ranks. In NCCL several ids spread the work of the meeting over several processes; here
+/// that work is short, and all ranks meet at the first.
+WHORL_API whorlResult_t whorlCommInitRankScalable(whorlComm_t* newcomm, int nranks, int myrank,
+                                                  int nId, whorlUniqueId* commIds,
+                                                  whorlConfig_t* config);
 /// Makes `ndev` communicators in this process at once: `comms[i]` is rank i. `devlist` is what
 /// whorlCommCuDevice() is to say of each, the same device any number of times; NULL means 0, 1, …
 /// Nothing else depends on it, and without a CUDA driver nothing does.
@@ -125,6 +135,18 @@ WHORL_API whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRank
 /// whorlCommShrink(), whorlCommDestroy() and whorlCommAbort(). Not collective; any thread, also
 /// while another thread is inside a call on `comm`. `revokeFlags` is #WHORL_REVOKE_DEFAULT.
 WHORL_API whorlResult_t whorlCommRevoke(whorlComm_t comm, int revokeFlags);
+
+/// Makes the id for whorlCommGrow(), as whorlGetUniqueId() does. Called on one rank of `comm`,
+/// whose process then serves the meeting; the caller carries the id to the ranks that join.
+WHORL_API whorlResult_t whorlCommGetUniqueId(whorlComm_t comm, whorlUniqueId* uniqueId);
+/// Makes a communicator of `nRanks` ranks: those of `comm`, which keep their numbers, and others,
+/// which join. A rank of `comm` passes -1 as `rank`, and exactly one of these ranks the id of
+/// whorlCommGetUniqueId(), the others NULL. A rank that joins passes #WHORL_COMM_NULL, the id and
+/// its number, from the old number of ranks on. Collective over all of them; the ranks of `comm`
+/// wait for each other in any case, and cannot make the call within a group. `config` may be NULL:
+/// default options. `comm` must work; it stays as it is and is still to be destroyed.
+WHORL_API whorlResult_t whorlCommGrow(whorlComm_t comm, int nRanks, const whorlUniqueId* uniqueId,
+                                      int rank, whorlComm_t* newcomm, whorlConfig_t* config);
 
 /// Waits until all operations of this rank are complete; afterwards only destroy is allowed.
 /// ::whorlInvalidUsage in a callback of a stream (whorlStreamAddCallback()).
@@ -270,6 +292,10 @@ WHORL_API whorlResult_t whorlGroupStart(void);
 /// Ends a group. The outermost one issues the calls; operations without a stream are complete when
 /// it returns. Errors of the collected calls are reported here.
 WHORL_API whorlResult_t whorlGroupEnd(void);
+/// Ends a group as whorlGroupEnd() does, but the outermost one issues none of the calls. An error
+/// of a collected call is reported. `simInfo` may be NULL; there is no estimate of the time, so
+/// `estimatedTime` becomes #WHORL_UNDEF_FLOAT.
+WHORL_API whorlResult_t whorlGroupSimulateEnd(whorlSimInfo_t* simInfo);
 /// @}
 
 /// @name Collectives
@@ -453,6 +479,14 @@ WHORL_API whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, si
                                           void** handle);
 /// Ends a registration: the pages become private again, with their contents.
 WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle);
+/// Registers a buffer as whorlCommRegister() does, by its rules, as a window. `winFlags` is
+/// #WHORL_WIN_DEFAULT or #WHORL_WIN_COLL_SYMMETRIC.
+WHORL_API whorlResult_t whorlCommWindowRegister(whorlComm_t comm, void* buff, size_t size,
+                                                whorlWindow_t* win, int winFlags);
+/// Ends a window: the pages become private again, with their contents. NULL is allowed.
+WHORL_API whorlResult_t whorlCommWindowDeregister(whorlComm_t comm, whorlWindow_t win);
+/// Writes the address of the buffer of a window to `*outUserPtr`.
+WHORL_API whorlResult_t whorlWinGetUserPtr(whorlComm_t comm, whorlWindow_t win, void** outUserPtr);
 /// @}
 
 /// @name Host streams (beyond NCCL)

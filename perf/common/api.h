@@ -30,7 +30,7 @@ inline int library_version() {
 #ifdef WHORL_PERF_NCCL
   return NCCL_VERSION_CODE;
 #else
-  return WHORL_VERSION_CODE;
+  return WHORL_RELEASE_CODE;
 #endif
 }
 

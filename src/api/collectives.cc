@@ -63,6 +63,21 @@ whorlResult_t whorlGroupEnd(void) {
   return guarded("whorlGroupEnd", [] { return Group::current().end(); });
 }
 
+whorlResult_t whorlGroupSimulateEnd(whorlSimInfo_t* simInfo) {
+  constexpr const char* kName = "whorlGroupSimulateEnd";
+  return guarded(kName, [&]() -> Status {
+    WHORL_TRY(Group::current().drop());
+    if (simInfo == nullptr || Group::open()) return {};
+    if (simInfo->magic != WHORL_SIM_INFO_MAGIC) {
+      return invalid(kName, "simInfo was not initialised; start from WHORL_SIM_INFO_INITIALIZER");
+    }
+    if (simInfo->size >= offsetof(whorlSimInfo_t, estimatedTime) + sizeof(float)) {
+      simInfo->estimatedTime = WHORL_UNDEF_FLOAT;
+    }
+    return {};
+  });
+}
+
 whorlResult_t whorlAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                              whorlDataType_t datatype, whorlRedOp_t op, whorlComm_t comm,
                              void* stream) {

@@ -75,17 +75,6 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
       });
 }
 
-whorlResult_t init_rank(const char* function, whorlComm_t* comm, int nranks,
-                        const whorlUniqueId& bytes, int rank, whorlConfig_t* config) noexcept {
-  return collectable(function, [&]() -> Status {
-    WHORL_TRY(check_ranks(function, comm, nranks, rank));
-    const auto id = UniqueId::decode(std::as_bytes(std::span(bytes.internal)));
-    if (!id.ok()) return id.status().with_context(function);
-    return create_or_collect(function, comm, config, nranks, rank,
-                             [id = *id](const Attendant& self) { return meet_by_id(id, self); });
-  });
-}
-
 Status write_id(const char* function, const Result<UniqueId>& id, whorlUniqueId* out) {
   if (!id.ok()) return id.status().with_context(function);
   const auto bytes = id->encode();
@@ -122,6 +111,19 @@ Status retire(const char* function, whorlComm* handle) {
 }
 
 } // namespace
+
+namespace whorl::capi {
+
+Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whorlUniqueId& bytes,
+                 int rank, whorlConfig_t* config) {
+  WHORL_TRY(check_ranks(function, comm, nranks, rank));
+  const auto id = UniqueId::decode(std::as_bytes(std::span(bytes.internal)));
+  if (!id.ok()) return id.status().with_context(function);
+  return create_or_collect(function, comm, config, nranks, rank,
+                           [id = *id](const Attendant& self) { return meet_by_id(id, self); });
+}
+
+} // namespace whorl::capi
 
 extern "C" {
 
@@ -161,12 +163,14 @@ whorlResult_t whorlGetUniqueIdAt(const whorlUniqueId* point, const char* name,
 }
 
 whorlResult_t whorlCommInitRank(whorlComm_t* comm, int nranks, whorlUniqueId commId, int rank) {
-  return init_rank("whorlCommInitRank", comm, nranks, commId, rank, nullptr);
+  constexpr const char* kName = "whorlCommInitRank";
+  return collectable(kName, [&] { return init_rank(kName, comm, nranks, commId, rank, nullptr); });
 }
 
 whorlResult_t whorlCommInitRankConfig(whorlComm_t* comm, int nranks, whorlUniqueId commId, int rank,
                                       whorlConfig_t* config) {
-  return init_rank("whorlCommInitRankConfig", comm, nranks, commId, rank, config);
+  constexpr const char* kName = "whorlCommInitRankConfig";
+  return collectable(kName, [&] { return init_rank(kName, comm, nranks, commId, rank, config); });
 }
 
 whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* hostPort, int rank,

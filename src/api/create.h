@@ -28,4 +28,10 @@ Status create_all(whorlComm_t* out, std::span<const Options> options);
 Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
                     const Options& options);
 
+namespace capi {
+/// Joins rank `rank` to the communicator of an id, at once or at the end of the open group.
+Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whorlUniqueId& bytes,
+                 int rank, whorlConfig_t* config);
+} // namespace capi
+
 } // namespace whorl

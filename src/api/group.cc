@@ -102,6 +102,23 @@ void Group::fail_group(const Status& error) {
   if (error_.ok()) error_ = error;
 }
 
+Group::Contents Group::take() {
+  Contents taken{std::exchange(calls_, {}), std::exchange(jobs_, {}), std::exchange(error_, {})};
+  if (std::exchange(out_of_memory_, false) && taken.error.ok()) {
+    taken.error = Status::error(Code::kSystemError, "a call in the group found no memory");
+  }
+  return taken;
+}
+
+Status Group::drop() {
+  if (!open()) {
+    return Status::error(Code::kInvalidUsage,
+                         "whorlGroupSimulateEnd without a matching whorlGroupStart in this thread");
+  }
+  --depth_;
+  return open() ? Status() : take().error;
+}
+
 Status Group::end() {
   if (!open()) {
     return Status::error(Code::kInvalidUsage,
@@ -109,13 +126,8 @@ Status Group::end() {
   }
   --depth_;
   if (open()) return {};
-  const std::vector<Call> calls = std::exchange(calls_, {});
-  std::vector<Job> jobs = std::exchange(jobs_, {});
-  const bool out_of_memory = std::exchange(out_of_memory_, false);
-  if (out_of_memory && error_.ok()) {
-    return Status::error(Code::kSystemError, "a call in the group found no memory");
-  }
-  if (const Status error = std::exchange(error_, {}); !error.ok()) return error;
+  auto [calls, jobs, refused] = take();
+  WHORL_TRY(refused);
   const bool waits = !jobs.empty() || std::any_of(calls.begin(), calls.end(), [](const Call& call) {
     return call.stream == nullptr;
   });

@@ -26,6 +26,9 @@ class Group {
   /// Ends one level; the end of the outermost level issues everything. If a collected call was in
   /// error, nothing is issued and the error is returned.
   Status end();
+  /// Ends one level; the end of the outermost level issues nothing. Returns the error of a
+  /// collected call.
+  Status drop();
 
   void add(Call call);
   /// Adds the creation of a communicator. All creations of a group run at the same time, because
@@ -52,6 +55,13 @@ class Group {
     const whorlComm* parent;
     std::function<Status()> run;
   };
+  /// Contents of the group, taken out of it.
+  struct Contents {
+    std::vector<Call> calls;
+    std::vector<Job> jobs;
+    Status error; ///< error of a collected call
+  };
+  Contents take();
   void run_jobs(std::vector<Job> jobs, Status& pending, Status& error);
 
   std::vector<Job> jobs_;

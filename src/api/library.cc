@@ -16,6 +16,14 @@ whorlResult_t whorlGetVersion(int* version) {
   });
 }
 
+whorlResult_t whorlGetRelease(int* release) {
+  return guarded("whorlGetRelease", [&]() -> Status {
+    if (release == nullptr) return invalid("whorlGetRelease", "release is NULL");
+    *release = WHORL_RELEASE_CODE;
+    return {};
+  });
+}
+
 whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void)) {
   interrupt_check.store(interrupted, std::memory_order_relaxed);
   return whorlSuccess;

@@ -188,7 +188,8 @@ Result<Options> make_options(const whorlConfig_t* config) {
   WHORL_TRY(bounded("timeoutMs", given.timeoutMs, 1, INT_MAX, timeout_ms));
   if (timeout_ms > 0) options->timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
   if (given.memoryBudget != 0) options->memory_budget = given.memoryBudget;
-  if (given.netName != nullptr && std::string_view(given.netName) != "tcp") {
+  const std::string_view net = given.netName != nullptr ? given.netName : "tcp";
+  if (net != "tcp" && net != "Socket" && net != "IB") { // the last two are NCCL's names
     return Status::error(Code::kInvalidArgument,
                          fmt::format("config.netName is \"{}\"; there is \"tcp\"", given.netName));
   }

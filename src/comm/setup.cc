@@ -316,7 +316,7 @@ void Setup::block(std::uint64_t max_ns) const noexcept {
 
 std::uint64_t Setup::digest() const noexcept {
   Hash hash;
-  hash.mix(std::uint64_t{WHORL_VERSION_CODE});
+  hash.mix(std::uint64_t{WHORL_RELEASE_CODE});
   hash.mix(std::uint64_t{divides_one_way()});
   for (int c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);

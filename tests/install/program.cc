@@ -1,5 +1,5 @@
 // Uses the C API from C++: the header needs no `extern "C"` around it.
-#include <whorl/whorl.h>
+#include <whorl.h> // as programs ported from NCCL include it
 
 #include <cstdio>
 #include <vector>

@@ -94,9 +94,9 @@ std::string to_man_page(const CLI::App& app) {
   std::string out = fmt::format(
       ".TH {} 1 \"\" \"whorl {}.{}.{}\" \"whorl\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.B {}\n{}\n"
       ".SH DESCRIPTION\n{}\n",
-      escape(title), WHORL_MAJOR, WHORL_MINOR, WHORL_PATCH, escape(app.get_name()),
-      escape(summary(app.get_description())), escape(app.get_name()), escape(usage.substr(1)),
-      escape(app.get_description()));
+      escape(title), WHORL_RELEASE_MAJOR, WHORL_RELEASE_MINOR, WHORL_RELEASE_PATCH,
+      escape(app.get_name()), escape(summary(app.get_description())), escape(app.get_name()),
+      escape(usage.substr(1)), escape(app.get_description()));
   out += ".SH OPTIONS\n";
   add_all_options(out, app);
   if (!subcommands.empty()) out += ".SH COMMANDS\n";

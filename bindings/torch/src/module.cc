@@ -15,7 +15,7 @@ namespace {
 
 std::string library_version() {
   int version = 0;
-  whorlGetVersion(&version);
+  whorlGetRelease(&version);
   return c10::str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 

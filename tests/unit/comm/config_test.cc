@@ -136,8 +136,16 @@ TEST_F(ConfigTest, FieldsWithoutMeaningOnHostMemoryAreIgnored) {
   EXPECT_TRUE(options.ok()) << options.status().message();
 }
 
+TEST_F(ConfigTest, NamesOfNcclMeanTcp) {
+  for (const char* const net : {"tcp", "Socket", "IB"}) {
+    whorlConfig_t config = initial();
+    config.netName = net;
+    EXPECT_TRUE(make_options(&config).ok()) << net;
+  }
+}
+
 TEST_F(ConfigTest, OtherNetworksAreRefused) {
-  for (const char* const net : {"IB", "", "TCP"}) {
+  for (const char* const net : {"EFA", "", "TCP"}) {
     whorlConfig_t config = initial();
     config.netName = net;
     const auto options = make_options(&config);
