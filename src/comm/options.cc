@@ -6,10 +6,12 @@
 #include <bit>
 #include <climits>
 #include <cstring>
+#include <mutex>
 #include <string_view>
 #include <type_traits>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/params.h"
 #include "base/printable.h"
 #include "base/unknown_params.h"
@@ -111,9 +113,12 @@ Result<Options> Options::from_environment() {
   WHORL_TRY(check_simd());
   if (const std::string level = param_text(Param::kLog);
       level != "off" && level != "error" && level != "warn" && level != "info") {
-    return Status::error(
-        Code::kInvalidUsage,
-        fmt::format("WHORL_LOG=\"{}\" is none of off, error, warn and info", printable(level)));
+    static std::once_flag once; // messages are no reason to end a job
+    std::call_once(once, [&] {
+      log(LogLevel::kWarn,
+          fmt::format("WHORL_LOG=\"{}\" is none of off, error, warn and info; warn is used",
+                      printable(level)));
+    });
   }
 
   const auto probe = param_bool(Param::kProbe);

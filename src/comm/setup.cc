@@ -18,6 +18,7 @@
 #include "comm/placement.h"
 #include "comm/rank_info.h"
 #include "comm/records.h"
+#include "comm/setup_report.h"
 #include "comm/setup_round.h"
 #include "topology/host.h"
 #include "transports/faulty/transport.h"
@@ -40,7 +41,7 @@ class Stopwatch {
     last_ = now;
   }
   void report(const Setup& setup) const {
-    if (laps_.empty()) return;
+    if (laps_.empty() || setup.membership->rank != 0) return; // the same on all ranks
     log(LogLevel::kInfo,
         fmt::format("rank {} has joined {}: {:.2f} ms after the meeting{}", setup.membership->rank,
                     setup.describe(), static_cast<double>(last_ - start_) * 1e-6, laps_));
@@ -384,6 +385,9 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     WHORL_TRY(make_membership(setup, *std::move(peers), identity, rank));
     WHORL_TRY(choose_transports(setup));
     if (rank != 0) return {};
+    if (log_enabled(LogLevel::kInfo)) {
+      for (const std::string& line : describe_choices(setup)) log(LogLevel::kInfo, line);
+    }
     const auto decisions = decide_for_all(setup);
     if (decisions.ok()) second.content = *decisions;
     return decisions.status();

@@ -204,7 +204,6 @@ TEST_F(Arguments, EnvironmentVariables) {
   with("WHORL_INSECURE", "maybe", "maybe");
   with("WHORL_CHANNELS", "4", "WHORL_MAX_CHANNELS");
   with("WHORL_SIMD", "mmx", "scalar");
-  with("WHORL_LOG", "loud", "warn");
   with("WHORL_MEMORY_BUDGET", "little", "little");
 }
 

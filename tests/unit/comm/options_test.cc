@@ -254,11 +254,10 @@ TEST_F(OptionsTest, InstructionSets) {
 }
 
 TEST_F(OptionsTest, LevelsOfTheLog) {
-  for (const char* const level : {"off", "error", "warn", "info"}) {
+  // A level that does not exist is no reason to end a job: a warning says so, see
+  // log_levels_test.py.
+  for (const char* const level : {"off", "error", "warn", "info", "", "WARN", "debug"}) {
     static_cast<void>(accepted("WHORL_LOG", level));
-  }
-  for (const char* const level : {"", "WARN", "debug"}) {
-    refused("WHORL_LOG", level, "is none of off, error, warn and info");
   }
 }
 
