@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of perf/compare's logic: used runs, ratios, means, bounds, targets, text; and, where the
-other libraries are installed, a run of seconds.
+"""Tests of perf/compare's logic: used runs, ratios, means, bounds, targets, text; with --runs also a wheel that
+cannot be installed and, where the other libraries are, a run of seconds.
 
-usage: compare_test.py BUILD_FOLDER [--no-runs]"""
+usage: compare_test.py BUILD_FOLDER [--runs]"""
 import json
 import os
 import pathlib
@@ -26,7 +26,7 @@ from machine import Failure
 from wheels import Wheel
 
 BUILD = pathlib.Path(sys.argv[1])
-RUNS = "--no-runs" not in sys.argv
+RUNS = "--runs" in sys.argv
 RECORDED = HERE / "compare_recorded.json"
 M = 1 << 20
 
@@ -246,13 +246,16 @@ class Plans(unittest.TestCase):
                     self.assertTrue(path.startswith("b/peers/"), variables)
                 self.assertFalse(library.offers(plan.Case(plan.HOSTS, "all_reduce", 2)))
 
+
+@unittest.skipUnless(RUNS, "with --runs only, because it makes a Python environment")
+class Install(unittest.TestCase):
     def test_a_wheel_that_is_not_there_is_said(self):
         with tempfile.TemporaryDirectory() as folder:
             with self.assertRaisesRegex(Failure, "its wheel cannot be installed"):
                 Wheel("whorl-no-such-wheel", folder).install(lambda _: None)
 
 
-@unittest.skipUnless(RUNS, "not with sanitizers")
+@unittest.skipUnless(RUNS, "with --runs only")
 class RealRun(unittest.TestCase):
     def test_two_libraries_and_two_sizes(self):
         peers = [name for name, program in (("openmpi-ob1", "openmpi_all_reduce_perf"),
