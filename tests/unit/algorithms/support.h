@@ -22,6 +22,9 @@ inline void PrintTo(const Algorithm& algorithm, std::ostream* out) {
 
 namespace whorl::test {
 
+/// Most ranks of the shapes that take long and that the quick suite verifies all the same.
+inline constexpr int kFewRanks = 32;
+
 inline bool has_in_place(Collective collective) {
   return collective != Collective::kAllToAll && collective != Collective::kSend &&
          collective != Collective::kRecv;
