@@ -65,12 +65,14 @@ TEST(FailedCreation, ByAnAbort) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
+/// Returns the call by which a rank makes a communicator.
+using Prepare = std::function<std::function<whorlResult_t(whorlComm_t*)>(RankContext&)>;
+
 /// Lets rank 1 die some time after `create` has begun. The call of another rank returns soon: with
 /// success, if the communicator was complete, or with the name of the dead, or of who is missing.
-void expect_death_to_end(
-    const char* transport,
-    const std::function<std::function<whorlResult_t(whorlComm_t*)>(RankContext&)>& prepare) {
-  for (int delay_us = 0; delay_us <= 6000; delay_us += 500) {
+void expect_deaths_to_end(const char* transport, const Prepare& prepare, int first_us,
+                          int step_us) {
+  for (int delay_us = first_us; delay_us <= 6000; delay_us += step_us) {
     const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
       setenv("WHORL_TRANSPORTS", transport, 1);
       const auto create = prepare(context);
@@ -103,29 +105,36 @@ void expect_death_to_end(
   }
 }
 
+/// Lets rank 1 die at all times, with each transport, some of them at once: ranks mostly wait.
+void expect_any_death_to_end(const Prepare& prepare) {
+  constexpr int kAtOnce = 2, kStepUs = 500;
+  with_each_transport([&](const char* transport) {
+    const auto failures = testing::run_at_once(kAtOnce, [&](int i) {
+      expect_deaths_to_end(transport, prepare, i * kStepUs, kAtOnce * kStepUs);
+    });
+    EXPECT_EQ(failures, "");
+  });
+}
+
 /// Uses the number of the victim in the communicator that is split, where others have another one.
 TEST(FailedCreation, OfASplitByADeath) {
-  for (const char* const transport : {"shm", "tcp"}) {
-    expect_death_to_end(transport, [](RankContext& context) {
-      whorlComm_t parent = join(context, {});
-      return [parent, key = -context.rank](whorlComm_t* comm) {
-        return whorlCommSplit(parent, 0, key, comm, nullptr);
-      };
-    });
-  }
+  expect_any_death_to_end([](RankContext& context) {
+    whorlComm_t parent = join(context, {});
+    return [parent, key = -context.rank](whorlComm_t* comm) {
+      return whorlCommSplit(parent, 0, key, comm, nullptr);
+    };
+  });
 }
 
 /// A rank that dies before it comes to the meeting is not known there: it is missed at the timeout.
 TEST(FailedCreation, ByADeath) {
-  for (const char* const transport : {"shm", "tcp"}) {
-    expect_death_to_end(transport, [](RankContext& context) {
-      setenv("WHORL_TIMEOUT_MS", "1000", 1);
-      const whorlUniqueId id = shared_id(context);
-      return [id, rank = context.rank](whorlComm_t* comm) {
-        return whorlCommInitRank(comm, 4, id, rank);
-      };
-    });
-  }
+  expect_any_death_to_end([](RankContext& context) {
+    setenv("WHORL_TIMEOUT_MS", "1000", 1);
+    const whorlUniqueId id = shared_id(context);
+    return [id, rank = context.rank](whorlComm_t* comm) {
+      return whorlCommInitRank(comm, 4, id, rank);
+    };
+  });
 }
 
 } // namespace

@@ -149,9 +149,9 @@ TEST_P(Shrink, FollowsARevocation) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
-TEST_P(Shrink, NamesADisagreement) {
-  const auto outcomes = run_ranks(4, Mode::kProcesses, [](RankContext& context) {
-    whorlComm_t comm = join(context, environment());
+void expect_disagreement_on_number(const char* transport) {
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", transport}});
     ASSERT_NE(comm, nullptr);
     context.barrier();
     if (context.rank == 3) context.die();
@@ -182,10 +182,10 @@ TEST_P(Shrink, NamesADisagreement) {
   }
 }
 
-/// Ranks 0, 1 and 2 come; rank 1 wants to keep rank 3 instead of rank 2.
-TEST_P(Shrink, NamesADisagreementAboutEquallyMany) {
-  const auto outcomes = run_ranks(4, Mode::kProcesses, [](RankContext& context) {
-    whorlComm_t comm = join(context, environment());
+/// Lets ranks 0, 1 and 2 come, of which rank 1 wants to keep rank 3 instead of rank 2.
+void expect_disagreement_on_members(const char* transport) {
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", transport}});
     ASSERT_NE(comm, nullptr);
     if (context.rank != 3) {
       const int excluded = context.rank == 1 ? 2 : 3;
@@ -203,6 +203,11 @@ TEST_P(Shrink, NamesADisagreementAboutEquallyMany) {
     EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
   });
   EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST(ShrinkNames, ADisagreement) { with_each_transport(expect_disagreement_on_number); }
+TEST(ShrinkNames, ADisagreementAboutEquallyMany) {
+  with_each_transport(expect_disagreement_on_members);
 }
 
 /// Another death while the ranks wait for each other ends the wait, with the name in the parent.

@@ -363,7 +363,9 @@ TEST_P(Messages, WakeARankThatSleeps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Messages, ::testing::ValuesIn(transport_kinds()),
-                         [](const auto& kind) { return kind.param.name; });
+                         name_of_kind);
+INSTANTIATE_TEST_SUITE_P(TransportsFull, Messages, ::testing::ValuesIn(more_transport_kinds()),
+                         name_of_kind);
 
 } // namespace
 } // namespace whorl::testing

@@ -120,9 +120,10 @@ std::uint64_t fresh_job() {
 std::vector<std::byte> pattern(std::size_t size, std::uint64_t seed) {
   std::vector<std::byte> bytes(size);
   std::uint64_t state = seed * 0x9e3779b97f4a7c15ULL + 1;
-  for (std::byte& byte : bytes) {
+  for (std::size_t at = 0; at < size; at += sizeof state) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    byte = static_cast<std::byte>(state >> 56);
+    const std::uint64_t mixed = state ^ state >> 32; // the low bits of the state repeat soon
+    std::memcpy(&bytes[at], &mixed, std::min(sizeof mixed, size - at));
   }
   return bytes;
 }

@@ -44,8 +44,15 @@ class TransportTest : public ::testing::TestWithParam<TransportKind> {
   }
 };
 
-/// Returns all transports of this build, as listed in transport_kinds.cc.
+/// Returns the transports of this build, as listed in transport_kinds.cc.
 const std::vector<TransportKind>& transport_kinds();
+/// Returns further ones, for the full suite: combinations of transports that each are tested
+/// anyway.
+const std::vector<TransportKind>& more_transport_kinds();
+/// Returns the name of a test's parameter.
+inline std::string name_of_kind(const ::testing::TestParamInfo<TransportKind>& info) {
+  return info.param.name;
+}
 
 struct RigOptions {
   int channels = 2;

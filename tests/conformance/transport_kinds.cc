@@ -105,18 +105,6 @@ std::vector<TransportKind> everywhere() {
        .plain_publish = true,
        .buffers = true,
        .make = [] { return std::make_unique<TcpTransport>(); }},
-      {.name = "tcp_encrypted",
-       .mode = Mode::kProcesses,
-       .heap_publish = true,
-       .plain_publish = true,
-       .buffers = true,
-       .make = [] { return std::make_unique<TcpTransport>(true); }},
-      {.name = "tcp_encrypted_threads",
-       .mode = Mode::kThreads,
-       .heap_publish = true,
-       .plain_publish = true,
-       .buffers = true,
-       .make = [] { return std::make_unique<TcpTransport>(true); }},
 #ifdef WHORL_HAVE_VERBS
       verbs("verbs_in_memory", Mode::kThreads, make_fake_verbs),
 #endif
@@ -126,16 +114,28 @@ std::vector<TransportKind> everywhere() {
   };
 }
 
+/// Returns TCP whose bytes are encrypted.
+TransportKind encrypted_tcp(Mode mode) {
+  return {.name = std::string("tcp_encrypted") + (mode == Mode::kThreads ? "_threads" : ""),
+          .mode = mode,
+          .heap_publish = true,
+          .plain_publish = true,
+          .buffers = true,
+          .make = [] { return std::make_unique<TcpTransport>(true); }};
+}
+
+TransportKind kind_named(std::string_view name) {
+  const auto all = everywhere();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const TransportKind& kind) { return kind.name == name; });
+}
+
 } // namespace
 
 const std::vector<TransportKind>& transport_kinds() {
   static const auto* const kinds = [] {
     auto* const all = new std::vector<TransportKind>(everywhere());
-    for (const char* const below : {"inproc", "shm", "tcp"}) {
-      const auto found = std::find_if(
-          all->begin(), all->end(), [&](const TransportKind& kind) { return kind.name == below; });
-      all->push_back(faulty(*found));
-    }
+    all->push_back(faulty(kind_named("inproc")));
     // There are devices only for tests of RDMA (tests/rdma/suite.sh, which leaves out UCX for its
     // time).
     if (std::getenv("WHORL_TEST_RDMA") == nullptr) return all;
@@ -145,6 +145,13 @@ const std::vector<TransportKind>& transport_kinds() {
     all->push_back(ucx_over("rc_v", Mode::kThreads));
     return all;
   }();
+  return *kinds;
+}
+
+const std::vector<TransportKind>& more_transport_kinds() {
+  static const auto* const kinds =
+      new std::vector{faulty(kind_named("shm")), faulty(kind_named("tcp")),
+                      encrypted_tcp(Mode::kProcesses), encrypted_tcp(Mode::kThreads)};
   return *kinds;
 }
 

@@ -14,6 +14,7 @@ using Bytes = Relay::Bytes;
 constexpr std::size_t kHello = 104, kProof = 36, kChallenge = 108;
 constexpr std::size_t kFlagsAt = 36, kNonceAt = 40, kAnswerNonceAt = 12;
 constexpr std::size_t kVersionAt = 4, kJobAt = 8;
+constexpr int kRefusedMs = 500; ///< timeout of ranks that try again while another refuses them
 
 /// Sends bytes on a new connection, and returns the first `most` that come back; fewer if the other
 /// side hangs up or is silent for 3 s.
@@ -84,7 +85,7 @@ TEST(OnPath, ARankDoesNotTakeItsOwnHelloForTheRoot) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });
-  EXPECT_THAT(join(id, 1, 2, 1500), HasSubstr("does not speak whorl's protocol"));
+  EXPECT_THAT(join(id, 1, 2, kRefusedMs), HasSubstr("does not speak whorl's protocol"));
   done = true;
   mirror.join();
 }
@@ -99,7 +100,7 @@ std::string error_with_change(std::size_t at, std::byte flip, bool of_hello = tr
               });
   UniqueId by_relay = id;
   by_relay.addresses = {relay.address()};
-  return join(by_relay, 1, 2, 1500);
+  return join(by_relay, 1, 2, kRefusedMs);
 }
 
 TEST(OnPath, AnotherVersionIsRefusedByName) {
@@ -130,7 +131,7 @@ TEST(OnPath, AnIdOfAnotherRunIsRefusedByName) {
   const UniqueId now = make_id();
   UniqueId stale = make_id();
   stale.addresses = now.addresses;
-  EXPECT_THAT(join(stale, 1, 2, 1500), HasSubstr("wrong job"));
+  EXPECT_THAT(join(stale, 1, 2, kRefusedMs), HasSubstr("wrong job"));
   EXPECT_EQ(join_all(now, 2), "") << "the job that listens there is undisturbed";
 }
 

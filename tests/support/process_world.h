@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -35,6 +37,14 @@ inline whorlComm_t join(testing::RankContext& context, const Environment& enviro
   whorlComm_t comm = nullptr;
   EXPECT_EQ(failure(whorlCommInitRank(&comm, context.nranks, id, context.rank)), "");
   return comm;
+}
+
+/// Runs `body` with each transport between processes, at the same time: see run_at_once().
+inline void with_each_transport(const std::function<void(const char* transport)>& body) {
+  constexpr std::array kTransports{"shm", "tcp"};
+  EXPECT_EQ(testing::run_at_once(kTransports.size(),
+                                 [&](int i) { body(kTransports.at(static_cast<std::size_t>(i))); }),
+            "");
 }
 
 } // namespace whorl::test

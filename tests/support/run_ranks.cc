@@ -262,6 +262,12 @@ std::vector<RankOutcome> run_ranks(int nranks, Mode mode,
   return outcomes;
 }
 
+std::string run_at_once(int count, const std::function<void(int)>& body) {
+  const RunOptions options{.timeout_ns = 4 * RunOptions().timeout_ns}; // of several runs of ranks
+  return failures_of(run_ranks(
+      count, Mode::kProcesses, [&](RankContext& context) { body(context.rank); }, options));
+}
+
 std::string failures_of(const std::vector<RankOutcome>& outcomes) {
   std::string all;
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {

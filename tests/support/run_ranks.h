@@ -58,6 +58,10 @@ std::vector<RankOutcome> run_ranks(int nranks, Mode mode,
                                    const std::function<void(RankContext&)>& body,
                                    const RunOptions& options = {});
 
+/// Runs `body` with 0 to count - 1 at the same time, each in a process of its own, which may run
+/// ranks. For bodies that wait most of their time. Returns what has failed; "" for nothing.
+std::string run_at_once(int count, const std::function<void(int)>& body);
+
 /// Returns the failures of all ranks, each with its rank in front; "" if none failed and none was
 /// killed. For EXPECT_EQ(failures_of(run_ranks(...)), "").
 std::string failures_of(const std::vector<RankOutcome>& outcomes);
