@@ -126,8 +126,8 @@ void live(const std::string& transport, int cycles) {
 }
 
 TEST(Lifecycle, LeavesNothingBehind) {
-  live("shm", 100);
-  live("tcp", 50);
+  live("shm", 60);
+  live("tcp", 30);
 }
 
 /// LIFECYCLE_CYCLES=10000 takes some minutes.
