@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-import pytest
 import torch
 import torch.distributed as dist
 
@@ -32,10 +28,3 @@ def tour(rank: int, size: int) -> None:
 
 def test_tour() -> None:
     run(2, tour)
-
-
-@pytest.mark.parametrize("imports", ["torch", "whorl_torch", "torch, whorl_torch"])
-def test_imports(imports: str) -> None:
-    """In any order, and without an import of its own."""
-    program = f"import {imports}, torch.distributed as dist; assert 'whorl' in dist.Backend.backend_list"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=80)
