@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/kth_call_system.h"
+#include "tests/support/failing_system.h"
 #include "tests/support/process_world.h"
 #include "tests/support/shared_array.h"
 
@@ -95,7 +95,7 @@ std::string run_with_failure(const char* transport, int victim, int error, long 
     setenv("WHORL_TIMEOUT_MS", std::to_string(kTimeout.count()).c_str(), 1);
     setenv("WHORL_LOG", "off", 1);
     // Never freed: a thread of the rendezvous goes on until the process ends.
-    auto& system = *new KthCallSystem(context.rank == victim ? number : 0, error);
+    auto& system = *new FailingSystem(context.rank == victim ? number : 0, error);
     new ScopedSystem(&system);
     const auto start = Clock::now();
     const std::string failed = work(context);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/faults/matrix.h"
-#include "tests/faults/operations.h"
+#include "tests/support/operations.h"
 
 namespace whorl::test {
 
