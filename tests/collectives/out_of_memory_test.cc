@@ -1,7 +1,6 @@
 // Tests that any failed allocation gives an error, or none, but never ends the process.
 #include <execinfo.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <new>
 #include <vector>
 
+#include "tests/support/shared_array.h"
 #include "whorl/whorl.h"
 
 namespace {
@@ -125,8 +125,8 @@ int status_with(Number number, const char* timeout_ms) {
 TEST(OutOfMemory, AtAnyAllocationIsAnError) {
   setenv("WHORL_LOG", "off", 1);
   // Shared with the children: a process that has used the library is no parent of ranks.
-  counts = static_cast<std::atomic<long>*>(
-      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  whorl::test::SharedArray<std::atomic<long>> shared(kMostThreads);
+  counts = shared.data();
   ASSERT_EQ(status_with({}, "30000"), 0);
   std::vector<long> all(counts, counts + kMostThreads);
   ASSERT_GT(all[0], 100);

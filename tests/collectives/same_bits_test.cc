@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "base/system.h"
 #include "comm/setup.h"
 #include "tests/support/process_world.h"
+#include "tests/support/shared_array.h"
 
 namespace whorl::test {
 namespace {
@@ -89,25 +89,6 @@ void place(int rank, int run) {
   static_cast<void>(sched_setaffinity(0, sizeof one, &one)); // no such core: anywhere
 }
 
-/// Memory that a test and its processes share.
-template <class Content>
-class Shared {
- public:
-  Shared() {
-    void* const memory =
-        mmap(nullptr, sizeof(Content), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) std::abort();
-    content_ = static_cast<Content*>(memory); // zeros
-  }
-  ~Shared() { munmap(content_, sizeof(Content)); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  Content* operator->() const { return content_; }
-
- private:
-  Content* content_;
-};
-
 /// Algorithms and costs that a communicator has chosen.
 struct Choices {
   Selector selector;
@@ -135,7 +116,7 @@ void run_fresh(int ranks, int run, unsigned clock_seed, const Environment& envir
 }
 
 Choices choices_of_a_run(int ranks, int hosts, int run, const Environment& environment) {
-  const Shared<Choices> found;
+  SharedArray<Choices> found(1);
   const auto look = [&](testing::RankContext& context, whorlComm_t comm) {
     const Communicator& communicator = *comm->communicator;
     const std::uint64_t mine = communicator.digest();
@@ -143,8 +124,8 @@ Choices choices_of_a_run(int ranks, int hosts, int run, const Environment& envir
       EXPECT_EQ(std::memcmp(other.data(), &mine, sizeof mine), 0);
     }
     if (context.rank != 0) return;
-    found->digest = mine;
-    std::memcpy(&found->selector, &communicator.selector(), sizeof(Selector));
+    found[0].digest = mine;
+    std::memcpy(&found[0].selector, &communicator.selector(), sizeof(Selector));
     const auto options = Options::from_environment();
     ASSERT_TRUE(options.ok());
     std::vector<int> of_hosts(static_cast<std::size_t>(hosts));
@@ -153,10 +134,10 @@ Choices choices_of_a_run(int ranks, int hosts, int run, const Environment& envir
     }
     const auto rehearsed = rehearse(*options, {.ranks = of_hosts, .one_machine = true});
     ASSERT_TRUE(rehearsed.ok()) << rehearsed.status().message();
-    found->rehearsed = rehearsed->digest();
+    found[0].rehearsed = rehearsed->digest();
   };
   run_fresh(ranks, run, static_cast<unsigned>(run), environment, look, hosts);
-  return {found->selector, found->digest, found->rehearsed};
+  return {found[0].selector, found[0].digest, found[0].rehearsed};
 }
 
 TEST(SameBits, FreshProcessesUnderLoadChooseAlike) {
@@ -247,13 +228,13 @@ std::uint64_t sum(const std::vector<float>& in, whorlComm_t comm) {
 /// Computes the sums with real clocks: with others yields seem to last long, and waits that sleep
 /// instead take minutes beside other work.
 Bits sums_of_a_run(int run, const Environment& environment) {
-  const Shared<Bits> bits;
+  SharedArray<Bits> bits(1);
   run_fresh(kRanks, run, 0, environment, [&](testing::RankContext& context, whorlComm_t comm) {
     for (std::size_t size = 0; size < std::size(kCounts); ++size) {
-      bits->of[context.rank][size] = sum(numbers(context.rank, kCounts[size]), comm);
+      bits[0].of[context.rank][size] = sum(numbers(context.rank, kCounts[size]), comm);
     }
   });
-  return *bits.operator->();
+  return bits[0];
 }
 
 TEST(SameBits, SumsOfFreshProcessesUnderLoadAreEqual) {

@@ -4,7 +4,6 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -12,12 +11,12 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 #include <thread>
 
 #include "base/system.h"
 #include "base/wait.h"
+#include "tests/support/shared_array.h"
 
 namespace whorl::testing {
 
@@ -37,12 +36,6 @@ struct RankContext::Board {
 /// Operations of a run that need to be a friend of RankContext.
 struct Run {
   using Board = RankContext::Board;
-  static Board* make_board() {
-    void* const memory =
-        ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    return new (memory) Board; // not value-initialised: the pages are zeros already
-  }
   static RankContext context(Board* board, int rank, int nranks, Mode mode,
                              std::uint64_t deadline_ns) {
     RankContext context;
@@ -255,11 +248,9 @@ std::vector<RankOutcome> run_ranks(int nranks, Mode mode,
                                    const std::function<void(RankContext&)>& body,
                                    const RunOptions& options) {
   if (nranks < 1 || nranks > RankContext::Board::kMaxRanks) throw std::length_error("nranks");
-  RankContext::Board* const board = Run::make_board();
-  auto outcomes = mode == Mode::kThreads ? run_threads(board, nranks, body, options)
-                                         : run_processes(board, nranks, body, options);
-  ::munmap(board, sizeof *board);
-  return outcomes;
+  test::SharedArray<RankContext::Board> board(1);
+  return mode == Mode::kThreads ? run_threads(board.data(), nranks, body, options)
+                                : run_processes(board.data(), nranks, body, options);
 }
 
 std::string run_at_once(int count, const std::function<void(int)>& body) {
