@@ -14,7 +14,7 @@ using Bytes = Relay::Bytes;
 constexpr std::size_t kHello = 104, kProof = 36, kChallenge = 108;
 constexpr std::size_t kFlagsAt = 36, kNonceAt = 40, kAnswerNonceAt = 12;
 constexpr std::size_t kVersionAt = 4, kJobAt = 8;
-constexpr int kRefusedMs = 500; ///< timeout of ranks that try again while another refuses them
+constexpr int kRefusedMs = 1000; ///< timeout of ranks that try again while another refuses them
 
 /// Sends bytes on a new connection, and returns the first `most` that come back; fewer if the other
 /// side hangs up or is silent for 3 s.

@@ -12,10 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[2] / "build"
-# Finds the modules without importing them, which takes a second or more.
-NEEDED = """from importlib.util import find_spec
-missing = [name for name in ("torch", "pytest", "whorl_torch") if find_spec(name) is None]
-if missing: raise ModuleNotFoundError("no module " + " and ".join(missing))"""
+NEEDED = "import torch, pytest, whorl_torch"
 
 
 def candidates() -> list[str]:

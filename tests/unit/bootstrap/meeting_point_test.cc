@@ -36,7 +36,7 @@ TEST(MeetingPoint, OneMeetingThatFailsDisturbsNoOther) {
       return;
     }
     const UniqueId id = derived(*point, "rank 1 is absent");
-    const Result<Rendezvous> first = meet_by_id(id, attendant(0, 2, 0.2));
+    const Result<Rendezvous> first = meet_by_id(id, attendant(0, 2, 0.5));
     ASSERT_FALSE(first.ok());
     EXPECT_TRUE(contains(first.status().message(), "rank 1 of 2 did not arrive"));
     EXPECT_FALSE(meet_by_id(id, attendant(1, 2, 60)).ok()) << "hears of it at once";

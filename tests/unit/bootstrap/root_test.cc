@@ -92,11 +92,11 @@ TEST(Bootstrap, NamesTheMissingRanks) {
   const auto start = Clock::now();
   in_threads(8, [&](int rank) {
     if (rank == 2 || rank == 5) return;
-    const Result<Rendezvous> rendezvous = meet_by_id(id, attendant(rank, 8, 0.8));
+    const Result<Rendezvous> rendezvous = meet_by_id(id, attendant(rank, 8, 1.5));
     ASSERT_FALSE(rendezvous.ok());
     const std::string& text = rendezvous.status().message();
     EXPECT_EQ(Code::kRemoteError, rendezvous.status().code());
-    EXPECT_TRUE(contains(text, "ranks 2 and 5 of 8 did not arrive within the timeout of 0.8 s"))
+    EXPECT_TRUE(contains(text, "ranks 2 and 5 of 8 did not arrive within the timeout of 1.5 s"))
         << text;
     EXPECT_TRUE(contains(text, "6 ranks are waiting")) << text;
   });
@@ -106,7 +106,7 @@ TEST(Bootstrap, NamesTheMissingRanks) {
 TEST(Bootstrap, LateRanksHearOfTheFailureAtOnce) {
   const Result<UniqueId> id = start_root();
   ASSERT_TRUE(id.ok());
-  EXPECT_FALSE(meet_by_id(*id, attendant(0, 2, 0.2)).ok());
+  EXPECT_FALSE(meet_by_id(*id, attendant(0, 2, 1)).ok());
   const auto start = Clock::now();
   const Result<Rendezvous> late = meet_by_id(*id, attendant(1, 2, 30));
   ASSERT_FALSE(late.ok());
