@@ -76,9 +76,14 @@ Status Host::prepare() {
 bool Host::over() const {
   if (!only_) return false;
   const Root& root = *roots_.at(*only_);
-  // Nobody else comes to hear of a failure where the ranks may meet again.
-  if (meets_again_ && root.failed() && !root.connected()) return true;
+  if (makes_way() && !root.connected()) return true;
   return root.finished() || (!root.joined_any() && sys().now_ns() >= join_deadline_ns_);
+}
+
+bool Host::makes_way() const {
+  if (!only_ || !meets_again_) return false;
+  const Root& root = *roots_.at(*only_);
+  return root.failed() && root.joined_rank0();
 }
 
 void Host::run() {
@@ -126,7 +131,7 @@ void Host::poll_all() {
   if (only_) {
     const Root& root = *roots_.at(*only_);
     if (root.joined_any()) join_deadline_ns_ = UINT64_MAX;
-    if (root.complete() || (meets_again_ && root.failed())) close_door();
+    if (root.complete() || makes_way()) close_door();
     return;
   }
   std::erase_if(roots_, [](const auto& entry) {
@@ -143,8 +148,7 @@ void Host::welcome(const ConnectionName& name, const Job& job, StreamSocket sock
 void Host::disagree(const ConnectionName& name, const Job& job, const Status& why) {
   const auto root = root_of(job);
   if (!root.ok()) return;
-  (*root)->fail(why.code(), fmt::format("the root of the rendezvous does not let rank {} join: {}",
-                                        name.from, why.message()));
+  (*root)->refuse_setting(name.from, why);
 }
 
 std::size_t Host::awaited() const {

@@ -35,6 +35,10 @@ class Host {
   using Job = decltype(Identity::job);
 
   bool over() const;
+  /// Returns whether the root has failed and is to let go of its place, where the same ranks may
+  /// meet again. Rank 0, which has started the root, has to hear of the failure before: it would
+  /// wait for its timeout otherwise. Rank 0 comes at once, so that failed roots do not pile up.
+  bool makes_way() const;
   void poll_all();
   /// Returns the root of a rendezvous; makes it if there is none.
   Result<Root*> root_of(const Job& job);

@@ -57,8 +57,12 @@ class Root {
   std::size_t connections() const { return connections_.size(); }
   /// Returns whether any connection is open.
   bool connected() const;
-  /// Returns whether any rank has ever joined.
+  /// Fails because a rank, which its handshake has turned away, has another setting than this root.
+  void refuse_setting(std::uint32_t rank, const Status& why);
+  /// Returns whether any rank has ever joined, or said why it cannot.
   bool joined_any() const { return joined_any_; }
+  /// Returns whether rank 0 has: it has heard of a failure, or hears of it before it hangs up.
+  bool joined_rank0() const { return joined_rank0_; }
   /// Returns the number of ranks that are known and have not joined.
   std::size_t awaited() const { return nranks_ - joined_; }
   /// Returns whether all ranks have joined.
@@ -91,6 +95,8 @@ class Root {
                                                              const std::string& text) const;
   /// Ends the rendezvous for the reason that a rank has given.
   void give_up(Connection& c);
+  /// Notes that a rank has joined, or has failed to.
+  void note_joining(std::uint32_t rank);
   void answer_all();
   void hung_up(Connection& c);
   /// Ends the rendezvous because what a rank has sent was changed on the way.
@@ -105,6 +111,7 @@ class Root {
   std::uint32_t nranks_ = 0; ///< 0: not known yet
   std::string first_;        ///< rank that has set nranks_, for errors
   bool joined_any_ = false;
+  bool joined_rank0_ = false;
   std::uint32_t joined_ = 0;                  ///< number of ranks that have ever been members
   std::vector<Connection*> members_;          ///< members by rank; null: not joined, or hung up
   std::map<std::uint32_t, std::string> left_; ///< members that have hung up

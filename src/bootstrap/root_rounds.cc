@@ -55,8 +55,19 @@ void Root::refuse(Connection& c) {
   send_answer(c);
 }
 
-void Root::give_up(Connection& c) {
+void Root::note_joining(std::uint32_t rank) {
   joined_any_ = true;
+  joined_rank0_ = joined_rank0_ || rank == 0;
+}
+
+void Root::refuse_setting(std::uint32_t rank, const Status& why) {
+  note_joining(rank);
+  fail(why.code(), fmt::format("the root of the rendezvous does not let rank {} join: {}", rank,
+                               why.message()));
+}
+
+void Root::give_up(Connection& c) {
+  note_joining(c.rank);
   drop(c); // which tells the rank that there is no other reason
   fail(static_cast<Code>(c.header.code),
        fmt::format("rank {} ({}) could not join: {}", c.rank, c.who,
@@ -69,7 +80,7 @@ bool Root::join(Connection& c) {
   c.deadline_ns = sys().now_ns() + std::uint64_t{h.timeout_ms} * 1'000'000;
   const bool first_time = !c.member;
   c.member = true;
-  joined_any_ = true;
+  note_joining(c.rank);
   if (failed_) {
     c.deadline_ns = UINT64_MAX;
     start_answer(c, failure_);
@@ -193,7 +204,7 @@ void Root::hung_up(Connection& c) {
 }
 
 void Root::find_changed(Connection& c) {
-  joined_any_ = true;
+  note_joining(c.rank);
   const Status changed =
       changed_on_the_way(fmt::format("rank {}", c.rank), "the root of the rendezvous");
   fail(changed.code(), changed.message());

@@ -4,6 +4,9 @@
 
 #include <chrono>
 
+#include "bootstrap/host.h"
+#include "bootstrap/identity.h"
+#include "bootstrap/root.h"
 #include "tests/security/every_path.h"
 #include "tests/security/world.h"
 
@@ -166,31 +169,66 @@ TEST_P(ChangedRendezvous, EndsForEveryRank) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20)) << "no rank has waited for its timeout";
 }
 
-class OtherSetting : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Encryption, OtherSetting, ::testing::Bool());
+/// Kind of a root.
+enum class RootKind { kOfAnId, kOfAMeetingPoint, kOfRanksThatMeetAgain };
+
+/// Starts a root, and returns the id that leads to it.
+UniqueId start(RootKind kind) {
+  const Identity identity = *make_identity();
+  RootDoors doors = *open_root_doors(RootScope::kAnywhere);
+  if (kind == RootKind::kOfAMeetingPoint) {
+    const auto find_secret = [identity](Identity& asked) {
+      asked.secret = identity.secret;
+      return asked.job == identity.job;
+    };
+    const auto host = std::make_shared<bootstrap::Host>(std::move(doors.sockets), find_secret);
+    EXPECT_TRUE(bootstrap::launch(host).ok());
+  } else {
+    const bool again = kind == RootKind::kOfRanksThatMeetAgain;
+    const RootTerms terms{.port_is_users = again, .meets_again = again};
+    EXPECT_TRUE(start_root_on(std::move(doors.sockets), identity, terms).ok());
+  }
+  return {identity, {outer_address(doors.addresses)}};
+}
+
+/// Whether the root and rank 0 encrypt, and rank 1 does not, or the other way round; which rank
+/// comes first; the kind of the root.
+class OtherSetting : public ::testing::TestWithParam<std::tuple<bool, int, RootKind>> {};
+INSTANTIATE_TEST_SUITE_P(Encryption, OtherSetting,
+                         ::testing::Combine(::testing::Bool(), ::testing::Values(0, 1),
+                                            ::testing::Values(RootKind::kOfAnId,
+                                                              RootKind::kOfAMeetingPoint,
+                                                              RootKind::kOfRanksThatMeetAgain)));
 
 TEST_P(OtherSetting, OfOneRankIsAnErrorOfAll) {
-  const bool others_encrypt = GetParam();
+  const auto [root_encrypts, first, kind] = GetParam();
   EveryPath attacker;
   UniqueId id;
-  std::string first_error;
-  std::thread first;
+  std::array<std::string, 2> errors;
+  std::thread rank0;
+  const auto begin = Clock::now();
+  const auto join_rank1 = [&, encrypts = !root_encrypts] {
+    const ScopedEnv env = over_tcp(encrypts);
+    errors[1] = join(id, 1, 2);
+  };
   {
-    const ScopedEnv env = over_tcp(others_encrypt);
-    id = attacker.through(make_id());
-    first = std::thread([&] { first_error = join(id, 0, 2); });
+    const ScopedEnv env = over_tcp(root_encrypts);
+    id = attacker.through(start(kind));
+    if (first == 1) join_rank1();
+    rank0 = std::thread([&] { errors[0] = join(id, 0, 2); });
     wait_for(attacker, SocketRole::kBootstrap);
+    if (first == 1) rank0.join();
   }
-  const ScopedEnv env = over_tcp(!others_encrypt);
-  const std::string here = fmt::format("WHORL_ENCRYPT is {} here and {} at the other side",
-                                       others_encrypt ? 0 : 1, others_encrypt ? 1 : 0);
-  const std::string there = fmt::format("WHORL_ENCRYPT is {} here and {} at the other side",
-                                        others_encrypt ? 1 : 0, others_encrypt ? 0 : 1);
-  const std::string error = join(id, 1, 2);
-  EXPECT_THAT(error, HasSubstr("rank 1 cannot connect to the root of the rendezvous"));
-  EXPECT_THAT(error, HasSubstr(here + ": set it alike for all ranks"));
-  first.join();
-  EXPECT_THAT(first_error, HasSubstr("does not let rank 1 join: " + there));
+  if (first == 0) {
+    join_rank1();
+    rank0.join();
+  }
+  const std::string settings = fmt::format("WHORL_ENCRYPT is {} ", root_encrypts ? 0 : 1);
+  EXPECT_THAT(errors[1], HasSubstr("rank 1 cannot connect to the root of the rendezvous"));
+  EXPECT_THAT(errors[1], HasSubstr(settings));
+  EXPECT_THAT(errors[1], HasSubstr("set it alike for all ranks"));
+  EXPECT_THAT(errors[0], HasSubstr("does not let rank 1 join: WHORL_ENCRYPT is"));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20)) << "no rank has waited for its timeout";
 }
 
 TEST(Encryption, ExcludesUnencryptedTransports) {

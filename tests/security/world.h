@@ -19,17 +19,22 @@
 
 namespace whorl::test {
 
-/// Makes an id, and returns its contents with one address: a port that other hosts would use, or,
-/// on a host that has no address but loopback, the root's unix socket.
+/// Returns the address of a root that other hosts would use: a port, or, on a host that has no
+/// address but loopback, the root's unix socket.
+inline SocketAddress outer_address(const std::vector<SocketAddress>& addresses) {
+  const auto port = std::find_if(addresses.begin(), addresses.end(),
+                                 [](const SocketAddress& it) { return it.family() == AF_INET; });
+  return port != addresses.end() ? *port : addresses.front();
+}
+
+/// Makes an id, and returns its contents with outer_address() as its only address.
 inline UniqueId make_id() {
   whorlUniqueId bytes{};
   EXPECT_EQ(failure(whorlGetUniqueId(&bytes)), "");
   std::array<std::byte, UniqueId::kBytes> raw{};
   std::memcpy(raw.data(), &bytes, raw.size());
   UniqueId id = *UniqueId::decode(raw);
-  const auto port = std::find_if(id.addresses.begin(), id.addresses.end(),
-                                 [](const SocketAddress& it) { return it.family() == AF_INET; });
-  id.addresses = {port != id.addresses.end() ? *port : id.addresses.front()};
+  id.addresses = {outer_address(id.addresses)};
   return id;
 }
 
