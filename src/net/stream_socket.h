@@ -19,7 +19,7 @@ class StreamSocket {
  public:
   StreamSocket() = default;
   /// Takes a socket whose bytes go as they are.
-  StreamSocket(Fd fd) noexcept : fd_(std::move(fd)) {} // NOLINT(google-explicit-constructor)
+  explicit StreamSocket(Fd fd) noexcept : fd_(std::move(fd)) {}
   StreamSocket(Fd fd, std::unique_ptr<SealedStream> sealed) noexcept
       : fd_(std::move(fd)), sealed_(std::move(sealed)) {}
 
@@ -30,8 +30,8 @@ class StreamSocket {
     fd_.reset();
     sealed_.reset();
   }
-  /// Gives the socket away; only where it does not encrypt.
-  Fd take() noexcept { return std::move(fd_); }
+  /// Gives the socket away; one that encrypts stays, and the result is invalid.
+  Fd take() noexcept { return encrypts() ? Fd() : std::move(fd_); }
 
   /// Sends bytes of the parts without waiting. Returns their number or −errno. What was not sent
   /// must be the beginning of the next call, unchanged.

@@ -26,8 +26,11 @@ Membership make_members(CommError& comm_error) {
 
 std::vector<MeshLink> make_links() {
   std::vector<MeshLink> links;
-  links.push_back(
-      {.rank = 1, .role = SocketRole::kControl, .channel = 0, .socket = Fd(kFd), .via = ""});
+  links.push_back({.rank = 1,
+                   .role = SocketRole::kControl,
+                   .channel = 0,
+                   .socket = StreamSocket(Fd(kFd)),
+                   .via = ""});
   return links;
 }
 

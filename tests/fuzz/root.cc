@@ -95,7 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     system[fd].ends = false;
     if (!known[static_cast<std::size_t>(connection)]) {
       known[static_cast<std::size_t>(connection)] = true;
-      root.welcome(static_cast<std::uint32_t>(connection), Fd(fd));
+      root.welcome(static_cast<std::uint32_t>(connection), StreamSocket(Fd(fd)));
     }
     for (std::size_t turns = 0; !system[fd].in.empty() && turns < 2 * bytes.size(); ++turns) {
       std::vector<pollfd> fds;

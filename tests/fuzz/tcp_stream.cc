@@ -83,8 +83,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t bytes = TcpEndpoint::memory_bytes(kSlots, kSlotBytes);
   std::vector<std::byte> memory(bytes + 64);
   const std::size_t ahead = -reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
-  TcpEndpoint endpoint(Fd(kFd), 1, kSlots, kSlotBytes, std::span(memory).subspan(ahead, bytes),
-                       judge);
+  TcpEndpoint endpoint(StreamSocket(Fd(kFd)), 1, kSlots, kSlotBytes,
+                       std::span(memory).subspan(ahead, bytes), judge);
   Reader reader(input);
   for (int i = 0; !judge.lost && judge.complaint.empty(); ++i) {
     const auto expected = reader.next();

@@ -73,6 +73,13 @@ Status TcpTransport::connect(const Membership& membership, std::span<const int> 
 }
 
 Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> peers) {
+  for (const MeshLink& link : links) {
+    if (link.socket.encrypts() == encrypts_) continue;
+    return Status::error(
+        Code::kInternalError,
+        fmt::format("the connection to {} is {}, against WHORL_ENCRYPT",
+                    membership_->describe(link.rank), encrypts_ ? "not encrypted" : "encrypted"));
+  }
   const auto channels = static_cast<std::size_t>(membership_->channels);
   const std::size_t each = slot_memory(membership_->slots, membership_->slot_bytes);
   auto memory = SlotMemory::map(each * channels * peers.size(), SlotMemory::Backing::kOnUse,

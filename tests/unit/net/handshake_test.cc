@@ -188,6 +188,8 @@ TEST(Handshake, EncryptsWhatFollowsIfBothSidesWish) {
               to.receive(std::as_writable_bytes(std::span(received))));
     EXPECT_EQ(text, received);
   }
+  EXPECT_FALSE(one.take().valid()) << "whoever has the descriptor alone would not encrypt";
+  EXPECT_TRUE(one.valid());
 }
 
 TEST(Handshake, NamesAnotherVersion) {

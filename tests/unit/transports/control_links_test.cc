@@ -23,8 +23,11 @@ class ControlLinksTest : public ::testing::Test {
     members_.peers.resize(2);
     members_.comm_error = &comm_error_;
     std::vector<MeshLink> mesh;
-    mesh.push_back(
-        {.rank = 1, .role = SocketRole::kControl, .channel = 0, .socket = Fd(fds[0]), .via = ""});
+    mesh.push_back({.rank = 1,
+                    .role = SocketRole::kControl,
+                    .channel = 0,
+                    .socket = StreamSocket(Fd(fds[0])),
+                    .via = ""});
     const NoOptions scope;
     ASSERT_TRUE(links_.adopt(members_, mesh, "TCP").ok());
   }

@@ -31,12 +31,14 @@ class ExchangeBlobs : public ::testing::Test {
       std::strcpy(membership_.peers[static_cast<std::size_t>(rank)].host_name.data(), "here");
       std::array<int, 2> fds{};
       EXPECT_EQ(sys().socket_pair(SOCK_STREAM, fds), 0);
-      links_.push_back(
-          {.rank = rank, .role = SocketRole::kControl, .socket = Fd(fds[0]), .via = ""});
+      links_.push_back({.rank = rank,
+                        .role = SocketRole::kControl,
+                        .socket = StreamSocket(Fd(fds[0])),
+                        .via = ""});
       peers_.emplace_back(fds[1]);
     }
     // Sockets for data are none of its business.
-    links_.push_back({.rank = 1, .role = SocketRole::kData, .socket = Fd(), .via = ""});
+    links_.push_back({.rank = 1, .role = SocketRole::kData, .socket = StreamSocket(), .via = ""});
   }
   void say(int rank, const std::vector<std::byte>& bytes) {
     const Fd& socket = peers_[static_cast<std::size_t>(rank - 1)];
