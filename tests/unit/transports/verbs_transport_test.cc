@@ -73,6 +73,18 @@ TEST_F(VerbsTransportTest, ReachesPortsOfTheSameNetwork) {
   EXPECT_FALSE(transport.reach(torn, at({cases[0].b}), 1).reachable);
 }
 
+TEST_F(VerbsTransportTest, LeavesUnwantedDevicesAlone) {
+  VerbsTransport wanted({}, &host);
+  const auto address = wanted.listen({});
+  ASSERT_TRUE(address.ok()) << address.status().message();
+  EXPECT_FALSE(address->empty());
+  VerbsTransport unwanted({.unwanted = "they are somebody's"}, &host);
+  const auto none = unwanted.listen({});
+  ASSERT_TRUE(none.ok()) << none.status().message();
+  EXPECT_TRUE(none->empty()) << "other ranks would connect to it";
+  EXPECT_EQ(unwanted.absence(), "they are somebody's");
+}
+
 TEST(VerbsRailsBetween, PairPortsAlikeOnBothSides) {
   const PortAddress a = port_at(Fabric::kInfiniBand, 1, 1000),
                     b = port_at(Fabric::kInfiniBand, 2, 1000),
