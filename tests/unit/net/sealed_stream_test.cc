@@ -97,6 +97,15 @@ class SealedStreamTest : public ::testing::Test {
     send(sealer, payload);
     return std::exchange(wire_.bytes, {});
   }
+  /// Returns the lengths of the records on the way.
+  std::vector<std::uint32_t> lengths_on_the_way() const {
+    std::vector<std::uint32_t> lengths;
+    for (std::size_t at = 0; at < wire_.bytes.size();) {
+      std::memcpy(&lengths.emplace_back(), wire_.bytes.data() + at, kHeaderBytes);
+      at += kHeaderBytes + lengths.back() + kTagBytes;
+    }
+    return lengths;
+  }
   /// Returns what an opener makes of bytes, after which the stream ends.
   ssize_t result_of(const Bytes& bytes, Bytes* received) {
     Opener opener(kKey);
@@ -155,12 +164,7 @@ TEST_F(SealedStreamTest, ALargePartHasRecordsOfItsOwn) {
   Sealer sealer(kKey);
   const iovec parts[] = {{header.data(), 32}, {payload.data(), payload.size()}};
   ASSERT_EQ(static_cast<ssize_t>(32 + payload.size()), sealer.send(kFd, parts));
-  std::vector<std::uint32_t> lengths;
-  for (std::size_t at = 0; at < wire_.bytes.size();) {
-    std::memcpy(&lengths.emplace_back(), wire_.bytes.data() + at, kHeaderBytes);
-    at += kHeaderBytes + lengths.back() + kTagBytes;
-  }
-  EXPECT_EQ(lengths, (std::vector<std::uint32_t>{32, kMaxPayload, kMaxPayload}));
+  EXPECT_EQ(lengths_on_the_way(), (std::vector<std::uint32_t>{32, kMaxPayload, kMaxPayload}));
 }
 
 TEST_F(SealedStreamTest, HidesWhatItCarries) {
@@ -267,6 +271,34 @@ TEST_F(SealedStreamTest, NoNumberIsUsedTwice) {
   EXPECT_EQ(10, opener.receive(kFd, {&part, 1}));
   wire_.bytes = last;
   EXPECT_EQ(-EBADMSG, opener.receive(kFd, {&part, 1}));
+}
+
+TEST_F(SealedStreamTest, ARecordUnderWayIsNotEncryptedAgain) {
+  Bytes payload = random_bytes(10), more = random_bytes(20);
+  Sealer reference(kKey);
+  Bytes expected = record_of(reference, payload);
+  const Bytes second = record_of(reference, more);
+  expected.insert(expected.end(), second.begin(), second.end());
+  for (std::size_t taken = 0; taken < kHeaderBytes + payload.size() + kTagBytes; ++taken) {
+    for (const bool changes : {false, true}) {
+      Sealer sealer(kKey);
+      Bytes again = payload;
+      Wire wire;
+      const ScopedSystem scope(&wire);
+      wire.most = taken > 0 ? taken : SIZE_MAX;
+      wire.pauses = taken == 0;
+      const iovec first{again.data(), again.size()};
+      ASSERT_EQ(-EAGAIN, sealer.send(kFd, {&first, 1}));
+      ASSERT_EQ(wire.bytes.size(), taken);
+      if (changes) again.assign(again.size(), std::byte{0});
+      wire.most = SIZE_MAX;
+      wire.pauses = false;
+      const iovec parts[] = {{again.data(), again.size()}, {more.data(), more.size()}};
+      ASSERT_EQ(static_cast<ssize_t>(again.size() + more.size()), sealer.send(kFd, parts));
+      EXPECT_EQ(wire.bytes, expected)
+          << "a number has encrypted two records, after " << taken << " bytes";
+    }
+  }
 }
 
 TEST_F(SealedStreamTest, ASenderThatTakesBytesBackIsStopped) {
