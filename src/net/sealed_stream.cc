@@ -29,28 +29,26 @@ std::size_t total_of(std::span<const iovec> parts) noexcept {
   return total;
 }
 
-/// Calls `take(bytes)` for each piece of `size` bytes of the parts, behind the first `skip` ones.
+/// Calls `take(bytes)` for what each of the parts has behind their first `skip` bytes, until that
+/// returns false.
 template <class Take>
-bool for_each_piece(std::span<const iovec> parts, std::size_t skip, std::size_t size, Take&& take) {
+void for_each_rest(std::span<const iovec> parts, std::size_t skip, Take&& take) {
   for (const iovec& part : parts) {
     const std::size_t skipped = std::min(skip, part.iov_len);
     skip -= skipped;
-    const std::size_t here = std::min(part.iov_len - skipped, size);
-    size -= here;
-    if (here == 0) continue;
-    if (!take(std::span(static_cast<const std::byte*>(part.iov_base) + skipped, here)))
-      return false;
+    if (skipped == part.iov_len) continue;
+    const auto* const begin = static_cast<const std::byte*>(part.iov_base);
+    if (!take(std::span(begin, part.iov_len).subspan(skipped))) return;
   }
-  return true;
 }
 
 /// Returns how many bytes behind the first `skip` ones the next record has.
 std::size_t payload_of_next(std::span<const iovec> parts, std::size_t skip) noexcept {
   std::size_t payload = 0;
-  for_each_piece(parts, skip, kMaxPayload, [&](std::span<const std::byte> piece) {
-    if (payload > 0 && piece.size() >= kOwnRecord) return false;
-    payload += piece.size();
-    return true;
+  for_each_rest(parts, skip, [&](std::span<const std::byte> rest) {
+    if (payload > 0 && rest.size() >= kOwnRecord) return false;
+    payload = std::min(payload + rest.size(), kMaxPayload);
+    return payload < kMaxPayload;
   });
   return payload;
 }
@@ -141,14 +139,16 @@ bool Sealer::seal(std::span<const iovec> parts, std::size_t skip) noexcept {
   std::memcpy(record_.get(), &length, kHeaderBytes);
   std::byte* out = record_.get() + kHeaderBytes;
   if (!cipher_.begin(number_, {record_.get(), kHeaderBytes})) return false;
-  const bool encrypted =
-      for_each_piece(parts, skip, payload, [&](std::span<const std::byte> piece) {
-        const bool added = cipher_.add(piece, out);
-        out += piece.size();
-        return added;
-      });
-  if (!encrypted || !cipher_.make_tag(std::span<std::byte, kTagBytes>(out, kTagBytes)))
-    return false;
+  std::size_t left = payload;
+  bool added = true;
+  for_each_rest(parts, skip, [&](std::span<const std::byte> rest) {
+    const auto piece = rest.first(std::min(rest.size(), left));
+    added = cipher_.add(piece, out);
+    out += piece.size();
+    left -= piece.size();
+    return added && left > 0;
+  });
+  if (!added || !cipher_.make_tag(std::span<std::byte, kTagBytes>(out, kTagBytes))) return false;
   ++number_;
   payload_ = payload;
   size_ = kHeaderBytes + payload + kTagBytes;

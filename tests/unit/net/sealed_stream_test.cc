@@ -167,6 +167,17 @@ TEST_F(SealedStreamTest, ALargePartHasRecordsOfItsOwn) {
   EXPECT_EQ(lengths_on_the_way(), (std::vector<std::uint32_t>{32, kMaxPayload, kMaxPayload}));
 }
 
+TEST_F(SealedStreamTest, ALargePartHasRecordsOfItsOwnBehindMuchElse) {
+  Bytes much = random_bytes(kOwnRecord - 1), large = random_bytes(kOwnRecord);
+  Sealer sealer(kKey);
+  const iovec part{much.data(), much.size()};
+  const iovec parts[] = {part, part, part, part, {large.data(), large.size()}};
+  ASSERT_GT(4 * much.size() + kOwnRecord, kMaxPayload) << "only a rest of the part would fit";
+  ASSERT_EQ(static_cast<ssize_t>(4 * much.size() + large.size()), sealer.send(kFd, parts));
+  EXPECT_EQ(lengths_on_the_way(),
+            (std::vector<std::uint32_t>{static_cast<std::uint32_t>(4 * much.size()), kOwnRecord}));
+}
+
 TEST_F(SealedStreamTest, HidesWhatItCarries) {
   const Bytes all(64, std::byte{'x'});
   Sealer sealer(kKey);
