@@ -51,7 +51,8 @@ WHORL_NCCL_DEFINE(const char*, ncclGetErrorString, (ncclResult_t result)) {
 WHORL_NCCL_DEFINE(void, ncclResetDebugInit, (void)) {}
 extern "C" __attribute__((visibility("default"))) void ncclResetDebugInitInternal(void) {}
 
-// Refuses encryption: whorl encrypts no data, and a program that asks for it must not run without.
+// Refuses keys of the caller, which whorl does not use: a program that asks for encryption must not
+// run without it.
 WHORL_NCCL_DEFINE(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t* config)) {
   if (config == nullptr) return ncclSuccess;
   if (config->magic != NCCL_CONFIG_MAGIC || config->size < offsetof(ncclEncryptionConfig_t, psk)) {
@@ -63,9 +64,10 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t
     case NCCL_ENCRYPTION_MODE_NONE:
       return ncclSuccess;
     case NCCL_ENCRYPTION_MODE_PSK:
-      return refuse("ncclSetEncryption",
-                    "WHORL_ENCRYPT=1 encrypts connections, with keys of its own; pass "
-                    "NCCL_ENCRYPTION_MODE_NONE (0) and encrypt the network (WireGuard, IPsec)");
+      return refuse(
+          "ncclSetEncryption",
+          "whorl encrypts with keys of its own; pass NCCL_ENCRYPTION_MODE_NONE (0) and set "
+          "WHORL_ENCRYPT=1 on all ranks");
     default:
       return fail(ncclInvalidArgument, "ncclSetEncryption: config.mode is ", config->mode,
                   "; use NCCL_ENCRYPTION_MODE_NONE (0)");
