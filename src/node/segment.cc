@@ -10,34 +10,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "net/mesh.h"
 #include "node/fd_message.h"
+#include "node/host_links.h"
 #include "node/offer.h"
 
 namespace whorl {
 namespace {
-
-/// Time that ranks wait longer than the lowest rank, which finds out at the deadline which ranks
-/// are missing and sends the others an error with their names.
-constexpr std::uint64_t kGraceNs = 1'000'000'000;
-
-/// Waiter that sleeps until a link that is not done yet has something to read.
-class LinkWaiter final : public Waiter {
- public:
-  LinkWaiter(const std::vector<MeshLink>& links, const std::vector<bool>& done)
-      : links_(links), done_(done), polled_(links.size()) {}
-  void block(std::uint64_t max_ns) noexcept override {
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-      polled_[i] = {.fd = done_[i] ? -1 : links_[i].socket.get(), .events = POLLIN, .revents = 0};
-    }
-    static_cast<void>(sys().poll(polled_, max_ns));
-  }
-
- private:
-  const std::vector<MeshLink>& links_;
-  const std::vector<bool>& done_;
-  std::vector<pollfd> polled_;
-};
 
 /// One rank's part of the rendezvous.
 class Meeting {
@@ -45,7 +23,8 @@ class Meeting {
   explicit Meeting(const ShmMeetingPlan& plan)
       : plan_(plan),
         membership_(*plan.membership),
-        processes_(processes_of(membership_, plan.members)) {
+        processes_(processes_of(membership_, plan.members)),
+        links_(plan) {
     std::unordered_map<std::uint64_t, int> place_of;
     for (const int lowest : processes_) {
       place_of.emplace(membership_.info(lowest).process_key, static_cast<int>(place_of.size()));
@@ -58,12 +37,9 @@ class Meeting {
   Result<ShmMeeting> run();
 
  private:
-  bool leads() const noexcept { return plan_.members.front() == membership_.rank; }
   /// Whether the process of rank `a` watches the process of rank `b`.
   bool watches(int a, int b) const;
 
-  Status connect();
-  Status check_user(const MeshLink& link, int* pid) const;
   Status collect_hellos();
   Status read_hello(int rank, FdMessageReceiver& received);
   bool has_pidfd(int rank) const;
@@ -73,20 +49,24 @@ class Meeting {
   Status receive_offer();
   Status send_hello();
   Status read_offer(std::span<const std::byte> body, std::vector<Fd>& fds);
-  Status lost(int rank, int error) const;
   Status malformed(int rank) const;
 
-  /// Sends or receives one message on every link: `message_of(i)` for link i. `doing` completes
-  /// "while it …" in errors. An error that the communicator gets meanwhile ends the wait, but does
-  /// not make it fail once all messages are through.
+  /// Sends or receives one message on every link: `message_of(i)` for link i.
   template <class MessageOf>
-  Status for_each_link(const char* doing, MessageOf&& message_of);
+  Status for_each_link(const char* doing, MessageOf&& message_of) {
+    return links_.advance(doing, [&](std::size_t i, int socket, int* error) {
+      auto& message = message_of(i);
+      const Progress progress = message.step(socket);
+      if (progress == Progress::kFailed) *error = message.error();
+      return progress;
+    });
+  }
 
   const ShmMeetingPlan& plan_;
   const Membership& membership_;
   const std::vector<int> processes_; ///< lowest member of each process, ascending
   std::vector<int> places_;          ///< [rank]: index of the rank's process in processes_
-  std::vector<MeshLink> links_;
+  HostLinks links_;
   Fd own_pidfd_; ///< pidfd of the lowest rank's own process; invalid where the kernel refuses
   ShmMeeting result_;
 };
@@ -97,15 +77,6 @@ bool Meeting::watches(int a, int b) const {
   return std::has_single_bit(static_cast<unsigned>(std::abs(distance)));
 }
 
-Status Meeting::lost(int rank, int error) const {
-  return Status::error(
-      Code::kRemoteError,
-      fmt::format("{} {} while it set up shared memory with rank {}", membership_.describe(rank),
-                  error == 0 ? std::string("died or gave up")
-                             : fmt::format("cannot be talked to ({})", std::strerror(-error)),
-                  membership_.rank));
-}
-
 Status Meeting::malformed(int rank) const {
   return Status::error(
       Code::kInternalError,
@@ -114,111 +85,17 @@ Status Meeting::malformed(int rank) const {
                   membership_.describe(rank), membership_.rank));
 }
 
-Status Meeting::connect() {
-  MeshPlan mesh;
-  mesh.rank = membership_.rank;
-  mesh.identity = &membership_.identity;
-  mesh.deadline_ns = plan_.deadline_ns;
-  mesh.comm_error = membership_.comm_error;
-  mesh.check = membership_.check_others;
-  mesh.describe = [this](int rank) { return membership_.describe(rank); };
-  if (leads()) {
-    for (const int rank : plan_.members) {
-      if (rank == membership_.rank) continue;
-      mesh.expected.push_back({.rank = rank, .role = SocketRole::kShm, .channel = 0});
-    }
-  } else {
-    const int leader = plan_.members.front();
-    const PeerInfo::Address& address = membership_.info(leader).addresses[plan_.index];
-    const SocketAddress target =
-        SocketAddress::decode(std::span(address.bytes).first<SocketAddress::kEncodedBytes>());
-    if (target.family() != AF_UNIX) {
-      return Status::error(Code::kInternalError,
-                           fmt::format("the info of {} names no unix socket for shared memory",
-                                       membership_.describe(leader)));
-    }
-    mesh.targets.push_back(
-        {.rank = leader, .role = SocketRole::kShm, .channel = 0, .addresses = {target}});
-  }
-  auto links = connect_mesh(std::span(plan_.listener, 1), mesh, &links_);
-  if (!links.ok()) return links.status();
-  links_ = std::move(*links);
-  return {};
-}
-
-/// Checks that the peer is of this user: every process that can write to the shared memory can stop
-/// all ranks.
-Status Meeting::check_user(const MeshLink& link, int* pid) const {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  const int error = sys().getsockopt(link.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
-  if (error < 0) return lost(link.rank, error);
-  if (peer.uid != sys().user_id()) {
-    return Status::error(
-        Code::kInvalidUsage,
-        fmt::format("{} runs as user {}, rank {} as user {}; ranks that share memory must run as "
-                    "the same user, or leave shm out of WHORL_TRANSPORTS",
-                    membership_.describe(link.rank), peer.uid, membership_.rank, sys().user_id()));
-  }
-  *pid = peer.pid;
-  return {};
-}
-
-template <class MessageOf>
-Status Meeting::for_each_link(const char* doing, MessageOf&& message_of) {
-  std::vector<bool> done(links_.size(), false);
-  Status broken;
-  const auto step = [&] {
-    Progress all = Progress::kDone;
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-      if (done[i]) continue;
-      auto& message = message_of(i);
-      const Progress progress = message.step(links_[i].socket.get());
-      if (progress == Progress::kFailed) {
-        broken = lost(links_[i].rank, message.error());
-        return progress;
-      }
-      done[i] = progress == Progress::kDone;
-      if (!done[i]) all = Progress::kIdle;
-    }
-    return all;
-  };
-  LinkWaiter waiter(links_, done);
-  const std::uint64_t deadline = plan_.deadline_ns + (leads() ? 0 : kGraceNs);
-  const std::uint64_t now = sys().now_ns();
-  // The wait does not yield, which would take the core from the one rank that the others wait for.
-  WaitPolicy policy{.timeout_ns = deadline > now ? deadline - now : 1, .spins = 2, .yield_ns = 0};
-  // A message ends the sleep early. The sleep is long, because with hundreds of ranks those that
-  // wake in vain would keep the lowest rank from its core.
-  constexpr std::uint64_t kBlockNs = 100'000'000;
-  if (!leads()) policy.block_ns = policy.first_block_ns = kBlockNs;
-  const WaitResult result = wait_until(step, policy, *membership_.comm_error, waiter);
-  WHORL_TRY(broken);
-  if (result == WaitResult::kReady) return {};
-  if (result == WaitResult::kFailed) return membership_.comm_error->status();
-  std::string names;
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    if (done[i]) continue;
-    names += (names.empty() ? "" : ", ") + membership_.describe(links_[i].rank);
-  }
-  return Status::error(
-      Code::kRemoteError,
-      fmt::format("rank {} timed out while it {}: no answer within {} ms from {}; look whether it "
-                  "runs or is stopped",
-                  membership_.rank, doing, membership_.timeout_ns / 1'000'000, names));
-}
-
 Status Meeting::collect_hellos() {
   // First, because a rank that finds another user here hangs up.
-  for (const MeshLink& link : links_) {
+  for (const MeshLink& link : links_.all()) {
     int pid = 0;
-    WHORL_TRY(check_user(link, &pid));
+    WHORL_TRY(links_.check_user(link, &pid));
   }
-  std::vector<FdMessageReceiver> receivers(links_.size());
+  std::vector<FdMessageReceiver> receivers(links_.all().size());
   WHORL_TRY(for_each_link(
       "collected the heaps of its host", [&](std::size_t i) -> auto& { return receivers[i]; }));
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    WHORL_TRY(read_hello(links_[i].rank, receivers[i]));
+  for (std::size_t i = 0; i < links_.all().size(); ++i) {
+    WHORL_TRY(read_hello(links_.all()[i].rank, receivers[i]));
   }
   return {};
 }
@@ -250,9 +127,9 @@ bool Meeting::has_pidfd(int rank) const {
 Status Meeting::open_pidfds() {
   own_pidfd_.reset(
       sys().pidfd_open(static_cast<int>(membership_.info(membership_.rank).process_id)));
-  for (const MeshLink& link : links_) {
+  for (const MeshLink& link : links_.all()) {
     int pid = 0;
-    WHORL_TRY(check_user(link, &pid));
+    WHORL_TRY(links_.check_user(link, &pid));
     if (!has_pidfd(link.rank) && !membership_.same_process(link.rank, membership_.rank) &&
         pid > 0) {
       const int fd = sys().pidfd_open(pid);
@@ -285,7 +162,7 @@ Status Meeting::make_segment() {
 /// Sends every rank the segment and its descriptors, or `failure`.
 Status Meeting::send_offers(const Status& failure) {
   std::vector<FdMessageSender> senders;
-  for (const MeshLink& link : links_) {
+  for (const MeshLink& link : links_.all()) {
     NodeOffer offer;
     std::vector<int> fds;
     if (!failure.ok()) {
@@ -314,7 +191,7 @@ Status Meeting::send_offers(const Status& failure) {
 
 Status Meeting::send_hello() {
   int pid = 0;
-  WHORL_TRY(check_user(links_.front(), &pid));
+  WHORL_TRY(links_.check_user(links_.all().front(), &pid));
   NodeHello hello;
   std::vector<int> fds;
   for (const auto& [kind, fd] :
@@ -359,8 +236,8 @@ Status Meeting::read_offer(std::span<const std::byte> body, std::vector<Fd>& fds
 }
 
 Result<ShmMeeting> Meeting::run() {
-  Status status = connect();
-  if (leads()) {
+  Status status = links_.connect();
+  if (links_.leads()) {
     if (status.ok()) status = collect_hellos();
     if (status.ok()) status = open_pidfds();
     if (status.ok()) status = make_segment();
@@ -375,8 +252,8 @@ Result<ShmMeeting> Meeting::run() {
   // The sockets of processes that have pidfds for each other are closed at both ends, because each
   // would be one descriptor more for each communicator. Only such processes have got the pidfd of
   // the lowest rank.
-  for (MeshLink& link : links_) {
-    const bool both = has_pidfd(link.rank) && (!leads() || own_pidfd_.valid());
+  for (MeshLink& link : links_.all()) {
+    const bool both = has_pidfd(link.rank) && (!links_.leads() || own_pidfd_.valid());
     if (both || membership_.same_process(link.rank, membership_.rank)) continue;
     result_.sockets.push_back({.rank = link.rank, .fd = link.socket.take()});
   }
