@@ -158,7 +158,14 @@ class RootOob final : public Oob {
     return Status::error(Code::kRemoteError, "the root of the rendezvous sent a malformed answer");
   }
 
-  Status hung_up(int error) const {
+  /// Returns the error of a connection on which a call has failed, or that has ended (0).
+  Status broken(int error) const {
+    if (error == -ENOMEM || error == -ENOBUFS) { // a want of this process, not of the root
+      return Status::error(
+          Code::kSystemError,
+          fmt::format("rank {} of {} cannot talk to the root of the rendezvous: {}", self_.rank,
+                      self_.nranks, errno_text(error)));
+    }
     if (error == -EBADMSG) {
       return changed_on_the_way("the root of the rendezvous",
                                 fmt::format("rank {} of {}", self_.rank, self_.nranks));
@@ -198,7 +205,7 @@ class RootOob final : public Oob {
       if (result == -EAGAIN) {
         WHORL_TRY(wait(POLLOUT));
       } else if (result < 0) {
-        return hung_up(static_cast<int>(result));
+        return broken(static_cast<int>(result));
       } else {
         bytes = bytes.subspan(static_cast<std::size_t>(result));
       }
@@ -212,7 +219,7 @@ class RootOob final : public Oob {
       if (result == -EAGAIN) {
         WHORL_TRY(wait(POLLIN));
       } else if (result <= 0) {
-        return hung_up(static_cast<int>(result));
+        return broken(static_cast<int>(result));
       } else {
         bytes = bytes.subspan(static_cast<std::size_t>(result));
       }
