@@ -126,7 +126,6 @@ void Host::poll_all() {
     for (const auto& [job, root] : roots_) { // complete roots need no other socket
       if (!root->complete()) root->fail(status.code(), status.message());
     }
-    if (only_) close_door();
   }
   if (only_) {
     const Root& root = *roots_.at(*only_);

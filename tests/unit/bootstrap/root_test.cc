@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -113,6 +115,31 @@ TEST(Bootstrap, LateRanksHearOfTheFailureAtOnce) {
   EXPECT_TRUE(contains(late.status().message(), "rank 1 of 2 did not arrive"))
       << late.status().message();
   EXPECT_LT(seconds_since(start), 10);
+}
+
+/// System whose process has no descriptor for the first connection that it accepts.
+class CrowdedSystem final : public System {
+ public:
+  int accept(int fd) noexcept override {
+    return crowded_.exchange(false) ? -EMFILE : System::accept(fd);
+  }
+
+ private:
+  std::atomic<bool> crowded_{true};
+};
+
+TEST(Bootstrap, ARootWithoutDescriptorsIsBlamedAndNotTheId) {
+  CrowdedSystem crowded;
+  const ScopedSystem scope(&crowded);
+  const Result<UniqueId> id = start_root(RootScope::kThisHost);
+  ASSERT_TRUE(id.ok());
+  for (const int rank : {0, 1}) { // the second one after the failure
+    const Result<Rendezvous> rendezvous = meet_by_id(*id, attendant(rank, 2, 10));
+    ASSERT_FALSE(rendezvous.ok());
+    EXPECT_TRUE(
+        contains(rendezvous.status().message(), "cannot accept a connection: Too many open"))
+        << rendezvous.status().message();
+  }
 }
 
 TEST(Bootstrap, TwoProcessesWithOneRankAreAnErrorForAll) {
