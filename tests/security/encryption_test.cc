@@ -99,11 +99,11 @@ struct FlipOnce {
 };
 
 /// Calls collectives until they fail, and returns the error. The attack is armed after the first
-/// ones. The first and the last rank make the others wait in turn, who send and read beats then.
+/// one. The first and the last rank make the others wait in turn, who send and read beats then.
 std::string error_under(FlipOnce& attack, int rank, int nranks, whorlComm_t comm) {
   std::vector<float> values(1000);
   for (int call = 0; call < 20; ++call) {
-    if (call == 2 && rank == 0) attack.armed = true;
+    if (call == 1 && rank == 0) attack.armed = true;
     if (rank == (call % 2 == 0 ? nranks - 1 : 0)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
