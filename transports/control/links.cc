@@ -143,7 +143,9 @@ void ControlLinks::send(Peer& peer, control::FrameKind kind, std::string_view te
       {{&header, sizeof header}, {const_cast<char*>(text.data()), text.size()}}};
   // The socket always has room, because Heartbeat limits the frames that a peer has not read.
   // Should it be full all the same, the peer must not see the rest of the next frame as the end of
-  // this one.
+  // this one: that was the last frame. An encrypted connection ends then even if the socket has
+  // taken nothing, since the frame has used up the number of a record, and may not be encrypted
+  // again, but lies in memory that does not last until the socket has room.
   const ssize_t sent = peer.socket.send(parts);
   if ((sent >= 0 && static_cast<std::size_t>(sent) < sizeof header + text.size()) ||
       peer.socket.sending()) {
