@@ -53,6 +53,7 @@ Handshake Handshake::connecting(Fd socket, const Identity& identity, const Conne
   h.socket_ = std::move(socket);
   h.identity_ = identity;
   h.name_ = name;
+  h.connects_ = true;
   h.encrypts_ = encrypts;
   std::array<std::byte, kNonceBytes> nonce{};
   if (const int result = sys().random_bytes(nonce); result < 0) {
@@ -223,7 +224,7 @@ Progress Handshake::next() noexcept {
         told_by_peer_ = true;
         return fail(failure);
       }
-      if (!agree_on_encryption(true)) return Progress::kFailed;
+      if (!agree_on_encryption()) return Progress::kFailed;
       state_ = State::kDone;
       return Progress::kDone;
     case State::kReadHello:
@@ -233,7 +234,7 @@ Progress Handshake::next() noexcept {
       start_reading(State::kReadProof);
       return Progress::kAdvanced;
     case State::kReadProof:
-      if (!check_proof() || !agree_on_encryption(false)) return Progress::kFailed;
+      if (!check_proof() || !agree_on_encryption()) return Progress::kFailed;
       start_sending(State::kSendAccepted, std::array<std::byte, kAcceptedBytes>{});
       return Progress::kAdvanced;
     case State::kSendAccepted:
@@ -375,7 +376,7 @@ bool Handshake::check_proof() noexcept {
 
 /// Makes the encrypted stream if both sides want one; fails if only one does. Both have proved who
 /// they are.
-bool Handshake::agree_on_encryption(bool connects) noexcept {
+bool Handshake::agree_on_encryption() noexcept {
   if (encrypts_ != peer_encrypts_) {
     fail(HandshakeFailure::kEncryption);
     return false;
@@ -383,7 +384,7 @@ bool Handshake::agree_on_encryption(bool connects) noexcept {
   if (!encrypts_) return true;
   StreamKeys keys;
   const bool agreed =
-      exchange_.derive(peer_share_, identity_.secret, {hello_, answer_}, connects, &keys) &&
+      exchange_.derive(peer_share_, identity_.secret, {hello_, answer_}, connects_, &keys) &&
       without_exceptions([&] {
         sealed_ = std::make_unique<SealedStream>(keys);
         return Status();
@@ -398,6 +399,18 @@ bool Handshake::mac(std::string_view label, std::span<std::byte, kMacBytes> out)
   if (!hmac_sha256(identity_.secret, label, {hello_, answer_}, &digest)) return false;
   std::copy(digest.begin(), digest.end(), out.begin());
   return true;
+}
+
+/// Names both sides and their settings.
+std::string Handshake::text_of_disagreement() const {
+  const bool connecting_encrypts = connects_ == encrypts_;
+  return fmt::format(
+      "WHORL_ENCRYPT is {} at rank {} and {} at {}: set it alike for all ranks, and for the "
+      "process "
+      "that makes the unique id",
+      connecting_encrypts ? 1 : 0, name_.from, connecting_encrypts ? 0 : 1,
+      name_.role == SocketRole::kBootstrap ? "the root of the rendezvous"
+                                           : fmt::format("rank {}", name_.to));
 }
 
 Status Handshake::status() const {
@@ -444,11 +457,7 @@ Status Handshake::status() const {
                       "ranks, or WHORL_INSECURE=1 for all of them to let every user join",
                       by));
     case HandshakeFailure::kEncryption:
-      return Status::error(
-          Code::kInvalidUsage,
-          fmt::format("WHORL_ENCRYPT is {} here and {} at the other side: set it alike for all "
-                      "ranks, and for the process that makes the unique id",
-                      encrypts_ ? 1 : 0, encrypts_ ? 0 : 1));
+      return Status::error(Code::kInvalidUsage, text_of_disagreement());
   }
   return {};
 }

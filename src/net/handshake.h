@@ -144,7 +144,8 @@ class Handshake {
   bool check_challenge() noexcept;
   bool check_proof() noexcept;
   bool mac(std::string_view label, std::span<std::byte, kMacBytes> out) const noexcept;
-  bool agree_on_encryption(bool connects) noexcept;
+  bool agree_on_encryption() noexcept;
+  std::string text_of_disagreement() const;
 
   Fd socket_;
   Identity identity_;
@@ -159,6 +160,7 @@ class Handshake {
   std::uint64_t deadline_ns_ = UINT64_MAX;
   std::array<std::byte, kHelloBytes> hello_{};
   std::array<std::byte, kAnswerBytes> answer_{}; ///< flags, nonce and share of the challenge
+  bool connects_ = false;
   bool encrypts_ = false;
   bool peer_encrypts_ = false;
   KeyExchange exchange_;

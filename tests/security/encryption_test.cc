@@ -223,11 +223,13 @@ TEST_P(OtherSetting, OfOneRankIsAnErrorOfAll) {
     join_rank1();
     rank0.join();
   }
-  const std::string settings = fmt::format("WHORL_ENCRYPT is {} ", root_encrypts ? 0 : 1);
+  const std::string settings =
+      fmt::format("WHORL_ENCRYPT is {} at rank 1 and {} at the root of the rendezvous",
+                  root_encrypts ? 0 : 1, root_encrypts ? 1 : 0);
   EXPECT_THAT(errors[1], HasSubstr("rank 1 cannot connect to the root of the rendezvous"));
   EXPECT_THAT(errors[1], HasSubstr(settings));
   EXPECT_THAT(errors[1], HasSubstr("set it alike for all ranks"));
-  EXPECT_THAT(errors[0], HasSubstr("does not let rank 1 join: WHORL_ENCRYPT is"));
+  EXPECT_THAT(errors[0], HasSubstr("does not let rank 1 join: " + settings));
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20)) << "no rank has waited for its timeout";
 }
 

@@ -147,10 +147,12 @@ TEST(Handshake, BothSidesNameADisagreementAboutEncryption) {
     run(connecting, accepting);
     EXPECT_EQ(HandshakeFailure::kEncryption, connecting.failure());
     EXPECT_EQ(HandshakeFailure::kEncryption, accepting.failure());
-    const std::string here = connecting_encrypts
-                                 ? "WHORL_ENCRYPT is 1 here and 0 at the other side"
-                                 : "WHORL_ENCRYPT is 0 here and 1 at the other side";
-    EXPECT_NE(std::string::npos, connecting.status().message().find(here));
+    const std::string settings = connecting_encrypts
+                                     ? "WHORL_ENCRYPT is 1 at rank 3 and 0 at rank 5"
+                                     : "WHORL_ENCRYPT is 0 at rank 3 and 1 at rank 5";
+    for (const Handshake* const side : {&connecting, &accepting}) {
+      EXPECT_NE(std::string::npos, side->status().message().find(settings));
+    }
     EXPECT_NE(std::string::npos, accepting.status().message().find("set it alike"));
   }
 }
