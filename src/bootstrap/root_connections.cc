@@ -61,7 +61,7 @@ void Root::receive(Connection& c) {
     const ssize_t got =
         over || c.leaving ? sys().recv(c.socket.get(), into) : c.socket.receive(into);
     if (got == -EAGAIN) return;
-    if (got == -EBADMSG) return find_changed(c);
+    if (got == -EBADMSG) return fail_as_changed(c);
     if (got <= 0) return hung_up(c);
     if (over) continue;
     if (c.leaving) return hung_up(c); // it breaks the protocol

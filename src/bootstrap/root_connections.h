@@ -100,7 +100,7 @@ class Root {
   void answer_all();
   void hung_up(Connection& c);
   /// Ends the rendezvous because what a rank has sent was changed on the way.
-  void find_changed(Connection& c);
+  void fail_as_changed(Connection& c);
   void check_deadlines();
   std::string describe_missing(std::uint32_t timeout_ms) const;
 

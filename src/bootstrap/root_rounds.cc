@@ -203,13 +203,13 @@ void Root::hung_up(Connection& c) {
   }
 }
 
-void Root::find_changed(Connection& c) {
+void Root::fail_as_changed(Connection& c) {
   note_joining(c.rank);
   const Status changed =
       changed_on_the_way(fmt::format("rank {}", c.rank), "the root of the rendezvous");
   fail(changed.code(), changed.message());
   if (c.member) return;
-  c.member = true; // that of which it is told
+  c.member = true; // only members are told of a failure
   start_answer(c, failure_);
 }
 

@@ -62,7 +62,7 @@ Handshake Handshake::connecting(Fd socket, const Identity& identity, const Conne
   }
   KeyExchange::Share share{};
   if (encrypts && !h.exchange_.make_share(&share)) {
-    h.fail(HandshakeFailure::kClosed, ENOMEM);
+    h.fail(HandshakeFailure::kProtocol);
     return h;
   }
   std::byte* out = h.hello_.data();
@@ -383,15 +383,20 @@ bool Handshake::agree_on_encryption() noexcept {
   }
   if (!encrypts_) return true;
   StreamKeys keys;
-  const bool agreed =
-      exchange_.derive(peer_share_, identity_.secret, {hello_, answer_}, connects_, &keys) &&
-      without_exceptions([&] {
-        sealed_ = std::make_unique<SealedStream>(keys);
-        return Status();
-      }).ok() &&
-      sealed_->good();
-  if (!agreed) fail(HandshakeFailure::kClosed, ENOMEM);
-  return agreed;
+  if (!exchange_.derive(peer_share_, identity_.secret, {hello_, answer_}, connects_, &keys)) {
+    fail(HandshakeFailure::kProtocol); // no share of whorl, or OpenSSL fails
+    return false;
+  }
+  const Status made = without_exceptions([&] {
+    sealed_ = std::make_unique<SealedStream>(keys);
+    return Status();
+  });
+  if (!made.ok()) {
+    fail(HandshakeFailure::kClosed, -ENOMEM);
+  } else if (!sealed_->good()) {
+    fail(HandshakeFailure::kProtocol);
+  }
+  return state_ != State::kFailed;
 }
 
 bool Handshake::mac(std::string_view label, std::span<std::byte, kMacBytes> out) const noexcept {

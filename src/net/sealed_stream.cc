@@ -120,7 +120,8 @@ ssize_t Sealer::send(int fd, std::span<const iovec> parts) noexcept {
     return done > 0 ? static_cast<ssize_t>(done) : otherwise;
   };
   while (done < total) {
-    if (!sending() && !seal(parts, done)) return result(-EOVERFLOW);
+    if (!sending() && number_ == UINT64_MAX) return result(-EOVERFLOW);
+    if (!sending() && !seal(parts, done)) return result(-EIO);
     if (payload_ > total - done) return -EINVAL; // the caller has taken back what it had to send
     const ssize_t sent = sys().send(fd, {record_.get() + sent_, size_ - sent_});
     if (sent < 0) return result(sent);

@@ -65,9 +65,9 @@ class Sealer {
 
   bool good() const noexcept { return cipher_.good(); }
   /// Sends as many bytes of the parts as the socket takes whole records of. Returns their number,
-  /// −EAGAIN for none, −EOVERFLOW once there is no number for another record, or −errno. Bytes that
-  /// were not sent must be the first ones of the next call, unchanged: they may have been
-  /// encrypted.
+  /// −EAGAIN for none, −EOVERFLOW once there is no number for another record, −EIO if OpenSSL
+  /// fails, or −errno. Bytes that were not sent must be the first ones of the next call, unchanged:
+  /// they may have been encrypted.
   ::ssize_t send(int fd, std::span<const iovec> parts) noexcept;
   /// Returns whether a part of a record has been sent, whose bytes send() has not counted yet.
   bool sending() const noexcept { return payload_ > 0; }
