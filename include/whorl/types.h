@@ -159,13 +159,13 @@ typedef enum {
 
 /// Flags for whorlCommWindowRegister(), which concern memory of devices only and are ignored.
 #define WHORL_WIN_DEFAULT 0x00
-#define WHORL_WIN_COLL_SYMMETRIC 0x01
+#define WHORL_WIN_COLL_SYMMETRIC 0x01 ///< the same place in the windows of all ranks
 /// Values of `CTAPolicy` in ::whorlConfig_t.
 #define WHORL_CTA_POLICY_DEFAULT 0x00
 #define WHORL_CTA_POLICY_EFFICIENCY 0x01
 #define WHORL_CTA_POLICY_ZERO 0x02
 
-#define WHORL_UNDEF_FLOAT (-1.0f)
+#define WHORL_UNDEF_FLOAT (-1.0f) ///< value of a number that is not known
 #define WHORL_SIM_INFO_MAGIC 0x74685283u
 /// Result of whorlGroupSimulateEnd(). Start from #WHORL_SIM_INFO_INITIALIZER.
 typedef struct {
