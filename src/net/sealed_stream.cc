@@ -58,7 +58,7 @@ std::size_t payload_of_next(std::span<const iovec> parts, std::size_t skip) noex
 // Between its making and its end, a cipher needs nothing of OpenSSL but its own memory and code:
 // so it can be used without OpensslUse, also while the process exits.
 
-RecordCipher::RecordCipher(const StreamKey& key, bool encrypts) noexcept : encrypts_(encrypts) {
+RecordCipher::RecordCipher(const StreamKey& key, bool encrypts) noexcept {
   const OpensslUse openssl;
   if (!openssl) return;
   context_ = EVP_CIPHER_CTX_new();

@@ -55,7 +55,6 @@ class RecordCipher {
 
  private:
   evp_cipher_ctx_st* context_ = nullptr;
-  bool encrypts_;
 };
 
 /// Sending side of an encrypted stream. Used by one thread at a time.
