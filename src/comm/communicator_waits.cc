@@ -185,12 +185,15 @@ std::string Communicator::states_of_others() const {
 }
 
 /// Returns why a rank does not come, in words, as far as its process shows it to this one; empty
-/// if nothing is seen, as of a rank of another host. −1: no rank.
+/// if nothing is seen, as of a rank of another host or of this process. −1: no rank.
 std::string Communicator::obstacle_of(int culprit) const {
   if (culprit < 0 || culprit == rank()) return {};
   const auto& peers = membership().peers;
   const PeerInfo& info = peers[static_cast<std::size_t>(culprit)];
-  if (info.host_key != peers[static_cast<std::size_t>(rank())].host_key) return {};
+  const PeerInfo& self = peers[static_cast<std::size_t>(rank())];
+  if (info.host_key != self.host_key) return {};
+  // Ranks of one process are its threads: each would read the pages of all others.
+  if (info.process_key == self.process_key) return {};
   std::vector<monitor::ObservedRank> seen;
   if (monitor::observe_process(static_cast<int>(info.process_id), seen) != 0) return {};
   // The number may mean another process to this one, but only a member has such a page.

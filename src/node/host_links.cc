@@ -33,6 +33,13 @@ class LinkWaiter final : public Waiter {
 } // namespace
 
 Status HostLinks::lost(int rank, int error) const {
+  // A rank that gives up closes its sockets, and then says why: that is the better reason.
+  constexpr std::uint64_t kExplainNs = 50'000'000, kAskAgainNs = 5'000'000;
+  const std::uint64_t until_ns = sys().now_ns() + kExplainNs;
+  while (membership_.check_others && sys().now_ns() < until_ns) {
+    WHORL_TRY(membership_.check_others());
+    sys().sleep_ns(kAskAgainNs);
+  }
   return Status::error(
       Code::kRemoteError,
       fmt::format("{} {} while it set up shared memory with rank {}", membership_.describe(rank),

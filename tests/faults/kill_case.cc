@@ -202,7 +202,7 @@ void play(const KillCase& c, RankContext& context, Reports& reports) {
 /// Returns the ranks that an error calls the reason: all that it names, but for the rank that
 /// tells, the one that was told by another, and those of which a timeout says only that they wait.
 std::vector<int> culprits_in(const std::string& text, bool stopped) {
-  static const std::regex stopped_rank("rank ([0-9]+) \\(host [^)]*\\) may be ");
+  static const std::regex stopped_rank("rank ([0-9]+) \\(host [^)]*\\) (?:may be |is stopped)");
   static const std::regex any_rank("rank ([0-9]+) \\(host [^)]*\\)(?! gave up)");
   std::vector<int> ranks;
   const std::regex& pattern = stopped ? stopped_rank : any_rank;

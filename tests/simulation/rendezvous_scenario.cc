@@ -145,7 +145,7 @@ bool names_culprit(const Plan& plan, const Outcome& failed) {
       // Who comes after all have met finds no root, or one that is about to end.
       return has(fmt::format("two processes say that they are rank {}", plan.culprit)) ||
              (failed.rank == plan.culprit &&
-              (has("could not be reached") || has("ranks have met")));
+              (has("could not be reached") || has("has hung up") || has("ranks have met")));
     case Trouble::kGivesUp:
       return has("cause 7");
     case Trouble::kSize:
