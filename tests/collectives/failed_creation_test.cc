@@ -70,8 +70,8 @@ using Prepare = std::function<std::function<whorlResult_t(whorlComm_t*)>(RankCon
 
 /// Lets rank 1 die some time after `create` has begun. The call of another rank returns soon: with
 /// success, if the communicator was complete, or with the name of the dead, or of who is missing.
-void expect_deaths_to_end(const char* transport, const Prepare& prepare) {
-  for (int delay_us = 0; delay_us <= 6000; delay_us += 500) {
+void expect_deaths_to_end(const char* transport, const Prepare& prepare, int step_us) {
+  for (int delay_us = 0; delay_us <= 6000; delay_us += step_us) {
     const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
       setenv("WHORL_TRANSPORTS", transport, 1);
       const auto create = prepare(context);
@@ -104,14 +104,15 @@ void expect_deaths_to_end(const char* transport, const Prepare& prepare) {
   }
 }
 
-/// Lets rank 1 die at all times, with each transport.
-void expect_any_death_to_end(const Prepare& prepare) {
-  with_each_transport([&](const char* transport) { expect_deaths_to_end(transport, prepare); });
+/// Lets rank 1 die at times that are so far apart, with each transport.
+void expect_any_death_to_end(int step_us, const Prepare& prepare) {
+  with_each_transport(
+      [&](const char* transport) { expect_deaths_to_end(transport, prepare, step_us); });
 }
 
 /// Uses the number of the victim in the communicator that is split, where others have another one.
 TEST(FailedCreation, OfASplitByADeath) {
-  expect_any_death_to_end([](RankContext& context) {
+  expect_any_death_to_end(500, [](RankContext& context) {
     whorlComm_t parent = join(context, {});
     return [parent, key = -context.rank](whorlComm_t* comm) {
       return whorlCommSplit(parent, 0, key, comm, nullptr);
@@ -119,9 +120,10 @@ TEST(FailedCreation, OfASplitByADeath) {
   });
 }
 
-/// A rank that dies before it comes to the meeting is not known there: it is missed at the timeout.
-TEST(FailedCreation, ByADeath) {
-  expect_any_death_to_end([](RankContext& context) {
+/// Lets rank 1 die at times that are so far apart. If it dies before it comes to the meeting, it is
+/// not known there, and is missed at the timeout.
+void expect_any_death_to_end_creation(int step_us) {
+  expect_any_death_to_end(step_us, [](RankContext& context) {
     setenv("WHORL_TIMEOUT_MS", "2000", 1);
     const whorlUniqueId id = shared_id(context);
     return [id, rank = context.rank](whorlComm_t* comm) {
@@ -129,6 +131,9 @@ TEST(FailedCreation, ByADeath) {
     };
   });
 }
+
+TEST(FailedCreation, ByADeath) { expect_any_death_to_end_creation(3000); }
+TEST(FailedCreationFull, ByADeath) { expect_any_death_to_end_creation(500); }
 
 } // namespace
 } // namespace whorl::test
