@@ -1,6 +1,5 @@
 #include "net/handshake.h"
 
-#include <fmt/core.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <string_view>
 
 #include "base/bytes.h"
-#include "net/address.h"
 #include "net/secret.h"
 
 namespace whorl {
@@ -19,7 +17,6 @@ namespace {
 // does not take its own hello for an answer.
 constexpr std::uint32_t kHelloMagic = 0x68726877;     // "whrh"
 constexpr std::uint32_t kChallengeMagic = 0x63726877; // "whrc"
-constexpr std::uint16_t kWireVersion = 3;
 
 // Layouts, little-endian:
 //   hello      magic 4, version 2, role 2, job 16, from 4, to 4, channel 4, flags 4, nonce 32,
@@ -404,67 +401,6 @@ bool Handshake::mac(std::string_view label, std::span<std::byte, kMacBytes> out)
   if (!hmac_sha256(identity_.secret, label, {hello_, answer_}, &digest)) return false;
   std::copy(digest.begin(), digest.end(), out.begin());
   return true;
-}
-
-/// Names both sides and their settings.
-std::string Handshake::text_of_disagreement() const {
-  const bool connecting_encrypts = connects_ == encrypts_;
-  return fmt::format(
-      "WHORL_ENCRYPT is {} at rank {} and {} at {}: set it alike for all ranks, and for the "
-      "process "
-      "that makes the unique id",
-      connecting_encrypts ? 1 : 0, name_.from, connecting_encrypts ? 0 : 1,
-      name_.role == SocketRole::kBootstrap ? "the root of the rendezvous"
-                                           : fmt::format("rank {}", name_.to));
-}
-
-Status Handshake::status() const {
-  const char* const by = told_by_peer_ ? " (says the other side)" : "";
-  switch (failure_) {
-    case HandshakeFailure::kNone:
-      return {};
-    case HandshakeFailure::kProtocol:
-      return Status::error(Code::kRemoteError,
-                           fmt::format("what answers does not speak whorl's protocol{}: another "
-                                       "program uses this port",
-                                       by));
-    case HandshakeFailure::kVersion:
-      return Status::error(Code::kRemoteError,
-                           fmt::format("wire version {} meets {}{}: all ranks must use the same "
-                                       "release of whorl",
-                                       kWireVersion, peer_version_, by));
-    case HandshakeFailure::kJob:
-      return Status::error(Code::kRemoteError,
-                           fmt::format("wrong job{}: the two sides belong to different "
-                                       "communicators, one of them perhaps to an earlier run",
-                                       by));
-    case HandshakeFailure::kName:
-      return Status::error(Code::kRemoteError,
-                           fmt::format("wrong rank, role or channel{}: another process of this job "
-                                       "listens there, or the connection exists already",
-                                       by));
-    case HandshakeFailure::kSecret:
-      return Status::error(Code::kRemoteError,
-                           fmt::format("wrong secret{}: the two sides have different secrets; all "
-                                       "ranks need the same unique id or WHORL_SECRET_FILE",
-                                       by));
-    case HandshakeFailure::kClosed:
-      return Status::error(Code::kRemoteError,
-                           error_ == 0 ? std::string("closed by the other side in the handshake")
-                                       : errno_text(error_));
-    case HandshakeFailure::kSlow:
-      return Status::error(Code::kRemoteError, "the handshake was not finished within 2 s");
-    case HandshakeFailure::kUser:
-      return Status::error(
-          Code::kRemoteError,
-          fmt::format("wrong user{}: without a secret only processes of one user meet; set "
-                      "WHORL_SECRET_FILE to a file of mode 0600 with the same contents for all "
-                      "ranks, or WHORL_INSECURE=1 for all of them to let every user join",
-                      by));
-    case HandshakeFailure::kEncryption:
-      return Status::error(Code::kInvalidUsage, text_of_disagreement());
-  }
-  return {};
 }
 
 } // namespace whorl
