@@ -185,14 +185,13 @@ typedef struct {
   size_t size;          ///< set by the initializer; do not touch
   unsigned int magic;   ///< set by the initializer; do not touch
   unsigned int version; ///< set by the initializer; do not touch
-  int blocking;       ///< 0: creation returns whorlInProgress at once; poll whorlCommGetAsyncError
-  int cgaClusterSize; ///< ignored on host memory
-  int minCTAs;        ///< least number of channels; default 1
-  int maxCTAs;        ///< largest number of channels; default WHORL_MAX_CHANNELS
-  const char*
-      netName; ///< transport between hosts: "tcp", or NCCL's names "Socket" and "IB"; NULL chooses
-  int splitShare;          ///< accepted; resources are not shared between communicators
-  int trafficClass;        ///< ignored on host memory
+  int blocking;        ///< 0: creation returns whorlInProgress at once; poll whorlCommGetAsyncError
+  int cgaClusterSize;  ///< ignored on host memory
+  int minCTAs;         ///< least number of channels; default 1
+  int maxCTAs;         ///< largest number of channels; default WHORL_MAX_CHANNELS
+  const char* netName; ///< transport between hosts: "tcp" (or "Socket", "IB"); NULL chooses
+  int splitShare;      ///< accepted; resources are not shared between communicators
+  int trafficClass;    ///< ignored on host memory
   const char* commName;    ///< name in messages, copied; NULL means none
   int collnetEnable;       ///< ignored on host memory
   int CTAPolicy;           ///< ignored on host memory

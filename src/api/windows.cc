@@ -50,17 +50,23 @@ whorlResult_t whorlCommWindowRegister(whorlComm_t comm, void* buff, size_t size,
                                         "WHORL_WIN_COLL_SYMMETRIC (1)",
                                         winFlags));
     }
-    Windows& known = windows();
-    const std::lock_guard lock(known.mutex);
-    const auto handle = reinterpret_cast<whorlWindow_t>(++known.last);
-    Window& window = known.all[handle] = {.address = buff, .registration = nullptr};
-    if (const whorlResult_t result = whorlCommRegister(comm, buff, size, &window.registration);
+    void* registration = nullptr;
+    if (const whorlResult_t result = whorlCommRegister(comm, buff, size, &registration);
         result != whorlSuccess) {
-      known.all.erase(handle);
       return Status::error(static_cast<Code>(result), last_error()).with_context(kName);
     }
-    *win = handle;
-    return {};
+    const Status kept = without_exceptions([&]() -> Status {
+      Windows& known = windows();
+      const std::lock_guard lock(known.mutex);
+      const auto handle = reinterpret_cast<whorlWindow_t>(++known.last);
+      known.all[handle] = {.address = buff, .registration = registration};
+      *win = handle;
+      return {};
+    });
+    if (!kept.ok() && registration != nullptr) {
+      static_cast<void>(whorlCommDeregister(comm, registration));
+    }
+    return kept;
   });
 }
 
