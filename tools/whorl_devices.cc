@@ -124,15 +124,7 @@ int main(int argc, char** argv) {
   CLI::App app("Lists the GPUs of this machine, whether whorl can use them, and their links.",
                "whorl-devices");
   app.add_flag("--json", as_json, "Print JSON, for programs");
-  if (const auto page = whorl::cli::page_for(app, argc, argv)) {
-    fmt::print("{}", *page);
-    return 0;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto status = whorl::cli::parse(app, argc, argv)) return *status;
   json all{{"devices", json::array()}, {"pairs", json::array()}};
   int supported = 0;
   if (whorlDeviceSupport(&supported) != whorlSuccess) supported = 0;

@@ -12,20 +12,11 @@ int main(int argc, char** argv) {
   CLI::App app(
       "Says what whorl would do here and why: the launcher, the transport between two ranks of a "
       "process, of a host and on two hosts, the interface and address that other hosts use, and "
-      "the "
-      "variables in force. Nothing is connected.",
+      "the variables in force. Nothing is connected.",
       "whorl-info");
   app.add_flag("--json", json, "Print JSON, for programs");
   app.footer("Exit status: 0; 1 if no communicator could be made with these variables.");
-  if (const auto page = whorl::cli::page_for(app, argc, argv)) {
-    fmt::print("{}", *page);
-    return 0;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto status = whorl::cli::parse(app, argc, argv)) return *status;
   const auto facts = whorl::info::collect();
   fmt::print("{}", json ? facts.dump(2) + "\n" : whorl::info::to_text(facts));
   return facts.contains("settings") ? 1 : 0;

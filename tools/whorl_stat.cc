@@ -92,15 +92,7 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(0.1, 3600.0));
   why->excludes(skew)->excludes(json);
   skew->excludes(json);
-  if (const auto page = cli::page_for(app, argc, argv)) {
-    fmt::print("{}", *page);
-    return kNothing;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kNothing : kFailed;
-  }
+  if (const auto over = cli::parse(app, argc, argv)) return *over;
   int status = answer(arguments, true);
   while (arguments.watch_s > 0 && status != kFailed) {
     std::fflush(stdout);

@@ -165,15 +165,7 @@ int run(int argc, char** argv) {
       "Shows a machine as whorl sees it: processors, GPUs, NICs and the links between them.",
       "whorl-topo");
   const std::vector<CLI::Option*> others = add_options(app, arguments);
-  if (const auto page = cli::page_for(app, argc, argv)) {
-    fmt::print("{}", *page);
-    return kNothing;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kNothing : kFailed;
-  }
+  if (const auto status = cli::parse(app, argc, argv)) return *status;
   const auto asked = std::count_if(others.begin(), others.end(),
                                    [](const CLI::Option* it) { return it->count() > 0; });
   if (asked + (arguments.parts.any() ? 1 : 0) > 1) {

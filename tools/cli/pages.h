@@ -19,4 +19,9 @@ std::string to_bash_completion(const CLI::App& app);
 /// command line. Only the build asks so, therefore --help does not show the option.
 std::optional<std::string> page_for(const CLI::App& app, int argc, const char* const* argv);
 
+/// Parses a command line. Returns the exit status if the program is over: 0 after a page of
+/// page_for(), the help or the version, which have been printed; 2 after wrong arguments, with a
+/// sentence on stderr.
+std::optional<int> parse(CLI::App& app, int argc, char** argv);
+
 } // namespace whorl::cli
