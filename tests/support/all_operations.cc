@@ -34,7 +34,7 @@ std::string all_operations(int rank, int nranks, whorlComm_t comm) {
   for (const Operation& operation : operations()) {
     // Of blocks that differ in size some are empty.
     Arguments arguments{
-        .count = operation.uneven ? 0U : 3U, .type = whorlInt32, .root = nranks - 1};
+        .count = operation.uneven ? 0U : 3U, .type = whorlInt32, .root = nranks - 1, .cycle = 3};
     for (const int distance : {1, nranks / 2, nranks - 1}) {
       arguments.distance = distance;
       auto wrong =

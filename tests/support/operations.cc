@@ -16,7 +16,11 @@ Blocks even(const Arguments& a, int nranks) {
 
 Blocks uneven(const Arguments& a, int nranks) {
   Blocks blocks = even(a, nranks);
-  for (std::size_t rank = 0; rank < blocks.size(); ++rank) blocks[rank] += rank % 3;
+  if (a.cycle == 0) {
+    ++blocks.back();
+  } else {
+    for (std::size_t rank = 0; rank < blocks.size(); ++rank) blocks[rank] += rank % a.cycle;
+  }
   return blocks;
 }
 

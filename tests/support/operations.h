@@ -17,6 +17,9 @@ struct Arguments {
   whorlRedOp_t op = whorlSum;
   int root = 0;
   int distance = 1; ///< number of ranks from a sender to its receiver
+  /// Way in which blocks differ, where they do: each by its rank modulo this number; 0: only that
+  /// of the last rank, which is larger by one element.
+  std::size_t cycle = 0;
 };
 
 /// Rank that makes a call, and its buffers of buffer_bytes().
