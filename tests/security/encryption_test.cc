@@ -127,17 +127,13 @@ TEST_P(ChangedOnTheWay, EndsTheCommunicatorOnEveryRank) {
   FlipOnce attack{std::get<0>(GetParam()), std::get<1>(GetParam())};
   EveryPath attacker([&](const EveryPath::Passing& passing) { attack(passing); });
   const UniqueId id = attacker.through(make_id());
-  std::array<std::string, kRanks> errors;
-  std::vector<std::thread> ranks;
   const auto start = Clock::now();
-  for (int rank = 0; rank < kRanks; ++rank) {
-    ranks.emplace_back([&, rank] {
-      join(id, rank, kRanks, 30'000, [&](whorlComm_t comm) {
-        errors[static_cast<std::size_t>(rank)] = error_under(attack, rank, kRanks, comm);
-      });
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  const auto errors = errors_of(kRanks, [&](int rank) {
+    std::string error;
+    join(id, rank, kRanks, 30'000,
+         [&](whorlComm_t comm) { error = error_under(attack, rank, kRanks, comm); });
+    return error;
+  });
   EXPECT_TRUE(attack.flipped);
   for (const std::string& error : errors) {
     EXPECT_THAT(error, ::testing::ContainsRegex(
@@ -156,14 +152,8 @@ TEST_P(ChangedRendezvous, EndsForEveryRank) {
   attack.armed = true;
   EveryPath attacker([&](const EveryPath::Passing& passing) { attack(passing); });
   const UniqueId id = attacker.through(make_id());
-  std::array<std::string, kRanks> errors;
-  std::vector<std::thread> ranks;
   const auto start = Clock::now();
-  for (int rank = 0; rank < kRanks; ++rank) {
-    ranks.emplace_back(
-        [&, rank] { errors[static_cast<std::size_t>(rank)] = join(id, rank, kRanks); });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  const auto errors = errors_of(kRanks, [&](int rank) { return join(id, rank, kRanks); });
   EXPECT_TRUE(attack.flipped);
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("was changed on the way"));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20)) << "no rank has waited for its timeout";

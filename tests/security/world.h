@@ -59,19 +59,26 @@ inline std::string join(const UniqueId& id, int rank, int nranks, int timeout_ms
   return failure(whorlCommDestroy(comm));
 }
 
-/// Joins as all ranks of threads. Returns the errors; "" if all have succeeded.
-inline std::string join_all(const UniqueId& id, int nranks,
-                            const std::function<void(whorlComm_t)>& meanwhile = {}) {
+/// Runs `body` in a thread for each rank. Returns what each has returned.
+inline std::vector<std::string> errors_of(int nranks,
+                                          const std::function<std::string(int rank)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(nranks));
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < nranks; ++rank) {
-    ranks.emplace_back([&, rank] {
-      errors[static_cast<std::size_t>(rank)] = join(id, rank, nranks, 30'000, meanwhile);
-    });
+    ranks.emplace_back([&, rank] { errors[static_cast<std::size_t>(rank)] = body(rank); });
   }
   for (std::thread& rank : ranks) rank.join();
+  return errors;
+}
+
+/// Joins as all ranks of threads. Returns the errors; "" if all have succeeded.
+inline std::string join_all(const UniqueId& id, int nranks,
+                            const std::function<void(whorlComm_t)>& meanwhile = {}) {
   std::string all;
-  for (const std::string& error : errors) all += error;
+  for (const std::string& error :
+       errors_of(nranks, [&](int rank) { return join(id, rank, nranks, 30'000, meanwhile); })) {
+    all += error;
+  }
   return all;
 }
 
