@@ -13,7 +13,7 @@
 
 namespace whorl::simulation {
 
-/// What carries the messages of simulated communicators.
+/// Transport that carries the messages of simulated communicators.
 enum class Fabric : std::uint8_t {
   kMemory, ///< memory of one host
   kTcp,    ///< connections between hosts, one for each rank

@@ -8,7 +8,7 @@
 namespace whorl::simulation {
 namespace {
 
-/// What goes wrong.
+/// Kind of failure.
 enum class Failure : std::uint8_t {
   kAbort, ///< another thread of the rank aborts the communicator, whatever its program is doing
   kDeath, ///< the rank dies

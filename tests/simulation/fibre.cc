@@ -30,7 +30,7 @@ Fibre::Fibre() {
 Fibre::~Fibre() { munmap(stack_, kGuardBytes + kStackBytes); }
 
 void Fibre::start(std::function<void()> body) {
-  // What an abandoned function owns belongs to a run that is over.
+  // An abandoned function owns memory of a run that is over.
   if (!ended_) static_cast<void>(new std::function<void()>(std::move(body_)));
   body_ = std::move(body);
   begun_ = ended_ = false;

@@ -173,7 +173,7 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
   return result;
 }
 
-// The same in each run, since they are in texts whose lengths matter.
+// Names that are the same in each run, since they are in texts whose lengths matter.
 pid_t __wrap_getpid() { return 4242; }
 int __wrap_gethostname(char* name, std::size_t size) {
   *fmt::format_to_n(name, size - 1, "host").out = '\0';

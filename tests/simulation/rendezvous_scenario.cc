@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kTimeoutNs = 1'000'000'000;
 
-/// What goes wrong with one of the ranks.
+/// Kind of trouble with one of the ranks.
 enum class Trouble : std::uint8_t {
   kNone,
   kDeath,   ///< it dies
@@ -142,7 +142,7 @@ bool names_culprit(const Plan& plan, const Outcome& failed) {
     case Trouble::kNumber:
       return has("the ranks disagree about their number") || has("does not exist among");
     case Trouble::kTwice:
-      // Who comes after all have met finds no root, or one that is about to end.
+      // A rank that comes after all have met finds no root, or one that is about to end.
       return has(fmt::format("two processes say that they are rank {}", plan.culprit)) ||
              (failed.rank == plan.culprit &&
               (has("could not be reached") || has("has hung up") || has("ranks have met")));

@@ -20,7 +20,7 @@ struct Plan {
   int differs = -1;                  ///< rank that gives another list; −1: none
 };
 
-/// What became of a rank: with whom it met.
+/// Outcome of a rank: with whom it met.
 struct Outcome {
   std::vector<int> members; ///< old ranks that it has met, itself included; empty: none
   Status error;
@@ -66,7 +66,7 @@ Status meet(const MeetRemaining& meet, int rank, const CommError& error, Outcome
   return {};
 }
 
-/// What a rank does that has seen a failure, or that others may have left with one.
+/// Shrinks, as a rank does that has seen a failure, or that others may have left with one.
 void go_on(const Plan& plan, CommRank& rank, Outcome& self) {
   std::vector<int> excluded = plan.excluded;
   if (holds(excluded, rank.number)) return;
