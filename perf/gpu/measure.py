@@ -4,8 +4,8 @@
     measure.py --bench build/release/perf/gpu/gpu_bench --out FOLDER [--seconds 300] [--only M1,M3]
                [--nccl PATH] [--devices PROGRAM] [--note TEXT] [--smoke]
 
-Writes FOLDER/measure.json and FOLDER/measure.md. One step that fails, or takes too long, does not stop
-the others; steps without time are marked. Exit status: 0 if every step that began ended well and
+Writes FOLDER/measure.json and FOLDER/measure.md, anew after each step. One step that fails, or takes too
+long, does not stop the others; steps without time are marked. Exit status: 0 if every step that began ended well and
 no result was wrong, whatever the speed; 1 otherwise; 77 where there is no device.
 
 measure.json is one object:
@@ -28,11 +28,9 @@ import argparse
 import ctypes
 import importlib.util
 import json
-import os
 import shlex
-import signal
-import subprocess
 import sys
+import tempfile
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -40,29 +38,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import steps  # noqa: E402
 import tables  # noqa: E402
 from plan import Plan, Row, Step, predicted_other_us, predicted_us, target_of  # noqa: E402
 
 SKIPPED = 77
 LEAST_SECONDS = 4  # minimum time left with which a step begins
 NCCL_OF_SEVERAL_RANKS = 23000
-
-
-def run(command: list[str], limit: float, environment: dict[str, str]) -> tuple[str, str, str]:
-    """Returns output, errors and the outcome: "ok", "time" or a reason."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, **environment}, start_new_session=True)
-    try:
-        out, errors = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # the group includes its ranks
-        out, errors = process.communicate()
-        return out, errors, "time"
-    if process.returncode == 0:
-        return out, errors, "ok"
-    last = errors.strip().splitlines()
-    code = f"signal {-process.returncode}" if process.returncode < 0 else f"{process.returncode}"
-    return out, errors, last[-1] if last else f"exit status {code}"
 
 
 def rows_in(text: str) -> list[Row]:
@@ -77,8 +59,8 @@ def rows_in(text: str) -> list[Row]:
     return rows
 
 
-def find_nccl() -> tuple[str, str]:
-    """Returns the path of an NCCL that takes several ranks on a device, or why there is none."""
+def find_nccl() -> tuple[str, str, int]:
+    """Returns the path of an NCCL that takes several ranks on a device, or why there is none, and its version."""
     candidates = []
     for package in ("nvidia.nccl", "torch"):
         try:
@@ -102,11 +84,15 @@ def find_nccl() -> tuple[str, str]:
         if version.value > best_version:
             best, best_version = str(path), version.value
     if not best:
-        return "", "no NCCL: neither PyTorch's wheel nor the system has libnccl.so.2"
+        return "", "no NCCL: neither PyTorch's wheel nor the system has libnccl.so.2", 0
     if best_version < NCCL_OF_SEVERAL_RANKS:
-        number = f"{best_version // 10000}.{best_version // 100 % 100}.{best_version % 100}"
-        return "", f"NCCL {number} takes no two ranks on one device; 2.30 does"
-    return best, ""
+        return "", (f"NCCL {name_of_version(best_version)} takes no two ranks on one device; 2.30 "
+                    "does"), best_version
+    return best, "", best_version
+
+
+def name_of_version(number: int) -> str:
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 class Measurement:
@@ -118,14 +104,25 @@ class Measurement:
             "begun": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "budget_s": arguments.seconds, "notes": list(arguments.note), "steps": [], "rows": []}
         self.bad = False
+        self.folder = Path(arguments.out)
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def left(self) -> float:
         return float(self.arguments.seconds) - (time.monotonic() - self.begun)
 
+    def run(self, command: list[str], limit: float,
+            environment: dict[str, str]) -> tuple[str, str, steps.Outcome]:
+        """Returns output and errors of a program, and its end."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            files = Path(folder) / "output", Path(folder) / "errors"
+            outcome = steps.run(command, limit, environment, output=files[0], errors=files[1])
+            out, errors = (file.read_text(errors="replace") for file in files)
+        return out, errors, outcome
+
     def devices(self) -> Any:
         if not self.arguments.devices:
             return None
-        out, _, _ = run([self.arguments.devices, "--json"], 20, {})
+        out, _, _ = self.run([self.arguments.devices, "--json"], 20, {})
         try:
             return json.loads(out)
         except json.JSONDecodeError:
@@ -135,33 +132,34 @@ class Measurement:
         entry = {"measurement": step.measurement, "title": step.title, "command": step.line(),
                  "seconds": 0.0}
         self.result["steps"].append(entry)
-        if step.skipped:
-            entry["status"] = f"skipped: {step.skipped}"
-            self.result["rows"] += [{**key, "skipped": step.skipped} for key in step.rows]
-            return
-        if self.left() < LEAST_SECONDS:
-            entry["status"] = "not run: time"
-            self.result["rows"] += [{**key, "skipped": "not run: time"} for key in step.rows]
+        reason = step.skipped
+        if not reason and self.left() < LEAST_SECONDS:
+            reason = "not run: time"
+        if reason:
+            entry["status"] = reason if reason.startswith("not run") else f"skipped: {reason}"
+            self.result["rows"] += [{**key, **step.labels, "skipped": reason} for key in step.rows]
             return
         command = [self.arguments.bench, *step.arguments]
         if step.script:
             script = Path(__file__).resolve().parent / step.script
             command = [sys.executable, str(script), *step.arguments]
-        limit, began = min(step.limit, self.left()), time.monotonic()
-        out, errors, status = run(command, limit, step.environment)
-        entry["seconds"] = round(time.monotonic() - began, 2)
-        if status == "time" and limit == step.limit:
-            status = f"failed: no end within {limit:.0f} s"
-        elif status == "time":
-            status = "not run: time"
-        elif status != "ok":
-            status = f"failed: {status}"
+        limit = min(step.limit, self.left())
+        out, errors, outcome = self.run(command, limit, step.environment)
+        entry["seconds"] = round(outcome.seconds, 2)
+        status = "ok"
+        if outcome.code is None:
+            status = "not run: time" if limit < step.limit else f"failed: {outcome.text()}"
+        elif outcome.code != 0:
+            last = errors.strip().splitlines()
+            status = f"failed: {last[-1] if last else outcome.text()}"
         if status.startswith("failed"):
             self.bad = True
             entry["errors"] = errors[-2000:]
             print(f"FAIL  {step.measurement} {step.title}: {status}", flush=True)
         entry["status"] = status
+        known = len(self.result["rows"])
         self.enter(step, rows_in(out), status)
+        self.judge(self.result["rows"][known:])
 
     def enter(self, step: Step, rows: list[Row], status: str) -> None:
         """Enters the rows of a step, and a marked row for each that is missing."""
@@ -182,18 +180,19 @@ class Measurement:
                 found = next((row for row in rows if about.items() <= row.items() and
                               0 <= key.get("bytes", 0) - row.get("bytes", -1e9) < 1024), None)
             if found is not None:
-                self.result["rows"].append(found)
+                self.result["rows"].append({**found, **step.labels})
                 continue
             reason = everywhere or (status if status != "ok" else "failed: no row came")
             self.bad = self.bad or reason.startswith("failed")
-            self.result["rows"].append({**key, "skipped": reason})
+            self.result["rows"].append({**key, **step.labels, "skipped": reason})
 
-    def judge(self) -> None:
+    def judge(self, rows: list[Row]) -> None:
+        """Adds predictions, targets and verdicts to new rows."""
         peak = self.result["device"].get("peak_bytes_per_s") or 0.0
         pings = [row["us"]["words, one way"] for row in self.result["rows"]
                  if row.get("collective") == "ping-pong" and "words, one way" in row.get("us", {})]
         ping = pings[0] if pings else None
-        for row in self.result["rows"]:
+        for row in rows:
             if row.get("collective") == "ping-pong" or "skipped" in row:
                 continue
             if row["measurement"] != "M8":
@@ -211,32 +210,32 @@ class Measurement:
                 print(f"FAIL  wrong results: {json.dumps(row)}", flush=True)
 
     def save(self) -> None:
-        folder = Path(self.arguments.out)
-        folder.mkdir(parents=True, exist_ok=True)
         self.result["seconds"] = round(time.monotonic() - self.begun, 1)
-        (folder / "measure.json").write_text(json.dumps(self.result, indent=1) + "\n",
-                                             encoding="utf-8")
-        (folder / "measure.md").write_text(tables.report(self.result), encoding="utf-8")
+        (self.folder / "measure.json").write_text(json.dumps(self.result, indent=1) + "\n",
+                                                  encoding="utf-8")
+        (self.folder / "measure.md").write_text(tables.report(self.result), encoding="utf-8")
 
     def all(self) -> int:
-        out, errors, status = run([self.arguments.bench, "device", "--name", "device"], 60, {})
+        out, errors, outcome = self.run([self.arguments.bench, "device", "--name", "device"], 60, {})
         found = rows_in(out)
-        if status != "ok" or not found:
-            reason = errors.strip() or status
+        if outcome.code != 0 or not found:
+            reason = errors.strip() or outcome.text()
             print(f"no device to measure on: {reason}")
             return SKIPPED
         self.result["device"] = found[0]
         self.result["devices_before"] = self.devices()
-        nccl, missing = ((self.arguments.nccl, "") if self.arguments.nccl else find_nccl())
+        nccl, missing, version = ((self.arguments.nccl, "", 0) if self.arguments.nccl else find_nccl())
+        if version:
+            self.result["notes"].append(f"The machine's NCCL is {name_of_version(version)}")
         plan = Plan(smoke=self.arguments.smoke, nccl=nccl, nccl_missing=missing)
         only = [one for one in self.arguments.only.split(",") if one]
-        steps = [one for one in plan.steps() if not only or one.measurement in only]
-        for number, one in enumerate(steps):
-            if number == 0 or one.measurement != steps[number - 1].measurement:
+        chosen = [one for one in plan.steps() if not only or one.measurement in only]
+        for number, one in enumerate(chosen):
+            if number == 0 or one.measurement != chosen[number - 1].measurement:
                 print(f"{tables.TITLES[one.measurement]} ({self.left():.0f} s left)", flush=True)
             self.step(one)
+            self.save()
         self.result["devices_after"] = self.devices()
-        self.judge()
         self.save()
         print("\n".join(tables.summary(self.result)))
         print(f"tables: {self.arguments.out}/measure.md")

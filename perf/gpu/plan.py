@@ -26,9 +26,10 @@ class Step:
     title: str
     arguments: list[str]
     rows: list[Row]
-    limit: float = 60  # seconds
+    limit: float = 20  # seconds
     environment: dict[str, str] = field(default_factory=dict)
     script: str = ""
+    labels: Row = field(default_factory=dict)  # entered into each row
     skipped: str = ""  # reason why the step is not run
 
     def line(self) -> str:
@@ -76,19 +77,23 @@ class Plan:
 
     def steps(self) -> list[Step]:
         """Returns the steps in the order of their importance: those without time are at the end."""
-        return [*self.identity(), *self.fused(), *self.latency(), *self.types(),
-                *self.processes(), *self.by_host(), *self.ring(), *self.abort(), *self.others()]
+        first, *others = self.fused()
+        one_kernel, schedules, processes, host = self.identity()
+        return [first, one_kernel[0], *others, *self.latency(), *one_kernel[1:], *schedules,
+                *self.ring(), *processes, *self.processes(), *host, *self.by_host(), *self.types(),
+                *self.others(), *self.abort()]
 
     def fused(self) -> list[Step]:
-        sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB, 4 * GIB)
-        return [self.collective("M1", name, ranks, sizes)
-                for ranks in self.ranks(2, 4, 8, 16)
-                for name in ("allreduce", "reducescatter", "allgather")]
+        sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
+        ranks = self.ranks(2, 8, 4)
+        steps = [self.collective("M1", "allreduce", number, sizes) for number in ranks]
+        return steps + [self.collective("M1", name, number, sizes)
+                        for number in ranks[:2] for name in ("reducescatter", "allgather")]
 
     def others(self) -> list[Step]:
         sizes = self.sizes(64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
         steps = []
-        for ranks in self.ranks(2, 4, 8):
+        for ranks in self.ranks(2, 8):
             step = self.collective("M2", "allreduce", ranks, sizes,
                                    more=["--nccl", self.nccl] if self.nccl else [],
                                    environment={"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
@@ -97,7 +102,7 @@ class Plan:
             rows = [{"measurement": "M2", "collective": "sums of torch", "ranks": ranks,
                      "bytes": size, "type": "float"} for size in sizes]
             steps.append(Step("M2", f"torch's own operations, {ranks} tensors",
-                              [str(ranks), list_of(sizes)], rows, script="torch_sums.py", limit=90))
+                              [str(ranks), list_of(sizes)], rows, script="torch_sums.py", limit=60))
         return steps
 
     def latency(self) -> list[Step]:
@@ -107,14 +112,14 @@ class Plan:
                       *self.effort(9, 5)],
                      [{"measurement": "M3", "collective": "allreduce", "ranks": ranks,
                        "bytes": size, "type": "float"} for size in sizes])
-                for ranks in self.ranks(2, 4, 8)]
+                for ranks in self.ranks(2, 8)]
 
     def processes(self) -> list[Step]:
-        sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
+        sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
         return [self.of_processes("M4", ranks, sizes, {}) for ranks in self.ranks(2, 4, 8)]
 
     def by_host(self) -> list[Step]:
-        sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
+        sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
         return [self.of_processes("M5", ranks, sizes, {"WHORL_DEVICE_IPC": "0"})
                 for ranks in self.ranks(2, 4, 8)]
 
@@ -131,11 +136,14 @@ class Plan:
         return [self.collective("M6", "reduce", ranks, sizes, TYPES) for ranks in self.ranks(2, 8)]
 
     def ring(self) -> list[Step]:
+        """Returns steps for slots of several sizes: with the default first."""
         sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
         parameter = "WHORL_DEVICE_ALGO"
         return [self.collective("M7", "allreduce", ranks, sizes,
                                 more=["--ring", "--needs", parameter],
-                                environment={parameter: "schedule"})
+                                environment={parameter: "schedule", "WHORL_SLOT_BYTES": str(slot)},
+                                labels={"slot_bytes": slot})
+                for slot in ([64 * KIB] if self.smoke else [64 * KIB, 256 * KIB, 512 * KIB])
                 for ranks in self.ranks(2, 4, 8)]
 
     def abort(self) -> list[Step]:
@@ -148,27 +156,37 @@ class Plan:
                      environment={"WHORL_DEVICE_ALGO": "schedule"})
                 for ranks in self.ranks(2, 4)]
 
-    def identity(self) -> list[Step]:
+    def identity(self) -> list[list[Step]]:
+        """Returns the steps of each path: one kernel, schedules, processes, host."""
         sizes = [1000, 64 * KIB] if self.smoke else [1000, 64 * KIB, 4 * MIB]
         paths: list[tuple[str, dict[str, str]]] = [
             ("one kernel", {}),
             # twoshot adds in the order of the ranks.
             ("schedules", {"WHORL_DEVICE_ALGO": "schedule", "WHORL_ALGO": "twoshot"}),
-            ("processes", {}), ("host", {"WHORL_DEVICE_IPC": "0"}),
-            ("host, segments of 64 KiB", {"WHORL_DEVICE_IPC": "0", "WHORL_SEGMENT_BYTES": "65536"})]
-        steps = []
+            ("processes", {}), ("host", {"WHORL_DEVICE_IPC": "0"})]
+        steps: list[list[Step]] = []
         for path, environment in paths:
-            for ranks in (2, 3) if self.smoke else (2, 3, 4, 8):
-                few = self.smoke or ranks > 3
+            steps.append([])
+            for ranks in (2, 3) if self.smoke else (2, 3, 8):
+                few = self.smoke or ranks > 2
                 kinds = ("float", "bfloat16") if few else TYPES
                 rows = [{"measurement": "M8", "path": path, "ranks": ranks, "bytes": size,
                          "type": kind, "data": data}
                         for kind in kinds for size in sizes for data in ("exact", "order-sensitive")]
-                steps.append(Step("M8", f"{path}, {ranks} ranks",
-                                  ["identity", "--name", "M8", "--path", path, "-N", str(ranks),
-                                   "-d", ",".join(kinds), "--sizes",
-                                   ",".join(str(size) for size in sizes)],
-                                  rows, environment=environment))
+                steps[-1].append(Step("M8", f"{path}, {ranks} ranks",
+                                      ["identity", "--name", "M8", "--path", path, "-N", str(ranks),
+                                       "-d", ",".join(kinds), "--sizes",
+                                       ",".join(str(size) for size in sizes)],
+                                      rows, environment=environment))
+        # Segments are pieces of the same operation: their bits are those of the host.
+        steps[-1].append(Step("M8", "host, segments of 64 KiB, 3 ranks",
+                              ["identity", "--name", "M8", "--path", "host, segments of 64 KiB",
+                               "-N", "3", "-d", "float", "--sizes",
+                               ",".join(str(size) for size in sizes)],
+                              [{"measurement": "M8", "path": "host, segments of 64 KiB", "ranks": 3,
+                                "bytes": size, "type": "float", "data": data}
+                               for size in sizes for data in ("exact", "order-sensitive")],
+                              environment={"WHORL_DEVICE_IPC": "0", "WHORL_SEGMENT_BYTES": "65536"}))
         return steps
 
 

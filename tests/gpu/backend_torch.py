@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""usage: backend_torch.py [PART…]: the backend `whorl` of torch.distributed with tensors of CUDA: the
+"""usage: backend_torch.py [PART…] | build FOLDER: the backend `whorl` of torch.distributed with tensors of CUDA: the
 cases of torch_cases.py, and the order of operations and streams. Builds the extension against the installed torch,
-with the library of the pack or of the build."""
+with the library of the pack or of the build; `build` does only that, in a new folder, for a later run with
+WHORL_GPU_TEST_PACKAGE=FOLDER/bindings/torch."""
 
 from __future__ import annotations
 
@@ -20,18 +21,14 @@ import machine
 VARIABLE = "WHORL_GPU_TEST_PACKAGE"  # folder of whorl_torch
 
 
-def extension() -> Path:
-    """Builds whorl_torch for this torch, and returns its folder."""
-    named = os.environ.get(VARIABLE)
-    if named:
-        return Path(named)
+def extension(root: Path) -> Path:
+    """Builds whorl_torch for this torch below an empty folder, and returns its own folder."""
     library = machine.need_library("libwhorl.so.0")
     if not shutil.which(os.environ.get("CXX", "c++")):
         machine.skip("the extension has to be compiled here, and there is no C++ compiler")
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         machine.skip("the extension has to be compiled here, and this Python has no headers (Python.h)")
     machine.need_module("setuptools", "the extension")
-    root = Path(tempfile.mkdtemp(prefix="whorl-torch-"))
     for part in ("bindings/torch", "include"):
         shutil.copytree(machine.ROOT / part, root / part,
                         ignore=shutil.ignore_patterns("build", "*.so*", "__pycache__"))
@@ -196,8 +193,12 @@ def main() -> None:
     machine.need_device()
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     machine.need_torch("the backend whorl")
+    if sys.argv[1:2] == ["build"]:
+        extension(Path(sys.argv[2]))
+        return
     parts = machine.choose(cases())
-    folder = extension()
+    named = os.environ.get(VARIABLE)
+    folder = Path(named) if named else extension(Path(tempfile.mkdtemp(prefix="whorl-torch-")))
     import torch_cases
 
     results = machine.run_parts(

@@ -1,7 +1,8 @@
 // Prints the behaviour of this machine's CUDA driver where the documentation leaves it open and
 // whorl depends on it, one line for each fact. Each question has a process of its own, which is
-// killed after ten seconds; then the line says "hangs". Also runs on a pretended device
-// (tests/support/fake_cuda), which answers as it was programmed.
+// killed after ten seconds; then the line says "hangs". Arguments choose facts: `driver_facts P1
+// P6`; without any, all are asked. Also runs on a pretended device (tests/support/fake_cuda), which
+// answers as it was programmed.
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -338,25 +340,15 @@ void ids_of_default_streams() {
               static_cast<int>(cuStreamGetCtx(nullptr, &none)));
 }
 
-} // namespace
-} // namespace whorl::facts
-
-int main() {
-  using namespace whorl::facts; // NOLINT: the program is this
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  ask("the driver", [] {
-    int version = 0;
-    char name[256] = {};
-    enter();
-    NEED(cuDriverGetVersion(&version));
-    NEED(cuDeviceGetName(name, sizeof name, 0));
-    std::printf("is for CUDA %d.%d, device 0 is %s\n", version / 1000, version % 1000 / 10, name);
-  });
+void ask_about_a_held_driver() {
   for (const bool free : {true, false}) {
     ask(std::string("P1 a copy in a free stream, while a thread ") +
             (free ? "frees memory" : "queues 2000 operations") + " behind a stream that waits",
         [=] { other_streams_go_on(free); });
   }
+}
+
+void ask_about_waiting_streams() {
   for (const Question& one : questions()) {
     ask(std::string("P2 ") + one.name + " while a stream waits",
         [&] { while_a_stream_waits(one); });
@@ -366,6 +358,9 @@ int main() {
             " while a stream waits",
         [=] { map_while_a_stream_waits(close); });
   }
+}
+
+void ask_about_queues() {
   for (const char* const connections : {static_cast<const char*>(nullptr), "1", "8", "32"}) {
     for (const int waiting : {1, 40}) {
       for (const bool other : {true, false}) {
@@ -376,6 +371,9 @@ int main() {
       }
     }
   }
+}
+
+void ask_about_captures() {
   for (const Question& one : questions()) {
     for (const bool other : {false, true}) {
       for (const bool relaxed : {false, true}) {
@@ -385,13 +383,55 @@ int main() {
       }
     }
   }
+}
+
+void ask_about_handles() {
   for (const std::size_t bytes : {std::size_t{512}, std::size_t{4} << 20}) {
     ask("P5 memory of " + std::to_string(bytes) + " bytes that is freed while mapped elsewhere",
         [=] { freed_while_mapped(bytes); });
   }
   ask("P5 the primary context, released and retained", contexts_across_release);
   ask("P5 ids of the default streams", ids_of_default_streams);
-  ask_about_kernels();
-  ask_about_mappings();
-  ask_about_graphs();
+}
+
+/// Facts by name, in the order in which they are asked.
+struct Fact {
+  const char* name;
+  void (*ask)();
+};
+constexpr Fact kFacts[] = {
+    {"P1", ask_about_a_held_driver}, {"P6", ask_about_kernels},  {"P8", ask_about_graphs},
+    {"P7", ask_about_mappings},      {"P5", ask_about_handles},  {"P2", ask_about_waiting_streams},
+    {"P3", ask_about_queues},        {"P4", ask_about_captures},
+};
+
+} // namespace
+} // namespace whorl::facts
+
+int main(int argc, char** argv) {
+  using namespace whorl::facts; // NOLINT: the program is this
+  const std::vector<std::string> chosen(argv + 1, argv + argc);
+  for (const std::string& name : chosen) {
+    const bool known = std::any_of(std::begin(kFacts), std::end(kFacts),
+                                   [&](const Fact& fact) { return fact.name == name; });
+    if (!known) {
+      std::fprintf(stderr, "driver_facts: there is no fact %s; there are P1 to P8\n", name.c_str());
+      return 2;
+    }
+  }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  ask("the driver", [] {
+    int version = 0;
+    char name[256] = {};
+    enter();
+    NEED(cuDriverGetVersion(&version));
+    NEED(cuDeviceGetName(name, sizeof name, 0));
+    std::printf("is for CUDA %d.%d, device 0 is %s\n", version / 1000, version % 1000 / 10, name);
+  });
+  for (const Fact& fact : kFacts) {
+    if (chosen.empty() || std::find(chosen.begin(), chosen.end(), fact.name) != chosen.end()) {
+      fact.ask();
+    }
+  }
+  return 0;
 }
