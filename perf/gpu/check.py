@@ -137,7 +137,7 @@ class Check:
                       self.native))
 
     def facts(self) -> None:
-        self.run_side_by_side([Step(f"driver_facts_{name}", [self.program("driver_facts"), name], 120,
+        self.run_side_by_side([Step(f"driver_facts_{name}", [self.program("driver_facts"), name], 60,
                                     self.native) for name in FACTS])
 
     def tests(self) -> None:
