@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <mutex>
 #include <new>
@@ -158,8 +159,31 @@ bool DeviceStream::has_passed_all() const noexcept {
   return staging_.used == 0 && passed == static_cast<std::uint32_t>(issued_);
 }
 
-/// Streams that have been used, by the ids of context and stream, which the driver never reuses;
-/// default streams of several contexts may have equal ids. The driver does not say when the program
+/// Identity of a stream. The driver reuses handles of streams, but neither the ids of contexts,
+/// captures and streams. It refuses the id of a stream that is being captured, and spoils the
+/// capture; so until the capture's end such a stream is known by its handle.
+struct StreamKey {
+  std::uint64_t context, capture, stream; ///< capture is 0 where `stream` is the stream's id
+
+  /// Finds the key of a stream of `context`. kCudaError if a capture forbids all use of the stream.
+  static Result<StreamKey> of(CUstream handle, CUcontext context);
+  auto operator<=>(const StreamKey&) const = default;
+};
+
+Result<StreamKey> StreamKey::of(CUstream handle, CUcontext context) {
+  const auto capture = capture_of(handle, context);
+  if (!capture.ok()) return capture.status();
+  StreamKey key{gpu::id_of(context), capture->id, reinterpret_cast<std::uintptr_t>(handle)};
+  if (key.capture == 0) {
+    const gpu::ContextGuard guard(context); // default streams of several contexts differ
+    unsigned long long id = 0;
+    WHORL_CUDA_TRY(cuStreamGetId(handle, &id));
+    key.stream = id;
+  }
+  return key;
+}
+
+/// Streams that have been used. The driver does not say when the program
 /// destroys a stream; so idle ones are forgotten when there are many, and made again if the program
 /// still uses them.
 struct Registry {
@@ -170,7 +194,7 @@ struct Registry {
   void forget_idle(std::uint64_t id);
 
   std::mutex mutex; ///< guards all fields
-  std::map<std::pair<std::uint64_t, unsigned long long>, std::shared_ptr<DeviceStream>> streams;
+  std::map<StreamKey, std::shared_ptr<DeviceStream>> streams;
   std::size_t limit = kMinLimit; ///< number of streams at which idle ones are forgotten
 };
 
@@ -182,8 +206,9 @@ void Registry::forget_idle(std::uint64_t id) {
     { const auto reference = stream; }
     return stream->has_passed_all();
   };
-  std::erase_if(
-      streams, [&](const auto& entry) { return entry.first.first == id && is_idle(entry.second); });
+  std::erase_if(streams, [&](const auto& entry) {
+    return entry.first.context == id && is_idle(entry.second);
+  });
   limit = std::max(kMinLimit, 2 * streams.size());
 }
 
@@ -197,7 +222,7 @@ Registry& registry() {
 void release_idle_memory() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  for (const auto& [id, stream] : all.streams) stream->release_memory();
+  for (const auto& [key, stream] : all.streams) stream->release_memory();
 }
 
 /// Takes memory for one buffer, valid until the operation is complete in the stream.
@@ -422,25 +447,30 @@ Result<std::shared_ptr<Stream>> device_stream(void* handle, const void* buffer) 
   if (!devices_possible()) return Status::error(Code::kInvalidArgument, gpu::driver_error());
   const auto stream = static_cast<CUstream>(handle);
   CUcontext context = nullptr;
-  unsigned long long number = 0;
   std::optional<gpu::ContextGuard> of_buffer;
   if (buffer != nullptr && lacks_context(handle)) {
     const auto found = context_of_memory(buffer);
     if (!found.ok()) return found.status();
     of_buffer.emplace(*found);
   }
-  WHORL_CUDA_TRY(cuStreamGetCtx(stream, &context));
-  WHORL_CUDA_TRY(cuStreamGetId(stream, &number));
+  const CUresult found = is_default_stream(stream) ? driver()->cuCtxGetCurrent(&context)
+                                                   : driver()->cuStreamGetCtx(stream, &context);
+  if (found != CUDA_SUCCESS || context == nullptr) {
+    const CUresult why = found != CUDA_SUCCESS ? found : CUDA_ERROR_INVALID_CONTEXT;
+    return Status::error(Code::kInvalidArgument,
+                         gpu::check(why, "asking for its context").message());
+  }
+  const auto key = StreamKey::of(stream, context);
+  if (!key.ok()) return key.status();
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  const std::pair id(gpu::id_of(context), number);
-  const auto known = all.streams.find(id);
+  const auto known = all.streams.find(*key);
   if (known != all.streams.end()) return std::static_pointer_cast<Stream>(known->second);
-  if (all.streams.size() >= all.limit) all.forget_idle(id.first);
+  if (all.streams.size() >= all.limit) all.forget_idle(key->context);
   const gpu::ContextGuard guard(context);
   auto made = DeviceStream::make(stream, context);
   if (!made.ok()) return made.status();
-  all.streams.emplace(id, *made);
+  all.streams.emplace(*key, *made);
   return std::static_pointer_cast<Stream>(*std::move(made));
 }
 

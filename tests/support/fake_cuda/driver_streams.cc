@@ -105,6 +105,14 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
 }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  // Spoils a capture of the stream in every mode, as driver 580 does.
+  if (stream_of(stream).kind() == fake_cuda::Stream::Kind::kLegacy &&
+      fake_cuda::default_stream_is_refused()) {
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  if (fake_cuda::cannot_be_captured(stream_of(stream))) {
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   *number = reinterpret_cast<std::uintptr_t>(stream) <= 1 ? 1 : stream_of(stream).number();
   return CUDA_SUCCESS;
 }
