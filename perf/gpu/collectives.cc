@@ -34,6 +34,14 @@ float sample(std::size_t word) {
   return __builtin_bit_cast(float, bits);
 }
 
+/// Makes the flags of the ring kernel equal: its blocks have other neighbours when their number
+/// changes.
+void clear(CUdeviceptr flags, CUstream stream) {
+  static const std::vector<std::uint32_t> zeros(kMaxRingBlocks);
+  PERF_CUDA(cuMemcpyAsync(flags, reinterpret_cast<CUdeviceptr>(zeros.data()),
+                          zeros.size() * sizeof zeros[0], stream));
+}
+
 class Case {
  public:
   Case(const Settings& settings, const Device& device, CUdeviceptr base, std::size_t bytes)
@@ -92,6 +100,7 @@ class Case {
                           {}});
     }
     if (flags != 0 && layout_.kind == Kind::kAllReduce) {
+      clear(flags, streams[0]);
       device_.ring(ring_at(base_, flags), streams[0]);
       PERF_CUDA(cuStreamSynchronize(streams[0]));
       row["wrong_ring"] = wrong(1e-5F);
@@ -222,13 +231,6 @@ int measure_collectives(const Settings& given) {
   }
   const Memory arena(needed);
   const Memory flags(kMaxRingBlocks * 4);
-  {
-    const std::vector<std::uint32_t> zeros(kMaxRingBlocks);
-    Stream stream;
-    PERF_CUDA(cuMemcpyAsync(flags.address(), reinterpret_cast<CUdeviceptr>(zeros.data()),
-                            flags.bytes(), stream.get()));
-    stream.synchronize();
-  }
   const Library whorl = Library::whorl();
   const World world(whorl, settings.ranks);
   std::optional<Library> nccl;

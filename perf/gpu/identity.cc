@@ -103,13 +103,13 @@ class Ranks {
   Ranks(const Settings& settings, const UniqueId& id, int first, int count)
       : settings_(settings), first_(first), whorl_(Library::whorl()) {
     comms_.resize(static_cast<std::size_t>(count));
-    whorl_.check(whorl_.GroupStart(), nullptr, "GroupStart");
+    Group group(whorl_);
     for (int i = 0; i < count; ++i) {
       whorl_.check(
           whorl_.CommInitRank(&comms_[static_cast<std::size_t>(i)], settings.ranks, id, first + i),
           nullptr, "CommInitRank");
     }
-    whorl_.check(whorl_.GroupEnd(), nullptr, "GroupEnd");
+    group.end(nullptr);
     for (int i = 0; i < count; ++i) streams_.push_back(std::make_unique<Stream>());
   }
   ~Ranks() {
@@ -164,14 +164,14 @@ class Ranks {
 
   template <class Calls>
   void reduce(int type, std::size_t count, const Calls& calls) {
-    whorl_.check(whorl_.GroupStart(), nullptr, "GroupStart");
+    Group group(whorl_);
     for (std::size_t i = 0; i < comms_.size(); ++i) {
       const Call call = calls(i);
       whorl_.check(whorl_.AllReduce(call.send, call.recv, count, static_cast<DataType>(type),
                                     XCCL(Sum), comms_[i], call.stream),
                    comms_[i], "AllReduce");
     }
-    whorl_.check(whorl_.GroupEnd(), comms_.front(), "GroupEnd");
+    group.end(comms_.front());
   }
 
   const Settings& settings_;

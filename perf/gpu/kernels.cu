@@ -43,7 +43,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int before = (rank + work.ranks - 1) % work.ranks;
   std::uint32_t* const own = work.flags + blockIdx.x;
   const std::uint32_t* const theirs = work.flags + before * work.channels + channel;
-  // All flags are equal between launches; only the block itself changes its own flag.
+  // All flags are equal between launches of the same number of channels; only the block itself
+  // changes its own flag.
   const std::uint32_t begin = *own;
   const Lane lane{threadIdx.x, blockDim.x};
   for (int t = 0; t < work.steps(); ++t) {

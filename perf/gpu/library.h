@@ -35,6 +35,29 @@ class Library {
   std::string name_;
 };
 
+/// Group of calls. An exception ends the group, too, without its calls: later calls are not part of
+/// it.
+class Group {
+ public:
+  explicit Group(const Library& library) : library_(library) {
+    library.check(library.GroupStart(), nullptr, "GroupStart");
+  }
+  ~Group() {
+    if (open_) static_cast<void>(library_.GroupEnd());
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  /// Makes the calls. `comm` is one of theirs, or null.
+  void end(Comm comm) {
+    open_ = false;
+    library_.check(library_.GroupEnd(), comm, "GroupEnd");
+  }
+
+ private:
+  const Library& library_;
+  bool open_ = true;
+};
+
 /// Returns whether the file of the library whorl contains the text `name`: whether it has that
 /// parameter.
 bool whorl_mentions(const std::string& name);

@@ -37,12 +37,12 @@ World::World(const Library& library, int ranks) : library_(library) {
   UniqueId id{};
   library.check(library.GetUniqueId(&id), nullptr, "GetUniqueId");
   comms_.resize(static_cast<std::size_t>(ranks));
-  library.check(library.GroupStart(), nullptr, "GroupStart");
+  Group group(library);
   for (int rank = 0; rank < ranks; ++rank) {
     library.check(library.CommInitRank(&comms_[static_cast<std::size_t>(rank)], ranks, id, rank),
                   nullptr, "CommInitRank");
   }
-  library.check(library.GroupEnd(), nullptr, "GroupEnd");
+  group.end(nullptr);
   for (int rank = 0; rank < ranks; ++rank) streams_.push_back(std::make_unique<Stream>());
 }
 
@@ -53,7 +53,7 @@ World::~World() {
 void World::issue(const Layout& layout, CUdeviceptr base, int type) const {
   const auto datatype = static_cast<DataType>(type);
   const std::size_t size = element_bytes(type);
-  library_.check(library_.GroupStart(), nullptr, "GroupStart");
+  Group group(library_);
   for (int rank = 0; rank < layout.ranks; ++rank) {
     const Comm comm = comms_[static_cast<std::size_t>(rank)];
     const auto queue = static_cast<void*>(streams_[static_cast<std::size_t>(rank)]->get());
@@ -79,7 +79,7 @@ void World::issue(const Layout& layout, CUdeviceptr base, int type) const {
     }
     library_.check(result, comm, "the collective");
   }
-  library_.check(library_.GroupEnd(), comms_.front(), "GroupEnd");
+  group.end(comms_.front());
 }
 
 void World::synchronize() const {

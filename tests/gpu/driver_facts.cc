@@ -89,7 +89,40 @@ void* pages(std::size_t bytes) {
 
 // --- P1: one thread is inside the driver because of a waiting stream -----------------------------
 
-void other_streams_go_on(bool free) {
+/// What a thread does behind a stream that waits.
+struct Behind {
+  const char* what;
+  void (*call)(CUstream held, CUdeviceptr memory);
+};
+constexpr Behind kBehind[] = {
+    {"frees memory", [](CUstream, CUdeviceptr memory) { cuMemFree(memory); }},
+    {"queues 2000 operations",
+     [](CUstream held, CUdeviceptr memory) {
+       for (int i = 0; i < 2000; ++i) cuMemsetD8Async(memory, 1, 64, held);
+     }},
+    {"copies to pageable memory",
+     [](CUstream held, CUdeviceptr memory) {
+       static std::vector<char> pageable(1 << 20);
+       cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(pageable.data()), memory, 1 << 20, held);
+     }},
+    {"copies from pageable memory",
+     [](CUstream held, CUdeviceptr memory) {
+       static std::vector<char> pageable(1 << 20);
+       cuMemcpyAsync(memory, reinterpret_cast<CUdeviceptr>(pageable.data()), 1 << 20, held);
+     }},
+    {"synchronises with it", [](CUstream held, CUdeviceptr) { cuStreamSynchronize(held); }},
+    {"synchronises with its context", [](CUstream, CUdeviceptr) { cuCtxSynchronize(); }},
+    {"waits for an event",
+     [](CUstream held, CUdeviceptr) {
+       CUevent event = nullptr;
+       cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+       cuEventRecord(event, held);
+       cuEventSynchronize(event);
+     }},
+    {"loads a module", [](CUstream, CUdeviceptr) { cuModuleLoadData(new CUmodule, kModule); }},
+};
+
+void other_streams_go_on(const Behind& behind) {
   const CUcontext context = enter();
   static Word word, arrived;
   const CUstream held = new_stream(), other = new_stream();
@@ -99,8 +132,7 @@ void other_streams_go_on(bool free) {
   word.hold(held);
   std::thread([=] {
     cuCtxSetCurrent(context);
-    if (free) cuMemFree(unused);
-    for (int i = 0; !free && i < 2000; ++i) cuMemsetD8Async(unused, 1, 64, held);
+    behind.call(held, unused);
   }).detach();
   std::this_thread::sleep_for(std::chrono::milliseconds(500)); // no signal shows that it is inside
   time_it(context, [=] {
@@ -181,11 +213,25 @@ void copy_passes(const char* connections, int waiting, bool other_priority) {
   const CUdeviceptr from = device_memory(1 << 20);
   void* const to = pages(1 << 20);
   NEED(cuMemHostRegister(to, 1 << 20, CU_MEMHOSTREGISTER_PORTABLE));
-  const Word word;
-  for (int i = 0; i < waiting; ++i) {
-    const CUstream held = new_stream(least);
-    word.hold(held);
-    NEED(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), from, 4096, held));
+  static Word word;
+  static std::atomic<int> queued{0}; // three steps for each stream
+  std::thread([=] {
+    cuCtxSetCurrent(context);
+    for (int i = 0; i < waiting; ++i) {
+      const CUstream held = new_stream(least);
+      ++queued;
+      word.hold(held);
+      ++queued;
+      NEED(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), from, 4096, held));
+      ++queued;
+    }
+  }).detach();
+  for (int i = 0; i < 300 && queued < 3 * waiting; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (queued < 3 * waiting) {
+    constexpr const char* kSteps[] = {"creating", "the wait of", "the copy of"};
+    std::printf("%s stream %d blocks; ", kSteps[queued % 3], queued / 3 + 1);
   }
   time_it(context, [=] {
     cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to), from, 1 << 20, last);
@@ -389,10 +435,10 @@ void ids_of_default_streams() {
 }
 
 void ask_about_a_held_driver() {
-  for (const bool free : {true, false}) {
-    ask(std::string("P1 a copy in a free stream, while a thread ") +
-            (free ? "frees memory" : "queues 2000 operations") + " behind a stream that waits",
-        [=] { other_streams_go_on(free); });
+  for (const Behind& behind : kBehind) {
+    ask(std::string("P1 a copy in a free stream, while a thread ") + behind.what +
+            " behind a stream that waits",
+        [&] { other_streams_go_on(behind); });
   }
 }
 

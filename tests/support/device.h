@@ -114,8 +114,11 @@ class DeviceCopy {
   T* data() const {
     return reinterpret_cast<T*>(address_);
   }
-  /// Queues the copy back to the host.
+  /// Copies back to the host behind all that is queued in the stream. Waits for the stream first: a
+  /// thread in a copy of pageable memory behind a waiting stream holds up the driver's calls of all
+  /// threads.
   void read(std::span<std::byte> to, CUstream stream) const {
+    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
     EXPECT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(to.data()), address_, to.size(), stream),
               CUDA_SUCCESS);
   }
