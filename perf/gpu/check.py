@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Tests and measures whorl on a machine with a GPU, from the programs that `perf/gpu_check.sh pack` has packed.
 
-    check.py --pack FOLDER --out FOLDER [--seconds 570] [--jobs 4] [--test-limit 30] [--smoke] [PART…]
+    check.py --pack FOLDER --out FOLDER [--seconds 570] [--figure-seconds 240] [--jobs 4] [--test-limit 30] [--smoke] [PART…]
 
 Parts, by default all in this order:
-  figures   what the machine is, and perf/gpu/measure.py: nothing else runs meanwhile
+  figures   perf/gpu/measure.py: nothing else runs meanwhile, but a compiler
+  tools     the Python programs, and compute-sanitizer on the interpreter of schedules
   facts     driver_facts, by name
   tests     each test program, in several shards
-  tools     compute-sanitizer on the interpreter of schedules, then the Python programs
+All but the figures run side by side.
 
 The output of each step is in a file of --out from its first byte on, and summary.json has all outcomes after
 each step. A step that hangs costs its own limit; one whose process does not even end by SIGKILL is left behind.
@@ -22,6 +23,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +36,7 @@ sys.path.insert(0, str(HERE))
 import steps  # noqa: E402
 
 SKIPPED = 77
-PARTS = ("figures", "facts", "tests", "tools")
+PARTS = ("figures", "tools", "facts", "tests")
 LEAST_SECONDS = 5.0  # minimum time left with which a step begins
 SHARDS = 4  # runs of each test program, each with a part of its tests
 FACTS = ("P1", "P6", "P8", "P7", "P5", "P2", "P3", "P4")
@@ -56,6 +58,7 @@ class Check:
         self.smoke: bool = arguments.smoke
         self.jobs: int = arguments.jobs
         self.test_limit: float = arguments.test_limit
+        self.figure_seconds: float = arguments.figure_seconds
         self.deadline = time.monotonic() + arguments.seconds
         self.begun = time.monotonic()
         self.entries: list[dict[str, object]] = []
@@ -128,29 +131,28 @@ class Check:
     def figures(self) -> None:
         commit = self.pack / "commit"
         version = commit.read_text(encoding="utf-8").strip() if commit.exists() else "unknown"
-        # Leave a third of the time to the other parts.
-        seconds = max(0.0, min(300.0, self.left() * 2 / 3))
+        seconds = min(self.figure_seconds, self.left())
         command = [sys.executable, "-u", str(HERE / "measure.py"), "--bench", self.program("gpu_bench"),
                    "--devices", self.program("whorl-devices"), "--out", str(self.out), "--seconds",
                    f"{seconds:.0f}", "--note", f"whorl at commit {version}"]
         self.run(Step("measure", command + (["--smoke"] if self.smoke else []), seconds + 30,
                       self.native))
 
-    def facts(self) -> None:
-        self.run_side_by_side([Step(f"driver_facts_{name}", [self.program("driver_facts"), name], 60,
-                                    self.native) for name in FACTS])
+    def facts(self) -> list[Step]:
+        return [Step(f"driver_facts_{name}", [self.program("driver_facts"), name], 60, self.native)
+                for name in FACTS]
 
-    def tests(self) -> None:
+    def tests(self) -> list[Step]:
         limit = self.test_limit
-        self.run_side_by_side(
-            [Step(f"{name}_{shard}", [self.program(name)], limit,
-                  {**self.native, "GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(shard)})
-             for name in sorted(one.name for one in self.pack.glob("*_test"))
-             for shard in range(SHARDS)])
-        four = [self.program("all_reduce_perf"), "--alloc", "device", "--mode", "warm", "-b", "4K",
+        chosen = [Step(f"{name}_{shard}", [self.program(name)], limit,
+                       {**self.native, "GTEST_TOTAL_SHARDS": str(SHARDS),
+                        "GTEST_SHARD_INDEX": str(shard)})
+                  for name in sorted(one.name for one in self.pack.glob("*_test"))
+                  for shard in range(SHARDS)]
+        perf = [self.program("all_reduce_perf"), "--alloc", "device", "--mode", "warm", "-b", "4K",
                 "-e", "64K" if self.smoke else "64M", "-f", "16", "-n", "10"]
-        self.run(Step("all_reduce_g4", [*four, "-N", "4", "-g", "4"], limit, self.native))
-        self.run(Step("all_reduce_processes", [*four, "-N", "2"], limit, self.native))
+        return [*chosen, Step("all_reduce_g4", [*perf, "-N", "4", "-g", "4"], limit, self.native),
+                Step("all_reduce_processes", [*perf, "-N", "2"], limit, self.native)]
 
     def build_extension(self) -> None:
         """Compiles the backend of PyTorch while the device is measured, which needs few processors."""
@@ -160,8 +162,8 @@ class Check:
             "PYTHONUNBUFFERED": "1", "WHORL_GPU_LIBRARIES": str(self.pack / "python")})
         self.extension = self.background.submit(self.run, step)
 
-    def tools(self) -> None:
-        self.run_side_by_side([*self.python_programs(), *self.sanitizers()])
+    def tools(self) -> list[Step]:
+        return [*self.python_programs(), *self.sanitizers()]
 
     def sanitizers(self) -> list[Step]:
         """Returns runs of the interpreter of schedules, whose messages and shared memory can race; the kernel
@@ -200,9 +202,15 @@ class Check:
         hold_device()
         if "tools" in parts:
             self.build_extension()
-        for part in parts:
-            print(f"{part} ({self.left():.0f} s left)", flush=True)
-            getattr(self, part)()
+        if "figures" in parts:
+            print(f"figures ({self.left():.0f} s left)", flush=True)
+            self.figures()
+        others: dict[str, Callable[[], list[Step]]] = {
+            "tools": self.tools, "facts": self.facts, "tests": self.tests}
+        chosen = [part for part in parts if part in others]
+        if chosen:
+            print(f"{', '.join(chosen)} ({self.left():.0f} s left)", flush=True)
+            self.run_side_by_side([step for part in chosen for step in others[part]()])
         failed = sum(str(one["outcome"]).startswith("failed") for one in self.entries)
         print(f"{failed} of {len(self.entries)} steps failed, in {time.monotonic() - self.begun:.0f} s; "
               f"everything is in {self.out}")
@@ -226,6 +234,7 @@ def main() -> int:
     parser.add_argument("--pack", required=True, help="folder of the unpacked programs")
     parser.add_argument("--out", required=True, help="folder for all output")
     parser.add_argument("--seconds", type=float, default=570, help="for everything (570)")
+    parser.add_argument("--figure-seconds", type=float, default=240, help="of these, for figures (240)")
     parser.add_argument("--jobs", type=int, default=4, help="steps side by side, except measurements (4)")
     parser.add_argument("--test-limit", type=float, default=30, help="seconds of one shard of a test (30)")
     parser.add_argument("--smoke", action="store_true", help="small sizes: whether it works")

@@ -26,7 +26,7 @@ class Step:
     title: str
     arguments: list[str]
     rows: list[Row]
-    limit: float = 20  # seconds
+    limit: float = 12  # seconds
     environment: dict[str, str] = field(default_factory=dict)
     script: str = ""
     labels: Row = field(default_factory=dict)  # entered into each row
@@ -80,8 +80,8 @@ class Plan:
         first, *others = self.fused()
         one_kernel, schedules, processes, host = self.identity()
         return [first, one_kernel[0], *others, *self.latency(), *one_kernel[1:], *schedules,
-                *self.ring(), *processes, *self.processes(), *host, *self.by_host(), *self.types(),
-                *self.others(), *self.abort()]
+                *self.ring(), *processes, *self.processes(), *self.types(), *self.by_host(), *host,
+                *self.abort(), *self.others()]
 
     def fused(self) -> list[Step]:
         sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
@@ -163,7 +163,7 @@ class Plan:
             ("one kernel", {}),
             # twoshot adds in the order of the ranks.
             ("schedules", {"WHORL_DEVICE_ALGO": "schedule", "WHORL_ALGO": "twoshot"}),
-            ("processes", {}), ("host", {"WHORL_DEVICE_IPC": "0"})]
+            ("processes", {}), ("host", {"WHORL_DEVICE_IPC": "0", "WHORL_SEGMENT_BYTES": "0"})]
         steps: list[list[Step]] = []
         for path, environment in paths:
             steps.append([])
