@@ -1,8 +1,8 @@
 // Prints the behaviour of this machine's CUDA driver where the documentation leaves it open and
 // whorl depends on it, one line for each fact. Each question has a process of its own, which is
-// killed after ten seconds; then the line says "hangs". Arguments choose facts: `driver_facts P1
-// P6`; without any, all are asked. Also runs on a pretended device (tests/support/fake_cuda), which
-// answers as it was programmed.
+// killed after ten seconds in its context; then the line says "hangs". Arguments choose facts:
+// `driver_facts P1 P6`; without any, all are asked. Also runs on a pretended device
+// (tests/support/fake_cuda), which answers as it was programmed.
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ void ask(const std::string& question, const std::function<void()>& answer) {
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(10);
+    alarm(60); // enter() sets another limit
     answer();
     std::fflush(stdout);
     std::_Exit(0); // drops queued work

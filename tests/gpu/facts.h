@@ -3,6 +3,7 @@
 // Helpers of driver_facts: each question has a process of its own.
 
 #include <cuda.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -27,14 +28,19 @@ inline void need(CUresult result, const char* what) {
 }
 #define NEED(call) ::whorl::facts::need(call, #call)
 
-/// Prints the question, and forks a process to answer it, which is killed after ten seconds.
+/// Prints the question, and forks a process to answer it, which is killed after ten seconds in its
+/// context.
 void ask(const std::string& question, const std::function<void()>& answer);
 
+inline constexpr unsigned kAnswerSeconds = 10; ///< limit of an answer, from its context on
+
+/// Makes the device's context current, and lets the time of the answer begin.
 inline CUcontext enter() {
   CUcontext context = nullptr;
   NEED(cuInit(0));
   NEED(cuDevicePrimaryCtxRetain(&context, 0));
   NEED(cuCtxSetCurrent(context));
+  alarm(kAnswerSeconds); // to make the context may have taken long
   return context;
 }
 

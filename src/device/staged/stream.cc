@@ -443,6 +443,22 @@ bool lacks_context(void* handle) noexcept {
          !has_current_context();
 }
 
+namespace {
+
+/// Finds the context of a stream. kInvalidArgument if there is none: the handle is no stream's.
+Status find_context(CUstream stream, CUcontext& context) {
+  const CUresult found = is_default_stream(stream) ? driver()->cuCtxGetCurrent(&context)
+                                                   : driver()->cuStreamGetCtx(stream, &context);
+  if (found == CUDA_ERROR_INVALID_HANDLE || found == CUDA_ERROR_INVALID_VALUE ||
+      found == CUDA_ERROR_INVALID_CONTEXT || (found == CUDA_SUCCESS && context == nullptr)) {
+    const CUresult why = found == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : found;
+    return Status::error(Code::kInvalidArgument, gpu::check(why, "cuStreamGetCtx").message());
+  }
+  return gpu::check(found, "cuStreamGetCtx"); // the capture of the stream is spoilt, say
+}
+
+} // namespace
+
 Result<std::shared_ptr<Stream>> device_stream(void* handle, const void* buffer) {
   if (!devices_possible()) return Status::error(Code::kInvalidArgument, gpu::driver_error());
   const auto stream = static_cast<CUstream>(handle);
@@ -453,13 +469,7 @@ Result<std::shared_ptr<Stream>> device_stream(void* handle, const void* buffer) 
     if (!found.ok()) return found.status();
     of_buffer.emplace(*found);
   }
-  const CUresult found = is_default_stream(stream) ? driver()->cuCtxGetCurrent(&context)
-                                                   : driver()->cuStreamGetCtx(stream, &context);
-  if (found != CUDA_SUCCESS || context == nullptr) {
-    const CUresult why = found != CUDA_SUCCESS ? found : CUDA_ERROR_INVALID_CONTEXT;
-    return Status::error(Code::kInvalidArgument,
-                         gpu::check(why, "asking for its context").message());
-  }
+  WHORL_TRY(find_context(stream, context));
   const auto key = StreamKey::of(stream, context);
   if (!key.ok()) return key.status();
   Registry& all = registry();

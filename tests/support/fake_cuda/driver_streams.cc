@@ -97,6 +97,7 @@ CUresult cuStreamQuery(CUstream stream) {
 }
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (fake_cuda::is_invalidated(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   *context = context_of(stream_of(stream).device());
   return CUDA_SUCCESS;
 }
