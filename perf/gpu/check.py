@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests and measures whorl on a machine with a GPU, from the programs that `perf/gpu_check.sh pack` has packed.
 
-    check.py --pack FOLDER --out FOLDER [--seconds 570] [--figure-seconds 240] [--jobs 4] [--test-limit 30] [--smoke] [PART…]
+    check.py --pack FOLDER --out FOLDER [--seconds 570] [--figure-seconds 240] [--jobs 4] [--test-limit 60] [--smoke] [PART…]
 
 Parts, by default all in this order:
   figures   perf/gpu/measure.py: nothing else runs meanwhile, but a compiler
@@ -38,7 +38,7 @@ import steps  # noqa: E402
 SKIPPED = 77
 PARTS = ("figures", "tools", "facts", "tests")
 LEAST_SECONDS = 5.0  # minimum time left with which a step begins
-SHARDS = 4  # runs of each test program, each with a part of its tests
+SHARDS = 2  # runs of each test program, each with a part of its tests
 FACTS = ("P1", "P6", "P8", "P7", "P5", "P2", "P3", "P4")
 
 
@@ -144,8 +144,9 @@ class Check:
 
     def tests(self) -> list[Step]:
         limit = self.test_limit
+        # More streams than queues of the device would wait for each other.
         chosen = [Step(f"{name}_{shard}", [self.program(name)], limit,
-                       {**self.native, "GTEST_TOTAL_SHARDS": str(SHARDS),
+                       {**self.native, "CUDA_DEVICE_MAX_CONNECTIONS": "32", "GTEST_TOTAL_SHARDS": str(SHARDS),
                         "GTEST_SHARD_INDEX": str(shard)})
                   for name in sorted(one.name for one in self.pack.glob("*_test"))
                   for shard in range(SHARDS)]
@@ -236,7 +237,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=570, help="for everything (570)")
     parser.add_argument("--figure-seconds", type=float, default=240, help="of these, for figures (240)")
     parser.add_argument("--jobs", type=int, default=4, help="steps side by side, except measurements (4)")
-    parser.add_argument("--test-limit", type=float, default=30, help="seconds of one shard of a test (30)")
+    parser.add_argument("--test-limit", type=float, default=60, help="seconds of one shard of a test (60)")
     parser.add_argument("--smoke", action="store_true", help="small sizes: whether it works")
     parser.add_argument("part", nargs="*", help=", ".join(PARTS))
     arguments = parser.parse_args()

@@ -136,15 +136,17 @@ class Plan:
         return [self.collective("M6", "reduce", ranks, sizes, TYPES) for ranks in self.ranks(2, 8)]
 
     def ring(self) -> list[Step]:
-        """Returns steps for slots of several sizes: with the default first."""
+        """Returns steps for slots of the default size, then of others."""
         sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
         parameter = "WHORL_DEVICE_ALGO"
-        return [self.collective("M7", "allreduce", ranks, sizes,
-                                more=["--ring", "--needs", parameter],
-                                environment={parameter: "schedule", "WHORL_SLOT_BYTES": str(slot)},
-                                labels={"slot_bytes": slot})
-                for slot in ([64 * KIB] if self.smoke else [64 * KIB, 256 * KIB, 512 * KIB])
-                for ranks in self.ranks(2, 4, 8)]
+        steps = []
+        for slot in ("default",) if self.smoke else ("default", "65536", "262144"):
+            size = {} if slot == "default" else {"WHORL_SLOT_BYTES": slot}
+            steps += [self.collective("M7", "allreduce", ranks, sizes,
+                                      more=["--ring", "--needs", parameter],
+                                      environment={parameter: "schedule", **size}, labels={"slots": slot})
+                      for ranks in self.ranks(2, 4, 8)]
+        return steps
 
     def abort(self) -> list[Step]:
         sizes = self.sizes(64 * MIB, GIB)

@@ -87,7 +87,7 @@ COLUMNS: dict[str, Columns] = {
            *TARGET],
     "M6": [("type", field("type")), *WHAT, *MODEL, *SPEEDS, ("of triad", ratio_to("triad")), *TARGET,
            *WRONG],
-    "M7": [("slots", lambda row: text_of(row["slot_bytes"]) if "slot_bytes" in row else "–"), *WHAT,
+    "M7": [("slots", field("slots")), *WHAT,
            *MODEL, ("ring µs [model]", field("predicted_ring_us")), ("ring µs", us_of("ring")),
            ("of the ring's speed", ratio_to("ring")), *TARGET, *WRONG],
     "M8": [("path", field("path")), ("ranks", field("ranks")), ("type", field("type")),
