@@ -97,12 +97,16 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+namespace {
+thread_local int guards = 0; ///< number of CaptureModeGuards of the thread
+} // namespace
+
 CaptureModeGuard::CaptureModeGuard() noexcept {
-  static_cast<void>(driver()->cuThreadExchangeStreamCaptureMode(&mode_));
+  if (guards++ == 0) static_cast<void>(driver()->cuThreadExchangeStreamCaptureMode(&mode_));
 }
 
 CaptureModeGuard::~CaptureModeGuard() {
-  static_cast<void>(driver()->cuThreadExchangeStreamCaptureMode(&mode_));
+  if (--guards == 0) static_cast<void>(driver()->cuThreadExchangeStreamCaptureMode(&mode_));
 }
 
 ContextGuard::ContextGuard(CUcontext context) noexcept {

@@ -83,7 +83,7 @@ std::string version_text(int version);
 
 /// Permission, for the lifetime of the object, for calls of this thread that would otherwise
 /// invalidate a graph which another thread of the program is capturing: whorl's work with its own
-/// streams and memory is not part of that graph.
+/// streams and memory is not part of that graph. A guard within another one makes no call.
 class CaptureModeGuard {
  public:
   CaptureModeGuard() noexcept;

@@ -171,11 +171,11 @@ struct StreamKey {
 };
 
 Result<StreamKey> StreamKey::of(CUstream handle, CUcontext context) {
+  const gpu::ContextGuard guard(context); // default streams of several contexts differ
   const auto capture = capture_of(handle, context);
   if (!capture.ok()) return capture.status();
   StreamKey key{gpu::id_of(context), capture->id, reinterpret_cast<std::uintptr_t>(handle)};
   if (key.capture == 0) {
-    const gpu::ContextGuard guard(context); // default streams of several contexts differ
     unsigned long long id = 0;
     WHORL_CUDA_TRY(cuStreamGetId(handle, &id));
     key.stream = id;
