@@ -93,6 +93,9 @@ Device::Device() {
   PERF_CUDA(cuModuleGetFunction(&triad_, module, "perf_triad"));
   PERF_CUDA(cuModuleGetFunction(&fill_, module, "perf_fill"));
   PERF_CUDA(cuModuleGetFunction(&ring_, module, "perf_ring"));
+  PERF_CUDA(cuModuleGetFunction(&costs_, module, "perf_costs"));
+  PERF_CUDA(cuDeviceGetAttribute(&khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device));
+  cycles_per_us_ = std::max(khz, 1) / 1e3;
   int resident = 0;
   PERF_CUDA(cuOccupancyMaxActiveBlocksPerMultiprocessor(&resident, ring_, kThreads, 0));
   ring_blocks_ = std::min(std::max(resident, 1) * processors_, static_cast<int>(kMaxRingBlocks));
@@ -112,6 +115,18 @@ void Device::launch(CUfunction function, unsigned blocks, void* parameter, CUstr
 
 void Device::empty(CUstream stream) const {
   PERF_CUDA(cuLaunchKernel(empty_, 1, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr));
+}
+
+void Device::empty_together(CUstream stream) const {
+  PERF_CUDA(cuLaunchCooperativeKernel(empty_, static_cast<unsigned>(ring_blocks_), 1, 1, kThreads,
+                                      1, 1, 0, stream, nullptr));
+}
+
+void Device::costs(const Costs& costs, CUstream stream) const {
+  Costs work = costs;
+  void* parameters[] = {&work};
+  const unsigned threads = costs.act == Costs::kBarrier ? kThreads : 1;
+  PERF_CUDA(cuLaunchKernel(costs_, 1, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr));
 }
 
 void Device::triad(CUdeviceptr base, std::size_t bytes, CUstream stream) const {

@@ -16,7 +16,7 @@ namespace perf::gpu {
   function(cuCtxSetCurrent) function(cuDeviceGet) function(cuDeviceGetAttribute)                  \
   function(cuDeviceGetName) function(cuDevicePrimaryCtxRetain) function(cuDriverGetVersion)       \
   function(cuEventCreate) function(cuEventDestroy) function(cuEventElapsedTime)                   \
-  function(cuEventRecord) function(cuGetErrorName) function(cuGraphDestroy)                       \
+  function(cuEventRecord) function(cuEventRecordWithFlags) function(cuGetErrorName) function(cuGraphDestroy)                       \
   function(cuGraphExecDestroy) function(cuGraphInstantiate) function(cuGraphLaunch) function(cuInit)    \
   function(cuIpcGetEventHandle) function(cuIpcOpenEventHandle) function(cuLaunchCooperativeKernel)\
   function(cuLaunchKernel) function(cuMemAlloc) function(cuMemFree) function(cuMemFreeHost)       \
@@ -97,6 +97,8 @@ class Pinned {
   void* memory_ = nullptr;
 };
 
+struct Costs;
+
 /// First device, with the kernels of kernels.cu; current on the thread that constructs it.
 class Device {
  public:
@@ -123,6 +125,12 @@ class Device {
   /// time.
   struct Ring;
   void ring(const Ring& ring, CUstream stream) const;
+  /// Launches the empty kernel cooperatively, with as many blocks as the ring kernel has at most.
+  void empty_together(CUstream stream) const;
+  /// Launches the kernel of `costs` with one thread or, for barriers, one block.
+  void costs(const Costs& costs, CUstream stream) const;
+  /// Returns the clock of the multiprocessors at its highest, in cycles per microsecond.
+  [[nodiscard]] double cycles_per_us() const { return cycles_per_us_; }
 
  private:
   void launch(CUfunction function, unsigned blocks, void* parameter, CUstream stream) const;
@@ -130,8 +138,8 @@ class Device {
   std::string name_;
   int driver_version_ = 0, processors_ = 1, ring_blocks_ = 1;
   std::size_t cache_bytes_ = 0;
-  double peak_ = 0;
-  CUfunction empty_ = nullptr, triad_ = nullptr, fill_ = nullptr, ring_ = nullptr;
+  double peak_ = 0, cycles_per_us_ = 0;
+  CUfunction empty_ = nullptr, triad_ = nullptr, fill_ = nullptr, ring_ = nullptr, costs_ = nullptr;
 };
 
 struct Device::Ring {

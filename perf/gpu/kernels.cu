@@ -20,9 +20,69 @@ __device__ __forceinline__ void store_release(std::uint32_t* word, std::uint32_t
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
+/// Does `times` times what a cost is asked of. `word` is in device or host memory.
+template <class Do>
+__device__ void repeat(Costs& costs, Do&& act) {
+  const long long begin = clock64();
+  std::uint32_t sum = 0;
+  for (int i = 0; i < costs.times; ++i) sum += act(i);
+  costs.out[0] = static_cast<std::uint64_t>(clock64() - begin);
+  costs.out[1] = sum; // so that no load is left out
+}
+
 } // namespace
 
 extern "C" __global__ void perf_empty() {}
+
+// Measures what the parts of a message between blocks cost one thread, in cycles.
+extern "C" __global__ void perf_costs(Costs costs) {
+  std::uint32_t* const word = costs.word;
+  switch (costs.act) {
+    case Costs::kAcquire:
+      return repeat(costs, [&](int) {
+        std::uint32_t value;
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+        return value;
+      });
+    case Costs::kRelaxed:
+      return repeat(costs, [&](int) {
+        std::uint32_t value;
+        asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+        return value;
+      });
+    case Costs::kRelease:
+      return repeat(costs, [&](int i) {
+        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(i) : "memory");
+        return 0U;
+      });
+    case Costs::kFence:
+      return repeat(costs, [&](int i) {
+        asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(i) : "memory");
+        asm volatile("fence.acq_rel.sys;" ::: "memory");
+        return 0U;
+      });
+    case Costs::kFenceOfDevice:
+      return repeat(costs, [&](int i) {
+        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(i) : "memory");
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        return 0U;
+      });
+    case Costs::kTimer:
+      return repeat(costs, [&](int) {
+        std::uint64_t now;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        return static_cast<std::uint32_t>(now);
+      });
+    case Costs::kSleep:
+      return repeat(costs, [&](int) {
+        __nanosleep(20);
+        return 0U;
+      });
+    case Costs::kBarrier:
+      return repeat(costs,
+                    [&](int i) { return static_cast<std::uint32_t>(__syncthreads_or(i < 0)); });
+  }
+}
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     perf_triad(const __grid_constant__ Triad work) {

@@ -76,6 +76,25 @@ struct Fill {
   }
 };
 
+/// Something that a block does to exchange messages, many times in one thread, or in all threads of
+/// a block (kBarrier).
+struct Costs {
+  enum Act : int {
+    kAcquire,       ///< load with acquire at the scope of the system
+    kRelaxed,       ///< relaxed load at that scope
+    kRelease,       ///< store with release at that scope
+    kFence,         ///< relaxed store and a fence at that scope
+    kFenceOfDevice, ///< the same at the scope of the device
+    kTimer,         ///< read of the global timer
+    kSleep,         ///< sleep of 20 ns at least
+    kBarrier,       ///< barrier of the block
+  };
+  std::uint32_t* word; ///< word in device memory, or in host memory
+  std::uint64_t* out;  ///< two words in device memory: cycles, and a sum
+  int times;
+  int act;
+};
+
 /// Arguments and steps of an allreduce over the ring of ranks: in step t < N − 1 a rank adds its
 /// own input to a part read from the rank before, in later steps it copies a part. Ranks only read
 /// each other's memory.

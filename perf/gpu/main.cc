@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
   identity->add_option("--path", settings.path,
                        "\"one kernel\" or \"schedules\" in one process, else a name for processes");
   CLI::App* const abort = add("abort", "How soon kernels leave that are to stop");
+  CLI::App* const costs = add("costs", "What launches, fences and polls cost");
   CLI::App* const device = add("device", "What the device is");
   CLI11_PARSE(app, argc, argv);
 
@@ -85,6 +86,7 @@ int main(int argc, char** argv) {
     if (processes->parsed()) return measure_processes(settings);
     if (identity->parsed()) return measure_identity(settings);
     if (abort->parsed()) return measure_abort(settings);
+    if (costs->parsed()) return measure_costs(settings);
     if (device->parsed()) return describe_device(settings);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_bench: %s\n", error.what());

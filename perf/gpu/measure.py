@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures whorl on one GPU: M1 to M9 of docs/gpu.md, within a time.
+"""Measures whorl on one GPU: M1 to M10 of docs/gpu.md, within a time.
 
     measure.py --bench build/release/perf/gpu/gpu_bench --out FOLDER [--seconds 300] [--only M1,M3]
                [--nccl PATH] [--devices PROGRAM] [--note TEXT] [--smoke]
@@ -193,7 +193,7 @@ class Measurement:
                  if row.get("collective") == "ping-pong" and "words, one way" in row.get("us", {})]
         ping = pings[0] if pings else None
         for row in rows:
-            if row.get("collective") == "ping-pong" or "skipped" in row:
+            if row.get("collective") in ("ping-pong", "none") or "skipped" in row:
                 continue
             if row["measurement"] != "M8":
                 row["predicted_us"] = predicted_us(row, peak, ping)

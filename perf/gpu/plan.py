@@ -1,4 +1,4 @@
-"""Steps to measure and predictions for them: the table M1 to M9 of docs/gpu.md."""
+"""Steps to measure and predictions for them: the table M1 to M10 of docs/gpu.md."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ class Plan:
         """Returns the steps in the order of their importance: those without time are at the end."""
         first, *others = self.fused()
         one_kernel, schedules, processes, host = self.identity()
-        return [first, one_kernel[0], *others, *self.latency(), *one_kernel[1:], *schedules,
+        costs = Step("M10", "costs", ["costs", "--name", "M10", *self.effort(9)],
+                     [{"measurement": "M10", "collective": "none"}])
+        return [first, one_kernel[0], costs, *others, *self.latency(), *one_kernel[1:], *schedules,
                 *self.ring(), *processes, *self.processes(), *self.types(), *self.by_host(), *host,
                 *self.abort(), *self.others()]
 

@@ -89,6 +89,7 @@ int measure_latency(const Settings& settings);     ///< measures M3
 int measure_processes(const Settings& settings);   ///< measures M4, M5
 int measure_identity(const Settings& settings);    ///< measures M8
 int measure_abort(const Settings& settings);       ///< measures M9
+int measure_costs(const Settings& settings);       ///< measures M10
 int describe_device(const Settings& settings);
 
 } // namespace perf::gpu

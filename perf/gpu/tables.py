@@ -16,6 +16,7 @@ TITLES = {
     "M6": "M6: reduction by datatype",
     "M7": "M7: the kernel that interprets schedules, against a ring kernel made for the case",
     "M8": "M8: results bit for bit",
+    "M10": "M10: what the device's own steps cost, in µs",
     "M9": "M9: from an abort until the kernels that interpret schedules have left",
 }
 
@@ -60,6 +61,10 @@ def miss(row: Row) -> str:
     return f"{(measured / predicted - 1) * 100:+.0f} %"
 
 
+def us_of_all(row: Row) -> str:
+    return "; ".join(f"{name} {number(value)}" for name, value in (row.get("us") or {}).items())
+
+
 Columns = list[tuple[str, Callable[[Row], str]]]
 WHAT: Columns = [("collective", field("collective")), ("ranks", field("ranks")), ("size", size_of)]
 MODEL: Columns = [("predicted µs [model]", field("predicted_us")), ("whorl µs", us_of("whorl")),
@@ -94,6 +99,7 @@ COLUMNS: dict[str, Columns] = {
            ("size", size_of), ("data", field("data")), ("compared", field("compared")),
            ("differ from rank order", field("differ_from_rank_order")),
            ("differ from the host's", field("differ_from_host")), *TARGET],
+    "M10": [("", us_of_all)],
     "M9": [*WHAT, ("whole operation µs", us_of("operation")), ("abort µs", us_of("whorl")), *TARGET],
 }
 

@@ -45,7 +45,7 @@ class Measure(unittest.TestCase):
         self.assertEqual(result["devices_before"]["driver"], "pretended")
         expected = [row for step in plan.Plan(smoke=True, nccl=NCCL).steps() for row in step.rows]
         self.assertEqual({row["measurement"] for row in expected},
-                         {f"M{number}" for number in range(1, 10)})
+                         {f"M{number}" for number in range(1, 11)})
         pings = [row for row in result["rows"] if row.get("collective") == "ping-pong"]
         self.assertEqual(len(result["rows"]) - len(pings), len(expected))
         self.assertGreater(pings[0]["us"]["words, one way"], 0)
@@ -58,12 +58,14 @@ class Measure(unittest.TestCase):
                 self.assertEqual(row["differ_from_rank_order"] if "host" not in row["path"]
                                  else row["differ_from_host"], 0, row)
                 self.assertGreater(row["compared"], 0)
+            elif row["measurement"] == "M10":
+                self.assertIn("fence of the system", row["us"])
             elif row.get("collective") != "ping-pong":
                 self.assertGreater(row["us"]["whorl"], 0, row)
                 self.assertLessEqual(row.get("wrong", 0), 0, row)
         against_nccl = [row for row in result["rows"] if "nccl" in (row.get("us") or {})]
         self.assertEqual(len(against_nccl), 4)
-        for name in ("M1", "M2", "M3", "M4", "M5", "M6", "M7", "M8", "M9"):
+        for name in ("M1", "M2", "M3", "M4", "M5", "M6", "M7", "M8", "M9", "M10"):
             self.assertIn(f"## {name}: ", text)
         self.assertIn("gpu_bench collectives --name M1 --collective allreduce -N 2", text)
 
