@@ -166,6 +166,8 @@ class Part:
         import numpy as np
 
         expected = self.draw.expected(self.rank)
+        # Behind a stream that waits, a copy to pageable memory holds up the calls of all threads.
+        self.cuda.cuStreamSynchronize(self.stream)
         if expected is not None:
             got = np.empty_like(expected)
             if got.nbytes:
@@ -177,8 +179,6 @@ class Part:
             assert not differ.any(), (
                 f"rank {self.rank}: {self.draw}: {int(differ.sum())} elements differ, the first is "
                 f"element {int(differ.argmax())}, {got[differ][0]} instead of {expected[differ][0]}")
-        else:
-            self.cuda.cuStreamSynchronize(self.stream)
 
     def free(self) -> None:
         for buffer in self.buffers:
@@ -242,16 +242,19 @@ def as_threads(size: int) -> None:
         with lock:
             return drawn(turn)
 
+    # Freed at the end: that waits for all streams, one of which may wait for a later call of this thread.
+    parts: list[list[Part]] = [[] for _ in range(size)]
+
     def rank_of(rank: int) -> None:
         try:
             cuda.enter()
             stream = cuda.stream()
             for turn in range(ROUNDS):
                 part = Part(cuda, draw_of(turn), rank, stream)
+                parts[rank].append(part)
                 part.fill()
                 part.issue(nccl, comms[rank])
                 part.check()
-                part.free()
         except BaseException as error:  # noqa: BLE001  # raised by the caller
             errors.append(error)
             nccl.raw("ncclCommAbort", comms[rank])
@@ -263,6 +266,9 @@ def as_threads(size: int) -> None:
         thread.join()
     if errors:
         raise errors[0]
+    for of_rank in parts:
+        for part in of_rank:
+            part.free()
     for comm in comms:
         nccl.ncclCommDestroy(comm)
 
