@@ -48,57 +48,22 @@ Status Engine::reserve(std::size_t bytes, const Request& request) {
   return {};
 }
 
-/// Returns the algorithm of a request whose larger side has `bytes` bytes.
-const Algorithm& Engine::algorithm_for(const Request& request, std::size_t bytes) const {
-  if (request.table == nullptr || request.table->even) {
-    return config_.selector.pick(request.collective, bytes);
-  }
-  // Blocks of different sizes need an algorithm without scratch, whose chunks belong to no block.
-  const Algorithm& direct = *find_algorithm(request.collective, "direct");
-  if (direct.supports(config_.shape)) return direct;
-  return *find_algorithm(request.collective, "ring");
-}
-
 /// Prepares everything of a call that does not depend on the buffers.
 Status Engine::prepare(CachedCall& cached, const Request& request) {
   cached.valid = false;
   const Membership& members = *config_.membership;
   cached.input_bytes = input_bytes(request, members.rank, members.nranks);
   cached.output_bytes = output_bytes(request, members.rank, members.nranks);
-  // Every rank must come to the same size. Where only one rank has the larger side, the other ranks
-  // compute its size from the size of a block.
-  const bool blocks =
-      request.collective == Collective::kGather || request.collective == Collective::kScatter;
-  const std::size_t block = request.count * size_of(request.type);
-  cached.bytes = blocks                         ? block * static_cast<std::size_t>(members.nranks)
-                 : has_root(request.collective) ? block
-                                                : std::max(cached.input_bytes, cached.output_bytes);
-  const auto made =
-      plans_.plan(request.collective, algorithm_for(request, cached.bytes), request.peer);
-  if (!made.ok()) return made.status();
-  cached.plan = *made;
-  const Schedule& schedule = cached.plan->schedule;
-  const std::size_t element = size_of(request.type);
-  const BlockTable* const table = request.table.get();
-  const bool one_way =
-      request.collective == Collective::kBroadcast || request.collective == Collective::kReduce;
-  const std::size_t message_bytes = config_.divides_one_way && one_way
-                                        ? one_way_message_bytes(block, members.slot_bytes)
-                                        : members.slot_bytes;
-  const auto map = ChunkMap::make(schedule, table != nullptr ? table->largest : request.count,
-                                  element, message_bytes);
-  if (!map.ok()) return map.status();
-  cached.map = *map;
-  if (table != nullptr) {
-    cached.map.blocks = table->blocks.data();
-    cached.map.blocks_in =
-        request.collective == Collective::kAllGather ? Buffer::kOutput : Buffer::kInput;
-    cached.map.own = static_cast<std::uint32_t>(members.rank);
-  }
+  const auto division = divide(request);
+  if (!division.ok()) return division.status();
+  cached.bytes = division->bytes;
+  cached.plan = division->plan;
+  cached.map = division->map;
   cached.kernels = kernels_of(request.type, request.op, members.nranks,
                               all_algorithms()[cached.plan->algorithm].at_once, default_simd());
   cached.nontemporal = cached.bytes >= config_.nontemporal_bytes;
-  cached.scratch_bytes = schedule.scratch.size() * map->chunk * element;
+  cached.scratch_bytes =
+      cached.plan->schedule.scratch.size() * cached.map.chunk * size_of(request.type);
   return {};
 }
 

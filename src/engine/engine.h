@@ -48,6 +48,11 @@ class Engine {
   };
   explicit Engine(Config config);
 
+  const Membership& membership() const noexcept { return *config_.membership; }
+  /// Returns the windows into which a request without blocks will be cut. Any thread, also while
+  /// another one drives the engine.
+  Result<ChunkMap> windows_of(const Request& request);
+
   /// Begins a batch; `batch` and the buffers in it outlive it. An error means that nothing was
   /// sent.
   Status start(std::span<const Request> batch);
@@ -161,6 +166,13 @@ class Engine {
     return bytes >= kMinTimedBytes;
   }
   void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
+  /// Plan and windows of a collective.
+  struct Division {
+    std::size_t bytes = 0; ///< bytes of the larger side, as the selector counts
+    const Plan* plan = nullptr;
+    ChunkMap map;
+  };
+  Result<Division> divide(const Request& request);
   Status prepare(CachedCall& cached, const Request& request);
   const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
   Status start_collective(const Request& request);

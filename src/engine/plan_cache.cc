@@ -29,6 +29,7 @@ Result<const Plan*> PlanCache::plan(Collective collective, const Algorithm& algo
   const auto index = static_cast<std::uint64_t>(&algorithm - all_algorithms().data());
   const std::uint64_t key =
       index << 32U | (has_root(collective) ? static_cast<std::uint64_t>(root) : 0);
+  const std::lock_guard lock(mutex_);
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
 
   Shape shape = shape_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 
 #include "algorithms/algorithm.h"
@@ -20,7 +21,7 @@ struct Plan {
   std::uint8_t algorithm; ///< index in all_algorithms()
 };
 
-/// Plans that a communicator has used. Used by one thread at a time, but for bytes().
+/// Plans that a communicator has used. Any thread.
 class PlanCache {
  public:
   /// Makes an empty cache; `membership` outlives it. With `verify`, each schedule is proved before
@@ -31,15 +32,16 @@ class PlanCache {
   /// Finds a plan, or makes it. `root` counts for collectives that have one. Plans stay at their
   /// addresses as long as the cache lives.
   Result<const Plan*> plan(Collective collective, const Algorithm& algorithm, int root);
-  /// Returns the bytes that the plans occupy. Any thread.
+  /// Returns the bytes that the plans occupy.
   std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   const Membership& membership_;
   Shape shape_;
   bool verify_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
-  std::atomic<std::size_t> bytes_{0}; // orders no other data
+  std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_; ///< guarded by the mutex
+  std::atomic<std::size_t> bytes_{0};                              // orders no other data
 };
 
 } // namespace whorl
