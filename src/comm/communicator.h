@@ -32,6 +32,7 @@ class Communicator final : private TaskRunner {
   int rank() const noexcept { return setup_.membership->rank; }
   int nranks() const noexcept { return setup_.membership->nranks; }
   const Membership& membership() const noexcept { return *setup_.membership; }
+  Engine& engine() noexcept { return *engine_; }
   const Options& options() const noexcept { return setup_.options; }
   /// Returns the selector of algorithms, which is alike on all ranks.
   const Selector& selector() const noexcept { return setup_.selector; }

@@ -43,10 +43,19 @@ struct Queued {
   std::shared_ptr<Ticket> ticket;
 };
 
+/// Whether no other stream of the group belongs to the same device.
+bool is_alone(const Queued& one, std::span<const Queued> all) {
+  const auto device = one.stream->device();
+  return std::none_of(all.begin(), all.end(), [&](const Queued& other) {
+    const auto its = other.stream->device();
+    return &other != &one && device && its && its->context == device->context;
+  });
+}
+
 /// Puts the operations of a group into their streams: all of them or, with an error, none.
 Status queue(std::span<Queued> all) {
   const std::lock_guard lock(issuing());
-  for (Queued& one : all) WHORL_TRY(one.stream->prepare(one.parts));
+  for (Queued& one : all) WHORL_TRY(one.stream->prepare(one.parts, is_alone(one, all)));
   // An error drops the tickets, and a dropped ticket gives up the place that it has taken.
   for (Queued& one : all) {
     one.ticket = std::make_shared<Ticket>(one.stream, one.batches);
@@ -72,7 +81,7 @@ Status queue_in_streams(std::span<Batch> batches) {
       if (batch.paths[i] != Path::kStream || stream == nullptr) continue;
       auto queued = find(stream);
       if (queued == all.end()) queued = all.insert(all.end(), Queued{.stream = stream});
-      queued->parts.push_back({&batch.requests[i], &batch.communicator->membership()});
+      queued->parts.push_back({&batch.requests[i], &batch.communicator->engine()});
       if (std::find(streams[b].begin(), streams[b].end(), stream) == streams[b].end()) {
         streams[b].push_back(stream);
         ++queued->batches;
@@ -168,7 +177,7 @@ Status queue_one(Communicator& communicator, const Request& request,
   WHORL_TRY(communicator.start_progress());
   Task task{.batch = {request}};
   Queued queued{
-      .stream = stream, .parts = {{task.batch.data(), &communicator.membership()}}, .batches = 1};
+      .stream = stream, .parts = {{task.batch.data(), &communicator.engine()}}, .batches = 1};
   if (Status refused = queue({&queued, 1}); !refused.ok()) {
     return communicator.end_if_device_is_lost(std::move(refused));
   }

@@ -14,8 +14,8 @@
 
 namespace whorl {
 
+class Engine;
 class Stream;
-struct Membership;
 struct Request;
 
 /// Point in a stream: the end of operation `number` and of all operations before it.
@@ -56,12 +56,14 @@ class Stream {
   /// A request that is to be carried out in this stream.
   struct Part {
     Request* request;
-    const Membership* members; ///< members of its communicator
+    Engine* engine; ///< engine of its communicator
   };
   /// Prepares an operation that consists of `parts`: buffers that the host cannot reach are
-  /// replaced. Nothing is queued; an error means that it cannot be.
-  virtual Status prepare(std::span<const Part> parts) {
+  /// replaced. `alone` says that no other stream of the same device takes part in the call.
+  /// Nothing is queued; an error means that it cannot be.
+  virtual Status prepare(std::span<const Part> parts, bool alone) {
     static_cast<void>(parts);
+    static_cast<void>(alone);
     return {};
   }
   /// Queues what comes before the operation that was prepared last, and gives its number, from 1.

@@ -15,16 +15,16 @@ namespace whorl::gpu {
 // clang-format off
 #define WHORL_CUDA_FUNCTIONS(function)                                                            \
   function(cuCtxEnablePeerAccess) function(cuCtxGetCurrent) function(cuCtxGetDevice)              \
-  function(cuCtxGetStreamPriorityRange) function(cuCtxPopCurrent) function(cuCtxPushCurrent)      \
-  function(cuDeviceCanAccessPeer) function(cuDeviceGetAttribute) function(cuDeviceGetUuid)        \
-  function(cuDevicePrimaryCtxRetain) function(cuDriverGetVersion) function(cuEventCreate)         \
-  function(cuEventDestroy) function(cuEventQuery) function(cuEventRecord)                         \
-  function(cuEventRecordWithFlags) function(cuEventSynchronize) function(cuFuncGetAttribute)      \
-  function(cuGetErrorName) function(cuGetErrorString) function(cuGraphDestroy)                    \
-  function(cuIpcCloseMemHandle) function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle)          \
-  function(cuLaunchCooperativeKernel) function(cuLaunchKernel) function(cuMemAddressFree)         \
-  function(cuMemAddressReserve) function(cuMemAlloc) function(cuMemcpyAsync)                      \
-  function(cuMemExportToShareableHandle) function(cuMemFree) function(cuMemGetAddressRange)       \
+  function(cuCtxPopCurrent) function(cuCtxPushCurrent) function(cuDeviceCanAccessPeer)            \
+  function(cuDeviceGetAttribute) function(cuDeviceGetUuid) function(cuDevicePrimaryCtxRetain)     \
+  function(cuDriverGetVersion) function(cuEventCreate) function(cuEventDestroy)                   \
+  function(cuEventQuery) function(cuEventRecord) function(cuEventRecordWithFlags)                 \
+  function(cuEventSynchronize) function(cuFuncGetAttribute) function(cuGetErrorName)              \
+  function(cuGetErrorString) function(cuGraphDestroy) function(cuIpcCloseMemHandle)               \
+  function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle) function(cuLaunchCooperativeKernel)    \
+  function(cuLaunchKernel) function(cuMemAddressFree) function(cuMemAddressReserve)               \
+  function(cuMemAlloc) function(cuMemcpyAsync) function(cuMemExportToShareableHandle)             \
+  function(cuMemFree) function(cuMemGetAddressRange)                                              \
   function(cuMemGetAllocationPropertiesFromHandle) function(cuMemHostGetDevicePointer)            \
   function(cuMemHostRegister) function(cuMemHostUnregister)                                       \
   function(cuMemImportFromShareableHandle) function(cuMemMap) function(cuMemRelease)              \
@@ -33,9 +33,9 @@ namespace whorl::gpu {
   function(cuOccupancyMaxActiveBlocksPerMultiprocessor) function(cuPointerGetAttributes)          \
   function(cuStreamBatchMemOp) function(cuStreamBeginCapture)                                     \
   function(cuStreamCreateWithPriority) function(cuStreamDestroy) function(cuStreamEndCapture)     \
-  function(cuStreamGetCtx) function(cuStreamGetId) function(cuStreamGetPriority)                  \
-  function(cuStreamSynchronize) function(cuStreamWaitEvent) function(cuStreamWaitValue32)         \
-  function(cuStreamWriteValue32) function(cuThreadExchangeStreamCaptureMode)
+  function(cuStreamGetCtx) function(cuStreamGetId) function(cuStreamSynchronize)                  \
+  function(cuStreamWaitEvent) function(cuStreamWaitValue32) function(cuStreamWriteValue32)        \
+  function(cuThreadExchangeStreamCaptureMode)
 // clang-format on
 
 /// Functions of the CUDA driver, loaded at run time: libwhorl is not linked with CUDA, and runs

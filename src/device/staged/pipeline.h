@@ -12,72 +12,65 @@
 
 #include "base/membership.h"
 #include "base/status.h"
-#include "device/staged/pinned_memory.h"
 #include "engine/request.h"
 #include "exec/staging_pipeline.h"
 #include "gpu/fault.h"
 
 namespace whorl {
 
-/// Streams of a context in which segments are copied, one for each direction. Operations in these
-/// streams wait for copies only, so they complete whatever the program's streams wait for. Kept for
-/// the life of the process, unless making them fails. Any thread.
-class CopyStreams {
- public:
-  /// Returns the copy streams to use beside `stream`, which belongs to `context`. Copy streams and
-  /// `stream` have different priorities, because streams of equal priority may share a queue of the
-  /// device, in which each operation waits for the ones before it.
-  static Result<CopyStreams*> of(CUcontext context, CUstream stream);
-  CopyStreams() = default;
-  ~CopyStreams();
-  CopyStreams(const CopyStreams&) = delete;
-  CopyStreams& operator=(const CopyStreams&) = delete;
-
-  CUcontext context() const noexcept { return context_; }
-  CUstream in() const noexcept { return in_; }
-  CUstream out() const noexcept { return out_; }
-  /// Waits until all copies that have been queued are done.
-  void synchronize() const noexcept;
-  /// Queues a write of `value` to a word, after all copies queued so far in both streams.
-  Status write_when_idle(CUdeviceptr word, std::uint32_t value) const;
-  /// Returns an error if the device is lost: no copy completes any more.
-  Status fault() const { return probe_.look(); }
-
- private:
-  CUcontext context_ = nullptr;
-  gpu::FaultProbe probe_;
-  CUstream in_ = nullptr, out_ = nullptr;
-  CUevent in_idle_ = nullptr;
+/// Words in host memory by which a stream and the host hand segments to each other. Each counts
+/// the segments of all operations of the stream, modulo 2^32.
+struct SegmentWords {
+  std::atomic<std::uint32_t>* arrived = nullptr;  ///< segments copied in; written by the stream
+  std::atomic<std::uint32_t>* finished = nullptr; ///< segments carried out; written by the host
+  CUdeviceptr arrived_address = 0, finished_address = 0; ///< addresses of the words on the device
 };
 
 /// Pipeline that copies the data of a request from device memory to pinned memory, segment by
-/// segment, and copies the results back:
+/// segment, and copies the results back, all in the program's stream and queued when the call is
+/// made:
 ///
-///     in:    copy 0 │ copy 1 │ copy 2 │ copy 3 │ …
-///     host:           ─ 0 ──────── │ ─ 1 ──────── │ ─ 2 ── …
-///     out:                           copy 0 │       copy 1 │ …
+///     stream: in 0 │ in 1 │ in 2 │ wait 0, out 0 │ in 3 │ wait 1, out 1 │ in 4 │ …
+///     host:          ─ 0 ────────── │ ─ 1 ─────────────── │ ─ 2 ─────────────── │ …
 ///
-/// There is room for kSlots segments. The thread that carries out the operation queues the copies
-/// while the operation runs; so the program's stream must have come to the operation first.
+/// There is room for kSlots segments, which are used in turn: the stream copies segment s + kSlots
+/// in when it has copied the results of segment s back. Every copy in is followed by a write of the
+/// word `arrived`, every copy back follows a wait for the word `finished`. So the thread that
+/// carries out the operation only reads and writes words: it makes no call of the driver, which
+/// might not return while a stream of the program waits for that thread.
 class DeviceStagingPipeline final : public StagingPipeline {
  public:
   static constexpr std::size_t kSlots = 3;
+  /// Number of operations that a pipeline may queue. A stream has room for about a thousand, and a
+  /// call that queues more waits for the first of them; segments get larger instead. Smaller: more
+  /// pinned memory for large requests. Larger: less room for work of the program and for other
+  /// streams that share a queue of the device.
+  static constexpr std::size_t kMaxQueued = 256;
 
-  /// Returns the bytes of memory that the pipeline of a request takes on a rank; 0 if it is better,
-  /// or necessary, to copy the whole request at once. `segment_bytes` is the size of a segment of
-  /// the larger buffer.
-  static std::size_t memory_for(const Request& request, const Membership& members,
-                                std::size_t segment_bytes) noexcept;
+  /// Returns whether a request may have a pipeline: its buffers are in device memory, and large.
+  /// `segment_bytes` is the size of a segment of the larger buffer.
+  static bool suits(const Request& request, const Membership& members,
+                    std::size_t segment_bytes) noexcept;
   /// Returns the bytes of memory that suffice for most operations.
   static std::size_t usual_memory(std::size_t segment_bytes) noexcept;
-  /// Makes a pipeline. `memory` is registered, aligned to 256 bytes, and outlives the operation.
-  static Result<std::shared_ptr<DeviceStagingPipeline>> make(const CopyStreams& streams,
-                                                             const Request& request,
-                                                             const Membership& members,
-                                                             std::span<std::byte> memory);
-  DeviceStagingPipeline(const CopyStreams& streams, const Request& request, int rank)
-      : streams_(streams), request_(request), rank_(rank) {}
-  ~DeviceStagingPipeline() override;
+  /// Makes a pipeline for a request that suits() and is cut by `whole`; null if it is better to
+  /// copy all at once.
+  static std::shared_ptr<DeviceStagingPipeline> make(const Request& request,
+                                                     const Membership& members,
+                                                     const ChunkMap& whole,
+                                                     std::size_t segment_bytes);
+  DeviceStagingPipeline(const Request& request, const Membership& members, const ChunkMap& whole);
+
+  std::size_t memory_bytes() const noexcept { return kSlots * (slot_input_ + slot_output_); }
+  std::uint32_t segments() const noexcept { return static_cast<std::uint32_t>(segments_); }
+  /// Gives the pipeline its memory, which is registered, aligned to 256 bytes and outlives the
+  /// operation; the words of its stream, in which `before` segments have been queued so far; and
+  /// the probe of its context, which is asked while the host waits for a copy.
+  void place(std::byte* memory, const SegmentWords& words, std::uint32_t before,
+             const gpu::FaultProbe& probe);
+  /// Queues all copies in `stream`, the context of which is current. After an error the stream goes
+  /// on once the word `finished` has the number of the last segment.
+  Status queue(CUstream stream) const;
 
   void begin(const ChunkMap& whole) noexcept override;
   Progress next(Segment& segment) noexcept override;
@@ -96,37 +89,39 @@ class DeviceStagingPipeline final : public StagingPipeline {
     std::size_t begin; ///< offset in the buffer
     std::size_t count;
   };
-  struct Slot {
-    std::byte* input = nullptr;
-    std::byte* output = nullptr;
-    std::vector<ChunkMap::Block> blocks; ///< blocks of the segment, if the request has a table
-    CUevent returned = nullptr;          ///< end of the copies of its results
-  };
 
-  Status prepare();
-  Status explained(Status error) const noexcept;
+  bool cut(std::size_t segment_bytes) noexcept;
   Progress wait_for_copy() noexcept;
-  Status fetch(std::size_t segment);
-  Status deliver(std::size_t segment);
+  Status copy_in(std::size_t segment, CUstream stream) const;
+  Status copy_back(std::size_t segment, CUstream stream) const;
   Part part(const Side& side, std::size_t block, std::size_t segment) const noexcept;
   Side side(const void* data, std::size_t bytes, bool all) const noexcept;
-  Slot& slot(std::size_t segment) noexcept { return slots_[segment % used_slots_]; }
+  std::byte* input_of(std::size_t segment) const noexcept {
+    return memory_ + segment % kSlots * (slot_input_ + slot_output_);
+  }
+  std::byte* output_of(std::size_t segment) const noexcept {
+    return input_of(segment) + slot_input_;
+  }
+  /// Returns the count of segments once segment `segment` is through.
+  std::uint32_t count_after(std::size_t segment) const noexcept {
+    return before_ + static_cast<std::uint32_t>(segment) + 1;
+  }
 
-  const CopyStreams& streams_;
   const Request request_;
   const int rank_;
-  std::span<std::byte> memory_;
-  std::unique_ptr<StagingMemory> own_memory_; ///< null: `memory_` was large enough
+  const ChunkMap whole_;
+  const std::size_t element_;
   Side input_, output_;
-  std::atomic<std::uint32_t>* arrived_ = nullptr; ///< arrived segments; written by the stream
-  CUdeviceptr arrived_address_ = 0;
-  ChunkMap whole_;
-  std::size_t element_ = 1;
-  std::size_t windows_ = 1; ///< number of windows of a segment
-  std::size_t segments_ = 0, next_ = 0;
-  std::uint64_t looked_ns_ = 0; ///< time of the last check of the device in next()
-  std::size_t used_slots_ = 1;
-  std::array<Slot, kSlots> slots_;
+  std::size_t windows_ = 1;                      ///< number of windows of a segment
+  std::size_t segments_ = 0;                     ///< number of segments
+  std::size_t slot_input_ = 0, slot_output_ = 0; ///< bytes of a segment's input and results
+  std::byte* memory_ = nullptr;
+  SegmentWords words_;
+  std::uint32_t before_ = 0;
+  const gpu::FaultProbe* probe_ = nullptr;
+  std::size_t next_ = 0;
+  std::uint64_t looked_ns_ = 0;         ///< time of the last check of the device in next()
+  std::vector<ChunkMap::Block> blocks_; ///< blocks of the segment, if the request has a table
   Status error_;
 };
 

@@ -1,22 +1,20 @@
 #include "device/staged/stream.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <compare>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
 #include <optional>
-#include <set>
 #include <vector>
 
-#include "base/log.h"
 #include "base/params.h"
 #include "device/common/capture.h"
 #include "device/common/context.h"
 #include "device/staged/pinned_memory.h"
 #include "device/staged/pipeline.h"
+#include "engine/engine.h"
 #include "gpu/driver.h"
 #include "gpu/fault.h"
 #include "gpu/memory_kind.h"
@@ -71,7 +69,7 @@ class DeviceStream final : public Stream {
     return stream;
   }
 
-  Status prepare(std::span<const Part> parts) override;
+  Status prepare(std::span<const Part> parts, bool alone) override;
   Result<std::uint64_t> issue(std::span<const Part> parts) override;
   Status follow(std::uint64_t number) override;
   /// Returns the memory to the pool if the stream has passed all operations. Not to be called while
@@ -94,10 +92,12 @@ class DeviceStream final : public Stream {
   void release(std::uint64_t number) noexcept override;
 
  private:
+  /// Words that the stream writes, and words that the host writes.
   struct Words {
     alignas(64) std::atomic<std::uint32_t> ready{0};
+    std::atomic<std::uint32_t> passed{0}, arrived{0};
     alignas(64) std::atomic<std::uint32_t> done{0};
-    alignas(64) std::atomic<std::uint32_t> passed{0};
+    std::atomic<std::uint32_t> finished{0};
   };
   struct Copy {
     CUdeviceptr to, from;
@@ -106,15 +106,16 @@ class DeviceStream final : public Stream {
   /// Copies and memory of an operation.
   struct Staging {
     std::vector<Copy> inputs, results;
-    std::size_t used = 0; ///< bytes used of the memory
+    std::size_t used = 0;                            ///< bytes used of the memory
+    std::shared_ptr<DeviceStagingPipeline> pipeline; ///< null: all is copied at once
   };
 
   Status make_words();
   Result<std::byte*> take(Staging& staging, std::size_t bytes);
-  Status replace(Staging& staging, const Part& part, std::size_t segment_bytes);
+  Status replace(Staging& staging, const Part& part, bool alone);
   Status replace_buffers(Staging& staging, Request& request, const Extents& in, const Extents& out);
   Status replace_blocks(Staging& staging, Request& request);
-  Result<bool> pipeline(Staging& staging, const Part& part, std::size_t segment_bytes);
+  Result<bool> pipeline(Staging& staging, const Part& part);
   Status copy(std::span<const Copy> copies) const;
 
   CUstream handle_ = nullptr;
@@ -126,11 +127,11 @@ class DeviceStream final : public Stream {
   std::uint64_t issued_ = 0;
   Staging staging_;               ///< copies of the operation that has been prepared
   std::size_t segment_bytes_ = 0; ///< 0: operations are not cut into segments
-  CopyStreams* copies_ = nullptr; ///< null until an operation is cut into segments
+  SegmentWords segment_words_;
+  std::uint32_t segments_ = 0; ///< number of segments of all operations issued, modulo 2^32
   std::mutex segmented_mutex_;
-  std::set<std::uint64_t>
-      segmented_;               ///< numbers of operations under way that are cut into segments
-  bool release_queued_ = false; ///< true: the last release() was queued in copies_
+  /// Operations under way that are cut into segments: value of segments_ after each, by number.
+  std::map<std::uint64_t, std::uint32_t> segmented_;
   /// Staging memory, of which the last is in use. The stream orders its uses: the results of an
   /// operation are copied back before the inputs of the next one are copied to it.
   std::vector<std::unique_ptr<StagingMemory>> memory_;
@@ -150,6 +151,10 @@ Status DeviceStream::make_words() {
   passed_ = words + offsetof(Words, passed);
   words_memory_ = *std::move(memory);
   words_ = new (words_memory_->data()) Words;
+  segment_words_ = {.arrived = &words_->arrived,
+                    .finished = &words_->finished,
+                    .arrived_address = words + offsetof(Words, arrived),
+                    .finished_address = words + offsetof(Words, finished)};
   return {};
 }
 
@@ -307,27 +312,25 @@ Status DeviceStream::replace_blocks(Staging& staging, Request& request) {
 }
 
 /// Gives a request a pipeline if it is large enough. Returns whether it has one.
-Result<bool> DeviceStream::pipeline(Staging& staging, const Part& part, std::size_t segment_bytes) {
+Result<bool> DeviceStream::pipeline(Staging& staging, const Part& part) {
   Request& request = *part.request;
-  const std::size_t bytes =
-      DeviceStagingPipeline::memory_for(request, *part.members, segment_bytes);
-  if (bytes == 0) return false;
-  if (copies_ == nullptr) {
-    const auto copies = CopyStreams::of(context_, handle_);
-    if (!copies.ok()) return copies.status();
-    copies_ = *copies;
-  }
-  const auto at = take(staging, bytes);
+  const Membership& members = part.engine->membership();
+  if (!DeviceStagingPipeline::suits(request, members, segment_bytes_)) return false;
+  const auto windows = part.engine->windows_of(request);
+  if (!windows.ok()) return windows.status();
+  auto made = DeviceStagingPipeline::make(request, members, *windows, segment_bytes_);
+  if (made == nullptr) return false;
+  const auto at = take(staging, made->memory_bytes());
   if (!at.ok()) return at.status();
-  auto made = DeviceStagingPipeline::make(*copies_, request, *part.members, {*at, bytes});
-  if (!made.ok()) return made.status();
-  request.pipeline = *std::move(made);
+  made->place(*at, segment_words_, segments_, probe_);
+  request.pipeline = staging.pipeline = std::move(made);
   return true;
 }
 
-Status DeviceStream::replace(Staging& staging, const Part& part, std::size_t segment_bytes) {
+/// Replaces the buffers of a request; `alone` as in prepare().
+Status DeviceStream::replace(Staging& staging, const Part& part, bool alone) {
   Request& request = *part.request;
-  const int rank = part.members->rank, nranks = part.members->nranks;
+  const int rank = part.engine->membership().rank, nranks = part.engine->membership().nranks;
   if (request.scaled && request.scalar_source != nullptr && is_device(request.scalar_source)) {
     const auto at = take(staging, size_of(request.type));
     if (!at.ok()) return at.status();
@@ -336,8 +339,10 @@ Status DeviceStream::replace(Staging& staging, const Part& part, std::size_t seg
     request.scalar_source = *at;
   }
   if (request.blocks != nullptr) return replace_blocks(staging, request);
-  const auto segmented = pipeline(staging, part, segment_bytes);
-  if (!segmented.ok() || *segmented) return segmented.status();
+  if (alone) {
+    const auto segmented = pipeline(staging, part);
+    if (!segmented.ok() || *segmented) return segmented.status();
+  }
   const bool gathers = request.collective == Collective::kAllGather;
   return replace_buffers(staging, request,
                          Extents::of(request, !gathers, input_bytes(request, rank, nranks)),
@@ -351,29 +356,25 @@ Status DeviceStream::copy(std::span<const Copy> copies) const {
   return {};
 }
 
-Status DeviceStream::prepare(std::span<const Part> parts) {
+Status DeviceStream::prepare(std::span<const Part> parts, bool alone) {
   const gpu::ContextGuard guard(context_);
   WHORL_TRY(refuse_capture(handle_, context_));
   WHORL_TRY(make_words());
-  // Segments get smaller where many operations, such as the sends of a group, run at once.
-  constexpr std::size_t kAtOnce = 4, kMaxDivisor = 16;
-  const std::size_t segment_bytes =
-      segment_bytes_ / std::clamp<std::size_t>(parts.size() / kAtOnce, 1, kMaxDivisor);
   staging_ = {};
-  for (const Part& part : parts) WHORL_TRY(replace(staging_, part, segment_bytes));
+  // Segments of several requests in one queue would have an order, in which the other ranks need
+  // not come to them.
+  for (const Part& part : parts) WHORL_TRY(replace(staging_, part, alone && parts.size() == 1));
   return {};
 }
 
-Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
+Result<std::uint64_t> DeviceStream::issue(std::span<const Part>) {
   const gpu::ContextGuard guard(context_);
   WHORL_TRY(copy(staging_.inputs));
   const std::uint64_t number = issued_ + 1;
-  const bool segmented = std::any_of(parts.begin(), parts.end(), [](const Part& part) {
-    return part.request->pipeline != nullptr;
-  });
-  if (segmented) { // before the write: the set may be out of memory
+  if (staging_.pipeline != nullptr) { // before the write, because there may be no memory
     const std::lock_guard lock(segmented_mutex_);
-    segmented_.insert(number);
+    segments_ += staging_.pipeline->segments();
+    segmented_[number] = segments_;
   }
   const auto value = static_cast<cuuint32_t>(number);
   WHORL_CUDA_TRY(cuStreamWriteValue32(handle_, ready_, value, CU_STREAM_WRITE_VALUE_DEFAULT));
@@ -383,6 +384,7 @@ Result<std::uint64_t> DeviceStream::issue(std::span<const Part> parts) {
 
 Status DeviceStream::follow(std::uint64_t number) {
   const gpu::ContextGuard guard(context_);
+  if (staging_.pipeline != nullptr) WHORL_TRY(staging_.pipeline->queue(handle_));
   const auto value = static_cast<cuuint32_t>(number);
   WHORL_CUDA_TRY(cuStreamWaitValue32(handle_, done_, value, CU_STREAM_WAIT_VALUE_GEQ));
   WHORL_TRY(copy(staging_.results));
@@ -392,24 +394,15 @@ Status DeviceStream::follow(std::uint64_t number) {
 }
 
 void DeviceStream::release(std::uint64_t number) noexcept {
-  const auto value = static_cast<std::uint32_t>(number);
   {
     const std::lock_guard lock(segmented_mutex_);
     const auto behind = segmented_.upper_bound(number);
-    const bool copying = behind != segmented_.begin();
-    segmented_.erase(segmented_.begin(), behind);
-    // Once an operation has started, all that was queued before it in the stream is complete.
-    release_queued_ = copying || (release_queued_ && !may_start(number));
-  }
-  if (release_queued_) {
-    const Status status = copies_->write_when_idle(done_, value);
-    if (status.ok()) return;
-    if (fault().ok()) { // otherwise the stream does not go on anyway
-      log(LogLevel::kError,
-          fmt::format("a stream goes on before its copies: {}", status.message()));
+    if (behind != segmented_.begin()) { // an operation that has failed may have segments left
+      words_->finished.store(std::prev(behind)->second, std::memory_order_release);
     }
+    segmented_.erase(segmented_.begin(), behind);
   }
-  words_->done.store(value, std::memory_order_release); // pairs with the wait that follow() queues
+  words_->done.store(static_cast<std::uint32_t>(number), std::memory_order_release);
 }
 
 } // namespace

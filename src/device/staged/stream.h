@@ -32,10 +32,10 @@ bool lacks_context(void* handle) noexcept;
 ///                                                    │               ▲        ─▶ copy results back
 ///                      a thread of the host:         └─▶ operation ──┘
 ///
-/// All of this is queued when the operation is issued, so the caller waits for nothing. "ready" and
-/// "done" are words in host memory, which the stream itself writes and waits for. Large requests
-/// are copied segment by segment instead, while the operation runs, see DeviceStagingPipeline; then
-/// "done" is written when the last segment has been copied back.
+/// All of this is queued when the operation is issued, so the caller waits for nothing, and the
+/// thread of the host makes no call of the driver. "ready" and "done" are words in host memory,
+/// which the stream itself writes and waits for. A large request that is alone in its call is
+/// copied segment by segment instead, while the operation runs, see DeviceStagingPipeline.
 Result<std::shared_ptr<Stream>> device_stream(void* handle, const void* buffer = nullptr);
 
 /// Returns kCudaError, with the driver's text, if the device that the calling thread uses is lost,

@@ -46,7 +46,7 @@ class FailingStream final : public Stream {
  public:
   enum class At { kPrepare, kIssue, kFollow };
   explicit FailingStream(At at) : at_(at) {}
-  Status prepare(std::span<const Part>) override { return status(At::kPrepare); }
+  Status prepare(std::span<const Part>, bool) override { return status(At::kPrepare); }
   Result<std::uint64_t> issue(std::span<const Part> parts) override {
     if (Status refused = status(At::kIssue); !refused.ok()) return refused;
     return Stream::issue(parts);

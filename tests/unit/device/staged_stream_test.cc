@@ -18,7 +18,7 @@ std::shared_ptr<Stream> known(const test::DeviceQueue& queue) {
 
 /// Queues an operation without buffers and returns its number.
 std::uint64_t queue_operation(Stream& stream) {
-  EXPECT_EQ(stream.prepare({}).message(), "");
+  EXPECT_EQ(stream.prepare({}, true).message(), "");
   const auto number = stream.issue({});
   EXPECT_TRUE(number.ok()) << number.status().message();
   EXPECT_EQ(stream.follow(number.ok() ? *number : 1).message(), "");
