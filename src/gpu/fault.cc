@@ -2,6 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/event.h"
+#include "base/thread.h"
 #include "gpu/driver.h"
 
 namespace whorl::gpu {
@@ -64,26 +72,112 @@ Status current_fault() {
   return is_fault(result) ? lost(result, "cuEventQuery") : Status();
 }
 
+/// Query of one probe, shared with the thread that makes it.
+struct FaultProbe::Query {
+  CUcontext context = nullptr;
+  CUevent event = nullptr;
+  std::atomic<bool> asked{false}, dropped{false}, lost{false};
+  Status fault; ///< error; constant once `lost` is true
+
+  /// Asks the driver, or destroys the event if the probe is gone. Returns whether it is.
+  bool make() {
+    if (dropped.load(std::memory_order_acquire)) {
+      const ContextGuard guard(context);
+      static_cast<void>(driver()->cuEventDestroy(event));
+      return true;
+    }
+    if (!asked.exchange(false, std::memory_order_relaxed)) return false;
+    if (lost.load(std::memory_order_relaxed)) return false;
+    const CaptureModeGuard relaxed;
+    const CUresult result = driver()->cuEventQuery(event);
+    // No other code uses the event, so every other result means that it is gone with its context.
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return false;
+    const ContextGuard guard(context);
+    fault = without_exceptions([&] { return gpu::lost(result, "cuEventQuery"); });
+    lost.store(true, std::memory_order_release); // pairs with look()
+    return false;
+  }
+};
+
+/// Thread that makes the queries: asleep while no probe asks, and alive as long as the process.
+class FaultProbe::Thread {
+ public:
+  static Thread& instance() {
+    static auto& thread = *new Thread; // never destroyed: probes may outlive main()
+    return thread;
+  }
+
+  Status add(std::shared_ptr<Query> query) {
+    const std::lock_guard lock(mutex_);
+    if (!started_) WHORL_TRY(start_detached_thread("whorl-faults", [this] { run(); }));
+    started_ = true;
+    queries_.push_back(std::move(query));
+    return {};
+  }
+
+  void notify() noexcept { event_.notify(); }
+
+ private:
+  void run() {
+    const CommError never_set;
+    while (true) {
+      Event::Waiter waiter(event_);
+      std::shared_ptr<Query> due;
+      static_cast<void>(wait_until(
+          [&] {
+            due = first_due();
+            return due == nullptr ? Progress::kIdle : Progress::kDone;
+          },
+          {.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0, .block_ns = 1'000'000'000},
+          never_set, waiter));
+      if (due->make()) forget(due); // without the mutex, because the driver may block
+    }
+  }
+
+  /// Returns the first query that is to be made, or whose probe is gone; null if there is none.
+  std::shared_ptr<Query> first_due() {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(queries_.begin(), queries_.end(), [](const auto& query) {
+      return query->asked.load(std::memory_order_relaxed) ||
+             query->dropped.load(std::memory_order_relaxed);
+    });
+    return found == queries_.end() ? nullptr : *found;
+  }
+
+  void forget(const std::shared_ptr<Query>& query) {
+    const std::lock_guard lock(mutex_);
+    std::erase(queries_, query);
+  }
+
+  std::mutex mutex_;
+  bool started_ = false;
+  std::vector<std::shared_ptr<Query>> queries_;
+  Event event_;
+};
+
 FaultProbe::~FaultProbe() {
-  if (event_ == nullptr) return;
-  const ContextGuard guard(context_);
-  static_cast<void>(driver()->cuEventDestroy(event_));
+  if (query_ == nullptr) return;
+  query_->dropped.store(true, std::memory_order_release); // pairs with make()
+  Thread::instance().notify();
 }
 
 Status FaultProbe::prepare() {
-  WHORL_CUDA_TRY(cuCtxGetCurrent(&context_));
-  WHORL_CUDA_TRY(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING));
+  auto query = std::make_shared<Query>();
+  WHORL_CUDA_TRY(cuCtxGetCurrent(&query->context));
+  WHORL_CUDA_TRY(cuEventCreate(&query->event, CU_EVENT_DISABLE_TIMING));
+  if (Status status = Thread::instance().add(query); !status.ok()) {
+    static_cast<void>(driver()->cuEventDestroy(query->event));
+    return status;
+  }
+  query_ = std::move(query);
   return {};
 }
 
 Status FaultProbe::look() const {
-  if (event_ == nullptr) return {};
-  const CaptureModeGuard relaxed;
-  const CUresult result = driver()->cuEventQuery(event_);
-  // No other code uses the event, so every other result means that it is gone with its context.
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return {};
-  const ContextGuard guard(context_);
-  return lost(result, "cuEventQuery");
+  if (query_ == nullptr) return {};
+  if (query_->lost.load(std::memory_order_acquire)) return query_->fault; // pairs with make()
+  if (!query_->asked.exchange(true, std::memory_order_relaxed)) Thread::instance().notify();
+  return {};
 }
 
 } // namespace whorl::gpu

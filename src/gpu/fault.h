@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <memory>
+
 #include "base/status.h"
 
 namespace whorl::gpu {
@@ -16,23 +18,27 @@ bool is_fault(CUresult result) noexcept;
 Status current_fault();
 
 /// Test whether a context is lost, by a query of an event that is never recorded: the query fails
-/// in a lost context, and never waits. look() by any thread, also while a stream of the program is
-/// being captured.
+/// in a lost context. A driver that holds one thread's call up until a stream goes on may hold up
+/// the query as well, so a thread of its own makes the queries of all probes, which no other thread
+/// ever waits for. Any thread, also while a stream of the program is being captured.
 class FaultProbe {
  public:
   FaultProbe() = default;
-  ~FaultProbe();
+  ~FaultProbe(); ///< makes no call of the driver
   FaultProbe(const FaultProbe&) = delete;
   FaultProbe& operator=(const FaultProbe&) = delete;
 
   /// Makes the event in the current context. Called once.
   Status prepare();
-  /// Returns kCudaError as current_fault() does. Before prepare(): success.
+  /// Returns kCudaError as current_fault() does, if that is known, and asks for another query: the
+  /// next call has its answer if the driver answers in between. Makes no call of the driver. Before
+  /// prepare(): success.
   Status look() const;
 
  private:
-  CUcontext context_ = nullptr;
-  CUevent event_ = nullptr;
+  struct Query;
+  class Thread;
+  std::shared_ptr<Query> query_;
 };
 
 } // namespace whorl::gpu

@@ -24,8 +24,8 @@ class StreamSync::WatchWaiter final : public Waiter {
   explicit WatchWaiter(StreamSync& barriers) : sync_(barriers) {}
   void block(std::uint64_t max_ns) noexcept override { clock_.block(max_ns); }
   void poll_failures(std::uint64_t) noexcept override {
-    sync_.look_at_device();
     sync_.watch_.look_at_peers();
+    sync_.look_at_device();
   }
 
  private:
