@@ -15,6 +15,7 @@
 
 #include "memory/heap.h"
 #include "tests/support/device.h"
+#include "tests/support/device_processes.h"
 #include "tests/support/pretended_device.h"
 #include "tests/support/thread_world.h"
 
@@ -304,9 +305,7 @@ TEST(DeviceKernels, TheStateOfACommunicatorIsKnownWhileTheDriverWaits) {
   const DeviceQueue first, second, busy;
   const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
   const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
-  const DeviceCopy word(std::vector<std::uint32_t>{0}, busy.get());
-  const auto address = reinterpret_cast<CUdeviceptr>(word.data());
-  ASSERT_EQ(cuStreamWaitValue32(busy.get(), address, 1, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
+  StreamBarrier barrier(busy.get());
   std::thread caller([&] {
     EXPECT_EQ(cuCtxPushCurrent(context.get()), CUDA_SUCCESS);
     sum_of_two(*world, a, b, 50, first.get(), second.get());
@@ -317,8 +316,7 @@ TEST(DeviceKernels, TheStateOfACommunicatorIsKnownWhileTheDriverWaits) {
     EXPECT_EQ(whorlCommGetAsyncError(world->comm(0), &state), whorlSuccess);
   });
   EXPECT_EQ(asks.wait_for(std::chrono::seconds(5)), std::future_status::ready);
-  EXPECT_EQ(cuStreamWriteValue32(second.get(), address, 1, CU_STREAM_WRITE_VALUE_DEFAULT),
-            CUDA_SUCCESS);
+  barrier.open();
   caller.join();
   asks.wait();
   EXPECT_EQ(state, whorlSuccess);

@@ -13,13 +13,12 @@
 
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
+#include "tests/support/fake_cuda/lock.h"
 
 #pragma GCC visibility push(default)
 
 namespace fake_cuda {
 namespace {
-
-constexpr int kMaxDevices = 16;
 
 struct Contexts {
   struct Primary {
@@ -122,6 +121,7 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  const DriverLock inside;
   if (!exists(device)) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(contexts().mutex);
   Contexts::Primary& primary = contexts().primary[static_cast<std::size_t>(device)];
@@ -131,6 +131,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  const DriverLock inside;
   if (!exists(device)) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(contexts().mutex);
   Contexts::Primary& primary = contexts().primary[static_cast<std::size_t>(device)];
@@ -139,6 +140,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  const DriverLock inside;
   if (!exists(device)) return CUDA_ERROR_INVALID_DEVICE;
   const std::lock_guard lock(contexts().mutex);
   reset(device);
@@ -151,6 +153,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* activ
   return CUDA_SUCCESS;
 }
 CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
+  const DriverLock inside;
   *id = id_of(context != nullptr ? context : current_context());
   return *id != 0 ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -181,6 +184,7 @@ CUresult cuCtxSetCurrent(CUcontext context) {
   return CUDA_SUCCESS;
 }
 CUresult cuCtxSynchronize() {
+  { const DriverLock inside; }
   if (lost()) return kFault;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -188,6 +192,7 @@ CUresult cuCtxSynchronize() {
   return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned) {
+  const DriverLock inside;
   if (peer == nullptr || current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const int from = current_device(), to = device_of(peer);
   if (from == to || std::getenv("FAKE_CUDA_NO_PEERS") != nullptr) {

@@ -8,6 +8,7 @@
 
 namespace fake_cuda {
 
+inline constexpr int kMaxDevices = 16;
 int devices();
 bool is_initialised();
 CUcontext context_of(int device);

@@ -244,6 +244,9 @@ std::vector<Stream::Point> Stream::others() const {
 
 void Stream::push(std::function<void()> operation, bool waits) {
   if (record(*this, [operation] { return operation; })) return;
+  if (const std::uint64_t pushed = count_->pushed; pushed >= kMaxQueued) {
+    Point{count_, pushed - kMaxQueued + 1}.wait();
+  }
   const std::lock_guard order(streams().mutex);
   if (queue_ != nullptr) {
     operation = [queue = queue_, turn = queue_->queued++, waits, operation = std::move(operation)] {

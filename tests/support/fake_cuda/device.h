@@ -11,7 +11,10 @@
 //   queues:
 //     an operation begins after all earlier ones of its queue have begun, and after earlier waits
 //     have ended; otherwise each stream has a queue of its own;
-//   - calls that may wait for all streams of a context do wait (fault.h);
+//   - calls that may wait for all streams of a context do wait (fault.h), and hold up the calls of
+//     other threads meanwhile (lock.h); so do copies to and from pageable memory;
+//   - a stream has room for kMaxQueued operations; a call that queues another one waits and holds
+//     others up, too, which is more than the real driver does;
 //   - kernels are those of tests/support/host_kernels.h, found by their names; each block of a
 //     cooperative launch is a thread, and accesses memory of another device only if the access has
 //     been enabled;
@@ -103,9 +106,11 @@ class Memory {
 class Stream {
  public:
   enum class Kind { kLegacy, kBlocking, kNonBlocking };
-  explicit Stream(Kind kind, int priority = 0); ///< makes a stream of the current context
-  ~Stream();                                    ///< waits for all operations
-  /// Queues an operation; `waits` if it waits for anything but the operations before it.
+  static constexpr std::uint64_t kMaxQueued = 1024; ///< operations that a stream has room for
+  explicit Stream(Kind kind, int priority = 0);     ///< makes a stream of the current context
+  ~Stream();                                        ///< waits for all operations
+  /// Queues an operation, once there is room for it; `waits` if it waits for anything but the
+  /// operations before it.
   void push(std::function<void()> operation, bool waits = false);
   bool idle();
   void synchronize();

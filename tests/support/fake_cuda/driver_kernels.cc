@@ -17,6 +17,7 @@
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
+#include "tests/support/fake_cuda/lock.h"
 #include "tests/support/host_interpreters.h"
 #include "tests/support/host_kernels.h"
 
@@ -105,6 +106,7 @@ extern "C" {
 
 // Loads a module: any image will do, and its functions are those of the host.
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  const fake_cuda::DriverLock inside;
   if (fake_cuda::lost()) return fake_cuda::kFault;
   if (fake_cuda::unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (fake_cuda::current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -115,6 +117,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 }
 CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  const fake_cuda::DriverLock inside;
   const auto& kernels = whorl::testing::host_kernels();
   if (const auto found = kernels.find(std::string_view(name)); found != kernels.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
@@ -135,6 +138,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   return CUDA_SUCCESS;
 }
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction function) {
+  const fake_cuda::DriverLock inside;
   fake_cuda::load_function(function);
   *value = 64;
   return CUDA_SUCCESS;
@@ -142,6 +146,7 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction functio
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
                         unsigned threads_y, unsigned threads_z, unsigned, CUstream stream,
                         void** parameters, void**) {
+  const fake_cuda::DriverLock inside(stream);
   if (is_perf_kernel(function)) {
     stream_of(stream).push(reinterpret_cast<fake_cuda::LaunchOf>(function)(parameters, x));
     return CUDA_SUCCESS;
@@ -170,6 +175,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int,
                                                      std::size_t) {
+  const fake_cuda::DriverLock inside;
   fake_cuda::load_function(function);
   *blocks = kBlocksOfProcessor;
   return CUDA_SUCCESS;
@@ -180,6 +186,7 @@ long fake_cuda_interpreter_launches() { return interpreter_launches; }
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
                                    unsigned threads, unsigned threads_y, unsigned threads_z,
                                    unsigned, CUstream handle, void** parameters) {
+  const fake_cuda::DriverLock inside(handle);
   if (is_perf_kernel(function)) {
     return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, 0, handle, parameters,
                           nullptr);

@@ -6,6 +6,7 @@
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
+#include "tests/support/fake_cuda/lock.h"
 
 namespace {
 
@@ -28,12 +29,18 @@ bool copy_is_refused() {
   return left == 0;
 }
 
+/// Returns whether the driver does not know the memory, so that a copy waits for its stream.
+bool is_pageable(CUdeviceptr address) {
+  return Memory::all().find(static_cast<std::uintptr_t>(address)).bytes == 0;
+}
+
 } // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr pointer) {
+  const fake_cuda::DriverLock inside;
   if (lost()) return kFault;
   if (!is_initialised()) return CUDA_ERROR_NOT_INITIALIZED;
   const Memory::Range range = Memory::all().find(pointer);
@@ -79,6 +86,7 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdev
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr pointer) {
+  const fake_cuda::DriverLock inside;
   const Memory::Range range = Memory::all().find(pointer);
   if (range.bytes == 0) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = range.begin;
@@ -86,6 +94,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr 
   return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
+  const fake_cuda::DriverLock inside;
   fake_cuda::count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -93,19 +102,23 @@ CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
   return Memory::all().allocate_device(bytes, false, fake_cuda::current_device(), pointer);
 }
 CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream) {
+  const fake_cuda::DriverLock inside;
   if (lost()) return kFault;
   return Memory::all().allocate_device(bytes, true, fake_cuda::current_device(), pointer);
 }
 CUresult cuMemFree(CUdeviceptr pointer) {
+  const fake_cuda::DriverLock inside;
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   synchronize_implicitly();
   return Memory::all().free_device(pointer);
 }
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
+  const fake_cuda::DriverLock inside;
   return Memory::all().allocate_host(bytes, true, reinterpret_cast<void**>(pointer));
 }
 CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  const fake_cuda::DriverLock inside;
   fake_cuda::count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -114,6 +127,7 @@ CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned) {
 }
 CUresult cuMemFreeHost(void* pointer) { return Memory::all().free_host(pointer); }
 CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned) {
+  const fake_cuda::DriverLock inside;
   fake_cuda::count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -121,6 +135,7 @@ CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned) {
   return Memory::all().add_host(pointer, bytes);
 }
 CUresult cuMemHostUnregister(void* pointer) {
+  const fake_cuda::DriverLock inside;
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -128,6 +143,7 @@ CUresult cuMemHostUnregister(void* pointer) {
   return Memory::all().remove_host(pointer);
 }
 CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
+  const fake_cuda::DriverLock inside;
   if (Memory::all().find(reinterpret_cast<std::uintptr_t>(host)).bytes == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -137,10 +153,12 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* device, void* host, unsigned) {
 
 void fake_cuda_allow_copies(long n) { copies_allowed = n; }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (copy_is_refused()) return CUDA_ERROR_INVALID_VALUE;
   stream_of(stream).push(
       [=] { std::memcpy(Memory::all().reach(to), Memory::all().reach(from), bytes); });
+  if (is_pageable(to) || is_pageable(from)) fake_cuda::synchronize_implicitly(stream_of(stream));
   return CUDA_SUCCESS;
 }
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
@@ -149,6 +167,7 @@ CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
   return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([c = *copy] {
     const auto address = [](CUmemorytype type, CUdeviceptr device, const void* host) {
@@ -165,6 +184,7 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([=] { std::memset(Memory::all().reach(to), value, bytes); });
   return CUDA_SUCCESS;

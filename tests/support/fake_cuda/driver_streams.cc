@@ -7,6 +7,7 @@
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
+#include "tests/support/fake_cuda/lock.h"
 
 namespace {
 
@@ -58,6 +59,7 @@ bool words_are_refused(CUstream stream) {
 #pragma GCC visibility push(default)
 extern "C" {
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+  const fake_cuda::DriverLock inside;
   if (lost()) return kFault;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   using Kind = fake_cuda::Stream::Kind;
@@ -73,10 +75,12 @@ CUresult cuStreamGetPriority(CUstream, int* priority) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy(CUstream stream) {
+  { const fake_cuda::DriverLock inside(stream); }
   delete reinterpret_cast<fake_cuda::Stream*>(stream);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamSynchronize(CUstream stream) {
+  { const fake_cuda::DriverLock inside(stream); }
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (unsafe_call_is_refused() || fake_cuda::cannot_be_captured(stream_of(stream))) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -85,6 +89,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
   return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuStreamQuery(CUstream stream) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (stream_of(stream).kind() == fake_cuda::Stream::Kind::kLegacy &&
       fake_cuda::default_stream_is_refused()) {
@@ -96,6 +101,7 @@ CUresult cuStreamQuery(CUstream stream) {
   return stream_of(stream).idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (fake_cuda::is_invalidated(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   *context = context_of(stream_of(stream).device());
@@ -105,6 +111,7 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
   return cuStreamGetCaptureInfo_v2(handle, status, nullptr, nullptr, nullptr, nullptr);
 }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   // Spoils a capture of the stream in every mode, as driver 580 does.
   if (stream_of(stream).kind() == fake_cuda::Stream::Kind::kLegacy &&
@@ -118,6 +125,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* number) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused_in_capture(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   if (flags == CU_EVENT_WAIT_EXTERNAL) { // waits for the recording that is the last at launch
@@ -136,6 +144,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags) {
 }
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                              unsigned flags) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const auto reached = [=](std::uint32_t now) {
@@ -146,6 +155,7 @@ CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t va
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_of(stream).push([=] { write_value(address, value); });
@@ -153,6 +163,7 @@ CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t v
 }
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
                             unsigned flags) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
   if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (count == 0 || count >= 256 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -174,12 +185,14 @@ CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpP
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned) {
+  const fake_cuda::DriverLock inside;
   if (lost()) return kFault;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *event = reinterpret_cast<CUevent>(new std::shared_ptr(std::make_shared<fake_cuda::Event>()));
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = refused_in_capture(stream); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   if (event->device() != stream_of(stream).device()) return CUDA_ERROR_INVALID_HANDLE;
@@ -197,6 +210,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
 }
 CUresult cuEventQuery(CUevent handle) {
+  const fake_cuda::DriverLock inside(handle);
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
@@ -204,6 +218,7 @@ CUresult cuEventQuery(CUevent handle) {
   return event->reached(event->recorded()) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuEventSynchronize(CUevent handle) {
+  { const fake_cuda::DriverLock inside(handle); }
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
@@ -212,6 +227,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuEventDestroy(CUevent handle) {
+  const fake_cuda::DriverLock inside(handle);
   delete reinterpret_cast<std::shared_ptr<fake_cuda::Event>*>(handle);
   return CUDA_SUCCESS;
 }

@@ -27,6 +27,12 @@ bool one_of(std::atomic<long>& refusals) {
   return left > 0;
 }
 
+/// Returns whether calls wait for streams.
+bool calls_wait() {
+  static const char* const text = std::getenv("FAKE_CUDA_IMPLICIT");
+  return current_context() != nullptr && (text == nullptr || std::string_view(text) != "0");
+}
+
 } // namespace
 
 bool lost() {
@@ -51,10 +57,16 @@ void count_call_that_may_wait() { ++waiting_calls; }
 
 void synchronize_implicitly() {
   count_call_that_may_wait();
-  static const char* const text = std::getenv("FAKE_CUDA_IMPLICIT");
-  if (current_context() == nullptr || (text != nullptr && std::string_view(text) == "0")) return;
+  if (!calls_wait()) return;
   ++waiting;
   synchronize_all();
+  --waiting;
+}
+
+void synchronize_implicitly(Stream& stream) {
+  if (!calls_wait() || capture_of(stream) != 0) return;
+  ++waiting;
+  stream.synchronize();
   --waiting;
 }
 

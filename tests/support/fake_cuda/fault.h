@@ -8,6 +8,8 @@
 
 namespace fake_cuda {
 
+class Stream;
+
 inline constexpr CUresult kFault = CUDA_ERROR_ILLEGAL_ADDRESS;
 bool lost();
 void lose();
@@ -33,6 +35,8 @@ void count_call_that_may_wait();
 /// Waits for all streams of the context, as the real driver may do in some calls (freeing memory,
 /// ending a registration or a mapping, loading kernels), unless FAKE_CUDA_IMPLICIT is 0.
 void synchronize_implicitly();
+/// Waits for a stream likewise, as a copy to or from pageable memory does.
+void synchronize_implicitly(Stream& stream);
 
 /// Returns whether the calling thread may not make a call that could belong to a graph, because
 /// some thread captures in global mode; marks all such captures as invalid if so.

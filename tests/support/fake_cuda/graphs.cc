@@ -12,6 +12,7 @@
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
+#include "tests/support/fake_cuda/lock.h"
 
 #pragma GCC visibility push(default)
 
@@ -216,6 +217,7 @@ bool default_stream_is_refused(bool used) {
 extern "C" {
 
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
+  const fake_cuda::DriverLock inside(handle);
   static unsigned long long ids = 0;
   Stream& stream = stream_of(handle);
   const std::lock_guard lock(captures_mutex());
@@ -230,6 +232,7 @@ CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+  const fake_cuda::DriverLock inside(handle);
   Stream& stream = stream_of(handle);
   std::shared_ptr<Capture> capture;
   {
@@ -254,6 +257,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
 // Has the parameters of CUDA 11.3, see gpu/driver.h.
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
                                    CUgraph* graph, const CUgraphNode**, std::size_t*) {
+  const fake_cuda::DriverLock inside(handle);
   if (const CUresult bad = fake_cuda::refused(handle); bad != CUDA_SUCCESS) return bad;
   Stream& stream = stream_of(handle);
   if (stream.kind() == Stream::Kind::kLegacy && fake_cuda::default_stream_is_refused(false)) {
@@ -270,14 +274,17 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* statu
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {
+  const fake_cuda::DriverLock inside;
   delete reinterpret_cast<Graph*>(graph);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  const fake_cuda::DriverLock inside;
   *executable = reinterpret_cast<CUgraphExec>(new Graph(*reinterpret_cast<Graph*>(graph)));
   return CUDA_SUCCESS;
 }
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  const fake_cuda::DriverLock inside(stream);
   if (const CUresult bad = fake_cuda::refused(stream); bad != CUDA_SUCCESS) return bad;
   const Graph graph = *reinterpret_cast<Graph*>(executable);
   stream_of(stream).push([graph, operations = graph->operations()] { graph->run(operations); },
@@ -285,6 +292,7 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  const fake_cuda::DriverLock inside;
   delete reinterpret_cast<Graph*>(executable);
   return CUDA_SUCCESS;
 }
@@ -292,6 +300,7 @@ CUresult cuGraphExecDestroy(CUgraphExec executable) {
 long fake_cuda_user_objects() { return user_objects; }
 CUresult cuUserObjectCreate(CUuserObject* object, void* pointer, CUhostFn destroy,
                             unsigned references, unsigned flags) {
+  const fake_cuda::DriverLock inside;
   if (fake_cuda::lost()) return fake_cuda::kFault;
   if (destroy == nullptr || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -301,11 +310,13 @@ CUresult cuUserObjectCreate(CUuserObject* object, void* pointer, CUhostFn destro
   return CUDA_SUCCESS;
 }
 CUresult cuUserObjectRelease(CUuserObject object, unsigned count) {
+  const fake_cuda::DriverLock inside;
   object_of(object).release(count);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
                                  unsigned flags) {
+  const fake_cuda::DriverLock inside;
   if (graph == nullptr || object == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0) object_of(object).references += count;
   (*reinterpret_cast<Graph*>(graph))->retain(object, count);

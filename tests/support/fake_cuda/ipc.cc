@@ -11,6 +11,7 @@
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
+#include "tests/support/fake_cuda/lock.h"
 
 #pragma GCC visibility push(default)
 
@@ -64,6 +65,7 @@ long fake_cuda_mapped() {
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
+  const DriverLock inside;
   if (lost()) return kFault;
   const Memory::Range range = Memory::all().find(pointer);
   if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
@@ -74,6 +76,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
+  const DriverLock inside;
   count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -106,6 +109,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigne
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
+  const DriverLock inside;
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;

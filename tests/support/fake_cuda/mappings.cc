@@ -18,6 +18,7 @@
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
+#include "tests/support/fake_cuda/lock.h"
 
 #pragma GCC visibility push(default)
 
@@ -136,6 +137,7 @@ CUresult cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllo
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
+  const DriverLock inside;
   count_call_that_may_wait();
   if (lost()) return kFault;
   if (!whole(size) || flags != 0 || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
@@ -159,6 +161,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const DriverLock inside;
   if (lost()) return kFault;
   const std::lock_guard lock(all().mutex);
   const auto found = all().physical.find(handle);
@@ -171,6 +174,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  const DriverLock inside;
   if (lost()) return kFault;
   const auto wanted = reinterpret_cast<CUdeviceptr>(address);
   const std::lock_guard lock(all().mutex);
@@ -185,6 +189,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
                                                 CUmemGenericAllocationHandle handle) {
+  const DriverLock inside;
   if (lost()) return kFault;
   const std::lock_guard lock(all().mutex);
   const auto found = all().physical.find(handle);
@@ -198,6 +203,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
 
 CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
+  const DriverLock inside;
   if (lost()) return kFault;
   const std::lock_guard lock(all().mutex);
   const auto found = all().physical.find(handle);
@@ -213,6 +219,7 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
                                         CUmemAllocationHandleType type) {
+  const DriverLock inside;
   if (lost()) return kFault;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
   if (ipc_is_refused()) return CUDA_ERROR_INVALID_VALUE;
@@ -238,6 +245,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
 
 CUresult cuMemAddressReserve(CUdeviceptr* begin, std::size_t size, std::size_t alignment,
                              CUdeviceptr, unsigned long long flags) {
+  const DriverLock inside;
   if (lost()) return kFault;
   if (size == 0 || size % kHostPage != 0 || (alignment & (alignment - 1)) != 0 ||
       alignment > kGranularity || flags != 0) {
@@ -255,6 +263,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* begin, std::size_t size, std::size_t a
 }
 
 CUresult cuMemAddressFree(CUdeviceptr begin, std::size_t size) {
+  const DriverLock inside;
   if (lost()) return kFault;
   const std::lock_guard lock(all().mutex);
   const auto found = all().reservations.find(begin);
@@ -273,6 +282,7 @@ CUresult cuMemAddressFree(CUdeviceptr begin, std::size_t size) {
 
 CUresult cuMemMap(CUdeviceptr begin, std::size_t size, std::size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  const DriverLock inside;
   count_call_that_may_wait();
   if (lost()) return kFault;
   long left = mappings_allowed;
@@ -311,6 +321,7 @@ CUresult cuMemMap(CUdeviceptr begin, std::size_t size, std::size_t offset,
 
 CUresult cuMemSetAccess(CUdeviceptr begin, std::size_t size, const CUmemAccessDesc* access,
                         std::size_t count) {
+  const DriverLock inside;
   count_call_that_may_wait();
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -326,6 +337,7 @@ CUresult cuMemSetAccess(CUdeviceptr begin, std::size_t size, const CUmemAccessDe
 }
 
 CUresult cuMemUnmap(CUdeviceptr begin, std::size_t size) {
+  const DriverLock inside;
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   synchronize_implicitly();
