@@ -27,6 +27,7 @@ using fake_cuda::Memory;
 using fake_cuda::stream_of;
 
 constexpr int kBlocksOfProcessor = 2;
+constexpr unsigned kThreadsOfBlock = 2; ///< threads that imitate those of a block
 
 /// Functions that are LaunchOf.
 struct PerfKernels {
@@ -73,7 +74,8 @@ bool is_interpreter(CUfunction function) {
   });
 }
 
-/// Queues a launch of an interpreter: each block is a thread, and all blocks run at the same time.
+/// Queues a launch of an interpreter: each block is some threads, and all blocks run at the same
+/// time.
 CUresult interpret(CUfunction function, std::array<unsigned, 3> grid, std::array<unsigned, 3> block,
                    CUstream handle, void** parameters) {
   const auto& launch = *static_cast<const whorl::gpu::Launch*>(parameters[0]);
@@ -83,14 +85,15 @@ CUresult interpret(CUfunction function, std::array<unsigned, 3> grid, std::array
   }
   ++interpreter_launches;
   fake_cuda::Stream& stream = stream_of(handle);
+  const unsigned threads = std::min(block[0], kThreadsOfBlock);
   stream.push([=, device = stream.device(), own = launch] {
     while (held_device == device) std::this_thread::sleep_for(std::chrono::microseconds(100));
     const whorl::gpu::Launch here = reachable(own, device);
     std::vector<std::thread> blocks;
     for (unsigned x = 0; x < grid[0]; ++x) {
       for (unsigned y = 0; y < grid[1]; ++y) {
-        blocks.emplace_back([&here, function, x, y] {
-          reinterpret_cast<whorl::testing::HostInterpreter>(function)(here, x, y, 1);
+        blocks.emplace_back([&here, function, threads, x, y] {
+          reinterpret_cast<whorl::testing::HostInterpreter>(function)(here, x, y, threads);
         });
       }
     }
