@@ -18,9 +18,9 @@
 //   - kernels are those of tests/support/host_kernels.h, found by their names; each block of a
 //     cooperative launch is a thread, and accesses memory of another device only if the access has
 //     been enabled;
-//   - an IPC handle opens the file behind an allocation, in other processes only, and only until
-//   the
-//     allocation is freed (ipc.cc); memory of a pool has no handle;
+//   - small allocations share blocks of 2 MiB; an IPC handle opens the whole block behind an
+//     allocation, in other processes only, and only until all of the block is freed (memory.h,
+//     ipc.cc); memory of a pool has no handle;
 //   - physical memory is mapped to reserved addresses in whole units, and not accessible before the
 //     access has been set; freed handles and addresses are reused at once (mappings.cc).
 
@@ -44,62 +44,9 @@
 
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/graphs.h"
+#include "tests/support/fake_cuda/memory.h"
 
 namespace fake_cuda {
-
-/// Registry of the memory that the driver knows, by the program's address.
-class Memory {
- public:
-  struct Range {
-    std::uintptr_t begin = 0;
-    std::size_t bytes = 0;
-    std::byte* alias = nullptr; ///< address of the same bytes for the driver
-    unsigned type = 0;          ///< CUmemorytype
-    bool managed = false;
-    int device = 0;
-    int fd = -1;                 ///< file behind device memory
-    unsigned long long id = 0;   ///< id of an allocation of device memory, never reused
-    bool shareable = false;      ///< true if an IPC handle may be made
-    bool pool = false;           ///< true if the memory belongs to no context
-    bool registered = false;     ///< true for the program's own memory, registered
-    std::uintptr_t reserved = 0; ///< begin of the reservation of a mapping
-    std::size_t reservation = 0; ///< bytes of that reservation; 0: no mapping
-  };
-
-  static Memory& all();
-  /// Allocates device memory; with `pool` as cuMemAllocAsync() does.
-  CUresult allocate_device(std::size_t bytes, bool pool, int device, CUdeviceptr* address);
-  /// Maps `range` of another process, unless that process has freed it.
-  CUresult open_device(int process, const Range& range, CUdeviceptr* address);
-  CUresult free_device(CUdeviceptr address);
-  CUresult allocate_host(std::size_t bytes, bool managed, void** address);
-  CUresult free_host(void* address);
-  CUresult add_host(void* address, std::size_t bytes);
-  CUresult remove_host(void* address);
-  void add_mapping(const Range& range);
-  void remove_mapping(std::uintptr_t begin);
-  /// Forgets all memory of a device, whose context has been reset.
-  void forget(int device);
-  /// Returns the range that holds `address`; bytes = 0 if there is none.
-  Range find(std::uintptr_t address);
-  /// Returns the address at which the driver reaches `address`; unknown addresses are ordinary
-  /// memory.
-  template <class T>
-  T* reach(T* address) {
-    return reinterpret_cast<T*>(reach(reinterpret_cast<std::uintptr_t>(address)));
-  }
-  std::byte* reach(std::uintptr_t address);
-
- private:
-  static std::string name_of(unsigned long long id);
-  CUresult map(Range range, CUdeviceptr* address);
-  void insert(Range range);
-  static void unmap(const Range& range);
-  Range take(std::uintptr_t begin);
-
-  std::mutex mutex_;
-  std::map<std::uintptr_t, Range> ranges_; ///< key: begin
-};
 
 /// Queue of operations that a thread carries out in order. Operations of a device's default stream
 /// also follow all earlier operations of the blocking streams there, and vice versa.

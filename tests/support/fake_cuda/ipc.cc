@@ -1,6 +1,7 @@
-// IPC handles of the pretended driver. Opening an open handle again only counts. Memory that
-// another process has freed stays mapped, and while it is, other memory at the same place of that
-// process cannot be mapped. fake_cuda_mapped() returns the number of open handles.
+// IPC handles of the pretended driver, each for the block behind an allocation. Opening a handle of
+// an open block again only counts. A block that another process has freed stays mapped, and while
+// it is, other memory at the same place of that process cannot be mapped. fake_cuda_mapped()
+// returns the number of open blocks.
 #include <unistd.h>
 
 #include <cstring>
@@ -19,17 +20,21 @@ namespace fake_cuda {
 namespace {
 
 struct IpcHandle {
-  int process, fd, device, reserved; ///< no padding: programs compare handles
+  int process, fd, device, offset; ///< no padding: programs compare handles
   std::uintptr_t begin;
   std::size_t bytes;
   unsigned long long id;
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
+/// Block of another process that is mapped.
 struct Import {
-  IpcHandle handle;
+  IpcHandle handle; ///< first handle that was opened
   CUdeviceptr address;
   int references;
+  bool holds(CUdeviceptr pointer) const {
+    return pointer >= address && pointer - address < handle.bytes;
+  }
 };
 struct Imports {
   std::mutex mutex;
@@ -41,9 +46,7 @@ Imports& imports() {
 }
 
 bool overlap(const IpcHandle& a, const IpcHandle& b) {
-  constexpr std::size_t kPage = 4096;
-  return a.process == b.process && a.begin / kPage <= (b.begin + b.bytes - 1) / kPage &&
-         b.begin / kPage <= (a.begin + a.bytes - 1) / kPage;
+  return a.process == b.process && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
 }
 
 } // namespace
@@ -69,7 +72,10 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
   if (lost()) return kFault;
   const Memory::Range range = Memory::all().find(pointer);
   if (!range.shareable) return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle ipc{getpid(), range.fd, range.device, 0, range.begin, range.bytes, range.id};
+  const Memory::Block block = Memory::all().block_of(range);
+  const IpcHandle ipc{
+      getpid(),    block.fd,    block.device, static_cast<int>(range.begin - block.begin),
+      block.begin, block.bytes, block.id};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &ipc, sizeof ipc);
   return CUDA_SUCCESS;
@@ -96,15 +102,18 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigne
   const std::pair key(ipc.process, ipc.id);
   if (const auto found = imports().all.find(key); found != imports().all.end()) {
     ++found->second.references;
-    *pointer = found->second.address;
+    *pointer = found->second.address + static_cast<CUdeviceptr>(ipc.offset);
     return CUDA_SUCCESS;
   }
   for (const auto& [other, import] : imports().all) {
     if (overlap(import.handle, ipc)) return CUDA_ERROR_ALREADY_MAPPED;
   }
-  const CUresult result = Memory::all().open_device(
-      ipc.process, {.bytes = ipc.bytes, .device = ipc.device, .fd = ipc.fd, .id = ipc.id}, pointer);
-  if (result == CUDA_SUCCESS) imports().all[key] = {ipc, *pointer, 1};
+  const Memory::Block block{ipc.begin, ipc.bytes, ipc.device, ipc.fd, ipc.id};
+  CUdeviceptr base = 0;
+  const CUresult result = Memory::all().open_device(ipc.process, block, &base);
+  if (result != CUDA_SUCCESS) return result;
+  imports().all[key] = {ipc, base, 1};
+  *pointer = base + static_cast<CUdeviceptr>(ipc.offset);
   return result;
 }
 
@@ -116,10 +125,11 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
   synchronize_implicitly();
   const std::lock_guard lock(imports().mutex);
   for (auto one = imports().all.begin(); one != imports().all.end(); ++one) {
-    if (one->second.address != pointer) continue;
+    if (!one->second.holds(pointer)) continue;
     if (--one->second.references > 0) return CUDA_SUCCESS;
+    const CUdeviceptr base = one->second.address;
     imports().all.erase(one);
-    return Memory::all().free_device(pointer);
+    return Memory::all().free_device(base);
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
