@@ -126,9 +126,9 @@ constexpr std::array kParams{
               "Empty: the size of the memory."},
     ParamInfo{
         Param::kSegmentBytes, "WHORL_SEGMENT_BYTES", "2097152",
-        "Operations on device memory that the host carries out are cut into segments of about "
-        "this many bytes, so that copies and the operation overlap; ranks may differ. 0: "
-        "they are not cut.",
+        "Operations on device memory that the host carries out, each alone in its call, are cut "
+        "into segments of about this many bytes, so that copies and the operation overlap; ranks "
+        "may differ. 0: they are not cut.",
         "WHORL_PIECE_BYTES"},
     ParamInfo{Param::kZeroCopy, "WHORL_ZERO_COPY", "1",
               "0: always copy through slots, even where a peer could read the source."},

@@ -127,6 +127,9 @@ class BusyThread {
 
 class BusyDriver : public ::testing::TestWithParam<std::tuple<Way, Busy>> {
  protected:
+  void SetUp() override {
+    if (!device_is_pretended() && way().devices > 1) GTEST_SKIP() << "a real driver";
+  }
   static const Way& way() { return std::get<Way>(GetParam()); }
   static Busy busy() { return std::get<Busy>(GetParam()); }
   /// Runs a rank in each of two processes.

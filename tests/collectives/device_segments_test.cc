@@ -289,6 +289,26 @@ TEST_F(Segments, ACallThatCannotBeQueuedLeavesNoStreamWaiting) {
   }
 }
 
+TEST_F(Segments, ADriverWithoutWordsRefusesTheCallAndNoStreamWaits) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  ThreadWorld world(2);
+  const DeviceQueue first, second;
+  for (const std::size_t count : {50U, 50'000U}) { // copied at once, and in segments
+    const DeviceCopy from(std::vector<float>(count, 3.0f), first.get());
+    const DeviceCopy to(std::vector<float>(count, 4.0f), second.get());
+    {
+      const ScopedEnv none{{"FAKE_CUDA_NO_WORDS", "1"}};
+      EXPECT_EQ(whorlSend(from.data(), count, whorlFloat32, 1, world.comm(0), first.get()),
+                whorlUnhandledCudaError);
+      EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("cuStreamWriteValue32"));
+    }
+    first.synchronize();
+    transfer(world, from, to, count, first, second);
+    EXPECT_EQ(to.read<float>(second.get()), std::vector<float>(count, 3.0f));
+    first.synchronize();
+  }
+}
+
 TEST_F(Segments, ACallOfAGroupThatCannotBeQueuedLeavesNoStreamWaiting) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   ThreadWorld world(2);

@@ -47,11 +47,15 @@ void write_value(CUdeviceptr address, std::uint32_t value) {
   if (word != nullptr) __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-/// Returns whether the driver imitates one that cannot capture such operations:
-/// FAKE_CUDA_NO_CAPTURED_WORDS.
-bool words_are_refused(CUstream stream) {
+/// Returns the error of an operation on words: FAKE_CUDA_NO_WORDS imitates a driver that has none,
+/// FAKE_CUDA_NO_CAPTURED_WORDS one that cannot capture them.
+CUresult refused_words(CUstream stream) {
+  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
+  if (std::getenv("FAKE_CUDA_NO_WORDS") != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return std::getenv("FAKE_CUDA_NO_CAPTURED_WORDS") != nullptr &&
-         fake_cuda::cannot_be_captured(stream_of(stream));
+                 fake_cuda::cannot_be_captured(stream_of(stream))
+             ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+             : CUDA_SUCCESS;
 }
 
 } // namespace
@@ -145,8 +149,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags) {
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                              unsigned flags) {
   const fake_cuda::DriverLock inside(stream);
-  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
-  if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (const CUresult bad = refused_words(stream); bad != CUDA_SUCCESS) return bad;
   const auto reached = [=](std::uint32_t now) {
     return (flags & 3) == CU_STREAM_WAIT_VALUE_EQ ? now == value
                                                   : static_cast<std::int32_t>(now - value) >= 0;
@@ -156,16 +159,14 @@ CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t va
 }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
   const fake_cuda::DriverLock inside(stream);
-  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
-  if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (const CUresult bad = refused_words(stream); bad != CUDA_SUCCESS) return bad;
   stream_of(stream).push([=] { write_value(address, value); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations,
                             unsigned flags) {
   const fake_cuda::DriverLock inside(stream);
-  if (const CUresult bad = refused(stream); bad != CUDA_SUCCESS) return bad;
-  if (words_are_refused(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (const CUresult bad = refused_words(stream); bad != CUDA_SUCCESS) return bad;
   if (count == 0 || count >= 256 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
     const CUstreamBatchMemOpParams& operation = operations[i];
