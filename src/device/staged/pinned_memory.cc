@@ -82,18 +82,23 @@ class StagingMemory::Pool {
   }
 
   Result<std::byte*> take_words() {
-    const std::lock_guard lock(mutex_);
-    if (words_.empty()) {
-      const auto more = make(kWordsBytes);
+    while (true) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (!words_.empty()) {
+          std::byte* const taken = words_.back();
+          words_.pop_back();
+          std::memset(taken, 0, StagingWords::kBytes);
+          return taken;
+        }
+      }
+      const auto more = make(kWordsBytes); // without the lock, as in take()
       if (!more.ok()) return more.status();
+      const std::lock_guard lock(mutex_);
       for (std::size_t at = kWordsBytes; at > 0; at -= StagingWords::kBytes) {
         words_.push_back(more->data() + at - StagingWords::kBytes);
       }
     }
-    std::byte* const taken = words_.back();
-    words_.pop_back();
-    std::memset(taken, 0, StagingWords::kBytes);
-    return taken;
   }
 
   void give_back_words(std::byte* words) {
