@@ -17,11 +17,11 @@ constexpr std::size_t kAlignment = 256;
 
 CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
+} // namespace
+
 bool is_device(const void* pointer) noexcept {
   return !gpu::host_can_access(gpu::place_of(pointer).kind);
 }
-
-} // namespace
 
 bool DeviceStagingPipeline::suits(const Request& request, const Membership& members,
                                   std::size_t segment_bytes) noexcept {

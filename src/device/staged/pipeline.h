@@ -18,6 +18,9 @@
 
 namespace whorl {
 
+/// Returns whether a pointer is to memory that the host cannot reach.
+bool is_device(const void* pointer) noexcept;
+
 /// Words in host memory by which a stream and the host hand segments to each other. Each counts
 /// the segments of all operations of the stream, modulo 2^32.
 struct SegmentWords {
