@@ -16,6 +16,8 @@ inline constexpr std::size_t kMaxAddressBytes = 192;
 
 /// Largest number of ranks of a communicator that share devices.
 inline constexpr int kMaxDeviceRanks = 64;
+/// Rank whose kernel carries out the operations of ranks in several processes that share a device.
+inline constexpr int kDeviceLeader = 0;
 
 /// Place of a rank in the topology of its job. What is unknown is 0 or −1.
 struct RankPlace {

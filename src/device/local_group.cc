@@ -270,7 +270,7 @@ Status LocalDeviceGroup::launch_fused(const Operation& operation) {
   }
   std::vector<Request> requests;
   for (const Post& post : operation.posts) requests.push_back(post.request);
-  WHORL_TRY(launch_device_work(requests, {0, requests[0].count}, nullptr, leader.stream));
+  WHORL_TRY(launch_device_work(requests, nullptr, leader.stream));
   WHORL_CUDA_TRY(cuEventRecord(done_, leader.stream));
   for (const Post& post : operation.posts) {
     if (post.stream == leader.stream) continue;

@@ -43,9 +43,8 @@ std::optional<SharedMemory> MemoryExports::find(const void* buffer, std::size_t 
   return memory;
 }
 
-/// Finds a run, which keeps its id as long as its mappings are the same. Memory that other ranks
-/// have mapped is held (MemoryImports::open_run()), so that no other memory gets its handle
-/// meanwhile.
+/// Finds a run, which keeps its id as long as its mappings are the same. Memory that the other
+/// process has mapped is held, so that no other memory gets its handle meanwhile.
 std::optional<SharedMemory> MemoryExports::find_run(CUdeviceptr buffer, std::size_t bytes) {
   std::vector<MemoryMapping> mappings = mappings_of(buffer, bytes);
   if (mappings.empty()) return std::nullopt;
@@ -57,6 +56,7 @@ std::optional<SharedMemory> MemoryExports::find_run(CUdeviceptr buffer, std::siz
   const std::pair key(memory.allocation, mappings.size());
   const auto known = runs_.find(key);
   if (known != runs_.end() && known->second.mappings == mappings) {
+    known->second.found = ++finds_;
     memory.id = known->second.id;
     return memory;
   }
@@ -64,11 +64,11 @@ std::optional<SharedMemory> MemoryExports::find_run(CUdeviceptr buffer, std::siz
   if (!physical.ok() || !can_be_exported(*physical)) return std::nullopt;
   if (runs_.size() >= max_known_) runs_.clear();
   memory.id = kOfRun | ++runs_made_;
-  runs_[key] = {memory.id, std::move(mappings)};
+  runs_[key] = {.id = memory.id, .mappings = std::move(mappings), .found = ++finds_};
   return memory;
 }
 
-Result<PhysicalMemory> MemoryExports::hold(const SharedMemory& run) {
+Result<std::shared_ptr<const PhysicalMemory>> MemoryExports::hold(const SharedMemory& run) {
   const auto changed = [] {
     return Status::error(Code::kInvalidUsage,
                          "a buffer has been mapped anew while an operation on it was under way");
@@ -76,18 +76,36 @@ Result<PhysicalMemory> MemoryExports::hold(const SharedMemory& run) {
   auto physical = hold_mappings(run.allocation, run.allocated);
   if (!physical.ok()) return physical.status();
   if (physical->parts().size() != run.mappings) return changed();
-  // An id that is not known any more is not given again, so it may mean the present memory.
-  const auto known = runs_.find({run.allocation, run.mappings});
-  if (known == runs_.end() || known->second.id != run.id) return physical;
+  Run& known = runs_[{run.allocation, run.mappings}];
+  if (known.mappings.empty()) { // forgotten since find(), so its id was given to no other memory
+    known = {.id = run.id, .mappings = mappings_of(run.allocation, run.allocated), .found = finds_};
+  }
+  if (known.id != run.id || known.mappings.size() != run.mappings) return changed();
   for (std::size_t i = 0; i < run.mappings; ++i) {
-    MemoryMapping& mapping = known->second.mappings[i];
+    MemoryMapping& mapping = known.mappings[i];
     const PhysicalMemory::Part& part = physical->parts()[i];
     // A handle is valid only while a reference is held, which may be from now on.
-    if (!known->second.held) mapping.handle = part.handle;
+    if (known.held == nullptr) mapping.handle = part.handle;
     if (mapping.handle != part.handle || mapping.bytes != part.bytes) return changed();
   }
-  known->second.held = true;
-  return physical;
+  if (known.held == nullptr) {
+    known.held = std::make_shared<const PhysicalMemory>(*std::move(physical));
+  }
+  return known.held;
+}
+
+void MemoryExports::trim() {
+  const auto held = [](const auto& entry) { return entry.second.held != nullptr; };
+  auto surplus =
+      std::count_if(runs_.begin(), runs_.end(), held) - static_cast<std::ptrdiff_t>(kMaxHeld);
+  for (; surplus > 0; --surplus) {
+    auto oldest = runs_.end();
+    for (auto run = runs_.begin(); run != runs_.end(); ++run) {
+      if (!held(*run)) continue;
+      if (oldest == runs_.end() || run->second.found < oldest->second.found) oldest = run;
+    }
+    runs_.erase(oldest);
+  }
 }
 
 bool MemoryImports::overlap(const Mapping& old, const SharedMemory& memory,
@@ -101,13 +119,9 @@ bool MemoryImports::overlap(const Mapping& old, const SharedMemory& memory,
 
 MemoryImports::~MemoryImports() {
   const ContextGuard guard(context_);
-  forget_all();
+  while (!mapped_.empty()) retire(mapped_.begin());
   release(UINT64_MAX);
   close_retired(UINT64_MAX);
-}
-
-void MemoryImports::forget_all() {
-  while (!mapped_.empty()) retire(mapped_.begin());
 }
 
 void MemoryImports::make_room(int rank, const SharedMemory& memory,
@@ -151,56 +165,36 @@ void MemoryImports::unpin(int rank, const SharedMemory& memory) noexcept {
   }
 }
 
-Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here,
-                           bool& busy) {
-  busy = false;
+Status MemoryImports::open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool& busy) {
   Mapping mapping{.rank = rank,
                   .id = memory.id,
-                  .base = memory.allocation,
+                  .base = 0,
                   .allocation = memory.allocation,
                   .allocated = memory.allocated,
-                  .used = epoch,
-                  .here = here};
-  if (!here) {
-    CUipcMemHandle handle;
-    std::memcpy(&handle, memory.handle.data(), sizeof handle);
-    const CUresult result =
-        driver()->cuIpcOpenMemHandle(&mapping.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    busy = result == CUDA_ERROR_ALREADY_MAPPED;
-    WHORL_TRY(check(result, "cuIpcOpenMemHandle"));
-  }
+                  .used = epoch};
+  CUipcMemHandle handle;
+  std::memcpy(&handle, memory.handle.data(), sizeof handle);
+  const CUresult result =
+      driver()->cuIpcOpenMemHandle(&mapping.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  busy = result == CUDA_ERROR_ALREADY_MAPPED;
+  WHORL_TRY(check(result, "cuIpcOpenMemHandle"));
   mapped_[{rank, memory.id}] = std::move(mapping);
   return {};
 }
 
-Status MemoryImports::open_run(int rank, const SharedMemory& run, std::uint64_t epoch, bool here,
-                               PhysicalMemory physical) {
-  Mapping mapping{.rank = rank,
-                  .id = run.id,
-                  .base = run.allocation,
-                  .allocation = run.allocation,
-                  .allocated = run.allocated,
-                  .used = epoch,
-                  .here = here,
-                  .run = true};
-  if (here) {
-    mapping.held = std::move(physical);
-  } else {
-    auto mapped = MappedMemory::map(physical);
-    if (!mapped.ok()) return mapped.status();
-    mapping.base = mapped->base();
-    mapping.mapped = *std::move(mapped);
-  }
-  mapped_[{rank, run.id}] = std::move(mapping);
+Status MemoryImports::open_run(int rank, const SharedMemory& run, std::uint64_t epoch,
+                               const PhysicalMemory& physical) {
+  auto mapped = MappedMemory::map(physical);
+  if (!mapped.ok()) return mapped.status();
+  mapped_[{rank, run.id}] = {.rank = rank,
+                             .id = run.id,
+                             .base = mapped->base(),
+                             .allocation = run.allocation,
+                             .allocated = run.allocated,
+                             .used = epoch,
+                             .run = true,
+                             .mapped = *std::move(mapped)};
   return {};
-}
-
-void MemoryImports::forget(int rank, const SharedMemory& memory) {
-  const auto found = mapped_.find({rank, memory.id});
-  if (found == mapped_.end()) return;
-  found->second.used = 0;
-  retire(found);
-  close_retired(0);
 }
 
 std::byte* MemoryImports::use(int rank, const SharedMemory& memory, std::uint64_t epoch) {
@@ -238,10 +232,7 @@ void MemoryImports::retire_oldest(int rank) {
 }
 
 void MemoryImports::retire(std::map<Key, Mapping>::iterator mapping) {
-  // Releasing the references to a run of this rank may free it, and wait for streams.
-  if (!mapping->second.here || mapping->second.run) {
-    retired_.push_back(std::move(mapping->second));
-  }
+  retired_.push_back(std::move(mapping->second));
   mapped_.erase(mapping);
 }
 

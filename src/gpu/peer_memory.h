@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -35,9 +36,11 @@ struct SharedMemory {
   }
 };
 
-/// Source of this process's allocations for other processes. One thread at a time.
+/// Source of this process's allocations for another process. One thread at a time.
 class MemoryExports {
  public:
+  static constexpr std::size_t kMaxHeld = 64;
+
   /// Keeps at most `max_known` handles; among them may be those of freed allocations.
   explicit MemoryExports(std::size_t max_known = 1024) : max_known_(max_known) {}
   /// Returns the number of allocations and runs that are kept.
@@ -45,9 +48,11 @@ class MemoryExports {
   /// Describes a buffer. Returns nothing for memory that cannot be shared (of a pool, managed,
   /// mappings without descriptors). The context of the memory is current.
   std::optional<SharedMemory> find(const void* buffer, std::size_t bytes);
-  /// Takes references to the memory of a run that find() gave. Fails if the run has been mapped
-  /// anew.
-  Result<PhysicalMemory> hold(const SharedMemory& run);
+  /// Takes references to the memory of a run that find() gave, and keeps them as long as the run's
+  /// id, so that the id stays that of the same memory. Fails if the run has been mapped anew.
+  Result<std::shared_ptr<const PhysicalMemory>> hold(const SharedMemory& run);
+  /// Forgets runs, and releases their memory, until the kMaxHeld that were found last are held.
+  void trim();
 
  private:
   struct Export {
@@ -57,14 +62,15 @@ class MemoryExports {
   struct Run {
     std::uint64_t id;
     std::vector<MemoryMapping> mappings;
-    bool held = false; ///< whether hold() was called
+    std::uint64_t found = 0; ///< number of the last call of find()
+    std::shared_ptr<const PhysicalMemory> held{};
   };
   std::optional<SharedMemory> find_run(CUdeviceptr buffer, std::size_t bytes);
 
   std::size_t max_known_;
   std::map<std::uint64_t, Export> known_; ///< exports by begin of the allocation
   std::map<std::pair<std::uint64_t, std::size_t>, Run> runs_; ///< runs by begin and number
-  std::uint64_t runs_made_ = 0;
+  std::uint64_t runs_made_ = 0, finds_ = 0;
 };
 
 /// Size of the driver's blocks: it places small allocations in blocks of 2 MiB and maps whole
@@ -73,10 +79,8 @@ inline constexpr std::uint64_t kDriverBlock = std::uint64_t{2} << 20;
 
 /// Allocations of other processes that are mapped in this one, each as long as it is among the last
 /// kMaxMapped that its rank has used, or a graph uses it. A freed allocation stays in the device's
-/// memory until then.
-/// The mapped set depends on the calls alone, so it is alike on all ranks that make the same calls.
-/// Runs of mappings may share memory and addresses with each other; a run is unmapped when another
-/// one is exactly in its place. One thread at a time.
+/// memory until then. Runs of mappings may share memory and addresses with each other; a run is
+/// unmapped when another one is exactly in its place. One thread at a time.
 class MemoryImports {
  public:
   static constexpr std::size_t kMaxMapped = 64;
@@ -94,8 +98,7 @@ class MemoryImports {
   }
   /// Retires allocations that may not be mapped together with `memory`, new memory of `rank`: those
   /// at its addresses, which have been freed, and older ones in the same blocks of the driver,
-  /// which may have been. `keep` are ids of memory of `rank` that has not been freed. Depends on
-  /// the calls alone.
+  /// which may have been. `keep` are ids of memory of `rank` that has not been freed.
   void make_room(int rank, const SharedMemory& memory, std::span<const std::uint64_t> keep);
   /// Returns the last operation that uses retired memory which is still mapped, for that of `rank`
   /// in the blocks of `memory`, or (null) all of it; 0 if none.
@@ -106,24 +109,18 @@ class MemoryImports {
   /// Unmaps retired memory that only the first `passed` operations use. May wait for all streams of
   /// the context.
   void close_retired(std::uint64_t passed);
-  /// Maps memory of `rank` for operation `epoch`; make_room() was called. `here`: the memory
-  /// belongs to this process, which uses its own address. The context is current. Sets `busy` if
-  /// the driver has something else of that process there.
-  Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool here, bool& busy);
-  /// Maps a run of mappings, as open() does an allocation, at any address. `physical` is all of it;
-  /// with `here` the references to be held, so that the run's id stays that of the same memory.
-  Status open_run(int rank, const SharedMemory& run, std::uint64_t epoch, bool here,
-                  PhysicalMemory physical);
-  /// Unmaps memory that no operation has used since open(), if it is mapped.
-  void forget(int rank, const SharedMemory& memory);
-  /// Retires all memory.
-  void forget_all();
+  /// Maps memory of `rank`, of another process, for operation `epoch`; make_room() was called. The
+  /// context is current. Sets `busy` if the driver has something else of that process there.
+  Status open(int rank, const SharedMemory& memory, std::uint64_t epoch, bool& busy);
+  /// Maps a run of mappings, as open() does an allocation, at any address. `physical` is all of it.
+  Status open_run(int rank, const SharedMemory& run, std::uint64_t epoch,
+                  const PhysicalMemory& physical);
   /// Returns the address of a buffer that has() found. `epoch` is the operation that uses it.
   std::byte* use(int rank, const SharedMemory& memory, std::uint64_t epoch);
   /// Keeps the memory of a buffer mapped for operation `captured`, until that has been released.
   /// Operations that are captured into graphs have separate numbers, from 1.
   void pin(int rank, const SharedMemory& memory, std::uint64_t captured);
-  /// Declares the graphs of all captured operations before `first` gone. Alike on all ranks.
+  /// Declares the graphs of all captured operations before `first` gone.
   void release(std::uint64_t first) noexcept { released_ = std::max(released_, first); }
   /// Retires memory that is not needed any more. Called between operations.
   void trim();
@@ -134,12 +131,10 @@ class MemoryImports {
     std::uint64_t id;
     CUdeviceptr base; ///< address in this process
     std::uint64_t allocation, allocated;
-    std::uint64_t used; ///< last epoch
-    bool here;
+    std::uint64_t used;       ///< last epoch
     std::uint64_t pinned = 0; ///< last captured operation
     bool run = false;
-    PhysicalMemory held{}; ///< references to a run of this rank
-    MappedMemory mapped{}; ///< memory of a run of another process
+    MappedMemory mapped{}; ///< memory of a run
   };
   /// Returns whether a mapped allocation shares a block of `block` bytes with `memory`, or a run is
   /// in the place of `memory`.

@@ -244,40 +244,54 @@ TEST(DeviceProcessesMemory, SomeRanksMayHaveItOnTheHost) {
   EXPECT_EQ(run_world(3, body), "");
 }
 
-TEST(DeviceProcessesMemory, OfAPoolIsExchangedByTheHost) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const std::vector<std::int32_t> ones(3000, 1);
-    const DeviceCopy plain(ones, stream.get());
-    CUdeviceptr pooled = 0;
-    if (context.rank == 0) {
+// Checks that memory that no other process can map is used where it is the leader's own.
+TEST(DeviceProcessesMemory, OfAPoolIsExchangedByTheHostUnlessItIsTheLeaders) {
+  for (const int owner : {0, 1}) {
+    const auto body = [=](RankContext& context, whorlComm_t comm) {
+      const DeviceQueue stream;
+      const DeviceCopy plain(std::vector<std::int32_t>(3000, 1), stream.get());
+      const auto own = reinterpret_cast<CUdeviceptr>(plain.data());
+      CUdeviceptr pooled = 0;
       ASSERT_EQ(cuMemAllocAsync(&pooled, 12'000, stream.get()), CUDA_SUCCESS);
+      ASSERT_EQ(cuMemcpyAsync(pooled, own, 12'000, stream.get()), CUDA_SUCCESS);
+      auto* const data = reinterpret_cast<void*>(context.rank == owner ? pooled : own);
       ASSERT_EQ(
-          cuMemcpyAsync(pooled, reinterpret_cast<CUdeviceptr>(plain.data()), 12'000, stream.get()),
-          CUDA_SUCCESS);
-    }
-    void* const data = context.rank == 0 ? reinterpret_cast<void*>(pooled) : plain.data();
-    ASSERT_EQ(
-        failure(whorlAllReduce(data, data, 3000, whorlInt32, whorlSum, comm, stream.get()), comm),
-        "");
-    if (context.rank == 0) {
-      ASSERT_EQ(
-          cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(plain.data()), pooled, 12'000, stream.get()),
-          CUDA_SUCCESS);
-    }
-    EXPECT_EQ(plain.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 2));
-    EXPECT_TRUE(host_was_used(comm));
-  };
-  EXPECT_EQ(run_world(2, body), "");
+          failure(whorlAllReduce(data, data, 3000, whorlInt32, whorlSum, comm, stream.get()), comm),
+          "");
+      if (context.rank == owner) {
+        ASSERT_EQ(cuMemcpyAsync(own, pooled, 12'000, stream.get()), CUDA_SUCCESS);
+      }
+      EXPECT_EQ(plain.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 2));
+      EXPECT_EQ(host_was_used(comm), owner != 0);
+    };
+    EXPECT_EQ(run_world(2, body), "");
+  }
 }
 
-TEST(DeviceProcessesMemory, IsExchangedByTheHostOnlyWhereARankCannotMapIt) {
+TEST(DeviceProcessesMemory, IsMappedByTheLeaderWhichAloneLaunchesKernels) {
   if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
+    int operations = 0;
+    for (const std::size_t count : {1U, 5000U, 3'000'000U}) {
+      check_case({.count = count}, context, comm, stream.get());
+      ++operations;
+    }
+    EXPECT_EQ(launches(), context.rank == 0 ? operations : 0);
+    EXPECT_EQ(mapped_memory() > 0, context.rank == 0);
+    EXPECT_FALSE(host_was_used(comm));
+  };
+  EXPECT_EQ(run_world(3, body), "");
+}
+
+TEST(DeviceProcessesMemory, IsExchangedByTheHostOnlyWhileTheLeaderCannotMapIt) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    constexpr int kRefused = 12;
+    const DeviceQueue stream;
     const DeviceCopy a(std::vector<std::int32_t>(3000, 1), stream.get());
     const DeviceCopy b(std::vector<std::int32_t>(3000, 1), stream.get());
-    if (context.rank == 1) refuse_ipc(1);
+    refuse_ipc(context.rank == 0 ? kRefused : 1000); // the other ranks map nothing
     const auto launched_by = [&](const DeviceCopy& values) {
       const long before = launches();
       EXPECT_EQ(failure(whorlAllReduce(values.data(), values.data(), 3000, whorlInt32, whorlSum,
@@ -286,32 +300,13 @@ TEST(DeviceProcessesMemory, IsExchangedByTheHostOnlyWhereARankCannotMapIt) {
                 "");
       return launches() - before;
     };
-    EXPECT_EQ(launched_by(a), 0);
-    // Rank 0 alone carries out small operations.
+    for (int i = 0; i < kRefused; ++i) EXPECT_EQ(launched_by(a), 0);
     for (const DeviceCopy* values : {&b, &a}) {
       EXPECT_EQ(launched_by(*values), context.rank == 0 ? 1 : 0);
     }
-    EXPECT_EQ(a.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 4));
+    EXPECT_EQ(a.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 1 << 13));
     EXPECT_EQ(b.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 2));
     EXPECT_TRUE(host_was_used(comm));
-  };
-  EXPECT_EQ(run_world(2, body), "");
-}
-
-TEST(DeviceProcessesMemory, IsExchangedByTheHostOnceARankHasFailedToMapItOften) {
-  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const DeviceQueue stream;
-    const DeviceCopy values(std::vector<std::int32_t>(3000, 1), stream.get());
-    if (context.rank == 1) refuse_ipc(8);
-    for (int round = 0; round < 12; ++round) {
-      ASSERT_EQ(failure(whorlAllReduce(values.data(), values.data(), 3000, whorlInt32, whorlSum,
-                                       comm, stream.get()),
-                        comm),
-                "");
-    }
-    EXPECT_EQ(launches(), 0);
-    EXPECT_EQ(values.read<std::int32_t>(stream.get()), std::vector<std::int32_t>(3000, 1 << 12));
   };
   EXPECT_EQ(run_world(2, body), "");
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "device/common/capture.h"
@@ -21,6 +22,7 @@ DevicePeers::DevicePeers(const Membership& members, std::span<std::byte> board,
       fd_channel_(fd_channel),
       watch_(watch),
       names_(members.names()),
+      buffers_(members, board_, fd_channel),
       schedules_(members, rules, board_),
       replays_(board_, members.rank, names_, watch, sync_),
       sync_(board_, members.rank, names_, watch),
@@ -51,7 +53,10 @@ bool DevicePeers::prepare(CUcontext context) {
     return false;
   }
   context_ = context;
-  slices_ = std::make_unique<DeviceSlices>(members_, names_, watch_, sync_, fd_channel_, context);
+  if (members_.rank == kDeviceLeader) {
+    leader_ = std::make_unique<DeviceLeader>(members_, names_, watch_, board_, sync_, fd_channel_,
+                                             context);
+  }
   return true;
 }
 
@@ -69,13 +74,12 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   const Request& request = operation.request;
   DevicePost& post = operation.post;
   describe_call(operation, context);
-  post.released = replays_.released();
   if (post.captured != 0) describe_capture(operation);
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
   if (request.collective == Collective::kBarrier) return true;
   if (left_to_host()) return false;
   // Kernels that interpret schedules touch no buffers of other ranks.
-  post.shared = schedules_open_ || slices_->describe(request, post) ? 1 : 0;
+  post.shared = schedules_open_ || buffers_.describe(request, post) ? 1 : 0;
   // A captured operation is posted in any case, so that all ranks refuse it.
   const bool one_device = devices_known_ && facts_.layout == DeviceLayout::kOneDevice;
   return !one_device || post.shared != 0 || post.captured != 0;
@@ -90,8 +94,7 @@ Status DevicePeers::check(int, const Request& request, Stream* stream) const {
 /// Whether an operation may be captured, as far as this rank knows; otherwise the posts of all
 /// ranks decide.
 bool DevicePeers::may_be_captured(const Request& request, CUcontext context) const {
-  if (!usable_ || algo_ == DeviceAlgo::kHost || !suits_devices(request) ||
-      (prepared_ && context != context_) ||
+  if (algo_ == DeviceAlgo::kHost || !suits_devices(request) || (prepared_ && context != context_) ||
       !reaches(context, request, members_.rank, members_.nranks)) {
     return false;
   }
@@ -106,7 +109,7 @@ std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std
   Operation& operation =
       operations_.emplace_back(Operation{.number = ++posted_, .request = request});
   const auto device = stream != nullptr ? stream->device() : std::nullopt;
-  if (device && usable_ && algo_ != DeviceAlgo::kHost && suits_devices(request)) {
+  if (device && algo_ != DeviceAlgo::kHost && suits_devices(request)) {
     const auto context = static_cast<CUcontext>(device->context);
     const gpu::ContextGuard guard(context);
     operation.stream = static_cast<CUstream>(device->stream);
@@ -155,11 +158,6 @@ Progress DevicePeers::end(const Operation& operation, bool carried_out, Status e
 Progress DevicePeers::attempt(Operation& operation, std::uint64_t timeout_ns) {
   switch (operation.state) {
     case Operation::State::kNew:
-      // The operation before may have shown to all ranks that kernels cannot be used.
-      if (operation.on_device && !usable_) {
-        board_.post(members_.rank, operation.number, nullptr);
-        return leave_to_host(operation, "the host has to do it");
-      }
       if (!board_.post(members_.rank, operation.number,
                        operation.on_device ? &operation.post : nullptr)) {
         return Progress::kIdle;
@@ -175,11 +173,12 @@ Progress DevicePeers::attempt(Operation& operation, std::uint64_t timeout_ns) {
     case Operation::State::kOffered:
       return look_at_offers(operation);
     case Operation::State::kMapping:
-      return map(operation);
+      return leader_ != nullptr ? lead(operation, timeout_ns) : follow(operation, timeout_ns);
     case Operation::State::kAnswered:
       break;
   }
-  return look_at_answers(operation, timeout_ns);
+  return operation.path == DevicePath::kFused ? follow(operation, timeout_ns)
+                                              : look_at_answers(operation, timeout_ns);
 }
 
 Progress DevicePeers::offer(Operation& operation) {
@@ -210,24 +209,34 @@ Progress DevicePeers::look_at_offers(Operation& operation) {
   return answer(operation, schedules_.open(offers_, posts_));
 }
 
-/// Hands over this rank's memory and maps that of others. A rank that cannot hand over its memory
-/// answers no, and no other rank waits for its memory.
-Progress DevicePeers::map(Operation& operation) {
-  const Progress progress = slices_->hand_over();
-  if (progress == Progress::kDone) return answer(operation, slices_->map(posts_));
-  if (progress == Progress::kFailed) return answer(operation, slices_->mapping_error());
-  for (int rank = 0; rank < members_.nranks; ++rank) {
-    if (board_.answer(rank, operation.number) != SharedState::Answer::kNo) continue;
-    return answer(operation, Status::error(Code::kRemoteError,
-                                           names_[static_cast<std::size_t>(rank)] + " could not"));
+/// Maps the buffers of all ranks, as the leader.
+Progress DevicePeers::lead(Operation& operation, std::uint64_t timeout_ns) {
+  const Progress progress = leader_->map(posts_);
+  if (progress != Progress::kDone && progress != Progress::kFailed) return progress;
+  const bool mapped = progress == Progress::kDone;
+  answer(operation, mapped ? Status() : leader_->error());
+  return conclude(operation, mapped, timeout_ns);
+}
+
+/// Hands over what the leader asks for, until the leader answers.
+Progress DevicePeers::follow(Operation& operation, std::uint64_t timeout_ns) {
+  const auto mapped = board_.answer(kDeviceLeader, operation.number);
+  if (mapped != SharedState::Answer::kNone) {
+    buffers_.end_operation();
+    return conclude(operation, mapped == SharedState::Answer::kYes, timeout_ns);
   }
+  if (operation.state == Operation::State::kAnswered) return Progress::kIdle;
+  const gpu::ContextGuard guard(context_);
+  const Progress progress = buffers_.hand_over(operation.number, operation.post);
+  if (progress == Progress::kDone) return answer(operation, {});
+  if (progress == Progress::kFailed) return answer(operation, buffers_.error());
   return progress;
 }
 
-/// Publishes whether this rank has mapped the new memory.
+/// Publishes whether this rank has done its part in the mapping of memory.
 Progress DevicePeers::answer(Operation& operation, const Status& mapped) {
   if (!mapped.ok()) {
-    log(LogLevel::kWarn,
+    log(std::exchange(warned_, true) ? LogLevel::kInfo : LogLevel::kWarn,
         fmt::format("{}: the host carries out {}, because memory of another process could not be "
                     "mapped: {}",
                     names_[static_cast<std::size_t>(members_.rank)], describe(operation.request),
@@ -245,31 +254,21 @@ Progress DevicePeers::look_at_answers(Operation& operation, std::uint64_t timeou
     if (answer == SharedState::Answer::kNone) return Progress::kIdle;
     good = good && answer == SharedState::Answer::kYes;
   }
-  if (!good) {
-    refuse(operation);
+  return conclude(operation, good, timeout_ns);
+}
+
+/// Queues an operation, or leaves it to the host, once all ranks know whether its memory is mapped.
+Progress DevicePeers::conclude(const Operation& operation, bool mapped, std::uint64_t timeout_ns) {
+  const bool schedule = operation.path == DevicePath::kSchedule;
+  if (!mapped) {
+    if (schedule && ++refusals_ == kMaxRefusals) facts_.schedules = false;
     return leave_to_host(operation, "memory of another process could not be mapped");
   }
-  if (operation.path == DevicePath::kSchedule) schedules_open_ = true;
+  schedules_open_ = schedules_open_ || schedule;
   return queue(operation, timeout_ns);
 }
 
-/// Drops new mappings, because some rank could not map all memory of the operation.
-void DevicePeers::refuse(const Operation& operation) {
-  if (operation.path == DevicePath::kSchedule) { // the next operation tries again
-    if (++refusals_ == kMaxRefusals) facts_.schedules = false;
-    return;
-  }
-  slices_->forget_new();
-  if (++refusals_ < kMaxRefusals) return;
-  usable_ = false;
-  log(LogLevel::kWarn,
-      fmt::format("{}: processes do not share device memory any more: {} operations had buffers "
-                  "that some rank could not map. The host carries out this communicator's "
-                  "operations from now on",
-                  names_[static_cast<std::size_t>(members_.rank)], refusals_));
-}
-
-/// Queues an operation whose memory all ranks have mapped.
+/// Queues an operation whose memory is mapped.
 Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns) {
   const gpu::ContextGuard guard(context_);
   StreamSync::Operation barrier{
@@ -279,12 +278,12 @@ Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns
       .timeout_ns = timeout_ns,
       .call = operation.post.call.numbered(static_cast<std::uint32_t>(operation.number))};
   const bool captured = operation.post.captured != 0;
-  if (operation.path == DevicePath::kFused && captured) {
-    return end(operation, true,
-               slices_->capture(operation.request, posts_, barrier, operation.capture, replays_));
-  }
-  if (operation.path == DevicePath::kFused) {
-    return end(operation, true, slices_->queue(operation.request, posts_, barrier));
+  if (operation.path == DevicePath::kFused) barrier.workers = 1;
+  if (operation.path == DevicePath::kFused && leader_ != nullptr) {
+    return end(
+        operation, true,
+        captured ? leader_->capture(operation.request, posts_, barrier, operation.capture, replays_)
+                 : leader_->queue(operation.request, posts_, barrier));
   }
   if (operation.path == DevicePath::kSchedule) {
     const auto planned = schedules_.prepare(operation.request);
@@ -312,8 +311,13 @@ bool DevicePeers::has_come(const Operation& operation, int rank) const {
     case Operation::State::kOffered:
       return board_.offer_of(rank, offer) != SharedState::Answer::kNone;
     case Operation::State::kMapping:
-      return !slices_->waits_for(rank);
+      if (leader_ != nullptr) return !leader_->waits_for(rank);
+      [[fallthrough]];
     case Operation::State::kAnswered:
+      if (operation.path == DevicePath::kFused && rank != kDeviceLeader &&
+          !board_.asked(rank, operation.number).any()) {
+        return true;
+      }
       return board_.answer(rank, operation.number) != SharedState::Answer::kNone;
     case Operation::State::kNew:
     case Operation::State::kPosted:
@@ -342,7 +346,8 @@ Result<Met> DevicePeers::meet(int, std::uint64_t number, const WaitPolicy& polic
     watch_.fail(too_late(operations_.front(), policy.timeout_ns));
   }
   sync_.cancel(); // because the other ranks may still find the post
-  if (slices_ != nullptr) slices_->stop_mapping();
+  buffers_.end_operation();
+  if (leader_ != nullptr) leader_->stop();
   return comm_error.status();
 }
 

@@ -11,10 +11,11 @@
 
 #include "device/common/group.h"
 #include "device/common/path.h"
+#include "device/ipc/buffers.h"
 #include "device/ipc/graph_replay.h"
+#include "device/ipc/leader.h"
 #include "device/ipc/schedule.h"
 #include "device/ipc/shared_state.h"
-#include "device/ipc/slices.h"
 #include "device/ipc/stream_sync.h"
 
 namespace whorl {
@@ -22,19 +23,18 @@ namespace whorl {
 /// One rank of a communicator whose ranks are on one host, in several processes. A call waits for
 /// the calls of the other ranks, never for their streams or data:
 ///
-///     call:  post ─▶ until all have posted ─▶ (the first time: map memory ─▶ until all have) ─▶
-///     queue
+///     call:  post ─▶ until all have posted ─▶ (map memory ─▶ until that is done) ─▶ queue
 ///
 /// The way of an operation follows from the posts, which all ranks see alike:
-///   - all ranks on one device: kernels for slices of the work (device/ipc/slices.h);
+///   - all ranks on one device: the kernel of the leader (device/ipc/leader.h);
 ///   - each rank on a device of its own: kernels that interpret schedules (device/ipc/schedule.h);
 ///   - otherwise, or where a rank has its buffers on the host: the host. A rank that knows from the
 ///     devices of earlier operations that the host does this one waits for nobody.
-/// Before an operation maps memory for the first time, memory without an IPC handle is handed over
-/// (device/ipc/mappings.h). Afterwards each rank says whether it could map all of it; if some rank
-/// could not, the host does the operation, and slices unmap what was new. The next operation on the
-/// memory tries again, because a reason may be memory of a communicator that another rank has yet
-/// to destroy; after kMaxRefusals such operations the host does all operations.
+/// On one device the leader answers whether it has mapped the buffers of all ranks; memory without
+/// an IPC handle is handed over first (device/ipc/buffers.h). On devices of their own each rank
+/// maps the regions of all others, once, and answers. If an answer is no, the host does the
+/// operation, and the next one tries again, because a reason may be memory of a communicator that
+/// another rank has yet to destroy; schedules are tried for kMaxRefusals operations at most.
 class DevicePeers final : public DeviceGroup {
  public:
   /// Makes this rank's part of a group on `board`, the memory of Node::board(), and `fd_channel`,
@@ -75,7 +75,7 @@ class DevicePeers final : public DeviceGroup {
     DevicePost post{};
     Capture capture; ///< capture of the stream
     enum class State { kNew, kPosted, kOffered, kMapping, kAnswered } state = State::kNew;
-    DevicePath path = DevicePath::kHost; ///< the path, once decided; slices_ do kFused
+    DevicePath path = DevicePath::kHost; ///< the path, once decided
   };
   struct Outcome {
     std::uint64_t number;
@@ -93,10 +93,11 @@ class DevicePeers final : public DeviceGroup {
   bool left_to_host() const noexcept;
   Progress offer(Operation& operation);
   Progress look_at_offers(Operation& operation);
-  Progress map(Operation& operation);
+  Progress lead(Operation& operation, std::uint64_t timeout_ns);
+  Progress follow(Operation& operation, std::uint64_t timeout_ns);
   Progress answer(Operation& operation, const Status& mapped);
   Progress look_at_answers(Operation& operation, std::uint64_t timeout_ns);
-  void refuse(const Operation& operation);
+  Progress conclude(const Operation& operation, bool mapped, std::uint64_t timeout_ns);
   bool may_be_captured(const Request& request, CUcontext context) const;
   void describe_capture(Operation& operation);
   std::string why_not_captured(const Operation& operation) const;
@@ -113,16 +114,17 @@ class DevicePeers final : public DeviceGroup {
   FdChannel* fd_channel_;
   const DeviceWatch& watch_;
   std::vector<std::string> names_;
+  DeviceBuffers buffers_;
   CUcontext context_ = nullptr; ///< context of the first operation, and so of all operations
   std::array<std::byte, 16> device_{};
-  std::unique_ptr<DeviceSlices> slices_;
+  std::unique_ptr<DeviceLeader> leader_; ///< null on other ranks, and before prepare()
   DevicePeerSchedules schedules_;
   DeviceReplays replays_;
   StreamSync sync_;       ///< destroyed first, which waits for all kernels but those of graphs
   bool prepared_ = false; ///< whether prepare() has run, with or without success
   static constexpr int kMaxRefusals = 8;
-  int refusals_ = 0; ///< number of operations whose memory some rank could not map; alike on all
-  bool usable_ = true;
+  int refusals_ = 0;    ///< number of operations whose regions some rank could not map
+  bool warned_ = false; ///< whether the log has why memory could not be mapped
   /// Facts about the devices that are the same for all operations, learned from posts.
   DeviceFacts facts_{.schedules = true};
   bool devices_known_ = false;         ///< facts_.layout and facts_.algo are those of all ranks

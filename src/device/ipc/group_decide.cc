@@ -30,7 +30,7 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   // the error of that rank is on its way.
   if (board_.cancelled().load(std::memory_order_seq_cst) != 0) return Progress::kIdle;
   operation.path = path_of(operation);
-  if (slices_ != nullptr) slices_->release(posts_);
+  if (leader_ != nullptr) leader_->release(replays_.released());
   if (const std::string why = why_not_captured(operation); !why.empty()) {
     return leave_to_host(operation, why);
   }
@@ -40,8 +40,7 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
     case DevicePath::kSchedule:
       return schedules_open_ ? queue(operation, timeout_ns) : offer(operation);
     case DevicePath::kFused:
-      if (slices_->known(posts_)) break;
-      slices_->begin_mapping(operation.number, posts_);
+      if (leader_ != nullptr) leader_->begin(operation.number, posts_);
       operation.state = Operation::State::kMapping;
       return Progress::kAdvanced;
     case DevicePath::kBarrier:

@@ -8,9 +8,10 @@
 #include "base/bytes.h"
 
 namespace whorl {
+namespace {
 
 /// Header of a message. The number of bytes of each part follows.
-struct DeviceMappings::Header {
+struct Header {
   static constexpr std::uint32_t kMagic = 0x4d4d5057; // "WPMM"
   std::uint32_t magic = kMagic;
   std::uint32_t rank = 0;
@@ -18,93 +19,44 @@ struct DeviceMappings::Header {
   std::uint64_t run = 0; ///< id of the run
   std::uint32_t first = 0, parts = 0;
 };
+static_assert(sizeof(Header) + FdChannel::kMaxFds * sizeof(std::uint64_t) <= FdChannel::kMaxBytes);
 
-DeviceMappings::DeviceMappings(const Membership& members, FdChannel* fd_channel)
-    : members_(members), fd_channel_(fd_channel) {
-  static_assert(sizeof(Header) + FdChannel::kMaxFds * sizeof(std::uint64_t) <=
-                FdChannel::kMaxBytes);
-  for (int rank = 0; rank < members.nranks; ++rank) {
-    if (!members.same_process(rank, members.rank)) peers_.push_back(rank);
-  }
-  possible_ = fd_channel != nullptr && fd_channel->receives() &&
-              std::all_of(peers_.begin(), peers_.end(),
-                          [&](int peer) { return fd_channel->reaches(peer); });
-}
+} // namespace
 
-void DeviceMappings::clear() {
-  own_.clear();
-  others_.clear();
+void RunSender::begin(std::uint64_t number) {
+  number_ = number;
+  runs_.clear();
   fds_.clear();
-  to_.clear();
   error_ = {};
   run_ = first_ = 0;
 }
 
-void DeviceMappings::begin(std::uint64_t number) {
-  clear();
-  number_ = number;
-}
-
-void DeviceMappings::give(const gpu::SharedMemory& run, Result<gpu::PhysicalMemory> physical) {
-  if (physical.ok()) {
-    own_.push_back({members_.rank, run, *std::move(physical)});
-  } else if (error_.ok()) {
-    error_ = physical.status();
-  }
-}
-
-void DeviceMappings::expect(int rank, const gpu::SharedMemory& run) {
-  if (run.mappings > gpu::kMaxMappings && error_.ok()) {
-    error_ = Status::error(Code::kInternalError, "a malformed description of mapped memory");
-  }
-  others_.push_back({rank, run, {}});
-}
-
-Progress DeviceMappings::step() {
-  if (!error_.ok()) return Progress::kFailed;
-  if (own_.empty() && others_.empty()) return Progress::kDone;
-  const Progress sent = send();
-  if (sent == Progress::kFailed) return sent;
-  const Progress received = receive();
-  if (received == Progress::kFailed || sent == received) return received;
-  const bool moved = sent == Progress::kAdvanced || received == Progress::kAdvanced;
-  return moved ? Progress::kAdvanced : Progress::kIdle;
-}
-
-/// Sends to all peers. kDone: all of own_ has been sent.
-Progress DeviceMappings::send() {
+Progress RunSender::step() {
   bool moved = false;
-  while (run_ < own_.size()) {
-    if (fds_.empty()) {
-      error_ = prepare_message();
-      if (!error_.ok()) return Progress::kFailed;
-    }
-    const std::size_t before = to_.size();
-    std::erase_if(to_, [&](int rank) {
-      const Progress progress = fd_channel_->send(rank, body_, fds_);
-      if (progress == Progress::kFailed && error_.ok()) {
-        error_ = Status::error(Code::kRemoteError,
-                               members_.describe(rank) + " does not take descriptors of memory");
-      }
-      return progress == Progress::kDone;
-    });
+  while (run_ < runs_.size()) {
+    if (fds_.empty()) error_ = prepare_message();
     if (!error_.ok()) return Progress::kFailed;
-    moved = moved || to_.size() < before;
-    if (!to_.empty()) return moved ? Progress::kAdvanced : Progress::kIdle;
+    const Progress sent = fd_channel_->send(kDeviceLeader, body_, fds_);
+    if (sent == Progress::kIdle) return moved ? Progress::kAdvanced : Progress::kIdle;
+    if (sent == Progress::kFailed) {
+      error_ = Status::error(Code::kRemoteError, "the leader does not take descriptors of memory");
+      return sent;
+    }
+    moved = true;
     first_ += fds_.size();
     fds_.clear();
-    if (first_ < own_[run_].physical.parts().size()) continue;
+    if (first_ < runs_[run_].physical->parts().size()) continue;
     first_ = 0;
     ++run_;
   }
   return Progress::kDone;
 }
 
-Status DeviceMappings::prepare_message() {
-  const Run& run = own_[run_];
-  const auto parts = run.physical.parts().subspan(first_);
+Status RunSender::prepare_message() {
+  const Run& run = runs_[run_];
+  const auto parts = run.physical->parts().subspan(first_);
   const std::size_t n = std::min(parts.size(), FdChannel::kMaxFds);
-  const Header header{.rank = static_cast<std::uint32_t>(members_.rank),
+  const Header header{.rank = static_cast<std::uint32_t>(rank_),
                       .operation = number_,
                       .run = run.memory.id,
                       .first = static_cast<std::uint32_t>(first_),
@@ -114,20 +66,34 @@ Status DeviceMappings::prepare_message() {
   for (std::size_t i = 0; i < n; ++i) {
     std::memcpy(body_.data() + sizeof header + i * sizeof(std::uint64_t), &parts[i].bytes,
                 sizeof(std::uint64_t));
-    auto fd = run.physical.descriptor(first_ + i);
+    auto fd = run.physical->descriptor(first_ + i);
     if (!fd.ok()) return fd.status();
     fds_.push_back(*std::move(fd));
   }
-  to_ = peers_;
   return {};
 }
 
-/// Receives messages, also those of abandoned operations. kDone: others_ are complete.
-Progress DeviceMappings::receive() {
+void RunReceiver::begin(std::uint64_t number) {
+  number_ = number;
+  runs_.clear();
+  error_ = {};
+}
+
+void RunReceiver::expect(int rank, const gpu::SharedMemory& run) {
+  if (run.mappings > gpu::kMaxMappings && error_.ok()) {
+    error_ = Status::error(Code::kInternalError, "a malformed description of mapped memory");
+  }
+  runs_.push_back({rank, run, {}});
+}
+
+/// Receives messages, also those of abandoned operations.
+Progress RunReceiver::step() {
+  if (!error_.ok()) return Progress::kFailed;
   bool moved = false;
-  while (true) {
+  const auto complete = [](const Run& run) { return run.complete(); };
+  while (!std::all_of(runs_.begin(), runs_.end(), complete)) {
     const Progress progress = fd_channel_->receive(come_);
-    if (progress == Progress::kIdle) break;
+    if (progress == Progress::kIdle) return moved ? Progress::kAdvanced : Progress::kIdle;
     error_ = progress == Progress::kDone
                  ? accept(come_)
                  : Status::error(Code::kSystemError, "this rank takes no descriptors of memory");
@@ -135,27 +101,25 @@ Progress DeviceMappings::receive() {
     if (!error_.ok()) return Progress::kFailed;
     moved = true;
   }
-  if (std::all_of(others_.begin(), others_.end(), [](const Run& run) { return run.complete(); })) {
-    return Progress::kDone;
-  }
-  return moved ? Progress::kAdvanced : Progress::kIdle;
+  return Progress::kDone;
 }
 
 /// Discards messages as well, because their descriptors keep memory of the senders alive.
-void DeviceMappings::abandon() {
-  clear();
-  while (possible_ && fd_channel_->receive(come_) == Progress::kDone) come_.fds.clear();
+void RunReceiver::abandon() {
+  runs_.clear();
+  if (fd_channel_ == nullptr) return;
+  while (fd_channel_->receive(come_) == Progress::kDone) come_.fds.clear();
 }
 
 /// Imports the memory of a message. Ignores messages of abandoned operations.
-Status DeviceMappings::accept(FdChannel::Message& message) {
+Status RunReceiver::accept(FdChannel::Message& message) {
   ByteReader in(message.body());
   const auto header = in.get<Header>();
   if (!in.ok() || header.magic != Header::kMagic || header.operation != number_) return {};
-  const auto run = std::find_if(others_.begin(), others_.end(), [&](const Run& one) {
+  const auto run = std::find_if(runs_.begin(), runs_.end(), [&](const Run& one) {
     return one.rank == static_cast<int>(header.rank) && one.memory.id == header.run;
   });
-  if (run == others_.end() || header.first != run->physical.parts().size()) return {};
+  if (run == runs_.end() || header.first != run->physical.parts().size()) return {};
   const auto failed = [&](Code code, const char* why) {
     return Status::error(code, fmt::format("{}: {}", members_.describe(run->rank), why));
   };
@@ -180,17 +144,14 @@ Status DeviceMappings::accept(FdChannel::Message& message) {
   return {};
 }
 
-bool DeviceMappings::waits_for(int rank) const noexcept {
-  return std::find(to_.begin(), to_.end(), rank) != to_.end() ||
-         std::any_of(others_.begin(), others_.end(),
+bool RunReceiver::waits_for(int rank) const noexcept {
+  return std::any_of(runs_.begin(), runs_.end(),
                      [&](const Run& run) { return run.rank == rank && !run.complete(); });
 }
 
-gpu::PhysicalMemory DeviceMappings::take(int rank, const gpu::SharedMemory& run) {
-  for (std::vector<Run>* const runs : {&own_, &others_}) {
-    for (Run& one : *runs) {
-      if (one.rank == rank && one.memory.id == run.id) return std::move(one.physical);
-    }
+gpu::PhysicalMemory RunReceiver::take(int rank, const gpu::SharedMemory& run) {
+  for (Run& one : runs_) {
+    if (one.rank == rank && one.memory.id == run.id) return std::move(one.physical);
   }
   return {};
 }

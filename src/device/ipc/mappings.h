@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/membership.h"
@@ -13,33 +14,65 @@
 
 namespace whorl {
 
-/// Exchange of memory that has no IPC handle between the ranks of an operation: a rank that has a
-/// run of mappings (gpu/mappings.h) that is new to the others sends a descriptor of each piece of
-/// its physical memory to all other processes, some at a time, and closes them; receivers keep
-/// references to the memory instead. Messages carry the operation's number, so those of an
-/// abandoned operation are ignored. No function waits. Used by one thread at a time.
-class DeviceMappings {
- public:
-  /// Makes the exchange of one rank. `fd_channel` may be null. Both arguments outlive this object.
-  DeviceMappings(const Membership& members, FdChannel* fd_channel);
+// Memory that has no IPC handle goes from its rank to the leader: the rank sends a descriptor of
+// each piece of physical memory of a run of mappings (gpu/mappings.h), some at a time, and closes
+// them; the leader keeps references to the memory instead. Messages carry the operation's number,
+// so those of an abandoned operation are ignored. No function waits. Used by one thread at a time.
 
-  /// Returns whether this rank can receive, and send to the ranks of all other processes.
-  bool possible() const noexcept { return possible_; }
-  /// Begins the exchange of operation `number`, and forgets that of the last one.
+/// Sender of one rank's runs to the leader, in one operation after another.
+class RunSender {
+ public:
+  /// Makes the sender of rank `rank`. `fd_channel` may be null, and outlives this object.
+  RunSender(int rank, FdChannel* fd_channel) : rank_(rank), fd_channel_(fd_channel) {}
+
+  /// Returns whether the leader can receive.
+  bool possible() const noexcept {
+    return fd_channel_ != nullptr && fd_channel_->reaches(kDeviceLeader);
+  }
+  /// Forgets the runs of the last operation.
   void begin(std::uint64_t number);
-  void give(const gpu::SharedMemory& run, Result<gpu::PhysicalMemory> physical);
-  void expect(int rank, const gpu::SharedMemory& run);
-  /// Sends and receives as far as possible. kDone: all has been sent and received. kFailed: see
-  /// error().
+  void add(const gpu::SharedMemory& run, std::shared_ptr<const gpu::PhysicalMemory> physical) {
+    runs_.push_back({run, std::move(physical)});
+  }
+  /// Sends as far as possible. kDone: all has been sent. kFailed: see error().
   Progress step();
   const Status& error() const noexcept { return error_; }
-  /// Returns whether something to or from a rank is still missing.
+
+ private:
+  struct Run {
+    gpu::SharedMemory memory;
+    std::shared_ptr<const gpu::PhysicalMemory> physical;
+  };
+  Status prepare_message();
+
+  const int rank_;
+  FdChannel* fd_channel_;
+  std::uint64_t number_ = 0;
+  std::vector<Run> runs_;
+  Status error_;
+  // The message being sent, with parts of runs_[run_] from first_ on.
+  std::size_t run_ = 0, first_ = 0;
+  std::vector<std::byte> body_;
+  std::vector<Fd> fds_; ///< descriptors of the message; empty: there is none
+};
+
+/// Receiver of the runs of other ranks; the leader has it.
+class RunReceiver {
+ public:
+  /// Makes the receiver; `fd_channel` may be null, and both arguments outlive this object.
+  RunReceiver(const Membership& members, FdChannel* fd_channel)
+      : members_(members), fd_channel_(fd_channel) {}
+
+  /// Begins operation `number`, and forgets what the last one expected.
+  void begin(std::uint64_t number);
+  void expect(int rank, const gpu::SharedMemory& run);
+  /// Receives as far as possible. kDone: all has been received. kFailed: see error().
+  Progress step();
+  const Status& error() const noexcept { return error_; }
+  /// Returns whether something from a rank is still missing.
   bool waits_for(int rank) const noexcept;
-  /// Moves out the physical memory of a run that `rank` has sent, or that was given here; empty the
-  /// second time.
+  /// Moves out the physical memory of a run that `rank` has sent; empty the second time.
   gpu::PhysicalMemory take(int rank, const gpu::SharedMemory& run);
-  /// Forgets everything.
-  void clear();
   /// Forgets everything, and discards messages that have arrived.
   void abandon();
 
@@ -50,24 +83,13 @@ class DeviceMappings {
     gpu::PhysicalMemory physical;
     bool complete() const noexcept { return physical.parts().size() == memory.mappings; }
   };
-  struct Header;
-  Progress send();
-  Status prepare_message();
-  Progress receive();
   Status accept(FdChannel::Message& message);
 
   const Membership& members_;
   FdChannel* fd_channel_;
-  std::vector<int> peers_; ///< ranks in other processes
-  bool possible_;
   std::uint64_t number_ = 0;
-  std::vector<Run> own_, others_;
+  std::vector<Run> runs_;
   Status error_;
-  // The message being sent, with parts of own_[run_] from first_ on.
-  std::size_t run_ = 0, first_ = 0;
-  std::vector<std::byte> body_;
-  std::vector<Fd> fds_;     ///< descriptors of the message; empty: there is none
-  std::vector<int> to_;     ///< ranks to which the message has yet to be sent
   FdChannel::Message come_; ///< last received message, kept for its memory
 };
 

@@ -77,12 +77,14 @@ Status DevicePeerSchedules::reach(int rank, const DeviceOffer& offer, const Devi
   if (!offer.region.valid(planner_.layout().region_bytes())) {
     return Status::error(Code::kInternalError, "a malformed description of it");
   }
-  const bool here = members_.same_process(rank, members_.rank);
   const DeviceFifos::Device& device = own_->devices()[0];
-  if (here) WHORL_TRY(enable_access(device.context, reinterpret_cast<CUcontext>(post.context)));
+  if (members_.same_process(rank, members_.rank)) {
+    fifos_[index] = reinterpret_cast<std::byte*>(offer.region.address);
+    return enable_access(device.context, reinterpret_cast<CUcontext>(post.context));
+  }
   bool busy = false;
   const gpu::ContextGuard guard(device.context);
-  WHORL_TRY(imports_->open(rank, offer.region, 0, here, busy));
+  WHORL_TRY(imports_->open(rank, offer.region, 0, busy));
   fifos_[index] = imports_->use(rank, offer.region, 0);
   return {};
 }

@@ -77,6 +77,18 @@ SharedState::Answer SharedState::answer(int rank, std::uint64_t number) const no
   return last % 2 == 1 ? Answer::kYes : Answer::kNo;
 }
 
+void SharedState::ask(int rank, std::uint64_t number, Wanted wanted) noexcept {
+  // Pairs with the load below; no other memory depends on the word.
+  boxes_[rank].asked.store(4 * number + (wanted.input ? 1 : 0) + (wanted.output ? 2 : 0),
+                           std::memory_order_release);
+}
+
+SharedState::Wanted SharedState::asked(int rank, std::uint64_t number) const noexcept {
+  const std::uint64_t last = boxes_[rank].asked.load(std::memory_order_acquire);
+  if (last / 4 != number) return {};
+  return {.input = (last & 1) != 0, .output = (last & 2) != 0};
+}
+
 void SharedState::offer(int rank, const DeviceOffer* what) noexcept {
   Box& box = boxes_[rank];
   if (what != nullptr) box.offer.store(*what);

@@ -24,7 +24,6 @@ struct DevicePost {
   std::uint8_t captured = 0; ///< 1: captured into a graph; 2: to be, but cannot be captured
   std::uint16_t reserved = 0;
   std::uint64_t capture = 0;           ///< id of the capture in the rank's process; 0: not known
-  std::uint64_t released = 1;          ///< first operation of DeviceReplays whose graph may exist
   gpu::SharedMemory input{}, output{}; ///< memory of the buffers; bytes = 0: no buffer
 };
 
@@ -86,10 +85,19 @@ class SharedState {
   /// Reads the post of another rank; `*what` is set for kDevice.
   Call call(int rank, std::uint64_t number, DevicePost* what) const noexcept;
 
-  /// Posts whether `rank`, which is this one, has mapped the memory of all ranks.
+  /// Posts that `rank`, which is this one, has done its part in the mapping of memory, or cannot.
   void answer(int rank, std::uint64_t number, bool yes) noexcept;
   enum class Answer { kNone, kNo, kYes };
   Answer answer(int rank, std::uint64_t number) const noexcept;
+
+  /// Buffers of a post whose memory has no IPC handle and is to be handed over.
+  struct Wanted {
+    bool input = false, output = false;
+    bool any() const noexcept { return input || output; }
+  };
+  /// Asks `rank` for memory in operation `number`; only the leader does.
+  void ask(int rank, std::uint64_t number, Wanted wanted) noexcept;
+  Wanted asked(int rank, std::uint64_t number) const noexcept;
 
   /// Posts the offer of `rank`, which is this one; null: none. Further calls must have the same
   /// offer.
@@ -120,6 +128,7 @@ class SharedState {
   struct alignas(128) Box {
     std::atomic<std::uint64_t> posted;  ///< number of the last operation that the rank has posted
     std::atomic<std::uint64_t> answer;  ///< 2 · number of the operation, plus 1 for yes
+    std::atomic<std::uint64_t> asked;   ///< 4 · number, plus 1 for the input, 2 for the output
     std::atomic<std::uint64_t> offered; ///< 0: not yet; 1: none; 2: `offer` is valid
     Words<DeviceOffer> offer;
     std::array<Slot, 2> slots;

@@ -12,13 +12,12 @@ namespace {
 /// Builder of launches: collects segments and begins another launch when one is full.
 class Builder {
  public:
-  Builder(std::span<const Request> requests, Slice slice)
-      : requests_(requests), begin_(slice.begin * size_of(requests[0].type)) {
+  explicit Builder(std::span<const Request> requests) : requests_(requests) {
     for (std::size_t rank = 0; rank < requests.size(); ++rank) {
       empty_.sources[rank] = static_cast<const std::byte*>(requests[rank].send);
       empty_.destinations[rank] = static_cast<std::byte*>(requests[rank].recv);
     }
-    empty_.count = slice.count;
+    empty_.count = requests[0].count;
     if (requests[0].op == ReduceOp::kAvg) empty_.divisor = static_cast<int>(requests.size());
   }
 
@@ -32,8 +31,8 @@ class Builder {
     if (works_.empty() || works_.back().n_segments == gpu::kMaxSegments) works_.push_back(empty_);
     gpu::Work& work = works_.back();
     const std::size_t block = requests_[0].count * size_of(requests_[0].type);
-    work.segments[work.n_segments++] = {.source_offset = from_block * block + begin_,
-                                        .destination_offset = to_block * block + begin_,
+    work.segments[work.n_segments++] = {.source_offset = from_block * block,
+                                        .destination_offset = to_block * block,
                                         .first_source = static_cast<std::uint8_t>(from.first),
                                         .sources = static_cast<std::uint8_t>(from.n),
                                         .first_destination = static_cast<std::uint8_t>(to.first),
@@ -43,25 +42,15 @@ class Builder {
 
  private:
   std::span<const Request> requests_;
-  std::size_t begin_; ///< bytes of each block before the slice
   gpu::Work empty_{};
   std::vector<gpu::Work> works_;
 };
 
 } // namespace
 
-Slice slice_of(const Request& request, std::size_t index, std::size_t of) noexcept {
-  // Below this size of a rank's part, starting a kernel takes longer than its work.
-  constexpr std::size_t kMinBytes = 64 * 1024;
-  const std::size_t least = kMinBytes / size_of(request.type);
-  const std::size_t part = std::max(round_up((request.count + of - 1) / of, least / 16), least);
-  const std::size_t begin = std::min(index * part, request.count);
-  return {begin, std::min(part, request.count - begin)};
-}
-
-std::vector<gpu::Work> device_work(std::span<const Request> requests, Slice slice) {
+std::vector<gpu::Work> device_work(std::span<const Request> requests) {
   using Ranks = Builder::Ranks;
-  Builder builder(requests, slice);
+  Builder builder(requests);
   const std::size_t n = requests.size();
   const Ranks all{0, n};
   const auto one = [](std::size_t rank) { return Ranks{rank, 1}; };
@@ -101,15 +90,15 @@ std::vector<gpu::Work> device_work(std::span<const Request> requests, Slice slic
   return builder.take();
 }
 
-Status launch_device_work(std::span<const Request> requests, Slice slice,
-                          const std::uint32_t* cancelled, CUstream stream) {
-  if (slice.count == 0) return {};
+Status launch_device_work(std::span<const Request> requests, const std::uint32_t* cancelled,
+                          CUstream stream) {
+  if (requests[0].count == 0) return {};
   CUcontext context = nullptr;
   WHORL_CUDA_TRY(cuCtxGetCurrent(&context));
   const auto kernels = gpu::Kernels::of(context);
   if (!kernels.ok()) return kernels.status();
   const Request& request = requests[0];
-  for (gpu::Work& work : device_work(requests, slice)) {
+  for (gpu::Work& work : device_work(requests)) {
     work.cancelled = cancelled;
     if (reduces(request.collective)) {
       WHORL_TRY((*kernels)->combine(work, request.type, request.op, stream));

@@ -76,12 +76,37 @@ TEST_F(Mappings, HaveAnotherIdWhenTheirMemoryIsAnother) {
     EXPECT_EQ(id(), run.id);
     const auto held = exports.hold(run); // keeps these handles from being reused
     ASSERT_TRUE(held.ok()) << held.status().message();
-    EXPECT_EQ(held->bytes(), memory.bytes());
+    EXPECT_EQ((*held)->bytes(), memory.bytes());
     memory.map_anew();
     EXPECT_FALSE(exports.hold(run).ok());
     EXPECT_NE(id(), run.id);
     EXPECT_LE(exports.known(), 4U);
   }
+}
+
+TEST_F(Mappings, AreHeldWhileTheyAreAmongTheLast) {
+  constexpr std::size_t kSurplus = 5;
+  const std::size_t n = MemoryExports::kMaxHeld + kSurplus;
+  const MappedMemory memory(std::vector<std::size_t>(n, 1));
+  MemoryExports exports;
+  const auto find = [&](std::size_t i) {
+    return *exports.find(memory.data() + i * memory.unit(), memory.unit());
+  };
+  const long before = test::virtual_memory();
+  std::vector<SharedMemory> runs;
+  for (std::size_t i = 0; i < n; ++i) runs.push_back(find(i));
+  EXPECT_EQ(test::virtual_memory(), before); // what nobody has asked for is not held
+  for (const SharedMemory& run : runs) ASSERT_TRUE(exports.hold(run).ok());
+  EXPECT_EQ(find(0).id, runs[0].id); // used again
+  exports.trim();
+  EXPECT_EQ(exports.known(), MemoryExports::kMaxHeld);
+  EXPECT_EQ(find(0).id, runs[0].id);
+  EXPECT_EQ(find(n - 1).id, runs[n - 1].id);
+  // A run that was described, but has been forgotten, can still be handed over; later it is new.
+  EXPECT_TRUE(exports.hold(runs[1]).ok());
+  EXPECT_EQ(find(1).id, runs[1].id);
+  EXPECT_NE(find(2).id, runs[2].id);
+  EXPECT_FALSE(exports.hold(runs[2]).ok()); // the place has another id by now
 }
 
 TEST_F(Mappings, ThatCannotAllBeMappedAreNotMapped) {
@@ -102,7 +127,7 @@ TEST_F(Mappings, ThatCannotAllBeMappedAreNotMapped) {
   EXPECT_FALSE(gpu::MappedMemory::map({}).ok());
 }
 
-/// Two ranks that take each other for other processes.
+/// The leader, rank 0, and rank 1, which take each other for other processes.
 class Messages : public Mappings {
  protected:
   static constexpr std::uint64_t kOperation = 7;
@@ -113,30 +138,26 @@ class Messages : public Mappings {
       info.rank = rank;
       info.process_key = rank;
       std::strcpy(info.host_name.data(), "here");
-      members_[0].peers.push_back(info);
+      members_.peers.push_back(info);
     }
-    members_[0].nranks = 2;
-    members_[1] = members_[0];
-    members_[1].rank = 1;
-    std::array<FdChannelEnds, 2> ends{FdChannelEnds::make(), FdChannelEnds::make()};
-    for (std::size_t rank = 0; rank < 2; ++rank) {
-      std::vector<Fd> outboxes(2);
-      outboxes[1 - rank] = std::move(ends[1 - rank].outbox);
-      boxes_[rank] = FdChannel(std::move(ends[rank].inbox), std::move(outboxes));
-      ranks_[rank].emplace(members_[rank], &boxes_[rank]);
-    }
+    members_.nranks = 2;
+    FdChannelEnds ends = FdChannelEnds::make();
+    std::vector<Fd> outboxes(2);
+    outboxes[kDeviceLeader] = std::move(ends.outbox);
+    leaders_ = FdChannel(std::move(ends.inbox), {});
+    channel_ = FdChannel({}, std::move(outboxes));
   }
 
-  DeviceMappings& rank(std::size_t r) { return *ranks_[r]; }
-  /// Begins an operation in which rank 0 gives memory and rank 1 expects it.
+  /// Begins an operation in which rank 1 gives memory and the leader expects it.
   void begin(const SharedMemory& run, std::uint64_t operation = kOperation) {
-    for (auto& one : ranks_) one->begin(operation);
-    rank(0).give(run, exports_.hold(run));
-    rank(1).expect(0, run);
+    receiver_.begin(operation);
+    sender_.begin(operation);
+    sender_.add(run, *exports_.hold(run));
+    receiver_.expect(1, run);
   }
-  /// Contents of a message as rank 0 could send it: any bytes, any descriptors.
+  /// Contents of a message as rank 1 could send it: any bytes, any descriptors.
   struct Message {
-    std::uint32_t magic = 0x4d4d5057, from = 0;
+    std::uint32_t magic = 0x4d4d5057, from = 1;
     std::uint64_t operation = kOperation, run = 0;
     std::uint32_t first = 0, parts = 1;
   };
@@ -145,13 +166,14 @@ class Messages : public Mappings {
     std::vector<std::byte> body(sizeof message + 8 * sizes.size());
     std::memcpy(body.data(), &message, sizeof message);
     if (!sizes.empty()) std::memcpy(body.data() + sizeof message, sizes.data(), 8 * sizes.size());
-    ASSERT_EQ(boxes_[0].send(1, body, fds), Progress::kDone);
+    ASSERT_EQ(channel_.send(kDeviceLeader, body, fds), Progress::kDone);
   }
 
-  std::array<Membership, 2> members_;
-  std::array<FdChannel, 2> boxes_;
+  Membership members_;
+  FdChannel leaders_, channel_;
   MemoryExports exports_;
-  std::array<std::optional<DeviceMappings>, 2> ranks_;
+  RunReceiver receiver_{members_, &leaders_};
+  RunSender sender_{1, &channel_};
 };
 
 TEST_F(Messages, HandOverAllOfARun) {
@@ -162,21 +184,21 @@ TEST_F(Messages, HandOverAllOfARun) {
   const int descriptors = test::open_descriptors();
   const long before = test::virtual_memory();
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
-  EXPECT_TRUE(rank(0).possible());
+  EXPECT_TRUE(sender_.possible());
   begin(run);
-  EXPECT_TRUE(rank(1).waits_for(0));
-  EXPECT_EQ(rank(1).step(), Progress::kIdle);
-  for (int i = 0; i < 100 && rank(0).step() != Progress::kDone; ++i) {
+  EXPECT_TRUE(receiver_.waits_for(1));
+  EXPECT_EQ(receiver_.step(), Progress::kIdle);
+  for (int i = 0; i < 100 && sender_.step() != Progress::kDone; ++i) {
     // The limit is the number of descriptors in one message.
     EXPECT_LE(test::open_descriptors(),
               descriptors + static_cast<int>(2 * 200 + FdChannel::kMaxFds));
-    rank(1).step();
+    receiver_.step();
   }
-  EXPECT_EQ(rank(0).step(), Progress::kDone);
-  EXPECT_EQ(rank(1).step(), Progress::kDone);
-  EXPECT_FALSE(rank(1).waits_for(0));
+  EXPECT_EQ(sender_.step(), Progress::kDone);
+  EXPECT_EQ(receiver_.step(), Progress::kDone);
+  EXPECT_FALSE(receiver_.waits_for(1));
   {
-    const auto mapped = gpu::MappedMemory::map(rank(1).take(0, run));
+    const auto mapped = gpu::MappedMemory::map(receiver_.take(1, run));
     ASSERT_TRUE(mapped.ok()) << mapped.status().message();
     std::vector<int> seen(contents.size());
     ASSERT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(seen.data()), mapped->base(),
@@ -185,7 +207,9 @@ TEST_F(Messages, HandOverAllOfARun) {
     stream_.synchronize();
     EXPECT_EQ(seen, contents);
   }
-  for (auto& one : ranks_) one->clear();
+  receiver_.begin(0);
+  sender_.begin(0);
+  exports_ = MemoryExports();
   EXPECT_EQ(test::virtual_memory(), before);
   EXPECT_EQ(test::open_descriptors(), descriptors);
 }
@@ -193,14 +217,13 @@ TEST_F(Messages, HandOverAllOfARun) {
 TEST_F(Messages, WaitForAReceiver) {
   const MappedMemory memory({1, 1});
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
-  while (boxes_[0].send(1, std::as_bytes(std::span("old", 3)), {}) == Progress::kDone) continue;
+  while (channel_.send(kDeviceLeader, std::as_bytes(std::span("old", 3)), {}) == Progress::kDone)
+    continue;
   begin(run);
-  EXPECT_EQ(rank(0).step(), Progress::kIdle);
-  EXPECT_TRUE(rank(0).waits_for(1));
-  EXPECT_EQ(rank(1).step(), Progress::kAdvanced); // reads the queued messages
-  EXPECT_EQ(rank(0).step(), Progress::kDone);
-  EXPECT_FALSE(rank(0).waits_for(1));
-  EXPECT_EQ(rank(1).step(), Progress::kDone);
+  EXPECT_EQ(sender_.step(), Progress::kIdle);
+  EXPECT_EQ(receiver_.step(), Progress::kAdvanced); // reads the queued messages
+  EXPECT_EQ(sender_.step(), Progress::kDone);
+  EXPECT_EQ(receiver_.step(), Progress::kDone);
 }
 
 TEST_F(Messages, OfAnotherOperationAreNotTaken) {
@@ -208,18 +231,18 @@ TEST_F(Messages, OfAnotherOperationAreNotTaken) {
   const int descriptors = test::open_descriptors();
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
   begin(run);
-  EXPECT_EQ(rank(0).step(), Progress::kDone); // rank 1 does not read the message
-  rank(0).abandon();
+  EXPECT_EQ(sender_.step(), Progress::kDone); // rank 1 does not read the message
+  sender_.begin(0);
   begin(run, kOperation + 1);
-  EXPECT_EQ(rank(1).step(), Progress::kAdvanced); // the old message, which is dropped
-  EXPECT_TRUE(rank(1).waits_for(0));
-  EXPECT_EQ(rank(0).step(), Progress::kDone);
-  EXPECT_EQ(rank(1).step(), Progress::kDone);
-  EXPECT_EQ(rank(1).take(0, run).bytes(), memory.bytes());
+  EXPECT_EQ(receiver_.step(), Progress::kAdvanced); // the old message, which is dropped
+  EXPECT_TRUE(receiver_.waits_for(1));
+  EXPECT_EQ(sender_.step(), Progress::kDone);
+  EXPECT_EQ(receiver_.step(), Progress::kDone);
+  EXPECT_EQ(receiver_.take(1, run).bytes(), memory.bytes());
   begin(run);
-  EXPECT_EQ(rank(0).step(), Progress::kDone);
-  rank(1).abandon();
-  rank(0).clear();
+  EXPECT_EQ(sender_.step(), Progress::kDone);
+  receiver_.abandon();
+  sender_.begin(0);
   EXPECT_EQ(test::open_descriptors(), descriptors);
 }
 
@@ -233,7 +256,7 @@ TEST_F(Messages, ThatMakeNoSenseAreRefusedOrIgnored) {
     std::vector<Fd> all;
     const auto held = exports_.hold(run);
     for (std::size_t i = 0; i < n; ++i) {
-      all.push_back(good ? *held->descriptor(i % 2) : Fd(sys().memfd_create("no memory")));
+      all.push_back(good ? *(*held)->descriptor(i % 2) : Fd(sys().memfd_create("no memory")));
     }
     return all;
   };
@@ -247,7 +270,7 @@ TEST_F(Messages, ThatMakeNoSenseAreRefusedOrIgnored) {
   const Message one{.run = run.id}, two{.run = run.id, .parts = 2};
   Message magic = one, sender = one, far = one, operation = one, id = one, late = one;
   magic.magic = 1;
-  sender.from = 1;
+  sender.from = 0;
   far.from = 0xffffffff;
   operation.operation = 6;
   id.run = 5;
@@ -272,33 +295,31 @@ TEST_F(Messages, ThatMakeNoSenseAreRefusedOrIgnored) {
       {"none", {.run = run.id, .parts = 0}, {}, 0, true, true},
   };
   for (const Wrong& wrong : all) {
-    rank(1).begin(kOperation);
-    rank(1).expect(0, run);
+    receiver_.begin(kOperation);
+    receiver_.expect(1, run);
     send(wrong.message, wrong.sizes, fds(wrong.fds, wrong.good));
-    const Progress progress = rank(1).step();
+    const Progress progress = receiver_.step();
     EXPECT_EQ(progress, wrong.ignored ? Progress::kAdvanced : Progress::kFailed) << wrong.name;
-    EXPECT_EQ(rank(1).error().ok(), wrong.ignored) << wrong.name;
-    rank(1).abandon();
+    EXPECT_EQ(receiver_.error().ok(), wrong.ignored) << wrong.name;
+    receiver_.abandon();
     EXPECT_EQ(test::open_descriptors(), descriptors) << wrong.name;
     EXPECT_EQ(test::virtual_memory(), before) << wrong.name;
   }
-  ASSERT_EQ(boxes_[0].send(1, std::as_bytes(std::span("x", 1)), {}), Progress::kDone);
+  ASSERT_EQ(channel_.send(kDeviceLeader, std::as_bytes(std::span("x", 1)), {}), Progress::kDone);
   begin(run);
-  EXPECT_EQ(rank(0).step(), Progress::kDone);
-  EXPECT_EQ(rank(1).step(), Progress::kDone);
+  EXPECT_EQ(sender_.step(), Progress::kDone);
+  EXPECT_EQ(receiver_.step(), Progress::kDone);
   SharedMemory large = run;
   large.mappings = UINT64_MAX;
-  rank(1).begin(kOperation);
-  rank(1).expect(0, large);
-  EXPECT_EQ(rank(1).step(), Progress::kFailed);
+  receiver_.begin(kOperation);
+  receiver_.expect(1, large);
+  EXPECT_EQ(receiver_.step(), Progress::kFailed);
 }
 
-TEST_F(Messages, NeedABoxOnBothSides) {
-  EXPECT_FALSE(DeviceMappings(members_[0], nullptr).possible());
+TEST_F(Messages, NeedALeaderThatReceives) {
+  EXPECT_FALSE(RunSender(1, nullptr).possible());
   FdChannel none;
-  EXPECT_FALSE(DeviceMappings(members_[0], &none).possible());
-  FdChannel to_nobody(FdChannelEnds::make().inbox, std::vector<Fd>(2));
-  EXPECT_FALSE(DeviceMappings(members_[0], &to_nobody).possible());
+  EXPECT_FALSE(RunSender(1, &none).possible());
 }
 
 } // namespace

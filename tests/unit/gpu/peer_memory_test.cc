@@ -5,12 +5,64 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "tests/support/device.h"
+#include "tests/support/run_ranks.h"
 
 namespace whorl::gpu {
 namespace {
+
+/// Maps an allocation of another process several times, as if it were several.
+void map_memory_of_another(std::span<const std::byte> handle) {
+  MemoryImports imports(test::primary_context(0));
+  const auto memory_at = [&](std::uint64_t begin, std::uint64_t bytes, std::uint64_t id) {
+    SharedMemory memory{
+        .address = begin, .bytes = bytes, .allocation = begin, .allocated = bytes, .id = id};
+    std::memcpy(memory.handle.data(), handle.data(), handle.size());
+    return memory;
+  };
+  const auto open = [&](const SharedMemory& memory, std::vector<std::uint64_t> keep) {
+    bool busy = true;
+    imports.make_room(1, memory, keep);
+    EXPECT_TRUE(imports.open(1, memory, 1, busy).ok());
+    EXPECT_FALSE(busy);
+  };
+  const std::uint64_t block = 8 * kDriverBlock;
+  const SharedMemory old = memory_at(block, 512, 1), kept = memory_at(block + 512, 512, 2),
+                     younger = memory_at(block + 1024, 512, 9),
+                     far = memory_at(block + kDriverBlock, 512, 3);
+  for (const SharedMemory& one : {old, kept, younger, far}) open(one, {1, 2, 3, 9});
+  open(memory_at(block + 4096, 512, 5), {2, 5}); // in the same block of the driver
+  EXPECT_FALSE(imports.has(1, old));
+  EXPECT_TRUE(imports.has(1, kept));
+  EXPECT_TRUE(imports.has(1, younger));
+  EXPECT_TRUE(imports.has(1, far));
+  EXPECT_EQ(imports.in_the_way(1, nullptr), 1U); // operation 1 may still use `old`
+  imports.close_retired(0);
+  EXPECT_EQ(imports.in_the_way(1, nullptr), 1U);
+  imports.close_retired(1);
+  EXPECT_EQ(imports.in_the_way(1, nullptr), 0U);
+  open(memory_at(block + 1200, 5000, 4), {4}); // at the place of `younger`
+  EXPECT_FALSE(imports.has(1, younger));
+}
+
+// Begins processes, so it comes before the tests that make threads of the driver.
+TEST(MemoryImports, LetGoOfWhatMayHaveBeenFreed) {
+  const auto body = [](testing::RankContext& process) {
+    const test::DeviceContext context;
+    const test::DeviceQueue stream;
+    const test::DeviceCopy buffer(std::vector<int>(100), stream.get());
+    CUipcMemHandle handle;
+    ASSERT_EQ(cuIpcGetMemHandle(&handle, reinterpret_cast<CUdeviceptr>(buffer.data())),
+              CUDA_SUCCESS);
+    const auto handles = process.allgather(std::as_bytes(std::span(&handle, 1)));
+    if (process.rank == 1) map_memory_of_another(handles[0]);
+    process.barrier();
+  };
+  EXPECT_EQ(failures_of(run_ranks(2, testing::Mode::kProcesses, body)), "");
+}
 
 TEST(MemoryExports, KeepAFewHandlesAndGiveTheRightOnes) {
   const test::DeviceContext context;
@@ -51,35 +103,6 @@ TEST(SharedMemory, IsValidWhereTheBufferLiesInItsAllocation) {
   EXPECT_FALSE(valid(kBegin + 1, UINT64_MAX - kBegin, kBegin, kBytes)) << "the end wraps";
   EXPECT_FALSE(valid(UINT64_MAX, 2, kBegin, kBytes));
   EXPECT_FALSE(valid(kBegin, 1, kBegin, UINT64_MAX)) << "the allocation's end wraps";
-}
-
-/// Returns memory of another rank in this process, which is mapped without a driver.
-SharedMemory memory_at(std::uint64_t begin, std::uint64_t bytes, std::uint64_t id) {
-  return {.address = begin, .bytes = bytes, .allocation = begin, .allocated = bytes, .id = id};
-}
-
-TEST(MemoryImports, LetGoOfWhatMayHaveBeenFreed) {
-  const test::DeviceContext context;
-  MemoryImports imports(test::primary_context(0));
-  const auto open = [&](const SharedMemory& memory, std::vector<std::uint64_t> keep) {
-    bool busy = true;
-    imports.make_room(1, memory, keep);
-    EXPECT_TRUE(imports.open(1, memory, 1, true, busy).ok());
-    EXPECT_FALSE(busy);
-  };
-  const std::uint64_t block = 8 * kDriverBlock;
-  const SharedMemory old = memory_at(block, 512, 1), kept = memory_at(block + 512, 512, 2),
-                     younger = memory_at(block + 1024, 512, 9),
-                     far = memory_at(block + kDriverBlock, 512, 3);
-  for (const SharedMemory& one : {old, kept, younger, far}) open(one, {1, 2, 3, 9});
-  open(memory_at(block + 4096, 512, 5), {2, 5}); // in the same block of the driver
-  EXPECT_FALSE(imports.has(1, old));
-  EXPECT_TRUE(imports.has(1, kept));
-  EXPECT_TRUE(imports.has(1, younger));
-  EXPECT_TRUE(imports.has(1, far));
-  open(memory_at(block + 1200, 5000, 4), {4}); // at the place of `younger`
-  EXPECT_FALSE(imports.has(1, younger));
-  EXPECT_EQ(imports.in_the_way(1, nullptr), 0U); // memory of this process is never unmapped
 }
 
 } // namespace
