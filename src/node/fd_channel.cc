@@ -11,14 +11,8 @@ FdChannelEnds FdChannelEnds::make() noexcept {
   return {.inbox = Fd(fds[0]), .outbox = Fd(fds[1])};
 }
 
-bool FdChannel::reaches(int rank) const noexcept {
-  return static_cast<std::size_t>(rank) < outboxes_.size() &&
-         outboxes_[static_cast<std::size_t>(rank)].valid();
-}
-
-Progress FdChannel::send(int rank, std::span<const std::byte> body,
-                         std::span<const Fd> fds) noexcept {
-  if (!reaches(rank) || body.size() > kMaxBytes || fds.size() > kMaxFds) return Progress::kFailed;
+Progress FdChannel::send(std::span<const std::byte> body, std::span<const Fd> fds) noexcept {
+  if (!sends() || body.size() > kMaxBytes || fds.size() > kMaxFds) return Progress::kFailed;
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxFds * sizeof(int))> control{};
   iovec piece{.iov_base = const_cast<std::byte*>(body.data()), .iov_len = body.size()};
   msghdr message{};
@@ -36,7 +30,7 @@ Progress FdChannel::send(int rank, std::span<const std::byte> body,
       std::memcpy(CMSG_DATA(rights) + i * sizeof fd, &fd, sizeof fd);
     }
   }
-  const ssize_t sent = sys().sendmsg(outboxes_[static_cast<std::size_t>(rank)].get(), &message);
+  const ssize_t sent = sys().sendmsg(outbox_.get(), &message);
   if (sent >= 0) return Progress::kDone;
   // ETOOMANYREFS: too many descriptors of this user are in flight; ENOBUFS: no memory of the
   // kernel.

@@ -17,10 +17,9 @@ struct FdChannelEnds {
   static FdChannelEnds make() noexcept;
 };
 
-/// Channel on which a rank receives file descriptors from other ranks of its host at any time, and
-/// sends some to them. Each rank reads from a socket of its own, which has no name; the other ranks
-/// hold the end to write to. Messages arrive whole, and the messages of one sender in order. Used
-/// by one thread at a time.
+/// Channel on which one rank receives file descriptors from other ranks of its host at any time.
+/// The rank reads from a socket that has no name; the other ranks hold the end to write to.
+/// Messages arrive whole, and the messages of one sender in order. Used by one thread at a time.
 class FdChannel {
  public:
   static constexpr std::size_t kMaxBytes = 2048;
@@ -36,23 +35,20 @@ class FdChannel {
   };
 
   FdChannel() = default;
-  /// Makes a channel from this rank's inbox and the outboxes of all ranks, by rank; an outbox is
-  /// invalid if this rank sends nothing there.
-  FdChannel(Fd inbox, std::vector<Fd> outboxes) noexcept
-      : inbox_(std::move(inbox)), outboxes_(std::move(outboxes)) {}
+  /// Makes a channel from the inbox, on the rank that receives, or an outbox, on others.
+  FdChannel(Fd inbox, Fd outbox) noexcept : inbox_(std::move(inbox)), outbox_(std::move(outbox)) {}
 
   bool receives() const noexcept { return inbox_.valid(); }
-  bool reaches(int rank) const noexcept;
+  bool sends() const noexcept { return outbox_.valid(); }
   /// Sends a message of at most kMaxBytes and kMaxFds descriptors, which stay open here. kIdle: no
-  /// room, try again. kFailed: the rank has no outbox, or has gone.
-  Progress send(int rank, std::span<const std::byte> body, std::span<const Fd> fds) noexcept;
+  /// room, try again. kFailed: there is no outbox, or the receiver has gone.
+  Progress send(std::span<const std::byte> body, std::span<const Fd> fds) noexcept;
   /// Receives a message. kDone: `message` is the next one. kIdle: no message has arrived. kFailed:
   /// this rank has no inbox.
   Progress receive(Message& message);
 
  private:
-  Fd inbox_;
-  std::vector<Fd> outboxes_;
+  Fd inbox_, outbox_;
 };
 
 } // namespace whorl

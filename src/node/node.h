@@ -33,8 +33,8 @@ class Node {
   /// Backs a part of transport_memory() with memory; −errno if the host has none left. May be
   /// called by any thread.
   int allocate(std::span<const std::byte> memory) noexcept;
-  /// Returns the channel for descriptors to and from ranks of other processes, which has ends only
-  /// if Membership::shares_devices(); null if the ranks have not met.
+  /// Returns the channel for descriptors to the rank kDeviceLeader from ranks of other processes,
+  /// which has ends only if Membership::shares_devices(); null if the ranks have not met.
   FdChannel* fd_channel() noexcept { return segment_.data() == nullptr ? nullptr : &fd_channel_; }
 
  private:

@@ -12,12 +12,6 @@
 #include "gpu/work.h"
 
 namespace whorl {
-namespace {
-
-using PairFlags = SharedState::PairFlags;
-
-} // namespace
-
 class DeviceReplays::Batch {
  public:
   explicit Batch(const DeviceReplays& replays) : replays_(replays) {}
@@ -27,22 +21,6 @@ class DeviceReplays::Batch {
   void wait(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
     words_.wait(address(word), value, CU_STREAM_WAIT_VALUE_EQ);
   }
-  /// Waits for `word` of each other rank below `to`, then sets the words to 0.
-  void receive(std::atomic<std::uint32_t> PairFlags::*word, int to, std::uint32_t number) {
-    for (const bool arrived : {false, true}) {
-      for (int from = 0; from < to; ++from) {
-        if (from == replays_.rank_) continue;
-        const auto& flags = replays_.board_.flags(replays_.rank_, from).*word;
-        arrived ? write(flags, 0) : wait(flags, number);
-      }
-    }
-  }
-  /// Writes `word` of the first `to` ranks.
-  void send(std::atomic<std::uint32_t> PairFlags::*word, int to, std::uint32_t number) {
-    for (int rank = 0; rank < to; ++rank) {
-      if (rank != replays_.rank_) write(replays_.board_.flags(rank, replays_.rank_).*word, number);
-    }
-  }
   Status queue(CUstream stream) { return words_.queue(stream); }
 
  private:
@@ -50,8 +28,8 @@ class DeviceReplays::Batch {
     return reinterpret_cast<CUdeviceptr>(replays_.sync_.on_device(&word));
   }
 
-  // Maximum of enter() and leave(): one word to, and two for, each other rank, and `replaying`.
-  static_assert(3 * (gpu::kMaxBuffers - 1) + 1 <= gpu::StreamWords::kMaxOperations);
+  // Maximum, of the leader in enter(): two for each other rank, and `replaying`.
+  static_assert(2 * (gpu::kMaxBuffers - 1) + 1 <= gpu::StreamWords::kMaxOperations);
   const DeviceReplays& replays_;
   gpu::StreamWords words_;
 };
@@ -80,8 +58,8 @@ Status DeviceReplays::probe() const {
   const auto capture = [&]() -> Status {
     WHORL_CUDA_TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     Batch batch(*this);
-    batch.write(board_.flags(rank_, rank_).ready, 0);
-    batch.wait(board_.flags(rank_, rank_).ready, 0);
+    batch.write(board_.barrier(rank_).replay_done, 0);
+    batch.wait(board_.barrier(rank_).replay_done, 0);
     Status status = batch.queue(stream);
     CUgraph graph = nullptr;
     const CUresult ended = gpu::driver()->cuStreamEndCapture(stream, &graph);
@@ -105,8 +83,7 @@ Status DeviceReplays::capture(const StreamSync::Operation& operation, const Capt
   const auto number = static_cast<std::uint32_t>(++captured_);
   {
     const std::lock_guard lock(mutex_);
-    operations_.push_back(
-        {captured_, operation.timeout_ns, operation.workers, operation.call, gone_});
+    operations_.push_back({captured_, operation.timeout_ns, operation.call, gone_});
   }
   WHORL_TRY(count(operation.stream));
   WHORL_TRY(enter(operation, number));
@@ -175,18 +152,31 @@ Status DeviceReplays::count(CUstream stream) const {
 }
 
 Status DeviceReplays::enter(const StreamSync::Operation& operation, std::uint32_t number) const {
+  const SharedState::StreamBarrier& own = board_.barrier(rank_);
   Batch batch(*this);
-  batch.write(board_.barrier(rank_).replaying, number);
-  batch.send(&PairFlags::ready, operation.workers, number);
-  if (rank_ < operation.workers) batch.receive(&PairFlags::ready, board_.nranks(), number);
+  batch.write(own.replaying, number);
+  if (rank_ != kDeviceLeader) batch.write(own.replay_ready, number);
+  for (const bool arrived : {false, true}) {
+    for (int rank = 0; rank_ == kDeviceLeader && rank < board_.nranks(); ++rank) {
+      if (rank == kDeviceLeader) continue;
+      const auto& ready = board_.barrier(rank).replay_ready;
+      arrived ? batch.write(ready, 0) : batch.wait(ready, number);
+    }
+  }
   return batch.queue(operation.stream);
 }
 
 Status DeviceReplays::leave(const StreamSync::Operation& operation, std::uint32_t number) const {
+  const SharedState::StreamBarrier& own = board_.barrier(rank_);
   Batch batch(*this);
-  if (rank_ < operation.workers) batch.send(&PairFlags::done, board_.nranks(), number);
-  batch.receive(&PairFlags::done, operation.workers, number);
-  batch.write(board_.barrier(rank_).replaying, 0);
+  for (int rank = 0; rank_ == kDeviceLeader && rank < board_.nranks(); ++rank) {
+    if (rank != kDeviceLeader) batch.write(board_.barrier(rank).replay_done, number);
+  }
+  if (rank_ != kDeviceLeader) {
+    batch.wait(own.replay_done, number);
+    batch.write(own.replay_done, 0);
+  }
+  batch.write(own.replaying, 0);
   return batch.queue(operation.stream);
 }
 

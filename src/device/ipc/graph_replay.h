@@ -25,21 +25,16 @@ namespace whorl {
 
 /// Captured operations of a communicator, of ranks whose streams wait for each other by words in
 /// shared memory. A graph repeats fixed values, so it cannot use the growing words of StreamSync:
-/// there is one word for each pair of ranks and each of two barriers (SharedState::PairFlags). The
-/// rank that has waited for a word sets it to 0 again; e is the number of the captured operation:
+/// each rank but the leader has two words of its own, and who has waited for a word sets it to 0
+/// again; e is the number of the captured operation:
 ///
-///     rank 0 ── ready₁₀=e ─ wait ready₀₁=e ─ ready₀₁=0 ─▶ kernel ─┐
-///            ┌────────────────────────────────────────────────────┘
-///            └─ done₁₀=e ─ wait done₀₁=e ─ done₀₁=0 ──▶
+///     leader ── wait readyᵣ=e ─ readyᵣ=0 ─▶ kernel ─ doneᵣ=e ────────────────────────▶
+///     rank r ── readyᵣ=e ─────────────────────────── wait doneᵣ=e ─ doneᵣ=0 ──▶
 ///
-/// Ranks without a share of the work neither wait for "ready" nor write "done". No rank writes a
-/// word again before it has been set to 0:
-///   - readyₚᵣ is for a rank p with a share, and r goes on to its next operation only when it has
-///     got doneᵣₚ, which p writes after it has set readyₚᵣ to 0;
-///   - doneₚᵣ is from a rank r with a share, and r writes it only when it has got readyᵣₚ of that
-///     operation, which p writes after it has left the one before and has set doneₚᵣ to 0.
-///
-/// Both hold whichever ranks have shares of the two operations. Ranks that replay different
+/// Neither word is written again before it has been set to 0: rank r goes on to its next operation
+/// when it has got doneᵣ, which the leader writes after it has set readyᵣ to 0; and the leader
+/// writes doneᵣ when it has got readyᵣ of that operation, which r writes after it has set doneᵣ of
+/// the one before to 0. A barrier is an operation without a kernel. Ranks that replay different
 /// operations at the same time wait for different numbers, and get an error.
 ///
 /// A graph is launched without a call of this library, so a thread watches the words from the first
@@ -88,7 +83,6 @@ class DeviceReplays {
   struct Captured {
     std::uint64_t number;
     std::uint64_t timeout_ns;
-    int workers;
     Fingerprint call;
     Gone gone;
   };

@@ -10,8 +10,6 @@
 namespace whorl {
 namespace {
 
-using PairFlags = SharedState::PairFlags;
-
 constexpr WaitPolicy kNoTimeout{.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0};
 constexpr std::uint64_t kLookNs = 20'000'000;
 
@@ -151,10 +149,13 @@ std::optional<DeviceReplays::Captured> DeviceReplays::find(std::uint32_t number)
 void DeviceReplays::open(bool all) const noexcept {
   const std::uint32_t number = board_.barrier(rank_).replaying.load(std::memory_order_acquire);
   if (number == 0) return;
-  for (int from = 0; from < board_.nranks(); ++from) {
-    PairFlags& flags = board_.flags(rank_, from);
-    flags.ready.store(number, std::memory_order_release); // pair with the waits of a stream
-    if (all) flags.done.store(number, std::memory_order_release);
+  // Stores pair with the waits of a stream.
+  if (rank_ != kDeviceLeader) {
+    if (all) board_.barrier(rank_).replay_done.store(number, std::memory_order_release);
+    return;
+  }
+  for (int rank = 0; rank < board_.nranks(); ++rank) {
+    board_.barrier(rank).replay_ready.store(number, std::memory_order_release);
   }
 }
 
@@ -175,8 +176,7 @@ Status DeviceReplays::too_late(const Captured& operation) const {
       add(absent, rank);
     } else if (replays == begun && replaying != 0 && replaying != number) {
       add(elsewhere, rank);
-    } else if (rank < operation.workers &&
-               board_.flags(rank_, rank).done.load(std::memory_order_acquire) != number) {
+    } else if (rank == kDeviceLeader && own.replay_done.load(std::memory_order_acquire) != number) {
       add(at_work, rank);
     }
   }
@@ -186,7 +186,7 @@ Status DeviceReplays::too_late(const Captured& operation) const {
                         "comes before the operation does not end, or that rank is stopped"
       : !elsewhere.empty() ? "come to the operation; it replays another one. All ranks must launch "
                              "their graphs in the same order"
-                           : "do its share of the work";
+                           : "do the work";
   return Status::error(
       Code::kRemoteError,
       fmt::format("no progress for {:.1f} s. {} in {}, replayed by a graph: "

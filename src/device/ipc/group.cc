@@ -274,11 +274,10 @@ Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns
   StreamSync::Operation barrier{
       .stream = operation.stream,
       .stream_id = operation.stream_id,
-      .workers = 0,
       .timeout_ns = timeout_ns,
       .call = operation.post.call.numbered(static_cast<std::uint32_t>(operation.number))};
   const bool captured = operation.post.captured != 0;
-  if (operation.path == DevicePath::kFused) barrier.workers = 1;
+  if (operation.path == DevicePath::kFused) barrier.work = StreamSync::Work::kLeader;
   if (operation.path == DevicePath::kFused && leader_ != nullptr) {
     return end(
         operation, true,
@@ -297,7 +296,6 @@ Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns
   }
   const auto nothing = [] { return Status(); };
   if (captured) {
-    barrier.workers = 1; // the rank that waits for all others
     return end(operation, true, replays_.capture(barrier, operation.capture, nothing));
   }
   return end(operation, true, sync_.pass(barrier, nothing));

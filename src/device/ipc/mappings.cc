@@ -36,7 +36,7 @@ Progress RunSender::step() {
   while (run_ < runs_.size()) {
     if (fds_.empty()) error_ = prepare_message();
     if (!error_.ok()) return Progress::kFailed;
-    const Progress sent = fd_channel_->send(kDeviceLeader, body_, fds_);
+    const Progress sent = fd_channel_->send(body_, fds_);
     if (sent == Progress::kIdle) return moved ? Progress::kAdvanced : Progress::kIdle;
     if (sent == Progress::kFailed) {
       error_ = Status::error(Code::kRemoteError, "the leader does not take descriptors of memory");

@@ -26,9 +26,7 @@ class RunSender {
   RunSender(int rank, FdChannel* fd_channel) : rank_(rank), fd_channel_(fd_channel) {}
 
   /// Returns whether the leader can receive.
-  bool possible() const noexcept {
-    return fd_channel_ != nullptr && fd_channel_->reaches(kDeviceLeader);
-  }
+  bool possible() const noexcept { return fd_channel_ != nullptr && fd_channel_->sends(); }
   /// Forgets the runs of the last operation.
   void begin(std::uint64_t number);
   void add(const gpu::SharedMemory& run, std::shared_ptr<const gpu::PhysicalMemory> physical) {

@@ -110,8 +110,7 @@ Result<bool> DevicePeerSchedules::prepare(const Request& request) {
 
 Status DevicePeerSchedules::queue(const Request& request, StreamSync& barriers,
                                   StreamSync::Operation barrier) {
-  barrier.workers = members_.nranks;
-  barrier.apart = true;
+  barrier.work = StreamSync::Work::kEach;
   // The barriers order operations, but not those of graphs.
   LaunchOrder& order = *own_->devices()[0].order;
   if (order.has_graphs()) WHORL_TRY(order.enter(barrier.stream, 0));

@@ -24,15 +24,13 @@ SharedState::SharedState(std::span<std::byte> memory, int nranks) noexcept
     : head_(reinterpret_cast<Head*>(memory.data())),
       barriers_(reinterpret_cast<StreamBarrier*>(memory.data() + sizeof(Head))),
       reports_(reinterpret_cast<gpu::Report*>(barriers_ + nranks)),
-      flags_(reinterpret_cast<PairFlags*>(reports_ + nranks)),
       nranks_(nranks) {
   boxes_ = reinterpret_cast<Box*>(memory.data() + words().size());
 }
 
 std::span<std::byte> SharedState::words() const noexcept {
   const auto ranks = static_cast<std::size_t>(nranks_);
-  const std::size_t bytes = sizeof(Head) + ranks * (sizeof(StreamBarrier) + sizeof(gpu::Report)) +
-                            ranks * ranks * sizeof(PairFlags);
+  const std::size_t bytes = sizeof(Head) + ranks * (sizeof(StreamBarrier) + sizeof(gpu::Report));
   return {reinterpret_cast<std::byte*>(head_), round_up(bytes, kPage)};
 }
 

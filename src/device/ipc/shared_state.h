@@ -38,8 +38,8 @@ struct DeviceOffer {
 /// Memory that the ranks of a communicator on one host share, in any processes: they post their
 /// next operations in it, and their streams wait for each other through it. Initially zero.
 ///
-///     cancelled │ StreamBarrier 0 … n−1 │ Report 0 … n−1 │ PairFlags 0 … n²−1 │ Box 0 … n−1
-///     └───────────────────── registered with the device ────────────────────┘
+///     cancelled │ StreamBarrier 0 … n−1 │ Report 0 … n−1 │ Box 0 … n−1
+///     └─────────── registered with the device ───────────┘
 ///
 /// Operations have numbers from 1, equal on all ranks, and a rank posts the next one when it no
 /// longer needs the posts of the last one. So a slot for a post is free again when all ranks have
@@ -55,13 +55,11 @@ class SharedState {
     std::atomic<std::uint32_t> queued; ///< epoch that the rank's host has put into the stream
     // For operations that graphs replay (DeviceReplays), each of which has a number:
     std::atomic<std::uint32_t> replays; ///< number of operations that the rank's streams have begun
-    std::atomic<std::uint32_t> replaying; ///< number of the operation that they are in; 0: none
-    std::atomic<std::uint32_t> one;       ///< 1, the summand for `replays`
-  };
-  /// Words from one rank to another, for operations that graphs replay: the rank that waits for
-  /// them sets them to 0 again.
-  struct PairFlags {
-    std::atomic<std::uint32_t> ready, done;
+    std::atomic<std::uint32_t> replaying;    ///< number of the operation they are in; 0: none
+    std::atomic<std::uint32_t> one;          ///< 1, the summand for `replays`
+    std::atomic<std::uint32_t> replay_ready; ///< `replaying`, until the leader sets it to 0
+    std::atomic<std::uint32_t>
+        replay_done; ///< operation that the leader has done; reset by the rank
   };
 
   /// Interprets `memory`, which is Node::board(), as the state of `nranks` ranks.
@@ -71,11 +69,9 @@ class SharedState {
   /// Returns the word that every kernel reads first: not 0 once the communicator has failed.
   std::atomic<std::uint32_t>& cancelled() const noexcept { return head_->cancelled; }
   StreamBarrier& barrier(int rank) const noexcept { return barriers_[rank]; }
-  /// Returns the words that `rank` waits for, and `from` writes.
-  PairFlags& flags(int rank, int from) const noexcept { return flags_[rank * nranks_ + from]; }
   /// Returns the place where the rank's kernel reports why it gave up.
   gpu::Report& report(int rank) const noexcept { return reports_[rank]; }
-  /// Returns the memory from `cancelled` to the PairFlags, in whole pages.
+  /// Returns the memory from `cancelled` to the reports, in whole pages.
   std::span<std::byte> words() const noexcept;
 
   /// Posts operation `number` of `rank`, which is this one; `what` is null if the buffers are in
@@ -134,13 +130,12 @@ class SharedState {
     std::array<Slot, 2> slots;
   };
   static constexpr std::size_t kPage = 4096;
-  static_assert(sizeof(StreamBarrier) + sizeof(gpu::Report) + sizeof(Box) + sizeof(PairFlags) <=
+  static_assert(sizeof(StreamBarrier) + sizeof(gpu::Report) + sizeof(Box) <=
                 board_bytes_for(1) - board_bytes_for(0));
 
   Head* head_;
   StreamBarrier* barriers_;
   gpu::Report* reports_;
-  PairFlags* flags_;
   Box* boxes_;
   int nranks_;
   unsigned turn_ = 0; ///< slot, modulo 2, of this rank's next post

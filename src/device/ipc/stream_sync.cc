@@ -132,7 +132,7 @@ Status StreamSync::enter(const Operation& operation) {
   }
   Batch batch(*this, next());
   batch.write(&StreamBarrier::ready, rank_);
-  if (rank_ < operation.workers || operation.workers == 0) {
+  if (operation.work != Work::kLeader || rank_ == kDeviceLeader) {
     for (int rank = 0; rank < board_.nranks(); ++rank) {
       if (rank != rank_) batch.wait(&StreamBarrier::ready, rank);
     }
@@ -144,8 +144,8 @@ Status StreamSync::leave(const Operation& operation) {
   Batch batch(*this, next());
   batch.write(&StreamBarrier::done,
               rank_); // also without a share: words must not be 2³¹ epochs behind
-  for (int rank = 0; !operation.apart && rank < operation.workers; ++rank) {
-    if (rank != rank_) batch.wait(&StreamBarrier::done, rank);
+  if (operation.work == Work::kLeader && rank_ != kDeviceLeader) {
+    batch.wait(&StreamBarrier::done, kDeviceLeader);
   }
   batch.write(&StreamBarrier::passed, rank_);
   if (Status status = batch.queue(operation.stream); !status.ok()) {
@@ -161,8 +161,7 @@ Status StreamSync::leave(const Operation& operation) {
                                      std::memory_order_seq_cst);
   {
     const std::lock_guard lock(mutex_);
-    watched_.push_back(
-        {queued_, operation.timeout_ns, operation.workers, operation.apart, operation.call});
+    watched_.push_back({queued_, operation.timeout_ns, operation.work, operation.call});
   }
   event_.notify();
   return {};
@@ -204,7 +203,7 @@ void StreamSync::watch(const Watched& operation) {
   // Work queued before the operation may take any time; from then on the operation depends on the
   // peers.
   WaitResult result = wait([&] { return own(&StreamBarrier::ready); }, kNoTimeout.timeout_ns);
-  if (result == WaitResult::kReady && operation.apart) {
+  if (result == WaitResult::kReady && operation.work == Work::kEach) {
     result = wait([&] { return all_have_come(&StreamBarrier::ready, operation.epoch); },
                   operation.timeout_ns);
     // Kernels have a timeout of their own, and kernels of other ranks may still write to this
@@ -294,14 +293,14 @@ Status StreamSync::too_late(const Watched& operation) const {
   };
   for (int rank = 0; rank < board_.nranks(); ++rank) add(&StreamBarrier::ready, rank);
   const bool all_ready = names.empty();
-  for (int rank = 0; all_ready && rank < operation.workers; ++rank) add(&StreamBarrier::done, rank);
+  if (all_ready && operation.work == Work::kLeader) add(&StreamBarrier::done, kDeviceLeader);
   return Status::error(
       Code::kRemoteError,
       fmt::format("no progress for {:.1f} s. {} in {}: waiting for {} to {}",
                   static_cast<double>(operation.timeout_ns) * 1e-9,
                   names_[static_cast<std::size_t>(rank_)], describe(operation.call),
                   names.empty() ? "the device" : names,
-                  all_ready ? "do its share of the work"
+                  all_ready ? "do the work"
                             : "come to the operation in its stream; what was queued there before "
                               "it does not end, or that rank is stopped"));
 }

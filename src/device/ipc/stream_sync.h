@@ -13,6 +13,7 @@
 
 #include "base/comm_error.h"
 #include "base/event.h"
+#include "base/membership.h"
 #include "base/status.h"
 #include "device/common/group.h"
 #include "device/ipc/shared_state.h"
@@ -24,12 +25,12 @@ namespace whorl {
 /// processes. The streams themselves write and wait for words in shared memory (StreamBarrier); no
 /// kernel spins and no host takes part:
 ///
-///     rank 0 ── ready₀=e ─ wait ready₁≥e ─▶ kernel ─ done₀=e ─ wait done₁≥e ─ passed₀=e ──▶
-///     rank 1 ── ready₁=e ─ wait ready₀≥e ─▶ kernel ─ done₁=e ─ wait done₀≥e ─ passed₁=e ──▶
+///     leader, rank 0 ── ready₀=e ─ wait ready₁≥e ─▶ kernel ─ done₀=e ─ passed₀=e ──▶
+///             rank 1 ── ready₁=e ─ done₁=e ──────────────── wait done₀≥e ─ passed₁=e ──▶
 ///
-/// A rank without a share of the work waits for "done" alone; where each rank's share gives its own
-/// results (`apart`), no rank waits for "done". Epochs only grow and each word is written in the
-/// order of its rank's operations, so streams may be any number of operations ahead.
+/// Where each rank has a kernel that gives its own results, all wait for "ready", as in a barrier,
+/// and none for "done". Epochs only grow and each word is written in the order of its rank's
+/// operations, so streams may be any number of operations ahead.
 ///
 /// A thread watches the queued operations. When the communicator fails, the thread cancels all
 /// kernels that have not begun and writes the words itself, until its rank's streams have passed.
@@ -60,21 +61,25 @@ class StreamSync {
   Status prepare();
   bool prepared() const noexcept { return registered_; }
 
-  /// Operation of this rank. The first `workers` ranks have shares.
+  /// Ranks whose streams do the work of an operation.
+  enum class Work {
+    kNone,   ///< none: the operation is a barrier
+    kLeader, ///< the leader, for all
+    /// Each rank, for itself. Such kernels wait for each other by themselves, with a timeout of
+    /// their own.
+    kEach
+  };
+  /// Operation of this rank.
   struct Operation {
     CUstream stream = nullptr;
     std::uint64_t stream_id = 0; ///< id of the stream, never reused
-    int workers = 0;
-    /// True if each rank's share gives its own results, so that its stream does not wait for the
-    /// shares of others. Such shares wait for each other by themselves, with a timeout of their
-    /// own.
-    bool apart = false;
+    Work work = Work::kNone;
     std::uint64_t timeout_ns = 0;
     Fingerprint call; ///< call, for errors
   };
-  /// Queues the barrier before this rank's share, the share itself by `share`, and the barrier
-  /// after it. An error ends the communicator; that of a share does so before the streams of others
-  /// pass.
+  /// Queues the barrier before this rank's share, the share itself, if any, by `share`, and the
+  /// barrier after it. An error ends the communicator; that of a share does so before the streams
+  /// of others pass.
   Status pass(const Operation& operation, const std::function<Status()>& share);
 
   /// Waits until this rank's streams have passed all operations, or the communicator has failed.
@@ -102,8 +107,7 @@ class StreamSync {
   struct Watched {
     std::uint64_t epoch;
     std::uint64_t timeout_ns;
-    int workers;
-    bool apart;
+    Work work;
     Fingerprint call;
   };
 

@@ -142,10 +142,8 @@ class Messages : public Mappings {
     }
     members_.nranks = 2;
     FdChannelEnds ends = FdChannelEnds::make();
-    std::vector<Fd> outboxes(2);
-    outboxes[kDeviceLeader] = std::move(ends.outbox);
     leaders_ = FdChannel(std::move(ends.inbox), {});
-    channel_ = FdChannel({}, std::move(outboxes));
+    channel_ = FdChannel({}, std::move(ends.outbox));
   }
 
   /// Begins an operation in which rank 1 gives memory and the leader expects it.
@@ -166,7 +164,7 @@ class Messages : public Mappings {
     std::vector<std::byte> body(sizeof message + 8 * sizes.size());
     std::memcpy(body.data(), &message, sizeof message);
     if (!sizes.empty()) std::memcpy(body.data() + sizeof message, sizes.data(), 8 * sizes.size());
-    ASSERT_EQ(channel_.send(kDeviceLeader, body, fds), Progress::kDone);
+    ASSERT_EQ(channel_.send(body, fds), Progress::kDone);
   }
 
   Membership members_;
@@ -217,8 +215,7 @@ TEST_F(Messages, HandOverAllOfARun) {
 TEST_F(Messages, WaitForAReceiver) {
   const MappedMemory memory({1, 1});
   const SharedMemory run = *exports_.find(memory.data(), memory.bytes());
-  while (channel_.send(kDeviceLeader, std::as_bytes(std::span("old", 3)), {}) == Progress::kDone)
-    continue;
+  while (channel_.send(std::as_bytes(std::span("old", 3)), {}) == Progress::kDone) continue;
   begin(run);
   EXPECT_EQ(sender_.step(), Progress::kIdle);
   EXPECT_EQ(receiver_.step(), Progress::kAdvanced); // reads the queued messages
@@ -305,7 +302,7 @@ TEST_F(Messages, ThatMakeNoSenseAreRefusedOrIgnored) {
     EXPECT_EQ(test::open_descriptors(), descriptors) << wrong.name;
     EXPECT_EQ(test::virtual_memory(), before) << wrong.name;
   }
-  ASSERT_EQ(channel_.send(kDeviceLeader, std::as_bytes(std::span("x", 1)), {}), Progress::kDone);
+  ASSERT_EQ(channel_.send(std::as_bytes(std::span("x", 1)), {}), Progress::kDone);
   begin(run);
   EXPECT_EQ(sender_.step(), Progress::kDone);
   EXPECT_EQ(receiver_.step(), Progress::kDone);

@@ -50,12 +50,13 @@ class StreamSyncTest : public ::testing::Test {
     }
   }
 
-  void queue(std::size_t rank, int operations, int workers = 2) {
+  using Work = StreamSync::Work;
+  void queue(std::size_t rank, int operations, Work work = Work::kNone) {
     Rank& one = ranks_[rank];
     for (int i = 0; i < operations; ++i) {
       const StreamSync::Operation operation{.stream = one.stream.get(),
                                             .stream_id = rank + 1,
-                                            .workers = workers,
+                                            .work = work,
                                             .timeout_ns = kTimeoutNs,
                                             .call = {}};
       ASSERT_EQ(one.barriers->pass(operation, [] { return Status(); }).message(), "");
@@ -71,7 +72,7 @@ class StreamSyncTest : public ::testing::Test {
   std::array<Rank, 2> ranks_;
 };
 
-TEST_F(StreamSyncTest, NobodyIsAheadOfAWorkerWhereNumbersBeginAnew) {
+TEST_F(StreamSyncTest, NobodyIsAheadOfOthersWhereNumbersBeginAnew) {
   queue(0, 100); // runs ahead
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(passed(0), 0U);
@@ -87,11 +88,11 @@ TEST_F(StreamSyncTest, NobodyIsAheadOfAWorkerWhereNumbersBeginAnew) {
   ranks_[0].stream.synchronize();
 }
 
-TEST_F(StreamSyncTest, ARankWithoutAShareWaitsForThoseThatHaveOne) {
-  queue(1, 50, 1); // rank 0 is the only worker
+TEST_F(StreamSyncTest, OtherRanksWaitForTheLeader) {
+  queue(1, 50, Work::kLeader);
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(passed(1), 0U);
-  queue(0, 50, 1);
+  queue(0, 50, Work::kLeader);
   ranks_[1].stream.synchronize();
   ranks_[0].stream.synchronize();
   EXPECT_EQ(passed(0), 50U);
@@ -100,9 +101,9 @@ TEST_F(StreamSyncTest, ARankWithoutAShareWaitsForThoseThatHaveOne) {
 
 // Checks that all words advance: after the numbers wrap, a word left behind would count as ahead.
 TEST_F(StreamSyncTest, AllWordsOfARankWithoutASharePass) {
-  for (const int workers : {1, 0}) {
-    queue(0, 20, workers);
-    queue(1, 20, workers);
+  for (const Work work : {Work::kLeader, Work::kNone}) {
+    queue(0, 20, work);
+    queue(1, 20, work);
   }
   for (Rank& rank : ranks_) rank.stream.synchronize();
   const SharedState board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
@@ -134,7 +135,7 @@ TEST_F(StreamSyncTest, ABarrierThatCannotBeQueuedEndsTheCommunicator) {
   const CUstream captured = ranks_[1].stream.get();
   ASSERT_EQ(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
   const Status status = ranks_[1].barriers->pass(
-      {.stream = captured, .stream_id = 2, .workers = 2, .timeout_ns = kTimeoutNs, .call = {}},
+      {.stream = captured, .stream_id = 2, .timeout_ns = kTimeoutNs, .call = {}},
       [] { return Status(); });
   EXPECT_EQ(status.code(), Code::kCudaError);
   EXPECT_EQ(comm_error_.status().message(), status.message());
