@@ -1,5 +1,7 @@
 #include "device/ipc/buffers.h"
 
+#include "gpu/driver.h"
+
 namespace whorl {
 
 bool DeviceBuffers::describe(const Request& request, DevicePost& post) {
@@ -19,10 +21,11 @@ bool DeviceBuffers::find(const void* buffer, std::size_t bytes, gpu::SharedMemor
   return found && (found->mappings == 0 || sender_.possible());
 }
 
-Progress DeviceBuffers::hand_over(std::uint64_t number, const DevicePost& post) {
+Progress DeviceBuffers::hand_over(std::uint64_t number, const DevicePost& post, CUcontext context) {
+  const SharedState::Wanted wanted = board_.asked(members_.rank, number);
+  if (!wanted.any()) return Progress::kIdle;
+  const gpu::ContextGuard guard(context);
   if (!sending_) {
-    const SharedState::Wanted wanted = board_.asked(members_.rank, number);
-    if (!wanted.any()) return Progress::kIdle;
     sending_ = true;
     error_ = send(number, post, wanted);
     if (!error_.ok()) return Progress::kFailed;

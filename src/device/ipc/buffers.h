@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "base/membership.h"
@@ -26,10 +28,10 @@ class DeviceBuffers {
   /// Describes the buffers in a post. Returns false if the leader cannot reach them. The context of
   /// the memory is current.
   bool describe(const Request& request, DevicePost& post);
-  /// Hands over the memory of `post` that the leader asks for in operation `number`. kIdle: the
-  /// leader has not asked, or the messages have no room. kDone: all has been sent. kFailed: see
-  /// error().
-  Progress hand_over(std::uint64_t number, const DevicePost& post);
+  /// Hands over the memory of `post`, in `context`, that the leader asks for in operation `number`.
+  /// kIdle: the leader has not asked, or the messages have no room. kDone: all has been sent.
+  /// kFailed: see error().
+  Progress hand_over(std::uint64_t number, const DevicePost& post, CUcontext context);
   const Status& error() const noexcept { return error_; }
   /// Ends the part of this rank in an operation.
   void end_operation();
