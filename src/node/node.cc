@@ -27,12 +27,7 @@ Result<ShmMeeting> Node::meet(ShmMeetingPlan plan) {
   plan.outbox_fd = ends.outbox.get();
   auto meeting = whorl::meet(plan);
   if (!meeting.ok()) return meeting;
-  Fd outbox;
-  for (ProcessFd& box : meeting->outboxes) {
-    if (box.rank == kDeviceLeader) outbox = std::move(box.fd);
-  }
-  meeting->outboxes.clear();
-  fd_channel_ = FdChannel(std::move(ends.inbox), std::move(outbox));
+  fd_channel_ = FdChannel(std::move(ends.inbox), std::move(meeting->outbox));
   segment_ = std::move(meeting->segment);
   board_bytes_ = board;
   return meeting;

@@ -9,28 +9,23 @@
 namespace whorl {
 namespace {
 
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 } // namespace
 
 std::vector<std::byte> NodeHello::encode() const {
   ByteWriter out;
   out.put(kVersion);
-  for (const FdKind kind : fds) out.put(static_cast<std::uint32_t>(kind));
+  out.put(static_cast<std::uint32_t>(heap));
   return out.bytes();
 }
 
 std::optional<NodeHello> NodeHello::decode(std::span<const std::byte> body, std::size_t fds) {
   ByteReader in(body);
-  if (in.get<std::uint32_t>() != kVersion || in.left() / sizeof(std::uint32_t) < fds) return {};
-  NodeHello hello;
-  for (std::size_t i = 0; i < fds; ++i) {
-    const auto kind = static_cast<FdKind>(in.get<std::uint32_t>());
-    if (kind != FdKind::kHeap && kind != FdKind::kOutbox) return {};
-    hello.fds.push_back(kind);
-  }
-  if (!in.ok() || in.left() != 0) return {};
-  return hello;
+  const auto version = in.get<std::uint32_t>();
+  const auto heap = in.get<std::uint32_t>();
+  if (!in.ok() || in.left() != 0 || version != kVersion || heap > 1 || heap != fds) return {};
+  return NodeHello{.heap = heap == 1};
 }
 
 NodeOffer NodeOffer::failure(std::string_view reason) {

@@ -15,9 +15,10 @@ namespace whorl {
 
 enum class FdKind : std::uint32_t { kHeap = 1, kPidfd = 2, kOutbox = 3 };
 
-/// Body of a rank's message to the lowest rank.
+/// Body of a rank's message to the lowest rank, beside which travels the descriptor of its heap, if
+/// it has one.
 struct NodeHello {
-  std::vector<FdKind> fds; ///< kHeap and kOutbox only
+  bool heap = false; ///< whether there is a descriptor
 
   std::vector<std::byte> encode() const;
   /// Decodes what encode() returned on a rank that sent `fds` descriptors with it. The bytes need

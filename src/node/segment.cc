@@ -104,14 +104,9 @@ Status Meeting::collect_hellos() {
 Status Meeting::read_hello(int rank, FdMessageReceiver& received) {
   const auto hello = NodeHello::decode(received.body(), received.fds().size());
   if (!hello) return malformed(rank);
-  for (std::size_t i = 0; i < hello->fds.size(); ++i) {
-    Fd& fd = received.fds()[i];
-    if (hello->fds[i] == FdKind::kOutbox) {
-      result_.outboxes.push_back({.rank = rank, .fd = std::move(fd)});
-    } else if (!membership_.same_process(rank, membership_.rank) &&
-               std::binary_search(processes_.begin(), processes_.end(), rank)) {
-      result_.heaps.push_back({.rank = rank, .fd = std::move(fd)});
-    }
+  if (hello->heap && !membership_.same_process(rank, membership_.rank) &&
+      std::binary_search(processes_.begin(), processes_.end(), rank)) {
+    result_.heaps.push_back({.rank = rank, .fd = std::move(received.fds()[0])});
   }
   return {};
 }
@@ -181,7 +176,6 @@ Status Meeting::send_offers(const Status& failure) {
       for (const ProcessFd& pidfd : result_.pidfds) {
         if (watches(link.rank, pidfd.rank)) add(FdKind::kPidfd, pidfd.rank, pidfd.fd.get());
       }
-      for (const ProcessFd& box : result_.outboxes) add(FdKind::kOutbox, box.rank, box.fd.get());
     }
     senders.emplace_back(offer.encode(), std::move(fds));
   }
@@ -192,14 +186,9 @@ Status Meeting::send_offers(const Status& failure) {
 Status Meeting::send_hello() {
   int pid = 0;
   WHORL_TRY(links_.check_user(links_.all().front(), &pid));
-  NodeHello hello;
+  const NodeHello hello{.heap = plan_.heap_fd >= 0};
   std::vector<int> fds;
-  for (const auto& [kind, fd] :
-       {std::pair(FdKind::kHeap, plan_.heap_fd), std::pair(FdKind::kOutbox, plan_.outbox_fd)}) {
-    if (fd < 0) continue;
-    hello.fds.push_back(kind);
-    fds.push_back(fd);
-  }
+  if (hello.heap) fds.push_back(plan_.heap_fd);
   FdMessageSender sender(hello.encode(), std::move(fds));
   return for_each_link(
       "handed over its heap", [&](std::size_t) -> auto& { return sender; });
@@ -227,10 +216,13 @@ Status Meeting::read_offer(std::span<const std::byte> body, std::vector<Fd>& fds
   result_.segment = std::move(*segment);
   for (std::size_t i = 0; i < offer->entries.size(); ++i) {
     const auto& [kind, rank] = offer->entries[i];
-    auto& all = kind == FdKind::kHeap    ? result_.heaps
-                : kind == FdKind::kPidfd ? result_.pidfds
-                                         : result_.outboxes;
-    all.push_back({.rank = rank, .fd = std::move(fds[i + 1])});
+    Fd& fd = fds[i + 1];
+    if (kind == FdKind::kOutbox) {
+      result_.outbox = std::move(fd);
+    } else {
+      auto& all = kind == FdKind::kHeap ? result_.heaps : result_.pidfds;
+      all.push_back({.rank = rank, .fd = std::move(fd)});
+    }
   }
   return {};
 }

@@ -22,9 +22,9 @@ struct ProcessFd {
 /// Segment and descriptors that a rank holds once the ranks of its host have met.
 struct ShmMeeting {
   ShmSegment segment;
-  std::vector<ProcessFd> heaps;    ///< heaps of the other processes that have one
-  std::vector<ProcessFd> pidfds;   ///< pidfds of other processes, where the kernel has them
-  std::vector<ProcessFd> outboxes; ///< outboxes of all ranks in other processes (see FdChannel)
+  std::vector<ProcessFd> heaps;  ///< heaps of the other processes that have one
+  std::vector<ProcessFd> pidfds; ///< pidfds of other processes, where the kernel has them
+  Fd outbox; ///< outbox of the lowest rank (see FdChannel), if it made one in another process
   /// Open connections between the lowest rank and others, where one end has no pidfd for the other.
   std::vector<ProcessFd> sockets;
 };
@@ -45,7 +45,7 @@ struct ShmMeetingPlan {
   std::size_t index = 0; ///< index of the transport in PeerInfo::addresses
   const Fd* listener = nullptr;
   int heap_fd = -1;   ///< heap of this process; −1: none
-  int outbox_fd = -1; ///< end to which other ranks write for this rank's FdChannel; −1: none
+  int outbox_fd = -1; ///< end to which others write for the FdChannel of the lowest rank; −1: none
   std::uint64_t deadline_ns = 0;
 };
 
@@ -59,13 +59,12 @@ inline constexpr std::size_t kMaxProcesses = 128;
 std::vector<int> processes_of(const Membership& membership, std::span<const int> members);
 
 /// Meets all ranks of a host at the lowest rank: each rank connects to the lowest over an
-/// authenticated unix socket of the same user and hands over its heap and its outbox; the lowest
-/// rank makes the segment and sends every rank the segment, the heaps and pidfds of all processes,
-/// and the outboxes.
+/// authenticated unix socket of the same user and hands over its heap; the lowest rank makes the
+/// segment and sends every rank the segment, the heaps and pidfds of all processes, and its outbox.
 ///
 ///     rank            lowest rank
-///      | ── hello, heap, outbox ──▶ |  (from all)
-///      | ◀─ segment, heaps, pidfds, outboxes ─ |     or the error of the lowest rank
+///      | ── hello, heap ──▶ |  (from all)
+///      | ◀─ segment, heaps, pidfds, outbox ─ |     or the error of the lowest rank
 Result<ShmMeeting> meet(const ShmMeetingPlan& plan);
 
 } // namespace whorl
