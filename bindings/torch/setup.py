@@ -1,7 +1,8 @@
 """Builds the extension against the installed torch, and finds or builds libwhorl.
 
 libwhorl comes from WHORL_ROOT (an installation prefix or a build directory of this repository),
-else from pkg-config, else it is built here with meson. It is copied into the package.
+else from pkg-config, else it is built here with meson, with kernels for devices only if WHORL_WITH_CUDA=1.
+It is copied into the package.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ def built_here(folder: Path) -> Path:
                 f"whorl-torch: no libwhorl was found and {tool}, which builds it, is missing; "
                 "install it, or set WHORL_ROOT to an installation of whorl"
             )
-    if not (folder / "build.ninja").exists():
-        subprocess.run(
-            ["meson", "setup", str(folder), str(ROOT), "--buildtype=release", "-Dtests=disabled",
-             "-Dperf=disabled"],
-            check=True,
-        )
+    cuda = "enabled" if os.environ.get("WHORL_WITH_CUDA") == "1" else "disabled"
+    command = (
+        ["configure", str(folder)] if (folder / "build.ninja").exists()
+        else ["setup", str(folder), str(ROOT), "--buildtype=release", "-Dtests=disabled", "-Dperf=disabled"]
+    )
+    subprocess.run(["meson", *command, f"-Dcuda={cuda}"], check=True)
     name = "src/libwhorl.so"
     targets = subprocess.run(
         ["ninja", "-C", str(folder), "-t", "targets", "all"],

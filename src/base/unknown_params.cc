@@ -17,13 +17,14 @@ namespace whorl {
 namespace {
 
 /// Variables that are no parameters: facts from launchers, and settings of other programs of whorl.
-constexpr std::array<std::string_view, 7> kOthers = {"WHORL_ADDRESS",
+constexpr std::array<std::string_view, 8> kOthers = {"WHORL_ADDRESS",
                                                      "WHORL_NRANKS",
                                                      "WHORL_PORT",
                                                      "WHORL_RANK",
                                                      "WHORL_ROOT",
                                                      "WHORL_SOURCE_ROOT",
-                                                     "WHORL_TORCH_SHARED_MEMORY"};
+                                                     "WHORL_TORCH_SHARED_MEMORY",
+                                                     "WHORL_WITH_CUDA"};
 
 std::vector<std::string_view> known_names() {
   std::vector<std::string_view> names(kOthers.begin(), kOthers.end());
