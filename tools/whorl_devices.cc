@@ -9,6 +9,7 @@
 #include "tools/cli/pages.h"
 #include "whorl/whorl.h"
 #ifdef WHORL_HAVE_CUDA
+#include "gpu/images.h"
 #include "gpu/nvml.h"
 #include "topology/nvlink.h"
 #endif
@@ -51,6 +52,7 @@ json describe(const DeviceFacts& facts, const std::vector<NvLink>& links) {
 }
 
 void add_devices(json& out) {
+  out["kernels"] = whorl::gpu::describe(images());
   const Nvml& nvml = Nvml::instance();
   if (nvml.state() != Nvml::State::kReady) {
     out["nvml"] = nvml.error();
@@ -86,6 +88,7 @@ void print(const json& all) {
   } else {
     fmt::print("whorl takes no memory of devices here: {}\n", all["why"].get<std::string>());
   }
+  if (all.contains("kernels")) fmt::print("kernels: {}\n", all["kernels"].get<std::string>());
   if (all.contains("nvml")) {
     fmt::print("no description of devices: {}\n", all["nvml"].get<std::string>());
   }

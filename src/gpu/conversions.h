@@ -23,6 +23,7 @@ struct OneByOne {
   };
 
   WHORL_HOST_DEVICE static void unpack(const Vector& vector, Value (&values)[kPerVector]) {
+    static_assert(sizeof(Elements) == kVectorBytes); // nvcc 12 must complete the type for the cast
     const auto elements = __builtin_bit_cast(Elements, vector);
     WHORL_UNROLL
     for (int e = 0; e < kPerVector; ++e) values[e] = Format::load(elements.values[e]);

@@ -2,23 +2,25 @@
 
 #include <fmt/format.h>
 
-#include <string>
+#include "gpu/images.h"
 
 namespace whorl::gpu {
 namespace {
 
-/// Says why the driver may have refused the kernels.
+/// Says why the driver may have refused the kernels for the device of the current context.
 std::string requirements() {
-  int version = 0;
-  if (driver()->cuDriverGetVersion(&version) == CUDA_SUCCESS &&
-      version / 1000 < CUDA_VERSION / 1000) {
-    return fmt::format(
-        "whorl's kernels were compiled by CUDA {} and need a driver for CUDA {} or "
-        "newer, this one is for CUDA {}; install a newer driver or its compatibility "
-        "package, or build whorl with CUDA {}",
-        version_text(CUDA_VERSION), CUDA_VERSION / 1000, version_text(version), version / 1000);
+  int version = 0, major = 0, minor = 0;
+  CUdevice device = 0;
+  const Driver& driver = *gpu::driver();
+  if (driver.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
+      driver.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+      driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) !=
+          CUDA_SUCCESS ||
+      driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) !=
+          CUDA_SUCCESS) {
+    return "whorl has " + describe(images());
   }
-  return "whorl has them for devices of compute capability 8.0 and later";
+  return what_is_missing(images(), version, 10 * major + minor);
 }
 
 } // namespace

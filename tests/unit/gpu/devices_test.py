@@ -35,6 +35,7 @@ class Devices(unittest.TestCase):
         text = run(FAKE_CUDA_DEVICES="2", FAKE_NVML_LINKS="3")
         self.assertIn("device 0 to 1: 3 NVLinks; reads: yes", text)
         self.assertIn("NVLink 2, version 4, to gpu 00000000:2b:00.0", text)
+        self.assertRegex(text, r"kernels: .*for drivers of CUDA \d+\.\d+ and newer\n")
 
     def test_versions_that_do_not_match(self) -> None:
         text = run(FAKE_NVML_INIT="18")
