@@ -48,9 +48,10 @@ ROOMS = {
     "tools": (rooms("include tools/cli perf base net launchers monitor schedule algorithms gpu topology tuning comm api"),
               {"fmt", "nlohmann", "CLI"}),
     "tests": (None, None),
+    "tests/support/ptx": (set(), {"cuda"}),
 }
 # Single headers that a room may include in addition.
-HEADERS = {"src/exec": {"transports/endpoint.h"}}
+HEADERS = {"src/exec": {"transports/endpoint.h"}, "tests/support/ptx": {"tests/simulation/random.h"}}
 LIBRARIES = {"fmt", "nlohmann", "openssl", "hwloc", "pugixml", "pmix", "CLI", "benchmark", "gtest", "gmock",
              "mpi", "infiniband", "ucp", "torch", "nccl", "yaml-cpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
@@ -59,8 +60,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 def room_of(path):
     """Returns the room of a file of the repository."""
     parts = str(path).split("/")
-    two = "/".join(parts[:2])
-    return two if parts[0] == "src" or two in ROOMS else parts[0]
+    one, two, three = ("/".join(parts[:n]) for n in (1, 2, 3))
+    return three if three in ROOMS else two if one == "src" or two in ROOMS else one
 
 
 def resolve(name, exists):

@@ -1,5 +1,6 @@
-// Tests of the device kernels' arithmetic and addressing, run on the host, against the reduction
-// kernels of the host, which tests/unit/kernels compares with an independent reference.
+// Tests of the device kernels' arithmetic and addressing, run without a device in two ways
+// (device_kernels.h), against the reduction kernels of the host, which tests/unit/kernels compares
+// with an independent reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 
 #include "gpu/work.h"
 #include "kernels/reduce.h"
-#include "tests/support/host_kernels.h"
+#include "tests/support/device_kernels.h"
 
 namespace whorl {
 namespace {
@@ -95,7 +96,7 @@ TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
         work.divisor = divisor(n);
         gpu::align(work, size());
         const std::vector<std::byte> wanted = expected(from, count);
-        testing::host_kernels().at(kernel(n))(work, 3, 5);
+        testing::run_combine(kernel(n), work, 3, 5);
         for (std::size_t k = 0; k < 3; ++k) {
           const std::byte* const got = work.destinations[k];
           ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), got))
@@ -126,7 +127,7 @@ TEST_P(Combine, WorksInPlace) {
       work.divisor = divisor(n);
       gpu::align(work, size());
       const std::vector<std::byte> wanted = expected(from, 333);
-      testing::host_kernels().at(kernel(n))(work, 2, 7);
+      testing::run_combine(kernel(n), work, 2, 7);
       for (std::size_t k = 0; k < n; ++k) {
         ASSERT_EQ(std::memcmp(work.destinations[k], wanted.data(), wanted.size()), 0)
             << n << " buffers, step " << step;
@@ -166,7 +167,7 @@ TEST(Copy, MovesBytesBetweenAllAlignments) {
         work.n_segments = 1;
         work.count = count;
         gpu::align(work, 1);
-        testing::host_kernels().at("whorl_combine_uint8_max_few")(work, 3, 7);
+        testing::run_combine("whorl_combine_uint8_max_few", work, 3, 7);
         for (std::size_t k = 0; k < 3; ++k) {
           ASSERT_EQ(std::memcmp(work.destinations[k], work.sources[0], count), 0)
               << count << " bytes from " << from << " to " << to << ", destination " << k;
@@ -200,7 +201,7 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
   }
   gpu::align(work, sizeof(std::int32_t));
   EXPECT_EQ(gpu::max_sources(work), 3);
-  testing::host_kernels().at("whorl_combine_int32_sum_many")(work, 1, 8);
+  testing::run_combine("whorl_combine_int32_sum_many", work, 1, 8);
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(out[r][i], static_cast<std::int32_t>(300 + 3 * (r * kCount + i)));
@@ -215,7 +216,7 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
                         .destinations = kRanks};
   }
   gpu::align(work, sizeof(std::int32_t));
-  testing::host_kernels().at("whorl_combine_int32_max_few")(work, 1, 8);
+  testing::run_combine("whorl_combine_int32_max_few", work, 1, 8);
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kRanks * kCount; ++i) {
       ASSERT_EQ(out[r][i], in[i / kCount][i % kCount]);

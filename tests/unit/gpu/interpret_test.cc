@@ -1,5 +1,5 @@
-// Tests of the interpreter of schedules, each block a thread of the host, against the reference
-// executor on the same schedules and windows, bit by bit.
+// Tests of the interpreter of schedules, run without a device in two ways (device_kernels.h),
+// against the reference executor on the same schedules and windows, bit by bit.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -7,7 +7,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "algorithms/algorithm.h"
@@ -15,7 +14,7 @@
 #include "engine/request.h"
 #include "exec/reference.h"
 #include "kernels/reduce.h"
-#include "tests/support/host_interpreters.h"
+#include "tests/support/device_kernels.h"
 
 namespace whorl {
 namespace {
@@ -150,15 +149,7 @@ class Device {
         reducing ? "whorl_interpret_" + std::string(name_of(c.type)) + "_" +
                        std::string(name_of(c.op == ReduceOp::kAvg ? ReduceOp::kSum : c.op))
                  : "whorl_interpret_copy";
-    const testing::HostInterpreter interpreter = testing::host_interpreters().at(kernel);
-    std::vector<std::thread> blocks;
-    for (std::uint32_t y = 0; y < launch->n_ranks; ++y) {
-      if (static_cast<int>(y) == absent) continue;
-      for (std::uint32_t x = 0; x < launch->lanes * launch->instances; ++x) {
-        blocks.emplace_back([&, x, y] { interpreter(*launch, x, y, c.threads); });
-      }
-    }
-    for (std::thread& block : blocks) block.join();
+    testing::run_interpreter(kernel, *launch, c.threads, absent);
   }
 
   std::uint64_t timeout_ns = 60'000'000'000;
