@@ -1,10 +1,16 @@
-// WHORL_PTX_FOLDER names a folder with files like combine_float8e4m3.ptx, which are run instead of
-// the PTX in the library's images. WHORL_PTX_SEED begins other turns of the threads.
+// Variables of the environment: WHORL_PTX_FOLDER names a folder with files like
+// combine_float8e4m3.ptx, which are run instead of the PTX in the library's images. WHORL_PTX_SEED
+// begins other turns of the threads. WHORL_PTX_CLOCK is a factor by which clocks of devices are
+// faster than those of the host. WHORL_PTX_EDIT is an image, a regular expression and what its
+// matches are replaced by, in three lines: planted_faults.py makes kernels wrong with it.
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <regex>
+#include <sstream>
 #include <stdexcept>
 
 #include "gpu/fatbins.h"
@@ -22,6 +28,27 @@ class HostMemory final : public ptx::AddressSpace {
     return reinterpret_cast<std::byte*>(address);
   }
 };
+
+/// Returns the value of a variable of the environment.
+std::uint64_t setting(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// Returns the PTX of an image after the edit of WHORL_PTX_EDIT.
+std::string edited(const std::string& image, const std::string& text) {
+  const char* const edit = std::getenv("WHORL_PTX_EDIT");
+  if (edit == nullptr) return text;
+  std::istringstream lines(edit);
+  std::string wanted, pattern, replacement;
+  std::getline(lines, wanted);
+  std::getline(lines, pattern);
+  std::getline(lines, replacement);
+  if (image != wanted) return text;
+  std::string result = std::regex_replace(text, std::regex(pattern), replacement);
+  if (result != text) std::fputs("WHORL_PTX_EDIT has changed the kernels\n", stderr);
+  return result;
+}
 
 /// Returns the PTX of an image, like combine_float32.
 std::string load_ptx(const std::string& image) {
@@ -48,7 +75,7 @@ const ptx::Kernel& find_kernel(const std::string& name) {
   // whorl_combine_float32_sum_few is in the image combine_float32.
   const std::size_t begin = name.find('_') + 1, type = name.find('_', begin) + 1;
   const std::string image = name.substr(begin, name.find('_', type) - begin);
-  if (texts.count(image) == 0) texts[image] = load_ptx(image);
+  if (texts.count(image) == 0) texts[image] = edited(image, load_ptx(image));
   return kernels[name] = ptx::read_kernel(texts[image], name);
 }
 
@@ -56,12 +83,10 @@ template <class Parameter>
 void run(const std::string& kernel, ptx::Launch launch, const Parameter& parameter) {
   static ptx::Memory memory;
   static HostMemory space;
-  static std::uint64_t seed = [] {
-    const char* const text = std::getenv("WHORL_PTX_SEED");
-    return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
-  }();
+  static std::uint64_t seed = setting("WHORL_PTX_SEED", 0);
   launch.parameter = reinterpret_cast<const std::byte*>(&parameter);
   launch.seed = seed++;
+  launch.clock_rate = static_cast<unsigned>(setting("WHORL_PTX_CLOCK", 1));
   const ptx::Kernel& found = find_kernel(kernel);
   if (found.parameter_bytes != sizeof parameter) {
     throw std::runtime_error(kernel + " has another parameter");
@@ -82,7 +107,8 @@ void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsig
       {.x = launch.lanes * launch.instances,
        .y = launch.n_ranks,
        .threads = threads,
-       .absent = absent},
+       .absent = absent,
+       .spread = true},
       launch);
 }
 

@@ -120,7 +120,8 @@ void run(const Kernel& kernel, const Launch& launch, Memory& memory, AddressSpac
     if (static_cast<int>(y) == launch.absent) continue;
     block.kernel = &kernel;
     block.parameter = launch.parameter;
-    block.device = launch.device;
+    block.device = launch.device + (launch.spread ? static_cast<int>(y) : 0);
+    block.clock_rate = launch.clock_rate;
     block.memory = &memory;
     block.space = &space;
     block.random = &random;

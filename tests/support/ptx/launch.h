@@ -28,8 +28,10 @@ struct Launch {
   unsigned threads = 1;
   int absent = -1; ///< y of blocks that are left out; −1: none
   const std::byte* parameter = nullptr;
-  int device = 0;
+  int device = 0;      ///< device of all blocks, or with `spread` of those with y = 0
+  bool spread = false; ///< whether each y has a device of its own, for tests of several
   std::uint64_t seed = 0;
+  unsigned clock_rate = 1; ///< number of nanoseconds of the device's clock in one
 };
 
 /// Block of threads, and what they share.
@@ -46,6 +48,7 @@ struct Block {
   const Kernel* kernel = nullptr;
   const std::byte* parameter = nullptr;
   int device = 0;
+  unsigned clock_rate = 1;
   Memory* memory = nullptr;
   AddressSpace* space = nullptr;
   Random* random = nullptr;

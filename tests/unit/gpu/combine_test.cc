@@ -136,6 +136,27 @@ TEST_P(Combine, WorksInPlace) {
   }
 }
 
+TEST_P(Combine, DoesNothingOnceItIsCancelled) {
+  Buffers sources(2, 100 * size(), random_), destinations(1, 100 * size(), random_);
+  gpu::Work work{};
+  for (std::size_t k = 0; k < 2; ++k) work.sources[k] = sources.at(k, 0);
+  work.destinations[0] = destinations.at(0, 0);
+  work.segments[0] = {.sources = 2, .destinations = 1};
+  work.n_segments = 1;
+  work.count = 100;
+  work.divisor = divisor(2);
+  const std::vector<std::byte> before(work.destinations[0], work.destinations[0] + 100 * size());
+  std::uint32_t cancelled = 1;
+  work.cancelled = &cancelled;
+  gpu::align(work, size());
+  testing::run_combine(kernel(2), work, 2, 5);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), work.destinations[0]));
+  cancelled = 0;
+  testing::run_combine(kernel(2), work, 2, 5);
+  const std::vector<std::byte> wanted = expected({work.sources[0], work.sources[1]}, 100);
+  EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), work.destinations[0]));
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (int type = 0; type < kNumDataTypes; ++type) {

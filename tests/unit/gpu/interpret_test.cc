@@ -14,6 +14,7 @@
 #include "engine/request.h"
 #include "exec/reference.h"
 #include "kernels/reduce.h"
+#include "schedule/builder.h"
 #include "tests/support/device_kernels.h"
 
 namespace whorl {
@@ -312,6 +313,40 @@ TEST(Interpreter, LaunchesFollowEachOther) {
              .slots = 4,
              .instances = kChannels / channels},
             &device);
+    }
+  }
+}
+
+/// Builds a broadcast along a chain, in which a lane sends on what another lane has received. No
+/// registered algorithm has lanes that wait for each other.
+Schedule build_chain(const Shape& shape, int rank) {
+  ScheduleBuilder builder(shape.nranks, rank, 1);
+  builder.blocks(rank == 0 ? 1 : 0, 1);
+  if (rank == 0) {
+    builder.lane(0).peers(1, 1).copy(0, 0).send(0);
+    return std::move(builder).build();
+  }
+  builder.lane((rank - 1) % 2).peers(rank - 1, rank - 1).recv_copy(0);
+  if (rank + 1 < shape.nranks) {
+    builder.lane(rank % 2).peers(rank + 1, rank + 1).read(Buffer::kOutput).wait(0, 0).send(0);
+  }
+  return std::move(builder).build();
+}
+
+TEST(Interpreter, LanesWaitForEachOther) {
+  const Algorithm chain{
+      .name = "chain", .collective = Collective::kBroadcast, .build_place = build_chain};
+  for (const int nranks : {3, 4}) {
+    for (const std::uint32_t instances : {1U, 3U}) {
+      Device device(nranks, 2 * instances, 2, 256);
+      for (int launch = 0; launch < 4; ++launch) {
+        check({.algorithm = &chain,
+               .shape = shape_of(nranks),
+               .count = 500 + static_cast<std::size_t>(launch),
+               .instances = instances,
+               .threads = 3},
+              &device);
+      }
     }
   }
 }
