@@ -15,7 +15,8 @@
 //     other threads meanwhile (lock.h); so do copies to and from pageable memory;
 //   - a stream has room for kMaxQueued operations; a call that queues another one waits and holds
 //     others up, too, which is more than the real driver does;
-//   - kernels are those of tests/support/host_kernels.h, found by their names; each block of a
+//   - kernels are those of tests/support/host_kernels.h, found by their names, or with
+//     FAKE_CUDA_PTX the PTX of the images (ptx_kernels.h); each block of a
 //     cooperative launch is a thread, and accesses memory of another device only if the access has
 //     been enabled;
 //   - small allocations share blocks of 2 MiB; an IPC handle opens the whole block behind an

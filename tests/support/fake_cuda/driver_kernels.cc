@@ -18,6 +18,7 @@
 #include "tests/support/fake_cuda/device.h"
 #include "tests/support/fake_cuda/fault.h"
 #include "tests/support/fake_cuda/lock.h"
+#include "tests/support/fake_cuda/ptx_kernels.h"
 #include "tests/support/host_interpreters.h"
 #include "tests/support/host_kernels.h"
 
@@ -88,6 +89,8 @@ CUresult interpret(CUfunction function, std::array<unsigned, 3> grid, std::array
   const unsigned threads = std::min(block[0], kThreadsOfBlock);
   stream.push([=, device = stream.device(), own = launch] {
     while (held_device == device) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const fake_cuda::PtxGrid size{grid[0], grid[1], block[0]};
+    if (fake_cuda::run_as_ptx(function, size, &own, sizeof own, device)) return;
     const whorl::gpu::Launch here = reachable(own, device);
     std::vector<std::thread> blocks;
     for (unsigned x = 0; x < grid[0]; ++x) {
@@ -107,7 +110,8 @@ CUresult interpret(CUfunction function, std::array<unsigned, 3> grid, std::array
 #pragma GCC visibility push(default)
 extern "C" {
 
-// Loads a module: any image will do, and its functions are those of the host.
+// Loads a module: any image will do, and its functions are those of the host, unless the tests want
+// the PTX of the image to be run (ptx_kernels.h).
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   const fake_cuda::DriverLock inside;
   if (fake_cuda::lost()) return fake_cuda::kFault;
@@ -119,19 +123,21 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
-CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   const fake_cuda::DriverLock inside;
+  const auto find_in_image = [&] {
+    fake_cuda::add_function(*function);
+    return fake_cuda::add_ptx_kernel(*function, module, name) ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  };
   const auto& kernels = whorl::testing::host_kernels();
   if (const auto found = kernels.find(std::string_view(name)); found != kernels.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
-    fake_cuda::add_function(*function);
-    return CUDA_SUCCESS;
+    return find_in_image();
   }
   const auto& interpreters = whorl::testing::host_interpreters();
   if (const auto found = interpreters.find(std::string_view(name)); found != interpreters.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
-    fake_cuda::add_function(*function);
-    return CUDA_SUCCESS;
+    return find_in_image();
   }
   const fake_cuda::LaunchOf launch = fake_cuda::find_perf_kernel(name);
   if (launch == nullptr) return CUDA_ERROR_NOT_FOUND;
@@ -166,7 +172,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     return CUDA_ERROR_INVALID_VALUE;
   }
   fake_cuda::count_launch();
-  stream_of(stream).push([=]() mutable {
+  stream_of(stream).push([=, device = stream_of(stream).device()]() mutable {
+    if (fake_cuda::run_as_ptx(function, {x, y, threads}, &work, sizeof work, device)) return;
     for (const std::byte*& source : work.sources) source = Memory::all().reach(source);
     for (std::byte*& destination : work.destinations) {
       destination = Memory::all().reach(destination);
