@@ -317,18 +317,20 @@ TEST(Interpreter, LaunchesFollowEachOther) {
   }
 }
 
-/// Builds a broadcast along a chain, in which a lane sends on what another lane has received. No
-/// registered algorithm has lanes that wait for each other.
+/// Builds a broadcast along a chain, in which a lane sends what another lane has copied or
+/// received. No registered algorithm has lanes that wait for each other.
 Schedule build_chain(const Shape& shape, int rank) {
   ScheduleBuilder builder(shape.nranks, rank, 1);
   builder.blocks(rank == 0 ? 1 : 0, 1);
+  LaneBuilder& own = builder.lane(rank % 2);
   if (rank == 0) {
-    builder.lane(0).peers(1, 1).copy(0, 0).send(0);
-    return std::move(builder).build();
+    own.copy(0, 0);
+  } else {
+    own.peers(rank - 1, rank - 1).recv_copy(0);
   }
-  builder.lane((rank - 1) % 2).peers(rank - 1, rank - 1).recv_copy(0);
   if (rank + 1 < shape.nranks) {
-    builder.lane(rank % 2).peers(rank + 1, rank + 1).read(Buffer::kOutput).wait(0, 0).send(0);
+    LaneBuilder& next = builder.lane((rank + 1) % 2);
+    next.peers(rank + 1, rank + 1).read(Buffer::kOutput).wait(0, 0).send(0);
   }
   return std::move(builder).build();
 }
