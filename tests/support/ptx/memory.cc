@@ -80,6 +80,7 @@ void StoreBuffer::put(std::uintptr_t begin, const Granule& granule) {
   apply(granule, begin, own.bytes, Granule::kBytes);
   own.mask |= granule.mask;
   if (own.writer != granule.writer) own.writer = Granule::kSeveral;
+  own.on_device = granule.on_device;
 }
 
 void StoreBuffer::overlay(std::uintptr_t address, std::byte* data, std::size_t bytes) const {
@@ -133,9 +134,10 @@ void Memory::make_stale(Observer& who, std::uintptr_t address, std::byte* data,
   const auto found = versions_.find(address & ~kLow);
   if (found == versions_.end()) return;
   for (auto version = found->second.rbegin(); version != found->second.rend(); ++version) {
-    const std::uint64_t known = version->device == who.device ? who.view.device : who.view.system;
+    const bool known = version->device == who.device ? version->on_device <= who.view.device
+                                                     : version->time <= who.view.system;
     const bool own = version->writer == who.block_id || version->writer == Granule::kSeveral;
-    if (version->time <= known || own || who.random.chance(50)) return;
+    if (known || own || who.random.chance(50)) return;
     apply(version->before, address, data, bytes);
   }
 }
@@ -167,7 +169,8 @@ void Memory::publish(Observer& who, Scope scope) {
   if (scope == Scope::kBlock) return;
   const std::lock_guard lock(mutex_);
   StoreBuffer& device = devices_[who.device];
-  who.block.move_to(device);
+  for (const auto& [begin, granule] : who.block.granules_) put_on_device(device, begin, granule);
+  who.block.granules_.clear();
   if (scope == Scope::kSystem) commit_all(who, device);
 }
 
@@ -187,18 +190,26 @@ void Memory::drain(Observer& who) {
   const std::lock_guard lock(mutex_);
   StoreBuffer& device = devices_[who.device];
   who.block.take_some(who.random, kMost, [&](std::uintptr_t begin, const Granule& granule) {
-    device.put(begin, granule);
+    put_on_device(device, begin, granule);
   });
   device.take_some(who.random, kMost, [&](std::uintptr_t begin, const Granule& granule) {
     commit(who, begin, granule);
   });
 }
 
+void Memory::put_on_device(StoreBuffer& device, std::uintptr_t begin, const Granule& granule) {
+  Granule known = granule;
+  known.on_device = ++time_;
+  device.put(begin, known);
+}
+
 void Memory::commit(const Observer& who, std::uintptr_t begin, const Granule& granule) {
   if (versions_.size() > kMaxGranules) versions_.clear();
   std::vector<Version>& versions = versions_[begin];
   if (versions.size() == kMaxVersions) versions.erase(versions.begin());
-  Version version{++time_, granule.writer, who.device, {}};
+  const std::uint64_t now = ++time_;
+  const std::uint64_t on_device = granule.on_device == 0 ? now : granule.on_device;
+  Version version{now, on_device, granule.writer, who.device, {}};
   version.before.mask = granule.mask;
   for (std::size_t b = 0; b < Granule::kBytes; ++b) {
     if ((granule.mask >> b & 1) != 0) {

@@ -35,6 +35,7 @@ struct Granule {
   std::byte bytes[kBytes];
   std::uint16_t mask = 0;
   std::uint64_t writer = kSeveral; ///< block that has stored the bytes
+  std::uint64_t on_device = 0;     ///< time at which threads of the block's device could find them
 };
 
 /// Stores on their way.
@@ -93,11 +94,13 @@ class Memory {
 
  private:
   struct Version {
-    std::uint64_t time;   ///< time of the store that replaced it
-    std::uint64_t writer; ///< block of that store
+    std::uint64_t time;      ///< time at which a store replaced it
+    std::uint64_t on_device; ///< the same for threads of that store's device
+    std::uint64_t writer;    ///< block of that store
     int device;
     Granule before;
   };
+  void put_on_device(StoreBuffer& device, std::uintptr_t begin, const Granule& granule);
   void commit(const Observer& who, std::uintptr_t begin, const Granule& granule);
   void commit_all(const Observer& who, StoreBuffer& from);
   void make_stale(Observer& who, std::uintptr_t address, std::byte* data, std::size_t bytes) const;

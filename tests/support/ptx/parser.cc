@@ -60,7 +60,7 @@ class Parser {
       resolve_branches();
       place_slots();
     } catch (const Error& error) {
-      throw Error(kernel_.name + ", line " + std::to_string(lexer_.line()) + ": " + error.what());
+      throw Error(kernel_.name + ", line " + std::to_string(line_) + ": " + error.what());
     }
   }
 
@@ -98,6 +98,7 @@ class Parser {
 
   void parse_statement() {
     const std::string_view token = lexer_.token();
+    line_ = lexer_.line();
     if (token.empty()) throw Error("the text ends too early");
     if (token == ".reg") return declare_registers();
     if (token == ".shared") return declare_shared();
@@ -139,7 +140,7 @@ class Parser {
 
   void parse_instruction() {
     Instruction instruction;
-    instruction.line = lexer_.line();
+    instruction.line = line_;
     if (lexer_.accept("@")) {
       instruction.guard_value = !lexer_.accept("!");
       instruction.guard = register_slot(lexer_.take());
@@ -264,6 +265,7 @@ class Parser {
   Lexer lexer_;
   Kernel& kernel_;
   std::string_view parameter_;
+  std::uint32_t line_ = 1; ///< line in which the present statement begins
   std::vector<Scope> scopes_;
   std::map<std::string, std::size_t, std::less<>> shared_;
   std::map<std::string, std::uint32_t, std::less<>> labels_;
