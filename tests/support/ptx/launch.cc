@@ -110,7 +110,7 @@ bool run_some(Block& block) {
 } // namespace
 
 void run(const Kernel& kernel, const Launch& launch, Memory& memory, AddressSpace& space) {
-  constexpr unsigned kTurns = 64; ///< turns after which threads of the host may run, too
+  constexpr unsigned kTurns = 1024; ///< turns after which threads of the host may run, too
   Random random(launch.seed);
   std::vector<Block> blocks(std::size_t{launch.x} * launch.y);
   std::vector<Block*> running;
