@@ -34,10 +34,10 @@ LinkCosts device_costs(std::size_t message_bytes, std::size_t slots) {
 }
 
 /// Sizes of a rank's region. Channels are blocks of a rank that work in parallel on parts of the
-/// vector: fewer do not fill a link, more leave no room for the program's kernels. A block has 64
-/// KiB of loads in flight, of two operands, so a slot of 64 KiB takes 1.5 µs, and two barriers and
-/// a flag as long again: 20 GB/s, so that sixteen fill a link of 300 GB/s. Estimated, not measured.
-constexpr std::uint32_t kChannels = 16, kSlots = 4, kSlotBytes = 64 * 1024;
+/// vector: fewer do not fill a link, more leave no room for the program's kernels (estimated). Two
+/// ranks of one H100 take 0.62 of the time with slots of 256 KiB that they take with 64 KiB, and no
+/// less with 512 KiB (docs/results/gpu_h100_2026-11-26.md).
+constexpr std::uint32_t kChannels = 16, kSlots = 4, kSlotBytes = 256 * 1024;
 constexpr std::size_t kRegionBytes = std::size_t{32} << 20, kMinSlotBytes = 4096;
 /// Bytes below which a message costs more in flags than in data, so that smaller ones are not split
 /// among instances.
