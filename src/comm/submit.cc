@@ -43,7 +43,7 @@ struct Queued {
   std::shared_ptr<Ticket> ticket;
 };
 
-/// Whether no other stream of the group belongs to the same device.
+/// Returns whether no other stream of the group belongs to the same device.
 bool is_alone(const Queued& one, std::span<const Queued> all) {
   const auto device = one.stream->device();
   return std::none_of(all.begin(), all.end(), [&](const Queued& other) {

@@ -352,5 +352,27 @@ TEST_F(Segments, ALargeOperationFitsIntoTheQueueOfAStreamAndTakesLittleMemory) {
   EXPECT_LT(heap_bytes() - before, kLarge * sizeof(float) / 4);
 }
 
+// Calls that one thread makes ahead of those of the other rank: none may wait for room in the
+// stream.
+TEST_F(Segments, ManyLargeOperationsMayBeQueuedAhead) {
+  const ScopedEnv tiny{{"WHORL_SEGMENT_BYTES", "4096"}, {"WHORL_SLOT_BYTES", "1024"}};
+  constexpr std::size_t kCount = 1 << 20;
+  constexpr int kOperations = 8;
+  ThreadWorld world(2);
+  const DeviceQueue first, second;
+  const DeviceCopy from(std::vector<float>(kCount, 3.0f), first.get());
+  const DeviceCopy to(std::vector<float>(kCount, 4.0f), second.get());
+  for (int i = 0; i < kOperations; ++i) {
+    ASSERT_EQ(whorlSend(from.data(), kCount, whorlFloat32, 1, world.comm(0), first.get()),
+              whorlSuccess);
+  }
+  for (int i = 0; i < kOperations; ++i) {
+    ASSERT_EQ(whorlRecv(to.data(), kCount, whorlFloat32, 0, world.comm(1), second.get()),
+              whorlSuccess);
+  }
+  EXPECT_EQ(to.read<float>(second.get()), std::vector<float>(kCount, 3.0f));
+  first.synchronize();
+}
+
 } // namespace
 } // namespace whorl::test

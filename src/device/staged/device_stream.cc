@@ -168,6 +168,10 @@ Result<bool> DeviceStream::pipeline(Staging& staging, const Part& part) {
   Request& request = *part.request;
   const Membership& members = part.engine->membership();
   if (!DeviceStagingPipeline::suits(request, members, segment_bytes_)) return false;
+  {
+    const std::lock_guard lock(segmented_mutex_);
+    if (segmented_.size() >= kMaxSegmented) return false;
+  }
   const auto windows = part.engine->windows_of(request);
   if (!windows.ok()) return windows.status();
   auto made = DeviceStagingPipeline::make(request, members, *windows, segment_bytes_);

@@ -90,6 +90,10 @@ class DeviceStream final : public Stream {
   SegmentWords segment_words_;
   std::uint32_t segments_ = 0; ///< number of segments of all operations issued, modulo 2^32
   std::mutex segmented_mutex_;
+  /// Maximum number of operations under way that are cut into segments: each has up to kMaxQueued
+  /// entries in the stream, and a call that finds the stream full waits, while it keeps other calls
+  /// of the process waiting.
+  static constexpr std::size_t kMaxSegmented = 2;
   /// Operations under way that are cut into segments: value of segments_ after each, by number.
   std::map<std::uint64_t, std::uint32_t> segmented_;
   /// Staging memory, of which the last is in use. The stream orders its uses: the results of an
