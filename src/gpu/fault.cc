@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -15,16 +16,21 @@
 namespace whorl::gpu {
 namespace {
 
-Status lost(CUresult result, const char* asked) {
+/// Returns the device of the current context; −1: unknown.
+CUdevice current_device() noexcept {
   CUdevice device = -1;
-  const bool known = driver()->cuCtxGetDevice(&device) == CUDA_SUCCESS;
+  return driver()->cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
+}
+
+Status lost(CUresult result, const char* asked, CUdevice device) {
   return Status::error(
       Code::kCudaError,
-      fmt::format("{} has failed: {}. Most likely a kernel or a copy that the program queued "
-                  "before has accessed memory that it must not (compute-sanitizer finds it); "
-                  "nothing that this process has queued there is done any more",
-                  known ? fmt::format("CUDA device {}", device) : std::string("the CUDA device"),
-                  check(result, asked).message()));
+      fmt::format(
+          "{} has failed: {}. Most likely a kernel or a copy that the program queued "
+          "before has accessed memory that it must not (compute-sanitizer finds it); "
+          "nothing that this process has queued there is done any more",
+          device >= 0 ? fmt::format("CUDA device {}", device) : std::string("the CUDA device"),
+          check(result, asked).message()));
 }
 
 } // namespace
@@ -69,33 +75,27 @@ Status current_fault() {
     result = driver()->cuEventQuery(event);
     static_cast<void>(driver()->cuEventDestroy(event));
   }
-  return is_fault(result) ? lost(result, "cuEventQuery") : Status();
+  return is_fault(result) ? lost(result, "cuEventQuery", current_device()) : Status();
 }
 
 /// Query of one probe, shared with the thread that makes it.
 struct FaultProbe::Query {
-  CUcontext context = nullptr;
+  std::uint64_t context = 0; ///< id of the event's context
+  CUdevice device = -1;
   CUevent event = nullptr;
   std::atomic<bool> asked{false}, dropped{false}, lost{false};
   Status fault; ///< error; constant once `lost` is true
 
-  /// Asks the driver, or destroys the event if the probe is gone. Returns whether it is.
-  bool make() {
-    if (dropped.load(std::memory_order_acquire)) {
-      const ContextGuard guard(context);
-      static_cast<void>(driver()->cuEventDestroy(event));
-      return true;
-    }
-    if (!asked.exchange(false, std::memory_order_relaxed)) return false;
-    if (lost.load(std::memory_order_relaxed)) return false;
+  /// Asks the driver, if the probe wants to know.
+  void make() {
+    if (!asked.exchange(false, std::memory_order_relaxed)) return;
+    if (lost.load(std::memory_order_relaxed)) return;
     const CaptureModeGuard relaxed;
     const CUresult result = driver()->cuEventQuery(event);
     // No other code uses the event, so every other result means that it is gone with its context.
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return false;
-    const ContextGuard guard(context);
-    fault = without_exceptions([&] { return gpu::lost(result, "cuEventQuery"); });
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return;
+    fault = without_exceptions([&] { return gpu::lost(result, "cuEventQuery", device); });
     lost.store(true, std::memory_order_release); // pairs with look()
-    return false;
   }
 };
 
@@ -107,8 +107,16 @@ class FaultProbe::Thread {
     return thread;
   }
 
+  /// Gives the query an event of the current context, and takes the query up. Events are used
+  /// again, never destroyed: their context may be gone when their probe is.
   Status add(std::shared_ptr<Query> query) {
     const std::lock_guard lock(mutex_);
+    if (std::vector<CUevent>& idle = idle_[query->context]; !idle.empty()) {
+      query->event = idle.back();
+      idle.pop_back();
+    } else {
+      WHORL_CUDA_TRY(cuEventCreate(&query->event, CU_EVENT_DISABLE_TIMING));
+    }
     if (!started_) WHORL_TRY(start_detached_thread("whorl-faults", [this] { run(); }));
     started_ = true;
     queries_.push_back(std::move(query));
@@ -130,7 +138,11 @@ class FaultProbe::Thread {
           },
           {.timeout_ns = UINT64_MAX, .spins = 0, .yield_ns = 0, .block_ns = 1'000'000'000},
           never_set, waiter));
-      if (due->make()) forget(due); // without the mutex, because the driver may block
+      if (due->dropped.load(std::memory_order_acquire)) { // pairs with ~FaultProbe()
+        forget(due);
+      } else {
+        due->make(); // without the mutex, because the driver may block
+      }
     }
   }
 
@@ -146,29 +158,36 @@ class FaultProbe::Thread {
 
   void forget(const std::shared_ptr<Query>& query) {
     const std::lock_guard lock(mutex_);
+    if (!query->lost.load(std::memory_order_relaxed)) {
+      static_cast<void>(without_exceptions([&]() -> Status {
+        idle_[query->context].push_back(query->event);
+        return {};
+      }));
+    }
     std::erase(queries_, query);
   }
 
   std::mutex mutex_;
   bool started_ = false;
   std::vector<std::shared_ptr<Query>> queries_;
+  std::map<std::uint64_t, std::vector<CUevent>>
+      idle_; ///< events without a probe, by the ids of their contexts
   Event event_;
 };
 
 FaultProbe::~FaultProbe() {
   if (query_ == nullptr) return;
-  query_->dropped.store(true, std::memory_order_release); // pairs with make()
+  query_->dropped.store(true, std::memory_order_release); // pairs with the thread's load
   Thread::instance().notify();
 }
 
 Status FaultProbe::prepare() {
   auto query = std::make_shared<Query>();
-  WHORL_CUDA_TRY(cuCtxGetCurrent(&query->context));
-  WHORL_CUDA_TRY(cuEventCreate(&query->event, CU_EVENT_DISABLE_TIMING));
-  if (Status status = Thread::instance().add(query); !status.ok()) {
-    static_cast<void>(driver()->cuEventDestroy(query->event));
-    return status;
-  }
+  CUcontext context = nullptr;
+  WHORL_CUDA_TRY(cuCtxGetCurrent(&context));
+  query->context = id_of(context);
+  query->device = current_device();
+  WHORL_TRY(Thread::instance().add(query));
   query_ = std::move(query);
   return {};
 }

@@ -17,10 +17,10 @@ bool is_fault(CUresult result) noexcept;
 /// driver's words. Does not wait.
 Status current_fault();
 
-/// Test whether a context is lost, by a query of an event that is never recorded: the query fails
-/// in a lost context. A driver that holds one thread's call up until a stream goes on may hold up
-/// the query as well, so a thread of its own makes the queries of all probes, which no other thread
-/// ever waits for. Any thread, also while a stream of the program is being captured.
+/// Check of whether a context is lost, by a query of an event that is never recorded: the query
+/// fails in a lost context. A driver that holds one thread's call up until a stream goes on may
+/// hold up the query as well, so a thread of its own makes the queries of all probes, which no
+/// other thread ever waits for. Any thread, also while a stream of the program is being captured.
 class FaultProbe {
  public:
   FaultProbe() = default;
