@@ -52,6 +52,10 @@ std::string what_is_missing(const Images& images, int driver_version, int capabi
         version_text(images.cuda_version), major, version_text(driver_version),
         driver_version / 1000);
   }
+  if (capability < 80) {
+    return fmt::format("whorl has kernels for compute capability 8.0 and later, this device has {}",
+                       capability_text(capability));
+  }
   if (!images.have_code_for(capability) && driver_version < images.cuda_version) {
     return fmt::format(
         "whorl has no machine code for this device, of compute capability {}, and a driver for "

@@ -40,6 +40,12 @@ TEST(Images, WithoutMachineCodeNeedADriverOfTheirVersion) {
                     HasSubstr("this one is for CUDA 13.0"), HasSubstr("-Dkernel_archs=121")));
 }
 
+TEST(Images, AreForNoDeviceBelowTheirLeast) {
+  EXPECT_THAT(what_is_missing(kImages, 13000, 75),
+              AllOf(HasSubstr("compute capability 8.0 and later, this device has 7.5"),
+                    Not(HasSubstr("kernel_archs"))));
+}
+
 TEST(Images, AreDescribedWhereTheDriverShouldLoadThem) {
   const auto described = AllOf(HasSubstr("compute capability 8.0, 9.0 and later ones of the same"),
                                HasSubstr("for drivers of CUDA 13 and newer"),
