@@ -35,8 +35,9 @@ LinkCosts device_costs(std::size_t message_bytes, std::size_t slots) {
 
 /// Sizes of a rank's region. Channels are blocks of a rank that work in parallel on parts of the
 /// vector: fewer do not fill a link, more leave no room for the program's kernels (estimated). Two
-/// ranks of one H100 take 0.62 of the time with slots of 256 KiB that they take with 64 KiB, and no
-/// less with 512 KiB (docs/results/gpu_h100_2026-11-26.md).
+/// ranks of one H100 take 0.71, 0.64 and 0.62 of the time of 64 KiB slots with slots of 256 KiB,
+/// for 16, 64 and 256 MiB, and as long up to 1 MiB (docs/results/gpu_h100_2026-11-26.md). From
+/// three ranks on the region's size limits slots: larger ones have not been measured.
 constexpr std::uint32_t kChannels = 16, kSlots = 4, kSlotBytes = 256 * 1024;
 constexpr std::size_t kRegionBytes = std::size_t{32} << 20, kMinSlotBytes = 4096;
 /// Bytes below which a message costs more in flags than in data, so that smaller ones are not split
@@ -62,7 +63,7 @@ gpu::FifoLayout layout_for(const Membership& members) {
   const std::size_t fitting = kRegionBytes / (fifos * layout.slots);
   layout.slot_bytes = static_cast<std::uint32_t>(
       std::min<std::size_t>(layout.slot_bytes, std::max(fitting, kMinSlotBytes)));
-  layout.slot_bytes = static_cast<std::uint32_t>(round_up(layout.slot_bytes, std::size_t{128}));
+  layout.slot_bytes = static_cast<std::uint32_t>(layout.slot_bytes / 128 * 128);
   return layout;
 }
 
