@@ -61,13 +61,15 @@ pack() {
 }
 
 unpack() {
-  if [ "$pack/pack.tar.xz" -nt "$pack/gpu_bench" ]; then
+  if [ "$pack/pack.tar.xz" -nt "$pack/unpacked" ]; then
+    find "$pack" -maxdepth 1 -type f ! -name 'pack.tar.xz' -delete # programs of an older pack
     { command -v xz >/dev/null && tar -xJmf "$pack/pack.tar.xz" -C "$pack"; } ||
       python3 -m tarfile -e "$pack/pack.tar.xz" "$pack" || exit 2
     # A folder for Python processes, which have a C++ library and an OpenSSL of their own.
     rm -rf "$pack/python" && mkdir "$pack/python"
     find "$pack/lib" -type f ! -name 'libstdc++*' ! -name 'libgcc_s*' ! -name 'libssl*' \
       ! -name 'libcrypto*' -exec ln -t "$pack/python" {} +
+    touch "$pack/unpacked"
   fi
   if [ ! -x "$pack/gpu_bench" ]; then
     echo "There is no $pack/pack.tar.xz: run \`perf/gpu_check.sh pack\` where the build is." >&2

@@ -48,6 +48,7 @@ class Step:
     command: list[str]
     limit: float  # seconds
     environment: dict[str, str] = field(default_factory=dict)
+    needs_extension: bool = False  # uses the backend of PyTorch that has been compiled meanwhile
 
 
 class Check:
@@ -85,13 +86,15 @@ class Check:
 
     def run(self, step: Step) -> str:
         """Runs a step, prints its outcome, and returns the outcome."""
+        if step.needs_extension and self.extension is not None and self.extension.result() == "ok":
+            step.environment["WHORL_GPU_TEST_PACKAGE"] = str(self.pack / "backend/bindings/torch")
         output = self.out / f"{step.title}.txt"
         if self.left() < LEAST_SECONDS:
             print(f"----  {step.title}: not run: time", flush=True)
             self.note(step.title, "not run: time", None, 0)
             return "not run: time"
-        outcome = steps.run(step.command, min(step.limit, self.left()), step.environment,
-                            output=output)
+        limit = min(step.limit, self.left())
+        outcome = steps.run(step.command, limit, step.environment, output=output)
         lines = output.read_text(errors="replace").splitlines()
         if outcome.code == 0:
             result = "ok"
@@ -99,6 +102,9 @@ class Check:
         elif outcome.code == SKIPPED:
             result = "skipped"
             print(f"skip  {step.title}: {lines[-1] if lines else ''}", flush=True)
+        elif outcome.code is None and limit < step.limit:
+            result = "not run to its end: time"
+            print(f"----  {step.title}: {result}", flush=True)
         else:
             result = f"failed: {outcome.text()}"
             tail = "".join(f"\n        {line[:200]}" for line in lines[-15:])
@@ -139,8 +145,8 @@ class Check:
                       self.native))
 
     def facts(self) -> list[Step]:
-        return [Step(f"driver_facts_{name}", [self.program("driver_facts"), name], 60, self.native)
-                for name in FACTS]
+        return [Step(f"driver_facts_{name}", [self.program("driver_facts"), name],
+                     150 if name in ("P3", "P4") else 60, self.native) for name in FACTS]
 
     def tests(self) -> list[Step]:
         limit = self.test_limit
@@ -185,15 +191,12 @@ class Check:
 
     def python_programs(self) -> list[Step]:
         environment = {"PYTHONUNBUFFERED": "1", "WHORL_GPU_LIBRARIES": str(self.pack / "python")}
-        if self.extension is not None:
-            built = self.extension.result()
-            if built == "ok":
-                environment["WHORL_GPU_TEST_PACKAGE"] = str(self.pack / "backend/bindings/torch")
         if self.smoke:
             environment["WHORL_GPU_TEST_ROUNDS"] = "8"
         limits = {"backend_torch": 150, "nccl_torch": 120, "nccl_random": 90, "nccl_cupy": 90}
         return [Step(name, [sys.executable, str(ROOT / "tests" / "gpu" / f"{name}.py")], limit,
-                     environment) for name, limit in limits.items()]
+                     dict(environment), needs_extension=name == "backend_torch")
+                for name, limit in limits.items()]
 
     # --- Begin and end -------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class Check(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             done, summary, out = run_check(folder, "--smoke", "--seconds", "60", "figures")
             self.assertEqual(done.returncode, 1)
-            self.assertEqual(summary["measure"]["outcome"], "failed: exit status 1")
+            self.assertEqual(summary["measure"]["outcome"], "failed: exit status 1", done.stdout)
             result = json.loads((out / "measure.json").read_text())
             self.assertIn("failed: exit status 3", {row["skipped"] for row in result["rows"]})
 
