@@ -1,6 +1,5 @@
 // Measures what the device's own steps cost: launches and events in graphs, and the parts of a
-// message between blocks. The schedules of devices and the predictions of plan.py rest on these
-// figures.
+// message between blocks.
 #include "perf/gpu/kernels.h"
 #include "perf/gpu/rows.h"
 #include "perf/gpu/world.h"
@@ -51,8 +50,10 @@ int measure_costs(const Settings& settings) {
   const Event event(false);
   Json us = Json::object();
   us["launch"] = in_graph(stream, settings, [&](CUstream queue) { device.empty(queue); });
-  us["cooperative launch"] =
-      in_graph(stream, settings, [&](CUstream queue) { device.empty_together(queue); });
+  us["launch of a full grid"] =
+      in_graph(stream, settings, [&](CUstream queue) { device.empty_together(queue, false); });
+  us["cooperative launch of it"] =
+      in_graph(stream, settings, [&](CUstream queue) { device.empty_together(queue, true); });
   us["launch and external event"] = in_graph(stream, settings, [&](CUstream queue) {
     device.empty(queue);
     PERF_CUDA(cuEventRecordWithFlags(event.get(), queue, CU_EVENT_RECORD_EXTERNAL));

@@ -117,9 +117,13 @@ void Device::empty(CUstream stream) const {
   PERF_CUDA(cuLaunchKernel(empty_, 1, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr));
 }
 
-void Device::empty_together(CUstream stream) const {
-  PERF_CUDA(cuLaunchCooperativeKernel(empty_, static_cast<unsigned>(ring_blocks_), 1, 1, kThreads,
-                                      1, 1, 0, stream, nullptr));
+void Device::empty_together(CUstream stream, bool cooperative) const {
+  const auto blocks = static_cast<unsigned>(ring_blocks_);
+  if (cooperative) {
+    PERF_CUDA(cuLaunchCooperativeKernel(empty_, blocks, 1, 1, kThreads, 1, 1, 0, stream, nullptr));
+  } else {
+    PERF_CUDA(cuLaunchKernel(empty_, blocks, 1, 1, kThreads, 1, 1, 0, stream, nullptr, nullptr));
+  }
 }
 
 void Device::costs(const Costs& costs, CUstream stream) const {

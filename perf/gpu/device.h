@@ -125,8 +125,8 @@ class Device {
   /// time.
   struct Ring;
   void ring(const Ring& ring, CUstream stream) const;
-  /// Launches the empty kernel cooperatively, with as many blocks as the ring kernel has at most.
-  void empty_together(CUstream stream) const;
+  /// Launches the empty kernel with as many blocks as the ring kernel has at most.
+  void empty_together(CUstream stream, bool cooperative) const;
   /// Launches the kernel of `costs` with one thread or, for barriers, one block.
   void costs(const Costs& costs, CUstream stream) const;
   /// Returns the clock of the multiprocessors at its highest, in cycles per microsecond.
