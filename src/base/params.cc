@@ -134,13 +134,12 @@ constexpr std::array kParams{
               "0: always copy through slots, even where a peer could read the source."},
     ParamInfo{Param::kDeviceIpc, "WHORL_DEVICE_IPC", "1",
               "0: processes of a host exchange device memory through the host."},
-    ParamInfo{
-        Param::kDeviceAlgo, "WHORL_DEVICE_ALGO", "",
-        "How ranks of one host with device memory do collectives. fused: by one kernel, or one "
-        "of each process, where all are on one device; schedule: by kernels that interpret "
-        "schedules, on several devices that reach each other, and on one where all ranks "
-        "are in one process; host: the host. Empty: fused on one device, schedule on "
-        "several; where neither can, the host."},
+    ParamInfo{Param::kDeviceAlgo, "WHORL_DEVICE_ALGO", "",
+              "How ranks of one host with device memory do collectives. fused: by one kernel "
+              "of one rank, where all are on one device; schedule: by kernels that interpret "
+              "schedules, on several devices that reach each other, and on one where all ranks "
+              "are in one process; host: the host. Empty: fused on one device, schedule on "
+              "several; where neither can, the host."},
     ParamInfo{Param::kSimd, "WHORL_SIMD", "",
               "Instruction set of the reduction kernels: scalar, avx2, avx512, neon. Empty: the "
               "best one that the processor has."},
