@@ -101,7 +101,7 @@ TEST_F(StreamSyncTest, OtherRanksWaitForTheLeader) {
 
 // Checks that all words advance: after the numbers wrap, a word left behind would count as ahead.
 TEST_F(StreamSyncTest, AllWordsOfARankWithoutASharePass) {
-  for (const Work work : {Work::kLeader, Work::kNone}) {
+  for (const Work work : {Work::kLeader, Work::kEach, Work::kNone}) {
     queue(0, 20, work);
     queue(1, 20, work);
   }
@@ -111,7 +111,7 @@ TEST_F(StreamSyncTest, AllWordsOfARankWithoutASharePass) {
     const SharedState::StreamBarrier& barrier = board.barrier(r);
     for (const auto* const word :
          {&barrier.ready, &barrier.done, &barrier.passed, &barrier.queued}) {
-      EXPECT_EQ(word->load() - kStart, 40U);
+      EXPECT_EQ(word->load() - kStart, 60U);
     }
   }
 }
