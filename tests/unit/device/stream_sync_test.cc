@@ -82,7 +82,11 @@ TEST_F(StreamSyncTest, NobodyIsAheadOfOthersWhereNumbersBeginAnew) {
     sum += operations;
     ranks_[1].stream.synchronize();
     EXPECT_EQ(passed(1), static_cast<std::uint64_t>(sum));
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (passed(0) < static_cast<std::uint64_t>(sum) &&
+           std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     EXPECT_EQ(passed(0), static_cast<std::uint64_t>(sum));
   }
   ranks_[0].stream.synchronize();
