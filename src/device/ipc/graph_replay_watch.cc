@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "device/ipc/graph_replay.h"
 #include "engine/request.h"
@@ -122,7 +123,13 @@ void DeviceReplays::look() {
   }
   const auto operation = find(replaying);
   if (!operation || now_ns - seen_ns_ < operation->timeout_ns) return;
-  watch_.fail(too_late(*operation));
+  Status late = too_late(*operation);
+  // A rank that has failed lets its streams go on, and then its words do not show where it was: its
+  // own error, which look_at_peers() finds, is the reason.
+  constexpr std::uint64_t kReasonNs = 1'000'000'000;
+  const bool failed_elsewhere = board_.cancelled().load(std::memory_order_seq_cst) != 0;
+  if (failed_elsewhere && now_ns - seen_ns_ < operation->timeout_ns + kReasonNs) return;
+  watch_.fail(std::move(late));
 }
 
 void DeviceReplays::poll_failures() {
