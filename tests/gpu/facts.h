@@ -78,13 +78,30 @@ struct Question {
   const char* name;
   std::function<std::function<CUresult()>()> prepare; ///< returns the call
 };
-std::vector<Question> mapping_questions();
+std::vector<Question> questions();         ///< all
+std::vector<Question> mapping_questions(); ///< those of the driver's virtual memory management
 
-/// Asks about the memory behind mappings, here and in other processes.
+/// Runs `call` in a thread and prints how long it took, or that it did not return. Ends the
+/// process.
+void time_it(CUcontext context, const std::function<CUresult()>& call);
+/// Opens or closes a handle of another process while a stream waits.
+void map_while_a_stream_waits(bool close);
+
+/// P1: asks what a thread inside the driver because of a waiting stream holds up.
+void ask_about_a_held_driver();
+/// P2: asks which calls wait for a stream.
+void ask_about_waiting_streams();
+/// P3: asks whether copies pass streams that wait.
+void ask_about_queues();
+/// P4: asks which calls spoil a capture.
+void ask_about_captures();
+/// P5: asks about handles of memory, and ids.
+void ask_about_handles();
+/// P7: asks about the memory behind mappings, here and in other processes.
 void ask_about_mappings();
-/// Asks about the view of a running kernel, and about kernels that run at the same time.
+/// P6: asks about the view of a running kernel, and about kernels that run at the same time.
 void ask_about_kernels();
-/// Asks about graphs that wait for words of another process.
+/// P8: asks about graphs that wait for words of another process.
 void ask_about_graphs();
 
 } // namespace whorl::facts
