@@ -240,13 +240,20 @@ Result<std::uint64_t> DeviceStream::issue(std::span<const Part>) {
 
 Status DeviceStream::follow(std::uint64_t number) {
   const gpu::ContextGuard guard(context_);
+  const Status queued = queue_results(number);
+  // Also after an error: the memory is free once the stream has passed what has been queued.
+  const CUresult written = driver()->cuStreamWriteValue32(
+      handle_, passed_, static_cast<cuuint32_t>(number), CU_STREAM_WRITE_VALUE_DEFAULT);
+  staging_ = {};
+  return queued.ok() ? gpu::check(written, "cuStreamWriteValue32") : queued;
+}
+
+/// Queues the wait for operation `number`, and the copies of its results.
+Status DeviceStream::queue_results(std::uint64_t number) {
   if (staging_.pipeline != nullptr) WHORL_TRY(staging_.pipeline->queue(handle_));
   const auto value = static_cast<cuuint32_t>(number);
   WHORL_CUDA_TRY(cuStreamWaitValue32(handle_, done_, value, CU_STREAM_WAIT_VALUE_GEQ));
-  WHORL_TRY(copy(staging_.results));
-  WHORL_CUDA_TRY(cuStreamWriteValue32(handle_, passed_, value, CU_STREAM_WRITE_VALUE_DEFAULT));
-  staging_ = {};
-  return {};
+  return copy(staging_.results);
 }
 
 void DeviceStream::release(std::uint64_t number) noexcept {

@@ -76,6 +76,7 @@ class DeviceStream final : public Stream {
   Status replace_buffers(Staging& staging, Request& request, const Extents& in, const Extents& out);
   Status replace_blocks(Staging& staging, Request& request);
   Result<bool> pipeline(Staging& staging, const Part& part);
+  Status queue_results(std::uint64_t number);
   Status copy(std::span<const Copy> copies) const;
 
   CUstream handle_ = nullptr;

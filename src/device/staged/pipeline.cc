@@ -73,7 +73,7 @@ bool DeviceStagingPipeline::cut(std::size_t segment_bytes) noexcept {
   // A vector is cut in four before segments become as large as they may: less is not worth a copy.
   constexpr std::size_t kParts = 4;
   constexpr std::size_t kMinBytes = 256 << 10;
-  constexpr std::size_t kMinSegments = 3;
+  constexpr std::size_t kMinSegments = kSlots; // queue() fills all slots
   const std::size_t blocks = std::max(input_.blocks, output_.blocks);
   const std::size_t wanted = std::clamp(blocks * whole_.count * element_ / kParts,
                                         std::min(kMinBytes, segment_bytes), segment_bytes);
