@@ -38,7 +38,7 @@ struct Way {
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
-/// What the program's thread does, which waits for the stream of the operations.
+/// Call of the program's thread that waits for the stream of the operations.
 enum class Busy { kFrees, kLoads, kCopies };
 constexpr const char* name_of(Busy busy) {
   return busy == Busy::kFrees ? "Frees" : busy == Busy::kLoads ? "Loads" : "Copies";
@@ -178,19 +178,26 @@ TEST_P(BusyDriver, DoesNotHoldUpOperationsThatAreQueued) {
   EXPECT_EQ(run(body), "");
 }
 
-TEST_P(BusyDriver, DoesNotKeepARankThatDoesNotComeFromBeingNamed) {
-  const auto body = [](RankContext& context, whorlComm_t comm) {
-    const Operations operations(way(), comm);
-    std::unique_ptr<StreamBarrier> barrier;
+/// Two operations, queued on all ranks, that the stream of rank 1 does not reach.
+struct Unreached {
+  Unreached(RankContext& context, const Operations& operations) {
     if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(operations.stream.get());
     operations.run(2);
     context.barrier();
+  }
+  std::unique_ptr<StreamBarrier> barrier; ///< null but on rank 1
+};
+
+TEST_P(BusyDriver, DoesNotKeepARankThatDoesNotComeFromBeingNamed) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const Operations operations(way(), comm);
+    const Unreached unreached(context, operations);
     if (context.rank == 0) {
       const BusyThread thread(busy(), device_of(context.rank), operations);
       EXPECT_THAT(error_of(comm), HasSubstr("waiting for rank 1"));
     }
     context.barrier();
-    if (barrier) barrier->open();
+    if (unreached.barrier) unreached.barrier->open();
     operations.stream.synchronize();
   };
   EXPECT_EQ(run(body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
@@ -199,10 +206,7 @@ TEST_P(BusyDriver, DoesNotKeepARankThatDoesNotComeFromBeingNamed) {
 TEST_P(BusyDriver, DoesNotKeepADeadRankFromBeingNamed) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const Operations operations(way(), comm);
-    std::unique_ptr<StreamBarrier> barrier;
-    if (context.rank == 1) barrier = std::make_unique<StreamBarrier>(operations.stream.get());
-    operations.run(2);
-    context.barrier();
+    const Unreached unreached(context, operations);
     {
       std::unique_ptr<BusyThread> thread;
       if (context.rank == 0)
