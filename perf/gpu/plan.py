@@ -10,10 +10,11 @@ Row = dict[str, Any]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-# Share of the memory's peak that a kernel that only reads and writes reaches, and microseconds between
-# two kernels of a graph: both assumed, not measured.
-REACHABLE = 0.92
-NODE_US = 1.5
+# Share of the memory's peak that the kernel for one device reaches (2 ranks, 1 GiB: 0.845), and microseconds of the
+# smallest operation in a graph (2 ranks, 8 B: 2.6), both on an H100: docs/results/gpu_h100_2026-11-26.md, whose own
+# predictions were made with 0.92 and 1.5.
+REACHABLE = 0.845
+NODE_US = 2.6
 TYPES = ("float", "double", "bfloat16", "half", "f8e4m3", "f8e5m2", "int8")
 
 
