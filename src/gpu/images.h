@@ -3,7 +3,8 @@
 #include <span>
 #include <string>
 
-// What the kernels in this binary run on. Nothing here calls a driver.
+// Description of the devices and drivers that the kernels in this binary run on, without a call of
+// a driver.
 namespace whorl::gpu {
 
 /// Contents of the kernels' images: machine code, which drivers of the same major version of CUDA

@@ -80,7 +80,7 @@ std::vector<Question> questions() {
 
 namespace {
 
-/// What a thread does behind a stream that waits.
+/// Call that a thread makes behind a stream that waits.
 struct Behind {
   const char* what;
   void (*call)(CUstream held, CUdeviceptr memory);

@@ -28,8 +28,8 @@ namespace whorl {
 ///     leader, rank 0 ── ready₀=e ─ wait ready₁≥e ─▶ kernel ─ done₀=e ─ passed₀=e ──▶
 ///             rank 1 ── ready₁=e ─ done₁=e ──────────────── wait done₀≥e ─ passed₁=e ──▶
 ///
-/// Where each rank has a kernel that gives its own results, all wait for "ready", as in a barrier,
-/// and none for "done". Epochs only grow and each word is written in the order of its rank's
+/// All ranks wait for "ready", as in a barrier, and none for "done" where each rank has a kernel
+/// that gives its own results. Epochs only grow and each word is written in the order of its rank's
 /// operations, so streams may be any number of operations ahead.
 ///
 /// A thread watches the queued operations. When the communicator fails, the thread cancels all

@@ -82,7 +82,7 @@ class Memory {
   static std::size_t room_in(const OwnBlock& block, std::size_t bytes);
   void unmap(const Range& range);
 
-  // These functions take the mutex.
+  // Functions that take the mutex:
   void insert(Range range);
   bool free_range(std::uintptr_t begin);
 
