@@ -101,8 +101,9 @@ Status check_stream(const char* function, void* argument, std::shared_ptr<Stream
   auto device = device_stream(argument);
   if (!device.ok()) {
     WHORL_TRY(device_fault().with_context(function));
-    if (device.status().code() != Code::kInvalidArgument)
+    if (device.status().code() != Code::kInvalidArgument) {
       return device.status().with_context(function);
+    }
     return invalid(function, fmt::format("{}, and it is no stream of a device: {}", kUnknown,
                                          device.status().message()));
   }
