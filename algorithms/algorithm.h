@@ -59,6 +59,9 @@ struct Algorithm {
   /// Whether every reducing step combines the inputs of all ranks, so that there are no partial
   /// results.
   bool at_once = false;
+  /// Whether a rank that has an output gets a message straight from each other rank, and each rank
+  /// sends the first of these to all before it writes its own output.
+  bool tells_all = false;
 };
 
 /// Returns every algorithm, grouped by collective; of two with the same cost the first wins.

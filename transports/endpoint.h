@@ -130,6 +130,13 @@ class Endpoint {
   virtual void post_recv(std::span<std::byte> destination, const Fingerprint& expected) noexcept {
     static_cast<void>(destination), static_cast<void>(expected);
   }
+  /// Finds the fingerprint of the next message, which need not be complete: a destination may still
+  /// be posted for the message. Returns false if the fingerprint has not arrived.
+  virtual bool try_hear(Fingerprint& fingerprint) noexcept {
+    const Message message = try_peek();
+    if (message) fingerprint = message.fingerprint;
+    return static_cast<bool>(message);
+  }
   /// Exposes a destination for the payload of message `number` in advance, to which the peer may
   /// write at any time from now on until the message has arrived. received() + 1 is the number of
   /// the next message, and received() + traits().recv_buffers_ahead the largest number. Called once

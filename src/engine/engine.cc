@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace whorl {
 Engine::Engine(Config config)
@@ -16,6 +17,7 @@ Engine::Engine(Config config)
   for (CachedCall& cached : cached_calls_) cached.execution.trace_to(config_.trace, 0);
   reduce_scatterv_call_.execution.trace_to(config_.trace, 0);
   all_gatherv_call_.execution.trace_to(config_.trace, 0);
+  meeting_.execution.trace_to(config_.trace, 0);
 }
 
 Status Engine::start(std::span<const Request> batch) {
@@ -64,7 +66,16 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   cached.nontemporal = cached.bytes >= config_.nontemporal_bytes;
   cached.scratch_bytes =
       cached.plan->schedule.scratch.size() * cached.map.chunk * size_of(request.type);
-  return {};
+  cached.agreement = members.nranks == 1
+                         ? Agreement::kByData
+                         : agreement_of(all_algorithms()[cached.plan->algorithm], cached.bytes);
+  if (cached.agreement == Agreement::kByCopy) {
+    constexpr std::size_t kAlignment = 64; // that of Binding::scratch
+    cached.result_at = (cached.scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    cached.scratch_bytes = cached.result_at + cached.output_bytes;
+  }
+  if (cached.agreement != Agreement::kByBarrier || meeting_.plan != nullptr) return {};
+  return prepare(meeting_, {});
 }
 
 /// Brings plan_bytes_ up to date after a start.
@@ -108,6 +119,7 @@ Status Engine::start_collective(const Request& request) {
                   .output = static_cast<std::byte*>(request.recv),
                   .scratch = scratch_.data(),
                   .nontemporal_output = cached.nontemporal,
+                  .hears_all_first = cached.agreement == Agreement::kByFirstMessages,
                   .fingerprint = fingerprint_,
                   .pipeline = request.pipeline.get()};
   if (request.scaled && request.pipeline == nullptr) {
@@ -125,13 +137,38 @@ Status Engine::start_collective(const Request& request) {
     // One rank's schedule only copies, but a reduction also makes every nonzero byte 1.
     const void* const source = request.send;
     cached.kernels.reduce({&source, 1}, request.recv, request.count, 1);
-    binding.input = binding.output;
+    binding.input = static_cast<const std::byte*>(request.recv);
     cached.valid = false; // because a repetition has to do this, too
   }
-  cached.execution.start(binding, endpoints_);
+  copied_to_ = nullptr;
+  if (cached.agreement == Agreement::kByCopy && request.pipeline == nullptr) {
+    copied_to_ = std::exchange(binding.output, scratch_.data() + cached.result_at);
+  }
+  cached.execution.bind(binding, endpoints_);
   count_execution(cached.execution, cached.counted_bytes);
-  collective_active_ = true;
+  begin(cached);
   return {};
+}
+
+/// Begins a collective whose execution is bound, or the barrier before it.
+[[gnu::always_inline]] inline void Engine::begin(CachedCall& cached) {
+  collective_active_ = true;
+  if (cached.agreement == Agreement::kByBarrier) [[unlikely]]
+    return meet();
+  in_meeting_ = false;
+  cached.execution.begin();
+}
+
+/// Begins the barrier before a collective.
+void Engine::meet() {
+  in_meeting_ = true;
+  meeting_.execution.bind({.schedule = &meeting_.plan->schedule,
+                           .map = meeting_.map,
+                           .kernels = meeting_.kernels,
+                           .fingerprint = fingerprint_},
+                          endpoints_);
+  count_execution(meeting_.execution, meeting_.counted_bytes);
+  meeting_.execution.begin();
 }
 
 bool Engine::CachedCall::apart(const void* send, const void* recv) const noexcept {
@@ -152,9 +189,13 @@ void Engine::repeat(Collective collective, const void* send, void* recv) {
   fingerprint_ = cached.fingerprint.numbered(++sequence_);
   exchanging_ = false;
   record_begin();
-  cached.execution.restart(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv),
-                           scratch_.data(), fingerprint_);
-  collective_active_ = true;
+  const bool copies = cached.agreement == Agreement::kByCopy;
+  auto* const output = static_cast<std::byte*>(recv);
+  copied_to_ = copies ? output : nullptr;
+  cached.execution.rebind(static_cast<const std::byte*>(send),
+                          copies ? scratch_.data() + cached.result_at : output, scratch_.data(),
+                          fingerprint_);
+  begin(cached);
 }
 
 Progress Engine::advance() {
@@ -176,6 +217,23 @@ Progress Engine::advance() {
   return moved ? Progress::kAdvanced : Progress::kIdle;
 }
 
+/// Advances the barrier before the collective, and begins the collective when all ranks have met.
+Progress Engine::advance_meeting() {
+  const Progress progress = meeting_.execution.advance();
+  if (progress != Progress::kDone) return progress;
+  in_meeting_ = false;
+  current_->execution.begin();
+  return Progress::kAdvanced;
+}
+
+[[gnu::always_inline]] inline Progress Engine::advance_execution() {
+  const Progress progress = current_->execution.advance();
+  if (copied_to_ != nullptr && progress == Progress::kDone && current_->output_bytes > 0) {
+    std::memcpy(copied_to_, scratch_.data() + current_->result_at, current_->output_bytes);
+  }
+  return progress;
+}
+
 [[gnu::always_inline]] inline Progress Engine::advance_collectives() {
   bool moved = false;
   for (;;) {
@@ -185,7 +243,9 @@ Progress Engine::advance() {
       failure_ = start_collective(batch_[next_++]);
       if (!failure_.ok()) return Progress::kFailed;
     }
-    const Progress progress = exchanging_ ? exchange_->advance() : current_->execution.advance();
+    const Progress progress = in_meeting_   ? advance_meeting()
+                              : exchanging_ ? exchange_->advance()
+                                            : advance_execution();
     if (unrecorded_) { // while the first messages are under way, so that it costs no time
       recorded_ = config_.recorder->begin(fingerprint_);
       unrecorded_ = false;
@@ -203,79 +263,12 @@ Progress Engine::advance() {
   }
 }
 
-/// Returns the error of the execution or exchange that has failed; kOk if an endpoint failed,
-/// because then the CommError has the error.
-Status Engine::failure_of_collective() const {
-  if (!exchanging_) {
-    const Execution::Mismatch& mismatch = current_->execution.mismatch();
-    Status failure = fail_on(mismatch, mismatch.peer, fingerprint_);
-    return failure.ok() ? current_->execution.pipeline_error() : failure;
-  }
-  return exchange_->error().ok() ? fail_on(*exchange_->current()) : exchange_->error();
-}
-
-Status Engine::fail_on(const Execution::Mismatch& mismatch, int peer,
-                       const Fingerprint& ours) const {
-  if (mismatch.peer < 0) return {};
-  const Membership& members = *config_.membership;
-  if (mismatch.theirs == ours) {
-    return Status::error(
-        Code::kInternalError,
-        fmt::format("{} got {} bytes from {} in {}, where a message has {}: the transport has lost "
-                    "data",
-                    members.describe(members.rank), mismatch.bytes, members.describe(peer),
-                    describe(ours), mismatch.expected_bytes));
-  }
-  const auto disagreement_with = [&](const Fingerprint& call) {
-    return describe_disagreement(
-        {members.describe(members.rank), describe(call), call},
-        {members.describe(peer), describe(mismatch.theirs), mismatch.theirs});
-  };
-  if (const auto earlier = earlier_call(mismatch.theirs, ours)) {
-    return Status::error(
-        Code::kInvalidUsage,
-        fmt::format("{} (found in {})", disagreement_with(*earlier), describe(ours)));
-  }
-  const std::string counts = ours == fingerprint_ ? own_counts() : std::string();
-  return Status::error(Code::kInvalidUsage, disagreement_with(ours) + counts);
-}
-
-/// Returns whether a message is one of a collective whose messages all have the same fingerprint.
-bool Engine::is_alike(const Fingerprint& fingerprint) noexcept {
-  return known(fingerprint) && fingerprint.kind() != Collective::kSend && !fingerprint.uneven();
-}
-
-/// Returns this rank's call for which a message of an earlier collective was meant, if that call
-/// differed. This rank then needed no message of the sender in that call, and found the message
-/// in its next one. Calls with blocks of different sizes are not told apart.
-std::optional<Fingerprint> Engine::earlier_call(const Fingerprint& theirs,
-                                                const Fingerprint& ours) const {
-  if (!is_alike(theirs) || !is_alike(ours)) return std::nullopt;
-  if (static_cast<std::int32_t>(theirs.sequence - ours.sequence) >= 0) return std::nullopt;
-  const auto call = config_.recorder->find_collective(theirs.sequence);
-  return call && *call != theirs ? call : std::nullopt;
-}
-
-/// Describes the sizes of blocks in this rank's call, as the end of a sentence. A message has only
-/// a hash of the sizes, so each rank can describe only its own.
-std::string Engine::own_counts() const {
-  if (!collective_active_ || exchanging_ || current_->request.table == nullptr) return {};
-  constexpr std::size_t kShown = 16;
-  std::string text;
-  const auto& blocks = current_->request.table->blocks;
-  for (std::size_t i = 0; i < std::min(blocks.size(), kShown); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", blocks[i].count);
-  }
-  return fmt::format("; recvcounts, which all ranks must give alike, are {}{} here", text,
-                     blocks.size() > kShown ? " …" : "");
-}
-
 Status Engine::failure() const { return failure_; }
 
 std::string Engine::operation() const {
   if (collective_active_ && exchanging_) {
     const Transfer* const transfer = exchange_->current();
-    return transfer == nullptr ? std::string() : describe(transfer->fingerprint());
+    return describe(transfer == nullptr ? fingerprint_ : transfer->fingerprint());
   }
   if (collective_active_) return describe(fingerprint_);
   if (!active_transfers_.empty()) {
@@ -291,8 +284,8 @@ Execution::Waiting Engine::waits_for() const noexcept {
     if (transfer == nullptr) return {};
     return {.peer = transfer->peer(), .phase = transfer->sends() ? "sending" : "receiving"};
   };
-  if (collective_active_ && exchanging_) return of(exchange_->current());
-  if (collective_active_) return current_->execution.waiting();
+  if (collective_active_ && exchanging_) return exchange_->waiting();
+  if (collective_active_) return execution().waiting();
   if (!active_transfers_.empty()) return of(active_transfers_.all().front());
   return {.phase = next_any_ < any_.size() ? "receiving from any rank" : ""};
 }

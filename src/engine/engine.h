@@ -13,6 +13,7 @@
 #include "algorithms/algorithm.h"
 #include "base/membership.h"
 #include "base/status.h"
+#include "engine/agreement.h"
 #include "engine/plan_cache.h"
 #include "engine/request.h"
 #include "engine/transfer.h"
@@ -145,8 +146,10 @@ class Engine {
     ChunkMap map;
     MoveKernels kernels;
     bool nontemporal = false; ///< whether the output is written past the caches
-    std::size_t scratch_bytes = 0;
-    Fingerprint fingerprint; ///< fingerprint of every repetition, but for the number
+    Agreement agreement = Agreement::kByData;
+    std::size_t scratch_bytes = 0; ///< bytes of scratch chunks, and of the output if it is copied
+    std::size_t result_at = 0;     ///< offset in scratch memory of the output if it is copied
+    Fingerprint fingerprint;       ///< fingerprint of every repetition, but for the number
     Execution execution;
     std::size_t counted_bytes = 0; ///< bytes of the execution that plan_bytes_ includes
 
@@ -176,6 +179,14 @@ class Engine {
   Status prepare(CachedCall& cached, const Request& request);
   const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
   Status start_collective(const Request& request);
+  void begin(CachedCall& cached);
+  void meet();
+  Progress advance_meeting();
+  Progress advance_execution();
+  /// Returns the execution that is under way if no exchange is.
+  const Execution& execution() const noexcept {
+    return in_meeting_ ? meeting_.execution : current_->execution;
+  }
   Status reserve(std::size_t bytes, const Request& request);
   Status start_exchange(const Request& request);
   Result<TransferSchedules> transfer_schedules();
@@ -205,6 +216,7 @@ class Engine {
   PlanCache plans_;
   std::array<CachedCall, kNumCollectives> cached_calls_;
   CachedCall reduce_scatterv_call_, all_gatherv_call_; ///< calls with a table; never valid
+  CachedCall meeting_; ///< barrier before the collective under way, see Agreement::kByBarrier
   Workspace scratch_;
   std::atomic<std::size_t> workspace_bytes_{0}; // orders no other data
   std::atomic<std::size_t> plan_bytes_{0};      // of executions and transfers; orders no other data
@@ -212,9 +224,11 @@ class Engine {
   std::span<const Request> batch_;
   std::size_t next_ = 0; ///< index in batch_ from which the next collective is looked for
   bool collective_active_ = false;
+  bool in_meeting_ = false;             ///< whether meeting_ is not over
+  std::byte* copied_to_ = nullptr;      ///< output to which the result is copied; null: made there
   bool exchanging_ = false;             ///< whether exchange_ does the active collective
   std::unique_ptr<VExchange> exchange_; ///< exchange; null until the first one
-  CachedCall* current_ = nullptr;       ///< collective under way, or the last one
+  CachedCall* current_ = nullptr; ///< collective under way, unless exchanging_, or the last one
   Fingerprint fingerprint_;
   std::uint32_t sequence_ = 0;
   TraceRecord traced_;         ///< record of the collective under way

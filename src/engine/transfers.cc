@@ -129,6 +129,7 @@ Status Engine::start_exchange(const Request& request) {
   recorded_ = config_.recorder->begin(fingerprint_);
   unrecorded_ = false;
   exchanging_ = true;
+  in_meeting_ = false;
   collective_active_ = true;
   return status;
 }

@@ -6,7 +6,7 @@ namespace whorl {
 
 VExchange::VExchange(const Membership& membership, const std::vector<Endpoint*>& endpoints,
                      Trace* trace, std::atomic<std::size_t>& counted_bytes)
-    : membership_(membership), counted_bytes_(counted_bytes) {
+    : membership_(membership), counted_bytes_(counted_bytes), endpoints_(endpoints) {
   for (int peer = 0; peer < membership.nranks; ++peer) {
     Endpoint* const endpoint = endpoints[static_cast<std::size_t>(peer)];
     const bool self = peer == membership.rank;
@@ -22,14 +22,20 @@ Status VExchange::start(const Request& request, const TransferSchedules& schedul
   schedules_ = schedules;
   fingerprint_ = fingerprint;
   distance_ = 1;
-  error_ = {};
-  WHORL_TRY(open());
+  const bool all_at_once = 2 * (static_cast<std::size_t>(membership_.nranks) - 1) <= kMaxAtOnce;
+  heard_ = all_at_once ? 1 : membership_.nranks;
+  error_ = open();
+  if (error_.ok() && !hearing()) copy_own();
+  return error_;
+}
+
+void VExchange::copy_own() noexcept {
   const auto self = static_cast<std::size_t>(membership_.rank);
-  const Blocks::Block& own = request.blocks->sends[self];
-  if (own.used && own.count > 0 && own.data != request.blocks->receives[self].data) {
-    std::memcpy(request.blocks->receives[self].data, own.data, own.count * size_of(request.type));
+  const Blocks::Block& own = request_->blocks->sends[self];
+  std::byte* const target = request_->blocks->receives[self].data;
+  if (own.used && own.count > 0 && own.data != target) {
+    std::memcpy(target, own.data, own.count * size_of(request_->type));
   }
-  return {};
 }
 
 Status VExchange::begin(Transfer& transfer, const Blocks::Block& block) {
@@ -49,18 +55,53 @@ Status VExchange::open() {
   const int n = membership_.nranks;
   for (; distance_ < n && active_.size() + 2 <= kMaxAtOnce; ++distance_) {
     const auto to = static_cast<std::size_t>((membership_.rank + distance_) % n);
-    const auto from = static_cast<std::size_t>((membership_.rank + n - distance_) % n);
     WHORL_TRY(begin(*sends_[to], blocks.sends[to]));
-    WHORL_TRY(begin(*receives_[from], blocks.receives[from]));
+    if (!hearing())
+      WHORL_TRY(begin(*receives_[before(distance_)], blocks.receives[before(distance_)]));
   }
   return {};
 }
 
+/// Looks for the first message of each peer, and begins to receive when all are there. A message of
+/// another call is received at once, which fails. Returns whether a message has come.
+bool VExchange::hear_all() {
+  const Blocks& blocks = *request_->blocks;
+  const int heard_before = heard_;
+  for (; hearing(); ++heard_) {
+    const Blocks::Block& block = blocks.receives[before(heard_)];
+    if (!block.used) continue;
+    Fingerprint theirs;
+    if (!endpoints_[before(heard_)]->try_hear(theirs)) break;
+    if (theirs == fingerprint_.counting(block.count)) continue;
+    error_ = begin(*receives_[before(heard_)], block);
+    return true;
+  }
+  if (hearing()) return heard_ != heard_before;
+  copy_own();
+  for (int d = 1; d < membership_.nranks && error_.ok(); ++d) {
+    error_ = begin(*receives_[before(d)], blocks.receives[before(d)]);
+  }
+  return true;
+}
+
 Progress VExchange::advance() {
-  return active_.advance([this](Transfer&) {
+  const bool heard = hearing() && hear_all();
+  if (!error_.ok()) return Progress::kFailed;
+  const Progress progress = active_.advance([this](Transfer&) {
     error_ = open();
     return error_.ok();
   });
+  if (progress == Progress::kFailed || !(hearing() || heard)) return progress;
+  if (heard || progress == Progress::kAdvanced) return Progress::kAdvanced;
+  return endpoints_[before(heard_)]->progress() == Progress::kFailed ? Progress::kFailed
+                                                                     : Progress::kIdle;
+}
+
+Execution::Waiting VExchange::waiting() const noexcept {
+  if (hearing()) return {.peer = static_cast<int>(before(heard_)), .phase = "receiving"};
+  const Transfer* const transfer = current();
+  if (transfer == nullptr) return {};
+  return {.peer = transfer->peer(), .phase = transfer->sends() ? "sending" : "receiving"};
 }
 
 } // namespace whorl

@@ -13,7 +13,7 @@ constexpr int kTurn = 64;
 
 } // namespace
 
-void Execution::start(const Binding& binding, Endpoints& endpoints) {
+void Execution::bind(const Binding& binding, Endpoints& endpoints) {
   const bool same_lanes = binding.schedule == binding_.schedule && &endpoints == endpoints_;
   binding_ = binding;
   binding_.nontemporal_output =
@@ -24,18 +24,10 @@ void Execution::start(const Binding& binding, Endpoints& endpoints) {
       kMinSharedBytes;
   if (!same_lanes) find_lanes(endpoints);
   for (std::size_t i = 0; i < active_lanes_; ++i) lanes_[i].step_operands.clear();
-  first_window_ = 0;
-  if (binding.pipeline != nullptr) {
-    segment_active_ = false;
-    mismatch_ = {};
-    binding.pipeline->begin(binding.map);
-  } else {
-    enter_lanes();
-  }
 }
 
-void Execution::restart(const std::byte* input, std::byte* output, std::byte* scratch,
-                        const Fingerprint& fingerprint) {
+void Execution::rebind(const std::byte* input, std::byte* output, std::byte* scratch,
+                       const Fingerprint& fingerprint) {
   const bool moved =
       input != binding_.input || output != binding_.output || scratch != binding_.scratch;
   binding_.input = input;
@@ -47,7 +39,20 @@ void Execution::restart(const std::byte* input, std::byte* output, std::byte* sc
   } else if (moved) {
     rebase_step_operands();
   }
-  enter_lanes();
+}
+
+void Execution::begin() {
+  heard_all_ = !binding_.hears_all_first;
+  heard_lanes_ = 0;
+  heard_peers_ = 0;
+  first_window_ = 0;
+  if (binding_.pipeline != nullptr) {
+    segment_active_ = false;
+    mismatch_ = {};
+    binding_.pipeline->begin(binding_.map);
+  } else {
+    enter_lanes();
+  }
 }
 
 void Execution::enter_lanes() noexcept {
@@ -62,7 +67,7 @@ void Execution::enter_lanes() noexcept {
     lane.ahead_sent = 0;
     lane.finished = lane.lane->steps.empty();
     if (!lane.finished) enter_step(lane);
-    lane.exposed.open = lane.can_expose && large_messages_;
+    lane.exposed.open = lane.can_expose && large_messages_ && heard_all_;
     if (lane.exposed.open) begin_exposing(lane);
     if (trace_ != nullptr) [[unlikely]]
       lane.trace.start();
@@ -181,6 +186,7 @@ bool Execution::run_step(LaneRun& lane) noexcept {
 /// Receives, reduces and copies. Sets the phase to kSend if something is left to send. Returns
 /// false, with nothing changed, if a message, a slot or the target is not available yet.
 bool Execution::combine(LaneRun& lane, const Step& step) noexcept {
+  if (!heard_all_ && step.writes_dst() && step.dst == Buffer::kOutput && !hear_all()) return false;
   if (step.receives() && !gather_messages(lane, step)) return false;
   if (step.writes_dst() && !may_overwrite(lane, step)) return false;
 
@@ -221,11 +227,7 @@ bool Execution::gather_messages(LaneRun& lane, const Step& step) noexcept {
       continue;
     }
     if (!(message.fingerprint == binding_.fingerprint) || message.bytes != lane.bytes) {
-      mismatch_ = {.peer = static_cast<int>(lane.lane->peers[index]),
-                   .theirs = message.fingerprint,
-                   .bytes = message.bytes,
-                   .expected_bytes = lane.bytes};
-      failed_ = true;
+      fail_on(lane.lane->peers[index], message.fingerprint, message.bytes, lane.bytes);
       return false;
     }
     messages_[static_cast<std::size_t>(i)] = message.data;
@@ -328,56 +330,6 @@ bool Execution::drained(LaneRun& lane) noexcept {
          std::all_of(lane.endpoints.begin(), lane.endpoints.end(), [](Endpoint* endpoint) {
            return !endpoint->traits().queues_sends || endpoint->flushed();
          });
-}
-
-/// Returns whether the peer behind `endpoint` still reads a source of this lane.
-bool Execution::publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept {
-  return std::any_of(lane.published.begin(), lane.published.end(), [&](const Publication& p) {
-    return p.endpoint == &endpoint && endpoint.released() < p.number;
-  });
-}
-
-Execution::Waiting Execution::waiting() const noexcept {
-  if (binding_.pipeline != nullptr && !segment_active_) return {.phase = "copying from the device"};
-  for (std::size_t i = 0; i < active_lanes_; ++i) {
-    const LaneRun& lane = lanes_[i];
-    Waiting waiting{.peer = -1, .phase = "releasing sent buffers"};
-    if (lane.finished) {
-      for (std::size_t p = 0; p < lane.endpoints.size() && waiting.peer < 0; ++p) {
-        if (publishes_to(lane, *lane.endpoints[p]) || !lane.endpoints[p]->flushed()) {
-          waiting.peer = static_cast<int>(lane.lane->peers[p]);
-        }
-      }
-      if (waiting.peer < 0) continue;
-      return waiting;
-    }
-    const Step& step = lane.lane->steps[lane.step];
-    if (step.waits()) continue; // the loop finds the lane that this one waits for
-    if (lane.phase == Phase::kSend) {
-      waiting.phase = "sending";
-      waiting.peer =
-          static_cast<int>(lane.lane->peers[static_cast<std::size_t>(step.tx + lane.sent)]);
-      return waiting;
-    }
-    for (int f = 0; f < step.fan_in(); ++f) {
-      const auto index = static_cast<std::size_t>(step.rx + f);
-      if (!lane.endpoints[index]->try_peek()) {
-        waiting.phase = "receiving";
-        waiting.peer = static_cast<int>(lane.lane->peers[index]);
-        return waiting;
-      }
-    }
-    for (std::size_t p = 0; p < lane.endpoints.size() && waiting.peer < 0; ++p) {
-      if (publishes_to(lane, *lane.endpoints[p]))
-        waiting.peer = static_cast<int>(lane.lane->peers[p]);
-    }
-    if (waiting.peer < 0 && step.sends()) {
-      waiting.phase = "sending";
-      waiting.peer = static_cast<int>(lane.lane->peers[step.tx]);
-    }
-    return waiting;
-  }
-  return {};
 }
 
 } // namespace whorl

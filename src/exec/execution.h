@@ -25,7 +25,10 @@ struct Binding {
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;    ///< scratch_bytes(), 64-byte aligned
   bool nontemporal_output = false; ///< whether kernels.nontemporal_copy, if any, writes the output
-  Fingerprint fingerprint;         ///< fingerprint of every message
+  /// Whether the output stays as it is until the first message of each peer is there; for schedules
+  /// of an Algorithm with `tells_all` only.
+  bool hears_all_first = false;
+  Fingerprint fingerprint; ///< fingerprint of every message
   /// Pipeline that brings the buffers segment by segment, or null; `map` is the map of the whole.
   StagingPipeline* pipeline = nullptr;
 
@@ -52,13 +55,20 @@ class Execution {
     trace_ = trace;
     track_ = track;
   }
-  /// Begins an operation; the binding's buffers outlive it. Looks up the peers of the schedule in
+  /// Prepares an operation; the binding's buffers outlive it. Looks up the peers of the schedule in
   /// `endpoints`, but not again when the next operation has the same schedule: a schedule keeps its
   /// contents and its endpoints for the life of this Execution.
-  void start(const Binding& binding, Endpoints& endpoints);
-  /// Begins the last operation again on other buffers, as a new operation.
-  void restart(const std::byte* input, std::byte* output, std::byte* scratch,
-               const Fingerprint& fingerprint);
+  void bind(const Binding& binding, Endpoints& endpoints);
+  /// Prepares the last operation again on other buffers, as a new operation.
+  void rebind(const std::byte* input, std::byte* output, std::byte* scratch,
+              const Fingerprint& fingerprint);
+  /// Begins the operation of the last bind() or rebind().
+  void begin();
+  /// Prepares and begins an operation.
+  void start(const Binding& binding, Endpoints& endpoints) {
+    bind(binding, endpoints);
+    begin();
+  }
   /// Runs all lanes as far as they go. Returns kDone when this rank's part is complete and no
   /// buffer is needed any more; kFailed when a message of another operation arrived (see
   /// mismatch()) or an endpoint failed.
@@ -175,6 +185,9 @@ class Execution {
   bool run_step(LaneRun& lane) noexcept;
   bool combine(LaneRun& lane, const Step& step) noexcept;
   bool gather_messages(LaneRun& lane, const Step& step) noexcept;
+  void fail_on(std::uint32_t peer, const Fingerprint& theirs, std::size_t bytes,
+               std::size_t expected_bytes) noexcept;
+  [[gnu::noinline]] bool hear_all() noexcept;
   bool send_from_memory(LaneRun& lane, const Step& step) noexcept;
   bool send_to_fan(LaneRun& lane, const Step& step, const Outgoing& message,
                    std::uint8_t& sent) noexcept;
@@ -233,7 +246,11 @@ class Execution {
       false; ///< whether LaneRun::step_operands fit binding_ (they may stay empty)
   bool segment_active_ = false;  ///< whether a segment of the pipeline is under way
   std::size_t first_window_ = 0; ///< number of that segment's first window in the operation
-  bool large_messages_ = false;  ///< whether some messages may be large enough for exposed buffers
+  // See hear_all().
+  bool heard_all_ = true;       ///< whether the output may be written
+  std::size_t heard_lanes_ = 0; ///< number of lanes all of whose peers have been heard
+  std::size_t heard_peers_ = 0; ///< number of peers of the next lane that have been
+  bool large_messages_ = false; ///< whether some messages may be large enough for exposed buffers
   const Endpoints* endpoints_ = nullptr; ///< source of the lanes' endpoints
   std::vector<LaneRun> lanes_;
   std::size_t active_lanes_ = 0;

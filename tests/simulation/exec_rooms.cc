@@ -4,3 +4,4 @@
 #include "exec/execution_move.cc"
 #include "exec/execution_operands.cc"
 #include "exec/execution_send.cc"
+#include "exec/execution_waits.cc"

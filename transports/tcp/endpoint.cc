@@ -126,11 +126,33 @@ Message TcpEndpoint::try_peek() noexcept {
   return {target_, header_.bytes, header_.fingerprint};
 }
 
+bool TcpEndpoint::try_hear(Fingerprint& fingerprint) noexcept {
+  if (!has_header_ && (failed_ || !receive_header())) return false;
+  fingerprint = header_.fingerprint;
+  return true;
+}
+
 void TcpEndpoint::release() noexcept {
   ready_ = false;
   has_header_ = false;
   posted_ = {};
   ++received_;
+}
+
+/// Reads until a header is complete and has been accepted. Returns false if it has not arrived, or
+/// is invalid.
+bool TcpEndpoint::receive_header() noexcept {
+  while (staged() < sizeof header_) {
+    std::memmove(stage_, stage_ + stage_begin_, staged());
+    stage_end_ -= stage_begin_;
+    stage_begin_ = 0;
+    const std::size_t want = std::max(read_ahead(), sizeof header_);
+    const std::size_t got =
+        read({}, {stage_ + stage_end_, std::min(want, kStageBytes) - stage_end_});
+    stage_end_ += got;
+    if (got == 0) return false;
+  }
+  return accept_header();
 }
 
 /// Receives until a message is complete or nothing has arrived. Each pass of the loop reads once.
@@ -139,21 +161,8 @@ void TcpEndpoint::release() noexcept {
 ///            │ header │ payload …   │ header │ …       staged of a payload is copied to target_,
 ///            └────────┴─────────────┴────────┴──────   the rest of it is read straight to target_
 void TcpEndpoint::receive() noexcept {
+  if (!has_header_ && !receive_header()) return;
   for (;;) {
-    if (!has_header_) {
-      if (staged() < sizeof header_) {
-        std::memmove(stage_, stage_ + stage_begin_, staged());
-        stage_end_ -= stage_begin_;
-        stage_begin_ = 0;
-        const std::size_t want = std::max(read_ahead(), sizeof header_);
-        const std::size_t got =
-            read({}, {stage_ + stage_end_, std::min(want, kStageBytes) - stage_end_});
-        stage_end_ += got;
-        if (got == 0) return;
-        continue;
-      }
-      if (!accept_header()) return;
-    }
     if (got_ == 0) {
       // Only now may user memory be written: the message is the expected one.
       const bool fits =

@@ -48,6 +48,7 @@ class TcpEndpoint final : public Endpoint {
 
   void post_recv(std::span<std::byte> destination, const Fingerprint& expected) noexcept override;
   Message try_peek() noexcept override;
+  bool try_hear(Fingerprint& fingerprint) noexcept override;
   void release() noexcept override;
 
   Progress progress() noexcept override;
@@ -79,6 +80,7 @@ class TcpEndpoint final : public Endpoint {
                const Fingerprint& fingerprint) noexcept;
   /// Writes as much as the socket takes. Returns whether it took anything.
   bool flush() noexcept;
+  bool receive_header() noexcept;
   void receive() noexcept;
   /// Reads into the two places, in this order. Returns the number of bytes, 0 for none.
   std::size_t read(std::span<std::byte> first, std::span<std::byte> second) noexcept;

@@ -1,6 +1,7 @@
 // Tests of properties that the verifier does not check: who sends to whom, in which order, how
 // balanced.
 #include <map>
+#include <set>
 
 #include "algorithms/common.h"
 #include "support.h"
@@ -129,6 +130,53 @@ TEST(Direct, DoesNotStartWithTheSameRank) {
       ++first[lane.peers[lane.steps[0].tx]];
     }
     EXPECT_EQ(first, std::vector<int>(12, 1));
+  }
+}
+
+/// Returns whether a rank that has an output gets a message straight from each other rank, and
+/// whether each lane sends the first of these to all its peers before it receives or writes output.
+bool tells_all(const Schedule& schedule) {
+  std::set<std::uint32_t> heard;
+  for (const Lane& lane : schedule.lanes) {
+    std::set<std::uint32_t> told;
+    bool first_part = true;
+    for (const Step& step : lane.steps) {
+      for (int i = 0; i < step.fan_in(); ++i) {
+        heard.insert(lane.peers[static_cast<std::size_t>(step.rx + i)]);
+      }
+      if (step.receives() || step.writes_dst()) first_part = false;
+      for (int i = 0; i < step.fan_out(); ++i) {
+        const std::uint32_t peer = lane.peers[static_cast<std::size_t>(step.tx + i)];
+        if (first_part) told.insert(peer);
+        if (!told.contains(peer)) return false;
+      }
+    }
+  }
+  return schedule.output_chunks == 0 ||
+         heard.size() + 1 == static_cast<std::size_t>(schedule.nranks);
+}
+
+TEST(FirstMessages, TellAllWhereAnAlgorithmSaysSo) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective != Collective::kAllGather &&
+        algorithm.collective != Collective::kAllToAll &&
+        algorithm.collective != Collective::kGather) {
+      EXPECT_FALSE(algorithm.tells_all) << algorithm.name;
+      continue;
+    }
+    bool all = true;
+    for (const int n : {2, 3, 5, 8, 16}) {
+      for (const int channels : {1, 3}) {
+        Shape shape{.nranks = n, .channels = channels};
+        if (n % 4 == 0)
+          shape.dims = {{.size = 4, .algorithm = {}}, {.size = n / 4, .algorithm = {}}};
+        if (!algorithm.supports(shape)) continue;
+        for (const Schedule& schedule : build_all(algorithm, shape)) {
+          all = all && tells_all(schedule);
+        }
+      }
+    }
+    EXPECT_EQ(algorithm.tells_all, all) << name_of(algorithm.collective) << " " << algorithm.name;
   }
 }
 
