@@ -75,14 +75,12 @@ RecordCipher::~RecordCipher() {
   if (openssl) EVP_CIPHER_CTX_free(context_); // otherwise the end of the process frees it
 }
 
-bool RecordCipher::begin(std::uint64_t number, std::span<const std::byte> header) noexcept {
+bool RecordCipher::begin(Part part, std::uint64_t number) noexcept {
   if (number == UINT64_MAX) return false;
   std::array<std::byte, kNonceBytes> nonce{};
+  nonce[0] = static_cast<std::byte>(part);
   std::memcpy(nonce.data() + nonce.size() - sizeof number, &number, sizeof number);
-  int size = 0;
-  return EVP_CipherInit_ex(context_, nullptr, nullptr, nullptr, octets(nonce.data()), -1) == 1 &&
-         EVP_CipherUpdate(context_, nullptr, &size, octets(header.data()),
-                          static_cast<int>(header.size())) == 1;
+  return EVP_CipherInit_ex(context_, nullptr, nullptr, nullptr, octets(nonce.data()), -1) == 1;
 }
 
 bool RecordCipher::add(std::span<const std::byte> in, std::byte* out) noexcept {
@@ -137,9 +135,15 @@ ssize_t Sealer::send(int fd, std::span<const iovec> parts) noexcept {
 bool Sealer::seal(std::span<const iovec> parts, std::size_t skip) noexcept {
   const std::size_t payload = payload_of_next(parts, skip);
   const auto length = static_cast<std::uint32_t>(payload);
-  std::memcpy(record_.get(), &length, kHeaderBytes);
-  std::byte* out = record_.get() + kHeaderBytes;
-  if (!cipher_.begin(number_, {record_.get(), kHeaderBytes})) return false;
+  const auto tag_at = [](std::byte* at) { return std::span<std::byte, kTagBytes>(at, kTagBytes); };
+  std::byte* out = record_.get();
+  if (!cipher_.begin(Part::kHeader, number_) ||
+      !cipher_.add(std::as_bytes(std::span(&length, 1)), out) ||
+      !cipher_.make_tag(tag_at(out + kLengthBytes))) {
+    return false;
+  }
+  out += kHeaderBytes;
+  if (!cipher_.begin(Part::kBody, number_)) return false;
   std::size_t left = payload;
   bool added = true;
   for_each_rest(parts, skip, [&](std::span<const std::byte> rest) {
@@ -149,7 +153,7 @@ bool Sealer::seal(std::span<const iovec> parts, std::size_t skip) noexcept {
     left -= piece.size();
     return added && left > 0;
   });
-  if (!added || !cipher_.make_tag(std::span<std::byte, kTagBytes>(out, kTagBytes))) return false;
+  if (!added || !cipher_.make_tag(tag_at(out))) return false;
   ++number_;
   payload_ = payload;
   size_ = kHeaderBytes + payload + kTagBytes;
@@ -208,31 +212,23 @@ ssize_t Opener::receive(int fd, std::span<const iovec> parts) noexcept {
       out.advance(part.size());
       continue;
     }
-    const std::size_t need = broken_ ? 0 : needed();
-    if (need > 0 && buffered() < need) {
+    if (!broken_ && buffered() < needed()) {
       if (drained && out.written() > 0) break;
-      const ssize_t got = fill(fd, need, &drained);
+      const ssize_t got = fill(fd, &drained);
       if (got <= 0) return result(got);
       continue;
     }
-    broken_ = broken_ || need == 0 || !open(out);
+    broken_ = broken_ || !(payload_ == 0 ? open_header() : open_body(out));
     if (broken_) return result(-EBADMSG);
   }
   return static_cast<ssize_t>(out.written());
 }
 
-std::size_t Opener::needed() const noexcept {
-  if (buffered() < kHeaderBytes) return kHeaderBytes;
-  std::uint32_t length = 0;
-  std::memcpy(&length, buffer_.get() + begin_, kHeaderBytes);
-  return length == 0 || length > kMaxPayload ? 0 : kHeaderBytes + length + kTagBytes;
-}
-
-/// Reads from the socket, behind the bytes that are buffered: the rest of `needed` bytes and, since
-/// that never makes a reader miss anything, the header of the next record.
-ssize_t Opener::fill(int fd, std::size_t needed, bool* drained) noexcept {
-  const std::size_t missing = needed - buffered();
-  const std::size_t next = needed > kHeaderBytes ? kHeaderBytes : 0;
+/// Reads from the socket, behind the bytes that are buffered: the rest of the part that comes next
+/// and, since that never makes a reader miss anything, the header behind a body.
+ssize_t Opener::fill(int fd, bool* drained) noexcept {
+  const std::size_t missing = needed() - buffered();
+  const std::size_t next = payload_ > 0 ? kHeaderBytes : 0;
   const std::size_t want = missing + std::max(next, ahead_);
   if (want > kBufferBytes - end_) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
@@ -245,28 +241,43 @@ ssize_t Opener::fill(int fd, std::size_t needed, bool* drained) noexcept {
   return got;
 }
 
-/// Decrypts the record at the front of the buffer: to the place where its bytes belong, if all of
-/// them do, otherwise where they are. Returns false if the record is not authentic; nothing of it
+/// Decrypts the header at the front of the buffer. Returns false if the header is not authentic, or
+/// has a length that no Sealer writes.
+bool Opener::open_header() noexcept {
+  const std::byte* const header = buffer_.get() + begin_;
+  std::uint32_t length = 0;
+  const std::span<const std::byte, kTagBytes> tag(header + kLengthBytes, kTagBytes);
+  if (!cipher_.begin(Part::kHeader, number_) ||
+      !cipher_.add({header, kLengthBytes}, std::as_writable_bytes(std::span(&length, 1)).data()) ||
+      !cipher_.check_tag(tag)) {
+    return false;
+  }
+  begin_ += kHeaderBytes;
+  payload_ = length;
+  return length > 0 && length <= kMaxPayload;
+}
+
+/// Decrypts the body at the front of the buffer: to the place where its bytes belong, if all of
+/// them do, otherwise where they are. Returns false if the body is not authentic; nothing of it
 /// stays then.
-bool Opener::open(Cursor& out) noexcept {
-  std::byte* const record = buffer_.get() + begin_;
-  const std::size_t size = needed();
-  const std::size_t payload = size - kHeaderBytes - kTagBytes;
-  const bool fits = out.rest().size() >= payload;
-  std::byte* const target = fits ? out.rest().data() : record + kHeaderBytes;
-  const std::span<const std::byte, kTagBytes> tag(record + size - kTagBytes, kTagBytes);
-  if (!cipher_.begin(number_, {record, kHeaderBytes}) ||
-      !cipher_.add({record + kHeaderBytes, payload}, target) || !cipher_.check_tag(tag)) {
-    std::memset(target, 0, payload);
+bool Opener::open_body(Cursor& out) noexcept {
+  std::byte* const body = buffer_.get() + begin_;
+  const bool fits = out.rest().size() >= payload_;
+  std::byte* const target = fits ? out.rest().data() : body;
+  const std::span<const std::byte, kTagBytes> tag(body + payload_, kTagBytes);
+  if (!cipher_.begin(Part::kBody, number_) || !cipher_.add({body, payload_}, target) ||
+      !cipher_.check_tag(tag)) {
+    std::memset(target, 0, payload_);
     return false;
   }
   ++number_;
-  begin_ += size;
+  begin_ += payload_ + kTagBytes;
   if (fits) {
-    out.advance(payload);
+    out.advance(payload_);
   } else {
-    plain_ = {target, payload};
+    plain_ = {target, payload_};
   }
+  payload_ = 0;
   if (begin_ == end_ && fits) begin_ = end_ = 0;
   return true;
 }

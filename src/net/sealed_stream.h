@@ -16,16 +16,20 @@ namespace whorl {
 /// Encrypted stream: what one side sends as records that nobody can read, change, repeat, leave out
 /// or put into another order without being noticed.
 ///
-///     ┌──────────┬──────────────────┬────────┐
-///     │ length 4 │ length encrypted │ tag 16 │   AES-256-GCM; the length is authenticated, too,
-///     └──────────┴──────────────────┴────────┘   and the nonce is the number of the record
+///     ┌─────────────────────┬────────────────────────────┐
+///     │ length 4  │ tag 16  │ `length` bytes  │  tag 16  │   AES-256-GCM, once for each part; the
+///     └───────── header ────┴────────── body ────────────┘   nonce is part and number of the
+///     record
 ///
+/// The header has a tag of its own, so that a reader never waits for more bytes than the peer has
+/// sent: an enlarged length is found out at once, where a tag for both would have to be awaited.
 /// The end of the stream is not authenticated: who reads must know by the contents whether more
 /// was to come.
 namespace sealed {
 
-inline constexpr std::size_t kHeaderBytes = 4;
 inline constexpr std::size_t kTagBytes = 16;
+inline constexpr std::size_t kLengthBytes = 4;
+inline constexpr std::size_t kHeaderBytes = kLengthBytes + kTagBytes;
 /// Largest number of encrypted bytes of a record. Larger: fewer system calls. Smaller: the peer
 /// begins to decrypt sooner, and a record stays in the nearest cache.
 inline constexpr std::size_t kMaxPayload = 65536;
@@ -34,6 +38,9 @@ inline constexpr std::size_t kMaxPayload = 65536;
 inline constexpr std::size_t kOwnRecord = 16384;
 /// Bytes that may be read at once beyond the record under way, where that is allowed.
 inline constexpr std::size_t kReadAhead = 4096;
+
+/// Part of a record, which has a nonce and a tag of its own.
+enum class Part : std::uint8_t { kHeader, kBody };
 
 /// AES-256-GCM with one key in one direction. Allocates memory and enters OpenSSL's locks only when
 /// it is made and destroyed.
@@ -46,9 +53,9 @@ class RecordCipher {
 
   /// Returns whether the cipher can be used: OpenSSL has memory, and the process does not exit.
   bool good() const noexcept { return context_ != nullptr; }
-  /// Begins the record of a number with its header. Fails for the last number that there is.
-  bool begin(std::uint64_t number, std::span<const std::byte> header) noexcept;
-  /// Encrypts or decrypts the next bytes of the record to `out`, which is `in` or does not overlap.
+  /// Begins a part of the record of a number. Fails for the last number that there is.
+  bool begin(Part part, std::uint64_t number) noexcept;
+  /// Encrypts or decrypts the next bytes of the part to `out`, which is `in` or does not overlap.
   bool add(std::span<const std::byte> in, std::byte* out) noexcept;
   bool make_tag(std::span<std::byte, kTagBytes> tag) noexcept;
   bool check_tag(std::span<const std::byte, kTagBytes> tag) noexcept;
@@ -99,17 +106,20 @@ class Opener {
  private:
   class Cursor;
 
-  /// Returns the bytes that a record, or its header if that is not there yet, has; 0 if its length
-  /// is none that a Sealer writes.
-  std::size_t needed() const noexcept;
-  ::ssize_t fill(int fd, std::size_t needed, bool* drained) noexcept;
-  bool open(Cursor& out) noexcept;
+  /// Returns the bytes of the part of a record that comes next.
+  std::size_t needed() const noexcept {
+    return payload_ == 0 ? kHeaderBytes : payload_ + kTagBytes;
+  }
+  ::ssize_t fill(int fd, bool* drained) noexcept;
+  bool open_header() noexcept;
+  bool open_body(Cursor& out) noexcept;
   std::size_t buffered() const noexcept { return end_ - begin_; }
 
   RecordCipher cipher_;
   std::uint64_t number_;
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0, end_ = 0;    ///< bytes that have been received and not decrypted
+  std::size_t payload_ = 0;            ///< length of the body that comes next; 0: a header does
   std::span<const std::byte> plain_{}; ///< bytes in buffer_ that have been decrypted, not taken
   std::size_t ahead_ = 0;
   bool broken_ = false;

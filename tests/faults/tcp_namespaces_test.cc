@@ -40,7 +40,7 @@ struct Report {
 /// One rank, in a process of its own.
 class Rank {
  public:
-  Rank(int rank, int parent) : rank_(rank), parent_(parent) {}
+  Rank(int rank, int parent, bool encrypts) : rank_(rank), parent_(parent), transport_(encrypts) {}
 
   /// Connects, exchanges a message, and tells the parent.
   void connect() {
@@ -133,14 +133,14 @@ class TcpNamespaces : public ::testing::Test {
     if (!cable_.ready()) GTEST_SKIP() << "network namespaces or veth are not available here";
   }
   /// Starts two ranks, each of which does `live` once they are connected.
-  void start(const std::function<void(Rank&)>& live) {
+  void start(const std::function<void(Rank&)>& live, bool encrypts = false) {
     for (int rank = 0; rank < 2; ++rank) {
       int ends[2];
       ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
       pids_[rank] = ::fork();
       ASSERT_GE(pids_[rank], 0);
       if (pids_[rank] == 0) {
-        Rank self(rank, ends[1]);
+        Rank self(rank, ends[1], encrypts);
         self.connect();
         live(self);
         self.end();
@@ -204,8 +204,12 @@ class TcpNamespaces : public ::testing::Test {
   int ends_[2] = {};
 };
 
-TEST_F(TcpNamespaces, ACutCableIsNoticedOnBothSides) {
-  start([](Rank& self) { self.receive(); }); // nobody sends
+class TcpNamespacesEncryptedOrNot : public TcpNamespaces,
+                                    public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Encryption, TcpNamespacesEncryptedOrNot, ::testing::Bool());
+
+TEST_P(TcpNamespacesEncryptedOrNot, ACutCableIsNoticedOnBothSides) {
+  start([](Rank& self) { self.receive(); }, GetParam()); // nobody sends
   ASSERT_TRUE(cable_.cut());
   for (int rank = 0; rank < 2; ++rank) {
     const Report report = report_of(rank);

@@ -2,6 +2,7 @@
 // nothing, who changes bytes is found out by every rank, and nobody sends unencrypted by mistake.
 #include <fmt/core.h>
 
+#include <barrier>
 #include <chrono>
 
 #include "bootstrap/host.h"
@@ -83,17 +84,19 @@ TEST_P(EncryptionOnOff, HidesDataNamesAndNoSecretIsOnTheWire) {
   }
 }
 
-/// Attack on one connection of a role, once it is armed: a bit of what passes is flipped.
+/// Attack on one connection of a role, once it is armed: a bit of what passes is flipped, at the
+/// end, which is a tag, or where a length of 4 KiB less is enlarged.
 struct FlipOnce {
   SocketRole role;
   bool to_target;
+  bool enlarges;
   std::atomic<bool> armed{false};
   std::atomic<bool> flipped{false};
 
   void operator()(const EveryPath::Passing& passing) {
     if (passing.role != role || passing.to_target != to_target) return;
     if (!armed.exchange(false)) return;
-    passing.bytes.back() ^= std::byte{1};
+    (enlarges ? passing.bytes[1] : passing.bytes.back()) ^= std::byte{0x10};
     flipped = true;
   }
 };
@@ -115,16 +118,17 @@ std::string error_under(FlipOnce& attack, int rank, int nranks, whorlComm_t comm
   return {};
 }
 
-class ChangedOnTheWay : public ::testing::TestWithParam<std::tuple<SocketRole, bool>> {};
+class ChangedOnTheWay : public ::testing::TestWithParam<std::tuple<SocketRole, bool, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Connections, ChangedOnTheWay,
                          ::testing::Combine(::testing::Values(SocketRole::kData,
                                                               SocketRole::kControl),
-                                            ::testing::Bool()));
+                                            ::testing::Bool(), ::testing::Bool()));
 
 TEST_P(ChangedOnTheWay, EndsTheCommunicatorOnEveryRank) {
   constexpr int kRanks = 3;
   const ScopedEnv env = over_tcp(true);
-  FlipOnce attack{std::get<0>(GetParam()), std::get<1>(GetParam())};
+  const auto [role, to_target, enlarges] = GetParam();
+  FlipOnce attack{role, to_target, enlarges};
   EveryPath attacker([&](const EveryPath::Passing& passing) { attack(passing); });
   const UniqueId id = attacker.through(make_id());
   const auto start = Clock::now();
@@ -142,13 +146,41 @@ TEST_P(ChangedOnTheWay, EndsTheCommunicatorOnEveryRank) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20)) << "no rank has waited for its timeout";
 }
 
-class ChangedRendezvous : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Directions, ChangedRendezvous, ::testing::Bool());
+TEST(HeldBack, ForEverEndsAtTheDeadlineOfTheOperation) {
+  const ScopedEnv env = over_tcp(true);
+  std::atomic<bool> holds{false}, ends{false};
+  std::barrier both(2); // until then either rank may still be in the first operation
+  EveryPath attacker([&](const EveryPath::Passing& passing) {
+    while (holds && passing.role == SocketRole::kData && !ends) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  const UniqueId id = attacker.through(make_id());
+  const auto start = Clock::now();
+  const auto errors = errors_of(2, [&](int rank) {
+    std::string error;
+    join(id, rank, 2, 2000, [&](whorlComm_t comm) {
+      EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+      both.arrive_and_wait();
+      holds = true;
+      error = failure(whorlBarrier(comm, nullptr), comm);
+    });
+    return error;
+  });
+  ends = true;
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("rank"));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+}
+
+class ChangedRendezvous : public ::testing::TestWithParam<std::tuple<bool, bool>> {};
+INSTANTIATE_TEST_SUITE_P(Directions, ChangedRendezvous,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 TEST_P(ChangedRendezvous, EndsForEveryRank) {
   constexpr int kRanks = 3;
   const ScopedEnv env = over_tcp(true);
-  FlipOnce attack{SocketRole::kBootstrap, GetParam()};
+  const auto [to_target, enlarges] = GetParam();
+  FlipOnce attack{SocketRole::kBootstrap, to_target, enlarges};
   attack.armed = true;
   EveryPath attacker([&](const EveryPath::Passing& passing) { attack(passing); });
   const UniqueId id = attacker.through(make_id());

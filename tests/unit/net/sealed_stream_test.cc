@@ -100,9 +100,12 @@ class SealedStreamTest : public ::testing::Test {
   /// Returns the lengths of the records on the way.
   std::vector<std::uint32_t> lengths_on_the_way() const {
     std::vector<std::uint32_t> lengths;
+    RecordCipher cipher(kKey, false);
     for (std::size_t at = 0; at < wire_.bytes.size();) {
-      std::memcpy(&lengths.emplace_back(), wire_.bytes.data() + at, kHeaderBytes);
-      at += kHeaderBytes + lengths.back() + kTagBytes;
+      cipher.begin(Part::kHeader, lengths.size());
+      std::uint32_t& length = lengths.emplace_back();
+      cipher.add({wire_.bytes.data() + at, kLengthBytes}, reinterpret_cast<std::byte*>(&length));
+      at += kHeaderBytes + length + kTagBytes;
     }
     return lengths;
   }
@@ -197,10 +200,39 @@ TEST_F(SealedStreamTest, EveryChangedBitIsFatal) {
     Bytes changed = record;
     changed[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
     received.clear();
-    const ssize_t result = result_of(changed, &received);
-    // A record that claims to be longer than what comes is one that was cut off.
-    EXPECT_TRUE(result == -EBADMSG || (result == 0 && bit < 32)) << "bit " << bit;
+    EXPECT_EQ(-EBADMSG, result_of(changed, &received)) << "bit " << bit;
     EXPECT_TRUE(received.empty()) << "bit " << bit;
+  }
+}
+
+TEST_F(SealedStreamTest, AChangedLengthIsFoundBeforeAnyOtherByteComes) {
+  Sealer sealer(kKey);
+  Bytes header = record_of(sealer, random_bytes(40));
+  header.resize(kHeaderBytes);
+  Bytes received;
+  for (std::size_t bit = 0; bit < 8 * header.size(); ++bit) {
+    Opener opener(kKey);
+    wire_.bytes = header;
+    wire_.bytes[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
+    EXPECT_EQ(-EBADMSG, receive(opener, &received, 64)) << "bit " << bit;
+  }
+  Opener opener(kKey);
+  wire_.bytes = header;
+  EXPECT_EQ(-EAGAIN, receive(opener, &received, 64)) << "the rest may follow";
+}
+
+TEST_F(SealedStreamTest, ALengthThatNoSealerWritesIsRefused) {
+  for (const std::uint32_t length :
+       {std::uint32_t{0}, std::uint32_t{kMaxPayload + 1}, UINT32_MAX}) {
+    RecordCipher cipher(kKey, true);
+    Bytes header(kHeaderBytes);
+    ASSERT_TRUE(cipher.begin(Part::kHeader, 0) &&
+                cipher.add(std::as_bytes(std::span(&length, 1)), header.data()) &&
+                cipher.make_tag(std::span(header).last<kTagBytes>()));
+    Bytes received;
+    wire_.bytes = header;
+    Opener opener(kKey);
+    EXPECT_EQ(-EBADMSG, receive(opener, &received, 64)) << length;
   }
 }
 
