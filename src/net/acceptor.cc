@@ -115,7 +115,9 @@ void Acceptor::greet(Handshake& stranger) {
     const auto job = stranger.job();
     rules_.welcome(name, job, stranger.take());
   } else if (progress == Progress::kFailed) {
-    if (log_enabled(LogLevel::kInfo)) {
+    // Who hangs up is not turned away. Mostly it is a peer that has several addresses of this rank,
+    // and has reached it at another one meanwhile.
+    if (log_enabled(LogLevel::kInfo) && !stranger.hung_up()) {
       log(LogLevel::kInfo,
           fmt::format("{} turned a connection away: {}", rules_.name, stranger.status().message()));
     }

@@ -97,6 +97,8 @@ class Handshake {
   const ConnectionName& name() const noexcept { return name_; }
   const decltype(Identity::job)& job() const noexcept { return identity_.job; }
   HandshakeFailure failure() const noexcept { return failure_; }
+  /// Returns whether the handshake failed because the other side closed the connection.
+  bool hung_up() const noexcept;
   /// Describes the failure in one sentence that does not name the peer: the caller can do that
   /// better.
   Status status() const;

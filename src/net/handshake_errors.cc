@@ -1,6 +1,7 @@
 // The sentences of handshakes that have failed.
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <string>
 
 #include "net/address.h"
@@ -18,6 +19,11 @@ std::string Handshake::text_of_disagreement() const {
       connecting_encrypts ? 1 : 0, name_.from, connecting_encrypts ? 0 : 1,
       name_.role == SocketRole::kBootstrap ? "the root of the rendezvous"
                                            : fmt::format("rank {}", name_.to));
+}
+
+bool Handshake::hung_up() const noexcept {
+  return failure_ == HandshakeFailure::kClosed &&
+         (error_ == 0 || error_ == -ECONNRESET || error_ == -EPIPE);
 }
 
 Status Handshake::status() const {

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -128,6 +129,32 @@ TEST(Mesh, StrangersDelayNobody) {
   const auto start = std::chrono::steady_clock::now();
   full_mesh(4, 1, std::move(listening));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+/// Waits as a rank to which three others connect: one is another program, one hangs up within its
+/// hello, one is silent. Ends the process.
+[[noreturn]] void wait_for_nobody() {
+  ::setenv("WHORL_LOG", "info", 1);
+  const Identity identity = identity_of(1, 2);
+  const Listening mine = listen_on();
+  const Fd other = connect_raw(mine.address), silent = connect_raw(mine.address);
+  ::send(other.get(), "GET /", 5, MSG_NOSIGNAL);
+  ::send(connect_raw(mine.address).get(), "whrh", 4, MSG_NOSIGNAL);
+  MeshPlan plan;
+  plan.rank = 4;
+  plan.identity = &identity;
+  plan.expected.push_back({5, SocketRole::kData, 0});
+  plan.deadline_ns = in_seconds(0.3);
+  static_cast<void>(connect_mesh(std::span(&mine.socket, 1), plan));
+  ::_exit(0);
+}
+
+TEST(MeshDeathTest, TheLogTellsOfThoseTurnedAwayAndNotOfThoseWhoHangUp) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe"); // another process reads WHORL_LOG anew
+  EXPECT_EXIT(wait_for_nobody(), ::testing::ExitedWithCode(0),
+              ::testing::AllOf(::testing::HasSubstr("rank 4 turned a connection away: what answers "
+                                                    "does not speak whorl's protocol"),
+                               ::testing::Not(::testing::HasSubstr("closed by the other side"))));
 }
 
 TEST(Mesh, TriesTheNextAddressAndWaitsForALateListener) {
