@@ -49,6 +49,9 @@ struct MeshPlan {
   /// refused connections are tried again until the deadline.
   std::string gone;
   std::function<std::string(int rank)> describe; ///< names a rank in errors; may be empty
+
+  /// Names a rank, with or without the function.
+  std::string name_of(int other) const;
 };
 
 /// An authenticated, nonblocking connection.

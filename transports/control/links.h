@@ -102,20 +102,25 @@ class ControlLinks final : public FailureJudge {
     std::string data_why; ///< reason of the failure where there is no errno
   };
 
+  // In links.cc.
   /// Turns on the kernel's probes of a silent peer; returns −errno if the kernel refuses.
   static int probe_silence(int socket) noexcept;
   void beat(std::uint64_t now_ns) noexcept;
   Peer* find(int rank) noexcept;
-  Progress judge(Peer& peer) noexcept;
+
+  // In links_frames.cc.
+  void send(Peer& peer, control::FrameKind kind, std::string_view text) noexcept;
   void read(Peer& peer) noexcept;
   void take_frame(Peer& peer, const control::FrameHeader& header, std::string_view text) noexcept;
   void take_error(const Peer& peer, std::string_view text) noexcept;
   void count_beat(Peer& peer) noexcept;
+
+  // In links_failures.cc.
+  Progress judge(Peer& peer) noexcept;
   void set_unreachable(Peer& peer, std::string_view sign) noexcept;
   void set_death_error(Peer& peer, int error) noexcept;
   void set_changed_error(int rank) noexcept;
   void set_error(Code code, std::string message) noexcept;
-  void send(Peer& peer, control::FrameKind kind, std::string_view text) noexcept;
 
   const Membership* membership_ = nullptr;
   std::vector<Peer> peers_; ///< ascending by rank
