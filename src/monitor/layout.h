@@ -27,17 +27,18 @@ class SharedText {
   void write(std::string_view text) noexcept {
     const std::uint32_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release); // pairs with the acquire fence in read()
     for (std::size_t i = 0; i < kSize; ++i) {
-      bytes_[i].store(i < text.size() ? text[i] : '\0', std::memory_order_relaxed);
+      // Who reads this byte also reads the odd version; pairs with acquire in read().
+      bytes_[i].store(i < text.size() ? text[i] : '\0', std::memory_order_release);
     }
     version_.store(version + 2, std::memory_order_release); // pairs with the load in read()
   }
   /// Copies the text to `out`. Returns false if it was being written.
   bool read(std::array<char, kSize>& out) const noexcept {
     const std::uint32_t version = version_.load(std::memory_order_acquire); // pairs with write()
-    for (std::size_t i = 0; i < kSize; ++i) out[i] = bytes_[i].load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire); // pairs with the release fence in write()
+    for (std::size_t i = 0; i < kSize; ++i) {
+      out[i] = bytes_[i].load(std::memory_order_acquire); // pairs with release in write()
+    }
     return version % 2 == 0 && version_.load(std::memory_order_relaxed) == version;
   }
 

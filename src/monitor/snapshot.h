@@ -50,6 +50,9 @@ struct Snapshot {
 /// trusted: texts are printable, and sizes are checked. `page` is 128-byte aligned.
 Result<Snapshot> read_page(std::span<const std::byte> page);
 
+/// Reads all pages in blocks that follow one another, with the same assurances. `all` is 4096-byte
+/// aligned.
+std::vector<Snapshot> read_blocks(std::span<const std::byte> all);
 /// Reads all pages of the memory of a process, a PageFile, opened for reading.
 Result<std::vector<Snapshot>> read_pages(Fd fd);
 
