@@ -45,17 +45,25 @@ bool Execution::send_to_fan(LaneRun& lane, const Step& step, const Outgoing& mes
   return moved;
 }
 
-/// Sends a source without a copy and records it in `published`. Kept out of the code that small
-/// messages run through.
+/// Sends a source without a copy and records it in `published`. Without memory for that record the
+/// message goes through a slot. Kept out of the code that small messages run through.
 DescriptorSend Execution::send_descriptor(LaneRun& lane, Endpoint& peer,
                                           std::span<const std::byte> source) noexcept {
+  std::vector<Publication>& records = lane.published;
+  if (records.size() == records.capacity()) forget_released(lane);
+  if (records.size() == records.capacity()) {
+    const Status grown = without_exceptions([&] {
+      records.reserve(2 * records.capacity() + 1);
+      return Status();
+    });
+    if (!grown.ok()) return DescriptorSend::kUnreachable;
+  }
   const DescriptorSend published = peer.try_send_descriptor(source, binding_.fingerprint);
   if (published != DescriptorSend::kSent) return published;
-  if (lane.published.size() == lane.published.capacity()) forget_released(lane);
-  lane.published.push_back({.endpoint = &peer,
-                            .number = peer.sent(),
-                            .begin = source.data(),
-                            .end = source.data() + source.size()});
+  records.push_back({.endpoint = &peer,
+                     .number = peer.sent(),
+                     .begin = source.data(),
+                     .end = source.data() + source.size()});
   return published;
 }
 
