@@ -30,7 +30,7 @@ std::array<char, 64> who_am_i() {
   std::array<char, 41> host{};
   ::gethostname(host.data(), host.size() - 1);
   std::array<char, 64> out{};
-  fmt::format_to_n(out.data(), out.size() - 1, "host {}, pid {}", host.data(), ::getpid());
+  fmt::format("host {}, pid {}", host.data(), ::getpid()).copy(out.data(), out.size() - 1);
   return out;
 }
 
@@ -148,7 +148,9 @@ class RootOob final : public Oob {
       std::string text(answer.bytes, ' ');
       WHORL_TRY(receive(std::as_writable_bytes(std::span(text))));
       root_has_failed_ = said_goodbye_ = true;
-      return Status::error(static_cast<Code>(answer.code), printable(text));
+      text = text.empty() ? "the rendezvous has failed, and its root does not say why"
+                          : printable(text);
+      return Status::error(static_cast<Code>(answer.code), std::move(text));
     }
     salt_ = answer.salt;
     return receive(all);
@@ -264,6 +266,10 @@ class UsedIds {
 };
 
 } // namespace
+
+std::unique_ptr<Oob> make_root_oob(const Attendant& self, StreamSocket socket) {
+  return std::make_unique<RootOob>(self, std::move(socket));
+}
 
 Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   const auto encrypts = param_bool(Param::kEncrypt);

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "bootstrap/oob.h"
 #include "bootstrap/unique_id.h"
 #include "net/address.h"
+#include "net/stream_socket.h"
 
 namespace whorl {
 
@@ -20,6 +22,9 @@ struct RootPlace {
 
 /// Connects a rank to a root; returns when all ranks are there.
 Result<Rendezvous> join_root(const Attendant& self, RootPlace root);
+
+/// Makes a rank's end of a connection to a root after the handshake; join_root() does the rest.
+std::unique_ptr<Oob> make_root_oob(const Attendant& self, StreamSocket socket);
 
 /// Meets at the root of an id, which makes one communicator: using the id again is an error.
 /// `where` completes "the root of the rendezvous (…)", `gone` says why the root may not be there.

@@ -42,8 +42,11 @@ Progress FdChannel::receive(Message& message) {
   message.size = 0;
   message.fds.clear();
   message.cut = false;
-  // The room is larger than a rank's message, so only this process's limit can cut a message.
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(253 * sizeof(int))> control;
+  // Room for as many descriptors as the kernel passes at once, so only this process's limit can cut
+  // them, and so that none is lost for want of memory.
+  constexpr std::size_t kMost = 253;
+  message.fds.reserve(kMost);
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMost * sizeof(int))> control;
   iovec piece{.iov_base = message.bytes.data(), .iov_len = message.bytes.size()};
   msghdr header{};
   header.msg_iov = &piece;
@@ -62,7 +65,9 @@ Progress FdChannel::receive(Message& message) {
       message.fds.emplace_back(fd);
     }
   }
-  message.size = static_cast<std::size_t>(got);
+  // A longer message than any rank sends is none.
+  const bool whole = (header.msg_flags & MSG_TRUNC) == 0;
+  message.size = whole ? static_cast<std::size_t>(got) : 0;
   message.cut = (header.msg_flags & MSG_CTRUNC) != 0;
   return Progress::kDone;
 }

@@ -43,8 +43,8 @@ class FdChannel {
   /// Sends a message of at most kMaxBytes and kMaxFds descriptors, which stay open here. kIdle: no
   /// room, try again. kFailed: there is no outbox, or the receiver has gone.
   Progress send(std::span<const std::byte> body, std::span<const Fd> fds) noexcept;
-  /// Receives a message. kDone: `message` is the next one. kIdle: no message has arrived. kFailed:
-  /// this rank has no inbox.
+  /// Receives a message. kDone: `message` is the next one, without its bytes if these are more than
+  /// send() allows. kIdle: no message has arrived. kFailed: this rank has no inbox.
   Progress receive(Message& message);
 
  private:

@@ -122,6 +122,7 @@ void VerbsEndpoint::report(std::size_t rail) noexcept {
 
 void VerbsEndpoint::take_report(const verbs::RailReport& report) noexcept {
   const std::lock_guard lock(reports_mutex_);
+  if (reports_.size() == rails_.size()) return; // a peer tells of each rail once: more is nonsense
   reports_.push_back(report);
   has_reports_.store(true, std::memory_order_release); // pairs with acquire in look_at_rails()
   watch_.raise();

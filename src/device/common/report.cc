@@ -54,7 +54,8 @@ std::uint64_t report_tag(const Request& request) {
 gpu::Report read_report(gpu::Report& report) noexcept {
   // pairs with the publish() that ends the kernel's report
   const std::uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
-  return state != 0 && makes_sense(report) ? report : gpu::Report{};
+  const gpu::Report copy = report; // checked as it is used: its process could change the original
+  return state != 0 && makes_sense(copy) ? copy : gpu::Report{};
 }
 
 Status error_of(std::span<const gpu::Report> reports, std::span<const std::string> names) {

@@ -3,25 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/bytes.h"
+#include "device/ipc/mapping_message.h"
 
 namespace whorl {
-namespace {
-
-/// Header of a message. The number of bytes of each part follows.
-struct Header {
-  static constexpr std::uint32_t kMagic = 0x4d4d5057; // "WPMM"
-  std::uint32_t magic = kMagic;
-  std::uint32_t rank = 0;
-  std::uint64_t operation = 0;
-  std::uint64_t run = 0; ///< id of the run
-  std::uint32_t first = 0, parts = 0;
-};
-static_assert(sizeof(Header) + FdChannel::kMaxFds * sizeof(std::uint64_t) <= FdChannel::kMaxBytes);
-
-} // namespace
 
 void RunSender::begin(std::uint64_t number) {
   number_ = number;
@@ -56,20 +41,17 @@ Status RunSender::prepare_message() {
   const Run& run = runs_[run_];
   const auto parts = run.physical->parts().subspan(first_);
   const std::size_t n = std::min(parts.size(), FdChannel::kMaxFds);
-  const Header header{.rank = static_cast<std::uint32_t>(rank_),
-                      .operation = number_,
-                      .run = run.memory.id,
-                      .first = static_cast<std::uint32_t>(first_),
-                      .parts = static_cast<std::uint32_t>(n)};
-  body_.resize(sizeof header + n * sizeof(std::uint64_t));
-  std::memcpy(body_.data(), &header, sizeof header);
+  MappingMessage message{.rank = static_cast<std::uint32_t>(rank_),
+                         .operation = number_,
+                         .run = run.memory.id,
+                         .first = static_cast<std::uint32_t>(first_)};
   for (std::size_t i = 0; i < n; ++i) {
-    std::memcpy(body_.data() + sizeof header + i * sizeof(std::uint64_t), &parts[i].bytes,
-                sizeof(std::uint64_t));
+    message.sizes.push_back(parts[i].bytes);
     auto fd = run.physical->descriptor(first_ + i);
     if (!fd.ok()) return fd.status();
     fds_.push_back(*std::move(fd));
   }
+  body_ = message.encode();
   return {};
 }
 
@@ -113,13 +95,12 @@ void RunReceiver::abandon() {
 
 /// Imports the memory of a message. Ignores messages of abandoned operations.
 Status RunReceiver::accept(FdChannel::Message& message) {
-  ByteReader in(message.body());
-  const auto header = in.get<Header>();
-  if (!in.ok() || header.magic != Header::kMagic || header.operation != number_) return {};
+  const auto said = MappingMessage::decode(message.body());
+  if (!said || said->operation != number_) return {};
   const auto run = std::find_if(runs_.begin(), runs_.end(), [&](const Run& one) {
-    return one.rank == static_cast<int>(header.rank) && one.memory.id == header.run;
+    return one.rank == static_cast<int>(said->rank) && one.memory.id == said->run;
   });
-  if (run == runs_.end() || header.first != run->physical.parts().size()) return {};
+  if (run == runs_.end() || said->first != run->physical.parts().size()) return {};
   const auto failed = [&](Code code, const char* why) {
     return Status::error(code, fmt::format("{}: {}", members_.describe(run->rank), why));
   };
@@ -128,15 +109,16 @@ Status RunReceiver::accept(FdChannel::Message& message) {
                   "its descriptors of memory are more than this process may open; raise the limit "
                   "of open files (ulimit -n)");
   }
-  if (header.parts != message.fds.size() || header.parts > run->memory.mappings - header.first) {
+  const std::size_t count = said->sizes.size();
+  if (count == 0 || count != message.fds.size() || count > run->memory.mappings - said->first) {
     return failed(Code::kInternalError, "malformed descriptors of memory");
   }
-  for (const Fd& fd : message.fds) {
-    const auto bytes = in.get<std::uint64_t>();
-    if (!in.ok() || bytes == 0 || bytes > run->memory.allocated - run->physical.bytes()) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t bytes = said->sizes[i];
+    if (bytes == 0 || bytes > run->memory.allocated - run->physical.bytes()) {
       return failed(Code::kInternalError, "malformed descriptors of memory");
     }
-    WHORL_TRY(run->physical.import(fd, bytes));
+    WHORL_TRY(run->physical.import(message.fds[i], bytes));
   }
   if (run->complete() && run->physical.bytes() != run->memory.allocated) {
     return failed(Code::kInternalError, "malformed descriptors of memory");

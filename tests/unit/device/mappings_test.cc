@@ -289,7 +289,7 @@ TEST_F(Messages, ThatMakeNoSenseAreRefusedOrIgnored) {
       {"larger than the run", two, {half, half + 1}, 2, true, false},
       {"smaller than the run", two, {half, half / 2}, 2, true, false},
       {"no memory", one, {half}, 1, false, false},
-      {"none", {.run = run.id, .parts = 0}, {}, 0, true, true},
+      {"none", {.run = run.id, .parts = 0}, {}, 0, true, false},
   };
   for (const Wrong& wrong : all) {
     receiver_.begin(kOperation);

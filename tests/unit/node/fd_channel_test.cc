@@ -78,6 +78,18 @@ TEST(FdChannel, MessagesComeWholeAndInOrder) {
   EXPECT_EQ(test::open_descriptors(), before);
 }
 
+TEST(FdChannel, AMessageThatIsTooLongComesWithoutBytes) {
+  FdChannelEnds ends = FdChannelEnds::make();
+  FdChannel receiver(std::move(ends.inbox), {});
+  FdChannel::Message message;
+  for (const std::size_t size : {FdChannel::kMaxBytes, FdChannel::kMaxBytes + 1}) {
+    const std::string text(size, 'x');
+    ASSERT_EQ(::send(ends.outbox.get(), text.data(), size, 0), static_cast<ssize_t>(size));
+    ASSERT_EQ(receiver.receive(message), Progress::kDone);
+    EXPECT_EQ(text_of(message), size > FdChannel::kMaxBytes ? "" : text);
+  }
+}
+
 TEST(FdChannel, AFullBoxIsTriedAgain) {
   Pair pair;
   std::size_t sent = 0;
