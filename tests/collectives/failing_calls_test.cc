@@ -86,12 +86,24 @@ struct Told {
   std::array<char, 32> call{};
 };
 
+/// Connection of the ranks.
+struct Way {
+  const char* name;
+  const char* transport;
+  bool encrypts = false;
+
+  void choose() const {
+    setenv("WHORL_TRANSPORTS", transport, 1);
+    setenv("WHORL_ENCRYPT", encrypts ? "1" : "0", 1);
+  }
+};
+
 /// Lets call number `number` of rank `victim` fail with `error`. Returns the name of the call;
 /// empty if there are fewer.
-std::string run_with_failure(const char* transport, int victim, int error, long number) {
+std::string run_with_failure(const Way& way, int victim, int error, long number) {
   SharedArray<Told> told(1);
   const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [&](RankContext& context) {
-    setenv("WHORL_TRANSPORTS", transport, 1);
+    way.choose();
     setenv("WHORL_TIMEOUT_MS", std::to_string(kTimeout.count()).c_str(), 1);
     setenv("WHORL_LOG", "off", 1);
     // Never freed: a thread of the rendezvous goes on until the process ends.
@@ -116,12 +128,12 @@ std::string run_with_failure(const char* transport, int victim, int error, long 
     EXPECT_EQ(failed.find("did not contribute"), std::string::npos) << failed;
   });
   EXPECT_EQ(failures_of(outcomes), "")
-      << transport << ", rank " << victim << ", call " << number << ": " << told[0].call.data()
+      << way.name << ", rank " << victim << ", call " << number << ": " << told[0].call.data()
       << " fails with " << std::strerror(error);
   return told[0].call.data();
 }
 
-class FailingCalls : public ::testing::TestWithParam<const char*> {};
+class FailingCalls : public ::testing::TestWithParam<Way> {};
 
 TEST_P(FailingCalls, GiveErrorsOrNone) {
   constexpr long kMax = 5000;
@@ -133,8 +145,8 @@ TEST_P(FailingCalls, GiveErrorsOrNone) {
       }
       EXPECT_GT(number, 3) << "hardly a call could fail";
       EXPECT_LT(number, kMax);
-      fmt::print("{}: rank {} has {} calls that may fail with {}\n", GetParam(), victim, number - 1,
-                 std::strerror(error));
+      fmt::print("{}: rank {} has {} calls that may fail with {}\n", GetParam().name, victim,
+                 number - 1, std::strerror(error));
     }
   }
 }
@@ -142,7 +154,7 @@ TEST_P(FailingCalls, GiveErrorsOrNone) {
 /// Signals interrupt calls; the seam repeats these.
 TEST_P(FailingCalls, AreRepeatedWhereASignalInterrupts) {
   const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [](RankContext& context) {
-    setenv("WHORL_TRANSPORTS", GetParam(), 1);
+    GetParam().choose();
     struct sigaction action {};
     action.sa_handler = [](int) {}; // without SA_RESTART
     ASSERT_EQ(sigaction(SIGALRM, &action, nullptr), 0);
@@ -158,8 +170,10 @@ TEST_P(FailingCalls, AreRepeatedWhereASignalInterrupts) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, FailingCalls, ::testing::Values("shm", "tcp"),
-                         [](const auto& transport) { return std::string(transport.param); });
+INSTANTIATE_TEST_SUITE_P(Over, FailingCalls,
+                         ::testing::Values(Way{"shm", "shm"}, Way{"tcp", "tcp"},
+                                           Way{"tcp_encrypted", "tcp", true}),
+                         [](const auto& way) { return std::string(way.param.name); });
 
 } // namespace
 } // namespace whorl::test

@@ -1,15 +1,20 @@
-// Tests that any failed allocation gives an error, or none, but never ends the process.
+// Tests that any failed allocation, of whorl or of OpenSSL, gives an error, or none, but never ends
+// the process.
 #include <execinfo.h>
 #include <gtest/gtest.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "tests/support/shared_array.h"
@@ -17,32 +22,53 @@
 
 namespace {
 
+/// Caller of an allocation.
+enum Caller { kWhorl, kOpenssl };
+
 /// Allocation of a process: numbers from 0 of the thread, in the order of their first allocations,
-/// and of the allocation in this thread. So which one it is does not depend on what threads do at
-/// the same time.
+/// and of the caller's allocation in this thread. So which one it is does not depend on what
+/// threads do at the same time.
 struct Number {
+  Caller caller = kWhorl;
   int thread = -1;
   long allocation = 0;
 };
 
 constexpr int kMostThreads = 32;
+using Counts = std::array<std::array<std::atomic<long>, kMostThreads>, 2>;
 
 std::atomic<bool> counting{false};
-Number failing;                      ///< the allocation that fails, of no thread: none
-std::atomic<int> threads{0};         ///< those that have allocated
-std::atomic<long>* counts = nullptr; ///< of allocations, by thread; in memory that processes share
+Number failing;              ///< the allocation that fails, of no thread: none
+std::atomic<int> threads{0}; ///< those that have allocated
+Counts* counts = nullptr;    ///< of allocations, by caller and thread
+
+/// Counts an allocation. Returns whether it is the one that fails.
+bool fails(Caller caller) {
+  if (!counting.load()) return false;
+  thread_local const int self = threads.fetch_add(1);
+  return self < kMostThreads &&
+         (*counts)[caller][static_cast<std::size_t>(self)].fetch_add(1) == failing.allocation &&
+         self == failing.thread && caller == failing.caller;
+}
 
 void* allocate(std::size_t bytes) {
-  if (counting.load()) {
-    thread_local const int self = threads.fetch_add(1);
-    if (self < kMostThreads) {
-      const long number = counts[self].fetch_add(1);
-      if (self == failing.thread && number == failing.allocation) throw std::bad_alloc();
-    }
-  }
-  void* const memory = std::malloc(bytes != 0 ? bytes : 1);
+  void* const memory = fails(kWhorl) ? nullptr : std::malloc(bytes != 0 ? bytes : 1);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
+}
+
+/// Counts the allocations of OpenSSL, too, which must not have made any before. Those of its first
+/// use are left out: without memory for its own tables OpenSSL 3.0 ends the process.
+bool count_those_of_openssl() {
+  const bool hooked =
+      CRYPTO_set_mem_functions([](std::size_t bytes, const char*,
+                                  int) { return fails(kOpenssl) ? nullptr : std::malloc(bytes); },
+                               [](void* memory, std::size_t bytes, const char*, int) {
+                                 return fails(kOpenssl) ? nullptr : std::realloc(memory, bytes);
+                               },
+                               [](void* memory, const char*, int) { std::free(memory); }) == 1;
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  return hooked && EVP_Digest("", 0, digest, nullptr, EVP_sha256(), nullptr) == 1;
 }
 
 /// Makes and uses communicators. Returns whether all went well.
@@ -101,50 +127,74 @@ namespace {
   std::abort();
 }
 
-/// Runs work() in a process of its own, with one allocation failing, and counts allocations.
-/// Returns the status of the process.
-int status_with(Number number, const char* timeout_ms) {
+/// Starts a process that runs work() with one allocation failing, and counts allocations: with
+/// encryption, also those of OpenSSL.
+pid_t start_with(Number number, const char* timeout_ms, bool encrypts) {
   std::fflush(nullptr);
-  for (int thread = 0; thread < kMostThreads; ++thread) counts[thread].store(0);
   const pid_t child = fork();
   if (child == 0) {
     alarm(30);
     setenv("WHORL_TIMEOUT_MS", timeout_ms, 1);
+    if (encrypts) {
+      setenv("WHORL_TRANSPORTS", "tcp", 1);
+      setenv("WHORL_ENCRYPT", "1", 1);
+      if (!count_those_of_openssl()) std::_Exit(4);
+    }
     std::set_terminate(print_stack_and_abort);
     failing = number;
+    static Counts own; // processes with failures run at once
+    if (failing.thread >= 0) counts = &own;
     counting.store(true);
     const bool good = work();
     counting.store(false);
     std::_Exit(good ? 0 : 1);
   }
+  return child;
+}
+
+int status_of(pid_t child) {
   int status = -1;
   waitpid(child, &status, 0);
   return status;
 }
 
-TEST(OutOfMemory, AtAnyAllocationIsAnError) {
+class OutOfMemory : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Encryption, OutOfMemory, ::testing::Bool());
+
+TEST_P(OutOfMemory, AtAnyAllocationIsAnError) {
   setenv("WHORL_LOG", "off", 1);
   // Shared with the children: a process that has used the library is no parent of ranks.
-  whorl::test::SharedArray<std::atomic<long>> shared(kMostThreads);
+  whorl::test::SharedArray<Counts> shared(1);
   counts = shared.data();
-  ASSERT_EQ(status_with({}, "30000"), 0);
-  std::vector<long> all(counts, counts + kMostThreads);
-  ASSERT_GT(all[0], 100);
+  ASSERT_EQ(status_of(start_with({}, "30000", GetParam())), 0);
+  std::vector<Number> all;
+  constexpr long kStepOfOpenssl = 11; // it makes thousands, most of them in the same few calls
+  for (const Caller caller : {kWhorl, kOpenssl}) {
+    const long step = caller == kWhorl ? 1 : kStepOfOpenssl;
+    for (int thread = 0; thread < kMostThreads; ++thread) {
+      const long number = (*counts)[caller][static_cast<std::size_t>(thread)];
+      for (long i = 0; i < number; i += step) all.push_back({caller, thread, i});
+    }
+  }
+  ASSERT_GT(all.size(), 100U);
   int errors = 0;
-  for (int thread = 0; thread < kMostThreads; ++thread) {
-    const auto of_thread = all[static_cast<std::size_t>(thread)];
-    for (long i = 0; i < of_thread; ++i) {
-      const Number number{thread, i};
-      const int status =
-          status_with(number, "200"); // ms for ranks whose peer fails before they meet
+  constexpr std::size_t kAtOnce = 8; // most of them wait
+  for (std::size_t begin = 0; begin < all.size(); begin += kAtOnce) {
+    const auto batch = std::span(all).subspan(begin, std::min(kAtOnce, all.size() - begin));
+    std::vector<pid_t> children;
+    for (const Number& number : batch) { // 200 ms for ranks whose peer fails before they meet
+      children.push_back(start_with(number, "200", GetParam()));
+    }
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const int status = status_of(children[i]);
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) <= 1)
-          << "allocation " << number.allocation << " of " << of_thread << " in thread " << thread
-          << ": status " << std::hex << status;
+          << "allocation " << batch[i].allocation << " of caller " << batch[i].caller
+          << " in thread " << batch[i].thread << ": status " << std::hex << status;
       errors += WIFEXITED(status) && WEXITSTATUS(status) == 1 ? 1 : 0;
     }
   }
   EXPECT_GT(errors, 0);
-  std::printf("%d errors\n", errors);
+  std::printf("%zu allocations, %d errors\n", all.size(), errors);
 }
 
 } // namespace
