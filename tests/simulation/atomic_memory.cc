@@ -149,4 +149,12 @@ void AtomicMemory::synchronise(std::size_t fibre, std::size_t with) noexcept {
   fibres_[fibre].now.join(fibres_[with].now, used_);
 }
 
+void AtomicMemory::begin_life(std::size_t fibre, std::size_t starter) noexcept {
+  const std::uint32_t phase = fibres_[fibre].now.clock[fibre];
+  fibres_[fibre] = {};
+  fibres_[fibre].now = fibres_[starter].now;
+  fibres_[fibre].now.clock[fibre] = phase + 1; // phases of an earlier life do not come again
+  ++fibres_[starter].now.clock[starter];       // its next accesses are not known to the fibre
+}
+
 } // namespace whorl::simulation

@@ -62,8 +62,12 @@ class AtomicMemory {
   std::uint64_t latest(const volatile void* at, std::size_t bytes);
 
   const View& view(std::size_t fibre) const noexcept { return fibres_[fibre].now; }
-  /// Makes all that another fibre did happen before the next access of `fibre`.
+  /// Makes all that another fibre did, which does nothing more, happen before the next access of
+  /// `fibre`.
   void synchronise(std::size_t fibre, std::size_t with) noexcept;
+  /// Begins a new life of a fibre: what its starter has done so far happened before, and nothing
+  /// else that the fibre saw in an earlier life.
+  void begin_life(std::size_t fibre, std::size_t starter) noexcept;
 
  private:
   static constexpr std::size_t kAlignment = 4;

@@ -270,6 +270,54 @@ TEST(Simulation, NamesWhatRaces) {
   EXPECT_THAT(run_once(1, {body, body}), HasSubstr("the data"));
 }
 
+TEST(Simulation, AThreadKnowsWhatItsStarterDidBeforeOnly) {
+  const auto starts_reader = [](Objects& o) {
+    world().add_to_process("thread", [&o] {
+      sys().sleep_ns(100'000); // the starter goes first
+      EXPECT_EQ(o.data, 1);
+    });
+  };
+  const Body before = [&](Objects& o) {
+    o.data = 1;
+    starts_reader(o);
+  };
+  const Body after = [&](Objects& o) {
+    starts_reader(o);
+    o.data = 1;
+  };
+  EXPECT_EQ(run_many({before}), std::set<std::string>{""});
+  EXPECT_THAT(run_many({after}), Contains("data race"));
+}
+
+TEST(Simulation, AThreadForgetsWhatTheOneBeforeItSaw) {
+  std::array<int, 2> seen{};
+  std::array<std::size_t, 2> fibres{};
+  const Body starter = [&](Objects& o) {
+    const auto start_and_wait = [](auto&& body) {
+      bool ended = false;
+      world().add_to_process("thread", [&] {
+        body();
+        ended = true;
+      });
+      while (!ended) sys().sleep_ns(10);
+    };
+    // From here on each thread has the fibre of the one before it.
+    for (std::size_t i = 0; i < kMaxFibres; ++i) start_and_wait([] {});
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      start_and_wait([&, i] {
+        seen[i] = o.x.load(memory_order_relaxed);
+        fibres[i] = world().scheduler().current();
+      });
+    }
+    EXPECT_EQ(fibres[0], fibres[1]);
+  };
+  const Body writer = [](Objects& o) {
+    sys().sleep_ns(world().random().below(1'000));
+    o.x.store(1, memory_order_relaxed);
+  };
+  EXPECT_THAT(outcomes({starter, writer}, seen), Contains(std::vector<int>{1, 0}));
+}
+
 TEST(Simulation, AFibreMayDieAnywhere) {
   std::set<int> values;
   for (std::uint64_t access = 1; access < 6; ++access) {

@@ -30,10 +30,13 @@ std::size_t Scheduler::add(std::function<void()> body) {
 
 std::size_t Scheduler::add_to_process(std::function<void()> body) {
   const std::size_t process = fibres_[current_].process;
-  std::size_t fibre = 0;
-  while (fibre < used_ && !(ended(fibre) && fibres_[fibre].process != fibre)) ++fibre;
-  if (fibre == fibres_.size()) throw std::length_error("too many fibres at once");
-  used_ = std::max(used_, fibre + 1);
+  std::size_t fibre = used_;
+  if (used_ < fibres_.size()) {
+    ++used_;
+  } else {
+    for (fibre = 0; fibre < used_ && !(ended(fibre) && fibres_[fibre].process != fibre);) ++fibre;
+    if (fibre == used_) throw std::length_error("too many fibres at once");
+  }
   start(fibre, process, std::move(body));
   return fibre;
 }

@@ -25,8 +25,8 @@ class Scheduler {
   void clear(Random& random);
   /// Adds a fibre, and returns its number.
   std::size_t add(std::function<void()> body);
-  /// Adds a fibre of the running one's process, which dies with it. Returns its number, which may
-  /// be that of such a fibre that has ended.
+  /// Adds a fibre of the running one's process, which dies with it. Returns its number, which is
+  /// that of such a fibre that has ended once no number is left.
   std::size_t add_to_process(std::function<void()> body);
   /// Lets a fibre, and those of its process, die at its access number `access`.
   void kill_at(std::size_t fibre, std::uint64_t access) { fibres_[fibre].dies_at = access; }

@@ -49,7 +49,7 @@ std::size_t World::add(std::string name, std::function<void()> body) {
 void World::add_to_process(std::string name, std::function<void()> body) {
   const std::size_t fibre = scheduler_.add_to_process(std::move(body));
   names_[fibre] = std::move(name);
-  atomics_.synchronise(fibre, scheduler_.current());
+  atomics_.begin_life(fibre, scheduler_.current());
 }
 
 void World::run() {
