@@ -29,7 +29,8 @@ const Selector& selector_for(int ranks) {
 
 } // namespace
 
-CommWorld::CommWorld(int ranks, Fabric fabric) : fabric_(fabric) {
+CommWorld::CommWorld(int ranks, Fabric fabric, const CommLimits& limits)
+    : fabric_(fabric), limits_(limits) {
   network_.fill(false); // control connections have room for all that is sent over them
   if (world().random().chance(25)) network_.delay(80'000'000); // longer than it takes to be stuck
   // The addresses of this machine are not those of the simulated hosts.
@@ -88,7 +89,7 @@ Status CommWorld::connect(CommRank& rank) {
   members.channels = static_cast<int>(kChannels);
   members.slots = static_cast<int>(kSlots);
   members.slot_bytes = kSlotBytes;
-  members.timeout_ns = kTimeoutNs;
+  members.timeout_ns = limits_.timeout_ns;
   members.comm_error = rank.comm_error.get();
   members.identity.job.fill(std::byte{7});
   if (fabric_ == Fabric::kMemory) {
@@ -115,7 +116,8 @@ Status CommWorld::connect(CommRank& rank) {
   setup.shape = shape_of(nranks());
   setup.selector = selector_for(nranks());
   setup.policy = wait_policy();
-  setup.policy.timeout_ns = kTimeoutNs;
+  setup.policy.timeout_ns = limits_.timeout_ns;
+  setup.policy.block_ns = limits_.block_ns;
   setup.recorder = monitor::Recorder::make({.identity = members.identity,
                                             .info = members.info(rank.number),
                                             .nranks = nranks(),
@@ -132,7 +134,7 @@ void CommWorld::run(const std::function<void(CommRank&)>& body,
       if (before) before(rank);
       rank.error = connect(rank);
       if (rank.error.ok()) body(rank);
-      rank.ended_ns = sys().now_ns();
+      if (rank.ended_ns == 0) rank.ended_ns = sys().now_ns();
       rank.comm.reset();
     });
     if (host_) host_->fibres.push_back(rank.fibre);

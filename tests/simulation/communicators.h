@@ -26,19 +26,26 @@ struct CommRank {
   std::unique_ptr<Communicator> comm;
   Status error;               ///< error that ended its program
   int failed_step = -1;       ///< step of the program with that error; −1: the creation, or none
-  std::uint64_t ended_ns = 0; ///< time of that error, or of the end
+  std::uint64_t began_ns = 0; ///< time at which the last step began
+  std::uint64_t ended_ns = 0; ///< time of that error, or of the end of its program
   bool aborts = false;        ///< whether another thread of the rank is in abort()
   std::size_t fibre = 0;
   bool died() const noexcept { return world().scheduler().died(fibre); }
+};
+
+/// Limits of the waits of a communicator.
+struct CommLimits {
+  std::uint64_t timeout_ns = 1'000'000'000; ///< timeout of operations
+  std::uint64_t block_ns = 1'000'000;       ///< longest sleep of a wait
 };
 
 /// The ranks of one communicator as fibres: each makes its communicator as set_up() does after the
 /// ranks have met, and runs a program on it.
 class CommWorld {
  public:
-  static constexpr std::uint64_t kTimeoutNs = 1'000'000'000; ///< timeout of operations
+  static constexpr std::uint64_t kTimeoutNs = CommLimits{}.timeout_ns;
 
-  CommWorld(int ranks, Fabric fabric);
+  CommWorld(int ranks, Fabric fabric, const CommLimits& limits = {});
   ~CommWorld();
   CommWorld(const CommWorld&) = delete;
   CommWorld& operator=(const CommWorld&) = delete;
@@ -61,6 +68,7 @@ class CommWorld {
   Status connect(CommRank& rank);
 
   Fabric fabric_;
+  CommLimits limits_;
   Network network_;
   ScopedSystem replaced_{&network_};
   std::optional<Host> host_; ///< memory of the ranks, if they share any

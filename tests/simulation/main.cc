@@ -133,6 +133,7 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   const auto options = whorl::simulation::options_of(argc, argv);
+  ::setenv("WHORL_LOG", "error", 1); // simulated ranks wait for long
   whorl::simulation::SimulatedSystem system;
   const whorl::ScopedSystem replaced(&system);
   return whorl::simulation::run(options);

@@ -225,7 +225,7 @@ void run_mesh() {
   const Identity identity = identity_of(1, 2);
   const bool dies = world().random().chance(30);
   const bool cuts = !dies && world().random().chance(50);
-  if (cuts) network.cut(3);
+  if (cuts) network.cut(3, 160, false);
   const bool impostor = !dies && !cuts && world().random().chance(30);
   const bool quiet = !dies && !cuts && !impostor;
   std::vector<MeshRank> ranks(static_cast<std::size_t>(count));

@@ -1,5 +1,8 @@
 #include "simulation/network.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +13,10 @@ namespace whorl::simulation {
 namespace {
 
 std::uint64_t now() noexcept { return world().scheduler().now_ns(); }
+
+bool has_died(std::size_t process) noexcept {
+  return world().scheduler().process_died_ns(process) <= now();
+}
 
 } // namespace
 
@@ -24,26 +31,31 @@ std::uint64_t Network::latency() const noexcept {
 
 int Network::add() {
   sockets_.push_back(std::make_unique<Socket>());
-  sockets_.back()->owner = world().scheduler().current();
+  sockets_.back()->owner = world().scheduler().process();
   sockets_.back()->ends_by_reset = world().random().chance(30);
   return kFirst + static_cast<int>(sockets_.size()) - 1;
+}
+
+/// Delivers what is sent from one end of a connection to the other.
+Links::Delivery Network::deliver(const Socket& from, std::uint64_t sent_ns,
+                                 std::uint64_t latency_ns) const noexcept {
+  const auto repeats = from.thin ? Links::Repeats::kLinear : Links::Repeats::kDoubling;
+  return links_.deliver(from.owner, at(from.peer).owner, sent_ns, latency_ns, repeats);
 }
 
 /// Whether nothing more will come from the other end, but for what is under way.
 bool Network::ended(const Socket& socket) const {
   if (socket.cut) return true;
   const Socket& peer = at(socket.peer);
-  const Scheduler& scheduler = world().scheduler();
-  const std::uint64_t died_ns =
-      scheduler.died(peer.owner) ? scheduler.died_ns(peer.owner) : UINT64_MAX;
-  const std::uint64_t end_ns = std::min(peer.ended_ns, died_ns);
-  return end_ns != UINT64_MAX && now() >= end_ns + end_delay_ns_;
+  if (peer.cut) return false; // that end tells nobody
+  const std::uint64_t end_ns =
+      std::min(peer.ended_ns, world().scheduler().process_died_ns(peer.owner));
+  return end_ns <= now() && deliver(peer, end_ns, end_delay_ns_).arrives_ns <= now();
 }
 
 /// Whether the other end takes nothing more.
 bool Network::gone(const Socket& socket) const {
-  return ended(socket) &&
-         (socket.cut || at(socket.peer).closed || world().scheduler().died(at(socket.peer).owner));
+  return ended(socket) && (socket.cut || at(socket.peer).closed || has_died(at(socket.peer).owner));
 }
 
 int Network::other_end(int fd) const {
@@ -76,8 +88,7 @@ int Network::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
   own = SocketAddress::from(address, size);
   if (own.family() != AF_UNIX && own.port() == 0) own.set_port(next_port_++);
   const bool taken = std::any_of(sockets_.begin(), sockets_.end(), [&](const auto& other) {
-    return other->listening && !other->closed && other->address == own &&
-           !world().scheduler().died(other->owner);
+    return other->listening && !other->closed && other->address == own && !has_died(other->owner);
   });
   return taken ? -EADDRINUSE : 0;
 }
@@ -95,7 +106,16 @@ int Network::getsockname(int fd, sockaddr* address, socklen_t* size) noexcept {
   return 0;
 }
 
-int Network::setsockopt(int, int, int, int) noexcept { return 0; }
+int Network::setsockopt(int fd, int level, int option, int value) noexcept {
+  if (level != IPPROTO_TCP || option != TCP_THIN_LINEAR_TIMEOUTS) return 0;
+  Socket& socket = at(fd);
+  socket.thin = value != 0;
+  // The option holds for what is already under way, too.
+  if (socket.acknowledged_ns > now()) {
+    socket.acknowledged_ns = deliver(socket, now(), latency()).acknowledged_ns;
+  }
+  return 0;
+}
 
 int Network::getsockopt(int fd, int, int option, void* value, socklen_t*) noexcept {
   if (option != SO_ERROR) return -EOPNOTSUPP;
@@ -109,7 +129,7 @@ int Network::connect(int fd, const sockaddr* address, socklen_t size) noexcept {
   const auto listener =
       std::find_if(sockets_.begin(), sockets_.end(), [&](const std::unique_ptr<Socket>& other) {
         return other->listening && !other->closed && other->address == to &&
-               !world().scheduler().died(other->owner);
+               !has_died(other->owner);
       });
   world().note("connect {} to {}", fd - kFirst, to.text());
   if (listener == sockets_.end()) {
@@ -123,28 +143,22 @@ int Network::connect(int fd, const sockaddr* address, socklen_t size) noexcept {
   at(other).owner = listening.owner;
   at(other).peer = fd;
   at(fd).peer = other;
-  at(fd).connected_ns = at(other).connected_ns = now() + latency();
-  if (cuts_left_ > 0 && world().random().chance(30)) {
-    --cuts_left_;
-    // At any byte, or behind a message of a handshake.
-    const std::uint64_t byte = world().random().below(160);
-    at(world().random().chance(50) ? fd : other).cut_after =
-        world().random().one_of<std::uint64_t>(byte, byte, 72, 76, 108);
-  }
+  open(fd, other);
+  plan_cut(fd, other);
   listening.arrived.push_back(other);
   world().scheduler().wake(this);
-  if (world().random().chance(70)) return -EINPROGRESS;
-  at(fd).connected_ns = at(other).connected_ns = now(); // as on one host
-  return 0;
+  return at(fd).connected_ns > now() ? -EINPROGRESS : 0;
 }
 
 int Network::accept(int fd) noexcept {
   enter();
   std::deque<int>& arrived = at(fd).arrived;
-  if (arrived.empty() || at(arrived.front()).connected_ns > now()) return -EAGAIN;
-  const int socket = arrived.front();
-  arrived.pop_front();
-  at(socket).owner = world().scheduler().current();
+  const auto next = std::find_if(arrived.begin(), arrived.end(),
+                                 [&](int one) { return at(one).connected_ns <= now(); });
+  if (next == arrived.end()) return -EAGAIN;
+  const int socket = *next;
+  arrived.erase(next);
+  at(socket).owner = world().scheduler().process();
   world().note("accept {}", socket - kFirst);
   return socket;
 }
@@ -166,11 +180,15 @@ int Network::accept(int fd) noexcept {
   }
   std::size_t size = bytes.size();
   if (fills_ && world().random().chance(30)) size = 1 + world().random().below(size);
+  if (at(socket.peer).cut) { // the other end answers with a reset
+    cut_at(socket);
+    return static_cast<::ssize_t>(size);
+  }
   if (socket.sent + size >= socket.cut_after) {
     size = socket.cut_after - socket.sent;
-    socket.cut = at(socket.peer).cut = true;
     world().note("cut {} after {} more bytes", fd - kFirst, size);
-    world().scheduler().wake(this);
+    cut_at(socket);
+    if (!ends_notice_late_ || world().random().chance(60)) cut_at(at(socket.peer));
     if (size == 0) return -ECONNRESET;
     if (world().random().chance(50)) { // what is under way is lost
       socket.inbox.clear(), at(socket.peer).inbox.clear();
@@ -183,7 +201,9 @@ int Network::accept(int fd) noexcept {
   const std::uint64_t before = inbox.empty() ? 0 : inbox.back().arrives_ns;
   world().note("send {}: {} of {} bytes", fd - kFirst, size, bytes.size());
   bytes.resize(size);
-  inbox.push_back({std::move(bytes), std::max(before, now() + latency())});
+  const Links::Delivery delivery = deliver(socket, now(), latency());
+  inbox.push_back({std::move(bytes), std::max(before, delivery.arrives_ns)});
+  socket.acknowledged_ns = std::max(socket.acknowledged_ns, delivery.acknowledged_ns);
   world().scheduler().wake(this);
   return static_cast<::ssize_t>(size);
 }
@@ -230,7 +250,8 @@ short Network::events_of(int fd, std::uint64_t* next_ns) {
     return false;
   };
   if (socket.listening) {
-    return !socket.arrived.empty() && due(at(socket.arrived.front()).connected_ns) ? POLLIN : 0;
+    const auto is_due = [&](int arrived) { return due(at(arrived).connected_ns); };
+    return std::count_if(socket.arrived.begin(), socket.arrived.end(), is_due) > 0 ? POLLIN : 0;
   }
   if (!due(socket.connected_ns)) return 0;
   if (socket.peer < 0) return POLLOUT | POLLERR;
@@ -279,15 +300,6 @@ int Network::poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept {
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   return recvmsg(fd, &message);
-}
-
-int Network::unacknowledged(int fd) noexcept {
-  const Socket& socket = at(fd);
-  if (socket.peer < 0 || ended(socket)) return 0;
-  const std::deque<Segment>& inbox = at(socket.peer).inbox;
-  return static_cast<int>(std::count_if(inbox.begin(), inbox.end(), [](const Segment& segment) {
-    return segment.arrives_ns > now();
-  }));
 }
 
 int Network::shutdown(int fd) noexcept {

@@ -8,17 +8,32 @@
 #include <vector>
 
 #include "net/address.h"
+#include "simulation/links.h"
 #include "simulation/system.h"
 
 namespace whorl::simulation {
 
 /// Operating system with stream sockets between fibres: a network that delivers any number of
-/// bytes at a time, late, and may cut connections at any byte. A process that dies closes its
-/// sockets. One run uses one object.
+/// bytes at a time, late, and may cut connections at any byte, or the links between hosts for a
+/// while. A process that dies closes its sockets. One run uses one object.
 class Network final : public SimulatedSystem {
  public:
-  /// Cuts up to this many connections of the run, each at a random byte.
-  void cut(unsigned connections) noexcept { cuts_left_ = connections; }
+  /// Cuts up to this many connections of the run, each at a random one of the first bytes of one
+  /// direction. Where ends may notice late, some cuts are known to one end at first, and to the
+  /// other one when it next sends.
+  void cut(unsigned connections, std::uint64_t within_bytes, bool ends_notice_late) noexcept {
+    cuts_left_ = connections;
+    cut_within_ = within_bytes;
+    ends_notice_late_ = ends_notice_late;
+  }
+  /// Cut of a connection between two processes that has taken place.
+  struct Cut {
+    std::size_t from, to;
+    std::uint64_t at_ns;
+  };
+  const std::vector<Cut>& cuts() const noexcept { return cuts_; }
+  /// Returns the links between the hosts of processes; each process has one of its own.
+  Links& links() noexcept { return links_; }
   /// Lets bytes be under way for up to this time, and the ends of connections for as long.
   void delay(std::uint64_t longest_ns) noexcept { longest_ns_ = end_delay_ns_ = longest_ns; }
   /// Says whether sockets are full now and then, so that they take a part of a message or none.
@@ -28,7 +43,7 @@ class Network final : public SimulatedSystem {
 
   /// Returns the descriptor at the other end of a connection; −1 if it is cut or closed.
   int other_end(int fd) const;
-  /// Returns the fibre to which a connection led, also if it is cut or closed.
+  /// Returns the process to which a connection led, also if it is cut or closed.
   std::size_t led_to(int fd) const { return at(at(fd).peer).owner; }
 
   int socket(int domain, int type) noexcept override;
@@ -72,7 +87,7 @@ class Network final : public SimulatedSystem {
   };
   /// A socket, or an epoll.
   struct Socket {
-    std::size_t owner = 0;
+    std::size_t owner = 0;      ///< process
     std::vector<Watch> watched; ///< what it watches, if it is an epoll
     SocketAddress address;      ///< address that it is bound to
     bool listening = false;
@@ -83,9 +98,11 @@ class Network final : public SimulatedSystem {
     bool closed = false;
     std::uint64_t ended_ns = UINT64_MAX;  ///< time from which on this side sends no more
     bool ends_by_reset = false;           ///< whether the other end's end shows as an error
-    bool cut = false;                     ///< whether the network has cut the connection
+    bool thin = false;                    ///< whether it has TCP_THIN_LINEAR_TIMEOUTS
+    bool cut = false;                     ///< whether this end knows of a cut of the connection
     std::uint64_t cut_after = UINT64_MAX; ///< bytes sent by this side until then
     std::uint64_t sent = 0;
+    std::uint64_t acknowledged_ns = 0; ///< time at which all that was sent is acknowledged
     std::deque<Segment> inbox;
     std::uint64_t taken = 0;   ///< segments that have left the inbox
     std::uint64_t refused = 0; ///< sends for which there was no room
@@ -98,6 +115,11 @@ class Network final : public SimulatedSystem {
   int add();
   void enter(); ///< lets time pass and others run, as any system call does
   std::uint64_t latency() const noexcept;
+  Links::Delivery deliver(const Socket& from, std::uint64_t sent_ns,
+                          std::uint64_t latency_ns) const noexcept;
+  void open(int fd, int other);
+  void plan_cut(int fd, int other);
+  void cut_at(Socket& socket);
   bool gone(const Socket& socket) const;
   bool ended(const Socket& socket) const;
   short events_of(int fd, std::uint64_t* next_ns);
@@ -105,7 +127,11 @@ class Network final : public SimulatedSystem {
 
   std::vector<std::unique_ptr<Socket>> sockets_;
   std::uint16_t next_port_ = 40'000;
+  Links links_;
+  std::vector<Cut> cuts_;
   unsigned cuts_left_ = 0;
+  std::uint64_t cut_within_ = 0;
+  bool ends_notice_late_ = false;
   bool fills_ = true;
   std::uint64_t longest_ns_ = 5'000'000, end_delay_ns_ = 0;
 };

@@ -159,6 +159,7 @@ void run_program(CommRank& rank, const Program& program, int first_step) {
   int number = first_step;
   for (const Step& step : program) {
     if (step.pause_ns > 0) sys().sleep_ns(step.pause_ns);
+    rank.began_ns = sys().now_ns();
     if (step.concerns(rank.number)) rank.error = run_step(rank, step);
     if (!rank.error.ok()) {
       rank.failed_step = number;

@@ -20,6 +20,8 @@ void run_mismatch_in_memory();
 void run_mismatch_over_tcp();
 void run_failure_in_memory();
 void run_failure_over_tcp();
+void run_outage_over_tcp();
+void run_cut_over_tcp();
 void run_shrink_in_memory();
 void run_shrink_over_tcp();
 

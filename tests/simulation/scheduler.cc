@@ -49,11 +49,12 @@ void Scheduler::start(std::size_t fibre, std::size_t process, std::function<void
   thread.wake_ns = thread.accesses = thread.died_ns = 0;
   thread.woken = false;
   thread.word = nullptr;
-  thread.dies_at = kForEver;
+  thread.dies_at = thread.freezes_at = thread.process_died_ns = kForEver;
   thread.priority = 1'000 + random_->below(1'000);
 }
 
 void Scheduler::kill_process(std::size_t process) {
+  fibres_[process].process_died_ns = now_ns_;
   for (std::size_t i = 0; i < used_; ++i) {
     Thread& thread = fibres_[i];
     if (thread.process != process || thread.state == State::kEnded) continue;
@@ -63,17 +64,19 @@ void Scheduler::kill_process(std::size_t process) {
 }
 
 /// Returns the fibre that runs next, after letting time pass if all of them sleep; kNobody if none
-/// is left.
+/// is left, or only threads of programs that have come to their ends and wait for something.
 std::size_t Scheduler::choose() {
   std::array<std::size_t, kMaxFibres> ready;
   std::size_t count = 0;
   std::size_t first_to_wake = kNobody;
+  bool program_sleeps = false; // whether a fibre sleeps that is the first of its process
   for (std::size_t i = 0; i < used_; ++i) {
     Thread& thread = fibres_[i];
     if (thread.state == State::kSleeping) {
       if (first_to_wake == kNobody || thread.wake_ns < fibres_[first_to_wake].wake_ns) {
         first_to_wake = i;
       }
+      program_sleeps |= thread.process == i;
       if (thread.wake_ns > now_ns_ && !thread.woken) continue;
     } else if (thread.state != State::kReady) {
       continue;
@@ -81,7 +84,8 @@ std::size_t Scheduler::choose() {
     ready[count++] = i;
   }
   if (count == 0) {
-    if (first_to_wake != kNobody) now_ns_ = fibres_[first_to_wake].wake_ns;
+    if (!program_sleeps) return kNobody;
+    now_ns_ = fibres_[first_to_wake].wake_ns;
     return first_to_wake;
   }
   if (!by_priority_) return ready[random_->below(count)];
@@ -118,6 +122,7 @@ void Scheduler::before_access() {
     next_ = choose();
     switch_away();
   }
+  if (self.accesses == self.freezes_at) sleep(now_ns_ + self.frozen_ns);
   if (by_priority_) {
     if (lowered_at_.empty() || lowered_at_.back() > accesses_) {
       // A fibre that has slept may have a higher priority.

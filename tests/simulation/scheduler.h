@@ -34,12 +34,19 @@ class Scheduler {
   void kill_in(std::uint64_t accesses) {
     fibres_[current_].dies_at = fibres_[current_].accesses + accesses;
   }
+  /// Stops the running fibre for a while in so many accesses, as a process that is stopped.
+  void freeze_in(std::uint64_t accesses, std::uint64_t ns) {
+    fibres_[current_].freezes_at = fibres_[current_].accesses + accesses;
+    fibres_[current_].frozen_ns = ns;
+  }
   /// Runs until all fibres have ended, died, or been stopped by stop().
   void run();
 
   // --- Called on a fibre ---
 
   std::size_t current() const noexcept { return current_; }
+  /// Returns the first fibre of the running one's process; 0 outside of run().
+  std::size_t process() const noexcept { return running_ ? fibres_[current_].process : 0; }
   bool running() const noexcept { return running_; }
   std::uint64_t now_ns() const noexcept { return now_ns_; }
   void advance(std::uint64_t ns) noexcept { now_ns_ += ns; }
@@ -57,6 +64,10 @@ class Scheduler {
 
   bool died(std::size_t fibre) const noexcept { return fibres_[fibre].state == State::kDead; }
   std::uint64_t died_ns(std::size_t fibre) const noexcept { return fibres_[fibre].died_ns; }
+  /// Returns the time at which a process died or came to its end by exit(); kForEver: it has not.
+  std::uint64_t process_died_ns(std::size_t process) const noexcept {
+    return fibres_[process].process_died_ns;
+  }
   bool ended(std::size_t fibre) const noexcept { return fibres_[fibre].state == State::kEnded; }
   std::size_t fibres() const noexcept { return used_; }
   std::uint64_t accesses() const noexcept { return accesses_; }
@@ -72,7 +83,10 @@ class Scheduler {
     bool woken = false;
     std::uint64_t accesses = 0;
     std::uint64_t dies_at = kForEver;
+    std::uint64_t freezes_at = kForEver;
+    std::uint64_t frozen_ns = 0; ///< time for which it is stopped then
     std::uint64_t died_ns = 0;
+    std::uint64_t process_died_ns = kForEver; ///< in the first fibre of a process
     std::uint64_t priority = 0;
   };
   static constexpr std::size_t kNobody = kMaxFibres;

@@ -1,9 +1,8 @@
 // Ranks that remain when others die, or are excluded, meet in a new communicator: all in the same
 // one, whoever dies meanwhile.
 #include <algorithm>
-#include <optional>
 
-#include "comm/shrink.h"
+#include "simulation/meeting_again.h"
 #include "simulation/programs.h"
 #include "simulation/scenario_list.h"
 
@@ -18,14 +17,6 @@ struct Plan {
   std::vector<std::uint64_t> deaths; ///< accesses until then, by victim
   std::vector<int> excluded;         ///< list that ranks give; empty: they find out who is lost
   int differs = -1;                  ///< rank that gives another list; −1: none
-};
-
-/// Outcome of a rank: with whom it met.
-struct Outcome {
-  std::vector<int> members; ///< old ranks that it has met, itself included; empty: none
-  Status error;
-  Identity identity;
-  bool shrinks = false; ///< whether it has begun to meet others
 };
 
 Plan make_plan(int ranks) {
@@ -51,38 +42,16 @@ bool holds(const std::vector<int>& list, int rank) {
   return std::find(list.begin(), list.end(), rank) != list.end();
 }
 
-/// Meets the ranks that remain, and asks them who they are.
-Status meet(const MeetRemaining& meet, int rank, const CommError& error, Outcome& self) {
-  auto met = meet(CommWorld::kTimeoutNs, error);
-  if (!met.ok()) return met.status();
-  self.identity = met->identity;
-  std::vector<int> members(static_cast<std::size_t>(met->nranks));
-  WHORL_TRY(met->oob->allgather(std::as_bytes(std::span(&rank, 1)),
-                                std::as_writable_bytes(std::span(members))));
-  world().require(members[static_cast<std::size_t>(met->rank)] == rank,
-                  "rank {} has become {}, where {} is", rank, met->rank,
-                  members[static_cast<std::size_t>(met->rank)]);
-  self.members = std::move(members);
-  return {};
-}
-
 /// Shrinks, as a rank does that has seen a failure, or that others may have left with one.
-void go_on(const Plan& plan, CommRank& rank, Outcome& self) {
+void go_on(const Plan& plan, CommRank& rank, MetAgain& self) {
   std::vector<int> excluded = plan.excluded;
   if (holds(excluded, rank.number)) return;
   if (rank.number == plan.differs) excluded = {(rank.number + 1) % rank.comm->nranks()};
-  rank.comm->abort(Status::error(Code::kRemoteError, "a rank goes on without others"));
-  const CommError error;
-  self.shrinks = true;
-  self.error = shrink(*rank.comm, excluded, [&](const MeetRemaining& way) {
-    return meet(way, rank.number, error, self);
-  });
-  world().note("shrinks: {} of {} ranks, {}", self.members.size(), rank.comm->nranks(),
-               self.error.message());
+  meet_again(rank, excluded, self);
 }
 
-void check(CommWorld& all, const Plan& plan, const std::vector<Outcome>& outcomes) {
-  const Outcome* first = nullptr;
+void check(CommWorld& all, const Plan& plan, const std::vector<MetAgain>& outcomes) {
+  const MetAgain* first = nullptr;
   // A rank that is on the way into the new communicator may die there.
   bool may_fail = plan.differs >= 0;
   for (const CommRank& rank : all.ranks()) {
@@ -90,7 +59,7 @@ void check(CommWorld& all, const Plan& plan, const std::vector<Outcome>& outcome
   }
   for (const CommRank& rank : all.ranks()) {
     if (rank.died() || holds(plan.excluded, rank.number)) continue;
-    const Outcome& one = outcomes[static_cast<std::size_t>(rank.number)];
+    const MetAgain& one = outcomes[static_cast<std::size_t>(rank.number)];
     world().require(rank.ended_ns < 1'000'000'000 + kLongestNs, "rank {} took {} ms", rank.number,
                     rank.ended_ns / 1'000'000);
     world().require(one.error.ok() || may_fail, "rank {} cannot go on: {}", rank.number,
@@ -114,7 +83,7 @@ void run_shrink(Fabric fabric) {
   constexpr int kRanks = 3;
   CommWorld all(kRanks, fabric);
   const Plan plan = make_plan(kRanks);
-  std::vector<Outcome> outcomes(kRanks);
+  std::vector<MetAgain> outcomes(kRanks);
   const auto body = [&](CommRank& rank) {
     for (std::size_t i = 0; i < plan.victims.size(); ++i) {
       if (plan.victims[i] == rank.number) world().scheduler().kill_in(plan.deaths[i]);
