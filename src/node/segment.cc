@@ -179,8 +179,15 @@ Status Meeting::send_offers(const Status& failure) {
     }
     senders.emplace_back(offer.encode(), std::move(fds));
   }
-  return for_each_link(
-      "gave shared memory to its host", [&](std::size_t i) -> auto& { return senders[i]; });
+  return links_.advance("gave shared memory to its host",
+                        [&](std::size_t i, int socket, int* error) {
+                          const Progress progress = senders[i].step(socket);
+                          // A rank that has hung up does not keep the reason from the others.
+                          if (progress == Progress::kFailed && !failure.ok())
+                            return Progress::kDone;
+                          *error = senders[i].error();
+                          return progress;
+                        });
 }
 
 Status Meeting::send_hello() {
@@ -190,8 +197,12 @@ Status Meeting::send_hello() {
   std::vector<int> fds;
   if (hello.heap) fds.push_back(plan_.heap_fd);
   FdMessageSender sender(hello.encode(), std::move(fds));
-  return for_each_link(
+  Status sent = for_each_link(
       "handed over its heap", [&](std::size_t) -> auto& { return sender; });
+  if (sent.ok()) return sent;
+  // The lowest rank may have given up, and have said why before it hung up.
+  Status reason = receive_offer();
+  return reason.ok() ? sent : reason;
 }
 
 Status Meeting::receive_offer() {

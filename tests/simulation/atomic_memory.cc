@@ -149,6 +149,16 @@ void AtomicMemory::synchronise(std::size_t fibre, std::size_t with) noexcept {
   fibres_[fibre].now.join(fibres_[with].now, used_);
 }
 
+std::size_t AtomicMemory::publish(std::size_t fibre) {
+  views_.push_back(fibres_[fibre].now);
+  ++fibres_[fibre].now.clock[fibre];
+  return views_.size() - 1;
+}
+
+void AtomicMemory::observe(std::size_t fibre, std::size_t view) noexcept {
+  fibres_[fibre].now.join(views_[view], used_);
+}
+
 void AtomicMemory::begin_life(std::size_t fibre, std::size_t starter) noexcept {
   const std::uint32_t phase = fibres_[fibre].now.clock[fibre];
   fibres_[fibre] = {};

@@ -65,6 +65,10 @@ class AtomicMemory {
   /// Makes all that another fibre did, which does nothing more, happen before the next access of
   /// `fibre`.
   void synchronise(std::size_t fibre, std::size_t with) noexcept;
+  /// Keeps the view of a fibre, for one that gets a message of it, and returns the view's number.
+  std::size_t publish(std::size_t fibre);
+  /// Makes all that a view has happen before the next access of `fibre`.
+  void observe(std::size_t fibre, std::size_t view) noexcept;
   /// Begins a new life of a fibre: what its starter has done so far happened before, and nothing
   /// else that the fibre saw in an earlier life.
   void begin_life(std::size_t fibre, std::size_t starter) noexcept;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "simulation/world.h"
 
@@ -178,8 +179,10 @@ int Network::accept(int fd) noexcept {
     const auto* const part = static_cast<const std::byte*>(message->msg_iov[i].iov_base);
     bytes.insert(bytes.end(), part, part + message->msg_iov[i].iov_len);
   }
+  Rights rights = rights_in(*message);
   std::size_t size = bytes.size();
-  if (fills_ && world().random().chance(30)) size = 1 + world().random().below(size);
+  if (fills_ && rights.empty() && world().random().chance(30))
+    size = 1 + world().random().below(size);
   if (at(socket.peer).cut) { // the other end answers with a reset
     cut_at(socket);
     return static_cast<::ssize_t>(size);
@@ -202,7 +205,10 @@ int Network::accept(int fd) noexcept {
   world().note("send {}: {} of {} bytes", fd - kFirst, size, bytes.size());
   bytes.resize(size);
   const Links::Delivery delivery = deliver(socket, now(), latency());
-  inbox.push_back({std::move(bytes), std::max(before, delivery.arrives_ns)});
+  inbox.push_back({.bytes = std::move(bytes),
+                   .arrives_ns = std::max(before, delivery.arrives_ns),
+                   .sender_view = world().publish(),
+                   .rights = std::move(rights)});
   socket.acknowledged_ns = std::max(socket.acknowledged_ns, delivery.acknowledged_ns);
   world().scheduler().wake(this);
   return static_cast<::ssize_t>(size);
@@ -210,6 +216,8 @@ int Network::accept(int fd) noexcept {
 
 ::ssize_t Network::recvmsg(int fd, msghdr* message) noexcept {
   enter();
+  message->msg_controllen = 0;
+  message->msg_flags = 0;
   Socket& socket = at(fd);
   if (socket.peer < 0) return -ENOTCONN;
   if (socket.inbox.empty() && ended(socket)) return socket.ends_by_reset ? -ECONNRESET : 0;
@@ -226,6 +234,8 @@ int Network::accept(int fd) noexcept {
       part_done = 0;
       continue;
     }
+    const Rights rights = std::exchange(socket.inbox.front().rights, {});
+    world().observe(socket.inbox.front().sender_view);
     std::vector<std::byte>& bytes = socket.inbox.front().bytes;
     const std::size_t part = std::min({bytes.size(), most - size, into->iov_len - part_done});
     std::copy_n(bytes.begin(), part, static_cast<std::byte*>(into->iov_base) + part_done);
@@ -236,6 +246,9 @@ int Network::accept(int fd) noexcept {
     }
     part_done += part;
     size += part;
+    if (rights.empty()) continue;
+    grant(rights, message);
+    break; // descriptors end what is received at once
   }
   world().note("receive {}: {} bytes", fd - kFirst, size);
   return static_cast<::ssize_t>(size);

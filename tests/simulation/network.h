@@ -16,7 +16,7 @@ namespace whorl::simulation {
 /// Operating system with stream sockets between fibres: a network that delivers any number of
 /// bytes at a time, late, and may cut connections at any byte, or the links between hosts for a
 /// while. A process that dies closes its sockets. One run uses one object.
-class Network final : public SimulatedSystem {
+class Network : public SimulatedSystem {
  public:
   /// Cuts up to this many connections of the run, each at a random one of the first bytes of one
   /// direction. Where ends may notice late, some cuts are known to one end at first, and to the
@@ -72,11 +72,25 @@ class Network final : public SimulatedSystem {
   std::size_t open_files() noexcept override { return 1024; }
   std::uint32_t user_id() noexcept override { return 1000; }
 
+ protected:
+  static constexpr int kFirst = 1 << 20; ///< descriptors that the kernel never gives
+
+  /// Objects whose descriptors travel with bytes of a message.
+  using Rights = std::vector<std::shared_ptr<void>>;
+  /// Returns the objects of the descriptors in a message that the running process sends.
+  virtual Rights rights_in(const msghdr&) noexcept { return {}; }
+  /// Gives the running process descriptors of objects that have come with a message.
+  virtual void grant(const Rights&, msghdr*) noexcept {}
+  std::size_t open_sockets(std::size_t process) const noexcept;
+  void enter(); ///< lets time pass and others run, as any system call does
+
  private:
   /// Bytes under way to a socket.
   struct Segment {
     std::vector<std::byte> bytes;
     std::uint64_t arrives_ns;
+    std::size_t sender_view; ///< number of the view of what happened before they were sent
+    Rights rights;           ///< objects that arrive with the first byte
   };
   /// A descriptor that an epoll watches, edge-triggered.
   struct Watch {
@@ -107,13 +121,11 @@ class Network final : public SimulatedSystem {
     std::uint64_t taken = 0;   ///< segments that have left the inbox
     std::uint64_t refused = 0; ///< sends for which there was no room
   };
-  static constexpr int kFirst = 1 << 20; ///< descriptors that the kernel never gives
   static constexpr std::uint64_t kMaxSleepNs = 40'000'000;
 
   Socket& at(int fd) { return *sockets_[static_cast<std::size_t>(fd - kFirst)]; }
   const Socket& at(int fd) const { return *sockets_[static_cast<std::size_t>(fd - kFirst)]; }
   int add();
-  void enter(); ///< lets time pass and others run, as any system call does
   std::uint64_t latency() const noexcept;
   Links::Delivery deliver(const Socket& from, std::uint64_t sent_ns,
                           std::uint64_t latency_ns) const noexcept;

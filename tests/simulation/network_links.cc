@@ -37,6 +37,12 @@ void Network::cut_at(Socket& socket) {
   world().scheduler().wake(this);
 }
 
+std::size_t Network::open_sockets(std::size_t process) const noexcept {
+  return static_cast<std::size_t>(std::count_if(
+      sockets_.begin(), sockets_.end(),
+      [process](const auto& socket) { return socket->owner == process && !socket->closed; }));
+}
+
 int Network::unacknowledged(int fd) noexcept {
   const Socket& socket = at(fd);
   if (socket.peer < 0 || ended(socket)) return 0;

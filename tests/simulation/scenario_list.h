@@ -15,6 +15,7 @@ void run_sleep();
 void run_errors();
 void run_stuck();
 void run_mesh();
+void run_node();
 void run_rendezvous();
 void run_mismatch_in_memory();
 void run_mismatch_over_tcp();

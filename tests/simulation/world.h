@@ -62,6 +62,13 @@ class World {
   /// the death. What the dead one did then happened before.
   bool knows_death(std::size_t fibre);
 
+  /// Returns the number of a view of all that happened before, for a message of the running fibre.
+  std::size_t publish() { return running_ == nullptr ? 0 : atomics_.publish(scheduler_.current()); }
+  /// Makes all that a view has happen before the next access of the running fibre, which has
+  /// received the message.
+  void observe(std::size_t view) {
+    if (running_ != nullptr) atomics_.observe(scheduler_.current(), view);
+  }
   /// Lets time pass and others run before a system call.
   void system_call() { before_access(); }
 
