@@ -78,6 +78,17 @@ Status CommWorld::wait_for_infos() {
   return {};
 }
 
+/// Lets a link between two hosts lose what it gets in one direction for a moment, now and then.
+void CommWorld::stall_a_link() {
+  Random& random = world().random();
+  if (fabric_ != Fabric::kTcp || !limits_.links_stall || !random.chance(25)) return;
+  stalled_ = true;
+  const std::size_t from = random.below(ranks_.size());
+  const std::size_t to = (from + 1 + random.below(ranks_.size() - 1)) % ranks_.size();
+  const std::uint64_t begin_ns = sys().now_ns() + random.below(50'000'000);
+  network_.links().interrupt(from, to, begin_ns, begin_ns + random.below(300'000'000));
+}
+
 /// Makes the communicator of a rank.
 Status CommWorld::connect(CommRank& rank) {
   Setup setup;
@@ -133,7 +144,10 @@ void CommWorld::run(const std::function<void(CommRank&)>& body,
     rank.fibre = world().add(fmt::format("rank {}", rank.number), [this, &rank, &body, &before] {
       if (before) before(rank);
       rank.error = connect(rank);
-      if (rank.error.ok()) body(rank);
+      if (rank.error.ok()) {
+        if (++connected_ == nranks()) stall_a_link();
+        body(rank);
+      }
       if (rank.ended_ns == 0) rank.ended_ns = sys().now_ns();
       rank.comm.reset();
     });

@@ -37,6 +37,7 @@ struct CommRank {
 struct CommLimits {
   std::uint64_t timeout_ns = 1'000'000'000; ///< timeout of operations
   std::uint64_t block_ns = 1'000'000;       ///< longest sleep of a wait
+  bool links_stall = true; ///< whether a link between hosts may lose everything for a moment
 };
 
 /// The ranks of one communicator as fibres: each makes its communicator as set_up() does after the
@@ -54,6 +55,11 @@ class CommWorld {
   CommRank& rank(int number) noexcept { return ranks_[static_cast<std::size_t>(number)]; }
   std::vector<CommRank>& ranks() noexcept { return ranks_; }
   Network& network() noexcept { return network_; }
+  /// Returns whether an error may be the limit of ControlLinks that a link which stalls meets: the
+  /// end of a connection overtakes the words that explain it by so much that it counts as a death.
+  bool may_be_unexplained(const std::string& error) const {
+    return stalled_ && error.find(" died: its connections were closed") != std::string::npos;
+  }
   /// Returns "rank 2 (host h2, pid 2000000002)".
   std::string describe(int number) const;
   /// Runs `body(rank)` on a fibre for each rank, after its communicator has been made; the
@@ -65,6 +71,7 @@ class CommWorld {
  private:
   PeerInfo info_of(int number) const;
   Status wait_for_infos();
+  void stall_a_link();
   Status connect(CommRank& rank);
 
   Fabric fabric_;
@@ -73,7 +80,9 @@ class CommWorld {
   ScopedSystem replaced_{&network_};
   std::optional<Host> host_; ///< memory of the ranks, if they share any
   std::vector<PeerInfo> infos_;
-  int met_ = 0; ///< number of ranks whose infos are known
+  int met_ = 0;       ///< number of ranks whose infos are known
+  int connected_ = 0; ///< number of ranks that have connected
+  bool stalled_ = false;
   std::vector<CommRank> ranks_;
 };
 

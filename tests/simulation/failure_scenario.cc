@@ -57,6 +57,7 @@ void abort_later(CommRank& rank) {
 /// Whether the text of an error names what really went wrong.
 bool names_cause(CommWorld& all, const Plan& plan, const CommRank& failed) {
   const std::string& text = failed.error.message();
+  if (all.may_be_unexplained(text)) return true;
   return std::any_of(plan.failing.begin(), plan.failing.end(), [&](int rank) {
     const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
     switch (plan.failure) {

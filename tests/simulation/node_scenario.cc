@@ -1,87 +1,24 @@
 // Ranks of one host, some of which share a process, meet over a unix socket, and get memory, heaps,
 // descriptors of processes and a channel for descriptors; one of them may die at any access, be
-// refused something by the kernel, not come, give up, or belong to another user.
+// refused something by the kernel, not come, stop, give up, or belong to another user.
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
 
-#include "net/listener.h"
-#include "node/node.h"
-#include "simulation/host_kernel.h"
+#include "simulation/node_ranks.h"
 #include "simulation/scenario_list.h"
 #include "simulation/world.h"
 
 namespace whorl::simulation {
 namespace {
 
-constexpr std::uint64_t kTimeoutNs = 1'000'000'000;
 constexpr std::uint64_t kGraceNs =
     1'000'000'000; ///< time that ranks wait for the lowest one's word
 constexpr std::uint64_t kSlackNs = 300'000'000;
 /// Time after which words come too late to explain why a rank has hung up.
 constexpr std::uint64_t kSlowWordNs = 200'000'000;
-constexpr std::size_t kMemoryBytes = 2 * Arena::kPageBytes;
 
-enum class Flaw : std::uint8_t {
-  kNone,
-  kDeath,
-  kRefusal,
-  kLimit,
-  kAbsent,
-  kFrozen,
-  kOtherUser,
-  kGivesUp
-};
-
-/// Header of the memory that the ranks share.
-struct Header {
-  std::uint64_t magic, ranks;
-};
-constexpr std::uint64_t kMagic = 0x6e6f6465;
-
-/// A rank, and what it has when it has met the others.
-struct NodeRank {
-  int number = 0;
-  std::size_t process = 0; ///< fibre of the process
-  CommError comm_error;
-  Membership membership;
-  Fd listener;
-  Node node;
-  std::optional<ShmMeeting> met;
-  Status error;
-  std::uint64_t took_ns = 0;
-  std::uint64_t ended_ns = 0; ///< 0: it has not
-};
-
-/// Ranks of a host and the plan of a run.
-struct Plan {
-  std::vector<NodeRank> ranks;
-  std::vector<Fd> heaps; ///< by process; invalid: it has none
-  std::vector<PeerInfo> infos;
-  Flaw flaw = Flaw::kNone;
-  std::size_t culprit = 0;   ///< process with the flaw
-  bool has_pidfds = true;    ///< whether the lowest rank's process may open pidfds
-  HostKernel::Call call{};   ///< call that is refused
-  int refusal = 0;           ///< −errno of that
-  std::size_t listening = 0; ///< number of ranks whose sockets are there
-  std::uint64_t word_ns = 0; ///< time until others hear by the rendezvous that a rank has failed
-};
-
-std::string describe(const Plan& plan, int rank) {
-  return plan.ranks[static_cast<std::size_t>(rank)].membership.describe(rank);
-}
-
-/// Returns the lowest rank of a process.
-int lowest_of(const Plan& plan, std::size_t process) {
-  const auto found = std::find_if(plan.ranks.begin(), plan.ranks.end(),
-                                  [&](const NodeRank& rank) { return rank.process == process; });
-  return found->number;
-}
-
-std::size_t processes_of(const Plan& plan) { return plan.heaps.size(); }
-
-void choose_flaw(Plan& plan) {
+void choose_flaw(NodePlan& plan) {
   using Call = HostKernel::Call;
   Random& random = world().random();
   plan.flaw =
@@ -94,84 +31,6 @@ void choose_flaw(Plan& plan) {
   plan.refusal = random.one_of(-EMFILE, -ENOMEM, -EPERM);
 }
 
-/// Makes the ranks: the first ones in processes of their own, others in any.
-void make_ranks(Plan& plan) {
-  Random& random = world().random();
-  const std::size_t processes = 2 + random.below(2);
-  const std::size_t ranks = processes + random.below(3);
-  plan.heaps.resize(processes);
-  plan.infos.resize(ranks);
-  plan.ranks = std::vector<NodeRank>(ranks);
-  const bool shares_devices = random.chance(50);
-  for (std::size_t number = 0; number < ranks; ++number) {
-    NodeRank& rank = plan.ranks[number];
-    rank.number = static_cast<int>(number);
-    rank.process = number < processes ? number : random.below(processes);
-    PeerInfo& info = plan.infos[number];
-    info.rank = static_cast<std::uint32_t>(number);
-    info.process_id = HostKernel::pid_of(rank.process);
-    info.process_key = 100 + rank.process;
-    info.host_key = info.machine_key = 1;
-    info.device_peers = shares_devices;
-    info.host_name = {'h', '0'};
-    rank.membership.rank = rank.number;
-    rank.membership.nranks = static_cast<int>(ranks);
-    rank.membership.identity.secret.fill(std::byte{3});
-    rank.membership.timeout_ns = kTimeoutNs;
-    rank.membership.comm_error = &rank.comm_error;
-    rank.membership.peers = plan.infos;
-  }
-  for (NodeRank& rank : plan.ranks) rank.membership.peers = plan.infos;
-}
-
-/// Returns what the rendezvous tells of ranks that have failed or died; stands for Oob::check().
-Status check_others(const Plan& plan) {
-  for (const NodeRank& rank : plan.ranks) {
-    const std::uint64_t died_ns = world().scheduler().process_died_ns(rank.process);
-    if (died_ns < Scheduler::kForEver && died_ns + plan.word_ns <= sys().now_ns()) {
-      return Status::error(Code::kRemoteError, describe(plan, rank.number) + " died");
-    }
-    if (!rank.error.ok() && rank.ended_ns + plan.word_ns <= sys().now_ns()) return rank.error;
-  }
-  return {};
-}
-
-/// Opens the socket of a rank, and waits until all others have done that.
-void listen(Plan& plan, NodeRank& rank) {
-  const SocketAddress address = SocketAddress::unix_name(fmt::format("n{}", rank.number));
-  rank.listener = *listen_at(address);
-  const auto bytes = address.encode();
-  PeerInfo::Address& field = plan.infos[static_cast<std::size_t>(rank.number)].addresses[0];
-  field.size = static_cast<std::uint32_t>(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), field.bytes.begin());
-  ++plan.listening;
-  while (plan.listening < plan.ranks.size()) sys().sleep_ns(20'000);
-  rank.membership.peers = plan.infos;
-  rank.membership.check_others = [&plan] { return check_others(plan); };
-}
-
-ShmMeetingPlan meeting_of(const Plan& plan, const NodeRank& rank) {
-  const auto ranks = static_cast<std::uint64_t>(plan.ranks.size());
-  ShmMeetingPlan meeting;
-  meeting.membership = &rank.membership;
-  for (const NodeRank& one : plan.ranks) meeting.members.push_back(one.number);
-  meeting.segment = {.bytes = kMemoryBytes,
-                     .backed_bytes = Arena::kPageBytes,
-                     .stamp =
-                         [ranks](std::byte* memory) {
-                           *reinterpret_cast<Header*>(memory) = {.magic = kMagic, .ranks = ranks};
-                         },
-                     .check = [ranks](const std::byte* memory) -> Status {
-                       const Header& header = *reinterpret_cast<const Header*>(memory);
-                       if (header.magic == kMagic && header.ranks == ranks) return {};
-                       return Status::error(Code::kInternalError, "the memory has no header");
-                     }};
-  meeting.listener = &rank.listener;
-  meeting.heap_fd = plan.heaps[rank.process].get();
-  meeting.deadline_ns = sys().now_ns() + kTimeoutNs;
-  return meeting;
-}
-
 /// Makes memory and returns its descriptor.
 Fd make_memory() {
   Fd memory(sys().memfd_create("memory"));
@@ -180,13 +39,13 @@ Fd make_memory() {
 }
 
 /// Lets what is wrong with a process begin, just before its first rank meets the others.
-void begin_flaw(Plan& plan, HostKernel& kernel, NodeRank& rank) {
+void begin_flaw(NodePlan& plan, HostKernel& kernel, NodeRank& rank) {
   Random& random = world().random();
   if (rank.process != plan.culprit) return;
   const bool first = rank.number == lowest_of(plan, rank.process);
-  if (plan.flaw == Flaw::kAbsent && first) sys().sleep_ns(5 * kTimeoutNs);
+  if (plan.flaw == Flaw::kAbsent && first) sys().sleep_ns(5 * kMeetingNs);
   if (plan.flaw == Flaw::kFrozen && first) {
-    world().scheduler().freeze_in(1 + random.below(120), 5 * kTimeoutNs);
+    world().scheduler().freeze_in(1 + random.below(120), 5 * kMeetingNs);
   }
   if (plan.flaw == Flaw::kDeath) world().scheduler().kill_in(1 + random.below(120));
   if (plan.flaw == Flaw::kRefusal && first) {
@@ -205,7 +64,7 @@ void begin_flaw(Plan& plan, HostKernel& kernel, NodeRank& rank) {
 }
 
 /// Requires that a rank has got exactly the descriptors that it should have.
-void check_descriptors(const Plan& plan, const HostKernel& kernel, const NodeRank& rank) {
+void check_descriptors(const NodePlan& plan, const HostKernel& kernel, const NodeRank& rank) {
   const ShmMeeting& met = *rank.met;
   const std::size_t lowest = plan.ranks.front().process;
   std::size_t heaps = 0;
@@ -243,7 +102,7 @@ void check_descriptors(const Plan& plan, const HostKernel& kernel, const NodeRan
 
 /// Passes memory of each rank in another process to the lowest rank, over the channel for
 /// descriptors, and requires that it arrives.
-void use_channel(const Plan& plan, const HostKernel& kernel, NodeRank& rank) {
+void use_channel(const NodePlan& plan, const HostKernel& kernel, NodeRank& rank) {
   FdChannel& channel = *rank.node.fd_channel();
   if (channel.sends()) {
     std::vector<Fd> memory;
@@ -256,7 +115,7 @@ void use_channel(const Plan& plan, const HostKernel& kernel, NodeRank& rank) {
   if (!channel.receives()) return;
   std::size_t expected = 0;
   for (const NodeRank& other : plan.ranks) expected += other.process != rank.process;
-  const std::uint64_t deadline_ns = sys().now_ns() + kTimeoutNs;
+  const std::uint64_t deadline_ns = sys().now_ns() + kMeetingNs;
   FdChannel::Message message;
   while (expected > 0 && sys().now_ns() < deadline_ns) {
     if (channel.receive(message) != Progress::kDone) {
@@ -275,7 +134,7 @@ void use_channel(const Plan& plan, const HostKernel& kernel, NodeRank& rank) {
   world().require(expected == 0, "{} messages have not come to rank {}", expected, rank.number);
 }
 
-void run_rank(Plan& plan, HostKernel& kernel, NodeRank& rank) {
+void run_rank(NodePlan& plan, HostKernel& kernel, NodeRank& rank) {
   if (rank.number == lowest_of(plan, rank.process) && world().random().chance(70)) {
     plan.heaps[rank.process] = make_memory();
   }
@@ -299,12 +158,12 @@ void run_rank(Plan& plan, HostKernel& kernel, NodeRank& rank) {
 }
 
 /// Whether a rank comes, or goes on, when the others have given up.
-bool is_late(const Plan& plan, const NodeRank& rank) {
+bool is_late(const NodePlan& plan, const NodeRank& rank) {
   return (plan.flaw == Flaw::kAbsent || plan.flaw == Flaw::kFrozen) && rank.process == plan.culprit;
 }
 
 /// Whether the text of a rank's error says what is wrong, or names a rank with which something is.
-bool names_cause(const Plan& plan, const NodeRank& failed) {
+bool names_cause(const NodePlan& plan, const NodeRank& failed) {
   const std::string& text = failed.error.message();
   if (is_late(plan, failed)) return true;
   const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
@@ -322,19 +181,19 @@ bool names_cause(const Plan& plan, const NodeRank& failed) {
 }
 
 /// Whether a flaw makes somebody fail, whenever it comes.
-bool must_fail(const Plan& plan, const HostKernel& kernel) {
+bool must_fail(const NodePlan& plan, const HostKernel& kernel) {
   if (plan.flaw == Flaw::kAbsent || plan.flaw == Flaw::kOtherUser) return true;
   const bool is_soft = plan.call == HostKernel::Call::kPidfd; // then sockets stay open
   return plan.flaw == Flaw::kRefusal && kernel.refused() && !is_soft;
 }
 
-void check(const Plan& plan, const HostKernel& kernel) {
+void check(const NodePlan& plan, const HostKernel& kernel) {
   bool failed = false;
   const std::byte* memory = nullptr;
   for (const NodeRank& rank : plan.ranks) {
     if (world().scheduler().died(rank.process)) continue;
     world().require(rank.ended_ns != 0, "rank {} has not come to its end", rank.number);
-    world().require(rank.took_ns < kTimeoutNs + kGraceNs + kSlackNs || is_late(plan, rank),
+    world().require(rank.took_ns < kMeetingNs + kGraceNs + kSlackNs || is_late(plan, rank),
                     "rank {} took {} ms", rank.number, rank.took_ns / 1'000'000);
     if (!rank.met) {
       failed = true;
@@ -352,7 +211,7 @@ void check(const Plan& plan, const HostKernel& kernel) {
 }
 
 /// Requires that nothing is left open once all ranks have given back what they have.
-void check_leaks(Plan& plan, const HostKernel& kernel) {
+void check_leaks(NodePlan& plan, const HostKernel& kernel) {
   const std::size_t processes = processes_of(plan);
   bool died = false;
   plan.heaps.clear();
@@ -373,7 +232,7 @@ void check_leaks(Plan& plan, const HostKernel& kernel) {
 void run_node() {
   HostKernel kernel;
   const ScopedSystem replaced(&kernel);
-  Plan plan;
+  NodePlan plan;
   make_ranks(plan);
   choose_flaw(plan);
   if (plan.flaw == Flaw::kOtherUser) kernel.set_stranger(plan.culprit);
