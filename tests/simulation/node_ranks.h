@@ -17,13 +17,13 @@ inline constexpr std::uint64_t kMeetingNs = 1'000'000'000;
 /// What is wrong with one process.
 enum class Flaw : std::uint8_t {
   kNone,
-  kDeath,
-  kRefusal,
-  kLimit,
-  kAbsent,
-  kFrozen,
-  kOtherUser,
-  kGivesUp
+  kDeath,     ///< dies at any access
+  kRefusal,   ///< is refused a call by the kernel
+  kLimit,     ///< may have few descriptors more than it has
+  kAbsent,    ///< comes when the others have given up
+  kFrozen,    ///< stops at any access until then
+  kOtherUser, ///< belongs to another user
+  kGivesUp,   ///< has an error at any time
 };
 
 /// A rank, and what it has when it has met the others.
