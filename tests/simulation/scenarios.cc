@@ -30,7 +30,7 @@ constexpr Scenario kScenarios[] = {
      run_failure_in_memory},
     {"failure_tcp", "the same between hosts", 8, run_failure_over_tcp},
     {"outage_tcp", "links between hosts fail for less than 2 s, ranks are stopped; nobody notices",
-     2, run_outage_over_tcp},
+     4, run_outage_over_tcp},
     {"cut_tcp", "links and connections between hosts fail for good; each rank names one cut off", 4,
      run_cut_over_tcp},
     {"shrink", "the ranks of a host that remain after deaths agree on who remains", 6,
