@@ -133,6 +133,9 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
+  // NCCL completes what is under way, however late another rank comes. An error is that of an
+  // operation, which has reported it, or of a communicator that is not ready or finalized already.
+  if (comm != nullptr) static_cast<void>(whorlCommFinalize(inner(comm)));
   return report(whorlCommDestroy(inner(comm)));
 }
 

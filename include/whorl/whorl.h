@@ -148,18 +148,32 @@ WHORL_API whorlResult_t whorlCommGetUniqueId(whorlComm_t comm, whorlUniqueId* un
 WHORL_API whorlResult_t whorlCommGrow(whorlComm_t comm, int nRanks, const whorlUniqueId* uniqueId,
                                       int rank, whorlComm_t* newcomm, whorlConfig_t* config);
 
-/// Waits until all operations of this rank are complete; afterwards only destroy is allowed.
-/// ::whorlInvalidUsage in a callback of a stream (whorlStreamAddCallback()).
+/// Waits until all operations of this rank are complete, however late another rank comes within
+/// their timeout; afterwards only destroy is allowed. ::whorlInvalidUsage in a callback of a stream
+/// (whorlStreamAddCallback()).
 WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);
-/// Frees a communicator. Not collective; never waits for a dead rank, nor for another one unless
-/// operations are still queued, which are completed first, within their timeout. NULL is allowed.
-/// ::whorlInvalidUsage in a callback of a stream, and the communicator stays. A program that calls
-/// exit() without destroying its communicators leaves them in good order, as far as no call is
-/// under way; they are finalized then, for destructors that come later.
+/// Frees a communicator. Not collective. Operations that are queued, or under way in a call of
+/// another thread, are carried out first as long as the other ranks take part; whorlCommFinalize()
+/// before this call waits for ranks that come late. Without it, an operation for which another rank
+/// has not come, and in which nothing has moved for almost 100 ms, is given up with all operations
+/// behind it: the call returns ::whorlRemoteError with a sentence that names the operation and the
+/// rank, the streams have that error, too, the other ranks get it, and the communicator is freed
+/// all the same. Nothing is waited for after an error, as of a rank that has died.
+///
+/// What keeps an operation in its stream from its turn is waited for, because no rank is absent
+/// there: a callback, an event, and operations of other communicators, which have timeouts of their
+/// own (a program that leaves several communicators with operations in one stream, for which a rank
+/// may be absent, destroys first the one whose operations come first). Operations in a stream of a
+/// device are waited for until that stream has passed them.
+///
+/// NULL is allowed. ::whorlInvalidUsage in a callback of a stream, and the communicator stays. A
+/// program that calls exit() without destroying its communicators leaves them in good order, as far
+/// as no call is under way; they are finalized then, for destructors that come later.
 WHORL_API whorlResult_t whorlCommDestroy(whorlComm_t comm);
 /// Ends all operations of the communicator at once, on every rank, and frees it. From any thread,
 /// also while another thread is inside a call on `comm`: that call returns an error first.
-/// Operations that wait in a stream behind those of other communicators end when their turn comes.
+/// Nothing is waited for, also not what comes before its operations in their streams, unless these
+/// are streams of a device.
 /// ::whorlInvalidUsage in a callback of a stream, and the communicator stays.
 WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
 

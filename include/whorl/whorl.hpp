@@ -143,7 +143,10 @@ class MemoryBuffer {
   std::size_t count_ = 0;
 };
 
-/// A rank's membership in a group of ranks. Move-only; the destructor destroys it.
+/// A rank's membership in a group of ranks. Move-only; the destructor destroys it, and so gives up
+/// operations for which another rank does not come within 100 ms (whorlCommDestroy()): a program
+/// with operations in streams calls finalize() before the end of the scope, or waits for its
+/// streams. A destructor that waited for the timeout would hold up the unwinding of an exception.
 class Communicator {
  public:
   /// @name Creation
@@ -255,7 +258,8 @@ class Communicator {
   void set_timeout(int milliseconds) const { check(whorlCommSetTimeout(comm_, milliseconds)); }
   /// Returns the last error of this communicator as a sentence; empty without an error.
   [[nodiscard]] std::string last_error() const { return whorlGetLastError(comm_); }
-  /// Waits until all operations of this rank are complete.
+  /// Waits until all operations of this rank are complete, however late another rank comes within
+  /// their timeout.
   void finalize() { detail::check(whorlCommFinalize(comm_), comm_); }
   /// Ends all operations on every rank, and keeps this communicator for shrink().
   void revoke() const { check(whorlCommRevoke(comm_, WHORL_REVOKE_DEFAULT)); }

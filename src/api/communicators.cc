@@ -258,12 +258,17 @@ whorlResult_t whorlCommDestroy(whorlComm_t comm) {
     WHORL_TRY(check_may_wait("whorlCommDestroy"));
     if (comm == nullptr) return {};
     WHORL_TRY(retire("whorlCommDestroy", comm));
-    if (comm->communicator != nullptr && !comm->finalized) {
-      static_cast<void>(comm->communicator->drain()); // the streams have the errors
+    Status given_up;
+    if (comm->communicator != nullptr) {
+      Communicator& communicator = *comm->communicator;
+      communicator.begin_destruction();
+      if (!comm->finalized) static_cast<void>(communicator.drain()); // the streams have the errors
+      wait_until_empty(*comm);
+      given_up = communicator.given_up();
     }
     wait_until_empty(*comm);
     delete comm;
-    return {};
+    return given_up.with_context("whorlCommDestroy");
   });
 }
 

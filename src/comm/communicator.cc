@@ -206,6 +206,15 @@ void Communicator::look_at_peers(std::uint64_t waited_ns) noexcept {
   if (lock.owns_lock()) look(setup_.transports, device_group_.get(), *this, waited_ns);
 }
 
+void Communicator::begin_destruction() noexcept {
+  destroyed_ns_.store(std::max<std::uint64_t>(sys().now_ns(), 1), std::memory_order_relaxed);
+}
+
+Status Communicator::given_up() const {
+  // pairs with release in give_up_if_destroyed()
+  return gave_up_.load(std::memory_order_acquire) ? setup_.comm_error->status() : Status();
+}
+
 bool Communicator::leave() noexcept {
   if (!tasks_->idle() || device_group_ != nullptr) return false;
   setup_.transports.clear();
@@ -306,12 +315,18 @@ void Communicator::serve() {
 
 Status Communicator::run_task(const Task& task) {
   for (const auto& ticket : task.tickets) {
-    if (const Status fault = ticket->wait(); !fault.ok()) {
-      abort(fault.with_context(membership().describe(rank())));
-      return setup_.comm_error->status();
+    const Status fault = ticket->wait(*setup_.comm_error);
+    if (fault.ok()) continue;
+    if (setup_.comm_error->is_set()) {
+      return before_operation(setup_.comm_error->status(), task.batch);
     }
+    abort(fault.with_context(membership().describe(rank())));
+    return setup_.comm_error->status();
   }
-  return execute(task.batch, task.timeout_ns);
+  task_operations_ = task.batch.size();
+  Status status = execute(task.batch, task.timeout_ns);
+  task_operations_ = 0;
+  return status;
 }
 
 Result<Identity> Communicator::derive_identity(int color) {

@@ -19,6 +19,11 @@
 
 namespace whorl {
 
+/// Time without progress after which the destruction of a communicator gives up an operation for
+/// which another rank has not come: so the destruction takes no more than the 100 ms that are
+/// promised, and ranks that come to their ends some milliseconds apart lose nothing.
+inline constexpr std::uint64_t kDestroyPatienceNs = 90'000'000;
+
 /// A rank's membership in a group of ranks: what a whorlComm_t stands for once it has been created.
 class Communicator final : private TaskRunner {
  public:
@@ -79,6 +84,13 @@ class Communicator final : private TaskRunner {
   void set_timeout(std::uint64_t timeout_ns) noexcept { policy_.timeout_ns = timeout_ns; }
   const CommError& comm_error() const noexcept { return *setup_.comm_error; }
 
+  /// Lets no operation wait for an absent rank any more, because the program destroys the
+  /// communicator: from now on an operation that makes no progress for kDestroyPatienceNs ends the
+  /// communicator on all ranks. May be called by any thread.
+  void begin_destruction() noexcept;
+  /// Returns the error with which operations were given up since begin_destruction(); kOk: none
+  /// was.
+  Status given_up() const;
   /// Leaves in good order, as the destructor does, at the end of the program; not while operations
   /// are queued, nor where a device is used, which the end of the program may have closed already.
   /// Returns whether it has left; then the communicator may only be aborted and destroyed.
@@ -137,6 +149,8 @@ class Communicator final : private TaskRunner {
   Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
   void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
+  void give_up_if_destroyed(std::uint64_t waited_ns, std::uint64_t now_ns) noexcept;
+  Status destroyed_error() const;
   std::optional<StuckOperation> find_stuck(int peer) const;
   std::optional<StuckOperation> own_wait() const;
   bool needs_this_rank(int peer, const StuckOperation& theirs) const;
@@ -156,9 +170,13 @@ class Communicator final : private TaskRunner {
   std::unique_ptr<Engine> engine_;
   WaitPolicy policy_;            ///< policy of new operations; used by the calling thread
   std::uint64_t timeout_ns_ = 0; ///< timeout of the current operation; used by the engine's owner
+  /// Number of operations of the task under way, 0: none is; used by the engine's owner.
+  std::size_t task_operations_ = 0;
   PeerWaiter waiter_;
   std::mutex look_mutex_; ///< guard of the transports' poll_failures()
   std::atomic<bool> notified_{false};
+  std::atomic<std::uint64_t> destroyed_ns_{0}; ///< time of begin_destruction(); 0: not yet
+  std::atomic<bool> gave_up_{false}; ///< whether the error is that of give_up_if_destroyed()
   std::uint32_t splits_ = 0;
   // Used by the engine's owner, in compare_with_peers().
   std::optional<StuckOperation> told_stuck_; ///< report that the peers have got last

@@ -38,6 +38,7 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   const std::uint64_t now = sys().now_ns();
   comm_.record_wait(now - std::min(now, waited_ns), now);
   if (waited_ns < kStuckNs) return;
+  comm_.give_up_if_destroyed(waited_ns, now);
   // Each rank reads what all others have told.
   const auto ranks = static_cast<std::uint64_t>(comm_.membership().nranks);
   if (now - compared_ns_ >= std::max(kCompareNs, ranks * kCompareOneNs)) {
@@ -221,6 +222,38 @@ Status Communicator::time_out_error() const {
       fmt::format("no progress within the timeout of {}. {}. {}; if it needs longer, raise "
                   "WHORL_TIMEOUT_MS, timeoutMs or what whorlCommSetTimeout() was given{}",
                   seconds(timeout_ns_), engine_->waiting(), why, states_of_others()));
+}
+
+/// Gives up the operation that has waited so long, and all behind it, if the communicator is being
+/// destroyed.
+void Communicator::give_up_if_destroyed(std::uint64_t waited_ns, std::uint64_t now_ns) noexcept {
+  const std::uint64_t since = destroyed_ns_.load(std::memory_order_relaxed);
+  if (since == 0 || std::min(waited_ns, now_ns - std::min(now_ns, since)) < kDestroyPatienceNs) {
+    return;
+  }
+  if (setup_.comm_error->is_set()) return;
+  const Status why = without_exceptions([this] { return destroyed_error(); });
+  if (setup_.comm_error->set(why)) gave_up_.store(true, std::memory_order_release);
+  notify_peers();
+}
+
+/// Describes what the destruction of the communicator gives up, for this rank and for the others.
+Status Communicator::destroyed_error() const {
+  const int chain_end = rank_that_all_wait_for();
+  const int culprit = chain_end >= 0 ? chain_end : engine_->waits_for().peer;
+  const bool queued = task_operations_ > 0; // or a call of another thread
+  const std::size_t count =
+      std::max<std::size_t>(task_operations_, 1) + tasks_->queued_operations();
+  return Status::error(
+      Code::kRemoteError,
+      fmt::format("{} destroyed its communicator while {} {} {}, which had not come for {} ms; {} "
+                  "{} given up. To wait for that rank, call whorlCommFinalize() before "
+                  "whorlCommDestroy()",
+                  membership().describe(rank()), engine_->operation(),
+                  queued ? "was queued and waited for" : "waited for",
+                  culprit < 0 ? "another rank" : membership().describe(culprit),
+                  kDestroyPatienceNs / 1'000'000, count,
+                  count == 1 ? "operation was" : "operations were"));
 }
 
 } // namespace whorl

@@ -70,7 +70,8 @@ void HostStream::stop() {
 Status HostStream::run_task(const Task& task) {
   Ticket& ticket = *task.tickets.front();
   if (!ticket.may_start()) hurry(); // other threads may wait for the callback
-  WHORL_TRY(ticket.wait());
+  const CommError never_set;        // a callback is called in any case
+  WHORL_TRY(ticket.wait(never_set));
   return without_exceptions([&] { return task.callback(error()); });
 }
 

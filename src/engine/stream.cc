@@ -257,20 +257,22 @@ Status Ticket::issue(std::span<const Stream::Part> parts) {
   return number.status();
 }
 
-Status Ticket::wait() {
+Status Ticket::wait(const CommError& comm_error) {
   if (may_start()) return {};
   StreamWaiter waiter(*stream_);
   const WaitPolicy policy{
       .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .block_ns = stream_->block_ns()};
-  // A stream is always waited for, also by a dead communicator: its tickets complete in order.
-  CommError never_set;
+  // What a device has been told to do behind its tickets needs them to complete in order.
+  const CommError never_set;
+  const CommError& ends = stream_->device() ? never_set : comm_error;
   static_cast<void>(wait_until(
       [&] {
         if (may_start()) return Progress::kDone;
         return waiter.fault().ok() ? Progress::kIdle : Progress::kFailed;
       },
-      policy, never_set, waiter));
-  return may_start() ? Status() : waiter.fault();
+      policy, ends, waiter));
+  if (may_start()) return {};
+  return waiter.fault().ok() ? ends.status() : waiter.fault();
 }
 
 void Ticket::complete_part(const Status& status) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/comm_error.h"
 #include "base/event.h"
 #include "base/status.h"
 
@@ -186,8 +187,10 @@ class Ticket {
   /// Issues the operation, see Stream::issue().
   Status issue(std::span<const Stream::Part> parts);
   bool may_start() const noexcept { return stream_->may_start(number_); }
-  /// Waits until may_start(), or returns an error if that will never be.
-  Status wait();
+  /// Waits until may_start(), or returns an error if that will never be. In a stream of the host
+  /// `comm_error` ends the wait, too: the operation touches nothing, so it completes before its
+  /// turn.
+  Status wait(const CommError& comm_error);
   /// Queues what comes behind the operation, see Stream::follow().
   Status follow() { return stream_->follow(number_); }
   void complete_part(const Status& status);

@@ -152,6 +152,13 @@ void TaskQueue::hurry_first() {
   }
 }
 
+std::size_t TaskQueue::queued_operations() {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const Task& task : tasks_) count += task.batch.size();
+  return count;
+}
+
 void TaskQueue::drain() {
   Event::Waiter waiter(event_);
   bool hurried = false;

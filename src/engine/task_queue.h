@@ -62,6 +62,8 @@ class TaskQueue final : public StreamHelper {
   bool help(const Stream* stream, std::uint64_t number = UINT64_MAX) override;
   void hurry() noexcept override;
   bool patient() const noexcept override { return patience_ns_ > 0; }
+  /// Returns the number of operations in tasks that have not been begun.
+  std::size_t queued_operations();
   /// Waits until idle(), and carries out tasks meanwhile.
   void drain();
 

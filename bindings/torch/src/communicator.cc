@@ -185,7 +185,10 @@ void Communicator::destroy() {
     interrupted_.store(true);
     comm = comm_;
   }
-  whorlCommDestroy(comm); // waits for streams, as whorlCommAbort() does
+  // As with NCCL, what is under way is finished, however late another rank comes. With an error, as
+  // of a rank that has died, nothing is waited for.
+  whorlCommFinalize(comm);
+  whorlCommDestroy(comm); // waits for streams of a device, as whorlCommAbort() does
 }
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
