@@ -42,8 +42,12 @@ inline constexpr std::uint64_t kAfterDeathNs = 30'000'000;
 
 /// Operation in which a rank has made no progress for a while.
 struct StuckOperation {
+  /// Value of `waits_for` of a rank that is stuck in nothing: it has failed in a split, the one
+  /// with the number of `fingerprint`.
+  static constexpr std::int32_t kFailedSplit = -2;
+
   Fingerprint fingerprint;
-  std::int32_t waits_for = -1; ///< rank of the communicator; −1: not known
+  std::int32_t waits_for = -1; ///< rank of the communicator; −1: not known; or kFailedSplit
   /// Number of messages of transfers that this rank has sent to the one that is told, modulo 2^32.
   /// Only between hosts: in shared memory one report is for all.
   std::uint32_t sent = 0;

@@ -113,7 +113,10 @@ WHORL_API whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int
 /// Divides a communicator: ranks of equal `color` (≥ 0) form a new one, ordered by `key`, then by
 /// old rank. A rank with #WHORL_SPLIT_NOCOLOR takes part in the call and gets `*newcomm = NULL`.
 /// Collective over `comm`; always blocking. `config` may be NULL: the parent's options are
-/// inherited.
+/// inherited. Where one rank fails (wrong options, a system call, no memory) all ranks of its color
+/// get its reason soon, and none a new communicator; a wrong color is an error on all ranks. `comm`
+/// works as before, unless it was `comm` itself that failed (the death of a rank, a connection, no
+/// memory for a message).
 WHORL_API whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* newcomm,
                                        whorlConfig_t* config);
 

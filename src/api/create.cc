@@ -7,18 +7,21 @@
 #include <new>
 
 #include "base/thread.h"
+#include "comm/setup_round.h"
 #include "comm/split.h"
 
 namespace whorl {
 namespace {
 
-/// An Oob that counts the rounds made with it, successful or not.
+/// An Oob that counts the rounds made with it, successful or not. One that an exception has ended,
+/// because there was no memory for the answers, has not been made.
 class CountingOob final : public Oob {
  public:
   explicit CountingOob(Oob& oob) : oob_(oob) {}
   Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    Status status = oob_.allgather(mine, all);
     ++rounds_;
-    return oob_.allgather(mine, all);
+    return status;
   }
   Status give_up(const Status& why) override { return oob_.give_up(why); }
   Status check() override { return oob_.check(); }
@@ -108,30 +111,46 @@ Status create_all(whorlComm_t* out, std::span<const Options> options) {
   return failed;
 }
 
-Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key, const Options& given) {
+static_assert(kNoColor == WHORL_SPLIT_NOCOLOR);
+
+Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
+                    const Result<Options>& given) {
   *out = nullptr;
   Communicator& communicator = *parent.communicator;
-  // All parts of a split have the same number of rounds.
-  Options options = given;
-  options.probe = communicator.probed();
+  const auto identity = communicator.derive_identity(color);
   auto meeting = meet_by_split(communicator, color, key);
   if (!meeting.ok()) return meeting.status();
   CountingOob oob(*meeting->oob);
+  const bool probe = communicator.probed(); // all parts of a split have the same number of rounds
+  std::unique_ptr<whorlComm> handle;
   Status status;
   if (color >= 0) {
-    auto handle = std::make_unique<whorlComm>();
-    auto setup =
-        set_up(oob, meeting->nranks, meeting->rank, meeting->identity, options, handle->comm_error);
-    if (setup.ok()) {
+    status = without_exceptions([&]() -> Status {
+      if (!given.ok()) return given.status();
+      if (!identity.ok()) return identity.status();
+      Options options = *given;
+      options.probe = probe;
+      handle = std::make_unique<whorlComm>();
+      auto setup =
+          set_up(oob, meeting->nranks, meeting->rank, *identity, options, handle->comm_error);
+      if (!setup.ok()) return setup.status();
       handle->communicator = std::make_unique<Communicator>(*std::move(setup));
-      *out = handle.release();
-    } else {
-      status = setup.status();
-    }
+      return {};
+    });
   }
-  const Status attended =
-      attend_remaining_rounds(oob, meeting->nranks, oob.rounds(), options.probe);
-  if (status.ok()) return attended;
+  if (!status.ok()) static_cast<void>(oob.give_up(status)); // others may be connecting
+  Status agreed = attend_remaining_rounds(oob, meeting->nranks, oob.rounds(), probe, status);
+  if (agreed.ok()) {
+    // The last round: all ranks with this color have the new communicator, or none has.
+    SetupReport<Nothing> last;
+    last.set(status);
+    agreed = exchange(oob, meeting->nranks, last).status();
+  }
+  if (status.ok()) status = agreed;
+  if (status.ok()) {
+    *out = handle.release();
+    return status;
+  }
   // The reason is here, although others may have ended the parent because of it meanwhile.
   if (status.code() != Code::kRemoteError) return status;
   // A failure of the parent is the reason, and names ranks by the numbers of the parent.

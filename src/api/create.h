@@ -24,9 +24,10 @@ using Gather =
 Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather);
 /// Makes one communicator for each rank, all in this process.
 Status create_all(whorlComm_t* out, std::span<const Options> options);
-/// Makes a part of an existing communicator; `*out` is null for a rank without a color.
+/// Makes a part of an existing communicator; `*out` is null for a rank without a color. A rank
+/// whose options are an error tells it to the others.
 Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
-                    const Options& options);
+                    const Result<Options>& options);
 
 namespace capi {
 /// Joins rank `rank` to the communicator of an id, at once or at the end of the open group.

@@ -71,15 +71,31 @@ Status shrink(whorlComm& handle, std::span<const int> excluded, bool may_abort,
                 [&](const MeetRemaining& meet) { return create(out, options, true, meet); });
 }
 
+/// Runs a part of a split, and ends the parent if there is no memory for it: the other ranks wait
+/// for the next round of this one.
+template <class Body>
+Status end_parent_without_memory(Communicator& parent, Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    parent.abort(Status::error(Code::kSystemError,
+                               fmt::format("{} has run out of memory in a split",
+                                           parent.membership().describe(parent.rank()))));
+    throw;
+  }
+}
+
 /// Makes a communicator out of `comm` at once, or at the end of the open group.
 template <class Make>
 Status make_or_collect(const char* function, whorlComm_t comm, Make&& make) {
   auto job = [function, comm, make = std::forward<Make>(make)]() -> Status {
     const Inside working(comm);
     WHORL_TRY(check_ready(function, comm)); // the group may have waited for long
-    Status status =
-        make().with_context(fmt::format("{} on rank {}", function, comm->communicator->rank()));
-    if (!status.ok()) comm->set_error(status);
+    Status status = make();
+    if (status.ok()) return status; // without an allocation, which could fail on this rank alone
+    status =
+        status.with_context(fmt::format("{} on rank {}", function, comm->communicator->rank()));
+    comm->set_error(status);
     return status;
   };
   if (!Group::current().open()) return job();
@@ -98,24 +114,14 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
     const Inside inside(comm);
     WHORL_TRY(check_ready("whorlCommSplit", comm));
     if (newcomm == nullptr) return invalid("whorlCommSplit", "newcomm is NULL");
-    if (color < 0 && color != WHORL_SPLIT_NOCOLOR) {
-      return invalid("whorlCommSplit", fmt::format("color is {}; it must not be negative, or be "
-                                                   "WHORL_SPLIT_NOCOLOR ({})",
-                                                   color, WHORL_SPLIT_NOCOLOR));
-    }
     *newcomm = nullptr;
-    auto options = inherited_options(*comm, config);
-    if (!options.ok()) return options.status();
-    return make_or_collect("whorlCommSplit", comm, [=, options = *std::move(options)] {
-      try {
-        return create_split(newcomm, *comm, color, key, options);
-      } catch (const std::bad_alloc&) { // the other ranks wait for the next round of this one
-        Communicator& parent = *comm->communicator;
-        parent.abort(Status::error(Code::kSystemError,
-                                   fmt::format("{} has run out of memory in a split",
-                                               parent.membership().describe(parent.rank()))));
-        throw;
-      }
+    return end_parent_without_memory(*comm->communicator, [&] {
+      // Wrong options and colors are told to the other ranks, which make the call, too.
+      auto make = [=, options = inherited_options(*comm, config)] {
+        return end_parent_without_memory(
+            *comm->communicator, [&] { return create_split(newcomm, *comm, color, key, options); });
+      };
+      return make_or_collect("whorlCommSplit", comm, std::move(make));
     });
   });
 }

@@ -125,6 +125,12 @@ class Communicator final : private TaskRunner {
   /// with the same `color`, different each time.
   Result<Identity> derive_identity(int color);
 
+  /// Tells the other ranks that this one has failed in the split under way, so that they do not
+  /// wait for it before the next operation, by which it says why. By the owner of the engine.
+  void tell_failed_split() noexcept;
+  /// Whether a peer has told so of the split under way.
+  bool has_failed_split(int peer) const;
+
   Operators& operators() noexcept { return operators_; }
   const Operators& operators() const noexcept { return operators_; }
 
@@ -151,6 +157,7 @@ class Communicator final : private TaskRunner {
   void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
   void give_up_if_destroyed(std::uint64_t waited_ns, std::uint64_t now_ns) noexcept;
   Status destroyed_error() const;
+  std::optional<StuckOperation> find_told(int peer) const;
   std::optional<StuckOperation> find_stuck(int peer) const;
   std::optional<StuckOperation> own_wait() const;
   bool needs_this_rank(int peer, const StuckOperation& theirs) const;

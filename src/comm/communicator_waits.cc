@@ -68,12 +68,30 @@ void Communicator::record_wait(std::uint64_t since_ns, std::uint64_t now_ns) noe
   }));
 }
 
-/// Returns what a peer has told of the operation in which it is stuck, if it has told anything.
-std::optional<StuckOperation> Communicator::find_stuck(int peer) const {
+/// Returns what a peer has told last, of any kind.
+std::optional<StuckOperation> Communicator::find_told(int peer) const {
   const int index = setup_.transport_of[static_cast<std::size_t>(peer)];
   if (index < 0) return std::nullopt;
-  auto stuck = setup_.transports[static_cast<std::size_t>(index)]->find_stuck(peer);
-  if (stuck == StuckOperation{}) return std::nullopt;                          // withdrawn
+  return setup_.transports[static_cast<std::size_t>(index)]->find_stuck(peer);
+}
+
+void Communicator::tell_failed_split() noexcept {
+  told_stuck_ = StuckOperation{.fingerprint = Fingerprint{.sequence = splits_},
+                               .waits_for = StuckOperation::kFailedSplit};
+  for (const auto& transport : setup_.transports) transport->tell_stuck(*told_stuck_, {});
+}
+
+bool Communicator::has_failed_split(int peer) const {
+  const auto told = find_told(peer);
+  return told && told->waits_for == StuckOperation::kFailedSplit &&
+         told->fingerprint.sequence == splits_;
+}
+
+/// Returns what a peer has told of the operation in which it is stuck, if it has told anything.
+std::optional<StuckOperation> Communicator::find_stuck(int peer) const {
+  auto stuck = find_told(peer);
+  if (stuck == StuckOperation{}) return std::nullopt; // withdrawn
+  if (stuck && stuck->waits_for == StuckOperation::kFailedSplit) return std::nullopt;
   if (stuck && stuck->waits_for >= membership().nranks) stuck->waits_for = -1; // another's words
   return stuck;
 }
@@ -118,7 +136,9 @@ bool Communicator::needs_this_rank(int peer, const StuckOperation& theirs) const
 Status Communicator::compare_with_peers() {
   if (setup_.comm_error->is_set()) return {};
   const auto stuck = own_wait();
-  if (stuck && stuck != told_stuck_) {
+  // Others may not have read yet that this rank has failed in a split.
+  const bool keeps = told_stuck_ && told_stuck_->waits_for == StuckOperation::kFailedSplit;
+  if (stuck && stuck != told_stuck_ && !keeps) {
     told_stuck_ = stuck;
     const std::vector<std::uint32_t> sent = engine_->sent_messages();
     for (const auto& transport : setup_.transports) transport->tell_stuck(*stuck, sent);

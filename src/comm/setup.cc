@@ -90,6 +90,15 @@ Result<Decisions> decide_for_all(Setup& setup) {
   return decide(*setup.membership, setup.options, *costs, endpoint_bytes(setup));
 }
 
+/// Returns the error of a rank that has failed in connecting, or been told that another one has.
+Status failed_connecting(const Status& own, const Status& reported, bool another_was_first) {
+  const bool own_is_reason = !own.ok() && own.code() != Code::kRemoteError;
+  const bool knows_more = another_was_first || reported.code() != Code::kRemoteError;
+  // This rank's own error is more precise than the report, whose text has a limit.
+  if (own_is_reason || (!own.ok() && !knows_more)) return own;
+  return reported.ok() ? own : reported;
+}
+
 /// Enters rank 0's decisions into the set-up.
 void adopt(Setup& setup, const Decisions& decided) {
   setup.membership->slots = static_cast<int>(decided.memory.slots);
@@ -162,13 +171,13 @@ std::string Setup::describe() const {
                      whorl::describe(arrange(peers), peers), topology_digest(peers), digest());
 }
 
-Status attend_remaining_rounds(Oob& oob, int nranks, int done, bool probes) {
-  if (done < 1) WHORL_TRY(attend<PeerInfo>(oob, nranks));
-  if (done < 2) WHORL_TRY(attend<Decisions>(oob, nranks));
-  if (done < 3) WHORL_TRY(attend<Nothing>(oob, nranks));
+Status attend_remaining_rounds(Oob& oob, int nranks, int done, bool probes, const Status& why) {
+  if (done < 1) WHORL_TRY(attend<PeerInfo>(oob, nranks, why));
+  if (done < 2) WHORL_TRY(attend<Decisions>(oob, nranks, why));
+  if (done < 3) WHORL_TRY(attend<Nothing>(oob, nranks, why));
   if (!probes) return {};
-  if (done < 4) WHORL_TRY(attend<ProbeResult>(oob, nranks));
-  if (done < 5) WHORL_TRY(attend<Choice>(oob, nranks));
+  if (done < 4) WHORL_TRY(attend<ProbeResult>(oob, nranks, why));
+  if (done < 5) WHORL_TRY(attend<Choice>(oob, nranks, why));
   return {};
 }
 
@@ -216,23 +225,24 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   const Decisions& decided = decisions->front();
 
   // Round 3: whether every rank is connected.
-  Status connected = check(decided, *setup.membership);
-  if (connected.ok()) {
+  const Status connected = without_exceptions([&]() -> Status {
+    WHORL_TRY(check(decided, *setup.membership));
     adopt(setup, decided);
     setup.recorder->creating("connecting to the other ranks");
     setup.membership->check_others = [&oob] { return oob.check(); };
-    connected = connect_all(setup);
-    setup.membership->check_others = nullptr;
-  }
+    return connect_all(setup);
+  });
+  setup.membership->check_others = nullptr;
   phases.lap("connected");
+  // The rank that was first has told this one, and reports why.
+  const bool another_was_first = !connected.ok() && !oob.check().ok();
   if (!connected.ok()) WHORL_TRY(oob.give_up(connected));
   setup.recorder->creating("waiting until the other ranks are connected");
   SetupReport<Nothing> third;
-  third.set(connected);
-  if (const auto all = exchange(oob, nranks, third); !all.ok()) {
-    // This rank's own error is more precise than the report, whose text has a limit.
-    return connected.ok() ? all.status() : connected;
-  }
+  if (!another_was_first) third.set(connected);
+  const auto all = exchange(oob, nranks, third);
+  if (!all.ok() || !connected.ok())
+    return failed_connecting(connected, all.status(), another_was_first);
   phases.lap("outcomes");
   setup.policy = wait_policy(
       setup, std::max(decided.links.ranks_per_core, ranks_per_processor(*setup.membership, rank)));

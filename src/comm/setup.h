@@ -72,11 +72,12 @@ struct Setup {
 Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
                      const Options& options, std::shared_ptr<CommError> comm_error);
 
-/// Takes part in the rounds of a set_up() of other ranks from round `done` on, with empty reports.
-/// Needed where one all-gather serves several set-ups (a split): by ranks without a new
-/// communicator and by ranks that have failed early, since the other ranks wait for their part.
-/// `probes`: whether any of the set-ups measures links.
-Status attend_remaining_rounds(Oob& oob, int nranks, int done, bool probes);
+/// Takes part in the rounds of a set_up() of other ranks from round `done` on, with reports that
+/// are empty but for `why`, the failure of this rank, if any. Needed where one all-gather serves
+/// several set-ups (a split): by ranks without a new communicator and by ranks that have failed
+/// early, since the other ranks wait for their part. `probes`: whether any of the set-ups measures
+/// links.
+Status attend_remaining_rounds(Oob& oob, int nranks, int done, bool probes, const Status& why);
 
 /// Hosts of a rehearsal.
 struct RehearsedHosts {

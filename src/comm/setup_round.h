@@ -31,32 +31,39 @@ struct SetupReport {
   }
 };
 
-/// Exchanges one report with every rank. The first failure among them, by rank, becomes the result.
+/// Exchanges one report with every rank. The first failure among them, by rank, becomes the result;
+/// one that is no more than what a rank made of the failure of another comes behind all others.
 template <class Content>
 Result<std::vector<Content>> exchange(Oob& oob, int nranks, const SetupReport<Content>& mine) {
   std::vector<SetupReport<Content>> all(static_cast<std::size_t>(nranks));
+  std::vector<Content> contents;
+  contents.reserve(all.size()); // the last round ends well on all ranks or on none
   WHORL_TRY(
       oob.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
-  std::vector<Content> contents;
+  Status failed;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     all[rank].text.back() = '\0';
-    if (all[rank].code != 0) {
-      const auto code = std::clamp<std::uint32_t>(all[rank].code, 1, kLastErrorCode);
-      return Status::error(static_cast<Code>(code), fmt::format("rank {} could not join: {}", rank,
-                                                                printable(all[rank].text.data())));
-    }
     contents.push_back(all[rank].content);
+    if (all[rank].code == 0) continue;
+    const auto code =
+        static_cast<Code>(std::clamp<std::uint32_t>(all[rank].code, 1, kLastErrorCode));
+    const bool is_reason = failed.code() == Code::kRemoteError && code != Code::kRemoteError;
+    if (!failed.ok() && !is_reason) continue;
+    failed = Status::error(
+        code, fmt::format("rank {} could not join: {}", rank, printable(all[rank].text.data())));
   }
+  if (!failed.ok()) return failed;
   return contents;
 }
 
 /// Content of a round in which ranks report only success or failure.
 struct Nothing {};
 
-/// Takes part in a round and ignores the contents that it receives.
+/// Takes part in a round with `why`, and ignores the reports that it receives.
 template <class Content>
-Status attend(Oob& oob, int nranks) {
-  const SetupReport<Content> nothing;
+Status attend(Oob& oob, int nranks, const Status& why) {
+  SetupReport<Content> nothing;
+  nothing.set(why);
   std::vector<SetupReport<Content>> all(static_cast<std::size_t>(nranks));
   return oob.allgather(std::as_bytes(std::span(&nothing, 1)),
                        std::as_writable_bytes(std::span(all)));

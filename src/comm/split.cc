@@ -1,5 +1,7 @@
 #include "comm/split.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -32,7 +34,21 @@ class SplitOob final : public Oob {
     return {};
   }
 
-  Status check() override { return parent_.state(); }
+  /// Tells the others, who may wait for this rank to connect. The reason is in its next report.
+  Status give_up(const Status&) override {
+    if (check().ok()) parent_.tell_failed_split();
+    return {};
+  }
+
+  Status check() override {
+    WHORL_TRY(parent_.state());
+    const auto failed = std::find_if(members_.begin(), members_.end(), [this](int member) {
+      return member != parent_.rank() && parent_.has_failed_split(member);
+    });
+    if (failed == members_.end()) return {};
+    return Status::error(Code::kRemoteError, fmt::format("{} has failed in the split",
+                                                         parent_.membership().describe(*failed)));
+  }
 
  private:
   Communicator& parent_;
@@ -53,6 +69,13 @@ Result<Gathering> meet_by_split(Communicator& parent, int color, int key) {
                         .send = &mine,
                         .recv = all.data()};
   WHORL_TRY(parent.run({&request, 1}));
+  for (const Choice& choice : all) {
+    if (choice.color >= 0 || choice.color == kNoColor) continue;
+    return Status::error(Code::kInvalidArgument,
+                         fmt::format("color is {} on rank {}; it must not be negative, or be "
+                                     "WHORL_SPLIT_NOCOLOR ({})",
+                                     choice.color, choice.rank, kNoColor));
+  }
 
   std::erase_if(all, [&](const Choice& choice) { return choice.color != color; });
   std::stable_sort(all.begin(), all.end(),
@@ -64,9 +87,6 @@ Result<Gathering> meet_by_split(Communicator& parent, int color, int key) {
     members.push_back(choice.rank);
   }
   meeting.nranks = static_cast<int>(members.size());
-  const auto identity = parent.derive_identity(color);
-  if (!identity.ok()) return identity.status();
-  meeting.identity = *identity;
   meeting.oob = std::make_unique<SplitOob>(parent, std::move(members));
   return meeting;
 }

@@ -38,6 +38,12 @@ void run(int nranks, const std::function<void(RankContext&, whorlComm_t)>& body)
   });
 }
 
+/// Runs `body` in a process of its own, since one that has used the library makes no others.
+void run_alone(const std::function<void()>& body) {
+  const auto outcomes = run_ranks(1, Mode::kProcesses, [&](RankContext&) { body(); });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 /// Stream with three sums over all ranks, each of one number.
 class Sums {
  public:
@@ -157,38 +163,43 @@ TEST(Destroy, WaitsForACallbackBeforeTheOperations) {
 }
 
 TEST(Destroy, EndsACallOfAnotherThreadThatWaitsForAnAbsentRank) {
-  whorlComm_t comms[2]{};
-  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
-  std::string failed;
-  std::thread waiting([&] { failed = failure(whorlBarrier(comms[0], nullptr)); });
-  std::this_thread::sleep_for(milliseconds(20)); // if it begins later it is refused
-  const std::string given_up = end_soon(whorlCommDestroy, comms[0]);
-  waiting.join();
-  if (!given_up.empty()) {
-    EXPECT_THAT(given_up, HasSubstr("destroyed its communicator while barrier number 1 waited for "
-                                    "rank 1 ("));
-    EXPECT_THAT(given_up, HasSubstr("1 operation was given up"));
-    EXPECT_THAT(failed, HasSubstr("destroyed its communicator while barrier number 1"));
-  }
-  EXPECT_NE(failed, "");
-  EXPECT_EQ(end_soon(whorlCommDestroy, comms[1]), "");
+  run_alone([] {
+    whorlComm_t comms[2]{};
+    ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+    std::string failed;
+    std::thread waiting([&] { failed = failure(whorlBarrier(comms[0], nullptr)); });
+    std::this_thread::sleep_for(milliseconds(20)); // if it begins later it is refused
+    const std::string given_up = end_soon(whorlCommDestroy, comms[0]);
+    waiting.join();
+    if (!given_up.empty()) {
+      EXPECT_THAT(given_up,
+                  HasSubstr("destroyed its communicator while barrier number 1 waited for "
+                            "rank 1 ("));
+      EXPECT_THAT(given_up, HasSubstr("1 operation was given up"));
+      EXPECT_THAT(failed, HasSubstr("destroyed its communicator while barrier number 1"));
+    }
+    EXPECT_NE(failed, "");
+    EXPECT_EQ(end_soon(whorlCommDestroy, comms[1]), "");
+  });
 }
 
 TEST(Abort, DoesNotWaitForOtherCommunicatorsOfTheStream) {
-  whorlComm_t blocked[2]{}, comms[2]{};
-  ASSERT_EQ(whorlCommInitAll(blocked, 2, nullptr), whorlSuccess);
-  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
-  {
-    const Sums sums(blocked[0]); // rank 1 never comes
-    int one = 1;
-    ASSERT_EQ(whorlAllReduce(&one, &one, 1, whorlInt32, whorlSum, comms[0], sums.stream()),
-              whorlSuccess);
-    EXPECT_EQ(end_soon(whorlCommAbort, comms[0]), "");
-    EXPECT_EQ(one, 1);
-    EXPECT_THAT(end_soon(whorlCommDestroy, blocked[0]), HasSubstr("3 operations were given up"));
-    EXPECT_THAT(sums.wait(), HasSubstr("destroyed its communicator while allreduce number 1"));
-  }
-  for (whorlComm_t comm : {blocked[1], comms[1]}) EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  run_alone([] {
+    whorlComm_t blocked[2]{}, comms[2]{};
+    ASSERT_EQ(whorlCommInitAll(blocked, 2, nullptr), whorlSuccess);
+    ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+    {
+      const Sums sums(blocked[0]); // rank 1 never comes
+      int one = 1;
+      ASSERT_EQ(whorlAllReduce(&one, &one, 1, whorlInt32, whorlSum, comms[0], sums.stream()),
+                whorlSuccess);
+      EXPECT_EQ(end_soon(whorlCommAbort, comms[0]), "");
+      EXPECT_EQ(one, 1);
+      EXPECT_THAT(end_soon(whorlCommDestroy, blocked[0]), HasSubstr("3 operations were given up"));
+      EXPECT_THAT(sums.wait(), HasSubstr("destroyed its communicator while allreduce number 1"));
+    }
+    for (whorlComm_t comm : {blocked[1], comms[1]}) EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  });
 }
 
 } // namespace

@@ -28,6 +28,8 @@ class FailingSystem final : public System {
     error_ = error;
   }
   void heal() { call_.clear(); }
+  /// Returns whether a call of that name has failed.
+  bool has_failed_by_name() const noexcept { return failed_by_name_.load(); }
 
   int memfd_create(const char* name) noexcept override {
     return fails("memfd_create", kMemory | kDescriptor) ? -error_ : System::memfd_create(name);
@@ -137,7 +139,10 @@ class FailingSystem final : public System {
   };
 
   bool fails(std::string_view call, unsigned reasons) noexcept {
-    if (call == call_) return true;
+    if (call == call_) {
+      failed_by_name_.store(true);
+      return true;
+    }
     const unsigned asked = error_ == ENOMEM       ? kMemory
                            : error_ == EMFILE     ? kDescriptor
                            : error_ == ECONNRESET ? kConnection
@@ -154,6 +159,7 @@ class FailingSystem final : public System {
   std::atomic<long> calls_{0};
   std::string_view name_;
   std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_by_name_{false};
 };
 
 } // namespace whorl
