@@ -129,8 +129,12 @@ WHORL_API whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, who
 /// are completed first. `config` may be NULL: the parent's options are inherited. Always blocking:
 /// waits for the others until the timeout. Ranks that exclude different ranks get an error after
 /// some seconds, or at the timeout where they differ in the lowest rank that remains; the death of
-/// one that was to remain is an error for all. `comm` is still to be destroyed or aborted; to
-/// shrink it again is allowed.
+/// one that was to remain is an error for all. With a count of 0 the others form a communicator
+/// without that rank if it dies before they have met. A later death is an error that names the
+/// rank, after some seconds at most. Where the death comes with the last message of the call, some
+/// ranks have that error, and others the new communicator with the dead rank in it: these get an
+/// error that names the dead rank from whorlCommGetAsyncError() at once, and from their first
+/// operation. `comm` is still to be destroyed or aborted; to shrink it again is allowed.
 WHORL_API whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList,
                                         int excludeRanksCount, whorlComm_t* newcomm,
                                         whorlConfig_t* config, int shrinkFlags);

@@ -156,7 +156,9 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
       CommError reason;
       reason.set(options.status());
       const auto remaining = ranks_without(*comm->communicator, excluded);
-      static_cast<void>(meet_by_shrink(*comm->communicator, remaining, reason, kTellNs, 0));
+      bool have_come = false;
+      static_cast<void>(
+          meet_by_shrink(*comm->communicator, remaining, reason, kTellNs, 0, &have_come));
       return options.status();
     }
     return make_or_collect(kName, comm, [=, options = *std::move(options)] {

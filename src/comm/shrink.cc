@@ -91,14 +91,38 @@ Status compare(Oob& oob, std::span<const int> remaining, int self) {
 
 /// Returns an error if a rank that is to remain is known to be lost.
 Status check_remaining(const Communicator& parent, std::span<const int> remaining) {
+  std::string lost;
+  int count = 0;
   for (const int rank : remaining) {
     if (!parent.is_lost(rank)) continue;
-    return Status::error(Code::kRemoteError,
-                         fmt::format("{} has died, or left the communicator, and was expected to "
-                                     "remain",
-                                     parent.membership().describe(rank)));
+    if (count++ > 0) lost += ", ";
+    lost += parent.membership().describe(rank);
   }
-  return {};
+  if (count == 0) return {};
+  return Status::error(
+      Code::kRemoteError,
+      fmt::format("{} {} died, or left the communicator, and {} expected to remain", lost,
+                  count == 1 ? "has" : "have", count == 1 ? "was" : "were"));
+}
+
+/// Waits until more ranks are known to be lost than `lost`, but not for long: the end of a
+/// connection of the meeting may be seen first. Returns whether there are more.
+bool are_more_lost(const Communicator& parent, const std::vector<int>& lost) {
+  constexpr std::uint64_t kWaitNs = 50'000'000, kAskAgainNs = 2'000'000;
+  const std::uint64_t until_ns = sys().now_ns() + kWaitNs;
+  while (lost_ranks(parent) == lost) {
+    if (sys().now_ns() >= until_ns) return false;
+    sys().sleep_ns(kAskAgainNs);
+  }
+  return true;
+}
+
+/// Adds to an error after the meeting, which may be no more than the end of a connection, the names
+/// of the ranks that are lost.
+Status with_lost(const Communicator& parent, std::span<const int> remaining, const Status& status) {
+  const Status lost = check_remaining(parent, remaining);
+  if (lost.ok()) return status;
+  return Status::error(lost.code(), fmt::format("{}: {}", lost.message(), status.message()));
 }
 
 /// Returns the place of the lowest rank that remains.
@@ -123,9 +147,11 @@ Result<RootPlace> place_of_root(const Communicator& parent, std::span<const int>
   return place;
 }
 
-/// Meets the others, or fails because some of them want something else.
+/// Meets the others, or fails because some of them want something else. `have_come`: whether all of
+/// them have come.
 Result<Gathering> try_to_meet(const Communicator& parent, std::span<const int> remaining,
-                              const Attendant& self) {
+                              const Attendant& self, bool* have_come) {
+  *have_come = false;
   const Membership& members = parent.membership();
   auto place = place_of_root(parent, remaining);
   if (!place.ok()) return place.status();
@@ -144,6 +170,7 @@ Result<Gathering> try_to_meet(const Communicator& parent, std::span<const int> r
   }
   auto met = join_root(self, *std::move(place));
   if (!met.ok()) return met.status();
+  *have_come = true;
   WHORL_TRY(compare(*met->oob, remaining, self.rank));
   return Gathering{.oob = std::move(met->oob),
                    .identity = met->identity,
@@ -170,20 +197,28 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
   // Lists that ranks make by themselves differ until the silence of a host is noticed everywhere.
   constexpr std::uint64_t kPatienceNs = 1'000'000'000, kPatienceOfFindersNs = 4'000'000'000;
   const bool finds_them = excluded.empty();
+  Status first; // error of an attempt to which all had come
   for (;;) {
-    const std::vector<int> lost = finds_them ? lost_ranks(parent) : std::vector<int>();
-    const std::vector<int> remaining = ranks_without(parent, finds_them ? lost : excluded);
-    bool have_met = false;
+    const std::vector<int> lost = lost_ranks(parent);
+    const std::vector<int> remaining =
+        ranks_without(parent, finds_them ? std::span<const int>(lost) : excluded);
+    bool have_come = false, have_met = false;
     const Status status = make([&](std::uint64_t timeout_ns, const CommError& comm_error) {
+      if (!first.ok()) timeout_ns = std::min(timeout_ns, kPatienceOfFindersNs);
       auto met = meet_by_shrink(parent, remaining, comm_error, timeout_ns,
-                                finds_them ? kPatienceOfFindersNs : kPatienceNs);
+                                finds_them ? kPatienceOfFindersNs : kPatienceNs, &have_come);
       have_met = met.ok();
       return met;
     });
     if (status.ok()) return status;
+    const bool more_are_lost = are_more_lost(parent, lost);
     // After the meeting a rank that has left the parent may be ahead, and no reason to go on alone.
-    const bool another_is_lost = finds_them && !have_met && lost_ranks(parent) != lost;
-    if (!another_is_lost) return with_numbers(status, remaining);
+    const bool another_is_lost = finds_them && !have_met && more_are_lost;
+    const Status reason =
+        with_numbers(have_come ? with_lost(parent, remaining, status) : status, remaining);
+    // One that had met the others before the death does not come again, and is not waited for long.
+    if (have_come && first.ok()) first = reason;
+    if (!another_is_lost) return first.ok() ? reason : first;
   }
 }
 
@@ -207,7 +242,7 @@ std::vector<int> lost_ranks(const Communicator& communicator) {
 
 Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int> remaining,
                                  const CommError& comm_error, std::uint64_t timeout_ns,
-                                 std::uint64_t patience_ns) {
+                                 std::uint64_t patience_ns, bool* have_come) {
   // A rank that has not heard yet of a death, or is about to make another call, may come with
   // another list, and come again with this one.
   constexpr std::uint64_t kPauseNs = 20'000'000;
@@ -220,7 +255,7 @@ Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int
                  .check = [&parent, remaining] { return check_remaining(parent, remaining); }};
   Status first;
   for (;;) {
-    auto met = try_to_meet(parent, remaining, self);
+    auto met = try_to_meet(parent, remaining, self, have_come);
     if (met.ok() || comm_error.is_set()) return met;
     if (first.ok()) {
       first = met.status();

@@ -32,9 +32,10 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
 /// this, each with the same list (ascending; this rank is in it). The communicator may have failed:
 /// the ranks meet at a place of the lowest one, which all know from the set-up of the parent, and
 /// prove who they are by the parent's secret. Fails as soon as one of them is known to be lost, and
-/// `patience_ns` after ranks have found that their lists differ.
+/// `patience_ns` after ranks have found that their lists differ. `have_come` receives whether all
+/// had come in the last attempt.
 Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int> remaining,
                                  const CommError& comm_error, std::uint64_t timeout_ns,
-                                 std::uint64_t patience_ns);
+                                 std::uint64_t patience_ns, bool* have_come);
 
 } // namespace whorl
