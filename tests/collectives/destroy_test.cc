@@ -110,7 +110,8 @@ TEST(Destroy, CompletesWhatARankThatIsALittleLateKeepsQueued) {
     context.barrier();
     if (context.rank == 1) std::this_thread::sleep_for(milliseconds(50));
     const Sums sums(comm);
-    const std::string failed = end_soon(whorlCommDestroy, comm) + sums.wait();
+    std::string failed = end_soon(whorlCommDestroy, comm);
+    failed += sums.wait();
     if (failed.empty()) sums.expect_right(context.nranks);
     return failed;
   };
