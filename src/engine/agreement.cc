@@ -2,7 +2,7 @@
 
 namespace whorl {
 
-Agreement agreement_of(const Algorithm& algorithm, std::size_t bytes) noexcept {
+Agreement agreement_of(const Algorithm& algorithm, std::size_t bytes, bool may_copy) noexcept {
   // Up to here a copy takes less time than to look for the first messages. A rank that does that
   // copies its own block later, not while messages are on their way.
   constexpr std::size_t kCheapBytes = 2048;
@@ -12,9 +12,9 @@ Agreement agreement_of(const Algorithm& algorithm, std::size_t bytes) noexcept {
     case Collective::kAllGather:
     case Collective::kAllToAll:
     case Collective::kGather:
-      if (bytes <= kCheapBytes) return Agreement::kByCopy;
+      if (may_copy && bytes <= kCheapBytes) return Agreement::kByCopy;
       if (algorithm.tells_all) return Agreement::kByFirstMessages;
-      return bytes <= kMostCopiedBytes ? Agreement::kByCopy : Agreement::kByBarrier;
+      return may_copy && bytes <= kMostCopiedBytes ? Agreement::kByCopy : Agreement::kByBarrier;
     default:
       return Agreement::kByData;
   }

@@ -21,7 +21,8 @@ enum class Agreement : std::uint8_t {
   kByBarrier,
 };
 
-/// Chooses the way for an operation whose larger side has `bytes` bytes; all ranks choose alike.
-Agreement agreement_of(const Algorithm& algorithm, std::size_t bytes) noexcept;
+/// Chooses the way for an operation whose larger side has `bytes` bytes. `may_copy`: whether the
+/// output has no gaps. All ranks choose alike.
+Agreement agreement_of(const Algorithm& algorithm, std::size_t bytes, bool may_copy) noexcept;
 
 } // namespace whorl

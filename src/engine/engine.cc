@@ -66,9 +66,9 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   cached.nontemporal = cached.bytes >= config_.nontemporal_bytes;
   cached.scratch_bytes =
       cached.plan->schedule.scratch.size() * cached.map.chunk * size_of(request.type);
-  cached.agreement = members.nranks == 1
-                         ? Agreement::kByData
-                         : agreement_of(all_algorithms()[cached.plan->algorithm], cached.bytes);
+  cached.agreement = members.nranks == 1 ? Agreement::kByData
+                                         : agreement_of(all_algorithms()[cached.plan->algorithm],
+                                                        cached.bytes, request.table == nullptr);
   if (cached.agreement == Agreement::kByCopy) {
     constexpr std::size_t kAlignment = 64; // that of Binding::scratch
     cached.result_at = (cached.scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -277,13 +277,16 @@ TEST(Simulation, AThreadKnowsWhatItsStarterDidBeforeOnly) {
       EXPECT_EQ(o.data, 1);
     });
   };
+  const auto outlives_reader = [] { sys().sleep_ns(200'000); };
   const Body before = [&](Objects& o) {
     o.data = 1;
     starts_reader(o);
+    outlives_reader();
   };
   const Body after = [&](Objects& o) {
     starts_reader(o);
     o.data = 1;
+    outlives_reader();
   };
   EXPECT_EQ(run_many({before}), std::set<std::string>{""});
   EXPECT_THAT(run_many({after}), Contains("data race"));
