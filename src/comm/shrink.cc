@@ -121,7 +121,7 @@ bool are_more_lost(const Communicator& parent, const std::vector<int>& lost) {
 /// of the ranks that are lost.
 Status with_lost(const Communicator& parent, std::span<const int> remaining, const Status& status) {
   const Status lost = check_remaining(parent, remaining);
-  if (lost.ok()) return status;
+  if (lost.ok() || status.message().find(lost.message()) != std::string::npos) return status;
   return Status::error(lost.code(), fmt::format("{}: {}", lost.message(), status.message()));
 }
 
@@ -190,6 +190,12 @@ Status with_numbers(const Status& status, std::span<const int> remaining) {
                   named.size() < remaining.size() ? " …" : ""));
 }
 
+/// Returns the error of the last attempt, with that of the first one before it.
+Status after(const Status& first, const Status& last) {
+  return Status::error(last.code(), fmt::format("{}; then, without those that were lost: {}",
+                                                first.message(), last.message()));
+}
+
 } // namespace
 
 Status shrink(const Communicator& parent, std::span<const int> excluded,
@@ -197,13 +203,14 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
   // Lists that ranks make by themselves differ until the silence of a host is noticed everywhere.
   constexpr std::uint64_t kPatienceNs = 1'000'000'000, kPatienceOfFindersNs = 4'000'000'000;
   const bool finds_them = excluded.empty();
-  Status first; // error of an attempt to which all had come
+  Status first; // error of the first attempt
   for (;;) {
     const std::vector<int> lost = lost_ranks(parent);
     const std::vector<int> remaining =
         ranks_without(parent, finds_them ? std::span<const int>(lost) : excluded);
     bool have_come = false, have_met = false;
     const Status status = make([&](std::uint64_t timeout_ns, const CommError& comm_error) {
+      // Ranks that had met before the death that ended an attempt do not come again.
       if (!first.ok()) timeout_ns = std::min(timeout_ns, kPatienceOfFindersNs);
       auto met = meet_by_shrink(parent, remaining, comm_error, timeout_ns,
                                 finds_them ? kPatienceOfFindersNs : kPatienceNs, &have_come);
@@ -214,11 +221,11 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
     const bool more_are_lost = are_more_lost(parent, lost);
     // After the meeting a rank that has left the parent may be ahead, and no reason to go on alone.
     const bool another_is_lost = finds_them && !have_met && more_are_lost;
+    const bool names_lost = have_come || another_is_lost || !first.ok();
     const Status reason =
-        with_numbers(have_come ? with_lost(parent, remaining, status) : status, remaining);
-    // One that had met the others before the death does not come again, and is not waited for long.
-    if (have_come && first.ok()) first = reason;
-    if (!another_is_lost) return first.ok() ? reason : first;
+        with_numbers(names_lost ? with_lost(parent, remaining, status) : status, remaining);
+    if (!another_is_lost) return first.ok() ? reason : after(first, reason);
+    if (first.ok()) first = reason;
   }
 }
 
