@@ -184,13 +184,14 @@ class BlocksChecker {
   void fill_table(const void* start, const std::vector<Blocks::Block>& all) {
     auto table = std::make_shared<BlockTable>();
     table->blocks.resize(nranks_);
-    table->even = true;
+    table->even = table->packed = true;
     std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
     for (std::size_t rank = 0; rank < nranks_; ++rank) {
       const std::size_t count = all[rank].count;
       if (count > 0) {
         const auto bytes = all[rank].data - static_cast<const std::byte*>(start);
         table->blocks[rank] = {static_cast<std::size_t>(bytes) / element(), count};
+        table->packed = table->packed && table->blocks[rank].begin == table->total;
       }
       table->total += count;
       table->largest = std::max(table->largest, count);

@@ -315,7 +315,7 @@ void Communicator::serve() {
 
 Status Communicator::run_task(const Task& task) {
   for (const auto& ticket : task.tickets) {
-    const Status fault = ticket->wait(*setup_.comm_error);
+    const Status fault = ticket->wait(*setup_.comm_error, [this] { look_at_peers(); });
     if (fault.ok()) continue;
     if (setup_.comm_error->is_set()) {
       return before_operation(setup_.comm_error->status(), task.batch);

@@ -251,7 +251,7 @@ void Communicator::give_up_if_destroyed(std::uint64_t waited_ns, std::uint64_t n
   if (since == 0 || std::min(waited_ns, now_ns - std::min(now_ns, since)) < kDestroyPatienceNs) {
     return;
   }
-  if (setup_.comm_error->is_set()) return;
+  if (setup_.comm_error->is_set() || engine_->waits_for().for_device) return;
   const Status why = without_exceptions([this] { return destroyed_error(); });
   if (setup_.comm_error->set(why)) gave_up_.store(true, std::memory_order_release);
   notify_peers();

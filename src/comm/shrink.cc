@@ -218,7 +218,7 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
       return met;
     });
     if (status.ok()) return status;
-    const bool more_are_lost = are_more_lost(parent, lost);
+    const bool more_are_lost = (finds_them || have_come) && are_more_lost(parent, lost);
     // After the meeting a rank that has left the parent may be ahead, and no reason to go on alone.
     const bool another_is_lost = finds_them && !have_met && more_are_lost;
     const bool names_lost = have_come || another_is_lost || !first.ok();

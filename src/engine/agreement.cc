@@ -2,7 +2,7 @@
 
 namespace whorl {
 
-Agreement agreement_of(const Algorithm& algorithm, std::size_t bytes, bool may_copy) noexcept {
+Agreement agreement_of(const Algorithm& algorithm, std::size_t bytes) noexcept {
   // Up to here a copy takes less time than to look for the first messages. A rank that does that
   // copies its own block later, not while messages are on their way.
   constexpr std::size_t kCheapBytes = 2048;
@@ -12,12 +12,16 @@ Agreement agreement_of(const Algorithm& algorithm, std::size_t bytes, bool may_c
     case Collective::kAllGather:
     case Collective::kAllToAll:
     case Collective::kGather:
-      if (may_copy && bytes <= kCheapBytes) return Agreement::kByCopy;
+      if (bytes <= kCheapBytes) return Agreement::kByCopy;
       if (algorithm.tells_all) return Agreement::kByFirstMessages;
-      return may_copy && bytes <= kMostCopiedBytes ? Agreement::kByCopy : Agreement::kByBarrier;
+      return bytes <= kMostCopiedBytes ? Agreement::kByCopy : Agreement::kByBarrier;
     default:
       return Agreement::kByData;
   }
+}
+
+Agreement agreement_without_copy(const Algorithm& algorithm) noexcept {
+  return algorithm.tells_all ? Agreement::kByFirstMessages : Agreement::kMissing;
 }
 
 } // namespace whorl

@@ -66,13 +66,18 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   cached.nontemporal = cached.bytes >= config_.nontemporal_bytes;
   cached.scratch_bytes =
       cached.plan->schedule.scratch.size() * cached.map.chunk * size_of(request.type);
-  cached.agreement = members.nranks == 1 ? Agreement::kByData
-                                         : agreement_of(all_algorithms()[cached.plan->algorithm],
-                                                        cached.bytes, request.table == nullptr);
+  const Algorithm& algorithm = all_algorithms()[cached.plan->algorithm];
+  cached.agreement =
+      members.nranks == 1 ? Agreement::kByData : agreement_of(algorithm, cached.bytes);
   if (cached.agreement == Agreement::kByCopy) {
     constexpr std::size_t kAlignment = 64; // that of Binding::scratch
     cached.result_at = (cached.scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;
-    cached.scratch_bytes = cached.result_at + cached.output_bytes;
+    const std::size_t needed = cached.result_at + cached.output_bytes;
+    if (needed <= config_.workspace_bytes && (request.table == nullptr || request.table->packed)) {
+      cached.scratch_bytes = needed;
+    } else {
+      cached.agreement = agreement_without_copy(algorithm);
+    }
   }
   if (cached.agreement != Agreement::kByBarrier || meeting_.plan != nullptr) return {};
   return prepare(meeting_, {});
@@ -282,7 +287,9 @@ std::string Engine::operation() const {
 Execution::Waiting Engine::waits_for() const noexcept {
   const auto of = [](const Transfer* transfer) -> Execution::Waiting {
     if (transfer == nullptr) return {};
-    return {.peer = transfer->peer(), .phase = transfer->sends() ? "sending" : "receiving"};
+    return {.peer = transfer->peer(),
+            .phase = transfer->sends() ? "sending" : "receiving",
+            .for_device = transfer->execution().waiting().for_device};
   };
   if (collective_active_ && exchanging_) return exchange_->waiting();
   if (collective_active_) return execution().waiting();

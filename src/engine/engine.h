@@ -206,6 +206,8 @@ class Engine {
   Status failure_of_collective() const;
   Status fail_on(const Execution::Mismatch& mismatch, int peer, const Fingerprint& ours) const;
   Status fail_on(const Transfer& transfer) const;
+  Status fail_on_block(const Execution::Mismatch& mismatch, int peer,
+                       const Fingerprint& ours) const;
   static bool is_alike(const Fingerprint& fingerprint) noexcept;
   std::optional<Fingerprint> earlier_call(const Fingerprint& theirs, const Fingerprint& ours) const;
   std::string own_counts() const;

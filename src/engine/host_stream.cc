@@ -71,7 +71,7 @@ Status HostStream::run_task(const Task& task) {
   Ticket& ticket = *task.tickets.front();
   if (!ticket.may_start()) hurry(); // other threads may wait for the callback
   const CommError never_set;        // a callback is called in any case
-  WHORL_TRY(ticket.wait(never_set));
+  WHORL_TRY(ticket.wait(never_set, [] {}));
   return without_exceptions([&] { return task.callback(error()); });
 }
 

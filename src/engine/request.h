@@ -46,6 +46,7 @@ struct BlockTable {
   std::vector<ChunkMap::Block> blocks; ///< blocks by rank
   std::size_t total = 0, largest = 0;  ///< numbers of elements
   bool even = false;                   ///< whether all blocks have the same number of elements
+  bool packed = false;                 ///< whether each block begins where the one before ends
   std::uint16_t hash = 0;              ///< hash of the numbers of elements
 };
 

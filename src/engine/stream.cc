@@ -11,15 +11,20 @@ namespace {
 /// Sleeps until an operation of a stream completes, and looks whether the stream still goes on.
 class StreamWaiter final : public Waiter {
  public:
-  explicit StreamWaiter(Stream& stream) : stream_(stream), waiter_(stream.event()) {}
+  StreamWaiter(Stream& stream, const std::function<void()>& look)
+      : stream_(stream), look_(look), waiter_(stream.event()) {}
   void block(std::uint64_t max_ns) noexcept override { waiter_.block(max_ns); }
   void poll_failures(std::uint64_t) noexcept override {
-    fault_ = without_exceptions([this] { return stream_.fault(); });
+    fault_ = without_exceptions([this] {
+      look_();
+      return stream_.fault();
+    });
   }
   const Status& fault() const noexcept { return fault_; }
 
  private:
   Stream& stream_;
+  const std::function<void()>& look_;
   Event::Waiter waiter_;
   Status fault_;
 };
@@ -257,9 +262,9 @@ Status Ticket::issue(std::span<const Stream::Part> parts) {
   return number.status();
 }
 
-Status Ticket::wait(const CommError& comm_error) {
+Status Ticket::wait(const CommError& comm_error, const std::function<void()>& look) {
   if (may_start()) return {};
-  StreamWaiter waiter(*stream_);
+  StreamWaiter waiter(*stream_, look);
   const WaitPolicy policy{
       .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .block_ns = stream_->block_ns()};
   // What a device has been told to do behind its tickets needs them to complete in order.

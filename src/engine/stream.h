@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -188,9 +189,9 @@ class Ticket {
   Status issue(std::span<const Stream::Part> parts);
   bool may_start() const noexcept { return stream_->may_start(number_); }
   /// Waits until may_start(), or returns an error if that will never be. In a stream of the host
-  /// `comm_error` ends the wait, too: the operation touches nothing, so it completes before its
-  /// turn.
-  Status wait(const CommError& comm_error);
+  /// `comm_error`, for which `look` looks about once a millisecond, ends the wait, too: the
+  /// operation touches nothing, so it completes before its turn.
+  Status wait(const CommError& comm_error, const std::function<void()>& look);
   /// Queues what comes behind the operation, see Stream::follow().
   Status follow() { return stream_->follow(number_); }
   void complete_part(const Status& status);

@@ -164,10 +164,16 @@ Progress Engine::advance_transfers() {
 Status Engine::fail_on(const Transfer& transfer) const {
   if (Status error = transfer.execution().pipeline_error(); !error.ok()) return error;
   // In the schedule of a transfer the peer is 0 or 1, whatever its rank.
-  Status status = fail_on(transfer.execution().mismatch(), transfer.peer(), transfer.fingerprint());
-  if (status.ok() || !transfer.fingerprint().uneven()) return status;
+  return fail_on_block(transfer.execution().mismatch(), transfer.peer(), transfer.fingerprint());
+}
+
+/// Returns the error of a message that may be a block of a collective whose blocks differ in size.
+Status Engine::fail_on_block(const Execution::Mismatch& mismatch, int peer,
+                             const Fingerprint& ours) const {
+  const Status status = fail_on(mismatch, peer, ours);
+  if (status.ok() || !ours.uneven()) return status;
   return status.with_context(
-      fmt::format("the block from rank {} to rank {}", transfer.peer(), config_.membership->rank));
+      fmt::format("the block from rank {} to rank {}", peer, config_.membership->rank));
 }
 
 } // namespace whorl

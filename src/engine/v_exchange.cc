@@ -22,6 +22,7 @@ Status VExchange::start(const Request& request, const TransferSchedules& schedul
   schedules_ = schedules;
   fingerprint_ = fingerprint;
   distance_ = 1;
+  mismatch_ = {};
   const bool all_at_once = 2 * (static_cast<std::size_t>(membership_.nranks) - 1) <= kMaxAtOnce;
   heard_ = all_at_once ? 1 : membership_.nranks;
   error_ = open();
@@ -62,8 +63,8 @@ Status VExchange::open() {
   return {};
 }
 
-/// Looks for the first message of each peer, and begins to receive when all are there. A message of
-/// another call is received at once, which fails. Returns whether a message has come.
+/// Looks for the first message of each peer, and begins to receive when all are there; fails if one
+/// is of another call. Returns whether a message has come.
 bool VExchange::hear_all() {
   const Blocks& blocks = *request_->blocks;
   const int heard_before = heard_;
@@ -72,8 +73,9 @@ bool VExchange::hear_all() {
     if (!block.used) continue;
     Fingerprint theirs;
     if (!endpoints_[before(heard_)]->try_hear(theirs)) break;
-    if (theirs == fingerprint_.counting(block.count)) continue;
-    error_ = begin(*receives_[before(heard_)], block);
+    const Fingerprint ours = fingerprint_.counting(block.count);
+    if (theirs == ours) continue;
+    mismatch_ = {.peer = static_cast<int>(before(heard_)), .ours = ours, .theirs = theirs};
     return true;
   }
   if (hearing()) return heard_ != heard_before;
@@ -86,15 +88,15 @@ bool VExchange::hear_all() {
 
 Progress VExchange::advance() {
   const bool heard = hearing() && hear_all();
-  if (!error_.ok()) return Progress::kFailed;
+  if (mismatch_.peer >= 0 || !error_.ok()) return Progress::kFailed;
   const Progress progress = active_.advance([this](Transfer&) {
     error_ = open();
     return error_.ok();
   });
   if (progress == Progress::kFailed || !(hearing() || heard)) return progress;
   if (heard || progress == Progress::kAdvanced) return Progress::kAdvanced;
-  return endpoints_[before(heard_)]->progress() == Progress::kFailed ? Progress::kFailed
-                                                                     : Progress::kIdle;
+  const Progress moved = endpoints_[before(heard_)]->progress();
+  return moved == Progress::kDone ? Progress::kAdvanced : moved;
 }
 
 Execution::Waiting VExchange::waiting() const noexcept {

@@ -32,6 +32,12 @@ class VExchange {
   Status start(const Request& request, const TransferSchedules& schedules,
                const Fingerprint& fingerprint);
   Progress advance();
+  /// First message of a peer that is not one of this call, after advance() has failed.
+  struct Mismatch {
+    int peer = -1; ///< rank; −1: none
+    Fingerprint ours, theirs;
+  };
+  const Mismatch& mismatch() const noexcept { return mismatch_; }
   /// Returns the error with which advance() has failed, if no transfer has failed.
   const Status& error() const noexcept { return error_; }
 
@@ -71,6 +77,7 @@ class VExchange {
   int distance_ = 1; ///< distance of the ranks whose transfers begin next
   int heard_ = 1; ///< distance of the next rank to be heard; number of ranks: receives have begun
   Status error_;
+  Mismatch mismatch_;
 };
 
 } // namespace whorl

@@ -80,6 +80,7 @@ class Execution {
   struct Waiting {
     int peer = -1; ///< rank; −1: none
     const char* phase = "";
+    bool for_device = false; ///< whether this rank's device, and no other rank, is waited for
   };
   Waiting waiting() const noexcept;
 
@@ -95,7 +96,7 @@ class Execution {
     return binding_.pipeline == nullptr ? Status() : binding_.pipeline->error();
   }
 
-  /// Returns the bytes of memory behind this object, with what a restart() of the present operation
+  /// Returns the bytes of memory behind this object, with what a rebind() of the present operation
   /// will add.
   std::size_t memory_bytes() const noexcept;
 

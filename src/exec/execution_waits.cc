@@ -32,7 +32,8 @@ bool Execution::hear_all() noexcept {
     }
   }
   heard_all_ = true;
-  for (std::size_t i = 0; i < active_lanes_; ++i) {
+  // All messages of the only window are under way, or will go through slots.
+  for (std::size_t i = 0; i < active_lanes_ && binding_.map.windows > 1; ++i) {
     lanes_[i].exposed.open = lanes_[i].can_expose && large_messages_;
     if (lanes_[i].exposed.open) begin_exposing(lanes_[i]);
   }
@@ -47,7 +48,9 @@ bool Execution::publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept {
 }
 
 Execution::Waiting Execution::waiting() const noexcept {
-  if (binding_.pipeline != nullptr && !segment_active_) return {.phase = "copying from the device"};
+  if (binding_.pipeline != nullptr && !segment_active_) {
+    return {.phase = "copying from the device", .for_device = true};
+  }
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     const LaneRun& lane = lanes_[i];
     Waiting waiting{.peer = -1, .phase = "releasing sent buffers"};
@@ -68,7 +71,8 @@ Execution::Waiting Execution::waiting() const noexcept {
           static_cast<int>(lane.lane->peers[static_cast<std::size_t>(step.tx + lane.sent)]);
       return waiting;
     }
-    if (!heard_all_ && heard_lanes_ < active_lanes_) {
+    if (!heard_all_ && heard_lanes_ < active_lanes_ &&
+        heard_peers_ < lanes_[heard_lanes_].endpoints.size()) {
       return {.peer = static_cast<int>(lanes_[heard_lanes_].lane->peers[heard_peers_]),
               .phase = "receiving"};
     }

@@ -86,11 +86,16 @@ class QueueEndpoint final : public Endpoint {
   }
   std::uint64_t released() noexcept override { return out_.released; }
   Message try_peek() noexcept override {
-    if (in_.entries.empty()) return {};
+    if (in_.entries.empty() || incomplete) return {};
     const Queue::Entry& entry = in_.entries.front();
     static const std::byte kNothing{};
     const std::byte* const data = entry.data.empty() ? &kNothing : entry.data.data();
     return {.data = data, .bytes = entry.data.size(), .fingerprint = entry.fingerprint};
+  }
+  bool try_hear(Fingerprint& fingerprint) noexcept override {
+    if (in_.entries.empty()) return false;
+    fingerprint = in_.entries.front().fingerprint;
+    return true;
   }
   void release() noexcept override {
     in_.entries.pop_front();
@@ -99,8 +104,9 @@ class QueueEndpoint final : public Endpoint {
     in_.exposed.erase(in_.released);
   }
 
-  inline static int put_messages = 0; ///< number of messages that were put of all endpoints
-  inline static bool trial = false;   ///< state of the trial of stores, for all endpoints
+  inline static int put_messages = 0;    ///< number of messages that were put of all endpoints
+  inline static bool incomplete = false; ///< whether no payload has come, of all endpoints
+  inline static bool trial = false;      ///< state of the trial of stores, for all endpoints
 
  private:
   void push(std::vector<std::byte> copy, std::span<const std::byte> source,

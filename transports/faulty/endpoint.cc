@@ -29,16 +29,25 @@ DescriptorSend FaultyEndpoint::try_send_descriptor(std::span<const std::byte> so
   return sent;
 }
 
-Message FaultyEndpoint::try_peek() noexcept {
-  Message message = below_.try_peek();
-  if (!message) return message;
+/// Returns whether a message that has been found is still delayed.
+bool FaultyEndpoint::is_delayed() noexcept {
   if (!found_) {
     found_ = true;
     const std::uint64_t delay = injector_.delay_ns(peer_, channel_, received_ + 1);
     shown_at_ns_ = delay != 0 ? sys().now_ns() + delay : 0;
   }
+  return shown_at_ns_ != 0 && sys().now_ns() < shown_at_ns_;
+}
+
+bool FaultyEndpoint::try_hear(Fingerprint& fingerprint) noexcept {
+  return below_.try_hear(fingerprint) && !is_delayed() && !injector_.failed();
+}
+
+Message FaultyEndpoint::try_peek() noexcept {
+  Message message = below_.try_peek();
+  if (!message) return message;
   if (!shown_) {
-    if (shown_at_ns_ != 0 && sys().now_ns() < shown_at_ns_) return {};
+    if (is_delayed()) return {};
     injector_.count_message(peer_);
     received_bytes_ = injector_.received_bytes(message.bytes);
     shown_ = true;

@@ -21,6 +21,7 @@ class FaultyEndpoint final : public Endpoint {
   }
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
   Message try_peek() noexcept override;
+  bool try_hear(Fingerprint& fingerprint) noexcept override;
   void release() noexcept override;
 
   bool can_send_descriptor(std::span<const std::byte> source) const noexcept override {
@@ -50,6 +51,7 @@ class FaultyEndpoint final : public Endpoint {
  private:
   /// Counts the next message to the peer, at the first attempt to hand it over.
   void count_send() noexcept;
+  bool is_delayed() noexcept;
 
   Endpoint& below_;
   FaultInjector& injector_;

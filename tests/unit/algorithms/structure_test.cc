@@ -133,16 +133,16 @@ TEST(Direct, DoesNotStartWithTheSameRank) {
   }
 }
 
-/// Returns whether a rank that has an output gets a message straight from each other rank, and
-/// whether each lane sends the first of these to all its peers before it receives or writes output.
+/// Returns whether a rank that has an output receives from all peers of each lane and so from all
+/// ranks, and whether each lane sends first to all whom it sends to.
 bool tells_all(const Schedule& schedule) {
   std::set<std::uint32_t> heard;
   for (const Lane& lane : schedule.lanes) {
-    std::set<std::uint32_t> told;
+    std::set<std::uint32_t> told, heard_here;
     bool first_part = true;
     for (const Step& step : lane.steps) {
       for (int i = 0; i < step.fan_in(); ++i) {
-        heard.insert(lane.peers[static_cast<std::size_t>(step.rx + i)]);
+        heard_here.insert(lane.peers[static_cast<std::size_t>(step.rx + i)]);
       }
       if (step.receives() || step.writes_dst()) first_part = false;
       for (int i = 0; i < step.fan_out(); ++i) {
@@ -151,6 +151,9 @@ bool tells_all(const Schedule& schedule) {
         if (!told.contains(peer)) return false;
       }
     }
+    const std::set<std::uint32_t> peers(lane.peers.begin(), lane.peers.end());
+    if (schedule.output_chunks > 0 && heard_here != peers) return false;
+    heard.merge(heard_here);
   }
   return schedule.output_chunks == 0 ||
          heard.size() + 1 == static_cast<std::size_t>(schedule.nranks);

@@ -62,7 +62,7 @@ void wait_for(const Condition& condition) {
 struct Runner final : TaskRunner {
   Status run_task(const Task& task) override {
     const CommError never_set;
-    for (const auto& ticket : task.tickets) EXPECT_TRUE(ticket->wait(never_set).ok());
+    for (const auto& ticket : task.tickets) EXPECT_TRUE(ticket->wait(never_set, [] {}).ok());
     ++done;
     return task.timeout_ns == 0 ? Status() : dead(static_cast<int>(task.timeout_ns));
   }
