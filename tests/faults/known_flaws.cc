@@ -37,7 +37,8 @@ constexpr std::array kTable{
     Entry{"mismatch/*/@(gather|gatherv)/!(16M)/!(order)/*", {.mostly = kNextCall}},
     Entry{"mismatch/*/@(gather|gatherv)/16M/!(order)/*", {.sometimes = kNextCall}},
     Entry{"mismatch/*/sendrecv/*/@(count|dtype|kind)/*", {.sometimes = kNextCall | kTouched}},
-    Entry{"mismatch/*/sendrecv/!(16M)/@(dtype|kind)/*", {.mostly = kNextCall}},
+    Entry{"mismatch/*/sendrecv/!(16M)/@(dtype|kind)/*",
+          {.mostly = kNextCall, .sometimes = kTouched}},
 
     // --- Calls differ: a rank's own block, or a peer that makes the same call, comes first ---
     Entry{"mismatch/*/@(broadcast|scatter|scatterv)/*/order/rank2", {.sometimes = kTouched}},
