@@ -97,7 +97,7 @@ class AgreementTest : public ::testing::TestWithParam<std::tuple<const char*, Co
 /// Sizes on both sides of those at which the way changes, and of more than one window.
 TEST_P(AgreementTest, NothingIsWrittenBeforeAllAgree) {
   const auto [algorithms, collective] = GetParam();
-  for (const std::size_t count : {1, 100, 1000, 5000}) {
+  for (const std::size_t count : {1UL, 100UL, 1000UL, 5000UL}) {
     expect_all_or_nothing(collective, algorithms, 4, count, /*blocks=*/false);
   }
 }
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(All, AgreementTest,
                                            std::tuple("gather:binomial", Collective::kGather)));
 
 TEST(AgreementOnBlocks, NothingIsWrittenBeforeAllAgree) {
-  for (const std::size_t count : {1, 5000}) {
+  for (const std::size_t count : {1UL, 5000UL}) {
     expect_all_or_nothing(Collective::kAllToAll, "", 3, count, /*blocks=*/true);
   }
   expect_all_or_nothing(Collective::kAllToAll, "", 65, 2, /*blocks=*/true);
