@@ -241,8 +241,14 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   SetupReport<Nothing> third;
   if (!another_was_first) third.set(connected);
   const auto all = exchange(oob, nranks, third);
-  if (!all.ok() || !connected.ok())
-    return failed_connecting(connected, all.status(), another_was_first);
+  if (!all.ok() || !connected.ok()) {
+    Status why = failed_connecting(connected, all.status(), another_was_first);
+    if (!connected.ok()) return why;
+    // A rank that has heard from all may have the communicator, and wait for this one.
+    drop_closed_transports(setup);
+    for (const auto& transport : setup.transports) transport->notify_peers(why);
+    return why;
+  }
   phases.lap("outcomes");
   setup.policy = wait_policy(
       setup, std::max(decided.links.ranks_per_core, ranks_per_processor(*setup.membership, rank)));
