@@ -233,7 +233,7 @@ Progress Engine::advance_meeting() {
 
 [[gnu::always_inline]] inline Progress Engine::advance_execution() {
   const Progress progress = current_->execution.advance();
-  if (copied_to_ != nullptr && progress == Progress::kDone && current_->output_bytes > 0) {
+  if (copied_to_ != nullptr && progress == Progress::kDone) {
     std::memcpy(copied_to_, scratch_.data() + current_->result_at, current_->output_bytes);
   }
   return progress;
@@ -285,15 +285,9 @@ std::string Engine::operation() const {
 }
 
 Execution::Waiting Engine::waits_for() const noexcept {
-  const auto of = [](const Transfer* transfer) -> Execution::Waiting {
-    if (transfer == nullptr) return {};
-    return {.peer = transfer->peer(),
-            .phase = transfer->sends() ? "sending" : "receiving",
-            .for_device = transfer->execution().waiting().for_device};
-  };
   if (collective_active_ && exchanging_) return exchange_->waiting();
   if (collective_active_) return execution().waiting();
-  if (!active_transfers_.empty()) return of(active_transfers_.all().front());
+  if (!active_transfers_.empty()) return active_transfers_.all().front()->waiting();
   return {.phase = next_any_ < any_.size() ? "receiving from any rank" : ""};
 }
 

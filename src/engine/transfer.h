@@ -37,6 +37,12 @@ class Transfer final : Execution::Endpoints {
     return fingerprint_.count() * size_of(fingerprint_.data_type());
   }
   const Execution& execution() const noexcept { return execution_; }
+  /// Returns the peer for which this rank waits as long as the transfer is not complete.
+  Execution::Waiting waiting() const noexcept {
+    return {.peer = peer_,
+            .phase = sends_ ? "sending" : "receiving",
+            .for_device = execution_.waiting().for_device};
+  }
 
   /// Begins a transfer of `count` elements of `type` at `data`, which is only read if this rank
   /// sends. No message is larger than `slot_bytes`. With a pipeline, which outlives the transfer,

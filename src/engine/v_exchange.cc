@@ -101,9 +101,7 @@ Progress VExchange::advance() {
 
 Execution::Waiting VExchange::waiting() const noexcept {
   if (hearing()) return {.peer = static_cast<int>(before(heard_)), .phase = "receiving"};
-  const Transfer* const transfer = current();
-  if (transfer == nullptr) return {};
-  return {.peer = transfer->peer(), .phase = transfer->sends() ? "sending" : "receiving"};
+  return current() == nullptr ? Execution::Waiting() : current()->waiting();
 }
 
 } // namespace whorl
