@@ -263,10 +263,9 @@ whorlResult_t whorlCommDestroy(whorlComm_t comm) {
       Communicator& communicator = *comm->communicator;
       communicator.begin_destruction();
       if (!comm->finalized) static_cast<void>(communicator.drain()); // the streams have the errors
-      wait_until_empty(*comm);
-      given_up = communicator.given_up();
     }
-    wait_until_empty(*comm);
+    wait_until_empty(*comm); // a call of another thread may be given up, too
+    if (comm->communicator != nullptr) given_up = comm->communicator->given_up();
     delete comm;
     return given_up.with_context("whorlCommDestroy");
   });
