@@ -167,8 +167,8 @@ WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);
 /// rank, the streams have that error, too, the other ranks get it, and the communicator is freed
 /// all the same. Nothing is waited for after an error, as of a rank that has died.
 ///
-/// What keeps an operation in its stream from its turn is waited for, because no rank is absent
-/// there: a callback, an event, and operations of other communicators, which have timeouts of their
+/// Callbacks, events and operations of other communicators that keep an operation in its stream
+/// from its turn are waited for, because no rank is absent there; the latter have timeouts of their
 /// own (a program that leaves several communicators with operations in one stream, for which a rank
 /// may be absent, destroys first the one whose operations come first). Operations in a stream of a
 /// device are waited for until that stream has passed them.

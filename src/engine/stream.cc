@@ -267,7 +267,7 @@ Status Ticket::wait(const CommError& comm_error, const std::function<void()>& lo
   StreamWaiter waiter(*stream_, look);
   const WaitPolicy policy{
       .timeout_ns = UINT64_MAX, .spins = 20, .yield_ns = 50'000, .block_ns = stream_->block_ns()};
-  // What a device has been told to do behind its tickets needs them to complete in order.
+  // The tickets of a device complete in order: its stream waits for them one after the other.
   const CommError never_set;
   const CommError& ends = stream_->device() ? never_set : comm_error;
   static_cast<void>(wait_until(

@@ -28,7 +28,7 @@ class SharedText {
     const std::uint32_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
     for (std::size_t i = 0; i < kSize; ++i) {
-      // Who reads this byte also reads the odd version; pairs with acquire in read().
+      // A reader of this byte also reads the odd version; pairs with acquire in read().
       bytes_[i].store(i < text.size() ? text[i] : '\0', std::memory_order_release);
     }
     version_.store(version + 2, std::memory_order_release); // pairs with the load in read()

@@ -61,7 +61,8 @@ class Recorder {
       end_wait();
     if (begun_ - number > mask_ + 1) return;
     const std::uint64_t time = timed ? ticks() : PageEntry::kNotTimed;
-    // Pairs with acquire in read_entry(): who reads this end reads the begin of the same operation.
+    // Pairs with acquire in read_entry(): a reader of this end reads the begin of the same
+    // operation.
     ring_[number & mask_].ended.store(time, std::memory_order_release);
   }
 

@@ -115,8 +115,8 @@ void Acceptor::greet(Handshake& stranger) {
     const auto job = stranger.job();
     rules_.welcome(name, job, stranger.take());
   } else if (progress == Progress::kFailed) {
-    // Who hangs up is not turned away. Mostly it is a peer that has several addresses of this rank,
-    // and has reached it at another one meanwhile.
+    // A peer that hangs up is not turned away. Mostly that peer has several addresses of this rank,
+    // and has reached this rank at another one meanwhile.
     if (log_enabled(LogLevel::kInfo) && !stranger.hung_up()) {
       log(LogLevel::kInfo,
           fmt::format("{} turned a connection away: {}", rules_.name, stranger.status().message()));

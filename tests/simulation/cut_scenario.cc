@@ -16,7 +16,7 @@ constexpr std::uint64_t kBeginNs = 1'000'000'000; ///< time at which runs begin
 constexpr CommLimits kLimits{
     .timeout_ns = 10'000'000'000, .block_ns = 10'000'000, .links_stall = false};
 
-// What docs/reliability.md promises, and what looks at the clock and latencies add.
+// Times that docs/reliability.md promises, and the slack for looks at the clock and latencies.
 constexpr std::uint64_t kSurvivedNs = 2'000'000'000, kSilenceNs = 3'000'000'000;
 constexpr std::uint64_t kDeathNs = 200'000'000, kSlackNs = 150'000'000;
 

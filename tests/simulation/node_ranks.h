@@ -14,7 +14,7 @@ namespace whorl::simulation {
 /// Time in which the ranks of a host have to meet.
 inline constexpr std::uint64_t kMeetingNs = 1'000'000'000;
 
-/// What is wrong with one process.
+/// Flaw of one process.
 enum class Flaw : std::uint8_t {
   kNone,
   kDeath,     ///< dies at any access
