@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""usage: doxygen.py ROOT: the public headers are documented without a gap (doxygen warns of none).
+"""usage: doxygen.py ROOT: the public headers are documented without a gap, and links between pages lead somewhere
+(doxygen warns of none).
 Skips where doxygen is not installed."""
 import pathlib
 import shutil
