@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <set>
@@ -76,12 +77,11 @@ void Trace::write(std::span<const std::string> operations) {
   const std::uint64_t ticks_now = ticks();
   const double ns_per_tick = static_cast<double>(sys().now_ns() - ns_) /
                              static_cast<double>(std::max<std::uint64_t>(1, ticks_now - ticks_));
-  const auto us = [&](std::uint64_t at) {
+  // Whole nanoseconds for both ends of a slice, from which the duration follows: rounded by itself
+  // it could reach into the next slice, and viewers drop slices that overlap.
+  const auto ns_at = [&](std::uint64_t at) {
     const auto since = static_cast<double>(static_cast<std::int64_t>(at - ticks_));
-    return static_cast<double>(ns_) * 1e-3 + since * ns_per_tick * 1e-3;
-  };
-  const auto length = [&](std::uint64_t from, std::uint64_t to) {
-    return static_cast<double>(to - from) * ns_per_tick * 1e-3;
+    return static_cast<std::int64_t>(ns_) + std::llround(since * ns_per_tick);
   };
   const std::uint64_t kept = std::min<std::uint64_t>(added_, records_.size());
   fmt::memory_buffer text;
@@ -107,10 +107,13 @@ void Trace::write(std::span<const std::string> operations) {
     }
     const auto slice = [&](const std::string& name, const char* category, std::uint64_t begin,
                            std::uint64_t end) {
+      const std::int64_t from = ns_at(begin);
+      const std::int64_t length = ns_at(end) - from;
       fmt::format_to(out,
                      ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"cat\":\"{}\","
-                     "\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{\"operation\":{}",
-                     pid, r.track, name, category, us(begin), length(begin, end), r.sequence);
+                     "\"ts\":{}.{:03},\"dur\":{}.{:03},\"args\":{{\"operation\":{}",
+                     pid, r.track, name, category, from / 1000, from % 1000, length / 1000,
+                     length % 1000, r.sequence);
     };
     if (r.kind == TraceRecord::Kind::kOperation) {
       const std::string name = r.algorithm < operations.size() ? operations[r.algorithm] : "?";

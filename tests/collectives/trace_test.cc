@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -49,6 +50,33 @@ std::vector<json> events(const json& trace, const std::string& category) {
   return found;
 }
 
+/// Checks that two slices of a thread are apart or one within the other, to the nanosecond: viewers
+/// drop others.
+void expect_nested(const json& trace) {
+  struct Slice {
+    std::int64_t begin, end;
+  };
+  std::map<int, std::vector<Slice>> threads;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const auto ns = [&](const char* key) { return std::llround(event[key].get<double>() * 1000); };
+    threads[event["tid"].get<int>()].push_back({ns("ts"), ns("ts") + ns("dur")});
+  }
+  for (auto& [thread, slices] : threads) {
+    std::ranges::stable_sort(slices, [](const Slice& a, const Slice& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+    });
+    std::vector<Slice> open;
+    for (const Slice& slice : slices) {
+      while (!open.empty() && open.back().end <= slice.begin) open.pop_back();
+      EXPECT_TRUE(open.empty() || slice.end <= open.back().end)
+          << "thread " << thread << ": " << slice.begin << " to " << slice.end << " overlaps "
+          << open.back().begin << " to " << open.back().end;
+      open.push_back(slice);
+    }
+  }
+}
+
 constexpr std::size_t kCount = 100000;
 
 void allreduce(ThreadWorld& world, int times) {
@@ -81,6 +109,7 @@ TEST_F(Trace, HasEveryStepOfTheScheduleAndSlicesThatNest) {
   for (int rank = 0; rank < kRanks; ++rank) {
     const json trace = read(rank);
     EXPECT_EQ(trace["otherData"]["lost"], 0);
+    expect_nested(trace);
     const Schedule schedule = build_schedule(ring, {.nranks = kRanks}, rank);
     const auto map = ChunkMap::make(schedule, kCount, sizeof(float), kSlotBytes);
     ASSERT_TRUE(map.ok());
@@ -127,6 +156,38 @@ TEST_F(Trace, HasEveryStepOfTheScheduleAndSlicesThatNest) {
       EXPECT_LT(begin(operations[0]), last);
       EXPECT_GT(end(operations[kTimes - 1]), first);
     }
+  }
+}
+
+TEST_F(Trace, SlicesOfManySmallAndSimultaneousOperationsDoNotOverlap) {
+  {
+    const ScopedEnv env({{"WHORL_TRACE", pattern()}});
+    ThreadWorld world(2);
+    ASSERT_TRUE(world.ok()) << world.error();
+    world.each([&](int rank, whorlComm_t comm) {
+      const int peer = 1 - rank;
+      std::vector<float> data(kCount, 1.0F), received(kCount);
+      std::vector<float> other(8, 1.0F), others(8);
+      std::string f;
+      for (int i = 0; i < 200 && f.empty(); ++i) {
+        f = failure(
+            whorlAllReduce(other.data(), other.data(), 8, whorlFloat32, whorlMax, comm, nullptr),
+            comm);
+        if (!f.empty() || i % 20 != 0) continue;
+        whorlGroupStart();
+        whorlSend(data.data(), kCount, whorlFloat32, peer, comm, nullptr);
+        whorlRecv(received.data(), kCount, whorlFloat32, peer, comm, nullptr);
+        whorlAllReduce(data.data(), data.data(), kCount, whorlFloat32, whorlMax, comm, nullptr);
+        whorlAllGather(other.data(), others.data(), 4, whorlFloat32, comm, nullptr);
+        f = failure(whorlGroupEnd(), comm);
+      }
+      return f;
+    });
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    const json trace = read(rank);
+    EXPECT_GE(events(trace, "operation").size(), 200u);
+    expect_nested(trace);
   }
 }
 
