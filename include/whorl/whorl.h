@@ -214,6 +214,10 @@ WHORL_API whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank);
 /// of `text` in bytes, at least 1; a longer line is cut, and ends with NUL in any case. Not
 /// collective (beyond NCCL).
 WHORL_API whorlResult_t whorlCommDescribe(const whorlComm_t comm, char* text, size_t size);
+/// Writes the name of the transport that carries bytes between this rank and `peer` to `*name`:
+/// "shm", "tcp", "inproc", "verbs" or "ucx"; "" for the rank itself. The text is static. Not
+/// collective (beyond NCCL).
+WHORL_API whorlResult_t whorlCommGetTransport(const whorlComm_t comm, int peer, const char** name);
 
 /// Figures of whorlCommMemStats(). The first four are NCCL's and are about device
 /// memory: 0 for a communicator on host memory. The others are bytes of this rank's part of the

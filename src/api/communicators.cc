@@ -354,4 +354,18 @@ whorlResult_t whorlCommDescribe(const whorlComm_t comm, char* text, size_t size)
   });
 }
 
+whorlResult_t whorlCommGetTransport(const whorlComm_t comm, int peer, const char** name) {
+  return guarded("whorlCommGetTransport", comm, [&]() -> Status {
+    WHORL_TRY(check_created("whorlCommGetTransport", comm));
+    if (name == nullptr) return invalid("whorlCommGetTransport", "name is NULL");
+    const int nranks = comm->communicator->membership().nranks;
+    if (peer < 0 || peer >= nranks) {
+      return invalid("whorlCommGetTransport",
+                     fmt::format("peer {} is not one of {} ranks", peer, nranks));
+    }
+    *name = comm->communicator->transport_name(peer).data();
+    return {};
+  });
+}
+
 } // extern "C"

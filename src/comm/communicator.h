@@ -47,6 +47,8 @@ class Communicator final : private TaskRunner {
   std::uint64_t digest() const noexcept { return setup_.digest(); } ///< returns Setup::digest()
   /// Returns a line about ranks and choices, see whorlCommDescribe().
   std::string describe() const { return setup_.describe(); }
+  /// Returns the name of the transport to a rank, a literal; empty for this rank.
+  std::string_view transport_name(int peer) const noexcept { return setup_.transport_name(peer); }
   const Shape& shape() const noexcept { return setup_.shape; }
 
   /// Carries out a batch; returns when this rank's part is complete. After an error other than

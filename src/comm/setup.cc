@@ -131,6 +131,12 @@ bool Setup::divides_one_way() const noexcept {
                      [&](const PeerInfo& info) { return info.host_key == peers[0].host_key; });
 }
 
+std::string_view Setup::transport_name(int peer) const noexcept {
+  if (peer == membership->rank) return "";
+  const int index = transport_of[static_cast<std::size_t>(peer)];
+  return transports[static_cast<std::size_t>(index)]->traits().name;
+}
+
 void Setup::block(std::uint64_t max_ns) const noexcept {
   if (transports.empty()) {
     constexpr std::uint64_t kShortNs = 20'000;

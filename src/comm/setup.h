@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "algorithms/shape.h"
@@ -43,6 +44,9 @@ struct Setup {
   /// Returns the index of the first transport by which two ranks reach each other, or −1.
   /// Transports that have been closed count as not there.
   int first_reaching(const PeerInfo& one, const PeerInfo& other) const;
+  /// Returns the name of the transport that has been chosen for a rank, a literal; empty for this
+  /// rank.
+  std::string_view transport_name(int peer) const noexcept;
   /// Returns the endpoints by [channel][peer]; null for this rank.
   std::vector<std::vector<Endpoint*>> endpoints() const;
   /// Returns the size from which on operations write their results past the caches.

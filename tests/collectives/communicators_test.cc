@@ -66,6 +66,18 @@ TEST(Communicators, AreDescribedAlikeOnAllRanks) {
   EXPECT_EQ(whorlCommDescribe(comms[0], nullptr, 5), whorlInvalidArgument);
   EXPECT_EQ(whorlCommDescribe(comms[0], cut, 0), whorlInvalidArgument);
   EXPECT_EQ(whorlCommDescribe(nullptr, cut, sizeof cut), whorlInvalidArgument);
+
+  const char* name = nullptr;
+  EXPECT_EQ(whorlCommGetTransport(comms[0], 1, &name), whorlSuccess);
+  EXPECT_STREQ(name, "inproc");
+  EXPECT_EQ(whorlCommGetTransport(comms[1], 1, &name), whorlSuccess);
+  EXPECT_STREQ(name, "");
+  EXPECT_EQ(whorlCommGetTransport(comms[0], 2, &name), whorlInvalidArgument);
+  EXPECT_EQ(std::string(whorlGetLastError(comms[0])).find("peer 2 is not one of 2 ranks") !=
+                std::string::npos,
+            true);
+  EXPECT_EQ(whorlCommGetTransport(comms[0], -1, &name), whorlInvalidArgument);
+  EXPECT_EQ(whorlCommGetTransport(comms[0], 1, nullptr), whorlInvalidArgument);
   for (const whorlComm_t comm : comms) whorlCommDestroy(comm);
 }
 
