@@ -174,6 +174,10 @@ constexpr std::array kParams{
               "destroyed; %r is the rank, %p the process, %j the communicator. Empty: no trace."},
     ParamInfo{Param::kTraceRecords, "WHORL_TRACE_RECORDS", "65536",
               "Steps that a trace keeps, the last ones, for each rank; 64 bytes each."},
+    ParamInfo{
+        Param::kProfilerPlugin, "WHORL_PROFILER_PLUGIN", "",
+        "Shared library that is told of each operation's begin and end (whorl/profiler.h), or "
+        "STATIC: the program itself. Empty: none."},
     ParamInfo{Param::kFlightFile, "WHORL_FLIGHT_FILE", "",
               "File for the last operations as JSON, written when a communicator fails; %r is the "
               "rank, %p the process, %j the communicator (docs/monitoring.md). Empty: no file."},

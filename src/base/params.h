@@ -54,6 +54,7 @@ enum class Param : std::uint8_t {
   kEncrypt,          // WHORL_ENCRYPT
   kTrace,            // WHORL_TRACE
   kTraceRecords,     // WHORL_TRACE_RECORDS
+  kProfilerPlugin,   // WHORL_PROFILER_PLUGIN
   kFlightFile,       // WHORL_FLIGHT_FILE
   kFlightRecords,    // WHORL_FLIGHT_RECORDS
   kLog,              // WHORL_LOG

@@ -51,6 +51,7 @@ Communicator::Communicator(Setup setup)
                                                     .verify = setup_.verify,
                                                     .devices = devices_possible(),
                                                     .trace = setup_.trace.get(),
+                                                    .observer = setup_.profiler.get(),
                                                     .recorder = setup_.recorder.get(),
                                                     .workspace_bytes = setup_.workspace_bytes,
                                                     .endpoints = setup_.endpoints()});

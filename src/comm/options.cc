@@ -89,6 +89,7 @@ Result<Options> Options::from_environment() {
   options.dims = param_text(Param::kDims);
   options.trace = param_text(Param::kTrace);
   WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
+  options.profiler_plugin = param_text(Param::kProfilerPlugin);
   options.flight_file = param_text(Param::kFlightFile);
   WHORL_TRY(number(Param::kFlightRecords, 1, monitor::kMaxEntries - 1, options.flight_records));
   options.flight_records = std::bit_ceil(options.flight_records + 1); // one may be in the making

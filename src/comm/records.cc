@@ -30,6 +30,16 @@ Status open_trace(Setup& setup, const PeerInfo& self, const FilePatternFacts& fa
   return {};
 }
 
+Status open_profiler(Setup& setup, const FilePatternFacts& facts, int nranks) {
+  if (setup.options.profiler_plugin.empty()) return {};
+  auto profiler = Profiler::open(
+      setup.options.profiler_plugin,
+      {.name = setup.options.name, .id = facts.job, .rank = facts.rank, .nranks = nranks});
+  if (!profiler.ok()) return profiler.status();
+  setup.profiler = *std::move(profiler);
+  return {};
+}
+
 /// Checks that the folder of the flight file is there, because the file is not made before a
 /// failure.
 Status check_folder(const std::string& pattern, int rank) {
@@ -68,8 +78,9 @@ Status open_records(Setup& setup, const Identity& identity, int rank, int nranks
   describe_local_host(who.info);
   setup.recorder = monitor::Recorder::make(who, setup.options.flight_records);
   WHORL_TRY(check_folder(setup.options.flight_file, rank));
-  return open_trace(setup, who.info, file_pattern_facts(identity, rank, who.info.process_id),
-                    nranks);
+  const FilePatternFacts facts = file_pattern_facts(identity, rank, who.info.process_id);
+  WHORL_TRY(open_profiler(setup, facts, nranks));
+  return open_trace(setup, who.info, facts, nranks);
 }
 
 void record_failure(const Setup& setup) noexcept {

@@ -4,8 +4,9 @@
 
 namespace whorl {
 
-/// Makes the recorder of a communicator whose set-up begins, and opens its trace if there is to be
-/// one. The error names the variable with a file that cannot be written.
+/// Makes the recorder of a communicator whose set-up begins, and opens its trace and its profiler
+/// if there are to be any. The error names the variable with a file that cannot be written or
+/// loaded.
 Status open_records(Setup& setup, const Identity& identity, int rank, int nranks);
 
 /// Shows the error of a communicator that has just failed to those who look from outside, and

@@ -12,6 +12,7 @@
 #include "base/wait.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/options.h"
+#include "comm/profiler.h"
 #include "exec/trace.h"
 #include "monitor/recorder.h"
 #include "node/node.h"
@@ -38,6 +39,7 @@ struct Setup {
   bool probed = false;                         ///< true: the selector was made from measured links
   std::uint64_t workspace_bytes = UINT64_MAX;  ///< limit of workspaces, see MemorySizes
   std::unique_ptr<Trace> trace;                ///< null: no trace is written
+  std::unique_ptr<Profiler> profiler;          ///< null: there is no plug-in
   std::unique_ptr<monitor::Recorder> recorder; ///< recorder of the last operations
   std::uint64_t memory_budget = 0;             ///< the smallest of all ranks; 0: no limit
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/probes.h"
+
 namespace whorl {
 Engine::Engine(Config config)
     : config_(std::move(config)),
@@ -14,6 +16,7 @@ Engine::Engine(Config config)
       sent_(static_cast<std::size_t>(config_.membership->nranks)),
       received_(static_cast<std::size_t>(config_.membership->nranks)) {
   endpoints_.table = &config_.endpoints;
+  watched_ = config_.trace != nullptr || config_.observer != nullptr;
   for (CachedCall& cached : cached_calls_) cached.execution.trace_to(config_.trace, 0);
   reduce_scatterv_call_.execution.trace_to(config_.trace, 0);
   all_gatherv_call_.execution.trace_to(config_.trace, 0);
@@ -95,14 +98,34 @@ void Engine::count_execution(const Execution& execution, std::size_t& counted_by
 void Engine::record_begin() noexcept {
   unrecorded_ = !is_timed(current_->bytes);
   if (!unrecorded_) recorded_ = config_.recorder->begin(fingerprint_);
-  if (config_.trace == nullptr) [[likely]]
-    return;
+  WHORL_PROBE_OPERATION_BEGIN(sequence_, fingerprint_.collective, current_->bytes, -1);
+  if (watched_) [[unlikely]]
+    watch_begin();
+}
+
+/// Tells the trace and the observer that the current collective begins.
+void Engine::watch_begin() noexcept {
+  const std::uint8_t algorithm = current_->plan->algorithm;
   traced_ = {.begin = ticks(),
              .bytes = current_->bytes,
              .sequence = sequence_,
              .track = Trace::kOperations,
-             .algorithm = current_->plan->algorithm,
+             .algorithm = algorithm,
              .kind = TraceRecord::Kind::kOperation};
+  if (config_.observer == nullptr) return;
+  observed_ = config_.observer->begin({.fingerprint = fingerprint_,
+                                       .algorithm = all_algorithms()[algorithm].name,
+                                       .bytes = current_->bytes});
+}
+
+/// Tells them that the collective under way is complete.
+void Engine::watch_end() noexcept {
+  if (config_.trace != nullptr && !exchanging_) { // transfers have their own tracks
+    traced_.end = ticks();
+    config_.trace->add(traced_);
+  }
+  void* const handle = std::exchange(observed_, nullptr);
+  if (handle != nullptr) config_.observer->end(handle);
 }
 
 Status Engine::start_collective(const Request& request) {
@@ -258,10 +281,9 @@ Progress Engine::advance_meeting() {
     if (progress == Progress::kFailed) failure_ = failure_of_collective();
     if (progress == Progress::kIdle && moved) return Progress::kAdvanced;
     if (progress != Progress::kDone) return progress;
-    if (config_.trace != nullptr && !exchanging_) { // transfers have their own tracks
-      traced_.end = ticks();
-      config_.trace->add(traced_);
-    }
+    WHORL_PROBE_OPERATION_END(sequence_, fingerprint_.collective);
+    if (watched_) [[unlikely]]
+      watch_end();
     config_.recorder->end(recorded_, exchanging_ || is_timed(current_->bytes));
     collective_active_ = false;
     moved = true;

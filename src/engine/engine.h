@@ -14,6 +14,7 @@
 #include "base/membership.h"
 #include "base/status.h"
 #include "engine/agreement.h"
+#include "engine/observer.h"
 #include "engine/plan_cache.h"
 #include "engine/request.h"
 #include "engine/transfer.h"
@@ -39,9 +40,10 @@ class Engine {
     std::size_t nontemporal_bytes = 0; ///< size from which on outputs are written past the caches
     /// Whether operations in one direction are divided, so that both sides work at the same time.
     bool divides_one_way = false;
-    bool verify = false;    ///< whether each schedule is proved before its first use
-    bool devices = false;   ///< whether new buffers may be those of a device
-    Trace* trace = nullptr; ///< trace of the operations; may be null, outlives the engine
+    bool verify = false;          ///< whether each schedule is proved before its first use
+    bool devices = false;         ///< whether new buffers may be those of a device
+    Trace* trace = nullptr;       ///< trace of the operations; may be null, outlives the engine
+    Observer* observer = nullptr; ///< listener to the operations; may be null, outlives the engine
     monitor::Recorder* recorder = nullptr;      ///< recorder of the operations; outlives the engine
     std::uint64_t workspace_bytes = UINT64_MAX; ///< limit of scratch chunks
     /// Endpoints by [channel][peer]; the last channel is for sends and receives.
@@ -127,6 +129,7 @@ class Engine {
     std::vector<const Request*> requests = {};
     std::size_t next = 0;       ///< index of the next request, whose predecessor is in progress
     std::uint64_t recorded = 0; ///< number that the recorder gave the transfer in progress
+    void* observed = nullptr;   ///< handle that the observer gave the transfer in progress
   };
   struct CollectiveEndpoints final : Execution::Endpoints {
     Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept override {
@@ -162,6 +165,8 @@ class Engine {
   };
 
   void record_begin() noexcept;
+  void watch_begin() noexcept;
+  void watch_end() noexcept;
   /// Returns whether the end of an operation on so many bytes is recorded with the time.
   static bool is_timed(std::size_t bytes) noexcept {
     // Less: small operations notice the reading of the counter, 3 to 10 ns. More: fewer ends known.
@@ -236,6 +241,8 @@ class Engine {
   TraceRecord traced_;         ///< record of the collective under way
   std::uint64_t recorded_ = 0; ///< number that the recorder gave this collective
   bool unrecorded_ = false;    ///< whether the recorder has not seen its begin
+  bool watched_ = false;       ///< whether there is a trace or an observer
+  void* observed_ = nullptr;   ///< handle that the observer gave this collective
 
   std::vector<std::unique_ptr<TransferQueue>> transfers_; ///< queues by transfer_index()
   ActiveTransfers active_transfers_;

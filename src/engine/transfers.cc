@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/probes.h"
 #include "engine/engine.h"
 
 namespace whorl {
@@ -83,6 +84,15 @@ Status Engine::start_transfer(TransferQueue& queue) {
       request.pipeline.get()));
   queue.recorded =
       config_.recorder->begin(transfer.fingerprint(), transfer.peer(), transfer.sends());
+  WHORL_PROBE_OPERATION_BEGIN(number, static_cast<int>(request.collective), transfer.bytes(),
+                              transfer.peer());
+  if (config_.observer != nullptr) [[unlikely]] {
+    queue.observed = config_.observer->begin({.fingerprint = transfer.fingerprint(),
+                                              .algorithm = {},
+                                              .bytes = transfer.bytes(),
+                                              .peer = transfer.peer(),
+                                              .sends = transfer.sends()});
+  }
   plan_bytes_.fetch_add(transfer.grown(), std::memory_order_relaxed);
   ++queue.next;
   return {};
@@ -128,6 +138,10 @@ Status Engine::start_exchange(const Request& request) {
   const Status status = exchange_->start(request, *schedules, fingerprint_);
   recorded_ = config_.recorder->begin(fingerprint_);
   unrecorded_ = false;
+  WHORL_PROBE_OPERATION_BEGIN(sequence_, fingerprint_.collective, std::size_t{0}, -1);
+  if (config_.observer != nullptr) [[unlikely]] {
+    observed_ = config_.observer->begin({.fingerprint = fingerprint_, .algorithm = {}});
+  }
   exchanging_ = true;
   in_meeting_ = false;
   collective_active_ = true;
@@ -139,6 +153,11 @@ Status Engine::start_exchange(const Request& request) {
 bool Engine::next_transfer(const Transfer& done) {
   TransferQueue& queue = transfer_queue(done.sends(), done.peer());
   config_.recorder->end(queue.recorded, is_timed(done.bytes()));
+  WHORL_PROBE_OPERATION_END(done.fingerprint().sequence,
+                            static_cast<int>(done.sends() ? Collective::kSend : Collective::kRecv));
+  void* const observed = std::exchange(queue.observed, nullptr);
+  if (observed != nullptr) [[unlikely]]
+    config_.observer->end(observed);
   if (queue.next < queue.requests.size()) {
     active_transfers_.add(queue.transfer);
     failure_ = start_transfer(queue);
