@@ -60,6 +60,8 @@ struct Collective {
   double (*bus_factor)(int nranks); ///< function that returns busbw / algbw
   bool moves_data = true;           ///< whether sizes are measured; otherwise one row
   bool uneven = false;              ///< whether blocks may differ in size
+  int only_ranks = 0; ///< number of ranks that there must be, each in a thread of its own; 0: any
+  int trips = 1; ///< number of messages in one operation that follow one another; times are of one
 };
 
 /// Measures a collective as the command line says, and returns the exit status; the body of main().

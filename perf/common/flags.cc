@@ -16,7 +16,7 @@ std::string type_names() {
   return names + "all";
 }
 
-CLI::Option* add_flags(CLI::App& app, Options& options, Flags& texts, Offered offered) {
+void add_flags(CLI::App& app, Options& options, Flags& texts, Offered offered) {
   app.option_defaults()->take_last(); // so that a script may append its own flags
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.add_option("-b,--minbytes", texts.min_bytes, "Smallest size; suffixes K, M, G (default 8)");
@@ -32,6 +32,9 @@ CLI::Option* add_flags(CLI::App& app, Options& options, Flags& texts, Offered of
       "--budget", options.budget_ms,
       "Per size only as many timed operations as take about this many milliseconds, with "
       "what happens between them: at least 3, at most -n");
+  app.add_option("-N,--run_cycles", options.cycles,
+                 "Measure all sizes this many times over; 0: until -T or Ctrl-C ends the run")
+      ->capture_default_str();
   app.add_option("-w,--warmup_iters", options.warmup, "Untimed operations before them")
       ->capture_default_str();
   app.add_option("-c,--check", options.check_iterations,
@@ -43,9 +46,9 @@ CLI::Option* add_flags(CLI::App& app, Options& options, Flags& texts, Offered of
   app.add_option("-d,--datatype", texts.type, "Datatype: " + type_names())->capture_default_str();
   app.add_option("-r,--root", texts.root, "Root rank; all or -1: every rank in turn")
       ->capture_default_str();
-  auto* const ranks = app.add_option("-N,--ranks", options.ranks,
-                                     "Ranks in all, without a launcher (default: one per core, at "
-                                     "least 2)");
+  app.add_option("--ranks", options.ranks,
+                 "Ranks in all, without a launcher (default: one per core, at "
+                 "least 2)");
   app.add_option("-t,--nthreads", options.threads, "Threads per process; each drives -g ranks")
       ->capture_default_str();
   app.add_option(
@@ -53,15 +56,26 @@ CLI::Option* add_flags(CLI::App& app, Options& options, Flags& texts, Offered of
          "Ranks that one thread drives by group calls. With --alloc device rank r has device "
          "r modulo the number of devices: -g 4 on one device is four ranks there")
       ->capture_default_str();
-  app.add_option("-p,--parallel_init", texts.parallel_init,
-                 "Accepted and ignored: threads always create their communicators in parallel");
   app.add_option("-z,--blocking", texts.blocking, "1: wait for each operation before the next");
   app.add_option("-C,--report_cputime", texts.cpu_time,
                  "1: time until the calls returned instead of completion (with --stream)");
   app.add_option("-a,--average", texts.average, "Ranks' times as: 0 rank 0, 1 mean, 2 min, 3 max")
       ->capture_default_str();
   app.add_option("-T,--timeout", options.timeout_s, "End the run after this many seconds");
-  app.add_option("-J,--json", options.json_file, "Also write configuration and rows to this file");
+  app.add_option("-J,--json,--output_file", options.json_file,
+                 "Also write command, environment, machine and rows to this file");
+  app.add_option(
+      "--plot", options.plot_file,
+      "Also draw time and bus bandwidth over the size to this file: .png, .svg or .pdf (needs "
+      "python3 with matplotlib)");
+  app.add_option("-S,--report_timestamps", texts.timestamps,
+                 "1: end each row with the date and time at which it was complete");
+  app.add_option("-M,--memory_report", texts.memory_report,
+                 "1: print below the table how much memory the communicators and buffers take");
+  app.add_option(
+         "-u,--unalign", options.first_element,
+         "Number of elements that the buffers begin behind a page; vectors are not aligned then")
+      ->check(CLI::Range(0, 4096));
   app.add_option("--mode", texts.mode,
                  "dirty: ranks rewrite input and read result between operations; moving: so, too, "
                  "on buffers that are allocated and freed for each operation, within its time; "
@@ -93,7 +107,7 @@ CLI::Option* add_flags(CLI::App& app, Options& options, Flags& texts, Offered of
         "--workload", options.workload,
         "Replay the gradient buckets of a model instead of a sweep: " + workload_names());
   }
-  return ranks;
+  add_nccl_tests_flags(app, texts.nccl_tests);
 }
 
 } // namespace perf

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/common/nccl_tests.h"
 #include "perf/common/options.h"
 
 namespace perf {
@@ -19,8 +20,9 @@ struct Flags {
   std::string min_bytes = "8", max_bytes, step_bytes, op = "sum", type = "float";
   std::string mode = "dirty", alloc = "plain", root = "0", side = "both";
   std::vector<std::string> sizes;
-  int average = 1, blocking = 0, cpu_time = 0, parallel_init = 0;
+  int average = 1, blocking = 0, cpu_time = 0, timestamps = 0, memory_report = 0;
   double factor = 0;
+  NcclTestsFlags nccl_tests;
 };
 
 /// Flags that only some of the programs offer.
@@ -29,9 +31,8 @@ struct Offered {
   bool uneven = false;    ///< --skew
 };
 
-/// Adds the flags of a perf program to `app`, which writes to `options` and `texts`. Returns that
-/// for the number of ranks.
-CLI::Option* add_flags(CLI::App& app, Options& options, Flags& texts, Offered offered);
+/// Adds the flags of a perf program to `app`, which writes to `options` and `texts`.
+void add_flags(CLI::App& app, Options& options, Flags& texts, Offered offered);
 
 /// Returns the names of operators or datatypes for a sentence: "sum, prod, ..., all".
 std::string operator_names();

@@ -101,9 +101,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
                                   bool has_workloads, int cores, bool uneven) {
   Options options;
   options.cores = cores;
+  options.command.assign(argv, argv + argc);
   Flags texts;
   CLI::App app(kDescription, name);
-  const CLI::Option* const ranks = add_flags(app, options, texts, {has_workloads, uneven});
+  add_flags(app, options, texts, {has_workloads, uneven});
 
   try {
     app.parse(argc, argv);
@@ -136,7 +137,7 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   }
   if (texts.factor != 0) {
     if (!(texts.factor > 1) || !std::isfinite(texts.factor))
-      return refuse("-f needs a texts.factor above 1.");
+      return refuse("-f needs a factor above 1.");
     options.step_factor = texts.factor;
   }
   for (const std::string& text : texts.sizes) {
@@ -148,6 +149,7 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   }
   std::sort(options.sizes.begin(), options.sizes.end());
   options.sizes.erase(std::unique(options.sizes.begin(), options.sizes.end()), options.sizes.end());
+  if (options.cycles < 0) return refuse("-N cannot be negative; it is the number of cycles.");
   if (options.budget_ms < 0) return refuse("--budget cannot be negative.");
   if (options.iterations < 1) return refuse("-n needs at least 1 timed operation.");
   if (options.warmup < 0) return refuse("-w cannot be negative.");
@@ -232,9 +234,20 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     return refuse(
         "--percentiles needs operations that are timed one by one: --mode dirty or moving.");
   }
+  const std::string refusal = apply(texts.nccl_tests, app.count("--alloc") > 0, &options);
+  if (!refusal.empty()) return refuse(refusal);
+  if (options.cycles != 1 && !options.workload.empty()) {
+    return refuse("--workload replays one step -n times; leave out -N.");
+  }
+  if (options.cycles == 0 && (!options.json_file.empty() || !options.plot_file.empty())) {
+    return refuse(
+        "-N 0 has no end at which -J or --plot could write a file; give a number of cycles.");
+  }
   if (texts.average < 0 || texts.average > 3) return refuse("-a takes 0, 1, 2 or 3.");
   options.average = static_cast<Average>(texts.average);
   options.blocking = texts.blocking != 0;
+  options.timestamps = texts.timestamps != 0;
+  options.memory_report = texts.memory_report != 0;
   options.cpu_time = texts.cpu_time != 0;
   if (!options.workload.empty() && options.mode == Mode::kMoving) {
     return refuse("--workload keeps its buffers; leave out --mode moving.");
@@ -245,7 +258,7 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   }
 
   const long per_process = static_cast<long>(options.threads) * options.ranks_per_thread;
-  options.ranks_given = ranks->count() > 0;
+  options.ranks_given = app.count("--ranks") > 0;
   if (!options.ranks_given) {
     // Round up to whole processes, so that -t or -g alone also makes a run.
     const long wanted = std::max(cores, 2);
@@ -253,10 +266,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
         std::min<long>((wanted + per_process - 1) / per_process * per_process, kMaxRanks));
   }
   if (options.ranks < 1 || options.ranks > kMaxRanks) {
-    return refuse("-N needs 1 to " + std::to_string(kMaxRanks) + " ranks.");
+    return refuse("--ranks needs 1 to " + std::to_string(kMaxRanks) + " ranks.");
   }
   if (per_process > kMaxRanks || options.ranks % per_process != 0) {
-    return refuse("-N " + std::to_string(options.ranks) +
+    return refuse("--ranks " + std::to_string(options.ranks) +
                   " ranks do not divide into processes of -t times -g = " +
                   std::to_string(per_process) + " ranks.");
   }

@@ -30,6 +30,7 @@ struct Options {
   std::size_t step_bytes = 0; ///< bytes added from row to row; 0: multiply by step_factor
   double step_factor = 2;
   std::vector<std::size_t> sizes; ///< sizes in ascending order; empty: from min_bytes to max_bytes
+  int cycles = 1;                 ///< number of measurements of all sizes; 0: no end
   int iterations = 20;
   int budget_ms = 0; ///< time for 3 to `iterations` operations; 0: all `iterations`
   int warmup = 5;
@@ -53,9 +54,15 @@ struct Options {
   Mode mode = Mode::kDirty;
   Side side = Side::kBoth;
   Alloc alloc = Alloc::kPlain;
-  int skew = 0;      ///< skew of blocks that may differ in size, in percent
-  int timeout_s = 0; ///< limit of the whole run in seconds; 0: none
+  int first_element = 0;            ///< number of elements between the start of a page and a buffer
+  int skew = 0;                     ///< skew of blocks that may differ in size, in percent
+  int timeout_s = 0;                ///< limit of the whole run in seconds; 0: none
+  bool timestamps = false;          ///< true: end each row with date and time
+  bool memory_report = false;       ///< true: print the memory of communicators and buffers
+  std::vector<std::string> notes;   ///< sentences for the header, about flags without an effect
+  std::vector<std::string> command; ///< words of the command line
   std::string json_file;
+  std::string plot_file;
   std::string workload; ///< model whose training step is replayed; empty: a sweep over sizes
 
   /// Returns whether each forked process is bound to a core of its own.

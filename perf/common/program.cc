@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <thread>
@@ -12,10 +11,13 @@
 #include "perf/common/launch.h"
 #include "perf/common/memory.h"
 #include "perf/common/options.h"
+#include "perf/common/output.h"
+#include "perf/common/progress.h"
 #include "perf/common/replay.h"
 #include "perf/common/report.h"
 #include "perf/common/runner.h"
 #include "perf/common/session.h"
+#include "perf/common/watched_algorithm.h"
 
 namespace perf {
 namespace {
@@ -49,22 +51,29 @@ class Measurement {
       throw Failure("-r " + std::to_string(options_.root) + " is not one of " +
                     std::to_string(session_.nranks()) + " ranks.");
     }
+    if (collective_.only_ranks > 0 && (session_.nranks() != collective_.only_ranks ||
+                                       options_.ranks_per_thread > 1 || options_.aggregate > 1)) {
+      throw Failure(
+          std::string(collective_.name) + " is for " + std::to_string(collective_.only_ranks) +
+          " ranks, without -g and -m; there are " + std::to_string(session_.nranks()) + " ranks.");
+    }
     job_ = {launcher_name(), session_.everyone(thread_), session_.topology()};
     const RankInfo& self = job_.ranks[static_cast<std::size_t>(session_.ranks().front().rank)];
     const std::vector<std::size_t> sizes =
         collective_.moves_data ? sweep_sizes(options_) : std::vector<std::size_t>{0};
     const bool sweep = options_.workload.empty();
-    require_memory(sweep
-                       ? 2 * Runner::bytes_per_rank(collective_, options_, sizes, session_.nranks())
-                       : replay_bytes(options_),
-                   job_.ranks, self);
+    const std::size_t buffer_bytes =
+        sweep ? 2 * Runner::bytes_per_rank(collective_, options_, sizes, session_.nranks())
+              : replay_bytes(options_);
+    require_memory(buffer_bytes, job_.ranks, self);
+    if (session_.is_first() && launcher_name() != nullptr) require_outputs(options_);
     session_.barrier(); // no rank allocates before all have read the available memory
     print(format_header(collective_.name, options_, job_));
 
     const std::vector<Operator> operators =
         collective_.reduces ? options_.operators : std::vector<Operator>{Operator::kNone};
     if (sweep) {
-      run_sweep(sizes, operators);
+      run_cycles(sizes, operators);
     } else {
       run_replay(operators);
     }
@@ -72,10 +81,19 @@ class Measurement {
     Summary summary =
         summarize(rows_, steps_, session_.total(guard_damage_), options_.check_iterations > 0);
     summary.init_ms = session_.combine(session_.init_ms(), Average::kMax);
+    summary.buffer_bytes = static_cast<std::int64_t>(buffer_bytes);
+    summary.communicator_bytes = static_cast<std::int64_t>(
+        session_.combine(static_cast<double>(session_.communicator_bytes()), Average::kMax));
+    if (options_.memory_report) print(format_memory(summary));
     print(format_summary(summary));
-    if (session_.is_first() && !options_.json_file.empty()) write_json(summary);
+    if (session_.is_first()) {
+      json_ = to_json(collective_.name, options_, job_, this_machine(), rows_, steps_, summary);
+    }
     return summary.out_of_bounds == 0 ? 0 : kWrongResults;
   }
+
+  /// Returns the whole run as JSON on rank 0, after run(); empty on others.
+  [[nodiscard]] const std::string& json() const { return json_; }
 
  private:
   void print(const std::string& text) const {
@@ -84,34 +102,57 @@ class Measurement {
     std::fflush(stdout);
   }
 
-  void run_sweep(const std::vector<std::size_t>& sizes, const std::vector<Operator>& operators) {
+  /// Measures all rows once for each cycle, without an end if the number of cycles is 0. A cycle
+  /// with wrong results is the last one.
+  void run_cycles(const std::vector<std::size_t>& sizes, const std::vector<Operator>& operators) {
     Runner runner(collective_, options_, session_, sizes);
     std::vector<int> roots{std::max(options_.root, 0)};
     if (collective_.has_root && options_.root < 0) {
       for (int root = 1; root < session_.nranks(); ++root) roots.push_back(root);
     }
-    std::size_t total = 0;
-    for (DataType type : options_.types) {
-      for (Operator op : operators) {
-        if (combines(info_of(type), op)) total += roots.size() * sizes.size();
+    std::int64_t wrong = 0;
+    for (int cycle = 1; (options_.cycles == 0 || cycle <= options_.cycles) && wrong == 0; ++cycle) {
+      if (options_.cycles == 0) rows_.clear(); // nobody would read so many
+      if (options_.cycles != 1) {
+        print("# Cycle " + std::to_string(cycle) +
+              (options_.cycles > 0 ? " of " + std::to_string(options_.cycles) : "") + "\n");
+      }
+      const std::size_t first = rows_.size();
+      run_sweep(runner, cycle, sizes, operators, roots);
+      for (std::size_t i = first; i < rows_.size(); ++i) {
+        wrong += std::max<std::int64_t>(rows_[i].out_of_place.wrong, 0) +
+                 std::max<std::int64_t>(rows_[i].in_place.wrong, 0);
       }
     }
-    Progress progress;
+    guard_damage_ += runner.guard_damage();
+  }
+
+  void run_sweep(Runner& runner, int cycle, const std::vector<std::size_t>& sizes,
+                 const std::vector<Operator>& operators, const std::vector<int>& roots) {
+    std::vector<std::size_t> all;
+    for (DataType type : options_.types) {
+      for (Operator op : operators) {
+        for (std::size_t i = 0; combines(info_of(type), op) && i < roots.size(); ++i) {
+          all.insert(all.end(), sizes.begin(), sizes.end());
+        }
+      }
+    }
+    Progress progress(all);
     for (DataType type : options_.types) {
       for (Operator op : operators) {
         if (!combines(info_of(type), op)) continue;
         const Pattern pattern(type, op, session_.nranks());
         for (int root : roots) {
           for (std::size_t size : sizes) {
-            rows_.push_back(runner.measure(size, pattern, type, op, root));
-            print(format_row(rows_.back()));
+            rows_.push_back(runner.measure(cycle, size, pattern, type, op, root));
+            if (session_.is_first()) progress.clear();
+            print(format_row(rows_.back(), options_.timestamps));
             if (options_.percentiles) print(format_percentiles(rows_.back()));
-            if (session_.is_first()) progress.step(rows_.size(), total);
+            if (session_.is_first()) progress.step();
           }
         }
       }
     }
-    guard_damage_ += runner.guard_damage();
   }
 
   void run_replay(const std::vector<Operator>& operators) {
@@ -126,13 +167,6 @@ class Measurement {
     }
   }
 
-  void write_json(const Summary& summary) const {
-    std::ofstream file(options_.json_file);
-    file << to_json(collective_.name, options_, job_, this_machine(), rows_, steps_, summary);
-    file.close();
-    if (!file) throw Failure("Cannot write -J " + options_.json_file + ".");
-  }
-
   const Collective& collective_;
   const Options& options_;
   const Session& session_;
@@ -141,6 +175,7 @@ class Measurement {
   std::vector<Row> rows_;
   std::vector<StepResult> steps_;
   std::int64_t guard_damage_ = 0;
+  std::string json_;
 };
 
 /// Id of the communicator and first rank of this process.
@@ -183,6 +218,7 @@ int run_process(const Collective& collective, const Options& options, const Proc
     process.fail(label, error.what());
   }
 
+  std::string json; // written after the communicators are gone, so that no rank waits for it
   std::vector<int> codes(static_cast<std::size_t>(options.threads), 0);
   const auto body = [&](int thread) {
     const int base = meeting ? meeting->base + thread * options.ranks_per_thread : -1;
@@ -190,8 +226,9 @@ int run_process(const Collective& collective, const Options& options, const Proc
     try {
       const Session session = meeting ? Session::join(options, meeting->id, meeting->nranks, base)
                                       : Session::from_launcher(options);
-      codes[static_cast<std::size_t>(thread)] =
-          Measurement(collective, options, session, thread).run();
+      Measurement measurement(collective, options, session, thread);
+      codes[static_cast<std::size_t>(thread)] = measurement.run();
+      if (session.is_first()) json = measurement.json();
     } catch (const std::exception& error) {
       process.fail(who, error.what());
     }
@@ -200,6 +237,11 @@ int run_process(const Collective& collective, const Options& options, const Proc
   for (int thread = 1; thread < options.threads; ++thread) threads.emplace_back(body, thread);
   body(0);
   for (std::thread& thread : threads) thread.join();
+  try {
+    if (!json.empty()) write_outputs(options, json);
+  } catch (const std::exception& error) {
+    process.fail(label, error.what());
+  }
   return *std::max_element(codes.begin(), codes.end());
 }
 
@@ -207,14 +249,28 @@ int run_process(const Collective& collective, const Options& options, const Proc
 
 int run_program(const Collective& collective, int argc, const char* const* argv) {
   const bool has_workloads = std::strcmp(collective.name, "all_reduce_perf") == 0;
-  const auto parsed =
-      parse(argc, argv, collective.name, has_workloads,
-            static_cast<int>(std::thread::hardware_concurrency()), collective.uneven);
+  auto parsed = parse(argc, argv, collective.name, has_workloads,
+                      static_cast<int>(std::thread::hardware_concurrency()), collective.uneven);
   if (const Exit* end = std::get_if<Exit>(&parsed)) {
     std::fputs(end->text.c_str(), end->code == 0 ? stdout : stderr);
     return end->code;
   }
-  const Options& options = std::get<Options>(parsed);
+  Options& options = std::get<Options>(parsed);
+  if (collective.only_ranks > 0) {
+    if (!options.ranks_given && collective.only_ranks % options.ranks_per_process() == 0) {
+      options.ranks = collective.only_ranks;
+    }
+    options.percentiles = options.mode == Mode::kDirty || options.mode == Mode::kMoving;
+  }
+  if (launcher_name() == nullptr) { // under a launcher, the first rank does so
+    try {
+      require_outputs(options);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s: %s\n", collective.name, error.what());
+      return 1;
+    }
+  }
+  offer_profiler();
   const int code = launch(
       options, [&](const Process& process) { return run_process(collective, options, process); });
   return code == 0 ? 0 : 1;

@@ -123,7 +123,7 @@ StepResult replay(const Options& options, const Session& session, DataType type,
     const std::int64_t errors = session.total(wrong[b]);
     all_wrong += errors;
     const std::size_t bytes = buckets[b] * element_bytes;
-    Row row{bytes, buckets[b], type, op, -1, {}, {}};
+    Row row{bytes, buckets[b], type, op, -1, 1, {}, local_time(), {}, {}};
     row.in_place = make_sample(time_us, bytes, nranks, checked ? errors : -1);
     row.in_place.valid = !options.stream;
     rows->push_back(row);

@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -47,6 +48,28 @@ nlohmann::json json_sample(const Sample& sample) {
                      {"algbw_gbs", sample.algbw_gbs},       {"busbw_gbs", sample.busbw_gbs}};
   out["wrong"] = sample.wrong < 0 ? nlohmann::json(nullptr) : nlohmann::json(sample.wrong);
   return out;
+}
+
+std::string utc_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text.data();
+}
+
+/// Returns the variables that whorl reads, with their values.
+nlohmann::json settings() {
+  auto found = nlohmann::json::object();
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view line(*entry);
+    const std::size_t equals = line.find('=');
+    if (!line.starts_with("WHORL_") || equals == std::string_view::npos) continue;
+    if (line == "WHORL_PROFILER_PLUGIN=STATIC") continue; // set by offer_profiler()
+    found[std::string(line.substr(0, equals))] = line.substr(equals + 1);
+  }
+  return found;
 }
 
 const char* mode_sentence(Mode mode) {
@@ -97,6 +120,15 @@ Machine this_machine() {
   return machine;
 }
 
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
+  return text.data();
+}
+
 std::string format_header(const std::string& program, const Options& options, const Job& job) {
   const auto& [launcher, ranks, topology] = job;
   std::set<std::string> hosts;
@@ -108,9 +140,10 @@ std::string format_header(const std::string& program, const Options& options, co
   std::string out =
       text("# %s: %zu ranks in %zu processes on %zu host%s, ", program.c_str(), ranks.size(),
            processes.size(), hosts.size(), hosts.size() == 1 ? "" : "s");
-  out += launcher != nullptr ? text("started by %s\n", launcher)
-                             : text("started by the program itself (%s)\n",
-                                    options.ranks_given ? "-N" : "-N not given: one per core");
+  out += launcher != nullptr
+             ? text("started by %s\n", launcher)
+             : text("started by the program itself (%s)\n",
+                    options.ranks_given ? "--ranks" : "--ranks not given: one per core");
   if (launcher == nullptr && options.binds()) out += "# each process bound to a core of its own\n";
   if (!topology.empty()) out += "# " + topology + "\n";
   out += text("# nThread %d nGpus %d minBytes %zu maxBytes %zu step: ", options.threads,
@@ -129,11 +162,16 @@ std::string format_header(const std::string& program, const Options& options, co
     out += text("# time includes %g us of computing %s\n", options.compute_us,
                 options.stream ? "between call and wait" : "after the call");
   }
+  if (options.first_element > 0) {
+    out += text("# buffers begin %d elements behind a page\n", options.first_element);
+  }
+  for (const std::string& note : options.notes) out += "# " + note + "\n";
   out += "#\n# Using ranks\n";
   for (const RankInfo& rank : ranks) {
     out +=
         text("#  Rank %2d Pid %6d Thread %2d on %s", rank.rank, rank.pid, rank.thread, rank.host);
     if (rank.device >= 0) out += text(" device %2d %s", rank.device, rank.device_name);
+    if (rank.transports[0] != '\0') out += text(" over %s", rank.transports);
     out += "\n";
   }
   out += "#\n";
@@ -143,16 +181,18 @@ std::string format_header(const std::string& program, const Options& options, co
   for (int side = 0; side < 2; ++side) {
     out += text("  %7s %7s %7s %6s", "time", "algbw", "busbw", "#wrong");
   }
+  if (options.timestamps) out += "  timestamp";
   out += text("\n# %11s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
   for (int side = 0; side < 2; ++side)
     out += text("  %7s %7s %7s %6s", "(us)", "(GB/s)", "(GB/s)", "");
   return out + "\n";
 }
 
-std::string format_row(const Row& row) {
+std::string format_row(const Row& row, bool timestamps) {
   return text("%13zu  %12zu  %8s  %6s  %6d", row.bytes, row.count, info_of(row.type).name,
               name_of(row.op), row.root) +
-         format_sample(row.out_of_place) + format_sample(row.in_place) + "\n";
+         format_sample(row.out_of_place) + format_sample(row.in_place) +
+         (timestamps ? "  " + row.time : "") + "\n";
 }
 
 std::string format_percentiles(const Row& row) {
@@ -175,6 +215,13 @@ std::string format_summary(const Summary& summary) {
   return text("# Out of bounds values : %lld %s%s\n", static_cast<long long>(summary.out_of_bounds),
               comm_error, summary.verified ? "" : " (results not verified: -c 0)") +
          text("# Avg bus bandwidth    : %g \n", summary.avg_busbw_gbs) + "#\n";
+}
+
+std::string format_memory(const Summary& summary) {
+  constexpr double kMiB = 1 << 20;
+  return text("# Memory of the rank that uses most: communicator %.1f MiB, buffers %.1f MiB\n",
+              static_cast<double>(summary.communicator_bytes) / kMiB,
+              static_cast<double>(summary.buffer_bytes) / kMiB);
 }
 
 std::string format_step(const StepResult& step) {
@@ -216,12 +263,16 @@ std::string to_json(const std::string& program, const Options& options, const Jo
   nlohmann::json out;
   out["program"] = program;
   out["version"] = library_version();
+  out["command"] = options.command;
+  out["date"] = utc_time();
+  out["environment"] = settings();
   out["config"] = {
       {"mode", name_of(options.mode)},    {"alloc", name_of(options.alloc)},
       {"stream", options.stream},         {"blocking", options.blocking},
       {"compute_us", options.compute_us}, {"iterations", options.iterations},
       {"warmup", options.warmup},         {"check", options.check_iterations},
-      {"aggregate", options.aggregate},   {"average", static_cast<int>(options.average)},
+      {"aggregate", options.aggregate},   {"first_element", options.first_element},
+      {"cycles", options.cycles},         {"average", static_cast<int>(options.average)},
       {"threads", options.threads},       {"ranks_per_thread", options.ranks_per_thread},
       {"workload", options.workload},     {"launcher", launcher != nullptr ? launcher : "none"}};
   out["machine"] = {{"processor", machine.processor},
@@ -231,8 +282,11 @@ std::string to_json(const std::string& program, const Options& options, const Jo
   out["topology"] = topology;
   out["ranks"] = nlohmann::json::array();
   for (const RankInfo& rank : ranks) {
-    out["ranks"].push_back(
-        {{"rank", rank.rank}, {"pid", rank.pid}, {"thread", rank.thread}, {"host", rank.host}});
+    out["ranks"].push_back({{"rank", rank.rank},
+                            {"pid", rank.pid},
+                            {"thread", rank.thread},
+                            {"host", rank.host},
+                            {"transports", rank.transports}});
     if (rank.device < 0) continue;
     out["ranks"].back()["device"] = rank.device;
     out["ranks"].back()["device_name"] = rank.device_name;
@@ -244,6 +298,9 @@ std::string to_json(const std::string& program, const Options& options, const Jo
                            {"type", info_of(row.type).name},
                            {"redop", name_of(row.op)},
                            {"root", row.root},
+                           {"algorithm", row.algorithm},
+                           {"cycle", row.cycle},
+                           {"time", row.time},
                            {"out_of_place", json_sample(row.out_of_place)},
                            {"in_place", json_sample(row.in_place)}});
   }
@@ -260,21 +317,10 @@ std::string to_json(const std::string& program, const Options& options, const Jo
   out["out_of_bounds"] = summary.out_of_bounds;
   out["avg_busbw_gbs"] = summary.avg_busbw_gbs;
   out["init_ms"] = summary.init_ms;
+  out["communicator_bytes"] = summary.communicator_bytes;
+  out["buffer_bytes"] = summary.buffer_bytes;
   out["verified"] = summary.verified;
   return out.dump(2) + "\n";
-}
-
-void Progress::step(std::size_t done, std::size_t total) {
-  using std::chrono::duration_cast, std::chrono::milliseconds, std::chrono::steady_clock;
-  const std::int64_t now =
-      duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
-  if (last_ms_ < 0) last_ms_ = now;
-  if (isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) == 0) {
-    std::fprintf(stderr, "\r%zu of %zu rows%s", done, total, done == total ? "\n" : "");
-  } else if (now - last_ms_ >= 10000) {
-    std::fprintf(stderr, "# %zu of %zu rows done\n", done, total);
-    last_ms_ = now;
-  }
 }
 
 } // namespace perf

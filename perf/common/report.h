@@ -36,8 +36,11 @@ struct Row {
   std::size_t bytes; ///< bytes of the larger side
   std::size_t count; ///< count argument of the call
   DataType type;
-  Operator op; ///< operator; kNone for copies
-  int root;    ///< root; −1 if the collective has none
+  Operator op;           ///< operator; kNone for copies
+  int root;              ///< root; −1 if the collective has none
+  int cycle;             ///< number of the cycle of all sizes, from 1 on
+  std::string algorithm; ///< name of the library's algorithm; empty: not known
+  std::string time;      ///< date and time at which the row was complete, of the host's zone
   Sample out_of_place;
   Sample in_place;
 };
@@ -62,6 +65,8 @@ struct RankInfo {
   char host[64];
   int device = -1; ///< number of the CUDA device with the rank's buffers; −1: none
   char device_name[64];
+  char transports[64] =
+      {}; ///< names of the transports to the other ranks: "shm, tcp"; may be empty
 };
 
 /// Ranks of a run.
@@ -85,38 +90,36 @@ struct Summary {
   std::int64_t out_of_bounds = 0; ///< number of wrong elements and changed guard bytes
   double avg_busbw_gbs = 0;
   bool verified = true;
-  double init_ms = 0; ///< time to create the communicator, on the slowest rank
+  double init_ms = 0;                  ///< time to create the communicator, on the slowest rank
+  std::int64_t communicator_bytes = 0; ///< memory of the communicator, on the rank that uses most
+  std::int64_t buffer_bytes = 0;       ///< memory of the buffers of one rank
 };
 
+/// Returns the local date and time as "2026-11-26 18:00:00".
+std::string local_time();
 /// Returns the lines before the table, ending with its column titles.
 std::string format_header(const std::string& program, const Options& options, const Job& job);
 /// Returns the comment lines below a row with the percentiles of its sides.
 std::string format_percentiles(const Row& row);
-/// Returns one line of the table, in nccl-tests' columns.
-std::string format_row(const Row& row);
+/// Returns one line of the table, in nccl-tests' columns; `timestamps`: with a last column of the
+/// time.
+std::string format_row(const Row& row, bool timestamps = false);
 /// Returns a sentence with the time of one step of a model; it stands below the rows of the step's
 /// buckets.
 std::string format_step(const StepResult& step);
 /// Returns the two lines behind the table.
 std::string format_summary(const Summary& summary);
+/// Returns the line of --memory_report.
+std::string format_memory(const Summary& summary);
 /// Computes the mean bus bandwidth over all valid samples (of the steps if there are any), and sums
 /// the wrong elements of all rows and steps.
 Summary summarize(const std::vector<Row>& rows, const std::vector<StepResult>& steps,
                   std::int64_t guard_damage, bool verified);
 
-/// Returns the run as JSON: configuration, machine, ranks, rows, summary.
+/// Returns the run as JSON: command, date, environment, configuration, machine, ranks, rows,
+/// summary.
 std::string to_json(const std::string& program, const Options& options, const Job& job,
                     const Machine& machine, const std::vector<Row>& rows,
                     const std::vector<StepResult>& steps, const Summary& summary);
-
-/// Progress display of a long run. step() writes a line to stderr: at every call if stderr is a
-/// terminal and stdout is not, else at most every ten seconds.
-class Progress {
- public:
-  void step(std::size_t done, std::size_t total);
-
- private:
-  std::int64_t last_ms_ = -1;
-};
 
 } // namespace perf

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "perf/common/device.h"
+#include "perf/common/watched_algorithm.h"
 
 namespace perf {
 namespace {
@@ -42,6 +43,7 @@ Layout layout_of(const Collective& collective, const Options& options, std::size
   layout.count = requested / (element_bytes * blocks);
   if (requested > 0) layout.count = std::max<std::size_t>(layout.count, 1);
   layout.bytes = layout.count * element_bytes * blocks;
+  layout.first_bytes = static_cast<std::size_t>(options.first_element) * element_bytes;
   layout.slots = 1;
   if (options.mode == Mode::kCold) {
     // Slots a page and two lines apart: no two of them start in the same cache set or share a page.
@@ -132,6 +134,7 @@ struct Runner::Task {
   bool in_place;
   std::vector<RedOp> ops; ///< operator of each local rank
   std::int64_t wrong = 0;
+  std::string algorithm;
   int iterations = 0;          ///< number of timed operations
   double time_us = 0;          ///< time of all timed operations
   std::vector<float> times_us; ///< time of each operation; empty: not known
@@ -140,7 +143,7 @@ struct Runner::Task {
     return {rank.rank, rank.nranks, root, skew};
   }
   [[nodiscard]] std::size_t slot_offset(int slot) const {
-    return static_cast<std::size_t>(slot) * layout.stride_bytes;
+    return layout.first_bytes + static_cast<std::size_t>(slot) * layout.stride_bytes;
   }
 };
 
@@ -350,6 +353,7 @@ Sample Runner::measure_side(Task& task) {
     time_back_to_back(task);
   }
 
+  const WatchedAlgorithm watched; // not before: events take time
   for (int i = 0; i < options_.check_iterations; ++i) {
     const int slot = i % task.layout.slots;
     const std::size_t shift = static_cast<std::size_t>(i + 1) * kShift;
@@ -362,11 +366,14 @@ Sample Runner::measure_side(Task& task) {
     guard_damage_ += static_cast<std::int64_t>(buffers.send.damage() + buffers.recv.damage());
   }
 
+  task.algorithm = watched.name();
+
   Sample sample;
   sample.valid = true;
   sample.iterations = task.iterations;
   sample.time_us = session_.combine(task.time_us, options_.average) /
-                   (static_cast<double>(task.iterations) * options_.aggregate);
+                   (static_cast<double>(task.iterations) * options_.aggregate * collective_.trips);
+  for (float& time_us : task.times_us) time_us /= static_cast<float>(collective_.trips);
   const Percentiles own = percentiles_of(task.times_us);
   sample.percentiles = {.p50_us = session_.combine(own.p50_us, Average::kMax),
                         .p99_us = session_.combine(own.p99_us, Average::kMax),
@@ -380,11 +387,12 @@ Sample Runner::measure_side(Task& task) {
   return sample;
 }
 
-Row Runner::measure(std::size_t requested, const Pattern& pattern, DataType type, Operator op,
-                    int root) {
+Row Runner::measure(int cycle, std::size_t requested, const Pattern& pattern, DataType type,
+                    Operator op, int root) {
   const Layout layout =
       layout_of(collective_, options_, requested, info_of(type).bytes, session_.nranks());
-  Row row{layout.bytes, layout.count, type, op, collective_.has_root ? root : -1, {}, {}};
+  Row row{layout.bytes, layout.count, type, op, collective_.has_root ? root : -1,
+          cycle,        {},           {},   {}, {}};
   Task task{pattern, type, root, options_.skew, layout, false, {}};
   for (const LocalRank& rank : session_.ranks()) {
     task.ops.push_back(make_operator(op, type, rank.comm));
@@ -398,6 +406,8 @@ Row Runner::measure(std::size_t requested, const Pattern& pattern, DataType type
   for (std::size_t i = 0; i < task.ops.size(); ++i) {
     destroy_operator(op, task.ops[i], session_.ranks()[i].comm);
   }
+  row.algorithm = task.algorithm;
+  row.time = local_time();
   return row;
 }
 

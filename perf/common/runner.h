@@ -14,15 +14,16 @@
 
 namespace perf {
 
-/// Positions of one row's buffers in a rank's memory: `slots` copies, `stride_bytes` apart, used in
-/// turn. Only cold mode has more than one slot.
+/// Positions of one row's buffers in a rank's memory: `slots` copies, `stride_bytes` apart from
+/// `first_bytes` on, used in turn. Only cold mode has more than one slot.
 struct Layout {
   std::size_t count; ///< count argument of the call
   std::size_t bytes; ///< bytes of the larger side
+  std::size_t first_bytes;
   int slots;
   std::size_t stride_bytes;
   [[nodiscard]] std::size_t arena_bytes() const {
-    return static_cast<std::size_t>(slots - 1) * stride_bytes + bytes;
+    return first_bytes + static_cast<std::size_t>(slots - 1) * stride_bytes + bytes;
   }
 };
 
@@ -52,7 +53,9 @@ class Runner {
   static std::size_t bytes_per_rank(const Collective& collective, const Options& options,
                                     const std::vector<std::size_t>& sizes, int nranks);
 
-  Row measure(std::size_t requested, const Pattern& pattern, DataType type, Operator op, int root);
+  /// Measures one row. `cycle` is the number of the sweep, from 1 on.
+  Row measure(int cycle, std::size_t requested, const Pattern& pattern, DataType type, Operator op,
+              int root);
   /// Returns the number of changed guard bytes of this thread's ranks so far.
   [[nodiscard]] std::int64_t guard_damage() const { return guard_damage_; }
 

@@ -18,6 +18,21 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+/// Returns the names of the transports to the other ranks, in the order of the first ranks that are
+/// reached by each.
+std::string transports([[maybe_unused]] const LocalRank& rank) {
+  std::string names;
+#ifndef WHORL_PERF_NCCL
+  for (int peer = 0; peer < rank.nranks; ++peer) {
+    const char* name = "";
+    check(XCCL(CommGetTransport)(rank.comm, peer, &name), rank.comm, "CommGetTransport");
+    if (*name == '\0' || names.find(name) != std::string::npos) continue;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+#endif
+  return names;
+}
+
 } // namespace
 
 void check(Result result, Comm comm, const char* call) {
@@ -159,6 +174,18 @@ std::string Session::topology() const {
 #endif
 }
 
+std::int64_t Session::communicator_bytes() const {
+  std::uint64_t total = 0;
+#ifndef WHORL_PERF_NCCL
+  for (const auto stat : {XCCL(StatHostMemTotal), XCCL(StatGpuMemTotal)}) {
+    std::uint64_t bytes = 0;
+    check(XCCL(CommMemStats)(ranks_[0].comm, stat, &bytes), ranks_[0].comm, "CommMemStats");
+    total += bytes;
+  }
+#endif
+  return static_cast<std::int64_t>(total);
+}
+
 std::vector<RankInfo> Session::everyone(int thread) const {
   std::vector<RankInfo> mine(ranks_.size());
   std::vector<std::vector<RankInfo>> all(ranks_.size());
@@ -169,6 +196,7 @@ std::vector<RankInfo> Session::everyone(int thread) const {
       const std::string name = Device::driver().name(ranks_[i].device);
       name.copy(mine[i].device_name, sizeof(mine[i].device_name) - 1);
     }
+    transports(ranks_[i]).copy(mine[i].transports, sizeof(mine[i].transports) - 1);
     all[i].resize(static_cast<std::size_t>(nranks()));
   }
   issue(

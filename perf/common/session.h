@@ -59,10 +59,13 @@ class Session {
   [[nodiscard]] double combine(double value, Average average) const;
   /// Returns the sum over all threads.
   [[nodiscard]] std::int64_t total(std::int64_t value) const;
-  /// Returns the identities of all ranks in rank order. `thread` is this thread's number in its
-  /// process.
   /// Returns what the library says of where the ranks are; empty if it says nothing.
   [[nodiscard]] std::string topology() const;
+  /// Returns the memory of one of this thread's communicators, on the host and the device; 0 if the
+  /// library does not say.
+  [[nodiscard]] std::int64_t communicator_bytes() const;
+  /// Returns the identities of all ranks in rank order. `thread` is this thread's number in its
+  /// process.
   [[nodiscard]] std::vector<RankInfo> everyone(int thread) const;
 
  private:

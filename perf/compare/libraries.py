@@ -89,7 +89,7 @@ class Whorl(Library):
         if case.where != plan.HOSTS:
             transports = {"WHORL_TRANSPORTS": "tcp"} if case.where == plan.TCP else {}
             # Buffers that move are those of the program, whose malloc is then that of the others.
-            return [([*program, "-N", case.ranks],
+            return [([*program, "--ranks", case.ranks],
                      {**transports, **(MALLOC if case.mode == "moving" else {})})]
         every = {"WHORL_NRANKS": str(case.ranks), "WHORL_INSECURE": "1",
                  "WHORL_ADDRESS": f"{hosts.addresses[0]}:{hosts.next_port()}"}

@@ -46,6 +46,16 @@ whorlResult_t whorlCommDescribe(const whorlComm_t, char* text, size_t) {
   return whorlSuccess;
 }
 
+whorlResult_t whorlCommGetTransport(const whorlComm_t, int, const char** name) {
+  *name = ""; // nothing is known
+  return whorlSuccess;
+}
+
+whorlResult_t whorlCommMemStats(whorlComm_t, whorlCommMemStat_t, uint64_t* value) {
+  *value = 0; // nothing is known
+  return whorlSuccess;
+}
+
 // Functions that need the libraries under comparison to have a heap of their own, which they lack:
 // plain memory only.
 whorlResult_t whorlMemAlloc(void**, size_t) {

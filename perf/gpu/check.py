@@ -158,8 +158,8 @@ class Check:
                   for shard in range(SHARDS)]
         perf = [self.program("all_reduce_perf"), "--alloc", "device", "--mode", "warm", "-b", "4K",
                 "-e", "64K" if self.smoke else "64M", "-f", "16", "-n", "10"]
-        return [*chosen, Step("all_reduce_g4", [*perf, "-N", "4", "-g", "4"], limit, self.native),
-                Step("all_reduce_processes", [*perf, "-N", "2"], limit, self.native)]
+        return [*chosen, Step("all_reduce_g4", [*perf, "--ranks", "4", "-g", "4"], limit, self.native),
+                Step("all_reduce_processes", [*perf, "--ranks", "2"], limit, self.native)]
 
     def build_extension(self) -> None:
         """Compiles the backend of PyTorch while the device is measured, which needs few processors."""

@@ -13,7 +13,7 @@ SIZES = [("8 B", "8"), ("64 KiB", "64K"), ("4 MiB", "4M"), ("64 MiB", "64M")]
 
 def time_of(program: pathlib.Path, size: str, budget_ms: int, settings: dict[str, str]) -> float:
     """Returns the microseconds of one allreduce."""
-    command = [str(program), "-N", "2", "--sizes", size, "-n", "100000", "--budget", str(budget_ms), "--side", "out",
+    command = [str(program), "--ranks", "2", "--sizes", size, "-n", "100000", "--budget", str(budget_ms), "--side", "out",
                "--mode", "warm"]
     env = os.environ | {"WHORL_TRANSPORTS": "tcp"} | settings
     done = subprocess.run(command, env=env, text=True, capture_output=True, check=True, timeout=300)

@@ -119,7 +119,7 @@ def with_pages(prefix):
     if "whorl-perf" in programs:
         if complete(prefix / "share/bash-completion/completions/whorl-perf", "whorl-perf", "all_r") != ["all_reduce"]:
             sys.exit("collectives are not completed")
-        run([prefix / "bin/whorl-perf", "all_reduce", "-N", "2", "-e", "64", "-n", "3"], stdout=subprocess.DEVNULL)
+        run([prefix / "bin/whorl-perf", "all_reduce", "--ranks", "2", "-e", "64", "-n", "3"], stdout=subprocess.DEVNULL)
     if shutil.which("man") is None:
         skip("man is not installed (apt-get install man-db), pages are not rendered")
     for name in programs:

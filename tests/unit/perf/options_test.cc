@@ -63,7 +63,7 @@ TEST(Options, HaveTheKnownFlagsMeaning) {
   const Options o =
       accepted({"-b", "1K", "-e",     "1M",   "-f",      "4",          "-n",      "7",  "-w",
                 "3",  "-c", "2",      "-m",   "5",       "-o",         "max",     "-d", "half",
-                "-r", "3",  "-t",     "2",    "-g",      "2",          "-N",      "8",  "-z",
+                "-r", "3",  "-t",     "2",    "-g",      "2",          "--ranks", "8",  "-z",
                 "1",  "-C", "1",      "-a",   "3",       "-p",         "1",       "-J", "out.json",
                 "-T", "9",  "--mode", "cold", "--alloc", "registered", "--stream"});
   EXPECT_EQ(o.min_bytes, 1024u);
@@ -88,6 +88,23 @@ TEST(Options, HaveTheKnownFlagsMeaning) {
   EXPECT_EQ(o.timeout_s, 9);
   EXPECT_EQ(o.mode, Mode::kCold);
   EXPECT_EQ(o.alloc, Alloc::kRegistered);
+}
+
+TEST(Options, FlagsAboutDevicesAreDoneOrNoted) {
+  const Options o = accepted({"-N", "3", "-u", "5", "-S", "1", "-M", "1", "-R", "1", "-y", "1"});
+  EXPECT_EQ(o.cycles, 3);
+  EXPECT_EQ(o.first_element, 5);
+  EXPECT_TRUE(o.timestamps);
+  EXPECT_TRUE(o.memory_report);
+  EXPECT_EQ(o.alloc, Alloc::kRegistered);
+  EXPECT_THAT(o.notes, ::testing::IsEmpty());
+  EXPECT_EQ(accepted({"-R", "2"}).alloc, Alloc::kWhorl);
+  EXPECT_EQ(accepted({"-R", "0", "--alloc", "whorl"}).alloc, Alloc::kWhorl);
+  const Options noted = accepted({"-G", "4", "-x", "1", "-D", "2", "-V", "16", "-p", "1"});
+  EXPECT_THAT(noted.notes,
+              ElementsAre(HasSubstr("-G has no effect"), HasSubstr("-x has no effect"),
+                          HasSubstr("-D has no effect"), HasSubstr("-V has no effect")));
+  EXPECT_THAT(accepted({"-G", "0", "-x", "0"}).notes, ::testing::IsEmpty());
 }
 
 TEST(Options, DefaultToADirtySweepOverAllCores) {
@@ -158,9 +175,16 @@ TEST(Options, BadValuesAreOneSentenceNamingFlagAndValue) {
   EXPECT_THAT(refused({"-o", "xor"}), HasSubstr("-o xor"));
   EXPECT_THAT(refused({"-d", "float17"}), HasSubstr("-d float17"));
   EXPECT_THAT(refused({"-r", "two"}), HasSubstr("-r two"));
-  EXPECT_THAT(refused({"-N", "2", "-r", "2"}), HasSubstr("not one of 2 ranks"));
-  EXPECT_THAT(refused({"-N", "3", "-t", "2"}), HasSubstr("do not divide"));
-  EXPECT_THAT(refused({"-N", "0"}), HasSubstr("-N"));
+  EXPECT_THAT(refused({"--ranks", "2", "-r", "2"}), HasSubstr("not one of 2 ranks"));
+  EXPECT_THAT(refused({"--ranks", "3", "-t", "2"}), HasSubstr("do not divide"));
+  EXPECT_THAT(refused({"--ranks", "0"}), HasSubstr("--ranks"));
+  EXPECT_THAT(refused({"-N", "-1"}), HasSubstr("-N"));
+  EXPECT_THAT(refused({"-N", "0", "-J", "x"}), HasSubstr("-N 0 has no end"));
+  EXPECT_THAT(refused({"-N", "2", "--workload", "gpt2"}), HasSubstr("leave out -N"));
+  EXPECT_THAT(refused({"-R", "3"}), HasSubstr("local_register"));
+  EXPECT_THAT(refused({"-R", "1", "--alloc", "whorl"}), HasSubstr("one of them"));
+  EXPECT_THAT(refused({"-y", "1", "--stream"}), HasSubstr("one of them"));
+  EXPECT_THAT(refused({"-u", "-1"}), HasSubstr("unalign"));
   EXPECT_THAT(refused({"-a", "4"}), HasSubstr("-a"));
   EXPECT_THAT(refused({"--mode", "hot"}), HasSubstr("--mode hot"));
   EXPECT_THAT(refused({"--sizes", "8,many"}), HasSubstr("--sizes many"));
@@ -179,7 +203,7 @@ TEST(Options, HelpEndsWithSuccessAndNamesEveryFlag) {
   for (const char* flag :
        {"-b",      "-e",       "-i",         "-f",      "-n",       "-w",    "-c",
         "-o",      "-d",       "-r",         "-t",      "-g",       "-m",    "-p",
-        "-z",      "-C",       "-J",         "-h",      "-N",       "-a",    "--mode",
+        "-z",      "-C",       "-J",         "-h",      "--ranks",  "-a",    "--mode",
         "--alloc", "--stream", "--workload", "--sizes", "--budget", "--side"}) {
     EXPECT_THAT(end.text, HasSubstr(flag));
   }

@@ -6,6 +6,7 @@ usage: programs_test.py FOLDER [--launchers]    FOLDER: of the programs"""
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -52,37 +53,37 @@ class Sweeps(Programs):
     def test_every_program_on_several_ranks(self):
         for name in NAMES:
             for ranks in ("2", "3", "4"):
-                rows = self.good([program(name), "-N", ranks, "-b", "4", "-e", "40000", "-f", "10",
+                rows = self.good([program(name), "--ranks", ranks, "-b", "4", "-e", "40000", "-f", "10",
                                   "-n", "3", "-w", "1", "-r", "all"])
                 self.assertGreaterEqual(len(rows), 5, name)
 
     def test_blocks_of_different_sizes(self):
         for name in UNEVEN:
             for ranks, skew in (("1", "50"), ("2", "0"), ("3", "30"), ("4", "100")):
-                self.good([program(name), "-N", ranks, "-b", "4", "-e", "400000", "-f", "10", "-n",
+                self.good([program(name), "--ranks", ranks, "-b", "4", "-e", "400000", "-f", "10", "-n",
                            "3", "-w", "1", "-r", "all", "--skew", skew])
 
     def test_every_datatype_and_operator(self):
         for name in ("all_reduce", "reduce_scatter", "reduce"):
-            rows = self.good([program(name), "-N", "3", "-b", "1200", "-e", "1200", "-n", "2",
+            rows = self.good([program(name), "--ranks", "3", "-b", "1200", "-e", "1200", "-n", "2",
                               "-w", "0", "-o", "all", "-d", "all"])
             self.assertEqual(len(rows), 6 * 6 + 8 * 9 + 7)
-        self.assertEqual(len(self.good([program("alltoall"), "-N", "2", "-b", "999", "-e", "999",
+        self.assertEqual(len(self.good([program("alltoall"), "--ranks", "2", "-b", "999", "-e", "999",
                                         "-n", "2", "-d", "all"])), 15)
 
     def test_one_rank(self):
         for name in set(NAMES) - {"sendrecv"}:
-            self.good([program(name), "-N", "1", "-e", "4K", "-f", "16", "-n", "2"])
+            self.good([program(name), "--ranks", "1", "-e", "4K", "-f", "16", "-n", "2"])
 
     def test_the_barrier_is_one_row_without_sizes(self):
         for ranks in ("1", "2", "3"):
-            row, = self.good([program("barrier"), "-N", ranks, "-n", "50"])
+            row, = self.good([program("barrier"), "--ranks", ranks, "-n", "50"])
             self.assertEqual(row[:2], ["0", "0"])
 
     def test_sizes_sides_and_a_budget(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "out.json")
-            rows = self.good([program("all_reduce"), "-N", "2", "--sizes", "1K,8,1M", "--budget", "1",
+            rows = self.good([program("all_reduce"), "--ranks", "2", "--sizes", "1K,8,1M", "--budget", "1",
                               "-n", "500", "--side", "in", "-J", path])
             with open(path, encoding="utf-8") as file:
                 report = json.load(file)
@@ -98,7 +99,7 @@ class Sweeps(Programs):
             self.assertEqual(figures, sorted(figures))
             self.assertGreater(figures[0], 0)
         for mode in ("moving", "warm", "cold"):
-            self.good([program("all_reduce"), "-N", "2", "--sizes", "8,64K", "--budget", "2", "-n",
+            self.good([program("all_reduce"), "--ranks", "2", "--sizes", "8,64K", "--budget", "2", "-n",
                        "100", "--mode", mode])
 
     def test_modes_buffers_and_streams(self):
@@ -106,13 +107,13 @@ class Sweeps(Programs):
                      ["--alloc", "registered"], ["--stream"], ["--stream", "-z", "1", "-m", "3"],
                      ["--mode", "warm", "-m", "4"], ["--stream", "-C", "1", "--mode", "warm"]):
             for name in ("all_reduce", "all_gather", "sendrecv"):
-                self.good([program(name), "-N", "2", "-b", "64", "-e", "1M", "-f", "64", "-n", "5"]
+                self.good([program(name), "--ranks", "2", "-b", "64", "-e", "1M", "-f", "64", "-n", "5"]
                           + more)
 
     def test_threads_and_groups(self):
         for shape in (["-t", "2"], ["-t", "4"], ["-g", "2"], ["-t", "2", "-g", "2"]):
             for name in ("all_reduce", "alltoall", "sendrecv", "gather"):
-                self.good([program(name), "-N", "4", "-b", "1K", "-e", "64K", "-f", "8", "-n", "3"]
+                self.good([program(name), "--ranks", "4", "-b", "1K", "-e", "64K", "-f", "8", "-n", "3"]
                           + shape)
 
     @unittest.skipUnless("FAKE_CUDA" in os.environ, "built without support for devices")
@@ -120,7 +121,7 @@ class Sweeps(Programs):
         driver = {"LD_LIBRARY_PATH": os.environ["FAKE_CUDA"]}
         for shape in ([], ["-t", "3"], ["-g", "3"], ["--mode", "warm", "-t", "3"]):
             for name in (*NAMES, "reduce_scatterv", "all_gatherv"):
-                self.good([program(name), "-N", "3", "-b", "64", "-e", "256K", "-f", "64", "-n", "3",
+                self.good([program(name), "--ranks", "3", "-b", "64", "-e", "256K", "-f", "64", "-n", "3",
                            "--alloc", "device"] + shape, **driver)
 
     @unittest.skipUnless("FAKE_CUDA" in os.environ, "built without support for devices")
@@ -129,7 +130,7 @@ class Sweeps(Programs):
         for devices, expected in ((1, [0, 0, 0, 0]), (2, [0, 1, 0, 1])):
             with tempfile.TemporaryDirectory() as folder:
                 file = os.path.join(folder, "run.json")
-                done = run([program("all_reduce"), "-N", "4", "-g", "4", "-b", "64", "-e", "64K",
+                done = run([program("all_reduce"), "--ranks", "4", "-g", "4", "-b", "64", "-e", "64K",
                             "-f", "64", "-n", "3", "--alloc", "device", "-J", file],
                            LD_LIBRARY_PATH=os.environ["FAKE_CUDA"], FAKE_CUDA_DEVICES=str(devices))
                 self.assertEqual(done.returncode, 0, done.stderr)
@@ -143,13 +144,54 @@ class Sweeps(Programs):
 
     @unittest.skipUnless("FAKE_CUDA" in os.environ, "built without support for devices")
     def test_a_driver_without_a_device_is_one_sentence(self):
-        result = run([program("all_reduce"), "-N", "2", "--alloc", "device"],
+        result = run([program("all_reduce"), "--ranks", "2", "--alloc", "device"],
                      LD_LIBRARY_PATH=os.environ["FAKE_CUDA"], FAKE_CUDA_DEVICES="0")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("cuInit failed: CUDA_ERROR_NO_DEVICE", result.stderr)
 
+    def test_the_latency_of_a_message(self):
+        rows = self.good([program("latency"), "-e", "64K", "-f", "16", "-n", "50"])
+        self.assertEqual([row[0] for row in rows], ["8", "128", "2048", "32768"])
+        self.good([program("latency"), "-t", "2", "-e", "1K", "-f", "8", "-n", "20", "--mode", "warm"])
+        done = run([program("latency"), "--sizes", "8", "-n", "2000"])
+        self.assertIn("# Out of bounds values : 0 OK", done.stdout)
+        self.assertRegex(done.stdout, "p50 .* p99 .* p99.9 .* of 2000 operations")
+        for flags in (["--ranks", "3"], ["--ranks", "2", "-g", "2"], ["-m", "2"]):
+            done = run([program("latency")] + flags)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("latency_perf is for 2 ranks", done.stderr)
+
+    def test_cycles_timestamps_memory_and_unaligned_buffers(self):
+        command = [program("all_reduce"), "--ranks", "2", "--sizes", "8,4K,1M", "-n", "3"]
+        done = run(command + ["-N", "2", "-S", "1", "-M", "1"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row[0] for row in rows_of(done.stdout)], ["8", "4096", "1048576"] * 2)
+        self.assertRegex(done.stdout, "\n# Cycle 2 of 2\n +8 ")
+        self.assertEqual(len(re.findall(r"[0-9] {2}20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\n", done.stdout)), 6)
+        self.assertRegex(done.stdout, "# Memory of the rank that uses most: communicator [1-9]")
+        for name in NAMES:
+            for more in ([], ["--mode", "cold"], ["--alloc", "whorl"], ["-d", "uint8"]):
+                self.good([program(name), "--ranks", "2", "--sizes", "1000,100K", "-n", "3", "-u", "3"]
+                          + more)
+
+    def test_cycles_without_an_end(self):
+        done = run([program("all_reduce"), "--ranks", "2", "--sizes", "8", "-N", "0", "-T", "2"])
+        self.assertIn("longer than -T allows", done.stderr)
+        self.assertRegex(done.stdout, "\n# Cycle 9\n")
+
+    def test_a_plot(self):
+        if run(["python3", str(FOLDER / "plot.py"), "--check", "x.png"]).returncode != 0:
+            self.skipTest("no matplotlib")
+        with tempfile.TemporaryDirectory() as folder:
+            command = [program("all_gather"), "--ranks", "2", "-e", "1K", "-n", "2"]
+            for ending in ("png", "svg"):
+                path = os.path.join(folder, "out." + ending)
+                done = run(command + ["--plot", path])
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertGreater(os.path.getsize(path), 5000)
+
     def test_a_workload(self):
-        result = run([program("all_reduce"), "-N", "2", "--workload", "resnet50", "-n", "1", "-w",
+        result = run([program("all_reduce"), "--ranks", "2", "--workload", "resnet50", "-n", "1", "-w",
                       "0"])
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("25557032 elements of float, 5 buckets", result.stdout)
@@ -160,31 +202,44 @@ class Sweeps(Programs):
     def test_json(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "out.json")
-            rows = self.good([program("all_reduce"), "-N", "2", "-e", "1K", "-n", "2", "-J", path])
+            rows = self.good([program("all_reduce"), "--ranks", "2", "-e", "1K", "-n", "2", "-J", path])
             with open(path, encoding="utf-8") as file:
                 report = json.load(file)
         self.assertEqual([row["bytes"] for row in report["rows"]], [int(row[0]) for row in rows])
         self.assertEqual(len(report["ranks"]), 2)
+        self.assertEqual(report["command"][1:3], ["--ranks", "2"])
+        self.assertEqual(report["environment"], {})
+        self.assertEqual({rank["transports"] for rank in report["ranks"]}, {"shm"})
+        self.assertEqual({row["algorithm"] for row in report["rows"]}, {"oneshot"})
         self.assertEqual(report["out_of_bounds"], 0)
 
 
 class Refusals(Programs):
     def test_bad_flags_are_one_sentence_and_status_2(self):
-        for flags in (["-b", "foo"], ["--frobnicate"], ["-N", "3", "-t", "2"], ["-r", "9", "-N", "2"]):
+        for flags in (["-b", "foo"], ["--frobnicate"], ["--ranks", "3", "-t", "2"], ["-r", "9", "--ranks", "2"]):
             result = run([program("all_reduce")] + flags)
             self.assertEqual(result.returncode, 2)
             self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
             self.assertEqual(result.stdout, "")
 
+    def test_files_that_cannot_be_written_are_refused_before_the_measurement(self):
+        for flags, sentence in ((["-J", "/nowhere/out.json"], "Cannot write -J /nowhere/out.json: No such"),
+                                (["--plot", "/nowhere/out.png"], "cannot write into the folder"),
+                                (["--plot", "out.gif"], "must end in .png, .svg, .pdf")):
+            done = run([program("all_reduce"), "--ranks", "2", "-e", "64", "-n", "2"] + flags)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(sentence, done.stderr)
+            self.assertEqual(rows_of(done.stdout), [])
+
     def test_a_size_beyond_memory_says_what_would_fit(self):
-        result = run([program("all_reduce"), "-N", "2", "-b", "100000G", "-e", "100000G"])
+        result = run([program("all_reduce"), "--ranks", "2", "-b", "100000G", "-e", "100000G"])
         self.assertEqual(result.returncode, 1)
         self.assertIn("would fit", result.stderr)
 
 
 class Deaths(Programs):
     def test_a_killed_rank_ends_the_run_with_its_name(self):
-        command = [program("all_reduce"), "-N", "3", "-b", "1M", "-e", "1M", "-n", "1000000"]
+        command = [program("all_reduce"), "--ranks", "3", "-b", "1M", "-e", "1M", "-n", "1000000"]
         with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as run_:
             pids = []
@@ -205,7 +260,7 @@ class Deaths(Programs):
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank was left behind")
 
     def test_a_time_limit_ends_the_run(self):
-        result = run([program("all_reduce"), "-N", "2", "-n", "100000000", "-T", "1"])
+        result = run([program("all_reduce"), "--ranks", "2", "-n", "100000000", "-T", "1"])
         self.assertEqual(result.returncode, 1)
         self.assertIn("longer than -T allows", result.stderr)
 

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "perf/common/collective.h"
+#include "perf/common/progress.h"
 
 namespace perf {
 namespace {
@@ -14,7 +16,8 @@ namespace {
 using ::testing::HasSubstr;
 
 Row sample_row() {
-  Row row{1048576, 262144, XCCL(Float32), Operator::kSum, -1, {}, {}};
+  Row row{1048576, 262144, XCCL(Float32), Operator::kSum, -1, 1, "ring", "2026-11-26 18:00:00",
+          {},      {}};
   row.out_of_place = {true, 123.456, 8.4934, 12.7401, 0};
   row.in_place = {true, 0.0912, 11.5, 17.25, 3};
   return row;
@@ -56,6 +59,30 @@ TEST(Report, RowHasTheKnownColumns) {
             "      1048576        262144     float     sum      -1"
             "    123.5    8.49   12.74      0"
             "    0.091   11.50   17.25      3\n");
+}
+
+TEST(Report, TimestampsAreTheLastColumn) {
+  Options options;
+  options.timestamps = true;
+  const std::string header = format_header("x", options, {nullptr, two_ranks(), ""});
+  EXPECT_THAT(header, HasSubstr("#wrong  timestamp\n"));
+  EXPECT_TRUE(format_row(sample_row(), true).ends_with("      3  2026-11-26 18:00:00\n"));
+  EXPECT_THAT(local_time(), ::testing::MatchesRegex("....-..-.. ..:..:.."));
+}
+
+TEST(Report, NotesAreLinesOfTheHeader) {
+  Options options;
+  options.notes = {"-x has no effect", "-V has no effect"};
+  EXPECT_THAT(format_header("x", options, {nullptr, two_ranks(), ""}),
+              HasSubstr("\n# -x has no effect\n# -V has no effect\n"));
+}
+
+TEST(Report, MemoryIsThatOfTheLargestRank) {
+  Summary summary;
+  summary.communicator_bytes = 3 << 19;
+  summary.buffer_bytes = 256 << 20;
+  EXPECT_EQ(format_memory(summary),
+            "# Memory of the rank that uses most: communicator 1.5 MiB, buffers 256.0 MiB\n");
 }
 
 TEST(Report, AbsentSidesAndUnverifiedResultsAreNotApplicable) {
@@ -121,10 +148,20 @@ TEST(Report, StepsStandForTheirBuckets) {
 
 TEST(Report, JsonCarriesConfigurationMachineRanksAndRows) {
   const std::vector<Row> rows{sample_row()};
+  Options options;
+  options.command = {"all_reduce_perf", "-b", "1M"};
+  ::setenv("WHORL_SPINS", "7", 1);
   const auto json = nlohmann::json::parse(
-      to_json("all_reduce_perf", Options{}, {nullptr, two_ranks(), "2 ranks on 1 host"},
+      to_json("all_reduce_perf", options, {nullptr, two_ranks(), "2 ranks on 1 host"},
               this_machine(), rows, {}, summarize(rows, {}, 0, true)));
   EXPECT_EQ(json["program"], "all_reduce_perf");
+  ::unsetenv("WHORL_SPINS");
+  EXPECT_EQ(json["command"], options.command);
+  EXPECT_EQ(json["environment"]["WHORL_SPINS"], "7");
+  EXPECT_FALSE(json["environment"].contains("PATH"));
+  EXPECT_THAT(std::string(json["date"]), ::testing::MatchesRegex("....-..-..T..:..:..Z"));
+  EXPECT_EQ(json["rows"][0]["cycle"], 1);
+  EXPECT_EQ(json["rows"][0]["algorithm"], "ring");
   EXPECT_EQ(json["topology"], "2 ranks on 1 host");
   EXPECT_EQ(json["config"]["mode"], "dirty");
   EXPECT_EQ(json["ranks"].size(), 2u);
@@ -134,6 +171,16 @@ TEST(Report, JsonCarriesConfigurationMachineRanksAndRows) {
   EXPECT_EQ(json["rows"][0]["in_place"]["wrong"], 3);
   EXPECT_EQ(json["out_of_bounds"], 3);
   EXPECT_GT(json["machine"]["cores"], 0);
+}
+
+TEST(Progress, EstimatesTheRestFromTheLastRow) {
+  constexpr std::size_t kMiB = 1 << 20;
+  EXPECT_EQ(Progress::estimate({8, 16, 32}, 1, 2), 4); // small sizes take the same time
+  EXPECT_EQ(Progress::estimate({kMiB, 2 * kMiB, 4 * kMiB}, 1, 1), 6);
+  EXPECT_EQ(Progress::estimate({kMiB, 8}, 1, 1),
+            1); // no less than the last: what is fixed is unknown
+  EXPECT_EQ(Progress::estimate({8}, 1, 1), 0);
+  EXPECT_EQ(Progress::estimate({8}, 0, 0), 0);
 }
 
 TEST(BusFactor, IsWhatTheCollectiveMovesForEachRank) {
