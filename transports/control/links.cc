@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "net/keep_alive.h"
 #include "transports/error_text.h"
 
 namespace whorl {
@@ -15,9 +16,7 @@ namespace {
 
 // The kernel's probes find peers that do not read their beats, and end sockets that nobody looks
 // at. No TCP_USER_TIMEOUT: one lost probe would then end the connection.
-constexpr int kKeepIdleS = 1;
-constexpr int kKeepIntervalS = 1;
-constexpr int kKeepCount = 5;
+constexpr KeepAlive kKeepAlive{.idle_s = 1, .interval_s = 1, .count = 5};
 
 } // namespace
 
@@ -100,15 +99,10 @@ void ControlLinks::leave(
 }
 
 int ControlLinks::probe_silence(int socket) noexcept {
-  int result = sys().setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  const auto set = [&](int option, int value) {
-    if (result >= 0) result = sys().setsockopt(socket, IPPROTO_TCP, option, value);
-  };
-  set(TCP_KEEPIDLE, kKeepIdleS);
-  set(TCP_KEEPINTVL, kKeepIntervalS);
-  set(TCP_KEEPCNT, kKeepCount);
-  set(TCP_THIN_LINEAR_TIMEOUTS, 1); // lost beats are repeated soon
-  return result;
+  const int result = keep_alive(socket, kKeepAlive);
+  if (result < 0) return result;
+  return sys().setsockopt(socket, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS,
+                          1); // lost beats are repeated soon
 }
 
 void ControlLinks::notify_peers(const Status& comm_error) noexcept {

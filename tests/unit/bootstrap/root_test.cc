@@ -65,6 +65,26 @@ TEST(UniqueId, RandomBytesNeverPass) {
 
 // --- rendezvous ---
 
+/// System on which the options of sockets are noted.
+class NotedOptions final : public System {
+ public:
+  int setsockopt(int fd, int level, int option, int value) noexcept override {
+    if (level == SOL_SOCKET && option == SO_KEEPALIVE && value == 1) ++probed;
+    return System::setsockopt(fd, level, option, value);
+  }
+  std::atomic<int> probed{0};
+};
+
+TEST(Root, ProbesSilentMembersBecauseTheirHostsMayVanish) {
+  static NotedOptions system; // the root's thread may use it a little longer than the test
+  const ScopedSystem scope(&system);
+  constexpr int kRanks = 3;
+  const Result<UniqueId> id = start_root();
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  meet(kRanks, [&](int rank) { return meet_by_id(*id, attendant(rank, kRanks)); });
+  EXPECT_EQ(system.probed, kRanks);
+}
+
 class MeetById : public testing::TestWithParam<int> {};
 TEST_P(MeetById, AllRanks) {
   const Result<UniqueId> id = start_root();

@@ -1,0 +1,16 @@
+#pragma once
+
+namespace whorl {
+
+/// Probes by which the kernel finds out that the host of a silent TCP peer has vanished.
+struct KeepAlive {
+  int idle_s;     ///< silence before the first probe
+  int interval_s; ///< time between probes
+  int count;      ///< number of probes without an answer that end the connection
+};
+
+/// Turns the probes on. Returns −errno if the kernel refuses; sockets that are not TCP's need none,
+/// and are refused.
+int keep_alive(int socket, const KeepAlive& terms) noexcept;
+
+} // namespace whorl
