@@ -72,6 +72,8 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   const Algorithm& algorithm = all_algorithms()[cached.plan->algorithm];
   cached.agreement =
       members.nranks == 1 ? Agreement::kByData : agreement_of(algorithm, cached.bytes);
+  const bool writes = cached.output_bytes > 0;
+  if (cached.agreement == Agreement::kByCopy && !writes) cached.agreement = Agreement::kByData;
   if (cached.agreement == Agreement::kByCopy) {
     constexpr std::size_t kAlignment = 64; // that of Binding::scratch
     cached.result_at = (cached.scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;

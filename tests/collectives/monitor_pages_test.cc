@@ -36,6 +36,14 @@ monitor::Snapshot page_of_rank(int rank) {
   return {};
 }
 
+bool is_stopped(::pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(") ");
+  return name_end != std::string::npos && text.substr(name_end + 2, 1) == "T";
+}
+
 // A process that has used whorl cannot fork ranks, so tests of processes come first.
 
 /// Rank 1 of three stops itself; the parent finds whom the others wait for, in its page as well.
@@ -57,7 +65,7 @@ TEST(PagesOfProcesses, ShowWhomARankWaitsForWhileThatIsStopped) {
       for (int i = 0; i < 2000; ++i) {
         const auto waiting = pages_of(pid(0));
         ASSERT_EQ(waiting.size(), 1U);
-        if (waiting[0].wait.under_way && waiting[0].wait.peer == 1) {
+        if (is_stopped(pid(1)) && waiting[0].wait.under_way && waiting[0].wait.peer == 1) {
           EXPECT_THAT(waiting[0].wait.text, HasSubstr("waiting for rank 1 (host "));
           EXPECT_EQ(waiting[0].begun, 2U);
           break;
