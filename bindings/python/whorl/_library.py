@@ -1,0 +1,54 @@
+"""The shared library, and its declarations.
+
+libwhorl.so.0 is the one that the process has loaded already (another copy would have memory and threads of its
+own), else the one beside this file, which a wheel contains, else the system's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from whorl._capi import ffi
+
+NAME = "libwhorl.so.0"
+NULL: Any = ffi.NULL
+
+
+def _load() -> Any:
+    reasons = []
+    beside = Path(__file__).resolve().parent / NAME
+    for name, flags in ((NAME, ffi.RTLD_NOW | ffi.RTLD_NOLOAD), (str(beside), ffi.RTLD_NOW), (NAME, ffi.RTLD_NOW)):
+        try:
+            return ffi.dlopen(name, flags)
+        except OSError as error:
+            if not flags & ffi.RTLD_NOLOAD:
+                reasons.append(str(error))
+    raise ImportError(
+        f"whorl: there is no {NAME}, neither in {beside.parent} nor in the system's library folders: install whorl, "
+        f"or build the package again (pip install ./bindings/python), which puts the library into it, or name its "
+        f"folder in LD_LIBRARY_PATH. The loader says: {'; '.join(reasons)}"
+    )
+
+
+def _release_of(code: int) -> str:
+    return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
+
+
+def _check_release(library: Any) -> str:
+    """Returns the release of the library; raises if that is older than the declarations."""
+    number = ffi.new("int*")
+    library.whorlGetRelease(number)
+    found, needed = int(number[0]), int(library.WHORL_RELEASE_CODE)
+    if found < needed or found // 10000 != needed // 10000:
+        raise ImportError(
+            f"whorl: this package was built for release {_release_of(needed)} of {NAME}, and the one that was loaded "
+            f"is {_release_of(found)}: install the same release of both"
+        )
+    return _release_of(found)
+
+
+lib: Any = _load()
+__version__ = _check_release(lib)
+
+__all__ = ["NULL", "__version__", "ffi", "lib"]

@@ -1,0 +1,70 @@
+"""Handlers of signals during calls that wait, so that Ctrl-C ends them.
+
+The interpreter handles signals on the main thread only, which may be inside the library. The library asks a function
+about once a millisecond while a thread waits for other ranks (whorlSetInterruptCheck()). The function below is set
+while the main thread is inside a call. There the interpreter runs the handlers of signals that have come. An exception
+of a handler, as KeyboardInterrupt, ends the call and its communicator. At other times the function is not set, so that
+no thread of the library has to wait for the interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from whorl._library import NULL, ffi, lib
+
+_main = threading.main_thread().ident
+_inside = False  # whether the main thread is in a call, possibly in a handler of a signal that came there
+_raised: BaseException | None = None
+_was_set = False
+
+
+def _keep(_kind: Any, value: BaseException, _traceback: Any) -> None:
+    global _raised
+    _raised = value
+
+
+@ffi.callback("int(void)", error=1, onerror=_keep)  # type: ignore[untyped-decorator]
+def _look() -> int:
+    return 0  # the interpreter runs handlers when a function begins
+
+
+def waiting(function: Callable[..., int], *arguments: Any) -> int:
+    """Calls a function of the library that may wait, and returns its result."""
+    global _inside, _raised, _was_set
+    if _inside or threading.get_ident() != _main:
+        return function(*arguments)
+    try:
+        _inside = _was_set = True
+        lib.whorlSetInterruptCheck(_look)
+        result = function(*arguments)
+    finally:
+        lib.whorlSetInterruptCheck(NULL)
+        _inside = False
+    if _raised is not None:
+        raised, _raised = _raised, None
+        raise raised
+    return result
+
+
+def _leave() -> None:
+    """Lets a thread of the library that is about to enter the interpreter do so before the interpreter ends."""
+    lib.whorlSetInterruptCheck(NULL)
+    if _was_set:
+        time.sleep(0.01)
+
+
+atexit.register(_leave)
+
+
+def _in_child() -> None:
+    global _main, _inside
+    _main, _inside = threading.get_ident(), False
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,212 @@
+"""Host streams: operations that are carried out one after the other, while the program goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import threading
+import weakref
+from collections import deque
+from types import TracebackType
+from typing import Any, TypeVar
+
+from whorl._errors import IN_PROGRESS, SUCCESS, check, error_of
+from whorl._library import NULL, ffi, lib
+from whorl._signals import waiting
+
+T = TypeVar("T")
+SLICE_MS = 100  # the time after which a wait looks for signals
+BATCH = 32  # operations whose buffers are kept together
+
+# Callback of whorlStreamAddCallback() that closes a pipe, so that the event loop wakes: close(2) itself, called with
+# the descriptor in place of `data` and a second argument that it does not look at. So no thread of the library enters
+# the interpreter, which may be busy, or have ended.
+_close: Any = ffi.cast(
+    "void(*)(void*, whorlResult_t)", ctypes.cast(ctypes.CDLL(None).close, ctypes.c_void_p).value)
+
+
+def _new_event(stream: Any) -> Any:
+    """Returns an event that stands for what is queued in the stream."""
+    cell = ffi.new("whorlEvent_t*")
+    check(lib.whorlEventCreate(cell))
+    check(lib.whorlEventRecord(cell[0], stream))
+    return ffi.gc(cell[0], lib.whorlEventDestroy)
+
+
+class _Kept:
+    """Buffers of the operations of a stream, until these are complete. A buffer is added when its operation is in the
+    stream, so that every buffer here belongs to an operation that a query of the stream includes."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.batches: deque[tuple[Any, list[object]]] = deque()
+        self.latest: list[object] = []
+        self.lock = threading.Lock()
+
+    def add(self, buffers: object) -> None:
+        with self.lock:
+            self.latest.append(buffers)
+            if len(self.latest) < BATCH:
+                return
+            self.batches.append((_new_event(self.handle), self.latest))
+            self.latest = []
+            while self.batches and lib.whorlEventQuery(self.batches[0][0]) != IN_PROGRESS:
+                self.batches.popleft()
+
+    def sweep(self) -> bool:
+        """Drops all buffers if all operations are complete, and tells whether they are."""
+        with self.lock:
+            if lib.whorlStreamQuery(self.handle) == IN_PROGRESS:
+                return False
+            self.batches.clear()
+            self.latest.clear()
+        return True
+
+
+# Streams that were dropped with operations under way: their buffers are needed still.
+_dropped: list[_Kept] = []
+
+
+def _destroy_dropped() -> None:
+    for kept in [kept for kept in _dropped if kept.sweep()]:
+        _dropped.remove(kept)
+        lib.whorlStreamDestroy(kept.handle)
+
+
+def _drop(kept: _Kept) -> None:
+    _dropped.append(kept)
+    _destroy_dropped()
+
+
+# Ends of pipes that belong to callbacks which have not been called, and their inodes. A child has copies of them, and
+# a pipe of which a copy is open wakes nobody.
+_ends: dict[int, int] = {}
+
+
+def _close_in_child() -> None:
+    for descriptor, inode in _ends.items():
+        try:
+            if os.fstat(descriptor).st_ino == inode:
+                os.close(descriptor)
+        except OSError:
+            pass
+    _ends.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+class Stream:
+    """Queue of operations, which are carried out in the order of issue while the program goes on.
+
+    Calls with `stream=` return at once. Their results are there, and their buffers may be changed, after
+    synchronize() or synchronized(). The buffers are kept alive until then, also if the program drops them.
+    """
+
+    def __init__(self) -> None:
+        _destroy_dropped()
+        cell = ffi.new("whorlStream_t*")
+        check(lib.whorlStreamCreate(cell))
+        self._handle = cell[0]
+        self._kept = _Kept(self._handle)
+        self._finalizer = weakref.finalize(self, _drop, self._kept)
+        self._finalizer.atexit = False  # the library ends in good order by itself
+
+    def _keep(self, buffers: object) -> None:
+        self._kept.add(buffers)
+
+    def _alive(self) -> Any:
+        if not self._finalizer.alive:
+            raise ValueError("the stream has been freed")
+        return self._handle
+
+    def query(self) -> bool:
+        """Tells whether all operations are complete; raises the first error of the stream."""
+        result = lib.whorlStreamQuery(self._alive())
+        if result == IN_PROGRESS:
+            return False
+        self._kept.sweep()
+        check(result)
+        return True
+
+    def synchronize(self) -> None:
+        """Waits until all that is queued now is complete; raises the first error of the stream up to there."""
+        event = _new_event(self._alive())
+        result = IN_PROGRESS
+        while result == IN_PROGRESS:
+            result = waiting(lib.whorlEventWait, event, SLICE_MS)
+        self._kept.sweep()
+        check(result)
+
+    def synchronized(self) -> asyncio.Future[None]:
+        """Returns a future of the running event loop for what synchronize() waits for, without blocking the loop.
+
+        A cancelled future does not cancel operations.
+        """
+        return self._future(None)
+
+    def _future(self, value: T) -> asyncio.Future[T]:
+        """Returns a future that has `value` when all that is queued now is complete."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        event = _new_event(self._alive())
+        reader, writer = os.pipe()
+        inode = os.fstat(writer).st_ino
+
+        def wake() -> None:
+            loop.remove_reader(reader)
+            os.close(reader)
+            if _ends.get(writer) == inode:
+                del _ends[writer]
+            result = lib.whorlEventQuery(event)
+            self._kept.sweep()
+            if future.done():
+                return
+            if result == SUCCESS:
+                future.set_result(value)
+            else:
+                future.set_exception(error_of(result))
+
+        loop.add_reader(reader, wake)
+        _ends[writer] = inode
+        result = lib.whorlStreamAddCallback(self._handle, _close, ffi.cast("void*", writer))
+        if result != SUCCESS:
+            loop.remove_reader(reader)
+            del _ends[writer]
+            os.close(reader)
+            os.close(writer)
+            check(result)
+        return future
+
+    def free(self) -> None:
+        """Waits as synchronize() does, and frees the stream."""
+        if not self._finalizer.alive:
+            return
+        try:
+            self.synchronize()
+        finally:
+            self._finalizer()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.free()
+        else:
+            self._finalizer()
+
+
+def pointer_of(stream: Stream | int | None, call: str) -> Any:
+    """Returns the pointer to pass for the argument `stream` of a call."""
+    if stream is None:
+        return NULL
+    if isinstance(stream, Stream):
+        return stream._alive()
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return ffi.cast("void*", stream)
+    raise TypeError(f"{call}: stream is a {type(stream).__name__}; it must be a whorl.Stream, or the number of a "
+                    f"cudaStream_t")
