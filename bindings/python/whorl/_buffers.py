@@ -104,8 +104,9 @@ def buffer_of(value: Any, call: str, name: str, write: bool) -> Buffer:
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return _from_dlpack(value, call, name, write)
     try:
-        view = memoryview(value)
-        array = np.asarray(view)
+        if write and isinstance(value, np.generic):
+            raise TypeError("a number cannot be written to")
+        array = np.asarray(memoryview(value))
     except (TypeError, ValueError, BufferError) as error:
         raise TypeError(f"{call}: {name} is a {type(value).__name__}; it must be a numpy array, or an object with "
                         f"DLPack or the buffer protocol") from error
@@ -150,14 +151,13 @@ def with_type(value: Any, call: str, name: str, write: bool) -> Buffer:
                         f"type or neither; numbers go into a numpy array")
     buffer = buffer_of(parts[0], call, name, write)
     for part in parts[1:]:
-        if part is None:
-            continue
+        if part is not None and not isinstance(part, (int, np.integer)):
+            _retype(buffer, part, call, name)
+    for part in parts[1:]:
         if isinstance(part, (int, np.integer)):
             if not 0 <= part <= buffer.items:
                 raise ValueError(f"{call}: {name} has {buffer.items} elements, and its count is {part}")
             buffer.items = int(part)
-        else:
-            _retype(buffer, part, call, name)
     return buffer
 
 

@@ -1,0 +1,150 @@
+"""Operations in an event loop: it goes on meanwhile, and buffers live until an operation is complete."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import whorl
+
+from ranks import outcomes, run
+
+
+def in_loop(comm: whorl.Communicator, function: Any) -> Any:
+    return asyncio.run(function(comm))
+
+
+async def all_operations(comm: whorl.Communicator) -> None:
+    rank, size = comm.rank, comm.size
+    mine = np.array([rank, 1.0])
+    everyones = np.array([[other, 1.0] for other in range(size)])
+    np.testing.assert_array_equal(await comm.allreduce_async(mine), everyones.sum(0))
+    np.testing.assert_array_equal(await comm.allgather_async(mine), everyones)
+    np.testing.assert_array_equal(await comm.bcast_async(mine.copy(), 1), everyones[1])
+    np.testing.assert_array_equal(await comm.reduce_scatter_async(mine), [everyones.sum(0)[rank]])
+    np.testing.assert_array_equal(await comm.alltoall_async(mine), everyones[:, rank])
+    reduced, gathered = await asyncio.gather(comm.reduce_async(mine, "max", 1), comm.gather_async(mine, 0))
+    assert (reduced is None) == (rank != 1) and (gathered is None) == (rank != 0)
+    part = await comm.scatter_async(everyones if rank == 0 else None, out=np.zeros(2))
+    np.testing.assert_array_equal(part, everyones[rank])
+    if rank == 0:
+        await comm.send_async(mine, 1)
+    else:
+        assert (await comm.recv_async(np.zeros(2), 0)).tolist() == [0, 1]
+    await comm.barrier_async()
+    futures = [comm.allreduce_async(np.full(10, number)) for number in range(100)]
+    for number, future in reversed(list(enumerate(futures))):  # issued in order, awaited in another
+        assert (await future)[0] == size * number
+
+
+def test_all_operations() -> None:
+    run(2, in_loop, all_operations)
+
+
+async def loop_goes_on(comm: whorl.Communicator) -> None:
+    if comm.rank == 1:
+        await asyncio.sleep(0.5)
+    begin, turns, array = time.monotonic(), 0, np.ones(100_000)
+    gone = weakref.ref(array)
+    future = comm.allreduce_async(array, out=array)
+    del array
+    while not future.done():
+        turns += 1
+        gc.collect()
+        assert gone() is not None
+        await asyncio.sleep(0.01)
+    if comm.rank == 0:
+        assert time.monotonic() - begin > 0.3 and turns > 5
+    assert (await future)[0] == 2
+    stream = whorl.Stream()
+    result = comm.allreduce(np.ones(5), stream=stream)
+    await stream.synchronized()
+    assert result.tolist() == [2] * 5
+    stream.free()
+
+
+def test_the_loop_goes_on() -> None:
+    run(2, in_loop, loop_goes_on)
+
+
+async def cancelled(comm: whorl.Communicator) -> None:
+    if comm.rank == 1:
+        await asyncio.sleep(0.3)
+    total = np.zeros(1)
+    future = comm.allreduce_async(np.ones(1), out=total)
+    if comm.rank == 0:
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+    await comm.barrier_async()  # behind the operation, which nothing has cancelled
+    assert total[0] == 2
+    files = len(os.listdir("/proc/self/fd"))
+    for _ in range(50):
+        await comm.barrier_async()
+    assert len(os.listdir("/proc/self/fd")) <= files + 2
+
+
+def test_a_cancelled_future() -> None:
+    run(2, in_loop, cancelled)
+
+
+async def child_of_fork(comm: whorl.Communicator) -> None:
+    """A child that is made while an operation is under way has a copy of the pipe, and must not keep it open."""
+    if comm.rank == 1:
+        await asyncio.sleep(0.3)
+    future = comm.allreduce_async(np.ones(1))
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        assert await asyncio.wait_for(future, 20) == 2
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def test_a_child_of_fork() -> None:
+    run(2, in_loop, child_of_fork)
+
+
+async def failing(comm: whorl.Communicator) -> str:
+    if comm.rank == 1:
+        os.kill(os.getpid(), 9)
+    with pytest.raises(whorl.RemoteError) as error:
+        await comm.allreduce_async(np.ones(1))
+    return str(error.value)
+
+
+def test_an_error_is_raised_by_the_future() -> None:
+    (what, text), (died, _) = outcomes(2, in_loop, failing)
+    assert (what, died) == ("returned", "died"), text
+    assert "rank 1" in text
+
+
+def unfinished(comm: whorl.Communicator) -> None:
+    """Ends the loop, and the program, while rank 1 never comes: nothing hangs, and nothing crashes."""
+    if comm.rank == 0:
+        async def begin() -> None:
+            comm.allreduce_async(np.ones(1))
+
+        asyncio.run(begin())
+        comm.abort()
+    else:
+        time.sleep(0.5)
+
+
+def test_an_operation_that_nobody_awaits() -> None:
+    results = outcomes(2, unfinished)
+    assert results[0] == ("returned", None), results
+
+
+def test_without_a_loop() -> None:
+    with whorl.init() as comm, pytest.raises(RuntimeError, match="no running event loop"):
+        comm.allreduce_async(np.ones(1))

@@ -1,0 +1,219 @@
+"""Deaths, absence and signals: exceptions that name the rank, and an interpreter that listens to Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import whorl
+
+from ranks import outcomes, run
+
+
+def killed(comm: whorl.Communicator) -> tuple[str, float]:
+    comm.barrier()
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    with pytest.raises(whorl.RemoteError) as error:
+        while True:
+            comm.allreduce(np.ones(1000))
+    seconds = time.monotonic() - begin
+    assert error.value.code == 6 and isinstance(comm.error, whorl.RemoteError)
+    with pytest.raises(whorl.Error):
+        comm.barrier()
+    rest = comm.shrink()
+    assert (rest.size, int(rest.allreduce(1))) == (2, 2)
+    rest.free()
+    return str(error.value), seconds
+
+
+def test_a_killed_rank_is_named() -> None:
+    results = outcomes(3, killed)
+    assert results[1] == ("died", -signal.SIGKILL)
+    for rank in (0, 2):
+        what, value = results[rank]
+        assert what == "returned", value
+        text, seconds = value
+        assert "rank 1" in text and seconds < 10
+
+
+def absent(comm: whorl.Communicator) -> None:
+    if comm.rank == 0:
+        comm.set_timeout(0.5)
+        with pytest.raises(whorl.RemoteError, match="rank 1"):
+            comm.allreduce(1)
+    else:
+        time.sleep(1)
+
+
+def test_a_rank_that_does_not_call() -> None:
+    run(2, absent)
+
+
+def test_a_rank_that_does_not_come() -> None:
+    begin = time.monotonic()
+    with pytest.raises(whorl.RemoteError, match="rank 1"):
+        whorl.Communicator(whorl.unique_id(), 2, 0, timeout=1.0)
+    assert time.monotonic() - begin < 10
+
+
+def mismatch(comm: whorl.Communicator) -> None:
+    with pytest.raises(whorl.UsageError, match="count"):
+        comm.allreduce(np.ones(3 + comm.rank))
+
+
+def test_ranks_that_disagree() -> None:
+    run(2, mismatch)
+
+
+def raising(comm: whorl.Communicator) -> None:
+    part = comm.split()
+    assert part is not None
+    with pytest.raises(KeyError if comm.rank == 0 else whorl.Error), part:
+        if comm.rank == 0:
+            raise KeyError("mine")
+        part.allreduce(1)  # ends when rank 0 aborts the communicator
+    comm.barrier()
+
+
+def test_an_exception_in_one_rank_reaches_the_others() -> None:
+    run(2, raising)
+
+
+class Interruption(Exception):
+    """What the handler of a signal raises."""
+
+
+@contextmanager
+def signal_in(seconds: float) -> Iterator[None]:
+    """Sends a signal to this process after a time; its handler raises."""
+
+    def handler(number: int, frame: object) -> None:
+        raise Interruption
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    begin = time.monotonic()
+    try:
+        with pytest.raises(Interruption):
+            yield
+        assert time.monotonic() - begin < seconds + 5
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+WAITS: list[Callable[[whorl.Communicator], Any]] = [
+    lambda comm: comm.allreduce(1),
+    lambda comm: comm.recv(np.zeros(1), 1),
+    lambda comm: comm.split(),
+]
+
+
+def interrupted(comm: whorl.Communicator, number: int) -> None:
+    if comm.rank == 0:
+        with signal_in(0.3):
+            WAITS[number](comm)
+        comm.abort()
+    else:
+        time.sleep(0.6)
+        with pytest.raises(whorl.Error):
+            comm.barrier()
+        comm.abort()
+
+
+@pytest.mark.parametrize("number", range(len(WAITS)))
+def test_a_signal_ends_a_call(number: int) -> None:
+    run(2, interrupted, number)
+
+
+def interrupted_stream(comm: whorl.Communicator) -> None:
+    stream = whorl.Stream()
+    if comm.rank == 0:
+        result = comm.allreduce(np.ones(1), stream=stream)
+        with signal_in(0.3):
+            stream.synchronize()
+        assert result is not None
+        comm.abort()
+    else:
+        time.sleep(1)
+        comm.abort()
+
+
+def test_a_signal_ends_a_wait_for_a_stream() -> None:
+    run(2, interrupted_stream)
+
+
+def test_a_signal_ends_the_creation() -> None:
+    with signal_in(0.3):
+        whorl.Communicator(whorl.unique_id(), 2, 0)
+    assert whorl.init_all(1)[0].allreduce(1) == 1
+
+
+def handled(comm: whorl.Communicator) -> int:
+    """A handler that does not raise runs during a wait, and the wait goes on."""
+    if comm.rank == 1:
+        time.sleep(0.8)
+        return int(comm.allreduce(1))
+    moments: list[float] = []
+    signal.signal(signal.SIGALRM, lambda number, frame: moments.append(time.monotonic()))
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    total = int(comm.allreduce(1))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert len(moments) >= 3
+    return total
+
+
+def test_a_handler_that_does_not_raise() -> None:
+    assert run(2, handled) == [2, 2]
+
+
+PROGRAM = """
+import sys, numpy, whorl
+comms = whorl.init_all(2)
+stream = whorl.Stream()
+kept = comms[0].allreduce(numpy.ones(1), stream=stream)
+print("ready", flush=True)
+"""
+
+
+@pytest.mark.parametrize("rest", ["", "comms[0].allreduce(1)"])
+def test_the_end_of_a_program(rest: str) -> None:
+    """A program ends with an operation under way, by itself or by Ctrl-C, without a crash or a long wait."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM + rest], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    if rest:
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    if rest:
+        assert "KeyboardInterrupt" in errors
+        assert process.returncode in (-signal.SIGINT, 130), errors
+    else:
+        assert process.returncode == 0, errors
+
+
+def test_without_the_library(tmp_path: Any) -> None:
+    """The error says what to do, where there is no library; the package is copied without it."""
+    import shutil
+
+    package = tmp_path / "whorl"
+    shutil.copytree(os.path.dirname(whorl.__file__), package, ignore=shutil.ignore_patterns("*.so*"))
+    environment = dict(os.environ, PYTHONPATH=str(tmp_path), LD_LIBRARY_PATH="")
+    answer = subprocess.run([sys.executable, "-c", "import whorl"], env=environment, capture_output=True, text=True,
+                            check=False)
+    if answer.returncode == 0:
+        pytest.skip("libwhorl.so.0 is installed in the system")
+    assert "pip install ./bindings/python" in answer.stderr and "libwhorl.so.0" in answer.stderr

@@ -1,0 +1,60 @@
+"""`python -m whorl.perf`: its table, its exit status, and its command line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+
+import pytest
+import whorl
+from whorl import perf
+
+from ranks import run
+
+SMALL = ["-b", "64", "-e", "4K", "-f", "8", "-n", "2", "-w", "1"]
+
+
+def tables(comm: whorl.Communicator) -> dict[str, str]:
+    """Returns the table of each collective."""
+    texts = {}
+    for name in perf.COLLECTIVES:
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            assert perf.report(comm, perf.parse([name, *SMALL])) == 0
+        texts[name] = text.getvalue()
+    return texts
+
+
+def test_collectives() -> None:
+    texts = run(2, tables)[0]
+    for name, text in texts.items():
+        rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+        assert [row[0] for row in rows] == ["64", "512", "4096"], name
+        for row in rows:
+            assert len(row) == 13
+            time, algbw, busbw = (float(cell) for cell in (row[5:8] if row[5] != "N/A" else row[9:12]))
+            assert time > 0 and abs(busbw - algbw * perf.COLLECTIVES[name].factor(2)) <= 0.011
+
+
+def test_the_program() -> None:
+    answer = subprocess.run([sys.executable, "-m", "whorl.perf", "--ranks", "2", *SMALL, "-d", "half", "-o", "max"],
+                            capture_output=True, text=True, timeout=60, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "2 ranks on 1 host" in answer.stdout and "# Out of bounds values : 0 OK" in answer.stdout
+    assert answer.stdout.splitlines()[-2].split()[:5] == ["4096", "2048", "float16", "max", "-1"]
+
+
+def test_wrong_results_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(perf, "reduced", lambda size, count, dtype, op: perf.values(0, count, dtype) + 1)
+    monkeypatch.setattr(perf, "LAUNCHERS", ("PATH",))
+    assert perf.main(["-b", "8", "-e", "8"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["banana"], ["-b", "8X"], ["-b", "0"], ["-b", "8", "-e", "4"], ["-d", "U1"],
+                                       ["-d", "complex64"], ["--ranks", "0"], ["-f", "1"], ["-d", "bool", "-o", "avg"]])
+def test_wrong_command_lines(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        perf.parse(arguments)
+    assert stop.value.code == 2
