@@ -17,8 +17,9 @@ except ImportError:  # setuptools before 70
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-from declarations import write_module  # noqa: E402
 from libwhorl import LIBRARY, ROOT, find_or_build  # noqa: E402
+
+from declarations import write_module  # noqa: E402
 
 
 class Build(build_py):

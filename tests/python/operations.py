@@ -1,4 +1,5 @@
-"""One program for mpi4py and for whorl: every rank does the same operations in mpi4py's spelling, and keeps the results.
+"""One program for mpi4py and for whorl: every rank does the same operations in mpi4py's spelling, and keeps the
+results.
 
 usage, under an MPI launcher: operations.py mpi4py|whorl FOLDER
 """

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 import whorl
 
 ones, wide = np.ones(4), np.ones((4, 4))

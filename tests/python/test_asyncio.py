@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import whorl
 
+import whorl
 from ranks import outcomes, run
 
 

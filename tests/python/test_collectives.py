@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import whorl
 
+import whorl
 from ranks import run
 
 DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",

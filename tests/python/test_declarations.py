@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from whorl._library import ffi, lib
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"

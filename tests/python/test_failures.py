@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import whorl
 
+import whorl
 from ranks import outcomes, run
 
 
@@ -136,6 +136,22 @@ def interrupted(comm: whorl.Communicator, number: int) -> None:
 @pytest.mark.parametrize("number", range(len(WAITS)))
 def test_a_signal_ends_a_call(number: int) -> None:
     run(2, interrupted, number)
+
+
+def aborting(comm: whorl.Communicator) -> None:
+    """A handler cannot use the communicator that its thread is waiting in; what it raises by that ends the wait."""
+    if comm.rank == 0:
+        signal.signal(signal.SIGALRM, lambda number, frame: comm.abort())
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(whorl.UsageError, match="this handler of a signal runs within a call"):
+            comm.allreduce(1)
+    else:
+        time.sleep(0.6)
+    comm.abort()
+
+
+def test_a_handler_that_aborts() -> None:
+    run(2, aborting)
 
 
 def interrupted_stream(comm: whorl.Communicator) -> None:

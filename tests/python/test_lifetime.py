@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Callable
 
 import numpy as np
+
 import whorl
+from ranks import run
 from whorl._library import ffi, lib
 from whorl._stream import _dropped
-
-from ranks import run
 
 HEAP = int(lib.whorlStatHostMemHeap)
 
@@ -131,8 +131,8 @@ def heap(comm: whorl.Communicator) -> None:
     array = whorl.mem_alloc(1 << 20, np.uint8)
     array[...] = 7
     child = os.fork()
-    if child == 0:  # shares the memory with its parent, and must not free it
-        del array
+    if child == 0:  # shares the memory with its parent, and must not free it, nor the communicator
+        del array, comm
         gc.collect()
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-import whorl
-from whorl import perf
 
+import whorl
 from ranks import run
+from whorl import perf
 
 SMALL = ["-b", "64", "-e", "4K", "-f", "8", "-n", "2", "-w", "1"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import whorl
 
+import whorl
 from ranks import run
 
 

@@ -21,10 +21,12 @@ from whorl._types import BY_NAME, Kind, kind_of, supported
 class Buffer:
     """Memory that an operation reads or writes. Keeps the object alive that the memory belongs to."""
 
-    __slots__ = ("pointer", "items", "kind", "dtype", "owner")
+    __slots__ = ("pointer", "items", "kind", "dtype", "owner", "on_device")
 
-    def __init__(self, pointer: Any, items: int, kind: Kind, dtype: np.dtype[Any], owner: object) -> None:
+    def __init__(self, pointer: Any, items: int, kind: Kind, dtype: np.dtype[Any], owner: object,
+                 on_device: bool = False) -> None:
         self.pointer, self.items, self.kind, self.dtype, self.owner = pointer, items, kind, dtype, owner
+        self.on_device = on_device
 
     @property
     def count(self) -> int:
@@ -94,7 +96,8 @@ def _from_dlpack(value: Any, call: str, name: str, write: bool) -> Buffer:
         raise ValueError(f"{call}: {name} is read-only, and the call writes to the tensor: pass a copy")
     kind = kind_of(dtype)
     assert kind is not None  # of every name in _dlpack.NAMES
-    return Buffer(ffi.cast("char*", tensor.address), tensor.items, kind, dtype, (value, tensor.capsule))
+    return Buffer(ffi.cast("char*", tensor.address), tensor.items, kind, dtype, (value, tensor.capsule),
+                  tensor.device == _dlpack.CUDA)
 
 
 def buffer_of(value: Any, call: str, name: str, write: bool) -> Buffer:
@@ -127,6 +130,8 @@ def input_of(value: Any, call: str, name: str) -> tuple[Buffer, tuple[int, ...]]
 
 def output_of(out: Any, shape: tuple[int, ...], like: Buffer, call: str) -> tuple[Any, Buffer]:
     """Returns `out` and its memory, after a check; if `out` is None, those of a new array of `shape`."""
+    if out is None and like.on_device:
+        raise ValueError(f"{call}: array is in the memory of a device: pass out, a tensor of the same device")
     if out is None:
         out = np.empty(shape, like.dtype)
         return out, _from_array(out, call, "out", True)

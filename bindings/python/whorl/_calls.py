@@ -14,7 +14,7 @@ from whorl import _group
 from whorl._buffers import Blocks, Buffer
 from whorl._errors import UsageError, check
 from whorl._library import NULL, ffi, lib
-from whorl._signals import waiting
+from whorl._signals import require_outside, waiting
 from whorl._stream import Stream, pointer_of
 from whorl._types import OpLike, op_code
 
@@ -51,6 +51,7 @@ class Calls:
     def _alive(self) -> Any:
         if not self._handle:
             raise UsageError("the communicator has been freed or aborted")
+        require_outside()
         return self._handle
 
     def _run(self, call: str, function: Callable[..., int], arguments: tuple[Any, ...], buffers: object,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -16,7 +17,7 @@ from whorl._async import Async
 from whorl._errors import IN_PROGRESS, SUCCESS, Error, UsageError, check, error_of, text
 from whorl._library import NULL, ffi, lib
 from whorl._mpi import Mpi
-from whorl._signals import waiting
+from whorl._signals import require_outside, waiting
 from whorl._types import ScaledSum, kind_of
 
 # Options of a communicator: the field of whorlConfig_t, and its type.
@@ -119,6 +120,11 @@ def _create(options: dict[str, Any], begin: Callable[[Any, Any], int]) -> Any:
     return comm
 
 
+def _destroy(handle: Any, process: int) -> None:
+    if os.getpid() == process:  # a child of fork() leaves the communicators of its parent alone
+        lib.whorlCommDestroy(handle)
+
+
 class Communicator(Mpi, Async):
     """Membership of this process in a group of ranks, which exchange arrays.
 
@@ -146,7 +152,7 @@ class Communicator(Mpi, Async):
         check(lib.whorlCommCount(handle, number))
         self.size = int(number[0])
         # A communicator that is dropped is destroyed. At the exit of the program the library does that itself.
-        self._finalizer = weakref.finalize(self, lib.whorlCommDestroy, handle)
+        self._finalizer = weakref.finalize(self, _destroy, handle, os.getpid())
         self._finalizer.atexit = False
 
     @classmethod
@@ -246,6 +252,7 @@ class Communicator(Mpi, Async):
     def abort(self) -> None:
         """Ends all operations of the communicator at once, on every rank, and frees it. Any thread, also while another
         one is inside a call on it, which raises then."""
+        require_outside()
         if self._finalizer.detach() is not None:
             handle, self._handle = self._handle, NULL
             result = lib.whorlCommAbort(handle)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from whorl._errors import UsageError
 from whorl._library import NULL, ffi, lib
 
 _main = threading.main_thread().ident
@@ -50,6 +51,13 @@ def waiting(function: Callable[..., int], *arguments: Any) -> int:
         raised, _raised = _raised, None
         raise raised
     return result
+
+
+def require_outside() -> None:
+    """Raises in the handler of a signal that has come during a call of this thread, which must end first."""
+    if _inside and threading.get_ident() == _main:
+        raise UsageError("this handler of a signal runs within a call that waits for other ranks, and can use neither "
+                         "communicators nor streams; an exception of the handler ends the call")
 
 
 def _leave() -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from whorl._errors import IN_PROGRESS, SUCCESS, check, error_of
 from whorl._library import NULL, ffi, lib
-from whorl._signals import waiting
+from whorl._signals import require_outside, waiting
 
 T = TypeVar("T")
 SLICE_MS = 100  # the time after which a wait looks for signals
@@ -39,7 +39,7 @@ class _Kept:
     stream, so that every buffer here belongs to an operation that a query of the stream includes."""
 
     def __init__(self, handle: Any) -> None:
-        self.handle = handle
+        self.handle, self.process = handle, os.getpid()
         self.batches: deque[tuple[Any, list[object]]] = deque()
         self.latest: list[object] = []
         self.lock = threading.Lock()
@@ -69,14 +69,15 @@ _dropped: list[_Kept] = []
 
 
 def _destroy_dropped() -> None:
-    for kept in [kept for kept in _dropped if kept.sweep()]:
+    for kept in [kept for kept in _dropped if kept.process == os.getpid() and kept.sweep()]:
         _dropped.remove(kept)
         lib.whorlStreamDestroy(kept.handle)
 
 
 def _drop(kept: _Kept) -> None:
-    _dropped.append(kept)
-    _destroy_dropped()
+    if kept.process == os.getpid():  # a child of fork() leaves the streams of its parent alone
+        _dropped.append(kept)
+        _destroy_dropped()
 
 
 # Ends of pipes that belong to callbacks which have not been called, and their inodes. A child has copies of them, and
@@ -119,6 +120,7 @@ class Stream:
     def _alive(self) -> Any:
         if not self._finalizer.alive:
             raise ValueError("the stream has been freed")
+        require_outside()
         return self._handle
 
     def query(self) -> bool:
