@@ -92,12 +92,25 @@ def split_of(comm: Any) -> dict[str, np.ndarray[Any, Any]]:
     return {"Split": numbers}
 
 
+def beside(theirs: Any) -> None:
+    """Makes a communicator of whorl of the ranks of one of mpi4py, and uses both."""
+    import whorl
+
+    with whorl.Communicator.from_mpi4py(theirs) as ours:
+        assert (ours.rank, ours.size) == (theirs.Get_rank(), theirs.Get_size())
+        totals = np.zeros((2, 3))
+        for comm, total in zip((theirs, ours), totals):
+            comm.Allreduce(np.full(3, ours.rank + 1.0), total)
+        assert (totals[0] == totals[1]).all()
+
+
 def main(which: str, folder: Path) -> None:
     api: Any
     if which == "mpi4py":
         from mpi4py import MPI as api
 
         comm = api.COMM_WORLD
+        beside(comm)
     else:
         import whorl as api
 

@@ -60,7 +60,7 @@ async def loop_goes_on(comm: whorl.Communicator) -> None:
         assert gone() is not None
         await asyncio.sleep(0.01)
     if comm.rank == 0:
-        assert time.monotonic() - begin > 0.3 and turns > 5
+        assert time.monotonic() - begin > 0.3 and turns > 1
     assert (await future)[0] == 2
     stream = whorl.Stream()
     result = comm.allreduce(np.ones(5), stream=stream)

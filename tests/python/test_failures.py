@@ -118,6 +118,7 @@ WAITS: list[Callable[[whorl.Communicator], Any]] = [
     lambda comm: comm.allreduce(1),
     lambda comm: comm.recv(np.zeros(1), 1),
     lambda comm: comm.split(),
+    lambda comm: comm.Sendrecv(np.zeros(1), 1, recvbuf=np.zeros(1), source=1),  # a group
 ]
 
 
@@ -204,7 +205,8 @@ print("ready", flush=True)
 """
 
 
-@pytest.mark.parametrize("rest", ["", "comms[0].allreduce(1)"])
+@pytest.mark.parametrize("rest", ["", "comms[0].allreduce(1)", "comms[0].free()", "comms[0].split()",
+                                  "__import__('time').sleep(0.2); comms[0].allreduce(1)"])
 def test_the_end_of_a_program(rest: str) -> None:
     """A program ends with an operation under way, by itself or by Ctrl-C, without a crash or a long wait."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM + rest], stdout=subprocess.PIPE, stderr=subprocess.PIPE,

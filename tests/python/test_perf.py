@@ -47,8 +47,8 @@ def test_the_program() -> None:
 
 def test_wrong_results_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(perf, "reduced", lambda size, count, dtype, op: perf.values(0, count, dtype) + 1)
-    monkeypatch.setattr(perf, "LAUNCHERS", ("PATH",))
-    assert perf.main(["-b", "8", "-e", "8"]) == 1
+    with whorl.init() as comm:
+        assert perf.report(comm, perf.parse(["-b", "8", "-e", "8"])) > 0
     assert "FAILED" in capsys.readouterr().out
 
 

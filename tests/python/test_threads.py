@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,19 @@ def test_ranks_as_threads() -> None:
 
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(rank_of, range(3))) == [3.0] * 3
+
+
+def test_ranks_that_meet_at_an_address() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    def rank_of(rank: int) -> int:
+        with whorl.Communicator.from_address(address, 2, rank, timeout=30) as comm:
+            return int(comm.allreduce(rank))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(rank_of, range(2))) == [1, 1]
 
 
 def test_one_thread_for_all_ranks() -> None:

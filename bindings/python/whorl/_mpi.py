@@ -32,7 +32,9 @@ ANY_TAG = -1  # as in mpi4py; there are no tags
 
 
 def _in(value: Any, call: str, name: str = "sendbuf") -> Buffer | None:
-    return None if value is IN_PLACE else with_type(value, call, name, False)
+    if value is IN_PLACE:
+        return None
+    return with_type(value, call, name, False)
 
 
 def _out(value: Any, call: str, name: str = "recvbuf") -> Buffer:

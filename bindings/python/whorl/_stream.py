@@ -26,12 +26,21 @@ _close: Any = ffi.cast(
     "void(*)(void*, whorlResult_t)", ctypes.cast(ctypes.CDLL(None).close, ctypes.c_void_p).value)
 
 
-def _new_event(stream: Any) -> Any:
+def new_event(stream: Any) -> Any:
     """Returns an event that stands for what is queued in the stream."""
     cell = ffi.new("whorlEvent_t*")
     check(lib.whorlEventCreate(cell))
     check(lib.whorlEventRecord(cell[0], stream))
     return ffi.gc(cell[0], lib.whorlEventDestroy)
+
+
+def wait_for(event: Any) -> int:
+    """Waits for an event, and returns its result. Looks for signals, also where another thread carries out the
+    operations."""
+    result = IN_PROGRESS
+    while result == IN_PROGRESS:
+        result = waiting(lib.whorlEventWait, event, SLICE_MS)
+    return result
 
 
 class _Kept:
@@ -49,7 +58,7 @@ class _Kept:
             self.latest.append(buffers)
             if len(self.latest) < BATCH:
                 return
-            self.batches.append((_new_event(self.handle), self.latest))
+            self.batches.append((new_event(self.handle), self.latest))
             self.latest = []
             while self.batches and lib.whorlEventQuery(self.batches[0][0]) != IN_PROGRESS:
                 self.batches.popleft()
@@ -134,10 +143,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Waits until all that is queued now is complete; raises the first error of the stream up to there."""
-        event = _new_event(self._alive())
-        result = IN_PROGRESS
-        while result == IN_PROGRESS:
-            result = waiting(lib.whorlEventWait, event, SLICE_MS)
+        result = wait_for(new_event(self._alive()))
         self._kept.sweep()
         check(result)
 
@@ -152,7 +158,7 @@ class Stream:
         """Returns a future that has `value` when all that is queued now is complete."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        event = _new_event(self._alive())
+        event = new_event(self._alive())
         reader, writer = os.pipe()
         inode = os.fstat(writer).st_ino
 

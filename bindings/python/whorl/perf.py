@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from whorl._types import kind_of
 
 Array = np.ndarray[Any, Any]
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-LAUNCHERS = ("WHORL_NRANKS", "WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID")
 
 
 class Form(NamedTuple):
@@ -265,7 +263,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("collective", nargs="?", default="all_reduce", choices=list(COLLECTIVES), metavar="collective",
         help=f"one of {', '.join(COLLECTIVES)}; default all_reduce")
-    add("--ranks", "-N", type=positive, help="start so many processes; default: the launcher's, or 2 without one")
+    add("--ranks", "-N", type=positive,
+        help="start so many processes; default: the ranks of the launcher, or 2 if there is one rank")
     add("-b", "--minbytes", type=size_of, default=8, help="first size, as 8 or 1K; default 8")
     add("-e", "--maxbytes", type=size_of, default=16 << 20, help="last size; default 16M")
     add("-f", "--stepfactor", type=positive, default=4, help="factor between sizes; default 4")
@@ -316,11 +315,12 @@ def start(options: argparse.Namespace, ranks: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program; returns the exit status."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    launched = any(name in os.environ for name in LAUNCHERS)
-    if options.ranks is not None or not launched:
-        return start(options, options.ranks or 2)
+    if options.ranks is not None:
+        return start(options, options.ranks)
     with whorl.init() as comm:
-        return 1 if report(comm, options) else 0
+        if comm.size > 1:
+            return 1 if report(comm, options) else 0
+    return start(options, 2)
 
 
 if __name__ == "__main__":
