@@ -296,7 +296,7 @@ void Communicator::enqueue(Task task) {
 }
 
 Status Communicator::drain() {
-  tasks_->drain();
+  tasks_->drain([this] { end_if_interrupted(); });
   return setup_.comm_error->status();
 }
 

@@ -21,6 +21,15 @@ std::string seconds(std::uint64_t ns) {
 
 void Communicator::PeerWaiter::block(std::uint64_t max_ns) noexcept { comm_.setup_.block(max_ns); }
 
+/// Ends the communicator if the check of whorlSetInterruptCheck() says so to this thread.
+void Communicator::end_if_interrupted() noexcept {
+  const auto interrupted = interrupt_check.load(std::memory_order_relaxed);
+  if (interrupted == nullptr || interrupted() == 0) return;
+  abort(Status::error(Code::kInvalidUsage,
+                      fmt::format("{}: the program was interrupted while it waited",
+                                  membership().describe(rank()))));
+}
+
 void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kStuckNs = 30'000'000, kCompareNs = 10'000'000;
   constexpr std::uint64_t kCompareOneNs = 200'000;
@@ -28,12 +37,7 @@ void Communicator::PeerWaiter::poll_failures(std::uint64_t waited_ns) noexcept {
   constexpr std::uint64_t kWarnNs = 1'000'000'000, kQuietNs = 60'000'000'000;
   comm_.look_at_peers(waited_ns);
   for (const auto& transport : comm_.setup_.transports) transport->serve_idle_endpoints();
-  const auto interrupted = interrupt_check.load(std::memory_order_relaxed);
-  if (interrupted != nullptr && interrupted() != 0) {
-    comm_.abort(Status::error(Code::kInvalidUsage,
-                              fmt::format("{}: the program was interrupted while it waited",
-                                          comm_.membership().describe(comm_.rank()))));
-  }
+  comm_.end_if_interrupted();
   if (!comm_.engine_->active()) return;
   const std::uint64_t now = sys().now_ns();
   comm_.record_wait(now - std::min(now, waited_ns), now);

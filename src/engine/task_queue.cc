@@ -159,8 +159,25 @@ std::size_t TaskQueue::queued_operations() {
   return count;
 }
 
-void TaskQueue::drain() {
-  Event::Waiter waiter(event_);
+/// Waiter for the end of tasks.
+class TaskQueue::LookingWaiter final : public Waiter {
+ public:
+  LookingWaiter(Event& event, const std::function<void()>& look) : waiter_(event), look_(look) {}
+  void block(std::uint64_t max_ns) noexcept override {
+    constexpr std::uint64_t kBetweenLooksNs = 20'000'000;
+    waiter_.block(look_ ? std::min(max_ns, kBetweenLooksNs) : max_ns);
+  }
+  void poll_failures(std::uint64_t) noexcept override {
+    if (look_) look_();
+  }
+
+ private:
+  Event::Waiter waiter_;
+  const std::function<void()>& look_;
+};
+
+void TaskQueue::drain(const std::function<void()>& look) {
+  LookingWaiter waiter(event_, look);
   bool hurried = false;
   CommError never_set; // tasks end after the communicator's error, too, each with that error
   const WaitPolicy policy{

@@ -64,11 +64,13 @@ class TaskQueue final : public StreamHelper {
   bool patient() const noexcept override { return patience_ns_ > 0; }
   /// Returns the number of operations in tasks that have not been begun.
   std::size_t queued_operations();
-  /// Waits until idle(), and carries out tasks meanwhile.
-  void drain();
+  /// Waits until idle(), and carries out tasks meanwhile. While another thread carries out a task,
+  /// calls `look` from time to time, which may make the task fail.
+  void drain(const std::function<void()>& look = {});
 
  private:
   class PatientWaiter;
+  class LookingWaiter;
 
   bool begin_first(Task& task);
   bool first_is_overdue() const noexcept;

@@ -116,6 +116,35 @@ TEST(Interrupt, EndsTheWaitThatItCameIn) {
   EXPECT_EQ(whorlSetInterruptCheck(nullptr), whorlSuccess);
 }
 
+TEST(Interrupt, EndsACallThatWaitsForAnOperationOfAnotherThread) {
+  static std::atomic<std::thread::id> interrupted;
+  ASSERT_EQ(
+      whorlSetInterruptCheck([] { return std::this_thread::get_id() == interrupted ? 1 : 0; }),
+      whorlSuccess);
+  whorlComm_t comms[2]{};
+  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+  whorlStream_t stream = nullptr;
+  ASSERT_EQ(whorlStreamCreate(&stream), whorlSuccess);
+  std::vector<float> data(8);
+  const auto queue_one = [&] { // rank 1 never calls
+    return whorlAllReduce(data.data(), data.data(), 8, whorlFloat32, whorlSum, comms[0], stream);
+  };
+  ASSERT_EQ(queue_one(), whorlSuccess);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50)); // the progress thread begins it
+  std::chrono::steady_clock::duration took{};
+  std::thread waiting([&] {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(whorlBarrier(comms[0], nullptr), whorlInvalidUsage);
+    took = std::chrono::steady_clock::now() - start;
+  });
+  interrupted = waiting.get_id();
+  waiting.join();
+  EXPECT_LT(took, std::chrono::seconds(10)); // the operation has 30 s
+  EXPECT_EQ(whorlSetInterruptCheck(nullptr), whorlSuccess);
+  for (whorlComm_t comm : comms) EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  static_cast<void>(whorlStreamDestroy(stream)); // has the error of the operation
+}
+
 TEST(Abort, MayComeWhileAnotherThreadWaitsForTheCreation) {
   whorlUniqueId id;
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;

@@ -102,7 +102,11 @@ TEST(StrangersFull, TakeNeitherMemoryNorFilesByTheirNumber) {
   const long before = resident_kib();
   for (int i = 0; i < 3; ++i) flood();
   std::printf("memory grew by %ld KiB after 9,000 more strangers\n", resident_kib() - before);
-  constexpr long kMostKib = 1024; // 9,000 handshakes are 5 MiB
+#ifdef __SANITIZE_ADDRESS__ // keeps freed memory for a while
+  constexpr long kMostKib = 4096; // 9,000 handshakes are 5 MiB
+#else
+  constexpr long kMostKib = 1024;
+#endif
   EXPECT_LT(resident_kib() - before, kMostKib);
   EXPECT_EQ(join_all(id, 2), "");
 }
