@@ -139,6 +139,25 @@ def test_a_signal_ends_a_call(number: int) -> None:
     run(2, interrupted, number)
 
 
+def interrupted_behind_a_queue(comm: whorl.Communicator, number: int) -> None:
+    """The operation before the call is in the hands of a thread of the library."""
+    if comm.rank == 0:
+        stream = whorl.Stream()
+        comm.allreduce(np.ones(1), stream=stream)
+        time.sleep(0.1)  # that thread begins it
+        with signal_in(0.3):
+            WAITS[number](comm)
+        comm.abort()
+    else:
+        time.sleep(1)
+        comm.abort()
+
+
+@pytest.mark.parametrize("number", range(len(WAITS)))
+def test_a_signal_ends_a_call_behind_a_queue(number: int) -> None:
+    run(2, interrupted_behind_a_queue, number)
+
+
 def aborting(comm: whorl.Communicator) -> None:
     """A handler cannot use the communicator that its thread is waiting in; what it raises by that ends the wait."""
     if comm.rank == 0:

@@ -15,7 +15,7 @@ from whorl._buffers import Blocks, Buffer
 from whorl._errors import UsageError, check
 from whorl._library import NULL, ffi, lib
 from whorl._signals import require_outside, waiting
-from whorl._stream import Stream, new_event, pointer_of, wait_for
+from whorl._stream import Stream, pointer_of
 from whorl._types import OpLike, op_code
 
 AnyStream = Union[Stream, int, None]
@@ -47,8 +47,6 @@ class Calls:
     _use: threading.Lock  # held by the thread that is in a call
     rank: int
     size: int
-    _last: Any = None  # event of the last operation in a stream
-    _has_queue = False  # whether it may be incomplete
 
     def _alive(self) -> Any:
         if not self._handle:
@@ -66,34 +64,17 @@ class Calls:
         try:
             if _group.in_group():
                 check(function(*arguments, self._alive(), pointer))
-                _group.keep(self, stream if isinstance(stream, Stream) else None, buffers)
+                _group.keep(stream if isinstance(stream, Stream) else None, buffers)
             elif stream is None:
-                self._wait_for_queue()
                 result = waiting(function, *arguments, self._alive(), NULL)
                 if result:
                     check(result)
             else:
                 check(function(*arguments, self._alive(), pointer))
                 if isinstance(stream, Stream):
-                    self._queued(stream, buffers)
+                    stream._keep(buffers)
         finally:
             self._use.release()
-
-    def _queued(self, stream: Stream, buffers: object) -> None:
-        """Keeps the buffers of an operation that is in a stream now."""
-        stream._keep(buffers)
-        if self._last is None:
-            self._last = new_event(stream._handle)
-        else:
-            lib.whorlEventRecord(self._last, stream._handle)
-        self._has_queue = True
-
-    def _wait_for_queue(self) -> None:
-        """Waits for the operations in streams, behind which a call that waits comes. The call would do that itself,
-        but look for no signals where another thread carries them out."""
-        if self._has_queue:
-            wait_for(self._last)
-            self._has_queue = False
 
     def _is_root(self, call: str, root: int) -> bool:
         if not 0 <= root < self.size:

@@ -189,7 +189,6 @@ class Communicator(Mpi, Async):
         """
         number = int(lib.WHORL_SPLIT_NOCOLOR) if color is None else color
         handle = self._alive()
-        self._wait_for_queue()
         return self._derive(lambda cell, config: waiting(
             lib.whorlCommSplit, handle, number, key, cell, config), options)
 
@@ -266,8 +265,6 @@ class Communicator(Mpi, Async):
         if not self._finalizer.alive:
             return
         failed = self.error is not None
-        if not failed:
-            self._wait_for_queue()
         result = SUCCESS if failed else waiting(lib.whorlCommFinalize, self._handle)
         error = None if result == SUCCESS else error_of(result)
         if self._finalizer.detach() is not None:

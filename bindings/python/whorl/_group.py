@@ -11,7 +11,6 @@ from whorl._library import NULL, lib
 from whorl._signals import waiting
 
 if TYPE_CHECKING:
-    from whorl._calls import Calls
     from whorl._stream import Stream
 
 
@@ -20,7 +19,7 @@ class _Open(threading.local):
 
     def __init__(self) -> None:
         self.depth = 0
-        self.kept: list[tuple[Calls, Stream | None, object]] = []  # buffers of calls, with communicator and stream
+        self.kept: list[tuple[Stream | None, object]] = []  # buffers of calls, with the stream
 
 
 _open = _Open()
@@ -31,9 +30,9 @@ def in_group() -> bool:
     return _open.depth != 0
 
 
-def keep(comm: Calls, stream: Stream | None, buffers: object) -> None:
+def keep(stream: Stream | None, buffers: object) -> None:
     """Keeps the buffers of a call of the open group until they are not needed any more."""
-    _open.kept.append((comm, stream, buffers))
+    _open.kept.append((stream, buffers))
 
 
 class group:  # noqa: N801  # spelt as a function, which it is for users
@@ -60,6 +59,6 @@ class group:  # noqa: N801  # spelt as a function, which it is for users
         finally:
             if _open.depth == 0:
                 kept, _open.kept = _open.kept, []
-                for comm, stream, buffers in kept:
+                for stream, buffers in kept:
                     if stream is not None:
-                        comm._queued(stream, buffers)
+                        stream._keep(buffers)
