@@ -64,15 +64,17 @@ class Kubernetes(unittest.TestCase):
             os.symlink(SUM, pathlib.Path(folder, "sum"))
             pods = []
             for index in range(self.job["spec"]["completions"]):
-                variables = PLAIN | {"PATH": f"{folder}:{PLAIN['PATH']}"}
+                variables = dict(PLAIN)
                 for one in self.container["env"]:
                     if "valueFrom" in one:
                         self.assertIn("job-completion-index", one["valueFrom"]["fieldRef"]["fieldPath"])
                     variables[one["name"]] = one.get("value", str(index))
                 variables["WHORL_SECRET_FILE"] = f"{folder}/secret"
                 variables["WHORL_ADDRESS"] = f"127.0.0.1:{port}"
-                pods.append(subprocess.Popen(self.container["command"], env=variables, text=True,
-                                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+                command = [word.replace("/app/", folder + "/") for word in self.container["command"]]
+                pods.append(subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE,
+                                             stderr=subprocess.STDOUT))
+                self.addCleanup(pods[-1].kill)
             printed = [pod.communicate(timeout=60)[0] for pod in pods]
         self.assertEqual(sorted("".join(printed).splitlines()), lines_of_sum(len(pods)))
 
@@ -108,7 +110,7 @@ class TwoHosts(unittest.TestCase):
             first, second = self.NAMES
             done = subprocess.run(
                 ["ip", "netns", "exec", first, "unshare", "--uts", "sh", "-c", f'hostname {first}; exec "$@"', "sh",
-                 FOLDER / "two_hosts.sh", "10.79.0.1", second, SUM],
+                 FOLDER / "two_hosts.sh", "10.79.0.1", second, "sh", "-c", 'exec "$1"', "it's sh", SUM],
                 env=PLAIN | {"REMOTE": str(remote), "TMPDIR": folder}, capture_output=True, text=True, timeout=60,
                 check=False)
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -11,6 +11,6 @@ fi
 # one that all nodes share.
 WHORL_SECRET_FILE=$(mktemp "$HOME/.whorl-secret-$SLURM_JOB_ID-XXXXXX")
 export WHORL_SECRET_FILE
-trap 'rm -f "$WHORL_SECRET_FILE"' EXIT
+trap 'rm -f "$WHORL_SECRET_FILE"' EXIT # not where Slurm kills the script at the end of its time
 head -c 32 /dev/urandom | base64 >"$WHORL_SECRET_FILE"
 srun --mpi=none "$@"

@@ -1,8 +1,8 @@
 /* A profiler plug-in: when a communicator is destroyed, it prints how often each operation was
    called, with which algorithm, and how long it took on this rank.
 
-     WHORL_PROFILER_PLUGIN=build/release/examples/profiler/liboperation_table.so mpirun -n 4
-   ./program
+     export WHORL_PROFILER_PLUGIN=build/release/examples/profiler/liboperation_table.so
+     mpirun -n 4 ./program
 
    whorl/profiler.h describes the functions. */
 #define _POSIX_C_SOURCE 200809L
