@@ -2,8 +2,8 @@
 /// The interface of profiler plug-ins, in the shape of NCCL's: shared libraries that whorl tells of
 /// the begin and end of each operation on host memory. `WHORL_PROFILER_PLUGIN` names the library's
 /// file, or is `STATIC` for a plug-in in the program itself, linked with `-rdynamic`. The library
-/// defines a variable ::whorlProfiler_v1 of type
-/// ::whorlProfiler_v1_t. Without a plug-in an operation costs one test of a flag more.
+/// defines the variable ::whorlProfiler_v1. Without a plug-in an operation costs one test of a
+/// flag.
 ///
 /// Calls for one communicator come one after the other, from whichever thread drives it: the
 /// caller's, or whorl's own for streams. Calls for several communicators come at the same time. A
@@ -49,18 +49,19 @@ typedef struct {
 /// creation of the communicator, other errors end the events of the communicator.
 typedef struct {
   const char* name; ///< name for messages
-  /// Called when a communicator is connected. `*context` is passed to the other functions. The
-  /// plug-in sets bits of ::whorlProfilerEventType_t in `*eventMask`, which starts as 0, and may
-  /// change it at any time from any thread by an atomic store; whorl reads it before each
-  /// operation. `commName` is that of whorlConfig_t, or ""; `commId` is the same on all ranks.
+  /// Called when the creation of a communicator begins, before ranks meet. `*context` is passed to
+  /// the other functions. The plug-in sets bits of ::whorlProfilerEventType_t in `*eventMask`,
+  /// which starts as 0, and may change it at any time from any thread by an atomic store; whorl
+  /// reads it before each operation. `commName` is that of whorlConfig_t, or ""; `commId` is the
+  /// same on all ranks.
   whorlResult_t (*init)(void** context, int* eventMask, const char* commName, uint64_t commId,
                         int nRanks, int rank);
   /// Called before an operation sends or receives anything. `*handle` is passed to stopEvent().
   whorlResult_t (*startEvent)(void* context, void** handle, const whorlProfilerEvent_v1_t* event);
   /// Called when the operation is complete on this rank. Not called for one that fails.
   whorlResult_t (*stopEvent)(void* context, void* handle);
-  /// Called when the communicator is destroyed or aborted. Operations that failed have not been
-  /// stopped.
+  /// Called when the communicator is destroyed or aborted, or its creation has failed, if init()
+  /// has succeeded. Operations that failed have not been stopped.
   whorlResult_t (*finalize)(void* context);
 } whorlProfiler_v1_t;
 

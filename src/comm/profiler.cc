@@ -46,15 +46,15 @@ Result<std::unique_ptr<Profiler>> Profiler::open(const std::string& plugin, cons
   const whorlResult_t result = (*loaded)->init(&profiler->context_, &profiler->mask_,
                                                who.name.c_str(), who.id, who.nranks, who.rank);
   if (result != whorlSuccess) {
-    profiler->failed_ = true;
     return plugin_error(plugin, fmt::format("init() of {} returned {} on rank {}", (*loaded)->name,
                                             static_cast<int>(result), who.rank));
   }
+  profiler->ready_ = true;
   return profiler;
 }
 
 Profiler::~Profiler() {
-  if (!failed_) check(plugin_.finalize(context_), "finalize");
+  if (ready_) check(plugin_.finalize(context_), "finalize");
 }
 
 /// Ends the events after an error of the plug-in, with a warning.

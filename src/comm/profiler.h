@@ -14,14 +14,15 @@ namespace whorl {
 /// Plug-in that is told of the operations of one communicator, see whorl/profiler.h.
 class Profiler final : public Observer {
  public:
+  /// Names of the communicator and of the rank.
   struct Who {
     std::string name; ///< name of the communicator; may be empty
     std::uint64_t id = 0;
     int rank = 0;
     int nranks = 1;
   };
-  /// Loads the plug-in, once in a process, and tells it of a communicator. `plugin` is the value of
-  /// WHORL_PROFILER_PLUGIN. The error names the variable.
+  /// Loads the plug-in and tells the plug-in of a communicator. `plugin` is the value of
+  /// WHORL_PROFILER_PLUGIN, which the error names.
   static Result<std::unique_ptr<Profiler>> open(const std::string& plugin, const Who& who);
   ~Profiler() override;
   Profiler(const Profiler&) = delete;
@@ -38,6 +39,7 @@ class Profiler final : public Observer {
   int rank_;
   int mask_ = 0; ///< kinds of events that the plug-in wants; it writes them from any thread
   void* context_ = nullptr;
+  bool ready_ = false;  ///< whether init() has succeeded
   bool failed_ = false; ///< whether the plug-in has returned an error
 };
 

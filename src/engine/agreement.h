@@ -12,9 +12,8 @@ namespace whorl {
 /// that come may be those of ranks that agree. Only a barrier needs the other ranks: each may
 /// choose among the other ways by itself.
 enum class Agreement : std::uint8_t {
-  /// The data do it: each result depends on the inputs of all ranks, or of the root alone, or this
-  /// rank has no
-  /// output.
+  /// The data do it: each result depends on the inputs of all ranks, or of the root alone; or this
+  /// rank has no output.
   kByData,
   /// The first message of each rank is there before the output is written (Algorithm::tells_all).
   kByFirstMessages,

@@ -120,7 +120,7 @@ void Engine::watch_begin() noexcept {
                                        .bytes = current_->bytes});
 }
 
-/// Tells them that the collective under way is complete.
+/// Tells the trace and the observer that the collective under way is complete.
 void Engine::watch_end() noexcept {
   if (config_.trace != nullptr && !exchanging_) { // transfers have their own tracks
     traced_.end = ticks();
