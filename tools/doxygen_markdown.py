@@ -26,11 +26,13 @@ def slug(heading):
 
 
 def page_id(page):
+    """Returns the id of a page of the site."""
     name = page.relative_to(ROOT).with_suffix("").as_posix().replace("/", "-").replace(".", "-")
     return "page-" + name.lower()
 
 
 def heading_id(page, anchor):
+    """Returns the id of a heading, which other pages may have, too."""
     return page_id(page) + "--" + anchor
 
 

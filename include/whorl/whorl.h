@@ -188,10 +188,11 @@ WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
 /// under way, or the error that killed it. Does not wait.
 WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError);
 /// Sets a function that a thread calls about once a millisecond while it waits for other ranks in a
-/// blocking operation of any communicator of this process; NULL: none (beyond NCCL). If it returns
-/// non-zero, the operation ends with ::whorlInvalidUsage and its communicator with it, on every
-/// rank. The function is for interpreters, which handle signals on one thread at a time of their
-/// choice; threads of whorl call the function, too; it uses no communicator, and returns soon.
+/// blocking operation of any communicator of this process, and every 20 ms while it waits for an
+/// operation that another thread carries out; NULL: none (beyond NCCL). If it returns non-zero, the
+/// operation ends with ::whorlInvalidUsage and its communicator with it, on every rank. The
+/// function is for interpreters, which handle signals on one thread at a time of their choice;
+/// threads of whorl call the function, too; it uses no communicator, and returns soon.
 WHORL_API whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void));
 /// Writes the number of ranks to `*count`.
 WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);

@@ -19,6 +19,7 @@ std::string plotter() {
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "plot.py";
 }
 
+/// Returns a word as the shell reads it.
 std::string quoted(const std::string& word) {
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);

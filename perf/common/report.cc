@@ -320,7 +320,8 @@ std::string to_json(const std::string& program, const Options& options, const Jo
   out["communicator_bytes"] = summary.communicator_bytes;
   out["buffer_bytes"] = summary.buffer_bytes;
   out["verified"] = summary.verified;
-  return out.dump(2) + "\n";
+  // Words of the command line and values of variables may be any bytes.
+  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 } // namespace perf

@@ -102,7 +102,7 @@ TEST(StrangersFull, TakeNeitherMemoryNorFilesByTheirNumber) {
   const long before = resident_kib();
   for (int i = 0; i < 3; ++i) flood();
   std::printf("memory grew by %ld KiB after 9,000 more strangers\n", resident_kib() - before);
-#ifdef __SANITIZE_ADDRESS__ // keeps freed memory for a while
+#ifdef __SANITIZE_ADDRESS__       // keeps freed memory for a while
   constexpr long kMostKib = 4096; // 9,000 handshakes are 5 MiB
 #else
   constexpr long kMostKib = 1024;

@@ -21,7 +21,8 @@ NAMES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "a
 UNEVEN = ["reduce_scatterv", "all_gatherv", "alltoallv", "gatherv", "scatterv"]
 LAUNCHER_VARIABLES = ("WHORL_RANK", "RANK", "WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
                       "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in LAUNCHER_VARIABLES}
+ENVIRONMENT = {key: value for key, value in os.environ.items()
+               if key not in LAUNCHER_VARIABLES and not key.startswith("WHORL_")}
 
 
 def program(name):
@@ -175,7 +176,7 @@ class Sweeps(Programs):
                           + more)
 
     def test_cycles_without_an_end(self):
-        done = run([program("all_reduce"), "--ranks", "2", "--sizes", "8", "-N", "0", "-T", "2"])
+        done = run([program("all_reduce"), "--ranks", "2", "--sizes", "8", "-N", "0", "-T", "4"])
         self.assertIn("longer than -T allows", done.stderr)
         self.assertRegex(done.stdout, "\n# Cycle 9\n")
 
