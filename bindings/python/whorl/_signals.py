@@ -1,7 +1,8 @@
 """Handlers of signals during calls that wait, so that Ctrl-C ends them.
 
 The interpreter handles signals on the main thread only, which may be inside the library. The library asks a function
-about once a millisecond while a thread waits for other ranks (whorlSetInterruptCheck()). The function below is set
+while a thread waits for other ranks (whorlSetInterruptCheck()): about every millisecond, or every 20 ms where the
+call waits behind queued operations. The function below is set
 while the main thread is inside a call. There the interpreter runs the handlers of signals that have come. An exception
 of a handler, as KeyboardInterrupt, ends the call and its communicator. At other times the function is not set, so that
 no thread of the library has to wait for the interpreter.
@@ -40,15 +41,16 @@ def waiting(function: Callable[..., int], *arguments: Any) -> int:
     global _inside, _raised, _was_set
     if _inside or threading.get_ident() != _main:
         return function(*arguments)
+    raised = _raised = None
     try:
         _inside = _was_set = True
         lib.whorlSetInterruptCheck(_look)
         result = function(*arguments)
     finally:
+        _inside = False  # first: a signal may end these lines, too
         lib.whorlSetInterruptCheck(NULL)
-        _inside = False
-    if _raised is not None:
         raised, _raised = _raised, None
+    if raised is not None:
         raise raised
     return result
 
