@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from whorl import _group
 from whorl._arrays import Arrays
 from whorl._stream import Stream
 from whorl._types import Op, OpLike
@@ -23,6 +24,7 @@ class Async(Arrays):
 
     def _stream(self) -> Stream:
         asyncio.get_running_loop()  # raises before anything is issued
+        _group.refuse("a function that returns a future")
         if self._own_stream is None:
             self._own_stream = Stream()
         return self._own_stream

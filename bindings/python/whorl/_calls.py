@@ -7,7 +7,8 @@ In every function `call` is the name that the user wrote, and a `send` that is N
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Union
 
 from whorl import _group
@@ -54,25 +55,42 @@ class Calls:
         require_outside()
         return self._handle
 
+    def _claim(self, call: str) -> None:
+        """Enters a call, which releases `_use` at its end; raises where another thread is inside one."""
+        if not self._use.acquire(False):
+            raise UsageError(f"{call}: another thread is inside a call on this communicator; make a communicator for "
+                             f"each thread with split()")
+
+    @contextmanager
+    def _one_thread(self, call: str) -> Iterator[None]:
+        """Is inside a call."""
+        self._claim(call)
+        try:
+            yield
+        finally:
+            self._use.release()
+
     def _run(self, call: str, function: Callable[..., int], arguments: tuple[Any, ...], buffers: object,
              stream: AnyStream) -> None:
         """Calls a function of the library, whose last arguments are the communicator and the stream."""
         pointer = NULL if stream is None else pointer_of(stream, call)
-        if not self._use.acquire(False):
-            raise UsageError(f"{call}: another thread is inside a call on this communicator; make a communicator for "
-                             f"each thread with split()")
+        self._claim(call)
         try:
             if _group.in_group():
-                check(function(*arguments, self._alive(), pointer))
                 _group.keep(stream if isinstance(stream, Stream) else None, buffers)
+                check(function(*arguments, self._alive(), pointer))
             elif stream is None:
                 result = waiting(function, *arguments, self._alive(), NULL)
                 if result:
                     check(result)
+            elif isinstance(stream, Stream):
+                held = stream._kept.hold(buffers)
+                try:
+                    check(function(*arguments, self._alive(), pointer))
+                finally:
+                    stream._kept.issued(held)
             else:
                 check(function(*arguments, self._alive(), pointer))
-                if isinstance(stream, Stream):
-                    stream._keep(buffers)
         finally:
             self._use.release()
 

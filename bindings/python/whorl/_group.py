@@ -6,9 +6,9 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from whorl._errors import check
+from whorl._errors import UsageError, check
 from whorl._library import NULL, lib
-from whorl._signals import waiting
+from whorl._signals import require_outside, waiting
 
 if TYPE_CHECKING:
     from whorl._stream import Stream
@@ -19,7 +19,8 @@ class _Open(threading.local):
 
     def __init__(self) -> None:
         self.depth = 0
-        self.kept: list[tuple[Stream | None, object]] = []  # buffers of calls, with the stream
+        self.failed = False  # whether the body of a nested group has raised
+        self.kept: list[tuple[Stream | None, object]] = []  # what hold() gave for a stream, or buffers without one
 
 
 _open = _Open()
@@ -30,35 +31,58 @@ def in_group() -> bool:
     return _open.depth != 0
 
 
+def refuse(call: str) -> None:
+    """Raises where this thread has an open group, at whose end `call` may be made."""
+    if _open.depth:
+        raise UsageError(f"{call} cannot be used within a group, whose operations begin at its end: call it after the "
+                         f"group")
+
+
 def keep(stream: Stream | None, buffers: object) -> None:
     """Keeps the buffers of a call of the open group until they are not needed any more."""
-    _open.kept.append((stream, buffers))
+    _open.kept.append((stream, buffers if stream is None else stream._kept.hold(buffers)))
 
 
 class group:  # noqa: N801  # spelt as a function, which it is for users
     """Collects the calls of this thread on any communicators, and issues them together at the end.
 
     Needed for sends and receives that must proceed at the same time, and where one thread drives several ranks. Results
-    of the calls are there after the `with`. If its body raises, none of the calls is issued. Groups nest.
+    of the calls are there after the `with`. Groups nest; the outermost one issues the calls. If its body or the body of
+    a group within it raises, none of the calls is issued. Where the program has caught what the inner body raised, the
+    outermost group raises UsageError at its end.
     """
 
     def __enter__(self) -> group:
-        check(lib.whorlGroupStart())
-        _open.depth += 1
+        require_outside()
+        before = _open.depth
+        try:
+            _open.depth = before + 1
+            if before == 0:  # nested groups are counted here only
+                check(lib.whorlGroupStart())
+        except BaseException:
+            if before == 0:  # a signal may come behind the start; without one, ending the group does nothing
+                lib.whorlGroupSimulateEnd(NULL)
+            _open.depth = before
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _open.depth -= 1
-        if kind is not None:
-            lib.whorlGroupSimulateEnd(NULL)
+        if _open.depth:
+            _open.failed = _open.failed or kind is not None
+            return
+        failed, _open.failed = _open.failed, False
+        kept, _open.kept = _open.kept, []
         try:
-            if kind is None:
+            if kind is None and not failed:
                 check(waiting(lib.whorlGroupEnd))
+            else:
+                lib.whorlGroupSimulateEnd(NULL)
         finally:
-            if _open.depth == 0:
-                kept, _open.kept = _open.kept, []
-                for stream, buffers in kept:
-                    if stream is not None:
-                        stream._keep(buffers)
+            for stream, held in kept:
+                if stream is not None:
+                    stream._kept.issued(held)
+        if failed and kind is None:
+            raise UsageError("the body of a group within this one has raised: none of the calls was issued")

@@ -11,6 +11,7 @@ from collections import deque
 from types import TracebackType
 from typing import Any, TypeVar
 
+from whorl import _group
 from whorl._errors import IN_PROGRESS, SUCCESS, check, error_of
 from whorl._library import NULL, ffi, lib
 from whorl._signals import require_outside, waiting
@@ -44,32 +45,73 @@ def wait_for(event: Any) -> int:
 
 
 class _Kept:
-    """Buffers of the operations of a stream, until these are complete. A buffer is added when its operation is in the
-    stream, so that every buffer here belongs to an operation that a query of the stream includes."""
+    """Stream of the library, and the buffers of its operations until these are complete.
+
+    A buffer is held from before its call on, where a signal may come at any line, and counts as issued behind the call.
+    Only issued ones are dropped, so that a query of the stream includes their operations. The lock is only tried:
+    whoever holds it may be a frame below, which a handler of a signal or the collection of garbage has interrupted.
+    """
 
     def __init__(self, handle: Any) -> None:
         self.handle, self.process = handle, os.getpid()
+        self.held: dict[object, object] = {}
         self.batches: deque[tuple[Any, list[object]]] = deque()
-        self.latest: list[object] = []
-        self.lock = threading.Lock()
+        self.latest: deque[object] = deque()
+        self.lock = threading.Lock()  # held by who drops buffers
 
-    def add(self, buffers: object) -> None:
-        with self.lock:
-            self.latest.append(buffers)
-            if len(self.latest) < BATCH:
-                return
-            self.batches.append((new_event(self.handle), self.latest))
-            self.latest = []
+    def hold(self, buffers: object) -> object:
+        """Keeps the buffers of an operation that is about to be issued; returns what issued() takes."""
+        key = object()
+        self.held[key] = buffers
+        return key
+
+    def issued(self, key: object) -> None:
+        """Keeps the buffers of an operation that has been issued, or has failed, until the stream has passed it."""
+        self.latest.append(self.held[key])
+        del self.held[key]
+        if len(self.latest) < BATCH or not self.lock.acquire(False):
+            return
+        try:
+            count, batch = len(self.latest), list[object]()
+            self.batches.append((new_event(self.handle), batch))
+            for _ in range(count):
+                batch.append(self.latest[0])
+                self.latest.popleft()
             while self.batches and lib.whorlEventQuery(self.batches[0][0]) != IN_PROGRESS:
                 self.batches.popleft()
+        finally:
+            self.lock.release()
 
-    def sweep(self) -> bool:
-        """Drops all buffers if all operations are complete, and tells whether they are."""
-        with self.lock:
-            if lib.whorlStreamQuery(self.handle) == IN_PROGRESS:
-                return False
-            self.batches.clear()
-            self.latest.clear()
+    def sweep(self) -> None:
+        """Drops all buffers if all operations are complete."""
+        if self.lock.acquire(False):
+            try:
+                self._dropped_all()
+            finally:
+                self.lock.release()
+
+    def destroyed(self) -> bool:
+        """Destroys the stream, which nobody uses any more, if all operations are complete; tells whether that is
+        done."""
+        if not self.lock.acquire(False):
+            return False
+        try:
+            if self.handle != NULL:
+                if not self._dropped_all():
+                    return False
+                handle, self.handle = self.handle, NULL
+                lib.whorlStreamDestroy(handle)
+            return True
+        finally:
+            self.lock.release()
+
+    def _dropped_all(self) -> bool:
+        count = len(self.latest)  # another thread may issue more behind the query
+        if lib.whorlStreamQuery(self.handle) == IN_PROGRESS:
+            return False
+        self.batches.clear()
+        for _ in range(count):
+            self.latest.popleft()
         return True
 
 
@@ -78,15 +120,33 @@ _dropped: list[_Kept] = []
 
 
 def _destroy_dropped() -> None:
-    for kept in [kept for kept in _dropped if kept.process == os.getpid() and kept.sweep()]:
-        _dropped.remove(kept)
-        lib.whorlStreamDestroy(kept.handle)
+    for kept in list(_dropped):
+        if kept.process == os.getpid() and kept.destroyed():
+            try:
+                _dropped.remove(kept)
+            except ValueError:
+                pass  # another thread has removed it
 
 
 def _drop(kept: _Kept) -> None:
     if kept.process == os.getpid():  # a child of fork() leaves the streams of its parent alone
         _dropped.append(kept)
         _destroy_dropped()
+
+
+class _Reader:
+    """Descriptor that is closed with its owner, also where an event loop ends and forgets it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 # Ends of pipes that belong to callbacks which have not been called, and their inodes. A child has copies of them, and
@@ -123,9 +183,6 @@ class Stream:
         self._finalizer = weakref.finalize(self, _drop, self._kept)
         self._finalizer.atexit = False  # the library ends in good order by itself
 
-    def _keep(self, buffers: object) -> None:
-        self._kept.add(buffers)
-
     def _alive(self) -> Any:
         if not self._finalizer.alive:
             raise ValueError("the stream has been freed")
@@ -143,6 +200,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Waits until all that is queued now is complete; raises the first error of the stream up to there."""
+        _group.refuse("synchronize()")
         result = wait_for(new_event(self._alive()))
         self._kept.sweep()
         check(result)
@@ -157,14 +215,16 @@ class Stream:
     def _future(self, value: T) -> asyncio.Future[T]:
         """Returns a future that has `value` when all that is queued now is complete."""
         loop = asyncio.get_running_loop()
+        _group.refuse("synchronized()")
         future: asyncio.Future[T] = loop.create_future()
         event = new_event(self._alive())
-        reader, writer = os.pipe()
+        number, writer = os.pipe()
+        reader = _Reader(number)
         inode = os.fstat(writer).st_ino
 
         def wake() -> None:
-            loop.remove_reader(reader)
-            os.close(reader)
+            loop.remove_reader(reader.number)
+            reader.close()
             if _ends.get(writer) == inode:
                 del _ends[writer]
             result = lib.whorlEventQuery(event)
@@ -176,13 +236,13 @@ class Stream:
             else:
                 future.set_exception(error_of(result))
 
-        loop.add_reader(reader, wake)
+        loop.add_reader(reader.number, wake)
         _ends[writer] = inode
         result = lib.whorlStreamAddCallback(self._handle, _close, ffi.cast("void*", writer))
         if result != SUCCESS:
-            loop.remove_reader(reader)
+            loop.remove_reader(reader.number)
             del _ends[writer]
-            os.close(reader)
+            reader.close()
             os.close(writer)
             check(result)
         return future
@@ -191,6 +251,7 @@ class Stream:
         """Waits as synchronize() does, and frees the stream."""
         if not self._finalizer.alive:
             return
+        _group.refuse("the end of a stream")
         try:
             self.synchronize()
         finally:
@@ -204,7 +265,7 @@ class Stream:
     ) -> None:
         if kind is None:
             self.free()
-        else:
+        elif not _group.in_group():  # which keeps the streams of its calls
             self._finalizer()
 
 
