@@ -14,7 +14,7 @@ import numpy as np
 
 from whorl import _group
 from whorl._async import Async
-from whorl._errors import IN_PROGRESS, SUCCESS, Error, UsageError, check, error_of, text
+from whorl._errors import IN_PROGRESS, SUCCESS, Error, RemoteError, UsageError, check, error_of, text
 from whorl._library import NULL, ffi, lib
 from whorl._mpi import Mpi
 from whorl._signals import require_outside, waiting
@@ -171,15 +171,27 @@ class Communicator(Mpi, Async):
     @classmethod
     def from_mpi4py(cls, comm: Any, **options: Any) -> Communicator:
         """Joins the ranks of a communicator of mpi4py, with the same numbers."""
-        identity = comm.bcast(unique_id() if comm.Get_rank() == 0 else None, root=0)
+        failure: Exception | None = None
+        identity: bytes | str | None = None
+        if comm.Get_rank() == 0:
+            try:
+                identity = unique_id()
+            except Exception as error:
+                failure, identity = error, str(error)  # the other ranks wait for something
+        identity = comm.bcast(identity, root=0)
+        if failure is not None:
+            raise failure
+        if isinstance(identity, str):
+            raise RemoteError(f"rank 0 could not make the id of the communicator: {identity}")
         return cls(identity, comm.Get_size(), comm.Get_rank(), **options)
 
     # --- others from this one ---
 
-    def _derive(self, begin: Callable[[Any, Any], int], options: dict[str, Any]) -> Communicator | None:
+    def _derive(self, call: str, begin: Callable[[Any, Any], int], options: dict[str, Any]) -> Communicator | None:
         config, _kept = _config(options)
         cell = ffi.new("whorlComm_t*")
-        check(begin(cell, config if options else NULL))
+        with self._one_thread(call):
+            check(begin(cell, config if options else NULL))
         return None if cell[0] == NULL else Communicator._of(cell[0])
 
     def split(self, color: int | None = 0, key: int = 0, **options: Any) -> Communicator | None:
@@ -188,9 +200,8 @@ class Communicator(Mpi, Async):
         A rank with None takes part in the call and gets None. Options that are not given are inherited.
         """
         number = int(lib.WHORL_SPLIT_NOCOLOR) if color is None else color
-        handle = self._alive()
-        return self._derive(lambda cell, config: waiting(
-            lib.whorlCommSplit, handle, number, key, cell, config), options)
+        return self._derive("split", lambda cell, config: waiting(
+            lib.whorlCommSplit, self._alive(), number, key, cell, config), options)
 
     def shrink(self, exclude: Iterable[int] | None = None, *, abort: bool | None = None,
                **options: Any) -> Communicator:
@@ -199,14 +210,14 @@ class Communicator(Mpi, Async):
         With None those are excluded that have died or left. `abort` ends the operations of the communicator, which
         may have failed; by default it does so where exclude is None. The communicator is still to be freed or aborted.
         """
-        handle, ranks = self._alive(), [] if exclude is None else list(exclude)
+        ranks = [] if exclude is None else list(exclude)
         ends = exclude is None if abort is None else abort
         flags = int(lib.WHORL_SHRINK_ABORT if ends else lib.WHORL_SHRINK_DEFAULT)
         if exclude is not None and not ranks:
             raise ValueError("shrink: exclude is empty; None excludes the ranks that have died or left")
         numbers = ffi.new("int[]", ranks)
-        comm = self._derive(lambda cell, config: waiting(
-            lib.whorlCommShrink, handle, numbers if ranks else NULL, len(ranks), cell, config, flags), options)
+        comm = self._derive("shrink", lambda cell, config: waiting(
+            lib.whorlCommShrink, self._alive(), numbers if ranks else NULL, len(ranks), cell, config, flags), options)
         assert comm is not None  # unlike split(), whorlCommShrink() makes one where it succeeds
         return comm
 
@@ -227,7 +238,8 @@ class Communicator(Mpi, Async):
 
     def set_timeout(self, seconds: float) -> None:
         """Sets the timeout of the operations that this rank issues from now on."""
-        check(lib.whorlCommSetTimeout(self._alive(), _milliseconds(seconds)))
+        with self._one_thread("set_timeout"):
+            check(lib.whorlCommSetTimeout(self._alive(), _milliseconds(seconds)))
 
     def scaled_sum(self, scalar: Any, dtype: Any) -> ScaledSum:
         """Makes an operator for arrays of `dtype`: multiplies this rank's input by a number, then sums."""
@@ -236,12 +248,14 @@ class Communicator(Mpi, Async):
         if code is None or code.parts != 1:
             raise TypeError(f"scaled_sum: there is no scaled sum of {kind}")
         value, cell = np.array([scalar]).astype(kind), ffi.new("whorlRedOp_t*")
-        check(lib.whorlRedOpCreatePreMulSum(cell, ffi.from_buffer(value.view(np.uint8)), code.code,
-                                            lib.whorlScalarHostImmediate, self._alive()))
+        with self._one_thread("scaled_sum"):
+            check(lib.whorlRedOpCreatePreMulSum(cell, ffi.from_buffer(value.view(np.uint8)), code.code,
+                                                lib.whorlScalarHostImmediate, self._alive()))
         return ScaledSum(int(cell[0]), kind, self)
 
     def _free_op(self, op: ScaledSum) -> None:
-        check(lib.whorlRedOpDestroy(op.code, self._alive()))
+        with self._one_thread("free"):
+            check(lib.whorlRedOpDestroy(op.code, self._alive()))
 
     # --- the end ---
 
@@ -262,8 +276,11 @@ class Communicator(Mpi, Async):
     def free(self) -> None:
         """Waits until all operations of this rank are complete, and frees the communicator. One that has failed is
         freed without a wait."""
-        if not self._finalizer.alive:
-            return
+        if self._finalizer.alive:
+            with self._one_thread("free"):
+                self._free()
+
+    def _free(self) -> None:
         failed = self.error is not None
         result = SUCCESS if failed else waiting(lib.whorlCommFinalize, self._handle)
         error = None if result == SUCCESS else error_of(result)
