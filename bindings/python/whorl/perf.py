@@ -54,9 +54,21 @@ class Collective(NamedTuple):
 
 
 def values(rank: int, count: int, dtype: np.dtype[Any]) -> Array:
-    """Returns the input of a rank: small whole numbers, so that sums of all ranks are exact in every type."""
+    """Returns the input of a rank: zeros and ones, of which the sums are exact (inexact())."""
     array: Array = ((np.arange(count) + rank) % 2).astype(dtype)
     return array
+
+
+def inexact(ranks: int, options: argparse.Namespace) -> str:
+    """Returns why the results of a reduction cannot be verified, or nothing if they can be."""
+    sums = COLLECTIVES[options.collective].reduces and options.op in ("sum", "avg")
+    whole = np.arange((ranks + 1) // 2 + 1)  # values() of every second rank are 1
+    if not sums or options.dtype == np.dtype(bool):
+        return ""
+    if np.array_equal(whole.astype(options.dtype).astype(np.float64), whole):
+        return ""
+    return (f"sums of {ranks} ranks are not exact in {options.dtype}, so the results cannot be verified: "
+            f"take a wider type, or --op max")
 
 
 def reduced(size: int, count: int, dtype: np.dtype[Any], op: whorl.Op) -> Array:
@@ -289,6 +301,10 @@ def _rank(unique_id: bytes, size: int, rank: int, options: argparse.Namespace, p
 
 def start(options: argparse.Namespace, ranks: int) -> int:
     """Runs the table on processes of its own; returns the exit status."""
+    reason = inexact(ranks, options)
+    if reason:
+        print(f"python -m whorl.perf: {reason}", file=sys.stderr)
+        return 2
     context = multiprocessing.get_context("spawn")
     unique_id = whorl.unique_id()
     processes, pipes = [], []
@@ -318,6 +334,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.ranks is not None:
         return start(options, options.ranks)
     with whorl.init() as comm:
+        reason = inexact(comm.size, options)
+        if reason:
+            if comm.rank == 0:
+                print(f"python -m whorl.perf: {reason}", file=sys.stderr)
+            return 2
         if comm.size > 1:
             return 1 if report(comm, options) else 0
     return start(options, 2)
