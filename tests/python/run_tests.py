@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,13 +58,25 @@ def install(python: str, build: Path) -> Path:
     return folder
 
 
+def copy_sources(folder: Path) -> Path:
+    """Copies what the wheel is made of, so that nothing is built in the source tree; returns the package's folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    made = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "_capi.py", "*.so*")
+    for path in ("bindings/python", "include/whorl"):
+        shutil.copytree(ROOT / path, folder / path, ignore=made)
+    shutil.copyfile(ROOT / "bindings" / "libwhorl.py", folder / "bindings" / "libwhorl.py")
+    return folder / "bindings" / "python"
+
+
 def install_with_pip(python: str, build: Path, folder: Path) -> None:
     """Builds the wheel and installs it into a folder."""
+    sources = copy_sources(build / "python-sources")
+    shutil.rmtree(folder, ignore_errors=True)
     environment = dict(os.environ, WHORL_ROOT=str(build))
     for variable in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
         environment.pop(variable, None)
     command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-build-isolation", "--no-deps",
-               "--no-index", "--upgrade", "--target", str(folder), str(ROOT / "bindings" / "python")]
+               "--no-index", "--target", str(folder), str(sources)]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         sys.exit(f"the package does not build: {answer.stdout}{answer.stderr}")

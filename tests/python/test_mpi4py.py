@@ -28,7 +28,7 @@ def under_mpich(which: str, folder: Path) -> None:
     environment = dict(os.environ, MPI4PY_MPIABI="mpich",
                        LD_LIBRARY_PATH=f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     command = ["mpirun.mpich", "-np", str(SIZE), sys.executable, str(HERE / "operations.py"), which, str(folder)]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
