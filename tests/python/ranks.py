@@ -14,6 +14,14 @@ import whorl
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["numpy", "whorl", "whorl.perf"])
 
+def until(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Waits for a condition, as that another rank has made a file; fails after some seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 Outcome = tuple[str, Any]  # ("returned", value), ("raised", traceback) or ("died", exit code)
 
 

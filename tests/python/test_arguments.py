@@ -115,6 +115,33 @@ def test_creation() -> None:
         whorl.init()
 
 
+class Mpi4py:
+    """Communicator of mpi4py as far as from_mpi4py() sees it, of a rank that gets `answer` where it is not the root."""
+
+    def __init__(self, rank: int, answer: Any = None) -> None:
+        self.rank, self.answer = rank, answer
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def bcast(self, value: Any, root: int) -> Any:
+        if self.rank == root:
+            self.answer = value
+        return self.answer
+
+
+def test_a_failure_of_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> bytes:
+        raise whorl.SystemCallError("there is no memory")
+
+    monkeypatch.setattr("whorl._communicator.unique_id", fail)
+    root = Mpi4py(0)
+    with refuses(whorl.SystemCallError, "there is no memory"):
+        whorl.Communicator.from_mpi4py(root)
+    with refuses(whorl.RemoteError, "rank 0 could not make the id of the communicator: there is no memory"):
+        whorl.Communicator.from_mpi4py(Mpi4py(1, root.answer))
+
+
 def test_after_the_end() -> None:
     comm = whorl.init()
     comm.free()
@@ -142,6 +169,11 @@ def test_groups(comm: whorl.Communicator) -> None:
         comm.Allreduce(np.ones(1), untouched)
         raise KeyError("mine")
     assert untouched[0] == 0  # nothing was issued
+    with refuses(whorl.UsageError, "a group within this one has raised: none of the calls was issued"), whorl.group():
+        comm.Allreduce(np.ones(1), untouched)
+        with refuses(KeyError, "inner"), whorl.group():
+            raise KeyError("inner")
+    assert untouched[0] == 0
     assert comm.allreduce(1) == 1
 
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import time
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import whorl
-from ranks import outcomes, run
+from ranks import outcomes, run, until
 
 
-def in_loop(comm: whorl.Communicator, function: Any) -> Any:
-    return asyncio.run(function(comm))
+def in_loop(comm: whorl.Communicator, function: Any, *args: Any) -> Any:
+    return asyncio.run(function(comm, *args))
+
+
+def pipes() -> int:
+    """Returns the number of ends of pipes that this process has open."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the descriptor of the folder
+            count += os.readlink(f"/proc/self/fd/{name}").startswith("pipe:")
+    return count
 
 
 async def all_operations(comm: whorl.Communicator) -> None:
@@ -47,10 +58,10 @@ def test_all_operations() -> None:
     run(2, in_loop, all_operations)
 
 
-async def loop_goes_on(comm: whorl.Communicator) -> None:
+async def loop_goes_on(comm: whorl.Communicator, turn: Path) -> None:
     if comm.rank == 1:
-        await asyncio.sleep(0.5)
-    begin, turns, array = time.monotonic(), 0, np.ones(100_000)
+        until(turn.exists)
+    turns, array = 0, np.ones(100_000)
     gone = weakref.ref(array)
     future = comm.allreduce_async(array, out=array)
     del array
@@ -58,9 +69,11 @@ async def loop_goes_on(comm: whorl.Communicator) -> None:
         turns += 1
         gc.collect()
         assert gone() is not None
+        if turns == 20:
+            turn.touch()
         await asyncio.sleep(0.01)
     if comm.rank == 0:
-        assert time.monotonic() - begin > 0.3 and turns > 1
+        assert turns >= 20
     assert (await future)[0] == 2
     stream = whorl.Stream()
     result = comm.allreduce(np.ones(5), stream=stream)
@@ -69,19 +82,20 @@ async def loop_goes_on(comm: whorl.Communicator) -> None:
     stream.free()
 
 
-def test_the_loop_goes_on() -> None:
-    run(2, in_loop, loop_goes_on)
+def test_the_loop_goes_on(tmp_path: Path) -> None:
+    run(2, in_loop, loop_goes_on, tmp_path / "turn")
 
 
-async def cancelled(comm: whorl.Communicator) -> None:
+async def cancelled(comm: whorl.Communicator, turn: Path) -> None:
     if comm.rank == 1:
-        await asyncio.sleep(0.3)
+        until(turn.exists)
     total = np.zeros(1)
     future = comm.allreduce_async(np.ones(1), out=total)
     if comm.rank == 0:
         future.cancel()
         with pytest.raises(asyncio.CancelledError):
             await future
+        turn.touch()
     await comm.barrier_async()  # behind the operation, which nothing has cancelled
     assert total[0] == 2
     files = len(os.listdir("/proc/self/fd"))
@@ -90,19 +104,20 @@ async def cancelled(comm: whorl.Communicator) -> None:
     assert len(os.listdir("/proc/self/fd")) <= files + 2
 
 
-def test_a_cancelled_future() -> None:
-    run(2, in_loop, cancelled)
+def test_a_cancelled_future(tmp_path: Path) -> None:
+    run(2, in_loop, cancelled, tmp_path / "turn")
 
 
-async def child_of_fork(comm: whorl.Communicator) -> None:
+async def child_of_fork(comm: whorl.Communicator, turn: Path) -> None:
     """A child that is made while an operation is under way has a copy of the pipe, and must not keep it open."""
     if comm.rank == 1:
-        await asyncio.sleep(0.3)
+        until(turn.exists)
     future = comm.allreduce_async(np.ones(1))
     child = os.fork()
     if child == 0:
         time.sleep(60)
         os._exit(0)
+    turn.touch()
     try:
         assert await asyncio.wait_for(future, 20) == 2
     finally:
@@ -110,8 +125,8 @@ async def child_of_fork(comm: whorl.Communicator) -> None:
         os.waitpid(child, 0)
 
 
-def test_a_child_of_fork() -> None:
-    run(2, in_loop, child_of_fork)
+def test_a_child_of_fork(tmp_path: Path) -> None:
+    run(2, in_loop, child_of_fork, tmp_path / "turn")
 
 
 async def failing(comm: whorl.Communicator) -> str:
@@ -128,23 +143,48 @@ def test_an_error_is_raised_by_the_future() -> None:
     assert "rank 1" in text
 
 
-def unfinished(comm: whorl.Communicator) -> None:
+def unfinished(comm: whorl.Communicator, turn: Path) -> None:
     """Ends the loop, and the program, while rank 1 never comes: nothing hangs, and nothing crashes."""
     if comm.rank == 0:
         async def begin() -> None:
             comm.allreduce_async(np.ones(1))
 
+        before = pipes()
         asyncio.run(begin())
+        gc.collect()
+        assert pipes() == before + 1  # which ends the operation, and is closed then
         comm.abort()
+        until(lambda: pipes() == before)
+        turn.touch()
     else:
-        time.sleep(0.5)
+        until(turn.exists)
 
 
-def test_an_operation_that_nobody_awaits() -> None:
-    results = outcomes(2, unfinished)
+def test_an_operation_that_nobody_awaits(tmp_path: Path) -> None:
+    results = outcomes(2, unfinished, tmp_path / "turn")
     assert results[0] == ("returned", None), results
 
 
 def test_without_a_loop() -> None:
     with whorl.init() as comm, pytest.raises(RuntimeError, match="no running event loop"):
         comm.allreduce_async(np.ones(1))
+
+
+def test_within_a_group() -> None:
+    """A group begins its operations at its end, so nothing in it can wait for them."""
+
+    async def refused(comm: whorl.Communicator) -> None:
+        stream = whorl.Stream()
+        refuses = pytest.raises(whorl.UsageError, match="cannot be used within a group")
+        with whorl.group():
+            result = comm.allreduce(np.ones(3), stream=stream)
+            for call in (lambda: comm.allreduce_async(1), comm.barrier_async, stream.synchronize, stream.synchronized,
+                         stream.free):
+                with refuses:
+                    call()
+        await stream.synchronized()
+        assert result.tolist() == [1, 1, 1] and await comm.allreduce_async(2) == 2
+        stream.free()
+
+    with whorl.init() as comm:
+        asyncio.run(refused(comm))

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import whorl
-from ranks import outcomes, run
+from ranks import outcomes, run, until
 
 
 def killed(comm: whorl.Communicator) -> tuple[str, float]:
@@ -47,17 +48,18 @@ def test_a_killed_rank_is_named() -> None:
         assert "rank 1" in text and seconds < 10
 
 
-def absent(comm: whorl.Communicator) -> None:
+def absent(comm: whorl.Communicator, turn: Path) -> None:
     if comm.rank == 0:
         comm.set_timeout(0.5)
         with pytest.raises(whorl.RemoteError, match="rank 1"):
             comm.allreduce(1)
+        turn.touch()
     else:
-        time.sleep(1)
+        until(turn.exists)
 
 
-def test_a_rank_that_does_not_call() -> None:
-    run(2, absent)
+def test_a_rank_that_does_not_call(tmp_path: Path) -> None:
+    run(2, absent, tmp_path / "turn")
 
 
 def test_a_rank_that_does_not_come() -> None:
@@ -122,24 +124,25 @@ WAITS: list[Callable[[whorl.Communicator], Any]] = [
 ]
 
 
-def interrupted(comm: whorl.Communicator, number: int) -> None:
+def interrupted(comm: whorl.Communicator, number: int, turn: Path) -> None:
     if comm.rank == 0:
         with signal_in(0.3):
             WAITS[number](comm)
+        turn.touch()
         comm.abort()
     else:
-        time.sleep(0.6)
+        until(turn.exists)
         with pytest.raises(whorl.Error):
             comm.barrier()
         comm.abort()
 
 
 @pytest.mark.parametrize("number", range(len(WAITS)))
-def test_a_signal_ends_a_call(number: int) -> None:
-    run(2, interrupted, number)
+def test_a_signal_ends_a_call(number: int, tmp_path: Path) -> None:
+    run(2, interrupted, number, tmp_path / "turn")
 
 
-def interrupted_behind_a_queue(comm: whorl.Communicator, number: int) -> None:
+def interrupted_behind_a_queue(comm: whorl.Communicator, number: int, turn: Path) -> None:
     """The operation before the call is in the hands of a thread of the library."""
     if comm.rank == 0:
         stream = whorl.Stream()
@@ -147,48 +150,51 @@ def interrupted_behind_a_queue(comm: whorl.Communicator, number: int) -> None:
         time.sleep(0.1)  # that thread begins it
         with signal_in(0.3):
             WAITS[number](comm)
+        turn.touch()
         comm.abort()
     else:
-        time.sleep(1)
+        until(turn.exists)
         comm.abort()
 
 
 @pytest.mark.parametrize("number", range(len(WAITS)))
-def test_a_signal_ends_a_call_behind_a_queue(number: int) -> None:
-    run(2, interrupted_behind_a_queue, number)
+def test_a_signal_ends_a_call_behind_a_queue(number: int, tmp_path: Path) -> None:
+    run(2, interrupted_behind_a_queue, number, tmp_path / "turn")
 
 
-def aborting(comm: whorl.Communicator) -> None:
+def aborting(comm: whorl.Communicator, turn: Path) -> None:
     """A handler cannot use the communicator that its thread is waiting in; what it raises by that ends the wait."""
     if comm.rank == 0:
         signal.signal(signal.SIGALRM, lambda number, frame: comm.abort())
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         with pytest.raises(whorl.UsageError, match="this handler of a signal runs within a call"):
             comm.allreduce(1)
+        turn.touch()
     else:
-        time.sleep(0.6)
+        until(turn.exists)
     comm.abort()
 
 
-def test_a_handler_that_aborts() -> None:
-    run(2, aborting)
+def test_a_handler_that_aborts(tmp_path: Path) -> None:
+    run(2, aborting, tmp_path / "turn")
 
 
-def interrupted_stream(comm: whorl.Communicator) -> None:
+def interrupted_stream(comm: whorl.Communicator, turn: Path) -> None:
     stream = whorl.Stream()
     if comm.rank == 0:
         result = comm.allreduce(np.ones(1), stream=stream)
         with signal_in(0.3):
             stream.synchronize()
         assert result is not None
+        turn.touch()
         comm.abort()
     else:
-        time.sleep(1)
+        until(turn.exists)
         comm.abort()
 
 
-def test_a_signal_ends_a_wait_for_a_stream() -> None:
-    run(2, interrupted_stream)
+def test_a_signal_ends_a_wait_for_a_stream(tmp_path: Path) -> None:
+    run(2, interrupted_stream, tmp_path / "turn")
 
 
 def test_a_signal_ends_the_creation() -> None:
@@ -197,13 +203,19 @@ def test_a_signal_ends_the_creation() -> None:
     assert whorl.init_all(1)[0].allreduce(1) == 1
 
 
-def handled(comm: whorl.Communicator) -> int:
+def handled(comm: whorl.Communicator, turn: Path) -> int:
     """A handler that does not raise runs during a wait, and the wait goes on."""
     if comm.rank == 1:
-        time.sleep(0.8)
+        until(turn.exists)
         return int(comm.allreduce(1))
     moments: list[float] = []
-    signal.signal(signal.SIGALRM, lambda number, frame: moments.append(time.monotonic()))
+
+    def handler(number: int, frame: object) -> None:
+        moments.append(time.monotonic())
+        if len(moments) == 3:
+            turn.touch()
+
+    signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
     total = int(comm.allreduce(1))
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -211,8 +223,8 @@ def handled(comm: whorl.Communicator) -> int:
     return total
 
 
-def test_a_handler_that_does_not_raise() -> None:
-    assert run(2, handled) == [2, 2]
+def test_a_handler_that_does_not_raise(tmp_path: Path) -> None:
+    assert run(2, handled, tmp_path / "turn") == [2, 2]
 
 
 PROGRAM = """
@@ -231,11 +243,14 @@ def test_the_end_of_a_program(rest: str) -> None:
     """A program ends with an operation under way, by itself or by Ctrl-C, without a crash or a long wait."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM + rest], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    if rest:
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        if rest:
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
     if rest:
         assert "KeyboardInterrupt" in errors
         assert process.returncode in (-signal.SIGINT, 130), errors

@@ -7,27 +7,21 @@ import os
 import signal
 import time
 import weakref
-from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 import whorl
-from ranks import run
+from ranks import run, until
+from whorl._buffers import buffer_of
 from whorl._library import ffi, lib
 from whorl._stream import _dropped
 
 HEAP = int(lib.whorlStatHostMemHeap)
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Waits for a condition; fails after some seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def dropped_buffers(comm: whorl.Communicator) -> None:
+def dropped_buffers(comm: whorl.Communicator, turn: Path) -> None:
     rank, stream = comm.rank, whorl.Stream()
     array, out = np.full(100_000, rank + 1.0), np.zeros(100_000)
     array_is_gone, out_is_gone = weakref.ref(array), weakref.ref(out)
@@ -35,12 +29,13 @@ def dropped_buffers(comm: whorl.Communicator) -> None:
         comm.allreduce(array, out=out, stream=stream)
         del array, out
         gc.collect()
-        time.sleep(0.1)  # rank 1 does not come before
+        time.sleep(0.1)  # for a defect to show
         assert array_is_gone() is not None and out_is_gone() is not None
         assert not stream.query()
+        turn.touch()
         comm.send(np.zeros(1), 1, stream=stream)
     else:
-        time.sleep(0.5)
+        until(turn.exists)
         comm.allreduce(array, out=out, stream=stream)
         assert (comm.recv(np.ones(1), 0, stream=stream) is not None)
         del array, out
@@ -51,8 +46,49 @@ def dropped_buffers(comm: whorl.Communicator) -> None:
     stream.free()
 
 
-def test_buffers_of_a_stream_are_kept() -> None:
-    run(2, dropped_buffers)
+def test_buffers_of_a_stream_are_kept(tmp_path: Path) -> None:
+    run(2, dropped_buffers, tmp_path / "turn")
+
+
+class Interruption(Exception):
+    """What the handler of a signal raises."""
+
+
+def interrupted_issue(comm: whorl.Communicator, turn: Path) -> None:
+    """A signal comes right behind the call of the library that has queued an operation."""
+    stream, array = whorl.Stream(), np.full(100_000, comm.rank + 1.0)
+    if comm.rank == 1:
+        until(turn.exists)
+        comm.allreduce(array, out=array, stream=stream)
+        stream.free()
+        return
+    gone = weakref.ref(array)
+
+    def handler(number: int, frame: object) -> None:
+        raise Interruption
+
+    def allreduce(*arguments: object) -> int:
+        result = int(lib.whorlAllReduce(*arguments))
+        signal.raise_signal(signal.SIGUSR1)
+        return result
+
+    signal.signal(signal.SIGUSR1, handler)
+    buffer = buffer_of(array, "a test", "array", True)
+    with pytest.raises(Interruption):
+        comm._run("a test", allreduce, (buffer.pointer, buffer.pointer, buffer.count, buffer.kind.code, 0),
+                  (buffer, buffer), stream)
+    del array, buffer
+    gc.collect()
+    assert gone() is not None and not stream.query()
+    turn.touch()
+    stream.synchronize()
+    gc.collect()
+    assert gone() is None
+    stream.free()
+
+
+def test_a_signal_behind_an_operation(tmp_path: Path) -> None:
+    run(2, interrupted_issue, tmp_path / "turn")
 
 
 def many_operations(comm: whorl.Communicator) -> None:
@@ -79,21 +115,26 @@ def test_a_busy_stream_keeps_little() -> None:
     run(2, many_operations)
 
 
-def dropped_stream(comm: whorl.Communicator) -> None:
+def dropped_stream(comm: whorl.Communicator, turn: Path) -> None:
     array = np.full(1000, comm.rank + 1.0)
+    if comm.rank == 1:
+        until(turn.exists)
     stream = whorl.Stream()
     comm.allreduce(array, out=array, stream=stream)
+    handle = stream._handle
     del stream
     gc.collect()
     if comm.rank == 0:
-        assert len(_dropped) <= 1
+        whorl.Stream()  # which looks for streams that are done
+        assert [kept.handle for kept in _dropped] == [handle]  # with the operation under way
+        turn.touch()
     comm.barrier()  # behind the operation of the stream
     assert (array == 3).all()
     until(lambda: whorl.Stream() is not None and not _dropped)
 
 
-def test_a_stream_may_be_dropped() -> None:
-    run(2, dropped_stream)
+def test_a_stream_may_be_dropped(tmp_path: Path) -> None:
+    run(2, dropped_stream, tmp_path / "turn")
 
 
 def group_keeps(comm: whorl.Communicator) -> None:
@@ -130,13 +171,17 @@ def heap(comm: whorl.Communicator) -> None:
     assert heap_bytes(comm) < kept
     array = whorl.mem_alloc(1 << 20, np.uint8)
     array[...] = 7
+    part = comm.split()
+    assert part is not None
+    alive = weakref.ref(part)
     child = os.fork()
     if child == 0:  # shares the memory with its parent, and must not free it, nor the communicator
-        del array, comm
+        del array, part
         gc.collect()
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+        os._exit(0 if alive() is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
     assert (comm.allreduce(array, out=array) == 14).all()
+    assert part.allreduce(1) == 2
 
 
 def test_memory_of_the_heap_is_freed() -> None:

@@ -52,6 +52,17 @@ def test_wrong_results_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "FAILED" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name, ranks", [("int8", 254), ("float16", 4096), ("bfloat16", 512), ("float8_e5m2", 16)])
+def test_sums_that_are_not_exact(name: str, ranks: int) -> None:
+    if name not in ("int8", "float16"):
+        pytest.importorskip("ml_dtypes")
+    options = perf.parse(["-d", name])
+    assert perf.inexact(ranks, options) == ""
+    assert f"sums of {ranks + 1} ranks are not exact in {name}" in perf.inexact(ranks + 1, options)
+    assert perf.inexact(ranks + 1, perf.parse(["-d", name, "-o", "max"])) == ""
+    assert perf.inexact(ranks + 1, perf.parse(["all_gather", "-d", name])) == ""
+
+
 @pytest.mark.parametrize("arguments", [["banana"], ["-b", "8X"], ["-b", "0"], ["-b", "8", "-e", "4"], ["-d", "U1"],
                                        ["-d", "complex64"], ["--ranks", "0"], ["-f", "1"], ["-d", "bool", "-o", "avg"]])
 def test_wrong_command_lines(arguments: list[str]) -> None:

@@ -19,12 +19,16 @@ def test_the_program_of_the_readme(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    ranks = []
-    for rank in range(2):
-        environment = dict(os.environ, WHORL_RANK=str(rank), WHORL_NRANKS="2", WHORL_ADDRESS=address)
-        ranks.append(subprocess.Popen([sys.executable, str(path)], env=environment, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, text=True))
-    for rank, process in enumerate(ranks):
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 0, output
-        assert output == f"rank {rank} of 2: [3. 3. 3. 3.]\n"
+    ranks: list[subprocess.Popen[str]] = []
+    try:
+        for rank in range(2):
+            environment = dict(os.environ, WHORL_RANK=str(rank), WHORL_NRANKS="2", WHORL_ADDRESS=address)
+            ranks.append(subprocess.Popen([sys.executable, str(path)], env=environment, stdout=subprocess.PIPE,
+                                          stderr=subprocess.STDOUT, text=True))
+        for rank, process in enumerate(ranks):
+            output, _ = process.communicate(timeout=60)
+            assert process.returncode == 0, output
+            assert output == f"rank {rank} of 2: [3. 3. 3. 3.]\n"
+    finally:
+        for process in ranks:
+            process.kill()

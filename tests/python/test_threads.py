@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -75,6 +76,11 @@ def test_two_threads_in_one_communicator() -> None:
         time.sleep(0.2)
         with pytest.raises(whorl.UsageError, match="another thread is inside a call on this communicator"):
             first.barrier()
+        calls: list[Callable[[], object]] = [first.split, first.shrink, first.free, lambda: first.set_timeout(1),
+                                             lambda: first.scaled_sum(2, "float32")]
+        for call in calls:
+            with pytest.raises(whorl.UsageError, match="another thread is inside a call on this communicator"):
+                call()
         second.allreduce(1)
         assert waiting.result() == 2
     first.free()
