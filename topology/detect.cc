@@ -15,7 +15,7 @@
 #include "topology/xml.h"
 
 #ifdef WHORL_HAVE_HWLOC
-#include <hwloc.h>
+#include "topology/hwloc_library.h"
 #endif
 #ifdef WHORL_HAVE_CUDA
 #include "gpu/nvml.h"
@@ -45,27 +45,30 @@ Graph flat(std::string why) {
 
 /// Returns what hwloc detects as its XML: live and recorded machines are read by the same code.
 Result<std::string> detect_xml(Detail detail) {
+  const auto functions = hwloc_functions();
+  if (!functions.ok()) return functions.status();
+  const HwlocFunctions& hwloc = **functions;
   hwloc_topology_t topology = nullptr;
   const auto failed = [](const char* what) {
     return Status::error(Code::kSystemError, fmt::format("{}: {}", what, std::strerror(errno)));
   };
-  if (hwloc_topology_init(&topology) != 0) return failed("hwloc_topology_init");
+  if (hwloc.topology_init(&topology) != 0) return failed("hwloc_topology_init");
   const std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)> owner(topology,
-                                                                          hwloc_topology_destroy);
-  hwloc_topology_set_io_types_filter(topology, detail == Detail::kDevices
+                                                                          hwloc.topology_destroy);
+  hwloc.topology_set_io_types_filter(topology, detail == Detail::kDevices
                                                    ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
                                                    : HWLOC_TYPE_FILTER_KEEP_NONE);
   if (detail == Detail::kDevices) { // bridges tell which devices share a switch
-    hwloc_topology_set_type_filter(topology, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_ALL);
+    hwloc.topology_set_type_filter(topology, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_ALL);
   }
-  if (hwloc_topology_load(topology) != 0) return failed("hwloc_topology_load");
+  if (hwloc.topology_load(topology) != 0) return failed("hwloc_topology_load");
   char* text = nullptr;
   int size = 0;
-  if (hwloc_topology_export_xmlbuffer(topology, &text, &size, 0) != 0) {
+  if (hwloc.topology_export_xmlbuffer(topology, &text, &size, 0) != 0) {
     return failed("hwloc_topology_export_xmlbuffer");
   }
   std::string xml(text);
-  hwloc_free_xmlbuffer(topology, text);
+  hwloc.free_xmlbuffer(topology, text);
   return xml;
 }
 
