@@ -1,0 +1,28 @@
+"""Compiles programs of the install test against the package, and runs them."""
+
+import os
+
+from conan import ConanFile
+from conan.tools.build import can_run
+from conan.tools.cmake import CMake, cmake_layout
+
+
+class WhorlTest(ConanFile):
+    settings = "os", "arch", "compiler", "build_type"
+    generators = "CMakeDeps", "CMakeToolchain"
+
+    def requirements(self):
+        self.requires(self.tested_reference_str)
+
+    def layout(self):
+        cmake_layout(self, src_folder=os.path.join("..", "..", "..", "tests", "install"))
+
+    def build(self):
+        cmake = CMake(self)
+        cmake.configure()
+        cmake.build()
+
+    def test(self):
+        if can_run(self):
+            for program in ("program_c", "program_cc"):
+                self.run(os.path.join(self.cpp.build.bindir, program), env="conanrun")
