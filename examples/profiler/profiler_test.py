@@ -13,7 +13,8 @@ print(done.stdout, done.stderr)
 assert done.returncode == 0
 for rank in (0, 1):
     for size in (8, 1 << 20):
-        line = rf"communicator [0-9a-f]{{8}} rank {rank}: allreduce \w+ of {size} bytes \(float32\): (\d+) times, [\d.]+ us each"
+        line = (rf"communicator [0-9a-f]{{8}} rank {rank}: allreduce \w+ of {size} bytes \(float32\): "
+                r"(\d+) times, [\d.]+ us each")
         found = re.search(line, done.stderr)
         assert found and int(found.group(1)) >= 5, line
     assert re.search(rf"rank {rank}: barrier \w+ of 0 bytes", done.stderr), rank

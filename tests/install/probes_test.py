@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""usage: probes_test.py LIBRARY: the library has its static probes, with the arguments that docs/monitoring.md lists."""
+"""usage: probes_test.py LIBRARY: the library has its static probes, with the arguments that docs/monitoring.md
+lists."""
 import re
 import subprocess
 import sys
