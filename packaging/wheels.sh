@@ -21,12 +21,12 @@ for package in "$@"; do
   pip -q wheel --no-deps --no-build-isolation -w "$work" "$package"
   wheel unpack -d "$work/tree" "$work"/*.whl >/dev/null
   licences=$(echo "$work"/tree/*/*.dist-info)/licenses
-  mkdir -p "$licences"
+  mkdir -p "$licences" "$work/packed"
   cp LICENSE "$licences/"
   for project in $contained; do
     cp "/usr/share/doc/$project/copyright" "$licences/${project%-dev}.txt"
   done
   wheel pack -d "$work/packed" "$work"/tree/* >/dev/null
-  auditwheel repair --only-plat "${of_torch[@]}" -w "$out" "$work"/packed/*.whl
+  auditwheel repair --strip --only-plat "${of_torch[@]}" -w "$out" "$work"/packed/*.whl
   rm -rf "$work"
 done

@@ -34,7 +34,8 @@ for library in libfmt libpugixml libyaml-cpp libhwloc; do
   if ldconfig -p | grep "$library"; then fail "this Debian is not bare: it has $library"; fi
 done
 python3 -m venv environment
-environment/bin/pip -q install "$wheels"/whorl_nccl-*.whl
+install=(environment/bin/pip -q install --no-index --find-links "$wheels/needed")
+"${install[@]}" "$wheels"/whorl_nccl-*.whl
 packages=$(echo environment/lib/python3*/site-packages)
 
 step 'libnccl.so.2'
@@ -67,7 +68,7 @@ case "$wheel" in
     exit 0
     ;;
 esac
-environment/bin/pip -q install torch==2.13.0 numpy "$wheel"
+"${install[@]}" "$wheel" # and torch, which it needs
 check_needed "$packages/whorl_torch/libwhorl.so.0"
 cat >train.py <<'PY'
 import torch
@@ -93,7 +94,8 @@ if rank == 0:
     print(f"{ranks} ranks have trained on {dist.get_backend()}")
 dist.destroy_process_group()
 PY
-OMP_NUM_THREADS=1 timeout 300 environment/bin/torchrun --nproc-per-node 4 train.py >said 2>&1 || fail "torchrun fails: $(cat said)"
+OMP_NUM_THREADS=1 timeout 300 environment/bin/torchrun --nproc-per-node 4 \
+  --rdzv-backend static --master-addr 127.0.0.1 --master-port 29511 train.py >said 2>&1 || fail "torchrun fails: $(cat said)"
 cat said
 grep -qxF '4 ranks have trained on whorl' said || fail 'no rank says that it has trained'
 grep -c whorl_torch/libwhorl.so.0 <(environment/bin/python -c 'import whorl_torch; print(open("/proc/self/maps").read())') >/dev/null ||
