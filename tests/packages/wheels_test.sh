@@ -94,12 +94,12 @@ if rank == 0:
     print(f"{ranks} ranks have trained on {dist.get_backend()}")
 dist.destroy_process_group()
 PY
-OMP_NUM_THREADS=1 timeout 300 environment/bin/torchrun --nproc-per-node 4 \
+OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore timeout 300 environment/bin/torchrun --nproc-per-node 4 \
   --rdzv-backend static --master-addr 127.0.0.1 --master-port 29511 train.py >said 2>&1 || fail "torchrun fails: $(cat said)"
 cat said
 grep -qxF '4 ranks have trained on whorl' said || fail 'no rank says that it has trained'
-grep -c whorl_torch/libwhorl.so.0 <(environment/bin/python -c 'import whorl_torch; print(open("/proc/self/maps").read())') >/dev/null ||
-  fail 'the backend has loaded another libwhorl'
+maps=$(environment/bin/python -W ignore -c 'import whorl_torch; print(open("/proc/self/maps").read())')
+grep -q whorl_torch/libwhorl.so.0 <<<"$maps" || fail 'the backend has loaded another libwhorl'
 
 step 'removal'
 environment/bin/pip -q uninstall -y whorl-torch whorl-nccl
