@@ -6,6 +6,8 @@ own), else the one beside this file, which a wheel contains, else the system's.
 
 from __future__ import annotations
 
+import ctypes
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,26 @@ NAME = "libwhorl.so.0"
 NULL: Any = ffi.NULL
 
 
+def _is_loaded() -> bool:
+    """Tells whether the process has the library. By ctypes: where the library is found and not loaded, the loader
+    gives no message, and cffi crashes without one."""
+    try:
+        ctypes.CDLL(NAME, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
+
+
 def _load() -> Any:
     reasons = []
-    beside = Path(__file__).resolve().parent / NAME
-    for name, flags in ((NAME, ffi.RTLD_NOW | ffi.RTLD_NOLOAD), (str(beside), ffi.RTLD_NOW), (NAME, ffi.RTLD_NOW)):
+    beside = str(Path(__file__).resolve().parent / NAME)
+    for name in (NAME,) if _is_loaded() else (beside, NAME):
         try:
-            return ffi.dlopen(name, flags)
+            return ffi.dlopen(name, ffi.RTLD_NOW)
         except OSError as error:
-            if not flags & ffi.RTLD_NOLOAD:
-                reasons.append(str(error))
+            reasons.append(str(error))
     raise ImportError(
-        f"whorl: there is no {NAME}, neither in {beside.parent} nor in the system's library folders: install whorl, "
+        f"whorl: there is no {NAME}, neither in {Path(beside).parent} nor in the system's library folders: install whorl, "
         f"or build the package again (pip install ./bindings/python), which puts the library into it, or name its "
         f"folder in LD_LIBRARY_PATH. The loader says: {'; '.join(reasons)}"
     )
