@@ -62,7 +62,7 @@ run_four_ranks ./sum_with_archive
 
 step 'programs'
 whorl-info >info || fail 'whorl-info fails'
-whorl-perf all_reduce -N 4 -b 8 -e 64K -f 8 -n 5 >perf || fail "whorl-perf fails: $(cat perf)"
+whorl-perf all_reduce --ranks 4 -b 8 -e 64K -f 8 -n 5 >perf || fail "whorl-perf fails: $(cat perf)"
 cat perf
 for program in /usr/bin/whorl-*; do
   "$program" --help >/dev/null || fail "$program does not start"
@@ -108,7 +108,7 @@ for package in "${packages[@]}"; do
   [ "$(dpkg-query -W -f '${Version}' "$package")" = "$old+newer" ] || fail "$package has not been upgraded"
 done
 run_four_ranks ./sum
-whorl-perf all_reduce -N 4 -b 8 -e 8 -n 5 >/dev/null || fail 'after an upgrade whorl-perf fails'
+whorl-perf all_reduce --ranks 4 -b 8 -e 8 -n 5 >/dev/null || fail 'after an upgrade whorl-perf fails'
 
 step 'the library alone is kept by a program that needs it, not by headers'
 apt-get -qq purge -y libwhorl-dev whorl-preload >/dev/null 2>&1

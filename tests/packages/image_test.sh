@@ -38,7 +38,7 @@ inside() { builder run --isolation chroot --network host "$container" -- "$@"; }
 [ "$(inside id -u)" = 1000 ] || fail 'programs run as another user'
 if inside touch /usr/bin/whorl-of-nobody 2>/dev/null; then fail 'the user may write to the system'; fi
 inside whorl-info
-inside whorl-perf all_reduce -N 4 -b 8 -e 64K -f 8 -n 5
+inside whorl-perf all_reduce --ranks 4 -b 8 -e 64K -f 8 -n 5
 # shellcheck disable=SC2016  # for the shell inside
 maps=$(inside sh -c 'LD_PRELOAD=$(echo /usr/lib/*/whorl/nccl/libnccl.so.2) cat /proc/self/maps')
 grep -q libnccl.so.2 <<<"$maps" || fail 'libnccl.so.2 cannot be preloaded'

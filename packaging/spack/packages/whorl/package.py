@@ -55,4 +55,4 @@ class Whorl(MesonPackage):
     @on_package_attributes(run_tests=True)
     def check_programs(self):
         if "+programs" in self.spec:
-            Executable(self.prefix.bin.join("whorl-perf"))("all_reduce", "-N", "2", "-e", "64", "-n", "3")
+            Executable(self.prefix.bin.join("whorl-perf"))("all_reduce", "--ranks", "2", "-e", "64", "-n", "3")
