@@ -4,11 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 debs=${1:?"usage: image_test.sh DIRECTORY"}
-fail() {
-  printf 'image_test.sh: %s\n' "$1" >&2
-  exit 1
-}
-step() { printf -- '-- %s\n' "$*"; }
+. tests/packages/common.sh
 images=$PWD/build/image
 rm -rf --one-file-system "$images"
 mkdir -p "$images"

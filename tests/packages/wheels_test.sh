@@ -4,16 +4,8 @@
 set -euo pipefail
 wheels=${1:?"usage: wheels_test.sh DIRECTORY"}
 project=$PWD
-export DEBIAN_FRONTEND=noninteractive
-fail() {
-  printf 'wheels_test.sh: %s\n' "$1" >&2
-  exit 1
-}
-step() { printf -- '-- %s\n' "$*"; }
-install_packages() { apt-get -qq install -y --no-install-recommends "$@" </dev/null >/tmp/apt.log 2>&1 || {
-  tail -20 /tmp/apt.log >&2
-  fail "apt-get cannot install $*"
-}; }
+# shellcheck source=tests/packages/common.sh
+. "$project/tests/packages/common.sh"
 work=$(mktemp -d)
 cd "$work"
 
