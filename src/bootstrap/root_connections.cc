@@ -42,7 +42,8 @@ void Root::serve(std::span<const pollfd> fds) {
 void Root::welcome(std::uint32_t rank, StreamSocket socket) {
   // A member may be silent for long, between two rounds; one whose host has vanished is so for
   // ever.
-  constexpr KeepAlive kKeepAlive{.idle_s = 30, .interval_s = 10, .count = 6, .unread_s = 90};
+  constexpr KeepAlive kKeepAlive{
+      .idle_s = 30, .interval_s = 10, .count = 6, .unacknowledged_s = 90};
   static_cast<void>(keep_alive(socket.get(), kKeepAlive)); // unix sockets need none
   // The connection is in the list before receive() can fail, so that fail() reaches it.
   Connection& connection = *connections_.emplace_back(std::make_unique<Connection>());

@@ -16,7 +16,7 @@ int keep_alive(int socket, const KeepAlive& terms) noexcept {
   set(TCP_KEEPIDLE, terms.idle_s);
   set(TCP_KEEPINTVL, terms.interval_s);
   set(TCP_KEEPCNT, terms.count);
-  if (terms.unread_s > 0) set(TCP_USER_TIMEOUT, terms.unread_s * 1000);
+  if (terms.unacknowledged_s > 0) set(TCP_USER_TIMEOUT, terms.unacknowledged_s * 1000);
   return result;
 }
 
