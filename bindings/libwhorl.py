@@ -17,23 +17,23 @@ LIBRARY = "libwhorl.so.0"
 PLACES = ("lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "src", ".")
 
 
-def under(prefix: Path) -> Path | None:
-    """Returns the library below an installation prefix or a build directory."""
-    for place in PLACES:
-        candidate = prefix / place / LIBRARY
+def under(prefix: Path, name: str = LIBRARY, places: tuple[str, ...] = PLACES) -> Path | None:
+    """Returns a library below an installation prefix or a build directory."""
+    for place in places:
+        candidate = prefix / place / name
         if candidate.exists():
             return candidate
     return None
 
 
-def from_environment() -> Path | None:
-    """Returns the library of WHORL_ROOT, if that is set."""
+def from_environment(name: str = LIBRARY, places: tuple[str, ...] = PLACES) -> Path | None:
+    """Returns a library of WHORL_ROOT, if that is set."""
     prefix = os.environ.get("WHORL_ROOT")
     if not prefix:
         return None
-    library = under(Path(prefix))
+    library = under(Path(prefix), name, places)
     if library is None:
-        sys.exit(f"WHORL_ROOT is {prefix}, but there is no {LIBRARY} in {', '.join(PLACES)} below it")
+        sys.exit(f"WHORL_ROOT is {prefix}, but there is no {name} in {', '.join(places)} below it")
     return library
 
 

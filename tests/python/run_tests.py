@@ -35,7 +35,7 @@ def find_python() -> str:
 def stamp_of(python: str, build: Path) -> str:
     """Returns a hash of what the installed package is made of."""
     package = ROOT / "bindings" / "python"
-    paths = [*package.glob("*.*"), *package.glob("whorl/*.py*"), package.parent / "libwhorl.py",
+    paths = [*package.glob("*.*"), *package.glob("whorl/*.py*"), *package.parent.glob("*.py"),
              *(ROOT / "include" / "whorl").glob("*.h"), build / "src" / "libwhorl.so.0"]
     digest = hashlib.sha256(python.encode())
     for path in sorted(path for path in paths if path.is_file()):
@@ -64,7 +64,8 @@ def copy_sources(folder: Path) -> Path:
     made = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "_capi.py", "*.so*")
     for path in ("bindings/python", "include/whorl"):
         shutil.copytree(ROOT / path, folder / path, ignore=made)
-    shutil.copyfile(ROOT / "bindings" / "libwhorl.py", folder / "bindings" / "libwhorl.py")
+    for path in (ROOT / "bindings").glob("*.py"):
+        shutil.copyfile(path, folder / "bindings" / path.name)
     return folder / "bindings" / "python"
 
 
