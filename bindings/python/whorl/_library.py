@@ -37,8 +37,8 @@ def _load() -> Any:
             reasons.append(str(error))
     raise ImportError(
         f"whorl: there is no {NAME}, neither in {Path(beside).parent} nor in the system's library folders: install "
-        f"whorl, or build the package again (pip install ./bindings/python), which puts the library into it, or name its "
-        f"folder in LD_LIBRARY_PATH. The loader says: {'; '.join(reasons)}"
+        f"whorl, or build the package again (pip install ./bindings/python), which puts the library into it, or name "
+        f"its folder in LD_LIBRARY_PATH. The loader says: {'; '.join(reasons)}"
     )
 
 
