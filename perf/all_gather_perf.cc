@@ -6,10 +6,7 @@ using namespace perf;
 
 const Collective kAllGather{
     .name = "all_gather_perf",
-    .reduces = false,
-    .has_root = false,
     .in_place = true,
-    .needs_group = false,
     .blocks_by_rank = true,
     .geometry =
         [](std::size_t count, const Place& p) {

@@ -7,10 +7,7 @@ using namespace perf;
 
 const Collective kAllGatherv{
     .name = "all_gatherv_perf",
-    .reduces = false,
-    .has_root = false,
     .in_place = true,
-    .needs_group = false,
     .blocks_by_rank = true,
     .geometry =
         [](std::size_t count, const Place& p) {

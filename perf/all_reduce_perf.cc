@@ -7,14 +7,8 @@ using namespace perf;
 const Collective kAllReduce{
     .name = "all_reduce_perf",
     .reduces = true,
-    .has_root = false,
     .in_place = true,
-    .needs_group = false,
-    .blocks_by_rank = false,
-    .geometry =
-        [](std::size_t count, const Place&) {
-          return Geometry{count, count};
-        },
+    .geometry = equal_sides,
     .expected =
         [](std::size_t count, const Place&) {
           return std::vector<Segment>{{0, count, Segment::kReduced, 0}};

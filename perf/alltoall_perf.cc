@@ -6,10 +6,6 @@ using namespace perf;
 
 const Collective kAlltoAll{
     .name = "alltoall_perf",
-    .reduces = false,
-    .has_root = false,
-    .in_place = false,
-    .needs_group = false,
     .blocks_by_rank = true,
     .geometry =
         [](std::size_t count, const Place& p) {

@@ -7,10 +7,6 @@ using namespace perf;
 
 const Collective kAlltoAllv{
     .name = "alltoallv_perf",
-    .reduces = false,
-    .has_root = false,
-    .in_place = false,
-    .needs_group = false,
     .blocks_by_rank = true,
     .geometry =
         [](std::size_t count, const Place& p) {

@@ -6,11 +6,6 @@ using namespace perf;
 
 const Collective kBarrier{
     .name = "barrier_perf",
-    .reduces = false,
-    .has_root = false,
-    .in_place = false,
-    .needs_group = false,
-    .blocks_by_rank = false,
     .geometry =
         [](std::size_t, const Place&) {
           return Geometry{0, 0};

@@ -6,11 +6,8 @@ using namespace perf;
 
 const Collective kBroadcast{
     .name = "broadcast_perf",
-    .reduces = false,
     .has_root = true,
     .in_place = true,
-    .needs_group = false,
-    .blocks_by_rank = false,
     .geometry =
         [](std::size_t count, const Place& p) {
           return Geometry{p.rank == p.root ? count : 0, count};

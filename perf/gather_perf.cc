@@ -6,10 +6,8 @@ using namespace perf;
 
 const Collective kGather{
     .name = "gather_perf",
-    .reduces = false,
     .has_root = true,
     .in_place = true,
-    .needs_group = false,
     .blocks_by_rank = true,
     .geometry =
         [](std::size_t count, const Place& p) {

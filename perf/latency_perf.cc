@@ -8,15 +8,7 @@ using namespace perf;
 // message.
 const Collective kLatency{
     .name = "latency_perf",
-    .reduces = false,
-    .has_root = false,
-    .in_place = false,
-    .needs_group = false,
-    .blocks_by_rank = false,
-    .geometry =
-        [](std::size_t count, const Place&) {
-          return Geometry{count, count};
-        },
+    .geometry = equal_sides,
     .expected =
         [](std::size_t count, const Place& p) {
           return std::vector<Segment>{{0, count, 1 - p.rank, 0}};

@@ -9,8 +9,6 @@ const Collective kReduce{
     .reduces = true,
     .has_root = true,
     .in_place = true,
-    .needs_group = false,
-    .blocks_by_rank = false,
     .geometry =
         [](std::size_t count, const Place& p) {
           return Geometry{count, p.rank == p.root ? count : 0};

@@ -7,9 +7,7 @@ using namespace perf;
 const Collective kReduceScatter{
     .name = "reduce_scatter_perf",
     .reduces = true,
-    .has_root = false,
     .in_place = true,
-    .needs_group = false,
     .blocks_by_rank = true,
     .geometry =
         [](std::size_t count, const Place& p) {

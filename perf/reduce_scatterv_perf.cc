@@ -8,9 +8,7 @@ using namespace perf;
 const Collective kReduceScatterv{
     .name = "reduce_scatterv_perf",
     .reduces = true,
-    .has_root = false,
     .in_place = true,
-    .needs_group = false,
     .blocks_by_rank = true,
     .geometry =
         [](std::size_t count, const Place& p) {

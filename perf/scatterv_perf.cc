@@ -7,10 +7,8 @@ using namespace perf;
 
 const Collective kScatterv{
     .name = "scatterv_perf",
-    .reduces = false,
     .has_root = true,
     .in_place = true,
-    .needs_group = false,
     .blocks_by_rank = true,
     .geometry =
         [](std::size_t count, const Place& p) {

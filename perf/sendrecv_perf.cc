@@ -9,15 +9,8 @@ int previous(const Place& p) { return (p.rank + p.nranks - 1) % p.nranks; }
 // Exchange on a ring: every rank sends to the next rank and receives from the previous one.
 const Collective kSendRecv{
     .name = "sendrecv_perf",
-    .reduces = false,
-    .has_root = false,
-    .in_place = false,
     .needs_group = true,
-    .blocks_by_rank = false,
-    .geometry =
-        [](std::size_t count, const Place&) {
-          return Geometry{count, count};
-        },
+    .geometry = equal_sides,
     .expected =
         [](std::size_t count, const Place& p) {
           return std::vector<Segment>{{0, count, previous(p), 0}};

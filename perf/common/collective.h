@@ -47,12 +47,13 @@ struct CollectiveCall {
 
 /// Description of one collective for the driver, which measures any of them.
 struct Collective {
-  const char* name;    ///< name of the program: "all_reduce_perf"
-  bool reduces;        ///< true if it takes an operator
-  bool has_root;       ///< true if it takes a root
-  bool in_place;       ///< true if it can work in place
-  bool needs_group;    ///< true if one operation consists of several calls in a group
-  bool blocks_by_rank; ///< true if the larger side has one block of `count` elements for each rank
+  const char* name;         ///< name of the program: "all_reduce_perf"
+  bool reduces = false;     ///< true if it takes an operator
+  bool has_root = false;    ///< true if it takes a root
+  bool in_place = false;    ///< true if it can work in place
+  bool needs_group = false; ///< true if one operation consists of several calls in a group
+  /// Whether the larger side has one block of `count` elements for each rank.
+  bool blocks_by_rank = false;
   Geometry (*geometry)(std::size_t count, const Place& place);
   /// Returns the segments of a rank's receive side; elements outside all segments stay unchanged.
   std::vector<Segment> (*expected)(std::size_t count, const Place& place);
@@ -67,8 +68,9 @@ struct Collective {
 /// Measures a collective as the command line says, and returns the exit status; the body of main().
 int run_program(const Collective& collective, int argc, const char* const* argv);
 
-/// @name Factors shared by programs
+/// @name Parts shared by programs
 /// @{
+inline Geometry equal_sides(std::size_t count, const Place&) { return {count, count}; }
 inline double factor_one(int) { return 1; }
 inline double factor_others(int nranks) { return static_cast<double>(nranks - 1) / nranks; }
 inline double factor_twice_others(int nranks) { return 2 * factor_others(nranks); }

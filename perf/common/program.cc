@@ -110,19 +110,15 @@ class Measurement {
     if (collective_.has_root && options_.root < 0) {
       for (int root = 1; root < session_.nranks(); ++root) roots.push_back(root);
     }
-    std::int64_t wrong = 0;
-    for (int cycle = 1; (options_.cycles == 0 || cycle <= options_.cycles) && wrong == 0; ++cycle) {
+    bool correct = true;
+    for (int cycle = 1; (options_.cycles == 0 || cycle <= options_.cycles) && correct; ++cycle) {
       if (options_.cycles == 0) rows_.clear(); // nobody would read so many
       if (options_.cycles != 1) {
         print("# Cycle " + std::to_string(cycle) +
               (options_.cycles > 0 ? " of " + std::to_string(options_.cycles) : "") + "\n");
       }
-      const std::size_t first = rows_.size();
       run_sweep(runner, cycle, sizes, operators, roots);
-      for (std::size_t i = first; i < rows_.size(); ++i) {
-        wrong += std::max<std::int64_t>(rows_[i].out_of_place.wrong, 0) +
-                 std::max<std::int64_t>(rows_[i].in_place.wrong, 0);
-      }
+      correct = summarize(rows_, {}, 0, true).out_of_bounds == 0;
     }
     guard_damage_ += runner.guard_damage();
   }
@@ -144,7 +140,8 @@ class Measurement {
         const Pattern pattern(type, op, session_.nranks());
         for (int root : roots) {
           for (std::size_t size : sizes) {
-            rows_.push_back(runner.measure(cycle, size, pattern, type, op, root));
+            rows_.push_back(runner.measure(size, pattern, type, op, root));
+            rows_.back().cycle = cycle;
             if (session_.is_first()) progress.clear();
             print(format_row(rows_.back(), options_.timestamps));
             if (options_.percentiles) print(format_percentiles(rows_.back()));

@@ -4,7 +4,8 @@
 #include <chrono>
 #include <numeric>
 
-#include "perf/common/runner.h"
+#include "perf/common/memory.h"
+#include "perf/common/operators.h"
 #include "perf/common/verify.h"
 #include "perf/common/workload.h"
 

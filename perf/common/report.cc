@@ -50,12 +50,13 @@ nlohmann::json json_sample(const Sample& sample) {
   return out;
 }
 
-std::string utc_time() {
+/// Returns the time as strftime() formats it, in the zone of localtime_r() or of gmtime_r().
+std::string time_now(const char* format, std::tm* (*zone)(const std::time_t*, std::tm*)) {
   const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
+  std::tm fields{};
+  zone(&now, &fields);
   std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  std::strftime(text.data(), text.size(), format, &fields);
   return text.data();
 }
 
@@ -120,14 +121,7 @@ Machine this_machine() {
   return machine;
 }
 
-std::string local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &local);
-  return text.data();
-}
+std::string local_time() { return time_now("%Y-%m-%d %H:%M:%S", ::localtime_r); }
 
 std::string format_header(const std::string& program, const Options& options, const Job& job) {
   const auto& [launcher, ranks, topology] = job;
@@ -264,7 +258,7 @@ std::string to_json(const std::string& program, const Options& options, const Jo
   out["program"] = program;
   out["version"] = library_version();
   out["command"] = options.command;
-  out["date"] = utc_time();
+  out["date"] = time_now("%Y-%m-%dT%H:%M:%SZ", ::gmtime_r);
   out["environment"] = settings();
   out["config"] = {
       {"mode", name_of(options.mode)},    {"alloc", name_of(options.alloc)},

@@ -38,7 +38,7 @@ struct Row {
   DataType type;
   Operator op;           ///< operator; kNone for copies
   int root;              ///< root; −1 if the collective has none
-  int cycle;             ///< number of the cycle of all sizes, from 1 on
+  int cycle = 1;         ///< number of the cycle of all sizes, from 1 on
   std::string algorithm; ///< name of the library's algorithm; empty: not known
   std::string time;      ///< date and time at which the row was complete, of the host's zone
   Sample out_of_place;

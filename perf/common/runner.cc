@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "perf/common/device.h"
+#include "perf/common/operators.h"
+#include "perf/common/results.h"
 #include "perf/common/watched_algorithm.h"
 
 namespace perf {
@@ -22,17 +24,6 @@ double microseconds(Clock::duration duration) {
 constexpr std::size_t kShift = 97;
 
 std::size_t cold_bytes() { return 2 * last_level_cache_bytes(); }
-
-std::size_t count_changed(const std::byte* data, std::size_t count, std::size_t element_bytes) {
-  std::size_t changed = 0;
-  for (std::size_t i = 0; i < count; ++i, data += element_bytes) {
-    changed += std::count(data, data + element_bytes, kUntouched) !=
-                       static_cast<std::ptrdiff_t>(element_bytes)
-                   ? 1
-                   : 0;
-  }
-  return changed;
-}
 
 } // namespace
 
@@ -52,77 +43,6 @@ Layout layout_of(const Collective& collective, const Options& options, std::size
         cold_bytes() / layout.stride_bytes + 1, 1, static_cast<std::size_t>(options.iterations)));
   }
   return layout;
-}
-
-std::size_t count_wrong_results(const Collective& collective, const Pattern& pattern,
-                                const Place& place, std::size_t count, const std::byte* base,
-                                bool in_place, std::size_t shift) {
-  const std::size_t bytes = pattern.element_bytes();
-  const Geometry geometry = collective.geometry(count, place);
-  const std::size_t recv_offset = in_place ? geometry.recv_offset : 0;
-  const std::size_t send_begin = in_place ? geometry.send_offset : 0;
-  const std::size_t send_end = in_place ? send_begin + geometry.send_count : 0;
-  const std::size_t end = std::max(recv_offset + geometry.recv_count, send_end);
-
-  std::size_t wrong = 0;
-  // Checks that the operation has not changed the elements from `begin` to `stop`.
-  const auto check_gap = [&](std::size_t begin, std::size_t stop) {
-    const std::size_t own_begin = std::clamp(send_begin, begin, stop);
-    const std::size_t own_end = std::clamp(send_end, own_begin, stop);
-    wrong += count_changed(base + begin * bytes, own_begin - begin, bytes);
-    wrong += count_changed(base + own_end * bytes, stop - own_end, bytes);
-    if (own_end > own_begin) {
-      wrong += count_wrong(base + own_begin * bytes, own_end - own_begin, pattern.input(place.rank),
-                           bytes, own_begin - send_begin + shift);
-    }
-  };
-
-  std::size_t position = 0;
-  for (const Segment& segment : collective.expected(count, place)) { // in ascending order
-    const std::size_t begin = recv_offset + segment.offset;
-    if (begin > position) check_gap(position, begin);
-    const Tile& tile =
-        segment.source == Segment::kReduced ? pattern.reduced() : pattern.input(segment.source);
-    wrong += count_wrong(base + begin * bytes, segment.count, tile, bytes,
-                         segment.source_offset + shift);
-    position = begin + segment.count;
-  }
-  if (end > position) check_gap(position, end);
-  return wrong;
-}
-
-RedOp make_operator(Operator op, DataType type, Comm comm) {
-  switch (op) {
-    case Operator::kProd:
-      return XCCL(Prod);
-    case Operator::kMax:
-      return XCCL(Max);
-    case Operator::kMin:
-      return XCCL(Min);
-    case Operator::kAvg:
-      return XCCL(Avg);
-    case Operator::kMulSum: {
-      std::uint64_t scalar = encode(info_of(type), kMulSumScalar);
-      RedOp handle{};
-      check(XCCL(RedOpCreatePreMulSum)(&handle, &scalar, type, XCCL(ScalarHostImmediate), comm),
-            comm, "RedOpCreatePreMulSum");
-      return handle;
-    }
-#ifndef WHORL_PERF_NCCL
-    case Operator::kBand:
-      return XCCL(Band);
-    case Operator::kBor:
-      return XCCL(Bor);
-    case Operator::kBxor:
-      return XCCL(Bxor);
-#endif
-    default:
-      return XCCL(Sum);
-  }
-}
-
-void destroy_operator(Operator op, RedOp handle, Comm comm) {
-  if (op == Operator::kMulSum) (void)XCCL(RedOpDestroy)(handle, comm);
 }
 
 struct Runner::Task {
@@ -387,12 +307,11 @@ Sample Runner::measure_side(Task& task) {
   return sample;
 }
 
-Row Runner::measure(int cycle, std::size_t requested, const Pattern& pattern, DataType type,
-                    Operator op, int root) {
+Row Runner::measure(std::size_t requested, const Pattern& pattern, DataType type, Operator op,
+                    int root) {
   const Layout layout =
       layout_of(collective_, options_, requested, info_of(type).bytes, session_.nranks());
-  Row row{layout.bytes, layout.count, type, op, collective_.has_root ? root : -1,
-          cycle,        {},           {},   {}, {}};
+  Row row{layout.bytes, layout.count, type, op, collective_.has_root ? root : -1};
   Task task{pattern, type, root, options_.skew, layout, false, {}};
   for (const LocalRank& rank : session_.ranks()) {
     task.ops.push_back(make_operator(op, type, rank.comm));

@@ -32,16 +32,6 @@ struct Layout {
 Layout layout_of(const Collective& collective, const Options& options, std::size_t requested,
                  std::size_t element_bytes, int nranks);
 
-/// Counts the wrong elements of one rank's buffer after an operation. `base` is the receive side,
-/// or in place the whole buffer. Elements outside the expected segments must hold the rank's own
-/// input where that lies (in place) and kUntouched bytes elsewhere. `shift` is the shift of all
-/// inputs, see Pattern.
-std::size_t count_wrong_results(const Collective& collective, const Pattern& pattern,
-                                const Place& place, std::size_t count, const std::byte* base,
-                                bool in_place, std::size_t shift);
-/// Byte with which receive sides are filled before an operation.
-inline constexpr auto kUntouched = std::byte{0xc3};
-
 /// Measurement of one collective's rows with the ranks of one thread.
 class Runner {
  public:
@@ -53,9 +43,7 @@ class Runner {
   static std::size_t bytes_per_rank(const Collective& collective, const Options& options,
                                     const std::vector<std::size_t>& sizes, int nranks);
 
-  /// Measures one row. `cycle` is the number of the sweep, from 1 on.
-  Row measure(int cycle, std::size_t requested, const Pattern& pattern, DataType type, Operator op,
-              int root);
+  Row measure(std::size_t requested, const Pattern& pattern, DataType type, Operator op, int root);
   /// Returns the number of changed guard bytes of this thread's ranks so far.
   [[nodiscard]] std::int64_t guard_damage() const { return guard_damage_; }
 
@@ -88,10 +76,5 @@ class Runner {
   std::vector<std::byte> evictor_;
   std::int64_t guard_damage_ = 0;
 };
-
-/// Returns the library's operator for `op`; makes one for kMulSum, which destroy_operator()
-/// destroys.
-RedOp make_operator(Operator op, DataType type, Comm comm);
-void destroy_operator(Operator op, RedOp handle, Comm comm);
 
 } // namespace perf
