@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "algorithms/groups.h"
@@ -42,6 +44,15 @@ struct Cost {
   double outer_ranks = 1;
   bool streams = false; ///< whether the next window starts without waiting for the end of this one
 };
+
+/// Returns the costs of a reduction whose messages are those of a broadcast, in the other
+/// direction.
+constexpr Cost reduction_of(Cost broadcast) noexcept {
+  std::swap(broadcast.sent, broadcast.received);
+  broadcast.reduced = broadcast.volume;
+  broadcast.merged = std::max(0.0, broadcast.volume - 1); // all messages of a fan but one
+  return broadcast;
+}
 
 /// Number of slots with which no schedule of the registry can deadlock in any number of windows.
 /// The tests prove it.

@@ -175,12 +175,7 @@ Cost broadcast_cost(const Shape& shape) {
           .fill = n > 2 ? (shape.nranks - 2.0) / kPipelineChunks : 1,
           .streams = true};
 }
-Cost reduce_cost(const Shape& shape) {
-  Cost cost = broadcast_cost(shape);
-  std::swap(cost.sent, cost.received);
-  cost.reduced = cost.volume;
-  return cost;
-}
+Cost reduce_cost(const Shape& shape) { return reduction_of(broadcast_cost(shape)); }
 
 constexpr std::array kAlgorithms{
     Algorithm{"ring", Collective::kAllReduce, supports, build_allreduce, allreduce_cost},

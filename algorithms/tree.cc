@@ -222,13 +222,7 @@ Cost broadcast_cost(const Shape& shape) {
           .streams = true};
 }
 
-Cost reduce_cost(const Shape& shape) {
-  Cost cost = broadcast_cost(shape);
-  std::swap(cost.sent, cost.received);
-  cost.reduced = cost.volume;
-  cost.merged = cost.volume - 1;
-  return cost;
-}
+Cost reduce_cost(const Shape& shape) { return reduction_of(broadcast_cost(shape)); }
 
 constexpr std::array kAlgorithms{
     Algorithm{"tree", Collective::kAllReduce, supports, build_allreduce, allreduce_cost},
