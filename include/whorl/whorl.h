@@ -194,6 +194,10 @@ WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* 
 /// function is for interpreters, which handle signals on one thread at a time of their choice;
 /// threads of whorl call the function, too; it uses no communicator, and returns soon.
 WHORL_API whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void));
+/// Writes the function that whorlSetInterruptCheck() has set, or NULL (beyond NCCL): two
+/// interpreters of one process restore each other's. ::whorlInvalidArgument if `interrupted` is
+/// NULL.
+WHORL_API whorlResult_t whorlGetInterruptCheck(int (**interrupted)(void));
 /// Writes the number of ranks to `*count`.
 WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
 /// Sets the timeout of the operations that this rank issues from now on: an operation that makes no

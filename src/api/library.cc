@@ -29,6 +29,14 @@ whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void)) {
   return whorlSuccess;
 }
 
+whorlResult_t whorlGetInterruptCheck(int (**interrupted)(void)) {
+  return guarded("whorlGetInterruptCheck", [&]() -> Status {
+    if (interrupted == nullptr) return invalid("whorlGetInterruptCheck", "interrupted is NULL");
+    *interrupted = interrupt_check.load(std::memory_order_relaxed);
+    return {};
+  });
+}
+
 const char* whorlGetErrorString(whorlResult_t result) {
   switch (result) {
     case whorlSuccess:

@@ -89,6 +89,18 @@ TEST(Abort, MayComeWhileAnotherThreadAsksForTheState) {
   }
 }
 
+TEST(Interrupt, CheckCanBeRestored) {
+  int (*before)() = [] { return 1; };
+  ASSERT_EQ(whorlGetInterruptCheck(&before), whorlSuccess);
+  EXPECT_EQ(before, nullptr);
+  int (*const check)() = [] { return 0; };
+  ASSERT_EQ(whorlSetInterruptCheck(check), whorlSuccess);
+  ASSERT_EQ(whorlGetInterruptCheck(&before), whorlSuccess);
+  EXPECT_EQ(before, check);
+  EXPECT_EQ(whorlGetInterruptCheck(nullptr), whorlInvalidArgument);
+  EXPECT_EQ(whorlSetInterruptCheck(nullptr), whorlSuccess);
+}
+
 TEST(Interrupt, EndsTheWaitThatItCameIn) {
   static std::atomic<std::thread::id> interrupted;
   ASSERT_EQ(

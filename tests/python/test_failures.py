@@ -18,6 +18,7 @@ import pytest
 
 import whorl
 from ranks import outcomes, run, until
+from whorl._library import ffi, lib
 
 
 def killed(comm: whorl.Communicator) -> tuple[str, float]:
@@ -225,6 +226,25 @@ def handled(comm: whorl.Communicator, turn: Path) -> int:
 
 def test_a_handler_that_does_not_raise(tmp_path: Path) -> None:
     assert run(2, handled, tmp_path / "turn") == [2, 2]
+
+
+def test_the_check_of_another_package_is_restored() -> None:
+    @ffi.callback("int(void)")
+    def check() -> int:
+        return 0
+
+    def current() -> Any:
+        found = ffi.new("int (**)(void)")
+        assert lib.whorlGetInterruptCheck(found) == 0
+        return found[0]
+
+    assert lib.whorlSetInterruptCheck(check) == 0
+    try:
+        assert whorl.init_all(1)[0].allreduce(1) == 1
+        assert current() == check
+    finally:
+        lib.whorlSetInterruptCheck(ffi.NULL)
+    assert current() == ffi.NULL
 
 
 PROGRAM = """

@@ -5,7 +5,7 @@ while a thread waits for other ranks (whorlSetInterruptCheck()): about every mil
 call waits behind queued operations. The function below is set
 while the main thread is inside a call. There the interpreter runs the handlers of signals that have come. An exception
 of a handler, as KeyboardInterrupt, ends the call and its communicator. At other times the function is not set, so that
-no thread of the library has to wait for the interpreter.
+no thread of the library has to wait for the interpreter; that of another package of the process is set again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _main = threading.main_thread().ident
 _inside = False  # whether the main thread is in a call, possibly in a handler of a signal that came there
 _raised: BaseException | None = None
 _was_set = False
+_others = ffi.new("int (**)(void)")  # the function that another package has set, or NULL
 
 
 def _keep(_kind: Any, value: BaseException, _traceback: Any) -> None:
@@ -42,13 +43,14 @@ def waiting(function: Callable[..., int], *arguments: Any) -> int:
     if _inside or threading.get_ident() != _main:
         return function(*arguments)
     raised = _raised = None
+    lib.whorlGetInterruptCheck(_others)
     try:
         _inside = _was_set = True
         lib.whorlSetInterruptCheck(_look)
         result = function(*arguments)
     finally:
         _inside = False  # first: a signal may end these lines, too
-        lib.whorlSetInterruptCheck(NULL)
+        lib.whorlSetInterruptCheck(_others[0])
         raised, _raised = _raised, None
     if raised is not None:
         raise raised
