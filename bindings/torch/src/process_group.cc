@@ -1,12 +1,10 @@
 #include "bindings/torch/src/process_group.h"
 
-#include <ATen/ThreadLocalState.h>
-#include <ATen/record_function.h>
-
 #include <algorithm>
 #include <limits>
 
 #include "bindings/torch/src/errors.h"
+#include "bindings/torch/src/profile.h"
 #include "bindings/torch/src/signals.h"
 #include "bindings/torch/src/store.h"
 #include "bindings/torch/src/types.h"
@@ -31,20 +29,6 @@ Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int
           .timeout = options.timeout,
           .processes = std::make_shared<ProcessLiveness>(store, prefix + "processes/", rank),
           .ranks = {}};
-}
-
-/// Adds a span to `body` while a profiler is active: "run of whorl:all_reduce in whorl" shows when
-/// and on which thread the operation was carried out. The span of the Work lasts from issue to
-/// completion.
-std::function<void()> profiled(const char* title, std::function<void()> body) {
-  if (!at::isRecordFunctionEnabled() || !at::hasCallbacks()) return body;
-  return [body = std::move(body), state = at::ThreadLocalState(),
-          name = c10::str("run of ", title, " in whorl")] {
-    const at::ThreadLocalStateGuard profiler_of_the_issuer(state);
-    at::RecordFunction span(at::RecordScope::USER_SCOPE);
-    if (span.isActive()) span.before(name);
-    body();
-  };
 }
 
 /// Throws where a message could not be queued because of a capture. Called before the other side
@@ -113,6 +97,10 @@ std::shared_ptr<DeviceRun> ProcessGroupWhorl::device_part(const char* title, con
 
 WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors inputs,
                                      std::function<void()> body, std::shared_ptr<DeviceRun> run) {
+  if (body) {
+    body = profiled({call.title, *this, options_->global_ranks_in_group, inputs, outputs},
+                    std::move(body));
+  }
   auto work =
       c10::make_intrusive<WhorlWork>(WhorlWork::Description{.type = call.type,
                                                             .title = call.title,
@@ -121,7 +109,7 @@ WorkPtr ProcessGroupWhorl::make_work(const Call& call, Tensors outputs, Tensors 
                                                             .outputs = std::move(outputs),
                                                             .inputs = std::move(inputs),
                                                             .device = std::move(run)},
-                                     body ? profiled(call.title, std::move(body)) : nullptr);
+                                     std::move(body));
   work->set_abort([group = std::weak_ptr(resources_)] {
     if (const auto resources = group.lock()) {
       resources->abort(backend_error("whorl: an operation of the process group was aborted"));
