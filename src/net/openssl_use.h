@@ -1,7 +1,5 @@
 #pragma once
 
-#include <shared_mutex>
-
 namespace whorl {
 
 /// Guard of a use of OpenSSL, which frees its data when the process exits although threads of ours
@@ -18,7 +16,6 @@ class OpensslUse {
   explicit operator bool() const noexcept { return entered_; }
 
  private:
-  std::shared_lock<std::shared_timed_mutex> lock_;
   bool entered_ = false;
 };
 
