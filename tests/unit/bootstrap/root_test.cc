@@ -149,7 +149,7 @@ class CrowdedSystem final : public System {
 };
 
 TEST(Bootstrap, ARootWithoutDescriptorsIsBlamedAndNotTheId) {
-  CrowdedSystem crowded;
+  static CrowdedSystem crowded; // roots of earlier tests may still use it
   const ScopedSystem scope(&crowded);
   const Result<UniqueId> id = start_root(RootScope::kThisHost);
   ASSERT_TRUE(id.ok());
