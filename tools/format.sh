@@ -13,6 +13,6 @@ mode=(-i)
 if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
   files() { git ls-files -zco --exclude-standard '*.h' '*.hpp' '*.cc' '*.c' '*.cu' '*.cuh'; }
 else
-  files() { find . -path ./build -prune -o -regex '.*\.\(h\|hpp\|cc\|c\|cu\|cuh\)' -print0; }
+  files() { find . \( -path ./build -o -path ./subprojects \) -prune -o -regex '.*\.\(h\|hpp\|cc\|c\|cu\|cuh\)' -print0; }
 fi
 files | xargs -0 -r "$format" --style=file "${mode[@]}"

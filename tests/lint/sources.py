@@ -18,7 +18,7 @@ def tracked(suffixes, root=ROOT):
         names = [name for name in listing.stdout.split("\0") if name]
     if not names:  # an unpacked archive
         names = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()
-                 and not path.relative_to(root).parts[0].startswith((".", "build"))]
+                 and not path.relative_to(root).parts[0].startswith((".", "build", "subprojects"))]
     return sorted(pathlib.Path(name) for name in names
                   if pathlib.Path(name).suffix in suffixes and (root / name).exists())
 
