@@ -16,8 +16,7 @@
 ///
 /// **Order.** All ranks of a communicator make the same collective calls in the same order. Where
 /// they do not, ranks that receive anything get ::whorlInvalidUsage with both calls in the text; a
-/// rank that only sends (the root of a broadcast, say) may return success and learns of it in its
-/// next call.
+/// rank that only sends (a root that broadcasts) may return success and learn of it a call later.
 ///
 /// **Bits.** Sums of floating-point numbers depend on the order of the operands, and that on the
 /// call (collective, count, datatype, operator, root), the version of whorl, the number of ranks,
@@ -194,9 +193,7 @@ WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* 
 /// function is for interpreters, which handle signals on one thread at a time of their choice;
 /// threads of whorl call the function, too; it uses no communicator, and returns soon.
 WHORL_API whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void));
-/// Writes the function that whorlSetInterruptCheck() has set, or NULL (beyond NCCL): two
-/// interpreters of one process restore each other's. ::whorlInvalidArgument if `interrupted` is
-/// NULL.
+/// Writes the function of whorlSetInterruptCheck(), or NULL, for a caller that sets it again later.
 WHORL_API whorlResult_t whorlGetInterruptCheck(int (**interrupted)(void));
 /// Writes the number of ranks to `*count`.
 WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);

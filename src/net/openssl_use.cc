@@ -28,8 +28,8 @@ OpensslGate& openssl_gate() noexcept {
   return *gate;
 }
 
-/// Waits for threads that use OpenSSL, which takes microseconds, but at most 1 s: the exit goes on in
-/// any case.
+/// Waits for threads that use OpenSSL, which takes microseconds, but at most 1 s: the exit goes on
+/// in any case.
 void close_gate() {
   OpensslGate& gate = openssl_gate();
   std::unique_lock lock(gate.mutex);

@@ -12,7 +12,7 @@ namespace whorl_torch {
 struct ProfiledCall {
   const char* title; ///< "whorl:all_reduce"
   const c10d::Backend& group;
-  const std::vector<std::uint64_t>& ranks; ///< of the group in the whole program; empty: all
+  const std::vector<std::uint64_t>& ranks; ///< ranks of the group in the whole program; empty: all
   const std::vector<at::Tensor>& inputs;
   const std::vector<at::Tensor>& outputs;
 };
