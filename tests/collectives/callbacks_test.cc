@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <stdexcept>
@@ -163,7 +164,7 @@ TEST(Callbacks, MayDoWhatReturnsAtOnce) {
   whorlUniqueId id;
   ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
   whorlComm_t created = nullptr;
-  int calls = 0;
+  std::atomic<int> calls{0}; // the two callbacks may run at the same time
   in_callback(true, [&](whorlStream_t stream) {
     EXPECT_EQ(add(other, [&](whorlResult_t) { ++calls; }), "");
     EXPECT_EQ(add(nullptr, [&](whorlResult_t) { ++calls; }), "");

@@ -166,7 +166,7 @@ TEST_F(Trace, SlicesOfManySmallAndSimultaneousOperationsDoNotOverlap) {
     ASSERT_TRUE(world.ok()) << world.error();
     world.each([&](int rank, whorlComm_t comm) {
       const int peer = 1 - rank;
-      std::vector<float> data(kCount, 1.0F), received(kCount);
+      std::vector<float> data(kCount, 1.0F), sent = data, received(kCount);
       std::vector<float> other(8, 1.0F), others(8);
       std::string f;
       for (int i = 0; i < 200 && f.empty(); ++i) {
@@ -175,7 +175,7 @@ TEST_F(Trace, SlicesOfManySmallAndSimultaneousOperationsDoNotOverlap) {
             comm);
         if (!f.empty() || i % 20 != 0) continue;
         whorlGroupStart();
-        whorlSend(data.data(), kCount, whorlFloat32, peer, comm, nullptr);
+        whorlSend(sent.data(), kCount, whorlFloat32, peer, comm, nullptr);
         whorlRecv(received.data(), kCount, whorlFloat32, peer, comm, nullptr);
         whorlAllReduce(data.data(), data.data(), kCount, whorlFloat32, whorlMax, comm, nullptr);
         whorlAllGather(other.data(), others.data(), 4, whorlFloat32, comm, nullptr);
