@@ -3,12 +3,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "tests/support/shared_array.h"
 #include "whorl/whorl.h"
 
 /// Tells the thread sanitizer that a thread may not have been joined at the exit: the tests leave
@@ -21,6 +24,7 @@ namespace whorl::test {
 namespace {
 
 using std::chrono::microseconds;
+using Clock = std::chrono::steady_clock;
 
 /// Exits while the library's threads wait for absent ranks, at some point of their handshake.
 [[noreturn]] void exit_during_creation(microseconds delay) {
@@ -76,9 +80,10 @@ whorlUniqueId get_id(const Pipe& pipe) {
   return id;
 }
 
-/// Makes the calls of one rank, the last one of which others may complete later, and ends. Programs
-/// that were written for NCCL never destroy.
-[[noreturn]] void work_and_end(const Pipe& pipe, int ranks, int rank, End end, int round) {
+/// Makes the calls of one rank, the last one of which others may complete later, and ends. Writes
+/// the time of the last call to `*called`. Programs that were written for NCCL never destroy.
+[[noreturn]] void work_and_end(const Pipe& pipe, int ranks, int rank, End end, int round,
+                               Clock::time_point* called) {
   whorlComm_t comm = nullptr;
   const whorlUniqueId id = rank == 0 ? make_id(pipe, ranks) : get_id(pipe);
   int failed = whorlCommInitRank(&comm, ranks, id, rank) != whorlSuccess ? 1 : 0;
@@ -90,8 +95,10 @@ whorlUniqueId get_id(const Pipe& pipe) {
     call(whorlAllReduce(in.data(), out.data(), count, whorlFloat32, whorlSum, comm, nullptr));
   }
   // The last rank is late. The others have done their part, or wait for it.
-  if (rank == ranks - 1) std::this_thread::sleep_for(microseconds(round % 5 * 5000));
+  const int step_us = end == End::kExit ? 5000 : 2500;
+  if (rank == ranks - 1) std::this_thread::sleep_for(microseconds(round % 5 * step_us));
   const std::size_t count = round % 2 == 0 ? 3 : kCount;
+  *called = Clock::now();
   if (failed == 0 && round % 3 != 0) {
     call(whorlReduce(in.data(), out.data(), count, whorlFloat32, whorlSum, 0, comm, nullptr));
   } else if (failed == 0) {
@@ -102,44 +109,68 @@ whorlUniqueId get_id(const Pipe& pipe) {
   _exit(failed);
 }
 
-/// Lets ranks in processes of their own work and end, many times. Returns the number of ranks that
-/// failed.
-int failures_of_last_calls(const char* transports, End end, int rounds) {
+/// Ranks of some rounds.
+struct Tally {
+  int failures = 0; ///< ranks that failed
+  int slow = 0;     ///< rounds that do not count
+};
+
+/// Lets ranks in processes of their own work and end, many times. A rank that still waits 30 ms
+/// after another one has ended at once gets an error, by design: a round in which a busy machine
+/// makes the last calls of ranks lie nearly as far apart does not count.
+Tally last_calls(const char* transports, End end, int rounds) {
   constexpr int kRanks = 4;
-  int failures = 0;
+  constexpr auto kApart = std::chrono::milliseconds(20);
+  Tally tally;
   setenv("WHORL_TRANSPORTS", transports, 1);
+  SharedArray<Clock::time_point> called(kRanks);
   for (int round = 0; round < rounds; ++round) {
     std::fflush(nullptr);
     Pipe pipe{};
-    if (::pipe(pipe.ends) != 0) return -1;
+    if (::pipe(pipe.ends) != 0) throw std::runtime_error("pipe() failed");
     pid_t ranks[kRanks];
     for (int rank = 0; rank < kRanks; ++rank) {
       ranks[rank] = fork();
-      if (ranks[rank] == 0) work_and_end(pipe, kRanks, rank, end, round);
+      if (ranks[rank] == 0) {
+        work_and_end(pipe, kRanks, rank, end, round, called.data() + rank);
+      }
     }
     for (const int end_of_pipe : pipe.ends) close(end_of_pipe);
+    int failures = 0;
+    bool crashed = false;
     for (const pid_t rank : ranks) {
       int status = -1;
       waitpid(rank, &status, 0);
       failures += status != 0 ? 1 : 0;
+      crashed = crashed || !WIFEXITED(status);
+    }
+    const auto [first, last] = std::minmax_element(called.data(), called.data() + kRanks);
+    if (end == End::kAtOnce && !crashed && *last - *first > kApart) {
+      ++tally.slow;
+    } else {
+      tally.failures += failures;
     }
   }
   unsetenv("WHORL_TRANSPORTS");
-  return failures;
+  return tally;
 }
 
 constexpr int kRounds = 15; ///< rounds with all pairs of delay, size and call in work_and_end()
 
 void expect_last_calls_to_complete(End end, int rounds) {
-  EXPECT_EQ(failures_of_last_calls("shm", end, rounds), 0);
+  const Tally shared = last_calls("shm", end, rounds);
+  EXPECT_EQ(shared.failures, 0);
   // The system resets a socket that is closed with unread data, and the peer may lose what it has
   // not read yet. Without an exit handler nothing prevents that: it was seen in one round of some
   // hundred, which fails for all other ranks.
   constexpr int kOneRound = 3;
   const int allowed = end == End::kExit ? 0 : rounds <= kRounds ? kOneRound : 2 * kOneRound;
-  const int failures = failures_of_last_calls("tcp", end, rounds);
-  EXPECT_GE(failures, 0);
-  EXPECT_LE(failures, allowed);
+  const Tally tcp = last_calls("tcp", end, rounds);
+  EXPECT_LE(tcp.failures, allowed);
+  if (std::max(shared.slow, tcp.slow) > rounds / 2) {
+    GTEST_SKIP() << "the machine is too slow: ranks call 20 ms apart in " << shared.slow << " and "
+                 << tcp.slow << " of " << rounds << " rounds";
+  }
 }
 
 TEST(Exit, WithoutDestroyLetsTheLastCallsOfOthersComplete) {
