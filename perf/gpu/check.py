@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tests and measures whorl on a machine with a GPU, from the programs that `perf/gpu_check.sh pack` has packed.
 
-    check.py --pack FOLDER --out FOLDER [--seconds 570] [--figure-seconds 240] [--jobs 4] [--test-limit 60] [--smoke] [PART…]
+    check.py --pack FOLDER --out FOLDER [--seconds 570] [--figure-seconds 240] [--jobs 4] [--test-limit 60] [--smoke]
+             [PART…]
 
 Parts, by default all in this order:
   figures   perf/gpu/measure.py: nothing else runs meanwhile, but a compiler

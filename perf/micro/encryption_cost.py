@@ -13,8 +13,8 @@ SIZES = [("8 B", "8"), ("64 KiB", "64K"), ("4 MiB", "4M"), ("64 MiB", "64M")]
 
 def time_of(program: pathlib.Path, size: str, budget_ms: int, settings: dict[str, str]) -> float:
     """Returns the microseconds of one allreduce."""
-    command = [str(program), "--ranks", "2", "--sizes", size, "-n", "100000", "--budget", str(budget_ms), "--side", "out",
-               "--mode", "warm"]
+    command = [str(program), "--ranks", "2", "--sizes", size, "-n", "100000", "--budget", str(budget_ms), "--side",
+               "out", "--mode", "warm"]
     env = os.environ | {"WHORL_TRANSPORTS": "tcp"} | settings
     done = subprocess.run(command, env=env, text=True, capture_output=True, check=True, timeout=300)
     rows = [line.split() for line in done.stdout.splitlines() if line.strip() and line.split()[0].isdigit()]
@@ -45,7 +45,8 @@ def main() -> None:
             for kind in (list(kinds), list(reversed(kinds)))[turn % 2]:
                 times[kind].append(time_of(program, size, options.budget, kinds[kind]))
         ratios = [on / off for on, off in zip(times["on"], times["off"])]
-        row = f"| {name} | {statistics.median(times['off']):.4g} µs | {statistics.median(times['on']):.4g} µs | {spread(ratios)} |"
+        off, on = statistics.median(times["off"]), statistics.median(times["on"])
+        row = f"| {name} | {off:.4g} µs | {on:.4g} µs | {spread(ratios)} |"
         if options.before:
             since = [off / before for off, before in zip(times["off"], times["before"])]
             row += f" {statistics.median(times['before']):.4g} µs | {spread(since)} |"

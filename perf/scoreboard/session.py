@@ -233,7 +233,8 @@ class Run:
                "count": self.case.count, "hung": hung, "exits": exits, "done_ms": _ms(self.done_ns, since),
                "of_rank": [compact(self.journals.events(rank), since) for rank in range(self.case.ranks)],
                "warnings": [{"file": name, "ms": _ms(at, since)} for name, at in sorted(self.warned.items())],
-               "output": self.output()[-1500:].replace(f"{ROOT}/", ""), "left": left, "load": round(os.getloadavg()[0], 1)}
+               "output": self.output()[-1500:].replace(f"{ROOT}/", ""), "left": left,
+               "load": round(os.getloadavg()[0], 1)}
         if self.intruders:
             out |= {"port": self.intruders.port, "intruders": len(self.intruders.sockets)}
         return out

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Installs a build below a temporary folder, then builds and runs a C and a C++ program against it,
-as a user would: by pkg-config, also statically, or by CMake; or checks programs and their pages. Their paths contain no folder of the source tree."""
+as a user would: by pkg-config, also statically, or by CMake; or checks programs and their pages. Their paths contain no
+folder of the source tree."""
 import argparse
 import json
 import os

@@ -45,7 +45,8 @@ ROOMS = {
     "perf/gpu": (rooms("perf include base kernels"), None),  # the arithmetic to compare with
     "examples": (rooms("include"), set()),
     "tools/cli": (rooms("include"), {"fmt", "CLI"}),
-    "tools": (rooms("include tools/cli perf base net launchers monitor schedule algorithms gpu topology tuning comm api"),
+    "tools": (rooms("include tools/cli perf base net launchers monitor schedule algorithms gpu topology tuning comm "
+                    "api"),
               {"fmt", "nlohmann", "CLI"}),
     "tests": (None, None),
     "tests/support/ptx": (set(), {"cuda"}),
