@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -21,26 +22,16 @@ std::int64_t count_elements(const std::vector<at::Tensor>& tensors) {
   return count;
 }
 
-/// Returns the distance between the ranks of a group in the whole program, or -1 if they have no
-/// common one.
-int stride_of(const std::vector<std::uint64_t>& ranks) {
-  if (ranks.size() < 2) return 1;
-  const std::uint64_t stride = ranks[1] - ranks[0];
-  for (std::size_t i = 2; i < ranks.size(); ++i) {
-    if (ranks[i] - ranks[i - 1] != stride) return -1;
-  }
-  return static_cast<int>(stride);
-}
-
 std::shared_ptr<torch::ParamCommsDebugInfo> facts_of(const ProfiledCall& call) {
   const std::string_view title = call.title;
+  int first = 0, stride = 1;
+  if (!call.ranks.empty()) c10d::getGlobalRankStartAndStride(call.ranks, first, stride);
   const auto& typed = call.inputs.empty() ? call.outputs : call.inputs;
   return std::make_shared<torch::ParamCommsDebugInfo>(
       std::tuple(call.group.getGroupUid(), call.group.getGroupDesc()), call.group.getRank(),
       std::string(title.substr(title.find(':') + 1)), count_elements(call.inputs),
       count_elements(call.outputs), typed.empty() ? at::kByte : typed[0].scalar_type(),
-      std::vector<std::int64_t>(), std::vector<std::int64_t>(),
-      call.ranks.empty() ? 0 : static_cast<int>(call.ranks[0]), stride_of(call.ranks),
+      std::vector<std::int64_t>(), std::vector<std::int64_t>(), first, stride,
       call.group.getSize());
 }
 
