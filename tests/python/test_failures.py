@@ -18,6 +18,7 @@ import pytest
 
 import whorl
 from ranks import outcomes, run, until
+from whorl import _signals
 from whorl._library import ffi, lib
 
 
@@ -242,8 +243,12 @@ def test_the_check_of_another_package_is_restored() -> None:
     try:
         assert whorl.init_all(1)[0].allreduce(1) == 1
         assert current() == check
+        lib.whorlSetInterruptCheck(_signals._look)  # as a child of fork() finds it if the parent was in a call
+        assert whorl.init_all(1)[0].allreduce(1) == 1
+        assert current() == check
     finally:
         lib.whorlSetInterruptCheck(ffi.NULL)
+    assert whorl.init_all(1)[0].allreduce(1) == 1
     assert current() == ffi.NULL
 
 

@@ -5,7 +5,7 @@ while a thread waits for other ranks (whorlSetInterruptCheck()): about every mil
 call waits behind queued operations. The function below is set
 while the main thread is inside a call. There the interpreter runs the handlers of signals that have come. An exception
 of a handler, as KeyboardInterrupt, ends the call and its communicator. At other times the function is not set, so that
-no thread of the library has to wait for the interpreter; that of another package of the process is set again.
+no thread of the library has to wait for the interpreter, but what another package of the process has set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _main = threading.main_thread().ident
 _inside = False  # whether the main thread is in a call, possibly in a handler of a signal that came there
 _raised: BaseException | None = None
 _was_set = False
-_others = ffi.new("int (**)(void)")  # the function that another package has set, or NULL
+_others = NULL  # the function that another package has set
+_found = ffi.new("int (**)(void)")
 
 
 def _keep(_kind: Any, value: BaseException, _traceback: Any) -> None:
@@ -37,20 +38,28 @@ def _look() -> int:
     return 0  # the interpreter runs handlers when a function begins
 
 
+def _check() -> Any:
+    """Returns the function that is set."""
+    lib.whorlGetInterruptCheck(_found)
+    return _found[0]
+
+
 def waiting(function: Callable[..., int], *arguments: Any) -> int:
     """Calls a function of the library that may wait, and returns its result."""
-    global _inside, _raised, _was_set
+    global _inside, _others, _raised, _was_set
     if _inside or threading.get_ident() != _main:
         return function(*arguments)
     raised = _raised = None
-    lib.whorlGetInterruptCheck(_others)
+    if _check() != _look:  # which it is after a signal at the end of a call, or in a child of fork()
+        _others = _found[0]
     try:
         _inside = _was_set = True
         lib.whorlSetInterruptCheck(_look)
         result = function(*arguments)
     finally:
         _inside = False  # first: a signal may end these lines, too
-        lib.whorlSetInterruptCheck(_others[0])
+        if _check() == _look:  # another package may have set its own meanwhile
+            lib.whorlSetInterruptCheck(_others)
         raised, _raised = _raised, None
     if raised is not None:
         raise raised
