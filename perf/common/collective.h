@@ -70,6 +70,7 @@ int run_program(const Collective& collective, int argc, const char* const* argv)
 
 /// @name Parts shared by programs
 /// @{
+/// Returns sides of `count` elements each.
 inline Geometry equal_sides(std::size_t count, const Place&) { return {count, count}; }
 inline double factor_one(int) { return 1; }
 inline double factor_others(int nranks) { return static_cast<double>(nranks - 1) / nranks; }
