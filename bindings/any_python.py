@@ -12,7 +12,7 @@ except ImportError:  # setuptools before 70
 
 
 class Wheel(bdist_wheel):
-    """Says that the wheel is for one kind of machine, and any Python."""
+    """Wheel for one kind of machine, and any Python."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
