@@ -15,7 +15,7 @@ namespace whorl::test {
 
 /// Attacker on the path of every TCP connection over IPv4 that this process makes while the object
 /// lives.
-class EveryPath final : public System {
+class EveryPath {
  public:
   /// Bytes on their way, behind those of the handshake.
   struct Passing {
@@ -26,18 +26,17 @@ class EveryPath final : public System {
   /// Function that may change bytes.
   using Attack = std::function<void(const Passing&)>;
 
-  explicit EveryPath(Attack attack = {}) : attack_(std::move(attack)), scope_(this) {}
+  explicit EveryPath(Attack attack = {}) : attack_(std::move(attack)), scope_(&detours()) {
+    detours().attacker = this;
+  }
+  ~EveryPath() { detours().attacker = nullptr; }
+  EveryPath(const EveryPath&) = delete;
+  EveryPath& operator=(const EveryPath&) = delete;
 
   /// Returns an id that leads to the same root over a path of the attacker's.
   UniqueId through(UniqueId id) {
     id.addresses = {relay_to(id.addresses.front())};
     return id;
-  }
-  int connect(int fd, const sockaddr* address, socklen_t size) noexcept override {
-    const SocketAddress target = SocketAddress::from(address, size);
-    if (target.family() != AF_INET || leads(target)) return System::connect(fd, address, size);
-    const SocketAddress instead = relay_to(target);
-    return System::connect(fd, instead.data(), instead.size());
   }
   /// Returns the bytes of both directions of all connections with a role.
   Relay::Bytes recorded(SocketRole role) const {
@@ -58,6 +57,26 @@ class EveryPath final : public System {
 
  private:
   static constexpr std::size_t kRoleAt = 6; ///< place of the role in a hello
+
+  /// System that connects by way of the attacker. Never destroyed: roots are threads that use it a
+  /// little longer than the test.
+  class Detours final : public System {
+   public:
+    int connect(int fd, const sockaddr* address, socklen_t size) noexcept override {
+      EveryPath* const by = attacker;
+      const SocketAddress target = SocketAddress::from(address, size);
+      if (by == nullptr || target.family() != AF_INET || by->leads(target)) {
+        return System::connect(fd, address, size);
+      }
+      const SocketAddress instead = by->relay_to(target);
+      return System::connect(fd, instead.data(), instead.size());
+    }
+    std::atomic<EveryPath*> attacker{nullptr};
+  };
+  static Detours& detours() {
+    static auto* const system = new Detours;
+    return *system;
+  }
 
   struct Path {
     std::atomic<SocketRole> role{};
@@ -88,7 +107,7 @@ class EveryPath final : public System {
   Attack attack_;
   mutable std::mutex mutex_; ///< guard of the list
   std::vector<std::unique_ptr<Path>> paths_;
-  ScopedSystem scope_; ///< declared last, so that it ends first
+  ScopedSystem scope_;
 };
 
 } // namespace whorl::test
