@@ -48,7 +48,11 @@ struct RankOutcome {
 struct RunOptions {
   /// Time after which processes are killed and reported; threads, which cannot be killed, end the
   /// test program with a message.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  std::uint64_t timeout_ns = 120'000'000'000; // all takes longer
+#else
   std::uint64_t timeout_ns = 30'000'000'000;
+#endif
 };
 
 /// Runs `body` once for each rank, as threads or as forked processes, and waits for all. `body` may
