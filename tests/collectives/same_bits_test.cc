@@ -101,7 +101,7 @@ void run_fresh(int ranks, int run, unsigned clock_seed, const Environment& envir
                const std::function<void(testing::RankContext&, whorlComm_t)>& body, int hosts = 1) {
   const auto rank = [&](testing::RankContext& context) {
     place(context.rank, run);
-    StrangeClock clock(clock_seed);
+    static StrangeClock clock(clock_seed); // of a fresh process, whose root may use it to the end
     const ScopedSystem scope(&clock);
     Environment own = environment;
     if (hosts > 1) {
