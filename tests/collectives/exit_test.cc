@@ -158,6 +158,10 @@ Tally last_calls(const char* transports, End end, int rounds) {
 constexpr int kRounds = 15; ///< rounds with all pairs of delay, size and call in work_and_end()
 
 void expect_last_calls_to_complete(End end, int rounds) {
+#if defined(__SANITIZE_THREAD__)
+  if (end == End::kAtOnce)
+    GTEST_SKIP() << "operations may take 30 ms here, after which a death is an error";
+#endif
   const Tally shared = last_calls("shm", end, rounds);
   EXPECT_EQ(shared.failures, 0);
   // The system resets a socket that is closed with unread data, and the peer may lose what it has
