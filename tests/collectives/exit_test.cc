@@ -80,6 +80,9 @@ whorlUniqueId get_id(const Pipe& pipe) {
   return id;
 }
 
+/// Exit status of a rank of which only the last call failed.
+constexpr int kLastCallFailed = 3;
+
 /// Makes the calls of one rank, the last one of which others may complete later, and ends. Writes
 /// the time of the last call to `*called`. Programs that were written for NCCL never destroy.
 [[noreturn]] void work_and_end(const Pipe& pipe, int ranks, int rank, End end, int round,
@@ -89,10 +92,12 @@ whorlUniqueId get_id(const Pipe& pipe) {
   int failed = whorlCommInitRank(&comm, ranks, id, rank) != whorlSuccess ? 1 : 0;
   constexpr std::size_t kCount = 100'000;
   std::vector<float> in(kCount, 1.0F), out(kCount);
-  const auto call = [&](whorlResult_t result) { failed = result == whorlSuccess ? failed : 2; };
+  const auto call = [&](whorlResult_t result, int status) {
+    failed = result == whorlSuccess ? failed : status;
+  };
   for (const std::size_t count : {std::size_t{1}, kCount}) {
     if (failed != 0) break;
-    call(whorlAllReduce(in.data(), out.data(), count, whorlFloat32, whorlSum, comm, nullptr));
+    call(whorlAllReduce(in.data(), out.data(), count, whorlFloat32, whorlSum, comm, nullptr), 2);
   }
   // The last rank is late. The others have done their part, or wait for it.
   const int step_us = end == End::kExit ? 5000 : 2500;
@@ -100,9 +105,11 @@ whorlUniqueId get_id(const Pipe& pipe) {
   const std::size_t count = round % 2 == 0 ? 3 : kCount;
   *called = Clock::now();
   if (failed == 0 && round % 3 != 0) {
-    call(whorlReduce(in.data(), out.data(), count, whorlFloat32, whorlSum, 0, comm, nullptr));
+    call(whorlReduce(in.data(), out.data(), count, whorlFloat32, whorlSum, 0, comm, nullptr),
+         kLastCallFailed);
   } else if (failed == 0) {
-    call(whorlBroadcast(in.data(), out.data(), count, whorlFloat32, 1, comm, nullptr));
+    call(whorlBroadcast(in.data(), out.data(), count, whorlFloat32, 1, comm, nullptr),
+         kLastCallFailed);
   }
   if (failed != 0) std::fprintf(stderr, "rank %d: %s\n", rank, whorlGetLastError(comm));
   if (end == End::kExit) std::exit(failed);
@@ -137,15 +144,17 @@ Tally last_calls(const char* transports, End end, int rounds) {
     }
     for (const int end_of_pipe : pipe.ends) close(end_of_pipe);
     int failures = 0;
-    bool crashed = false;
+    bool in_last_call = true; // whether nothing else failed
     for (const pid_t rank : ranks) {
       int status = -1;
       waitpid(rank, &status, 0);
       failures += status != 0 ? 1 : 0;
-      crashed = crashed || !WIFEXITED(status);
+      const bool ended = WIFEXITED(status);
+      in_last_call = in_last_call && ended &&
+                     (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kLastCallFailed);
     }
     const auto [first, last] = std::minmax_element(called.data(), called.data() + kRanks);
-    if (end == End::kAtOnce && !crashed && *last - *first > kApart) {
+    if (end == End::kAtOnce && in_last_call && *last - *first > kApart) {
       ++tally.slow;
     } else {
       tally.failures += failures;
