@@ -193,7 +193,7 @@ WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* 
 /// function is for interpreters, which handle signals on one thread at a time of their choice;
 /// threads of whorl call the function, too; it uses no communicator, and returns soon.
 WHORL_API whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void));
-/// Writes the function of whorlSetInterruptCheck(), or NULL, for a caller that sets it again later.
+/// Writes whorlSetInterruptCheck()'s function, or NULL, for a caller to set again (beyond NCCL).
 WHORL_API whorlResult_t whorlGetInterruptCheck(int (**interrupted)(void));
 /// Writes the number of ranks to `*count`.
 WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
