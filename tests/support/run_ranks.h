@@ -49,7 +49,7 @@ struct RunOptions {
   /// Time after which processes are killed and reported; threads, which cannot be killed, end the
   /// test program with a message.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  std::uint64_t timeout_ns = 120'000'000'000; // all takes longer
+  std::uint64_t timeout_ns = 120'000'000'000; // a sanitizer makes everything slower
 #else
   std::uint64_t timeout_ns = 30'000'000'000;
 #endif
