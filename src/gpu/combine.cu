@@ -8,10 +8,10 @@
 namespace whorl::gpu {
 namespace {
 
-/// Returns whether a launch is to do nothing. The word may change at any time.
+/// Returns whether the block is to do nothing. The word may change at any time.
 __device__ __forceinline__ bool is_cancelled(const Work& work) {
-  return work.cancelled != nullptr &&
-         *static_cast<const volatile std::uint32_t*>(work.cancelled) != 0;
+  const std::uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
+  return *static_cast<const volatile std::uint32_t*>(work.cancelled->of_block(block)) != 0;
 }
 
 template <ReduceOp kOp, bool kFew>

@@ -49,6 +49,7 @@ class Interpreter {
         base_((launch.programs != nullptr ? launch.programs : launch.inline_programs) +
               launch.ranks[y].program),
         program_(*reinterpret_cast<const Program*>(base_)),
+        block_number_(y * launch.lanes * launch.instances + x),
         instance_(x / launch.lanes),
         lane_index_(x % launch.lanes),
         lane_{} {}
@@ -153,7 +154,9 @@ class Interpreter {
 
   // ---- waiting ----
 
-  WHORL_HOST_DEVICE bool is_to_stop() const { return block_.look(launch_.stop) != 0; }
+  WHORL_HOST_DEVICE bool is_to_stop() const {
+    return block_.look(launch_.stop->of_block(block_number_)) != 0;
+  }
   /// Returns the same on all threads of the block. A barrier.
   WHORL_HOST_DEVICE bool block_is_to_stop() const {
     return block_.any(block_.index() == 0 && is_to_stop());
@@ -218,8 +221,15 @@ class Interpreter {
       const bool expired = now - begin > launch_.timeout_ns;
       if (!expired && !is_to_stop()) continue;
       report(phase, peer, expired);
-      if (expired) block_.publish(launch_.stop, 1);
+      if (expired) stop_all();
       return false;
+    }
+  }
+
+  WHORL_HOST_DEVICE void stop_all() const {
+    WHORL_DO_NOT_UNROLL
+    for (std::uint32_t w = StopWords::kWords; w > 0; --w) {
+      block_.publish(&launch_.stop->words[w - 1].value, 1);
     }
   }
 
@@ -360,6 +370,7 @@ class Interpreter {
   const Launch::Rank& rank_;
   const std::byte* base_; ///< start of the program
   const Program& program_;
+  std::uint32_t block_number_; ///< number among the blocks of the launch
   std::uint32_t instance_, lane_index_;
   ProgramLane lane_;
   const std::uint8_t* peers_ = nullptr;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "gpu/fifo_layout.h"
+#include "gpu/stop_words.h"
 
 namespace whorl::gpu {
 
@@ -95,7 +96,7 @@ struct Launch {
   std::uint64_t timeout_ns;    ///< longest time without progress
   std::uint64_t operation;     ///< number for the report
   FifoLayout fifos;
-  std::uint32_t* stop;           ///< word in host memory: not 0 ends all launches
+  StopWords* stop;               ///< words that end all launches
   Report* reports;               ///< reports in host memory, by rank
   const std::byte* programs;     ///< programs; null: those below
   std::byte* regions[kMaxRanks]; ///< regions of all ranks, as this device reaches them

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpu/stop_words.h"
+
 namespace whorl::gpu {
 
 inline constexpr int kMaxBuffers = 64;
@@ -43,8 +45,8 @@ struct Work {
   std::uint64_t count = 0; ///< number of elements of every segment
   std::int32_t n_segments = 0;
   std::int32_t divisor = 1; ///< divisor of sums: above 1 divides, see ReduceKernel
-  /// Word that cancels the launch once it is not 0, because the memory may be gone; or null.
-  const std::uint32_t* cancelled = nullptr;
+  /// Words that cancel the launch once they are not 0, because the memory may be gone; or null.
+  const StopWords* cancelled = nullptr;
 };
 static_assert(sizeof(Work) <= 4096);
 

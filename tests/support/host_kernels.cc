@@ -11,9 +11,8 @@ namespace {
 
 using Table = std::map<std::string, HostKernel, std::less<>>;
 
-/// Reads the flag as the kernels do, with a host load for words that may change at any time.
 bool is_cancelled(const gpu::Work& work) {
-  return work.cancelled != nullptr && __atomic_load_n(work.cancelled, __ATOMIC_RELAXED) != 0;
+  return work.cancelled != nullptr && work.cancelled->is_set();
 }
 
 template <class R, bool kFew>

@@ -96,7 +96,7 @@ void DeviceReplays::watch_all() {
   // on a little later.
   constexpr std::uint64_t kKernelTimeoutNs = 200'000'000;
   watch_.fail(watch_.comm_error->status());
-  board_.cancelled().store(1, std::memory_order_seq_cst);
+  board_.stop_words().set();
   const std::uint64_t failed_ns = sys().now_ns();
   policy.block_ns = 50'000;
   const CommError never_set;
@@ -127,13 +127,13 @@ void DeviceReplays::look() {
   // A rank that has failed lets its streams go on, and then its words do not show where it was: its
   // own error, which look_at_peers() finds, is the reason.
   constexpr std::uint64_t kReasonNs = 1'000'000'000;
-  const bool failed_elsewhere = board_.cancelled().load(std::memory_order_seq_cst) != 0;
+  const bool failed_elsewhere = board_.stop_words().is_set();
   if (failed_elsewhere && now_ns - seen_ns_ < operation->timeout_ns + kReasonNs) return;
   watch_.fail(std::move(late));
 }
 
 void DeviceReplays::poll_failures() {
-  const bool cancelled = board_.cancelled().load(std::memory_order_seq_cst) != 0;
+  const bool cancelled = board_.stop_words().is_set();
   if ((inside() || cancelled) && !watch_.comm_error->is_set()) watch_.look_at_peers();
   if (lost_.load(std::memory_order_relaxed)) return;
   const Status fault = fault_.look(); // also for replays that the fault has kept from beginning

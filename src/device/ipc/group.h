@@ -61,7 +61,7 @@ class DevicePeers final : public DeviceGroup {
   }
   Status refusal() const override { return refusal_; }
   void stop() noexcept override { // also called by replays_ after the destruction of sync_
-    board_.cancelled().store(1, std::memory_order_seq_cst);
+    board_.stop_words().set();
   }
   Status failure() override { return schedules_.failure(); }
 

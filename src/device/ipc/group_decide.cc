@@ -28,7 +28,7 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   }
   // A rank that has failed waits for no other rank any more, although its posts are still there;
   // the error of that rank is on its way.
-  if (board_.cancelled().load(std::memory_order_seq_cst) != 0) return Progress::kIdle;
+  if (board_.stop_words().is_set()) return Progress::kIdle;
   operation.path = path_of(operation);
   if (leader_ != nullptr) leader_->release(replays_.released());
   if (const std::string why = why_not_captured(operation); !why.empty()) {

@@ -129,7 +129,7 @@ std::byte* DeviceLeader::address_of(int rank, const gpu::SharedMemory& memory, s
 }
 
 Status DeviceLeader::launch(CUstream stream) const {
-  return launch_device_work(requests_, sync_.cancelled(), stream);
+  return launch_device_work(requests_, sync_.stop_words(), stream);
 }
 
 Status DeviceLeader::queue(const Request& request, std::span<const DevicePost> posts,

@@ -128,7 +128,7 @@ Status DevicePeerSchedules::launch(const Request& request, const StreamSync& bar
   if (!moves_) return {};
   const DeviceFifos::Device& device = own_->devices()[0];
   launch_.timeout_ns = barrier.timeout_ns;
-  launch_.stop = barriers.on_device(reinterpret_cast<std::uint32_t*>(&board_.cancelled()));
+  launch_.stop = barriers.stop_words();
   launch_.stops_first = 1;
   launch_.reports = barriers.on_device(&board_.report(0));
   std::copy(fifos_.begin(), fifos_.end(), launch_.regions);
@@ -159,7 +159,7 @@ std::vector<gpu::Report> DevicePeerSchedules::reports() const {
 
 /// Reads the reports: a kernel that gives up writes one, and cancels the kernels of all ranks.
 Status DevicePeerSchedules::failure() const {
-  if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return {};
+  if (!board_.stop_words().is_set()) return {};
   const auto error = [this] { return error_of(reports(), names_); };
   if (error().ok()) return {}; // cancelled by a host
   // The other kernels soon see the word and report for which rank they wait; a kernel that has not

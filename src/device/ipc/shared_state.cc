@@ -21,8 +21,8 @@ void SharedState::Words<T>::load(T& value) const noexcept {
 }
 
 SharedState::SharedState(std::span<std::byte> memory, int nranks) noexcept
-    : head_(reinterpret_cast<Head*>(memory.data())),
-      barriers_(reinterpret_cast<StreamBarrier*>(memory.data() + sizeof(Head))),
+    : stop_words_(reinterpret_cast<gpu::StopWords*>(memory.data())),
+      barriers_(reinterpret_cast<StreamBarrier*>(memory.data() + sizeof(gpu::StopWords))),
       reports_(reinterpret_cast<gpu::Report*>(barriers_ + nranks)),
       nranks_(nranks) {
   boxes_ = reinterpret_cast<Box*>(memory.data() + words().size());
@@ -30,8 +30,9 @@ SharedState::SharedState(std::span<std::byte> memory, int nranks) noexcept
 
 std::span<std::byte> SharedState::words() const noexcept {
   const auto ranks = static_cast<std::size_t>(nranks_);
-  const std::size_t bytes = sizeof(Head) + ranks * (sizeof(StreamBarrier) + sizeof(gpu::Report));
-  return {reinterpret_cast<std::byte*>(head_), round_up(bytes, kPage)};
+  const std::size_t bytes =
+      sizeof(gpu::StopWords) + ranks * (sizeof(StreamBarrier) + sizeof(gpu::Report));
+  return {reinterpret_cast<std::byte*>(stop_words_), round_up(bytes, kPage)};
 }
 
 bool SharedState::post(int rank, std::uint64_t number, const DevicePost* what) noexcept {

@@ -9,6 +9,7 @@
 #include "base/fingerprint.h"
 #include "gpu/peer_memory.h"
 #include "gpu/program.h"
+#include "gpu/stop_words.h"
 #include "node/board.h"
 
 namespace whorl {
@@ -38,7 +39,7 @@ struct DeviceOffer {
 /// Memory that the ranks of a communicator on one host share, in any processes: they post their
 /// next operations in it, and their streams wait for each other through it. Initially zero.
 ///
-///     cancelled │ StreamBarrier 0 … n−1 │ Report 0 … n−1 │ Box 0 … n−1
+///     StopWords │ StreamBarrier 0 … n−1 │ Report 0 … n−1 │ Box 0 … n−1
 ///     └─────────── registered with the device ───────────┘
 ///
 /// Operations have numbers from 1, equal on all ranks, and a rank posts the next one when it no
@@ -66,12 +67,12 @@ class SharedState {
   SharedState(std::span<std::byte> memory, int nranks) noexcept;
 
   int nranks() const noexcept { return nranks_; }
-  /// Returns the word that every kernel reads first: not 0 once the communicator has failed.
-  std::atomic<std::uint32_t>& cancelled() const noexcept { return head_->cancelled; }
+  /// Returns the words that every kernel reads first: set once the communicator has failed.
+  gpu::StopWords& stop_words() const noexcept { return *stop_words_; }
   StreamBarrier& barrier(int rank) const noexcept { return barriers_[rank]; }
   /// Returns the place where the rank's kernel reports why it gave up.
   gpu::Report& report(int rank) const noexcept { return reports_[rank]; }
-  /// Returns the memory from `cancelled` to the reports, in whole pages.
+  /// Returns the memory from the stop words to the reports, in whole pages.
   std::span<std::byte> words() const noexcept;
 
   /// Posts operation `number` of `rank`, which is this one; `what` is null if the buffers are in
@@ -102,9 +103,6 @@ class SharedState {
   Answer offer_of(int rank, DeviceOffer& what) const noexcept;
 
  private:
-  struct Head {
-    alignas(128) std::atomic<std::uint32_t> cancelled;
-  };
   /// Copy of a T in atomic words, which may be written and read at the same time.
   template <class T>
   class Words {
@@ -132,8 +130,9 @@ class SharedState {
   static constexpr std::size_t kPage = 4096;
   static_assert(sizeof(StreamBarrier) + sizeof(gpu::Report) + sizeof(Box) <=
                 board_bytes_for(1) - board_bytes_for(0));
+  static_assert(sizeof(gpu::StopWords) + kPage <= board_bytes_for(0));
 
-  Head* head_;
+  gpu::StopWords* stop_words_;
   StreamBarrier* barriers_;
   gpu::Report* reports_;
   Box* boxes_;

@@ -220,7 +220,7 @@ void StreamSync::watch(const Watched& operation) {
     result = wait([&] { return own(&StreamBarrier::passed); }, operation.timeout_ns);
   }
   if (result == WaitResult::kReady) {
-    if (board_.cancelled().load(std::memory_order_seq_cst) == 0) return;
+    if (!board_.stop_words().is_set()) return;
     // A kernel may have given up, and a rank that has failed has opened the barriers for all:
     // kernels of others may still be running.
     watch_.look_at_peers();

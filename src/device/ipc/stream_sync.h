@@ -89,9 +89,7 @@ class StreamSync {
   std::uint64_t next() const noexcept { return queued_ + 1; }
   /// Returns the number of the last operation that this rank's streams have passed.
   std::uint64_t passed() const noexcept;
-  const std::uint32_t* cancelled() const noexcept {
-    return reinterpret_cast<const std::uint32_t*>(on_device(&board_.cancelled()));
-  }
+  gpu::StopWords* stop_words() const noexcept { return on_device(&board_.stop_words()); }
   /// Returns the address on the device of a word among the board's words().
   template <class T>
   T* on_device(T* word) const noexcept {
@@ -100,7 +98,7 @@ class StreamSync {
   }
   /// Keeps kernels of all ranks from beginning. To be called after DeviceWatch::fail(), so that a
   /// rank whose stream goes on because of it finds the error.
-  void cancel() noexcept { board_.cancelled().store(1, std::memory_order_seq_cst); }
+  void cancel() noexcept { board_.stop_words().set(); }
 
  private:
   using Word = std::atomic<std::uint32_t> SharedState::StreamBarrier::*;

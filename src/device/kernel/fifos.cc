@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <new>
 
 #include "base/bytes.h"
@@ -37,7 +36,7 @@ Status enable_access(CUcontext from, CUcontext to) {
 }
 
 struct DeviceFifos::Words {
-  alignas(128) std::uint32_t stop = 0;
+  alignas(128) gpu::StopWords stop{};
   alignas(128) gpu::Report reports[gpu::kMaxRanks]{};
 };
 
@@ -74,7 +73,7 @@ Status DeviceFifos::set_up(std::span<const CUcontext> contexts, std::size_t scra
     }
     CUdeviceptr words = 0;
     WHORL_CUDA_TRY(cuMemHostGetDevicePointer(&words, words_, 0));
-    device.stop = reinterpret_cast<std::uint32_t*>(words + offsetof(Words, stop));
+    device.stop = reinterpret_cast<gpu::StopWords*>(words + offsetof(Words, stop));
     device.reports = reinterpret_cast<gpu::Report*>(words + offsetof(Words, reports));
     device.order = std::make_unique<LaunchOrder>();
     WHORL_TRY(device.order->prepare());
@@ -156,9 +155,7 @@ bool DeviceFifos::made_for(std::span<const CUcontext> contexts) const noexcept {
   return std::equal(contexts.begin(), contexts.end(), contexts_.begin(), contexts_.end());
 }
 
-void DeviceFifos::stop() noexcept {
-  std::atomic_ref(words_->stop).store(1, std::memory_order_release); // the kernels read it
-}
+void DeviceFifos::stop() noexcept { words_->stop.set(); }
 
 gpu::Report DeviceFifos::report(std::size_t rank) const noexcept {
   return read_report(words_->reports[rank]);

@@ -30,7 +30,7 @@ class DeviceFifos {
     CUdevice device = 0;
     std::vector<std::size_t> ranks;
     const gpu::Interpreters* kernels = nullptr;
-    std::uint32_t* stop = nullptr; ///< word that stops kernels, by its address on the device
+    gpu::StopWords* stop = nullptr; ///< words that stop kernels, by their address on the device
     gpu::Report* reports = nullptr;
     std::unique_ptr<LaunchOrder> order;
     CUstream copies = nullptr; ///< stream for set-up

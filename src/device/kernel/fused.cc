@@ -90,7 +90,7 @@ std::vector<gpu::Work> device_work(std::span<const Request> requests) {
   return builder.take();
 }
 
-Status launch_device_work(std::span<const Request> requests, const std::uint32_t* cancelled,
+Status launch_device_work(std::span<const Request> requests, const gpu::StopWords* cancelled,
                           CUstream stream) {
   if (requests[0].count == 0) return {};
   CUcontext context = nullptr;

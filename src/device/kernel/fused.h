@@ -18,9 +18,9 @@ namespace whorl {
 /// ranks.
 std::vector<gpu::Work> device_work(std::span<const Request> requests);
 
-/// Queues the launches of device_work() in `stream`, whose context is current. `cancelled` is a
-/// word as in gpu::Work.
-Status launch_device_work(std::span<const Request> requests, const std::uint32_t* cancelled,
+/// Queues the launches of device_work() in `stream`, whose context is current. `cancelled` is as
+/// in gpu::Work.
+Status launch_device_work(std::span<const Request> requests, const gpu::StopWords* cancelled,
                           CUstream stream);
 
 } // namespace whorl

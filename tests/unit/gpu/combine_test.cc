@@ -146,12 +146,13 @@ TEST_P(Combine, DoesNothingOnceItIsCancelled) {
   work.count = 100;
   work.divisor = divisor(2);
   const std::vector<std::byte> before(work.destinations[0], work.destinations[0] + 100 * size());
-  std::uint32_t cancelled = 1;
+  gpu::StopWords cancelled{};
+  cancelled.set();
   work.cancelled = &cancelled;
   gpu::align(work, size());
   testing::run_combine(kernel(2), work, 2, 5);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), work.destinations[0]));
-  cancelled = 0;
+  cancelled = {};
   testing::run_combine(kernel(2), work, 2, 5);
   const std::vector<std::byte> wanted = expected({work.sources[0], work.sources[1]}, 100);
   EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), work.destinations[0]));

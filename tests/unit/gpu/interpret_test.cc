@@ -154,7 +154,7 @@ class Device {
   }
 
   std::uint64_t timeout_ns = 60'000'000'000;
-  std::uint32_t stop = 0;
+  gpu::StopWords stop{};
   const gpu::Report& report(std::size_t rank) const { return reports_[rank]; }
   /// Returns the number of messages from one rank to another so far, on the first channel.
   std::uint64_t messages(std::uint32_t from, std::size_t to) const {
@@ -364,7 +364,8 @@ TEST(Interpreter, GivesUpInTimeAndSaysForWhomItWaited) {
   device.timeout_ns = 20'000'000;
   World world(c);
   device.run(c, *map, schedules, world, 1);
-  EXPECT_EQ(device.stop, 1U);
+  EXPECT_TRUE(device.stop.is_set());
+  for (const gpu::StopWords::Word& word : device.stop.words) EXPECT_EQ(word.value, 1U);
   EXPECT_EQ(device.report(1).state, 0U);
   EXPECT_EQ(device.report(2).state, 1U);
   EXPECT_EQ(device.report(2).peer, 1U);
@@ -382,7 +383,7 @@ TEST(Interpreter, LeavesWhenItIsStopped) {
   ASSERT_TRUE(map.ok());
   Device device(2, 1, 2, 256);
   World world(c);
-  device.stop = 1;
+  device.stop.set();
   device.run(c, *map, schedules, world, 1);
   EXPECT_EQ(device.report(0).state, 1U);
   EXPECT_EQ(device.report(0).expired, 0U);
@@ -404,7 +405,7 @@ TEST(Interpreter, LeavesWhenItIsStoppedAlsoWithoutAWait) {
     ASSERT_GT(map->windows, 1000U);
     Device device(2, 1, c.slots, 128);
     World world(c);
-    device.stop = 1;
+    device.stop.set();
     device.run(c, *map, schedules, world, 1);
     EXPECT_LE(device.messages(0, 1), 300U);
     EXPECT_EQ(device.report(0).state, 0U); // rank 0 waits for no rank
