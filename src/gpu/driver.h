@@ -20,7 +20,8 @@ namespace whorl::gpu {
   function(cuDriverGetVersion) function(cuEventCreate) function(cuEventDestroy)                   \
   function(cuEventQuery) function(cuEventRecord) function(cuEventRecordWithFlags)                 \
   function(cuEventSynchronize) function(cuFuncGetAttribute) function(cuGetErrorName)              \
-  function(cuGetErrorString) function(cuGraphDestroy) function(cuIpcCloseMemHandle)               \
+  function(cuGetErrorString) function(cuGraphAddEventRecordNode)                                \
+  function(cuGraphDestroy) function(cuIpcCloseMemHandle)                                          \
   function(cuIpcGetMemHandle) function(cuIpcOpenMemHandle) function(cuLaunchCooperativeKernel)    \
   function(cuLaunchKernel) function(cuMemAddressFree) function(cuMemAddressReserve)               \
   function(cuMemAlloc) function(cuMemcpyAsync) function(cuMemExportToShareableHandle)             \

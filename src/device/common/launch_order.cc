@@ -1,5 +1,7 @@
 #include "device/common/launch_order.h"
 
+#include <vector>
+
 #include "gpu/driver.h"
 
 namespace whorl {
@@ -41,9 +43,28 @@ Status LaunchOrder::leave(CUstream stream, std::uint64_t capture) {
     WHORL_CUDA_TRY(cuEventRecord(done_, stream));
     return {};
   }
+  WHORL_TRY(record_in_graph(stream, capture));
   capture_ = capture;
-  WHORL_CUDA_TRY(cuEventRecordWithFlags(done_, stream, CU_EVENT_RECORD_EXTERNAL));
   WHORL_CUDA_TRY(cuEventRecord(captured_, stream));
+  return {};
+}
+
+/// Adds a node that records `done_`. Nothing in the graph follows it but the next such node, so no
+/// launch waits for it, as launches would for an external record in their stream.
+Status LaunchOrder::record_in_graph(CUstream stream, std::uint64_t capture) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  const CUgraphNode* before = nullptr;
+  std::size_t count = 0;
+  WHORL_CUDA_TRY(cuStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, &before, &count));
+  std::vector<CUgraphNode> nodes(before, before + count);
+  const auto last = records_.find(capture);
+  if (last != records_.end()) nodes.push_back(last->second);
+  CUgraphNode record = nullptr;
+  WHORL_CUDA_TRY(cuGraphAddEventRecordNode(&record, graph, nodes.data(), nodes.size(), done_));
+  records_[capture] = record;
+  constexpr std::size_t kCaptures = 16; // captures in turn that are remembered
+  if (records_.size() > kCaptures) records_.erase(records_.begin());
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <map>
 
 #include "base/status.h"
 
@@ -34,11 +35,14 @@ class LaunchOrder {
   void wait() const noexcept;
 
  private:
+  Status record_in_graph(CUstream stream, std::uint64_t capture);
+
   CUcontext context_ = nullptr;
   CUevent done_ = nullptr;     ///< end of the last launch, queued or of a graph
   CUevent captured_ = nullptr; ///< end of the last captured launch, for others of its capture
   std::uint64_t capture_ = 0;  ///< capture of the last captured launch; 0: none yet
-  bool last_captured_ = false; ///< true: the last leave() was in a capture
+  std::map<std::uint64_t, CUgraphNode> records_; ///< last node that records `done_`, by capture
+  bool last_captured_ = false;                   ///< true: the last leave() was in a capture
 };
 
 } // namespace whorl

@@ -83,6 +83,18 @@ std::size_t Graph::add(const Stream* stream, Repeat repeat, std::size_t after) {
   return last_[lane] = nodes_.size();
 }
 
+std::size_t Graph::add_apart(const Event* event, const std::vector<std::size_t>& after,
+                             Repeat repeat) {
+  const auto found = std::find(lanes_.begin(), lanes_.end(), event);
+  const auto lane = static_cast<std::size_t>(found - lanes_.begin());
+  if (found == lanes_.end()) {
+    lanes_.push_back(event);
+    last_.push_back(0); // no stream has to join it
+  }
+  nodes_.push_back({.lane = lane, .repeat = std::move(repeat), .after = after});
+  return nodes_.size();
+}
+
 std::size_t Graph::last(const Stream* stream) const {
   const auto found = std::find(lanes_.begin(), lanes_.end(), stream);
   return found == lanes_.end() ? 0 : last_[static_cast<std::size_t>(found - lanes_.begin())];
@@ -95,7 +107,8 @@ bool Graph::ends_with(const Stream* stream) const {
     if (!before[node]) continue;
     for (const std::size_t one : nodes_[node - 1].after) before[one] = true;
   }
-  return std::all_of(last_.begin(), last_.end(), [&](std::size_t node) { return before[node]; });
+  return std::all_of(last_.begin(), last_.end(),
+                     [&](std::size_t node) { return node == 0 || before[node]; });
 }
 
 std::vector<std::function<void()>> Graph::operations() const {
@@ -256,7 +269,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
 }
 // Has the parameters of CUDA 11.3, see gpu/driver.h.
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
-                                   CUgraph* graph, const CUgraphNode**, std::size_t*) {
+                                   CUgraph* graph, const CUgraphNode** before, std::size_t* count) {
   const fake_cuda::DriverLock inside(handle);
   if (const CUresult bad = fake_cuda::refused(handle); bad != CUDA_SUCCESS) return bad;
   Stream& stream = stream_of(handle);
@@ -264,13 +277,34 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* statu
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
   const std::lock_guard lock(captures_mutex());
-  const Capture* const capture = stream.capture.get();
+  Capture* const capture = stream.capture.get();
   *status = capture == nullptr     ? CU_STREAM_CAPTURE_STATUS_NONE
             : capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                    : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (capture == nullptr) return CUDA_SUCCESS;
   if (id != nullptr) *id = capture->id;
   if (graph != nullptr) *graph = reinterpret_cast<CUgraph>(capture->graph);
+  if (before != nullptr) {
+    const std::size_t last = (*capture->graph)->last(&stream);
+    capture->before = reinterpret_cast<CUgraphNode>(last);
+    *before = &capture->before;
+    *count = last == 0 ? 0 : 1;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
+                                   std::size_t count, CUevent handle) {
+  const fake_cuda::DriverLock inside;
+  const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
+  const auto record = [event]() -> std::function<void()> {
+    return [event, number = event->record()] { event->reach(number); };
+  };
+  std::vector<std::size_t> after;
+  for (std::size_t i = 0; i < count; ++i) after.push_back(reinterpret_cast<std::size_t>(before[i]));
+  const std::lock_guard lock(captures_mutex());
+  const std::size_t made =
+      (*reinterpret_cast<Graph*>(graph))->add_apart(event.get(), after, record);
+  *node = reinterpret_cast<CUgraphNode>(made);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {

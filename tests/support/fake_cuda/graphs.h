@@ -26,6 +26,9 @@ class Graph {
   /// Appends an operation to `lane`, which also follows node `after`, if that is not 0. Returns its
   /// number.
   std::size_t add(const Stream* lane, Repeat repeat, std::size_t after = 0);
+  /// Appends a recording of an event that follows the nodes `after`, and that no stream follows.
+  /// Returns its number.
+  std::size_t add_apart(const Event* event, const std::vector<std::size_t>& after, Repeat repeat);
   /// Returns the number of the last operation of `lane`, from 1; 0: none.
   std::size_t last(const Stream* lane) const;
   /// Returns whether all operations precede the last operation of `lane`.
@@ -45,8 +48,8 @@ class Graph {
     CUuserObject object;
     unsigned count;
   };
-  std::vector<const Stream*> lanes_;
-  std::vector<std::size_t> last_; ///< index: lane
+  std::vector<const void*> lanes_; ///< streams, and events that are recorded apart from them
+  std::vector<std::size_t> last_;  ///< index: lane
   std::vector<Node> nodes_;
   std::vector<Retained> objects_;
 };
@@ -58,6 +61,7 @@ struct Capture {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::uint64_t id = 0;                    ///< id that is never reused
   std::shared_ptr<Graph>* graph = nullptr; ///< the graph's handle; nullptr: the capture has ended
+  CUgraphNode before = nullptr;            ///< number of a node, returned by a query
   bool invalidated = false;
 };
 
