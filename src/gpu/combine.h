@@ -79,6 +79,31 @@ class Combine {
     }
   }
 
+  /// Combines some elements of all sources, of which `load(k, elements)` returns those of source k.
+  /// Returns false if `load` does so.
+  template <class Elements, class Load>
+  WHORL_HOST_DEVICE bool combine_elements(Elements& result, Load&& load) const {
+    constexpr int kCount = sizeof result.values / sizeof(Storage);
+    Value values[kCount]{};
+    WHORL_DO_NOT_UNROLL
+    for (int k = 0; k < operands_.sources(); ++k) {
+      Elements loaded;
+      if (!load(k, loaded)) return false;
+      Value others[kCount];
+      WHORL_UNROLL
+      for (int e = 0; e < kCount; ++e) others[e] = Format::load(loaded.values[e]);
+      scale(others);
+      WHORL_UNROLL
+      for (int e = 0; e < kCount; ++e) {
+        values[e] = k == 0 ? others[e] : Op::apply(values[e], others[e]);
+      }
+    }
+    divide(values);
+    WHORL_UNROLL
+    for (int e = 0; e < kCount; ++e) result.values[e] = Format::store(values[e]);
+    return true;
+  }
+
  private:
   /// Whether the kernel also copies, see Kernels::copy(): one source is moved unchanged.
   static constexpr bool kCopies =

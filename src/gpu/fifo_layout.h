@@ -10,6 +10,9 @@
 //
 // Flags count messages since the region was made and are never reset, and both ends keep their own
 // count there, too. So a launch needs no information about earlier ones, and a graph can repeat it.
+//
+// A small message may be written in lines instead, each with the number of the message, so that it
+// needs no tail (direct.h). Lines have slots of their own, which take turns as the others do.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +32,18 @@ struct alignas(128) FifoEnd {
   std::uint64_t flag;  ///< number of messages that the peer has sent, or taken; written by the peer
   std::uint64_t count; ///< messages that this end has taken, or sent; kept between launches
 };
+
+/// 16 bytes that are written, and read, by one access: a reader that finds the number of a message
+/// has its data, too.
+struct alignas(16) Line {
+  std::uint64_t data;
+  std::uint64_t number; ///< number of the message, from 1
+};
+
+/// Largest message in lines, in bytes of data.
+inline constexpr std::uint32_t kLineMessage = 4096;
+/// Number of messages from one rank to another that have lines of their own, on each channel.
+inline constexpr std::uint32_t kLineSlots = 2;
 
 /// Progress of a lane of a rank whose lanes wait for each other.
 struct alignas(128) LaneProgress {
@@ -59,13 +74,23 @@ struct FifoLayout {
     return ends_at() + ((sends ? nranks * channels : 0u) + peer * channels + channel) *
                            std::size_t{sizeof(FifoEnd)};
   }
-  WHORL_HOST_DEVICE std::size_t slots_at() const { return end_at(true, nranks, 0); }
+  WHORL_HOST_DEVICE std::size_t lines_at() const { return end_at(true, nranks, 0); }
+  WHORL_HOST_DEVICE std::size_t slots_at() const { return line_at(nranks, 0, 0); }
   /// Returns the offset of the slot of message `number` (from 0) that `peer` sends to this rank.
   WHORL_HOST_DEVICE std::size_t slot_at(std::uint32_t peer, std::uint32_t channel,
                                         std::uint64_t number) const {
     return slots_at() + (std::size_t{peer * channels + channel} * slots +
                          static_cast<std::size_t>(number & (slots - 1))) *
                             slot_bytes;
+  }
+  /// Returns the offset of the first line of message `number` (from 0) that `peer` sends to this
+  /// rank.
+  WHORL_HOST_DEVICE std::size_t line_at(std::uint32_t peer, std::uint32_t channel,
+                                        std::uint64_t number) const {
+    constexpr std::size_t kBytes = kLineMessage / sizeof(Line::data) * sizeof(Line);
+    return lines_at() + (std::size_t{peer * channels + channel} * kLineSlots +
+                         static_cast<std::size_t>(number % kLineSlots)) *
+                            kBytes;
   }
   /// Returns how many bytes from the start must be zero at first.
   std::size_t head_bytes() const { return slots_at(); }

@@ -21,6 +21,33 @@ struct DeviceBlock {
   __device__ void release(std::uint64_t* flag, std::uint64_t value) const {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
   }
+  __device__ std::uint64_t peek(const std::uint64_t* flag) const {
+    std::uint64_t value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+    return value;
+  }
+  __device__ void post(std::uint64_t* flag, std::uint64_t value) const {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+  }
+  __device__ void post(std::uint32_t* word, std::uint32_t value) const {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+  }
+  __device__ Line get(const Line* line) const {
+    Line found;
+    asm volatile(
+        "{ .reg .b128 whole; ld.relaxed.sys.global.b128 whole, [%2]; mov.b128 {%0, %1}, whole; }"
+        : "=l"(found.data), "=l"(found.number)
+        : "l"(line)
+        : "memory");
+    return found;
+  }
+  __device__ void put(Line* to, const Line& line) const {
+    asm volatile(
+        "{ .reg .b128 whole; mov.b128 whole, {%1, %2}; st.relaxed.sys.global.b128 [%0], whole; }" ::
+            "l"(to),
+        "l"(line.data), "l"(line.number)
+        : "memory");
+  }
   __device__ std::uint32_t look(const std::uint32_t* word) const {
     return *static_cast<const volatile std::uint32_t*>(word);
   }
@@ -43,7 +70,11 @@ template <class Moves>
 __device__ __forceinline__ void interpret(const Launch& launch) {
   __shared__ BlockMemory memory;
   DeviceBlock block;
-  Interpreter<Moves, DeviceBlock>(launch, blockIdx.x, blockIdx.y, memory, block).run();
+  if (launch.direct.is_used != 0) {
+    DirectExchange<Moves, DeviceBlock>(launch, blockIdx.x, blockIdx.y, memory, block).run();
+  } else {
+    Interpreter<Moves, DeviceBlock>(launch, blockIdx.x, blockIdx.y, memory, block).run();
+  }
 }
 
 } // namespace

@@ -20,13 +20,22 @@ struct Piece {
   std::uint32_t behind; ///< number of chunks of the step before the next piece
 };
 
+/// Counts of messages to and from a peer.
+struct Counts {
+  std::uint64_t sent, taken;
+};
+
 /// Memory that the threads of a block share.
 struct BlockMemory {
   // Addresses of offset 0 of the messages, by place among the operands and targets.
   const std::byte* sources[kMaxRanks + 1];
   std::byte* targets[kMaxRanks + 1];
   Piece piece;
-  std::uint64_t sent[kMaxRanks], taken[kMaxRanks]; ///< counts by peer
+  // By rank: what has been waited for and what has been published, each known to one thread, and
+  // how many of the messages sent the peer is known to have taken.
+  Counts awaited[kMaxRanks], published[kMaxRanks];
+  std::uint64_t credits[kMaxRanks];
+  std::uint8_t peers[2 * kMaxRanks]; ///< ranks by place among the lane's peers
 };
 
 /// Tells the compiler that an address stored in the memory of a block is not in that memory:
@@ -94,46 +103,6 @@ WHORL_HOST_DEVICE void combine_piece(const BlockMemory& memory, Lane threads) {
     Combine<Format, Function, kMayDivide, false, PieceOperands<0>>(operands).run(threads);
   }
 }
-
-template <std::size_t kBytes>
-struct BitsOf;
-template <>
-struct BitsOf<1> {
-  using Type = std::uint8_t;
-};
-template <>
-struct BitsOf<2> {
-  using Type = std::uint16_t;
-};
-template <>
-struct BitsOf<4> {
-  using Type = std::uint32_t;
-};
-template <>
-struct BitsOf<8> {
-  using Type = std::uint64_t;
-};
-
-/// Way in which the elements of an operation are moved. In programs that combine nothing, elements
-/// are bytes.
-struct Copies {
-  WHORL_HOST_DEVICE static std::uint64_t element() { return 1; }
-  WHORL_HOST_DEVICE static void combine(const BlockMemory&, Lane) {}
-  WHORL_HOST_DEVICE static void copy(const BlockMemory& memory, Lane threads) {
-    copy_piece<std::uint8_t>(memory, threads);
-  }
-};
-template <class Reduction>
-struct Reductions {
-  using Storage = typename Reduction::Format::Storage;
-  WHORL_HOST_DEVICE static std::uint64_t element() { return sizeof(Storage); }
-  WHORL_HOST_DEVICE static void combine(const BlockMemory& memory, Lane threads) {
-    combine_piece<Reduction>(memory, threads);
-  }
-  WHORL_HOST_DEVICE static void copy(const BlockMemory& memory, Lane threads) {
-    copy_piece<typename BitsOf<sizeof(Storage)>::Type>(memory, threads);
-  }
-};
 
 } // namespace
 } // namespace whorl::gpu

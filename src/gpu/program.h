@@ -23,8 +23,8 @@ enum StepFlag : std::uint8_t {
 };
 enum class ProgramBuffer : std::uint8_t { kInput, kOutput, kScratch };
 
-/// Step (schedule/schedule.h) with the consequences of its operations spelled out.
-struct ProgramStep {
+/// Step (schedule/schedule.h) with the consequences of its operations spelled out. Read in words.
+struct alignas(4) ProgramStep {
   std::uint8_t flags = 0;
   ProgramBuffer src = ProgramBuffer::kInput;
   ProgramBuffer dst = ProgramBuffer::kOutput;
@@ -36,9 +36,9 @@ struct ProgramStep {
   std::uint16_t count = 1;
   std::uint16_t repeat = 1;
 };
-static_assert(sizeof(ProgramStep) == 18);
+static_assert(sizeof(ProgramStep) == 20);
 
-struct ProgramLane {
+struct alignas(4) ProgramLane {
   std::uint16_t channel = 0;
   std::uint16_t first_step = 0, steps = 0; ///< range in the steps of the program
   std::uint16_t first_peer = 0, peers = 0;
@@ -46,11 +46,11 @@ struct ProgramLane {
 
 /// Schedule of one rank; its lanes, steps, scratch chunks (16 bits: the index within a block that
 /// each stands for) and peers (8 bits) follow, at these distances from its start.
-struct Program {
+struct alignas(4) Program {
   std::uint16_t lanes = 0;
   std::uint16_t input_chunks = 0, output_chunks = 0, scratch_chunks = 0;
   std::uint16_t lanes_at = 0, steps_at = 0, scratch_at = 0, peers_at = 0;
-  std::uint16_t bytes = 0;        ///< size of everything, a multiple of 2
+  std::uint16_t bytes = 0;        ///< size of everything, a multiple of 8
   std::uint16_t lanes_wait = 0;   ///< flag, 1: some lanes wait for each other
   std::uint16_t peers_repeat = 0; ///< flag, 1: a rank has two places among a lane's peers
 };
@@ -66,6 +66,23 @@ struct Report {
   std::uint64_t operation, count, timeout_ns; ///< values of the launch
 };
 enum class WaitPhase : std::uint32_t { kReceiving, kSending, kLane };
+
+/// Exchange of one block between each sender and each receiver, in one round (direct.h), instead of
+/// a schedule.
+struct DirectForm {
+  std::uint8_t is_used; ///< flag, 1: there are no programs
+  std::uint8_t splits;  ///< flag, 1: inputs have a block for each rank; 0: one for all
+  std::uint8_t gathers; ///< flag, 1: outputs have a block of each rank; 0: combined ones
+  std::uint8_t reserved;
+  std::int16_t sender, receiver; ///< the only rank that sends, or receives; −1: all do
+
+  WHORL_HOST_DEVICE bool sends(std::uint32_t rank) const {
+    return sender < 0 || rank == static_cast<std::uint32_t>(sender);
+  }
+  WHORL_HOST_DEVICE bool receives(std::uint32_t rank) const {
+    return receiver < 0 || rank == static_cast<std::uint32_t>(receiver);
+  }
+};
 
 /// One operation on the ranks of one device, as parameter of its blocks. Ranks on other devices get
 /// another launch at the same time, alike but for the ranks.
@@ -91,7 +108,8 @@ struct Launch {
   std::uint32_t lanes;         ///< largest number of lanes of any rank
   std::uint32_t lane_channels; ///< number of FIFOs of an instance to each peer
   std::uint32_t n_ranks;
-  std::uint32_t stops_first;   ///< flag, 1: blocks read `stop` before they begin
+  std::uint32_t stops_first; ///< flag, 1: blocks read `stop` before they begin
+  DirectForm direct;
   std::uint64_t scratch_bytes; ///< multiple of 128
   std::uint64_t timeout_ns;    ///< longest time without progress
   std::uint64_t operation;     ///< number for the report

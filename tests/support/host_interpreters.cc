@@ -48,6 +48,25 @@ class HostBlock {
   void release(std::uint64_t* flag, std::uint64_t value) const {
     __atomic_store_n(flag, value, __ATOMIC_RELEASE);
   }
+  std::uint64_t peek(const std::uint64_t* flag) const {
+    return __atomic_load_n(flag, __ATOMIC_ACQUIRE); // of what post() releases
+  }
+  template <class T>
+  void post(T* flag, T value) const {
+    // What has been read from a slot must not be written before: on devices it is in registers.
+    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+  }
+  // Lines in two accesses: the number tells that the data is there.
+  gpu::Line get(const gpu::Line* line) const {
+    gpu::Line found{};
+    found.number = __atomic_load_n(&line->number, __ATOMIC_ACQUIRE);
+    found.data = __atomic_load_n(&line->data, __ATOMIC_RELAXED);
+    return found;
+  }
+  void put(gpu::Line* to, const gpu::Line& line) const {
+    __atomic_store_n(&to->data, line.data, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->number, line.number, __ATOMIC_RELEASE);
+  }
   std::uint32_t look(const std::uint32_t* word) const {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
   }
@@ -69,12 +88,17 @@ class HostBlock {
   unsigned turn_ = 0;
 };
 
+struct HostMoves;
+using HostExchange = gpu::DirectExchange<HostMoves, HostBlock>;
+
 /// Move functions without template arguments, so that the interpreter is compiled once for all
 /// reductions.
 struct HostMoves {
   using Move = void (*)(const gpu::BlockMemory&, gpu::Lane);
+  using MoveUnit = bool (*)(const HostExchange&, std::uint64_t unit);
   std::uint64_t bytes;
   Move combine, copy;
+  MoveUnit combine_units;
   std::uint64_t element() const { return bytes; }
 };
 
@@ -83,7 +107,11 @@ void interpret(const gpu::Launch& launch, unsigned x, unsigned y, unsigned size,
   Team team(size);
   const auto run = [&](unsigned index) {
     HostBlock block(team, index);
-    gpu::Interpreter<HostMoves, HostBlock>(launch, x, y, memory, block, moves).run();
+    if (launch.direct.is_used != 0) {
+      HostExchange(launch, x, y, memory, block, moves).run();
+    } else {
+      gpu::Interpreter<HostMoves, HostBlock>(launch, x, y, memory, block, moves).run();
+    }
   };
   std::vector<std::thread> threads;
   for (unsigned index = 1; index < size; ++index) threads.emplace_back(run, index);
@@ -100,9 +128,15 @@ void copy(const gpu::BlockMemory& memory, gpu::Lane threads) {
   gpu::copy_piece<T>(memory, threads);
 }
 
+template <class Moves>
+bool combine_units(const HostExchange& exchange, std::uint64_t unit) {
+  return Moves::combine_units(exchange, unit);
+}
+
 template <class Moves, class T>
 void run(const gpu::Launch& launch, unsigned x, unsigned y, unsigned threads) {
-  interpret(launch, x, y, threads, {Moves::element(), combine<Moves>, copy<T>});
+  interpret(launch, x, y, threads,
+            {Moves::element(), combine<Moves>, copy<T>, combine_units<Moves>});
 }
 
 template <DataType kType, ReduceOp kOp>

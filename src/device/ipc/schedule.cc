@@ -92,7 +92,7 @@ Status DevicePeerSchedules::reach(int rank, const DeviceOffer& offer, const Devi
 Result<bool> DevicePeerSchedules::prepare(const Request& request) {
   moves_ = planner_.moves(request);
   if (!moves_) return true;
-  const auto found = planner_.plan(request, 1);
+  const auto found = planner_.plan(request, 1, blocks_);
   if (!found.ok()) return found.status();
   DevicePlan& plan = **found;
   launch_ = {};

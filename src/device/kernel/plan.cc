@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/bytes.h"
 #include "base/hash.h"
@@ -43,6 +42,9 @@ constexpr std::size_t kRegionBytes = std::size_t{32} << 20, kMinSlotBytes = 4096
 /// Bytes below which a message costs more in flags than in data, so that smaller ones are not split
 /// among instances.
 constexpr std::size_t kMinMessage = 8 * 1024;
+/// Largest number of parts of a block, of gpu::kLineMessage bytes each, and largest number of bytes
+/// that a rank sends, in a direct exchange. Schedules need fewer bytes but more rounds.
+constexpr std::size_t kDirectParts = 64, kDirectBytes = std::size_t{1} << 20;
 
 gpu::FifoLayout layout_for(const Membership& members) {
   const auto least = [&](std::uint32_t PeerInfo::*what, std::uint32_t otherwise) {
@@ -137,7 +139,23 @@ const Algorithm& DevicePlanner::algorithm_for(const Request& request) const {
   return *find_algorithm(request.collective, all ? "twoshot" : "direct");
 }
 
-Result<DevicePlan*> DevicePlanner::plan(const Request& request, std::size_t devices) {
+/// Returns whether a request is carried out by a direct exchange: a small one, unless WHORL_ALGO
+/// chooses among schedules.
+bool DevicePlanner::goes_directly(const Request& request, std::uint32_t blocks) const {
+  if (!rules_.algorithms.empty()) return false;
+  const std::size_t bytes = request.count * size_of(request.type);
+  const std::size_t parts = std::min({kDirectParts, std::size_t{layout_.channels},
+                                      std::size_t{std::min(blocks, gpu::kMaxBlocksOfRank)}});
+  return bytes <= parts * gpu::kLineMessage &&
+         bytes * static_cast<std::size_t>(rules_.shape.nranks - 1) <= kDirectBytes;
+}
+
+Result<DevicePlan*> DevicePlanner::plan(const Request& request, std::size_t devices,
+                                        std::uint32_t blocks) {
+  if (goes_directly(request, blocks)) {
+    direct_.bytes.resize(static_cast<std::size_t>(rules_.shape.nranks));
+    return &direct_;
+  }
   const Algorithm& algorithm = algorithm_for(request);
   const int root = has_root(request.collective) ? request.peer : 0;
   const auto known = plans_.find({&algorithm, root});
@@ -171,6 +189,13 @@ Result<DevicePlan*> DevicePlanner::plan(const Request& request, std::size_t devi
 
 bool DevicePlanner::set(gpu::Launch& launch, const DevicePlan& plan, const Request& request,
                         std::uint32_t blocks) {
+  launch.divisor = request.op == ReduceOp::kAvg ? rules_.shape.nranks : 1;
+  launch.operation = report_tag(request);
+  launch.fifos = layout_;
+  if (&plan == &direct_) {
+    set_direct(launch, request);
+    return true;
+  }
   // There are as many instances as have FIFOs and fit on the fullest device.
   const DeviceLanes lanes = device_lanes(plan.schedules);
   const std::uint32_t room = std::min(blocks, gpu::kMaxBlocksOfRank);
@@ -191,12 +216,9 @@ bool DevicePlanner::set(gpu::Launch& launch, const DevicePlan& plan, const Reque
   if (!map.ok()) return refuse(std::string(map.status().message()));
 
   set_vector(launch, *map, element, !reduces(request.collective), plan.schedules);
-  launch.divisor = request.op == ReduceOp::kAvg ? rules_.shape.nranks : 1;
   launch.instances = static_cast<std::uint32_t>(std::min<std::size_t>(most, map->windows));
   launch.lanes = lanes.lanes;
   launch.lane_channels = lanes.channels;
-  launch.operation = report_tag(request);
-  launch.fifos = layout_;
   std::size_t steps = 0;
   for (const Schedule& schedule : plan.schedules) {
     for (const Lane& lane : schedule.lanes) steps = std::max(steps, lane.steps.size());
@@ -220,7 +242,7 @@ bool DevicePlanner::refuse(const std::string& why) {
 bool set_programs(gpu::Launch& launch, std::span<const std::byte> programs) {
   launch.programs = nullptr;
   if (programs.size() > sizeof launch.inline_programs) return false;
-  std::memcpy(launch.inline_programs, programs.data(), programs.size());
+  std::copy(programs.begin(), programs.end(), launch.inline_programs);
   return true;
 }
 

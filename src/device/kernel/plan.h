@@ -18,7 +18,7 @@
 
 namespace whorl {
 
-/// Schedule that kernels interpret.
+/// Schedule that kernels interpret; none for a direct exchange (gpu/direct.h).
 struct DevicePlan {
   std::vector<Schedule> schedules;           ///< schedules by rank
   std::vector<std::vector<std::byte>> bytes; ///< programs by rank, see device_program()
@@ -46,11 +46,12 @@ class DevicePlanner {
   /// Returns whether the request moves any data.
   bool moves(const Request& request) const;
   /// Returns the plan of a request, made at its first use. `devices` is the number of devices to
-  /// which programs may be uploaded.
-  Result<DevicePlan*> plan(const Request& request, std::size_t devices);
+  /// which programs may be uploaded, `blocks` the number of blocks of each rank for which every
+  /// device has room.
+  Result<DevicePlan*> plan(const Request& request, std::size_t devices, std::uint32_t blocks);
   /// Sets the fields that the launches of an operation on all devices have in common, except
-  /// addresses and the timeout. `blocks` is the number of blocks of each rank for which every
-  /// device has room. Returns false if kernels cannot carry out the request.
+  /// addresses and the timeout. `blocks` is as for plan(). Returns false if kernels cannot carry
+  /// out the request.
   bool set(gpu::Launch& launch, const DevicePlan& plan, const Request& request,
            std::uint32_t blocks);
   /// Logs why the host has to carry out operations, unless it was the last reason as well. Returns
@@ -60,6 +61,7 @@ class DevicePlanner {
  private:
   std::size_t larger_side(const Request& request) const;
   const Algorithm& algorithm_for(const Request& request) const;
+  bool goes_directly(const Request& request, std::uint32_t blocks) const;
   std::size_t max_scratch() const;
 
   const std::string name_;
@@ -68,6 +70,7 @@ class DevicePlanner {
   Selector selector_;                                            ///< selector, set by prepare()
   std::size_t scratch_bytes_ = 0;                                ///< bytes, set by prepare()
   std::string notified_;                                         ///< last reason in the log
+  DevicePlan direct_;                                            ///< plan of direct exchanges
   std::map<std::pair<const Algorithm*, int>, DevicePlan> plans_; ///< plans by algorithm and root
 };
 

@@ -90,6 +90,7 @@ Result<std::vector<std::byte>> device_program(const Schedule& schedule) {
   const std::size_t lanes_at = append(bytes, lanes), steps_at = append(bytes, steps),
                     scratch_at = append(bytes, schedule.scratch), peers_at = append(bytes, peers);
   bytes.resize(round_up(bytes.size(), std::size_t{8}));
+  // A lane has each rank in two places at most.
   if (bytes.size() > UINT16_MAX || schedule.nranks > gpu::kMaxRanks) {
     return Status::error(Code::kInvalidUsage,
                          fmt::format("the schedule of rank {} of {} takes {} bytes, too many for a "
@@ -127,6 +128,29 @@ void set_vector(gpu::Launch& launch, const ChunkMap& map, std::size_t bytes_of_e
   std::size_t chunks = 0;
   for (const Schedule& schedule : schedules) chunks = std::max(chunks, schedule.scratch.size());
   launch.scratch_bytes = round_up(chunks * map.chunk * bytes_of_element, std::size_t{128});
+}
+
+void set_direct(gpu::Launch& launch, const Request& request) {
+  const Collective collective = request.collective;
+  const std::size_t element = size_of(request.type);
+  const std::size_t unit = reduces(collective) ? element : 1; // others move bytes
+  launch.count = request.count * element / unit;
+  launch.chunk = launch.window = gpu::kLineMessage / unit;
+  launch.windows = (launch.count + launch.chunk - 1) / launch.chunk;
+  launch.instances = static_cast<std::uint32_t>(launch.windows);
+  launch.lanes = launch.lane_channels = launch.chunks_per_block = 1;
+  const bool splits = collective == Collective::kReduceScatter ||
+                      collective == Collective::kScatter || collective == Collective::kAllToAll;
+  const bool gathers = collective == Collective::kAllGather || collective == Collective::kGather ||
+                       collective == Collective::kAllToAll;
+  const auto root = static_cast<std::int16_t>(has_root(collective) ? request.peer : -1);
+  const bool to_root = collective == Collective::kReduce || collective == Collective::kGather;
+  launch.direct = {.is_used = 1,
+                   .splits = static_cast<std::uint8_t>(splits ? 1 : 0),
+                   .gathers = static_cast<std::uint8_t>(gathers ? 1 : 0),
+                   .reserved = 0,
+                   .sender = to_root ? std::int16_t{-1} : root,
+                   .receiver = to_root ? root : std::int16_t{-1}};
 }
 
 } // namespace whorl

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/request.h"
 #include "exec/chunk_map.h"
 #include "gpu/program.h"
 #include "schedule/schedule.h"
@@ -26,5 +27,9 @@ DeviceLanes device_lanes(std::span<const Schedule> schedules);
 /// `in_bytes` is for launches that count bytes where the map counts elements of `bytes_of_element`.
 void set_vector(gpu::Launch& launch, const ChunkMap& map, std::size_t bytes_of_element,
                 bool in_bytes, std::span<const Schedule> schedules);
+
+/// Sets the vector and the instances of a direct exchange (gpu/direct.h), each of which moves
+/// gpu::kLineMessage bytes of every block.
+void set_direct(gpu::Launch& launch, const Request& request);
 
 } // namespace whorl

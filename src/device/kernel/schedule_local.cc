@@ -15,6 +15,9 @@ namespace {
 
 using gpu::driver;
 
+/// Largest number of blocks of a rank that has a device of its own (estimated).
+constexpr std::uint32_t kBlocksOfOwnDevice = 32;
+
 /// Order of kernels of this process that wait for other devices. Kernels of two communicators must
 /// start in the same order on all devices: otherwise, where there is no room for both, one device
 /// would begin with one kernel and another device with the other. So each kernel waits for the
@@ -145,14 +148,15 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   const auto ready = prepare(calls, capturing);
   if (!ready.ok() || !*ready) return ready;
   if (!planner_.moves(request)) return true; // no rank has to be waited for
-  const auto found = planner_.plan(request, fifos_->devices().size());
-  if (!found.ok()) return found.status();
-  DevicePlan& plan = **found;
-  std::uint32_t blocks = UINT32_MAX;
+  // Ranks that have a device of their own leave most of it to the program's kernels.
+  std::uint32_t blocks = fifos_->devices().size() < calls.size() ? UINT32_MAX : kBlocksOfOwnDevice;
   for (const DeviceFifos::Device& device : fifos_->devices()) {
     blocks = std::min(
         blocks, device.kernels->max_blocks() / static_cast<std::uint32_t>(device.ranks.size()));
   }
+  const auto found = planner_.plan(request, fifos_->devices().size(), blocks);
+  if (!found.ok()) return found.status();
+  DevicePlan& plan = **found;
   gpu::Launch launch{};
   if (!planner_.set(launch, plan, request, blocks)) return false;
   launch.timeout_ns = 1;

@@ -46,7 +46,7 @@ class DeviceSchedules {
   Result<bool> launch(std::span<const Call> calls);
 
   /// Makes waiting kernels give up, now and later; a kernel checks for that after 64 reads of a
-  /// flag.
+  /// flag, or some thousand of a line.
   void stop() noexcept;
   /// Returns why kernels gave up, if they did: an error that names rank, operation and the rank
   /// that it waited for.

@@ -134,6 +134,9 @@ bool apply_modifier(const std::string& part, Access& access) {
     access.scope = scope->second;
   } else if (const auto space = spaces.find(part); space != spaces.end()) {
     access.space = space->second;
+  } else if (part == "b128") { // a pair of slots
+    access.bytes = 8;
+    access.count = 2;
   } else if (part == "v2" || part == "v4") {
     access.count = part == "v2" ? 2 : 4;
   } else if (const auto type = types.find(part); type != types.end()) {

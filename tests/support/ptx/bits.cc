@@ -56,6 +56,12 @@ void shift_right(Thread& t, const Instruction& i) {
 
 void move(Thread& t, const Instruction& i) { t.slots[i.slots[0]] = t.slots[i.slots[1]]; }
 
+/// Moves a pair of slots: a register of 128 bits, or two in braces.
+void move_pair(Thread& t, const Instruction& i) {
+  t.slots[i.slots[0]] = t.slots[i.slots[2]];
+  t.slots[i.slots[1]] = t.slots[i.slots[3]];
+}
+
 void select(Thread& t, const Instruction& i) {
   t.slots[i.slots[0]] = t.slots[i.slots[read<bool>(t, i.slots[3]) ? 1 : 2]];
 }
@@ -128,6 +134,7 @@ void add_bits(Handlers& handlers) {
     handlers["mov." + name + ".pack"] = pack<T>;
     handlers["mov." + name + ".unpack"] = unpack<T>;
   });
+  handlers["mov.b128.pack"] = handlers["mov.b128.unpack"] = move_pair;
   for_integers([&](auto type) {
     using T = typename decltype(type)::Type;
     const std::string name = type.name;

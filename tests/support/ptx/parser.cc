@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string>
 
 #include "tests/support/ptx/instruction_set.h"
@@ -118,10 +119,14 @@ class Parser {
   /// inner braces, where they hide others.
   void declare_registers() {
     lexer_.next();
-    lexer_.next(); // the type
+    const bool is_wide = lexer_.take() == ".b128";
     do {
       const std::string name(lexer_.take());
-      if (count_in(lexer_, "<", ">") == 0) scopes_.back()[name] = new_register();
+      if (count_in(lexer_, "<", ">") > 0) continue;
+      const std::uint16_t slot = scopes_.back()[name] = new_register();
+      if (!is_wide) continue;
+      new_register();
+      wide_.insert(slot);
     } while (lexer_.accept(","));
     lexer_.expect(";");
   }
@@ -191,7 +196,12 @@ class Parser {
     } else if (lexer_.token()[0] == '$') {
       branches_.emplace_back(kernel_.code.size(), lexer_.take());
     } else {
-      add(operand_slot(lexer_.take()));
+      const std::uint16_t slot = operand_slot(lexer_.take());
+      add(slot);
+      if (wide_.contains(slot)) {
+        add(static_cast<std::uint16_t>(slot + 1));
+        instruction.braces = 2;
+      }
     }
   }
 
@@ -267,6 +277,7 @@ class Parser {
   std::string_view parameter_;
   std::uint32_t line_ = 1; ///< line in which the present statement begins
   std::vector<Scope> scopes_;
+  std::set<std::uint16_t> wide_; ///< registers of 128 bits, which have the next slot, too
   std::map<std::string, std::size_t, std::less<>> shared_;
   std::map<std::string, std::uint32_t, std::less<>> labels_;
   std::vector<std::pair<std::size_t, std::string_view>> branches_;

@@ -57,6 +57,7 @@ struct Case {
   std::size_t shift = 0; ///< bytes of all buffers' starts from an aligned address
   std::uint32_t slots = 2, slot_bytes = 256, instances = 1;
   unsigned threads = 1; ///< threads of a block
+  bool direct = false;  ///< a direct exchange, which has the bits of the algorithm
 
   Request request() const {
     Request request;
@@ -74,7 +75,7 @@ struct Case {
            std::string(name_of(op)) + (in_place ? " in place" : "") +
            " shift=" + std::to_string(shift) + " slots=" + std::to_string(slots) + " of " +
            std::to_string(slot_bytes) + " instances=" + std::to_string(instances) +
-           " threads=" + std::to_string(threads);
+           " threads=" + std::to_string(threads) + (direct ? " direct" : "");
   }
 };
 
@@ -129,9 +130,11 @@ class Device {
     launch->instances = c.instances;
     launch->lanes = lanes.lanes;
     launch->lane_channels = lanes.channels;
+    if (c.direct) set_direct(*launch, c.request());
     launch->timeout_ns = timeout_ns;
     launch->fifos = layout_;
     launch->stop = &stop;
+    launch->stops_first = stops_first ? 1 : 0;
     launch->reports = reports_.data();
     Bytes programs;
     std::vector<Memory> scratch;
@@ -155,6 +158,11 @@ class Device {
 
   std::uint64_t timeout_ns = 60'000'000'000;
   gpu::StopWords stop{};
+  bool stops_first = false;
+  /// Returns the first line of the first message from one rank to another, on the first channel.
+  const gpu::Line& line(std::size_t to, std::uint32_t from) const {
+    return *reinterpret_cast<const gpu::Line*>(regions_[to].get() + layout_.line_at(from, 0, 0));
+  }
   const gpu::Report& report(std::size_t rank) const { return reports_[rank]; }
   /// Returns the number of messages from one rank to another so far, on the first channel.
   std::uint64_t messages(std::uint32_t from, std::size_t to) const {
@@ -351,6 +359,154 @@ TEST(Interpreter, LanesWaitForEachOther) {
       }
     }
   }
+}
+
+/// Returns an algorithm that has the bits of a direct exchange: one that combines in the order of
+/// the ranks, or only moves.
+const Algorithm* like_direct(Collective collective, const Shape& shape) {
+  for (const Algorithm& algorithm : all_algorithms()) {
+    if (algorithm.collective != collective || !algorithm.supports(shape)) continue;
+    if (!reduces(collective) || algorithm.at_once) return &algorithm;
+  }
+  return nullptr;
+}
+
+void check_direct(int nranks, Case c, Device* device = nullptr) {
+  c.direct = true;
+  for (int collective = 0; collective < static_cast<int>(Collective::kBarrier); ++collective) {
+    c.shape = shape_of(nranks, nranks - 1);
+    c.algorithm = like_direct(static_cast<Collective>(collective), c.shape);
+    ASSERT_NE(c.algorithm, nullptr) << name_of(static_cast<Collective>(collective));
+    for (const bool in_place : {false, true}) {
+      c.in_place = in_place;
+      if (!in_place || has_in_place_form(c.algorithm->collective)) check(c, device);
+    }
+  }
+}
+
+class Direct : public ::testing::TestWithParam<int> {};
+
+TEST_P(Direct, GivesTheBitsOfTheReference) {
+  for (const std::size_t count : {std::size_t{3}, std::size_t{8}, std::size_t{1030}}) {
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8}) {
+      check_direct(GetParam(), {.count = count,
+                                .type = type,
+                                .shift = count == 8 ? size_of(type) : count % 2,
+                                .instances = 2,
+                                .threads = count == 3 ? 3U : 1U});
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Quick, Direct, ::testing::Values(3));
+INSTANTIATE_TEST_SUITE_P(Full, Direct, ::testing::Values(2, 5, 8));
+
+TEST(Direct, EveryReduction) {
+  for (int t = 0; t < kNumDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    for (const ReduceOp op : kReduceOps) {
+      if (!combines(type, op)) continue;
+      for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
+        check_direct(3, {.count = 83, .type = type, .op = op, .shift = shift});
+      }
+    }
+  }
+}
+
+// Checks that exchanges and schedules, which share the counts of messages, follow each other.
+TEST(Direct, FollowsItselfAndSchedules) {
+  constexpr std::uint32_t kChannels = 16;
+  for (const unsigned threads : {1U, 3U}) {
+    Device device(4, kChannels, 2, 4096);
+    for (int round = 0; round < 3; ++round) {
+      check_direct(4, {.count = 700, .slot_bytes = 4096, .instances = 4, .threads = threads},
+                   &device);
+      for (const char* const name : {"oneshot", "ring"}) {
+        check({.algorithm = find_algorithm(Collective::kAllReduce, name),
+               .shape = shape_of(4),
+               .count = 9000,
+               .slot_bytes = 4096,
+               .instances = kChannels,
+               .threads = threads},
+              &device);
+      }
+    }
+  }
+}
+
+// Checks a root that only sends: receivers tell it when its lines may be written again.
+TEST(Direct, ARootDoesNotOvertakeItsReceivers) {
+  Device device(3, 1, 2, 256);
+  for (int round = 0; round < 9; ++round) {
+    const Shape shape = shape_of(3, round % 2);
+    check({.algorithm = like_direct(Collective::kBroadcast, shape),
+           .shape = shape,
+           .count = 100 + static_cast<std::size_t>(round),
+           .direct = true},
+          &device);
+  }
+}
+
+// Checks a block of many threads, most of which look at the stop words seldom.
+TEST(Direct, LeavesSoonWhenItIsStopped) {
+  const Case c{.algorithm = like_direct(Collective::kAllReduce, shape_of(2)),
+               .shape = shape_of(2),
+               .count = 1000,
+               .threads = 5,
+               .direct = true};
+  const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
+  const auto map = ChunkMap::make(schedules[0], c.count, 4, c.slot_bytes);
+  ASSERT_TRUE(map.ok());
+  for (const bool stops_first : {false, true}) {
+    Device device(2, 1, 2, 256);
+    World world(c);
+    device.stop.set();
+    device.stops_first = stops_first;
+    device.run(c, *map, schedules, world, 1);
+    EXPECT_EQ(device.report(0).state, stops_first ? 0U : 1U);
+    EXPECT_EQ(device.report(0).expired, 0U);
+    EXPECT_EQ(device.line(1, 0).number, stops_first ? 0U : 1U) << "nothing is written after a stop";
+  }
+}
+
+// Checks that a root that is ahead of a receiver by two messages waits for it.
+TEST(Direct, ARootWaitsForAReceiverThatIsBehind) {
+  const Shape shape = shape_of(2);
+  const Case c{.algorithm = like_direct(Collective::kBroadcast, shape),
+               .shape = shape,
+               .count = 100,
+               .direct = true};
+  const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
+  const auto map = ChunkMap::make(schedules[0], c.count, 4, c.slot_bytes);
+  ASSERT_TRUE(map.ok());
+  Device device(2, 1, 2, 256);
+  device.timeout_ns = 20'000'000;
+  World world(c);
+  for (int message = 0; message < 3; ++message) {
+    EXPECT_EQ(device.report(0).state, 0U);
+    device.run(c, *map, schedules, world, 1);
+  }
+  EXPECT_EQ(device.report(0).state, 1U);
+  EXPECT_EQ(device.report(0).peer, 1U);
+  EXPECT_EQ(device.report(0).phase, static_cast<std::uint32_t>(gpu::WaitPhase::kSending));
+}
+
+TEST(Direct, GivesUpInTimeAndSaysForWhomItWaited) {
+  const Case c{.algorithm = like_direct(Collective::kAllGather, shape_of(3)),
+               .shape = shape_of(3),
+               .count = 1000,
+               .threads = 2,
+               .direct = true};
+  const std::vector<Schedule> schedules = build_all(*c.algorithm, c.shape);
+  const auto map = ChunkMap::make(schedules[0], c.count, 4, c.slot_bytes);
+  ASSERT_TRUE(map.ok());
+  Device device(3, 1, 2, 256);
+  device.timeout_ns = 20'000'000;
+  World world(c);
+  device.run(c, *map, schedules, world, 1);
+  EXPECT_TRUE(device.stop.is_set());
+  EXPECT_EQ(device.report(2).state, 1U);
+  EXPECT_EQ(device.report(2).peer, 1U);
+  EXPECT_EQ(device.report(2).phase, static_cast<std::uint32_t>(gpu::WaitPhase::kReceiving));
 }
 
 TEST(Interpreter, GivesUpInTimeAndSaysForWhomItWaited) {
