@@ -33,11 +33,10 @@ LinkCosts device_costs(std::size_t message_bytes, std::size_t slots) {
 }
 
 /// Sizes of a rank's region. Channels are blocks of a rank that work in parallel on parts of the
-/// vector: fewer do not fill a link, more leave no room for the program's kernels (estimated). Two
-/// ranks of one H100 take 0.71, 0.64 and 0.62 of the time of 64 KiB slots with slots of 256 KiB,
-/// for 16, 64 and 256 MiB, and as long up to 1 MiB (docs/results/gpu_h100_2026-11-26.md). From
-/// three ranks on the region's size limits slots: larger ones have not been measured.
-constexpr std::uint32_t kChannels = 16, kSlots = 4, kSlotBytes = 256 * 1024;
+/// vector: kLeastChannels where ranks are many, kMostChannels where they are few. Among slots of 32
+/// to 256 KiB, 2 or 4 of them, these are the fastest for 4 and 8 ranks of one H100 at 256 MiB: they
+/// stay in its L2 cache (docs/results/gpu_h100_2026-11-27.md).
+constexpr std::uint32_t kLeastChannels = 16, kMostChannels = 64, kSlots = 2, kSlotBytes = 64 * 1024;
 constexpr std::size_t kRegionBytes = std::size_t{32} << 20, kMinSlotBytes = 4096;
 /// Bytes below which a message costs more in flags than in data, so that smaller ones are not split
 /// among instances.
@@ -55,9 +54,13 @@ gpu::FifoLayout layout_for(const Membership& members) {
     return value == 0 ? otherwise : value;
   };
   gpu::FifoLayout layout{.nranks = static_cast<std::uint32_t>(members.nranks),
-                         .channels = kChannels,
+                         .channels = 0,
                          .slots = std::bit_ceil(std::max(least(&PeerInfo::slots, kSlots), 2U)),
                          .slot_bytes = least(&PeerInfo::slot_bytes, kSlotBytes)};
+  layout.channels = static_cast<std::uint32_t>(std::clamp<std::size_t>(
+      std::bit_floor(kRegionBytes /
+                     (std::size_t{layout.nranks} * layout.slots * layout.slot_bytes)),
+      kLeastChannels, kMostChannels));
   const std::size_t fifos = std::size_t{layout.nranks} * layout.channels;
   const std::size_t max_slots = std::max<std::size_t>(kRegionBytes / (fifos * kMinSlotBytes), 2);
   layout.slots =
@@ -75,6 +78,7 @@ DevicePlanner::DevicePlanner(const Membership& members, DeviceRules rules)
     : name_(members.name), layout_(layout_for(members)), rules_(std::move(rules)) {
   // Instances use the channels; parallel lanes within a schedule would gain nothing.
   rules_.shape.channels = 1;
+  direct_.bytes.resize(static_cast<std::size_t>(rules_.shape.nranks));
 }
 
 Status DevicePlanner::prepare() {
@@ -153,7 +157,6 @@ bool DevicePlanner::goes_directly(const Request& request, std::uint32_t blocks) 
 Result<DevicePlan*> DevicePlanner::plan(const Request& request, std::size_t devices,
                                         std::uint32_t blocks) {
   if (goes_directly(request, blocks)) {
-    direct_.bytes.resize(static_cast<std::size_t>(rules_.shape.nranks));
     return &direct_;
   }
   const Algorithm& algorithm = algorithm_for(request);
