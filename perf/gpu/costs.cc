@@ -23,16 +23,24 @@ double in_graph(const Stream& stream, const Settings& settings,
   return median(all);
 }
 
+constexpr int kSectorWords = 8; ///< number of words in 32 bytes
+constexpr int kBlocks = 32;
+
 struct Act {
   const char* name;
   Costs::Act act;
   bool on_host; ///< whether the word is in host memory
+  int blocks = 1;
+  int stride = 0;
 };
 constexpr Act kActs[] = {
     {"acquire", Costs::kAcquire, false},
     {"acquire of a host word", Costs::kAcquire, true},
     {"relaxed load", Costs::kRelaxed, false},
     {"relaxed load of a host word", Costs::kRelaxed, true},
+    {"acquire of one host word by 32 blocks", Costs::kAcquire, true, kBlocks, 0},
+    {"acquire of host words by 32 blocks, each its own", Costs::kAcquire, true, kBlocks,
+     kSectorWords},
     {"release", Costs::kRelease, false},
     {"release of a host word", Costs::kRelease, true},
     {"fence of the system", Costs::kFence, false},
@@ -59,11 +67,11 @@ int measure_costs(const Settings& settings) {
     PERF_CUDA(cuEventRecordWithFlags(event.get(), queue, CU_EVENT_RECORD_EXTERNAL));
   });
   const Memory words(64), out(64);
-  const Pinned on_host(64);
+  const Pinned on_host(std::size_t{4} * kBlocks * kSectorWords);
   for (const Act& one : kActs) {
     const CUdeviceptr word = one.on_host ? on_host.address() : words.address();
-    const Costs costs{reinterpret_cast<std::uint32_t*>(word),
-                      reinterpret_cast<std::uint64_t*>(out.address()), kTimes, one.act};
+    const Costs costs{reinterpret_cast<std::uint32_t*>(word),          one.blocks, one.stride,
+                      reinterpret_cast<std::uint64_t*>(out.address()), kTimes,     one.act};
     std::vector<double> all;
     for (int round = 0; round < settings.rounds; ++round) {
       device.costs(costs, stream.get());

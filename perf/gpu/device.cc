@@ -130,7 +130,8 @@ void Device::costs(const Costs& costs, CUstream stream) const {
   Costs work = costs;
   void* parameters[] = {&work};
   const unsigned threads = costs.act == Costs::kBarrier ? kThreads : 1;
-  PERF_CUDA(cuLaunchKernel(costs_, 1, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr));
+  PERF_CUDA(cuLaunchKernel(costs_, static_cast<unsigned>(costs.blocks), 1, 1, threads, 1, 1, 0,
+                           stream, parameters, nullptr));
 }
 
 void Device::triad(CUdeviceptr base, std::size_t bytes, CUstream stream) const {

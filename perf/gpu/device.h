@@ -127,7 +127,7 @@ class Device {
   void ring(const Ring& ring, CUstream stream) const;
   /// Launches the empty kernel with as many blocks as the ring kernel has at most.
   void empty_together(CUstream stream, bool cooperative) const;
-  /// Launches the kernel of `costs` with one thread or, for barriers, one block.
+  /// Launches the kernel of `costs` with one thread in each block or, for barriers, all.
   void costs(const Costs& costs, CUstream stream) const;
   /// Returns the clock of the multiprocessors at its highest, in cycles per microsecond.
   [[nodiscard]] double cycles_per_us() const { return cycles_per_us_; }

@@ -242,7 +242,7 @@ int check_rank(const Settings& settings, Board& board, int rank) {
 } // namespace
 
 int measure_identity(const Settings& settings) {
-  if (settings.path == "one kernel" || settings.path == "schedules") { // of one process
+  if (settings.path == "one kernel" || settings.path.starts_with("schedules")) { // of one process
     const Device device;
     const Library whorl = Library::whorl();
     UniqueId id{};

@@ -90,6 +90,8 @@ struct Costs {
     kBarrier,       ///< barrier of the block
   };
   std::uint32_t* word; ///< word in device memory, or in host memory
+  int blocks;          ///< number of blocks, of which the first is timed
+  int stride;          ///< number of words from the word of a block to that of the next
   std::uint64_t* out;  ///< two words in device memory: cycles, and a sum
   int times;
   int act;

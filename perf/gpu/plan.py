@@ -79,10 +79,10 @@ class Plan:
     def steps(self) -> list[Step]:
         """Returns the steps in the order of their importance: those without time are at the end."""
         first, *others = self.fused()
-        one_kernel, schedules, processes, host = self.identity()
+        one_kernel, schedules, direct, processes, host = self.identity()
         costs = Step("M10", "costs", ["costs", "--name", "M10", *self.effort(9)],
                      [{"measurement": "M10", "collective": "none"}])
-        return [first, one_kernel[0], costs, *others, *self.latency(), *one_kernel[1:], *schedules,
+        return [first, one_kernel[0], costs, *others, *self.latency(), *one_kernel[1:], *schedules, *direct,
                 *self.ring(), *processes, *self.processes(), *self.types(), *self.by_host(), *host,
                 *self.abort(), *self.others()]
 
@@ -143,7 +143,7 @@ class Plan:
         sizes = self.sizes(4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
         parameter = "WHORL_DEVICE_ALGO"
         steps = []
-        for slot in ("default",) if self.smoke else ("default", "65536", "262144"):
+        for slot in ("default",) if self.smoke else ("default", "262144"):
             size = {} if slot == "default" else {"WHORL_SLOT_BYTES": slot}
             steps += [self.collective("M7", "allreduce", ranks, sizes,
                                       more=["--ring", "--needs", parameter],
@@ -162,26 +162,29 @@ class Plan:
                 for ranks in self.ranks(2, 4)]
 
     def identity(self) -> list[list[Step]]:
-        """Returns the steps of each path: one kernel, schedules, processes, host."""
+        """Returns the steps of each path: one kernel, schedules, direct exchanges, processes, host."""
         sizes = [1000, 64 * KIB] if self.smoke else [1000, 64 * KIB, 4 * MIB]
         paths: list[tuple[str, dict[str, str]]] = [
             ("one kernel", {}),
             # twoshot adds in the order of the ranks.
             ("schedules", {"WHORL_DEVICE_ALGO": "schedule", "WHORL_ALGO": "twoshot"}),
+            ("schedules, small ones directly", {"WHORL_DEVICE_ALGO": "schedule"}),
             ("processes", {}), ("host", {"WHORL_DEVICE_IPC": "0", "WHORL_SEGMENT_BYTES": "0"})]
         steps: list[list[Step]] = []
         for path, environment in paths:
             steps.append([])
+            # Larger ones take an algorithm that may add in another order.
+            of_path = [size for size in sizes if size <= 64 * KIB] if "directly" in path else sizes
             for ranks in (2, 3) if self.smoke else (2, 3, 8):
                 few = self.smoke or ranks > 2
                 kinds = ("float", "bfloat16") if few else TYPES
                 rows = [{"measurement": "M8", "path": path, "ranks": ranks, "bytes": size,
                          "type": kind, "data": data}
-                        for kind in kinds for size in sizes for data in ("exact", "order-sensitive")]
+                        for kind in kinds for size in of_path for data in ("exact", "order-sensitive")]
                 steps[-1].append(Step("M8", f"{path}, {ranks} ranks",
                                       ["identity", "--name", "M8", "--path", path, "-N", str(ranks),
                                        "-d", ",".join(kinds), "--sizes",
-                                       ",".join(str(size) for size in sizes)],
+                                       ",".join(str(size) for size in of_path)],
                                       rows, environment=environment))
         # Segments are pieces of the same operation: their bits are those of the host.
         steps[-1].append(Step("M8", "host, segments of 64 KiB, 3 ranks",
