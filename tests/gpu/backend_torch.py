@@ -32,6 +32,7 @@ def extension(root: Path) -> Path:
     for part in ("bindings/torch", "include"):
         shutil.copytree(machine.ROOT / part, root / part,
                         ignore=shutil.ignore_patterns("build", "*.so*", "__pycache__"))
+    shutil.copy(machine.ROOT / "bindings/libwhorl.py", root / "bindings")
     # setup.py looks for the library in `lib` below a prefix.
     (root / "lib").mkdir()
     shutil.copy(library, root / "lib" / "libwhorl.so.0")

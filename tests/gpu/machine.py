@@ -84,7 +84,7 @@ def environment(preload: Path | None = None, **more: str) -> dict[str, str]:
     except OSError:
         folders.append(str(ROOT / "build" / "gpu_check" / "crypto"))
     known = os.environ.get("LD_LIBRARY_PATH")
-    result = dict(os.environ, OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1",
+    result = dict(os.environ, OMP_NUM_THREADS="2", PYTHONUNBUFFERED="1", PYTHONFAULTHANDLER="1",
                   CUDA_DEVICE_MAX_CONNECTIONS="32", GLOO_SOCKET_IFNAME="lo", **more)
     result["LD_LIBRARY_PATH"] = os.pathsep.join(folders + ([known] if known else []))
     if preload is not None:
