@@ -11,9 +11,9 @@
 //     all threads: operands ──load──▶ combined in registers ──▶ all targets     │ barrier
 //     other threads publish to the peers the counts of messages sent and taken
 //
-// Those that wait go on to the next repetition while others still publish: a fence takes as long as
-// a message of some KiB. Each keeps its own counts, and each peer of the lane has one thread that
-// waits for it and one that publishes to it, so nothing else has to be ordered, unless a rank has
+// Threads that wait go on to the next repetition while others still publish: a fence takes as long
+// as a message of some KiB. Each peer of the lane has one thread that waits for it and one that
+// publishes to it, with counts of their own, so nothing else has to be ordered, unless a rank has
 // two places among the lane's peers. Data is read and written with ordinary accesses: they
 // are ordered by the flag's acquire, or release, of one thread and the barriers between that thread
 // and the others. A slot that has been emptied is published by a relaxed store: what was read from

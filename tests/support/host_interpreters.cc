@@ -53,7 +53,7 @@ class HostBlock {
   }
   template <class T>
   void post(T* flag, T value) const {
-    // What has been read from a slot must not be written before: on devices it is in registers.
+    // Reads of a slot must not come behind this store: on devices their data is in registers.
     __atomic_store_n(flag, value, __ATOMIC_RELEASE);
   }
   // Lines in two accesses: the number tells that the data is there.

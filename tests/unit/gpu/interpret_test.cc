@@ -434,7 +434,7 @@ TEST(Direct, FollowsItselfAndSchedules) {
 }
 
 // Checks a root that only sends: receivers tell it when its lines may be written again.
-TEST(Direct, ARootDoesNotOvertakeItsReceivers) {
+TEST(Direct, ARootIsToldWhichLinesAreFree) {
   Device device(3, 1, 2, 256);
   for (int round = 0; round < 9; ++round) {
     const Shape shape = shape_of(3, round % 2);
