@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +22,15 @@ sys.path.insert(0, str(HERE.parent))
 from libwhorl import LIBRARY, find_or_build  # noqa: E402
 
 
+def shared_cpp_library(compiler: str) -> list[str]:
+    """Returns the argument for the linker that names the shared C++ library, so that it precedes a static one. Some
+    Pythons link extensions by -static-libstdc++, and two copies of its locales in one process, torch's and the
+    extension's, end the process at the first number that is printed."""
+    found = subprocess.run([compiler, "-print-file-name=libstdc++.so.6"], capture_output=True, text=True, check=False)
+    path = found.stdout.strip()
+    return [path] if found.returncode == 0 and os.path.isabs(path) else []
+
+
 class Build(BuildExtension):
     def build_extensions(self) -> None:
         library = find_or_build(Path(self.build_temp).resolve() / "whorl", "whorl-torch")
@@ -28,7 +38,7 @@ class Build(BuildExtension):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(library.resolve(), folder / LIBRARY)
         for extension in self.extensions:
-            extension.extra_link_args += [str(folder / LIBRARY)]
+            extension.extra_link_args += [str(folder / LIBRARY), *shared_cpp_library(os.environ.get("CXX", "c++"))]
         super().build_extensions()
 
     def copy_extensions_to_source(self) -> None:  # an editable installation

@@ -195,7 +195,7 @@ def main() -> None:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     machine.need_torch("the backend whorl")
     if sys.argv[1:2] == ["build"]:
-        extension(Path(sys.argv[2]))
+        extension(Path(sys.argv[2]).resolve())
         return
     parts = machine.choose(cases())
     named = os.environ.get(VARIABLE)
