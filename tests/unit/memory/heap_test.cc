@@ -296,13 +296,12 @@ TEST(Heap, CountsNestedRegistrations) {
 
 TEST(Heap, DoesNotWriteWhereABufferWasUnmapped) {
   const auto heap = make_heap(4);
-  auto buffer = std::make_unique<Buffer>(2 * kPage);
-  void* const address = buffer->data();
+  const Buffer buffer(2 * kPage);
+  void* const address = buffer.data();
   const auto registration = heap->adopt(address, 2 * kPage);
   ASSERT_TRUE(registration.ok());
   ASSERT_NE(*registration, nullptr);
-  buffer.reset();
-  void* other = nullptr; // another mapping at the same place
+  void* other = nullptr; // another mapping, which replaces that of the buffer
   ASSERT_EQ(sys().mmap(address, 2 * kPage, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &other),
             0);
@@ -311,19 +310,17 @@ TEST(Heap, DoesNotWriteWhereABufferWasUnmapped) {
   EXPECT_EQ(status.code(), Code::kInvalidUsage);
   EXPECT_THAT(status.message(), HasSubstr("deregister first, then free"));
   EXPECT_EQ(static_cast<std::byte*>(other)[kPage], std::byte{0x77});
-  sys().munmap(other, 2 * kPage);
   EXPECT_TRUE(heap->alloc(4 * kPage).ok()) << "the pages came back";
 }
 
 TEST(Heap, TellsItsPagesFromThoseOfAnotherHeap) {
   const auto heap = make_heap(4), another = make_heap(4); // of another rank, say
-  auto buffer = std::make_unique<Buffer>(2 * kPage);
-  void* const address = buffer->data();
+  const Buffer buffer(2 * kPage);
+  void* const address = buffer.data();
   const auto registration = heap->adopt(address, 2 * kPage);
   ASSERT_TRUE(registration.ok());
   ASSERT_NE(*registration, nullptr);
   ASSERT_TRUE(another->alloc(4 * kPage).ok());
-  buffer.reset();
   void* other = nullptr;
   ASSERT_EQ(sys().mmap(address, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                        another->fd(), (*registration)->offset, &other),
@@ -331,7 +328,6 @@ TEST(Heap, TellsItsPagesFromThoseOfAnotherHeap) {
   std::memset(other, 0x77, 2 * kPage);
   EXPECT_EQ(heap->release(*registration).code(), Code::kInvalidUsage);
   EXPECT_EQ(static_cast<std::byte*>(other)[kPage], std::byte{0x77});
-  sys().munmap(other, 2 * kPage);
 }
 
 TEST(Heap, MovesTheRestOfABufferByAnotherRelease) {
