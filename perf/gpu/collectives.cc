@@ -167,6 +167,13 @@ class Case {
   [[nodiscard]] float expected(int rank, std::size_t i) const {
     const std::size_t stride = layout_.send_bytes / 4;
     if (layout_.kind == Kind::kAllGather) return sample(i); // blocks lie side by side
+    if (layout_.kind == Kind::kAllToAllv) {
+      int from = 0;
+      std::size_t at = i; // in the block of `from`
+      for (; at >= layout_.block(from, rank) / 4; ++from) at -= layout_.block(from, rank) / 4;
+      for (int to = 0; to < rank; ++to) at += layout_.block(from, to) / 4;
+      return sample(at + static_cast<std::size_t>(from) * stride);
+    }
     const std::size_t at = i + (layout_.kind == Kind::kReduceScatter
                                     ? static_cast<std::size_t>(rank) * (layout_.recv_bytes / 4)
                                     : 0);

@@ -91,7 +91,7 @@ class Plan:
         ranks = self.ranks(2, 8, 4)
         steps = [self.collective("M1", "allreduce", number, sizes) for number in ranks]
         return steps + [self.collective("M1", name, number, sizes)
-                        for number in ranks[:2] for name in ("reducescatter", "allgather")]
+                        for number in ranks[:2] for name in ("reducescatter", "allgather", "alltoallv")]
 
     def others(self) -> list[Step]:
         sizes = self.sizes(64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)

@@ -9,6 +9,7 @@ Kind kind_of(const std::string& name) {
   if (name == "reducescatter") return Kind::kReduceScatter;
   if (name == "allgather") return Kind::kAllGather;
   if (name == "reduce") return Kind::kReduce;
+  if (name == "alltoallv") return Kind::kAllToAllv;
   throw Failure("there is no collective \"" + name + "\" here");
 }
 
@@ -30,6 +31,9 @@ Layout::Layout(Kind k, int n, std::size_t bytes)
   } else if (kind == Kind::kAllGather) {
     send_bytes = block;
     recv_bytes = block * static_cast<std::size_t>(n);
+  } else if (kind == Kind::kAllToAllv) {
+    const auto units = static_cast<std::size_t>(n * (n + 1) / 2);
+    send_bytes = recv_bytes = bytes / units / 16 * 16 * units;
   }
 }
 
@@ -76,6 +80,16 @@ void World::issue(const Layout& layout, CUdeviceptr base, int type) const {
         result = library_.Reduce(send, recv, layout.send_bytes / size, datatype, XCCL(Sum), 0, comm,
                                  queue);
         break;
+      case Kind::kAllToAllv: {
+        std::vector<std::size_t> counts;
+        for (int peer = 0; peer < layout.ranks; ++peer) {
+          counts.push_back(layout.block(rank, peer) / size); // the same in both directions
+        }
+        if (library_.name() != "whorl") throw Failure("NCCL has no all-to-all of uneven blocks");
+        result = XCCL(AlltoAllv)(send, counts.data(), nullptr, recv, counts.data(), nullptr,
+                                 datatype, comm, queue);
+        break;
+      }
     }
     library_.check(result, comm, "the collective");
   }

@@ -11,7 +11,9 @@
 
 namespace perf::gpu {
 
-enum class Kind { kAllReduce, kReduceScatter, kAllGather, kReduce };
+/// Collectives that are measured; kAllToAllv has blocks of 1 to `ranks` units, which only whorl
+/// has.
+enum class Kind { kAllReduce, kReduceScatter, kAllGather, kReduce, kAllToAllv };
 Kind kind_of(const std::string& name);
 std::size_t element_bytes(int type);
 /// Returns the whorlDataType_t of a name in nccl-tests; throws Failure.
@@ -24,6 +26,10 @@ struct Layout {
   std::size_t send_bytes, recv_bytes; ///< bytes of each rank; recv of a reduce: of rank 0 alone
   Kind kind;
   int ranks;
+  /// Returns the bytes of the block from one rank to another, of an all-to-all.
+  [[nodiscard]] std::size_t block(int from, int to) const {
+    return unit() * static_cast<std::size_t>((from + to) % ranks + 1);
+  }
   [[nodiscard]] CUdeviceptr send(CUdeviceptr base, int rank) const {
     return base + static_cast<std::size_t>(rank) * send_bytes;
   }
@@ -37,6 +43,12 @@ struct Layout {
   [[nodiscard]] std::size_t moved() const {
     return static_cast<std::size_t>(ranks) * send_bytes +
            static_cast<std::size_t>(kind == Kind::kReduce ? 1 : ranks) * recv_bytes;
+  }
+
+ private:
+  /// Returns the bytes of the smallest block of an all-to-all.
+  [[nodiscard]] std::size_t unit() const {
+    return send_bytes / static_cast<std::size_t>(ranks * (ranks + 1) / 2);
   }
 };
 

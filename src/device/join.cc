@@ -17,6 +17,7 @@
 #include "gpu/driver.h"
 #include "gpu/kernels.h"
 #include "gpu/work.h"
+#include "node/board.h"
 
 namespace whorl {
 namespace {
@@ -38,7 +39,8 @@ std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
                                                const DeviceWatch& watch, const DeviceRules& rules) {
   if (!devices_possible()) return nullptr;
   if (members.ranks_in_process_of(members.rank) != members.nranks) {
-    static_assert(kMaxDeviceRanks <= gpu::kMaxBuffers);
+    static_assert(kMaxDeviceRanks <= gpu::kMaxBuffers &&
+                  kMaxDeviceRanks <= int{kBoardRanksWithPairs});
     if (!members.shares_devices() || board.empty()) return nullptr;
     return std::make_shared<DevicePeers>(members, board, fd_channel, watch, rules);
   }

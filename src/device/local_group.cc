@@ -9,6 +9,7 @@
 #include "device/common/capture.h"
 #include "device/common/context.h"
 #include "device/common/late_calls.h"
+#include "device/kernel/blocks.h"
 #include "device/kernel/fused.h"
 #include "device/staged/stream.h"
 #include "gpu/kernels.h"
@@ -134,6 +135,8 @@ DevicePath LocalDeviceGroup::path_of(const std::vector<Post>& posts) const {
   return choose_device_path(
       {.on_device = all([](const Post& post) { return post.on_device; }),
        .shared = true,
+       .uneven = std::any_of(posts.begin(), posts.end(),
+                             [](const Post& post) { return has_blocks(post.request); }),
        .one_process = true,
        .schedules = schedules_ != nullptr,
        .layout = one_context ? DeviceLayout::kOneDevice : DeviceLayout::kOtherwise,
@@ -150,7 +153,11 @@ void LocalDeviceGroup::decide(Operation& operation) {
   // for a call of another rank.
   if (path == DevicePath::kFused && !has_kernels(posts[0].context)) path = DevicePath::kHost;
   if (path == DevicePath::kHost) {
-    operation.error = check_captures(posts);
+    if (std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.captured; })) {
+      operation.met = Met::kRefused;
+    } else {
+      operation.error = check_captures(posts);
+    }
     return;
   }
   operation.error = algo_error_;

@@ -1,5 +1,5 @@
 // Kernels of one datatype, WHORL_TYPE (the name) and WHORL_DATA_TYPE (the enumerator):
-// whorl_combine_<type>_<operator>_few and …_many. Blocks with y = s work on segment s. Compiled
+// whorl_combine_<type>_<operator>_few and …_many. Consecutive blocks work on a segment. Compiled
 // without contraction, so that products round as they do on the host.
 
 #include "gpu/combine.h"
@@ -10,8 +10,7 @@ namespace {
 
 /// Returns whether the block is to do nothing. The word may change at any time.
 __device__ __forceinline__ bool is_cancelled(const Work& work) {
-  const std::uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
-  return *static_cast<const volatile std::uint32_t*>(work.cancelled->of_block(block)) != 0;
+  return *static_cast<const volatile std::uint32_t*>(work.cancelled->of_block(blockIdx.x)) != 0;
 }
 
 template <ReduceOp kOp, bool kFew>
@@ -22,10 +21,11 @@ __device__ __forceinline__ void combine(const Work& work) {
       __syncthreads_or(threadIdx.x == 0 && is_cancelled(work) ? 1 : 0) != 0) {
     return;
   }
-  const Lane lane{blockIdx.x * static_cast<std::uint64_t>(blockDim.x) + threadIdx.x,
-                  gridDim.x * static_cast<std::uint64_t>(blockDim.x)};
+  const Share share = share_of(work, blockIdx.x, gridDim.x);
+  const Lane lane{share.index * static_cast<std::uint64_t>(blockDim.x) + threadIdx.x,
+                  share.blocks * static_cast<std::uint64_t>(blockDim.x)};
   Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew>(
-      SegmentOperands(work, work.segments[blockIdx.y]))
+      SegmentOperands(work, work.segments[share.segment]))
       .run(lane);
 }
 

@@ -38,7 +38,7 @@ class SegmentOperands {
   WHORL_HOST_DEVICE std::byte* destination(int k) const {
     return work_.destinations[segment_.first_destination + k] + segment_.destination_offset;
   }
-  WHORL_HOST_DEVICE std::uint64_t count() const { return work_.count; }
+  WHORL_HOST_DEVICE std::uint64_t count() const { return segment_.count; }
   WHORL_HOST_DEVICE std::int32_t divisor() const { return work_.divisor; }
   WHORL_HOST_DEVICE Segment::Access access() const { return segment_.access; }
 

@@ -63,13 +63,13 @@ Status Kernels::copy(Work& work, CUstream stream) const {
   return combine(work, DataType::kUint8, ReduceOp::kMax, stream);
 }
 
-Status Kernels::launch(CUfunction function, const Work& work, std::size_t element_size,
+Status Kernels::launch(CUfunction function, Work& work, std::size_t element_size,
                        CUstream stream) const {
-  if (work.count == 0 || work.n_segments == 0) return {};
-  const Grid grid = grid_of(work, element_size, max_blocks_);
-  void* parameters[] = {const_cast<Work*>(&work)};
-  WHORL_CUDA_TRY(cuLaunchKernel(function, grid.blocks, static_cast<unsigned>(work.n_segments), 1,
-                                grid.threads, 1, 1, 0, stream, parameters, nullptr));
+  if (work.n_segments == 0) return {};
+  const Grid grid = divide(work, element_size, max_blocks_);
+  void* parameters[] = {&work};
+  WHORL_CUDA_TRY(cuLaunchKernel(function, grid.blocks, 1, 1, grid.threads, 1, 1, 0, stream,
+                                parameters, nullptr));
   return {};
 }
 

@@ -30,8 +30,7 @@ class Kernels {
   Status load();
 
  private:
-  Status launch(CUfunction function, const Work& work, std::size_t element_size,
-                CUstream stream) const;
+  Status launch(CUfunction function, Work& work, std::size_t element_size, CUstream stream) const;
 
   struct Row {
     std::array<std::array<CUfunction, 2>, kNumReduceOps> combine{}; ///< kernels: few, many sources

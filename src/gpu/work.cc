@@ -1,6 +1,7 @@
 #include "gpu/work.h"
 
 #include <algorithm>
+#include <span>
 
 namespace whorl::gpu {
 namespace {
@@ -41,15 +42,28 @@ int max_sources(const Work& work) noexcept {
   return work.n_segments == 0 ? 0 : most->sources;
 }
 
-Grid grid_of(const Work& work, std::size_t element_size, unsigned max_blocks) noexcept {
+Grid divide(Work& work, std::size_t element_size, unsigned max_blocks) noexcept {
   constexpr unsigned kMinThreads = 128;
-  const auto segments = static_cast<unsigned>(std::max(1, work.n_segments));
-  const std::size_t most = std::max(1U, max_blocks / segments);
-  const std::size_t vectors = (work.count * element_size + kVectorBytes - 1) / kVectorBytes;
+  const std::span segments(work.segments, static_cast<std::size_t>(work.n_segments));
+  const auto vectors_of = [element_size](const Segment& segment) {
+    return (segment.count * element_size + kVectorBytes - 1) / kVectorBytes;
+  };
+  std::uint64_t all = 0;
+  for (const Segment& segment : segments) all += vectors_of(segment);
   unsigned threads = kMinThreads;
-  while (threads < unsigned{kThreads} && threads * most < vectors) threads *= 2;
-  const std::size_t useful = std::max<std::size_t>(1, (vectors + threads - 1) / threads);
-  return {static_cast<unsigned>(std::min(useful, most)), threads};
+  while (threads < unsigned{kThreads} && std::uint64_t{threads} * max_blocks < all) threads *= 2;
+  std::uint64_t blocks = 0;
+  for (Segment& segment : segments) {
+    const std::uint64_t vectors = vectors_of(segment);
+    // In floating point, because the product may exceed 64 bits.
+    const auto share =
+        static_cast<std::uint64_t>(static_cast<double>(max_blocks) * static_cast<double>(vectors) /
+                                   static_cast<double>(std::max<std::uint64_t>(1, all)));
+    const std::uint64_t useful = (vectors + threads - 1) / threads;
+    segment.first_block = static_cast<std::uint32_t>(blocks);
+    blocks += std::max<std::uint64_t>(1, std::min(useful, share));
+  }
+  return {static_cast<unsigned>(blocks), threads};
 }
 
 } // namespace whorl::gpu

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gpu/stop_words.h"
+#include "kernels/convert.h"
 
 namespace whorl::gpu {
 
@@ -17,6 +18,8 @@ inline constexpr int kThreads = 512;
 struct Segment {
   std::uint64_t source_offset = 0; ///< offset in bytes from the start of every source
   std::uint64_t destination_offset = 0;
+  std::uint64_t count = 0;       ///< number of elements
+  std::uint32_t first_block = 0; ///< number of the first block of the launch; set by divide()
   std::uint8_t first_source = 0;
   std::uint8_t sources = 0; ///< number, at least 1
   std::uint8_t first_destination = 0;
@@ -38,11 +41,11 @@ struct Segment {
 ///     allreduce       1 segment, N sources, N destinations
 ///     reduce-scatter  N segments, N sources, 1 destination
 ///     all-gather      N segments, 1 source, N destinations
+///     all-to-all      N² segments, 1 source, 1 destination
 struct Work {
   const std::byte* sources[kMaxBuffers];
   std::byte* destinations[kMaxBuffers];
   Segment segments[kMaxSegments];
-  std::uint64_t count = 0; ///< number of elements of every segment
   std::int32_t n_segments = 0;
   std::int32_t divisor = 1; ///< divisor of sums: above 1 divides, see ReduceKernel
   /// Words that cancel the launch once they are not 0, because the memory may be gone; or null.
@@ -55,12 +58,31 @@ void align(Work& work, std::size_t element_size) noexcept;
 /// Returns the largest number of sources of a segment.
 int max_sources(const Work& work) noexcept;
 
-/// Size of a launch, for each segment.
+/// Size of a launch.
 struct Grid {
   unsigned blocks, threads;
 };
-/// Gives each vector a thread as long as the device has room for `max_blocks` blocks in all;
-/// spreads small work over many small blocks.
-Grid grid_of(const Work& work, std::size_t element_size, unsigned max_blocks) noexcept;
+/// Divides the blocks of a launch among the segments, by their bytes, and sets `first_block` of
+/// each. Gives each vector a thread as long as the device has room for `max_blocks` blocks; spreads
+/// small work over many small blocks. Each segment has a block at least, so there may be more.
+Grid divide(Work& work, std::size_t element_size, unsigned max_blocks) noexcept;
+
+/// Segment of a block of a launch, and the blocks that share the segment.
+struct Share {
+  std::uint32_t segment;
+  std::uint32_t index, blocks; ///< number of the block among those of the segment
+};
+/// Finds the share of block `block` of `blocks`; divide() has set the segments.
+WHORL_HOST_DEVICE Share share_of(const Work& work, std::uint32_t block, std::uint32_t blocks) {
+  const auto n = static_cast<std::uint32_t>(work.n_segments);
+  std::uint32_t segment = 0;
+  for (std::uint32_t step = kMaxSegments / 2; n > 1 && step > 0; step /= 2) {
+    const std::uint32_t next = segment + step;
+    if (next < n && work.segments[next].first_block <= block) segment = next;
+  }
+  const std::uint32_t first = work.segments[segment].first_block;
+  const std::uint32_t end = segment + 1 < n ? work.segments[segment + 1].first_block : blocks;
+  return {segment, block - first, end - first};
+}
 
 } // namespace whorl::gpu

@@ -4,10 +4,15 @@
 
 namespace whorl {
 
+/// Bytes of a board for each rank, and for every two of up to kBoardRanksWithPairs ranks.
+inline constexpr std::size_t kBoardBytesOfRank = 1024, kBoardBytesOfPair = 64;
+inline constexpr std::size_t kBoardRanksWithPairs = 64;
+
 /// Returns the bytes of a board for `ranks` ranks of one host, which is memory that all of them
-/// share beside the FIFOs of a transport: the same amount for each rank.
+/// share beside the FIFOs of a transport.
 constexpr std::size_t board_bytes_for(std::size_t ranks) noexcept {
-  return 12 * 1024 + ranks * 1024;
+  const std::size_t pairs = ranks <= kBoardRanksWithPairs ? ranks * ranks : 0;
+  return 12 * 1024 + ranks * kBoardBytesOfRank + pairs * kBoardBytesOfPair;
 }
 
 } // namespace whorl

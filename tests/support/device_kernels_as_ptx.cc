@@ -98,7 +98,7 @@ void run(const std::string& kernel, ptx::Launch launch, const Parameter& paramet
 
 void run_combine(const std::string& kernel, const gpu::Work& work, unsigned blocks,
                  unsigned threads) {
-  run(kernel, {.x = blocks, .y = static_cast<unsigned>(work.n_segments), .threads = threads}, work);
+  run(kernel, {.x = blocks, .threads = threads}, work);
 }
 
 void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsigned threads,

@@ -18,12 +18,15 @@ bool is_cancelled(const gpu::Work& work) {
 template <class R, bool kFew>
 void run(const gpu::Work& work, unsigned blocks, unsigned threads) {
   if (is_cancelled(work)) return;
-  const std::uint64_t count = std::uint64_t{blocks} * threads;
-  for (int s = 0; s < work.n_segments; ++s) {
-    const gpu::SegmentOperands operands(work, work.segments[s]);
+  for (unsigned block = 0; block < blocks; ++block) {
+    const gpu::Share share = gpu::share_of(work, block, blocks);
+    const gpu::SegmentOperands operands(work, work.segments[share.segment]);
     const gpu::Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew> body(
         operands);
-    for (std::uint64_t index = 0; index < count; ++index) body.run({index, count});
+    const std::uint64_t first = std::uint64_t{share.index} * threads;
+    for (std::uint64_t t = 0; t < threads; ++t) {
+      body.run({first + t, std::uint64_t{share.blocks} * threads});
+    }
   }
 }
 

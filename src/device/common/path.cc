@@ -32,8 +32,7 @@ Result<DeviceAlgo> device_algo() {
 }
 
 bool suits_devices(const Request& request) noexcept {
-  return !request.point_to_point() && !request.scaled && request.blocks == nullptr &&
-         request.table == nullptr;
+  return !request.point_to_point() && !request.scaled;
 }
 
 DeviceLayout layout_of(std::span<const DevicePlace> ranks) {
@@ -52,7 +51,8 @@ DevicePath choose_device_path(const DeviceFacts& facts) noexcept {
   if (facts.barrier) return DevicePath::kBarrier;
   // Kernels of two processes on one device would take turns, each waiting for the other.
   const bool run_together = facts.one_process || facts.layout == DeviceLayout::kOwnDevices;
-  const bool schedule = facts.schedules && run_together && facts.algo != DeviceAlgo::kFused;
+  const bool schedule =
+      facts.schedules && run_together && !facts.uneven && facts.algo != DeviceAlgo::kFused;
   const bool fused = facts.layout == DeviceLayout::kOneDevice && facts.shared;
   if (fused && !(schedule && facts.algo == DeviceAlgo::kSchedule)) return DevicePath::kFused;
   return schedule ? DevicePath::kSchedule : DevicePath::kHost;

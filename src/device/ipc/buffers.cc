@@ -1,10 +1,28 @@
 #include "device/ipc/buffers.h"
 
+#include "base/bytes.h"
+#include "device/kernel/blocks.h"
 #include "gpu/driver.h"
 
 namespace whorl {
 
-bool DeviceBuffers::describe(const Request& request, DevicePost& post) {
+bool DeviceBuffers::describe(const Request& request, DevicePost& post,
+                             std::vector<BlockPlace>& places) {
+  if (has_blocks(request)) {
+    const Blocks blocks = blocks_of(request, members_.rank, members_.nranks);
+    const auto describe_all = [&](const std::vector<Blocks::Block>& all,
+                                  gpu::SharedMemory& memory) {
+      const Hull hull = hull_of(all, size_of(request.type));
+      for (const Blocks::Block& block : all) {
+        const bool any = block.count > 0;
+        places.push_back(
+            {any ? static_cast<std::uint64_t>(block.data - hull.begin) : 0, block.count});
+      }
+      return find(hull.begin, hull.bytes, memory);
+    };
+    post.uneven = 1;
+    return describe_all(blocks.sends, post.input) && describe_all(blocks.receives, post.output);
+  }
   return find(request.send, input_bytes(request, members_.rank, members_.nranks), post.input) &&
          find(request.recv, output_bytes(request, members_.rank, members_.nranks), post.output);
 }

@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "base/membership.h"
 #include "base/status.h"
@@ -25,9 +26,9 @@ class DeviceBuffers {
   DeviceBuffers(const Membership& members, const SharedState& board, FdChannel* fd_channel)
       : members_(members), board_(board), sender_(members.rank, fd_channel) {}
 
-  /// Describes the buffers in a post. Returns false if the leader cannot reach them. The context of
-  /// the memory is current.
-  bool describe(const Request& request, DevicePost& post);
+  /// Describes the buffers in a post, and in `places` the blocks if they may differ in size.
+  /// Returns false if the leader cannot reach the buffers. The context of the memory is current.
+  bool describe(const Request& request, DevicePost& post, std::vector<BlockPlace>& places);
   /// Hands over the memory of `post`, in `context`, that the leader asks for in operation `number`.
   /// kIdle: the leader has not asked, or the messages have no room. kDone: all has been sent.
   /// kFailed: see error().

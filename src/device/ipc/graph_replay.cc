@@ -141,8 +141,7 @@ Status DeviceReplays::count(CUstream stream) const {
   work.sources[0] = reinterpret_cast<const std::byte*>(sync_.on_device(&barrier.replays));
   work.sources[1] = reinterpret_cast<const std::byte*>(sync_.on_device(&barrier.one));
   work.destinations[0] = reinterpret_cast<std::byte*>(sync_.on_device(&barrier.replays));
-  work.segments[0] = {.sources = 2, .destinations = 1};
-  work.count = 1;
+  work.segments[0] = {.count = 1, .sources = 2, .destinations = 1};
   work.n_segments = 1;
   CUcontext context = nullptr;
   WHORL_CUDA_TRY(cuCtxGetCurrent(&context));

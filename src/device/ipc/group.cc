@@ -76,9 +76,9 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   if (post.captured != 0) describe_capture(operation);
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
   if (request.collective == Collective::kBarrier) return true;
-  if (left_to_host()) return false;
+  if (left_to_host(request)) return false;
   // Kernels that interpret schedules touch no buffers of other ranks.
-  post.shared = schedules_open_ || buffers_.describe(request, post) ? 1 : 0;
+  post.shared = schedules_open_ || buffers_.describe(request, post, operation.places) ? 1 : 0;
   // A captured operation is posted in any case, so that all ranks refuse it.
   const bool one_device = devices_known_ && facts_.layout == DeviceLayout::kOneDevice;
   return !one_device || post.shared != 0 || post.captured != 0;
@@ -97,7 +97,7 @@ bool DevicePeers::may_be_captured(const Request& request, CUcontext context) con
       !reaches(context, request, members_.rank, members_.nranks)) {
     return false;
   }
-  return !left_to_host() || request.collective == Collective::kBarrier;
+  return !left_to_host(request) || request.collective == Collective::kBarrier;
 }
 
 std::uint64_t DevicePeers::post(int, const Request& request, Stream* stream, std::uint64_t) {
@@ -158,7 +158,7 @@ Progress DevicePeers::attempt(Operation& operation, std::uint64_t timeout_ns) {
   switch (operation.state) {
     case Operation::State::kNew:
       if (!board_.post(members_.rank, operation.number,
-                       operation.on_device ? &operation.post : nullptr)) {
+                       operation.on_device ? &operation.post : nullptr, operation.places)) {
         return Progress::kIdle;
       }
       if (!operation.on_device) {

@@ -73,7 +73,8 @@ class DevicePeers final : public DeviceGroup {
     CUstream stream = nullptr;
     std::uint64_t stream_id = 0; ///< Stream::id()
     DevicePost post{};
-    Capture capture; ///< capture of the stream
+    std::vector<BlockPlace> places; ///< places of blocks, where they may differ in size
+    Capture capture;                ///< capture of the stream
     enum class State { kNew, kPosted, kOffered, kMapping, kAnswered } state = State::kNew;
     DevicePath path = DevicePath::kHost; ///< the path, once decided
   };
@@ -90,7 +91,7 @@ class DevicePeers final : public DeviceGroup {
   Progress decide(Operation& operation, std::uint64_t timeout_ns);
   DevicePath path_of(const Operation& operation);
   void learn_devices();
-  bool left_to_host() const noexcept;
+  bool left_to_host(const Request& request) const noexcept;
   Progress offer(Operation& operation);
   Progress look_at_offers(Operation& operation);
   Progress lead(Operation& operation, std::uint64_t timeout_ns);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "device/ipc/group.h"
+#include "device/kernel/blocks.h"
 
 namespace whorl {
 
@@ -58,6 +59,8 @@ DevicePath DevicePeers::path_of(const Operation& operation) {
   facts.barrier = barrier;
   facts.shared = std::all_of(posts_.begin(), posts_.end(),
                              [](const DevicePost& post) { return post.shared != 0; });
+  facts.uneven = std::any_of(posts_.begin(), posts_.end(),
+                             [](const DevicePost& post) { return post.uneven != 0; });
   return choose_device_path(facts);
 }
 
@@ -73,10 +76,12 @@ void DevicePeers::learn_devices() {
   devices_known_ = true;
 }
 
-/// Whether the devices are such that the host carries out all operations but barriers.
-bool DevicePeers::left_to_host() const noexcept {
+/// Whether the devices are such that the host carries out all operations like `request`, unless it
+/// is a barrier.
+bool DevicePeers::left_to_host(const Request& request) const noexcept {
   DeviceFacts facts = facts_;
   facts.on_device = facts.shared = true;
+  facts.uneven = has_blocks(request);
   return devices_known_ && choose_device_path(facts) == DevicePath::kHost;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "base/bytes.h"
 #include "device/kernel/fused.h"
 #include "gpu/driver.h"
 
@@ -99,17 +100,43 @@ void DeviceLeader::close_retired(std::uint64_t last) {
   imports_.close_retired(sync_.passed());
 }
 
+/// Sets the blocks of a rank's request, whose buffers are at `send` and `recv`, from those that the
+/// rank has posted. Returns false if they are not within the buffers.
+bool DeviceLeader::find_blocks(int rank, const DevicePost& post, Request& request) const {
+  const auto n = static_cast<std::size_t>(members_.nranks);
+  std::vector<BlockPlace> places(2 * n);
+  board_.blocks(rank, number_, places);
+  auto blocks = std::make_shared<Blocks>();
+  const std::size_t element = size_of(request.type);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto [offset, count] = places[i];
+    const std::uint64_t bytes = i < n ? post.input.bytes : post.output.bytes;
+    if (count > 0 && (offset > bytes || count > (bytes - offset) / element)) return false;
+    auto* const buffer = const_cast<std::byte*>(
+        static_cast<const std::byte*>(i < n ? request.send : request.recv)); // inputs are only read
+    (i < n ? blocks->sends : blocks->receives)
+        .push_back({.used = true, .data = count > 0 ? buffer + offset : nullptr, .count = count});
+  }
+  request.blocks = std::move(blocks);
+  return true;
+}
+
 /// Sets the requests of all ranks, with the addresses of their buffers in this process.
 Status DeviceLeader::find_buffers(const Request& request, std::span<const DevicePost> posts,
                                   std::uint64_t epoch) {
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
+    const DevicePost& post = posts[index];
     Request& here = requests_[index] = request;
-    const std::size_t in = input_bytes(request, rank, members_.nranks);
-    const std::size_t out = output_bytes(request, rank, members_.nranks);
-    here.send = address_of(rank, posts[index].input, in, epoch);
-    here.recv = address_of(rank, posts[index].output, out, epoch);
-    if ((in > 0 && here.send == nullptr) || (out > 0 && here.recv == nullptr)) {
+    here.blocks = nullptr;
+    here.table = nullptr;
+    const bool uneven = post.uneven != 0;
+    const std::size_t in = uneven ? post.input.bytes : input_bytes(here, rank, members_.nranks);
+    const std::size_t out = uneven ? post.output.bytes : output_bytes(here, rank, members_.nranks);
+    here.send = address_of(rank, post.input, in, epoch);
+    here.recv = address_of(rank, post.output, out, epoch);
+    if ((in > 0 && here.send == nullptr) || (out > 0 && here.recv == nullptr) ||
+        (uneven && !find_blocks(rank, post, here))) {
       return Status::error(Code::kInternalError,
                            fmt::format("{} sent a malformed description of its buffers in {}",
                                        names_[index], describe(request)));

@@ -70,6 +70,7 @@ class DeviceLeader {
   Status map_new(std::span<const DevicePost> posts);
   Status open(int rank, const gpu::SharedMemory& memory);
   void close_retired(std::uint64_t last);
+  bool find_blocks(int rank, const DevicePost& post, Request& request) const;
   Status find_buffers(const Request& request, std::span<const DevicePost> posts,
                       std::uint64_t epoch);
   std::byte* address_of(int rank, const gpu::SharedMemory& memory, std::size_t bytes,

@@ -26,6 +26,7 @@ SharedState::SharedState(std::span<std::byte> memory, int nranks) noexcept
       reports_(reinterpret_cast<gpu::Report*>(barriers_ + nranks)),
       nranks_(nranks) {
   boxes_ = reinterpret_cast<Box*>(memory.data() + words().size());
+  places_ = reinterpret_cast<Words<BlockPlace>*>(boxes_ + nranks);
 }
 
 std::span<std::byte> SharedState::words() const noexcept {
@@ -35,10 +36,12 @@ std::span<std::byte> SharedState::words() const noexcept {
   return {reinterpret_cast<std::byte*>(stop_words_), round_up(bytes, kPage)};
 }
 
-bool SharedState::post(int rank, std::uint64_t number, const DevicePost* what) noexcept {
+bool SharedState::post(int rank, std::uint64_t number, const DevicePost* what,
+                       std::span<const BlockPlace> blocks) noexcept {
   Box& box = boxes_[rank];
   if (what != nullptr) {
-    Slot& slot = box.slots[turn_ % 2];
+    const std::size_t turn = turn_ % kSlots;
+    Slot& slot = box.slots[turn];
     const std::uint64_t before = slot.number.load(std::memory_order_relaxed);
     for (int other = 0; before > 0 && other < nranks_; ++other) {
       if (other == rank) continue;
@@ -47,6 +50,7 @@ bool SharedState::post(int rank, std::uint64_t number, const DevicePost* what) n
     }
     ++turn_;
     slot.post.store(*what);
+    for (std::size_t i = 0; i < blocks.size(); ++i) places(rank, turn)[i].store(blocks[i]);
     slot.number.store(number, std::memory_order_release); // pairs with the first load of call()
   }
   box.posted.store(number, std::memory_order_release); // pairs with the load of call()
@@ -63,6 +67,15 @@ SharedState::Call SharedState::call(int rank, std::uint64_t number,
     return Call::kDevice;
   }
   return Call::kHost;
+}
+
+void SharedState::blocks(int rank, std::uint64_t number,
+                         std::span<BlockPlace> places) const noexcept {
+  const Box& box = boxes_[rank];
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    if (box.slots[slot].number.load(std::memory_order_acquire) != number) continue;
+    for (std::size_t i = 0; i < places.size(); ++i) this->places(rank, slot)[i].load(places[i]);
+  }
 }
 
 void SharedState::answer(int rank, std::uint64_t number, bool yes) noexcept {

@@ -23,9 +23,16 @@ struct DevicePost {
   std::uint32_t shared = 0;           ///< 1: other processes can map the buffers
   std::uint8_t fused_only = 0;        ///< 1: WHORL_DEVICE_ALGO=fused
   std::uint8_t captured = 0; ///< 1: captured into a graph; 2: to be, but cannot be captured
-  std::uint16_t reserved = 0;
+  std::uint8_t uneven = 0;   ///< 1: blocks may differ in size; the post has the place of each
+  std::uint8_t reserved = 0;
   std::uint64_t capture = 0;           ///< id of the capture in the rank's process; 0: not known
   gpu::SharedMemory input{}, output{}; ///< memory of the buffers; bytes = 0: no buffer
+};
+
+/// Place of a block in a buffer of a post. Untrusted: written by another process.
+struct BlockPlace {
+  std::uint64_t offset = 0; ///< offset in bytes from the start of the buffer
+  std::uint64_t count = 0;  ///< number of elements
 };
 
 /// Region that a rank offers for messages between devices. Untrusted: written by another process.
@@ -39,7 +46,7 @@ struct DeviceOffer {
 /// Memory that the ranks of a communicator on one host share, in any processes: they post their
 /// next operations in it, and their streams wait for each other through it. Initially zero.
 ///
-///     StopWords │ StreamBarrier 0 … n−1 │ Report 0 … n−1 │ Box 0 … n−1
+///     StopWords │ StreamBarrier 0 … n−1 │ Report 0 … n−1 │ Box 0 … n−1 │ BlockPlace …
 ///     └─────────── registered with the device ───────────┘
 ///
 /// Operations have numbers from 1, equal on all ranks, and a rank posts the next one when it no
@@ -76,11 +83,16 @@ class SharedState {
   std::span<std::byte> words() const noexcept;
 
   /// Posts operation `number` of `rank`, which is this one; `what` is null if the buffers are in
-  /// host memory. To be called in the order of numbers. Returns false if no slot is free yet.
-  bool post(int rank, std::uint64_t number, const DevicePost* what) noexcept;
+  /// host memory. `blocks` are the places of the blocks that it sends to each rank, and then of
+  /// those that it receives, or none; kBoardRanksWithPairs ranks at most. To be called in the order
+  /// of numbers. Returns false if no slot is free yet.
+  bool post(int rank, std::uint64_t number, const DevicePost* what,
+            std::span<const BlockPlace> blocks = {}) noexcept;
   enum class Call { kNone, kHost, kDevice };
   /// Reads the post of another rank; `*what` is set for kDevice.
   Call call(int rank, std::uint64_t number, DevicePost* what) const noexcept;
+  /// Reads the places of blocks of a rank's post that call() has returned as `uneven`.
+  void blocks(int rank, std::uint64_t number, std::span<BlockPlace> places) const noexcept;
 
   /// Posts that `rank`, which is this one, has done its part in the mapping of memory, or cannot.
   void answer(int rank, std::uint64_t number, bool yes) noexcept;
@@ -128,14 +140,22 @@ class SharedState {
     std::array<Slot, 2> slots;
   };
   static constexpr std::size_t kPage = 4096;
-  static_assert(sizeof(StreamBarrier) + sizeof(gpu::Report) + sizeof(Box) <=
-                board_bytes_for(1) - board_bytes_for(0));
+  static_assert(sizeof(StreamBarrier) + sizeof(gpu::Report) + sizeof(Box) <= kBoardBytesOfRank);
+  static constexpr std::size_t kSlots = std::tuple_size_v<decltype(Box::slots)>;
+  static_assert(kSlots * 2 * sizeof(Words<BlockPlace>) <= kBoardBytesOfPair);
   static_assert(sizeof(gpu::StopWords) + kPage <= board_bytes_for(0));
+
+  /// Returns the places of a slot's post: 2 · nranks of them.
+  Words<BlockPlace>* places(int rank, std::size_t slot) const noexcept {
+    const auto n = static_cast<std::size_t>(nranks_);
+    return places_ + (static_cast<std::size_t>(rank) * kSlots + slot) * 2 * n;
+  }
 
   gpu::StopWords* stop_words_;
   StreamBarrier* barriers_;
   gpu::Report* reports_;
   Box* boxes_;
+  Words<BlockPlace>* places_;
   int nranks_;
   unsigned turn_ = 0; ///< slot, modulo 2, of this rank's next post
 };

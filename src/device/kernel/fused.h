@@ -14,9 +14,9 @@
 namespace whorl {
 
 /// Returns the launches that carry out one collective of all ranks, whose memory one device
-/// reaches; `requests` are those of all ranks, equal but for the buffers. At most gpu::kMaxBuffers
-/// ranks.
-std::vector<gpu::Work> device_work(std::span<const Request> requests);
+/// reaches; `requests` are those of all ranks, equal but for the buffers and the places of blocks.
+/// At most gpu::kMaxBuffers ranks. An error names two ranks whose numbers of elements differ.
+Result<std::vector<gpu::Work>> device_work(std::span<const Request> requests);
 
 /// Queues the launches of device_work() in `stream`, whose context is current. `cancelled` is as
 /// in gpu::Work.

@@ -167,8 +167,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     return interpret(function, {x, y, z}, {threads, threads_y, threads_z}, stream, parameters);
   }
   auto work = *static_cast<whorl::gpu::Work*>(parameters[0]);
-  if (y != static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 || threads_z != 1 ||
-      x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
+  if (y != 1 || x < static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 ||
+      threads_z != 1 || x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   fake_cuda::count_launch();

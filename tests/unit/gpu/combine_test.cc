@@ -90,9 +90,9 @@ TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
         for (std::size_t k = 0; k < 3; ++k) {
           work.destinations[k] = destinations.at(k, size() + (k + 1) * step);
         }
-        work.segments[0] = {.sources = static_cast<std::uint8_t>(n), .destinations = 3};
+        work.segments[0] = {
+            .count = count, .sources = static_cast<std::uint8_t>(n), .destinations = 3};
         work.n_segments = 1;
-        work.count = count;
         work.divisor = divisor(n);
         gpu::align(work, size());
         const std::vector<std::byte> wanted = expected(from, count);
@@ -120,10 +120,10 @@ TEST_P(Combine, WorksInPlace) {
         work.sources[k] = work.destinations[k];
         from.push_back(work.sources[k]);
       }
-      work.segments[0] = {.sources = static_cast<std::uint8_t>(n),
+      work.segments[0] = {.count = 333,
+                          .sources = static_cast<std::uint8_t>(n),
                           .destinations = static_cast<std::uint8_t>(n)};
       work.n_segments = 1;
-      work.count = 333;
       work.divisor = divisor(n);
       gpu::align(work, size());
       const std::vector<std::byte> wanted = expected(from, 333);
@@ -141,9 +141,8 @@ TEST_P(Combine, DoesNothingOnceItIsCancelled) {
   gpu::Work work{};
   for (std::size_t k = 0; k < 2; ++k) work.sources[k] = sources.at(k, 0);
   work.destinations[0] = destinations.at(0, 0);
-  work.segments[0] = {.sources = 2, .destinations = 1};
+  work.segments[0] = {.count = 100, .sources = 2, .destinations = 1};
   work.n_segments = 1;
-  work.count = 100;
   work.divisor = divisor(2);
   const std::vector<std::byte> before(work.destinations[0], work.destinations[0] + 100 * size());
   gpu::StopWords cancelled{};
@@ -185,9 +184,8 @@ TEST(Copy, MovesBytesBetweenAllAlignments) {
         gpu::Work work{};
         work.sources[0] = source.at(0, from);
         for (std::size_t k = 0; k < 3; ++k) work.destinations[k] = destinations.at(k, to + 5 * k);
-        work.segments[0] = {.sources = 1, .destinations = 3};
+        work.segments[0] = {.count = count, .sources = 1, .destinations = 3};
         work.n_segments = 1;
-        work.count = count;
         gpu::align(work, 1);
         testing::run_combine("whorl_combine_uint8_max_few", work, 3, 7);
         for (std::size_t k = 0; k < 3; ++k) {
@@ -211,19 +209,20 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
     out[r].resize(kRanks * kCount);
   }
   gpu::Work work{};
-  work.count = kCount;
   work.n_segments = kRanks;
   for (std::size_t r = 0; r < kRanks; ++r) {
     work.sources[r] = reinterpret_cast<const std::byte*>(in[r].data());
     work.destinations[r] = reinterpret_cast<std::byte*>(out[r].data());
     work.segments[r] = {.source_offset = r * kCount * sizeof(std::int32_t),
+                        .count = kCount,
+                        .first_block = static_cast<std::uint32_t>(r),
                         .sources = kRanks,
                         .first_destination = static_cast<std::uint8_t>(r),
                         .destinations = 1};
   }
   gpu::align(work, sizeof(std::int32_t));
   EXPECT_EQ(gpu::max_sources(work), 3);
-  testing::run_combine("whorl_combine_int32_sum_many", work, 1, 8);
+  testing::run_combine("whorl_combine_int32_sum_many", work, kRanks, 8);
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(out[r][i], static_cast<std::int32_t>(300 + 3 * (r * kCount + i)));
@@ -233,12 +232,14 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
 
   for (std::size_t r = 0; r < kRanks; ++r) {
     work.segments[r] = {.destination_offset = r * kCount * sizeof(std::int32_t),
+                        .count = kCount,
+                        .first_block = static_cast<std::uint32_t>(r),
                         .first_source = static_cast<std::uint8_t>(r),
                         .sources = 1,
                         .destinations = kRanks};
   }
   gpu::align(work, sizeof(std::int32_t));
-  testing::run_combine("whorl_combine_int32_max_few", work, 1, 8);
+  testing::run_combine("whorl_combine_int32_max_few", work, kRanks, 8);
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kRanks * kCount; ++i) {
       ASSERT_EQ(out[r][i], in[i / kCount][i % kCount]);
@@ -265,12 +266,77 @@ TEST(Segments, KnowHowTheirBuffersAreAligned) {
   EXPECT_EQ(access(2, 66, 130), gpu::Segment::Access::kByte);
 }
 
+/// Checks copies of blocks of different sizes, each by the blocks that divide() gives it.
+TEST(Segments, MayDifferInSize) {
+  constexpr std::size_t kCounts[] = {1, 0, 30'000, 17, 4096, 3};
+  constexpr unsigned kMaxBlocks = 12;
+  std::mt19937_64 random{kSeed};
+  std::size_t all = 0;
+  for (const std::size_t count : kCounts) all += count;
+  Buffers source(1, all, random);
+  for (const std::size_t shift : {0u, 5u}) {
+    Buffers destination(1, all, random);
+    gpu::Work work{};
+    work.sources[0] = source.at(0, 0);
+    work.destinations[0] = destination.at(0, shift);
+    std::size_t begin = 0;
+    for (const std::size_t count : kCounts) { // from the first to the last, to the opposite place
+      work.segments[work.n_segments++] = {.source_offset = begin,
+                                          .destination_offset = all - begin - count,
+                                          .count = count,
+                                          .sources = 1,
+                                          .destinations = 1};
+      begin += count;
+    }
+    gpu::align(work, 1);
+    const gpu::Grid grid = gpu::divide(work, 1, kMaxBlocks);
+    EXPECT_LE(grid.blocks, kMaxBlocks + std::size(kCounts));
+    testing::run_combine("whorl_combine_uint8_max_few", work, grid.blocks, grid.threads);
+    for (int s = 0; s < work.n_segments; ++s) {
+      const gpu::Segment& segment = work.segments[s];
+      EXPECT_EQ(std::memcmp(work.destinations[0] + segment.destination_offset,
+                            work.sources[0] + segment.source_offset, segment.count),
+                0)
+          << "segment " << s << ", shift " << shift;
+    }
+    EXPECT_TRUE(destination.edges_untouched(0, shift));
+  }
+}
+
+TEST(Segments, HaveBlocksByTheirBytes) {
+  gpu::Work work{};
+  const std::uint64_t counts[] = {1, 300'000, 100'000, 0};
+  for (const std::uint64_t count : counts) work.segments[work.n_segments++].count = count;
+  const gpu::Grid grid = gpu::divide(work, 4, 100);
+  std::vector<std::uint32_t> blocks(std::size(counts));
+  for (unsigned block = 0; block < grid.blocks; ++block) {
+    const gpu::Share share = gpu::share_of(work, block, grid.blocks);
+    EXPECT_EQ(share.index, blocks[share.segment]++) << "block " << block;
+  }
+  EXPECT_EQ(blocks, (std::vector<std::uint32_t>{1, 74, 24, 1}));
+  EXPECT_EQ(grid.threads, 512U);
+}
+
+TEST(Segments, FillALaunch) {
+  gpu::Work work{};
+  work.n_segments = gpu::kMaxSegments;
+  for (gpu::Segment& segment : work.segments) segment.count = 1;
+  const gpu::Grid grid = gpu::divide(work, 4, 264);
+  ASSERT_EQ(grid.blocks, unsigned{gpu::kMaxSegments});
+  for (unsigned block = 0; block < grid.blocks; ++block) {
+    const gpu::Share share = gpu::share_of(work, block, grid.blocks);
+    EXPECT_EQ(share.segment, block);
+    EXPECT_EQ(share.index, 0U);
+    EXPECT_EQ(share.blocks, 1U);
+  }
+}
+
 TEST(Grid, HasAThreadForEachVectorWhileThereIsRoom) {
   gpu::Work work{};
   const auto grid = [&](std::size_t elements, int segments) {
-    work.count = elements;
     work.n_segments = segments;
-    return gpu::grid_of(work, 4, 264);
+    for (gpu::Segment& segment : work.segments) segment.count = elements;
+    return gpu::divide(work, 4, 264);
   };
   const auto is = [](gpu::Grid got, unsigned blocks, unsigned threads) {
     return got.blocks == blocks && got.threads == threads;
@@ -282,8 +348,8 @@ TEST(Grid, HasAThreadForEachVectorWhileThereIsRoom) {
   EXPECT_TRUE(is(grid(4 * 128 * 264 + 1, 1), 133, 256));
   EXPECT_TRUE(is(grid(4 * 512 * 264, 1), 264, 512));
   EXPECT_TRUE(is(grid(std::size_t{1} << 32, 1), 264, 512));
-  EXPECT_TRUE(is(grid(4 * 512 * 66, 4), 66, 512));
-  EXPECT_TRUE(is(grid(std::size_t{1} << 32, 64), 4, 512));
+  EXPECT_TRUE(is(grid(4 * 512 * 66, 4), 264, 512));
+  EXPECT_TRUE(is(grid(std::size_t{1} << 32, 64), 256, 512));
 }
 
 } // namespace

@@ -1,0 +1,152 @@
+#include "tests/support/device_blocks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/support/device.h"
+#include "tests/support/device_processes.h"
+#include "tests/support/thread_world.h"
+#include "tests/support/uneven_blocks.h"
+
+namespace whorl::test {
+namespace {
+
+/// Returns the elements and one more, because a device allocates no memory of 0 bytes.
+std::vector<int> padded(std::vector<int> elements) {
+  elements.push_back(kGuard);
+  return elements;
+}
+std::vector<int> unpadded(std::vector<int> elements) {
+  elements.pop_back();
+  return elements;
+}
+
+/// Gathers to all ranks and to one, and scatters what has been gathered. Ranks place blocks
+/// differently.
+std::string gather(const Caller& caller, unsigned seed, std::size_t largest, bool in_place) {
+  const Counts counts = random_matrix(caller.nranks, seed, largest)[0];
+  const auto own = static_cast<std::size_t>(caller.rank);
+  const std::size_t gap = (seed + own) % 3;
+  AllGatherv all(counts, caller.rank, gap, in_place);
+  const DeviceCopy in(padded(all.send), caller.stream), out(padded(all.recv), caller.stream);
+  const int* const from = in_place ? out.data<int>() + all.at[own] : in.data<int>();
+  whorlResult_t result = all.gather_all(from, out.data(), caller.comm, caller.stream);
+  if (result != whorlSuccess) return failure(result, caller.comm);
+  all.recv = unpadded(out.read<int>(caller.stream));
+  if (!all.check().empty()) return "all-gather: " + all.check();
+
+  const int root = static_cast<int>(seed) % caller.nranks;
+  const bool here = caller.rank == root;
+  const DeviceCopy gathered(std::vector<int>(all.recv.size() + 1, kGuard), caller.stream);
+  result = all.gather(root, in.data(), gathered.data(), caller.comm, caller.stream);
+  if (result != whorlSuccess) return failure(result, caller.comm);
+  if (here) {
+    all.recv = unpadded(gathered.read<int>(caller.stream));
+    if (!all.check().empty()) return "gather: " + all.check();
+  }
+  const DeviceCopy back(std::vector<int>(counts[own] + 1, kGuard), caller.stream);
+  result = whorlScatterv(here ? gathered.data() : nullptr, here ? counts.data() : nullptr,
+                         here ? all.at.data() : nullptr, back.data(), counts[own], whorlInt32, root,
+                         caller.comm, caller.stream);
+  if (result != whorlSuccess) return failure(result, caller.comm);
+  const auto got = back.read<int>(caller.stream);
+  const bool right = std::equal(all.send.begin(), all.send.end(), got.begin());
+  return right && got.back() == kGuard ? "" : "wrong scatter";
+}
+
+/// Reduce-scatters small whole numbers, by sum and by average.
+std::string reduce_scatter(const Caller& caller, unsigned seed, std::size_t largest) {
+  const Counts counts = random_matrix(caller.nranks, seed, largest)[0];
+  const auto own = static_cast<std::size_t>(caller.rank);
+  const Counts at = displacements(counts, 0);
+  const auto n = static_cast<float>(caller.nranks);
+  std::vector<float> values(total(counts, 0) + 1);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i % 1000) * static_cast<float>(caller.rank + 1);
+  }
+  const DeviceCopy in(values, caller.stream);
+  for (const whorlRedOp_t op : {whorlSum, whorlAvg}) {
+    const DeviceCopy out(std::vector<float>(counts[own] + 1, -1.0F), caller.stream);
+    const whorlResult_t result = whorlReduceScatterv(in.data(), out.data(), counts.data(),
+                                                     whorlFloat32, op, caller.comm, caller.stream);
+    if (result != whorlSuccess) return failure(result, caller.comm);
+    const auto got = out.read<float>(caller.stream);
+    for (std::size_t i = 0; i < counts[own]; ++i) {
+      const float sum = static_cast<float>((at[own] + i) % 1000) * n * (n + 1) / 2;
+      if (got[i] != (op == whorlAvg ? sum / n : sum)) return "wrong sum at " + std::to_string(i);
+    }
+    if (got.back() != -1.0F) return "more than the block was written";
+  }
+  return {};
+}
+
+std::string every_form(const Caller& caller) {
+  for (unsigned seed = 1; seed <= 5; ++seed) {
+    const std::size_t largest = seed == 5 ? 100'000 : 700;
+    if (auto text = all_to_all_v(caller, seed, largest); !text.empty()) return text;
+    for (const bool in_place : {false, true}) {
+      if (auto text = gather(caller, seed, largest, in_place); !text.empty()) return text;
+    }
+    if (auto text = reduce_scatter(caller, seed, largest); !text.empty()) return text;
+  }
+  return {};
+}
+
+} // namespace
+
+std::string all_to_all_v(const Caller& caller, unsigned seed, std::size_t largest) {
+  AllToAllv exchange(random_matrix(caller.nranks, seed, largest), caller.rank, seed % 2);
+  const DeviceCopy in(padded(exchange.send), caller.stream);
+  const DeviceCopy out(padded(exchange.recv), caller.stream);
+  const whorlResult_t result = exchange.run(in.data(), out.data(), caller.comm, caller.stream);
+  if (result != whorlSuccess) return failure(result, caller.comm);
+  exchange.recv = unpadded(out.read<int>(caller.stream));
+  return exchange.check();
+}
+
+std::string every_form_by(bool host, const Caller& caller) {
+  std::string text = every_form(caller);
+  if (text.empty() && host_was_used(caller.comm) != host) {
+    text = host ? "the device has carried it out" : "the host has carried it out";
+  }
+  return text;
+}
+
+std::string both_forms(const Caller& caller) {
+  constexpr std::size_t kCount = 1001;
+  const auto n = static_cast<std::size_t>(caller.nranks);
+  const DeviceCopy in(std::vector<int>(kCount, caller.rank), caller.stream);
+  const DeviceCopy out(std::vector<int>(n * kCount), caller.stream);
+  const Counts counts(n, kCount);
+  for (int plain = 0; plain < caller.nranks; ++plain) {
+    const whorlResult_t result =
+        caller.rank == plain
+            ? whorlAllGather(in.data(), out.data(), kCount, whorlInt32, caller.comm, caller.stream)
+            : whorlAllGatherv(in.data(), kCount, out.data(), counts.data(), nullptr, whorlInt32,
+                              caller.comm, caller.stream);
+    if (result != whorlSuccess) return failure(result, caller.comm);
+    const auto got = out.read<int>(caller.stream);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (got[i] != static_cast<int>(i / kCount)) return "wrong block";
+    }
+  }
+  return host_was_used(caller.comm) ? "the host has carried it out" : "";
+}
+
+std::string wrong_counts(const Caller& caller) {
+  Counts out(3, 1), in(3, 1);
+  if (caller.rank == 2) out[1] = 3;
+  if (caller.rank == 1) in[2] = 5;
+  const DeviceCopy from(std::vector<int>(total(out, 0)), caller.stream);
+  const DeviceCopy to(std::vector<int>(total(in, 0)), caller.stream);
+  const whorlResult_t result =
+      whorlAlltoAllv(from.data(), out.data(), nullptr, to.data(), in.data(), nullptr, whorlInt32,
+                     caller.comm, caller.stream);
+  const std::string text =
+      result != whorlSuccess ? whorlGetLastError(caller.comm) : error_of(caller.comm);
+  const char* const expected =
+      "in alltoallv rank 2 sends 3 int32 to rank 1, which expects 5; they differ in count";
+  return text.find(expected) != std::string::npos ? "" : "the error is: " + text;
+}
+
+} // namespace whorl::test

@@ -1,0 +1,34 @@
+#pragma once
+
+// Collectives on a device whose blocks have different sizes, for ranks that are threads or
+// processes. Each function is called by all ranks and returns "", or an error.
+
+#include <cuda.h>
+#include <whorl/whorl.h>
+
+#include <cstddef>
+#include <string>
+
+namespace whorl::test {
+
+/// Rank that calls collectives in a stream.
+struct Caller {
+  int rank, nranks;
+  whorlComm_t comm;
+  CUstream stream;
+};
+
+/// Exchanges random blocks, some of them empty, of up to `largest` elements.
+std::string all_to_all_v(const Caller& caller, unsigned seed, std::size_t largest);
+/// Calls every collective that has such a form, in place as well. Checks that the host has carried
+/// them out, or that it has not.
+std::string every_form_by(bool host, const Caller& caller);
+/// Gathers blocks of one size by calls of both forms.
+std::string both_forms(const Caller& caller);
+
+/// Exchanges blocks of three ranks: rank 2 sends three elements to rank 1, which expects five.
+/// Returns an error unless the call fails, or soon after it the communicator, by a sentence with
+/// both counts.
+std::string wrong_counts(const Caller& caller);
+
+} // namespace whorl::test
